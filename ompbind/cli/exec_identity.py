@@ -73,7 +73,7 @@ def make_single_identity(options: Values) -> RankIdentity:
     script_of = find_batch_script(os.environ, _read_ancestors())
     why, use = "no launcher has started this process", f"use one of {render_launcher_names()}"
     if script_of:
-        why = f"this is the script of a {script_of.name} job, not one of its ranks"
+        why = f"this is the script or shell of a {script_of.name} job, not one of its ranks"
         use = f"write '{script_of.example[1]}'" if script_of.example else use
     if options["ranks"] != 1:
         text = f"-n {options.text('ranks')}: {why}, so exec starts a single rank"

@@ -25,8 +25,9 @@ class Launcher(Record):
     this machine, or a function that finds the number in the environment (0 if unknown). The values of the
     variables `run_id` together identify the job. `daemons` are the names of the processes that start ranks.
     `step` is a variable that only ranks have, "" if `rank` is such a variable: Slurm sets the others for the
-    script of a batch job too. `mark` is a variable that only this launcher sets, if users set the others by
-    hand, and if its process can have any name. `example` is (description, command line) for the help.
+    script of a batch job too. `job_steps` are its values for scripts and shells. `mark` is a variable that
+    only this launcher sets, if users set the others by hand, and if its process can have any name. `example`
+    is (description, command line) for the help.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Launcher(Record):
     run_id: tuple[str, ...]
     daemons: tuple[str, ...]
     step: str = ""
+    job_steps: tuple[str, ...] = ()
     mark: str = ""
     example: tuple[str, str] | None = None
 
@@ -55,8 +57,10 @@ class Launcher(Record):
         return bool(self.local_rank) and all(env.get(name) for name in self.needed)
 
     def is_script(self, env: Env) -> bool:
-        """Return whether an environment belongs to the script of a batch job, which is no rank."""
-        return bool(self.step and env.get(self.rank)) and not env.get(self.step)
+        """Return whether an environment belongs to the script or the shell of a job, which is no rank."""
+        if not (self.step and env.get(self.rank)):
+            return False
+        return not env.get(self.step) or env.get(self.step) in self.job_steps
 
     def is_partial(self, env: Env) -> bool:
         """Return whether an environment has some of the variables that only a rank has, but not all."""

@@ -45,5 +45,6 @@ SLURM = Launcher(
     run_id=("SLURM_JOB_ID", "SLURM_STEP_ID"),
     daemons=("slurmstepd",),
     step="SLURM_STEP_ID",
+    job_steps=(str(0xFFFFFFFA), str(0xFFFFFFFB)),  # the shell of salloc, the script of sbatch
     example=("Eight Slurm tasks", "srun -n 8 --cpu-bind=none ompbind exec -- ./app"),
 )

@@ -87,7 +87,7 @@ def find_launcher(env: Env, ancestors: Iterable[Ancestor] = ()) -> LauncherRank 
 
 
 def find_batch_script(env: Env, ancestors: Iterable[Ancestor] = ()) -> Launcher | None:
-    """Return the launcher whose batch job this process is the script of, None if it is a rank or no script.
+    """Return the launcher whose job this process is the script or shell of, None if it is neither.
 
     The script has the variables of rank 0 of the job, but is no rank. `ancestors` as for `find_launcher`.
     """
@@ -169,7 +169,8 @@ def _refuse_partial(env: Env) -> None:
         return
     given = [name for name in launcher.needed if env.get(name)]
     text = f"{_list_names(given)} set, as {launcher.name} does, but {_explain_missing(launcher, env)}"
-    hint = "give --local-rank and --local-size; for a single rank these are 0 and 1"
+    other = "" if launcher.local_rank else f"start ranks with {OPEN_MPI.name}'s mpirun, or "
+    hint = f"{other}give --local-rank and --local-size; for a single rank these are 0 and 1"
     raise RequestError(text, hint=hint)
 
 
@@ -178,7 +179,7 @@ def _explain_unused(chosen: Launcher, env: Env) -> Iterator[str]:
     for launcher in LAUNCHERS:
         if launcher is not chosen and launcher.is_complete(env):
             yield f"variables of {launcher.name} are not used: {chosen.name} is the innermost launcher"
-        elif launcher.is_partial(env):
+        elif launcher.local_rank and launcher.is_partial(env):
             yield f"variables of {launcher.name} are not used: {_explain_missing(launcher, env)}"
 
 

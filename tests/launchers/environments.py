@@ -79,6 +79,19 @@ SLURM_SHELL = {
 }
 """The shell of `salloc -n 2`."""
 
+SLURM_INTERACTIVE = {
+    **SLURM_SHELL,
+    "SLURM_GTIDS": "0",
+    "SLURM_LOCALID": "0",
+    "SLURM_NODEID": "0",
+    "SLURM_PROCID": "0",
+    "SLURM_STEP_ID": "4294967290",
+    "SLURM_STEP_NUM_NODES": "1",
+    "SLURM_STEP_NUM_TASKS": "1",
+    "SLURM_STEP_TASKS_PER_NODE": "1",
+}
+"""The shell of `salloc -n 2` with `LaunchParameters=use_interactive_step`: a step of its own, on a node."""
+
 SLURM_STEP = {
     "SLURM_GTIDS": "0,1,2",
     "SLURM_JOB_ID": "2",

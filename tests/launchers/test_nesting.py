@@ -1,6 +1,8 @@
 """Launchers inside launchers: the innermost one counts; missing and wrong variables are errors."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ompbind.errors import RequestError
 from ompbind.launchers.ancestors import Ancestor
@@ -16,6 +18,7 @@ from tests.launchers.environments import (
     PRTERUN,
     SLURM_CRAY,
     SLURM_HETEROGENEOUS,
+    SLURM_INTERACTIVE,
     SLURM_PMI,
     SLURM_PMIX,
     SLURM_SCRIPT,
@@ -44,6 +47,8 @@ def ancestors(*names):
         (SLURM_STEP, "Slurm", (1, 3, 1, 3)),
         (SLURM_UNEVEN, "Slurm", (2, 3, 0, 1)),
         (SLURM_HETEROGENEOUS, "Slurm", (2, 3, 1, 2)),
+        ({name: SLURM_STEP[name] for name in SLURM_STEP if "PER_NODE" not in name}, "Slurm", (1, 3, 1, 3)),
+        ({name: SLURM_UNEVEN[name] for name in SLURM_UNEVEN if name != "SLURM_GTIDS"}, "Slurm", (2, 3, 0, 1)),
         ({**SLURM_STEP, **SLURM_PMI}, "Slurm", (1, 3, 1, 3)),
         ({**SLURM_STEP, **SLURM_PMIX}, "Slurm", (1, 3, 1, 3)),
         ({**SLURM_STEP, **SLURM_CRAY}, "Slurm", (1, 3, 1, 3)),
@@ -113,6 +118,7 @@ def test_where_processes_are_hidden_launchers_are_nested_as_usual(env, launcher)
         (SLURM_SCRIPT, ("slurm_script", "slurmstepd"), "Slurm"),
         ({**SLURM_SCRIPT, **OPEN_MPI_4}, ("slurm_script", "slurmstepd"), "Slurm"),  # sbatch in a rank
         (SLURM_SHELL, ("bash", "salloc"), ""),
+        (SLURM_INTERACTIVE, ("bash", "slurmstepd"), "Slurm"),
         ({**OPEN_MPI_4, **RUN}, ("rank-supervisor", "ompbind", "mpirun"), ""),
         (RUN, ("rank-supervisor", "ompbind"), ""),
         ({}, (), ""),
@@ -185,7 +191,6 @@ def test_variables_that_are_not_used_are_listed():
     assert find_launcher(env, ancestors("pt_elastic", "slurmstepd")).unused == (
         "variables of MPICH are not used: MPI_LOCALRANKID is not set",
         "variables of Slurm are not used: torchrun is the innermost launcher",
-        "variables of PRRTE are not used: PRRTE sets no local rank",
     )
     assert find_launcher(TORCHRUN, ()).unused == ()
 
@@ -197,3 +202,32 @@ def test_the_process_of_the_launcher_identifies_a_job_without_an_identifier():
         assert find_launcher(MPICH, processes).run_id == "mpich-5"
     assert find_launcher(MPICH, (Ancestor(pid=7, name="sh"),)).run_id == "mpich-7"
     assert find_launcher({**MPICH, "PMI_JOBID": "a/b"}).run_id == "mpich-a_b"
+
+
+ENVIRONMENTS = {
+    "torchrun": TORCHRUN,
+    "Open MPI": OPEN_MPI_5,
+    "MPICH": MPICH,
+    "PALS": PALS,
+    "Flux": FLUX,
+    "Slurm": SLURM_STEP,
+}
+
+
+@given(st.sampled_from(sorted(ENVIRONMENTS)), st.data())
+def test_some_variables_of_a_rank_are_never_taken_for_no_rank(name, data):
+    """Without some of its variables, a rank is an error: only without its numbers, it is none."""
+    env = ENVIRONMENTS[name]
+    launcher = next(known for known in LAUNCHERS if known.name == name)
+    removed = data.draw(st.sets(st.sampled_from(launcher.needed)))
+    env = {name: value for name, value in env.items() if name not in removed and not name.startswith("PMIX")}
+    if name == "PALS":
+        env.pop("PMI_RANK")  # of MPICH too
+    has_rank = launcher.rank in env or launcher.local_rank in env
+    if not removed:
+        assert find_launcher(env).launcher == name
+    elif not has_rank or launcher.is_script(env):
+        assert find_launcher(env) is None
+    else:
+        with pytest.raises(RequestError, match=" not set$"):
+            find_launcher(env)

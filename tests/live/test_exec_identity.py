@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from tests.launchers.environments import MPICH, OPEN_MPI_5, SLURM_PMIX, SLURM_STEP
-from tests.live.conftest import required, two_cpus
+from tests.launchers.environments import MPICH, OPEN_MPI_5, SLURM_PMI, SLURM_STEP
+from tests.live.conftest import python_with_torch, required, two_cpus
 from tests.live.test_exec import OPEN_MPI_ARGS, REPORT
 
 SHOW = (sys.executable, "-c", REPORT)
@@ -98,9 +98,9 @@ def test_a_rank_that_cannot_be_identified_does_not_start(ompbind, env, message):
 
 
 def test_verbose_shows_variables_that_are_not_used(ompbind):
-    env = {**SLURM_STEP, **SLURM_PMIX, "SLURM_PROCID": "0", "SLURM_LOCALID": "0"}
+    env = {**SLURM_STEP, **SLURM_PMI, "SLURM_PROCID": "0", "SLURM_LOCALID": "0"}
     text = " ".join(ompbind("exec", "-v", "--share", "--", "true", env=env).stderr.split())
-    assert "variables of PRRTE are not used: PRRTE sets no local rank" in text
+    assert "variables of MPICH are not used: MPI_LOCALRANKID is not set" in text
     assert "not used" not in ompbind("exec", "--share", "--", "true", env=env).stderr
 
 
@@ -118,6 +118,30 @@ LAUNCHERS = {
     "openmpi": ("mpirun.openmpi", *OPEN_MPI_ARGS, "--bind-to", "none", "-n", "{}"),
     "mpich": ("mpiexec.hydra", "-bind-to", "none", "-n", "{}"),
 }
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--no-python", "--nproc-per-node", "2")
+"""Words after a Python; its name is not torchrun."""
+
+
+@pytest.mark.parametrize("outer", ["", "openmpi", "mpich", "run"])
+def test_torchrun_is_the_innermost_launcher(ompbind, outer):
+    """In `mpirun`, and in a rank of `ompbind run`, whose variables are called like those of torchrun."""
+    name, *args = (word.format(1) for word in LAUNCHERS.get(outer, ("ompbind", "run", "--")))
+    before = (name if outer == "run" else required(name), *args) if outer else ()
+    done = ompbind("exec", "-v", "--", *SHOW, before=(*before, python_with_torch(), *TORCHRUN))
+    reports = read_reports(done.stdout)
+    assert [report["cpus"] for report in reports] == [[cpu] for cpu in two_cpus()], done.stderr
+    assert [numbers(report) for report in reports] == [[0, 2, 0, 2], [1, 2, 1, 2]]
+    assert ("torchrun is the innermost launcher" in " ".join(done.stderr.split())) == (outer in LAUNCHERS)
+
+
+@pytest.mark.parametrize(("outer", "inner"), [("openmpi", "mpich"), ("mpich", "openmpi")])
+def test_of_two_launchers_the_inner_one_counts(ompbind, outer, inner):
+    (one, *outside), (two, *inside) = LAUNCHERS[outer], LAUNCHERS[inner]
+    before = (required(one), *outside[:-1], "1", required(two), *inside[:-1], "2")
+    done = ompbind("exec", "--", *SHOW, before=before)
+    reports = read_reports(done.stdout)
+    assert [report["cpus"] for report in reports] == [[cpu] for cpu in two_cpus()], done.stderr
+    assert {report["OMPBIND_RUN_ID"].partition("-")[0] for report in reports} == {inner}
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)

@@ -3,15 +3,17 @@
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 
 import pytest
 
+from benchmarks.installation import make_archive
 from ompbind.cpuset import CpuSet
 from tests.live.conftest import OMPBIND, clean_environment, required, two_cpus
 from tests.live.test_exec import REPORT
-from tests.slurm import PROGRAMS, one_node
+from tests.slurm import PROGRAMS, one_node, start_slurm
 
 
 @pytest.fixture(scope="module")
@@ -64,8 +66,29 @@ def test_the_script_of_a_batch_job_is_a_single_rank(slurm, tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     text = " ".join(out.read_text().split())
-    assert "this is the script of a Slurm job, not one of its ranks: exec starts a single rank" in text
+    assert (
+        "this is the script or shell of a Slurm job, not one of its ranks: exec starts a single rank" in text
+    )
     assert text.endswith(f"rank 0 of 1 on {CpuSet(os.sched_getaffinity(0))}")
+
+
+def test_the_shell_of_a_job_is_a_single_rank(tmp_path):
+    """With this setting the shell is a step of the job: it has all variables of a task."""
+    if os.geteuid() != 0:
+        pytest.skip("starting Slurm takes root")
+    for name in PROGRAMS:
+        required(name)
+    script, settings = required("script"), "LaunchParameters=use_interactive_step"
+    line = f"{OMPBIND} exec --share -- sh -c 'echo rank $RANK of $WORLD_SIZE in step $SLURM_STEP_ID'"
+    names = [socket.gethostname()]
+    with start_slurm(tmp_path, clean_environment(SHELL="/bin/sh"), names, settings=settings) as env:
+        done = subprocess.run(
+            [script, "-qec", f"{required('salloc')} --quiet -n 2", "/dev/null"],
+            input=f"{line}\nexit\n", env=env, capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+    text = " ".join(done.stdout.split())
+    assert "this is the script or shell of a Slurm job, not one of its ranks" in text, done
+    assert f"rank 0 of 1 in step {0xFFFFFFFA}" in text
 
 
 def test_the_exit_code_of_a_task_is_its_commands(slurm):
@@ -99,6 +122,37 @@ def test_slurm_binds_memory_as_exported(slurm):
     assert "policy: bind" in done.stdout or not os.path.exists("/sys/devices/system/node/node0"), done.stderr
 
 
+IN_JOB = {
+    "srun": "srun -n 2 --cpu-bind=none {}",
+    "pmi": "srun -n 2 --cpu-bind=none --mpi=pmi2 {}",
+    "programs": "srun -n 2 --cpu-bind=none --multi-prog {programs}",
+    "openmpi": "mpirun.openmpi --allow-run-as-root --oversubscribe --bind-to none -n 2 {}",
+    "hydra": "mpiexec.hydra -bind-to none -n 2 {}",
+}
+
+
+@pytest.mark.parametrize("launcher", IN_JOB)
+def test_launchers_in_the_script_of_a_job_start_ranks(slurm, tmp_path, launcher):
+    """Hydra and Open MPI count as the innermost launchers; Hydra starts its own processes with srun."""
+    script, out, programs = tmp_path / "job.sh", tmp_path / "out", tmp_path / "programs"
+    show = tmp_path / "show.py"
+    show.write_text(REPORT)
+    command = f"{OMPBIND} exec -- {sys.executable} {show}"
+    programs.write_text(f"0 {command}\n1 {command} second\n")
+    line = IN_JOB[launcher].format(command, programs=programs)
+    required(line.split()[0])
+    script.write_text(f"#!/bin/sh\n{line}\n")
+    done = subprocess.run(
+        [required("sbatch"), "--wait", "-n", "2", "-o", str(out), str(script)],
+        env=slurm, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    text = out.read_text()
+    assert done.returncode == 0, text
+    reports = sorted(map(json.loads, text.splitlines()), key=lambda report: report["RANK"])
+    assert [report["cpus"] for report in reports] == [[cpu] for cpu in two_cpus()]
+    assert [(report["RANK"], report["LOCAL_WORLD_SIZE"]) for report in reports] == [("0", "2"), ("1", "2")]
+
+
 COPIES = "Slurm has started 2 copies of 'ompbind run'"
 
 
@@ -117,3 +171,17 @@ def test_only_several_tasks_of_a_step_are_copies(slurm, tmp_path):
         env=slurm, capture_output=True, check=True, timeout=60, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     assert log.read_text() == "0\n"
+
+
+def test_ranks_start_from_one_file_that_slurm_has_copied_to_the_node(slurm, tmp_path):
+    """The file needs only Python's standard library: the system's Python, without a virtual environment."""
+    (archive,) = make_archive(tmp_path, sys.executable)
+    script, copy, out = tmp_path / "job.sh", tmp_path / "on-node.pyz", tmp_path / "out"
+    rank = f"srun -n 2 --cpu-bind=none python3 -S {copy} exec -- sh -c 'echo $RANK: $OMPBIND_CPUS'"
+    script.write_text(f"#!/bin/sh\nsbcast {archive} {copy}\n{rank}\n")
+    done = subprocess.run(
+        [required("sbatch"), "--wait", "-n", "2", "-o", str(out), str(script)],
+        env=slurm, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert done.returncode == 0, out.read_text()
+    assert sorted(out.read_text().splitlines()) == [f"{n}: {cpu}" for n, cpu in enumerate(two_cpus())]

@@ -188,6 +188,10 @@ _BESIDE_PLAN = (
 
 def check_plan(options: Options, known: Iterable[Option]) -> Objection | None:
     """Object to a plan that was made before if another of the `known` options would decide what it has."""
+    if options.get("compare"):
+        return Objection(
+            other="compare", text="cannot be used with {other}", hint="compare strategies without it"
+        )
     deciding = (option for option in known if option.section in (CPUS, DEVICES, BINDING))
     for option in deciding:
         if option.name not in _BESIDE_PLAN and options[option.name] != option.default_value:
