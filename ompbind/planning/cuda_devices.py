@@ -39,7 +39,7 @@ def find_cuda_devices(gpus: Sequence[Device], env: Mapping[str, str]) -> VendorD
     slurm = narrow_to_slurm(container.devices, sort_by_address(container.devices), text, env)
     order = _find_cuda_order(slurm.devices, env)
     if text is None:
-        found = find_all(slurm.devices, order, CUDA_VISIBLE_DEVICES, _ORDER_HINT)
+        found = find_all(slurm.devices, order, CUDA_VISIBLE_DEVICES, _get_hint(slurm.devices))
     else:
         found = _find_named(slurm.devices, order, text)
     return found.replace(remarks=container.remarks + slurm.remarks + found.remarks)
@@ -71,7 +71,15 @@ def _match(gpus: Sequence[Device], order: Sequence[Device], word: str) -> Device
     index = read_index(word)
     if index is not None:
         return order[index] if index < len(order) else None
-    return match_prefix(gpus, word) if word.startswith(("GPU-", "MIG-")) else None
+    if word.startswith("MIG-"):
+        return match_prefix(gpus, word) or _find_only_instance(gpus)
+    return match_prefix(gpus, word) if word.startswith("GPU-") else None
+
+
+def _find_only_instance(gpus: Sequence[Device]) -> Device | None:
+    """Return the only accessible MIG instance, if no file shows its UUID; None for none and for several."""
+    found = [gpu for gpu in gpus if gpu.partition is not None and not gpu.excluded]
+    return found[0] if len(found) == 1 and not found[0].uuid else None
 
 
 def _find_cuda_order(gpus: Sequence[Device], env: Mapping[str, str]) -> tuple[Device, ...] | None:
@@ -98,7 +106,7 @@ def _find_named(gpus: tuple[Device, ...], order: tuple[Device, ...] | None, text
     where = f"{CUDA_VISIBLE_DEVICES}={text}"
     for word in words:
         if order is None and read_index(word) is not None and _get_form(word) == _get_form(words[0]):
-            remark = f"{where}: which GPU has index {word} is not known ({_ORDER_HINT})"
+            remark = f"{where}: which GPU has index {word} is not known ({_get_hint(gpus)})"
             return VendorDevices(remarks=(remark,))
         gpu = _match(gpus, order or (), word)
         if gpu in found:
@@ -112,6 +120,11 @@ def _find_named(gpus: tuple[Device, ...], order: tuple[Device, ...] | None, text
     remarks = (f"{where}: CUDA ignores '{rest}', because its first item names no GPU",) if rest else ()
     remarks = remarks if words else (f"{CUDA_VISIBLE_DEVICES} is empty: it hides all NVIDIA GPUs",)
     return VendorDevices(devices=tuple(found), words=make_words(CUDA_VISIBLE_DEVICES, pairs), remarks=remarks)
+
+
+def _get_hint(gpus: Sequence[Device]) -> str:
+    has_instances = any(gpu.partition is not None for gpu in gpus)
+    return "name MIG instances by their UUIDs, which 'nvidia-smi -L' shows" if has_instances else _ORDER_HINT
 
 
 def _get_form(word: str) -> str:

@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ompbind.machine.devices import DeviceKind
 from ompbind.planning.notes import explain
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import (
@@ -35,7 +34,7 @@ SET = (*VENDOR_VARIABLES, *NIC_VARIABLES, "OMPBIND_RANK_DEVICES", "OMPBIND_NICS"
 def planned(devices, given, env, **options):
     """A plan for as many ranks as there are groups of devices in `given`."""
     visible = find_visible_devices(devices, env)
-    kinds = (DeviceKind.GPU, DeviceKind.NIC)
+    kinds = tuple(dict.fromkeys(device.kind for group in given for device in group))
     request = Request(ranks=len(given), visible=visible, **options)
     plan = make_plan(MACHINE.replace(devices=tuple(devices)), request)
     pairs = zip(plan.placements, given, strict=True)

@@ -107,7 +107,17 @@ def test_mig_instances_are_named_by_their_uuids():
     )
     assert visible(parts, CUDA_VISIBLE_DEVICES="MIG-2222") == [1]
     assert visible(parts, CUDA_VISIBLE_DEVICES="0") == []
-    assert "index 0 is not known" in remark(parts, CUDA_VISIBLE_DEVICES="0")
+    assert "index 0 is not known (name MIG instances by" in remark(parts, CUDA_VISIBLE_DEVICES="0")
+
+
+def test_the_only_accessible_mig_instance_is_known_without_its_uuid():
+    first, second = (make_gpu(0).replace(partition=number, index=number) for number in (0, 1))
+    assert visible([first, second], CUDA_VISIBLE_DEVICES="MIG-1234") == []
+    only = [first.replace(excluded="no access"), second]
+    assert visible(only, CUDA_VISIBLE_DEVICES="MIG-1234") == [1]
+    assert words(only, CUDA_VISIBLE_DEVICES="MIG-1234") == {"CUDA_VISIBLE_DEVICES": {"gpu:1": "MIG-1234"}}
+    assert visible(only, CUDA_VISIBLE_DEVICES="MIG-1234,MIG-5678") == []
+    assert visible([make_gpu(0)], CUDA_VISIBLE_DEVICES="MIG-1234") == []
 
 
 @pytest.mark.parametrize(

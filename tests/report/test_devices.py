@@ -66,7 +66,7 @@ def test_json_has_the_devices_and_the_request():
     assert record["ranks"][1]["env"]["OMPBIND_RANK_DEVICES"] == "gpu:2,gpu:3"
     request = record["request"]
     assert (request["devices"], request["share_devices"], request["near"]) == (
-        ["gpu", "nic"],
+        ["gpu"],
         True,
         ["gpu:0"],
     )
