@@ -1,8 +1,11 @@
 """`ompbind exec`: which rank it becomes, by hand and in launchers, and that all ranks make one plan."""
 
 import json
+import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -215,3 +218,32 @@ def test_every_rank_makes_the_plan_of_the_machine(ompbind, tmp_path, busy, launc
             assert report["cpus"] == sorted(rank["cpus"])
             file.unlink()
         assert "warning: other ranks" not in done.stderr
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_ranks_of_a_job_avoid_the_same_cpus(ompbind, start, tmp_path, launcher):
+    """The first rank decides for all, although the other run exits as soon as a rank has started."""
+    first, second = two_cpus()
+    wait = "while [ $(ls {}/started-* 2>/dev/null | wc -l) -lt {} ]; do sleep 0.05; done"
+    other = start("run", "-m", str(second), "--", "sh", "-c", f"echo up; {wait.format(tmp_path, 1)}")
+    assert other.stdout.readline() == "up\n"
+    name, *args = (word.format(LOCAL_SIZE) for word in LAUNCHERS[launcher])
+    code = f"echo $RANK $OMPBIND_CPUS; touch {tmp_path}/started-$RANK; {wait.format(tmp_path, LOCAL_SIZE)}"
+    done = ompbind("exec", "--avoid", "-s", "all", "--", "sh", "-c", code, before=(required(name), *args))
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == [f"{rank} {first}" for rank in range(LOCAL_SIZE)]
+    assert other.wait(20) == 0
+
+
+def test_nothing_of_ompbind_is_left_in_a_rank(start, claims):
+    """No code, no process, no memory: only the open file of its claim, which releases the CPUs at its end."""
+    rank = start(
+        "exec", "--local-rank", "0", "--local-size", "1", "--", "sh", "-c", "echo up; read x", stdin=-1
+    )
+    assert rank.stdout.readline() == "up\n"
+    process = Path(f"/proc/{rank.pid}")
+    assert not re.search("python|ompbind", (process / "maps").read_text())
+    files = [os.readlink(file) for file in (process / "fd").iterdir() if int(file.name) > 2]
+    assert [Path(file).parent for file in files] == [claims]
+    assert (process / f"task/{rank.pid}/children").read_text() == ""
+    assert "python" not in (process / "cmdline").read_text()
