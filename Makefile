@@ -64,6 +64,7 @@ bench: $(VENV)/.developing ## measure start-up, planning, reading machines, laun
 	$(BIN)/python benchmarks/scheduler.py
 	$(BIN)/python benchmarks/decision.py
 	$(BIN)/python benchmarks/bench_overhead.py
+	$(BIN)/python benchmarks/scaling.py
 
 clean: ## remove the virtual environment and files of tools
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build

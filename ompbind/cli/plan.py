@@ -1,6 +1,6 @@
 """`ompbind plan`: show the plan without starting anything."""
 
-from ompbind.cli.console import print_warnings, read_screen, write_stdout
+from ompbind.cli.console import print_message, print_warnings, read_screen, write_stdout
 from ompbind.cli.options.values import Values
 from ompbind.cli.planning import plan_or_suggest, read_other_runs, read_planning_machine
 from ompbind.cli.request import complete_request, make_request, make_run_spec
@@ -61,6 +61,9 @@ def _show(options: Values) -> int:
         variables = variables[chosen_rank : chosen_rank + 1]
     if not chosen.shows_notes:
         print_warnings(planned)
+    if chosen.lacks_devices and any(placement.devices for placement in planned.placements):
+        hint = "let ranks set their variables: ompbind exec --devices"
+        print_message(f"warning: --format {format_} cannot give ranks their devices ({hint})")
     render = chosen.load()
     if chosen.takes == "nothing":
         write_stdout(render(planned))

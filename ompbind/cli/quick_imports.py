@@ -4,8 +4,8 @@ A start of ranks loads some 120 modules. For each, Python searches a directory, 
 kinds of modules, and reads the file through several layers. This finder opens the compiled file and compares
 it with its source, as Python does. That saves a tenth of the time of a start.
 
-The finder leaves all other cases to Python: no compiled file, a changed source, a package in an archive. It
-writes nothing. Only the command line uses it, not other programs that import ompbind.
+The finder leaves all other cases to Python: no compiled file, a changed source. It writes nothing. Only the
+command line uses it, not other programs that import ompbind.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import CodeType, ModuleType
 
+    from ompbind.cli.archive_imports import ArchiveFinder
+
 _BY_TIME = MAGIC_NUMBER + bytes(4)
 """The start of each file that this Python has compiled, and that is valid for one time of its source."""
 
@@ -36,8 +38,15 @@ _LARGEST = 65536
 
 
 def start_quick_imports() -> None:
-    """Import later modules of ompbind by this finder, if compiled files are beside their sources."""
-    finder = make_finder(ompbind)
+    """Import later modules of ompbind by this finder, if compiled files are beside their sources.
+
+    If ompbind is in an archive, the finder of `archive_imports` does the same.
+    """
+    finder: QuickFinder | ArchiveFinder | None = make_finder(ompbind)
+    if not finder and hasattr(ompbind.__loader__, "archive"):
+        from ompbind.cli.archive_imports import make_archive_finder  # late: few installations are an archive
+
+        finder = make_archive_finder(ompbind)
     if finder:
         sys.meta_path.insert(0, finder)
 

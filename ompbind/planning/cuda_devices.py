@@ -88,7 +88,7 @@ def _find_cuda_order(gpus: Sequence[Device], env: Mapping[str, str]) -> tuple[De
     numbers = {name: gpu for gpu in gpus for name in gpu.names if name.startswith("cuda")}
     if len(numbers) == len(gpus):
         return tuple(numbers[name] for name in sorted(numbers, key=lambda name: (len(name), name)))
-    return by_address if are_of_one_product(gpus) else None
+    return by_address if are_of_one_product(gpus) and not numbers else None
 
 
 def _find_named(gpus: tuple[Device, ...], order: tuple[Device, ...] | None, text: str) -> VendorDevices:

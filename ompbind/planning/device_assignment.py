@@ -4,7 +4,7 @@ Ranks get devices in device order: rank 0 the first ones, and so on (`--device-o
 CPUs near them). For 8 GPUs:
 
     2 ranks                        0 1 2 3 | 4 5 6 7
-    3 ranks                        0 1 2 | 3 4 5 | 6 7
+    3 ranks                        0 1 2 | 3 4 | 5 6 7
     2 ranks, 1 device per rank     0 | 1
     16 ranks that share devices    0 | 0 | 1 | 1 | 2 | 2 | …
 
@@ -20,7 +20,7 @@ from ompbind.errors import PlanError
 from ompbind.machine.devices import Device
 from ompbind.machine.model import Level, Machine, index_by_cpu
 from ompbind.planning.cpu_pool import CpuPool
-from ompbind.planning.device_locality import find_locality, find_near, measure_distance
+from ompbind.planning.device_locality import DeviceLocality, find_locality, find_near, measure_distance
 from ompbind.planning.device_selection import SelectedDevices, count_devices, select_devices
 from ompbind.planning.plan import Placement
 from ompbind.planning.request import Request
@@ -79,15 +79,17 @@ def exchange_cpus(pool: CpuPool, placements: Sequence[Placement]) -> list[Placem
     """Return placements of ranks that share cores, in the order of the cores near their devices."""
     core_of = index_by_cpu(pool.machine.at(Level.CORE))
     localities = _find_localities(pool)
-    ranks = sorted(range(len(localities)), key=lambda rank: min(core_of[cpu] for cpu in localities[rank]))
+    ranks = sorted(
+        range(len(localities)), key=lambda rank: min(core_of[cpu] for cpu in localities[rank].preferred)
+    )
     exchanged = (placement.replace(rank=rank) for rank, placement in zip(ranks, placements, strict=True))
     return sorted(exchanged, key=lambda placement: placement.rank)
 
 
-def _find_localities(pool: CpuPool) -> list[CpuSet]:
+def _find_localities(pool: CpuPool) -> list[DeviceLocality]:
     """Return for each rank the CPUs of the pool near the devices that decide its CPUs."""
     cpus = CpuSet(pool.cpus)
-    return [find_locality(pool.machine, list_deciding(devices), cpus).cpus for devices in pool.devices]
+    return [find_locality(pool.machine, list_deciding(devices), cpus) for devices in pool.devices]
 
 
 def list_deciding(devices: Sequence[Device]) -> tuple[Device, ...]:
@@ -119,7 +121,7 @@ def _assign(machine: Machine, request: Request, selected: SelectedDevices, cpus:
     if request.device_order == "cpu":
         main = _sort_by_cpus(machine, main, cpus)
     ranks = (request.ranks or 1) + request.outside_ranks
-    groups = _divide(main, request, ranks)
+    groups = _divide(machine, main, request, ranks)
     if not selected.others:
         return groups
     nearest = _assign_nearest(machine, request, selected.others, groups)
@@ -136,7 +138,7 @@ def _sort_by_cpus(machine: Machine, devices: Sequence[Device], cpus: CpuSet) -> 
     return tuple(sorted(devices, key=find_first_core))
 
 
-def _divide(devices: Sequence[Device], request: Request, ranks: int) -> DeviceGroups:
+def _divide(machine: Machine, devices: Sequence[Device], request: Request, ranks: int) -> DeviceGroups:
     """Divide devices among ranks, in this order: groups whose sizes differ by at most one, or of K devices.
 
     With --share-devices, several ranks can have one group. Raises PlanError for too few devices.
@@ -147,8 +149,34 @@ def _divide(devices: Sequence[Device], request: Request, ranks: int) -> DeviceGr
         raise _too_few_error(devices, request, ranks)
     size, larger = (each, 0) if each else divmod(len(devices), groups)
     starts = [group * size + min(group, larger) for group in range(groups + 1)]
+    if larger:
+        starts = _choose_starts(machine, devices, groups)
     made = [tuple(devices[start:stop]) for start, stop in pairwise(starts)]
     return tuple(made[rank * groups // ranks] for rank in range(ranks))
+
+
+def _choose_starts(machine: Machine, devices: Sequence[Device], groups: int) -> list[int]:
+    """Return the first device of each group, and the end, for groups whose sizes differ by one.
+
+    The domains around the devices of each group are as small as possible. Among equal choices, larger groups
+    are spread evenly, else first. `best` maps how many devices are used to the cost and the starts.
+    """
+    number, size = len(devices), len(devices) // groups
+    best: dict[int, tuple[int, int, list[int]]] = {0: (0, 0, [0])}
+    for group in range(1, groups + 1):
+        found: dict[int, tuple[int, int, list[int]]] = {}
+        for start, (width, offset, starts) in best.items():
+            for stop in (start + size + 1, start + size):
+                left = number - stop - (groups - group) * size
+                if not 0 <= left <= groups - group:
+                    continue  # the other groups could not use all other devices
+                around = find_locality(machine, devices[start:stop], machine.online).cpus
+                distance = (stop * groups - group * number) ** 2
+                cost = (width + len(around), offset + distance, [*starts, stop])
+                if stop not in found or cost[:2] < found[stop][:2]:
+                    found[stop] = cost
+        best = found
+    return best[number][2]
 
 
 def _too_few_error(devices: Sequence[Device], request: Request, ranks: int) -> PlanError:

@@ -19,14 +19,16 @@ LOCAL_DISTANCE, REMOTE_DISTANCE = 10, 20
 """The distances of a NUMA node from itself and from another, if the firmware reports none (ACPI SLIT)."""
 
 
-class Locality(Record):
+class DeviceLocality(Record):
     """The CPUs that a rank should get for its devices; `cpus` are allowed CPUs, and never empty.
 
-    `near` are all online CPUs that the devices are near, empty if they are not known. With `is_nearest`, none
-    of them is allowed: `cpus` are the allowed CPUs of the nearest NUMA nodes or domain.
+    `preferred` are the CPUs among them that are near at least one of the devices, or all of them. `near` are
+    all online CPUs that the devices are near, empty if they are not known. With `is_nearest`, none of them is
+    allowed: `cpus` are the allowed CPUs of the nearest NUMA nodes or domain.
     """
 
     cpus: CpuSet
+    preferred: CpuSet
     near: CpuSet = EMPTY
     is_nearest: bool = False
 
@@ -43,7 +45,7 @@ def find_near(machine: Machine, device: Device) -> CpuSet:
     return union(node.cpus for node in machine.nodes if node.number == device.node)
 
 
-def find_locality(machine: Machine, devices: Sequence[Device], allowed: CpuSet) -> Locality:
+def find_locality(machine: Machine, devices: Sequence[Device], allowed: CpuSet) -> DeviceLocality:
     """Return the locality of some devices together, among `allowed` CPUs.
 
     Devices that are near different CPUs have the CPUs of the smallest domain that contains all of these. A
@@ -51,11 +53,13 @@ def find_locality(machine: Machine, devices: Sequence[Device], allowed: CpuSet) 
     """
     sets = [near for near in dict.fromkeys(find_near(machine, device) for device in devices) if near]
     if not sets:
-        return Locality(cpus=allowed)
+        return DeviceLocality(cpus=allowed, preferred=allowed)
     near = sets[0] if len(sets) == 1 else find_common_domain(machine, union(sets))
     if not near.isdisjoint(allowed):
-        return Locality(cpus=near & allowed, near=near)
-    return Locality(cpus=_find_nearest(machine, near, allowed), near=near, is_nearest=True)
+        cpus = near & allowed
+        return DeviceLocality(cpus=cpus, preferred=union(sets) & cpus or cpus, near=near)
+    nearest = _find_nearest(machine, near, allowed)
+    return DeviceLocality(cpus=nearest, preferred=nearest, near=near, is_nearest=True)
 
 
 def find_common_domain(machine: Machine, cpus: CpuSet) -> CpuSet:

@@ -6,7 +6,7 @@ from ompbind.cpuset import CpuSet, count, named, union
 from ompbind.machine.devices import Device
 from ompbind.machine.model import Level, find_overlapping
 from ompbind.planning.device_assignment import list_deciding
-from ompbind.planning.device_locality import LOCAL_DISTANCE, Locality, find_locality, measure_distance
+from ompbind.planning.device_locality import LOCAL_DISTANCE, DeviceLocality, find_locality, measure_distance
 from ompbind.planning.device_selection import count_devices, find_usable_devices, select_devices
 from ompbind.planning.near_devices import find_named_locality
 from ompbind.planning.plan import Note, Placement, Plan
@@ -25,7 +25,7 @@ class RankLocality(Record):
 
     ranks: CpuSet
     devices: tuple[Device, ...]
-    locality: Locality
+    locality: DeviceLocality
     cpus: CpuSet
 
     @property
@@ -82,7 +82,7 @@ def _render_none(plan: Plan) -> str:
 
 def _find_localities(plan: Plan) -> list[RankLocality]:
     """Return the ranks of a plan by their localities, in the order of their first ranks."""
-    found: dict[Locality, list[Placement]] = {}
+    found: dict[DeviceLocality, list[Placement]] = {}
     for placement in plan.placements:
         locality = find_locality(plan.machine, list_deciding(placement.devices), plan.machine.allowed)
         found.setdefault(locality, []).append(placement)

@@ -22,6 +22,7 @@ Localities that partially overlap are made disjoint first: the wider one loses t
 from __future__ import annotations
 
 from ompbind.cpuset import CpuSet
+from ompbind.planning.device_locality import DeviceLocality
 from ompbind.planning.strategies.core_sequence import CoreIndices, CoreSequence
 from ompbind.record import Record
 
@@ -38,7 +39,7 @@ _Cores: TypeAlias = "frozenset[int]"
 
 
 class RankGroup(Record):
-    """Ranks with the same locality: `near` are its cores, `usable` the cores that they may get."""
+    """Ranks with the same locality: `usable` are the cores that they may get, `near` the preferred ones."""
 
     ranks: tuple[int, ...]
     near: frozenset[int]
@@ -46,12 +47,12 @@ class RankGroup(Record):
 
 
 def divide_near_devices(
-    sequence: CoreSequence, localities: Sequence[CpuSet], needed: int, divide: _Divide
+    sequence: CoreSequence, localities: Sequence[DeviceLocality], needed: int, divide: _Divide
 ) -> list[CoreIndices] | None:
     """Return the cores of each rank, near its devices as far as the cores suffice.
 
-    `localities` are the CPUs that each rank should get, `needed` the fewest cores of a rank. Returns None if
-    the sequence has too few cores for all ranks.
+    `localities` have the CPUs that each rank should get, `needed` is the fewest cores of a rank. Returns None
+    if the sequence has too few cores for all ranks.
     """
     groups = _make_groups(sequence, localities)
     while True:
@@ -73,18 +74,20 @@ def divide_near_devices(
     return [shares[rank] for rank in range(len(localities))]
 
 
-def _make_groups(sequence: CoreSequence, localities: Sequence[CpuSet]) -> list[RankGroup]:
+def _make_groups(sequence: CoreSequence, localities: Sequence[DeviceLocality]) -> list[RankGroup]:
     """Return the ranks with the same cores near their devices, in the order of their first ranks."""
-    found: dict[CpuSet, list[int]] = {}
-    for rank, cpus in enumerate(localities):
-        found.setdefault(cpus, []).append(rank)
-    near = {cpus: _find_cores(sequence, cpus) for cpus in found}
     everything = frozenset(range(len(sequence.core_cpus)))
-    by_cores: dict[_Cores, list[int]] = {}
-    for cpus, ranks in found.items():
-        by_cores.setdefault(near[cpus] or everything, []).extend(ranks)
+    found: dict[DeviceLocality, list[int]] = {}
+    for rank, locality in enumerate(localities):
+        found.setdefault(locality, []).append(rank)
+    by_cores: dict[tuple[_Cores, _Cores], list[int]] = {}
+    for locality, ranks in found.items():
+        usable = _find_cores(sequence, locality.cpus) or everything
+        near = _find_cores(sequence, locality.preferred) or usable
+        by_cores.setdefault((near, usable), []).extend(ranks)
     return [
-        RankGroup(ranks=tuple(sorted(ranks)), near=cores, usable=cores) for cores, ranks in by_cores.items()
+        RankGroup(ranks=tuple(sorted(ranks)), near=near, usable=usable)
+        for (near, usable), ranks in by_cores.items()
     ]
 
 

@@ -6,7 +6,7 @@ from ompbind.cpuset import CpuSet, union
 from ompbind.errors import PlanError
 from ompbind.machine.devices import Device
 from ompbind.machine.model import Machine
-from ompbind.planning.device_locality import Locality, find_locality
+from ompbind.planning.device_locality import DeviceLocality, find_locality
 from ompbind.planning.occupancy import AvailableCpus
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
@@ -26,7 +26,7 @@ def find_near_cpus(available: AvailableCpus, words: Iterable[str]) -> CpuSet:
     return union(find_named_locality(available.machine, word).cpus for word in words)
 
 
-def find_named_locality(machine: Machine, word: str) -> Locality:
+def find_named_locality(machine: Machine, word: str) -> DeviceLocality:
     """Return the locality of a device by one of its names, among the allowed CPUs; raises PlanError."""
     devices = find_named_devices(machine, word)
     locality = find_locality(machine, devices, machine.default_cpus)

@@ -43,27 +43,27 @@ def render_numbers(devices: Sequence[Device]) -> str:
     return f"{devices[0].kind}:{CpuSet(device.index for device in devices)}"
 
 
-def render_device_table(devices: Sequence[Device], screen: Screen) -> str:
-    """Render a table of devices, and below it their UUIDs, as far as these are known."""
+def render_device_tables(devices: Sequence[Device], screen: Screen) -> Iterator[str]:
+    """Yield a table of devices, and tables of remarks and of UUIDs: most devices have none."""
+    cpus = [render_cpus(device.cpus) or _UNKNOWN for device in devices]
     columns = [
         Column(title="device", cells=[device.name for device in devices]),
         Column(title="address", cells=[_render_address(device) for device in devices]),
         Column(title="node", cells=["-" if device.node is None else str(device.node) for device in devices]),
-        Column(
-            title="near CPUs", cells=[render_cpus(device.cpus) or _UNKNOWN for device in devices], grows=True
-        ),
+        Column(title="near CPUs", cells=cpus, grows=True),
         Column(title="names", cells=[", ".join(device.names) or "-" for device in devices], grows=True),
     ]
-    states = [", ".join(_render_details(device)) for device in devices]
-    if any(states):
-        columns.append(Column(title="remark", cells=states, grows=True))
-    tables = [render_table(columns, screen.text_width)]
-    known = [device for device in devices if device.uuid]
-    if known:
-        names = Column(title="device", cells=[device.name for device in known])
-        uuids = Column(title="UUID", cells=[device.uuid for device in known])
-        tables.append(render_table([names, uuids], screen.text_width))
-    return "\n\n".join(tables)
+    yield render_table(columns, screen.text_width)
+    remarks = ((device, ", ".join(_render_details(device))) for device in devices)
+    uuids = ((device, device.uuid) for device in devices)
+    for title, pairs in (("remark", remarks), ("UUID", uuids)):
+        known = [(device, text) for device, text in pairs if text]
+        columns = [
+            Column(title="device", cells=[device.name for device, _ in known]),
+            Column(title=title, cells=[text for _, text in known], grows=title == "remark"),
+        ]
+        if known:
+            yield render_table(columns, screen.text_width)
 
 
 def _group(devices: Iterable[Device], key: Callable[[Device], tuple[object, ...]]) -> list[list[Device]]:

@@ -9,6 +9,7 @@ from ompbind.cpuset import CpuSet, count
 from ompbind.inspection.loaded_libraries import find_libraries
 from ompbind.inspection.rank_processes import Inspection, RankProcesses
 from ompbind.openmp.variables import OVERRIDING_VARIABLES
+from ompbind.planning.rank_variables import OMPBIND_RANK_DEVICES
 from ompbind.procfs.numa_maps import MemoryMap
 from ompbind.procfs.process_state import ProcessState, ThreadState
 from ompbind.report.text import (
@@ -112,7 +113,9 @@ def make_title(group: RankProcesses) -> str:
     places = f", {count(number, 'place')}" if number > 1 else ""
     attempt = f", attempt {group.attempt}" if group.attempt > 1 else ""
     cpus = render_all_cpus(plan.compute, plan.service_cpus)
-    return f"rank {group.rank} of run {group.run_id}{attempt}: {cpus}, --bind {plan.bind}{places}"
+    devices = group.first.env.get(OMPBIND_RANK_DEVICES, "").replace(",", ", ")
+    title = f"rank {group.rank} of run {group.run_id}{attempt}: {cpus}, --bind {plan.bind}{places}"
+    return f"{title}, {devices}" if devices else title
 
 
 def _group_alike(processes: Sequence[ProcessState]) -> list[tuple[ProcessState, ...]]:

@@ -37,7 +37,8 @@ def render_rank(plan: Plan, identity: RankIdentity, node: str) -> str:
     cpus = render_all_cpus(placement.compute, placement.service_cpus)
     places = count(len(placement.places), "place") if placement.places else "no places"
     threads = count(placement.threads, "thread")
-    return f"rank {identity.rank} of {identity.size} on node {node}: {cpus}, {places}, {threads}"
+    text = f"rank {identity.rank} of {identity.size} on node {node}: {cpus}, {places}, {threads}"
+    return ", ".join((text, *map(str, placement.devices)))
 
 
 def _columns(plan: Plan) -> list[Column]:
@@ -61,6 +62,9 @@ def _columns(plan: Plan) -> list[Column]:
     if plan.request.memory is not MemoryMode.LOCAL:
         memory = [str(placement.memory or "-") for placement in ranks]
         columns.insert(4, Column(title="memory", cells=memory, grows=True))
+    if any(placement.devices for placement in ranks):
+        devices = [" ".join(map(str, placement.devices)) or "-" for placement in ranks]
+        columns.insert(4, Column(title="devices", cells=devices, grows=True))
     return columns
 
 

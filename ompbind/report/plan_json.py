@@ -72,6 +72,12 @@ def _request_record(request: Request) -> dict[str, object]:
         "omp_runtime": str(request.omp_runtime or "auto"),
         "nodes": _node_numbers(request.nodes),
         "compat": request.compat.framework if request.compat else None,
+        "devices": request.devices if request.devices == "auto" else list(map(str, request.devices)),
+        "devices_per_rank": request.devices_per_rank,
+        "share_devices": request.share_devices,
+        "device_order": request.device_order,
+        "near": list(request.near),
+        "nic_variables": list(request.nic_variables),
         "plan": request.plan.name if request.plan else None,
     }
 

@@ -2,7 +2,7 @@
 
 from ompbind.machine.core_kinds import kind_by_cpu
 from ompbind.machine.model import Level, Machine
-from ompbind.report.device_text import render_device_table
+from ompbind.report.device_text import render_device_tables
 from ompbind.report.text import PIPE, Column, Screen, dim, render_rows
 
 _COLUMNS = (Level.CORE, Level.L2, Level.CLUSTER, Level.L3, Level.DIE, Level.NODE, Level.PACKAGE, Level.BOOK,
@@ -13,8 +13,8 @@ _COLUMNS = (Level.CORE, Level.L2, Level.CLUSTER, Level.L3, Level.DIE, Level.NODE
 def render_listing(machine: Machine, screen: Screen = PIPE) -> str:
     """Render a table of all CPUs: the logical numbers of their domains, their kind and their state.
 
-    NUMA nodes have the number of the OS. A terminal with colours shows CPUs that are not allowed dimmed. A
-    table of the devices follows.
+    NUMA nodes have the number of the OS. A terminal with colours shows CPUs that are not allowed dimmed.
+    Tables of the devices follow.
     """
     cpus = list(machine.online | machine.offline)
     columns = [Column(title="CPU", cells=[str(cpu) for cpu in cpus], right=True)]
@@ -29,8 +29,8 @@ def render_listing(machine: Machine, screen: Screen = PIPE) -> str:
     head, *rows = render_rows(columns, screen.text_width)
     is_dim = [screen.styled and cpu not in machine.allowed for cpu in cpus]
     lines = [head, *(dim(row) if dimmed else row for row, dimmed in zip(rows, is_dim, strict=True))]
-    lines += ["", render_device_table(machine.devices, screen)] if machine.devices else []
-    return "\n".join(lines)
+    tables = render_device_tables(machine.devices, screen) if machine.devices else ()
+    return "\n\n".join(["\n".join(lines), *tables])
 
 
 def _numbers(machine: Machine, level: Level) -> dict[int, str]:

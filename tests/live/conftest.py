@@ -44,6 +44,7 @@ def clean_environment(**extra):
         name: value
         for name, value in os.environ.items()
         if not name.startswith(("OMP", "KMP", "GOMP", "SLURM", "PMI", "FLUX", "COVERAGE_PROCESS"))
+        and not name.startswith(("CUDA_", "ROCR_", "HIP_", "GPU_DEVICE_", "ZE_", "NVIDIA_VISIBLE_"))
         and not name.endswith("_NUM_THREADS")
     }
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "COLUMNS", "PS1"):

@@ -258,3 +258,17 @@ def test_decisions_are_measured():
     cases = ("1 of", "2 of", "2 equal", "6 equal", "noisy")
     assert sum(line.startswith(cases) for line in done.stdout.splitlines()) == 14
     assert "1 of 2 faster, 40 rounds: not right" in done.stdout
+
+
+@pytest.mark.skipif(not shutil.which("strace") and not os.environ.get("OMPTEST_ALL"), reason="no strace")
+def test_scaling_is_measured():
+    done = run("scaling.py", "--rounds", "1", "--ranks", "1,3")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    rows = [line.split() for line in done.stdout.splitlines()]
+    assert [row[0] for row in rows[3:5]] == ["1", "3"]
+    opens = {(row[0], row[1]): int(row[2]) for row in rows if len(row) == 7 and row[2].isdigit()}
+    assert opens["venv", "ompbind"] > 50
+    assert opens["zipapp", "ompbind"] < 30
+    assert opens["venv", "kernel"] > 20
+    assert opens["python", "python"] < opens["venv", "ompbind"]

@@ -19,6 +19,7 @@ from ompbind.planning.occupancy import LiveRun
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import make_command, make_local_identities, make_spec_before_plan
 from tests.machines import Shape, make_machine
+from tests.planning.gpus import UUIDS, make_gpu, make_nic
 
 COMMAND = ("/bin/true", "{rank}")
 INHERITED = {"OMP_NUM_THREADS": "3", "OMP_DYNAMIC": "true"}
@@ -30,8 +31,21 @@ HYBRID = make_machine(Shape(packages=2, l3s=2, cores=4, smt=4)).replace(
         CoreKind(name="performance", cpus=CpuSet(range(64)) - EFFICIENT, strength=1024, source="type"),
         CoreKind(name="efficiency", cpus=EFFICIENT, strength=600, source="type"),
     ),
+    devices=(
+        *(
+            make_gpu(
+                index, uuid=uuid, cpus=EFFICIENT if index < 2 else CpuSet(range(64)) - EFFICIENT, node=node
+            )
+            for index, (uuid, node) in enumerate(zip(UUIDS, (1, 1, 0, 0), strict=False))
+        ),
+        make_nic(0, "mlx5_0").replace(cpus=CpuSet(range(64)) - EFFICIENT, node=0),
+        make_nic(1, "mlx5_1").replace(cpus=EFFICIENT, node=1),
+    ),
 )
-"""16 cores of 4 CPUs on two NUMA nodes, the second for efficiency; core 0 has CPUs 0, 16, 32 and 48."""
+"""16 cores of 4 CPUs on two NUMA nodes, the second for efficiency; core 0 has CPUs 0, 16, 32 and 48.
+
+The first two GPUs and the second network interface are near the cores for efficiency.
+"""
 
 OTHER = LiveRun(run_id="other", pid=7, uid=0, started=1, ranks=((0, CpuSet([0, 8])),), claimed=CpuSet([0, 8]))
 
@@ -71,6 +85,12 @@ VALUES = {
     "chdir": ["--chdir=/"],
     "wrap": ["--wrap=nice"],
     "wrap_ranks": ["--wrap-ranks=0"],
+    "devices": ["--devices=gpu", "--devices=nic", "--devices=gpu,nic", "--devices=auto"],
+    "devices_per_rank": ["--devices-per-rank=1"],
+    "share_devices": ["--share-devices"],
+    "device_order": ["--device-order=cpu"],
+    "near": ["--near=gpu:0"],
+    "nic_variables": ["--nic-variables=PSM3_NIC"],
     "stdin": ["--stdin=none"],
     "output": ["--output=tag", "--output=files --log-dir=logs"],
     "log_dir": ["--log-dir=logs"],
@@ -102,6 +122,10 @@ NEEDED = {
     "timestamps": ["--output=tag"],
     "pty": ["--output=tag"],
     "report_env": ["--report=run.json"],
+    "devices_per_rank": ["--devices=gpu"],
+    "share_devices": ["-n5", "--devices=gpu"],
+    "device_order": ["-n2", "--devices=gpu"],
+    "nic_variables": ["--devices=gpu,nic"],
 }
 """Options without which an option has no effect, and with which it has one."""
 
@@ -119,6 +143,12 @@ SAME = {
     ("verbose", "dry_run"): "a dry run shows the plan anyway, which is what -v requests",
     ("omp_runtime", "bind"): "a fact about the command; whether it matters depends on the command",
     ("omp_runtime", "proc_bind"): "as before",
+    ("devices_per_rank", "share_devices"): "five ranks that share four GPUs get one each anyway",
+    ("share_devices", "strategy"): "two ranks need not share four GPUs",
+    ("share_devices", "wrap_ranks"): "as before",
+    ("share_devices", "device_order"): "as before",
+    ("device_order", "core_kind"): "the ranks have CPUs of the same NUMA node, in any order of devices",
+    ("device_order", "near"): "as before",
     ("--allow-partial", "-m0,12-13,16,32"): "all CPUs of this mask are usable",
     ("--allow-partial", "-n2 -m0,16,32|1,12,17,28"): "as before",
     ("-sspread", "-c2"): "balanced places ranks of a requested size far apart too",

@@ -164,3 +164,15 @@ def test_an_exclusive_run_of_a_plan_waits_for_the_cpus(ompbind, start, save):
     waiting = start("run", "--exclusive", "--wait", "--plan", path, "--", "echo", "free")
     running.terminate()
     assert waiting.communicate(timeout=60)[0].split() == ["free", "free"]
+
+
+def test_a_plan_is_shown_and_exported_as_it_was_made(ompbind, save):
+    machine = ("--topology", "synthetic:pack:2 numa:1 l3:2 core:4 pu:2")
+    request = ("-n", "2", "--bind", "core", "--memory", "bind")
+    path = save(*request, *machine)
+    for words in (["--format", "slurm"], ["--format", "sh", "--rank", "1"], ["--format", "numactl"]):
+        shown = ompbind("plan", "--plan", path, *machine, *words)
+        assert shown.returncode == 0, shown.stderr
+        assert shown.stdout == ompbind("plan", *request, *machine, *words).stdout
+    done = ompbind("plan", "--plan", path, "--compare", "balanced,spread", *machine)
+    assert "--plan cannot be used with --compare" in " ".join(done.stderr.split())

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from benchmarks.installation import make_archive
 from ompbind.cpuset import CpuSet
 from tests.live.conftest import OMPBIND, clean_environment, required, two_cpus
 from tests.live.test_exec import REPORT
@@ -170,3 +171,17 @@ def test_only_several_tasks_of_a_step_are_copies(slurm, tmp_path):
         env=slurm, capture_output=True, check=True, timeout=60, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     assert log.read_text() == "0\n"
+
+
+def test_ranks_start_from_one_file_that_slurm_has_copied_to_the_node(slurm, tmp_path):
+    """The file needs only Python's standard library: the system's Python, without a virtual environment."""
+    (archive,) = make_archive(tmp_path, sys.executable)
+    script, copy, out = tmp_path / "job.sh", tmp_path / "on-node.pyz", tmp_path / "out"
+    rank = f"srun -n 2 --cpu-bind=none python3 -S {copy} exec -- sh -c 'echo $RANK: $OMPBIND_CPUS'"
+    script.write_text(f"#!/bin/sh\nsbcast {archive} {copy}\n{rank}\n")
+    done = subprocess.run(
+        [required("sbatch"), "--wait", "-n", "2", "-o", str(out), str(script)],
+        env=slurm, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert done.returncode == 0, out.read_text()
+    assert sorted(out.read_text().splitlines()) == [f"{n}: {cpu}" for n, cpu in enumerate(two_cpus())]

@@ -12,10 +12,15 @@ ROCM_UUIDS = tuple(f"GPU-{digit * 16}" for digit in "456789ab")
 
 def make_gpu(number, vendor=NVIDIA, **fields):
     """A GPU at the PCI bus of a number, near the CPUs of a NUMA node of 4 CPUs."""
-    values = {"pci_class": "0302", "product": "2330", "node": number, **fields}
-    cpus = CpuSet(range(4 * number, 4 * number + 4))
-    address = f"0000:{number + 1:02x}:00.0"
-    return Device(kind=DeviceKind.GPU, index=number, address=address, vendor=vendor, cpus=cpus, **values)
+    values = {
+        "address": f"0000:{number + 1:02x}:00.0",
+        "pci_class": "0302",
+        "product": "2330",
+        "node": number,
+        "cpus": CpuSet(range(4 * number, 4 * number + 4)),
+        **fields,
+    }
+    return Device(kind=DeviceKind.GPU, index=number, vendor=vendor, **values)
 
 
 def make_nvidia_gpus(count=4, *, with_uuids=True, **fields):

@@ -207,6 +207,14 @@ def test_ranks_get(options, expected):
     assert rows(plan(machine_with(*FOUR), **{"devices": GPU, **options})) == expected
 
 
+def test_larger_groups_of_devices_are_where_their_domains_are_small():
+    uneven = [device(f"0{i}:00.0", "0-3" if i < 2 else "4-7") for i in range(5)]
+    assert rows(plan(machine_with(*uneven), ranks=2, devices=GPU)) == [
+        "gpu:0,gpu:1: 0-3",
+        "gpu:2,gpu:3,gpu:4: 4-7",
+    ]
+
+
 def test_ranks_near_a_node_leave_other_cores_of_the_package_to_others():
     """Three ranks near a node, and one near its package: the package has other cores for it."""
     near_node = [device(f"0{number}:00.0", "4-7") for number in range(3)]

@@ -78,6 +78,18 @@ def test_tree_of_devices():
     ]
 
 
+def test_devices_are_below_the_narrowest_domain_around_them():
+    shape = Shape(l3s=2, cores=2)
+    machine = with_devices(gpu(1, CpuSet([2, 3])), gpu(2, CpuSet(range(4))), shape=shape)
+    assert render_tree(machine, WIDE).splitlines()[1:] == [
+        "  package 0, NUMA node 0 (1.0 GiB)",
+        "    L3 0: 2 × core (1 CPU): 0-1",
+        "    L3 1: 2 × core (1 CPU): 2-3",
+        "      gpu:0 at 0000:01:00.0",
+        "    gpu:1 at 0000:02:00.0",
+    ]
+
+
 def test_many_devices_of_one_node_share_a_line():
     machine = with_devices(*(gpu(number, NEAR_0) for number in range(100)))
     lines = render_tree(machine).splitlines()
@@ -106,13 +118,20 @@ def test_table_of_devices_follows_the_cpus():
         gpu(1, NEAR_0, node=0, names=("card1",), uuid="GPU-46f77619-68bf-8f9d-7cfb-61fa9c4ca692"),
         gpu(2, EMPTY, partition=3, physical="0000:01:00.0"),
     )
-    _, devices, uuids = render_listing(machine).split("\n\n")
-    assert [line.split() for line in devices.splitlines()] == [
-        ["device", "address", "node", "near", "CPUs", "names", "remark"],
-        ["gpu:0", "0000:01:00.0", "0", "0-3", "card1"],
-        ["gpu:1", "0000:02:00.0/3", "-", "not", "known", "-", "virtual", "function", "of", "0000:01:00.0"],
-    ]  # fmt: skip
-    assert uuids.splitlines() == ["device  UUID", "gpu:0   GPU-46f77619-68bf-8f9d-7cfb-61fa9c4ca692"]
+    _, *tables = render_listing(machine).split("\n\n")
+    assert (
+        "\n\n".join(tables)
+        == """\
+device  address         node  near CPUs  names
+gpu:0   0000:01:00.0    0     0-3        card1
+gpu:1   0000:02:00.0/3  -     not known  -
+
+device  remark
+gpu:1   virtual function of 0000:01:00.0
+
+device  UUID
+gpu:0   GPU-46f77619-68bf-8f9d-7cfb-61fa9c4ca692"""
+    )
 
 
 def test_picture_has_devices_in_the_box_of_their_node():
@@ -132,6 +151,21 @@ def test_picture_has_devices_in_the_box_of_their_node():
         "│ gpu:1 (excluded)      │",
         "└───────────────────────┘",
         "gpu:2 (near: not known)",
+    ]
+
+
+def test_legend_of_a_plan_has_the_devices_of_ranks():
+    machine = with_devices(gpu(1, NEAR_0), gpu(2, NEAR_0), gpu(3, NEAR_1))
+    plan = make_plan(machine, Request(ranks=2))
+    shares = (machine.devices[:2], machine.devices[2:])
+    placements = [
+        placement.replace(devices=share) for placement, share in zip(plan.placements, shares, strict=True)
+    ]
+    plan = plan.replace(placements=tuple(placements))
+    _, _, legend = render_picture(plan, WIDE).split("\n\n")
+    assert legend.splitlines() == [
+        "0  rank 0: CPUs 0-3, 4 threads, gpu:0-1",
+        "1  rank 1: CPUs 4-7, 4 threads, gpu:2",
     ]
 
 
@@ -159,7 +193,7 @@ def test_each_device_is_shown_once(data, shape):
     assert found_names(render_tree(machine, WIDE)) == once(machine)
     assert found_names(draw(machine)) == once(machine)
     assert found_names(svg_text(machine)) == once(machine)
-    listing = render_listing(machine, WIDE)
+    listing = re.split(r"\n\ndevice +remark", render_listing(machine, WIDE))[0]
     assert found_names("\n".join(re.findall(r"^\w+:\d+", listing, re.MULTILINE))) == once(machine)
 
 

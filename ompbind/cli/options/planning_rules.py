@@ -172,7 +172,7 @@ def check_nic_variables(options: Options) -> Objection | None:
     """Object to variables for network interfaces if ranks get none."""
     if "nic" in options["devices"]:
         return None
-    return Objection(other="devices", text="needs {other}", hint="add --devices nic or gpu,nic")
+    return Objection(other="devices", text="needs --devices nic", hint="use --devices nic or gpu,nic")
 
 
 def _check_has_devices(options: Options) -> Objection | None:
@@ -188,6 +188,10 @@ _BESIDE_PLAN = (
 
 def check_plan(options: Options, known: Iterable[Option]) -> Objection | None:
     """Object to a plan that was made before if another of the `known` options would decide what it has."""
+    if options.get("compare"):
+        return Objection(
+            other="compare", text="cannot be used with {other}", hint="compare strategies without it"
+        )
     deciding = (option for option in known if option.section in (CPUS, DEVICES, BINDING))
     for option in deciding:
         if option.name not in _BESIDE_PLAN and options[option.name] != option.default_value:

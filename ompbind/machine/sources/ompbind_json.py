@@ -33,7 +33,7 @@ def make_machine_from_json(data: Data, source: str, *, devices: bool = False) ->
         raise MachineError(message, hint=_HINT)
     try:
         machine = _make(data, source)
-        return machine.replace(devices=tuple(map(_device, data.get("devices", ())))) if devices else machine
+        return machine.replace(devices=_devices(data, machine)) if devices else machine
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         message = f"{source} is not valid {SCHEMA}: {_explain(error)}"
         raise MachineError(message, hint=_HINT) from error
@@ -129,6 +129,16 @@ def _kind(row: Data) -> CoreKind:
         strength=_number(row["strength"]),
         source=str(row["told_by"]),
     )
+
+
+def _devices(data: Data, machine: Machine) -> tuple[Device, ...]:
+    devices = tuple(map(_device, data.get("devices", ())))
+    if len({device.name for device in devices}) < len(devices):
+        raise ValueError("'devices' has a device twice")
+    for device in devices:
+        if not device.cpus <= machine.online:
+            raise ValueError(f"{device} is near CPUs {device.cpus}, 'online' has {machine.online}")
+    return devices
 
 
 def _device(row: Data) -> Device:

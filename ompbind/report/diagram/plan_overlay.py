@@ -19,6 +19,7 @@ from ompbind.cpuset import EMPTY, CpuSet, count, named, render_range, union
 from ompbind.machine.model import Level
 from ompbind.planning.plan import Placement, Plan
 from ompbind.record import Record
+from ompbind.report.device_text import render_device_names
 from ompbind.report.plan import make_plan_heading
 from ompbind.report.text import render_cpus
 
@@ -213,14 +214,15 @@ def _annotate_cores(
 
 
 def _describe(placement: Placement) -> str:
-    """Return the CPUs and threads of a rank: "rank 0: CPUs 0-3, 4 threads, service CPU 4"."""
+    """Return what a rank gets: "rank 0: CPUs 0-3, 4 threads, service CPU 4, gpu:0"."""
     kinds = [("CPU", placement.compute), ("service CPU", placement.service_cpus)]
     compute, service = (
         named(noun, cpus) if len(render_cpus(cpus)) <= _LIST_LIMIT else count(len(cpus), noun)
         for noun, cpus in kinds
     )
-    text = f"rank {placement.rank}: {compute}, {count(placement.threads, 'thread')}"
-    return f"{text}, {service}" if placement.service_cpus else text
+    parts = [f"rank {placement.rank}: {compute}", count(placement.threads, "thread")]
+    parts += [service] if placement.service_cpus else []
+    return ", ".join([*parts, *render_device_names(placement.devices)])
 
 
 def _rank_keys(placements: tuple[Placement, ...]) -> Iterator[Annotation]:

@@ -7,6 +7,7 @@ from ompbind.errors import RequestError
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_variables import Variables
 from ompbind.planning.request import MemoryMode
+from ompbind.report.export.devices import make_container_options, select_container_variables
 from ompbind.report.export.ranks import check_memory, confined_ranks, memory_nodes
 
 
@@ -22,7 +23,9 @@ def render_docker(plan: Plan, variables: Sequence[Variables]) -> str:
         nodes = memory_nodes(plan, placement)
         memory = [f"--cpuset-mems={nodes}"] if nodes else []
         cpus = f"--cpuset-cpus={placement.cpuset}"
-        lines.append(" ".join([cpus, *memory, *_container_variables(environment)]))
+        devices = make_container_options(plan, placement)
+        own = _container_variables(select_container_variables(plan, environment))
+        lines.append(" ".join([cpus, *memory, *devices, *own]))
     return "\n".join(lines)
 
 

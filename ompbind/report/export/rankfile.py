@@ -18,6 +18,9 @@ def render_rankfile(plan: Plan) -> str:
     options = f"-n {len(ranks)} --use-hwthread-cpus --mca rmaps_rank_file_physical 1"
     lines = [f"# mpirun {options} --rankfile THIS_FILE COMMAND"]
     for placement in ranks:
+        if placement.devices:
+            names = ",".join(map(str, placement.devices))
+            lines.append(f"# rank {placement.rank} is near {names}, which a rankfile cannot give it")
         slots = str(placement.cpuset)
         if len(slots) > RANKFILE_SLOTS:
             raise RequestError(

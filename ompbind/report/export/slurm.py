@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 from ompbind.cpuset import CpuSet
 from ompbind.errors import RequestError
-from ompbind.planning.plan import Plan
+from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.request import MemoryMode
+from ompbind.report.export.devices import find_gpus, number_gpus
 from ompbind.report.export.ranks import check_memory, confined_ranks, memory_nodes
 
 SLURM_NODES = 128  # NUMA nodes that --mem-bind can name: Slurm cuts off longer masks without a message
@@ -33,7 +34,17 @@ def render_slurm(plan: Plan) -> str:
             )
     if all(memory):
         words.append(f"--mem-bind=mask_mem:{_masks(memory)}")
-    return " ".join(words)
+    return " ".join([*words, *_gpu_options(plan, ranks)])
+
+
+def _gpu_options(plan: Plan, ranks: Sequence[Placement]) -> list[str]:
+    """Return the options that give each task its GPUs, by their numbers on a whole node."""
+    gpus = [find_gpus(placement) for placement in ranks]
+    if not any(gpus):
+        return []
+    numbers = number_gpus(plan)
+    sets = [CpuSet(numbers[gpu.name] for gpu in own) for own in gpus]
+    return [f"--gpus-per-node={len(numbers)}", f"--gpu-bind=mask_gpu:{_masks(sets)}"]
 
 
 def _masks(sets: Sequence[CpuSet]) -> str:

@@ -14,13 +14,15 @@ class Format(Record):
     plan, "one" for a single rank (of several, --rank chooses it), "any" for all ranks or the rank of --rank.
     The function takes the plan, and what `takes` names: the "variables" of these ranks, or the "screen" that
     shows the text. With `shows_notes` the text contains at least the warnings of the plan; otherwise they go
-    to standard error. `help` follows the name of the format in --help.
+    to standard error. With `lacks_devices` the text cannot give ranks their devices. `help` follows the name
+    of the format in --help.
     """
 
     render: str
     ranks: Literal["all", "one", "any"]
     takes: Literal["nothing", "variables", "screen"] = "nothing"
     shows_notes: bool = False
+    lacks_devices: bool = False
     help: str = ""
 
     def load(self) -> Callable[..., str]:
@@ -49,12 +51,13 @@ FORMATS: Mapping[str, Format] = {
                   help="the variables of one rank"),
     "sh": Format(render=f"{_EXPORT}.shell:render_sh", ranks="one", takes="variables",
                  help="the same, as shell commands"),
-    "taskset": Format(render=f"{_EXPORT}.taskset:render_taskset", ranks="any"),
-    "numactl": Format(render=f"{_EXPORT}.numactl:render_numactl", ranks="any"),
-    "vllm": Format(render=f"{_EXPORT}.vllm:render_vllm", ranks="all"),
-    "sglang": Format(render=f"{_EXPORT}.sglang:render_sglang", ranks="all"),
+    "taskset": Format(render=f"{_EXPORT}.taskset:render_taskset", ranks="any", lacks_devices=True),
+    "numactl": Format(render=f"{_EXPORT}.numactl:render_numactl", ranks="any", lacks_devices=True),
+    "vllm": Format(render=f"{_EXPORT}.vllm:render_vllm", ranks="all", lacks_devices=True),
+    "sglang": Format(render=f"{_EXPORT}.sglang:render_sglang", ranks="all", lacks_devices=True),
     "slurm": Format(render=f"{_EXPORT}.slurm:render_slurm", ranks="all"),
-    "rankfile": Format(render=f"{_EXPORT}.rankfile:render_rankfile", ranks="all", help="Open MPI"),
+    "rankfile": Format(render=f"{_EXPORT}.rankfile:render_rankfile", ranks="all", lacks_devices=True,
+                       help="Open MPI"),
     "systemd": Format(render=f"{_EXPORT}.systemd:render_systemd", ranks="one", takes="variables",
                       help="settings for the service of one rank"),
     "docker": Format(render=f"{_EXPORT}.docker:render_docker", ranks="any", takes="variables",

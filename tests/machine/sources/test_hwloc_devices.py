@@ -105,8 +105,9 @@ def node(number, inside=""):
     )
 
 
-def read_devices(inside, beside=""):
-    body = f'<object type="Machine" cpuset="0xf">{node(0)}{node(1, inside)}{beside}</object>'
+def read_devices(inside, beside="", online="0xf"):
+    top = f'<object type="Machine" cpuset="{online}">'
+    body = f"{top}{node(0)}{node(1, inside)}{beside}</object>"
     return parse_xml(f'<topology version="2.0">{body}</topology>'.encode(), "test", devices=True).devices
 
 
@@ -121,6 +122,18 @@ def test_gpu_inside_a_bridge_is_near_the_package_around_it():
 def test_place_of_a_device_beside_all_nodes_is_not_known():
     (gpu,) = read_devices("", f'<object type="Bridge">{GPU}</object>')
     assert (gpu.cpus, gpu.node) == (CpuSet(), None)
+
+
+def test_device_is_near_online_cpus():
+    (gpu,) = read_devices(GPU, online="0x7")
+    assert gpu.cpus == CpuSet([2])
+
+
+def test_names_belong_to_the_innermost_function():
+    bridge = '<object type="PCIDev" pci_busid="0000:05:00.0" pci_type="0200 [15b3:a2d6]">'
+    name = '<object type="OSDev" name="eth0" osdev_type="2"/>'
+    gpu, nic = read_devices(f"{bridge}{GPU}{name}</object>")
+    assert (gpu.names, nic.names) == (("cuda0", "nvml0"), ("eth0",))
 
 
 def amd(address, *uuids):

@@ -410,8 +410,8 @@ def test_device_in_json_of_ompbind(tmp_path):
     [
         {"device": "gpu"}, {"device": "gpu:x"}, {"device": "nic:1"}, {"kind": "cpu", "device": "cpu:0"},
         {"device": 3}, {"address": "06:00.0"}, {"address": None}, {"partition": -1}, {"class": 302},
-        {"cpus": "x"}, {"node": "0"}, {"names": 3}, {"names": [3]}, {"rdma_names": None}, {"uuid": 3},
-        {"ordinal": True},
+        {"cpus": "x"}, {"cpus": "0-1"}, {"node": "0"}, {"names": 3}, {"names": [3]}, {"rdma_names": None},
+        {"uuid": 3}, {"ordinal": True},
     ],
 )  # fmt: skip
 def test_damaged_device_in_json_of_ompbind_is_an_error(tmp_path, change):
@@ -420,6 +420,11 @@ def test_damaged_device_in_json_of_ompbind_is_an_error(tmp_path, change):
         read(tmp_path, text, devices=True)
     assert not re.search("object|indices|argument|float", caught.value.message)
     assert read(tmp_path, text).devices == ()  # a run without devices does not read them
+
+
+def test_repeated_device_in_json_of_ompbind_is_an_error(tmp_path):
+    with pytest.raises(MachineError, match="'devices' has a device twice"):
+        read(tmp_path, json.dumps({**MINIMAL, "devices": [DEVICE, DEVICE]}), devices=True)
 
 
 def test_control_characters_in_names_of_devices_are_removed(tmp_path):

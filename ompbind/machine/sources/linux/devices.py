@@ -8,7 +8,7 @@ A program that computes on a GPU opens device files. They are checked on this ma
 
 from __future__ import annotations
 
-from ompbind.machine.device_kinds import NVIDIA, find_kind
+from ompbind.machine.device_kinds import find_kind
 from ompbind.machine.devices import Device, DeviceKind, number_devices
 from ompbind.machine.model import Machine
 from ompbind.machine.sources.filesystem import Root
@@ -62,7 +62,7 @@ def read_devices(root: Root, machine: Machine, *, device_files: str | None = Non
     ]
     if device_files is not None:
         found = [_exclude_inaccessible(device, device_files) for device in found]
-    return number_devices(_add_nvidia_order(_exclude_virtual(found)))
+    return number_devices(_exclude_virtual(found))
 
 
 def _group_by_function(gpus: Iterable[KfdGpu], addresses: Collection[str]) -> Mapping[str, Sequence[KfdGpu]]:
@@ -161,24 +161,3 @@ def _exclude_virtual(devices: Sequence[Device]) -> list[Device]:
         else device
         for device in devices
     ]
-
-
-def _add_nvidia_order(devices: Sequence[Device]) -> list[Device]:
-    """Set CUDA's order where it is certain: equal GPUs are in the order of their PCI addresses.
-
-    CUDA counts the GPUs that this process can use. It puts the fastest first if GPUs differ, and it numbers
-    MIG instances in its own way: then the order is unknown.
-    """
-    counted = [device for device in devices if device.vendor == NVIDIA and _is_usable_gpu(device)]
-    if len({device.product for device in counted}) != 1 or any(d.partition is not None for d in devices):
-        return list(devices)
-    order = number_devices(counted)
-    ordinals = {device.address: device.index for device in order}
-    return [
-        device.replace(ordinal=ordinals[device.address]) if device in counted else device
-        for device in devices
-    ]
-
-
-def _is_usable_gpu(device: Device) -> bool:
-    return device.kind is DeviceKind.GPU and not device.excluded

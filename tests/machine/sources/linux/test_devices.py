@@ -144,12 +144,8 @@ def test_gpus_have_the_uuid_and_the_file_of_their_driver(tmp_path):
         address = tree.add(f"0000:{bus}:00.0", "0302", local=node, node=number, names="drm/renderD128")
         tree.add_nvidia(address, UUID.format(number), 1 - number)
     first, second = read(tree, tmp_path)
-    assert (first.name, first.uuid, first.ordinal, first.cpus, first.node) == (
-        "gpu:0", UUID.format(0), 0, FIRST, 0,
-    )  # fmt: skip
-    assert (second.name, second.uuid, second.ordinal, second.cpus, second.node) == (
-        "gpu:1", UUID.format(1), 1, SECOND, 1,
-    )  # fmt: skip
+    assert (first.name, first.uuid, first.cpus, first.node) == ("gpu:0", UUID.format(0), FIRST, 0)
+    assert (second.name, second.uuid, second.cpus, second.node) == ("gpu:1", UUID.format(1), SECOND, 1)
     assert (first.names, first.product) == (("renderD128", "nvidia1"), "2335")
 
 
@@ -176,17 +172,9 @@ def test_a_gpu_that_its_driver_excludes_is_excluded(tmp_path):
     for number, word in enumerate(("Yes", "No")):
         address = tree.add(f"0000:0{number}:00.0", "0302", node=0)
         tree.add_nvidia(address, UUID.format(number), number, **{"GPU Excluded": word})
-    usable, excluded = read(tree, tmp_path)  # in CUDA's order first
-    assert excluded.excluded == "NVIDIA's driver excludes it"
-    assert (usable.excluded, excluded.ordinal, usable.ordinal) == ("", None, 0)
-
-
-def test_the_order_of_different_nvidia_gpus_is_unknown(tmp_path):
-    tree = DeviceTree(TWO_NODES)
-    for number, product in enumerate(("2335", "20b5")):
-        address = tree.add(f"0000:0{number}:00.0", "0302", node=0, product=product)
-        tree.add_nvidia(address, UUID.format(number), number)
-    assert [device.ordinal for device in read(tree, tmp_path)] == [None, None]
+    excluded, usable = read(tree, tmp_path)
+    assert (excluded.address, excluded.excluded) == ("0000:00:00.0", "NVIDIA's driver excludes it")
+    assert usable.excluded == ""
 
 
 @pytest.mark.parametrize(
@@ -276,6 +264,15 @@ def test_files_of_a_function_or_of_its_bridges_decide_where_it_is(
     (tmp_path / "root/sys/bus").rename(tmp_path / "bus")  # the directories contain the bridges, too
     root = DirectoryRoot(str(tmp_path / "root"))
     assert read_devices(root, read_recorded(root)) == (gpu,)
+
+
+def test_the_nearest_bridge_decides(tmp_path):
+    tree = DeviceTree(TWO_NODES)
+    tree.add("0000:00:01.0", "0604", node=0, local=FIRST)
+    tree.add("0000:00:01.0/0000:01:00.0", "0604", node=1, local=SECOND)
+    tree.add("0000:00:01.0/0000:01:00.0/0000:02:00.0", "0302", node=-1, local=ALL)
+    (gpu,) = read(tree, tmp_path)
+    assert (gpu.cpus, gpu.node) == NODE_1
 
 
 @pytest.mark.parametrize(("node", "local"), [(-1, ALL), (-1, None), (None, None), (0, ALL), (3, ALL)])
@@ -397,6 +394,25 @@ def test_the_own_uuids_of_mig_instances_are_unknown(version, tmp_path):
         assert device.excluded == "MIG instance with a UUID that only NVIDIA's library can read"
 
 
+def test_an_archive_has_the_devices_of_its_directory(tmp_path):
+    """Names are empty directories here, and a function is found through links."""
+    tree = DeviceTree(TWO_NODES)
+    add_mig(tree, "460.91.03")
+    physical = tree.add("0000:00:01.0/0000:03:00.0", "0200", node=0, names="net/eth0 infiniband/mlx5_0")
+    tree.add(
+        "0000:00:01.0/0000:03:00.1", "0200", node=0, names="net/eth1", physical=physical, driver="mlx5_core"
+    )
+    tree.add("0000:02:00.0", "1200", "1002", node=0)
+    for part in range(2):
+        tree.add_kfd(part, simd_count=304, location_id=0x200, unique_id=part + 1)
+    devices = read(tree, tmp_path)
+    with tarfile.open(tmp_path / "root.tar.gz", "w:gz") as archive:
+        archive.add(tmp_path / "root", arcname="root")
+    assert read_machine(str(tmp_path / "root.tar.gz"), devices=True).devices == devices
+    assert [(device.kind, device.physical) for device in devices[-2:]] == [("nic", ""), ("nic", physical)]
+    assert len(devices) == 7
+
+
 # Access
 
 
@@ -439,15 +455,6 @@ def test_a_gpu_without_a_driver_is_excluded_on_this_machine_only(tmp_path):
     assert gpu.excluded == "no driver that computes uses it"
     root = DirectoryRoot(str(tmp_path / "root"))
     assert read_devices(root, read_recorded(root))[0].excluded == ""
-
-
-def test_gpus_that_a_container_lacks_do_not_count_in_the_order_of_cuda(tmp_path):
-    tree = DeviceTree(TWO_NODES)
-    for number in range(3):
-        address = tree.add(f"0000:0{number}:00.0", "0302", node=0)
-        tree.add_nvidia(address, UUID.format(number), number)
-    directory = make_device_files(tmp_path / "dev", ["nvidiactl", "nvidia1", "nvidia2"])
-    assert [d.ordinal for d in read(tree, tmp_path, device_files=directory)] == [0, 1, None]
 
 
 # Untrusted recordings

@@ -1,0 +1,200 @@
+"""Promises of plans with devices: on all recorded machines, and for all small nested localities."""
+
+from itertools import combinations, product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ompbind.cpuset import CpuSet, union
+from ompbind.errors import PlanError
+from ompbind.machine.devices import Device, DeviceKind, number_devices
+from ompbind.machine.model import Level, index_by_cpu
+from ompbind.machine.sources.table import read_machine
+from ompbind.planning.device_locality import DeviceLocality, find_locality
+from ompbind.planning.device_shares import divide_near_devices
+from ompbind.planning.planner import make_plan
+from ompbind.planning.request import MemoryMode, Request
+from ompbind.planning.strategies.core_sequence import make_core_sequence
+from ompbind.planning.strategies.sized import balanced
+from tests.device_recordings import ANSWERS, read_with_devices
+from tests.machines import Shape, make_machine
+from tests.recordings import name_of, recorded
+
+SMALL = make_machine(Shape(packages=2, nodes=2, cores=2))
+"""CPUs 0-7: two packages of two NUMA nodes of two cores."""
+
+DOMAINS = [domain.cpus for domain in SMALL.domains if domain.level in (Level.PACKAGE, Level.NODE)]
+LOCALITIES = [*dict.fromkeys((*DOMAINS, SMALL.online))]
+
+
+def divide(chosen):
+    """Divide the cores of SMALL among ranks with these localities."""
+    sequence = make_core_sequence(SMALL, tuple(core.cpus for core in SMALL.at(Level.CORE)))
+    localities = [DeviceLocality(cpus=cpus, preferred=cpus, near=cpus) for cpus in chosen]
+    return divide_near_devices(sequence, localities, 1, lambda part, ranks: balanced(part, ranks))
+
+
+def largest_shares(chosen):
+    """The largest smallest share, and so on, by trying all numbers of cores; None if a rank has no core."""
+    fits = [
+        counts
+        for counts in product(*(range(1, len(cpus) + 1) for cpus in chosen))
+        if all(
+            sum(counts[rank] for rank in ranks) <= len(union(chosen[rank] for rank in ranks))
+            for size in range(1, len(chosen) + 1)
+            for ranks in combinations(range(len(chosen)), size)
+        )
+    ]  # Hall's theorem: every set of ranks has as many cores as it needs
+    return max((sorted(counts) for counts in fits), default=None)
+
+
+@given(st.lists(st.sampled_from(LOCALITIES), min_size=1, max_size=5))
+def test_smallest_shares_are_as_large_as_possible(chosen):
+    shares = divide(chosen)
+    best = largest_shares(chosen)
+    assert shares is not None
+    assert len({core for share in shares for core in share}) == sum(map(len, shares))
+    if best is None:
+        assert all(shares)
+        return
+    assert sorted(map(len, shares)) == best
+    assert all(CpuSet(share) <= cpus for share, cpus in zip(shares, chosen, strict=True))
+
+
+@given(st.lists(st.sets(st.sampled_from(list(SMALL.online)), min_size=1).map(CpuSet), min_size=1, max_size=8))
+def test_every_rank_has_cores_even_if_localities_partially_overlap(chosen):
+    shares = divide(chosen)
+    if shares is not None:
+        assert all(shares)
+        assert len({core for share in shares for core in share}) == sum(map(len, shares))
+
+
+OPTIONS = [
+    {},
+    {"smt": "all"},
+    {"strategy": "compact", "threads": 2},
+    {"strategy": "spread", "cores": 1},
+    {"device_order": "cpu", "reserve": 1},
+    {"service_cores": 1},
+    {"reserve_total": 2},
+    {"devices_per_rank": 1},
+    {"devices": "auto"},
+    {"devices": (DeviceKind.NIC,)},
+    {"devices": (DeviceKind.GPU, DeviceKind.NIC)},
+]
+
+
+@pytest.mark.skipif(not ANSWERS, reason="no recordings of machines with devices")
+@pytest.mark.parametrize("name", ANSWERS)
+@given(data=st.data())
+def test_plans_of_recorded_machines(name, data):
+    machine = read_with_devices(name)
+    options = data.draw(st.sampled_from(OPTIONS))
+    ranks = data.draw(st.integers(1, 16))
+    share = data.draw(st.booleans())
+    request = Request(**{"devices": (DeviceKind.GPU,), **options, "ranks": ranks, "share_devices": share})
+    try:
+        made = make_plan(machine, request)
+    except PlanError:
+        check_refusal(machine, request)
+        return
+    assert made == make_plan(machine, request)
+    check_cpus(made)
+    check_devices(made, share)
+    check_near(made)
+
+
+def check_refusal(machine, request):
+    """Devices do not suffice, or the same ranks without devices are refused too."""
+    visible = [device for device in machine.devices if not device.excluded]
+    for kind in request.devices if request.devices != "auto" else ():
+        own = [device for device in visible if device.kind is kind]
+        if not own or (
+            not request.share_devices and len(own) < request.ranks * (request.devices_per_rank or 1)
+        ):
+            return
+        with_rdma = [device for device in own if device.rdma_names or device.pci_class == "0207"]
+        if not request.share_devices and 0 < len(with_rdma) < request.ranks:
+            return
+        if any(device.vendor == "17db" for device in own):
+            return
+    with pytest.raises(PlanError):
+        make_plan(machine, request.replace(devices=(), share_devices=False, devices_per_rank=None))
+
+
+def check_cpus(made):
+    """Every rank has CPUs, no CPU is given twice, and siblings of a core are not given to two ranks."""
+    cores = made.machine.at(Level.CORE)
+    assert all(placement.cpus for placement in made.placements)
+    assert sum(len(placement.cpuset) for placement in made.placements) == len(made.used)
+    if len(made.placements) + made.request.reserve_total > len(cores):
+        return  # ranks share cores by hardware threads
+    core_of = index_by_cpu(cores)
+    owners = [{core_of[cpu] for cpu in placement.cpuset} for placement in made.placements]
+    assert sum(map(len, owners)) == len(set().union(*owners))
+
+
+def check_devices(made, share):
+    given_devices = [device for placement in made.placements for device in placement.devices]
+    assert share or len(given_devices) == len(set(given_devices))
+    assert all(len(set(p.devices)) == len(p.devices) for p in made.placements)
+    if made.request.devices != "auto":
+        assert all(placement.devices for placement in made.placements)
+    sizes = [len([d for d in p.devices if d.kind is p.devices[0].kind]) for p in made.placements if p.devices]
+    assert not sizes or max(sizes) - min(sizes) <= 1
+
+
+def check_near(made):
+    """Ranks are near their devices if the cores suffice, and equal ranks have equal shares."""
+    if not made.placements[0].devices:
+        return
+    allowed = made.machine.allowed
+    localities = []
+    for placement in made.placements:
+        deciding = tuple(d for d in placement.devices if d.kind is placement.devices[0].kind)
+        localities.append(find_locality(made.machine, deciding, allowed))
+    core_of = index_by_cpu(made.machine.at(Level.CORE))
+    sizes = {}
+    for placement, locality in zip(made.placements, localities, strict=True):
+        sizes.setdefault(locality, []).append(len({core_of[cpu] for cpu in placement.cpus}))
+    assert all(max(own) - min(own) <= 1 for own in sizes.values())
+    if any(note.code == "device-distance" for note in made.notes):
+        assert not_enough_cores(made, localities)
+        return
+    for placement, locality in zip(made.placements, localities, strict=True):
+        assert placement.compute <= locality.cpus
+
+
+def not_enough_cores(made, localities):
+    """Whether some localities have fewer usable cores than the ranks that are near no other CPUs need."""
+    request = made.request
+    need = (request.cores or 1) + request.other_cores
+    if request.threads:
+        need = request.threads
+    core_of = index_by_cpu(made.machine.at(Level.CORE))
+    for outer in localities:
+        inside = sum(locality.cpus <= outer.cpus for locality in localities)
+        cores = len(
+            {core_of[cpu] for cpu in outer.cpus - (made.reserved if request.reserve_total else CpuSet())}
+        )
+        if inside * need > cores:
+            return True
+    return len(made.placements) > len(made.machine.at(Level.CORE))
+
+
+@pytest.mark.parametrize("path", recorded("dumps/rec-power*-gpu*.tar.gz"), ids=name_of)
+def test_memory_of_gpus_is_no_target(path):
+    """POWER9 shows the memory of its GPUs as NUMA nodes 250-255."""
+    machine = read_machine(str(path))
+    with_cpus = [node for node in machine.nodes if node.cpus]
+    gpus = [
+        Device(kind=DeviceKind.GPU, index=0, address=f"000{number}:01:00.0", cpus=node.cpus, node=node.number)
+        for number, node in enumerate(with_cpus)
+    ]
+    machine = machine.replace(devices=number_devices(gpus))
+    for memory in MemoryMode:
+        made = make_plan(machine, Request(ranks=None, devices=(DeviceKind.GPU,), memory=memory))
+        assert [p.memory_nodes for p in made.placements] == [(node.number,) for node in with_cpus]
+        policies = [placement.memory.nodes for placement in made.placements if placement.memory]
+        assert policies in ([], [(node.number,) for node in with_cpus])

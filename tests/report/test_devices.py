@@ -1,0 +1,168 @@
+"""Devices of ranks in tables, JSON and exports."""
+
+import json
+import re
+import shlex
+
+import pytest
+
+from ompbind.cpuset import CpuSet
+from ompbind.errors import RequestError
+from ompbind.inspection.expectation import expect_variables
+from ompbind.inspection.rank_processes import RankProcesses
+from ompbind.inspection.verdict import Verdict
+from ompbind.machine.sources.ompbind_json import make_machine_from_json
+from ompbind.planning.rank_command import RunSpec, make_local_identities, make_variables
+from ompbind.report.device_json import device_record
+from ompbind.report.export.table import FORMATS
+from ompbind.report.inspect import make_title
+from ompbind.report.plan import render_plan, render_rank
+from ompbind.report.plan_json import plan_record
+from ompbind.report.text import Screen
+from ompbind.report.topology_json import render_json
+from tests.inspection.test_judge import process
+from tests.planning.gpus import ROCM_UUIDS, UUIDS, make_amd_gpus, make_gpu, make_nic, make_nvidia_gpus
+from tests.planning.test_device_variables import one_each, planned
+
+NVIDIA = make_nvidia_gpus(4)
+PAIRS = [NVIDIA[:2], NVIDIA[2:]]
+
+
+def variables_of(plan, env=()):
+    spec = RunSpec(argv=(), run_id="plan", base=dict(env))
+    return [make_variables(plan, identity, spec) for identity in make_local_identities(plan)]
+
+
+def export(name, plan, env=()):
+    """The text of a format for the whole plan; for formats of one rank, of rank 0."""
+    render, variables = FORMATS[name].load(), variables_of(plan, env)
+    if FORMATS[name].ranks == "one":
+        return render(plan.replace(placements=plan.placements[:1]), variables[:1])
+    return render(plan, variables) if FORMATS[name].takes == "variables" else render(plan)
+
+
+@pytest.mark.parametrize("width", [60, 80, 160])
+def test_the_table_has_a_column_of_devices(width):
+    text = render_plan(planned(NVIDIA, PAIRS, {}), Screen(width=width))
+    assert max(map(len, text.splitlines())) <= width
+    assert "devices" in text
+    assert all(gpu.name in text for gpu in NVIDIA)
+
+
+def test_a_table_without_devices_has_no_such_column():
+    assert "devices" not in render_plan(planned(NVIDIA, [[], []], {}).replace(notes=()))
+
+
+def test_the_line_of_a_rank_names_its_devices():
+    plan = planned(NVIDIA, PAIRS, {})
+    line = render_rank(plan, make_local_identities(plan)[1], "n07")
+    assert line.endswith(", gpu:2, gpu:3")
+
+
+def test_json_has_the_devices_and_the_request():
+    plan = planned(NVIDIA, PAIRS, {}, share_devices=True, near=("gpu:0",), nic_variables=("PSM3_NIC",))
+    record = json.loads(json.dumps(plan_record(plan, variables_of(plan))))
+    assert [rank["devices"] for rank in record["ranks"]] == [list(map(device_record, pair)) for pair in PAIRS]
+    assert record["ranks"][1]["env"]["OMPBIND_RANK_DEVICES"] == "gpu:2,gpu:3"
+    request = record["request"]
+    assert (request["devices"], request["share_devices"], request["near"]) == (
+        ["gpu", "nic"],
+        True,
+        ["gpu:0"],
+    )
+    assert (request["devices_per_rank"], request["device_order"]) == (None, "device")
+    assert request["nic_variables"] == ["PSM3_NIC"]
+
+
+def test_devices_survive_json_of_topo():
+    plan = planned(NVIDIA, PAIRS, {})
+    machine = make_machine_from_json(json.loads(render_json(plan.machine)), "x", devices=True)
+    assert [gpu.uuid for gpu in machine.devices] == list(UUIDS[:4])
+
+
+def test_inspect_names_the_devices_of_a_rank():
+    env = {"OMPBIND_RANK": "0", "OMPBIND_RUN_ID": "job", "OMPBIND_CPUS": "0-1"}
+    for devices, ending in (("gpu:0,nic:1", ", gpu:0, nic:1"), ("", "--bind none")):
+        group = RankProcesses(
+            rank=0,
+            run_id="job",
+            expected=expect_variables(env),
+            processes=(process("0-1", **env, OMPBIND_RANK_DEVICES=devices),),
+            verdict=Verdict(issues=(), summary=""),
+        )
+        assert make_title(group).endswith(ending)
+
+
+def test_slurm_gets_a_mask_of_gpus_for_each_task():
+    assert "--gpus-per-node=4 --gpu-bind=mask_gpu:0x3,0xc" in export("slurm", planned(NVIDIA, PAIRS, {}))
+    assert "gpu" not in export("slurm", planned(NVIDIA, [[], []], {}))
+
+
+def test_slurm_counts_gpus_by_address_even_if_some_are_hidden():
+    swapped = tuple(gpu.replace(index=3 - gpu.index) for gpu in NVIDIA)
+    plan = planned(swapped, [[swapped[0]], [swapped[3]]], {"CUDA_VISIBLE_DEVICES": "0,3"})
+    assert "--gpu-bind=mask_gpu:0x1,0x8" in export("slurm", plan)
+
+
+def test_slurm_refuses_gpus_of_several_vendors():
+    gpus = (make_gpu(0, uuid=UUIDS[0]), make_amd_gpus(2)[1].replace(address="0000:21:00.0"))
+    with pytest.raises(RequestError, match="several vendors"):
+        export("slurm", planned(gpus, one_each(gpus), {}))
+
+
+def test_a_rankfile_has_the_devices_in_comments():
+    lines = export("rankfile", planned(NVIDIA, PAIRS, {})).splitlines()
+    assert [line for line in lines if not line.startswith("#")] == [
+        f"rank {rank}=localhost slot={CpuSet(range(8 * rank, 8 * rank + 8))}" for rank in (0, 1)
+    ]
+    assert re.search("rank 1 is near gpu:2,gpu:3", "\n".join(lines))
+
+
+def test_docker_gets_nvidia_gpus_by_uuid_as_one_row_of_csv():
+    line = export("docker", planned(NVIDIA, PAIRS, {})).splitlines()[1]
+    words = shlex.split(line)
+    assert words[words.index("--gpus") + 1] == f'"device={UUIDS[2]},{UUIDS[3]}"'
+    assert f"CUDA_VISIBLE_DEVICES={UUIDS[2]},{UUIDS[3]}" in words
+
+
+def test_docker_gets_numbers_where_uuids_are_unknown_and_no_indices_of_the_host():
+    gpus = make_nvidia_gpus(4, with_uuids=False)
+    words = shlex.split(export("docker", planned(gpus, [gpus[2:]], {})))
+    assert words[words.index("--gpus") + 1] == '"device=2,3"'
+    assert not [word for word in words if word.startswith("CUDA_VISIBLE_DEVICES")]
+
+
+def test_docker_gets_device_files_of_amd_gpus():
+    gpus = tuple(gpu.replace(names=("card1", f"renderD{128 + gpu.index}")) for gpu in make_amd_gpus(2))
+    words = shlex.split(export("docker", planned(gpus, one_each(gpus), {})).splitlines()[1])
+    assert [word for word in words if word.startswith("--device")] == [
+        "--device=/dev/kfd",
+        "--device=/dev/dri/renderD129",
+    ]
+    assert f"ROCR_VISIBLE_DEVICES={ROCM_UUIDS[1]}" in words
+    with pytest.raises(RequestError, match="device file of gpu:0 is not known"):
+        export("docker", planned(make_amd_gpus(1), one_each(make_amd_gpus(1)), {}))
+
+
+def test_docker_refuses_mig_instances_without_uuids():
+    parts = (make_gpu(0).replace(partition=0),)
+    with pytest.raises(RequestError, match="MIG"):
+        export("docker", planned(parts, one_each(parts), {}))
+
+
+def test_env_sh_and_systemd_have_the_variables():
+    plan = planned(NVIDIA, PAIRS, {})
+    uuids = f"{UUIDS[0]},{UUIDS[1]}"
+    assert f"CUDA_VISIBLE_DEVICES={uuids}" in export("env", plan).splitlines()
+    assert f"export CUDA_VISIBLE_DEVICES={uuids}" in export("sh", plan).splitlines()
+    assert f'Environment="CUDA_VISIBLE_DEVICES={uuids}"' in export("systemd", plan).splitlines()
+
+
+def test_formats_for_other_launchers_either_have_the_devices_or_lack_them():
+    plan = planned((*NVIDIA, make_nic(0, "mlx5_0")), PAIRS, {})
+    for name, row in FORMATS.items():
+        if row.takes == "screen":
+            continue
+        text = export(name, plan)
+        has_gpus = UUIDS[0] in text or "mask_gpu" in text or name == "svg"
+        assert has_gpus != row.lacks_devices, name
