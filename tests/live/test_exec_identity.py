@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.launchers.environments import MPICH, OPEN_MPI_5, SLURM_PMI, SLURM_STEP
+from tests.launchers.environments import FLUX, MPICH, OPEN_MPI_5, SLURM_PMI, SLURM_STEP
 from tests.live.conftest import python_with_torch, required, two_cpus
 from tests.live.test_exec import OPEN_MPI_ARGS, REPORT
 
@@ -98,6 +98,17 @@ def test_a_rank_that_cannot_be_identified_does_not_start(ompbind, env, message):
     done = ompbind("exec", "--", "echo", "started", env=env)
     assert (done.returncode, done.stdout) == (125, "")
     assert message in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize(("local_rank", "local_size"), [("2", "3"), ("0", "3")])
+def test_the_number_that_ompbind_assumes_can_be_given(ompbind, local_rank, local_size):
+    """Flux does not set the number of ranks on a machine: here 3 of 4 tasks are on one of two nodes."""
+    env = {**FLUX, "FLUX_JOB_SIZE": "4", "FLUX_JOB_NNODES": "2", "FLUX_TASK_LOCAL_ID": local_rank}
+    report = json.loads(ompbind("exec", "--share", "-n", "3", "--", *SHOW, env=env).stdout)
+    assert numbers(report) == [1, 4, int(local_rank), int(local_size)]
+    done = ompbind("exec", "--share", "--", "true", env=env)
+    assert (done.returncode == 0) == (local_rank == "0")
+    assert ("give it with -n; it is at least 3" in done.stderr) == (local_rank == "2")
 
 
 def test_verbose_shows_variables_that_are_not_used(ompbind):
