@@ -125,7 +125,7 @@ def _find_local_size(rank: LauncherRank, request: Request, options: Values) -> i
     known, local_rank = rank.identity.local_size, rank.identity.local_rank
     requested = options["ranks"] if options.is_given("ranks") else None
     size: int = requested or known or (len(request.plan.ranks) if request.plan else 0)
-    if known and size != known:
+    if known and size != known and not rank.assumes_local_size:
         raise RequestError(
             f"-n {size}: {rank.launcher} has started {count(known, 'rank')} on this machine", hint="omit -n"
         )

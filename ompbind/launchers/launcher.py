@@ -26,8 +26,9 @@ class Launcher(Record):
     variables `run_id` together identify the job. `daemons` are the names of the processes that start ranks.
     `step` is a variable that only ranks have, "" if `rank` is such a variable: Slurm sets the others for the
     script of a batch job too. `job_steps` are its values for scripts and shells. `mark` is a variable that
-    only this launcher sets, if users set the others by hand, and if its process can have any name. `example`
-    is (description, command line) for the help.
+    only this launcher sets, if users set the others by hand, and if its process can have any name. With
+    `assumes_local_size`, the function `local_size` assumes equal numbers on all machines. `example` is
+    (description, command line) for the help.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Launcher(Record):
     step: str = ""
     job_steps: tuple[str, ...] = ()
     mark: str = ""
+    assumes_local_size: bool = False
     example: tuple[str, str] | None = None
 
     def check(self) -> None:

@@ -31,14 +31,16 @@ class LauncherRank(Record):
 
     `launcher` is the name of the launcher, `daemons` are the names of its processes. `identity.local_size` is
     0 if the number of ranks on this machine is unknown. `run_id` is the same for all ranks of the job; if the
-    launcher does not identify the job, it is the same only for the ranks of this machine. `unused` has a text
-    for each other launcher whose variables were found.
+    launcher does not identify the job, it is the same only for the ranks of this machine. With
+    `assumes_local_size`, the number of ranks on this machine may be wrong. `unused` has a text for each other
+    launcher whose variables were found.
     """
 
     launcher: str
     identity: RankIdentity
     run_id: str
     daemons: tuple[str, ...] = ()
+    assumes_local_size: bool = False
     unused: tuple[str, ...] = ()
 
 
@@ -82,6 +84,7 @@ def find_launcher(env: Env, ancestors: Iterable[Ancestor] = ()) -> LauncherRank 
         identity=identity,
         run_id="-".join([launcher.name.lower().replace(" ", ""), *parts]).replace("/", "_"),
         daemons=launcher.daemons,
+        assumes_local_size=launcher.assumes_local_size,
         unused=tuple(_explain_unused(launcher, env)),
     )
 

@@ -25,6 +25,7 @@ FLUX = {"FLUX_TASK_RANK": "1", "FLUX_TASK_LOCAL_ID": "1", "FLUX_JOB_SIZE": "4"}
         ({**FLUX, "FLUX_JOB_NNODES": "2"}, 2),
         ({**FLUX, "FLUX_JOB_NNODES": "3"}, 0),
         ({**FLUX, "FLUX_JOB_NNODES": "0"}, 0),
+        ({**FLUX, "FLUX_JOB_NNODES": "2", "FLUX_TASK_LOCAL_ID": "2"}, 0),  # 3 and 1 tasks
     ],
 )
 def test_the_number_of_local_ranks_is_read_if_the_launcher_sets_it(env, local_size):

@@ -1,12 +1,15 @@
 """`ompbind exec`: which rank it becomes, by hand and in launchers, and that all ranks make one plan."""
 
 import json
+import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from tests.launchers.environments import MPICH, OPEN_MPI_5, SLURM_PMI, SLURM_STEP
+from tests.launchers.environments import FLUX, MPICH, OPEN_MPI_5, SLURM_PMI, SLURM_STEP
 from tests.live.conftest import python_with_torch, required, two_cpus
 from tests.live.test_exec import OPEN_MPI_ARGS, REPORT
 
@@ -95,6 +98,17 @@ def test_a_rank_that_cannot_be_identified_does_not_start(ompbind, env, message):
     done = ompbind("exec", "--", "echo", "started", env=env)
     assert (done.returncode, done.stdout) == (125, "")
     assert message in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize(("local_rank", "local_size"), [("2", "3"), ("0", "3")])
+def test_the_number_that_ompbind_assumes_can_be_given(ompbind, local_rank, local_size):
+    """Flux does not set the number of ranks on a machine: here 3 of 4 tasks are on one of two nodes."""
+    env = {**FLUX, "FLUX_JOB_SIZE": "4", "FLUX_JOB_NNODES": "2", "FLUX_TASK_LOCAL_ID": local_rank}
+    report = json.loads(ompbind("exec", "--share", "-n", "3", "--", *SHOW, env=env).stdout)
+    assert numbers(report) == [1, 4, int(local_rank), int(local_size)]
+    done = ompbind("exec", "--share", "--", "true", env=env)
+    assert (done.returncode == 0) == (local_rank == "0")
+    assert ("give it with -n; it is at least 3" in done.stderr) == (local_rank == "2")
 
 
 def test_verbose_shows_variables_that_are_not_used(ompbind):
@@ -215,3 +229,32 @@ def test_every_rank_makes_the_plan_of_the_machine(ompbind, tmp_path, busy, launc
             assert report["cpus"] == sorted(rank["cpus"])
             file.unlink()
         assert "warning: other ranks" not in done.stderr
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_ranks_of_a_job_avoid_the_same_cpus(ompbind, start, tmp_path, launcher):
+    """The first rank decides for all, although the other run exits as soon as a rank has started."""
+    first, second = two_cpus()
+    wait = "while [ $(ls {}/started-* 2>/dev/null | wc -l) -lt {} ]; do sleep 0.05; done"
+    other = start("run", "-m", str(second), "--", "sh", "-c", f"echo up; {wait.format(tmp_path, 1)}")
+    assert other.stdout.readline() == "up\n"
+    name, *args = (word.format(LOCAL_SIZE) for word in LAUNCHERS[launcher])
+    code = f"echo $RANK $OMPBIND_CPUS; touch {tmp_path}/started-$RANK; {wait.format(tmp_path, LOCAL_SIZE)}"
+    done = ompbind("exec", "--avoid", "-s", "all", "--", "sh", "-c", code, before=(required(name), *args))
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == [f"{rank} {first}" for rank in range(LOCAL_SIZE)]
+    assert other.wait(20) == 0
+
+
+def test_nothing_of_ompbind_is_left_in_a_rank(start, claims):
+    """No code, no process, no memory: only the open file of its claim, which releases the CPUs at its end."""
+    rank = start(
+        "exec", "--local-rank", "0", "--local-size", "1", "--", "sh", "-c", "echo up; read x", stdin=-1
+    )
+    assert rank.stdout.readline() == "up\n"
+    process = Path(f"/proc/{rank.pid}")
+    assert not re.search("python|ompbind", (process / "maps").read_text())
+    files = [os.readlink(file) for file in (process / "fd").iterdir() if int(file.name) > 2]
+    assert [Path(file).parent for file in files] == [claims]
+    assert (process / f"task/{rank.pid}/children").read_text() == ""
+    assert "python" not in (process / "cmdline").read_text()
