@@ -6,10 +6,13 @@ loopback interface, or in a network namespace for PRRTE, which refuses loopback 
 
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
+
+import pytest
 
 from tests.live.conftest import RUNTIME_DIR, clean_environment, is_alive, python_with_torch, required
 from tests.slurm import find_free_ports
@@ -60,6 +63,14 @@ NETWORK = """\
 """Make interfaces in a new network namespace, and run a command there."""
 
 
+def can_make_namespaces():
+    """Skip a test where no node can be made, or fail if CI requires it."""
+    tried = subprocess.run(["unshare", "--uts", "--net", "true"], capture_output=True, timeout=30)
+    if tried.returncode:
+        assert not os.environ.get("OMPTEST_ALL"), "CI must be able to make namespaces"
+        pytest.skip("making namespaces takes root")
+
+
 class Nodes:
     """Four nodes below an empty directory, and the words with which launchers start ranks there."""
 
@@ -80,6 +91,10 @@ class Nodes:
         """Return the environment of a launcher, without a directory of live runs: each node has its own."""
         env = clean_environment(**{DIRECTORY: str(self.directory), **extra})
         return {name: value for name, value in env.items() if name != RUNTIME_DIR}
+
+    def network(self):
+        """Return the shell script that makes interfaces in a new network namespace and runs a command."""
+        return NETWORK.format(ip=required("ip"))
 
     def forget(self):
         """Prepare for the next job: no rank has started or written a file."""
@@ -146,7 +161,7 @@ OPEN_MPI_5 = f"{sys.prefix}/openmpi5"
 def open_mpi_5_commands(nodes, bind):
     program = required(f"{OPEN_MPI_5}/bin/mpirun")
     agent = ("--prtemca", "plm_ssh_agent", nodes.agent, "--prtemca", "plm_ssh_no_tree_spawn", "1")
-    apart = (required("unshare"), "--net", "--", "sh", "-c", NETWORK.format(ip=required("ip")), "sh")
+    apart = (required("unshare"), "--net", "--", "sh", "-c", nodes.network(), "sh")
     return [[*apart, program, *OPEN_MPI, *agent, "--bind-to", bind]]
 
 

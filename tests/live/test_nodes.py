@@ -2,7 +2,6 @@
 
 import glob
 import json
-import os
 import subprocess
 import sys
 from functools import cache
@@ -10,7 +9,7 @@ from functools import cache
 import pytest
 
 from tests.live.conftest import OMPBIND, required, two_cpus, wait_until
-from tests.nodes import EACH, LAUNCHERS, NAMES, Nodes
+from tests.nodes import EACH, LAUNCHERS, NAMES, Nodes, can_make_namespaces
 from tests.slurm import PROGRAMS, start_slurm
 
 REPORT = """
@@ -32,12 +31,7 @@ os.execvp("ompbind", ["ompbind", "probe", "--format", "json"])
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory):
     """Four nodes; where a launcher is not stopped by its test, its processes are killed at the end."""
-    if (
-        os.geteuid() != 0
-        or subprocess.run(["unshare", "--uts", "--net", "true"], capture_output=True).returncode
-    ):
-        assert not os.environ.get("OMPTEST_ALL"), "CI must be able to make namespaces"
-        pytest.skip("making namespaces takes root")
+    can_make_namespaces()
     made = Nodes(tmp_path_factory.mktemp("nodes"))
     yield made
     made.close()
