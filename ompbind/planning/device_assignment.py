@@ -162,6 +162,7 @@ def _choose_starts(machine: Machine, devices: Sequence[Device], groups: int) -> 
     are spread evenly, else first. `best` maps how many devices are used to the cost and the starts.
     """
     number, size = len(devices), len(devices) // groups
+    widths: dict[tuple[int, int], int] = {}
     best: dict[int, tuple[int, int, list[int]]] = {0: (0, 0, [0])}
     for group in range(1, groups + 1):
         found: dict[int, tuple[int, int, list[int]]] = {}
@@ -170,9 +171,11 @@ def _choose_starts(machine: Machine, devices: Sequence[Device], groups: int) -> 
                 left = number - stop - (groups - group) * size
                 if not 0 <= left <= groups - group:
                     continue  # the other groups could not use all other devices
-                around = find_locality(machine, devices[start:stop], machine.online).cpus
+                if (start, stop) not in widths:
+                    around = find_locality(machine, devices[start:stop], machine.online).cpus
+                    widths[start, stop] = len(around)
                 distance = (stop * groups - group * number) ** 2
-                cost = (width + len(around), offset + distance, [*starts, stop])
+                cost = (width + widths[start, stop], offset + distance, [*starts, stop])
                 if stop not in found or cost[:2] < found[stop][:2]:
                     found[stop] = cost
         best = found
