@@ -2,9 +2,11 @@
 
 import json
 import sys
+from types import SimpleNamespace
 
 import pytest
 
+from ompbind.cli.options.planning_rules import check_nic_variables
 from tests.live.conftest import two_cpus
 from tests.live.test_exec import MPICH, REPORT
 
@@ -176,3 +178,9 @@ def test_a_plan_is_shown_and_exported_as_it_was_made(ompbind, save):
         assert shown.stdout == ompbind("plan", *request, *machine, *words).stdout
     done = ompbind("plan", "--plan", path, "--compare", "balanced,spread", *machine)
     assert "--plan cannot be used with --compare" in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize("kinds", [(), ("gpu",), ("gpu", "nic")])
+def test_variables_of_network_interfaces_need_a_plan_with_such_devices(kinds):
+    saved = SimpleNamespace(device_kinds=kinds)
+    assert bool(check_nic_variables({"plan": saved, "devices": ()})) == ("nic" not in kinds)

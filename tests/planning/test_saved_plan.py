@@ -1,6 +1,7 @@
 """Plans that were made before: equal on an equal machine, refused on others, and never trusted."""
 
 import json
+from itertools import product
 
 import pytest
 from hypothesis import given
@@ -14,9 +15,10 @@ from ompbind.machine.fingerprint import find_difference, make_fingerprint
 from ompbind.openmp.binding import Bind, ProcBind
 from ompbind.planning.occupancy import LiveRun
 from ompbind.planning.planner import find_possible_cpus
+from ompbind.planning.rank_command import RunSpec, make_local_identities, make_variables
 from ompbind.planning.request import MemoryMode, Sharing
 from ompbind.planning.saved_plan import parse_saved_plan
-from ompbind.planning.visible_devices import VisibleDevices
+from ompbind.planning.visible_devices import VisibleDevices, find_visible_devices
 from ompbind.report.plan_json import plan_record
 from tests.machines import Shape, make_machine
 from tests.recordings import name_of, recorded, sampled
@@ -174,6 +176,23 @@ def test_devices_are_found_by_their_address():
     plan = make_plan(machine.replace(devices=renamed), request)
     assert [placement.devices[0].address for placement in plan.placements] == [gpu.address for gpu in GPUS]
     assert plan.placements[0].devices[0].uuid == "GPU-1"
+
+
+@pytest.mark.parametrize("path", sampled(recorded("xml/*.xml")))
+def test_a_plan_with_devices_is_the_same_on_each_recorded_machine(path):
+    machine = read_machine(str(path), devices=True)
+    visible = find_visible_devices(machine.devices, {})
+    for ranks, devices in product((1, 2, 4), ((DeviceKind.GPU,), (DeviceKind.GPU, DeviceKind.NIC))):
+        request = Request(ranks=ranks, devices=devices, visible=visible, share_devices=True)
+        try:
+            plan = make_plan(machine, request)
+        except PlanError:  # a machine without these devices
+            continue
+        again = make_plan(machine, Request(plan=load(plan), visible=visible))
+        assert again.placements == plan.placements
+        spec = RunSpec(argv=("app",), run_id="x", base={})
+        variables = [[make_variables(p, i, spec) for i in make_local_identities(p)] for p in (plan, again)]
+        assert variables[0] == variables[1]
 
 
 def test_a_device_that_is_not_visible_is_an_error_that_names_the_rank():

@@ -170,7 +170,8 @@ def check_device_order(options: Options) -> Objection | None:
 
 def check_nic_variables(options: Options) -> Objection | None:
     """Object to variables for network interfaces if ranks get none."""
-    if "nic" in options["devices"]:
+    saved = options.get("plan")
+    if "nic" in (saved.device_kinds if saved else options["devices"]):
         return None
     return Objection(other="devices", text="needs --devices nic", hint="use --devices nic or gpu,nic")
 
