@@ -8,7 +8,7 @@ from ompbind.machine.device_kinds import find_kind, find_ordinal
 from ompbind.machine.devices import Device, DeviceKind, number_devices
 from ompbind.machine.model import Machine
 from ompbind.machine.sources.table import read_machine
-from ompbind.planning.visible_devices import VisibleDevices
+from ompbind.planning.devices.visible import VisibleDevices
 from tests.recordings import RECORDINGS, recorded
 
 ANSWERS = {path.name.removesuffix(".devices.json"): path for path in recorded("devices/*.devices.json")}

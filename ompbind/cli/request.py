@@ -47,7 +47,7 @@ def complete_request(request: Request, machine: Machine, values: Values) -> Requ
 
         use_ranks_of_plan(values)
     if machine.devices:
-        from ompbind.planning.visible_devices import find_visible_devices  # late: most runs use no devices
+        from ompbind.planning.devices.visible import find_visible_devices  # late: most runs use no devices
 
         request = request.replace(visible=find_visible_devices(machine.devices, os.environ))
     return _fill_from_framework(request, machine, values) if values["compat"] else request
@@ -76,7 +76,7 @@ def _user_variables(values: Values, spec: RunSpec) -> tuple[tuple[str, str], ...
     own = {**(os.environ if values["keep_env"] else {}), **assigned}
     names = OVERRIDING_VARIABLES
     if values["devices"]:
-        from ompbind.planning.visible_devices import VENDOR_VARIABLES  # late: most runs use no devices
+        from ompbind.planning.devices.visible import VENDOR_VARIABLES  # late: most runs use no devices
 
         names = (*names, *VENDOR_VARIABLES)
     return tuple((name, own[name]) for name in names if name in own)

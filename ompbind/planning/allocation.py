@@ -62,7 +62,7 @@ def make_placements(pool: CpuPool) -> list[Placement]:
     if not pool.request.share:
         check_overlap(pool)
     if pool.request.devices:
-        from ompbind.planning.device_assignment import add_devices  # late: most runs use no devices
+        from ompbind.planning.devices.assignment import add_devices  # late: most runs use no devices
 
         pool = add_devices(pool)
     placements = _place_parts(pool) if pool.parts else _place_by_strategy(pool)
@@ -112,12 +112,12 @@ def _place_by_strategy(pool: CpuPool) -> list[Placement]:
         _check_free_cores(pool, ranks, len(core_cpus))
         placements = _place_on_shared_cores(pool, core_cpus, ranks)
         if pool.devices:
-            from ompbind.planning.device_assignment import exchange_cpus  # late, as above
+            from ompbind.planning.devices.assignment import exchange_cpus  # late, as above
 
             placements = exchange_cpus(pool, placements)
     else:
         if pool.devices:
-            from ompbind.planning.device_assignment import divide_near  # late, as above
+            from ompbind.planning.devices.assignment import divide_near  # late, as above
 
             allocations = divide_near(pool, sequence, requested)
         else:

@@ -119,7 +119,7 @@ def _find_near_cpus(available: AvailableCpus, request: Request) -> CpuSet:
     """Return the CPUs near the devices that the request names; all online CPUs if it names none."""
     if not request.near:
         return available.machine.online
-    from ompbind.planning.near_devices import find_near_cpus  # late: few requests name devices
+    from ompbind.planning.devices.near import find_near_cpus  # late: few requests name devices
 
     return find_near_cpus(available, request.near)
 

@@ -67,7 +67,7 @@ def measure_plan(plan: Plan) -> Metrics:
     measured = measure(plan.machine, usable, ranks)
     if not plan.has_devices:
         return measured
-    from ompbind.planning.device_notes import measure_distances  # late: most plans have no devices
+    from ompbind.planning.devices.notes import measure_distances  # late: most plans have no devices
 
     return measured.replace(device_distances=measure_distances(plan))
 

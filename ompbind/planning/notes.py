@@ -258,7 +258,7 @@ def _explain_places(plan: Plan) -> Iterator[Note]:
 def _explain_device_variables(plan: Plan) -> Iterable[Note]:
     if not any(placement.devices for placement in plan.placements):
         return ()
-    from ompbind.planning.device_variables import explain_variables  # late: most runs use no devices
+    from ompbind.planning.devices.variables import explain_variables  # late: most runs use no devices
 
     return explain_variables(plan)
 
@@ -274,7 +274,7 @@ def _explain_wrappers(plan: Plan) -> Iterable[Note]:
 def _explain_devices(plan: Plan) -> Iterable[Note]:
     if not (plan.request.devices or plan.request.near):
         return ()
-    from ompbind.planning.device_notes import explain_devices  # late: most runs use no devices
+    from ompbind.planning.devices.notes import explain_devices  # late: most runs use no devices
 
     return explain_devices(plan)
 

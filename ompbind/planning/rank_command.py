@@ -141,7 +141,7 @@ def _make_device_variables(plan: Plan, placement: Placement, spec: RunSpec) -> V
     """Return the variables that give a rank its devices; a rank without devices inherits none of a rank."""
     if not placement.devices:
         return {name: None for name in NAMES_OF_DEVICES if name in spec.base}
-    from ompbind.planning.device_variables import make_device_variables  # late: most runs use no devices
+    from ompbind.planning.devices.variables import make_device_variables  # late: most runs use no devices
 
     return make_device_variables(placement, plan, spec.base, keep_env=spec.keep_env)
 

@@ -298,7 +298,7 @@ def _explain_devices(plan: Plan, metrics: Metrics) -> Iterator[str]:
     if plan.request.near:
         yield f"Only CPUs near {' or '.join(plan.request.near)} are used, as requested."
     if plan.request.devices:
-        from ompbind.planning.device_notes import give_device_reasons  # late: most plans have no devices
+        from ompbind.planning.devices.notes import give_device_reasons  # late: most plans have no devices
 
         yield from give_device_reasons(plan)
 

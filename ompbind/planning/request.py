@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from typing import Literal, TypeAlias
 
     from ompbind.machine.devices import DeviceKind
+    from ompbind.planning.devices.visible import VisibleDevices
     from ompbind.planning.saved_plan import SavedPlan
-    from ompbind.planning.visible_devices import VisibleDevices
 
 RANK_LIMIT = 1 << 16
 """More ranks than this on one machine are refused as a typing error."""

@@ -9,11 +9,11 @@ import pytest
 
 from ompbind import make_environment, make_plan, read_machine
 from ompbind.machine.devices import DeviceKind
+from ompbind.planning.devices.visible import find_visible_devices
 from ompbind.planning.request import Request
-from ompbind.planning.visible_devices import find_visible_devices
 from ompbind.report.topology_json import render_json
 from tests.machines import Shape, make_machine
-from tests.planning.gpus import UUIDS, make_nic, make_nvidia_gpus
+from tests.planning.devices.gpus import UUIDS, make_nic, make_nvidia_gpus
 
 SHOW = [sys.executable, "-c", "import json, os; print(json.dumps(dict(os.environ)))"]
 

@@ -19,7 +19,7 @@ from ompbind.planning.occupancy import LiveRun
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import make_command, make_local_identities, make_spec_before_plan
 from tests.machines import Shape, make_machine
-from tests.planning.gpus import UUIDS, make_gpu, make_nic
+from tests.planning.devices.gpus import UUIDS, make_gpu, make_nic
 
 COMMAND = ("/bin/true", "{rank}")
 INHERITED = {"OMP_NUM_THREADS": "3", "OMP_DYNAMIC": "true"}

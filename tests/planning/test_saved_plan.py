@@ -13,12 +13,12 @@ from ompbind.errors import OmpbindError, OptionError, PlanError
 from ompbind.machine.devices import Device, DeviceKind
 from ompbind.machine.fingerprint import find_difference, make_fingerprint
 from ompbind.openmp.binding import Bind, ProcBind
+from ompbind.planning.devices.visible import VisibleDevices, find_visible_devices
 from ompbind.planning.occupancy import LiveRun
 from ompbind.planning.planner import find_possible_cpus
 from ompbind.planning.rank_command import RunSpec, make_local_identities, make_variables
 from ompbind.planning.request import MemoryMode, Sharing
 from ompbind.planning.saved_plan import parse_saved_plan
-from ompbind.planning.visible_devices import VisibleDevices, find_visible_devices
 from ompbind.report.plan_json import plan_record
 from tests.machines import Shape, make_machine
 from tests.recordings import name_of, recorded, sampled

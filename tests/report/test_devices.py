@@ -21,8 +21,8 @@ from ompbind.report.plan_json import plan_record
 from ompbind.report.text import Screen
 from ompbind.report.topology_json import render_json
 from tests.inspection.test_judge import process
-from tests.planning.gpus import ROCM_UUIDS, UUIDS, make_amd_gpus, make_gpu, make_nic, make_nvidia_gpus
-from tests.planning.test_device_variables import one_each, planned
+from tests.planning.devices.gpus import ROCM_UUIDS, UUIDS, make_amd_gpus, make_gpu, make_nic, make_nvidia_gpus
+from tests.planning.devices.test_variables import one_each, planned
 
 NVIDIA = make_nvidia_gpus(4)
 PAIRS = [NVIDIA[:2], NVIDIA[2:]]

@@ -7,7 +7,7 @@ from ompbind.doctor.facts import HostFacts
 from ompbind.doctor.issue import HostIssue, note, ok
 from ompbind.machine.devices import Device, DeviceKind
 from ompbind.machine.model import Level, Machine
-from ompbind.planning.visible_devices import find_visible_devices
+from ompbind.planning.devices.visible import find_visible_devices
 
 _FAR = "every transfer between this GPU and a rank crosses to another NUMA node"
 _PROVIDER = "ask the provider of the machine"

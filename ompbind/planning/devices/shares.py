@@ -22,7 +22,7 @@ Localities that partially overlap are made disjoint first: the wider one loses t
 from __future__ import annotations
 
 from ompbind.cpuset import CpuSet
-from ompbind.planning.device_locality import DeviceLocality
+from ompbind.planning.devices.locality import DeviceLocality
 from ompbind.planning.strategies.core_sequence import CoreIndices, CoreSequence
 from ompbind.record import Record
 

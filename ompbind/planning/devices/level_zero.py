@@ -7,7 +7,7 @@ mask is a filter: its order has no meaning, and an empty mask hides nothing. Its
 
 from __future__ import annotations
 
-from ompbind.planning.vendor_devices import DeviceWord, VendorDevices, find_order, read_index, split_words
+from ompbind.planning.devices.vendors import DeviceWord, VendorDevices, find_order, read_index, split_words
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from ompbind.errors import PlanError
 from ompbind.machine.devices import Device, DeviceKind, number_devices
 from ompbind.machine.model import Level, index_by_cpu
 from ompbind.machine.sources.table import read_machine
-from ompbind.planning.device_locality import DeviceLocality, find_locality
-from ompbind.planning.device_shares import divide_near_devices
+from ompbind.planning.devices.locality import DeviceLocality, find_locality
+from ompbind.planning.devices.shares import divide_near_devices
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import MemoryMode, Request
 from ompbind.planning.strategies.core_sequence import make_core_sequence

@@ -10,8 +10,8 @@ none).
 from __future__ import annotations
 
 from ompbind.machine.devices import sort_by_address
-from ompbind.planning.cuda_devices import CUDA_VISIBLE_DEVICES
-from ompbind.planning.vendor_devices import (
+from ompbind.planning.devices.cuda import CUDA_VISIBLE_DEVICES
+from ompbind.planning.devices.vendors import (
     VendorDevices,
     find_all,
     find_order,

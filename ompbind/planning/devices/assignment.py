@@ -20,8 +20,8 @@ from ompbind.errors import PlanError
 from ompbind.machine.devices import Device
 from ompbind.machine.model import Level, Machine, index_by_cpu
 from ompbind.planning.cpu_pool import CpuPool
-from ompbind.planning.device_locality import DeviceLocality, find_locality, find_near, measure_distance
-from ompbind.planning.device_selection import SelectedDevices, count_devices, select_devices
+from ompbind.planning.devices.locality import DeviceLocality, find_locality, find_near, measure_distance
+from ompbind.planning.devices.selection import SelectedDevices, count_devices, select_devices
 from ompbind.planning.plan import Placement
 from ompbind.planning.request import Request
 from ompbind.planning.strategies.core_sequence import CoreIndices, CoreSequence
@@ -63,7 +63,7 @@ def divide_near(pool: CpuPool, sequence: CoreSequence, requested: RequestedCores
     """
     request, divide = pool.request, STRATEGIES[pool.request.strategy].divide
     if not request.outside_ranks:
-        from ompbind.planning.device_shares import divide_near_devices  # late: not for ranks with own CPUs
+        from ompbind.planning.devices.shares import divide_near_devices  # late: not for ranks with own CPUs
 
         needed = requested.total if requested else 1 + request.other_cores
         localities = _find_localities(pool)

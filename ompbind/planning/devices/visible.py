@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from ompbind.machine.device_kinds import AMD, INTEL, NVIDIA
 from ompbind.machine.devices import DeviceKind
-from ompbind.planning.cuda_devices import CUDA_VISIBLE_DEVICES, find_cuda_devices
-from ompbind.planning.level_zero_devices import ZE_AFFINITY_MASK, find_level_zero_devices
-from ompbind.planning.rocm_devices import (
+from ompbind.planning.devices.cuda import CUDA_VISIBLE_DEVICES, find_cuda_devices
+from ompbind.planning.devices.level_zero import ZE_AFFINITY_MASK, find_level_zero_devices
+from ompbind.planning.devices.rocm import (
     GPU_DEVICE_ORDINAL,
     HIP_VISIBLE_DEVICES,
     ROCR_VISIBLE_DEVICES,
     find_rocm_devices,
 )
-from ompbind.planning.vendor_devices import DeviceWord, VendorDevices
+from ompbind.planning.devices.vendors import DeviceWord, VendorDevices
 from ompbind.record import Record
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py

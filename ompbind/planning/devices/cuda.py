@@ -9,7 +9,7 @@ Container Toolkit (`NVIDIA_VISIBLE_DEVICES`).
 from __future__ import annotations
 
 from ompbind.machine.devices import sort_by_address
-from ompbind.planning.vendor_devices import (
+from ompbind.planning.devices.vendors import (
     VendorDevices,
     are_of_one_product,
     find_all,

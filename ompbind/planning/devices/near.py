@@ -6,7 +6,7 @@ from ompbind.cpuset import CpuSet, union
 from ompbind.errors import PlanError
 from ompbind.machine.devices import Device
 from ompbind.machine.model import Machine
-from ompbind.planning.device_locality import DeviceLocality, find_locality
+from ompbind.planning.devices.locality import DeviceLocality, find_locality
 from ompbind.planning.occupancy import AvailableCpus
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py

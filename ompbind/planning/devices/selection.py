@@ -5,7 +5,7 @@ from __future__ import annotations
 from ompbind.cpuset import count
 from ompbind.errors import PlanError
 from ompbind.machine.devices import Device, DeviceKind
-from ompbind.planning.visible_devices import VisibleDevices, find_visible_devices
+from ompbind.planning.devices.visible import VisibleDevices, find_visible_devices
 from ompbind.record import Record
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py

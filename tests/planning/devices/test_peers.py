@@ -18,7 +18,7 @@ import pytest
 from ompbind.cpuset import CpuSet
 from ompbind.machine.devices import DeviceKind
 from ompbind.machine.model import Level, find_overlapping, index_by_cpu
-from ompbind.planning.device_locality import find_common_domain, find_near, measure_distance
+from ompbind.planning.devices.locality import find_common_domain, find_near, measure_distance
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from tests.device_recordings import ANSWERS, read_with_devices

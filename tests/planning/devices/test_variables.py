@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ompbind.planning.devices.visible import VENDOR_VARIABLES, find_visible_devices
 from ompbind.planning.notes import explain
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import (
@@ -14,9 +15,8 @@ from ompbind.planning.rank_command import (
 )
 from ompbind.planning.rank_variables import NIC_VARIABLES
 from ompbind.planning.request import Request
-from ompbind.planning.visible_devices import VENDOR_VARIABLES, find_visible_devices
 from tests.machines import Shape, make_machine
-from tests.planning.gpus import (
+from tests.planning.devices.gpus import (
     ROCM_UUIDS,
     UUIDS,
     make_amd_gpus,
@@ -25,7 +25,7 @@ from tests.planning.gpus import (
     make_nic,
     make_nvidia_gpus,
 )
-from tests.planning.test_visible_devices import ENVIRONMENTS, MIXED
+from tests.planning.devices.test_visible import ENVIRONMENTS, MIXED
 
 MACHINE = make_machine(Shape(packages=4, cores=4))
 SET = (*VENDOR_VARIABLES, *NIC_VARIABLES, "OMPBIND_RANK_DEVICES", "OMPBIND_NICS")

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ompbind.planning.visible_devices import VENDOR_VARIABLES, find_visible_devices
-from tests.planning.gpus import (
+from ompbind.planning.devices.visible import VENDOR_VARIABLES, find_visible_devices
+from tests.planning.devices.gpus import (
     ROCM_UUIDS,
     UUIDS,
     make_amd_gpus,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from ompbind.cpuset import CpuSet, count, named, union
 from ompbind.machine.devices import Device
 from ompbind.machine.model import Level, find_overlapping
-from ompbind.planning.device_assignment import list_deciding
-from ompbind.planning.device_locality import LOCAL_DISTANCE, DeviceLocality, find_locality, measure_distance
-from ompbind.planning.device_selection import count_devices, find_usable_devices, select_devices
-from ompbind.planning.near_devices import find_named_locality
+from ompbind.planning.devices.assignment import list_deciding
+from ompbind.planning.devices.locality import LOCAL_DISTANCE, DeviceLocality, find_locality, measure_distance
+from ompbind.planning.devices.near import find_named_locality
+from ompbind.planning.devices.selection import count_devices, find_usable_devices, select_devices
 from ompbind.planning.plan import Note, Placement, Plan
 from ompbind.record import Record
 

@@ -6,6 +6,7 @@ A variable of a vendor gets words that it had already, or UUIDs: it is narrowed,
 from __future__ import annotations
 
 from ompbind.machine.devices import DeviceKind
+from ompbind.planning.devices.visible import find_visible_devices
 from ompbind.planning.plan import Note
 from ompbind.planning.rank_variables import (
     NAMES_OF_DEVICES,
@@ -13,16 +14,15 @@ from ompbind.planning.rank_variables import (
     OMPBIND_NICS,
     OMPBIND_RANK_DEVICES,
 )
-from ompbind.planning.visible_devices import find_visible_devices
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ompbind.machine.devices import Device
+    from ompbind.planning.devices.visible import VisibleDevices
     from ompbind.planning.plan import Placement, Plan
     from ompbind.planning.rank_variables import Variables
-    from ompbind.planning.visible_devices import VisibleDevices
 
 
 def make_device_variables(
