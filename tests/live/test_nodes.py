@@ -168,7 +168,10 @@ def test_the_launcher_gets_the_exit_code_of_a_rank(nodes, launch, name):
 
 @pytest.mark.parametrize("name", LAUNCHERS)
 def test_ranks_get_signals_through_the_launcher(nodes, launch, name, request):
-    started = launch(name, OMPBIND, "exec", "--", sys.executable, "-I", "-S", "-c", NOTE_SIGNALS)
+    # Open MPI 4 kills ranks a second after the signal, which can be too short under load
+    options = ("--mca", "odls_base_sigkill_timeout", "5") if name == "openmpi-4" else ()
+    note = [sys.executable, "-I", "-S", "-c", NOTE_SIGNALS]
+    started = launch(name, OMPBIND, "exec", "--", *note, options=options)
     size = LAUNCHERS[name].nodes * EACH
     wait_until(lambda: nodes.started() == size, "all ranks run", 60)
     if name == "slurm":  # srun reacts to SIGTERM with SIGKILL for ranks
@@ -212,8 +215,9 @@ DEVICE_VARIABLES = (
         (("--gres=gpu:2",), ["0,1", "0,1"]),
         (("--gpus-per-task=1",), ["0", "1"]),
         (("--gpus-per-node=2", "--gpu-bind=single:1"), ["0", "1"]),
+        (("--gpus-per-node=2", "--gpu-bind=none"), [None, None]),
     ],
-    ids=["per-node", "per-task", "bound"],
+    ids=["per-node", "per-task", "bound", "unbound"],
 )
 def test_variables_of_slurm_for_devices_stay(nodes, launch, options, gpus):
     """The GPUs of this Slurm are null devices: ompbind finds none, and leaves the variables alone."""
@@ -225,12 +229,12 @@ def test_variables_of_slurm_for_devices_stay(nodes, launch, options, gpus):
     )
     assert set(codes) == {0}, err
     with_ompbind = [report["env"] for report in nodes.reports()]
-    assert [env["CUDA_VISIBLE_DEVICES"] for env in with_ompbind] == gpus * len(NAMES)
+    assert [env.get("CUDA_VISIBLE_DEVICES") for env in with_ompbind] == gpus * len(NAMES)
     nodes.forget()
     alone = ["sh", "-c", 'RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS exec "$@"', "sh", *show]
     assert finish(launch("slurm", *alone, options=options))[0] == [0]
     for env, plain in zip(with_ompbind, (report["env"] for report in nodes.reports()), strict=True):
-        assert [env.get(key) for key in DEVICE_VARIABLES] == [plain[key] for key in DEVICE_VARIABLES]
+        assert [env.get(key) for key in DEVICE_VARIABLES] == [plain.get(key) for key in DEVICE_VARIABLES]
 
 
 def test_ranks_keep_the_cpus_to_which_slurm_has_bound_them(nodes, launch):
