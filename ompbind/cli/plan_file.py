@@ -37,9 +37,9 @@ def _parse_json(data: bytes, path: str) -> object:
         line = data.count(b"\n", 0, error.start) + 1
         raise OptionError(f"{path}, line {line}: the text is not UTF-8", hint=_HINT) from None
     except json.JSONDecodeError as error:
-        where = f"{path}, line {error.lineno}, column {error.colno}"
-        text = f"{error.msg[:1].lower()}{error.msg[1:]}"
-        raise OptionError(f"{where}: {text}", hint=_HINT) from None
+        where = f"line {error.lineno}, column {error.colno}"
+        reason = f"{error.msg[:1].lower()}{error.msg[1:]}"
+        raise OptionError(f"{path} is not JSON: {where}: {reason}", hint=_HINT) from None
     except (ValueError, RecursionError):
         raise OptionError(f"{path}: a value is too long or too deep", hint=_HINT) from None
 

@@ -138,7 +138,7 @@ def test_a_plan_for_another_machine_is_refused(ompbind, save):
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        (b"", "line 1, column 1: expecting value"),
+        (b"", "is not JSON: line 1, column 1: expecting value"),
         (b'{"schema": 1,\n"x" 2}', "line 2, column 5: expecting ':' delimiter"),
         (b"\n\xff{}", "line 2: the text is not UTF-8"),
         (b"[" * 200000, "a value is too long or too deep"),

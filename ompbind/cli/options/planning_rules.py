@@ -177,8 +177,9 @@ def check_nic_variables(options: Options) -> Objection | None:
 
 
 def _check_has_devices(options: Options) -> Objection | None:
-    hint = "add --devices gpu, nic, or gpu,nic"
-    return None if options["devices"] else Objection(other="devices", text="needs {other}", hint=hint)
+    if options["devices"]:
+        return None
+    return Objection(other="devices", text="has no effect without --devices", hint="add --devices gpu")
 
 
 _BESIDE_PLAN = (
@@ -196,6 +197,6 @@ def check_plan(options: Options, known: Iterable[Option]) -> Objection | None:
     deciding = (option for option in known if option.section in (CPUS, DEVICES, BINDING))
     for option in deciding:
         if option.name not in _BESIDE_PLAN and options[option.name] != option.default_value:
-            hint = "omit it, or make the plan with it: ompbind plan --format json"
+            hint = f"omit {option.long_name}, or give it to 'ompbind plan' when you make the plan"
             return Objection(other=option.name, text="cannot be used with {other}", hint=hint)
     return None
