@@ -3,7 +3,7 @@
 import pytest
 
 from ompbind.cli.options.option import Given, Option, Precedence, Source
-from ompbind.cli.options.readers import at_least, read_names, read_seconds
+from ompbind.cli.options.readers import at_least, names_of, read_seconds
 from ompbind.cli.options.table import find_options, find_variables
 from ompbind.cli.options.values import Values, resolve_values
 from ompbind.cli.options.variables import make_variable_givens
@@ -16,7 +16,9 @@ from ompbind.registry.claims import DIRECTORY_VARIABLE
 from tests.toys import run_with
 
 SIZE = Option(names=("-n", "--size"), read=at_least(1), default="1", verbs=("run",), help="Size")
-LIBRARIES = Option(names=("--library",), read=read_names, repeatable=True, verbs=("run",), help="Libraries")
+LIBRARIES = Option(
+    names=("--library",), read=names_of("a library"), repeatable=True, verbs=("run",), help="Libraries"
+)
 FORCE = Option(names=("--force",), flag=True, verbs=("run",), help="Force", group="force")
 QUIET = Option(names=("--quiet",), flag=True, verbs=("run",), help="Quiet", group="force")
 CHECK = Option(names=("--check",), bare="", verbs=("run",), help="Check")

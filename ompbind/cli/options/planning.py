@@ -20,9 +20,9 @@ from ompbind.cli.options.readers import (
     count_or,
     member,
     name_of,
+    names_of,
     one_of,
     read_file_names,
-    read_names,
     read_ranks,
     read_seconds,
 )
@@ -77,6 +77,9 @@ def _read_wait(text: str) -> float:
 DEVICE_KINDS = (DeviceKind.GPU, DeviceKind.NIC)
 """The kinds of devices that ranks can get."""
 
+_DEVICE_WORDS = ("none", "auto", *DEVICE_KINDS, ",".join(DEVICE_KINDS))
+"""The usual values of --devices."""
+
 
 def _read_devices(text: str) -> tuple[DeviceKind, ...] | Literal["auto"]:
     """Read the kinds of devices: `none`, `auto`, or one or more kinds."""
@@ -84,8 +87,10 @@ def _read_devices(text: str) -> tuple[DeviceKind, ...] | Literal["auto"]:
         return "auto"
     if text == "none":
         return ()
-    read_kind = one_of(DEVICE_KINDS, "a kind of device")
-    return tuple(dict.fromkeys(DeviceKind(read_kind(word)) for word in text.split(",")))
+    kinds = dict.fromkeys(text.split(","))
+    if not kinds.keys() <= {*map(str, DEVICE_KINDS)}:
+        one_of(_DEVICE_WORDS)(text)  # raises OptionError
+    return tuple(map(DeviceKind, kinds))
 
 
 def _read_nic_variables(text: str) -> tuple[str, ...]:
@@ -156,18 +161,18 @@ PLANNING_OPTIONS: tuple[Option, ...] = (
            words=tuple(FRAMEWORKS),
            help="Choose CPUs as vLLM or SGLang does, by its variables; options override them"),
     Option(names=("--devices",), section=DEVICES, verbs=PLANNING, read=_read_devices, default="none",
-           words=("none", "auto", *DEVICE_KINDS, ",".join(DEVICE_KINDS)), metavar="KINDS",
+           words=_DEVICE_WORDS, metavar="KINDS",
            help="Devices that ranks get, with CPUs near them: {words}; auto: gpu if any is visible"),
     Option(names=("--devices-per-rank",), section=DEVICES, verbs=PLANNING, read=at_least(1), number=True,
            metavar="K", help="Devices of each kind per rank", default_help="an equal share",
-           rule=rules.check_devices_per_rank),
+           rule=rules.check_has_devices),
     Option(names=("--share-devices",), section=DEVICES, verbs=PLANNING, flag=True,
-           help="Let several ranks use the same device", rule=rules.check_share_devices),
+           help="Let several ranks use the same device", rule=rules.check_has_devices),
     Option(names=("--device-order",), section=DEVICES, verbs=PLANNING, read=one_of(("device", "cpu")),
            words=("device", "cpu"), default="device", metavar="ORDER",
            help="Order of ranks: {words}; device: rank 0 gets the first device, cpu: the first CPUs",
-           rule=rules.check_device_order),
-    Option(names=("--near",), section=DEVICES, verbs=PLANNING, read=read_names, repeatable=True,
+           rule=rules.check_has_devices),
+    Option(names=("--near",), section=DEVICES, verbs=PLANNING, read=names_of("a device"), repeatable=True,
            metavar="DEVICE", help="Use only CPUs near these devices: gpu:0, nic:1, mlx5_0, a PCI address"),
     Option(names=("--nic-variables",), section=DEVICES, verbs=PLANNING, read=_read_nic_variables,
            words=NIC_VARIABLES, metavar="NAMES", repeatable=True, rule=rules.check_nic_variables,
@@ -195,11 +200,11 @@ PLANNING_OPTIONS: tuple[Option, ...] = (
     Option(names=("--strict",), section=BINDING, verbs=PLANNING, flag=True,
            help="Stop with an error if ranks cannot be bound as requested, or if the CPU quota "
                 "has less than one CPU for each"),
-    Option(names=("--preload",), section=RANKS, verbs=PLANNING, read=read_names, repeatable=True,
+    Option(names=("--preload",), section=RANKS, verbs=PLANNING, read=names_of("a library"), repeatable=True,
            metavar="NAME|PATH", complete=complete_list(PRELOADABLE),
            help="Put libraries first in LD_PRELOAD: comma-separated names or paths; names are"
                 f" {', '.join(PRELOADABLE)}"),
-    Option(names=("--expect",), section=RANKS, verbs=PLANNING, read=read_names, repeatable=True,
+    Option(names=("--expect",), section=RANKS, verbs=PLANNING, read=names_of("a library"), repeatable=True,
            metavar="NAME|PATH", complete=complete_list(PRELOADABLE),
            help="Warn unless these libraries are preloaded: comma-separated names or paths"),
     Option(names=("--env",), section=RANKS, verbs=PLANNING, read=_read_assignment,

@@ -91,12 +91,16 @@ def _is_decimal(text: str) -> bool:
     return (whole + fraction).isdigit() and text.isascii() and len(text) <= _DECIMAL_DIGITS
 
 
-def read_names(text: str) -> tuple[str, ...]:
-    """Read comma-separated names or paths of libraries."""
-    names = tuple(filter(None, (name.strip() for name in text.split(","))))
-    if not names:
-        raise OptionError("the name of a library is missing")
-    return names
+def names_of(what: str) -> Callable[[str], tuple[str, ...]]:
+    """Return a reader of comma-separated names or paths; `what` says in errors whose, as "a library"."""
+
+    def read(text: str) -> tuple[str, ...]:
+        names = tuple(filter(None, (name.strip() for name in text.split(","))))
+        if not names:
+            raise OptionError(f"the name of {what} is missing")
+        return names
+
+    return read
 
 
 def read_path(text: str) -> str:

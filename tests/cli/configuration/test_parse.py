@@ -6,7 +6,7 @@ from ompbind.cli.configuration.document import DOTS_LIMIT
 from ompbind.cli.configuration.parse import parse_file
 from ompbind.cli.configuration.read_files import FileContent, FileKind
 from ompbind.cli.options.option import Option
-from ompbind.cli.options.readers import count_or, one_of, read_names
+from ompbind.cli.options.readers import count_or, names_of, one_of
 from ompbind.errors import ConfigurationError
 from ompbind.masks.mask import parse_mask
 from ompbind.planning.assignments import parse_assignment
@@ -27,7 +27,7 @@ KEYS = {
         option("timeout", number=True),
         option("strict", flag=True),
         option("verify", bare=""),
-        option("preload", repeatable=True, read=read_names),
+        option("preload", repeatable=True, read=names_of("a library")),
         option("env", repeatable=True, read=parse_assignment),
     )
 }
