@@ -106,7 +106,8 @@ def join_job(
     if identity.local_rank == 0 and not options["quiet"]:
         cpus = named("CPU", machine.allowed)
         text = f"ranks are already bound by {rank.launcher}, rank {identity.rank} to {cpus}"
-        print_message(f"{text}; they keep their CPUs")
+        effect = "--plan can only give them these CPUs" if request.plan else "they keep their CPUs"
+        print_message(f"{text}; {effect}")
     service_cpus = divide_service(request, size)[identity.local_rank]
     request = request.replace(
         ranks=1,
