@@ -18,7 +18,6 @@ from ompbind.cli.options.values import Values
 from ompbind.cli.verb import read_values
 from ompbind.cli.verbs import VERBS
 from ompbind.compat.table import FRAMEWORKS
-from ompbind.cpuset import CpuSet
 from ompbind.errors import MaskError
 from ompbind.launchers.table import LAUNCHERS
 from ompbind.machine.devices import Device, DeviceKind, number_devices
