@@ -114,7 +114,7 @@ def test_the_number_that_ompbind_assumes_can_be_given(ompbind, local_rank, local
 def test_verbose_shows_variables_that_are_not_used(ompbind):
     env = {**SLURM_STEP, **SLURM_PMI, "SLURM_PROCID": "0", "SLURM_LOCALID": "0"}
     text = " ".join(ompbind("exec", "-v", "--share", "--", "true", env=env).stderr.split())
-    assert "variables of MPICH are not used: MPI_LOCALRANKID is not set" in text
+    assert "variables of MPICH or Intel MPI are not used: MPI_LOCALRANKID is not set" in text
     assert "not used" not in ompbind("exec", "--share", "--", "true", env=env).stderr
 
 
