@@ -256,6 +256,12 @@ def named(noun: str, numbers: Iterable[int]) -> str:
     return f"{noun} {text}" if len(chosen) == 1 else f"{noun}s {text}"
 
 
+def join_words(words: Iterable[object], conjunction: str = "and") -> str:
+    """Return words as text: "gpu:0", "gpu:0 and gpu:1", "gpu:0, gpu:1 and gpu:2"; there is at least one."""
+    *most, last = map(str, words)
+    return f"{', '.join(most)} {conjunction} {last}" if most else last
+
+
 def strided(start: int, stop: int, width: int, step: int) -> Iterator[int]:
     """Yield the first `width` of every `step` numbers, from start to stop (both included)."""
     if not 1 <= width <= step:

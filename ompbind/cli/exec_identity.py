@@ -89,24 +89,35 @@ def join_job(
     """Return the identity of a launcher's rank and the request for its plan.
 
     The request is for all ranks on this machine; if the launcher has bound this rank, for its CPUs alone, and
-    for its part of the CPU quota.
+    for its part of the CPU quota. A rank that sees only GPUs of its own keeps them.
     Raises RequestError if the number of ranks on this machine is unknown or contradicts -n.
     """
     size = _find_local_size(rank, request, options)
-    identity = rank.identity.replace(local_size=size)
-    request = request.replace(ranks=size)
+    identity, request = rank.identity.replace(local_size=size), request.replace(ranks=size)
     bound = size > 1 and is_bound(DirectoryRoot("/"), os.getpid(), machine.allowed, rank.daemons)
     if options["wait"] is not None:
         _check_wait(rank, identity, options, bound=bound)
     if identity.local_rank == 0 and options["verbose"]:
         for text in rank.unused:
             print_message(text)
-    if not bound or request.mask is not None:
+    if bound and request.mask is None:
+        if identity.local_rank == 0 and not options["quiet"]:
+            cpus = named("CPU", machine.allowed)
+            text = f"ranks are already bound by {rank.launcher}, rank {identity.rank} to {cpus}"
+            print_message(f"{text}; they keep their CPUs")
+        identity, request = _request_own_cpus(identity, request, options)
+    if not request.devices or request.plan:
         return identity, request
-    if identity.local_rank == 0 and not options["quiet"]:
-        cpus = named("CPU", machine.allowed)
-        text = f"ranks are already bound by {rank.launcher}, rank {identity.rank} to {cpus}"
-        print_message(f"{text}; they keep their CPUs")
+    from ompbind.cli.own_gpus import keep_own_gpus  # late: most runs use no devices
+
+    return keep_own_gpus(identity, machine, request, rank.launcher, quiet=options["quiet"])
+
+
+def _request_own_cpus(
+    identity: RankIdentity, request: Request, options: Values
+) -> tuple[RankIdentity, Request]:
+    """Return the identity of a bound rank and the request for its plan, which has no other rank."""
+    size = identity.local_size
     service_cpus = divide_service(request, size)[identity.local_rank]
     request = request.replace(
         ranks=1,

@@ -88,6 +88,10 @@ def _explain_unused(plan: Plan) -> Iterator[Note]:
         text = f"idle hardware threads on cores of ranks: {named('CPU', idle_siblings)} (--smt all uses them)"
         yield Note(code="smt", text=text)
     idle = plan.idle - excluded_by_default
+    if plan.has_devices:
+        from ompbind.planning.devices.notes import find_far_idle_cpus  # late: most plans have no devices
+
+        idle -= find_far_idle_cpus(plan)  # these have a note of their own
     if idle_cores := [core for core in cores if core.cpus & idle and core.cpus.isdisjoint(used)]:
         cpus = union(core.cpus for core in idle_cores) & idle
         yield Note(code="idle", text=f"{count(len(idle_cores), 'core')} idle ({named('CPU', cpus)})")

@@ -50,16 +50,26 @@ def make_plan(machine: Machine, request: Request, occupied: Sequence[LiveRun] = 
     if request.cores and (usable := list_others_that_take_cores(request.strategy)):
         message = f"--cores has no effect with --strategy {request.strategy}"
         raise PlanError(message, hint=f"use {usable}")
-    takes_no_devices = request.needs_strategy and list_others_that_take_devices(request.strategy)
-    if request.devices and takes_no_devices:
-        message = f"--strategy {request.strategy} and --devices contradict each other"
-        raise PlanError(message, hint=f"use {takes_no_devices}; ranks get CPUs near their devices")
+    _check_takes_devices(request)
     try:
         return _make_plan(machine, request, occupied)
     except OmpbindError as error:
         if request.compat and request.compat.read:
             error.hint += f" ({'; '.join(request.compat.read)}; unset a variable to ignore it)"
         raise
+
+
+def _check_takes_devices(request: Request) -> None:
+    """Raise PlanError if ranks get devices, but the strategy cannot divide the cores near these."""
+    usable = list_others_that_take_devices(request.strategy)
+    if not (request.devices and request.needs_strategy and usable):
+        return
+    strategy, hint = f"--strategy {request.strategy}", f"use {usable}"
+    if request.compat:
+        strategy += f", which --compat {request.compat.framework} selects,"
+        hint = f"add --strategy {usable.partition(',')[0]}"
+    message = f"{strategy} and --devices contradict each other"
+    raise PlanError(message, hint=f"{hint}; ranks get CPUs near their devices")
 
 
 def _make_plan(machine: Machine, request: Request, occupied: Sequence[LiveRun]) -> Plan:

@@ -41,7 +41,7 @@ class RankIdentity(Record):
     """Which rank this is: `rank` of `size` in the whole job, `local_rank` of `local_size` on this machine.
 
     `placement_index` is the index of its placement in the plan. It is the local rank, unless the launcher has
-    bound the rank already: the plan then has one placement only.
+    bound the rank already (the plan then has one placement only) or has given it GPUs of its own.
     """
 
     placement_index: int

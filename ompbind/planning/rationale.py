@@ -4,9 +4,9 @@ Notes (`notes`) mention only what a user may not expect; reasons (`plan --explai
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
-from ompbind.cpuset import CpuSet, count, named
+from ompbind.cpuset import CpuSet, count, join_words, named
 from ompbind.machine.model import PARTIALLY_OVERLAP, Level, find_overlapping, index_by_cpu
 from ompbind.masks.mask import mask_text
 from ompbind.openmp.binding import Bind
@@ -129,8 +129,10 @@ def _explain_strategy(plan: Plan, metrics: Metrics) -> Iterator[str]:
         yield "The mask is 'none': every rank may use all CPUs, together with the other ranks."
     elif metrics.shared and not strategy.overlapping:
         yield "There are more ranks than cores: each rank gets one core, or shares one with other ranks."
-    elif plan.has_devices:
-        yield f"{request.strategy}: ranks near the same CPUs divide these cores."
+    elif plan.has_devices and not request.outside_ranks:
+        from ompbind.planning.devices.notes import render_share  # late: most plans have no devices
+
+        yield f"{request.strategy}: {render_share(request)}."
     elif request.cores:
         cores = count(request.cores, "core")
         yield f"{request.strategy}: every rank gets {cores}, as requested, {strategy.takes_cores}."
@@ -160,7 +162,7 @@ def _explain_boundaries(plan: Plan, metrics: Metrics) -> Iterator[str]:
     by_crossing: dict[int, list[str]] = {}
     for boundary in metrics.borders:
         if boundary.crossing or _smallest_rank_fits(plan, metrics, boundary):
-            by_crossing.setdefault(boundary.crossing, []).append(boundary.level.label)
+            by_crossing.setdefault(boundary.crossing, []).append(f"{boundary.level.label}s")
     taken = not plan.request.cores and (plan.request.reserve or plan.request.has_service)
     by_memory = plan.request.cores and measure_remote_memory(plan.machine)
     plain = not (
@@ -170,18 +172,12 @@ def _explain_boundaries(plan: Plan, metrics: Metrics) -> Iterator[str]:
     forced = plain and nested and STRATEGIES[plan.request.strategy].fewest_crossings
     for crossing, labels in sorted(by_crossing.items(), reverse=True):
         if not crossing:
-            yield f"No rank is split over {_render_alternatives(labels)} if it fits in one."
+            yield f"No rank is split over {join_words(labels, 'or')} if it fits in one."
             continue
         verb, they = ("is", "it fits") if crossing == 1 else ("are", "they fit")
         ranks = f"{crossing} of {count(len(plan.placements), 'rank')} {verb}"
         reason = ": equal shares make this necessary" if forced else ""
-        yield f"{ranks} split over several {_render_alternatives(labels)}, although {they} in one{reason}."
-
-
-def _render_alternatives(labels: Sequence[str]) -> str:
-    """Return the names of levels as alternatives: "NUMA nodes, packages or L3s"."""
-    *most, last = [f"{label}s" for label in labels]
-    return f"{', '.join(most)} or {last}" if most else last
+        yield f"{ranks} split over several {join_words(labels, 'or')}, although {they} in one{reason}."
 
 
 def _smallest_rank_fits(plan: Plan, metrics: Metrics, boundary: Boundary) -> bool:

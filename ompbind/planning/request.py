@@ -94,7 +94,8 @@ class Request(Record):
     equal share), and `share_devices` lets several ranks get the same device. `near` names devices: ranks only
     get CPUs near them. In `device_order` "device", rank 0 gets the first device; in "cpu", the ranks are in
     the order of their CPUs. `nic_variables` are the variables that name the network interfaces of a rank.
-    `visible` are the devices that ranks may get, None if no device was read.
+    `visible` are the devices that ranks may get, None if no device was read. With `has_own_devices`, ranks
+    outside the plan get none of them: the launcher has given this rank devices of its own.
 
     `plan` is a plan that was made before: it decides the number of ranks, and all that ranks get.
     """
@@ -135,12 +136,18 @@ class Request(Record):
     device_order: Literal["device", "cpu"] = "device"
     nic_variables: tuple[str, ...] = ()
     visible: VisibleDevices | None = None
+    has_own_devices: bool = False
     plan: SavedPlan | None = None
 
     @property
     def share(self) -> bool:
         """Whether ranks may share CPUs with each other and with other runs."""
         return self.sharing is Sharing.SHARE
+
+    @property
+    def outside_device_ranks(self) -> int:
+        """How many ranks outside the plan get a part of the visible devices."""
+        return 0 if self.has_own_devices else self.outside_ranks
 
     @property
     def other_cores(self) -> int:

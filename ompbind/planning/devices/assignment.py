@@ -52,7 +52,7 @@ def add_devices(pool: CpuPool) -> CpuPool:
         return pool
     request = request.replace(ranks=ranks)
     devices = _assign(pool.machine, request, selected, cpus)
-    first = request.first_rank
+    first = request.first_rank if request.outside_device_ranks else 0
     return pool.replace(request=request, devices=devices[first : first + ranks])
 
 
@@ -109,7 +109,7 @@ def _count_ranks(selected: SelectedDevices, request: Request) -> int:
 
 def gets_none(selected: SelectedDevices, request: Request, ranks: int) -> bool:
     """Return whether ranks get no devices, because the request leaves this open and GPUs are too few."""
-    needed = (ranks + request.outside_ranks) * (request.devices_per_rank or 1)
+    needed = (ranks + request.outside_device_ranks) * (request.devices_per_rank or 1)
     if request.share_devices:
         needed = request.devices_per_rank or 1
     return not selected.main or (request.devices == "auto" and needed > len(selected.main))
@@ -120,7 +120,7 @@ def _assign(machine: Machine, request: Request, selected: SelectedDevices, cpus:
     main = selected.main
     if request.device_order == "cpu":
         main = _sort_by_cpus(machine, main, cpus)
-    ranks = (request.ranks or 1) + request.outside_ranks
+    ranks = (request.ranks or 1) + request.outside_device_ranks
     groups = _divide(machine, main, request, ranks)
     if not selected.others:
         return groups
@@ -190,8 +190,6 @@ def _too_few_error(devices: Sequence[Device], request: Request, ranks: int) -> P
     message = f"{need} {count_devices(ranks * each, devices)}, but {have} {verb} visible"
     fewer = f"start at most {count(have // each, 'rank')}" if have >= each else f"use {have} devices per rank"
     share = ", or let ranks share devices with --share-devices" if have >= each else ""
-    if request.outside_ranks and have >= each:
-        share += " (also if the launcher gives each rank its own devices)"
     return PlanError(message, hint=fewer + share)
 
 

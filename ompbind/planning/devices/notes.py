@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ompbind.cpuset import CpuSet, count, named, union
+from ompbind.cpuset import EMPTY, CpuSet, count, join_words, named, union
 from ompbind.machine.devices import Device
 from ompbind.machine.model import Level, find_overlapping
 from ompbind.planning.devices.assignment import list_deciding
@@ -10,11 +10,14 @@ from ompbind.planning.devices.locality import LOCAL_DISTANCE, DeviceLocality, fi
 from ompbind.planning.devices.near import find_named_locality
 from ompbind.planning.devices.selection import count_devices, find_usable_devices, select_devices
 from ompbind.planning.plan import Note, Placement, Plan
+from ompbind.planning.strategies.table import STRATEGIES
 from ompbind.record import Record
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
+
+    from ompbind.planning.request import Request
 
 FAR, DISTANT = "device-far", "device-distance"
 """Codes of notes: no CPU near a device is allowed, or ranks have CPUs that are not near their devices."""
@@ -31,13 +34,7 @@ class RankLocality(Record):
     @property
     def device_names(self) -> str:
         """The names of the devices for messages."""
-        return join_names(self.devices)
-
-
-def join_names(devices: Iterable[Device]) -> str:
-    """Return the names of devices: "gpu:0", "gpu:0 and gpu:1", "gpu:0, gpu:1 and gpu:2"."""
-    *most, last = map(str, devices)
-    return f"{', '.join(most)} and {last}" if most else last
+        return join_words(self.devices)
 
 
 def explain_devices(plan: Plan) -> Iterator[Note]:
@@ -52,7 +49,7 @@ def explain_devices(plan: Plan) -> Iterator[Note]:
     for group in localities:
         yield from _explain_locality(plan, group)
     yield from _explain_equal(plan, localities)
-    yield from _explain_idle(plan, localities)
+    yield from _explain_idle(plan)
     yield from _explain_unused(plan)
 
 
@@ -72,7 +69,7 @@ def _render_none(plan: Plan) -> str:
         remarks = find_usable_devices(plan.machine, plan.request).remarks
         reasons = f" ({'; '.join(remarks)})" if remarks else ""
         return f"ranks get no devices: no GPU is visible{reasons}"
-    ranks = len(plan.placements) + plan.request.outside_ranks
+    ranks = len(plan.placements) + plan.request.outside_device_ranks
     visible = f"{count_devices(len(gpus), gpus)} {'is' if len(gpus) == 1 else 'are'} visible"
     each = plan.request.devices_per_rank or 1
     needed = f"{count(ranks, 'rank')} would need {count_devices(ranks * each, gpus)}"
@@ -121,7 +118,7 @@ def _explain_far_ranks(plan: Plan, group: RankLocality) -> Iterator[Note]:
             placement = plan.placements[rank]
             remote = named("CPU", placement.compute - near)
             subject = f"rank {rank + plan.request.first_rank} has {remote}, not near"
-            text = f"{subject} {join_names(list_deciding(placement.devices))} ({named('CPU', near)})"
+            text = f"{subject} {join_words(list_deciding(placement.devices))} ({named('CPU', near)})"
             yield Note(code=DISTANT, text=text, warning=True)
         return
     where = _render_places(plan, group.cpus - near)
@@ -152,31 +149,37 @@ def _explain_equal(plan: Plan, localities: Sequence[RankLocality]) -> Iterator[N
         yield Note(code="devices-equal", text=f"{text}: ranks share these evenly")
 
 
-def _explain_idle(plan: Plan, localities: Sequence[RankLocality]) -> Iterator[Note]:
-    """Name idle cores that are near no device of a rank, and say how ranks could use them."""
+def _explain_idle(plan: Plan) -> Iterator[Note]:
+    """Name idle cores that are near no device of a rank."""
+    if cpus := find_far_idle_cpus(plan):
+        cores = find_overlapping(plan.machine.at(Level.CORE), cpus)
+        text = f"{count(len(cores), 'core')} idle ({named('CPU', cpus)}): near no device of a rank"
+        request = plan.request
+        divides_all = not (request.cores or request.near or request.names_cpus)
+        remedy = "; --devices none divides all cores among ranks" if divides_all else ""
+        yield Note(code="devices-idle", text=f"{text}{remedy}")
+
+
+def find_far_idle_cpus(plan: Plan) -> CpuSet:
+    """Return the idle CPUs of cores without a rank that are near no device of a rank."""
+    if plan.request.names_each_rank or plan.request.outside_ranks:
+        return EMPTY  # devices have not decided the CPUs of ranks
+    localities = _find_localities(plan)
     near = union(group.locality.near or plan.machine.online for group in localities)
-    far = plan.idle - near - plan.machine.excluded_by_default
-    used = plan.used
-    idle = [core for core in plan.machine.at(Level.CORE) if core.cpus & far and core.cpus.isdisjoint(used)]
-    if not idle or plan.request.names_each_rank:
-        return
-    cpus = union(core.cpus for core in idle) & far
-    verb = "is" if len(idle) == 1 else "are"
-    text = f"{count(len(idle), 'core')} {verb} near no device of a rank and idle ({named('CPU', cpus)})"
-    remedy = "other programs can use them; --devices none divides all cores among ranks"
-    yield Note(code="devices-idle", text=f"{text}: {remedy}")
+    far, used = plan.idle - near - plan.machine.excluded_by_default, plan.used
+    return union(core.cpus for core in plan.machine.at(Level.CORE) if core.cpus.isdisjoint(used)) & far
 
 
 def _explain_unused(plan: Plan) -> Iterator[Note]:
     """Name visible devices of the requested kinds that no rank gets."""
-    if plan.request.outside_ranks:
+    if plan.request.outside_device_ranks:
         return
     selected = select_devices(plan.machine, plan.request)
     used = {device for placement in plan.placements for device in placement.devices}
     unused = [device for device in (*selected.main, *selected.others) if device not in used]
     if unused:
         verb = "is" if len(unused) == 1 else "are"
-        yield Note(code="devices-unused", text=f"{join_names(unused)} {verb} left to other programs")
+        yield Note(code="devices-unused", text=f"{join_words(unused)} {verb} left to other programs")
 
 
 def give_device_reasons(plan: Plan) -> Iterator[str]:
@@ -196,6 +199,15 @@ def give_device_reasons(plan: Plan) -> Iterator[str]:
     else:
         yield "Devices do not decide the CPUs: ranks have these already."
     yield from _render_distances(plan)
+
+
+def render_share(request: Request) -> str:
+    """Return which cores near devices a rank gets, by the strategy."""
+    if request.cores:
+        return f"every rank gets {count(request.cores, 'core')} near its devices, as requested"
+    if request.threads and STRATEGIES[request.strategy].sized:
+        return "every rank gets as many cores near its devices as its threads need"
+    return "ranks near the same CPUs divide these cores evenly"
 
 
 def _render_division(plan: Plan) -> str:

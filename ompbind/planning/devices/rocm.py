@@ -94,7 +94,9 @@ def _find_counting_variables(env: Mapping[str, str], *, alone: bool) -> list[str
     """Return the set variables with positions among the GPUs that ROCR_VISIBLE_DEVICES has left."""
     for_hip = [HIP_VISIBLE_DEVICES, *([CUDA_VISIBLE_DEVICES] if alone else [])]
     hip = next((name for name in for_hip if env.get(name)), None)
-    return [name for name in (hip, GPU_DEVICE_ORDINAL) if name and env.get(name)]
+    has_same_numbers = env.get(GPU_DEVICE_ORDINAL) == env.get(ROCR_VISIBLE_DEVICES)  # Slurm sets both
+    opencl = None if has_same_numbers else GPU_DEVICE_ORDINAL
+    return [name for name in (hip, opencl) if name and env.get(name)]
 
 
 def _count(

@@ -13,7 +13,7 @@ other cores: whole ranks first, or compute cores first and then the nearest free
 
 from __future__ import annotations
 
-from ompbind.cpuset import count
+from ompbind.cpuset import count, join_words
 from ompbind.planning.strategies.core_sequence import PRIORITY, CoreIndices, CoreSequence
 from ompbind.record import Record
 
@@ -46,9 +46,8 @@ class RequestedCores(Record):
     def describe(self, ranks: int) -> str:
         """Describe ranks of this size: "2 ranks of 4 cores and 1 service core"."""
         kinds = (("service core", self.service), ("reserved core", self.reserved))
-        *most, last = (count(number, noun) for noun, number in (("core", self.compute), *kinds) if number)
-        cores = f"{', '.join(most)} and {last}" if most else last
-        return f"{count(ranks, 'rank')} of {cores}"
+        cores = (count(number, noun) for noun, number in (("core", self.compute), *kinds) if number)
+        return f"{count(ranks, 'rank')} of {join_words(cores)}"
 
     def advise(self, ranks: int) -> str:
         """Return the hint if only so many ranks fit."""

@@ -2,14 +2,15 @@
 
 import pytest
 
-from ompbind.cpuset import CpuSet
+from ompbind.cpuset import CpuSet, union
 from ompbind.errors import OmpbindError, PlanError, RequestError
 from ompbind.machine.devices import Device, DeviceKind, number_devices
+from ompbind.machine.model import Level
 from ompbind.masks.mask import parse_mask
 from ompbind.planning.metrics import measure_plan
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rationale import make_reasons
-from ompbind.planning.request import Request, Sharing
+from ompbind.planning.request import Compat, Request, Sharing
 from tests.device_recordings import ANSWERS, read_with_devices
 from tests.machines import Shape, make_machine
 
@@ -310,10 +311,26 @@ def test_devices_near_the_same_cpus_are_distinct():
 def test_idle_cores_and_devices_are_named():
     made = plan(machine_with(*FOUR), ranks=2, devices=GPU, devices_per_rank=1)
     assert notes(made, "devices-idle") == [
-        "8 cores are near no device of a rank and idle (CPUs 0-7,16-23): other programs can use them; "
+        "8 cores idle (CPUs 0-7,16-23): near no device of a rank; "
         "--devices none divides all cores among ranks"
     ]
+    assert not notes(made, "idle"), "each idle core is named once"
     assert notes(made, "devices-unused") == ["gpu:2 and gpu:3 are left to other programs"]
+
+
+def test_idle_cores_near_a_device_have_a_note_of_their_own():
+    made = plan(machine_with(*FOUR), ranks=2, devices=GPU, devices_per_rank=1, cores=1)
+    (far,), (near,) = notes(made, "devices-idle"), notes(made, "idle")
+    assert far == "8 cores idle (CPUs 0-7,16-23): near no device of a rank"
+    cores = made.machine.at(Level.CORE)
+    rest = [core.cpus for core in cores if core.cpus.isdisjoint(CpuSet.from_list("0-7,16-23") | made.used)]
+    assert near == f"{len(rest)} cores idle (CPUs {union(rest)})"
+
+
+def test_masks_leave_cores_idle_for_another_reason_than_devices():
+    assert "--devices none" not in " ".join(
+        note.text for note in plan(machine_with(*FOUR), ranks=2, devices=GPU, mask="8-15").notes
+    )
 
 
 def test_ranks_with_cpus_of_their_own_are_warned():
@@ -499,7 +516,7 @@ def test_reasons_and_metrics():
     )
     without = plan(machine, ranks=3)
     assert measure_plan(without).device_distances == ()
-    assert texts["strategy"] == "balanced: ranks near the same CPUs divide these cores."
+    assert texts["strategy"] == "balanced: ranks near the same CPUs divide these cores evenly."
     assert "devices" not in {reason.about for reason in make_reasons(without, metrics)}
 
 
@@ -511,3 +528,26 @@ def test_avoided_and_isolated_cpus_are_not_used():
 def test_quota_limits_threads():
     made = plan(machine_with(*FOUR, quota=4.0), ranks=4, devices=GPU)
     assert [placement.threads for placement in made.placements] == [1, 1, 1, 1]
+
+
+def test_a_framework_that_selects_domains_is_named():
+    request = Request(ranks=2, devices=GPU, strategy="numa", compat=Compat(framework="vllm"))
+    with pytest.raises(PlanError) as caught:
+        make_plan(machine_with(*FOUR), request)
+    assert caught.value.message.startswith("--strategy numa, which --compat vllm selects, and --devices")
+    assert "--strategy balanced" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"cores": 1}, "balanced: every rank gets 1 core near its devices, as requested."),
+        ({"strategy": "compact", "threads": 2}, "compact: every rank gets as many cores near its devices"),
+        ({}, "balanced: ranks near the same CPUs divide these cores evenly."),
+        ({"ranks": 1, "outside_ranks": 1}, "balanced: every rank gets an equal share of all cores"),
+    ],
+)
+def test_reasons_say_which_cores_near_devices_ranks_get(options, text):
+    made = plan(machine_with(*FOUR), **{"ranks": 2, "devices": GPU, **options})
+    reasons = {reason.about: reason.text for reason in make_reasons(made, measure_plan(made))}
+    assert reasons["strategy"].startswith(text)

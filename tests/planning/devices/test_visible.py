@@ -206,6 +206,11 @@ def test_rocr_visible_devices(text, expected):
             {"HIP_VISIBLE_DEVICES": ["3", "2"], "GPU_DEVICE_ORDINAL": ["3", "2"]},
         ),
         (
+            {"ROCR_VISIBLE_DEVICES": "2,3", "GPU_DEVICE_ORDINAL": "2,3"},  # Slurm sets both to equal numbers
+            [2, 3],
+            {"ROCR_VISIBLE_DEVICES": [ROCM_UUIDS[2], ROCM_UUIDS[3]]},
+        ),
+        (
             {"HIP_VISIBLE_DEVICES": "0,3", "GPU_DEVICE_ORDINAL": "3,2"},
             [3],
             {"HIP_VISIBLE_DEVICES": ["3"], "GPU_DEVICE_ORDINAL": ["3"]},

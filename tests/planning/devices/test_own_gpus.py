@@ -1,0 +1,122 @@
+"""Ranks that see only the GPUs that their launcher has given them."""
+
+import pytest
+
+from ompbind.cpuset import CpuSet
+from ompbind.machine.devices import DeviceKind
+from ompbind.masks.mask import parse_mask
+from ompbind.planning.devices.own_gpus import find_own_gpus, request_all_gpus
+from ompbind.planning.devices.visible import find_visible_devices
+from ompbind.planning.planner import make_plan
+from ompbind.planning.rank_command import RankIdentity, RunSpec, make_command
+from ompbind.planning.request import Request
+from tests.machines import Shape, make_machine
+from tests.planning.devices.gpus import UUIDS, make_nvidia_gpus
+
+MACHINE = make_machine(Shape(packages=4, cores=4)).replace(devices=make_nvidia_gpus())
+"""A GPU near each of four NUMA nodes of four CPUs."""
+
+PER_TASK = {"SLURM_GPUS_ON_NODE": "4", "SLURMD_TRES_BIND": "gpu:per_task:1"}
+
+
+def find(env, ranks=4, *, by_slurm=True, machine=MACHINE, **options):
+    """A request and the GPUs that only one rank sees."""
+    values = {"ranks": ranks, "devices": (DeviceKind.GPU,), "smt": "all", **options}
+    request = Request(**values, visible=find_visible_devices(machine.devices, env))
+    return request, find_own_gpus(request, machine, ranks, env, by_slurm=by_slurm)
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2, 3], [2, 3, 1, 0]])
+def test_ranks_with_one_gpu_each_make_the_same_plan_and_take_the_placement_of_their_gpu(order):
+    plans = []
+    for rank, gpu in enumerate(order):
+        env = {**PER_TASK, "CUDA_VISIBLE_DEVICES": str(gpu), "SLURM_STEP_GPUS": str(gpu)}
+        request, own = find(env)
+        request, index = request_all_gpus(request, own)
+        plan = make_plan(MACHINE, request)
+        plans.append(plan)
+        identity = RankIdentity(placement_index=index, rank=rank, size=4, local_rank=rank, local_size=4)
+        command = make_command(plan, identity, RunSpec(argv=("true",), run_id="1", base=env))
+        assert command.cpus == MACHINE.devices[gpu].cpus
+        assert command.env["OMPBIND_RANK_DEVICES"] == f"gpu:{gpu}"
+        assert command.env["CUDA_VISIBLE_DEVICES"] == str(gpu), "the variables of Slurm stay"
+    assert all(plan == plans[0] for plan in plans)
+
+
+def test_ranks_with_several_gpus_each_where_devices_of_others_are_denied():
+    """With ConstrainDevices, a rank has no access to other GPUs, and indices count its own from 0."""
+    gpus = [gpu.replace(excluded="" if gpu.index > 1 else "no access") for gpu in MACHINE.devices]
+    machine = MACHINE.replace(devices=tuple(gpus))
+    env = {"SLURM_GPUS_ON_NODE": "4", "CUDA_VISIBLE_DEVICES": "0,1", "SLURM_STEP_GPUS": "2,3"}
+    request, own = find(env, ranks=2, machine=machine)
+    assert [gpu.name for gpu in own.gpus] == ["gpu:2", "gpu:3"]
+    request, index = request_all_gpus(request, own)
+    plan = make_plan(machine, request)
+    assert (index, plan.placements[index].cpuset) == (1, CpuSet(range(8, 16)))
+
+
+@pytest.mark.parametrize(
+    ("env", "ranks"),
+    [
+        ({"SLURM_GPUS_ON_NODE": "2", "CUDA_VISIBLE_DEVICES": "0", "SLURM_STEP_GPUS": "0"}, 2),
+        ({**PER_TASK, "CUDA_VISIBLE_DEVICES": "0,1", "SLURM_STEP_GPUS": "0,1"}, 4),
+        ({**PER_TASK, "SLURMD_TRES_BIND": "gpu:map_gpu:0*4", "CUDA_VISIBLE_DEVICES": "0"}, 4),
+        ({**PER_TASK, "CUDA_VISIBLE_DEVICES": "0,2", "SLURM_STEP_GPUS": "0,2"}, 2),
+    ],
+    ids=["part-of-the-machine", "overlap", "repeated", "not-contiguous"],
+)
+def test_plans_that_would_differ_between_ranks_are_not_made(env, ranks):
+    request, own = find(env, ranks)
+    assert own is not None
+    assert request_all_gpus(request, own) is None
+
+
+def test_other_requests_do_not_have_the_plan_for_all_gpus():
+    env = {"SLURM_GPUS_ON_NODE": "4", "CUDA_VISIBLE_DEVICES": "0,1", "SLURM_STEP_GPUS": "0,1"}
+    for options in ({"devices_per_rank": 1}, {"mask": parse_mask("0-3|4-7")}):
+        request, own = find(env, ranks=2, **options)
+        assert request_all_gpus(request, own) is None
+    assert request_all_gpus(*find(env, ranks=2, devices_per_rank=2))
+
+
+@pytest.mark.parametrize(
+    ("env", "options", "own"),
+    [
+        ({"CUDA_VISIBLE_DEVICES": "2"}, {}, [2]),
+        ({"CUDA_VISIBLE_DEVICES": "2"}, {"devices": "auto"}, [2]),
+        ({"CUDA_VISIBLE_DEVICES": "2,3"}, {"ranks": 2, "devices_per_rank": 2}, [2, 3]),
+        ({"CUDA_VISIBLE_DEVICES": "2,3"}, {"ranks": 2}, None),
+        ({"CUDA_VISIBLE_DEVICES": "2"}, {"share_devices": True}, None),
+        ({"CUDA_VISIBLE_DEVICES": "2"}, {"ranks": 5}, None),
+        ({"CUDA_VISIBLE_DEVICES": "2"}, {"ranks": 1}, None),
+        ({"CUDA_VISIBLE_DEVICES": ""}, {}, None),
+        ({}, {}, None),
+    ],
+)
+def test_other_launchers_have_divided_gpus_if_too_few_are_visible_for_all_ranks(env, options, own):
+    _, found = find(env, **options, by_slurm=False)
+    assert (found and [gpu.index for gpu in found.gpus]) == own
+    assert not (found and found.are_divided)
+
+
+def test_variables_of_a_batch_job_do_not_count_for_ranks_of_other_launchers():
+    env = {"SLURM_GPUS_ON_NODE": "4", "CUDA_VISIBLE_DEVICES": "0,1"}
+    assert find(env, ranks=2, by_slurm=True)[1]
+    assert not find(env, ranks=2, by_slurm=False)[1]
+
+
+@pytest.mark.parametrize("devices", [(DeviceKind.GPU,), "auto"])
+def test_a_bound_rank_keeps_its_gpu(devices):
+    """Rank 2 of 4, which Slurm has bound to CPUs near another GPU."""
+    machine = MACHINE.replace(allowed=CpuSet(range(4)))
+    env = {**PER_TASK, "CUDA_VISIBLE_DEVICES": "2", "SLURM_STEP_GPUS": "2"}
+    request, own = find(env, devices=devices, machine=machine)
+    assert own is not None
+    request = request.replace(ranks=1, outside_ranks=3, first_rank=2, has_own_devices=True)
+    plan = make_plan(machine, request)
+    (placement,) = plan.placements
+    assert (placement.devices, placement.cpuset) == (own.gpus, machine.allowed)
+    assert "device-far" in {note.code for note in plan.notes}
+    identity = RankIdentity(placement_index=0, rank=2, size=4, local_rank=2, local_size=4)
+    command = make_command(plan, identity, RunSpec(argv=("true",), run_id="1", base=env))
+    assert command.env["CUDA_VISIBLE_DEVICES"] == UUIDS[2]
