@@ -153,19 +153,11 @@ def check_omp_runtime(options: Options) -> Objection | None:
     return Objection(other="bind", warning=True) if options["bind"] == Bind.NONE else None
 
 
-def check_devices_per_rank(options: Options) -> Objection | None:
-    """Object to a number of devices if ranks get none."""
-    return _check_has_devices(options)
-
-
-def check_share_devices(options: Options) -> Objection | None:
-    """Object to shared devices if ranks get none."""
-    return _check_has_devices(options)
-
-
-def check_device_order(options: Options) -> Objection | None:
-    """Object to an order of devices if ranks get none."""
-    return _check_has_devices(options)
+def check_has_devices(options: Options) -> Objection | None:
+    """Object to an option about devices if ranks get none."""
+    if options["devices"]:
+        return None
+    return Objection(other="devices", text="has no effect without --devices", hint="add --devices gpu")
 
 
 def check_nic_variables(options: Options) -> Objection | None:
@@ -174,12 +166,6 @@ def check_nic_variables(options: Options) -> Objection | None:
     if "nic" in (saved.device_kinds if saved else options["devices"]):
         return None
     return Objection(other="devices", text="needs --devices nic", hint="use --devices nic or gpu,nic")
-
-
-def _check_has_devices(options: Options) -> Objection | None:
-    if options["devices"]:
-        return None
-    return Objection(other="devices", text="has no effect without --devices", hint="add --devices gpu")
 
 
 _BESIDE_PLAN = (

@@ -193,7 +193,11 @@ def _too_few_error(machine: Machine, devices: Sequence[Device], request: Request
     of_each = f" with {count_devices(each, devices)} each" if each > 1 else ""
     need = f"{count(ranks, 'rank')}{of_each} {'needs' if ranks == 1 else 'need'}"
     message = f"{need} {count_devices(ranks * each, devices)}, but {have} {verb} visible"
-    fewer = f"start at most {count(have // each, 'rank')}" if have >= each else f"use {have} devices per rank"
+    fewer = (
+        f"start at most {count(have // each, 'rank')}"
+        if have >= each
+        else f"use at most {have} devices per rank"
+    )
     share = ", or let ranks share devices with --share-devices" if have >= each else ""
     reasons = render_reasons(devices[0].kind, machine, request)
     return PlanError(message + reasons, hint=fewer + share)

@@ -53,9 +53,8 @@ def find_named_devices(machine: Machine, word: str) -> tuple[Device, ...]:
         raise PlanError(f"--near {word}: this machine has no such device", hint=_list_devices(machine))
     if not by_address and len(found) > 1:
         names = ", ".join(map(str, found[:_LISTED]))
-        raise PlanError(
-            f"--near {word}: several devices have this name ({names})", hint=_list_devices(machine)
-        )
+        message = f"--near {word}: several devices have this name ({names})"
+        raise PlanError(message, hint="name one of them, or several, separated by commas")
     return tuple(found)
 
 

@@ -6,6 +6,8 @@ A variable of a vendor gets words that it had already, or UUIDs: it is narrowed,
 from __future__ import annotations
 
 from ompbind.machine.devices import DeviceKind
+from ompbind.planning.devices.cuda import CUDA_VISIBLE_DEVICES
+from ompbind.planning.devices.rocm import HIP_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES
 from ompbind.planning.devices.visible import find_visible_devices
 from ompbind.planning.plan import Note
 from ompbind.planning.rank_variables import (
@@ -41,7 +43,7 @@ def make_device_variables(
     variables = {
         OMPBIND_RANK_DEVICES: ",".join(device.name for device in placement.devices),
         OMPBIND_NICS: ",".join(map(_find_interface, nics)) or None,
-        **(dict(_narrow(visible, gpus)) if gpus else {}),
+        **(_name_for_hip(dict(_narrow(visible, gpus))) if gpus else {}),
         **(dict(_make_nic_variables(nics, plan.request.nic_variables)) if nics else {}),
     }
     kept = base.keys() - NAMES_OF_DEVICES if keep_env else ()
@@ -85,6 +87,18 @@ def _narrow(visible: VisibleDevices, gpus: Sequence[Device]) -> Iterator[tuple[s
         value = ",".join(word.word for word in own if word.device in names) or _HIDES_ALL.get(variable, "")
         if value is not None and vendors.get(own[0].device) not in unnamed:
             yield variable, value
+
+
+def _name_for_hip(variables: dict[str, str]) -> dict[str, str]:
+    """Return the variables, with HIP_VISIBLE_DEVICES for a rank with GPUs of both NVIDIA and AMD.
+
+    Otherwise HIP would read CUDA_VISIBLE_DEVICES, and find no GPU of AMD that has the UUID of NVIDIA's GPU.
+    """
+    of_amd = variables.get(ROCR_VISIBLE_DEVICES)
+    if not (of_amd and variables.get(CUDA_VISIBLE_DEVICES)):
+        return variables
+    positions = range(len(of_amd.split(",")))
+    return {**variables, HIP_VISIBLE_DEVICES: ",".join(map(str, positions))}
 
 
 def _find_interface(nic: Device) -> str:

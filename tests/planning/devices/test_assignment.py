@@ -397,17 +397,17 @@ def test_virtual_functions_count_if_their_physical_function_is_not_usable():
         (
             {"ranks": 1, "devices_per_rank": 5},
             "1 rank with 5 GPUs each needs 5 GPUs, but 4 are visible",
-            "use 4 devices per rank",
+            "use at most 4 devices per rank",
         ),
         (
             {"ranks": None, "devices_per_rank": 5},
             "1 rank with 5 GPUs each needs 5 GPUs",
-            "use 4 devices per rank",
+            "use at most 4 devices per rank",
         ),
         (
             {"ranks": 1, "devices_per_rank": 5, "share_devices": True},
             "1 rank with 5 GPUs each needs 5 GPUs",
-            "use 4 devices per rank",
+            "use at most 4 devices per rank",
         ),
         ({"ranks": 1, "devices": NIC}, "no NIC is visible", "'ompbind topo' lists"),
         (

@@ -100,6 +100,14 @@ def test_a_rank_with_a_gpu_of_one_vendor_sees_none_of_another():
     assert (second["CUDA_VISIBLE_DEVICES"], second["ROCR_VISIBLE_DEVICES"]) == ("", ROCM_UUIDS[1])
 
 
+def test_hip_finds_the_gpus_of_a_rank_that_has_gpus_of_nvidia_too():
+    gpus = (make_gpu(0, uuid=UUIDS[0]), *(gpu.replace(index=gpu.index + 1) for gpu in make_amd_gpus(2)))
+    (made,) = variables(gpus, [gpus])
+    assert made["CUDA_VISIBLE_DEVICES"] == UUIDS[0], "HIP would read it"
+    assert made["ROCR_VISIBLE_DEVICES"] == f"{ROCM_UUIDS[0]},{ROCM_UUIDS[1]}"
+    assert made["HIP_VISIBLE_DEVICES"] == "0,1", "positions among the GPUs of ROCR_VISIBLE_DEVICES"
+
+
 def test_a_gpu_without_words_leaves_the_variables_and_a_warning_says_so():
     assert variables(MIXED, one_each(MIXED))[0].keys() == {"OMPBIND_RANK_DEVICES", "OMPBIND_NICS"}
     notes = [note for note in explain(planned(MIXED, one_each(MIXED), {})) if note.code == "devices-visible"]
