@@ -65,7 +65,7 @@ def make_device(shape, address, node, *names, kind=DeviceKind.GPU):
 
 def make_gpu(shape, address, node, *names):
     uuid = f"GPU-46f77619-68bf-8f9d-7cfb-61fa9c4ca69{address[5]}"
-    return make_device(shape, address, node, *names).replace(vendor="10de", uuid=uuid)
+    return make_device(shape, address, node, *names).replace(vendor="10de", product="2335", uuid=uuid)
 
 
 def make_nic(shape, address, node, *names):
