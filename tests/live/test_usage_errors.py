@@ -58,11 +58,19 @@ import pytest
         (
             ["plan", "--devices", "auto,gpu"],
             {},
-            "--devices: 'auto,gpu' is not none, auto, gpu, nic or gpu,nic",
+            "--devices: 'auto,gpu' is not a kind of device: write none, auto, gpu, nic or gpu,nic",
         ),
-        (["plan", "--devices", "gpu,"], {}, "--devices: 'gpu,' is not none, auto, gpu, nic or gpu,nic"),
+        (
+            ["plan", "--devices", "gpu,"],
+            {},
+            "--devices: 'gpu,' is not a kind of device: write none, auto, gpu, nic or gpu,nic",
+        ),
         (["plan", "--near", ""], {}, "--near: the name of a device is missing"),
-        (["plan", "--devices-per-rank", "2"], {}, "--devices-per-rank 2 needs --devices gpu or nic"),
+        (
+            ["plan", "--devices-per-rank", "2"],
+            {},
+            "--devices-per-rank 2 has no effect without --devices hint: add --devices gpu",
+        ),
         (["--verison"], {}, "no such option '--verison' hint: did you mean --version?"),
         (["-V"], {}, "no such option '-V' hint: did you mean --version?"),
         (["ps", "--json"], {}, "no such option '--json' hint: did you mean --format json?"),
