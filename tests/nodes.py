@@ -9,13 +9,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from tests.live.conftest import RUNTIME_DIR, clean_environment, is_alive, python_with_torch, required
-from tests.slurm import find_free_ports
+from tests.live.conftest import RUNTIME_DIR, clean_environment, python_with_torch, required
+from tests.live.processes import find_processes, kill_all, name_of
+from tests.slurm import DAEMONS, find_free_ports
 
 NAMES = ("n0", "n1", "n2", "n3")
 EACH = 2
@@ -118,24 +118,12 @@ class Nodes:
 
     def processes(self):
         """Return the pids of all processes of these nodes except daemons of Slurm."""
-        return [pid for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))) if self._has(pid)]
-
-    def _has(self, pid):
-        try:
-            environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-            name = Path(f"/proc/{pid}/comm").read_text().strip()
-        except OSError:
-            return False
-        is_mine = f"{DIRECTORY}={self.directory}".encode() in environ
-        return is_mine and name not in {"slurmctld", "slurmd", "munged"} and is_alive(pid)
+        found = find_processes(f"{DIRECTORY}={self.directory}")
+        return [pid for pid in found if name_of(pid) not in DAEMONS]
 
     def close(self):
         """Kill what is left after a failed test."""
-        for pid in self.processes():
-            try:
-                os.kill(pid, 9)
-            except ProcessLookupError:
-                pass
+        kill_all(self.processes())
 
 
 SIZE = len(NAMES) * EACH

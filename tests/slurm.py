@@ -1,13 +1,18 @@
 """A real Slurm cluster of one node or several nodes on the loopback interface, for tests; needs root."""
 
 import os
+import re
 import socket
 import stat
 import subprocess
 import time
 from contextlib import ExitStack, contextmanager
 
-PROGRAMS = ("munged", "slurmctld", "slurmd", "srun")
+from tests.live.conftest import required, wait_until
+from tests.live.processes import find_processes, kill_all
+
+DAEMONS = ("munged", "slurmctld", "slurmd")
+PROGRAMS = (*DAEMONS, "srun")
 
 CONFIG = """\
 ClusterName=test
@@ -47,7 +52,8 @@ def start_slurm(directory, env, names, *, agent=(), gpus=0, settings=""):
     further lines of the configuration.
     """
     log = (directory / "slurm.log").open("wb")
-    env = {**env, "SLURM_CONF": str(write_config(directory, names, gpus, settings))}
+    config = str(write_config(directory, names, gpus, settings))
+    env = {**env, "SLURM_CONF": config}
     started = []
     try:
         for command in make_daemons(directory, names, agent):
@@ -55,14 +61,42 @@ def start_slurm(directory, env, names, *, agent=(), gpus=0, settings=""):
                 subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
             )
             if command[0] == "munged":
-                wait_for_file(directory / "munge.socket")
+                wait_until((directory / "munge.socket").exists, "munged runs", 60)
         wait_for_slurm(env, directory, len(names))
         yield env
     finally:
         for process in reversed(started):
             process.terminate()
-            process.wait(30)
+            wait_or_kill(process)
+        kill_all(find_processes(f"SLURM_CONF={config}"))  # steps of a failed test have no daemon any more
         log.close()
+
+
+def wait_or_kill(process):
+    try:
+        process.wait(30)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def run_batch(*arguments, env, cwd=None):
+    """Submit a job with sbatch, and wait until it has finished; return its exit code.
+
+    `sbatch --wait` asks after 2 and 10 seconds only.
+    """
+    done = subprocess.run(
+        [required("sbatch"), "--parsable", *arguments], env=env, cwd=cwd, capture_output=True, text=True,
+        timeout=60, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    job = ["scontrol", "--oneliner", "show", "job", done.stdout.strip()]
+    finished = re.compile(r" JobState=(?:COMPLETED|FAILED) .* ExitCode=(\d+):")
+
+    def find_end():
+        return finished.search(subprocess.run(job, env=env, capture_output=True, text=True).stdout)
+
+    return int(wait_until(find_end, "the job has finished", 90)[1])
 
 
 def write_config(directory, names, gpus, settings):
@@ -118,13 +152,6 @@ def make_daemons(directory, names, agent):
             for name in names
         ),
     ]
-
-
-def wait_for_file(path):
-    deadline = time.monotonic() + 60
-    while not path.exists():
-        assert time.monotonic() < deadline, f"{path} does not appear"
-        time.sleep(0.02)
 
 
 def wait_for_slurm(env, directory, nodes):

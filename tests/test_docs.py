@@ -18,10 +18,10 @@ from ompbind.cli.options.values import Values
 from ompbind.cli.verb import read_values
 from ompbind.cli.verbs import VERBS
 from ompbind.compat.table import FRAMEWORKS
-from ompbind.cpuset import CpuSet
 from ompbind.errors import MaskError
 from ompbind.launchers.table import LAUNCHERS
 from ompbind.machine.devices import Device, DeviceKind, number_devices
+from ompbind.machine.model import Level
 from ompbind.planning.strategies.table import STRATEGIES
 from ompbind.report.export.table import FORMATS
 from ompbind.report.plan_json import render_plan_json
@@ -50,38 +50,49 @@ def blocks(kind):
 SESSIONS = [
     pytest.param(text, id=f"{page}-{number}")
     for number, (page, text) in enumerate(blocks("console"))
-    if any(source in text for source in ("machine.tar.gz", "gpus.json", "synthetic:"))
+    if any(source in text for source in ("machine.tar.gz", "gpus.json", "server.json", "synthetic:"))
 ]
 
 
-GPU_SHAPE = Shape(packages=2, cores=8, smt=2)
-NODES = (CpuSet.from_list("0-7,16-23"), CpuSet.from_list("8-15,24-31"))
+SMALL = Shape(packages=2, cores=8, smt=2)
+LARGE = Shape(packages=2, nodes=4, cores=4)
 
 
-def make_gpu(address, node, *names):
-    return Device(kind=DeviceKind.GPU, index=0, address=address, vendor="10de", cpus=NODES[node], node=node,
-                  names=names, uuid=f"GPU-46f77619-68bf-8f9d-7cfb-61fa9c4ca69{address[5]}")  # fmt: skip
+def make_device(shape, address, node, *names, kind=DeviceKind.GPU):
+    return Device(kind=kind, index=0, address=address, cpus=shape.partitions()[Level.NODE][node], node=node,
+                  names=names)  # fmt: skip
 
 
-GPUS = number_devices(
-    [
-        make_gpu("0000:16:00.0", 0, "card1", "renderD128"),
-        make_gpu("0000:26:00.0", 0, "card2", "renderD129"),
-        make_gpu("0000:96:00.0", 1, "card3", "renderD130"),
-        make_gpu("0000:a6:00.0", 1, "card4", "renderD131"),
-        make_gpu("0000:03:00.0", 0, "ib0", "mlx5_0").replace(kind=DeviceKind.NIC, uuid=""),
-        make_gpu("0000:93:00.0", 1, "ib1", "mlx5_1").replace(kind=DeviceKind.NIC, uuid=""),
-        make_gpu("0000:53:00.0", 0, "card0").replace(kind=DeviceKind.DISPLAY, uuid=""),
-    ]
+def make_gpu(shape, address, node, *names):
+    uuid = f"GPU-46f77619-68bf-8f9d-7cfb-61fa9c4ca69{address[5]}"
+    return make_device(shape, address, node, *names).replace(vendor="10de", product="2335", uuid=uuid)
+
+
+def make_nic(shape, address, node, *names):
+    return make_device(shape, address, node, *names, kind=DeviceKind.NIC).replace(rdma_names=names[1:])
+
+
+SMALL_DEVICES = (
+    make_gpu(SMALL, "0000:16:00.0", 0, "card1", "renderD128"),
+    make_gpu(SMALL, "0000:26:00.0", 0, "card2", "renderD129"),
+    make_gpu(SMALL, "0000:96:00.0", 1, "card3", "renderD130"),
+    make_gpu(SMALL, "0000:a6:00.0", 1, "card4", "renderD131"),
+    make_nic(SMALL, "0000:03:00.0", 0, "ib0", "mlx5_0"),
+    make_nic(SMALL, "0000:93:00.0", 1, "ib1", "mlx5_1"),
+    make_device(SMALL, "0000:53:00.0", 0, "card0", kind=DeviceKind.DISPLAY),
 )
-"""The devices of the machine with GPUs in the examples: two GPUs and a network interface on each node."""
+LARGE_DEVICES = [make_gpu(LARGE, f"0000:{node}6:00.0", node) for node in (1, 2, 6, 7)]
+MACHINES = {"gpus.json": (SMALL, SMALL_DEVICES), "server.json": (LARGE, LARGE_DEVICES)}
+"""The machines with devices in the examples."""
 
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory):
     """Return a directory with the recording and the JSON that the examples use."""
     made = tmp_path_factory.mktemp("docs")
-    (made / "gpus.json").write_text(render_json(make_machine(GPU_SHAPE, arch="x86_64", devices=GPUS)))
+    for name, (shape, devices) in MACHINES.items():
+        machine = make_machine(shape, arch="x86_64", devices=number_devices(devices))
+        (made / name).write_text(render_json(machine))
     files = {"proc/hwloc-nofile-info": "Architecture: x86_64\n"}
     tree = write_tree(made / "machine", Shape(packages=2, cores=4, smt=2), files)
     with tarfile.open(made / "machine.tar.gz", "w:gz") as archive:

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 EXAMPLES = (
     *(launcher.example for launcher in LAUNCHERS if launcher.example),
     ("Four cores, no launcher", "ompbind exec -m core:0-3 -- ./app"),
+    ("The first of two ranks that a script starts", "ompbind exec --local-rank 0 --local-size 2 -- ./app"),
 )
 
 HELP = f"""Become one rank of a job that a launcher started: {render_launcher_names()}.
@@ -55,10 +56,9 @@ all of them, binds itself to its own CPUs and becomes the command.
 """
 
 DETAILS = """Use -n if the launcher does not set the number of ranks on this machine. A rank that the launcher
-has already bound keeps its CPUs. --local-rank and --local-size identify a rank without a launcher; without
-these options too, exec starts a single rank. --verify is not available, because no process of ompbind
-remains. -v prints a line for each rank, with its CPUs. --dry-run prints the plan of the machine too, and
-starts nothing.
+has already bound keeps its CPUs. Without a launcher, exec starts a single rank, or the rank that --local-rank
+and --local-size identify. --verify is not available, because no process of ompbind remains. -v prints a line
+for each rank, with its CPUs. --dry-run prints the plan of the machine too, and starts nothing.
 """
 
 

@@ -20,6 +20,7 @@ EXAMPLES = (
     ("The same, as a picture", "ompbind plan -n 4 --format picture"),
     ("For another machine", "ompbind plan -n 4 --topology machine.tar.gz"),
     ("The same, as JSON", "ompbind plan -n 4 --topology machine.tar.gz --format json"),
+    ("Give each of two ranks GPUs, and CPUs near them", "ompbind plan -n 2 --devices gpu"),
     ("Set the variables of rank 1 in this shell, which is not bound",
      'eval "$(ompbind plan -n 2 --format sh --rank 1)"'),
     ("Set the CPUs of both workers of 'vllm serve MODEL -tp 2'",

@@ -2,6 +2,7 @@
 
 import json
 
+from ompbind.cli.console import print_message
 from ompbind.cli.options.option import Precedence
 from ompbind.cli.options.values import Values
 from ompbind.cpuset import count
@@ -37,9 +38,9 @@ def _parse_json(data: bytes, path: str) -> object:
         line = data.count(b"\n", 0, error.start) + 1
         raise OptionError(f"{path}, line {line}: the text is not UTF-8", hint=_HINT) from None
     except json.JSONDecodeError as error:
-        where = f"{path}, line {error.lineno}, column {error.colno}"
-        text = f"{error.msg[:1].lower()}{error.msg[1:]}"
-        raise OptionError(f"{where}: {text}", hint=_HINT) from None
+        where = f"line {error.lineno}, column {error.colno}"
+        reason = f"{error.msg[:1].lower()}{error.msg[1:]}"
+        raise OptionError(f"{path} is not JSON: {where}: {reason}", hint=_HINT) from None
     except (ValueError, RecursionError):
         raise OptionError(f"{path}: a value is too long or too deep", hint=_HINT) from None
 
@@ -47,10 +48,12 @@ def _parse_json(data: bytes, path: str) -> object:
 def use_ranks_of_plan(values: Values) -> None:
     """Let --plan decide the number of ranks; raises RequestError for another number on the command line."""
     saved, ranks = values["plan"], values["ranks"]
-    is_given = values.source("ranks").level == Precedence.COMMAND_LINE
-    if is_given and ranks is not None and ranks != len(saved.ranks):
-        text = f"-n {ranks}: {saved.name} is a plan for {count(len(saved.ranks), 'rank')}"
-        raise RequestError(text, hint="omit -n")
+    if values.is_given("ranks") and ranks not in (None, len(saved.ranks)):
+        text = f"{saved.name} is a plan for {count(len(saved.ranks), 'rank')}"
+        if values.source("ranks").level == Precedence.COMMAND_LINE:
+            raise RequestError(f"-n {ranks}: {text}", hint="omit -n")
+        if values.get("verbose"):
+            print_message(f"{values.source('ranks').name}={ranks} is not used: {text}")
     values.reset("ranks")
 
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import CodeType, ModuleType
 
-    from ompbind.cli.archive_imports import ArchiveFinder
-
 _BY_TIME = MAGIC_NUMBER + bytes(4)
 """The start of each file that this Python has compiled, and that is valid for one time of its source."""
 
@@ -38,15 +36,8 @@ _LARGEST = 65536
 
 
 def start_quick_imports() -> None:
-    """Import later modules of ompbind by this finder, if compiled files are beside their sources.
-
-    If ompbind is in an archive, the finder of `archive_imports` does the same.
-    """
-    finder: QuickFinder | ArchiveFinder | None = make_finder(ompbind)
-    if not finder and hasattr(ompbind.__loader__, "archive"):
-        from ompbind.cli.archive_imports import make_archive_finder  # late: few installations are an archive
-
-        finder = make_archive_finder(ompbind)
+    """Import later modules of ompbind by this finder, if compiled files are beside their sources."""
+    finder = make_finder(ompbind)
     if finder:
         sys.meta_path.insert(0, finder)
 

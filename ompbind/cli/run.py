@@ -54,6 +54,7 @@ EXAMPLES = (
     ("One rank per NUMA node", "ompbind run -n auto -s nodes -- ./server"),
     ("Options from ompbind.toml", "ompbind run --preset serve -- ./server"),
     ("CPUs of each rank by hand", "ompbind run -n 2 -m '0-7|8-15' -- ./app"),
+    ("One rank for each GPU, on CPUs near it", "ompbind run -n auto --devices gpu -- ./server"),
     ("A port for each server, and a core for its threads that do not compute",
      "ompbind run -n 4 --service-cores 1 --env PORT={rank+8000} -- python serve.py"),
     ("The number of the rank before each line", "ompbind run -n 2 --output tag -- python serve.py"),

@@ -8,7 +8,7 @@ from ompbind.machine.sources.table import read_machine
 
 EXAMPLES = (
     ("This machine", "ompbind topo"),
-    ("A line for each CPU", "ompbind topo --format table"),
+    ("A line for each CPU and each device", "ompbind topo --format table"),
     ("A picture of another machine", "ompbind topo --topology machine.tar.gz --format svg"),
     (
         "A machine that is only described",
@@ -17,12 +17,13 @@ EXAMPLES = (
 )
 
 
-HELP = """Show the machine: its packages, NUMA nodes, caches and cores, and which CPUs are allowed.
+HELP = """Show the machine: its packages, NUMA nodes, caches and cores, its GPUs and NICs, and which CPUs are
+allowed.
 """
 
 
 def _show(options: Values) -> int:
-    """Show the machine: its packages, NUMA nodes, caches and cores, and which CPUs are allowed."""
+    """Show the machine: its CPUs and devices, and which CPUs are allowed."""
     write_stdout(_render(read_machine(options["topology"], devices=True), options["format"]))
     return 0
 
@@ -49,6 +50,6 @@ VERB = Verb(
     name="topo",
     run=_show,
     help=HELP,
-    summary="Show the machine: packages, NUMA nodes, caches, cores.",
+    summary="Show the machine: NUMA nodes, caches, cores, GPUs, NICs.",
     examples=EXAMPLES,
 )

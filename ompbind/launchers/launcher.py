@@ -50,6 +50,11 @@ class Launcher(Record):
             raise ValueError(f"{self.local_rank} has no {_IN_LOCAL_RANK}")
 
     @property
+    def word(self) -> str:
+        """The first name, as a word for identifiers."""
+        return self.name.partition(" or ")[0].replace(" ", "").lower()
+
+    @property
     def needed(self) -> tuple[str, ...]:
         """The variables that a rank needs."""
         return tuple(filter(None, (self.step, self.rank, self.size, self.local_rank)))
@@ -68,6 +73,10 @@ class Launcher(Record):
         """Return whether an environment has some of the variables that only a rank has, but not all."""
         has_some = bool(env.get(self.rank) or env.get(self.local_rank))
         return has_some and not (self.is_complete(env) or self.is_script(env))
+
+    def has_size(self, env: Env) -> bool:
+        """Return whether an environment has the number of all ranks, if only ranks have this variable."""
+        return bool(self.size and env.get(self.size)) and not self.step
 
     def read_local_size(self, env: Env) -> int:
         """Return the number of ranks on this machine, 0 if unknown; raises RequestError if it is wrong."""
@@ -88,5 +97,6 @@ def read_number(env: Env, name: str) -> int:
     """Return the number in a variable of a launcher; raises RequestError if it has none."""
     number = whole_number(env.get(name))
     if number is None:
-        raise RequestError(f"the launcher set {name}={env.get(name, '')!r}, which is not a number")
+        text = f"the launcher set {name}={env.get(name, '')!r}, which is not a number"
+        raise RequestError(text, hint=f"do not change {name}, or give --local-rank and --local-size")
     return number

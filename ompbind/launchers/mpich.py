@@ -3,7 +3,7 @@
 from ompbind.launchers.launcher import Launcher
 
 MPICH = Launcher(
-    name="MPICH",
+    name="MPICH or Intel MPI",
     rank="PMI_RANK",
     size="PMI_SIZE",
     local_rank="MPI_LOCALRANKID",

@@ -82,7 +82,7 @@ def find_launcher(env: Env, ancestors: Iterable[Ancestor] = ()) -> LauncherRank 
     return LauncherRank(
         launcher=launcher.name,
         identity=identity,
-        run_id="-".join([launcher.name.lower().replace(" ", ""), *parts]).replace("/", "_"),
+        run_id="-".join([launcher.word, *parts]).replace("/", "_"),
         daemons=launcher.daemons,
         assumes_local_size=launcher.assumes_local_size,
         unused=tuple(_explain_unused(launcher, env)),
@@ -125,16 +125,18 @@ def _find_innermost(
 ) -> Launcher | None:
     """Return the innermost launcher, None if that is `ompbind run`.
 
-    A launcher whose process can have any name is not compared, but counts if its mark is there. Where all
-    processes are hidden, the first launcher counts; variables without the mark may be set by hand.
+    A launcher whose process can have any name counts if its mark is there, unless the process of another
+    launcher is the parent. Where all processes are hidden, the first launcher counts; variables without the
+    mark may be set by hand.
     """
-    signed = (known for known in candidates if env.get(known.mark))
-    if unseen := next((known for known in signed if not find_daemon(processes, known.daemons)), None):
-        return unseen
     by_daemon: dict[str, Launcher | None] = {SUPERVISOR_NAME: None} if OMPBIND_RANK in env else {}
     for launcher in reversed(candidates):
         by_daemon.update(dict.fromkeys(launcher.daemons, launcher))
     nearest = find_daemon(processes, by_daemon)
+    if nearest is None or processes[0] is not nearest:
+        signed = (known for known in candidates if env.get(known.mark))
+        if unseen := next((known for known in signed if not find_daemon(processes, known.daemons)), None):
+            return unseen
     if nearest:
         return by_daemon[nearest.name]
     return min(candidates, key=lambda known: bool(known.mark) and not env.get(known.mark))
@@ -167,7 +169,8 @@ def _refuse(launcher: Launcher, first: str, second: str) -> None:
 
 def _refuse_partial(env: Env) -> None:
     """Raise RequestError if a launcher has set some variables of a rank, but not all."""
-    launcher = next((launcher for launcher in LAUNCHERS if launcher.is_partial(env)), None)
+    partial = [launcher for launcher in LAUNCHERS if launcher.is_partial(env)]
+    launcher = next(iter(partial or (known for known in LAUNCHERS if known.has_size(env))), None)
     if launcher is None:
         return
     given = [name for name in launcher.needed if env.get(name)]

@@ -42,8 +42,8 @@ def ancestors(*names):
     [
         (OPEN_MPI_4, "Open MPI", (1, 3, 1, 3)),
         (OPEN_MPI_5, "Open MPI", (1, 3, 1, 3)),
-        (MPICH, "MPICH", (1, 3, 1, 3)),
-        (INTEL_MPI, "MPICH", (1, 3, 1, 3)),
+        (MPICH, "MPICH or Intel MPI", (1, 3, 1, 3)),
+        (INTEL_MPI, "MPICH or Intel MPI", (1, 3, 1, 3)),
         (SLURM_STEP, "Slurm", (1, 3, 1, 3)),
         (SLURM_UNEVEN, "Slurm", (2, 3, 0, 1)),
         (SLURM_HETEROGENEOUS, "Slurm", (2, 3, 1, 2)),
@@ -80,15 +80,16 @@ BY_HAND = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "3"}
         ({**OUTER, **TORCHRUN}, ("pt_elastic", "slurmstepd"), "torchrun"),
         ({**OPEN_MPI_4, **TORCHRUN}, ("pt_elastic", "sh", "mpirun"), "torchrun"),
         ({**OUTER, **TORCHRUN}, ("python3", "slurmstepd"), "torchrun"),  # python -m torch.distributed.run
+        ({**TORCHRUN, **SLURM_STEP}, ("slurmstepd",), "Slurm"),  # srun in a worker of torchrun
         ({**SLURM_STEP, **BY_HAND}, ("bash", "slurmstepd"), "Slurm"),
         ({**OUTER, **OPEN_MPI_5}, ("prted", "slurmstepd"), "Open MPI"),
         ({**SLURM_SCRIPT, **OPEN_MPI_4}, ("mpirun.openmpi", "slurm_script", "slurmstepd"), "Open MPI"),
-        ({**OUTER, **MPICH}, ("hydra_pmi_proxy", "slurmstepd"), "MPICH"),
-        ({**PALS, **MPICH}, ("hydra_pmi_proxy", "palsd"), "MPICH"),
+        ({**OUTER, **MPICH}, ("hydra_pmi_proxy", "slurmstepd"), "MPICH or Intel MPI"),
+        ({**PALS, **MPICH}, ("hydra_pmi_proxy", "palsd"), "MPICH or Intel MPI"),
         ({**FLUX, **SLURM_STEP}, ("slurmstepd",), "Slurm"),
         ({**OUTER, **FLUX}, ("flux-shell", "flux-broker-0", "slurmstepd"), "Flux"),
         ({**OPEN_MPI_4, **SLURM_STEP}, ("sh", "slurmstepd"), "Slurm"),
-        ({**OPEN_MPI_4, **MPICH}, ("hydra_pmi_proxy", "mpiexec.hydra", "mpirun"), "MPICH"),
+        ({**OPEN_MPI_4, **MPICH}, ("hydra_pmi_proxy", "mpiexec.hydra", "mpirun"), "MPICH or Intel MPI"),
         ({**MPICH, **OPEN_MPI_4}, ("mpirun", "hydra_pmi_proxy"), "Open MPI"),
     ],
 )
@@ -101,7 +102,7 @@ def test_the_innermost_launcher_is_the_one_whose_process_is_nearest(env, process
     [
         ({**OUTER, **OPEN_MPI_5, **TORCHRUN}, "torchrun"),
         ({**OUTER, **OPEN_MPI_5}, "Open MPI"),
-        ({**OUTER, **FLUX, **MPICH}, "MPICH"),
+        ({**OUTER, **FLUX, **MPICH}, "MPICH or Intel MPI"),
         ({**OUTER, **FLUX}, "Flux"),
         ({**SLURM_STEP, **BY_HAND}, "Slurm"),
         (BY_HAND, "torchrun"),
@@ -121,6 +122,11 @@ def test_where_processes_are_hidden_launchers_are_nested_as_usual(env, launcher)
         (SLURM_INTERACTIVE, ("bash", "slurmstepd"), "Slurm"),
         ({**OPEN_MPI_4, **RUN}, ("rank-supervisor", "ompbind", "mpirun"), ""),
         (RUN, ("rank-supervisor", "ompbind"), ""),
+        (
+            {**TORCHRUN, **RUN},
+            ("rank-supervisor", "ompbind", "python3"),
+            "",
+        ),  # python -m torch.distributed.run
         ({}, (), ""),
     ],
 )
@@ -149,10 +155,13 @@ def test_a_launcher_in_a_rank_of_run_has_ranks_of_its_own():
          "OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE are not"),
         ({"RANK": "3", "WORLD_SIZE": "8"}, "RANK and WORLD_SIZE are set, as torchrun does",
          "LOCAL_RANK is not"),
-        (SLURM_PMI, "PMI_RANK and PMI_SIZE are set, as MPICH does", "MPI_LOCALRANKID is not"),
+        (SLURM_PMI, "PMI_RANK and PMI_SIZE are set, as MPICH or Intel MPI does", "MPI_LOCALRANKID is not"),
         (PRTERUN, "PMIX_RANK is set, as PRRTE does", "PRRTE sets no local rank"),
         ({"SLURM_LOCALID": "1"}, "SLURM_LOCALID is set, as Slurm does",
          "SLURM_STEP_ID, SLURM_PROCID and SLURM_NTASKS are not"),
+        ({"WORLD_SIZE": "2"}, "WORLD_SIZE is set, as torchrun does", "RANK and LOCAL_RANK are not"),
+        ({**SLURM_SCRIPT, "OMPI_COMM_WORLD_SIZE": "2"}, "OMPI_COMM_WORLD_SIZE is set, as Open MPI does",
+         "OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_LOCAL_RANK are not"),
         ({**FLUX_CRAY, "PMI_RANK": ""}, "PALS_RANKID and PMI_SIZE are set", "PALS_LOCAL_RANKID is not"),
         ({**FLUX, "FLUX_JOB_SIZE": ""}, "FLUX_TASK_RANK and FLUX_TASK_LOCAL_ID are set",
          "FLUX_JOB_SIZE is not"),
@@ -189,7 +198,7 @@ def test_variables_that_contradict_each_other_are_named(env, texts):
 def test_variables_that_are_not_used_are_listed():
     env = {**OUTER, **SLURM_PMIX, **SLURM_PMI, **TORCHRUN}
     assert find_launcher(env, ancestors("pt_elastic", "slurmstepd")).unused == (
-        "variables of MPICH are not used: MPI_LOCALRANKID is not set",
+        "variables of MPICH or Intel MPI are not used: MPI_LOCALRANKID is not set",
         "variables of Slurm are not used: torchrun is the innermost launcher",
     )
     assert find_launcher(TORCHRUN, ()).unused == ()
@@ -207,7 +216,7 @@ def test_the_process_of_the_launcher_identifies_a_job_without_an_identifier():
 ENVIRONMENTS = {
     "torchrun": TORCHRUN,
     "Open MPI": OPEN_MPI_5,
-    "MPICH": MPICH,
+    "MPICH or Intel MPI": MPICH,
     "PALS": PALS,
     "Flux": FLUX,
     "Slurm": SLURM_STEP,
@@ -216,17 +225,17 @@ ENVIRONMENTS = {
 
 @given(st.sampled_from(sorted(ENVIRONMENTS)), st.data())
 def test_some_variables_of_a_rank_are_never_taken_for_no_rank(name, data):
-    """Without some of its variables, a rank is an error: only without its numbers, it is none."""
+    """Without some of its variables, a rank is an error: only without all of them, it is none."""
     env = ENVIRONMENTS[name]
     launcher = next(known for known in LAUNCHERS if known.name == name)
     removed = data.draw(st.sets(st.sampled_from(launcher.needed)))
     env = {name: value for name, value in env.items() if name not in removed and not name.startswith("PMIX")}
     if name == "PALS":
         env.pop("PMI_RANK")  # of MPICH too
-    has_rank = launcher.rank in env or launcher.local_rank in env
+    has_some = launcher.rank in env or launcher.local_rank in env or launcher.has_size(env)
     if not removed:
         assert find_launcher(env).launcher == name
-    elif not has_rank or launcher.is_script(env):
+    elif not has_some or launcher.is_script(env):
         assert find_launcher(env) is None
     else:
         with pytest.raises(RequestError, match=" not set$"):

@@ -103,7 +103,7 @@ table.LAUNCHERS = (JSM, *table.LAUNCHERS)
 
 def test_a_launcher_is_one_file_and_one_row():
     text = run_with(TOY, "exec", "--help")
-    assert "that a launcher started: JSM, torchrun, Open MPI, MPICH, PALS, Flux, Slurm." in text
+    assert "that a launcher started: JSM, torchrun, Open MPI, MPICH or Intel MPI, PALS, Flux, Slurm." in text
     assert "jsrun -n 4 ompbind exec -- ./app Four ranks of JSM" in text
     assert "or use one of JSM, torchrun," in run_with(TOY, "exec", "-n", "2", "--", "true")
     env = {

@@ -21,6 +21,7 @@ import pytest
 
 from ompbind.cpuset import CpuSet
 from tests.live.conftest import OMPBIND, clean_environment, required, two_cpus
+from tests.live.containers import podman_run
 
 WHERE = "grep -hE '(Cpus|Mems)_allowed_list' /proc/self/status"
 
@@ -143,7 +144,7 @@ SECOND_OF_TWO = ("-n", "2", "--rank", "1", "--smt", "all", "--env", f"VALUE={VAL
 
 @pytest.fixture
 def directory():
-    """A directory that all users may read, with a name short enough for podman."""
+    """A directory that all users may read."""
     with tempfile.TemporaryDirectory() as name:
         Path(name).chmod(0o755)
         yield Path(name)
@@ -185,22 +186,17 @@ def test_systemd_understands_the_drop_in(unit):
     assert "KMP_AFFINITY" in settings["UnsetEnvironment"]
 
 
-def test_podman_confines_a_container(directory):
-    """The container has this machine's files; limits are set because it may not raise its own."""
-    podman = required("podman")
-    if os.geteuid() != 0:
-        pytest.skip("binding a container takes root")
-    where = ["--root", f"{directory}/root", "--runroot", f"{directory}/run", "--storage-driver", "vfs"]
-    limits = ["--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024", "--network=none"]
-    before = shlex.join([podman, *where, "--runtime", required("runc"), "run", "--rm", *limits])
+def test_podman_confines_a_container():
+    """The container has this machine's files."""
     show = shlex.join(["/bin/sh", "-c", f"{WHERE}; printenv VALUE OMP_PLACES"])
-    for rank, cpu in enumerate(two_cpus()):
-        options = exported("docker", "-n", "2", "--rank", str(rank), "--env", f"VALUE={VALUE}")
-        done = run(f"{before} {options} --rootfs /:O {show}")
-        assert allowed(done.stdout) == [str(cpu)], done.stderr
-        assert done.stdout.splitlines()[-2:] == [VALUE, f"{{{cpu}}}"]
-        memory = re.search(r"Mems_allowed_list:\s*(\S+)", done.stdout)[1]
-        assert f"--cpuset-mems={memory}" in options or without_numa()
+    with podman_run() as words:
+        for rank, cpu in enumerate(two_cpus()):
+            options = exported("docker", "-n", "2", "--rank", str(rank), "--env", f"VALUE={VALUE}")
+            done = run(f"{shlex.join(words)} {options} --rootfs /:O {show}")
+            assert allowed(done.stdout) == [str(cpu)], done.stderr
+            assert done.stdout.splitlines()[-2:] == [VALUE, f"{{{cpu}}}"]
+            memory = re.search(r"Mems_allowed_list:\s*(\S+)", done.stdout)[1]
+            assert f"--cpuset-mems={memory}" in options or without_numa()
 
 
 class Daemon(BaseHTTPRequestHandler):

@@ -82,6 +82,7 @@ def test_sections_are_equal_in_all_verbs_and_in_one_column(read_help):
     titles = [line for line in text.splitlines() if line.endswith(":") and not line.startswith(" ")]
     assert titles == [
         "Choose CPUs:",
+        "Devices:",
         "Bind threads and memory:",
         "Environment of the ranks:",
         "Configuration files:",

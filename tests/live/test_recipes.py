@@ -6,15 +6,15 @@ import re
 import shlex
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
 
 from tests.live.conftest import OMPBIND, clean_environment, python_with_torch, required
+from tests.live.containers import podman_run
 from tests.live.runtimes import needs_packages
 from tests.nodes import NAMES, OPEN_MPI_5, Nodes, can_make_namespaces
-from tests.slurm import PROGRAMS, find_free_ports, start_slurm
+from tests.slurm import PROGRAMS, find_free_ports, run_batch, start_slurm
 
 PAGE = (Path(__file__).parent.parent.parent / "docs/recipes.md").read_text()
 FILES = dict(re.findall(r"^`([\w./-]+)`[^\n]*:\n\n```\w+\n(.*?)```", PAGE, re.M | re.S))
@@ -68,9 +68,9 @@ def test_slurm(nodes, tmp_path):
     with start_slurm(
         tmp_path / "slurm", nodes.environment(), NAMES, agent=(nodes.on,), gpus=2, settings=settings
     ) as env:
-        done = run(required("sbatch"), "--wait", "job.sh", env=env, cwd=work)
+        code = run_batch("job.sh", env=env, cwd=work)
     output = (work / "job.out").read_text()
-    assert done.returncode == 0, done.stderr + output
+    assert code == 0, output
     lines = [line for line in output.splitlines() if " of 8 on node " in line]
     assert without_numbers(lines) == without_numbers(shown_in("Slurm"))
     assert [(work / str(rank)).read_text() for rank in range(8)] == [f"{rank} 0,1\n" for rank in range(8)]
@@ -161,22 +161,14 @@ def test_systemd_would_refuse_a_wrong_unit(tmp_path):
 @pytest.mark.parametrize("limit", [1, None])
 def test_containers(limit):
     """The root of the container is this machine's, without an image."""
-    podman, runtime = required("podman"), required("runc")
-    if os.geteuid() != 0:
-        pytest.skip("limiting a container takes root")
     text = FILES["Dockerfile"]
     entry, command = (json.loads(re.search(f"^{word} (.*)", text, re.M)[1]) for word in ("ENTRYPOINT", "CMD"))
     assert (entry, command[0]) == (["ompbind", "exec", "--"], "python")
     show = "import os; print(os.getpid(), os.environ['OMP_NUM_THREADS'])"
-    with tempfile.TemporaryDirectory() as directory:  # with a name short enough for podman
-        Path(directory).chmod(0o755)
-        where = ("--root", f"{directory}/root", "--runroot", f"{directory}/run", "--storage-driver", "vfs")
-        limits = ("--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024", "--network=none")
-        limits += ("--cpus", str(limit)) if limit else ()
-        done = run(
-            podman, *where, "--runtime", runtime, "run", "--rm", *limits, "--entrypoint",
-            json.dumps([OMPBIND, *entry[1:]]), "--rootfs", "/:O", sys.executable, "-c", show,
-        )  # fmt: skip
+    limits = ("--cpus", str(limit)) if limit else ()
+    entry_point = ("--entrypoint", json.dumps([OMPBIND, *entry[1:]]))
+    with podman_run() as words:
+        done = run(*words, *limits, *entry_point, "--rootfs", "/:O", sys.executable, "-c", show)
     threads = limit or len(os.sched_getaffinity(0))
     assert done.stdout == f"1 {threads}\n", done.stderr
     assert done.stderr.splitlines() == (shown_in("Containers with a CPU limit") if limit else [])

@@ -7,14 +7,15 @@ import socket
 import stat
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from benchmarks.installation import make_archive
+from benchmarks.installation import install
 from ompbind.cpuset import CpuSet
 from tests.live.conftest import OMPBIND, clean_environment, required, two_cpus
 from tests.live.test_exec import REPORT
-from tests.slurm import PROGRAMS, one_node, start_slurm
+from tests.slurm import PROGRAMS, one_node, run_batch, start_slurm
 
 
 @pytest.fixture(scope="module")
@@ -131,11 +132,7 @@ def test_the_script_of_a_batch_job_is_a_single_rank(slurm, tmp_path):
     script, out = tmp_path / "job.sh", tmp_path / "out"
     show = 'echo "rank $RANK of $WORLD_SIZE on $OMPBIND_CPUS"'
     script.write_text(f"#!/bin/sh\n{OMPBIND} exec --share -- sh -c '{show}'\n")
-    done = subprocess.run(
-        [required("sbatch"), "--wait", "-n", "2", "-o", str(out), str(script)],
-        env=slurm, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    assert run_batch("-n", "2", "-o", str(out), str(script), env=slurm) == 0
     text = " ".join(out.read_text().split())
     assert (
         "this is the script or shell of a Slurm job, not one of its ranks: exec starts a single rank" in text
@@ -210,12 +207,9 @@ def test_launchers_in_the_script_of_a_job_start_ranks(slurm, tmp_path, launcher)
     line = IN_JOB[launcher].format(command, programs=programs)
     required(line.split()[0])
     script.write_text(f"#!/bin/sh\n{line}\n")
-    done = subprocess.run(
-        [required("sbatch"), "--wait", "-n", "2", "-o", str(out), str(script)],
-        env=slurm, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+    code = run_batch("-n", "2", "-o", str(out), str(script), env=slurm)
     text = out.read_text()
-    assert done.returncode == 0, text
+    assert code == 0, text
     reports = sorted(map(json.loads, text.splitlines()), key=lambda report: report["RANK"])
     assert [report["cpus"] for report in reports] == [[cpu] for cpu in two_cpus()]
     assert [(report["RANK"], report["LOCAL_WORLD_SIZE"]) for report in reports] == [("0", "2"), ("1", "2")]
@@ -234,22 +228,29 @@ def test_only_several_tasks_of_a_step_are_copies(slurm, tmp_path):
     assert " ".join(done.stderr.split()).count(COPIES) == 1
     script, log = tmp_path / "job.sh", tmp_path / "log"
     script.write_text(f"#!/bin/sh\n{code}; echo $?\n")
-    subprocess.run(
-        [required("sbatch"), "--wait", "-n", "2", "--output", log, script],
-        env=slurm, capture_output=True, check=True, timeout=60, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+    assert run_batch("-n", "2", "-o", str(log), str(script), env=slurm) == 0
     assert log.read_text() == "0\n"
 
 
-def test_ranks_start_from_one_file_that_slurm_has_copied_to_the_node(slurm, tmp_path):
-    """The file needs only Python's standard library: the system's Python, without a virtual environment."""
-    (archive,) = make_archive(tmp_path, sys.executable)
-    script, copy, out = tmp_path / "job.sh", tmp_path / "on-node.pyz", tmp_path / "out"
-    rank = f"srun -n 2 --cpu-bind=none python3 -S {copy} exec -- sh -c 'echo $RANK: $OMPBIND_CPUS'"
-    script.write_text(f"#!/bin/sh\nsbcast {archive} {copy}\n{rank}\n")
-    done = subprocess.run(
-        [required("sbatch"), "--wait", "-n", "2", "-o", str(out), str(script)],
-        env=slurm, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
-    assert done.returncode == 0, out.read_text()
+SCALING = Path(__file__).parent.parent.parent / "docs/scaling.md"
+
+
+@pytest.mark.parametrize("section", ["A copy on each node", "One file"])
+def test_ranks_start_from_a_copy_on_the_node(slurm, tmp_path, section):
+    """The commands of the page are run in a job, in directories of the test."""
+    text = SCALING.read_text().partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    commands = "".join(re.findall(r"```sh\n(.*?)```", text, re.DOTALL))
+    if "/shared/venv" in commands:
+        install(tmp_path / "shared/venv")
+    (tmp_path / "node").mkdir()
+    (tmp_path / "app").write_text("#!/bin/sh\necho $RANK: $OMPBIND_CPUS\n")
+    (tmp_path / "app").chmod(0o755)
+    script, out = tmp_path / "job.sh", tmp_path / "out"
+    commands = commands.replace("/shared/", f"{tmp_path}/shared/").replace(
+        "/tmp/ompbind", f"{tmp_path}/node/ompbind"
+    )
+    commands = commands.replace("/tmp/venv", f"{tmp_path}/node/venv")
+    script.write_text(f"#!/bin/sh\nset -e\ncd {tmp_path}\n{commands}")
+    code = run_batch("-n", "2", "-o", str(out), str(script), env=slurm)
+    assert code == 0, out.read_text()
     assert sorted(out.read_text().splitlines()) == [f"{n}: {cpu}" for n, cpu in enumerate(two_cpus())]

@@ -19,7 +19,7 @@ from ompbind.planning.strategies.table import STRATEGIES
 OPTIONS = (
     "-n", "--ranks", "-c", "--cores", "-m", "--mask", "-s", "--strategy", "-t", "--threads", "--smt",
     "--share", "--memory", "--env", "--chdir", "--output", "-v", "--verbose", "--timeout", "--run-id",
-    "--rendezvous", "--on-failure",
+    "--rendezvous", "--on-failure", "--devices",
 )  # fmt: skip
 
 
@@ -73,6 +73,8 @@ def test_strategies(word, strategy):
         ("p-core", ("performance", "efficiency", "all"), "performance"),
         ("abort", ("stop", "continue"), "stop"),
         ("jsn", ("table", "json"), "json"),
+        ("cuda", ("none", "auto", "gpu", "nic"), "gpu"),
+        ("rdma", ("none", "auto", "gpu", "nic"), "nic"),
         ("gcc", ("auto", "gomp", "llvm"), "gomp"),
         ("socket", ("rank", "core"), ""),
     ],
@@ -115,6 +117,8 @@ def test_words_of_options(word, known, meant):
         ("--mem-bind", "local", "--memory local"),
         ("--hint", "nomultithread", "--smt 1"),
         ("--threads-per-core", "2", "--smt 2"),
+        ("--gpus-per-task", "2", "--devices gpu --devices-per-rank 2"),
+        ("--gpu-bind", "closest", "--devices gpu"),
         ("-x", "A=b c", "--env 'A=b c'"),
         ("-genv", "NAME", "--env NAME=VALUE"),
         ("--wdir", "/tmp", "--chdir /tmp"),

@@ -34,7 +34,7 @@ OTHER_OPTIONS = (
            everyday=True, words=tuple(STRATEGIES), complete=complete_list(STRATEGIES),
            help="Compare strategies side by side, for example balanced,compact,spread"),
     _make_format("tree", "table", "json", "svg", verbs=("topo",),
-                 detail="; table: a line for each CPU, svg: a picture for browsers"),
+                 detail="; table: a line for each CPU and device, svg: a picture for browsers"),
     Option(names=("--python",), verbs=("probe",), metavar="PATH", complete=FILES,
            help="The Python whose packages are searched", default_help="of VIRTUAL_ENV, else of ompbind"),
     _make_format("text", "json", verbs=("doctor",)),

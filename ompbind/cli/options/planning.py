@@ -77,20 +77,16 @@ def _read_wait(text: str) -> float:
 DEVICE_KINDS = (DeviceKind.GPU, DeviceKind.NIC)
 """The kinds of devices that ranks can get."""
 
-_DEVICE_WORDS = ("none", "auto", *DEVICE_KINDS, ",".join(DEVICE_KINDS))
-"""The usual values of --devices."""
+_DEVICE_WORDS = ("none", "auto", *map(str, DEVICE_KINDS), ",".join(DEVICE_KINDS))
 
 
 def _read_devices(text: str) -> tuple[DeviceKind, ...] | Literal["auto"]:
-    """Read the kinds of devices: `none`, `auto`, or one or more kinds."""
-    if text == "auto":
-        return "auto"
-    if text == "none":
-        return ()
-    kinds = dict.fromkeys(text.split(","))
-    if not kinds.keys() <= {*map(str, DEVICE_KINDS)}:
-        one_of(_DEVICE_WORDS)(text)  # raises OptionError
-    return tuple(map(DeviceKind, kinds))
+    """Read the kinds of devices: `none`, `auto`, or one or more kinds in any order."""
+    kinds = text.split(",")
+    if all(kind in DEVICE_KINDS for kind in kinds):
+        return tuple(dict.fromkeys(map(DeviceKind, kinds)))
+    word = one_of(_DEVICE_WORDS, "a kind of device")(text)
+    return "auto" if word == "auto" else ()
 
 
 def _read_nic_variables(text: str) -> tuple[str, ...]:
@@ -108,7 +104,7 @@ def _read_plan(text: str) -> object:
 
 PLANNING_OPTIONS: tuple[Option, ...] = (
     Option(names=("-n", "--ranks"), section=CPUS, verbs=PLANNING, read=read_ranks, default="1", number=True,
-           metavar="N|auto", everyday=True, help="Ranks; auto: from strategy or mask"),
+           metavar="N|auto", everyday=True, help="Ranks; auto: from devices, strategy, mask"),
     Option(names=("-m", "--mask"), section=CPUS, verbs=PLANNING, read=parse_mask, metavar="MASK",
            everyday=True, help="CPUs to use: '0-7' or 'node:1'; per rank: '0-7|8-15'"),
     Option(names=("-s", "--strategy"), section=CPUS, verbs=PLANNING, read=one_of(STRATEGIES, "a strategy"),
@@ -162,7 +158,7 @@ PLANNING_OPTIONS: tuple[Option, ...] = (
            help="Choose CPUs as vLLM or SGLang does, by its variables; options override them"),
     Option(names=("--devices",), section=DEVICES, verbs=PLANNING, read=_read_devices, default="none",
            words=_DEVICE_WORDS, metavar="KINDS",
-           help="Devices that ranks get, with CPUs near them: {words}; auto: gpu if any is visible"),
+           help="Give each rank devices, and CPUs near them: {words}; auto: gpu, if each rank can have one"),
     Option(names=("--devices-per-rank",), section=DEVICES, verbs=PLANNING, read=at_least(1), number=True,
            metavar="K", help="Devices of each kind per rank", default_help="an equal share",
            rule=rules.check_has_devices),
@@ -170,12 +166,15 @@ PLANNING_OPTIONS: tuple[Option, ...] = (
            help="Let several ranks use the same device", rule=rules.check_has_devices),
     Option(names=("--device-order",), section=DEVICES, verbs=PLANNING, read=one_of(("device", "cpu")),
            words=("device", "cpu"), default="device", metavar="ORDER",
-           help="Order of ranks: {words}; device: rank 0 gets the first device, cpu: the first CPUs",
+           help="Order of ranks: {words}; device: rank 0 gets the first device; cpu: the device near the"
+                " first CPUs",
            rule=rules.check_has_devices),
-    Option(names=("--near",), section=DEVICES, verbs=PLANNING, read=names_of("a device"), repeatable=True,
-           metavar="DEVICE", help="Use only CPUs near these devices: gpu:0, nic:1, mlx5_0, a PCI address"),
+    Option(names=("--near",), section=DEVICES, verbs=PLANNING, read=names_of("a device"),
+           repeatable=True, metavar="DEVICE",
+           help="Use only CPUs near a device: gpu:0, nic:1, mlx5_0, or a PCI address; see 'ompbind topo'"),
     Option(names=("--nic-variables",), section=DEVICES, verbs=PLANNING, read=_read_nic_variables,
-           words=NIC_VARIABLES, metavar="NAMES", repeatable=True, rule=rules.check_nic_variables,
+           words=NIC_VARIABLES, complete=complete_list(NIC_VARIABLES), metavar="NAMES", repeatable=True,
+           rule=rules.check_nic_variables,
            help="Set these variables to the NICs of the rank: NCCL_IB_HCA, UCX_NET_DEVICES, PSM3_NIC"),
     Option(names=("--plan",), section=CPUS, verbs=(*LAUNCHING, "plan"), read=_read_plan, metavar="FILE",
            complete=FILES,

@@ -157,8 +157,7 @@ def check_has_devices(options: Options) -> Objection | None:
     """Object to an option about devices if ranks get none."""
     if options["devices"]:
         return None
-    hint = "without --devices, ranks get no devices"
-    return Objection(other="devices", text="needs --devices gpu or nic", hint=hint)
+    return Objection(other="devices", text="has no effect without --devices", hint="add --devices gpu")
 
 
 def check_nic_variables(options: Options) -> Objection | None:
@@ -184,6 +183,6 @@ def check_plan(options: Options, known: Iterable[Option]) -> Objection | None:
     deciding = (option for option in known if option.section in (CPUS, DEVICES, BINDING))
     for option in deciding:
         if option.name not in _BESIDE_PLAN and options[option.name] != option.default_value:
-            hint = "omit it, or make the plan with it: ompbind plan --format json"
+            hint = f"omit {option.long_name}, or give it to 'ompbind plan' when you make the plan"
             return Objection(other=option.name, text="cannot be used with {other}", hint=hint)
     return None

@@ -91,13 +91,13 @@ def _is_decimal(text: str) -> bool:
     return (whole + fraction).isdigit() and text.isascii() and len(text) <= _DECIMAL_DIGITS
 
 
-def names_of(what: str) -> Callable[[str], tuple[str, ...]]:
-    """Return a reader of comma-separated names or paths; `what` says in errors whose, as "a library"."""
+def names_of(kind: str) -> Callable[[str], tuple[str, ...]]:
+    """Return a reader of comma-separated names; `kind` says what they name, as "a library"."""
 
     def read(text: str) -> tuple[str, ...]:
         names = tuple(filter(None, (name.strip() for name in text.split(","))))
         if not names:
-            raise OptionError(f"the name of {what} is missing")
+            raise OptionError(f"the name of {kind} is missing")
         return names
 
     return read

@@ -154,8 +154,15 @@ def _read(given: Given, values: Values) -> Any:
         error.message = f"{where}: {error.message}"
         raise
     except OptionError as error:
-        hint = error.hint or _suggest(given, values) or f"see 'ompbind {values.verb} --help'"
+        hint = error.hint or _suggest(given, values) or f"see '{_name_help(given.option, values)}'"
         raise OptionError(f"{where}: {error.message}", hint=hint) from None
+
+
+def _name_help(option: Option, values: Values) -> str:
+    """Return the command that shows the help of an option."""
+    has_short_help = any(known.is_everyday(values.verb) for known in values.options.values())
+    is_left_out = has_short_help and not option.is_everyday(values.verb)
+    return f"ompbind {values.verb} --help{'-all' if is_left_out else ''}"
 
 
 def _suggest(given: Given, values: Values) -> str:

@@ -15,8 +15,10 @@ import lzma
 import re
 import tarfile
 import zlib
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Iterable
 from io import BufferedIOBase, BytesIO
+from itertools import islice, takewhile
 from posixpath import normpath
 
 from ompbind.errors import MachineError
@@ -53,7 +55,8 @@ class ArchiveRoot:
             damaged = isinstance(error, tarfile.TarError)
             text = f"a header is damaged ({reason})" if damaged else reason
             raise MachineError(f"cannot read the archive {name}: {text}") from error
-        self._base = _find_base(self._names())
+        self._sorted = sorted((*self._files, *self._links, *self._directories))
+        self._base = _find_base(self._sorted)
 
     def read(self, path: str) -> str | None:
         """Return the text of a file, None if it is not in the archive."""
@@ -65,19 +68,14 @@ class ArchiveRoot:
     def names(self, path: str) -> list[str]:
         """Return the names in a directory, empty if it is not in the archive."""
         prefix = self._follow(self._base + path) + "/"
-        start = len(prefix)
-        below = (name[start:] for name in self._names() if name.startswith(prefix))
+        known = islice(self._sorted, bisect_left(self._sorted, prefix), None)
+        below = (name[len(prefix) :] for name in takewhile(lambda name: name.startswith(prefix), known))
         return list({name.partition("/")[0] for name in below if name})
 
     def link(self, path: str) -> str | None:
         """Return what a symbolic link contains, None if it is absent or no link."""
         directory, _, name = path.rpartition("/")
         return self._links.get(f"{self._follow(self._base + directory)}/{name}")
-
-    def _names(self) -> Iterator[str]:
-        yield from self._files
-        yield from self._links
-        yield from self._directories
 
     def _keep_all(self, stream: "_Unpacked") -> None:
         """Keep the files that readers may use; raises one of `_READ_ERRORS` or EOFError for a bad archive."""

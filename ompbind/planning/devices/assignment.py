@@ -21,7 +21,12 @@ from ompbind.machine.devices import Device
 from ompbind.machine.model import Level, Machine, index_by_cpu
 from ompbind.planning.cpu_pool import CpuPool
 from ompbind.planning.devices.locality import DeviceLocality, find_locality, find_near, measure_distance
-from ompbind.planning.devices.selection import SelectedDevices, count_devices, select_devices
+from ompbind.planning.devices.selection import (
+    SelectedDevices,
+    count_devices,
+    render_reasons,
+    select_devices,
+)
 from ompbind.planning.plan import Placement
 from ompbind.planning.request import Request
 from ompbind.planning.strategies.core_sequence import CoreIndices, CoreSequence
@@ -47,7 +52,7 @@ def add_devices(pool: CpuPool) -> CpuPool:
     """
     request, cpus = pool.request, CpuSet(pool.cpus)
     selected = select_devices(pool.machine, request)
-    ranks = len(pool.parts) or request.ranks or _count_ranks(selected, request)
+    ranks = len(pool.parts) or request.ranks or _count_ranks(pool.machine, selected, request)
     if not ranks or gets_none(selected, request, ranks):
         return pool
     request = request.replace(ranks=ranks)
@@ -97,13 +102,13 @@ def list_deciding(devices: Sequence[Device]) -> tuple[Device, ...]:
     return tuple(device for device in devices if device.kind is devices[0].kind)
 
 
-def _count_ranks(selected: SelectedDevices, request: Request) -> int:
+def _count_ranks(machine: Machine, selected: SelectedDevices, request: Request) -> int:
     """Return the number of ranks if it is open: one for each device; 0 without devices."""
     each = request.devices_per_rank or 1
     if selected.main and len(selected.main) < each:
         if request.devices == "auto":
             return 0
-        raise _too_few_error(selected.main, request, 1)
+        raise _too_few_error(machine, selected.main, request, 1)
     return len(selected.main) // each
 
 
@@ -146,7 +151,7 @@ def _divide(machine: Machine, devices: Sequence[Device], request: Request, ranks
     each = request.devices_per_rank
     groups = min(ranks, len(devices) // (each or 1))
     if groups < (1 if request.share_devices else ranks):
-        raise _too_few_error(devices, request, ranks)
+        raise _too_few_error(machine, devices, request, ranks)
     size, larger = (each, 0) if each else divmod(len(devices), groups)
     starts = [group * size + min(group, larger) for group in range(groups + 1)]
     if larger:
@@ -182,7 +187,7 @@ def _choose_starts(machine: Machine, devices: Sequence[Device], groups: int) -> 
     return best[number][2]
 
 
-def _too_few_error(devices: Sequence[Device], request: Request, ranks: int) -> PlanError:
+def _too_few_error(machine: Machine, devices: Sequence[Device], request: Request, ranks: int) -> PlanError:
     each, have = request.devices_per_rank or 1, len(devices)
     verb = "is" if have == 1 else "are"
     of_each = f" with {count_devices(each, devices)} each" if each > 1 else ""
@@ -194,7 +199,8 @@ def _too_few_error(devices: Sequence[Device], request: Request, ranks: int) -> P
         else f"use at most {have} devices per rank"
     )
     share = ", or let ranks share devices with --share-devices" if have >= each else ""
-    return PlanError(message, hint=fewer + share)
+    reasons = render_reasons(devices[0].kind, machine, request)
+    return PlanError(message + reasons, hint=fewer + share)
 
 
 def _assign_nearest(
@@ -208,7 +214,7 @@ def _assign_nearest(
     ranks = len(groups)
     each = request.devices_per_rank or max(1, len(others) // ranks)
     if ranks * each > len(others) and (not request.share_devices or each > len(others)):
-        raise _too_few_error(others, request, ranks)
+        raise _too_few_error(machine, others, request, ranks)
     near = [[find_near(machine, device) for device in group] for group in groups]
     widths = [min(len(cpus) for cpus in sets) for sets in near]
     pairs = sorted(

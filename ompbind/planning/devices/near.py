@@ -64,4 +64,4 @@ def _list_devices(machine: Machine) -> str:
         return "no device of this machine is known; name CPUs with --mask"
     listed = ", ".join(f"{device} ({device.address})" for device in machine.devices[:_LISTED])
     more = len(machine.devices) - _LISTED
-    return f"use {listed}{f' or one of {more} more' if more > 0 else ''}"
+    return f"this machine has {listed}{f' and {more} more' if more > 0 else ''}"

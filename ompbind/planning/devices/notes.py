@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from ompbind.cpuset import EMPTY, CpuSet, count, join_words, named, union
-from ompbind.machine.devices import Device
+from ompbind.machine.devices import Device, DeviceKind
 from ompbind.machine.model import Level, find_overlapping
 from ompbind.planning.devices.assignment import list_deciding
 from ompbind.planning.devices.locality import LOCAL_DISTANCE, DeviceLocality, find_locality, measure_distance
 from ompbind.planning.devices.near import find_named_locality
-from ompbind.planning.devices.selection import count_devices, find_usable_devices, select_devices
+from ompbind.planning.devices.selection import count_devices, render_reasons, select_devices
 from ompbind.planning.plan import Note, Placement, Plan
 from ompbind.planning.strategies.table import STRATEGIES
 from ompbind.record import Record
@@ -65,12 +65,11 @@ def _explain_near(plan: Plan) -> Iterator[Note]:
 def _render_none(plan: Plan) -> str:
     """Return why ranks get no devices although the request allows GPUs."""
     gpus = select_devices(plan.machine, plan.request).main
+    reasons = render_reasons(DeviceKind.GPU, plan.machine, plan.request)
     if not gpus:
-        remarks = find_usable_devices(plan.machine, plan.request).remarks
-        reasons = f" ({'; '.join(remarks)})" if remarks else ""
         return f"ranks get no devices: no GPU is visible{reasons}"
     ranks = len(plan.placements) + plan.request.outside_device_ranks
-    visible = f"{count_devices(len(gpus), gpus)} {'is' if len(gpus) == 1 else 'are'} visible"
+    visible = f"{count_devices(len(gpus), gpus)} {'is' if len(gpus) == 1 else 'are'} visible{reasons}"
     each = plan.request.devices_per_rank or 1
     needed = f"{count(ranks, 'rank')} would need {count_devices(ranks * each, gpus)}"
     remedy = " (--share-devices lets ranks share them)" if each <= len(gpus) else ""
@@ -104,7 +103,7 @@ def _explain_locality(plan: Plan, group: RankLocality) -> Iterator[Note]:
         text = f"no allowed CPU is near {devices} ({named('CPU', locality.near)})"
         where = _render_places(plan, group.cpus)
         yield Note(code=FAR, text=f"{text}: {ranks} {_has(group.ranks)} CPUs on {where}", warning=True)
-    elif not group.cpus <= locality.near and not plan.request.is_unbound:
+    elif not (group.cpus <= locality.near or STRATEGIES[plan.request.strategy].overlapping):
         yield from _explain_far_ranks(plan, group)
 
 
@@ -199,7 +198,9 @@ def give_device_reasons(plan: Plan) -> Iterator[str]:
         yield "Rank 0 gets the device near the first CPUs, as requested."
     else:
         yield "Rank 0 gets the first devices in device order."
-    if plan.request.needs_strategy and not plan.request.outside_ranks:
+    if plan.request.is_unbound:
+        yield "Devices do not decide the CPUs: each rank may use all of them."
+    elif plan.request.needs_strategy and not plan.request.outside_ranks:
         yield "The devices of a rank decide its CPUs."
     else:
         yield "Devices do not decide the CPUs: ranks have these already."

@@ -43,7 +43,8 @@ def select_devices(machine: Machine, request: Request) -> SelectedDevices:
     found = {DeviceKind.GPU: gpus, DeviceKind.NIC: nics}
     for kind in map(DeviceKind, request.devices):
         if not found[kind]:
-            raise _not_visible_error(kind, machine, visible)
+            hint = "'ompbind topo' lists the devices of this machine; without --devices, ranks get none"
+            raise PlanError(f"no {kind.label} is visible{render_reasons(kind, machine, request)}", hint=hint)
     main = DeviceKind.GPU if DeviceKind.GPU in request.devices else DeviceKind.NIC
     has_others = len(request.devices) > 1
     return SelectedDevices(main=found[main], others=nics if has_others else ())
@@ -66,16 +67,16 @@ def has_rdma(nic: Device) -> bool:
     return bool(nic.rdma_names) or nic.pci_class == _INFINIBAND or nic.vendor == _CRAY
 
 
-def _not_visible_error(kind: DeviceKind, machine: Machine, visible: VisibleDevices) -> PlanError:
-    """Return the error if no device of a kind is visible, with the reasons that are known."""
+def render_reasons(kind: DeviceKind, machine: Machine, request: Request) -> str:
+    """Return why devices of a kind are not visible, as " (reason; reason)"; "" if no reason is known."""
+    remarks = find_usable_devices(machine, request).remarks
     excluded = [
         f"{device}: {device.excluded}"
         for device in machine.devices
         if device.kind is kind and device.excluded
     ]
-    reasons = "; ".join((*visible.remarks, *excluded))
-    hint = "'ompbind topo' lists the devices of this machine; without --devices, ranks get none"
-    return PlanError(f"no {kind.label} is visible{f' ({reasons})' if reasons else ''}", hint=hint)
+    reasons = "; ".join((*(remarks if kind is DeviceKind.GPU else ()), *excluded))
+    return f" ({reasons})" if reasons else ""
 
 
 def count_devices(number: int, devices: Iterable[Device]) -> str:

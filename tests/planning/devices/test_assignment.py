@@ -7,6 +7,7 @@ from ompbind.errors import OmpbindError, PlanError, RequestError
 from ompbind.machine.devices import Device, DeviceKind, number_devices
 from ompbind.machine.model import Level
 from ompbind.masks.mask import parse_mask
+from ompbind.planning.devices.visible import find_visible_devices
 from ompbind.planning.metrics import measure_plan
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rationale import make_reasons
@@ -439,14 +440,14 @@ def test_virtual_functions_count_if_their_physical_function_is_not_usable():
         (
             {"ranks": 1, "near": ("gpu:4",)},
             "--near gpu:4: this machine has no such device",
-            "use gpu:0 (0000:01:00.0)",
+            "this machine has gpu:0 (0000:01:00.0)",
         ),
         (
             {"ranks": 1, "near": ("gpu:0",), "mask": "0-3"},
             "this part of the mask names no CPU near gpu:0",
             "12-15,28-31",
         ),
-        ({"ranks": 1, "near": ("",)}, "--near : this machine has no such device", "use gpu:0"),
+        ({"ranks": 1, "near": ("",)}, "--near : this machine has no such device", "this machine has gpu:0"),
     ],
 )
 def test_refused(options, message, hint):
@@ -514,6 +515,31 @@ def test_auto_without_devices_says_why():
         "ranks get no devices: 4 GPUs are visible, but 5 ranks would need 5 GPUs "
         "(--share-devices lets ranks share them)"
     ]
+
+
+def test_too_few_devices_say_which_are_not_visible_and_why():
+    gpus = [gpu.replace(vendor="10de", product="2335", ordinal=i) for i, gpu in enumerate(FOUR)]
+    gpus[1] = gpus[1].replace(excluded="cannot open /dev/nvidia1")
+    machine = machine_with(*gpus)
+    visible = find_visible_devices(machine.devices, {"CUDA_VISIBLE_DEVICES": "2,7,0"})
+    reasons = (
+        "(CUDA_VISIBLE_DEVICES=2,7,0: CUDA ignores '7,0', because its first item names no GPU; "
+        "gpu:1: cannot open /dev/nvidia1)"
+    )
+    with pytest.raises(PlanError) as caught:
+        plan(machine, ranks=2, devices=GPU, visible=visible)
+    assert str(caught.value) == f"2 ranks need 2 GPUs, but 1 is visible {reasons}"
+    made = plan(machine, ranks=2, devices="auto", visible=visible)
+    (text,) = notes(made, "devices-none")
+    assert text.startswith(f"ranks get no devices: 1 GPU is visible {reasons}, but 2 ranks would need 2 GPUs")
+
+
+def test_unbound_ranks_get_devices_by_number():
+    made = plan(machine_with(*FOUR), ranks=2, devices=GPU, mask="none")
+    assert rows(made) == ["gpu:0,gpu:1: 0-31", "gpu:2,gpu:3: 0-31"]
+    assert notes(made, "device-distance") == []
+    texts = {reason.about: reason.text for reason in make_reasons(made, measure_plan(made))}
+    assert "Devices do not decide the CPUs: each rank may use all of them." in texts["devices"]
 
 
 def test_reasons_and_metrics():

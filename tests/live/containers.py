@@ -1,0 +1,31 @@
+"""Containers of podman, below a directory of their own."""
+
+import os
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.live.conftest import required, wait_until
+from tests.live.processes import find_processes
+
+
+@contextmanager
+def podman_run():
+    """Yield the words that start a container; limits are set because podman may not raise its own.
+
+    Podman still writes below its directory when `podman run` has exited: wait until that is done.
+    """
+    programs = required("podman"), required("runc")
+    if os.geteuid() != 0:
+        pytest.skip("limiting a container takes root")
+    with tempfile.TemporaryDirectory() as directory:  # with a name short enough for podman
+        Path(directory).chmod(0o755)
+        root = f"{directory}/root"
+        yield [
+            programs[0], "--root", root, "--runroot", f"{directory}/run", "--storage-driver", "vfs",
+            "--runtime", programs[1], "run", "--rm", "--ulimit", "nofile=1024:1024",
+            "--ulimit", "nproc=1024:1024", "--network=none",
+        ]  # fmt: skip
+        wait_until(lambda: not find_processes(root), "podman has removed the container", 60)
