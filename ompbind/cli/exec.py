@@ -107,7 +107,7 @@ def _become_rank(options: Values) -> int:
 def _print_own_warnings(plan: Plan, identity: RankIdentity) -> None:
     """Print the warnings about the devices of a bound rank, which the first rank does not know."""
     if identity.local_rank and plan.request.outside_ranks:
-        print_warnings(plan, codes=("device-distance",))
+        print_warnings(plan, codes=("device-distance", "device-far"))
 
 
 def _show(plan: Plan, identity: RankIdentity, spec: RunSpec) -> None:

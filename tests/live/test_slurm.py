@@ -4,6 +4,7 @@ import json
 import os
 import re
 import socket
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -20,12 +21,26 @@ from tests.slurm import PROGRAMS, one_node, run_batch, start_slurm
 @pytest.fixture(scope="module")
 def slurm(tmp_path_factory):
     """Yield the environment in which srun finds a running Slurm, which is stopped after the tests."""
+    check_slurm()
+    with one_node(tmp_path_factory.mktemp("slurm"), clean_environment()) as env:
+        yield env
+
+
+@pytest.fixture(scope="module")
+def slurm_with_gpus(tmp_path_factory):
+    """As `slurm`, for a node with two simulated GPUs."""
+    check_slurm()
+    directory = tmp_path_factory.mktemp("slurm")
+    with start_slurm(directory, clean_environment(), [socket.gethostname()], gpus=2) as env:
+        yield env
+
+
+def check_slurm():
+    """Skip a test where Slurm cannot be started."""
     if os.geteuid() != 0:
         pytest.skip("starting Slurm takes root")
     for name in PROGRAMS:
         required(name)
-    with one_node(tmp_path_factory.mktemp("slurm"), clean_environment()) as env:
-        yield env
 
 
 @pytest.mark.parametrize("binding", ["none", "cores"])
@@ -57,6 +72,62 @@ def test_tasks_of_a_step_get_cpus_of_their_own(slurm, binding):
     assert done.stderr.count("already bound by") == (binding == "cores")
 
 
+IN_NAMESPACE = """
+mount --bind "$0/pci" /sys/bus/pci/devices
+mount --bind "$0/dev" /dev
+exec "$@"
+"""
+"""Show a command other PCI functions and device files; the words are their directory and the command."""
+
+
+def make_gpus(directory):
+    """Make two GPUs, each a null device; the first is near the second CPU."""
+    for number, cpu in enumerate(reversed(two_cpus())):
+        function = directory / f"pci/0000:0{number + 1}:00.0"
+        (function / f"drm/renderD{128 + number}").mkdir(parents=True)
+        texts = {
+            "class": "0x030200", "vendor": "0x10de", "device": "0x2330", "numa_node": "0",
+            "local_cpulist": str(cpu), "local_cpus": f"{1 << cpu:x}",
+        }  # fmt: skip
+        for name, text in texts.items():
+            (function / name).write_text(f"{text}\n")
+    (directory / "dev/dri").mkdir(parents=True)
+    for path in (*(f"dri/renderD{128 + number}" for number in range(2)), "null"):
+        os.mknod(directory / "dev" / path, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+    for name in ("urandom", "shm"):
+        (directory / "dev" / name).symlink_to(directory / "dev/null")
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("options", "cpus", "gpus", "message"),
+    [
+        ("--gpus-per-task=1 --cpu-bind=none", [1, 0], [0, 1], ""),
+        ("--gpus-per-task=1", [0, 1], [0, 1], "no allowed CPU is near gpu:1"),
+        ("--gpus-per-node=2 --gpu-bind=single:1 --cpu-bind=none", [1, 0], [0, 1], ""),
+        ("--gpus-per-node=2 --gpu-bind=map_gpu:1,0", [0, 1], [1, 0], "they keep their CPUs"),
+        ("--gpus-per-node=2 --gpu-bind=map_gpu:1,0 --cpu-bind=none", [0, 1], [1, 0], "sees 1 GPU of 2"),
+        ("--gpus-per-node=2 --cpu-bind=none", [1, 0], [0, 1], ""),
+        ("--gpus-per-node=2 --gpu-bind=none --cpu-bind=none", [1, 0], [0, 1], ""),
+    ],
+)
+def test_tasks_keep_their_gpus_and_get_cpus_near_them(
+    slurm_with_gpus, tmp_path, options, cpus, gpus, message
+):
+    other_files = ("unshare", "--mount", "sh", "-ec", IN_NAMESPACE, str(make_gpus(tmp_path)))
+    show = 'echo "$SLURM_LOCALID $OMPBIND_CPUS $CUDA_VISIBLE_DEVICES"'
+    words = ["srun", "-n2", *options.split(), *other_files, OMPBIND, "exec", "--devices", "gpu", "--"]
+    done = subprocess.run(
+        [*words, "sh", "-c", show],
+        env=slurm_with_gpus, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    rows = [[int(word) for word in line.split()] for line in sorted(done.stdout.splitlines())]
+    assert rows == [[rank, two_cpus()[cpus[rank]], gpus[rank]] for rank in range(2)], done.stderr
+    text = " ".join(done.stderr.split())
+    assert message in text if message else "ompbind:" not in text, text
+
+
 def test_the_script_of_a_batch_job_is_a_single_rank(slurm, tmp_path):
     script, out = tmp_path / "job.sh", tmp_path / "out"
     show = 'echo "rank $RANK of $WORLD_SIZE on $OMPBIND_CPUS"'
@@ -71,10 +142,7 @@ def test_the_script_of_a_batch_job_is_a_single_rank(slurm, tmp_path):
 
 def test_the_shell_of_a_job_is_a_single_rank(tmp_path):
     """With this setting the shell is a step of the job: it has all variables of a task."""
-    if os.geteuid() != 0:
-        pytest.skip("starting Slurm takes root")
-    for name in PROGRAMS:
-        required(name)
+    check_slurm()
     script, settings = required("script"), "LaunchParameters=use_interactive_step"
     line = f"{OMPBIND} exec --share -- sh -c 'echo rank $RANK of $WORLD_SIZE in step $SLURM_STEP_ID'"
     names = [socket.gethostname()]

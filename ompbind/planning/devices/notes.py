@@ -15,7 +15,7 @@ from ompbind.record import Record
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from ompbind.planning.request import Request
 
@@ -95,7 +95,7 @@ def _find_localities(plan: Plan) -> list[RankLocality]:
 
 def _explain_locality(plan: Plan, group: RankLocality) -> Iterator[Note]:
     """Explain that ranks have CPUs that are not near their devices, or that these CPUs are not known."""
-    ranks, devices, locality = named("rank", group.ranks), group.device_names, group.locality
+    ranks, devices, locality = _name_ranks(plan, group.ranks), group.device_names, group.locality
     if not locality.is_known:
         text = f"the CPUs near {devices} are not known: all CPUs are equally good for {ranks}"
         yield Note(code="device-unknown", text=text)
@@ -116,7 +116,7 @@ def _explain_far_ranks(plan: Plan, group: RankLocality) -> Iterator[Note]:
         for rank in far:
             placement = plan.placements[rank]
             remote = named("CPU", placement.compute - near)
-            subject = f"rank {rank + plan.request.first_rank} has {remote}, not near"
+            subject = f"{_name_ranks(plan, [rank])} has {remote}, not near"
             text = f"{subject} {join_words(list_deciding(placement.devices))} ({named('CPU', near)})"
             yield Note(code=DISTANT, text=text, warning=True)
         return
@@ -132,6 +132,11 @@ def _render_places(plan: Plan, cpus: CpuSet) -> str:
     nodes = find_overlapping(plan.machine.at(Level.NODE), cpus)
     numbers = CpuSet(node.os_id for node in nodes if node.os_id is not None)
     return named("NUMA node", numbers) if numbers else named("CPU", cpus)
+
+
+def _name_ranks(plan: Plan, ranks: Iterable[int]) -> str:
+    """Return ranks of a plan for messages, by their local ranks."""
+    return named("rank", (rank + plan.request.first_rank for rank in ranks))
 
 
 def _has(ranks: CpuSet) -> str:

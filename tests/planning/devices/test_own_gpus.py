@@ -127,7 +127,8 @@ def test_a_bound_rank_keeps_its_gpu(devices):
     plan = make_plan(machine, request)
     (placement,) = plan.placements
     assert (placement.devices, placement.cpuset) == (own.gpus, machine.allowed)
-    assert "device-far" in {note.code for note in plan.notes}
+    (far,) = [note.text for note in plan.notes if note.code == "device-far"]
+    assert "rank 2 has CPUs on NUMA node 0" in far
     identity = RankIdentity(placement_index=0, rank=2, size=4, local_rank=2, local_size=4)
     command = make_command(plan, identity, RunSpec(argv=("true",), run_id="1", base=env))
     assert command.env["CUDA_VISIBLE_DEVICES"] == UUIDS[2]

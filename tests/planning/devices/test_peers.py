@@ -5,8 +5,9 @@ The reference functions are written from the descriptions and sources of these p
 - PRRTE `--map-by device=gpu` (pull requests 2667 and 2671 of openpmix/prrte, August 2026): one process per
   device in the order of PCI addresses; it gets CPUs local to the device with `--bind-to numa` or `core`.
   With `ndev=N` a process has several devices, and the CPUs of their common ancestor.
-- mpibind (`src/internals.c` at commit 02aeff0b of LLNL/mpibind): tasks are divided among the NUMA nodes with
-  GPUs, then cores and GPUs of a node among its tasks. Fewer tasks than nodes get whole nodes.
+- mpibind (`src/internals.c` of LLNL/mpibind): tasks are divided among the NUMA nodes with GPUs, evenly at
+  commit 02aeff0b, and by the number of their GPUs later. A node divides its cores and GPUs among its tasks.
+  Fewer tasks than nodes get whole nodes.
 - `torch.numa.binding` of PyTorch 2.9: the node or the package of a GPU, an exclusive share of the cores of
   its node, or a group of cores with a common L3 cache. An unknown node is taken for node 0.
 """
@@ -92,7 +93,15 @@ def torch_numa(machine, gpus, mode):
     return found
 
 
-def mpibind(machine, gpus, ranks):
+def split_by_gpus(ranks, numbers):
+    """The tasks of each node: its share by its GPUs, rounded down; the largest remainders get one more."""
+    shares = [divmod(ranks * number, sum(numbers)) for number in numbers]
+    left = ranks - sum(share for share, _ in shares)
+    larger = sorted(range(len(numbers)), key=lambda node: -shares[node][1])[:left]
+    return [share + (node in larger) for node, (share, _) in enumerate(shares)]
+
+
+def mpibind(machine, gpus, ranks, division):
     nodes = machine.at(Level.NODE)
     if ranks < len(nodes):
         rows = []
@@ -102,13 +111,16 @@ def mpibind(machine, gpus, ranks):
         return rows
     with_gpus = [node for node in nodes if any(node_of(machine, gpu) == node for gpu in gpus)]
     rows = []
-    for node, tasks in zip(with_gpus, split(range(ranks), len(with_gpus)), strict=True):
-        own = [gpu for gpu in gpus if node_of(machine, gpu) == node]
+    on_nodes = [[gpu for gpu in gpus if node_of(machine, gpu) == node] for node in with_gpus]
+    numbers = [len(tasks) for tasks in split(range(ranks), len(with_gpus))]
+    if division == "by GPUs":
+        numbers = split_by_gpus(ranks, [len(own) for own in on_nodes])
+    for node, own, tasks in zip(with_gpus, on_nodes, numbers, strict=True):
         cores = cores_in(machine, node.cpus)
-        for task in range(len(tasks)):
-            few = len(own) < len(tasks)
-            devices = (own[task * len(own) // len(tasks)],) if few else tuple(split(own, len(tasks))[task])
-            share = split(cores, len(tasks))[task] if len(cores) >= len(tasks) else [cores[task % len(cores)]]
+        for task in range(tasks):
+            few = len(own) < tasks
+            devices = (own[task * len(own) // tasks],) if few else tuple(split(own, tasks)[task])
+            share = split(cores, tasks)[task] if len(cores) >= tasks else [cores[task % len(cores)]]
             rows.append((devices, join(share)))
     return rows
 
@@ -179,14 +191,15 @@ def test_torch_numa(name, mode):
 
 
 @pytest.mark.parametrize("name", MACHINES)
-def test_mpibind(name):
+@pytest.mark.parametrize("division", ["even", "by GPUs"])
+def test_mpibind(name, division):
     """Where mpibind gives ranks whole cores and equal numbers of devices, or one more, as ompbind does."""
     machine = read_with_devices(name)
     gpus = gpus_of(machine)
     core_of = index_by_cpu(machine.at(Level.CORE))
     compared = 0
     for ranks in range(1, 17):
-        other = mpibind(machine, gpus, ranks)
+        other = mpibind(machine, gpus, ranks, division)
         sizes = [len(devices) for devices, _ in other]
         used = [core for _, cpus in other for core in {*map(core_of.get, cpus)}]
         if max(sizes) - min(sizes) > 1 or not min(sizes) or len(used) > len(set(used)):
