@@ -78,19 +78,8 @@ def ask_ranks(number: int, library: str) -> list[dict[str, object]]:
 
 def plan_uuids(number: int) -> list[str]:
     """Return the UUID of the GPU of each rank, as planned."""
-    plan = [
-        sys.executable,
-        "-m",
-        "ompbind",
-        "plan",
-        "-n",
-        str(number),
-        "--devices",
-        "gpu",
-        "--format",
-        "json",
-    ]
-    done = subprocess.run(plan, stdout=subprocess.PIPE, text=True, check=True)
+    plan = [sys.executable, "-m", "ompbind", "plan", "-n", str(number), "--devices", "gpu"]
+    done = subprocess.run([*plan, "--format", "json"], stdout=subprocess.PIPE, text=True, check=True)
     return [rank["devices"][0]["uuid"] or "" for rank in json.loads(done.stdout)["ranks"]]
 
 
@@ -112,10 +101,12 @@ def main() -> int:
     devices = [device for device in read_machine(devices=True).devices if device.vendor == NVIDIA]
     found = [device for device in devices if device.kind is DeviceKind.GPU]
     for gpu in found:
-        print(
-            f"{gpu} {gpu.address} {gpu.uuid or 'without UUID'} near CPUs {gpu.cpus} {gpu.excluded}".rstrip()
-        )
-    gpus = [gpu for gpu in found if not gpu.excluded]
+        facts = f"{gpu.uuid or 'without UUID'} near CPUs {gpu.cpus} {gpu.excluded}"
+        print(f"{gpu} {gpu.address} {facts}".rstrip())
+    usable = [gpu for gpu in found if not gpu.excluded]
+    gpus = [gpu for gpu in usable if gpu.uuid or gpu.partition is None]
+    if len(gpus) < len(usable):
+        print("MIG instances without a UUID are not checked: ranks get only those that the user names")
     if not gpus:
         print("no NVIDIA GPU that ranks can get: nothing was checked")
         return 0

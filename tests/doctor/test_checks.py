@@ -465,6 +465,13 @@ def test_any_value_of_a_variable_is_reported_in_whole_words(env, machine):
     json.loads(render_issues_json(found, make_host(machine)))
 
 
+def test_a_variable_that_turns_a_package_off_has_a_row_of_its_own():
+    """A package is not reported if its variable is set: then the row of the variable decides."""
+    assert {row.variable for row in PACKAGES} - {""} <= {row.name for row in REBINDING_VARIABLES}
+    host = packages("sglang", env={"SGLANG_AUTO_NUMA_BIND": "1"})
+    assert [issue.subject for issue in issues_of("rebinding", host)] == ["SGLANG_AUTO_NUMA_BIND"]
+
+
 def test_gpus_are_near_the_same_cpus_as_in_plans():
     gpu = Device(kind=DeviceKind.GPU, index=0, address="0000:06:00.0", node=1)
     host = make_host(NODES.replace(devices=(gpu,), allowed=CPUS("0-3")))

@@ -46,6 +46,11 @@ VARIABLES = (
         why=f"each scheduler binds itself to a share of all cores by the number of its GPU: {_REPLACES}",
     ),
     VariableRow(
+        name="SGLANG_AUTO_NUMA_BIND", program="SGLang", remedy="0",
+        why="with several NUMA nodes, each scheduler binds itself to the node of its GPU: CPUs of other ranks"
+        " in early versions",
+    ),
+    VariableRow(
         name="ACCELERATE_CPU_AFFINITY", program="Accelerate", remedy="0",
         why="each process binds itself to all CPUs near the GPU with the number of its local rank:"
         f" {_REPLACES}",

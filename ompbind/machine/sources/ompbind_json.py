@@ -133,7 +133,8 @@ def _kind(row: Data) -> CoreKind:
 
 def _devices(data: Data, machine: Machine) -> tuple[Device, ...]:
     devices = tuple(map(_device, data.get("devices", ())))
-    if len({device.name for device in devices}) < len(devices):
+    names = {device.name for device in devices}
+    if min(len(names), len({(device.address, device.partition) for device in devices})) < len(devices):
         raise ValueError("'devices' has a device twice")
     for device in devices:
         if not device.cpus <= machine.online:

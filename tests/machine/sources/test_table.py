@@ -422,9 +422,11 @@ def test_damaged_device_in_json_of_ompbind_is_an_error(tmp_path, change):
     assert read(tmp_path, text).devices == ()  # a run without devices does not read them
 
 
-def test_repeated_device_in_json_of_ompbind_is_an_error(tmp_path):
+@pytest.mark.parametrize("change", [{"device": "gpu:7"}, {"address": "0000:77:00.0"}, {}])
+def test_repeated_device_in_json_of_ompbind_is_an_error(tmp_path, change):
+    """Neither its name nor its address may be that of another device."""
     with pytest.raises(MachineError, match="'devices' has a device twice"):
-        read(tmp_path, json.dumps({**MINIMAL, "devices": [DEVICE, DEVICE]}), devices=True)
+        read(tmp_path, json.dumps({**MINIMAL, "devices": [DEVICE, {**DEVICE, **change}]}), devices=True)
 
 
 def test_control_characters_in_names_of_devices_are_removed(tmp_path):
