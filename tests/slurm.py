@@ -68,8 +68,9 @@ def start_slurm(directory, env, names, *, agent=(), gpus=0, settings=""):
         for process in reversed(started):
             process.terminate()
             wait_or_kill(process)
-        kill_all(find_processes(f"SLURM_CONF={config}"))  # steps of a failed test have no daemon any more
         log.close()
+        kill_all(find_processes(f"SLURM_CONF={config}"))  # steps of a failed test have no daemon any more
+        wait_until(lambda: not find_processes(f"SLURM_CONF={config}"), "no step is left")
 
 
 def wait_or_kill(process):

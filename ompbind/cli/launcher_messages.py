@@ -1,4 +1,4 @@
-"""Messages about launchers: of `run` that a launcher has started, and of each rank of `exec`."""
+"""The message of `ompbind run` that a launcher has started several times."""
 
 from __future__ import annotations
 

@@ -202,7 +202,7 @@ def test_github_actions(tmp_path):
 
     workflow = yaml.safe_load(FILES[".github/workflows/test.yml"])
     assert workflow[True] == ["push"]  # YAML 1.1 reads the key "on" as true
-    _, install, step = workflow["jobs"]["test"]["steps"]
+    *_, install, step = workflow["jobs"]["test"]["steps"]
     assert install["run"].startswith("pip install ")
     write_program(tmp_path / "test.sh", 'echo "part $RANK of $WORLD_SIZE"')
     done = run("bash", "-e", "-c", step["run"], cwd=tmp_path)
