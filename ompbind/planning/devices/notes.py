@@ -43,7 +43,8 @@ def explain_devices(plan: Plan) -> Iterator[Note]:
     if not plan.request.devices:
         return
     if not plan.has_devices:
-        yield Note(code="devices-none", text=_render_none(plan))
+        has_gpus = bool(select_devices(plan.machine, plan.request).main)
+        yield Note(code="devices-none", text=_render_none(plan), warning=has_gpus)
         return
     localities = _find_localities(plan)
     for group in localities:

@@ -496,11 +496,13 @@ def test_near_a_display_is_possible():
 def test_auto_without_devices_says_why():
     made = plan(machine_with(*NICS), ranks=2, devices="auto")
     assert notes(made, "devices-none") == ["ranks get no devices: no GPU is visible"]
+    assert not any(note.warning for note in made.notes)
     made = plan(machine_with(*FOUR), ranks=5, devices="auto")
     assert notes(made, "devices-none") == [
         "ranks get no devices: 4 GPUs are visible, but 5 ranks would need 5 GPUs "
         "(--share-devices lets ranks share them)"
     ]
+    assert [note.code for note in made.notes if note.warning] == ["devices-none"]
 
 
 def test_too_few_devices_say_which_are_not_visible_and_why():
