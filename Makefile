@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-vm cover check docs sessions bench clean
+.PHONY: help demo test test-long test-vm cover check docs sessions scaling bench clean
 
 help: ## list all targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -51,6 +51,9 @@ docs: $(VENV)/.developing ## rewrite docs/reference.md from the program, and the
 
 sessions: $(VENV)/.developing ## record the sessions and pictures of docs/benchmarking.md again; needs gcc and an idle machine
 	$(BIN)/python docs/record_sessions.py
+
+scaling: $(VENV)/.developing ## measure the tables of docs/scaling.md again; needs strace and an idle machine
+	$(BIN)/python docs/record_scaling.py
 
 bench: $(VENV)/.developing ## measure start-up, planning, reading machines, launches, quiet runs, live views, and more
 	$(BIN)/python benchmarks/startup.py

@@ -104,7 +104,8 @@ def join_job(
         if identity.local_rank == 0 and not options["quiet"]:
             cpus = named("CPU", machine.allowed)
             text = f"ranks are already bound by {rank.launcher}, rank {identity.rank} to {cpus}"
-            print_message(f"{text}; they keep their CPUs")
+            effect = "--plan can only give them these CPUs" if request.plan else "they keep their CPUs"
+            print_message(f"{text}; {effect}")
         identity, request = _request_own_cpus(identity, request, options)
     if not request.devices or request.plan:
         return identity, request

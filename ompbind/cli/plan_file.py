@@ -2,6 +2,7 @@
 
 import json
 
+from ompbind.cli.console import print_message
 from ompbind.cli.options.option import Precedence
 from ompbind.cli.options.values import Values
 from ompbind.cpuset import count
@@ -47,10 +48,12 @@ def _parse_json(data: bytes, path: str) -> object:
 def use_ranks_of_plan(values: Values) -> None:
     """Let --plan decide the number of ranks; raises RequestError for another number on the command line."""
     saved, ranks = values["plan"], values["ranks"]
-    is_given = values.source("ranks").level == Precedence.COMMAND_LINE
-    if is_given and ranks is not None and ranks != len(saved.ranks):
-        text = f"-n {ranks}: {saved.name} is a plan for {count(len(saved.ranks), 'rank')}"
-        raise RequestError(text, hint="omit -n")
+    if values.is_given("ranks") and ranks not in (None, len(saved.ranks)):
+        text = f"{saved.name} is a plan for {count(len(saved.ranks), 'rank')}"
+        if values.source("ranks").level == Precedence.COMMAND_LINE:
+            raise RequestError(f"-n {ranks}: {text}", hint="omit -n")
+        if values.get("verbose"):
+            print_message(f"{values.source('ranks').name}={ranks} is not used: {text}")
     values.reset("ranks")
 
 

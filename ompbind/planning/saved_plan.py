@@ -99,7 +99,7 @@ def _parse(data: Data, name: str) -> SavedPlan:
     ranks = _list(_get(data, "ranks"), "ranks")
     if not ranks:
         raise ValueError("ranks is empty")
-    return SavedPlan(
+    saved = SavedPlan(
         name=name,
         fingerprint=_fingerprint(_object(_get(data, "machine"), "machine")),
         bind=Bind.NONE if request.get("mask") == "none" else Bind(_word(request, "bind", Bind)),
@@ -107,17 +107,16 @@ def _parse(data: Data, name: str) -> SavedPlan:
         memory=_word(request, "memory"),
         ranks=tuple(_rank(row, number) for number, row in enumerate(ranks)),
     )
+    if used := saved.used & union(rank.reserved for rank in saved.ranks):
+        raise ValueError(f"CPUs {used} are reserved, but ranks have them")
+    return saved
 
 
 def _fingerprint(machine: Data) -> Fingerprint:
     parts = _object(_get(machine, "fingerprint", "machine."), "machine.fingerprint")
-    return Fingerprint(
-        parts=tuple(
-            (subject, _word(parts, subject, where="machine.fingerprint."))
-            for subject in LABELS
-            if subject in parts
-        )
-    )
+    needed = [subject for subject in LABELS if subject in parts or subject not in [*map(str, DeviceKind)]]
+    where = "machine.fingerprint."
+    return Fingerprint(parts=tuple((subject, _word(parts, subject, where=where)) for subject in needed))
 
 
 def _rank(value: object, number: int) -> SavedRank:
@@ -149,6 +148,8 @@ def _check_rank(rank: SavedRank, where: str) -> None:
         raise ValueError(f"{where}.cpus is empty")
     if len(set(rank.cpus)) < len(rank.cpus) or not rank.service_cpus.isdisjoint(CpuSet(rank.cpus)):
         raise ValueError(f"{where} has a CPU twice")
+    if len({(device.address, device.partition) for device in rank.devices}) < len(rank.devices):
+        raise ValueError(f"{where} has a device twice")
     if not rank.threads:
         raise ValueError(f"{where}.threads is 0")
     outside = union(rank.places) - rank.cpuset

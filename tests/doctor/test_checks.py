@@ -465,6 +465,16 @@ def test_any_value_of_a_variable_is_reported_in_whole_words(env, machine):
     json.loads(render_issues_json(found, make_host(machine)))
 
 
+def test_gpus_are_near_the_same_cpus_as_in_plans():
+    gpu = Device(kind=DeviceKind.GPU, index=0, address="0000:06:00.0", node=1)
+    host = make_host(NODES.replace(devices=(gpu,), allowed=CPUS("0-3")))
+    (found,) = issues_of("devices", host)
+    assert (found.severity, "is near CPUs 4-7 on NUMA node 1" in found.found) == (NOTE, True)
+    several = gpu.replace(cpus=CPUS("2-5"), node=None)
+    host = make_host(NODES.replace(devices=(several,)), **QEMU)
+    assert "not passed on" not in str(issues_of("virtual", host))
+
+
 def test_unknown_facts_are_no_issues():
     found = run_checks(HostFacts(env={}, machine=PLAIN))
     assert {issue.severity for issue in found} == {OK}

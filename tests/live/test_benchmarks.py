@@ -14,6 +14,7 @@ from benchmarks.comparison import compile_openmp
 from benchmarks.quiet import read_activity, read_descendants
 from benchmarks.timing import Failed, RunSettings, TimedOut, time_once
 from benchmarks.variants import MAKERS
+from docs.record_scaling import BLOCK, PAGE, fill_page, find_sentences
 from tests.live.conftest import is_alive, wait_until
 
 pytestmark = pytest.mark.alone
@@ -272,3 +273,9 @@ def test_scaling_is_measured():
     assert opens["zipapp", "ompbind"] < 30
     assert opens["venv", "kernel"] > 20
     assert opens["python", "python"] < opens["venv", "ompbind"]
+    page = PAGE.read_text()
+    filled = fill_page(page, done.stdout)
+    assert BLOCK.sub("", filled) == BLOCK.sub("", page)
+    assert [table.split()[0] for table in BLOCK.findall(filled)] == ["ranks", "one", "10,000"]
+    assert done.stdout.splitlines()[3] in filled
+    assert any("some 30 ms of CPU time" in line for line in find_sentences(filled))

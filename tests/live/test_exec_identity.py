@@ -193,12 +193,25 @@ with open("rank-" + os.environ["RANK"], "w") as file:
 """Writes files: Open MPI mixes long lines of ranks."""
 
 
-def read_plan(ompbind, **options):
-    """Return the ranks of the plan of `ompbind plan`."""
-    done = ompbind(
-        "plan", "-n", str(LOCAL_SIZE), "--run-id", "job", "--format", "json", "--", "true", **options
-    )
-    return json.loads(done.stdout)["ranks"]
+WRITE_PLAN = """
+import sys
+from ompbind.cli import exec as verb
+from ompbind.cli.main import main
+from ompbind.planning.rank_command import make_local_identities, make_variables
+from ompbind.report.plan_json import render_plan_json
+
+become = verb._become
+
+def write_and_become(plan, identity, spec, claim):
+    variables = [make_variables(plan, each, spec) for each in make_local_identities(plan)]
+    with open(f"plan-{identity.rank}", "w") as file:
+        print(render_plan_json(plan, variables), file=file)
+    become(plan, identity, spec, claim)
+
+verb._become = write_and_become
+main(["exec", *sys.argv[1:]])
+"""
+"""`ompbind exec` that writes its plan too, as `ompbind plan --format json` does."""
 
 
 @pytest.fixture
@@ -213,17 +226,19 @@ def busy():
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_every_rank_makes_the_plan_of_the_machine(ompbind, tmp_path, busy, launcher):
-    """The ranks together have what `ompbind plan -n LOCAL_SIZE` shows, variable by variable."""
+    """The plan of each rank is what `ompbind plan -n LOCAL_SIZE` prints, and each rank has its part of it."""
     (tmp_path / "ompbind.toml").write_text(CONTENTS)
     options = {"cwd": tmp_path, "env": {"HOME": str(tmp_path)}}
-    plan = read_plan(ompbind, **options)
-    command = ("exec", "--run-id", "job", "--", sys.executable, "-c", SHOW_ALL)
+    rest = ("--run-id", "job", "--", sys.executable, "-c", SHOW_ALL)
+    plan = ompbind("plan", "-n", str(LOCAL_SIZE), "--format", "json", *rest, **options).stdout
     name, *args = (word.format(LOCAL_SIZE) for word in LAUNCHERS[launcher])
     for _ in range(2):
-        done = ompbind(*command, before=(required(name), *args), **options)
+        before = (required(name), *args, sys.executable, "-c", WRITE_PLAN, *rest)
+        done = ompbind(before=before, **options)
         assert done.returncode == 0, done.stderr
-        for rank in plan:
-            file = tmp_path / f"rank-{rank['rank']}"
+        for number, rank in enumerate(json.loads(plan)["ranks"]):
+            assert (tmp_path / f"plan-{number}").read_text() == plan
+            file = tmp_path / f"rank-{number}"
             report = json.loads(file.read_text())
             assert {name: report["env"].get(name) for name in rank["env"]} == rank["env"]
             assert report["cpus"] == sorted(rank["cpus"])

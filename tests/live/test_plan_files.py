@@ -61,6 +61,7 @@ def test_a_rank_that_its_launcher_has_bound_needs_only_its_own_cpus(ompbind, sav
     done = ompbind("exec", "--plan", path, *SHOW, env=env, before=before)
     assert done.returncode == 125
     assert f"CPU {first} of" in done.stderr
+    assert f"to CPU {second}; --plan can only give them these CPUs" in " ".join(done.stderr.split())
 
 
 def test_variables_in_the_file_have_no_effect(ompbind, save):
@@ -115,6 +116,7 @@ def test_options_of_lower_levels_give_way(ompbind, save):
     done = ompbind("run", "-v", "--plan", path, *SHOW, env=env)
     assert len(done.stdout.splitlines()) == 2, done.stderr
     assert "OMPBIND_STRATEGY=spread is not used with --plan" in done.stderr
+    assert "OMPBIND_RANKS=7 is not used:" in done.stderr
 
 
 def test_a_plan_for_another_machine_is_refused(ompbind, save):

@@ -6,10 +6,11 @@ import re
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from benchmarks.installation import make_archive
+from benchmarks.installation import install
 from ompbind.cpuset import CpuSet
 from tests.live.conftest import OMPBIND, clean_environment, required, two_cpus
 from tests.live.test_exec import REPORT
@@ -163,12 +164,25 @@ def test_only_several_tasks_of_a_step_are_copies(slurm, tmp_path):
     assert log.read_text() == "0\n"
 
 
-def test_ranks_start_from_one_file_that_slurm_has_copied_to_the_node(slurm, tmp_path):
-    """The file needs only Python's standard library: the system's Python, without a virtual environment."""
-    (archive,) = make_archive(tmp_path, sys.executable)
-    script, copy, out = tmp_path / "job.sh", tmp_path / "on-node.pyz", tmp_path / "out"
-    rank = f"srun -n 2 --cpu-bind=none python3 -S {copy} exec -- sh -c 'echo $RANK: $OMPBIND_CPUS'"
-    script.write_text(f"#!/bin/sh\nsbcast {archive} {copy}\n{rank}\n")
+SCALING = Path(__file__).parent.parent.parent / "docs/scaling.md"
+
+
+@pytest.mark.parametrize("section", ["A copy on each node", "One file"])
+def test_ranks_start_from_a_copy_on_the_node(slurm, tmp_path, section):
+    """The commands of the page are run in a job, in directories of the test."""
+    text = SCALING.read_text().partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    commands = "".join(re.findall(r"```sh\n(.*?)```", text, re.DOTALL))
+    if "/shared/venv" in commands:
+        install(tmp_path / "shared/venv")
+    (tmp_path / "node").mkdir()
+    (tmp_path / "app").write_text("#!/bin/sh\necho $RANK: $OMPBIND_CPUS\n")
+    (tmp_path / "app").chmod(0o755)
+    script, out = tmp_path / "job.sh", tmp_path / "out"
+    commands = commands.replace("/shared/", f"{tmp_path}/shared/").replace(
+        "/tmp/ompbind", f"{tmp_path}/node/ompbind"
+    )
+    commands = commands.replace("/tmp/venv", f"{tmp_path}/node/venv")
+    script.write_text(f"#!/bin/sh\nset -e\ncd {tmp_path}\n{commands}")
     code = run_batch("-n", "2", "-o", str(out), str(script), env=slurm)
     assert code == 0, out.read_text()
     assert sorted(out.read_text().splitlines()) == [f"{n}: {cpu}" for n, cpu in enumerate(two_cpus())]

@@ -19,6 +19,7 @@ from ompbind.planning.planner import find_possible_cpus
 from ompbind.planning.rank_command import RunSpec, make_local_identities, make_variables
 from ompbind.planning.request import MemoryMode, Sharing
 from ompbind.planning.saved_plan import parse_saved_plan
+from ompbind.report.device_json import device_record
 from ompbind.report.plan_json import plan_record
 from tests.machines import Shape, make_machine
 from tests.recordings import name_of, recorded, sampled
@@ -227,6 +228,10 @@ def test_an_exclusive_run_with_a_plan_is_refused_where_another_run_is_live():
     assert find_possible_cpus(MACHINE, request) == MACHINE.online
 
 
+def save_device(address):
+    return device_record(Device(kind=DeviceKind.GPU, index=0, address=address))
+
+
 @pytest.mark.parametrize(
     ("path", "value", "text"),
     [
@@ -248,8 +253,11 @@ def test_an_exclusive_run_with_a_plan_is_refused_where_another_run_is_live():
         (("ranks", 0, "threads"), 0, "ranks[0].threads is 0"),
         (("ranks", 0, "service_cpus"), "0", "ranks[0] has a CPU twice"),
         (("ranks", 0, "devices"), [{}], "ranks[0].devices[0].device is missing"),
+        (("ranks", 0, "devices"), [save_device("0000:01:00.0")] * 2, "ranks[0] has a device twice"),
+        (("ranks", 0, "reserved"), "0-1", "CPUs 0-1 are reserved, but ranks have them"),
         (("request", "bind"), "glue", "request.bind is 'glue', not rank, core, thread, exact, none"),
         (("machine", "fingerprint"), None, "machine.fingerprint is not an object"),
+        (("machine", "fingerprint"), {}, "machine.fingerprint.arch is missing"),
         (("machine",), {}, "machine.fingerprint is missing"),
     ],
 )  # fmt: skip

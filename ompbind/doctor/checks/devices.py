@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 
-from ompbind.cpuset import CpuSet, count, named
+from ompbind.cpuset import count, named
 from ompbind.doctor.facts import HostFacts
 from ompbind.doctor.issue import HostIssue, note, ok
 from ompbind.machine.devices import Device, DeviceKind
 from ompbind.machine.model import Level, Machine
+from ompbind.planning.devices.locality import DeviceLocality, find_locality, find_near
 from ompbind.planning.devices.visible import find_visible_devices
 
 _FAR = "every transfer between this GPU and a rank crosses to another NUMA node"
@@ -19,10 +20,11 @@ def check_devices(host: HostFacts) -> Iterator[HostIssue]:
     gpus = _find_gpus(host) if machine else []
     if machine is None or not gpus:
         return
-    far = [gpu for gpu in gpus if gpu.cpus and gpu.cpus.isdisjoint(machine.allowed)]
-    for gpu in far:
-        yield _make_far_issue(host, gpu)
-    unknown = [gpu for gpu in gpus if not gpu.cpus]
+    localities = [(gpu, find_locality(machine, [gpu], machine.allowed)) for gpu in gpus]
+    far = [(gpu, locality) for gpu, locality in localities if locality.is_nearest]
+    for gpu, locality in far:
+        yield _make_far_issue(machine, gpu, locality, in_container=bool(host.kernel.container))
+    unknown = [gpu for gpu, locality in localities if not locality.is_known]
     if unknown and len(machine.at(Level.NODE)) > 1 and not host.kernel.hypervisor:
         found = f"{_list(unknown)}: the firmware does not report a NUMA node"
         why = "plans cannot place ranks near these GPUs, and spread them over all NUMA nodes"
@@ -38,14 +40,13 @@ def _find_gpus(host: HostFacts) -> list[Device]:
     return [device for device in devices if device.kind is DeviceKind.GPU]
 
 
-def _make_far_issue(host: HostFacts, gpu: Device) -> HostIssue:
-    allowed = host.machine.allowed if host.machine else CpuSet()
+def _make_far_issue(
+    machine: Machine, gpu: Device, locality: DeviceLocality, *, in_container: bool
+) -> HostIssue:
     node = "" if gpu.node is None else f" on NUMA node {gpu.node}"
-    found = f"is near {named('CPU', gpu.cpus)}{node}, but only CPUs {allowed} are allowed"
-    where = (
-        "docker and podman: --cpuset-cpus" if host.kernel.container else "AllowedCPUs= of the systemd unit"
-    )
-    remedy = f"allow some of CPUs {gpu.cpus} ({where}, taskset, or the batch system), or use another GPU"
+    found = f"is near {named('CPU', locality.near)}{node}, but only CPUs {machine.allowed} are allowed"
+    where = "docker and podman: --cpuset-cpus" if in_container else "AllowedCPUs= of the systemd unit"
+    remedy = f"allow some of CPUs {locality.near} ({where}, taskset, or the batch system), or use another GPU"
     return note(f"{gpu.name} ({gpu.address})", found, _FAR, remedy)
 
 
@@ -91,7 +92,7 @@ def _find_made_up_devices(machine: Machine, hypervisor: str) -> Iterator[HostIss
     gpus = [device for device in machine.devices if device.kind is DeviceKind.GPU and not device.excluded]
     if len(nodes) < 2 or not gpus:
         return
-    unknown = [gpu for gpu in gpus if gpu.node is None]
+    unknown = [gpu for gpu in gpus if not find_near(machine, gpu)]
     remedy = f"{_PROVIDER} for GPUs below a PCI bus of their NUMA node (QEMU: pxb-pcie with numa_node=)"
     if unknown:
         found = f"{hypervisor}: the NUMA node of {_list(unknown)} is not passed on"

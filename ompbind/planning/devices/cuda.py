@@ -23,7 +23,7 @@ from ompbind.planning.devices.vendors import (
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ompbind.machine.devices import Device
 
@@ -38,10 +38,8 @@ def find_cuda_devices(gpus: Sequence[Device], env: Mapping[str, str]) -> VendorD
     container = _narrow_to_container(gpus, env)
     slurm = narrow_to_slurm(container.devices, sort_by_address(container.devices), text, env)
     order = _find_cuda_order(slurm.devices, env)
-    if text is None:
-        found = find_all(slurm.devices, order, CUDA_VISIBLE_DEVICES, _get_hint(slurm.devices))
-    else:
-        found = _find_named(slurm.devices, order, text)
+    gpus = slurm.devices
+    found = _find_all(gpus, order) if text is None else _find_named(gpus, order, text)
     return found.replace(remarks=container.remarks + slurm.remarks + found.remarks)
 
 
@@ -71,15 +69,42 @@ def _match(gpus: Sequence[Device], order: Sequence[Device], word: str) -> Device
     index = read_index(word)
     if index is not None:
         return order[index] if index < len(order) else None
-    if word.startswith("MIG-"):
-        return match_prefix(gpus, word) or _find_only_instance(gpus)
-    return match_prefix(gpus, word) if word.startswith("GPU-") else None
+    return match_prefix(gpus, word) if _get_form(word) else None
 
 
-def _find_only_instance(gpus: Sequence[Device]) -> Device | None:
-    """Return the only accessible MIG instance, if no file shows its UUID; None for none and for several."""
-    found = [gpu for gpu in gpus if gpu.partition is not None and not gpu.excluded]
-    return found[0] if len(found) == 1 and not found[0].uuid else None
+def _find_all(gpus: tuple[Device, ...], order: tuple[Device, ...] | None) -> VendorDevices:
+    """Return all GPUs where the variable is not set; of MIG instances without a known UUID only a single one.
+
+    CUDA shows a program only one instance: without UUIDs, all ranks would use the same.
+    """
+    unnamed = _find_unnamed(gpus)
+    if len(unnamed) < 2:
+        return find_all(gpus, order, CUDA_VISIBLE_DEVICES, _get_hint(gpus))
+    names = ", ".join(gpu.name for gpu in unnamed)
+    remedy = f"set {CUDA_VISIBLE_DEVICES} to UUIDs that 'nvidia-smi -L' shows"
+    remark = f"no file shows the UUIDs of the MIG instances {names}: {remedy}"
+    rest = tuple(gpu for gpu in gpus if gpu not in unnamed)
+    found = find_all(rest, None, CUDA_VISIBLE_DEVICES, _get_hint(rest))
+    return found.replace(remarks=(remark, *found.remarks))
+
+
+def _find_unnamed(gpus: Iterable[Device]) -> list[Device]:
+    """Return the MIG instances whose UUIDs no file shows."""
+    return [gpu for gpu in gpus if gpu.partition is not None and not gpu.uuid]
+
+
+def _are_alike(gpus: Sequence[Device]) -> bool:
+    """Return whether all of some GPUs are near the same CPUs."""
+    return len({(gpu.cpus, gpu.node) for gpu in gpus}) < 2
+
+
+def _stand_in(gpus: Sequence[Device], word: str, taken: Sequence[Device]) -> Device | None:
+    """Return a MIG instance for a UUID that no file shows; None if there is none.
+
+    Which of them it is does not matter: the variable keeps the UUID, and all of them are near the same CPUs.
+    """
+    free = [gpu for gpu in _find_unnamed(gpus) if gpu not in taken]
+    return free[0] if free and _get_form(word) == "MIG-" else None
 
 
 def _find_cuda_order(gpus: Sequence[Device], env: Mapping[str, str]) -> tuple[Device, ...] | None:
@@ -104,12 +129,11 @@ def _find_named(gpus: tuple[Device, ...], order: tuple[Device, ...] | None, text
     found: list[Device] = []
     words = split_words(text)
     where = f"{CUDA_VISIBLE_DEVICES}={text}"
+    if unclear := _find_unclear(gpus, order, words):
+        return VendorDevices(remarks=(f"{where}: {unclear}",))
     for word in words:
-        if order is None and read_index(word) is not None and _get_form(word) == _get_form(words[0]):
-            remark = f"{where}: which GPU has index {word} is not known ({_get_hint(gpus)})"
-            return VendorDevices(remarks=(remark,))
-        gpu = _match(gpus, order or (), word)
-        if gpu in found:
+        gpu = _match(gpus, order or (), word) or _stand_in(gpus, word, found)
+        if gpu in found or word in words[: len(found)]:
             return VendorDevices(remarks=(f"{where}: CUDA hides all GPUs, as '{word}' repeats a GPU",))
         if gpu is None or _get_form(word) != _get_form(words[0]):
             break
@@ -120,6 +144,17 @@ def _find_named(gpus: tuple[Device, ...], order: tuple[Device, ...] | None, text
     remarks = (f"{where}: CUDA ignores '{rest}', because its first item names no GPU",) if rest else ()
     remarks = remarks if words else (f"{CUDA_VISIBLE_DEVICES} is empty: it hides all NVIDIA GPUs",)
     return VendorDevices(devices=tuple(found), words=make_words(CUDA_VISIBLE_DEVICES, pairs), remarks=remarks)
+
+
+def _find_unclear(gpus: Sequence[Device], order: Sequence[Device] | None, words: Sequence[str]) -> str:
+    """Return why it is not known which GPU an item of the variable names; "" if that is known."""
+    for word in (word for word in words if _get_form(word) == _get_form(words[0])):
+        if order is None and read_index(word) is not None:
+            return f"which GPU has index {word} is not known ({_get_hint(gpus)})"
+        if _get_form(word) == "MIG-" and not match_prefix(gpus, word) and not _are_alike(_find_unnamed(gpus)):
+            hint = "without --devices, ranks keep the variable; --near and --mask choose CPUs"
+            return f"which GPU has the instance {word} is not known ({hint})"
+    return ""
 
 
 def _get_hint(gpus: Sequence[Device]) -> str:

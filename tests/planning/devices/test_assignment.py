@@ -334,6 +334,20 @@ def test_masks_leave_cores_idle_for_another_reason_than_devices():
     )
 
 
+def test_idle_cores_are_not_far_from_devices_if_devices_have_not_decided_the_cpus():
+    own_cpus = plan(machine_with(*FOUR), ranks=2, devices=GPU, devices_per_rank=1, mask="0-1|8-11")
+    bound = plan(machine_with(*FOUR), ranks=1, outside_ranks=3, devices=GPU, threads=1, strategy="compact")
+    for made in (own_cpus, bound):
+        assert notes(made, "idle")
+        assert not notes(made, "devices-idle")
+
+
+def test_isolated_cpus_are_not_idle_because_of_devices():
+    machine = machine_with(*FOUR).replace(isolated=CpuSet.from_list("0-3,16-19"))
+    made = plan(machine, ranks=2, devices=GPU, devices_per_rank=1)
+    assert notes(made, "devices-idle")[0].startswith("4 cores idle (CPUs 4-7,20-23)")
+
+
 def test_ranks_with_cpus_of_their_own_are_warned():
     made = plan(machine_with(*FOUR), ranks=2, devices=GPU, mask="0-3|4-7")
     assert [note.text for note in made.notes if note.warning] == [

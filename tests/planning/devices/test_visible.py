@@ -110,14 +110,37 @@ def test_mig_instances_are_named_by_their_uuids():
     assert "index 0 is not known (name MIG instances by" in remark(parts, CUDA_VISIBLE_DEVICES="0")
 
 
-def test_the_only_accessible_mig_instance_is_known_without_its_uuid():
-    first, second = (make_gpu(0).replace(partition=number, index=number) for number in (0, 1))
-    assert visible([first, second], CUDA_VISIBLE_DEVICES="MIG-1234") == []
-    only = [first.replace(excluded="no access"), second]
-    assert visible(only, CUDA_VISIBLE_DEVICES="MIG-1234") == [1]
-    assert words(only, CUDA_VISIBLE_DEVICES="MIG-1234") == {"CUDA_VISIBLE_DEVICES": {"gpu:1": "MIG-1234"}}
-    assert visible(only, CUDA_VISIBLE_DEVICES="MIG-1234,MIG-5678") == []
+def make_instances(*numbers):
+    """MIG instances without a known UUID, each of the GPU with a number."""
+    return [make_gpu(number).replace(partition=i, index=i) for i, number in enumerate(numbers)]
+
+
+def test_the_uuids_of_mig_instances_that_no_file_shows_reach_the_ranks():
+    parts = make_instances(0, 0)
+    both = {"CUDA_VISIBLE_DEVICES": "MIG-5678,MIG-1234"}
+    assert visible(parts, **both) == [0, 1]
+    assert words(parts, **both) == {"CUDA_VISIBLE_DEVICES": {"gpu:0": "MIG-5678", "gpu:1": "MIG-1234"}}
+    only = [parts[0].replace(excluded="no access"), parts[1]]
+    assert visible(only, **both) == [1]
+    assert words(only, **both) == {"CUDA_VISIBLE_DEVICES": {"gpu:1": "MIG-5678"}}
+    assert "CUDA ignores 'MIG-1234'" in remark(only, **both)
+    assert visible(parts, CUDA_VISIBLE_DEVICES="MIG-1234,MIG-1234") == []
     assert visible([make_gpu(0)], CUDA_VISIBLE_DEVICES="MIG-1234") == []
+
+
+def test_mig_instances_of_several_gpus_are_not_guessed():
+    parts = make_instances(0, 0, 1)
+    assert visible(parts, CUDA_VISIBLE_DEVICES="MIG-1234") == []
+    assert "the instance MIG-1234 is not known" in remark(parts, CUDA_VISIBLE_DEVICES="MIG-1234")
+
+
+def test_several_mig_instances_without_a_known_uuid_are_not_given_unasked():
+    """CUDA would show each rank the same instance."""
+    parts = make_instances(0, 0)
+    assert visible(parts) == []
+    assert "no file shows the UUIDs of the MIG instances gpu:0, gpu:1: set" in remark(parts)
+    assert visible(parts[:1]) == [0]
+    assert visible([*parts, make_gpu(2, uuid=UUIDS[0])]) == [2]
 
 
 @pytest.mark.parametrize(

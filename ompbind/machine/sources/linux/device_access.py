@@ -2,6 +2,9 @@
 
 In a container, sysfs shows all GPUs of the machine, but only some have device files or are permitted by the
 device cgroup. access(2) asks that cgroup, too, without opening the device: opening could wake it.
+
+On a host, NVIDIA's libraries make missing files when the first program uses a GPU (nvidia-modprobe). There,
+`/dev` is a devtmpfs. In a container it is not, and a missing file means that there is no access.
 """
 
 from __future__ import annotations
@@ -10,19 +13,33 @@ import os
 
 from ompbind.machine.device_kinds import AMD
 from ompbind.machine.devices import Device
+from ompbind.machine.sources.filesystem import Root
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def find_denial(device: Device, directory: str) -> str:
-    """Return why this process cannot use a GPU; "" if it can. `directory` is /dev, or one like it."""
+def find_denial(device: Device, directory: str, *, is_host: bool = False) -> str:
+    """Return why this process cannot use a GPU; "" if it can.
+
+    `directory` is /dev, or one like it. With `is_host`, missing files of NVIDIA are no reason.
+    """
     paths = list(_files_of(device))
     if not paths:
         return "no driver that computes uses it"
-    refusals = (_find_refusal(f"{directory}/{path}", mode) for path, mode in paths)
-    return next(filter(None, refusals), "")
+    for path, mode in paths:
+        is_made_later = is_host and path.startswith("nvidia")
+        if refusal := _find_refusal(f"{directory}/{path}", mode, is_needed=not is_made_later):
+            return refusal
+    return ""
+
+
+def is_on_host(root: Root, directory: str) -> bool:
+    """Return whether a directory like /dev is that of a host, by the mounts of this process."""
+    lines = (root.read("proc/self/mountinfo") or "").splitlines()
+    kinds = [line.partition(" - ")[2].partition(" ")[0] for line in lines if f" {directory} " in line]
+    return kinds[-1:] == ["devtmpfs"]
 
 
 def _files_of(device: Device) -> Iterator[tuple[str, int]]:
@@ -44,13 +61,13 @@ def _is_numbered(name: str, stem: str) -> bool:
     return name.startswith(stem) and name[len(stem) :].isdigit()
 
 
-def _find_refusal(path: str, mode: int) -> str:
+def _find_refusal(path: str, mode: int, *, is_needed: bool) -> str:
     if os.access(path, mode):
         return ""
     try:
         os.lstat(path)
     except FileNotFoundError:
-        return f"{path} does not exist"
+        return f"{path} does not exist" if is_needed else ""
     except OSError:
         pass
     return f"no access to {path}"

@@ -12,7 +12,7 @@ from ompbind.machine.device_kinds import find_kind
 from ompbind.machine.devices import Device, DeviceKind, number_devices
 from ompbind.machine.model import Machine
 from ompbind.machine.sources.filesystem import Root
-from ompbind.machine.sources.linux.device_access import find_denial
+from ompbind.machine.sources.linux.device_access import find_denial, is_on_host
 from ompbind.machine.sources.linux.kfd import KfdGpu, read_kfd_gpus
 from ompbind.machine.sources.linux.nvidia import NvidiaGpu, read_nvidia_gpus
 from ompbind.machine.sources.linux.pci import (
@@ -61,7 +61,8 @@ def read_devices(root: Root, machine: Machine, *, device_files: str | None = Non
         part for function in relevant for part in _read_function_devices(root, machine, function, drivers)
     ]
     if device_files is not None:
-        found = [_exclude_inaccessible(device, device_files) for device in found]
+        is_host = is_on_host(root, device_files)
+        found = [_exclude_inaccessible(device, device_files, is_host=is_host) for device in found]
     return number_devices(_exclude_virtual(found))
 
 
@@ -128,13 +129,7 @@ def _add_nvidia_facts(device: Device, gpu: NvidiaGpu) -> Iterator[Device]:
         yield whole
     for number, instance in enumerate(gpu.instances):
         file = () if instance.capability is None else (f"nvidia-cap{instance.capability}",)
-        hidden = "" if instance.uuid else "MIG instance with a UUID that only NVIDIA's library can read"
-        yield whole.replace(
-            partition=number,
-            names=(*own, *file),
-            uuid=instance.uuid,
-            excluded=excluded or hidden,
-        )
+        yield whole.replace(partition=number, names=(*file, *own), uuid=instance.uuid)
 
 
 def _add_kfd_facts(device: Device, gpus: Sequence[KfdGpu]) -> Iterator[Device]:
@@ -146,10 +141,10 @@ def _add_kfd_facts(device: Device, gpus: Sequence[KfdGpu]) -> Iterator[Device]:
         yield part
 
 
-def _exclude_inaccessible(device: Device, device_files: str) -> Device:
+def _exclude_inaccessible(device: Device, device_files: str, *, is_host: bool) -> Device:
     if device.kind is not DeviceKind.GPU or device.excluded:
         return device
-    return device.replace(excluded=find_denial(device, device_files))
+    return device.replace(excluded=find_denial(device, device_files, is_host=is_host))
 
 
 def _exclude_virtual(devices: Sequence[Device]) -> list[Device]:

@@ -379,7 +379,7 @@ def test_mig_instances_are_partitions(tmp_path):
     assert [device.uuid for device in devices] == [
         f"MIG-{UUID.format(0)}/{instance}" for instance in ("1/0", "2/0", "2/1")
     ]
-    assert [device.names for device in devices] == [("nvidia3", f"nvidia-cap{n}") for n in (31, 40, 41)]
+    assert [device.names for device in devices] == [(f"nvidia-cap{n}", "nvidia3") for n in (31, 40, 41)]
     assert [(d.partition, d.node, d.ordinal, d.excluded) for d in devices] == [
         (n, 1, None, "") for n in range(3)
     ]
@@ -390,8 +390,7 @@ def test_the_own_uuids_of_mig_instances_are_unknown(version, tmp_path):
     tree = DeviceTree(TWO_NODES)
     add_mig(tree, version)
     for device in read(tree, tmp_path):
-        assert device.uuid == ""
-        assert device.excluded == "MIG instance with a UUID that only NVIDIA's library can read"
+        assert device.uuid == device.excluded == ""
 
 
 def test_an_archive_has_the_devices_of_its_directory(tmp_path):
@@ -417,8 +416,9 @@ def test_an_archive_has_the_devices_of_its_directory(tmp_path):
 
 
 def make_device_files(directory, names):
+    directory.mkdir(exist_ok=True)
     for name in names:
-        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).parent.mkdir(exist_ok=True)
         (directory / name).touch()
     return str(directory)
 
@@ -446,6 +446,34 @@ def test_a_gpu_without_its_device_files_is_excluded(vendor, files, missing, tmp_
     directory = make_device_files(tmp_path / "dev", files.split())
     (gpu,) = read(tree, tmp_path, device_files=directory)
     assert gpu.excluded == (f"{directory}/{missing} does not exist" if missing else "")
+
+
+@pytest.mark.parametrize(
+    ("mounts", "files", "reason"),
+    [
+        ("/dev devtmpfs", "", ""),
+        ("/dev devtmpfs", "nvidiactl nvidia1", ""),
+        ("/dev tmpfs", "", "nvidiactl does not exist"),
+        ("/dev devtmpfs /dev tmpfs", "", "nvidiactl does not exist"),
+        ("/dev/shm devtmpfs", "", "nvidiactl does not exist"),
+        ("/dev tmpfs", "nvidiactl nvidia1", "nvidia0 does not exist"),
+        ("", "", "nvidiactl does not exist"),
+    ],
+)
+def test_missing_files_of_nvidia_exclude_a_gpu_only_in_a_container(mounts, files, reason, tmp_path):
+    """On a host, the first program that uses a GPU makes them; the last mount of a directory counts."""
+    tree = DeviceTree(TWO_NODES)
+    tree.add_nvidia(tree.add("0000:06:00.0", "0302", node=0), UUID.format(0), 0)
+    tree.add("0000:07:00.0", "0380", "1002", node=0, names="drm/renderD128")
+    directory = make_device_files(tmp_path / "dev", files.split())
+    words = mounts.replace("/dev", directory).split()
+    tree.files["proc/self/mountinfo"] = "".join(
+        f"{number} 1 0:6 / {where} rw,relatime shared:2 - {kind} udev rw\n"
+        for number, (where, kind) in enumerate(zip(words[::2], words[1::2], strict=True))
+    )
+    nvidia, amd = read(tree, tmp_path, device_files=directory)
+    assert nvidia.excluded == (f"{directory}/{reason}" if reason else "")
+    assert amd.excluded == f"{directory}/dri/renderD128 does not exist"  # the kernel makes this file
 
 
 def test_a_gpu_without_a_driver_is_excluded_on_this_machine_only(tmp_path):
