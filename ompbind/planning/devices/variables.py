@@ -5,6 +5,7 @@ A variable of a vendor gets words that it had already, or UUIDs: it is narrowed,
 
 from __future__ import annotations
 
+from ompbind.cpuset import CpuSet, named
 from ompbind.machine.devices import DeviceKind
 from ompbind.planning.devices.cuda import CUDA_VISIBLE_DEVICES
 from ompbind.planning.devices.rocm import HIP_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES
@@ -39,7 +40,7 @@ def make_device_variables(
         return {}
     visible = plan.request.visible or find_visible_devices(plan.machine.devices, base)
     gpus = [device for device in placement.devices if device.kind is DeviceKind.GPU]
-    nics = [device for device in placement.devices if device.kind is DeviceKind.NIC]
+    nics = _find_nics(placement)
     variables = {
         OMPBIND_RANK_DEVICES: ",".join(device.name for device in placement.devices),
         OMPBIND_NICS: ",".join(map(_find_interface, nics)) or None,
@@ -50,23 +51,32 @@ def make_device_variables(
     return {name: value for name, value in variables.items() if name not in kept}
 
 
+def _find_nics(placement: Placement) -> list[Device]:
+    return [device for device in placement.devices if device.kind is DeviceKind.NIC]
+
+
 def explain_variables(plan: Plan) -> Iterator[Note]:
-    """Explain which devices are not visible, and which variables of the user override the plan's."""
+    """Explain which devices are not visible, and which variables are not set or override the plan's."""
     visible = plan.request.visible
     for remark in visible.remarks if visible else ():
         yield Note(code="devices-visible", text=remark, warning=_has_unnamed(plan))
-    named = {word.variable for word in visible.words} if visible else set()
+    used = {word.variable for word in visible.words} if visible else set()
     for name, value in plan.request.user_variables:
-        if name in named:
+        if name in used:
             text = f"{name}={value} (from --env or --keep-env) will override the devices of the plan"
             yield Note(code="devices-overridden", text=text, warning=True)
+    for name in plan.request.nic_variables:
+        nics = {placement.rank: _find_nics(placement) for placement in plan.placements}
+        if ranks := CpuSet(rank for rank, own in nics.items() if own and not _RENDER_NICS[name](own)):
+            text = f"{name} is not set for {named('rank', ranks)}: no network interface for RDMA"
+            yield Note(code="nic-variables", text=text, warning=True)
 
 
 def _has_unnamed(plan: Plan) -> bool:
     """Return whether a rank has a GPU that no variable can give it."""
-    named = {word.device for word in plan.request.visible.words} if plan.request.visible else set()
+    with_word = {word.device for word in plan.request.visible.words} if plan.request.visible else set()
     given = {device for placement in plan.placements for device in placement.devices}
-    return any(device.kind is DeviceKind.GPU and device.name not in named for device in given)
+    return any(device.kind is DeviceKind.GPU and device.name not in with_word for device in given)
 
 
 _HIDES_ALL = {"HIP_VISIBLE_DEVICES": "-1", "GPU_DEVICE_ORDINAL": "-1", "ZE_AFFINITY_MASK": None}
@@ -79,8 +89,8 @@ def _narrow(visible: VisibleDevices, gpus: Sequence[Device]) -> Iterator[tuple[s
     A GPU that no word names leaves the variables of its vendor as they are.
     """
     names = {gpu.name for gpu in gpus}
-    named = {word.device for word in visible.words}
-    unnamed = {gpu.vendor for gpu in gpus if gpu.name not in named}
+    with_word = {word.device for word in visible.words}
+    unnamed = {gpu.vendor for gpu in gpus if gpu.name not in with_word}
     vendors = {device.name: device.vendor for device in visible.devices}
     for variable in dict.fromkeys(word.variable for word in visible.words):
         own = [word for word in visible.words if word.variable == variable]

@@ -179,6 +179,12 @@ def test_network_interfaces_are_named_in_the_format_of_each_library(nics, expect
     assert tuple(made.get(name) for name in ("OMPBIND_NICS", *NIC_VARIABLES)) == expected
 
 
+def test_a_variable_that_is_not_set_is_noted():
+    made = planned(NICS, [NICS[:1], NICS[2:]], {}, nic_variables=NIC_VARIABLES)
+    (note,) = [note for note in explain(made) if note.code == "nic-variables"]
+    assert note.text == "NCCL_IB_HCA is not set for rank 1: no network interface for RDMA"
+
+
 def test_variables_of_libraries_are_set_on_request_only():
     (made,) = variables(NICS, [NICS])
     assert made.keys() == {"OMPBIND_RANK_DEVICES", "OMPBIND_NICS"}
