@@ -73,7 +73,11 @@ def divide_near(pool: CpuPool, sequence: CoreSequence, requested: RequestedCores
         needed = requested.total if requested else 1 + request.other_cores
         localities = _find_localities(pool)
         near = divide_near_devices(
-            sequence, localities, needed, lambda part, ranks: divide(part, ranks, requested)
+            sequence,
+            localities,
+            needed,
+            lambda part, ranks: divide(part, ranks, requested),
+            is_exact=requested is not None,
         )
         if near is not None:
             return near

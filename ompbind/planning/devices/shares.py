@@ -47,12 +47,17 @@ class RankGroup(Record):
 
 
 def divide_near_devices(
-    sequence: CoreSequence, localities: Sequence[DeviceLocality], needed: int, divide: _Divide
+    sequence: CoreSequence,
+    localities: Sequence[DeviceLocality],
+    needed: int,
+    divide: _Divide,
+    *,
+    is_exact: bool = False,
 ) -> list[CoreIndices] | None:
     """Return the cores of each rank, near its devices as far as the cores suffice.
 
-    `localities` have the CPUs that each rank should get, `needed` is the fewest cores of a rank. Returns None
-    if the sequence has too few cores for all ranks.
+    `localities` have the CPUs that each rank should get, `needed` is the fewest cores of a rank; if it
+    `is_exact`, no rank gets more. Returns None if the sequence has too few cores for all ranks.
     """
     groups = _make_groups(sequence, localities)
     while True:
@@ -67,6 +72,12 @@ def divide_near_devices(
             return None
         groups = widened
     shares: dict[int, CoreIndices] = {}
+    if is_exact:  # else the strategy could choose distant cores of a group that has near ones too
+        counts = {
+            rank: needed if group.near != group.usable else counts[rank]
+            for group in nested
+            for rank in group.ranks
+        }
     for group, cores in _take(nested, counts):
         divided = divide(sequence.subsequence(cores), len(group.ranks))
         for rank, share in zip(group.ranks, divided, strict=True):

@@ -241,6 +241,12 @@ def test_too_few_cores_near_a_device_widen_to_the_package():
     ]
 
 
+def test_a_rank_with_too_few_near_cores_gets_all_near_cores_and_few_others():
+    """With --cores too, the strategy does not choose distant cores instead of near ones."""
+    made = plan(machine_with(device("01:00.0", "4-7")), ranks=1, cores=5, devices=GPU)
+    assert rows(made) == ["gpu:0: 0,4-7"]
+
+
 def test_ranks_without_core_of_their_own_share_cores_near_their_devices():
     made = plan(machine_with(*FOUR), ranks=20, devices=GPU, share_devices=True)
     assert all(placement.cpus for placement in made.placements)
