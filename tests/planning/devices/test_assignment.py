@@ -64,7 +64,7 @@ EXPECTED = [
     (
         "prrte-turin-4gpu-nvml",
         {"ranks": 4, "devices": BOTH},
-        ["gpu:0,nic:0: 16-31", "gpu:1,nic:1: 32-47", "gpu:2,nic:2: 96-111", "gpu:3,nic:3: 112-127"],
+        ["gpu:0,nic:0: 16-31", "gpu:1,nic:1: 32-47", "gpu:2,nic:4: 96-111", "gpu:3,nic:5: 112-127"],
     ),
     (
         "prrte-turin-4gpu",
