@@ -131,6 +131,7 @@ def _assign(machine: Machine, request: Request, selected: SelectedDevices, cpus:
         main = _sort_by_cpus(machine, main, cpus)
     ranks = (request.ranks or 1) + request.outside_device_ranks
     groups = _divide(machine, main, request, ranks)
+    groups = _let_share(machine, groups, ranks, cpus) if len(groups) < ranks else groups
     if not selected.others:
         return groups
     nearest = _assign_nearest(machine, request, selected.others, groups)
@@ -150,7 +151,7 @@ def _sort_by_cpus(machine: Machine, devices: Sequence[Device], cpus: CpuSet) -> 
 def _divide(machine: Machine, devices: Sequence[Device], request: Request, ranks: int) -> DeviceGroups:
     """Divide devices among ranks, in this order: groups whose sizes differ by at most one, or of K devices.
 
-    With --share-devices, several ranks can have one group. Raises PlanError for too few devices.
+    With --share-devices, there can be fewer groups than ranks. Raises PlanError for too few devices.
     """
     each = request.devices_per_rank
     groups = min(ranks, len(devices) // (each or 1))
@@ -160,8 +161,27 @@ def _divide(machine: Machine, devices: Sequence[Device], request: Request, ranks
     starts = [group * size + min(group, larger) for group in range(groups + 1)]
     if larger:
         starts = _choose_starts(machine, devices, groups)
-    made = [tuple(devices[start:stop]) for start, stop in pairwise(starts)]
-    return tuple(made[rank * groups // ranks] for rank in range(ranks))
+    return tuple(tuple(devices[start:stop]) for start, stop in pairwise(starts))
+
+
+def _let_share(machine: Machine, groups: DeviceGroups, ranks: int, cpus: CpuSet) -> DeviceGroups:
+    """Return the devices of each rank, if ranks share groups of devices.
+
+    The numbers of ranks per group differ by at most one. The larger numbers are where ranks have most CPUs
+    near their devices, and among equal places evenly spread.
+    """
+    least, larger = divmod(ranks, len(groups))
+    near = [find_locality(machine, group, cpus).cpus for group in groups]
+    evenly = [rank * len(groups) // ranks for rank in range(ranks)]
+    users = [least] * len(groups)
+
+    def rate(group: int) -> tuple[float, int]:
+        there = sum(number for number, other in zip(users, near, strict=True) if other == near[group])
+        return len(near[group]) / (there + 1), evenly.count(group)
+
+    for _ in range(larger):
+        users[max((group for group, number in enumerate(users) if number == least), key=rate)] += 1
+    return tuple(group for group, number in zip(groups, users, strict=True) for _ in range(number))
 
 
 def _choose_starts(machine: Machine, devices: Sequence[Device], groups: int) -> list[int]:

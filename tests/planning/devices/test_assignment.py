@@ -66,7 +66,7 @@ EXPECTED = [
     (
         "prrte-turin-4gpu-nvml",
         {"ranks": 4, "devices": BOTH},
-        ["gpu:0,nic:0: 16-31", "gpu:1,nic:1: 32-47", "gpu:2,nic:2: 96-111", "gpu:3,nic:3: 112-127"],
+        ["gpu:0,nic:0: 16-31", "gpu:1,nic:1: 32-47", "gpu:2,nic:4: 96-111", "gpu:3,nic:5: 112-127"],
     ),
     (
         "prrte-turin-4gpu",
@@ -239,6 +239,16 @@ def test_too_few_cores_near_a_device_widen_to_the_package():
     assert notes(made, "device-distance") == [
         "too few usable cores are near gpu:0 (CPUs 4-7,20-23): ranks 0-1 have CPUs on NUMA node 0"
     ]
+
+
+def test_ranks_that_share_devices_are_where_most_cores_are_left_for_each():
+    """One GPU is near node 0, three near node 1: of six ranks two share the first GPU."""
+    gpus = [device("01:00.0", "0-3"), *(device(f"0{number}:00.0", "4-7") for number in (2, 3, 4))]
+    made = plan(machine_with(*gpus), ranks=6, devices=GPU, share_devices=True)
+    assert [str(placement.devices[0]) for placement in made.placements] == [
+        "gpu:0", "gpu:0", "gpu:1", "gpu:2", "gpu:2", "gpu:3",
+    ]  # fmt: skip
+    assert [len(placement.cpus) for placement in made.placements] == [2, 2, 1, 1, 1, 1]
 
 
 def test_a_rank_with_too_few_near_cores_gets_all_near_cores_and_few_others():
