@@ -232,8 +232,9 @@ def _assign_nearest(
 ) -> DeviceGroups:
     """Return the nearest of the other devices for each rank: K, or as many as all ranks can have.
 
-    A device has one rank, or with --share-devices as few ranks as possible. Close pairs are made first; among
-    equally close pairs, first the pairs of ranks near few CPUs, then in the order of ranks and devices.
+    Without K, a rank gets no device that is farther than its nearest one. A device has one rank, or with
+    --share-devices as few ranks as possible. Close pairs are made first; among equally close pairs, first the
+    pairs of ranks near few CPUs, then in the order of ranks and devices.
     """
     ranks = len(groups)
     each = request.devices_per_rank or max(1, len(others) // ranks)
@@ -241,12 +242,16 @@ def _assign_nearest(
         raise _too_few_error(machine, others, request, ranks)
     near = [[find_near(machine, device) for device in group] for group in groups]
     widths = [min(len(cpus) for cpus in sets) for sets in near]
+    distances = [[_measure(machine, sets, other) for other in others] for sets in near]
     pairs = sorted(
-        (_measure(machine, near[rank], other), widths[rank], rank, index)
-        for rank in range(ranks)
-        for index, other in enumerate(others)
+        (distance, widths[rank], rank, index)
+        for rank, row in enumerate(distances)
+        for index, distance in enumerate(row)
     )
     chosen = _choose_pairs([pair[2:] for pair in pairs], each, (ranks, len(others)))
+    if not request.devices_per_rank:
+        for row, indices in zip(distances, chosen, strict=True):
+            indices[:] = [index for index in indices if row[index] == min(row[other] for other in indices)]
     return tuple(tuple(others[index] for index in sorted(indices)) for indices in chosen)
 
 

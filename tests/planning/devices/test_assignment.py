@@ -398,6 +398,20 @@ def test_nearest_interfaces_for_rdma(options, expected):
     assert rows(plan(with_distances(machine_with(*FOUR, *NICS)), **options)) == expected
 
 
+def test_a_rank_gets_no_interface_farther_than_its_nearest():
+    """Two ranks and four interfaces: three are near node 0, where the second rank has no GPU."""
+    nics = [
+        device(f"1{number}:00.0", cpus, DeviceKind.NIC, rdma_names=(f"mlx5_{number}",))
+        for number, cpus in enumerate(("0-3", "0-3", "0-3", "8-11"))
+    ]
+    gpus = [device("01:00.0", "0-3"), device("02:00.0", "8-11")]
+    made = plan(with_distances(machine_with(*gpus, *nics)), ranks=2, devices=BOTH)
+    assert rows(made) == ["gpu:0,nic:0,nic:1: 0-3", "gpu:1,nic:3: 8-11"]
+    assert [
+        len(p.devices) for p in plan(made.machine, ranks=2, devices=BOTH, devices_per_rank=1).placements
+    ] == [2, 2]
+
+
 def test_interfaces_without_rdma_count_if_there_are_no_others():
     made = plan(machine_with(NICS[2]), ranks=1, devices=NIC)
     assert rows(made) == ["nic:0: 0-3"]
