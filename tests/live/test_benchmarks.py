@@ -270,7 +270,7 @@ def test_scaling_is_measured():
     assert [row[0] for row in rows[3:5]] == ["1", "3"]
     opens = {(row[0], row[1]): int(row[2]) for row in rows if len(row) == 7 and row[2].isdigit()}
     assert opens["venv", "ompbind"] > 50
-    assert opens["zipapp", "ompbind"] < 30
+    assert opens["zipapp", "ompbind"] > opens["venv", "ompbind"]  # Python opens the file for each module
     assert opens["venv", "kernel"] > 20
     assert opens["python", "python"] < opens["venv", "ompbind"]
     page = PAGE.read_text()
