@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import tarfile
 
 import pytest
 from hypothesis import given
@@ -118,9 +119,7 @@ def test_a_recording_has_its_virtio_interface_although_its_function_has_no_direc
 
 @pytest.mark.parametrize("path", RECORDED)
 def test_archives_and_directories_have_the_same_devices(path, tmp_path):
-    subprocess.run(
-        ["tar", "-xzf", path, "-C", tmp_path], check=True
-    )  # tarfile has other options in each Python
+    subprocess.run(["tar", "-xzf", path, "-C", tmp_path], check=True)  # options of tarfile differ by version
     directory = next(tmp_path.glob("**/sys/devices")).parent.parent
     packed = read_machine(str(path), devices=True).devices
     assert packed == read_machine(str(directory), devices=True).devices
