@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ompbind.machine.devices import DeviceKind
+from ompbind.machine.devices import Device, DeviceKind
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
@@ -15,6 +15,12 @@ _GPU_VENDORS = (NVIDIA, AMD, INTEL)
 
 _NETWORK, _GRAPHICS, _PROCESSING = "02", "03", "12"
 _CO_PROCESSOR, _INFINIBAND = "0b40", "0c06"
+CLASSES = (_NETWORK, _GRAPHICS, _PROCESSING, _CO_PROCESSOR, _INFINIBAND)
+"""Beginnings of the classes of PCI functions that may be devices."""
+
+_INFINIBAND_NETWORK, _CRAY = "0207", "17db"
+"""The class of interfaces for InfiniBand, and the vendor of Slingshot: for RDMA, whatever their names are."""
+
 _COMPUTES = ("0302", "0380")
 """Classes of graphics functions without a display: GPUs of servers, if a vendor of GPUs makes them."""
 
@@ -54,3 +60,8 @@ def find_ordinal(names: Iterable[str]) -> int | None:
         if stem != name and name[len(stem) :].isascii():
             numbers.setdefault(stem, int(name[len(stem) :][:9]))
     return next((numbers[stem] for stem in _ORDINAL_NAMES if stem in numbers), None)
+
+
+def has_rdma(nic: Device) -> bool:
+    """Return whether a network interface is for RDMA, by a name for RDMA, its class or its vendor."""
+    return bool(nic.rdma_names) or nic.pci_class == _INFINIBAND_NETWORK or nic.vendor == _CRAY

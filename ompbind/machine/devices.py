@@ -74,14 +74,20 @@ class Device(Record):
         return self.name
 
 
+_HEXADECIMAL = frozenset("0123456789abcdef")
+
+
 def is_address(text: str) -> bool:
     """Return whether a text is the address of a PCI function, like "0000:06:00.0" or "10000000:06:00.0"."""
     head, _, function = text.rpartition(".")
     domain, *rest = head.split(":")
     has_shape = 4 <= len(domain) <= 8 and [len(part) for part in (*rest, function)] == [2, 2, 1]
-    return has_shape and all(
-        digit in "0123456789abcdef" for part in (domain, *rest, function) for digit in part
-    )
+    return has_shape and all(map(is_hexadecimal, (domain, *rest, function)))
+
+
+def is_hexadecimal(text: str) -> bool:
+    """Return whether a text has only hexadecimal digits, in lower case."""
+    return _HEXADECIMAL.issuperset(text)
 
 
 def number_devices(found: Iterable[Device]) -> tuple[Device, ...]:

@@ -15,8 +15,9 @@ from xml.etree.ElementTree import Element
 
 from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.machine.device_kinds import AMD, find_kind, find_ordinal
-from ompbind.machine.devices import Device, DeviceKind, is_address, number_devices
+from ompbind.machine.devices import Device, DeviceKind, is_address, is_hexadecimal, number_devices
 from ompbind.machine.model import Machine
+from ompbind.machine.sources.hwloc_sets import parse_cpuset
 from ompbind.record import Record
 from ompbind.text import clean_name
 
@@ -25,8 +26,6 @@ _PARTITION_NAMES = ("cuda", "rsmi")
 
 _RDMA_TYPES = ("3", "32", "48")
 """Types of OS devices of RDMA: 3 in versions 1 and 2; a bit in version 3, also with that of networks."""
-
-_HEX = frozenset("0123456789abcdef")
 
 
 class _Function(Record):
@@ -51,13 +50,8 @@ def _find_functions(outer: Element, near: CpuSet, online: CpuSet) -> Iterator[_F
     for inner in outer.iterfind("object"):
         if inner.get("type") == "PCIDev":
             yield _Function(element=inner, near=near, names=tuple(_find_names(inner)))
-        yield from _find_functions(inner, _read_cpus(inner) & online or near, online)
-
-
-def _read_cpus(element: Element) -> CpuSet:
-    text = element.get("cpuset", "")
-    words = (word.strip().removeprefix("0x").rjust(8, "0") for word in text.split(","))
-    return CpuSet.from_mask(",".join(words)) if text and not text.startswith("0xf...f") else EMPTY
+        around = parse_cpuset(inner.get("cpuset")) or EMPTY
+        yield from _find_functions(inner, around & online or near, online)
 
 
 def _find_names(function: Element) -> Iterator[Element]:
@@ -110,7 +104,7 @@ def _parse_type(text: str) -> tuple[str, str, str]:
 
 def _hex(text: str) -> str:
     number = text.lower()
-    return number if len(number) == 4 and _HEX.issuperset(number) else ""
+    return number if len(number) == 4 and is_hexadecimal(number) else ""
 
 
 def _locate(near: CpuSet, machine: Machine) -> tuple[CpuSet, int | None]:

@@ -33,6 +33,7 @@ from ompbind.machine.model import (
 )
 from ompbind.machine.sources.filesystem import whole_number
 from ompbind.machine.sources.hwloc_devices import parse_devices
+from ompbind.machine.sources.hwloc_sets import parse_cpuset
 from ompbind.text import clean_name
 
 DistanceEntries = Iterator[tuple[tuple[int, int], int]]
@@ -100,14 +101,6 @@ def _read_tree(data: bytes) -> Element:
     return root
 
 
-def _cpuset(text: str | None) -> CpuSet | None:
-    """Parse a set like "0x00000003,,0xff"; None if it is absent or "0xf...f", which means all CPUs."""
-    if text is None or text.startswith("0xf...f"):
-        return None
-    words = (word.strip().removeprefix("0x").rjust(8, "0") for word in text.split(","))
-    return CpuSet.from_mask(",".join(words))
-
-
 def _number(element: Element) -> int | None:
     return whole_number(element.get("os_index"), 1 << 16)
 
@@ -115,13 +108,13 @@ def _number(element: Element) -> int | None:
 def _make_machine(tree: Element, source: str) -> Machine:
     objects = list(tree.iter("object"))
     top = objects[0] if objects else tree
-    known = union(_cpuset(obj.get("cpuset")) or EMPTY for obj in objects if obj.get("type") == "PU")
-    limit = _cpuset(top.get("online_cpuset")) or _cpuset(top.get("cpuset"))
+    known = union(parse_cpuset(obj.get("cpuset")) or EMPTY for obj in objects if obj.get("type") == "PU")
+    limit = parse_cpuset(top.get("online_cpuset")) or parse_cpuset(top.get("cpuset"))
     online = known & limit if limit else known
     if not online:
         raise MachineError(f"{source} names no CPU", hint="write the file with: lstopo machine.xml")
-    complete = _cpuset(top.get("complete_cpuset")) or online
-    allowed = _cpuset(top.get("allowed_cpuset"))
+    complete = parse_cpuset(top.get("complete_cpuset")) or online
+    allowed = parse_cpuset(top.get("allowed_cpuset"))
     memories, gpus, hidden_nodes = _read_memories(objects)
     unusable = _find_unusable_nodes(objects)
     nodes, parts = _make_nodes(tree, memories, unusable, online), _read_parts(objects)
@@ -136,7 +129,7 @@ def _make_machine(tree: Element, source: str) -> Machine:
         online=online,
         offline=hidden,
         allowed=usable,
-        memory_allowed=_cpuset(top.get("allowed_nodeset", top.get("nodeset"))) or None,
+        memory_allowed=parse_cpuset(top.get("allowed_nodeset", top.get("nodeset"))) or None,
         nodes=nodes,
         remarks=(
             *_explain_version(tree),
@@ -154,7 +147,7 @@ def _read_parts(objects: Sequence[Element]) -> dict[Level, Partition]:
     """
     parts: dict[Level, Partition] = {}
     for obj in objects:
-        level, cpus = _find_level(obj), _cpuset(obj.get("cpuset"))
+        level, cpus = _find_level(obj), parse_cpuset(obj.get("cpuset"))
         if level is not None and cpus and obj.get("subtype") != "MemorySideCache":
             has_number = level not in (Level.L2, Level.L3, Level.CORE, Level.CLUSTER)
             parts.setdefault(level, []).append((_number(obj) if has_number else None, cpus))
@@ -176,10 +169,10 @@ def _read_memories(objects: Sequence[Element]) -> tuple[list[NumaMemory], list[i
         number = _number(obj)
         if obj.get("type") != "NUMANode" or number is None:
             continue
-        locality = _cpuset(obj.get("cpuset")) or EMPTY
+        locality = parse_cpuset(obj.get("cpuset")) or EMPTY
         if obj.get("subtype") == "GPUMemory":
             gpus.append(number)
-        elif not locality and _cpuset(obj.get("complete_cpuset")):
+        elif not locality and parse_cpuset(obj.get("complete_cpuset")):
             hidden.append(number)
         else:
             memory = NumaMemory(
@@ -201,8 +194,9 @@ def _find_unusable_nodes(objects: Sequence[Element]) -> dict[int, CpuSet]:
     known = CpuSet(number for number in numbers if number is not None)
     found: dict[int, CpuSet] = {}
     for obj in objects:
-        nodes, cpus = _cpuset(obj.get("complete_nodeset")) or EMPTY, _cpuset(obj.get("cpuset"))
-        if cpus and len(nodes) == 1 and nodes.isdisjoint(known) and _cpuset(obj.get("nodeset")) == EMPTY:
+        nodes = parse_cpuset(obj.get("complete_nodeset")) or EMPTY
+        cpus = parse_cpuset(obj.get("cpuset"))
+        if cpus and len(nodes) == 1 and nodes.isdisjoint(known) and parse_cpuset(obj.get("nodeset")) == EMPTY:
             found.setdefault(nodes.first, cpus)
     return found
 
@@ -212,7 +206,7 @@ def _map_to_groups(objects: Sequence[Element]) -> dict[Element, CpuSet]:
 
     In version 1 a node without CPUs has an empty set. It is in the same group as the node that it is near to.
     """
-    groups = ((obj, _cpuset(obj.get("cpuset"))) for obj in objects if obj.get("type") == "Group")
+    groups = ((obj, parse_cpuset(obj.get("cpuset"))) for obj in objects if obj.get("type") == "Group")
     return {inner: cpus for group, cpus in groups if cpus for inner in group.iter("object")}
 
 
@@ -265,7 +259,7 @@ def _scaled(value: str, base: float) -> int | None:
 
 
 def _read_traits(tree: Element, cores: Sequence[Domain]) -> Iterator[CoreTraits]:
-    kinds = [(_cpuset(kind.get("cpuset")) or EMPTY, _infos(kind)) for kind in tree.iter("cpukind")]
+    kinds = [(parse_cpuset(kind.get("cpuset")) or EMPTY, _infos(kind)) for kind in tree.iter("cpukind")]
     for core in cores:
         infos = next((infos for cpus, infos in kinds if core.cpus <= cpus), {})
         yield CoreTraits(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ompbind.cpuset import count
 from ompbind.errors import PlanError
+from ompbind.machine.device_kinds import has_rdma
 from ompbind.machine.devices import Device, DeviceKind
 from ompbind.planning.devices.visible import VisibleDevices, find_visible_devices
 from ompbind.record import Record
@@ -14,9 +15,6 @@ if TYPE_CHECKING:
 
     from ompbind.machine.model import Machine
     from ompbind.planning.request import Request
-
-_INFINIBAND, _CRAY = "0207", "17db"
-"""The PCI class of InfiniBand, and the vendor of Slingshot: interfaces for RDMA with any name."""
 
 
 class SelectedDevices(Record):
@@ -60,11 +58,6 @@ def find_usable_devices(machine: Machine, request: Request) -> VisibleDevices:
 
 def _prefer_rdma(nics: Sequence[Device]) -> tuple[Device, ...]:
     return tuple(nic for nic in nics if has_rdma(nic)) or tuple(nics)
-
-
-def has_rdma(nic: Device) -> bool:
-    """Return whether a network interface is for RDMA, by a name for RDMA, its class or its vendor."""
-    return bool(nic.rdma_names) or nic.pci_class == _INFINIBAND or nic.vendor == _CRAY
 
 
 def render_reasons(kind: DeviceKind, machine: Machine, request: Request) -> str:

@@ -8,7 +8,7 @@ A program that computes on a GPU opens device files. They are checked on this ma
 
 from __future__ import annotations
 
-from ompbind.machine.device_kinds import find_kind
+from ompbind.machine.device_kinds import CLASSES, find_kind
 from ompbind.machine.devices import Device, DeviceKind, number_devices
 from ompbind.machine.model import Machine
 from ompbind.machine.sources.filesystem import Root
@@ -30,9 +30,6 @@ TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-_CLASSES = ("02", "03", "0b40", "0c06", "12")
-"""Beginnings of the classes of functions that may be devices; other functions are not read further."""
-
 _FOR_VIRTUAL_MACHINES = ("vfio-pci", "pci-stub", "xen-pciback")
 """Drivers that reserve a function for a virtual machine."""
 
@@ -51,7 +48,7 @@ def read_devices(root: Root, machine: Machine, *, device_files: str | None = Non
     `device_files` is the directory of the device files of this machine, None for a recording.
     """
     functions = {function.address: function for function in read_functions(root)}
-    relevant = [function for function in functions.values() if function.pci_class.startswith(_CLASSES)]
+    relevant = [function for function in functions.values() if function.pci_class.startswith(CLASSES)]
     drivers = _Drivers(
         names=read_linked_names(root),
         nvidia=read_nvidia_gpus(root),

@@ -9,7 +9,7 @@ The driver needs no library for these. Until a program has used a GPU, its UUID 
 
 from __future__ import annotations
 
-from ompbind.machine.devices import is_address
+from ompbind.machine.devices import is_address, is_hexadecimal
 from ompbind.machine.sources.filesystem import Root, keyed_lines, numbered, whole_number
 from ompbind.machine.sources.linux.numa import GPU_DIRECTORY
 from ompbind.record import Record
@@ -62,8 +62,8 @@ def _read_gpu(root: Root, path: str) -> NvidiaGpu:
 def _clean_uuid(text: str) -> str:
     """Return a UUID such as "GPU-46f77619-68bf-…"; "" for anything else, as question marks."""
     digits = text.removeprefix("GPU-").replace("-", "").lower()
-    has_digits = len(digits) == 32 and set(digits) <= set("0123456789abcdef")
-    return text if text.startswith("GPU-") and has_digits else ""
+    is_uuid = text.startswith("GPU-") and len(digits) == 32 and is_hexadecimal(digits)
+    return text if is_uuid else ""
 
 
 def _read_instances(root: Root, minor: int, uuid: str) -> Iterator[MigInstance]:

@@ -13,7 +13,7 @@ A recording may lack `sys/bus`; then the directories below `sys/devices/pci*` ar
 from __future__ import annotations
 
 from ompbind.cpuset import EMPTY, CpuSet, union
-from ompbind.machine.devices import is_address
+from ompbind.machine.devices import is_address, is_hexadecimal
 from ompbind.machine.model import Machine, Node
 from ompbind.machine.sources.filesystem import Root, read_set, whole_number
 from ompbind.record import Record
@@ -27,7 +27,6 @@ _NAMES = ("drm", "accel", "net", "infiniband")
 _RDMA = "infiniband"
 _DEPTH_LIMIT = 40  # directories below sys/devices; a kernel allows 255 buses, machines have up to 10 bridges
 _NAME_LIMIT = 64  # characters of a name; the kernel allows 15 for interfaces and 63 for RDMA devices
-_HEXADECIMAL = frozenset("0123456789abcdef")
 
 
 class PciFunction(Record):
@@ -89,7 +88,7 @@ def read_number(root: Root, path: str) -> str:
     The class has 2 more digits, which are dropped: they are the programming interface.
     """
     digits = (root.read(path) or "").strip().lower().removeprefix("0x")
-    return digits[:4] if len(digits) in (4, 6) and _HEXADECIMAL.issuperset(digits) else ""
+    return digits[:4] if len(digits) in (4, 6) and is_hexadecimal(digits) else ""
 
 
 def read_linked_names(root: Root) -> Mapping[tuple[str, str], Sequence[str]]:
