@@ -9,7 +9,7 @@ from ompbind.cli.options.rules import render_given
 from ompbind.cli.options.values import Values
 from ompbind.cpuset import count, named
 from ompbind.errors import RequestError
-from ompbind.launchers.ancestors import Ancestor, is_bound, read_ancestors
+from ompbind.launchers.ancestors import Ancestor, find_starter, is_bound, read_ancestors
 from ompbind.launchers.table import LauncherRank, find_batch_script, find_launcher, render_launcher_names
 from ompbind.machine.model import Machine
 from ompbind.machine.sources.filesystem import DirectoryRoot
@@ -65,7 +65,8 @@ def _read_options(options: Values) -> LauncherRank | None:
     identity = RankIdentity(
         placement_index=local_rank, rank=rank, size=size, local_rank=local_rank, local_size=local_size
     )
-    return LauncherRank(launcher=BY_HAND, identity=identity, run_id=f"ranks-{os.getppid()}")
+    starter = find_starter(tuple(_read_ancestors()), ())
+    return LauncherRank(launcher=BY_HAND, identity=identity, run_id=f"ranks-{os.getppid()}", starter=starter)
 
 
 def make_single_identity(options: Values) -> RankIdentity:
@@ -94,7 +95,7 @@ def join_job(
     """
     size = _find_local_size(rank, request, options)
     identity, request = rank.identity.replace(local_size=size), request.replace(ranks=size)
-    bound = size > 1 and is_bound(DirectoryRoot("/"), os.getpid(), machine.allowed, rank.daemons)
+    bound = size > 1 and is_bound(DirectoryRoot("/"), rank.starter, machine.allowed)
     if options["wait"] is not None:
         _check_wait(rank, identity, options, bound=bound)
     if identity.local_rank == 0 and options["verbose"]:

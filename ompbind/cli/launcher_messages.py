@@ -26,7 +26,7 @@ def warn_about_copies(plan: Plan) -> None:
     if rank is None or rank.identity.local_rank:
         return
     allowed = plan.machine.allowed
-    if len(plan.placements) > 1 and is_bound(root, os.getpid(), allowed, rank.daemons):
+    if len(plan.placements) > 1 and is_bound(root, rank.starter, allowed):
         return
     print_message(
         f"warning: {rank.launcher} has started {rank.identity.local_size} copies of 'ompbind run' on this"

@@ -62,7 +62,7 @@ def _show(options: Values) -> int:
         variables = variables[chosen_rank : chosen_rank + 1]
     if not chosen.shows_notes:
         print_warnings(planned)
-    if chosen.lacks_devices and any(placement.devices for placement in planned.placements):
+    if chosen.lacks_devices and planned.has_devices:
         hint = "let ranks set their variables: ompbind exec --devices"
         print_message(f"warning: --format {format_} cannot give ranks their devices ({hint})")
     render = chosen.load()

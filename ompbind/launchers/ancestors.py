@@ -10,7 +10,7 @@ from ompbind.record import Record
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
 
 class Ancestor(Record):
@@ -37,23 +37,29 @@ def find_daemon(ancestors: Iterable[Ancestor], names: Iterable[str]) -> Ancestor
     return next((ancestor for ancestor in ancestors if ancestor.name in known), None)
 
 
-def is_bound(root: Root, pid: int, allowed: CpuSet, daemons: Iterable[str]) -> bool:
+def find_starter(ancestors: Sequence[Ancestor], daemons: Iterable[str]) -> int | None:
+    """Return the pid of the process that started a rank; None if it is hidden.
+
+    That is the launcher's daemon: the nearest ancestor with one of the names `daemons`, or else the parent.
+    """
+    starter = find_daemon(ancestors, daemons) or next(iter(ancestors), None)
+    return starter.pid if starter else None
+
+
+def is_bound(root: Root, starter: int | None, allowed: CpuSet) -> bool:
     """Return whether the launcher has bound a rank, so that it has fewer CPUs than the launcher itself.
 
-    `pid` is the process of the rank, `allowed` its allowed CPUs. They are compared with the CPUs of the
-    launcher's daemon: the nearest ancestor with one of the names `daemons`, or else the parent. CPUs of the
-    daemon outside the cpuset of the rank do not count.
+    `starter` is the process that started the rank, `allowed` are the allowed CPUs of the rank. CPUs of the
+    starter outside the cpuset of the rank do not count.
     """
-    ancestors = list(read_ancestors(root, pid))
-    daemon = find_daemon(ancestors, daemons) or next(iter(ancestors), Ancestor(pid=pid, name=""))
+    if starter is None:
+        return False
     try:
-        daemon_cpus = CpuSet.from_list(
-            status_value(_read_status(root, daemon.pid), "Cpus_allowed_list") or ""
-        )
+        cpus = CpuSet.from_list(status_value(_read_status(root, starter), "Cpus_allowed_list") or "")
     except ValueError:
         return False
     limit = read_limits(root).cpuset
-    return bool((daemon_cpus if limit is None else daemon_cpus & limit) - allowed)
+    return bool((cpus if limit is None else cpus & limit) - allowed)
 
 
 def _read_status(root: Root, pid: int) -> str:

@@ -8,7 +8,7 @@ of the launchers with complete variables, the launcher whose daemon is the neare
 from __future__ import annotations
 
 from ompbind.errors import RequestError
-from ompbind.launchers.ancestors import Ancestor, find_daemon
+from ompbind.launchers.ancestors import Ancestor, find_daemon, find_starter
 from ompbind.launchers.flux import FLUX
 from ompbind.launchers.launcher import Env, Launcher, read_number
 from ompbind.launchers.mpich import MPICH
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 class LauncherRank(Record):
     """One rank, as its launcher describes it.
 
-    `launcher` is the name of the launcher, `daemons` are the names of its processes. `identity.local_size` is
-    0 if the number of ranks on this machine is unknown. `run_id` is the same for all ranks of the job; if the
-    launcher does not identify the job, it is the same only for the ranks of this machine. With
-    `assumes_local_size`, the number of ranks on this machine may be wrong. `unused` has a text for each other
-    launcher whose variables were found.
+    `launcher` is the name of the launcher, `starter` the pid of its process that started the rank, None if
+    this is hidden. `identity.local_size` is 0 if the number of ranks on this machine is unknown. `run_id` is
+    the same for all ranks of the job; if the launcher does not identify the job, it is the same only for the
+    ranks of this machine. With `assumes_local_size`, the number of ranks on this machine may be wrong.
+    `unused` has a text for each other launcher whose variables were found.
     """
 
     launcher: str
     identity: RankIdentity
     run_id: str
-    daemons: tuple[str, ...] = ()
+    starter: int | None = None
     assumes_local_size: bool = False
     unused: tuple[str, ...] = ()
 
@@ -77,13 +77,13 @@ def find_launcher(env: Env, ancestors: Iterable[Ancestor] = ()) -> LauncherRank 
     if launcher is None or launcher in scripts:
         return None
     identity = _read_identity(launcher, env)
-    starter = find_daemon(processes, launcher.daemons) or next(iter(processes), None)
-    parts = [env[name] for name in launcher.run_id if env.get(name)] or [str(starter.pid if starter else 1)]
+    starter = find_starter(processes, launcher.daemons)
+    parts = [env[name] for name in launcher.run_id if env.get(name)] or [str(starter or 1)]
     return LauncherRank(
         launcher=launcher.name,
         identity=identity,
         run_id="-".join([launcher.word, *parts]).replace("/", "_"),
-        daemons=launcher.daemons,
+        starter=starter,
         assumes_local_size=launcher.assumes_local_size,
         unused=tuple(_explain_unused(launcher, env)),
     )

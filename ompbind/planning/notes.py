@@ -260,7 +260,7 @@ def _explain_places(plan: Plan) -> Iterator[Note]:
 
 
 def _explain_device_variables(plan: Plan) -> Iterable[Note]:
-    if not any(placement.devices for placement in plan.placements):
+    if not plan.has_devices:
         return ()
     from ompbind.planning.devices.variables import explain_variables  # late: most runs use no devices
 

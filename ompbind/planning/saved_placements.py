@@ -67,7 +67,7 @@ def _check_machine(saved: SavedPlan, machine: Machine) -> None:
     subject = find_difference(saved.fingerprint, own, saved.device_kinds)
     if not subject:
         return
-    theirs, ours = (print_.as_dict().get(subject, "0:") for print_ in (saved.fingerprint, own))
+    theirs, ours = (each.as_dict().get(subject, "0:") for each in (saved.fingerprint, own))
     label, numbers = LABELS[subject], (theirs.partition(":")[0], ours.partition(":")[0])
     why = f"the {label} differ"
     if subject == "arch":

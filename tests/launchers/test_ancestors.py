@@ -3,7 +3,7 @@
 import pytest
 
 from ompbind.cpuset import CpuSet
-from ompbind.launchers.ancestors import find_daemon, is_bound, read_ancestors
+from ompbind.launchers.ancestors import find_daemon, find_starter, is_bound, read_ancestors
 from ompbind.machine.sources.filesystem import DirectoryRoot
 
 SLURM, TORCHRUN = ("slurmstepd",), ("pt_elastic",)
@@ -44,4 +44,5 @@ def test_ancestors_are_read_up_to_the_first_process(tmp_path):
 def test_a_rank_is_bound_if_it_has_fewer_cpus_than_its_own_launcher(tmp_path, processes, daemons, bound):
     """A torchrun that srun has bound has not bound its ranks: they divide its CPUs."""
     root, pid = write_processes(tmp_path, ("init", "0-7"), *processes)
-    assert is_bound(root, pid, CpuSet.from_list(processes[-1][1]), daemons) == bound
+    starter = find_starter(tuple(read_ancestors(root, pid)), daemons)
+    assert is_bound(root, starter, CpuSet.from_list(processes[-1][1])) == bound
