@@ -48,6 +48,9 @@ class Sharing(WordEnum):
     EXCLUSIVE = "exclusive"
 
 
+DEVICE_KINDS = ("gpu", "nic")
+"""The kinds of devices that ranks can get: values of `DeviceKind`, which few runs import."""
+
 DEFAULT_STRATEGY = "balanced"
 """The strategy of a request that names none; `strategies.table` lists all strategies."""
 
@@ -255,7 +258,7 @@ def _check_cores(request: Request) -> None:
 def _check_devices(request: Request) -> None:
     """Raise RequestError for an unknown kind of device, or for an impossible number of devices."""
     kinds = (request.devices,) if isinstance(request.devices, str) else request.devices
-    if request.devices != "auto" and not {"gpu", "nic"}.issuperset(kinds):
+    if request.devices != "auto" and not set(DEVICE_KINDS).issuperset(kinds):
         hint = "use (DeviceKind.GPU,), (DeviceKind.NIC,), both, 'auto', or () for none"
         raise RequestError(f"devices={request.devices!r} names no devices that ranks can get", hint=hint)
     if not isinstance(request.near, tuple):

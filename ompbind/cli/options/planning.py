@@ -29,13 +29,12 @@ from ompbind.cli.options.readers import (
 from ompbind.cli.verbs import LAUNCHING, PLANNING
 from ompbind.compat.table import FRAMEWORKS
 from ompbind.errors import OptionError
-from ompbind.machine.devices import DeviceKind
 from ompbind.machine.sources.table import source_labels
 from ompbind.masks.mask import parse_mask
 from ompbind.openmp.binding import Bind, ProcBind
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.planning.rank_variables import NIC_VARIABLES
-from ompbind.planning.request import DEFAULT_STRATEGY, MemoryMode
+from ompbind.planning.request import DEFAULT_STRATEGY, DEVICE_KINDS, MemoryMode
 from ompbind.planning.strategies.table import (
     STRATEGIES,
     list_others_that_take_cores,
@@ -47,6 +46,8 @@ TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Literal
+
+    from ompbind.machine.devices import DeviceKind
 
 _KINDS = ("performance", "efficiency", "all")
 
@@ -74,16 +75,15 @@ def _read_wait(text: str) -> float:
         raise OptionError(f"{error.message}; before a command write --wait --") from None
 
 
-DEVICE_KINDS = (DeviceKind.GPU, DeviceKind.NIC)
-"""The kinds of devices that ranks can get."""
-
-_DEVICE_WORDS = ("none", "auto", *map(str, DEVICE_KINDS), ",".join(DEVICE_KINDS))
+_DEVICE_WORDS = ("none", "auto", *DEVICE_KINDS, ",".join(DEVICE_KINDS))
 
 
 def _read_devices(text: str) -> tuple[DeviceKind, ...] | Literal["auto"]:
     """Read the kinds of devices: `none`, `auto`, or one or more kinds in any order."""
     kinds = text.split(",")
     if all(kind in DEVICE_KINDS for kind in kinds):
+        from ompbind.machine.devices import DeviceKind  # late: most runs use no devices
+
         return tuple(dict.fromkeys(map(DeviceKind, kinds)))
     word = one_of(_DEVICE_WORDS, "a kind of device")(text)
     return "auto" if word == "auto" else ()
