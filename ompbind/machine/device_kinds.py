@@ -19,7 +19,7 @@ CLASSES = (_NETWORK, _GRAPHICS, _PROCESSING, _CO_PROCESSOR, _INFINIBAND)
 """Beginnings of the classes of PCI functions that may be devices."""
 
 _INFINIBAND_NETWORK, _CRAY = "0207", "17db"
-"""The class of interfaces for InfiniBand, and the vendor of Slingshot: for RDMA, whatever their names are."""
+"""The class of interfaces for InfiniBand, and the vendor of Slingshot: for RDMA, under any name."""
 
 _COMPUTES = ("0302", "0380")
 """Classes of graphics functions without a display: GPUs of servers, if a vendor of GPUs makes them."""
