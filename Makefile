@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-vm cover check docs sessions scaling bench clean
+.PHONY: help demo test test-long test-vm cover check docs site sessions scaling bench clean
 
 help: ## list all targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -16,6 +16,10 @@ $(VENV)/.installed: pyproject.toml
 
 $(VENV)/.developing: pyproject.toml $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+$(VENV)/.site: pyproject.toml $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[site]'
 	@touch $@
 
 demo: $(VENV)/.installed ## set up, plan two ranks, run them and show where each thread ran
@@ -49,6 +53,9 @@ check: $(VENV)/.developing ## check lint, types, the import rule, and that the d
 docs: $(VENV)/.developing ## rewrite docs/reference.md from the program, and the examples in pages
 	$(BIN)/python docs/generate.py
 
+site: $(VENV)/.site ## build the documentation as a site; it opens from a disk: site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+
 sessions: $(VENV)/.developing ## record the sessions and pictures of docs/benchmarking.md again; needs gcc and an idle machine
 	$(BIN)/python docs/record_sessions.py
 
@@ -70,4 +77,4 @@ bench: $(VENV)/.developing ## measure start-up, planning, reading machines, laun
 	$(BIN)/python benchmarks/scaling.py
 
 clean: ## remove the virtual environment and files of tools
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build site
