@@ -158,7 +158,7 @@ def check_contents(_: Check) -> str:
     tracked = run_tool("git", "ls-files").splitlines()
     included = tuple(name.strip("/") for name in read_hatch()["build"]["targets"]["sdist"]["include"])
     always = {"PKG-INFO", "pyproject.toml", ".gitignore"}
-    sdist, wheel = find_builds()
+    wheel, sdist = find_builds()
     in_wheel, in_sdist = read_wheel(wheel), read_sdist(sdist)
     compare("wheel", in_wheel, {name for name in tracked if name.startswith("ompbind/")})
     compare("sdist", in_sdist, {name for name in tracked if name.startswith(included)} | always)
