@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-vm cover check docs sessions scaling bench dist release-check clean
+.PHONY: help demo test test-long test-vm cover check docs site sessions scaling bench dist release-check clean
 
 help: ## list all targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -20,6 +20,10 @@ $(VENV)/.developing: pyproject.toml $(VENV)/.installed
 
 $(VENV)/.releasing: pyproject.toml $(VENV)/.developing
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[release]'
+	@touch $@
+
+$(VENV)/.site: pyproject.toml $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[site]'
 	@touch $@
 
 demo: $(VENV)/.installed ## set up, plan two ranks, run them and show where each thread ran
@@ -53,6 +57,9 @@ check: $(VENV)/.developing ## check lint, types, the import rule, and that the d
 docs: $(VENV)/.developing ## rewrite docs/reference.md from the program, and the examples in pages
 	$(BIN)/python docs/generate.py
 
+site: $(VENV)/.site ## build the documentation as a site; it opens from a disk: site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+
 sessions: $(VENV)/.developing ## record the sessions and pictures of docs/benchmarking.md again; needs gcc and an idle machine
 	$(BIN)/python docs/record_sessions.py
 
@@ -81,4 +88,4 @@ release-check: $(VENV)/.releasing ## rehearse a release: build all, install and 
 	$(BIN)/python packaging/release_check.py $(ARGS)
 
 clean: ## remove the virtual environment and files of tools
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build site

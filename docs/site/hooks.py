@@ -1,0 +1,73 @@
+"""Hooks of mkdocs: the list of pages, pages outside of docs/, and tabs for shells.
+
+The Markdown files stay readable on a disk and in a repository. These hooks change only the text
+that mkdocs renders.
+"""
+
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parent.parent.parent
+OUTSIDE = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
+"""Pages at the top of the repository that are part of the site."""
+
+SECTION = re.compile(r"^## (.+)\n((?:(?!## ).*\n?)*)", re.M)
+ROW = re.compile(r"^\| \[([^\]]+)\]\(([\w./]+\.md)\) \|", re.M)
+LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)#:\s]+)(#[^)\s]*)?\)")
+SHELLS = re.compile(r"(?:```(?:bash|zsh|fish)\n(?:(?!```).*\n)*```\n+){2,}")
+SHELL = re.compile(r"```(bash|zsh|fish)\n((?:(?!```).*\n)*)```\n")
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Make the navigation from the tables of docs/README.md: one section for each heading."""
+    config.nav = [{"ompbind": "README.md"}, *read_sections((ROOT / "docs/README.md").read_text())]
+    return config
+
+
+def read_sections(text: str) -> list[dict[str, list[dict[str, str]]]]:
+    """Return the sections of the list of pages, as the navigation of mkdocs."""
+    sections = {title: ROW.findall(body) for title, body in SECTION.findall(text)}
+    return [
+        {title: [{name: posixpath.basename(path)} for name, path in rows]}
+        for title, rows in sections.items()
+        if rows
+    ]
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages outside of docs/."""
+    for name in OUTSIDE:
+        if (ROOT / name).exists():
+            files.append(File.generated(config, name, abs_src_path=str(ROOT / name)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Return the text of a page with the links of the site, and with tabs for shells."""
+    inside = "" if page.file.src_uri in OUTSIDE else "docs"
+    return make_tabs(LINK.sub(lambda link: _make_link(link, inside, files), markdown))
+
+
+def _make_link(link: re.Match[str], directory: str, files: Files) -> str:
+    """Return a link to the same file in the site; a link to source code becomes its text."""
+    path = posixpath.normpath(posixpath.join(directory, link[2]))
+    inside = path.removeprefix("docs/")
+    if files.get_file_from_path(inside):
+        return f"[{link[1]}]({inside}{link[3] or ''})"
+    return link[1] if (ROOT / path).is_file() else link[0]
+
+
+def make_tabs(markdown: str) -> str:
+    """Return a text with tabs instead of consecutive blocks for different shells."""
+    return SHELLS.sub(lambda blocks: SHELL.sub(_make_tab, blocks[0]), markdown)
+
+
+def _make_tab(block: Any) -> str:
+    body = "".join(f"    {line}" for line in block[2].splitlines(keepends=True))
+    return f'=== "{block[1]}"\n\n    ```{block[1]}\n{body}    ```\n'
