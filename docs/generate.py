@@ -1,10 +1,12 @@
 """Write docs/reference.md from the options of the program, and parts of other pages; a test compares them."""
 
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from ompbind import __version__
 from ompbind.cli.click_commands import METAVARS
 from ompbind.cli.click_main import make_click_command
 from ompbind.cli.options.option import Option
@@ -17,6 +19,11 @@ from ompbind.machine.sources.table import SAMPLE
 
 DOCS = Path(__file__).parent
 REFERENCE = DOCS / "reference.md"
+CITATION = DOCS.parent / "CITATION.cff"
+PICTURE = DOCS / "pictures/plan.svg"
+PICTURE_COMMAND = "plan -n 4 --devices gpu --topology sample:four-gpus --format svg"
+"""The picture of README, and the command that draws it."""
+
 EXAMPLE = re.compile(r"```(?:python\n#|c\n//) (examples/\w+\.\w+)\n.*?```", re.S)
 """A block that shows a file of docs/examples/: its first line is a comment with the name."""
 
@@ -90,7 +97,20 @@ def _row(option: Option) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
+def render_citation(text: str) -> str:
+    """Return the text of CITATION.cff with the version of ompbind."""
+    return re.sub(r"(?m)^version: .*", f"version: {__version__}", text)
+
+
+def render_picture() -> str:
+    """Return the picture of README."""
+    command = (sys.executable, "-m", "ompbind", *PICTURE_COMMAND.split())
+    return subprocess.run(command, check=True, text=True, capture_output=True).stdout
+
+
 if __name__ == "__main__":
+    CITATION.write_text(render_citation(CITATION.read_text()))
+    PICTURE.write_text(render_picture())
     REFERENCE.write_text(render_reference())
     sys.stdout.write(f"wrote {REFERENCE}\n")
     for page in DOCS.glob("*.md"):
