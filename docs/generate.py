@@ -1,4 +1,4 @@
-"""Write docs/reference.md from the options of the program, and examples into pages; a test compares."""
+"""Write docs/reference.md from the options of the program, and parts of other pages; a test compares them."""
 
 import re
 import sys
@@ -11,11 +11,17 @@ from ompbind.cli.options.option import Option
 from ompbind.cli.options.table import find_options
 from ompbind.cli.verb import Verb
 from ompbind.cli.verbs import VERBS
+from ompbind.machine.sources.sample_table import SAMPLES
+from ompbind.machine.sources.samples import SampleMachine
+from ompbind.machine.sources.table import SAMPLE
 
 DOCS = Path(__file__).parent
 REFERENCE = DOCS / "reference.md"
 EXAMPLE = re.compile(r"```(?:python\n#|c\n//) (examples/\w+\.\w+)\n.*?```", re.S)
 """A block that shows a file of docs/examples/: its first line is a comment with the name."""
+
+SAMPLE_ROWS = re.compile(r"(?<=\n\| sample \| model \|\n\|---\|---\|\n)(?:\|.*\n)*")
+"""The rows of the table of sample machines."""
 
 HEAD = """\
 # Reference of the command line
@@ -38,9 +44,14 @@ def render_reference() -> str:
     return "\n".join([HEAD, *("\n".join(_verb_lines(make_click_command(name).verb)) for name in VERBS)])
 
 
-def render_examples(text: str) -> str:
-    """Return the text of a page with the present text of each example that it shows."""
-    return EXAMPLE.sub(lambda block: _render_example(block[1]), text)
+def render_page(text: str) -> str:
+    """Return the text of a page with the present text of each example and table of the program in it."""
+    text = EXAMPLE.sub(lambda block: _render_example(block[1]), text)
+    return SAMPLE_ROWS.sub("".join(map(_sample_row, SAMPLES)), text)
+
+
+def _sample_row(sample: SampleMachine) -> str:
+    return f"| `{SAMPLE}{sample.name}` | {sample.model} |\n"
 
 
 def _render_example(name: str) -> str:
@@ -83,4 +94,4 @@ if __name__ == "__main__":
     REFERENCE.write_text(render_reference())
     sys.stdout.write(f"wrote {REFERENCE}\n")
     for page in DOCS.glob("*.md"):
-        page.write_text(render_examples(page.read_text()))
+        page.write_text(render_page(page.read_text()))
