@@ -54,8 +54,9 @@ check: $(VENV)/.developing ## check lint, types, the import rule, and that the d
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/test_rooms.py tests/test_docs.py
 
-docs: $(VENV)/.developing ## rewrite docs/reference.md from the program, and the examples in pages
+docs: $(VENV)/.developing ## rewrite docs/reference.md from the program, and the examples and sessions in pages
 	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/sessions.py
 
 site: $(VENV)/.site ## build the documentation as a site; it opens from a disk: site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet

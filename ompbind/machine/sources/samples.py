@@ -10,7 +10,7 @@ numbers their CPUs. Two cores with two CPUs each:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
 from ompbind.cpuset import EMPTY, CpuSet, union
@@ -46,13 +46,13 @@ class SampleMemory(Record):
     """The memory of the NUMA nodes: bytes of each.
 
     `numbers` are the numbers of nodes, 0, 1, … if empty. `distances` are those between two nodes of one
-    package and of two packages, none if empty. Nodes without CPUs: `far_bytes` is the memory of each, 0 if
+    package and of two packages, 0 if unknown. Nodes without CPUs: `far_bytes` is the memory of each, 0 if
     there are none, and `far_distances` are from the node that it belongs to, from its package, from another.
     """
 
     bytes: int
     numbers: tuple[int, ...] = ()
-    distances: tuple[int, int] | tuple[()] = ()
+    distances: tuple[int, int] = (0, 0)
     far_bytes: int = 0
     far_distances: tuple[int, int, int] = (0, 0, 0)
 
@@ -138,34 +138,42 @@ def _group(cores: Sequence[CpuSet], sizes: tuple[int, ...]) -> list[CpuSet]:
     return [union(cores[start:end]) for start, end in pairwise(accumulate(counts, initial=0))]
 
 
+class _Site(Record):
+    """Where the memory of a NUMA node is: at which CPUs and in which package; `is_far` if it has no CPUs."""
+
+    cpus: CpuSet
+    package: CpuSet
+    is_far: bool = False
+
+
 def _make_nodes(sample: SampleMachine, parts: dict[Level, list[CpuSet]]) -> tuple[Node, ...]:
     """Make the NUMA nodes with CPUs, then those without: each belongs to the node at the same position."""
-    memory, sets = sample.memory, parts[Level.NODE]
-    per_package = max(1, len(sets) // len(parts[Level.PACKAGE]))
-    far = [EMPTY] * len(sets) if memory.far_bytes else []
-    numbers = memory.numbers or range(len(sets) + len(far))
-    distances = list(_measure(memory, len(sets), per_package)) or [()] * len(numbers)
+    memory, packages = sample.memory, parts[Level.PACKAGE]
+    near = [
+        _Site(cpus=cpus, package=next((package for package in packages if cpus <= package), cpus))
+        for cpus in parts[Level.NODE]
+    ]
+    sites = [*near, *(site.replace(is_far=True) for site in near)] if memory.far_bytes else near
     nodes = [
-        Node(number=number, cpus=cpus, memory_bytes=memory.bytes if cpus else memory.far_bytes, distances=row)
-        for number, cpus, row in zip(numbers, [*sets, *far], distances, strict=True)
+        Node(
+            number=number,
+            cpus=EMPTY if site.is_far else site.cpus,
+            memory_bytes=memory.far_bytes if site.is_far else memory.bytes,
+            distances=tuple(_measure(memory, site, other) for other in sites)
+            if any(memory.distances)
+            else (),
+        )
+        for number, site in zip(memory.numbers or range(len(sites)), sites, strict=True)
     ]
     return add_nearest_nodes(nodes, {})
 
 
-def _measure(memory: SampleMemory, count: int, per_package: int) -> Iterator[tuple[int, ...]]:
-    """Yield the distances from each node to all nodes; nothing if they are unknown."""
-    if memory.distances:
-        positions = range(count * 2 if memory.far_bytes else count)
-        for row in positions:
-            yield tuple(_measure_one(memory, count, per_package, row, column) for column in positions)
-
-
-def _measure_one(memory: SampleMemory, count: int, per_package: int, row: int, column: int) -> int:
-    if row == column:
+def _measure(memory: SampleMemory, left: _Site, right: _Site) -> int:
+    """Return the distance between two nodes."""
+    if left == right:
         return 10
-    own, *others = memory.far_distances if max(row, column) >= count else (10, *memory.distances)
-    left, right = row % count, column % count
-    return own if left == right else others[left // per_package != right // per_package]
+    own, package, other = memory.far_distances if left.is_far or right.is_far else (10, *memory.distances)
+    return own if left.cpus == right.cpus else package if left.package == right.package else other
 
 
 def _make_kinds(sample: SampleMachine, cores: Sequence[CpuSet]) -> tuple[CoreKind, ...]:
