@@ -47,13 +47,6 @@ def test_there_are_rows():
     assert len(list(rows())) == 6
 
 
-def test_taskset_drops_cpus_that_do_not_exist():
-    required("taskset")
-    shown = re.search(r"^\$ taskset (.*)\n(.*)\n\$ ompbind (.*)\n(.*)\n", PAGE, re.M)
-    assert call("taskset", *shown[1].split()).stdout.splitlines() == [shown[2]]
-    assert call("ompbind", *shown[3].split()).stderr.startswith(shown[4])
-
-
 def test_taskset_changes_a_running_process():
     required("taskset")
     with subprocess.Popen(("sleep", "60")) as process:
