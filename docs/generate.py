@@ -1,4 +1,4 @@
-"""Write docs/reference.md from the options of the program, and parts of other pages; a test compares them."""
+"""Write docs/reference.md and the man page from the program, and parts of other pages; tests compare them."""
 
 import re
 import subprocess
@@ -17,6 +17,9 @@ from ompbind.machine.sources.sample_table import SAMPLES
 from ompbind.machine.sources.samples import SampleMachine
 from ompbind.machine.sources.table import SAMPLE
 
+sys.path.insert(0, str(Path(__file__).parent))  # tests load this file by its path
+from man_page import MAN_PAGE, render_man_page
+
 DOCS = Path(__file__).parent
 REFERENCE = DOCS / "reference.md"
 CITATION = DOCS.parent / "CITATION.cff"
@@ -34,7 +37,8 @@ HEAD = """\
 # Reference of the command line
 
 `make docs` writes this page from the program. `ompbind COMMAND --help` prints the same options.
-`run`, `exec`, `plan` and `config` print all options with `--help-all`.
+`run`, `exec`, `plan` and `config` print all options with `--help-all`. `man ompbind` shows them too, in the
+environment in which ompbind is installed: `man` looks in `share/man` beside each `bin` of `PATH`.
 
 - An option with a variable in the last column can also be set in the environment. A flag is `1` or `0`.
   An option that can be repeated takes several values, separated and quoted as in a shell.
@@ -112,6 +116,7 @@ if __name__ == "__main__":
     CITATION.write_text(render_citation(CITATION.read_text()))
     PICTURE.write_text(render_picture())
     REFERENCE.write_text(render_reference())
-    sys.stdout.write(f"wrote {REFERENCE}\n")
+    MAN_PAGE.write_text(render_man_page())
+    sys.stdout.write(f"wrote {REFERENCE}\nwrote {MAN_PAGE}\n")
     for page in DOCS.glob("*.md"):
         page.write_text(render_page(page.read_text()))
