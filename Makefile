@@ -52,10 +52,11 @@ check: $(VENV)/.developing ## check lint, types, the import rule, and that the d
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q tests/test_rooms.py tests/test_docs.py
+	$(BIN)/python -m pytest -q tests/test_rooms.py tests/test_docs.py tests/test_man_page.py
 
-docs: $(VENV)/.developing ## rewrite docs/reference.md from the program, and the examples in pages
+docs: $(VENV)/.developing ## rewrite the reference and the man page from the program, and examples and sessions in pages
 	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/sessions.py
 
 site: $(VENV)/.site ## build the documentation as a site; it opens from a disk: site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet

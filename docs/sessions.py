@@ -1,7 +1,6 @@
 """Run the sessions of all pages, and write what they print into the pages; a test compares.
 
-A session is a block "console": commands after "$ ", each followed by what it prints. They run in one directory.
-A line with only "…" stands for any lines.
+A session is a block "console": commands after "$ ", each with what it prints below. "…" stands for any lines.
 
 A session that shows something else, such as a large machine or a run of many minutes, is recorded. A comment
 before the block says so, with the reason, or with the test that runs it:
@@ -30,23 +29,28 @@ VOLATILE = ((r"pid \d+", "pid N"),)
 HOME = "/home/me"
 """The home directory of the reader of pages."""
 
+CLAIMS = ".claims"
+"""The directory of the home where runs register."""
+
 PRESETS = re.compile(r"```toml\n(.*?)```", re.S)
 
 
-def make_directory(directory: Path) -> Path:
-    """Write what sessions use into a home directory: the presets of the page about configuration."""
-    presets = directory / ".config/ompbind/ompbind.toml"
-    presets.parent.mkdir(parents=True)
-    presets.write_text(PRESETS.findall((ROOT / "docs/configuration.md").read_text())[0])
-    presets.chmod(0o644)
+def make_home(directory: Path, page: Path) -> Path:
+    """Fill a home directory for the sessions of a page: its first example of ompbind.toml is the user's."""
+    (directory / CLAIMS).mkdir()
+    for text in PRESETS.findall(page.read_text())[:1]:
+        presets = directory / ".config/ompbind/ompbind.toml"
+        presets.parent.mkdir(parents=True)
+        presets.write_text(text)
+        presets.chmod(0o644)
     return directory
 
 
-def find_sessions() -> Iterator[tuple[str, str | None, str]]:
-    """Yield (name of the page, reason why it is recorded, text) for each session of all pages."""
+def find_sessions() -> Iterator[tuple[Path, str | None, str]]:
+    """Yield (page, reason why it is recorded, text) for each session of all pages."""
     for page in PAGES:
         for session in SESSION.finditer(page.read_text()):
-            yield page.name, session["reason"], session["text"]
+            yield page, session["reason"], session["text"]
 
 
 def run_session(text: str, directory: Path) -> str:
@@ -67,7 +71,7 @@ def _run(command: re.Match[str], directory: Path) -> str:
 def make_environment(home: Path) -> dict[str, str]:
     """Return the environment of a session: ompbind is found, and nothing of the caller has an effect."""
     path = os.pathsep.join((os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)))
-    return {"PATH": path, "HOME": str(home), "LANG": "C.UTF-8", "OMPBIND_RUNTIME_DIR": str(home / ".claims")}
+    return {"PATH": path, "HOME": str(home), "LANG": "C.UTF-8", "OMPBIND_RUNTIME_DIR": str(home / CLAIMS)}
 
 
 def _make_pattern(shown: str) -> str:
@@ -86,13 +90,17 @@ def _render_session(session: re.Match[str], directory: Path) -> str:
     return session[0] if session["reason"] else session[0].replace(text, run_session(text, directory))
 
 
+def render_page(page: Path) -> str:
+    """Return the text of a page with what its sessions print."""
+    with tempfile.TemporaryDirectory() as made:
+        home = make_home(Path(made), page)
+        return SESSION.sub(lambda session: _render_session(session, home), page.read_text())
+
+
 def main() -> None:
     """Write all pages again."""
-    with tempfile.TemporaryDirectory() as made:
-        directory = make_directory(Path(made))
-        for page in PAGES:
-            text = SESSION.sub(lambda session: _render_session(session, directory), page.read_text())
-            page.write_text(text)
+    for page in PAGES:
+        page.write_text(render_page(page))
 
 
 if __name__ == "__main__":

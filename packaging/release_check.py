@@ -1,6 +1,6 @@
 """Build all that a release consists of, install it in a clean environment, and try it.
 
-    python packaging/release_check.py [--release]
+    python packaging/release_check.py [--release] [--step NAME]…
 
 Without `--release` this is a rehearsal: what only a release needs (an address of the project, a clean tree, a
 section with a date in CHANGELOG.md) is shown and does not fail. With it, each of these is an error. The first
@@ -154,7 +154,7 @@ def check_metadata(_: Check) -> str:
 
 
 def check_contents(_: Check) -> str:
-    """The wheel has the tracked files of the package; the sdist has those that pyproject.toml names."""
+    """The wheel has the tracked files of the package; the sdist has the files of pyproject.toml."""
     tracked = run_tool("git", "ls-files").splitlines()
     included = tuple(name.strip("/") for name in read_hatch()["build"]["targets"]["sdist"]["include"])
     always = {"PKG-INFO", "pyproject.toml", ".gitignore"}
@@ -223,21 +223,21 @@ STEPS: dict[str, Step] = {
     "version": check_version,
     "address": check_address,
     "tree": check_tree,
-    "builds, twice": build,
+    "build": build,
     "metadata": check_metadata,
     "contents": check_contents,
     "installation": check_installation,
-    "single file": check_zip,
+    "zipapp": check_zip,
     "site": check_site,
 }
 
 
-def run_steps(check: Check) -> None:
-    """Run all steps and print a line for each; stop at the first error."""
-    for name, step in STEPS.items():
+def run_steps(check: Check, names: list[str]) -> None:
+    """Run steps and print a line for each; stop at the first error."""
+    for name in names:
         begun = time.monotonic()
-        print(f"{name:15}", end="", flush=True)
-        remark = step(check)
+        print(f"{name:12}", end="", flush=True)
+        remark = STEPS[name](check)
         print(f"{time.monotonic() - begun:6.1f} s  {remark}", flush=True)
 
 
@@ -245,10 +245,11 @@ def main() -> int:
     """Return 0 if everything is ready, 1 after the first error."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--release", action="store_true", help="also demand what only a release needs")
+    parser.add_argument("--step", action="append", choices=STEPS, help="do only this step")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         try:
-            run_steps(Check(scratch=Path(scratch), is_release=args.release))
+            run_steps(Check(scratch=Path(scratch), is_release=args.release), args.step or list(STEPS))
         except ReleaseError as error:
             print(f"failed\nrelease_check: error: {error}", flush=True)
             return 1

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.conftest import clean_environment, required
+from tests.live.conftest import OMPBIND, clean_environment, required
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = (ROOT / "docs/comparison.md").read_text()
@@ -36,7 +36,8 @@ ENVIRONMENTS = {"mpirun": {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROO
 
 @pytest.mark.parametrize(("words", "shown"), list(rows()), ids=lambda value: str(value[0]))
 def test_the_mask_of_the_caller(words, shown):
-    required("taskset", words[0])
+    required("taskset")
+    required(words[0].replace("ompbind", OMPBIND))
     done = call("taskset", "-c", "1", *words, *SHOW_CPUS, env=ENVIRONMENTS.get(words[0], {}))
     found = re.findall(r"Cpus_allowed_list:\s+(\S+)", done.stdout)
     assert found == ([] if shown == "an error" else [shown[0]])
@@ -45,13 +46,6 @@ def test_the_mask_of_the_caller(words, shown):
 
 def test_there_are_rows():
     assert len(list(rows())) == 6
-
-
-def test_taskset_drops_cpus_that_do_not_exist():
-    required("taskset")
-    shown = re.search(r"^\$ taskset (.*)\n(.*)\n\$ ompbind (.*)\n(.*)\n", PAGE, re.M)
-    assert call("taskset", *shown[1].split()).stdout.splitlines() == [shown[2]]
-    assert call("ompbind", *shown[3].split()).stderr.startswith(shown[4])
 
 
 def test_taskset_changes_a_running_process():
@@ -65,11 +59,12 @@ def test_taskset_changes_a_running_process():
 
 
 def test_numactl_and_hwloc_have_the_options_that_the_page_names():
-    required("numactl", "hwloc-bind")
+    required("numactl")
     usage = call("numactl", "--help").stderr
     assert not [
         word for word in ("--shm", "--file", "file:", "ip:", "netdev:", "block:", "pci:") if word not in usage
     ]
+    required("hwloc-bind")
     usage = call("hwloc-bind", "--help").stdout
     assert not [word for word in ("--best-memattr", "--pid", "--tid") if word not in usage]
 
