@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-vm cover check docs sessions scaling bench clean
+.PHONY: help demo test test-long test-vm cover check docs sessions scaling bench zipapp clean
 
 help: ## list all targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -44,6 +44,7 @@ check: $(VENV)/.developing ## check lint, types, the import rule, and that the d
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy --explicit-package-bases packaging/zipapp.py packaging/start_zipapp.py
 	$(BIN)/python -m pytest -q tests/test_rooms.py tests/test_docs.py
 
 docs: $(VENV)/.developing ## rewrite docs/reference.md from the program, and the examples in pages
@@ -68,6 +69,9 @@ bench: $(VENV)/.developing ## measure start-up, planning, reading machines, laun
 	$(BIN)/python benchmarks/decision.py
 	$(BIN)/python benchmarks/bench_overhead.py
 	$(BIN)/python benchmarks/scaling.py
+
+zipapp: $(VENV)/.installed ## write dist/ompbind.pyz, one file that needs only Python; see docs/installation.md
+	$(BIN)/python packaging/zipapp.py $(ARGS)
 
 clean: ## remove the virtual environment and files of tools
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
