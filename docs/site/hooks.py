@@ -7,7 +7,6 @@ that mkdocs renders.
 import posixpath
 import re
 from pathlib import Path
-from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
@@ -20,13 +19,16 @@ OUTSIDE = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 SECTION = re.compile(r"^## (.+)\n((?:(?!## ).*\n?)*)", re.M)
 ROW = re.compile(r"^\| \[([^\]]+)\]\(([\w./]+\.md)\) \|", re.M)
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)#:\s]+)(#[^)\s]*)?\)")
+CELLS = re.compile(r"^\|.*\|$", re.M)
+CODE = re.compile(r"`[^`]+`")
+WORD = re.compile(r"<code>([^<\s]{1,30})</code>")
 SHELLS = re.compile(r"(?:```(?:bash|zsh|fish)\n(?:(?!```).*\n)*```\n+){2,}")
 SHELL = re.compile(r"```(bash|zsh|fish)\n((?:(?!```).*\n)*)```\n")
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Make the navigation from the tables of docs/README.md: one section for each heading."""
-    config.nav = [{"ompbind": "README.md"}, *read_sections((ROOT / "docs/README.md").read_text())]
+    config.nav = [{"Overview": "README.md"}, *read_sections((ROOT / "docs/README.md").read_text())]
     return config
 
 
@@ -51,7 +53,18 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Return the text of a page with the links of the site, and with tabs for shells."""
     inside = "" if page.file.src_uri in OUTSIDE else "docs"
-    return make_tabs(LINK.sub(lambda link: _make_link(link, inside, files), markdown))
+    text = LINK.sub(lambda link: _make_link(link, inside, files), markdown)
+    return make_tabs(CELLS.sub(lambda row: CODE.sub(_make_code, row[0]), text))
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Mark short words of code: browsers break a line after each hyphen of an option."""
+    return WORD.sub(r'<code class="word">\1</code>', html)
+
+
+def _make_code(code: re.Match[str]) -> str:
+    """Return code in a table as mkdocs reads it; in other readers of Markdown a | needs a backslash there."""
+    return code[0].replace("\\|", "|")
 
 
 def _make_link(link: re.Match[str], directory: str, files: Files) -> str:
@@ -65,9 +78,14 @@ def _make_link(link: re.Match[str], directory: str, files: Files) -> str:
 
 def make_tabs(markdown: str) -> str:
     """Return a text with tabs instead of consecutive blocks for different shells."""
-    return SHELLS.sub(lambda blocks: SHELL.sub(_make_tab, blocks[0]), markdown)
+    return SHELLS.sub(lambda blocks: _make_tabs(blocks[0]), markdown)
 
 
-def _make_tab(block: Any) -> str:
+def _make_tabs(blocks: str) -> str:
+    shells = [shell for shell, _ in SHELL.findall(blocks)]
+    return SHELL.sub(_make_tab, blocks) if len(set(shells)) == len(shells) else blocks
+
+
+def _make_tab(block: re.Match[str]) -> str:
     body = "".join(f"    {line}" for line in block[2].splitlines(keepends=True))
     return f'=== "{block[1]}"\n\n    ```{block[1]}\n{body}    ```\n'
