@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-vm cover check docs site sessions scaling bench clean
+.PHONY: help demo test test-long test-vm cover check docs site sessions scaling bench dist release-check clean
 
 help: ## list all targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -16,6 +16,10 @@ $(VENV)/.installed: pyproject.toml
 
 $(VENV)/.developing: pyproject.toml $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+$(VENV)/.releasing: pyproject.toml $(VENV)/.developing
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[release]'
 	@touch $@
 
 $(VENV)/.site: pyproject.toml $(VENV)/.installed
@@ -48,9 +52,9 @@ check: $(VENV)/.developing ## check lint, types, the import rule, and that the d
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q tests/test_rooms.py tests/test_docs.py
+	$(BIN)/python -m pytest -q tests/test_rooms.py tests/test_docs.py tests/test_man_page.py
 
-docs: $(VENV)/.developing ## rewrite docs/reference.md from the program, and the examples and sessions in pages
+docs: $(VENV)/.developing ## rewrite the reference and the man page from the program, and examples and sessions in pages
 	$(BIN)/python docs/generate.py
 	$(BIN)/python docs/sessions.py
 
@@ -76,6 +80,13 @@ bench: $(VENV)/.developing ## measure start-up, planning, reading machines, laun
 	$(BIN)/python benchmarks/decision.py
 	$(BIN)/python benchmarks/bench_overhead.py
 	$(BIN)/python benchmarks/scaling.py
+
+dist: $(VENV)/.releasing ## build the wheel and the sdist into dist/
+	rm -rf dist/*.whl dist/*.tar.gz
+	$(BIN)/python -m build --quiet
+
+release-check: $(VENV)/.releasing ## rehearse a release: build all, install and try it. With ARGS=--release: for a release
+	$(BIN)/python packaging/release_check.py $(ARGS)
 
 clean: ## remove the virtual environment and files of tools
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build site

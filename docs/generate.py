@@ -1,10 +1,12 @@
-"""Write docs/reference.md from the options of the program, and parts of other pages; a test compares them."""
+"""Write docs/reference.md and the man page from the program, and parts of other pages; tests compare them."""
 
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from ompbind import __version__
 from ompbind.cli.click_commands import METAVARS
 from ompbind.cli.click_main import make_click_command
 from ompbind.cli.options.option import Option
@@ -15,8 +17,16 @@ from ompbind.machine.sources.sample_table import SAMPLES
 from ompbind.machine.sources.samples import SampleMachine
 from ompbind.machine.sources.table import SAMPLE
 
+sys.path.insert(0, str(Path(__file__).parent))  # tests load this file by its path
+from man_page import MAN_PAGE, render_man_page
+
 DOCS = Path(__file__).parent
 REFERENCE = DOCS / "reference.md"
+CITATION = DOCS.parent / "CITATION.cff"
+PICTURE = DOCS / "pictures/plan.svg"
+PICTURE_COMMAND = "plan -n 4 --devices gpu --topology sample:four-gpus --format svg"
+"""The picture of README, and the command that draws it."""
+
 EXAMPLE = re.compile(r"```(?:python\n#|c\n//) (examples/\w+\.\w+)\n.*?```", re.S)
 """A block that shows a file of docs/examples/: its first line is a comment with the name."""
 
@@ -27,7 +37,8 @@ HEAD = """\
 # Reference of the command line
 
 `make docs` writes this page from the program. `ompbind COMMAND --help` prints the same options.
-`run`, `exec`, `plan` and `config` print all options with `--help-all`.
+`run`, `exec`, `plan` and `config` print all options with `--help-all`. `man ompbind` shows them too, in the
+environment in which ompbind is installed: `man` looks in `share/man` beside each `bin` of `PATH`.
 
 - An option with a variable in the last column can also be set in the environment. A flag is `1` or `0`.
   An option that can be repeated takes several values, separated and quoted as in a shell.
@@ -90,8 +101,22 @@ def _row(option: Option) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
+def render_citation(text: str) -> str:
+    """Return the text of CITATION.cff with the version of ompbind."""
+    return re.sub(r"(?m)^version: .*", f"version: {__version__}", text)
+
+
+def render_picture() -> str:
+    """Return the picture of README."""
+    command = (sys.executable, "-m", "ompbind", *PICTURE_COMMAND.split())
+    return subprocess.run(command, check=True, text=True, capture_output=True).stdout
+
+
 if __name__ == "__main__":
+    CITATION.write_text(render_citation(CITATION.read_text()))
+    PICTURE.write_text(render_picture())
     REFERENCE.write_text(render_reference())
-    sys.stdout.write(f"wrote {REFERENCE}\n")
+    MAN_PAGE.write_text(render_man_page())
+    sys.stdout.write(f"wrote {REFERENCE}\nwrote {MAN_PAGE}\n")
     for page in DOCS.glob("*.md"):
         page.write_text(render_page(page.read_text()))
