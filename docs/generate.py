@@ -85,7 +85,7 @@ def _verb_lines(verb: Verb) -> Iterator[str]:
         yield "|---|---|---|---|"
         yield from map(_row, options)
         yield ""
-    yield "### Examples\n"
+    yield f"### {verb.name}: Examples\n"
     yield "```sh"
     for title, line in verb.examples:
         yield f"# {title}"

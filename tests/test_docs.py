@@ -111,11 +111,11 @@ def make_session(printed, shown):
 
 def command_lines():
     """Yield (page, command line) for each command of ompbind in a page or a help text."""
-    for kind in ("sh", "console", "text"):
+    for kind in ("sh", "bash", "zsh", "fish", "console", "text"):
         for page, text in blocks(kind):
             for line in text.splitlines():
                 found = re.search(rf"\bompbind ({KNOWN})\b[^\"#>]*", line)
-                shown = kind == "sh" or line.startswith("$ ")
+                shown = kind not in ("console", "text") or line.startswith("$ ")
                 if found and shown:
                     yield page, command_of(found)
     for verb in VERBS:
@@ -127,6 +127,21 @@ def command_of(found):
     """Return the command line of a match; inside of $( ) it stops before the bracket."""
     inside = found.string[: found.start()].endswith("$(")
     return (found[0].partition(")")[0] if inside else found[0]).rstrip()
+
+
+PLANNED = [
+    pytest.param(ROOT / f"docs/{'configuration' if '--preset' in line else 'running'}.md", line, id=line)
+    for verb in ("run", "plan", "topo")
+    for _, line in make_click_command(verb).verb.examples
+    if not line.startswith("srun")
+]
+
+
+@pytest.mark.parametrize(("home", "line"), PLANNED, indirect=["home"])
+def test_examples_of_help_texts_work_on_a_sample_machine(home, line):
+    env = {**sessions.make_environment(home), "OMPBIND_TOPOLOGY": "sample:dgx-a100", "OMPBIND_DRY_RUN": "1"}
+    done = subprocess.run(line, shell=True, cwd=home, env=env, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, "error" in done.stderr) == (0, False), done.stderr
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from ompbind.machine.sources.table import read_machine
 EXAMPLES = (
     ("This machine", "ompbind topo"),
     ("A line for each CPU and each device", "ompbind topo --format table"),
-    ("A picture of another machine", "ompbind topo --topology machine.tar.gz --format svg"),
+    ("A picture of another machine", "ompbind topo --topology sample:epyc-2p --format svg"),
     ("A model of a server with 384 CPUs", "ompbind topo --topology sample:epyc-2p"),
     (
         "A machine that is only described",
