@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-vm cover check docs site sessions scaling bench dist release-check clean
+.PHONY: help demo test test-long test-vm cover check docs site sessions scaling bench dist zipapp release-check clean
 
 help: ## list all targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -52,6 +52,7 @@ check: $(VENV)/.developing ## check lint, types, the import rule, and that the d
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy --explicit-package-bases packaging/*.py
 	$(BIN)/python -m pytest -q tests/test_rooms.py tests/test_docs.py tests/test_man_page.py
 
 docs: $(VENV)/.developing ## rewrite the reference and the man page from the program, and examples and sessions in pages
@@ -87,6 +88,9 @@ dist: $(VENV)/.releasing ## build the wheel and the sdist into dist/
 
 release-check: $(VENV)/.releasing ## rehearse a release: build all, install and try it. With ARGS=--release: for a release
 	$(BIN)/python packaging/release_check.py $(ARGS)
+
+zipapp: $(VENV)/.installed ## write dist/ompbind.pyz, one file that needs only Python; see docs/installation.md
+	$(BIN)/python packaging/zipapp.py $(ARGS)
 
 clean: ## remove the virtual environment and files of tools
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build site

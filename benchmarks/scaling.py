@@ -40,7 +40,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from benchmarks.installation import install, make_archive
+from benchmarks.installation import install, make_zipapp
 from benchmarks.launchers import make_environment
 from benchmarks.promises import median_ratio
 from benchmarks.rounds import make_parser, parse_counts
@@ -258,9 +258,8 @@ def main() -> int:
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         start = install(directory / "venv")
         python = str(directory / "venv/bin/python")
-        starts = {
-            "python": [python, "-c", "pass"], "venv": start, "zipapp": make_archive(directory, python),
-        }  # fmt: skip
+        zipapp = make_zipapp(directory / "ompbind.pyz", "--compiled", python=python)
+        starts = {"python": [python, "-c", "pass"], "venv": start, "zipapp": zipapp}
         (directory / "registry").mkdir()
         env = {**make_environment(directory), "OMPBIND_RUNTIME_DIR": str(directory / "registry")}
         measure_starts(start, env, options)

@@ -138,8 +138,14 @@ def install() -> None:
         freeze(sys.modules["torch"])
     finders: list[Any] = sys.meta_path
     finders.insert(0, TorchFinder())
-    del sys.modules[__name__]
-    __import__(__name__)
+    own = sys.modules.pop(__name__)
+    try:
+        __import__(__name__)
+    except BaseException:
+        sys.modules.setdefault(
+            __name__, own
+        )  # zipimport of Python 3.8 and 3.9 removes it, and needs it for that
+        raise
 
 
 if __name__ == "sitecustomize":

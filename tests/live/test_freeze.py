@@ -412,3 +412,24 @@ def test_real_torch_keeps_its_threads_and_workers_have_one(tmp_path):
         "ompbind: warning: torch.set_num_threads(5) is ignored: thread count stays 1",
     ]
     assert "set_num_interop_threads(8)" in warnings[1]
+
+
+LOAD = """
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+spec = spec_from_file_location("sitecustomize", sys.argv[1])
+module = sys.modules["sitecustomize"] = module_from_spec(spec)
+sys.path.clear()
+try:
+    spec.loader.exec_module(module)
+except ImportError as error:
+    print(error.name, sys.modules["sitecustomize"] is module, type(sys.meta_path[0]).__name__)
+"""
+
+
+def test_loaders_of_old_pythons_find_the_module_after_its_error():
+    """zipimport of Python 3.8 deletes a module that has raised an error, and fails if it is not there."""
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", LOAD, f"{SHIMS}/sitecustomize.py"], capture_output=True, text=True
+    )
+    assert done.stdout == "sitecustomize True TorchFinder\n", done.stderr

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.installation import install
+from benchmarks.installation import install, make_zipapp
 from ompbind.cpuset import CpuSet
 from tests.live.conftest import OMPBIND, clean_environment, required, two_cpus
 from tests.live.test_exec import REPORT
@@ -242,6 +242,9 @@ def test_ranks_start_from_a_copy_on_the_node(slurm, tmp_path, section):
     commands = "".join(re.findall(r"```sh\n(.*?)```", text, re.DOTALL))
     if "/shared/venv" in commands:
         install(tmp_path / "shared/venv")
+    if "make zipapp" in commands:
+        make_zipapp(tmp_path / "dist/ompbind.pyz", "--compiled")
+        commands = re.sub("^make .*\n", "", commands, flags=re.MULTILINE)
     (tmp_path / "node").mkdir()
     (tmp_path / "app").write_text("#!/bin/sh\necho $RANK: $OMPBIND_CPUS\n")
     (tmp_path / "app").chmod(0o755)

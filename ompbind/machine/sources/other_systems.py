@@ -8,15 +8,23 @@ from ompbind.machine.model import Level, Machine, Node, Partition, make_domains
 
 def read_counts() -> Machine:
     """Read the numbers of CPUs and cores of this system; the machine is not `bindable`."""
-    import psutil  # late: 12 ms that only systems without sysfs pay
+    return make_counted_machine(os.cpu_count() or 1, _count_cores(), os.uname().sysname)
 
-    return make_counted_machine(os.cpu_count() or 1, psutil.cpu_count(logical=False), os.uname().sysname)
+
+def _count_cores() -> int | None:
+    """Return the number of cores; None if it is unknown, or psutil is missing, as in the zipapp."""
+    try:
+        import psutil  # late: 12 ms that only systems without sysfs pay
+    except ImportError:
+        return None
+    return psutil.cpu_count(logical=False)
 
 
 def make_counted_machine(cpus: int, cores: int | None, system: str) -> Machine:
     """Make a machine from the numbers of CPUs and cores; for None each CPU counts as a core."""
     online = CpuSet(range(cpus))
     width = cpus // cores if cores and cpus % cores == 0 else 1
+    counts = "numbers of CPUs and cores are" if cores else "number of CPUs is"
     siblings: Partition = [(None, CpuSet(range(start, start + width))) for start in range(0, cpus, width)]
     return Machine(
         source="live",
@@ -26,5 +34,5 @@ def make_counted_machine(cpus: int, cores: int | None, system: str) -> Machine:
         domains=make_domains(online, {Level.CORE: siblings, Level.NODE: [(0, online)]}),
         nodes=(Node(number=0, cpus=online),),
         bindable=False,
-        remarks=(f"{system} does not report the topology: only the numbers of CPUs and cores are used",),
+        remarks=(f"{system} does not report the topology: only the {counts} used",),
     )

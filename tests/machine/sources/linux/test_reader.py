@@ -559,6 +559,7 @@ def test_systems_without_sysfs_give_counts(cpus, cores, each):
     assert not machine.bindable
     assert len(machine.at(Level.CORE)) == cpus // each
     assert "Darwin" in machine.remarks[0]
+    assert ("cores" in machine.remarks[0]) is (cores is not None)
     made = make_plan(machine, Request())
     assert made.placements[0].threads == cpus // each
 
