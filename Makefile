@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-vm cover check docs site sessions scaling bench dist zipapp release-check clean
+.PHONY: help demo test test-long test-vm test-image cover check docs site sessions scaling bench dist zipapp release-check clean
 
 help: ## list all targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -41,6 +41,9 @@ test-long: $(VENV)/.developing ## run the tests with large numbers: examples, fa
 
 test-vm: $(VENV)/.developing ## boot virtual machines with other topologies and bind there
 	OMPTEST_VM_TESTS=1 $(BIN)/python -m pytest -n auto --dist loadgroup tests/vm $(ARGS)
+
+test-image: $(VENV)/.developing ## build the container image with podman, and test containers of it; needs root, podman, runc, mmdebstrap
+	OMPTEST_IMAGE_TESTS=1 $(BIN)/python -m pytest -n 0 tests/live/test_container_image.py $(ARGS)
 
 cover: $(VENV)/.developing ## run the tests that start no other process, and show lines without coverage
 	$(BIN)/coverage erase

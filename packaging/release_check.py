@@ -236,7 +236,7 @@ def run_steps(check: Check, names: list[str]) -> None:
     """Run steps and print a line for each; stop at the first error."""
     for name in names:
         begun = time.monotonic()
-        print(f"{name:12}", end="", flush=True)
+        print(f"{name:13}", end="", flush=True)
         remark = STEPS[name](check)
         print(f"{time.monotonic() - begun:6.1f} s  {remark}", flush=True)
 
