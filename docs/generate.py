@@ -103,7 +103,7 @@ def _row(option: Option) -> str:
 
 
 def render_citation(text: str, changelog: str) -> str:
-    """Return the text of CITATION.cff with the version of ompbind, and the day of its release if it has one."""
+    """Return the text of CITATION.cff with the version, and the day of its release if it has one."""
     day = re.search(rf"^## \[{re.escape(__version__)}\] - (\S+)", changelog, re.M)
     lines = f"version: {__version__}\n" + (f"date-released: {day[1]}\n" if day else "")
     return re.sub(r"(?m)^version: .*\n(date-released: .*\n)?", lines, text)
