@@ -30,6 +30,8 @@ def test_demo_prints_what_the_readme_shows():
     printed = done.stdout.splitlines()
     ranks = [line.split()[1] for line in printed if line.startswith("rank ") and "pid" in line]
     assert ranks == ["0", "1"]
+    if "libgomp:" not in done.stdout:
+        pytest.skip("no libgomp on this machine: README.md shows threads of libgomp")
     shown = re.search(
         r"^```console\n(\.venv/bin/ompbind plan.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S
     )
