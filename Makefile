@@ -44,6 +44,7 @@ check: $(VENV)/.developing ## check lint, types, the import rule, and that the d
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy packaging/*.py
 	$(BIN)/python -m pytest -q tests/test_rooms.py tests/test_docs.py
 
 docs: $(VENV)/.developing ## rewrite docs/reference.md from the program, and the examples in pages
