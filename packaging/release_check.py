@@ -159,14 +159,12 @@ def check_metadata(_: Check) -> str:
 
 
 def check_contents(_: Check) -> str:
-    """The wheel has the tracked files of the package; the sdist has the files of pyproject.toml."""
+    """The wheel has the tracked files of the package; the sdist has all tracked files."""
     tracked = run_tool("git", "ls-files").splitlines()
-    included = tuple(name.strip("/") for name in read_hatch()["build"]["targets"]["sdist"]["include"])
-    always = {"PKG-INFO", "pyproject.toml", ".gitignore"}
     wheel, sdist = find_builds()
     in_wheel, in_sdist = read_wheel(wheel), read_sdist(sdist)
     compare("wheel", in_wheel, {name for name in tracked if name.startswith("ompbind/")})
-    compare("sdist", in_sdist, {name for name in tracked if name.startswith(included)} | always)
+    compare("sdist", in_sdist, {*tracked, "PKG-INFO"})
     return f"{len(in_wheel)} and {len(in_sdist)} files"
 
 
