@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from io import TextIOWrapper
 
 from ompbind.cli.console import read_message_width, write_stderr
 from ompbind.cli.verbs import LAUNCHING
@@ -31,8 +30,9 @@ def main(argv: Sequence[str] | None = None) -> None:
 
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # killed when its reader exits, like cat
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # it is None if it was closed when ompbind started
-            stream.reconfigure(errors="replace")
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure:  # a stream is None if it was closed when ompbind started
+            reconfigure(errors="replace")
     try:
         code = run_words(args)
         if sys.stdout is not None:
