@@ -23,6 +23,7 @@ from man_page import MAN_PAGE, render_man_page
 DOCS = Path(__file__).parent
 REFERENCE = DOCS / "reference.md"
 CITATION = DOCS.parent / "CITATION.cff"
+CHANGELOG = DOCS.parent / "CHANGELOG.md"
 PICTURE = DOCS / "pictures/plan.svg"
 PICTURE_COMMAND = "plan -n 4 --devices gpu --topology sample:four-gpus --format svg"
 """The picture of README, and the command that draws it."""
@@ -101,9 +102,11 @@ def _row(option: Option) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-def render_citation(text: str) -> str:
-    """Return the text of CITATION.cff with the version of ompbind."""
-    return re.sub(r"(?m)^version: .*", f"version: {__version__}", text)
+def render_citation(text: str, changelog: str) -> str:
+    """Return the text of CITATION.cff with the version, and the day of its release if it has one."""
+    day = re.search(rf"^## \[{re.escape(__version__)}\] - (\S+)", changelog, re.M)
+    lines = f"version: {__version__}\n" + (f"date-released: {day[1]}\n" if day else "")
+    return re.sub(r"(?m)^version: .*\n(date-released: .*\n)?", lines, text)
 
 
 def render_picture() -> str:
@@ -113,7 +116,7 @@ def render_picture() -> str:
 
 
 if __name__ == "__main__":
-    CITATION.write_text(render_citation(CITATION.read_text()))
+    CITATION.write_text(render_citation(CITATION.read_text(), CHANGELOG.read_text()))
     PICTURE.write_text(render_picture())
     REFERENCE.write_text(render_reference())
     MAN_PAGE.write_text(render_man_page())

@@ -53,7 +53,8 @@ _OTHER_EXITS = (
 
 _VARIABLES = (
     ("OMPBIND_NAME", "The value of the option --NAME, in capital letters and with _ for -, such as"
-     " OMPBIND_RESERVE_TOTAL. A flag is 1 or 0. Options that name a run or a rank have no variable."),
+     " OMPBIND_RESERVE_TOTAL. A flag is 1 or 0. Options that name a run or a rank have no variable,"
+     " nor have options of bench for its results."),
     (DIRECTORY_VARIABLE, "The directory in which live runs are registered, instead of the first of"
      f" {', '.join(DIRECTORIES)} that all users can write to."),
     ("XDG_CONFIG_HOME", "The directory above the configuration file of the user, instead of ~/.config."),

@@ -27,6 +27,9 @@ from ompbind.record import Record
 
 ROOT = Path(__file__).parent.parent
 DIST = ROOT / "dist"
+GENERATED = ("CITATION.cff", "docs/ompbind.1")
+"""Files with the version and the day of its release; `make docs` writes them."""
+
 SECTION = re.compile(r"^## \[?([^]\s]+)\]?(?: - (\d{4}-\d\d-\d\d))?\n", re.M)
 """A heading of CHANGELOG.md: a version, and the date of its release."""
 
@@ -91,17 +94,19 @@ def read_hatch() -> dict[str, Any]:
 
 def check_version(check: Check) -> str:
     """The version is the same everywhere, and CHANGELOG.md describes it."""
-    cited = re.findall(r"^version: (\S+)$", (ROOT / "CITATION.cff").read_text(), re.M)
-    if cited != [__version__]:
-        raise ReleaseError(f"CITATION.cff has version {cited}, ompbind has {__version__}", "run 'make docs'")
     newest = read_sections((ROOT / "CHANGELOG.md").read_text())[0]
     if not newest.text:
         raise ReleaseError(f"the section {newest.version} of CHANGELOG.md is empty", "describe the changes")
-    if newest.version == __version__ and newest.date:
+    is_released = newest.version == __version__ and newest.date
+    for name in GENERATED:
+        text = (ROOT / name).read_text()
+        lacking = [word for word in (__version__, is_released and newest.date) if word and word not in text]
+        if lacking:
+            raise ReleaseError(f"{name} does not contain {lacking[0]}", "run 'make docs'")
+    if is_released:
         return f"{__version__} of {newest.date}"
-    return check.demand(
-        f"CHANGELOG.md has no section '## [{__version__}] - YYYY-MM-DD'", "rename the section Unreleased"
-    )
+    problem = f"CHANGELOG.md has no section '## [{__version__}] - YYYY-MM-DD'"
+    return check.demand(problem, "rename the section Unreleased")
 
 
 def check_address(check: Check) -> str:
@@ -154,14 +159,12 @@ def check_metadata(_: Check) -> str:
 
 
 def check_contents(_: Check) -> str:
-    """The wheel has the tracked files of the package; the sdist has the files of pyproject.toml."""
+    """The wheel has the tracked files of the package; the sdist has all tracked files."""
     tracked = run_tool("git", "ls-files").splitlines()
-    included = tuple(name.strip("/") for name in read_hatch()["build"]["targets"]["sdist"]["include"])
-    always = {"PKG-INFO", "pyproject.toml", ".gitignore"}
     wheel, sdist = find_builds()
     in_wheel, in_sdist = read_wheel(wheel), read_sdist(sdist)
     compare("wheel", in_wheel, {name for name in tracked if name.startswith("ompbind/")})
-    compare("sdist", in_sdist, {name for name in tracked if name.startswith(included)} | always)
+    compare("sdist", in_sdist, {*tracked, "PKG-INFO"})
     return f"{len(in_wheel)} and {len(in_sdist)} files"
 
 
@@ -236,7 +239,7 @@ def run_steps(check: Check, names: list[str]) -> None:
     """Run steps and print a line for each; stop at the first error."""
     for name in names:
         begun = time.monotonic()
-        print(f"{name:12}", end="", flush=True)
+        print(f"{name:13}", end="", flush=True)
         remark = STEPS[name](check)
         print(f"{time.monotonic() - begun:6.1f} s  {remark}", flush=True)
 

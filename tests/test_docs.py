@@ -265,13 +265,16 @@ def test_contributing_has_every_subpackage():
 def test_commits_in_contributing_exist():
     named = re.findall(r"\| (?=\w*\d)([0-9a-f]{7}) \|", CONTRIBUTING)
     assert len(named) == 8
+    if not (ROOT / ".git").exists():
+        pytest.skip("a release has no history")
     if git("rev-parse", "--is-shallow-repository").stdout != "false\n":
-        pytest.skip("the clone has no history")
+        pytest.skip("no git, or no history")
     assert [git("cat-file", "-t", name).stdout for name in named] == ["commit\n"] * len(named)
 
 
 def git(*args):
-    return subprocess.run(["git", *args], cwd=ROOT, text=True, capture_output=True, check=False)
+    command = ["env", "git", *args]  # env exits with 127 where git is not installed
+    return subprocess.run(command, cwd=ROOT, text=True, capture_output=True, check=False)
 
 
 def flow_steps():

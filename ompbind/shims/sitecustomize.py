@@ -142,9 +142,8 @@ def install() -> None:
     try:
         __import__(__name__)
     except BaseException:
-        sys.modules.setdefault(
-            __name__, own
-        )  # zipimport of Python 3.8 and 3.9 removes it, and needs it for that
+        # zipimport of Python 3.8 and 3.9 deletes it after an error, and fails if it is not there
+        sys.modules.setdefault(__name__, own)
         raise
 
 

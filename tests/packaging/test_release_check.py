@@ -11,10 +11,12 @@ from itertools import pairwise
 import pytest
 
 from ompbind import __version__
+from tests.live.conftest import required
 from tests.packaging.scripts import ROOT, load_script
 
 release_check = load_script("packaging/release_check.py")
 SECTIONS = release_check.read_sections((ROOT / "CHANGELOG.md").read_text())
+RELEASED = f"## [{__version__}] - 2030-01-31"
 CATEGORIES = ("Added", "Changed", "Deprecated", "Removed", "Fixed", "Security")
 
 
@@ -22,13 +24,18 @@ def git(directory, *words):
     return subprocess.run(("git", *words), cwd=directory, text=True, capture_output=True, check=True).stdout
 
 
+FILES = (
+    "packaging/release_check.py", "pyproject.toml", "CHANGELOG.md", "CITATION.cff", "README.md", ".gitignore",
+    "docs/ompbind.1", "ompbind/py.typed", "ompbind/__init__.py", "tests/toys.py",
+)  # fmt: skip
+
+
 @pytest.fixture
 def clone(tmp_path):
-    """Return a repository with the files of this one, as they are now."""
-    if not (ROOT / ".git").exists():
-        pytest.skip("not in a repository")
+    """Return a repository with some files of this one, as they are now."""
+    required("git")
     copy = tmp_path / "clone"
-    for name in git(ROOT, "ls-files").splitlines():
+    for name in FILES:
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / name, copy / name)
     git(copy, "init", "--quiet")
@@ -64,7 +71,9 @@ def test_a_rehearsal_shows_what_a_release_needs(clone):
 
 
 def test_a_release_that_is_ready(clone):
-    replace(clone / "CHANGELOG.md", r"^## \[Unreleased\]", f"## [{__version__}] - 2030-01-31")
+    replace(clone / "CHANGELOG.md", r"^## \[Unre.*?$", RELEASED)
+    replace(clone / "CITATION.cff", r"\Z", "date-released: 2030-01-31\n")
+    replace(clone / "docs/ompbind.1", r"^(\.TH OMPBIND 1 )\S+", r"\1 2030-01-31")
     replace(clone / "pyproject.toml", '^repository = "[^"]*"', 'repository = "https://host.example/ompbind"')
     commit(clone)
     code, text = check(clone, "--release", "--step", "version", "--step", "address", "--step", "tree")
@@ -76,7 +85,9 @@ def test_a_release_that_is_ready(clone):
 @pytest.mark.parametrize(
     ("step", "file", "pattern", "new", "words", "error"),
     [
-        ("version", "CITATION.cff", "^version: .*?$", "version: 7", (), r"CITATION.cff has version \['7'\]"),
+        ("version", "CITATION.cff", "^version: .*?$", "version: 7", (), "CITATION.cff does not contain 0"),
+        ("version", "docs/ompbind.1", '"ompbind .*?"', "x", (), "ompbind.1 does not contain 0"),
+        ("version", "CHANGELOG.md", r"^## \[Unre.*?$", RELEASED, (), "contain 2030-01-31"),
         ("version", "CHANGELOG.md", r"(?<=\[Unreleased\]\n).*", "", (), "the section Unreleased .* is empty"),
         ("version", "README.md", "^", "x", ("--release",), "CHANGELOG.md has no section"),
         ("address", "pyproject.toml", "^repo.*?$", 'repository = ""', ("--release",), "no address"),
@@ -103,9 +114,8 @@ def test_what_is_wrong_is_an_error_with_a_hint(clone, step, file, pattern, new, 
 )
 def test_files_that_builds_lack_or_should_not_have(clone, lacks, has, error):
     included = release_check.read_hatch()["build"]["targets"]["sdist"]["include"]
-    roots = (*(name.strip("/") for name in included), "pyproject.toml", ".gitignore")
-    files = {name for name in git(clone, "ls-files").splitlines() if name.startswith(roots)}
-    make_builds(clone / "dist", files - set(lacks) | set(has))
+    assert {f"/{name.partition('/')[0]}" for name in FILES} <= {*included, "/pyproject.toml", "/.gitignore"}
+    make_builds(clone / "dist", set(FILES) - set(lacks) | set(has))
     code, text = check(clone, "--step", "contents")
     assert code == bool(error)
     assert error in text
@@ -151,6 +161,18 @@ def test_all_headings_of_the_changelog_are_sections_or_categories():
 
 
 def test_the_citation_has_the_version():
-    citation = (ROOT / "CITATION.cff").read_text()
-    assert load_script("docs/generate.py").render_citation(citation) == citation, "run 'make docs'"
+    generate = load_script("docs/generate.py")
+    citation, changelog = generate.CITATION.read_text(), generate.CHANGELOG.read_text()
+    assert generate.render_citation(citation, changelog) == citation, "run 'make docs'"
     assert f"\nversion: {__version__}\n" in citation
+
+
+def test_the_citation_has_the_day_of_the_release():
+    render = load_script("docs/generate.py").render_citation
+    text, version = "a\nversion: 0\nb\n", f"a\nversion: {__version__}\n"
+    assert render(text, "## [Unreleased]\n") == f"{version}b\n"
+    released = render(text, f"## [{__version__}] - 2030-01-31\n")
+    assert released == f"{version}date-released: 2030-01-31\nb\n"
+    assert (
+        render(released, f"## [{__version__}] - 2030-02-01\n") == f"{version}date-released: 2030-02-01\nb\n"
+    )

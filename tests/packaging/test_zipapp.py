@@ -170,13 +170,12 @@ def test_the_whole_zipapp_is_the_same_when_it_is_built_again(zipapp, tmp_path):
     assert again == zipapp.read_bytes()
 
 
-def test_a_link_named_ompbind_is_the_command(zipapp, tmp_path):
+def test_a_link_named_ompbind_is_the_command_and_is_completed(zipapp, tmp_path):
     (tmp_path / "ompbind").symlink_to(zipapp)
-    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    done = subprocess.run(
-        ["sh", "-c", "ompbind --version"], env=env, capture_output=True, text=True, timeout=60
-    )
-    assert re.fullmatch(r"ompbind [\d.]+\n", done.stdout), done.stderr
+    line = {"_OMPBIND_COMPLETE": "bash_complete", "COMP_WORDS": "ompbind\ninsp", "COMP_CWORD": "1"}
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", **line}
+    done = subprocess.run(["sh", "-c", "ompbind"], env=env, capture_output=True, text=True, timeout=60)
+    assert done.stdout.startswith("plain,inspect"), done.stderr
 
 
 def test_an_unpacked_zipapp_is_a_program_too(zipapp, tmp_path):

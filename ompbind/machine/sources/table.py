@@ -117,7 +117,8 @@ class SourceInput:
     def refusal(self) -> MachineError:
         """Return the error for a source that no row of the table reads."""
         if isinstance(self._error, FileNotFoundError):
-            return MachineError(f"topology source {self.text!r} does not exist", hint=source_hint())
+            hint = f"write {SAMPLE}{self.text}" if self.text in _sample_names() else source_hint()
+            return MachineError(f"topology source {self.text!r} does not exist", hint=hint)
         if self._error:
             return MachineError(
                 f"cannot read the topology source {self.text!r}: {self._error}", hint=source_hint()
@@ -173,10 +174,14 @@ def source_labels() -> str:
 
 
 def complete_source(text: str) -> list[str]:
-    """Return topology sources that are no file and that a text may begin; none for no text."""
-    from ompbind.machine.sources.sample_table import SAMPLES  # late: for completion alone
+    """Return the topology sources that are no files; none for no text, so that files are completed."""
+    return [LIVE, SYNTHETIC, *(f"{SAMPLE}{name}" for name in _sample_names())] if text else []
 
-    return [LIVE, SYNTHETIC, *(f"{SAMPLE}{sample.name}" for sample in SAMPLES)] if text else []
+
+def _sample_names() -> tuple[str, ...]:
+    from ompbind.machine.sources.sample_table import SAMPLES  # late: for completion and errors
+
+    return tuple(sample.name for sample in SAMPLES)
 
 
 def _describe_content(head: bytes) -> str:

@@ -8,7 +8,7 @@ from ompbind.machine.devices import DeviceKind
 from ompbind.machine.model import Level, cpus_of_cores, find_overlapping
 from ompbind.machine.sources.linux.reader import read_recorded
 from ompbind.machine.sources.sample_table import SAMPLES
-from ompbind.machine.sources.table import SAMPLE, read_machine
+from ompbind.machine.sources.table import SAMPLE, complete_source, read_machine
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from ompbind.planning.strategies.table import STRATEGIES
@@ -152,3 +152,14 @@ def test_a_wrong_name_is_an_error_with_all_names(source, message):
     assert found.value.message == message
     for sample in SAMPLES:
         assert f"sample:{sample.name} ({sample.summary})" in found.value.hint
+
+
+def test_a_name_without_the_prefix_is_suggested():
+    with pytest.raises(MachineError, match="does not exist") as found:
+        read_machine("epyc-2p")
+    assert found.value.hint == "write sample:epyc-2p"
+
+
+def test_names_are_completed():
+    assert complete_source("s") == ["live", "synthetic:", *(f"sample:{name}" for name in NAMES)]
+    assert complete_source("") == []  # files are completed then
