@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-vm cover check docs sessions scaling bench zipapp clean
+.PHONY: help demo test test-long test-vm test-image cover check docs site sessions scaling bench dist zipapp release-check clean
 
 help: ## list all targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -16,6 +16,14 @@ $(VENV)/.installed: pyproject.toml
 
 $(VENV)/.developing: pyproject.toml $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+$(VENV)/.releasing: pyproject.toml $(VENV)/.developing
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[release]'
+	@touch $@
+
+$(VENV)/.site: pyproject.toml $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[site]'
 	@touch $@
 
 demo: $(VENV)/.installed ## set up, plan two ranks, run them and show where each thread ran
@@ -34,6 +42,9 @@ test-long: $(VENV)/.developing ## run the tests with large numbers: examples, fa
 test-vm: $(VENV)/.developing ## boot virtual machines with other topologies and bind there
 	OMPTEST_VM_TESTS=1 $(BIN)/python -m pytest -n auto --dist loadgroup tests/vm $(ARGS)
 
+test-image: $(VENV)/.developing ## build the container image with podman, and test containers of it; needs root, podman, runc, mmdebstrap
+	OMPTEST_IMAGE_TESTS=1 $(BIN)/python -m pytest -n 0 tests/live/test_container_image.py $(ARGS)
+
 cover: $(VENV)/.developing ## run the tests that start no other process, and show lines without coverage
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest -q --ignore=tests/live $(ARGS)
@@ -44,11 +55,15 @@ check: $(VENV)/.developing ## check lint, types, the import rule, and that the d
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/mypy --explicit-package-bases packaging/zipapp.py packaging/start_zipapp.py
-	$(BIN)/python -m pytest -q tests/test_rooms.py tests/test_docs.py
+	$(BIN)/mypy --explicit-package-bases packaging/*.py
+	$(BIN)/python -m pytest -q tests/test_rooms.py tests/test_docs.py tests/test_man_page.py
 
-docs: $(VENV)/.developing ## rewrite docs/reference.md from the program, and the examples in pages
+docs: $(VENV)/.developing ## rewrite the reference and the man page from the program, and examples and sessions in pages
 	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/sessions.py
+
+site: $(VENV)/.site ## build the documentation as a site; it opens from a disk: site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 
 sessions: $(VENV)/.developing ## record the sessions and pictures of docs/benchmarking.md again; needs gcc and an idle machine
 	$(BIN)/python docs/record_sessions.py
@@ -70,8 +85,15 @@ bench: $(VENV)/.developing ## measure start-up, planning, reading machines, laun
 	$(BIN)/python benchmarks/bench_overhead.py
 	$(BIN)/python benchmarks/scaling.py
 
+dist: $(VENV)/.releasing ## build the wheel and the sdist into dist/
+	rm -rf dist/*.whl dist/*.tar.gz
+	$(BIN)/python -m build --quiet
+
+release-check: $(VENV)/.releasing ## rehearse a release: build all, install and try it. With ARGS=--release: for a release
+	$(BIN)/python packaging/release_check.py $(ARGS)
+
 zipapp: $(VENV)/.installed ## write dist/ompbind.pyz, one file that needs only Python; see docs/installation.md
 	$(BIN)/python packaging/zipapp.py $(ARGS)
 
 clean: ## remove the virtual environment and files of tools
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build site

@@ -1,27 +1,45 @@
-"""Write docs/reference.md from the options of the program, and examples into pages; a test compares."""
+"""Write docs/reference.md and the man page from the program, and parts of other pages; tests compare them."""
 
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from ompbind import __version__
 from ompbind.cli.click_commands import METAVARS
 from ompbind.cli.click_main import make_click_command
 from ompbind.cli.options.option import Option
 from ompbind.cli.options.table import find_options
 from ompbind.cli.verb import Verb
 from ompbind.cli.verbs import VERBS
+from ompbind.machine.sources.sample_table import SAMPLES
+from ompbind.machine.sources.samples import SampleMachine
+from ompbind.machine.sources.table import SAMPLE
+
+sys.path.insert(0, str(Path(__file__).parent))  # tests load this file by its path
+from man_page import MAN_PAGE, render_man_page
 
 DOCS = Path(__file__).parent
 REFERENCE = DOCS / "reference.md"
+CITATION = DOCS.parent / "CITATION.cff"
+CHANGELOG = DOCS.parent / "CHANGELOG.md"
+PICTURE = DOCS / "pictures/plan.svg"
+PICTURE_COMMAND = "plan -n 4 --devices gpu --topology sample:four-gpus --format svg"
+"""The picture of README, and the command that draws it."""
+
 EXAMPLE = re.compile(r"```(?:python\n#|c\n//) (examples/\w+\.\w+)\n.*?```", re.S)
 """A block that shows a file of docs/examples/: its first line is a comment with the name."""
+
+SAMPLE_ROWS = re.compile(r"(?<=\n\| sample \| model \|\n\|---\|---\|\n)(?:\|.*\n)*")
+"""The rows of the table of sample machines."""
 
 HEAD = """\
 # Reference of the command line
 
 `make docs` writes this page from the program. `ompbind COMMAND --help` prints the same options.
-`run`, `exec`, `plan` and `config` print all options with `--help-all`.
+`run`, `exec`, `plan` and `config` print all options with `--help-all`. `man ompbind` shows them too, in the
+environment in which ompbind is installed: `man` looks in `share/man` beside each `bin` of `PATH`.
 
 - An option with a variable in the last column can also be set in the environment. A flag is `1` or `0`.
   An option that can be repeated takes several values, separated and quoted as in a shell.
@@ -38,9 +56,14 @@ def render_reference() -> str:
     return "\n".join([HEAD, *("\n".join(_verb_lines(make_click_command(name).verb)) for name in VERBS)])
 
 
-def render_examples(text: str) -> str:
-    """Return the text of a page with the present text of each example that it shows."""
-    return EXAMPLE.sub(lambda block: _render_example(block[1]), text)
+def render_page(text: str) -> str:
+    """Return the text of a page with the present text of each example and table of the program in it."""
+    text = EXAMPLE.sub(lambda block: _render_example(block[1]), text)
+    return SAMPLE_ROWS.sub("".join(map(_sample_row, SAMPLES)), text)
+
+
+def _sample_row(sample: SampleMachine) -> str:
+    return f"| `{SAMPLE}{sample.name}` | {sample.model} |\n"
 
 
 def _render_example(name: str) -> str:
@@ -63,7 +86,7 @@ def _verb_lines(verb: Verb) -> Iterator[str]:
         yield "|---|---|---|---|"
         yield from map(_row, options)
         yield ""
-    yield "### Examples\n"
+    yield f"### {verb.name}: Examples\n"
     yield "```sh"
     for title, line in verb.examples:
         yield f"# {title}"
@@ -79,8 +102,24 @@ def _row(option: Option) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
+def render_citation(text: str, changelog: str) -> str:
+    """Return the text of CITATION.cff with the version, and the day of its release if it has one."""
+    day = re.search(rf"^## \[{re.escape(__version__)}\] - (\S+)", changelog, re.M)
+    lines = f"version: {__version__}\n" + (f"date-released: {day[1]}\n" if day else "")
+    return re.sub(r"(?m)^version: .*\n(date-released: .*\n)?", lines, text)
+
+
+def render_picture() -> str:
+    """Return the picture of README."""
+    command = (sys.executable, "-m", "ompbind", *PICTURE_COMMAND.split())
+    return subprocess.run(command, check=True, text=True, capture_output=True).stdout
+
+
 if __name__ == "__main__":
+    CITATION.write_text(render_citation(CITATION.read_text(), CHANGELOG.read_text()))
+    PICTURE.write_text(render_picture())
     REFERENCE.write_text(render_reference())
-    sys.stdout.write(f"wrote {REFERENCE}\n")
+    MAN_PAGE.write_text(render_man_page())
+    sys.stdout.write(f"wrote {REFERENCE}\nwrote {MAN_PAGE}\n")
     for page in DOCS.glob("*.md"):
-        page.write_text(render_examples(page.read_text()))
+        page.write_text(render_page(page.read_text()))

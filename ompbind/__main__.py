@@ -4,6 +4,7 @@
 # Not `signal`: it imports other modules, and an interrupt meanwhile would print a traceback.
 import _signal  # type: ignore[import-not-found]
 import gc
+import os
 
 
 def start() -> None:
@@ -14,6 +15,8 @@ def start() -> None:
     """
     if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:  # else it stays ignored (nohup)
         _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+    if os.getpid() == 1:
+        _exit_by_signals()
     gc.disable()
     from ompbind.cli.quick_imports import start_quick_imports  # late: only now an interrupt is handled
 
@@ -21,6 +24,17 @@ def start() -> None:
     from ompbind.cli.main import main
 
     main()
+
+
+def _exit_by_signals() -> None:
+    """Handle signals that stop a process: for process 1 of a container the kernel has no default actions."""
+    for number in (_signal.SIGHUP, _signal.SIGINT, _signal.SIGQUIT, _signal.SIGTERM):
+        if _signal.getsignal(number) == _signal.SIG_DFL:
+            _signal.signal(number, _exit_by_signal)
+
+
+def _exit_by_signal(number: int, frame: object) -> None:
+    os._exit(128 + number)
 
 
 if __name__ == "__main__":

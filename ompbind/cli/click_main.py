@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ompbind import __version__
-from ompbind.cli.console import write_stderr
+from ompbind.cli.console import write_stderr, write_stdout
 from ompbind.cli.usage_errors import explain_usage_error
 from ompbind.cli.verbs import VERBS
 from ompbind.errors import OmpbindError
@@ -45,7 +45,11 @@ def make_click_command(name: str) -> "ClickVerb":
 
 
 @click.group("ompbind", cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, message="ompbind %(version)s")
+@click.version_option(
+    __version__,
+    message="ompbind %(version)s",
+    help="Show the version; with -v, what a report of a fault needs.",
+)
 def cli() -> None:
     """Start copies (ranks) of a command, each bound to well-chosen CPUs of its own.
 
@@ -57,12 +61,21 @@ def cli() -> None:
     """
 
 
+_VERSION_WORDS = {"--version", "-v", "--verbose"}
+"""The words of a command line that prints more than the version."""
+
+
 def run_with_click(args: Sequence[str]) -> int:
     """Run a command line and return its exit code; raises OmpbindError, and OSError of the output."""
     if "_OMPBIND_COMPLETE" in os.environ:
         from ompbind.cli.completion_scripts import register
 
         register()
+    if len(args) > 1 and "--version" in args and _VERSION_WORDS.issuperset(args):
+        from ompbind.cli.version_report import render_version_report
+
+        write_stdout(render_version_report(os.environ))
+        return 0
     try:
         return cli.main(args=list(args), prog_name="ompbind", standalone_mode=False) or 0
     except click.Abort:

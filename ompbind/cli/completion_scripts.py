@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from click.shell_completion import CompletionItem, ShellComplete, add_completion_class, split_arg_string
 
 _BASH = r"""_ompbind_completion() {
-    local current=${COMP_WORDS[COMP_CWORD]} prefix= kind value i
+    local current=${COMP_WORDS[COMP_CWORD]} prefix= colon= kind value i
     for ((i = 2; i < COMP_CWORD; i++)); do
         if [[ ${COMP_WORDS[i]} == -- ]]; then
             _ompbind_command $((i + 1))
@@ -21,13 +21,19 @@ _BASH = r"""_ompbind_completion() {
     done
     # where = is no word break, the word at the cursor has the option too
     if [[ $current == --*=* ]]; then prefix=${current%%=*}=; fi
+    # where : is a word break, bash replaces only what follows it
+    if [[ $current == : || ${COMP_WORDS[COMP_CWORD-1]} == : ]]; then colon=yes; fi
     COMPREPLY=()
     while IFS=, read -r kind value; do
         case $kind in
             dir) compopt -o dirnames ;;
             file) compopt -o default ;;
             command) _ompbind_command "$COMP_CWORD" ;;
-            plain) COMPREPLY+=("$prefix${value%%$'\t'*}") ;;
+            plain)
+                value=${value%%$'\t'*}
+                if [[ $colon ]]; then value=${value##*:}; fi
+                COMPREPLY+=("$prefix$value")
+                ;;
         esac
     done < <(IFS=$'\n'; COMP_WORDS="${COMP_WORDS[*]:0:COMP_CWORD+1}" COMP_CWORD=$COMP_CWORD \
         _OMPBIND_COMPLETE=bash_complete "$1" 2>/dev/null)
@@ -146,14 +152,18 @@ class _Completion(ShellComplete):
 
 
 def _join_values(words: Sequence[str]) -> list[str]:
-    """Join options and values that bash has split at "=": --strategy, =, ba → --strategy=ba."""
+    """Join what bash has split: --strategy, =, ba → --strategy=ba; sample, :, epyc → sample:epyc."""
     joined: list[str] = []
     for word in words:
-        if joined and joined[-1].startswith("--") and (word == "=" or joined[-1].endswith("=")):
+        if joined and (_is_split_at("=", joined[-1], word, "--") or _is_split_at(":", joined[-1], word)):
             joined[-1] += word
         else:
             joined.append(word)
     return joined
+
+
+def _is_split_at(mark: str, before: str, word: str, start: str = "") -> bool:
+    return before.startswith(start) and (word == mark or before.endswith(mark))
 
 
 def register() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from io import TextIOWrapper
 
 from ompbind.cli.console import read_message_width, write_stderr
 from ompbind.cli.verbs import LAUNCHING
@@ -31,8 +30,9 @@ def main(argv: Sequence[str] | None = None) -> None:
 
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # killed when its reader exits, like cat
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # it is None if it was closed when ompbind started
-            stream.reconfigure(errors="replace")
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure:  # a stream is None if it was closed when ompbind started
+            reconfigure(errors="replace")
     try:
         code = run_words(args)
         if sys.stdout is not None:
@@ -67,6 +67,9 @@ def run_words(args: Sequence[str]) -> int:
     return run_with_click(args)
 
 
+_PYTHON_HINT = "install all of Python; on Debian and Ubuntu, python3-minimal lacks modules that python3 has"
+
+
 def _exit_at_once(code: int) -> NoReturn:
     """Exit without taking down the interpreter, which takes longer than planning."""
     try:
@@ -86,7 +89,10 @@ def _print_error(error: Exception, *, launching: bool) -> int:
     if isinstance(error, OmpbindError):
         write_stderr(render_error(error, width))
         return error.launch_code if launching else error.exit_code
-    if isinstance(error, OSError):
+    if isinstance(error, ModuleNotFoundError) and error.name in sys.stdlib_module_names:
+        text = f"the standard library of this Python has no module '{error.name}'"
+        write_stderr(render_error(OmpbindError(text, hint=_PYTHON_HINT), width))
+    elif isinstance(error, OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # text that is still buffered cannot be written either
         write_stderr(render_error(OmpbindError(f"{error.filename or 'output'}: {error.strerror}"), width))
     else:

@@ -18,8 +18,8 @@ RUN_ID = "plan"  # the name of the run where --run-id is not given, so that equa
 EXAMPLES = (
     ("The CPUs of four ranks", "ompbind plan -n 4"),
     ("The same, as a picture", "ompbind plan -n 4 --format picture"),
-    ("For another machine", "ompbind plan -n 4 --topology machine.tar.gz"),
-    ("The same, as JSON", "ompbind plan -n 4 --topology machine.tar.gz --format json"),
+    ("For another machine", "ompbind plan -n 4 --topology sample:epyc-2p"),
+    ("The same, as JSON", "ompbind plan -n 4 --topology sample:epyc-2p --format json"),
     ("Give each of two ranks GPUs, and CPUs near them", "ompbind plan -n 2 --devices gpu"),
     ("Set the variables of rank 1 in this shell, which is not bound",
      'eval "$(ompbind plan -n 2 --format sh --rank 1)"'),

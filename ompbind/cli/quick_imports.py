@@ -25,6 +25,8 @@ TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import CodeType, ModuleType
+else:
+    ModuleType = type(sys)
 
 _BY_TIME = MAGIC_NUMBER + bytes(4)
 """The start of each file that this Python has compiled, and that is valid for one time of its source."""
@@ -60,14 +62,16 @@ class QuickFinder:
         self, name: str, path: Sequence[str] | None = None, _: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Return how to load a module, as importlib defines it; None leaves the module to other finders."""
-        if not name.startswith(self._prefix) or not path:
+        if not path or not name.startswith(self._prefix):
             return None
-        stem = f"{path[0]}/{name.rpartition('.')[2]}"
-        return self._read_spec(name, path[0], stem) or self._read_spec(name, stem, f"{stem}/__init__")
+        directory, stem = path[0], name.rpartition(".")[2]
+        return self._read_spec(name, directory, stem) or self._read_spec(
+            name, f"{directory}/{stem}", "__init__"
+        )
 
     def _read_spec(self, name: str, directory: str, stem: str) -> ModuleSpec | None:
-        cached = f"{directory}/__pycache__{stem[len(directory) :]}{self._suffix}"
-        source = f"{stem}.py"
+        cached = f"{directory}/__pycache__/{stem}{self._suffix}"
+        source = f"{directory}/{stem}.py"
         try:
             content = _read_compiled(cached)
             stat = os.stat(source)
@@ -79,7 +83,7 @@ class QuickFinder:
         spec = ModuleSpec(name, _LoaderOfContent(name, source, cached, content), origin=source)
         spec.has_location = True
         spec.cached = cached
-        if stem.endswith("/__init__"):
+        if stem == "__init__":
             spec.submodule_search_locations = [directory]
         return spec
 
@@ -91,6 +95,15 @@ class _LoaderOfContent(SourceFileLoader):
         super().__init__(name, path)
         self._cached = cached
         self._content = content
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """Return a module with the attributes that Python would set after a failed search for each."""
+        module = ModuleType(spec.name)
+        attributes: dict[str, object] = {"__file__": self.path, "__cached__": self._cached}
+        if spec.submodule_search_locations is not None:
+            attributes["__path__"] = spec.submodule_search_locations
+        vars(module).update(attributes)
+        return module
 
     def get_code(self, fullname: str) -> CodeType | None:
         content, self._content = self._content, b""

@@ -9,7 +9,8 @@ from ompbind.machine.sources.table import read_machine
 EXAMPLES = (
     ("This machine", "ompbind topo"),
     ("A line for each CPU and each device", "ompbind topo --format table"),
-    ("A picture of another machine", "ompbind topo --topology machine.tar.gz --format svg"),
+    ("A picture of another machine", "ompbind topo --topology sample:epyc-2p --format svg"),
+    ("A model of a server with 384 CPUs", "ompbind topo --topology sample:epyc-2p"),
     (
         "A machine that is only described",
         "ompbind topo --topology 'synthetic:pack:2 numa:2 l3:4 core:8 pu:2'",

@@ -78,7 +78,8 @@ def _prepare(verb: Verb, values: Values, line: CommandLine) -> None:
     try:
         read_values(values, line)
         if verb.words == "command" and not line.words and not values.get("show"):  # files, not a command
-            hint = f"write it after --; see 'ompbind {verb.name} --help'"
+            where = "after the image" if os.getpid() == 1 else "after --"  # the entry point ends with --
+            hint = f"write it {where}; see 'ompbind {verb.name} --help'"
             raise OptionError("the command to start is missing", hint=hint)
         check_options(verb, values)
     except OmpbindError as error:

@@ -24,9 +24,11 @@ _SYMBOL_NAMES_END = 1 << 17
 def identify_library(path: str) -> Library | None:
     """Return the known library that a file is; None if it is not known.
 
-    The target of a link decides: some environments have a link named libgomp to another runtime.
+    The target of a link decides: some environments have a link named libgomp to another runtime. A name
+    without a directory is a library that was not found.
     """
-    library = name_library(os.path.realpath(path)) or name_library(path)
+    target = os.path.realpath(path) if "/" in path else path
+    library = name_library(target) or name_library(path)
     if library is None or library.family is None or library.version is not None:
         return library
     return library.replace(version=_read_version(library.path, library.family.facts.version_names))

@@ -83,6 +83,12 @@ def _read_first_line(path: str) -> str:
 _SHELL_COMMANDS = (".", "alias", "eval", "exec", "export", "source", "trap", "ulimit", "umask", "unset")
 """Commands of shells that are no files."""
 
+_OPTION_HINT = "write options of ompbind before --, and the command after it"
+_ENTRY_POINT_HINT = (
+    "; if -- belongs to the entry point of this container, set variables such as OMPBIND_RANKS, or use"
+    " --entrypoint ompbind"
+)
+
 
 def _not_found(name: str, env: Mapping[str, str], hint: str) -> CommandNotFoundError:
     return CommandNotFoundError(
@@ -101,7 +107,8 @@ def _find_hint(name: str, env: Mapping[str, str]) -> str:
     if equals and variable.isidentifier():
         return f"set a variable with an option: --env {shlex.quote(name)}"
     if name.startswith("-") and name.strip("-"):
-        return "write options of ompbind before --, and the command after it"
+        is_entry_point = 1 in (os.getpid(), os.getppid())  # of `exec`, of `run`
+        return _OPTION_HINT + (_ENTRY_POINT_HINT if is_entry_point else "")
     if first != name and find_file(first, env):
         return f"write the command without quotes around all of it: -- {name}"
     if first == "cd":

@@ -59,8 +59,12 @@ def facts(spec):
 def test_modules_are_as_those_of_python(package, name):
     found = find(package, name)
     search = [*package.__path__] if name.count(".") == 1 else [f"{package.__path__[0]}/inner"]
-    assert facts(found) == facts(importlib.machinery.PathFinder.find_spec(name, search))
+    usual = importlib.machinery.PathFinder.find_spec(name, search)
+    assert facts(found) == facts(usual)
     module = importlib.util.module_from_spec(found)
+    of_python = vars(importlib.util.module_from_spec(usual))
+    specific = {"__spec__": found, "__loader__": found.loader}
+    assert vars(module) == {**of_python, **specific}
     found.loader.exec_module(module)
     assert module.__file__ == found.origin
     assert module.name in found.loader.get_source(name)

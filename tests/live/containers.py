@@ -10,10 +10,13 @@ import pytest
 from tests.live.conftest import required, wait_until
 from tests.live.processes import find_processes
 
+LIMITS = ("--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024")
+"""Options that set limits because podman may not raise its own."""
+
 
 @contextmanager
-def podman_run():
-    """Yield the words that start a container; limits are set because podman may not raise its own.
+def podman(driver="vfs"):
+    """Yield the words before a command of podman.
 
     Podman still writes below its directory when `podman run` has exited: wait until that is done.
     """
@@ -24,8 +27,14 @@ def podman_run():
         Path(directory).chmod(0o755)
         root = f"{directory}/root"
         yield [
-            programs[0], "--root", root, "--runroot", f"{directory}/run", "--storage-driver", "vfs",
-            "--runtime", programs[1], "run", "--rm", "--ulimit", "nofile=1024:1024",
-            "--ulimit", "nproc=1024:1024", "--network=none",
+            programs[0], "--root", root, "--runroot", f"{directory}/run", "--storage-driver", driver,
+            "--runtime", programs[1],
         ]  # fmt: skip
         wait_until(lambda: not find_processes(root), "podman has removed the container", 60)
+
+
+@contextmanager
+def podman_run():
+    """Yield the words that start a container."""
+    with podman() as words:
+        yield [*words, "run", "--rm", *LIMITS, "--network=none"]

@@ -1,4 +1,4 @@
-"""`make demo` shows the ranks in order, and README.md shows its output."""
+"""`make demo` shows the ranks in order, and CONTRIBUTING.md shows its output."""
 
 import os
 import re
@@ -20,7 +20,7 @@ def without_numbers(line):
     return re.sub(r"pid \d+|\(/.*\)|^\w+, \d+ CPUs.*", "", line)
 
 
-def test_demo_prints_what_the_readme_shows():
+def test_demo_prints_what_the_page_shows():
     required("make")
     if not (VENV / ".installed").exists():
         pytest.skip("not in the environment that make sets up")
@@ -30,9 +30,10 @@ def test_demo_prints_what_the_readme_shows():
     printed = done.stdout.splitlines()
     ranks = [line.split()[1] for line in printed if line.startswith("rank ") and "pid" in line]
     assert ranks == ["0", "1"]
-    shown = re.search(
-        r"^```console\n(\.venv/bin/ompbind plan.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S
-    )
+    if "libgomp:" not in done.stdout:
+        pytest.skip("no libgomp on this machine: CONTRIBUTING.md shows threads of libgomp")
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+    shown = re.search(r"^```console\n(\.venv/bin/ompbind plan.*?)^```", page, re.M | re.S)
     if os.cpu_count() == len(os.sched_getaffinity(0)) == 2:
         lines = map(without_numbers, printed)  # other OpenMP runtimes may be installed too
         assert all(without_numbers(line) in lines for line in shown[1].splitlines())

@@ -58,6 +58,16 @@ def test_nothing_is_left_when_ompbind_is_killed(lacks):
     wait_until(lambda: not [pid for pid in pids if is_alive(pid)], "all processes killed", 2)
 
 
+def test_a_python_without_all_of_its_library_is_named():
+    """As Debian's python3-minimal."""
+    script = BEGIN.format("sys.modules['resource'] = None")
+    command = [sys.executable, "-c", script, "run", "--", "true"]
+    done = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, timeout=60)
+    assert done.returncode == 125
+    assert "error: the standard library of this Python has no module 'resource'" in done.stderr
+    assert "install all of Python" in done.stderr
+
+
 def test_output_through_ompbind_is_refused_without_epoll():
     process = begin("epoll", "run", "--output", "tag", "--", "true")
     _, stderr = process.communicate(timeout=20)

@@ -98,6 +98,14 @@ def test_an_empty_item_of_ld_library_path_is_the_current_directory(tmp_path, mon
     assert found(read_workload([app], {"LD_LIBRARY_PATH": ""}))[0][0] == "gomp"
 
 
+def test_a_library_that_is_not_found_is_no_file_of_the_current_directory(tmp_path, monkeypatch):
+    put(tmp_path / "libiomp5.so", make_elf())
+    (tmp_path / "libgomp.so.99").symlink_to("libiomp5.so")
+    app = put(tmp_path / "bin/app", make_elf(["libgomp.so.99"]))
+    monkeypatch.chdir(tmp_path)
+    assert [name for name, *_ in found(read_workload([app], {}))] == ["gomp"]
+
+
 def test_a_preloaded_library_is_not_loaded_a_second_time(tmp_path):
     put(tmp_path / "own/libgomp.so.1", make_elf(soname="libgomp.so.1"))
     mine = put(tmp_path / "mine/libgomp-12.so", make_elf(soname="libgomp.so.1"))

@@ -29,7 +29,7 @@ from ompbind.cli.options.readers import (
 from ompbind.cli.verbs import LAUNCHING, PLANNING
 from ompbind.compat.table import FRAMEWORKS
 from ompbind.errors import OptionError
-from ompbind.machine.sources.table import source_labels
+from ompbind.machine.sources.table import complete_source, source_labels
 from ompbind.masks.mask import parse_mask
 from ompbind.openmp.binding import Bind, ProcBind
 from ompbind.openmp.runtimes import OmpRuntime
@@ -181,7 +181,7 @@ PLANNING_OPTIONS: tuple[Option, ...] = (
            help="Use the plan that 'ompbind plan --format json' wrote to FILE, on a machine of the same kind",
            rule=lambda options: rules.check_plan(options, PLANNING_OPTIONS)),
     Option(names=("--topology",), section=CPUS, verbs=(*PLANNING, "topo"), default="live", metavar="SOURCE",
-           complete=FILES, help=f"The machine: {source_labels()}"),
+           complete=complete_source, help=f"The machine: {source_labels()}"),
     Option(names=("--bind",), section=BINDING, verbs=PLANNING, read=member(Bind), words=tuple(Bind),
            default="rank", metavar="MODE", everyday=True, rare_in=("bench",),
            help="Where threads may run, from the whole rank to one CPU: {words}", rule=rules.check_bind),

@@ -37,6 +37,12 @@ _CHUNK_BYTES = 1 << 16
 _IGNORED = ("/size", "/id", "/ways_of_associativity", "/number_of_sets", "/coherency_line_size", "/uevent")
 """Endings of files that exist for every CPU and that no reader uses."""
 
+_TEXTS_OF_HEADERS = (
+    tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK,
+    tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE,
+)  # fmt: skip
+"""Types of members that are a long name, or the attributes of other members."""
+
 _READ_ERRORS = (tarfile.TarError, lzma.LZMAError, zlib.error, OSError, ValueError, MemoryError)
 
 
@@ -79,7 +85,7 @@ class ArchiveRoot:
 
     def _keep_all(self, stream: "_Unpacked") -> None:
         """Keep the files that readers may use; raises one of `_READ_ERRORS` or EOFError for a bad archive."""
-        archive = tarfile.TarFile(fileobj=stream)  # type: ignore[arg-type]
+        archive = tarfile.TarFile(fileobj=stream, tarinfo=_Member)  # type: ignore[arg-type]
         texts: dict[bytes, bytes] = {}
         kept = 0
         for count, member in enumerate(iter(archive.next, None)):
@@ -123,6 +129,20 @@ class ArchiveRoot:
         return name
 
 
+class _Member(tarfile.TarInfo):
+    """A member whose long name and attributes, which come before it, are limited in size.
+
+    Python reads these into memory: as a whole, or in parts since 3.14.
+    """
+
+    def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
+        """Read what follows a header; tarfile provides this method for subclasses. Raises ValueError."""
+        if self.type in _TEXTS_OF_HEADERS and not 0 <= self.size <= FILE_LIMIT:
+            raise ValueError(f"a header says that it has {self.size} bytes")
+        member: tarfile.TarInfo = super()._proc_member(archive)  # type: ignore[misc]
+        return member
+
+
 class _Unpacked:
     """The unpacked archive as a file for `tarfile`: sequential, and limited in size."""
 
@@ -137,9 +157,6 @@ class _Unpacked:
 
     def read(self, size: int) -> bytes:
         """Return up to `size` bytes, none at the end. Raises ValueError beyond a limit."""
-        # Longer files are skipped by `seek`, so a longer read is a name or an attribute in a header.
-        if not 0 <= size <= FILE_LIMIT + tarfile.BLOCKSIZE:
-            raise ValueError(f"a header says that it has {size} bytes")
         self._last = self._file.read(size)
         self._position += len(self._last)
         if self._position > UNPACKED_LIMIT:

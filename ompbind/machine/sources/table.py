@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 SYNTHETIC = "synthetic:"
 """The prefix of a topology source that describes a machine instead of naming a file."""
 
+SAMPLE = "sample:"
+"""The prefix of a topology source that names a sample machine."""
+
 SIZE_LIMIT = 64 << 20
 """Bytes of a file at most; the XML of 4,096 CPUs has a tenth."""
 
@@ -114,7 +117,8 @@ class SourceInput:
     def refusal(self) -> MachineError:
         """Return the error for a source that no row of the table reads."""
         if isinstance(self._error, FileNotFoundError):
-            return MachineError(f"topology source {self.text!r} does not exist", hint=source_hint())
+            hint = f"write {SAMPLE}{self.text}" if self.text in _sample_names() else source_hint()
+            return MachineError(f"topology source {self.text!r} does not exist", hint=hint)
         if self._error:
             return MachineError(
                 f"cannot read the topology source {self.text!r}: {self._error}", hint=source_hint()
@@ -141,10 +145,11 @@ class TopologySource(Record):
 
 
 def read_machine(source: str = LIVE, *, devices: bool = False) -> Machine:
-    """Read a machine: "live", a directory or archive with `sys/` and `proc/`, XML, JSON, or "synthetic:…".
+    """Read a machine from a topology source.
 
-    "live" is this machine; the affinity mask and the cgroup of this process limit the allowed CPUs. With
-    `devices`, its GPUs and network interfaces are read too. Raises MachineError.
+    A source is "live", a directory or archive with `sys/` and `proc/`, XML, JSON, "synthetic:…", or
+    "sample:…". "live" is this machine; the affinity mask and the cgroup of this process limit the allowed
+    CPUs. With `devices`, its GPUs and network interfaces are read too. Raises MachineError.
     """
     given = SourceInput(source, devices=devices)
     try:
@@ -166,6 +171,17 @@ def source_labels() -> str:
     """Return the short names of all topology sources, for the help."""
     *words, last = (row.label for row in SOURCES if row.label)
     return f"{', '.join(words)}, or {last}"
+
+
+def complete_source(text: str) -> list[str]:
+    """Return the topology sources that are no files; none for no text, so that files are completed."""
+    return [LIVE, SYNTHETIC, *(f"{SAMPLE}{name}" for name in _sample_names())] if text else []
+
+
+def _sample_names() -> tuple[str, ...]:
+    from ompbind.machine.sources.sample_table import SAMPLES  # late: for completion and errors
+
+    return tuple(sample.name for sample in SAMPLES)
 
 
 def _describe_content(head: bytes) -> str:
@@ -214,6 +230,14 @@ def _read_synthetic(given: SourceInput) -> Machine:
     from ompbind.machine.sources.synthetic import parse_synthetic
 
     return parse_synthetic(given.text.removeprefix(SYNTHETIC), given.text)
+
+
+def _read_sample(given: SourceInput) -> Machine:
+    from ompbind.machine.sources.sample_table import SAMPLES
+    from ompbind.machine.sources.samples import find_sample, make_sample_machine
+
+    sample = find_sample(given.text, SAMPLES)
+    return make_sample_machine(sample, given.text, devices=given.devices)
 
 
 def _json_value(text: str) -> Any:
@@ -270,6 +294,12 @@ SOURCES: Sequence[TopologySource] = (
         read=_read_synthetic,
         describe="'synthetic:pack:2 core:4 pu:2'",
         label="synthetic:...",
+    ),
+    TopologySource(
+        detect=lambda given: given.text.startswith(SAMPLE),
+        read=_read_sample,
+        describe="a sample machine such as 'sample:two-sockets'",
+        label="sample:NAME",
     ),
 )
 """All topology sources; the first row that detects an input reads it."""

@@ -559,6 +559,8 @@ def test_a_source_is_one_row():
         command = [sys.executable, "-c", script, *args]
         return subprocess.run(command, input="twins 3", capture_output=True, text=True, timeout=60)
 
-    assert "JSON, synthetic:..., or twins" in " ".join(ompbind("topo", "--help").stdout.split())
-    assert "pu:2', or a count of twins" in " ".join(ompbind("topo", "--topology", "none").stderr.split())
+    assert "JSON, synthetic:..., sample:NAME, or twins" in " ".join(ompbind("topo", "--help").stdout.split())
+    assert "two-sockets', or a count of twins" in " ".join(
+        ompbind("topo", "--topology", "none").stderr.split()
+    )
     assert json.loads(ompbind("topo", "--topology", "-", "--format", "json").stdout)["online"] == "0-5"

@@ -80,6 +80,11 @@ def read_limits(root: Root) -> CgroupLimits:
     return CgroupLimits(cpuset=cpuset, mems=mems, quota=min(quotas, default=None))
 
 
+def read_versions(root: Root) -> tuple[int, ...]:
+    """Return the versions of cgroups that are mounted, (1, 2) if both are; () if none is."""
+    return tuple(sorted({2 if "" in controllers else 1 for controllers, _, _ in _read_mounts(root)}))
+
+
 def read_oom_kills(root: Root) -> int | None:
     """Return how many processes the kernel's OOM killer has killed in the cgroup of the reading process.
 

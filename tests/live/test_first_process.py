@@ -1,0 +1,167 @@
+"""ompbind as process 1 of a PID namespace, as in a container: its signals have no default action."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.live.conftest import OMPBIND, children_of, clean_environment, required, state_of, wait_until
+
+NAMESPACE = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _namespaces():
+    required("unshare")
+    if subprocess.run([*NAMESPACE, "true"], capture_output=True).returncode:
+        assert not os.environ.get("OMPTEST_ALL"), "CI must permit PID namespaces"
+        pytest.skip("NOTE: no PID namespaces here")
+
+
+@pytest.fixture
+def first(tmp_path):
+    """Start ompbind as process 1; the test ends with its namespace."""
+    started = []
+
+    def begin(*args, **options):
+        settings = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        env = clean_environment(DIRECTORY=str(tmp_path))
+        process = subprocess.Popen(
+            [*NAMESPACE, OMPBIND, *args], env=env, text=True, **{**settings, **options}
+        )
+        started.append(process)
+        return process
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def outside(process):
+    """Return the number that process 1 has outside of its namespace."""
+    return wait_until(lambda: children_of(process.pid), "process 1")[0]
+
+
+SIGNALLED = """
+import os, signal, sys
+def show(number, frame):
+    os.write(1, f"{os.environ['RANK']} {number}\\n".encode())
+    if number in (2, 3, 15):
+        sys.exit(100 + number)
+for number in (1, 2, 3, 10, 12, 15):
+    signal.signal(number, show)
+os.write(1, b"up\\n")
+while True:
+    signal.pause()
+"""
+"""A rank that prints each signal, and exits after a termination signal."""
+
+
+@pytest.mark.parametrize("name", ["HUP", "USR1", "USR2", "INT", "QUIT", "TERM"])
+def test_signals_reach_all_ranks(first, name):
+    process = first("run", "-n", "2", "--share", "--", sys.executable, "-c", SIGNALLED)
+    assert [process.stdout.readline() for _ in range(2)] == ["up\n"] * 2
+    number = signal.Signals[f"SIG{name}"]
+    os.kill(outside(process), number)
+    assert sorted(process.stdout.readline() for _ in range(2)) == [f"0 {number}\n", f"1 {number}\n"]
+    if name not in ("INT", "QUIT", "TERM"):
+        os.kill(outside(process), signal.SIGTERM)
+        number = signal.SIGTERM
+    assert process.wait(20) == 100 + number
+
+
+LEAVES_ZOMBIES = """
+import os, signal
+for _ in range(20):
+    child = os.fork()
+    if not child:
+        os.fork() or os.setsid()
+        os._exit(0)
+    os.waitpid(child, 0)
+os.write(1, b"left\\n")
+signal.pause()
+"""
+"""A rank whose children leave daemons behind, which exit while the rank runs on."""
+
+
+def test_processes_that_ranks_leave_behind_do_not_become_zombies(first):
+    process = first("run", "--", sys.executable, "-c", LEAVES_ZOMBIES)
+    assert process.stdout.readline() == "left\n"
+    (supervisor,) = children_of(outside(process))
+    (rank,) = wait_until(
+        lambda: len(children_of(supervisor)) == 1 and children_of(supervisor), "zombies are reaped"
+    )
+    assert (state_of(rank), children_of(rank)) == ("S", [])
+    os.kill(outside(process), signal.SIGTERM)
+    assert process.wait(20) == 143
+
+
+def test_processes_from_outside_do_not_become_zombies(first):
+    """As left behind by `podman exec`: their new parent is process 1, not the supervisor."""
+    process = first("run", "--", "sleep", "300")
+    (supervisor,) = wait_until(lambda: children_of(outside(process)), "the supervisor")
+    wait_until(lambda: children_of(supervisor), "the rank")
+    target = ("--target", str(outside(process)))
+    enter = ("nsenter", "--preserve-credentials", "--user", "--pid", "--mount", *target)
+    subprocess.run([*enter, "sh", "-c", "sleep 0.1 & sleep 300 &"], check=True, timeout=20)
+    wait_until(lambda: len(set(children_of(outside(process))) - {supervisor}) == 1, "the zombie is reaped")
+    os.kill(outside(process), signal.SIGTERM)
+    assert process.wait(20) == 143
+
+
+def test_killing_the_supervisor_kills_the_ranks(first):
+    process = first("run", "-n", "2", "--share", "--", "sleep", "300")
+    (supervisor,) = wait_until(lambda: children_of(outside(process)), "the supervisor")
+    wait_until(lambda: len(children_of(supervisor)) == 2, "the ranks")
+    os.kill(supervisor, signal.SIGKILL)
+    _, messages = process.communicate(timeout=20)
+    assert process.returncode == 125
+    assert "was killed by SIGKILL; all ranks were killed" in messages
+
+
+def test_ranks_that_ignore_sigterm_are_killed_after_the_grace(first):
+    stubborn = "trap '' TERM; echo up; while :; do sleep 300; done"
+    process = first("run", "--grace", "0.2", "--", "sh", "-c", stubborn)
+    assert process.stdout.readline() == "up\n"
+    os.kill(outside(process), signal.SIGTERM)
+    assert process.wait(20) == 137
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT])
+def test_a_signal_before_ranks_start_stops_ompbind(first, tmp_path, number):
+    """ompbind reads its options from a pipe to which nothing is written."""
+    pipe = tmp_path / "file"
+    os.mkfifo(pipe)
+    process = first("run", "--env-file", str(pipe), "--", "true")
+    with pipe.open("wb"):  # waits until ompbind has opened it
+        os.kill(outside(process), number)
+        assert process.wait(20) == 128 + number
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "hint"),
+    [
+        ((), 125, "write it after the image"),
+        (("-n", "2", "--", "true"), 127, "set variables such as OMPBIND_RANKS, or use --entrypoint ompbind"),
+    ],
+)
+def test_words_that_do_not_fit_the_entry_point_have_a_hint(first, words, code, hint):
+    process = first("run", "--", *words)
+    _, messages = process.communicate(timeout=20)
+    assert process.returncode == code
+    assert hint in " ".join(messages.split())
+
+
+def test_without_ompbind_process_1_has_these_duties_itself(first):
+    """What docs/containers.md says of `exec`: signals without handlers do nothing, and zombies stay."""
+    process = first("exec", "--", sys.executable, "-c", LEAVES_ZOMBIES)
+    assert process.stdout.readline() == "left\n"
+    zombies = children_of(outside(process))
+    assert len(zombies) == 20
+    wait_until(lambda: {state_of(pid) for pid in zombies} == {"Z"}, "all have exited")
+    os.kill(outside(process), signal.SIGTERM)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(0.3)

@@ -1,0 +1,125 @@
+"""`ompbind --version -v` prints what a report of a fault needs, and nothing private; it never fails."""
+
+import os
+import platform
+import pwd
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ompbind import __version__
+from ompbind.cli.version_report import PACKAGES, READERS, _read_values, render_version_report
+from tests.live.conftest import OMPBIND, RUNTIME_DIR, clean_environment
+
+KEYS = ["ompbind", *(key for key, _ in READERS)]
+
+
+def run(*args, cwd=None, **env):
+    return subprocess.run(
+        [sys.executable, "-m", "ompbind", *args], env={**clean_environment(), **env}, cwd=cwd,
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+
+
+def values(report, key):
+    """Return the values with a key; the variable that all tests have is left out."""
+    lines = [line for line in report.splitlines() if RUNTIME_DIR not in line]
+    return [line.removeprefix(f"{key}: ") for line in lines if line.startswith(f"{key}: ")]
+
+
+@pytest.mark.parametrize("words", [("--version", "-v"), ("-v", "--version"), ("--version", "--verbose")])
+def test_a_report_has_a_line_for_each_subject(words):
+    done = run(*words)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert list(dict.fromkeys(line.partition(": ")[0] for line in done.stdout.splitlines())) == KEYS
+    assert values(done.stdout, "ompbind") == [__version__]
+    assert values(done.stdout, "python")[0].startswith(f"CPython {platform.python_version()}, ")
+    assert platform.release() in values(done.stdout, "system")[0]
+    assert re.match(r".+, \d+ CPUs?, \d+ cores?, ", values(done.stdout, "machine")[0])
+    assert "cannot be read" not in done.stdout
+
+
+def test_the_version_alone_is_a_line():
+    assert run("--version").stdout == f"ompbind {__version__}\n"
+
+
+def test_the_packages_are_those_of_the_project():
+    project = (Path(__file__).parent.parent.parent / "pyproject.toml").read_text()
+    listed = re.search(r"^dependencies = \[(.*)\]$", project, re.MULTILINE)
+    assert set(PACKAGES) == set(re.findall(r'"(\w+)', listed[1]))
+
+
+def test_a_missing_package_is_named():
+    script = """if True:
+        import sys
+        from importlib import metadata
+        from ompbind.cli import version_report
+        version_report.PACKAGES = ("click", "ompbind-is-not-there")
+        print(*version_report._read_packages({}))
+    """
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert re.fullmatch(r"click [\d.]+, ompbind-is-not-there not installed\n", done.stdout), done.stderr
+
+
+def test_variables_are_shown_without_secrets():
+    env = {
+        "OMPBIND_MASK": "0-1", "OMP_NUM_THREADS": "3", "OMPBIND_ENV": "'API_TOKEN=hidden1 hidden2' PORT=1",
+        "OMPBIND_API_KEY": "hidden3", "OMPBIND_WRAP": "env SECRET=hidden4 'open", "HF_TOKEN": "hidden5",
+        "SLURM_PROCID": "hidden6", "SLURM_LOCALID": "0",
+    }  # fmt: skip
+    report = run("--version", "-v", **env).stdout
+    assert values(report, "variable") == [
+        "OMPBIND_API_KEY=***", "OMPBIND_ENV=API_TOKEN=*** PORT=1", "OMPBIND_MASK=0-1", "OMPBIND_WRAP=***",
+        "OMP_NUM_THREADS=3",
+    ]  # fmt: skip
+    assert values(report, "launcher") == ["Slurm: SLURM_PROCID, SLURM_LOCALID"]
+    assert "hidden" not in report
+
+
+def test_configuration_files_are_named_below_the_home(tmp_path):
+    file = tmp_path / ".config/ompbind/ompbind.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text("[defaults]\nranks = 2\n")
+    file.chmod(0o644)
+    report = run("--version", "-v", HOME=str(tmp_path), OMPBIND_LOG_DIR=f"{tmp_path}/logs").stdout
+    assert values(report, "configuration") == ["user file ~/.config/ompbind/ompbind.toml"]
+    assert values(report, "variable") == ["OMPBIND_LOG_DIR=~/logs"]
+    assert str(tmp_path) not in report
+
+
+def test_names_of_the_user_and_the_host_are_hidden(monkeypatch):
+    entry = pwd.struct_passwd(("ada", "x", os.getuid(), 0, "", "/home/ada", ""))
+    monkeypatch.setattr(pwd, "getpwuid", lambda _: entry)
+    monkeypatch.setattr(platform, "node", lambda: "node17")
+    env = {
+        "HOME": "/home/ada",
+        "OMPBIND_LOG_DIR": "/home/ada/x:/scratch/ada/logs:/home/adam",
+        "OMPBIND_RUN_ID": "node17",
+    }
+    report = render_version_report(env)
+    assert values(report, "variable") == [
+        "OMPBIND_LOG_DIR=~/x:/scratch/USER/logs:/home/adam",
+        "OMPBIND_RUN_ID=HOST",
+    ]
+
+
+def test_a_report_is_printed_in_a_removed_directory_without_variables(tmp_path):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    script = 'cd "$1" && rmdir "$1" && exec env -i "$2" --version -v'
+    command = ["sh", "-c", script, "sh", gone, OMPBIND]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert list(dict.fromkeys(line.partition(": ")[0] for line in done.stdout.splitlines())) == KEYS
+
+
+def test_a_reader_that_fails_says_why():
+    def fail(_):
+        yield "first"
+        raise PermissionError(13, "Permission denied")
+
+    assert _read_values(fail, {}) == ["cannot be read: PermissionError: [Errno 13] Permission denied"]
+    assert _read_values(lambda _: (), {}) == ["none"]

@@ -1,0 +1,126 @@
+"""The man page is current, has all options, and formatters accept it; `man ompbind` finds it."""
+
+import os
+import re
+import shutil
+import subprocess
+from importlib import metadata, util
+from pathlib import Path
+
+import pytest
+
+from ompbind.cli.options.table import find_options
+from ompbind.cli.verbs import VERBS
+from tests.test_language import find_discouraged
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs/ompbind.1"
+SHARED = ("share", "man", "man1", "ompbind.1")
+
+
+@pytest.fixture(scope="module")
+def man_page():
+    spec = util.spec_from_file_location("man_page", ROOT / "docs/man_page.py")
+    module = util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def need(program):
+    """Skip a test if a program is missing."""
+    if not shutil.which(program):
+        assert not os.environ.get("OMPTEST_ALL"), f"CI must install {program}"
+        pytest.skip(f"{program} is not installed")
+
+
+def run(*command, text=None, **env):
+    return subprocess.run(
+        command, input=text, capture_output=True, text=True, timeout=60,
+        env={"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", **env},
+    )  # fmt: skip
+
+
+def read_page(width=80, text=None):
+    """Return the page as man shows it, without bold and italic; fails if there is a warning."""
+    need("man")
+    done = run("man", "--warnings", "-l", "-" if text else PAGE, text=text, MANWIDTH=str(width))
+    assert (done.returncode, done.stderr) == (0, "")
+    return re.sub(".\b", "", done.stdout)
+
+
+def test_the_page_is_up_to_date(man_page):
+    assert man_page.render_man_page() == PAGE.read_text(), "run 'make docs'"
+
+
+def test_words_are_plain():
+    assert find_discouraged(PAGE) == []
+    assert find_discouraged(ROOT / "docs/man_page.py") == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("mandoc", "-Tlint", "-W", "warning", PAGE), ("groff", "-man", "-Tutf8", "-ww", "-z", PAGE)],
+    ids=lambda command: command[0],
+)
+def test_formatters_accept_the_page(command):
+    need(command[0])
+    done = run(*command)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("width", [60, 80, 160])
+def test_the_page_fits(width):
+    lines = read_page(width).splitlines()
+    assert [line for line in lines if len(line) > width and not line.startswith(" " * 11)] == []
+    assert [line for line in lines if re.search(r"\\|\w[-‐]$", line)] == []  # no escapes, no broken words
+
+
+def test_the_page_has_all_options_of_all_verbs():
+    text = read_page()
+    for verb in VERBS:
+        assert re.search(rf"^ +ompbind {verb}\b", text, re.M)
+        for option in find_options(verb):
+            names = re.escape(", ".join(option.names))
+            assert re.search(rf"^ {{7}}{names}(?![\w-])", text, re.M), option.names
+
+
+def test_characters_that_formatters_replace_are_escaped():
+    """Debian's formatters are configured to keep them; others show them as typographic characters."""
+    _, title, *lines = PAGE.read_text().splitlines()
+    assert title.startswith(".TH ")
+    assert [line for line in lines if re.search(r"(?<!\\)-|['`^~]|[^ -~]", line)] == []
+
+
+@pytest.mark.parametrize("text", [
+    "--bind thread -m '0-3|8'", "'", "...", ".SH NAME", "back\\slash \\fB \\n", "~/x ^y `z`", 'say "it"',
+    "2 × 3 → 6", "{rank+8000}", "-", "a.b",
+])  # fmt: skip
+def test_text_is_shown_as_it_is(man_page, text):
+    for written in (man_page._prose(text), man_page._bold(text)):
+        assert f"       {text}" in read_text(written)
+
+
+def test_pages_have_bold_code_and_links_without_targets(man_page):
+    written = man_page._inline("`.x`, [a link](b.md#c) and `--y` ([more](d.md))")
+    assert written == r"\fB.x\fR, a link and \fB\-\-y\fR"
+    assert "       .x, a link and --y" in read_text(written)
+
+
+def read_text(written):
+    """Return the lines of a page with some text, as man shows them."""
+    return read_page(text=f'.TH X 1 2026-01-01 "" ""\n.SH NAME\n.nf\n{written}\n').splitlines()
+
+
+def test_man_finds_the_page_of_an_environment(tmp_path):
+    """The wheel installs the page beside the scripts: `bin` in PATH is enough."""
+    need("man")
+    installed = tmp_path / "share/man/man1/ompbind.1"
+    installed.parent.mkdir(parents=True)
+    shutil.copy(PAGE, installed)
+    (tmp_path / "bin").mkdir()
+    done = run("man", "-w", "ompbind", PATH=f"{tmp_path}/bin:{os.environ['PATH']}")
+    assert done.stdout.strip() == str(installed)
+
+
+def test_the_installation_has_the_page():
+    assert [path for path in metadata.files("ompbind") if path.parts[-4:] == SHARED]
