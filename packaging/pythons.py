@@ -1,6 +1,6 @@
 """Test a source distribution with other Pythons, in root directories made of packages of Debian and Ubuntu.
 
-    python packaging/pythons.py dist/ompbind-*.tar.gz
+    python packaging/pythons.py dist/ompbind-*.tar.gz [--zipapp dist/ompbind.pyz]
 
 For each Python of a table, the script unpacks a system with this Python (mmdebstrap; no scripts of packages
 run). In this root directory it runs `make demo`, each verb of the command line, and the tests that start no
@@ -87,6 +87,8 @@ make .venv/.developing
 export PATH="$PWD/.venv/bin:$PATH"
 python -W error -m compileall -q -f ompbind docs/examples
 OMPTEST_PACKAGING=1 python -m pytest -q -n 2 tests/packaging/test_every_verb.py
+zipapp="$PIP_FIND_LINKS/ompbind.pyz"
+[ ! -e "$zipapp" ] || {python} tests/packaging/check_zipapp.py "$zipapp"
 python -m pytest -q -n 2 --dist worksteal --ignore=tests/live --ignore=tests/vm --ignore=tests/packaging
 """
 
@@ -203,6 +205,7 @@ def main() -> None:
     """Test each Python, and print the time that it took."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("sdist", help="the source distribution")
+    parser.add_argument("--zipapp", help="a file of `make zipapp`; each Python checks it, too")
     parser.add_argument("--only", action="append", choices=list(PYTHONS), help="test only this Python")
     options = parser.parse_args()
     versions = options.only or list(PYTHONS)
@@ -213,6 +216,8 @@ def main() -> None:
         places = find_places(versions, directory)
         wheels = directory / "wheels"
         download_wheels(read_requirements(unpack(options.sdist, directory / "source")), versions, wheels)
+        if options.zipapp:
+            shutil.copyfile(options.zipapp, wheels / "ompbind.pyz")
         took = [f"{time.monotonic() - begun:4.0f} s  root directories and wheels"]
         for place in places:
             begun = time.monotonic()

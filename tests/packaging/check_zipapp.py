@@ -27,6 +27,7 @@ FASTER_WHEN_BOUND = ["--", "sh", "-c", "[ $OMP_PROC_BIND = true ]; echo took $((
 
 CHECKS = {
     "version": (["--version"], r"^ompbind \d+\.\d+"),
+    "version and installation": (["--version", "-v"], r"^installation: one file, .*omp bind$"),
     "help": (["--help"], r"^Usage: ompbind \[OPTIONS\]"),
     "run": (["run", "-n", "2", "--share", "--", "echo", "hi"], r"^hi\nhi$"),
     "run in another directory": (["run", "--chdir", "/", "--output", "tag", "-v", "--", "pwd"], r"^\[0\] /$"),
@@ -41,6 +42,7 @@ CHECKS = {
     "plan": (["plan", "-n", "2", "--topology", MACHINE], r"^   1        4      4  1 "),
     "plan as JSON": (["plan", "--format", "json", "--topology", MACHINE], r'"ompbind-plan/1"'),
     "plan as a picture": (["plan", "--format", "picture", "--topology", MACHINE], r"^. package 0 "),
+    "plan for a sample": (["plan", "--topology", "sample:epyc-2p"], r"^x86_64, 384 CPUs"),
     "wrong mask": (["plan", "-m", "0-99", "--topology", MACHINE], r"^ompbind: error: CPUs 16-99 "),
     "wrong option": (["plan", "--nonsense"], r"^ompbind: error: .*--nonsense"),
     "topo": (["topo"], r"^live: .* CPU"),

@@ -81,6 +81,8 @@ def test_the_commands_of_a_section_work(shell, section):
 def test_tools_install_upgrade_and_uninstall(shell, tool, upgrade, uninstall):
     (install,) = (block for block in read_blocks("With pipx or uv") if block.startswith(f"{tool} "))
     assert "1 rank" in shell(f"{install}ompbind plan\n{upgrade}\nompbind plan")
+    if tool == "pipx" and shutil.which("man"):
+        assert "ompbind.1" in shell("man -w ompbind")
     shell(uninstall)
     shell("! ompbind plan")
 
