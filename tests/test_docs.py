@@ -82,7 +82,7 @@ def test_few_sessions_are_recorded():
 def test_every_session_is_a_console_block():
     text = "".join(page.read_text() for page in PAGES)
     assert len(SESSIONS) == text.count("```console\n")
-    assert len(RECORDED) == text.count("<!-- recorded:")
+    assert len(RECORDED) == text.count("\n<!-- recorded:")
     assert not [
         block for kind, block in BLOCK.findall(text) if kind != "console" and re.search(r"^\$ ", block, re.M)
     ]
