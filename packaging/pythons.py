@@ -63,8 +63,8 @@ PACKAGES = (
 COPIED = ("/etc/passwd", "/etc/group", "/etc/ssl/certs/ca-certificates.crt")
 """Files that the scripts of packages would write; pip reads the certificates before it installs anything."""
 
-LIVE_TESTS = ("run", "run_output", "exec", "kills", "output", "elsewhere", "habits", "freeze", "one_file")
-"""Tests of `tests/live` about the start of ranks, signals, output, and the Python of ranks."""
+LIVE_TESTS = ("run", "run_output", "exec", "kills", "output", "elsewhere", "habits", "python_interface")
+"""Tests of `tests/live` about the start of ranks, signals, output, and workers of multiprocessing."""
 
 # Mounts in a mount namespace of its own, which vanish with the process.
 ENTER = """
@@ -85,6 +85,7 @@ set -e
 make demo PYTHON={python}
 make .venv/.developing
 export PATH="$PWD/.venv/bin:$PATH"
+python -W error -m compileall -q -f ompbind docs/examples
 OMPTEST_PACKAGING=1 python -m pytest -q -n 2 tests/packaging/test_every_verb.py
 python -m pytest -q -n 2 --dist worksteal --ignore=tests/live --ignore=tests/vm --ignore=tests/packaging
 """

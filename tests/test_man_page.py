@@ -84,6 +84,13 @@ def test_the_page_has_all_options_of_all_verbs():
             assert re.search(rf"^ {{7}}{names}(?![\w-])", text, re.M), option.names
 
 
+def test_characters_that_formatters_replace_are_escaped():
+    """Debian's formatters are configured to keep them; others show them as typographic characters."""
+    _, title, *lines = PAGE.read_text().splitlines()
+    assert title.startswith(".TH ")
+    assert [line for line in lines if re.search(r"(?<!\\)-|['`^~]|[^ -~]", line)] == []
+
+
 @pytest.mark.parametrize("text", [
     "--bind thread -m '0-3|8'", "'", "...", ".SH NAME", "back\\slash \\fB \\n", "~/x ^y `z`", 'say "it"',
     "2 × 3 → 6", "{rank+8000}", "-", "a.b",

@@ -3,6 +3,7 @@
 `make test-image` runs these tests: building the image takes a minute and needs a mirror of Debian and PyPI.
 """
 
+import errno
 import json
 import os
 import pty
@@ -195,6 +196,31 @@ def test_settings_of_the_image(words):
     labels = settings["Labels"]
     assert labels["org.opencontainers.image.title"] == "ompbind"
     assert image["Size"] < 260e6, "not much more than Debian with Python"
+
+
+def test_a_rank_that_needs_too_much_memory_has_a_hint(run):
+    limits = ("--memory", "60m", "--memory-swap", "60m")
+    done = run(limits, "python3", "-c", "bytearray(200_000_000)")
+    assert done.returncode == 137
+    assert "memory ran out, and the kernel killed a process of this cgroup" in unwrapped(done.stderr)
+
+
+def test_forbidden_memory_policies_are_a_warning(run, tmp_path):
+    """As in docker, whose profile for system calls has set_mempolicy only for CAP_SYS_NICE."""
+    profile = tmp_path / "profile.json"
+    refused = {"names": ["set_mempolicy"], "action": "SCMP_ACT_ERRNO", "errnoRet": errno.EPERM}
+    profile.write_text(json.dumps({"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [refused]}))
+    options = ("--security-opt", f"seccomp={profile}", "--env", "OMPBIND_MEMORY=bind")
+    done = run(options, "echo", "started")
+    assert (done.returncode, done.stdout) == (0, "started\n")
+    assert "memory policies are forbidden here" in unwrapped(done.stderr)
+
+
+def test_programs_that_start_later_in_the_container_find_the_run(start, words):
+    process = start(("--env", "OMPBIND_RANKS=2"), "sh", "-c", "echo up; exec sleep 300")
+    assert read_lines(process, 2) == ["up\n"] * 2
+    live = json.loads(run_quietly(*words, "exec", "tested", "ompbind", "ps", "--format", "json"))
+    assert len(live["runs"]) == 1, live
 
 
 def read_lines(process, number):

@@ -20,7 +20,6 @@ from collections.abc import Iterable
 from io import BufferedIOBase, BytesIO
 from itertools import islice, takewhile
 from posixpath import normpath
-from typing import Self
 
 from ompbind.errors import MachineError
 from ompbind.machine.sources.filesystem import clean_text
@@ -136,12 +135,11 @@ class _Member(tarfile.TarInfo):
     Python reads these into memory: as a whole, or in parts since 3.14.
     """
 
-    @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
-        """Read a header. Raises ValueError if it announces a text that is too long."""
-        member = super().frombuf(buf, encoding, errors)
-        if member.type in _TEXTS_OF_HEADERS and not 0 <= member.size <= FILE_LIMIT:
-            raise ValueError(f"a header says that it has {member.size} bytes")
+    def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
+        """Read what follows a header; tarfile provides this method for subclasses. Raises ValueError."""
+        if self.type in _TEXTS_OF_HEADERS and not 0 <= self.size <= FILE_LIMIT:
+            raise ValueError(f"a header says that it has {self.size} bytes")
+        member: tarfile.TarInfo = super()._proc_member(archive)  # type: ignore[misc]
         return member
 
 

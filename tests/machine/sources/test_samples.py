@@ -142,6 +142,27 @@ def test_two_ranks_get_equal_shares_of_whole_cores(name, strategy):
         assert cpus_of_cores(machine, cpus) == cpus
 
 
+EXPECTED = (
+    # name, request, ranks, CPUs of the first rank and of the last
+    ("epyc-2p", {"ranks": 8}, 8, "0-23", "168-191"),
+    ("epyc-2p", {"ranks": None, "strategy": "l3", "smt": "all"}, 24, "0-7,192-199", "184-191,376-383"),
+    ("xeon-max-2p", {"ranks": None, "strategy": "nodes"}, 8, "0-13", "98-111"),
+    ("dgx-a100", {"ranks": 8, "devices": (DeviceKind.GPU,)}, 8, "48-55", "88-95"),
+    ("core-i9", {"ranks": 4, "core_kind": "efficiency"}, 4, "16-19", "28-31"),
+    ("core-i9", {"ranks": 2, "core_kind": "performance", "smt": "all"}, 2, "0-7", "8-15"),
+    ("grace-2p", {"ranks": 4}, 4, "0-35", "108-143"),
+    ("power9-2p", {"ranks": None, "strategy": "nodes", "smt": "all"}, 2, "0-79", "80-159"),
+    ("z15-partition", {"ranks": None, "strategy": "books", "smt": "all"}, 4, "0-23", "72-95"),
+)
+
+
+@pytest.mark.parametrize(("name", "request_", "ranks", "first", "last"), EXPECTED)
+def test_plans_follow_the_domains_of_the_machine(name, request_, ranks, first, last):
+    placements = make_plan(read(name), Request(**request_)).placements
+    cpus = [str(CpuSet(placement.cpus)) for placement in placements]
+    assert (len(cpus), cpus[0], cpus[-1]) == (ranks, first, last)
+
+
 @pytest.mark.parametrize(("source", "message"), [
     ("sample:", "'sample:' lacks a name"),
     ("sample:epyc", "there is no sample machine 'epyc'"),
