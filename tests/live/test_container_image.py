@@ -169,6 +169,21 @@ def test_python_and_packages_are_those_of_the_base(run):
     assert run(("--entrypoint", "python3"), "-c", "import os; print(os.getpid())").stdout == "1\n"
 
 
+STALE = """
+import glob, importlib.util, os
+files = glob.glob("/opt/ompbind/lib/python3*/site-packages/ompbind/**/*.py", recursive=True)
+def is_stale(path):
+    with open(importlib.util.cache_from_source(path), "rb") as file:
+        return int.from_bytes(file.read(12)[8:], "little") != int(os.stat(path).st_mtime)
+print(len(files) > 300, sum(map(is_stale, files)))
+"""
+"""Prints how many modules Python would compile again in each container, which takes half a second."""
+
+
+def test_all_modules_of_the_image_are_compiled(run):
+    assert run(("--entrypoint", "python3"), "-c", STALE).stdout == "True 0\n"
+
+
 def test_the_zipapp_needs_only_python(words, tmp_path):
     """In a container of the base, which has no package but Python's own."""
     script = ROOT / "packaging/zipapp.py"
