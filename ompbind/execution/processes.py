@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
+REAPED_AT_ONCE = 1000
+"""Children that are reaped at most before anything else: daemons may exit faster than they can be reaped."""
+
 _SWEEPS_OF_CHILDREN = 16
 """Sweeps over the children of this process for each sweep over all processes, which takes much longer."""
 
@@ -187,11 +190,11 @@ def _kill_once(spared: Collection[int], *, only_children: bool) -> set[int]:
 
 
 def _reap_exited() -> bool:
-    """Reap all children that have exited; returns whether there was any."""
-    reaped = False
+    """Reap up to REAPED_AT_ONCE children that have exited; returns whether there was any."""
+    reaped = 0
     try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            reaped = True
+        while reaped < REAPED_AT_ONCE and os.waitpid(-1, os.WNOHANG)[0]:
+            reaped += 1
     except ChildProcessError:
         pass
-    return reaped
+    return reaped > 0

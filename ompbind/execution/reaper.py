@@ -6,7 +6,7 @@ import os
 import time
 
 from ompbind.execution.outcome import RankExit, make_usage, render_exit, signal_name
-from ompbind.execution.processes import signal_parent, signal_rank
+from ompbind.execution.processes import REAPED_AT_ONCE, signal_parent, signal_rank
 from ompbind.execution.run_state import RunState
 from ompbind.execution.signal_pipe import TERMINATION_SIGNALS, TTY_SIGNALS
 from ompbind.execution.signals import signal
@@ -31,6 +31,15 @@ def reap(run: RunState, pid: int) -> bool:
     elif found in run.children.live:
         _handle_exit(run, _make_rank_exit(run, found, status, used))
     return found != 0
+
+
+def reap_children(run: RunState) -> int:
+    """Reap children after SIGCHLD, and return how many; if there may be more, SIGCHLD is sent again."""
+    for reaped in range(REAPED_AT_ONCE):
+        if not reap(run, -1):
+            return reaped
+    signal.raise_signal(signal.SIGCHLD)
+    return REAPED_AT_ONCE
 
 
 def reap_exited(run: RunState, pid: int) -> bool:

@@ -25,7 +25,7 @@ from ompbind.execution.outcome import Outcome
 from ompbind.execution.poller import READABLE
 from ompbind.execution.process_pair import Foreground, redirect_to_null, set_process_name
 from ompbind.execution.processes import kill_descendants, signal_parent, signal_rank
-from ompbind.execution.reaper import reap, reap_exited
+from ompbind.execution.reaper import reap_children, reap_exited
 from ompbind.execution.rlimits import make_limit_error
 from ompbind.execution.run_options import RunOptions
 from ompbind.execution.run_state import RunState, StartCommands
@@ -159,8 +159,7 @@ def _handle_events(run: RunState, timeout_s: float | None) -> None:
     for number in signals:
         _handle_signal(run, number)
     if signal.SIGCHLD in signals:
-        while reap(run, -1):
-            exits += 1
+        exits += reap_children(run)
     _check_deadlines(run)
     if exits or run.orphans.any_left or run.shutdown.foreground_exited:
         run.stop_orphans()

@@ -423,7 +423,8 @@ def test_with_a_daemon_of_a_running_rank_not_all_processes_are_read(scene):
 
 def test_descendants_may_be_kept(scene):
     """Processes that have left the group of their rank continue; processes in the group are stopped."""
-    script = 'setsid sleep 300 & echo $! >"$1/kept"; sleep 300 & echo $! >"$1/not"; sleep 0.1; exit 3'
+    script = """setsid sh -c 'echo $$ >"$1/kept"; exec sleep 300' sh "$1" &
+        sleep 300 & while [ ! -s "$1/kept" ]; do sleep 0.02; done; exit 3"""
     process = scene.begin("--keep-descendants", *scene.command("sh", "-c", script))
     assert process.wait(10) == 3
     assert list(scene.find()) == scene.pids("kept")
