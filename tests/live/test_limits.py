@@ -174,6 +174,9 @@ def test_few_processes_of_a_user(scene, processes):
     capabilities = "+dac_read_search,+dac_override"  # the virtual environment may be in root's home
     before = [required("setpriv"), f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
     before += [f"--inh-caps={capabilities}", f"--ambient-caps={capabilities}"]
+    if subprocess.run([*before, "true"], capture_output=True).returncode:
+        assert not os.environ.get("OMPTEST_ALL"), "CI must permit capabilities"
+        pytest.skip("NOTE: root lacks capabilities here, as in a container")
     check_too_many(scene, [*before, "prlimit", f"--nproc={processes}"])
 
 

@@ -289,7 +289,7 @@ def test_a_stop_request_ends_the_wait_for_a_reader(start, directory):
 
 def hold_claims(directory, texts):
     """Write claims and keep them locked; return how many."""
-    resource.setrlimit(resource.RLIMIT_NOFILE, (8192, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (4096, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     for number, text in enumerate(texts):
         path = Path(directory, f"ompbind-{NOBODY}-{number}-x.run")
         path.write_text(text)
