@@ -66,6 +66,7 @@ def test_live_views_are_measured():
     assert "1 rank of 3 threads, watched" in done.stdout
 
 
+@pytest.mark.long
 def test_quiet_runs_are_measured():
     done = run("quiet.py", "--seconds", "0.3", "--ranks", "1,2")
     rows = [line.split() for line in done.stdout.splitlines() if line[:5].strip().isdigit()]
@@ -155,6 +156,7 @@ def test_unavailable_work_is_left_out():
     assert done.returncode == 0
 
 
+@pytest.mark.long
 def test_work_beside_a_busy_scheduler_is_measured_in_every_layout():
     done = run("scheduler.py", "--rounds", "1", "--seconds", "0.05")
     if not has_compiler() or "only one CPU" in done.stdout:
@@ -261,6 +263,7 @@ def test_decisions_are_measured():
     assert "1 of 2 faster, 40 rounds: not right" in done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not shutil.which("strace") and not os.environ.get("OMPTEST_ALL"), reason="no strace")
 def test_scaling_is_measured():
     done = run("scaling.py", "--rounds", "1", "--ranks", "1,3")

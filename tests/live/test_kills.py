@@ -86,7 +86,7 @@ def test_foreground_killed(scene, ranks, script, times):
         process = begin(scene, ranks, script, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         sleep_from(begun, moment)
         process.kill()
-        assert process.wait(5) == -signal.SIGKILL
+        assert process.wait(20) == -signal.SIGKILL
         scene.check_nothing_left(f"SIGKILL of ompbind {moment * 1000:.1f} ms after its start")
 
 
@@ -323,7 +323,7 @@ def test_killed_while_it_forwards_output(scene, victim, mode):
         wait_until(lambda supervisor=supervisor: len(children_of(supervisor)) == 2, "all ranks started")
         time.sleep(0.02 * step)
         os.kill(process.pid if victim == "foreground" else supervisor, signal.SIGKILL)
-        assert process.wait(5) == (-9 if victim == "foreground" else 125)
+        assert process.wait(20) == (-9 if victim == "foreground" else 125)
         scene.check_nothing_left(f"SIGKILL of the {victim}")
 
 
@@ -353,7 +353,7 @@ def test_readers_that_do_not_read(scene, full, number, mode):
     time.sleep(0.1)
     assert process.poll() is None
     process.send_signal(number)
-    assert process.wait(5) == (3 if number != signal.SIGKILL else -9)
+    assert process.wait(20) == (3 if number != signal.SIGKILL else -9)
     scene.check_nothing_left(f"{number.name}, with a full pipe")
 
 
@@ -368,7 +368,7 @@ def test_one_request_to_stop_is_enough_without_a_reader(scene, full, mode, optio
     process = begin(scene, 2, f'touch "$1/$RANK"; {BARE}', options, stdout=full, stderr=full)
     scene.wait_for("0", "1")
     process.send_signal(number)
-    assert process.wait(5) == code
+    assert process.wait(20) == code
     scene.check_nothing_left("a request to stop, with a full pipe")
 
 
@@ -389,7 +389,7 @@ os._exit(0)
     supervisor = supervisor_of(process)
     scene.wait_for("0", "1")
     os.kill(process.pid if first == "foreground" else supervisor, signal.SIGKILL)
-    assert process.wait(5) == (-9 if first == "foreground" else 125)
+    assert process.wait(20) == (-9 if first == "foreground" else 125)
     scene.check_nothing_left(f"SIGKILL of the {first}")
 
 

@@ -79,7 +79,10 @@ def test_ompbind_itself_keeps_its_policy(start, before):
     process = start("run", "-n", "2", "--memory", "bind", "--", "sleep", "60", **options)
     wait_until(lambda: len(ranks_of(process)) == 2, "two ranks")
     own = f"{before}:{NUMBER}" if before else "default"
-    seen = [read_memory_map(pid).policy for pid in (process.pid, supervisor_of(process), *ranks_of(process))]
+    pids = (process.pid, supervisor_of(process), *ranks_of(process))
+    # The supervisor has the policy of a rank while it starts this rank.
+    wait_until(lambda: read_memory_map(pids[1]).policy == own, "the supervisor has its own policy")
+    seen = [read_memory_map(pid).policy for pid in pids]
     assert seen == [own, own, f"bind:{NUMBER}", f"bind:{NUMBER}"]
 
 

@@ -225,7 +225,7 @@ def test_killed_while_a_restart_waits(scene, victim, ranks):
     wait_for_attempts(scene, 1)
     wait_until(lambda: not is_alive(attempts(scene)[0][1]), "the rank exited")
     os.kill(process.pid if victim == "foreground" else supervisor, signal.SIGKILL)
-    assert process.wait(5) == (-9 if victim == "foreground" else 125)
+    assert process.wait(20) == (-9 if victim == "foreground" else 125)
     scene.check_nothing_left(f"SIGKILL of the {victim}")
 
 
@@ -238,7 +238,7 @@ def test_killed_while_ranks_restart_all_the_time(scene):
         before = len(attempts(scene))
         wait_for_attempts(scene, before + 3)
         os.kill(process.pid if victim == "foreground" else supervisor, signal.SIGKILL)
-        assert process.wait(5) == (-9 if victim == "foreground" else 125)
+        assert process.wait(20) == (-9 if victim == "foreground" else 125)
         scene.check_nothing_left(f"SIGKILL of the {victim}")
 
 
