@@ -15,7 +15,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 import time
 import tomllib
@@ -111,7 +110,7 @@ def make_root(distribution: Distribution, directory: Path) -> Path:
         [
             "mmdebstrap", "--quiet", "--variant=extract", f"--components={distribution.components}", *keyring,
             # Mirrors may be older than the week for which Debian signs releases in development
-            '--aptopt=Acquire::Check-Valid-Until "false"', f"--include={packages}",
+            '--aptopt=Acquire::Check-Valid-Until "false"', '--aptopt=Acquire::Retries "5"', f"--include={packages}",
             distribution.name, str(root), distribution.mirror,
         ],
         check=True,
@@ -171,8 +170,7 @@ def download_wheels(requirements: list[str], versions: list[str], wheels: Path) 
 
 def unpack(sdist: str, directory: Path) -> Path:
     """Unpack a source distribution into a directory, and return the directory of its files."""
-    with tarfile.open(sdist) as archive:
-        archive.extractall(directory, filter="data")
+    shutil.unpack_archive(sdist, directory)
     return directory / Path(sdist).name.removesuffix(".tar.gz")
 
 

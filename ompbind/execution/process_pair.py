@@ -19,7 +19,13 @@ import os
 from ompbind.errors import LaunchError
 from ompbind.execution.job_control import Terminal, exit_by_interrupt
 from ompbind.execution.outcome import signal_name
-from ompbind.execution.processes import become_subreaper, kill_descendants, render_left, signal_process
+from ompbind.execution.processes import (
+    become_subreaper,
+    has_children,
+    kill_descendants,
+    render_left,
+    signal_process,
+)
 from ompbind.execution.rlimits import make_limit_error
 from ompbind.execution.signal_pipe import (
     TERMINATION_SIGNALS,
@@ -83,6 +89,8 @@ def become_supervisor(cleanup: Cleanup, signal_mask: frozenset[int] | None = Non
     signal_mask = before if signal_mask is None else signal_mask
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # with SIG_IGN the kernel reaps children itself
     become_subreaper()  # before the fork: the supervisor may be killed right after it has started a rank
+    # Also before the fork: ranks of a killed supervisor become children. The usual case, none, takes one call.
+    inherited = (read_children() or set()) if has_children() else set()
     try:
         read_end, write_end = os.pipe()
         default_tty_signals = find_unignored(TTY_SIGNALS)
@@ -99,7 +107,7 @@ def become_supervisor(cleanup: Cleanup, signal_mask: frozenset[int] | None = Non
         raise make_limit_error("cannot start the run", error) from error
     if supervisor:
         os.close(read_end)
-        _run_foreground(supervisor, write_end, foreground.signal_mask, cleanup)
+        _run_foreground(supervisor, write_end, foreground.signal_mask, cleanup, inherited)
     os.setpgid(0, 0)
     os.close(write_end)
     return foreground
@@ -122,13 +130,14 @@ def redirect_to_null(*numbers: int) -> None:
     os.close(null_fd)
 
 
-def _run_foreground(supervisor: int, pipe: int, signal_mask: frozenset[int], cleanup: Cleanup) -> NoReturn:
-    """Forward signals until the supervisor exits, then exit with its status."""
+def _run_foreground(
+    supervisor: int, pipe: int, signal_mask: frozenset[int], cleanup: Cleanup, inherited: set[int]
+) -> NoReturn:
+    """Forward signals until the supervisor exits, then exit with its status; `inherited` are other children."""
     code = LaunchError.launch_code
     try:
         redirect_to_null(0, 1)
         os.set_blocking(pipe, False)
-        inherited = (read_children() or set()) - {supervisor}
         status = _wait_for_supervisor(supervisor, pipe, block_for_sigwait(signal_mask), inherited)
         if os.WIFEXITED(status):
             code = os.WEXITSTATUS(status)

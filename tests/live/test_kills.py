@@ -118,6 +118,19 @@ def wait_for_supervisor(process):
     raise AssertionError("no supervisor in 20 s")
 
 
+def test_supervisor_killed_before_the_foreground_has_run(scene):
+    """The ranks are its children by then; they are killed all the same."""
+    for _ in range(rounds(10)):
+        process = begin(scene, 2, FAMILY)
+        supervisor = wait_for_supervisor(process)
+        process.send_signal(signal.SIGSTOP)
+        wait_until(lambda supervisor=supervisor: len(children_of(supervisor)) >= 2, "all ranks started")
+        os.kill(supervisor, signal.SIGKILL)
+        wait_until(lambda supervisor=supervisor: not is_alive(supervisor), "the supervisor exited")
+        process.send_signal(signal.SIGCONT)
+        assert scene.end(process)[0] == 125
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
 def test_a_signal_to_the_foreground_before_it_notices_that_the_supervisor_was_killed(scene, number):
     process = begin(scene, 2, FAMILY)
