@@ -17,7 +17,8 @@ ROOT = Path(__file__).parent.parent
 CODE = sorted((ROOT / "ompbind").rglob("*.py"))
 PAGES = [
     *sorted((ROOT / "docs").glob("*.md")),
-    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "Makefile")),
+    *sorted(ROOT.glob("*.md")),
+    ROOT / "Makefile",
 ]
 
 DISCOURAGED = {

@@ -36,7 +36,7 @@ def has_compiler():
 def test_launches_are_measured():
     done = run("launch.py", "--rounds", "1", "--ranks", "1,2", "--only", "floor,ompbind")
     assert (done.returncode, done.stderr) == (0, "")
-    rows = [line.split() for line in done.stdout.splitlines() if line.startswith(("floor", "ompbind"))]
+    rows = [line.split() for line in done.stdout.splitlines() if line.startswith(("floor ", "ompbind "))]
     assert [row[0] for row in rows] == (["floor", "ompbind"] if has_compiler() else ["ompbind"]) * 2
     assert max(map(len, done.stdout.splitlines())) <= 80
     assert "not measured" in done.stdout

@@ -81,13 +81,10 @@ def find_keys(value, path=""):
 
 
 def read_output(program, words, env):
-    """Run a verb with --format json, and read its one JSON value, or a value for each line."""
+    """Run a verb with --format json, and read its one JSON value; `probe` prints a value per line."""
     command = [*program, words[0], "--format", "json", *words[1:]]
     text = subprocess.run(command, capture_output=True, text=True, env=env, timeout=60).stdout
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError:
-        return [json.loads(line) for line in text.splitlines()]
+    return [json.loads(line) for line in text.splitlines()] if words[0] == "probe" else json.loads(text)
 
 
 def record_values(program, words, env):

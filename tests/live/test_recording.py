@@ -2,6 +2,7 @@
 
 import os
 import re
+import stat
 import subprocess
 from pathlib import Path
 
@@ -30,6 +31,8 @@ def test_a_recording_of_this_machine_has_its_cpus_and_its_devices(tmp_path):
     assert pack == "tar czf machine.tar.gz machine"
     script = f"{files}\n{devices}\n{pack}"
     subprocess.run(["bash", "-c", script], cwd=tmp_path, stderr=subprocess.DEVNULL, check=True)
+    directories = [path for path in (tmp_path / "machine").rglob("*") if path.is_dir()]
+    assert all(path.stat().st_mode & stat.S_IRWXU == stat.S_IRWXU for path in directories)  # needs no root
     live = read_machine(devices=True)
     for source in ("machine", "machine.tar.gz"):
         recorded = read_machine(str(tmp_path / source), devices=True)

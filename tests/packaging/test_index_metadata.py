@@ -75,7 +75,7 @@ def test_addresses_lead_to_files():
 
 
 def test_the_readme_is_short():
-    assert len(README.splitlines()) <= 155
+    assert len(README.splitlines()) <= 150
 
 
 def test_the_picture_shows_the_plan_of_the_readme():

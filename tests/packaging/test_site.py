@@ -62,7 +62,6 @@ def test_nothing_comes_from_other_hosts(site):
     loaded = r'<(?:script|link|img|iframe)[^>]+(?:src|href)="((?:https?:)?//[^"]+)"'
     assert not [found for page in site.rglob("*.html") for found in re.findall(loaded, page.read_text())]
     assert "@import" not in (site / "site/extra.css").read_text()
-    assert "iframe-worker" in (site / "index.html").read_text()
 
 
 def test_shells_are_tabs_and_options_in_tables_have_no_backslash(site):
