@@ -99,7 +99,7 @@ class _LoaderOfContent(SourceFileLoader):
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         """Return a module with the attributes that Python would set after a failed search for each."""
         module = ModuleType(spec.name)
-        attributes: dict[str, object] = {"__file__": self.path, "__cached__": self._cached}
+        attributes: dict[str, object] = {"__file__": self.path}
         if spec.submodule_search_locations is not None:
             attributes["__path__"] = spec.submodule_search_locations
         vars(module).update(attributes)
