@@ -63,7 +63,7 @@ docs: $(VENV)/.developing ## rewrite the reference and the man page from the pro
 	$(BIN)/python docs/sessions.py
 
 site: $(VENV)/.site ## build the documentation as a site, into site/
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 	@echo "wrote site/index.html. For the search: $(PYTHON) -m http.server --bind 127.0.0.1 -d site"
 
 sessions: $(VENV)/.developing ## record the sessions and pictures of docs/benchmarking.md again; needs gcc and an idle machine

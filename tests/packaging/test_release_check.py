@@ -152,6 +152,12 @@ def test_categories_have_the_standard_names_in_the_standard_order(section):
     assert found == [name for name in CATEGORIES if name in found]
 
 
+@pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.version)
+def test_a_section_has_only_categories_and_their_entries(section):
+    lines = [line for line in section.text.splitlines() if line]
+    assert [line for line in lines if not line.startswith(("### ", "- ", "  "))] == []
+
+
 def test_all_headings_of_the_changelog_are_sections_or_categories():
     text = (ROOT / "CHANGELOG.md").read_text()
     assert len(re.findall(r"^#{1,2} ", text, re.M)) == len(SECTIONS) + 1
