@@ -19,13 +19,7 @@ import os
 from ompbind.errors import LaunchError
 from ompbind.execution.job_control import Terminal, exit_by_interrupt
 from ompbind.execution.outcome import signal_name
-from ompbind.execution.processes import (
-    become_subreaper,
-    has_children,
-    kill_descendants,
-    render_left,
-    signal_process,
-)
+from ompbind.execution.processes import become_subreaper, kill_descendants, render_left, signal_process
 from ompbind.execution.rlimits import make_limit_error
 from ompbind.execution.signal_pipe import (
     TERMINATION_SIGNALS,
@@ -89,8 +83,7 @@ def become_supervisor(cleanup: Cleanup, signal_mask: frozenset[int] | None = Non
     signal_mask = before if signal_mask is None else signal_mask
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # with SIG_IGN the kernel reaps children itself
     become_subreaper()  # before the fork: the supervisor may be killed right after it has started a rank
-    # Also before the fork: ranks of a killed supervisor become children. The usual case, none, takes one call.
-    inherited = (read_children() or set()) if has_children() else set()
+    inherited = read_children() or set()  # before the fork too: ranks of a killed supervisor become children
     try:
         read_end, write_end = os.pipe()
         default_tty_signals = find_unignored(TTY_SIGNALS)
