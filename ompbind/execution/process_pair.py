@@ -89,17 +89,15 @@ def become_supervisor(cleanup: Cleanup, signal_mask: frozenset[int] | None = Non
     signal_mask = before if signal_mask is None else signal_mask
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # with SIG_IGN the kernel reaps children itself
     become_subreaper()  # before the fork: the supervisor may be killed right after it has started a rank
-    # Also before the fork: ranks of a killed supervisor become children. The usual case, none, takes one call.
-    inherited = (read_children() or set()) if has_children() else set()
+    inherited = _read_inherited()
     try:
         read_end, write_end = os.pipe()
-        default_tty_signals = find_unignored(TTY_SIGNALS)
         foreground = Foreground(
             pid=os.getpid(),
             group=os.getpgrp(),
             pipe=read_end,
             signal_mask=signal_mask,
-            default_tty_signals=default_tty_signals,
+            default_tty_signals=find_unignored(TTY_SIGNALS),
         )
         supervisor = os.fork()
     except OSError as error:
@@ -107,10 +105,15 @@ def become_supervisor(cleanup: Cleanup, signal_mask: frozenset[int] | None = Non
         raise make_limit_error("cannot start the run", error) from error
     if supervisor:
         os.close(read_end)
-        _run_foreground(supervisor, write_end, foreground.signal_mask, cleanup, inherited)
+        _run_foreground(supervisor, write_end, foreground.signal_mask, cleanup, inherited=inherited)
     os.setpgid(0, 0)
     os.close(write_end)
     return foreground
+
+
+def _read_inherited() -> set[int]:
+    """Return the children before the fork; later, ranks of a killed supervisor are children, too."""
+    return (read_children() or set()) if has_children() else set()  # usually there are none: one call
 
 
 def _open_standard_files() -> None:
@@ -131,9 +134,12 @@ def redirect_to_null(*numbers: int) -> None:
 
 
 def _run_foreground(
-    supervisor: int, pipe: int, signal_mask: frozenset[int], cleanup: Cleanup, inherited: set[int]
+    supervisor: int, pipe: int, signal_mask: frozenset[int], cleanup: Cleanup, *, inherited: set[int]
 ) -> NoReturn:
-    """Forward signals until the supervisor exits, then exit with its status; `inherited` are other children."""
+    """Forward signals until the supervisor exits, then exit with its status.
+
+    `inherited` are the children that this process had before.
+    """
     code = LaunchError.launch_code
     try:
         redirect_to_null(0, 1)
