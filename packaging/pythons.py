@@ -110,7 +110,8 @@ def make_root(distribution: Distribution, directory: Path) -> Path:
         [
             "mmdebstrap", "--quiet", "--variant=extract", f"--components={distribution.components}", *keyring,
             # Mirrors may be older than the week for which Debian signs releases in development
-            '--aptopt=Acquire::Check-Valid-Until "false"', '--aptopt=Acquire::Retries "5"', f"--include={packages}",
+            '--aptopt=Acquire::Check-Valid-Until "false"', '--aptopt=Acquire::Retries "5"',
+            f"--include={packages}",
             distribution.name, str(root), distribution.mirror,
         ],
         check=True,
