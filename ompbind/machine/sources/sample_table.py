@@ -1,6 +1,6 @@
 """The table of sample machines: small ones for examples, and models of real machines.
 
-The models are written from public data sheets; nothing is copied from a running machine. To add a machine,
+The models follow public descriptions; memory sizes and node distances are typical values. To add a machine,
 add a row; `samples` explains the fields.
 """
 
