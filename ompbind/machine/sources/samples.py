@@ -90,15 +90,23 @@ class SampleMachine(Record):
 def find_sample(source: str, samples: Sequence[SampleMachine]) -> SampleMachine:
     """Return the sample that a topology source such as "sample:epyc-2p" names.
 
-    Raises MachineError with all names.
+    Raises MachineError with a similar name and all names.
     """
     prefix, _, name = source.partition(":")
     found = next((sample for sample in samples if sample.name == name), None)
     if found is None:
         message = f"there is no sample machine {name!r}" if name else f"{source!r} lacks a name"
         names = "; ".join(f"{prefix}:{sample.name} ({sample.summary})" for sample in samples)
-        raise MachineError(message, hint=f"use one of: {names}")
+        raise MachineError(message, hint=f"{_suggest(prefix, name, samples)}use one of: {names}")
     return found
+
+
+def _suggest(prefix: str, name: str, samples: Sequence[SampleMachine]) -> str:
+    """Return a question with the sample whose name is similar, or ""."""
+    from difflib import get_close_matches  # late: only an error needs it
+
+    near = get_close_matches(name, [sample.name for sample in samples], 1)
+    return f"did you mean {prefix}:{near[0]}? Otherwise " if near else ""
 
 
 def make_sample_machine(sample: SampleMachine, source: str, *, devices: bool = False) -> Machine:

@@ -38,7 +38,7 @@ COUNTS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "arch", "cpus", "domains"), COUNTS, ids=NAMES)
+@pytest.mark.parametrize(("name", "arch", "cpus", "domains"), COUNTS, ids=[row[0] for row in COUNTS])
 def test_samples_have_what_they_model(name, arch, cpus, domains):
     machine = read(name)
     assert (machine.source, machine.arch) == (f"sample:{name}", arch)
@@ -161,6 +161,18 @@ def test_plans_follow_the_domains_of_the_machine(name, request_, ranks, first, l
     placements = make_plan(read(name), Request(**request_)).placements
     cpus = [str(CpuSet(placement.cpus)) for placement in placements]
     assert (len(cpus), cpus[0], cpus[-1]) == (ranks, first, last)
+
+
+@pytest.mark.parametrize(("source", "hint"), [
+    ("sample:epyc", "did you mean sample:epyc-2p? Otherwise use one of: sample:two-sockets ("),
+    ("sample:dgx-a10", "did you mean sample:dgx-a100? Otherwise use one of: sample:two-sockets ("),
+    ("sample:", "use one of: sample:two-sockets ("),
+    ("sample:unheard-of", "use one of: sample:two-sockets ("),
+])  # fmt: skip
+def test_a_similar_name_comes_first_in_the_hint(source, hint):
+    with pytest.raises(MachineError) as found:
+        read_machine(source)
+    assert found.value.hint.startswith(hint)
 
 
 @pytest.mark.parametrize(("source", "message"), [
