@@ -126,7 +126,10 @@ def redirect_to_null(*numbers: int) -> None:
 def _run_foreground(
     supervisor: int, pipe: int, signal_mask: frozenset[int], cleanup: Cleanup, inherited: set[int]
 ) -> NoReturn:
-    """Forward signals until the supervisor exits, then exit with its status; `inherited` are other children."""
+    """Forward signals until the supervisor exits, then exit with its status.
+
+    `inherited` are other children.
+    """
     code = LaunchError.launch_code
     try:
         redirect_to_null(0, 1)
