@@ -19,7 +19,12 @@ import os
 from ompbind.errors import LaunchError
 from ompbind.execution.job_control import Terminal, exit_by_interrupt
 from ompbind.execution.outcome import signal_name
-from ompbind.execution.processes import become_subreaper, kill_descendants, render_left, signal_process
+from ompbind.execution.processes import (
+    become_subreaper,
+    kill_descendants,
+    render_left,
+    signal_process,
+)
 from ompbind.execution.rlimits import make_limit_error
 from ompbind.execution.signal_pipe import (
     TERMINATION_SIGNALS,
@@ -86,13 +91,12 @@ def become_supervisor(cleanup: Cleanup, signal_mask: frozenset[int] | None = Non
     inherited = read_children() or set()  # before the fork too: ranks of a killed supervisor become children
     try:
         read_end, write_end = os.pipe()
-        default_tty_signals = find_unignored(TTY_SIGNALS)
         foreground = Foreground(
             pid=os.getpid(),
             group=os.getpgrp(),
             pipe=read_end,
             signal_mask=signal_mask,
-            default_tty_signals=default_tty_signals,
+            default_tty_signals=find_unignored(TTY_SIGNALS),
         )
         supervisor = os.fork()
     except OSError as error:
@@ -100,7 +104,7 @@ def become_supervisor(cleanup: Cleanup, signal_mask: frozenset[int] | None = Non
         raise make_limit_error("cannot start the run", error) from error
     if supervisor:
         os.close(read_end)
-        _run_foreground(supervisor, write_end, foreground.signal_mask, cleanup, inherited)
+        _run_foreground(supervisor, write_end, foreground.signal_mask, cleanup, inherited=inherited)
     os.setpgid(0, 0)
     os.close(write_end)
     return foreground
@@ -124,11 +128,11 @@ def redirect_to_null(*numbers: int) -> None:
 
 
 def _run_foreground(
-    supervisor: int, pipe: int, signal_mask: frozenset[int], cleanup: Cleanup, inherited: set[int]
+    supervisor: int, pipe: int, signal_mask: frozenset[int], cleanup: Cleanup, *, inherited: set[int]
 ) -> NoReturn:
     """Forward signals until the supervisor exits, then exit with its status.
 
-    `inherited` are other children.
+    `inherited` are the children that this process had before.
     """
     code = LaunchError.launch_code
     try:
