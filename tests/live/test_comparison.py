@@ -69,6 +69,15 @@ def test_numactl_and_hwloc_have_the_options_that_the_page_names():
     assert not [word for word in ("--best-memattr", "--pid", "--tid") if word not in usage]
 
 
+def test_hydra_and_open_mpi_have_the_options_that_the_page_names():
+    required("mpiexec.hydra")
+    usage = call("mpiexec.hydra", "-help").stdout
+    assert not [word for word in ("-membind", "-gpus-per-proc") if word not in usage]
+    required("mpirun")
+    plan = call("mpirun", "-n", "1", "--do-not-launch", "--display-map", "false", env=ENVIRONMENTS["mpirun"])
+    assert (plan.returncode, "JOB MAP" in plan.stdout) == (0, True)
+
+
 def test_the_verified_run_of_the_readme():
     if os.cpu_count() != 2:
         pytest.skip("the run is shown for two CPUs")

@@ -42,6 +42,13 @@ def test_a_report_has_a_line_for_each_subject(words):
     assert "cannot be read" not in done.stdout
 
 
+def test_the_report_in_doctor_md_has_a_line_for_each_subject():
+    page = (Path(__file__).parent.parent.parent / "docs/doctor.md").read_text()
+    shown = page.partition("$ ompbind --version -v\n")[2].partition("```")[0].splitlines()
+    assert list(dict.fromkeys(line.partition(": ")[0] for line in shown)) == KEYS
+    assert shown[0] == f"ompbind: {__version__}"
+
+
 def test_the_version_alone_is_a_line():
     assert run("--version").stdout == f"ompbind {__version__}\n"
 
