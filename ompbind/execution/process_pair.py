@@ -19,12 +19,7 @@ import os
 from ompbind.errors import LaunchError
 from ompbind.execution.job_control import Terminal, exit_by_interrupt
 from ompbind.execution.outcome import signal_name
-from ompbind.execution.processes import (
-    become_subreaper,
-    kill_descendants,
-    render_left,
-    signal_process,
-)
+from ompbind.execution.processes import become_subreaper, kill_descendants, render_left, signal_process
 from ompbind.execution.rlimits import make_limit_error
 from ompbind.execution.signal_pipe import (
     TERMINATION_SIGNALS,
