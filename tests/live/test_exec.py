@@ -2,12 +2,15 @@
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.live.conftest import required, two_cpus
+
+ROOT = Path(__file__).parent.parent.parent
 
 REPORT = """
 import json, os
@@ -161,6 +164,11 @@ def test_under_real_launchers(ompbind, names, args):
     assert done.stderr.count("already bound by") == ("core" in args)  # one message for all ranks of a machine
 
 
+def leave_out_values(line):
+    """Return a line about a rank without what depends on the machine."""
+    return re.sub(r"node \S+: CPUs? [\d-]+|\d threads?", "", line)
+
+
 @pytest.mark.parametrize("args", [("-bind-to", "none"), ("-bind-to", "core")], ids=["mpich", "mpich-bound"])
 @pytest.mark.parametrize("option", ["-v", "--dry-run"])
 def test_each_rank_prints_a_line_about_itself(ompbind, claims, args, option):
@@ -174,6 +182,8 @@ def test_each_rank_prints_a_line_about_itself(ompbind, claims, args, option):
         f"rank {rank} of 2 on node {node}: CPU {cpu}, 1 place, 1 thread"
         for rank, cpu in enumerate(two_cpus())
     ]
+    shown = re.findall(r"^ompbind: (rank .* on node .*)", (ROOT / "docs/tutorial.md").read_text(), re.M)
+    assert [leave_out_values(line) for line in shown] == [leave_out_values(line) for line in found]
     assert done.stderr.count("already bound by") == ("core" in args)
     assert ("OpenMP places" in done.stdout) == (option == "--dry-run"), "one rank prints the plan"
     assert done.stdout.count("OpenMP places") < 2
