@@ -1,7 +1,7 @@
 """The table of sample machines: small ones for examples, and models of real machines.
 
-The models follow public descriptions; memory sizes and node distances are typical values. To add a machine,
-add a row; `samples` explains the fields.
+The models follow public descriptions; memory sizes, node distances and PCI addresses are typical values.
+To add a machine, add a row; `samples` explains the fields.
 """
 
 from ompbind.machine.devices import DeviceKind
