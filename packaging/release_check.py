@@ -33,6 +33,12 @@ GENERATED = ("CITATION.cff", "docs/ompbind.1")
 SECTION = re.compile(r"^## \[?([^]\s]+)\]?(?: - (\d{4}-\d\d-\d\d))?\n", re.M)
 """A heading of CHANGELOG.md: a version, and the date of its release."""
 
+BESIDE_PACKAGE = re.compile(
+    r"ompbind-[^/]*\.(dist-info/(METADATA|WHEEL|RECORD|licenses/LICENSE)"
+    r"|data/(scripts/ompbind|data/share/man/man1/ompbind\.1))"
+)
+"""The other files of a wheel: about the package, the script and the man page."""
+
 
 class ReleaseError(Exception):
     """A step that fails: what is wrong, and what to do."""
@@ -169,9 +175,9 @@ def check_contents(_: Check) -> str:
 
 
 def read_wheel(path: Path) -> set[str]:
-    """Return the files of a wheel, without metadata, scripts and other data."""
+    """Return the files of a wheel that are not known to lie beside the package."""
     with zipfile.ZipFile(path) as wheel:
-        return {name for name in wheel.namelist() if not re.match(r"ompbind-[^/]*\.(dist-info|data)/", name)}
+        return {name for name in wheel.namelist() if not BESIDE_PACKAGE.fullmatch(name)}
 
 
 def read_sdist(path: Path) -> set[str]:
