@@ -56,6 +56,7 @@ def shell(tools, tmp_path):
     home.mkdir()
     others = [path for path in os.environ["PATH"].split(":") if not Path(path, "ompbind").exists()]
     kept = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "SSL_", "UV_"))}
+    kept["UV_SYSTEM_CERTS"] = "true"  # as pip: the index may have a certificate that only this machine knows
     env = {**kept, "HOME": str(home), "PATH": ":".join([f"{home}/.local/bin", str(tools), *others])}
 
     def run(commands):
