@@ -47,12 +47,14 @@ def container_command(words, *options, image="ompbind", command=(), name="tested
 
 
 @pytest.fixture
-def run(words):
+def run(words, tmp_path):
     """Run a container: options of podman, then the words after the image; returns the completed process."""
 
     def run_container(options, *command):
-        done = container_command(words, *options, command=command)
-        return subprocess.run(done, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60)
+        settings = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL, "timeout": 60}
+        line = container_command(words, *options, command=command)
+        # podman writes a file `oom` into its directory when memory runs out
+        return subprocess.run(line, cwd=tmp_path, **settings)
 
     return run_container
 
