@@ -70,7 +70,7 @@ def compile_program(name: str, directory: Path, *options: str) -> str | None:
 def make_floor(setting: Setting) -> Make:
     """Return the command of the compiled loop."""
     if setting.floor is None:
-        raise Unavailable("no C compiler found (cc, gcc, clang); peak memory is not measured")
+        raise Unavailable("no C compiler found (cc, gcc, clang); peak memory not measured")
     program = setting.floor
     return lambda ranks: [program, str(ranks), COPIED]
 
