@@ -1,9 +1,14 @@
 """Clean foreign text for terminals: names of processes, commands, text of files and of ranks.
 
-Each character that is not printable becomes "?". Escape sequences then have no effect.
+Each character that is not printable becomes "?". Escape sequences then have no effect. For names that are
+misspelled, this module finds the similar one.
 """
 
 from __future__ import annotations
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 NAME_LIMIT = 200
 """The longest name of a process or a run that is shown, in characters."""
@@ -33,3 +38,10 @@ def remove_escape_sequences(text: str) -> str:
 def clean_name(name: str) -> str:
     """Return the name of a run or a process for one line, cut to NAME_LIMIT characters."""
     return clean_line(name[:NAME_LIMIT])
+
+
+def suggest_name(name: str, known: Iterable[str]) -> str:
+    """Return the most similar name, such as that of a preset, a key or a variable; "" if none is similar."""
+    from difflib import get_close_matches  # late: only an error needs it
+
+    return next(iter(get_close_matches(name, list(known), 1)), "")

@@ -74,7 +74,7 @@ def find_varied(key: str, values: Values) -> Option:
     """Return the option that --vary names; raises OptionError for others than planning options."""
     option = values.options.get(key.replace("-", "_"))
     if option is None or option.key != key or "plan" not in option.verbs:
-        from ompbind.cli.suggestions import suggest_name
+        from ompbind.text import suggest_name
 
         keys = [option.key for option in values.options.values() if not _find_reason(option)]
         near = suggest_name(key.removeprefix("--").replace("_", "-"), keys)

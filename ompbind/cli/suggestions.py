@@ -5,11 +5,11 @@ Open MPI, MPICH, torchrun, docker, vLLM. What a suggestion names must exist: `kn
 """
 
 import shlex
-from collections.abc import Callable, Collection, Iterable, Mapping
-from difflib import get_close_matches
+from collections.abc import Callable, Collection, Mapping
 
 from ompbind.masks.autocorrect import name_level
 from ompbind.record import Record
+from ompbind.text import suggest_name
 
 _VERBS = {
     "run": ("start", "launch", "spawn", "mpirun", "mpiexec", "torchrun"),
@@ -194,11 +194,6 @@ def suggest_value(option: str, text: str, known: Collection[str]) -> str:
         return f"did you mean '{word}'?"
     strategy = _write_level(wrong) if option == "--bind" else ""
     return f"did you mean {strategy}?" if strategy else ""
-
-
-def suggest_name(name: str, known: Iterable[str]) -> str:
-    """Return the most similar name, such as that of a preset, a key or a variable; "" if none is similar."""
-    return next(iter(get_close_matches(name, list(known), 1)), "")
 
 
 def suggest_option(name: str, value: str, known: Collection[str]) -> str:

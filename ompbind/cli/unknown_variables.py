@@ -28,7 +28,7 @@ def find_unknown_variables(env: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     unusual = [name for name in names if name not in usual]
     if not unusual:
         return
-    from ompbind.cli.suggestions import suggest_name  # late: most environments have no such variable
+    from ompbind.text import suggest_name  # late: most environments have no such variable
 
     known = {option.variable for verb in VERBS for option in find_options(verb)} - {""}
     endings = [name.removeprefix(PREFIX) for name in sorted({*known, DIRECTORY_VARIABLE})]

@@ -7,11 +7,11 @@ still not valid. The machine is not known here: a corrected mask may name CPUs t
 
 import re
 from collections.abc import Callable
-from difflib import get_close_matches
 
 from ompbind.cpuset import CPU_LIMIT
 from ompbind.errors import MaskError
 from ompbind.masks.grammar import SELECTABLE, WORDS, TextSpan, find_item_spans, is_hex, read_items, split_span
+from ompbind.text import suggest_name
 
 _CHARACTERS = str.maketrans("‐‑‒–—−;+&!~=", "------,,,^^:", "'\"()[]{}<>")
 """Characters that are replaced (other dashes, `;` for a comma, `!` for `^`) or dropped (quotes, brackets)."""
@@ -109,7 +109,7 @@ def _correct_selector(selector: str) -> str:
     if name in _THREADS:
         return numbers
     known = [str(level) for level in SELECTABLE]
-    name = _NAMES.get(name) or next(iter(get_close_matches(name, known, 1)), "")
+    name = _NAMES.get(name) or suggest_name(name, known)
     return f"{name}:{hash_mark}{numbers or 0}" if name else ""
 
 

@@ -201,9 +201,9 @@ def _make_error(form: _Form, text: str, names: Collection[str]) -> PositionError
     known = ", ".join(f"{{{name}}}" for name in names)
     literal = f"for the text {shown}, write {{{shown}}}"
     if form.name not in NAMES:
-        from difflib import get_close_matches  # late: only an error needs it
+        from ompbind.text import suggest_name  # late: only an error needs it
 
-        near = next(iter(get_close_matches(form.name, names, 1)), "")
+        near = suggest_name(form.name, names)
         message = f"unknown placeholder {shown}"
         hint = f"did you mean {{{near}}}? {literal}" if near else f"use {known}; {literal}"
     elif form.name not in names:

@@ -5,7 +5,6 @@ import pytest
 from ompbind.cli.options.table import find_options
 from ompbind.cli.suggestions import (
     OTHER_OPTIONS,
-    suggest_name,
     suggest_option,
     suggest_value,
     suggest_verb,
@@ -15,6 +14,7 @@ from ompbind.cli.verbs import VERBS
 from ompbind.openmp.binding import Bind
 from ompbind.planning.request import MemoryMode
 from ompbind.planning.strategies.table import STRATEGIES
+from ompbind.text import suggest_name
 
 OPTIONS = (
     "-n", "--ranks", "-c", "--cores", "-m", "--mask", "-s", "--strategy", "-t", "--threads", "--smt",

@@ -229,7 +229,7 @@ def _render_value(value: Any) -> str:
 
 def _suggest(name: str, known: Collection[str], reset: str = "") -> str:
     """Return a hint with the known name, after `reset`, that an unknown name probably means."""
-    from ompbind.cli.suggestions import suggest_name  # late: most files have no unknown key
+    from ompbind.text import suggest_name  # late: most files have no unknown key
 
     near = suggest_name(name.lower().replace("_", "-"), known)
     return f"did you mean {reset}{near}?" if near else "'ompbind config --no-config' lists the keys"

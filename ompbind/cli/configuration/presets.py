@@ -54,7 +54,7 @@ def _list_presets(files: Sequence[ConfigurationFile]) -> Iterator[PresetUse]:
 
 def _list_names(files: Sequence[ConfigurationFile], wrong: str) -> str:
     """Return a hint with the presets that are defined."""
-    from ompbind.cli.suggestions import suggest_name  # late: only an error needs it
+    from ompbind.text import suggest_name  # late: only an error needs it
 
     names = list(dict.fromkeys(use.preset.name for use in _list_presets(files)))
     near = suggest_name(wrong, names)

@@ -28,6 +28,7 @@ from ompbind.machine.model import (
     drop_repeated,
 )
 from ompbind.record import Record
+from ompbind.text import suggest_name
 
 
 class SampleCores(Record):
@@ -103,10 +104,8 @@ def find_sample(source: str, samples: Sequence[SampleMachine]) -> SampleMachine:
 
 def _suggest(prefix: str, name: str, samples: Sequence[SampleMachine]) -> str:
     """Return a question with the sample whose name is similar, or ""."""
-    from difflib import get_close_matches  # late: only an error needs it
-
-    near = get_close_matches(name, [sample.name for sample in samples], 1)
-    return f"did you mean {prefix}:{near[0]}? Otherwise " if near else ""
+    near = suggest_name(name, (sample.name for sample in samples))
+    return f"did you mean {prefix}:{near}? Otherwise " if near else ""
 
 
 def make_sample_machine(sample: SampleMachine, source: str, *, devices: bool = False) -> Machine:
