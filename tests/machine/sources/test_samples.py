@@ -163,26 +163,19 @@ def test_plans_follow_the_domains_of_the_machine(name, request_, ranks, first, l
     assert (len(cpus), cpus[0], cpus[-1]) == (ranks, first, last)
 
 
-@pytest.mark.parametrize(("source", "hint"), [
-    ("sample:epyc", "did you mean sample:epyc-2p? Otherwise use one of: sample:two-sockets ("),
-    ("sample:dgx-a10", "did you mean sample:dgx-a100? Otherwise use one of: sample:two-sockets ("),
-    ("sample:", "use one of: sample:two-sockets ("),
-    ("sample:unheard-of", "use one of: sample:two-sockets ("),
+@pytest.mark.parametrize(("source", "message", "hint"), [
+    ("sample:epyc", "there is no sample machine 'epyc'",
+     "did you mean sample:epyc-2p? Otherwise use one of: "),
+    ("sample:dgx-a10", "there is no sample machine 'dgx-a10'",
+     "did you mean sample:dgx-a100? Otherwise use one of: "),
+    ("sample:unheard-of", "there is no sample machine 'unheard-of'", "use one of: "),
+    ("sample:", "'sample:' lacks a name", "use one of: "),
 ])  # fmt: skip
-def test_a_similar_name_comes_first_in_the_hint(source, hint):
-    with pytest.raises(MachineError) as found:
-        read_machine(source)
-    assert found.value.hint.startswith(hint)
-
-
-@pytest.mark.parametrize(("source", "message"), [
-    ("sample:", "'sample:' lacks a name"),
-    ("sample:epyc", "there is no sample machine 'epyc'"),
-])  # fmt: skip
-def test_a_wrong_name_is_an_error_with_all_names(source, message):
+def test_a_wrong_name_is_an_error_with_a_similar_name_first_and_all_names(source, message, hint):
     with pytest.raises(MachineError) as found:
         read_machine(source)
     assert found.value.message == message
+    assert found.value.hint.startswith(f"{hint}sample:two-sockets (")
     for sample in SAMPLES:
         assert f"sample:{sample.name} ({sample.summary})" in found.value.hint
 
