@@ -18,7 +18,7 @@ import tempfile
 import time
 import tomllib
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -201,16 +201,15 @@ def check_installation(check: Check) -> str:
     run_tool(place / "bin/python", "-m", "pip", "install", "--quiet", *DIST.glob("*.whl"))
     if not list(place.glob("share/man/man1/ompbind.1")):
         raise ReleaseError("the wheel has no manual page", "see shared-data in pyproject.toml")
-    return try_commands(place / "bin/ompbind", check.scratch)
+    return try_commands([place / "bin/ompbind"], check.scratch)
 
 
-def try_commands(*command: str | Path) -> str:
-    """Run each kind of command once, in the directory that is the last argument; return the version."""
-    *ompbind, directory = command
+def try_commands(ompbind: Sequence[str | Path], directory: Path) -> str:
+    """Run each kind of command once in a directory; return which."""
     env = {"PATH": os.defpath, "HOME": str(directory), "OMPBIND_RUNTIME_DIR": str(directory)}
     for words in ("plan -n 1", "run -n 1 -- true", "exec -- true", "topo", "--version -v", "run --help"):
-        run_tool(*ompbind, *words.split(), cwd=Path(directory), env=env)
-    shown = run_tool(*ompbind, "--version", cwd=Path(directory), env=env).split()
+        run_tool(*ompbind, *words.split(), cwd=directory, env=env)
+    shown = run_tool(*ompbind, "--version", cwd=directory, env=env).split()
     if __version__ not in shown:
         raise ReleaseError(f"--version prints {shown}, expected {__version__}", "build again")
     return "plan, run, exec, topo"
@@ -219,7 +218,7 @@ def try_commands(*command: str | Path) -> str:
 def check_zip(check: Check) -> str:
     """The single file works with Python alone."""
     run_tool("make", "zipapp")
-    return try_commands(sys.executable, "-I", "-S", DIST / "ompbind.pyz", check.scratch)
+    return try_commands([sys.executable, "-I", "-S", DIST / "ompbind.pyz"], check.scratch)
 
 
 def check_site(_: Check) -> str:
