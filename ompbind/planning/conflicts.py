@@ -5,7 +5,7 @@ Two runs contend wherever they occupy the same core: its hardware threads share 
 
 from __future__ import annotations
 
-from ompbind.cpuset import CpuSet, union
+from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.errors import PlanError
 from ompbind.machine.model import Machine
 from ompbind.planning.occupancy import (
@@ -68,4 +68,5 @@ def _available_to(plan: Plan) -> AvailableCpus:
 
 def _shared_cpus(plan: Plan) -> CpuSet:
     """Return the CPUs that a plan uses or reserves and that are on cores of other runs."""
-    return (plan.used | plan.reserved) & union(occupied_cores(plan.machine, run) for run in plan.occupied)
+    occupied = union(occupied_cores(plan.machine, run) for run in plan.occupied)
+    return occupied & (plan.used | plan.reserved) if occupied else EMPTY

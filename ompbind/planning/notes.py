@@ -134,8 +134,12 @@ def _advise(cpus: CpuSet) -> str:
 
 def _explain_siblings(plan: Plan) -> Iterator[Note]:
     """Explain that ranks use CPUs that share a core with isolated CPUs without a rank."""
-    isolated = union(cpus for _, cpus in plan.machine.exclusion_reasons) & plan.machine.online - plan.used
-    siblings = plan.machine.isolated_siblings & plan.used & cpus_of_cores(plan.machine, isolated)
+    possible = plan.machine.isolated_siblings
+    if not possible:
+        return
+    used = plan.used
+    isolated = union(cpus for _, cpus in plan.machine.exclusion_reasons) & plan.machine.online - used
+    siblings = possible & used & cpus_of_cores(plan.machine, isolated)
     if siblings:
         verb = "shares" if len(siblings) == 1 else "share"
         shared = cpus_of_cores(plan.machine, siblings) & isolated
@@ -146,6 +150,8 @@ def _explain_siblings(plan: Plan) -> Iterator[Note]:
 
 def _explain_kinds(plan: Plan) -> Iterator[Note]:
     """Explain that ranks, or threads of one rank, run on cores of different kinds and speed."""
+    if len(plan.machine.kinds) < 2:
+        return
     used = plan.used
     kinds = [kind for kind in plan.machine.kinds if not kind.cpus.isdisjoint(used)]
     if len(kinds) < 2:

@@ -98,7 +98,7 @@ class Placement(Record):
     @property
     def cpuset(self) -> CpuSet:
         """The affinity mask of the rank: all its CPUs, with the service CPUs."""
-        return self.compute | self.service_cpus
+        return self.compute | self.service_cpus if self.service_cpus else self.compute
 
 
 class Plan(Record):

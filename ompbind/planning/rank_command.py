@@ -112,8 +112,22 @@ def make_variables(plan: Plan, identity: RankIdentity, spec: RunSpec) -> dict[st
     With --keep-env, variables that the caller's environment already has are left out.
     """
     placement = plan.placements[identity.placement_index]
-    fields = make_fields(placement, identity, spec.run_id)
-    threads = make_thread_variables(placement, plan.request)
+    numbers = make_identity_variables(placement, identity, spec)
+    fields = make_fields(numbers, identity)
+    return _make_variables(plan, placement, spec, _make_binding(plan.request), numbers=numbers, fields=fields)
+
+
+def _make_variables(
+    plan: Plan,
+    placement: Placement,
+    spec: RunSpec,
+    binding: Binding,
+    *,
+    numbers: Variables,
+    fields: Fields,
+) -> dict[str, str | None]:
+    """Return all variables of one rank; `numbers` are those of its identity."""
+    threads = make_openmp_variables(placement.cpus, placement.places, placement.threads, binding)
     if spec.keep_env:
         kept = spec.base.keys() | (_PAIR if _PAIR & spec.base.keys() else set())
         threads = {name: value for name, value in threads.items() if name not in kept}
@@ -122,7 +136,7 @@ def make_variables(plan: Plan, identity: RankIdentity, spec: RunSpec) -> dict[st
         **dict.fromkeys(name for name in spec.removed_variables if name in spec.base),
         **{name: value for name, value in defaults if name not in spec.base},
         **threads,
-        **make_identity_variables(placement, identity, spec),
+        **numbers,
         **_make_device_variables(plan, placement, spec),
         **_fill_variables(spec, fields),
     }
@@ -148,30 +162,40 @@ def _make_device_variables(plan: Plan, placement: Placement, spec: RunSpec) -> V
 
 def make_thread_variables(placement: Placement, request: Request) -> dict[str, str | None]:
     """Return every variable that sets the threads of a rank and their binding; None removes a variable."""
-    binding = Binding(
+    binding = _make_binding(request)
+    return make_openmp_variables(placement.cpus, placement.places, placement.threads, binding)
+
+
+def _make_binding(request: Request) -> Binding:
+    """Return how the threads of all ranks of a request are bound."""
+    return Binding(
         mode=request.bind,
         proc_bind=request.proc_bind,
         syntax=choose_syntax(request),
         reset=may_support_reset(request),
     )
-    return make_openmp_variables(placement.cpus, placement.places, placement.threads, binding)
 
 
 def make_commands(plan: Plan, spec: RunSpec) -> list[RankCommand]:
     """Return the commands of all ranks of a run that has ranks on this machine only."""
-    return [make_command(plan, identity, spec) for identity in make_local_identities(plan)]
+    binding = _make_binding(plan.request)
+    return [make_command(plan, identity, spec, binding) for identity in make_local_identities(plan)]
 
 
-def make_command(plan: Plan, identity: RankIdentity, spec: RunSpec) -> RankCommand:
+def make_command(
+    plan: Plan, identity: RankIdentity, spec: RunSpec, binding: Binding | None = None
+) -> RankCommand:
     """Return the command of one rank, with its own copy of the environment.
 
-    Raises PositionError for a placeholder with a negative value, RequestError for `wrap_ranks` that do not
-    exist.
+    `binding` is that of the plan's request, if the caller has it already. Raises PositionError for a
+    placeholder with a negative value, RequestError for `wrap_ranks` that do not exist.
     """
-    env = dict(spec.base)
-    apply_variables(make_variables(plan, identity, spec), env)
     placement = plan.placements[identity.placement_index]
-    fields = make_fields(placement, identity, spec.run_id)
+    numbers = make_identity_variables(placement, identity, spec)
+    fields = make_fields(numbers, identity)
+    binding = binding or _make_binding(plan.request)
+    env = dict(spec.base)
+    apply_variables(_make_variables(plan, placement, spec, binding, numbers=numbers, fields=fields), env)
     return RankCommand(
         rank=identity.rank,
         argv=(*_make_wrapper(identity, spec, fields), *_fill_argv(spec, fields)),
@@ -194,8 +218,8 @@ def make_unbound_commands(size: int, spec: RunSpec, allowed: CpuSet) -> list[Ran
 
 
 def _make_unbound_command(placement: Placement, identity: RankIdentity, spec: RunSpec) -> RankCommand:
-    fields = make_fields(placement, identity, spec.run_id)
     numbers = make_identity_variables(placement, identity, spec)
+    fields = make_fields(numbers, identity)
     env = dict(spec.base)
     of_plan = (OMPBIND_CPUS, OMPBIND_RESERVED_CPUS, OMPBIND_SERVICE_CPUS, *NAMES_OF_DEVICES)
     apply_variables({**dict.fromkeys(spec.removed_variables), **numbers, **dict.fromkeys(of_plan)}, env)
@@ -308,12 +332,12 @@ def _render_cpus(placement: Placement) -> str:
     return ",".join(map(str, placement.cpus))
 
 
-def make_fields(placement: Placement, identity: RankIdentity, run_id: str) -> dict[str, int | str]:
-    """Return the values of all placeholders for one rank."""
+def make_fields(numbers: Variables, identity: RankIdentity) -> dict[str, int | str]:
+    """Return the values of all placeholders for one rank; `numbers` are the variables of its identity."""
     return {
         "rank": identity.rank,
         "local_rank": identity.local_rank,
         "size": identity.size,
-        "cpus": _render_cpus(placement),
-        "run_id": run_id,
+        "cpus": numbers[OMPBIND_CPUS] or "",
+        "run_id": numbers[OMPBIND_RUN_ID] or "",
     }
