@@ -1,7 +1,8 @@
 """The supervisor's main loop: start all ranks, forward signals, stop ranks, leave no process behind.
 
-    open the signal pipe
+    open the signal pipe; all signals are blocked
     for each rank:  start it, handle events without waiting
+    after the last: unblock signals, which are written to the pipe from now on
     while a rank runs or waits for its restart, or an orphan is left:
         sleep until a file is readable (signal pipe, pidfd of a rank, output) or a deadline passes
         handle events:  reap ranks, forward output and signals
@@ -93,8 +94,7 @@ def _find_executables(commands: Sequence[RankCommand]) -> StartCommands:
 def _supervise_ranks(run: RunState) -> Outcome:
     """Start all ranks and run the loop until no rank and no orphan is left."""
     try:
-        _open_signal_pipe(run)
-        _start_ranks(run)
+        _start_ranks(run, _open_signal_pipe(run))
         while run.has_unfinished or run.orphans.any_left:
             _handle_events(run, _find_sleep_s(run))
             restart_due_ranks(run)
@@ -106,17 +106,24 @@ def _supervise_ranks(run: RunState) -> Outcome:
         raise
 
 
-def _open_signal_pipe(run: RunState) -> None:
-    """Receive signals as readable bytes, and the exit of the foreground process as end of file."""
+def _open_signal_pipe(run: RunState) -> int:
+    """Open the pipe in which signals will be read as bytes, and return its write end.
+
+    Signals from the foreground process, and its exit as end of file, can be read from now on.
+    """
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)
     for pipe in (read_end, run.foreground.pipe):
         run.poller.register(pipe, READABLE)
-    start_signal_pipe(write_end, run.foreground.signal_mask)
+    return write_end
 
 
-def _start_ranks(run: RunState) -> None:
-    """Start every rank, and handle events of running ranks in between."""
+def _start_ranks(run: RunState, signal_pipe: int) -> None:
+    """Start every rank, and handle events of running ranks in between.
+
+    Signals to this process itself stay blocked until all ranks have started. Then they are written to
+    `signal_pipe`. Handling SIGCHLD for each rank, and resetting some 60 handlers in each, would take time.
+    """
     run.orphans.become_parent()  # before any rank can exit
     if run.options.output:
         run.output.open()
@@ -125,6 +132,7 @@ def _start_ranks(run: RunState) -> None:
     set_process_name()  # only now, so that the first rank does not wait for it
     while run.children.waiting:
         _start_next(run)
+    start_signal_pipe(signal_pipe, run.foreground.signal_mask)
     _finish_starting(run)
 
 
@@ -161,7 +169,11 @@ def _handle_events(run: RunState, timeout_s: float | None) -> None:
     if signal.SIGCHLD in signals:
         exits += reap_children(run)
     _check_deadlines(run)
-    if exits or run.orphans.any_left or run.shutdown.foreground_exited:
+    if exits:
+        run.orphans.request_check()
+    if run.children.waiting:
+        return  # the next rank comes first
+    if run.orphans.is_check_due or run.shutdown.foreground_exited:
         run.stop_orphans()
 
 
