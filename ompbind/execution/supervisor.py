@@ -49,6 +49,9 @@ if TYPE_CHECKING:
     # it is an interface only
     from ompbind.execution.reporter import Reporter
 
+SHORT_RUN_S = 0.005
+"""Seconds after the start of the last rank in which a run counts as short."""
+
 LONGEST_SLEEP_S = 86400.0
 """Seconds that a call of `epoll` waits at most, as its argument is limited."""
 
@@ -129,7 +132,8 @@ def _start_ranks(run: RunState, signal_pipe: int) -> None:
         run.output.open()
     run.limit.check_free_files()
     _start_next(run)
-    set_process_name()  # only now, so that the first rank does not wait for it
+    if run.children.waiting:
+        set_process_name()  # only now, so that the first rank does not wait for it
     while run.children.waiting:
         _start_next(run)
     start_signal_pipe(signal_pipe, run.foreground.signal_mask)
@@ -142,14 +146,20 @@ def _start_next(run: RunState) -> None:
 
 
 def _finish_starting(run: RunState) -> None:
-    """After all ranks were started: leave the CPUs of the last rank, and close the files that ranks use."""
-    run.accounting.start_oom_count()
+    """After all ranks were started: leave the CPUs of the last rank, and close the files that ranks use.
+
+    A run that ends at once needs no name in lists of processes, and no counter of memory that ran out.
+    """
     leave_rank_cpus(run)
     inherits = run.options.output is None and run.options.restart is not None  # as will later attempts
     keeps_output = run.options.is_tagged or inherits
     redirect_to_null(*((0,) if keeps_output else (0, 1)))
     if run.sampler:
         run.sampler.begin(time.monotonic())
+    _handle_events(run, SHORT_RUN_S)
+    if run.has_unfinished:
+        set_process_name()
+        run.accounting.start_oom_count()
 
 
 def _handle_events(run: RunState, timeout_s: float | None) -> None:
