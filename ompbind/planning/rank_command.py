@@ -96,10 +96,11 @@ class RankCommand(Record):
 
 def make_local_identities(plan: Plan) -> list[RankIdentity]:
     """Return the identities of the ranks of a run that has ranks on this machine only."""
-    return _make_identities(len(plan.placements))
+    return make_identities(len(plan.placements))
 
 
-def _make_identities(size: int) -> list[RankIdentity]:
+def make_identities(size: int) -> list[RankIdentity]:
+    """Return the identities of all ranks of a run with so many ranks, all on this machine."""
     return [
         RankIdentity(placement_index=rank, rank=rank, size=size, local_rank=rank, local_size=size)
         for rank in range(size)
@@ -126,7 +127,7 @@ def _make_variables(
     numbers: Variables,
     fields: Fields,
 ) -> dict[str, str | None]:
-    """Return all variables of one rank; `numbers` are those of its identity."""
+    """Return all variables of one rank; `numbers` are the variables of its identity."""
     threads = make_openmp_variables(placement.cpus, placement.places, placement.threads, binding)
     if spec.keep_env:
         kept = spec.base.keys() | (_PAIR if _PAIR & spec.base.keys() else set())
@@ -138,13 +139,13 @@ def _make_variables(
         **threads,
         **numbers,
         **_make_device_variables(plan, placement, spec),
-        **_fill_variables(spec, fields),
+        **fill_variables(spec, fields),
     }
     workload = plan.request.workload
     if workload and workload.preload:  # --preload is already merged with LD_PRELOAD of --env, if there is one
         preload = ":".join(workload.preload)
         is_filled = "LD_PRELOAD" in dict(spec.added_variables)
-        variables["LD_PRELOAD"] = _fill(preload, fields, "LD_PRELOAD") if is_filled else preload
+        variables["LD_PRELOAD"] = fill_text(preload, fields, "LD_PRELOAD") if is_filled else preload
     if spec.freeze_directory:  # put before the user's own directories, which all stay
         path = variables.get("PYTHONPATH", spec.base.get("PYTHONPATH"))
         variables["PYTHONPATH"] = _put_first(spec.freeze_directory, path or "")
@@ -198,47 +199,20 @@ def make_command(
     apply_variables(_make_variables(plan, placement, spec, binding, numbers=numbers, fields=fields), env)
     return RankCommand(
         rank=identity.rank,
-        argv=(*_make_wrapper(identity, spec, fields), *_fill_argv(spec, fields)),
+        argv=(*make_wrapper(identity, spec, fields), *fill_argv(spec, fields)),
         env=env,
-        directory=_fill(spec.chdir, fields, "--chdir"),
+        directory=fill_text(spec.chdir, fields, "--chdir"),
         cpus=placement.cpuset if plan.machine.bindable else None,
         memory=placement.memory,
     )
 
 
-def make_unbound_commands(size: int, spec: RunSpec, allowed: CpuSet) -> list[RankCommand]:
-    """Return the commands of ranks without a plan: they inherit the environment and the affinity mask.
-
-    Each gets the variables of the user and its number in the run, so that ranks can divide their work, but no
-    variable of a plan: each may use all devices of the caller. The placeholder {cpus} stands for all
-    `allowed` CPUs.
-    """
-    placement = Placement(rank=0, cpus=tuple(allowed))
-    return [_make_unbound_command(placement, identity, spec) for identity in _make_identities(size)]
-
-
-def _make_unbound_command(placement: Placement, identity: RankIdentity, spec: RunSpec) -> RankCommand:
-    numbers = make_identity_variables(placement, identity, spec)
-    fields = make_fields(numbers, identity)
-    env = dict(spec.base)
-    of_plan = (OMPBIND_CPUS, OMPBIND_RESERVED_CPUS, OMPBIND_SERVICE_CPUS, *NAMES_OF_DEVICES)
-    apply_variables({**dict.fromkeys(spec.removed_variables), **numbers, **dict.fromkeys(of_plan)}, env)
-    apply_variables(_fill_variables(spec, fields), env)
-    return RankCommand(
-        rank=identity.rank,
-        argv=(*_make_wrapper(identity, spec, fields), *_fill_argv(spec, fields)),
-        env=env,
-        directory=_fill(spec.chdir, fields, "--chdir"),
-        cpus=None,
-    )
-
-
-def _fill_variables(spec: RunSpec, fields: Fields) -> dict[str, str]:
+def fill_variables(spec: RunSpec, fields: Fields) -> dict[str, str]:
     """Return the variables of the user for one rank."""
-    return {name: _fill(value, fields, name) for name, value in spec.added_variables}
+    return {name: fill_text(value, fields, name) for name, value in spec.added_variables}
 
 
-def _make_wrapper(identity: RankIdentity, spec: RunSpec, fields: Fields) -> tuple[str, ...]:
+def make_wrapper(identity: RankIdentity, spec: RunSpec, fields: Fields) -> tuple[str, ...]:
     """Return the words before the command of a rank; () for a rank that is not wrapped."""
     missing = [rank for rank in spec.wrap_ranks or () if rank >= identity.size]
     if missing:
@@ -247,18 +221,19 @@ def _make_wrapper(identity: RankIdentity, spec: RunSpec, fields: Fields) -> tupl
             hint=f"this run has {named('rank', range(identity.size))}",
         )
     is_wrapped = spec.wrap_ranks is None or identity.rank in spec.wrap_ranks
-    return tuple(_fill(word, fields, "--wrap") for word in spec.wrap) if is_wrapped else ()
+    return tuple(fill_text(word, fields, "--wrap") for word in spec.wrap) if is_wrapped else ()
 
 
-def _fill_argv(spec: RunSpec, fields: Fields) -> tuple[str, ...]:
+def fill_argv(spec: RunSpec, fields: Fields) -> tuple[str, ...]:
+    """Return the command of one rank, with its placeholders filled in if the user wants that."""
     return (
-        tuple(_fill(word, fields, "the command", is_command=True) for word in spec.argv)
+        tuple(fill_text(word, fields, "the command", is_command=True) for word in spec.argv)
         if spec.fill_argv
         else spec.argv
     )
 
 
-def _fill(text: str, fields: Fields, where: str, *, is_command: bool = False) -> str:
+def fill_text(text: str, fields: Fields, where: str, *, is_command: bool = False) -> str:
     """Return a text with its placeholders filled in, as that of an option or as a word of a command."""
     if "{" not in text:
         return text
@@ -274,10 +249,10 @@ def make_spec_before_plan(spec: RunSpec, rank: int = 0, local_rank: int = 0) -> 
     """
     fields: Fields = {"rank": rank, "local_rank": local_rank, "run_id": spec.run_id}
     return spec.replace(
-        argv=_fill_argv(spec, fields),
+        argv=fill_argv(spec, fields),
         fill_argv=False,
-        wrap=tuple(_fill(word, fields, "--wrap", is_command=True) for word in spec.wrap),
-        chdir=_fill(spec.chdir, fields, "--chdir", is_command=True),
+        wrap=tuple(fill_text(word, fields, "--wrap", is_command=True) for word in spec.wrap),
+        chdir=fill_text(spec.chdir, fields, "--chdir", is_command=True),
     )
 
 

@@ -1,5 +1,6 @@
 """The quick imports: the same modules as Python's own imports, and every unusual case is left to Python."""
 
+import builtins
 import importlib.machinery
 import importlib.util
 import marshal
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import ompbind
-from ompbind.cli.quick_imports import make_finder
+from ompbind.cli.quick_imports import make_importer
 
 
 def load(directory, name="sample"):
@@ -36,9 +37,25 @@ def package(tmp_path, monkeypatch):
     return load(tmp_path)
 
 
-def find(package, name):
-    path = [*package.__path__] if name.count(".") == 1 else [f"{package.__path__[0]}/inner"]
-    return make_finder(package).find_spec(name, path)
+@pytest.fixture
+def modules(package, monkeypatch):
+    """The loaded modules, with the package but none of its modules; restored afterwards."""
+    before = dict(sys.modules)
+    sys.modules["sample"] = package
+    yield sys.modules
+    sys.modules.clear()
+    sys.modules.update(before)
+
+
+def import_quickly(package, name, monkeypatch):
+    """Import a module where Python cannot import; None if it was left to Python."""
+    left = []
+    monkeypatch.setattr(builtins, "__import__", lambda name, *_: left.append(name))
+    importer = make_importer(package)
+    importer(name)
+    monkeypatch.undo()
+    assert left == [name]  # Python returns what is loaded, and loads the rest
+    return sys.modules.get(name)
 
 
 def facts(spec):
@@ -56,34 +73,62 @@ def facts(spec):
 
 
 @pytest.mark.parametrize("name", ["sample.module", "sample.inner", "sample.inner.module"])
-def test_modules_are_as_those_of_python(package, name):
-    found = find(package, name)
+def test_modules_are_as_those_of_python(package, modules, monkeypatch, name):
+    module = import_quickly(package, name, monkeypatch)
+    found = module.__spec__
     search = [*package.__path__] if name.count(".") == 1 else [f"{package.__path__[0]}/inner"]
     usual = importlib.machinery.PathFinder.find_spec(name, search)
     assert facts(found) == facts(usual)
-    module = importlib.util.module_from_spec(found)
     of_python = vars(importlib.util.module_from_spec(usual))
-    specific = {"__spec__": found, "__loader__": found.loader}
-    assert vars(module) == {**of_python, **specific}
-    found.loader.exec_module(module)
+    specific = {"__spec__": found, "__loader__": found.loader, "__package__": usual.parent}
+    executed = {"name": module.name, "__builtins__": module.__builtins__}
+    expected = {**of_python, **specific, **executed}
+    expected.pop("__cached__", None)  # Python 3.15 has none
+    assert {key: value for key, value in vars(module).items() if key != "module"} == expected
     assert module.__file__ == found.origin
     assert module.name in found.loader.get_source(name)
-    assert found.loader.get_code(name).co_filename == found.origin  # for `inspect`, after the import
+    assert found.loader.get_code(name).co_filename == found.origin  # for `inspect`
 
 
-def test_code_names_its_source_after_a_move(package, tmp_path):
+def test_packages_around_a_module_are_loaded_first(package, modules, monkeypatch):
+    module = import_quickly(package, "sample.inner.module", monkeypatch)
+    assert modules["sample.inner"].module is module
+    assert package.inner is modules["sample.inner"]
+
+
+def test_modules_are_loaded_once(package, modules, monkeypatch):
+    first = import_quickly(package, "sample.module", monkeypatch)
+    assert import_quickly(package, "sample.module", monkeypatch) is first
+
+
+def test_code_names_its_source_after_a_move(package, modules, tmp_path, monkeypatch):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "sample").rename(tmp_path / "elsewhere" / "sample")
-    found = find(load(tmp_path / "elsewhere"), "sample.module")
-    assert found.loader.get_code("sample.module").co_filename == found.origin
+    path = tmp_path / "elsewhere" / "sample" / "module.py"
+    path.write_text("def function(): pass\n")
+    moved = load(tmp_path / "elsewhere")
+    py_compile.compile(path, dfile="/other/module.py")
+    modules["sample"] = moved
+    module = import_quickly(moved, "sample.module", monkeypatch)
+    assert module.function.__code__.co_filename == module.__file__ == str(path)
 
 
-def test_files_without_code_are_refused_as_by_python(package, tmp_path):
+def test_files_without_code_are_refused_as_by_python(package, modules, tmp_path, monkeypatch):
     cached = tmp_path / importlib.util.cache_from_source(tmp_path / "sample" / "module.py")
     cached.write_bytes(cached.read_bytes()[:16] + marshal.dumps("no code"))
-    loader = find(package, "sample.module").loader
     with pytest.raises(ImportError, match=r"Non-code object in .*\.pyc"):
-        loader.get_code("sample.module")
+        import_quickly(package, "sample.module", monkeypatch)
+    assert "sample.module" not in modules
+
+
+def test_a_module_that_fails_is_not_loaded(package, modules, tmp_path, monkeypatch):
+    path = tmp_path / "sample" / "module.py"
+    path.write_text("raise KeyError('failed')\n")
+    py_compile.compile(path)
+    with pytest.raises(KeyError, match="failed"):
+        import_quickly(package, "sample.module", monkeypatch)
+    assert "sample.module" not in modules
+    assert not hasattr(package, "module")
 
 
 def remove_compiled(path, cached):
@@ -138,33 +183,36 @@ def deny(path, cached):
         deny,
     ],
 )
-def test_unusual_files_are_left_to_python(package, tmp_path, change):
-    found = find(package, "sample.module")
-    assert found
-    change(tmp_path / "sample" / "module.py", type(tmp_path)(found.cached))
-    assert find(package, "sample.module") is None
+def test_unusual_files_are_left_to_python(package, modules, tmp_path, monkeypatch, change):
+    source = tmp_path / "sample" / "module.py"
+    change(source, tmp_path / importlib.util.cache_from_source(source))
+    assert import_quickly(package, "sample.module", monkeypatch) is None
 
 
-def test_other_packages_are_left_to_python(package):
-    finder = make_finder(package)
-    assert finder.find_spec("sampler.module", package.__path__) is None
-    assert finder.find_spec("sample", None) is None
+@pytest.mark.parametrize("name", ["sampler.module", "json.missing", "sample.missing", "sample.inner.missing"])
+def test_other_modules_are_left_to_python(package, modules, monkeypatch, name):
+    assert import_quickly(package, name, monkeypatch) is None
+
+
+def test_modules_within_modules_are_left_to_python(package, modules, monkeypatch):
+    import_quickly(package, "sample.module", monkeypatch)
+    assert import_quickly(package, "sample.module.missing", monkeypatch) is None
 
 
 def test_compiled_files_elsewhere_are_left_to_python(package, tmp_path, monkeypatch):
-    assert make_finder(package)
+    assert make_importer(package)
     monkeypatch.setattr(sys, "pycache_prefix", str(tmp_path / "cache"))
-    assert make_finder(load(tmp_path)) is None
+    assert make_importer(load(tmp_path)) is None
 
 
 def test_packages_without_compiled_files_are_left_to_python(package):
     package.__spec__.has_location = False  # as in an archive
     package.__spec__.cached = None
-    assert make_finder(package) is None
-    assert make_finder(types.ModuleType("sample")) is None
+    assert make_importer(package) is None
+    assert make_importer(types.ModuleType("sample")) is None
 
 
-SHOW = "print(type(sys.modules['ompbind.errors'].__loader__).__name__)"
+SHOW = "print(__import__.__name__)"
 START = """
 from ompbind.__main__ import start
 try:
@@ -175,16 +223,16 @@ except SystemExit:
 
 
 @pytest.mark.parametrize(
-    ("code", "loader"),
-    [(START, "_LoaderOfContent"), ("import ompbind.errors", "SourceFileLoader")],
+    ("code", "importer"),
+    [(START, "import_quickly"), ("import ompbind.errors", "__import__")],
     ids=["command", "library"],
 )
-def test_only_the_command_uses_quick_imports(code, loader):
+def test_only_the_command_uses_quick_imports(code, importer):
     env = {name: text for name, text in os.environ.items() if not name.startswith("PYTHON")}
     command = [sys.executable, "-c", f"import sys\n{code}\n{SHOW}", "--version"]
     for _ in range(2):  # the first time, Python compiles what has changed
         done = subprocess.run(command, env=env, capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout.split()[-1] == loader
+    assert done.stdout.split()[-1] == importer
 
 
 def test_no_module_has_the_name_of_a_subpackage():
