@@ -62,7 +62,6 @@ from benchmarks.promises import (
 from benchmarks.rounds import compile_modules, make_parser, parse_counts
 from benchmarks.timing import Failed, RunSettings, Sample, TimedOut, time_once
 from ompbind.record import Record
-from tests.slurm import PROGRAMS, one_node
 
 SLOW_S = 0.7
 MAX_HANGS = 3
@@ -207,6 +206,8 @@ def read_options() -> argparse.Namespace:
 
 def start_slurm(stack: ExitStack, env: dict[str, str]) -> dict[str, str]:
     """Start a one-node Slurm if no controller answers and this is possible; return srun's environment."""
+    from tests.slurm import PROGRAMS, one_node  # late: it needs pytest, which users have not installed
+
     if os.geteuid() or not all(map(shutil.which, PROGRAMS)) or is_slurm_running(env):
         return env
     directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="slurm")))
