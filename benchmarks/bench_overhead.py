@@ -39,7 +39,7 @@ from ompbind.bench.start_ranks import SilentReporter
 from ompbind.bench.starts import CandidateStart, RunSettings, Slot
 from ompbind.execution.process_pair import Cleanup, become_supervisor
 from ompbind.execution.run_options import RunOptions
-from ompbind.execution.supervisor import run_ranks
+from ompbind.execution.supervisor import find_starts, run_ranks
 from ompbind.machine.sources.table import read_machine
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import RankCommand, RunSpec, make_commands
@@ -86,7 +86,7 @@ def supervise(start: CandidateStart) -> None:
         try:
             foreground = become_supervisor(Cleanup(grace_s=1.0, release=lambda: None))
             options = RunOptions(run_id=SETTINGS.run_id, stdin_first=False)
-            run_ranks(start.commands, options, foreground, SilentReporter())
+            run_ranks(find_starts(start.commands), options, foreground, SilentReporter())
         finally:
             os._exit(0)
     os.waitpid(pid, 0)

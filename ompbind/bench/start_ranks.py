@@ -30,7 +30,7 @@ from ompbind.execution.processes import exit_with_parent, signal_process
 from ompbind.execution.rlimits import make_limit_error
 from ompbind.execution.run_options import RunOptions
 from ompbind.execution.signals import signal
-from ompbind.execution.supervisor import run_ranks
+from ompbind.execution.supervisor import find_starts, run_ranks
 from ompbind.execution.verify.expect_ranks import expect_ranks
 from ompbind.inspection.verdict import VerificationResult
 from ompbind.record import Record
@@ -208,7 +208,7 @@ def _run_child(start: CandidateStart, options: RunOptions, parent: _Parent) -> N
         cleanup = Cleanup(grace_s=options.grace_s, release=release)
         foreground = become_supervisor(cleanup, parent.signal_mask)
         counters = open_counters(find_events().events)
-        outcome = run_ranks(start.commands, options, foreground, SilentReporter())
+        outcome = run_ranks(find_starts(start.commands), options, foreground, SilentReporter())
         if os.getppid() != foreground.pid:  # killed, as bench was
             release()
             if options.output and options.output.directory:

@@ -33,7 +33,7 @@ from ompbind.cli.run_reporter import RunReporter
 from ompbind.cli.run_settings import fill_paths, make_output, make_run_options, set_up_rendezvous
 from ompbind.cli.unknown_variables import warn_of_variables
 from ompbind.cli.verb import Verb
-from ompbind.errors import OmpbindError, RequestError
+from ompbind.errors import LaunchError, OmpbindError, RequestError
 from ompbind.execution.job_control import exit_by_signal
 from ompbind.execution.outcome import Outcome, exit_code, was_interrupted
 from ompbind.execution.signals import signal
@@ -176,7 +176,7 @@ def _supervise(plan: Plan, claim: Claim | None, spec: RunSpec, options: Mapping[
     This process forks: only the supervisor returns, while the foreground process waits for it.
     """
     from ompbind.execution.process_pair import Cleanup, become_supervisor  # late: a dry run needs none of it
-    from ompbind.execution.supervisor import run_ranks
+    from ompbind.execution.supervisor import find_starts, run_ranks
 
     shown = options["output"] is None or options["output"].tag
     reporter = RunReporter(plan, quiet=options["quiet"], verbose=options["verbose"], stderr_shown=shown)
@@ -185,8 +185,12 @@ def _supervise(plan: Plan, claim: Claim | None, spec: RunSpec, options: Mapping[
     if claim and run_options.restart:
         run_options = run_options.replace(publish_restarts=claim.publish_restarts)
     release = claim.release if claim else lambda: None
+    try:
+        starts = find_starts(commands)  # before the fork too, which makes all that follows slower
+    except LaunchError as error:
+        return Outcome(exits=(), error=error)
     foreground = become_supervisor(Cleanup(grace_s=run_options.grace_s, release=release))
-    return run_ranks(commands, run_options, foreground, reporter)
+    return run_ranks(starts, run_options, foreground, reporter)
 
 
 def _conclude(outcome: Outcome) -> int:

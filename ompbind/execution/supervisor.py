@@ -56,16 +56,32 @@ LONGEST_SLEEP_S = 86400.0
 """Seconds that a call of `epoll` waits at most, as its argument is limited."""
 
 
+def find_starts(commands: Sequence[RankCommand]) -> StartCommands:
+    """Return the commands in the order in which they start, each with the path of its file.
+
+    Ranks with the same CPUs do not start directly after each other. Equal names are searched once. Raises
+    LaunchError if a file or a working directory is missing.
+    """
+    turns: dict[CpuSet | None, Iterator[int]] = {}
+    paths: dict[tuple[str | None, ...], str] = {}
+    starts = {}
+    for command in sorted(commands, key=lambda command: next(turns.setdefault(command.cpus, count()))):
+        key = (command.argv[0], command.directory, command.env.get("PATH"))
+        if key not in paths:
+            paths[key] = find_executable(command)
+        starts[command.rank] = (command, paths[key])
+    return starts
+
+
 def run_ranks(
-    commands: Sequence[RankCommand], options: RunOptions, foreground: Foreground, reporter: Reporter
+    starts: StartCommands, options: RunOptions, foreground: Foreground, reporter: Reporter
 ) -> Outcome:
     """Start all commands, wait until all have exited, and return how they exited.
 
     The outcome has an `error` if a rank could not be started or bound; no rank is left running then.
     """
     try:
-        ordered = _order_starts(commands)
-        return _supervise_ranks(RunState(_find_executables(ordered), options, foreground, reporter))
+        return _supervise_ranks(RunState(starts, options, foreground, reporter))
     except LaunchError as error:
         return Outcome(exits=(), error=error)
     except OSError as error:
@@ -74,24 +90,6 @@ def run_ranks(
         if not options.ignore_late_signals:
             stop_signal_pipe(foreground.signal_mask)
         os.close(foreground.pipe)
-
-
-def _order_starts(commands: Sequence[RankCommand]) -> list[RankCommand]:
-    """Order ranks such that ranks with the same CPUs do not start directly after each other."""
-    turns: dict[CpuSet | None, Iterator[int]] = {}
-    return sorted(commands, key=lambda command: next(turns.setdefault(command.cpus, count())))
-
-
-def _find_executables(commands: Sequence[RankCommand]) -> StartCommands:
-    """Return each command with the path of its file, which is searched once for equal names."""
-    paths: dict[tuple[str | None, ...], str] = {}
-    starts = {}
-    for command in commands:
-        key = (command.argv[0], command.directory, command.env.get("PATH"))
-        if key not in paths:
-            paths[key] = find_executable(command)
-        starts[command.rank] = (command, paths[key])
-    return starts
 
 
 def _supervise_ranks(run: RunState) -> Outcome:

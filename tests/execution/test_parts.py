@@ -116,7 +116,7 @@ def test_an_executable_is_searched_once_for_ranks_that_find_the_same(directory, 
     absolute = {"PATH": str(directory / "bin")}
     different = (first, first, other, first.replace(env=absolute), other.replace(argv=("bin/tool",)), other)
     commands = [command.replace(rank=rank) for rank, command in enumerate(different)]
-    found = supervisor._find_executables(commands)
+    found = supervisor.find_starts(commands)
     assert [path for _, path in found.values()] == [find_executable(command) for command in commands]
     assert [command for command, _ in found.values()] == commands
     assert searched == [0, 2, 3, 4]
