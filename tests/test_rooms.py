@@ -190,9 +190,16 @@ def test_a_start_of_ranks_loads_few_standard_modules(words):
 
 
 RARELY_USED = {
+    "ompbind.planning.allocation_checks",
+    "ompbind.planning.mask_parts",
     "ompbind.planning.oversubscription",
     "ompbind.planning.placeholders",
+    "ompbind.planning.requested_cores",
+    "ompbind.planning.reserved_cores",
+    "ompbind.planning.service_cpus",
+    "ompbind.planning.strategies.domains",
     "ompbind.planning.strategies.packing",
+    "ompbind.planning.strategies.sized",
 }
 """Modules that one rank with the defaults does not need."""
 

@@ -12,7 +12,9 @@ from ompbind.planning.request import Request
 
 
 def check_overlap(pool: CpuPool) -> None:
-    """Raise MaskError if two parts of a mask name the same CPU."""
+    """Raise MaskError if two parts of a mask name the same CPU, unless ranks may share CPUs."""
+    if pool.request.share:
+        return
     parts = [CpuSet(part) for part in pool.parts]
     named_before = EMPTY
     for rank, part in enumerate(parts):
@@ -24,7 +26,15 @@ def check_overlap(pool: CpuPool) -> None:
         named_before |= part
 
 
-def check_reserve(pool: CpuPool, placements: list[Placement]) -> None:
+def check_placements(pool: CpuPool, placements: list[Placement]) -> None:
+    """Raise an error if placements contradict each other, --cores or --smt."""
+    _check_reserve(pool, placements)
+    _check_threads(pool.request, placements)
+    if pool.parts and isinstance(pool.request.smt, int):
+        _check_smt(pool, placements, pool.request.smt)
+
+
+def _check_reserve(pool: CpuPool, placements: list[Placement]) -> None:
     """Raise an error if a rank reserves a core that another rank uses or reserves."""
     if not any(placement.reserved for placement in placements):
         return
@@ -41,7 +51,7 @@ def check_reserve(pool: CpuPool, placements: list[Placement]) -> None:
             reserved_before |= placement.reserved
 
 
-def check_threads(request: Request, placements: list[Placement]) -> None:
+def _check_threads(request: Request, placements: list[Placement]) -> None:
     """Raise PlanError if --threads requests more threads than the CPUs of the cores that --cores requests."""
     fewest = min(placements, key=lambda placement: len(placement.cpus))
     cpus = len(fewest.cpus)
@@ -53,7 +63,7 @@ def check_threads(request: Request, placements: list[Placement]) -> None:
         )
 
 
-def check_smt(pool: CpuPool, placements: list[Placement], limit: int) -> None:
+def _check_smt(pool: CpuPool, placements: list[Placement], limit: int) -> None:
     """Raise an error if the parts together use more hardware threads of a core than --smt allows."""
     used = union(placement.compute for placement in placements)
     for core in find_overlapping(pool.machine.at(Level.CORE), used):

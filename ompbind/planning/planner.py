@@ -18,7 +18,6 @@ from ompbind.planning.occupancy import AvailableCpus, LiveRun, render_occupancy,
 from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.request import Request
 from ompbind.planning.runtime_choice import check_runtimes, choose_syntax
-from ompbind.planning.service_cpus import use_whole_service_cores
 from ompbind.planning.strategies.table import (
     STRATEGIES,
     list_others_that_take_cores,
@@ -109,8 +108,11 @@ def _restate(request: Request) -> Request:
     if request.is_unbound:
         return request.replace(mask=None, strategy="all", smt="all", bind=Bind.NONE)
     requests_cores = request.cores or (request.threads and STRATEGIES[request.strategy].sized)
-    has_choice = not request.names_each_rank
-    return use_whole_service_cores(request) if requests_cores and has_choice else request
+    if not (request.has_service_cpus and requests_cores) or request.names_each_rank:
+        return request
+    from ompbind.planning.service_cpus import use_whole_service_cores  # late: few ranks have service CPUs
+
+    return use_whole_service_cores(request)
 
 
 def _allocate(available: AvailableCpus, request: Request) -> tuple[CpuPool, list[Placement]]:

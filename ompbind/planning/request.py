@@ -158,9 +158,14 @@ class Request(Record):
         return self.service_cores + self.reserve
 
     @property
+    def has_service_cpus(self) -> bool:
+        """Whether ranks have service CPUs besides their service cores."""
+        return bool(self.service_total or self.service_each)
+
+    @property
     def has_service(self) -> bool:
         """Whether ranks have CPUs on which no OpenMP worker runs."""
-        return any((self.service_cores, self.service_total, self.service_each))
+        return bool(self.service_cores) or self.has_service_cpus
 
     @property
     def names_each_rank(self) -> bool:

@@ -67,11 +67,6 @@ class CoreSequence(Record):
     levels: tuple[LevelRanges, ...]
     memory_distances: tuple[int, ...]
 
-    @property
-    def full_range(self) -> CoreRange:
-        """The range of all cores."""
-        return 0, len(self.core_cpus)
-
     def numbers(self, level: Level) -> DomainNumbers:
         """Return for every core the number of its domain; only None if the machine has no such level."""
         return dict(self.domain_numbers).get(level, (None,) * len(self.core_cpus))
@@ -83,29 +78,6 @@ class CoreSequence(Record):
             if number is not None:
                 found.setdefault(number, []).append(core)
         return tuple(map(tuple, found.values()))
-
-    def subsequence(self, indices: CoreIndices) -> CoreSequence:
-        """Return the sequence of some of the cores, in the same order."""
-        return _make_sequence(
-            tuple(self.core_cpus[core] for core in indices),
-            tuple(
-                (level, tuple(numbers[core] for core in indices)) for level, numbers in self.domain_numbers
-            ),
-            tuple(self.kind_numbers[core] for core in indices),
-            tuple(self.memory_distances[core] for core in indices),
-        )
-
-    def find_nearest_memory(self, cores: int) -> CoreIndices:
-        """Return the cores with the nearest memory, at least as many as given, in ascending order.
-
-        Cores with remote memory are among them only if there are not enough other cores.
-        """
-        smallest = min(self.memory_distances)
-        nearest = tuple(core for core, distance in enumerate(self.memory_distances) if distance == smallest)
-        if len(nearest) >= cores:
-            return nearest
-        by_distance = sorted(range(len(self.core_cpus)), key=self.memory_distances.__getitem__)
-        return tuple(sorted(by_distance[:cores]))
 
 
 def make_core_sequence(
@@ -122,7 +94,7 @@ def make_core_sequence(
     )
     kind_numbers = _number_cores((kind.cpus for kind in machine.kinds), core_cpus)
     distances = tuple((memory_distances or {}).get(cpus.first, 0) for cpus in core_cpus)
-    return _make_sequence(core_cpus, tuple(domain_numbers), kind_numbers, distances)
+    return make_sequence(core_cpus, tuple(domain_numbers), kind_numbers, distances)
 
 
 def _number_cores(sets: Iterable[CpuSet], core_cpus: Sequence[CpuSet]) -> DomainNumbers:
@@ -131,12 +103,13 @@ def _number_cores(sets: Iterable[CpuSet], core_cpus: Sequence[CpuSet]) -> Domain
     return tuple(number_of.get(cpus.first) for cpus in core_cpus)
 
 
-def _make_sequence(
+def make_sequence(
     core_cpus: tuple[CpuSet, ...],
     domain_numbers: tuple[tuple[Level, DomainNumbers], ...],
     kind_numbers: DomainNumbers,
     memory_distances: tuple[int, ...],
 ) -> CoreSequence:
+    """Return the sequence of cores with these domains, core kinds and memory, each as in `CoreSequence`."""
     levels = [_make_level_ranges(PRIORITY.index(level), numbers) for level, numbers in domain_numbers]
     kinds = _make_level_ranges(len(PRIORITY), kind_numbers)
     if not any(_has_partial_overlap(kinds, level) for level in levels):
@@ -178,16 +151,3 @@ def _make_level_ranges(priority: int, numbers: DomainNumbers) -> LevelRanges:
         range_at.extend([index] * (stop - len(range_at)))
     range_at.extend([len(ranges)] * (len(numbers) - len(range_at)))
     return LevelRanges(priority=priority, ranges=tuple(ranges), range_at=tuple(range_at))
-
-
-def split_range(level: LevelRanges, outer: CoreRange) -> list[CoreRange]:
-    """Split `outer` at the boundaries of a level; cores in no domain form ranges too."""
-    pieces: list[CoreRange] = []
-    position, end = outer
-    for start, stop in level.ranges[level.range_at[position] : level.range_at[end - 1] + 1]:
-        if position < start:
-            pieces.append((position, min(start, end)))
-        if start < end:
-            pieces.append((max(start, position), min(stop, end)))
-        position = pieces[-1][1]
-    return [*pieces, (position, end)] if position < end else pieces

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from itertools import product
 
-from ompbind.planning.strategies.core_sequence import CoreRange, CoreSequence, LevelRanges, split_range
+from ompbind.planning.strategies.core_sequence import CoreRange, CoreSequence, LevelRanges
 from ompbind.record import Record
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
@@ -97,7 +97,7 @@ class ShapeTree:
         self.numbers: dict[Shape, int] = {}
         self.shapes: list[Shape] = []
         self.halves: list[tuple[Halves, ...]] = []
-        self.add_range(0, sequence.full_range, 0, 0)
+        self.add_range(0, (0, len(sequence.core_cpus)), 0, 0)
 
     def add_range(self, depth: int, core_range: CoreRange, score: int, full_score: int) -> int:
         """Add the shape of a range and the shapes inside it; return its number.
@@ -203,3 +203,16 @@ def _select(children: Sequence[int], times: dict[int, int]) -> Iterator[int]:
         if times[child]:
             times[child] -= 1
             yield child
+
+
+def split_range(level: LevelRanges, outer: CoreRange) -> list[CoreRange]:
+    """Split `outer` at the boundaries of a level; cores in no domain form ranges too."""
+    pieces: list[CoreRange] = []
+    position, end = outer
+    for start, stop in level.ranges[level.range_at[position] : level.range_at[end - 1] + 1]:
+        if position < start:
+            pieces.append((position, min(start, end)))
+        if start < end:
+            pieces.append((max(start, position), min(stop, end)))
+        position = pieces[-1][1]
+    return [*pieces, (position, end)] if position < end else pieces

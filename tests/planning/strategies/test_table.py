@@ -11,10 +11,11 @@ from ompbind.errors import PlanError
 from ompbind.machine.model import CoreKind, Level, make_domains
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
-from ompbind.planning.strategies.core_sequence import PRIORITY, make_core_sequence, split_range
+from ompbind.planning.strategies.core_sequence import PRIORITY, make_core_sequence
+from ompbind.planning.strategies.shapes import split_range
 from ompbind.planning.strategies.shares import RequestedCores
-from ompbind.planning.strategies.sized import balanced, compact, spread
-from ompbind.planning.strategies.table import STRATEGIES
+from ompbind.planning.strategies.sized import compact, spread
+from ompbind.planning.strategies.table import STRATEGIES, balanced
 from tests.machines import Shape, make_machine
 from tests.toys import run_with
 
@@ -117,7 +118,7 @@ def crossings_and_reach(sequence, allocations):
 
 def least_distance(sequence, allocations):
     """Return the smallest distance of two ranks: higher if a larger level separates them, else 0."""
-    levels = [split_range(level, sequence.full_range) for level in sequence.levels]
+    levels = [split_range(level, (0, len(sequence.core_cpus))) for level in sequence.levels]
 
     def distance(first, second):
         are_separate = (domain_of(ranges, first) != domain_of(ranges, second) for ranges in levels)
