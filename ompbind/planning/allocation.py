@@ -23,8 +23,8 @@ example with 2 ranks, 8 cores of 2 CPUs, --smt 1, --service-cores 1 and --reserv
 from __future__ import annotations
 
 from ompbind.cpuset import EMPTY, CpuSet, union
+from ompbind.planning.allowed_memory import measure_remote_memory
 from ompbind.planning.cpu_pool import CpuPool, find_siblings, find_usable_cpus, sort_by_position
-from ompbind.planning.memory_policy import measure_remote_memory
 from ompbind.planning.plan import Placement
 from ompbind.planning.strategies.core_sequence import CoreSequence, make_core_sequence
 from ompbind.planning.strategies.table import STRATEGIES, check_strategy
@@ -157,7 +157,7 @@ def _make_placement(pool: CpuPool, rank: int, core_cpus: Sequence[CpuSet], reser
     kept_cores = len(core_cpus) - reserve
     used_cores = kept_cores - pool.request.service_cores
     if used_cores < 1:
-        from ompbind.planning.allocation_checks import no_core_left_error  # late: only an error needs it
+        from ompbind.planning.allocation_errors import no_core_left_error  # late: only an error needs it
 
         raise no_core_left_error(pool.request, rank, len(core_cpus), reserve)
     used = union(core_cpus[:used_cores])

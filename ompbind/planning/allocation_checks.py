@@ -83,27 +83,3 @@ def _error_in_part(pool: CpuPool, rank: int, message: str, hint: str) -> Ompbind
     if mask is None or not pool.parts:
         return PlanError(message, hint=hint)
     return part_error(mask, mask.parts[rank], message, hint)
-
-
-def no_core_left_error(request: Request, rank: int, cores: int, reserve: int) -> PlanError:
-    """Return the error about a rank whose cores are all service cores or reserved."""
-    has, service = count(cores, "core") if cores else "no core", request.service_cores
-    uses = [f"reserves {reserve}"] if reserve else []
-    uses += [f"has {count(service, 'service core')}"] if service else []
-    fewer = "reserve fewer cores" if reserve else "use fewer service cores"
-    return PlanError(
-        f"rank {rank} would have no core left: it gets {has}{', ' if len(uses) > 1 else ' and '}"
-        f"{' and '.join(uses)}",
-        hint=f"{fewer}, or give the rank more cores",
-    )
-
-
-def too_many_ranks_error(pool: CpuPool, ranks: int, cpus: CpuSet) -> PlanError:
-    """Return the error about ranks that would have to share CPUs."""
-    allowed = named("CPU", pool.available.free)
-    word = "free" if pool.available.avoided else "allowed"
-    usable = f", usable with these options: {named('CPU', cpus)}" if cpus != pool.available.free else ""
-    return PlanError(
-        f"{ranks} ranks do not fit on {count(len(cpus), 'CPU')} ({word}: {allowed}{usable})",
-        hint=f"start at most {count(len(cpus), 'rank')}, or let ranks share CPUs with --share",
-    )

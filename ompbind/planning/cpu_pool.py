@@ -61,13 +61,16 @@ def make_cpu_pool(available: AvailableCpus, request: Request) -> CpuPool:
     if request.mask is None or request.mask.word is MaskWord.AUTO:
         cpus = tuple(cpu for cpu in _default_cpus(available, request) if cpu in near)
         if not cpus:
-            from ompbind.planning.mask_parts import no_core_error  # late: most machines have such cores
+            from ompbind.planning.allocation_errors import (
+                no_core_error,  # late: most machines have such cores
+            )
 
             raise no_core_error(available, request)
         return CpuPool(available=available, request=request, cpus=cpus, position=_make_positions(cpus))
-    from ompbind.planning.mask_parts import find_parts  # late: many plans have no mask
+    from ompbind.planning.mask_notes import explain_threads  # late: many plans have no mask
+    from ompbind.planning.mask_parts import find_parts
 
-    parts, notes = find_parts(request.mask, available, request, near)
+    parts, partial = find_parts(request.mask, available, request, near)
     cpus = tuple(cpu for part in parts for cpu in part)
     return CpuPool(
         available=available,
@@ -76,7 +79,7 @@ def make_cpu_pool(available: AvailableCpus, request: Request) -> CpuPool:
         position=_make_positions(cpus),
         explicit=True,
         parts=parts if len(parts) > 1 else (),
-        notes=notes,
+        notes=(*partial, *explain_threads(available.machine, request.smt, request.mask, CpuSet(cpus))),
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ompbind.cpuset import EMPTY, CpuSet, count
 from ompbind.errors import PlanError
-from ompbind.planning.allocation_checks import no_core_left_error, too_many_ranks_error
+from ompbind.planning.allocation_errors import no_core_left_error, too_many_ranks_error
 from ompbind.planning.cpu_pool import (
     CpuPool,
     find_siblings,
@@ -16,7 +16,7 @@ from ompbind.planning.cpu_pool import (
     make_cpu_pool,
     sort_by_position,
 )
-from ompbind.planning.occupancy import OCCUPIED_HINT
+from ompbind.planning.occupancy_text import OCCUPIED_HINT
 from ompbind.planning.plan import Placement
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
@@ -49,7 +49,7 @@ def _share_cores(pool: CpuPool, core_cpus: tuple[CpuSet, ...], ranks: int) -> li
     cpus = [cpu for core in shareable for cpu in core]
     if ranks > len(cpus):
         if not pool.request.share:
-            raise too_many_ranks_error(pool, ranks, CpuSet(cpus))
+            raise too_many_ranks_error(pool.available, ranks, CpuSet(cpus))
         return [Placement(rank=rank, cpus=(cpus[rank * len(cpus) // ranks],)) for rank in range(ranks)]
     counts = _count_ranks_per_core([len(core) for core in shareable], ranks)
     used = [

@@ -10,13 +10,13 @@ from ompbind.machine.model import Level, Machine, index_by_cpu
 from ompbind.openmp.binding import Bind, BindingSyntax
 from ompbind.openmp.places import Cores, make_places, make_service_places, render_places
 from ompbind.planning.allocation import make_placements
+from ompbind.planning.allowed_memory import map_local_memory, map_remote_memory
 from ompbind.planning.conflicts import check_exclusive, make_available
 from ompbind.planning.cpu_pool import CpuPool, make_cpu_pool
-from ompbind.planning.memory_policy import add_policies, map_local_memory, map_remote_memory
-from ompbind.planning.notes import check_strict, explain
-from ompbind.planning.occupancy import AvailableCpus, LiveRun, render_occupancy, whole_cores
+from ompbind.planning.notes import explain
+from ompbind.planning.occupancy import AvailableCpus, LiveRun, whole_cores
 from ompbind.planning.plan import Placement, Plan
-from ompbind.planning.request import Request
+from ompbind.planning.request import MemoryMode, Request
 from ompbind.planning.runtime_choice import check_runtimes, choose_syntax
 from ompbind.planning.strategies.table import (
     STRATEGIES,
@@ -86,9 +86,15 @@ def _make_plan(machine: Machine, request: Request, occupied: Sequence[LiveRun]) 
     )
     draft = draft.replace(idle=available.free - draft.reserved - draft.used)
     check_exclusive(draft)
-    draft = add_policies(draft)
+    if request.memory is not MemoryMode.LOCAL:
+        from ompbind.planning.memory_policy import add_policies  # late: few runs have memory policies
+
+        draft = add_policies(draft)
     plan = draft.replace(request=original, notes=pool.notes + tuple(explain(draft)))
-    check_strict(plan)
+    if request.strict:
+        from ompbind.planning.strictness import check_strict  # late: few requests are strict
+
+        check_strict(plan)
     return plan
 
 
@@ -124,6 +130,8 @@ def _allocate(available: AvailableCpus, request: Request) -> tuple[CpuPool, list
         avoided = available.avoided & available.machine.allowed
         if not avoided or _find_error_without_runs(available, request) == error.message:
             raise
+        from ompbind.planning.occupancy_text import render_occupancy  # late: only an error needs it
+
         raise PlanError(f"{error.message}; {render_occupancy(available, avoided)}", hint=error.hint) from None
 
 

@@ -1,4 +1,4 @@
-"""Sequences of some of the cores: those of a domain, or those with the nearest memory."""
+"""Sequences of some of the cores, for example of the cores with the nearest memory."""
 
 from __future__ import annotations
 
