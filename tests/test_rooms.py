@@ -190,6 +190,8 @@ def test_a_start_of_ranks_loads_few_standard_modules(words):
 
 
 RARELY_USED = {
+    "ompbind.openmp.place_reading",
+    "ompbind.openmp.service_places",
     "ompbind.planning.allocation_checks",
     "ompbind.planning.allocation_errors",
     "ompbind.planning.compat_notes",
@@ -200,11 +202,13 @@ RARELY_USED = {
     "ompbind.planning.memory_policy",
     "ompbind.planning.oversubscription",
     "ompbind.planning.placeholders",
+    "ompbind.planning.request_checks",
     "ompbind.planning.requested_cores",
     "ompbind.planning.reserved_cores",
     "ompbind.planning.service_cpus",
     "ompbind.planning.service_notes",
     "ompbind.planning.strategies.domains",
+    "ompbind.planning.strategies.level_ranges",
     "ompbind.planning.strategies.packing",
     "ompbind.planning.strategies.sized",
     "ompbind.planning.strictness",

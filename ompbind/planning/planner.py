@@ -8,7 +8,7 @@ from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.errors import OmpbindError, PlanError, RequestError
 from ompbind.machine.model import Level, Machine, index_by_cpu
 from ompbind.openmp.binding import Bind, BindingSyntax
-from ompbind.openmp.places import Cores, make_places, make_service_places, render_places
+from ompbind.openmp.places import Cores, make_places, render_places
 from ompbind.planning.allocation import make_placements
 from ompbind.planning.allowed_memory import map_local_memory, map_remote_memory
 from ompbind.planning.conflicts import check_exclusive, make_available
@@ -192,6 +192,8 @@ def _find_memory_nodes(nodes: Sequence[int], memory_of: Mapping[int, Iterable[in
 def _make_places(placement: Placement, cores: Cores, bind: Bind, threads: int) -> tuple[CpuSet, ...]:
     """Return the places of a rank; none if their text is too long, or just one with Bind.RANK."""
     if placement.service_cpus:
+        from ompbind.openmp.service_places import make_service_places  # late: few ranks have service CPUs
+
         cpu_of_threads = tuple(islice(cycle(placement.cpus), threads))
         ways = [make_service_places(cpu_of_threads, cores, bind, placement.service_cpus)]
         ways += [(placement.cpuset,)] if bind is Bind.RANK else []

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from itertools import product
 
-from ompbind.planning.strategies.core_sequence import CoreRange, CoreSequence, LevelRanges
+from ompbind.planning.strategies.core_sequence import CoreSequence
+from ompbind.planning.strategies.level_ranges import CoreRange, LevelRanges, find_levels, split_range
 from ompbind.record import Record
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
@@ -87,8 +88,9 @@ class ShapeTree:
         self, sequence: CoreSequence, ranks: RankSizes, *, ignore_unavoidable: bool, least_reach: bool
     ) -> None:
         self.ranks, self.ignore_unavoidable, self.least_reach = ranks, ignore_unavoidable, least_reach
-        useful = [level for level in sequence.levels if level.largest >= ranks.smallest]
-        self.levels = list(sequence.levels) if least_reach else useful
+        levels = find_levels(sequence)
+        useful = [level for level in levels if level.largest >= ranks.smallest]
+        self.levels = list(levels) if least_reach else useful
         cores = len(sequence.core_cpus)
         self.full_scores = _weigh(self.levels if least_reach else [], cores + 1, 1)
         lowest = (cores + 1) ** len(self.full_scores)
@@ -97,7 +99,7 @@ class ShapeTree:
         self.numbers: dict[Shape, int] = {}
         self.shapes: list[Shape] = []
         self.halves: list[tuple[Halves, ...]] = []
-        self.add_range(0, (0, len(sequence.core_cpus)), 0, 0)
+        self.add_range(0, (0, cores), 0, 0)
 
     def add_range(self, depth: int, core_range: CoreRange, score: int, full_score: int) -> int:
         """Add the shape of a range and the shapes inside it; return its number.
@@ -203,16 +205,3 @@ def _select(children: Sequence[int], times: dict[int, int]) -> Iterator[int]:
         if times[child]:
             times[child] -= 1
             yield child
-
-
-def split_range(level: LevelRanges, outer: CoreRange) -> list[CoreRange]:
-    """Split `outer` at the boundaries of a level; cores in no domain form ranges too."""
-    pieces: list[CoreRange] = []
-    position, end = outer
-    for start, stop in level.ranges[level.range_at[position] : level.range_at[end - 1] + 1]:
-        if position < start:
-            pieces.append((position, min(start, end)))
-        if start < end:
-            pieces.append((max(start, position), min(stop, end)))
-        position = pieces[-1][1]
-    return [*pieces, (position, end)] if position < end else pieces

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from ompbind.cpuset import count
 from ompbind.errors import PlanError
-from ompbind.planning.strategies.core_sequence import CoreIndices, CoreSequence, LevelRanges
+from ompbind.planning.strategies.core_sequence import CoreIndices, CoreSequence
+from ompbind.planning.strategies.level_ranges import LevelRanges, find_levels
 from ompbind.planning.strategies.packing import divide_equally, pack_ranks
 from ompbind.planning.strategies.shapes import RankSizes
 from ompbind.planning.strategies.shares import RequestedCores, add_nearest, measure_shares, take_cores
@@ -98,7 +99,7 @@ def _place_equal(sequence: CoreSequence, ranks: int, size: int, choose: _Choose)
     positions = pack_ranks(sequence, sizes, ignore_unavoidable=is_hybrid, min_score=min_score)
     best = [indices for indices, score in positions.items() if score > min_score]
     others = [indices for indices, score in positions.items() if score == min_score]
-    return sorted([*best, *choose(sequence.levels, others, ranks - len(best))])
+    return sorted([*best, *choose(find_levels(sequence), others, ranks - len(best))])
 
 
 def _choose_far_apart(

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from ompbind.planning.strategies.core_sequence import CoreIndices, CoreSequence, make_sequence
+from ompbind.planning.strategies.core_sequence import CoreIndices, CoreSequence
 
 
 def make_subsequence(sequence: CoreSequence, indices: CoreIndices) -> CoreSequence:
     """Return the sequence of some of the cores, in the same order."""
-    return make_sequence(
-        tuple(sequence.core_cpus[core] for core in indices),
-        tuple(
+    return CoreSequence(
+        core_cpus=tuple(sequence.core_cpus[core] for core in indices),
+        domain_numbers=tuple(
             (level, tuple(numbers[core] for core in indices)) for level, numbers in sequence.domain_numbers
         ),
-        tuple(sequence.kind_numbers[core] for core in indices),
-        tuple(sequence.memory_distances[core] for core in indices),
+        kind_numbers=tuple(sequence.kind_numbers[core] for core in indices),
+        memory_distances=tuple(sequence.memory_distances[core] for core in indices),
     )
 
 

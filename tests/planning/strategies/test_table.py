@@ -12,7 +12,7 @@ from ompbind.machine.model import CoreKind, Level, make_domains
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from ompbind.planning.strategies.core_sequence import PRIORITY, make_core_sequence
-from ompbind.planning.strategies.shapes import split_range
+from ompbind.planning.strategies.level_ranges import find_levels, split_range
 from ompbind.planning.strategies.shares import RequestedCores
 from ompbind.planning.strategies.sized import compact, spread
 from ompbind.planning.strategies.table import STRATEGIES, balanced
@@ -118,7 +118,7 @@ def crossings_and_reach(sequence, allocations):
 
 def least_distance(sequence, allocations):
     """Return the smallest distance of two ranks: higher if a larger level separates them, else 0."""
-    levels = [split_range(level, (0, len(sequence.core_cpus))) for level in sequence.levels]
+    levels = [split_range(level, (0, len(sequence.core_cpus))) for level in find_levels(sequence)]
 
     def distance(first, second):
         are_separate = (domain_of(ranges, first) != domain_of(ranges, second) for ranges in levels)
@@ -380,7 +380,7 @@ def test_core_kinds_that_partially_overlap_domains_are_ignored():
     )
     sequence = make_nested(4, ({}, {2}, {}, {}), kinds)
     assert balanced(sequence, 2) == [(0, 1), (2, 3)]
-    assert [len(level.ranges) for level in sequence.levels] == [1, 2, 2, 2]
+    assert [len(level.ranges) for level in find_levels(sequence)] == [1, 2, 2, 2]
 
 
 def test_nodes_that_contain_packages_are_the_wider_level():
