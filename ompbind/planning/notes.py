@@ -9,9 +9,8 @@ from ompbind.cpuset import CpuSet, count, named, union
 from ompbind.machine.model import Level, cpus_of_cores, index_by_cpu
 from ompbind.openmp.binding import BindingSyntax
 from ompbind.planning.allowed_memory import find_remote_cpus
-from ompbind.planning.conflicts import explain_other_runs
 from ompbind.planning.plan import Note, Plan
-from ompbind.planning.request import MemoryMode
+from ompbind.planning.request import MemoryMode, Sharing
 from ompbind.planning.runtime_choice import choose_syntax
 from ompbind.planning.runtime_notes import explain_runtime
 from ompbind.planning.strategies.table import STRATEGIES
@@ -144,6 +143,14 @@ def _explain_memory(plan: Plan) -> Iterable[Note]:
     return explain_memory(plan)
 
 
+def _explain_other_runs(plan: Plan) -> Iterable[Note]:
+    if not plan.occupied and plan.request.sharing not in (Sharing.AVOID, Sharing.EXCLUSIVE):
+        return ()
+    from ompbind.planning.conflicts import explain_other_runs  # late: many runs find no other run
+
+    return explain_other_runs(plan)
+
+
 def _explain_service(plan: Plan) -> Iterable[Note]:
     if not (plan.request.has_service or any(placement.service_cpus for placement in plan.placements)):
         return ()
@@ -197,7 +204,7 @@ _SUBJECTS: tuple[Callable[[Plan], Iterable[Note]], ...] = (
     _explain_quota,
     _explain_threads,
     _explain_sharing,
-    explain_other_runs,
+    _explain_other_runs,
     _explain_service,
     _explain_places,
     explain_runtime,

@@ -11,13 +11,12 @@ from ompbind.openmp.binding import Bind, BindingSyntax
 from ompbind.openmp.places import Cores, make_places, render_places
 from ompbind.planning.allocation import make_placements
 from ompbind.planning.allowed_memory import map_local_memory, map_remote_memory
-from ompbind.planning.conflicts import check_exclusive, make_available
 from ompbind.planning.cpu_pool import CpuPool, make_cpu_pool
 from ompbind.planning.notes import explain
 from ompbind.planning.occupancy import AvailableCpus, LiveRun, whole_cores
 from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.request import MemoryMode, Request
-from ompbind.planning.runtime_choice import check_runtimes, choose_syntax
+from ompbind.planning.runtime_choice import choose_syntax, find_certain_runtimes
 from ompbind.planning.strategies.table import (
     STRATEGIES,
     list_others_that_take_cores,
@@ -73,8 +72,15 @@ def _check_takes_devices(request: Request) -> None:
 
 def _make_plan(machine: Machine, request: Request, occupied: Sequence[LiveRun]) -> Plan:
     original, request = request, _restate(request)
-    check_runtimes(request)
-    available = make_available(machine, request, occupied)
+    if len(runtimes := find_certain_runtimes(request)) > 1:
+        from ompbind.planning.runtime_conflicts import check_runtimes  # late: most ranks load one runtime
+
+        check_runtimes(runtimes)
+    available = AvailableCpus(machine=machine)
+    if occupied:
+        from ompbind.planning.conflicts import make_available  # late: many runs find no other run
+
+        available = make_available(machine, request, occupied)
     pool, placements = _allocate(available, request)
     draft = Plan(
         machine=machine,
@@ -85,7 +91,10 @@ def _make_plan(machine: Machine, request: Request, occupied: Sequence[LiveRun]) 
         avoided=available.avoided,
     )
     draft = draft.replace(idle=available.free - draft.reserved - draft.used)
-    check_exclusive(draft)
+    if occupied:
+        from ompbind.planning.conflicts import check_exclusive  # late, as above
+
+        check_exclusive(draft)
     if request.memory is not MemoryMode.LOCAL:
         from ompbind.planning.memory_policy import add_policies  # late: few runs have memory policies
 

@@ -13,7 +13,8 @@ from ompbind.planning.memory_policy import add_policies
 from ompbind.planning.notes import explain
 from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.request import MemoryMode, Request
-from ompbind.planning.runtime_choice import check_runtimes
+from ompbind.planning.runtime_choice import find_certain_runtimes
+from ompbind.planning.runtime_conflicts import check_runtimes
 from ompbind.planning.saved_plan import REMEDY, SavedPlan, SavedRank
 from ompbind.planning.strictness import check_strict
 
@@ -35,7 +36,7 @@ def make_saved_plan(machine: Machine, request: Request, occupied: Sequence[LiveR
     assert saved is not None
     _check_machine(saved, machine)
     request = _restate(request, saved)
-    check_runtimes(request)
+    check_runtimes(find_certain_runtimes(request))
     placements = tuple(_place(request, machine, row, rank) for rank, row in enumerate(saved.ranks))
     draft = Plan(
         machine=machine,
