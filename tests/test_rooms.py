@@ -208,6 +208,7 @@ RARELY_USED = {
     "ompbind.planning.service_cpus",
     "ompbind.planning.service_notes",
     "ompbind.planning.strategies.domains",
+    "ompbind.planning.strategies.equal_shares",
     "ompbind.planning.strategies.level_ranges",
     "ompbind.planning.strategies.packing",
     "ompbind.planning.strategies.sized",

@@ -94,14 +94,6 @@ def pack_ranks(
     return dict(sorted((tuple(sorted(cores)), score) for cores, score in packing.allocations))
 
 
-def divide_equally(sequence: CoreSequence, ranks: int) -> list[CoreIndices]:
-    """Return an equal share of all cores for every rank, with the fewest ranks across domain boundaries."""
-    cores = len(sequence.core_cpus)
-    rank_size = -(-cores // ranks)
-    sizes = RankSizes(large=rank_size, small_ranks=rank_size * ranks - cores)
-    return list(pack_ranks(sequence, sizes, least_reach=True))
-
-
 class _Packing:
     """The allocation of ranks to the cores of a tree of shapes."""
 

@@ -12,7 +12,7 @@ from ompbind.cpuset import count
 from ompbind.errors import PlanError
 from ompbind.planning.strategies.core_sequence import CoreIndices, CoreSequence
 from ompbind.planning.strategies.level_ranges import LevelRanges, find_levels
-from ompbind.planning.strategies.packing import divide_equally, pack_ranks
+from ompbind.planning.strategies.packing import pack_ranks
 from ompbind.planning.strategies.shapes import RankSizes
 from ompbind.planning.strategies.shares import RequestedCores, add_nearest, measure_shares, take_cores
 from ompbind.planning.strategies.subsequence import find_nearest_memory, make_subsequence
@@ -25,22 +25,27 @@ if TYPE_CHECKING:
 _Choose: TypeAlias = "Callable[[Sequence[LevelRanges], list[CoreIndices], int], list[CoreIndices]]"
 """Chooses a number of equally good positions, for these levels of domains."""
 
+_Divide: TypeAlias = "Callable[[CoreSequence, int], list[CoreIndices]]"
+"""Divides a sequence among a number of ranks."""
+
 _Place: TypeAlias = "Callable[[CoreSequence], list[CoreIndices]]"
 """Places ranks on a sequence."""
 
 
-def balance_requested(sequence: CoreSequence, ranks: int, requested: RequestedCores) -> list[CoreIndices]:
-    """Return the requested cores for every rank, compute cores first, with the nearest memory."""
-    return _use_nearest_memory(
-        sequence, ranks * requested.total, lambda part: _balance_requested(part, ranks, requested)
-    )
+def balance_requested(
+    sequence: CoreSequence, ranks: int, requested: RequestedCores, divide: _Divide
+) -> list[CoreIndices]:
+    """Return the requested cores for every rank: from an equal share, or from positions far apart.
 
+    `divide` returns equal shares of all cores.
+    """
 
-def _balance_requested(sequence: CoreSequence, ranks: int, requested: RequestedCores) -> list[CoreIndices]:
-    """Return the requested cores for every rank: from an equal share, or from positions far apart."""
-    far_apart = spread(sequence, ranks, requested)
-    shares = sorted(take_cores(sequence, share, requested) for share in divide_equally(sequence, ranks))
-    return min((far_apart, shares), key=lambda way: measure_shares(sequence, way, requested.compute))
+    def place(part: CoreSequence) -> list[CoreIndices]:
+        far_apart = spread(part, ranks, requested)
+        shares = sorted(take_cores(part, share, requested) for share in divide(part, ranks))
+        return min((far_apart, shares), key=lambda way: measure_shares(part, way, requested.compute))
+
+    return _use_nearest_memory(sequence, ranks * requested.total, place)
 
 
 def compact(sequence: CoreSequence, ranks: int, requested: RequestedCores | None) -> list[CoreIndices]:

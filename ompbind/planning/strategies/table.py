@@ -63,10 +63,10 @@ def balanced(
     if requested:
         from ompbind.planning.strategies.sized import balance_requested  # late: most ranks request no cores
 
-        return balance_requested(sequence, ranks, requested)
+        return balance_requested(sequence, ranks, requested, balanced)
     if ranks == 1:
         return all_cores(sequence, ranks, requested)
-    from ompbind.planning.strategies.packing import divide_equally  # late: a single rank gets all cores
+    from ompbind.planning.strategies.equal_shares import divide_equally  # late: one rank gets all cores
 
     return divide_equally(sequence, ranks)
 

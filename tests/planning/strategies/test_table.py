@@ -12,7 +12,10 @@ from ompbind.machine.model import CoreKind, Level, make_domains
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from ompbind.planning.strategies.core_sequence import PRIORITY, make_core_sequence
+from ompbind.planning.strategies.equal_shares import divide_equally
 from ompbind.planning.strategies.level_ranges import find_levels, split_range
+from ompbind.planning.strategies.packing import pack_ranks
+from ompbind.planning.strategies.shapes import RankSizes
 from ompbind.planning.strategies.shares import RequestedCores
 from ompbind.planning.strategies.sized import compact, spread
 from ompbind.planning.strategies.table import STRATEGIES, balanced
@@ -63,6 +66,15 @@ regular_sequences = st.builds(
         [(1, 2, 1, 1, 4), (2, 1, 1, 1, 4), (2, 2, 1, 1, 2), (1, 2, 2, 1, 2), (1, 1, 2, 2, 2), (1, 3, 1, 1, 3)]
     ),
 )
+
+
+@given(st.integers(1, 40), st.integers(1, 40), st.sampled_from(["one domain", "one core each"]))
+def test_shares_without_boundaries_are_those_that_packing_finds(cores, ranks, domains):
+    starts = range(cores) if domains == "one core each" else ()
+    sequence, ranks = make_nested(cores, (set(), set(), set(), set(starts))), min(cores, ranks)
+    size = -(-cores // ranks)
+    packed = pack_ranks(sequence, RankSizes(large=size, small_ranks=size * ranks - cores), least_reach=True)
+    assert divide_equally(sequence, ranks) == list(packed)
 
 
 def all_ways(cores, sizes):
