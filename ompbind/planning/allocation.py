@@ -83,7 +83,12 @@ def _place_parts(pool: CpuPool) -> list[Placement]:
 def _place_by_strategy(pool: CpuPool) -> list[Placement]:
     """Let the strategy divide the cores of the pool among the ranks."""
     request = pool.request
-    core_cpus, reserved = _sort_by_node(pool, find_usable_cpus(pool)), EMPTY
+    core_cpus, reserved = find_usable_cpus(pool), EMPTY
+    strategy, requested = STRATEGIES[request.strategy], None
+    if strategy.by_os_number and request.nodes is None:  # nodes that the request names keep its order
+        from ompbind.planning.strategies.domains import sort_by_node  # late: one strategy needs it
+
+        core_cpus = sort_by_node(pool.machine, core_cpus)
     if request.reserve_total:
         from ompbind.planning.reserved_cores import reserve_cores  # late: few requests reserve cores
 
@@ -91,7 +96,6 @@ def _place_by_strategy(pool: CpuPool) -> list[Placement]:
     distances = {} if request.names_cpus else measure_remote_memory(pool.machine)
     sequence = make_core_sequence(pool.machine, core_cpus, distances)
     check_strategy(sequence, request.strategy)
-    strategy, requested = STRATEGIES[request.strategy], None
     if request.cores or request.threads:
         from ompbind.planning.requested_cores import find_requested  # late: most ranks request no cores
 
@@ -114,18 +118,6 @@ def _place_by_strategy(pool: CpuPool) -> list[Placement]:
     if not reserved:
         return placements
     return [placement.replace(reserved=placement.reserved | reserved) for placement in placements]
-
-
-def _sort_by_node(pool: CpuPool, core_cpus: tuple[CpuSet, ...]) -> tuple[CpuSet, ...]:
-    """Return the usable CPUs of each core, by the OS numbers of their NUMA nodes if the strategy requires it.
-
-    Nodes that the request names keep its order.
-    """
-    if not STRATEGIES[pool.request.strategy].by_os_number or pool.request.nodes is not None:
-        return core_cpus
-    numbers = {cpu: node.number for node in pool.machine.nodes for cpu in node.cpus}
-    # lscpu shows node 0 where there are no nodes
-    return tuple(sorted(core_cpus, key=lambda cpus: numbers.get(cpus.first, 0)))
 
 
 def _place_on_own_cores(

@@ -75,23 +75,12 @@ def _explain_isolated(plan: Plan) -> Iterable[Note]:
     return explain_isolated(plan)
 
 
-def _explain_kinds(plan: Plan) -> Iterator[Note]:
-    """Explain that ranks, or threads of one rank, run on cores of different kinds and speed."""
-    used = plan.used
-    kinds = [kind for kind in plan.machine.kinds if not kind.cpus.isdisjoint(used)]
-    if len(kinds) < 2:
-        return
-    mixed = CpuSet(
-        placement.rank
-        for placement in plan.placements
-        if sum(not kind.cpus.isdisjoint(placement.compute) for kind in kinds) > 1
-    )
-    verb = "mixes" if len(mixed) == 1 else "mix"
-    subject = f"{named('rank', mixed)} {verb}" if mixed else "ranks differ in"
-    cpus_by_kind = "; ".join(f"{kind.name}: {named('CPU', kind.cpus & used)}" for kind in kinds)
-    remedy = " (--core-kind selects one kind)" if len({kind.name for kind in kinds}) > 1 else ""
-    text = f"{subject} kinds of cores, and slower cores finish later{remedy}: {cpus_by_kind}"
-    yield Note(code="mixed-kinds", text=text)
+def _explain_kinds(plan: Plan) -> Iterable[Note]:
+    if len(plan.machine.kinds) < 2:
+        return ()
+    from ompbind.planning.core_kind_notes import explain_kinds  # late: most machines have one kind
+
+    return explain_kinds(plan)
 
 
 def _explain_nodes(plan: Plan) -> Iterator[Note]:

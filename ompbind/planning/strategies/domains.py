@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ompbind.cpuset import count
+from ompbind.cpuset import CpuSet, count
 from ompbind.errors import PlanError
-from ompbind.machine.model import Level
+from ompbind.machine.model import Level, Machine
 from ompbind.planning.strategies.core_sequence import CoreIndices, CoreSequence
 from ompbind.planning.strategies.shares import RequestedCores
 from ompbind.planning.strategies.subsequence import make_subsequence
@@ -49,6 +49,13 @@ def _group_cores(keys: Iterable[object]) -> list[CoreIndices]:
     for core, key in enumerate(keys):
         found.setdefault(key, []).append(core)
     return [*map(tuple, found.values())]
+
+
+def sort_by_node(machine: Machine, core_cpus: tuple[CpuSet, ...]) -> tuple[CpuSet, ...]:
+    """Return the usable CPUs of each core, by the OS numbers of their NUMA nodes."""
+    numbers = {cpu: node.number for node in machine.nodes for cpu in node.cpus}
+    # lscpu shows node 0 where there are no nodes
+    return tuple(sorted(core_cpus, key=lambda cpus: numbers.get(cpus.first, 0)))
 
 
 class Domains(Record):

@@ -1,4 +1,4 @@
-"""The table of strategies: one record for each."""
+"""The table of strategies: one record for each; the code that divides cores is loaded when it is used."""
 
 from __future__ import annotations
 
