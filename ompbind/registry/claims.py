@@ -112,6 +112,8 @@ class Registry:
     @property
     def job_runs(self) -> tuple[LiveRun, ...]:
         """The live ranks of the same launcher's job."""
+        if not self.live:
+            return ()
         from ompbind.planning.run_relations import find_job_runs  # late: many runs find no other run
 
         return find_job_runs(self.live, self._identity)
