@@ -191,9 +191,30 @@ def test_a_start_of_ranks_loads_few_standard_modules(words):
 
 
 RARELY_USED = {
+    "ompbind.openmp.place_reading",
+    "ompbind.openmp.service_places",
+    "ompbind.planning.allocation_checks",
+    "ompbind.planning.allocation_errors",
+    "ompbind.planning.compat_notes",
+    "ompbind.planning.exact_binding",
+    "ompbind.planning.mask_notes",
+    "ompbind.planning.mask_parts",
     "ompbind.planning.oversubscription",
     "ompbind.planning.placeholders",
+    "ompbind.planning.request_checks",
+    "ompbind.planning.requested_cores",
+    "ompbind.planning.reserved_cores",
+    "ompbind.planning.service_cpus",
+    "ompbind.planning.service_notes",
+    "ompbind.planning.strategies.domains",
+    "ompbind.planning.strategies.equal_shares",
+    "ompbind.planning.strategies.level_ranges",
     "ompbind.planning.strategies.packing",
+    "ompbind.planning.strategies.shares",
+    "ompbind.planning.strategies.sized",
+    "ompbind.planning.strategies.subsequence",
+    "ompbind.planning.strictness",
+    "ompbind.planning.user_variables",
 }
 """Modules that one rank with the defaults does not need."""
 

@@ -13,7 +13,7 @@ from ompbind.doctor.read_kernel import read_cpu_times
 from ompbind.machine.sources.filesystem import DirectoryRoot, Root, whole_number
 from ompbind.machine.sources.linux.cgroup import Throttling, read_limits, read_oom_kills, read_throttling
 from ompbind.machine.sources.linux.sysfs import CPU
-from ompbind.planning.occupancy import find_other_runs
+from ompbind.planning.run_relations import find_other_runs
 from ompbind.procfs.reader import TICKS_PER_S
 from ompbind.record import Record
 from ompbind.registry.claims import find_claims_directory, make_run_identity, read_live_runs

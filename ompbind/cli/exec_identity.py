@@ -15,7 +15,6 @@ from ompbind.machine.model import Machine
 from ompbind.machine.sources.filesystem import DirectoryRoot
 from ompbind.planning.rank_command import RankIdentity
 from ompbind.planning.request import DEFAULT_STRATEGY, Request
-from ompbind.planning.service_cpus import divide_service
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
@@ -119,8 +118,11 @@ def _request_own_cpus(
     identity: RankIdentity, request: Request, options: Values
 ) -> tuple[RankIdentity, Request]:
     """Return the identity of a bound rank and the request for its plan, which has no other rank."""
-    size = identity.local_size
-    service_cpus = divide_service(request, size)[identity.local_rank]
+    size, service_cpus = identity.local_size, 0
+    if request.has_service_cpus:
+        from ompbind.planning.service_cpus import divide_service  # late: few ranks have service CPUs
+
+        service_cpus = divide_service(request, size)[identity.local_rank]
     request = request.replace(
         ranks=1,
         outside_ranks=size - 1,

@@ -12,7 +12,9 @@ from ompbind.planning.request import Request
 
 
 def check_overlap(pool: CpuPool) -> None:
-    """Raise MaskError if two parts of a mask name the same CPU."""
+    """Raise MaskError if two parts of a mask name the same CPU, unless ranks may share CPUs."""
+    if pool.request.share:
+        return
     parts = [CpuSet(part) for part in pool.parts]
     named_before = EMPTY
     for rank, part in enumerate(parts):
@@ -24,7 +26,15 @@ def check_overlap(pool: CpuPool) -> None:
         named_before |= part
 
 
-def check_reserve(pool: CpuPool, placements: list[Placement]) -> None:
+def check_placements(pool: CpuPool, placements: list[Placement]) -> None:
+    """Raise an error if placements contradict each other, --cores or --smt."""
+    _check_reserve(pool, placements)
+    _check_threads(pool.request, placements)
+    if pool.parts and isinstance(pool.request.smt, int):
+        _check_smt(pool, placements, pool.request.smt)
+
+
+def _check_reserve(pool: CpuPool, placements: list[Placement]) -> None:
     """Raise an error if a rank reserves a core that another rank uses or reserves."""
     if not any(placement.reserved for placement in placements):
         return
@@ -41,7 +51,7 @@ def check_reserve(pool: CpuPool, placements: list[Placement]) -> None:
             reserved_before |= placement.reserved
 
 
-def check_threads(request: Request, placements: list[Placement]) -> None:
+def _check_threads(request: Request, placements: list[Placement]) -> None:
     """Raise PlanError if --threads requests more threads than the CPUs of the cores that --cores requests."""
     fewest = min(placements, key=lambda placement: len(placement.cpus))
     cpus = len(fewest.cpus)
@@ -53,7 +63,7 @@ def check_threads(request: Request, placements: list[Placement]) -> None:
         )
 
 
-def check_smt(pool: CpuPool, placements: list[Placement], limit: int) -> None:
+def _check_smt(pool: CpuPool, placements: list[Placement], limit: int) -> None:
     """Raise an error if the parts together use more hardware threads of a core than --smt allows."""
     used = union(placement.compute for placement in placements)
     for core in find_overlapping(pool.machine.at(Level.CORE), used):
@@ -73,27 +83,3 @@ def _error_in_part(pool: CpuPool, rank: int, message: str, hint: str) -> Ompbind
     if mask is None or not pool.parts:
         return PlanError(message, hint=hint)
     return part_error(mask, mask.parts[rank], message, hint)
-
-
-def no_core_left_error(request: Request, rank: int, cores: int, reserve: int) -> PlanError:
-    """Return the error about a rank whose cores are all service cores or reserved."""
-    has, service = count(cores, "core") if cores else "no core", request.service_cores
-    uses = [f"reserves {reserve}"] if reserve else []
-    uses += [f"has {count(service, 'service core')}"] if service else []
-    fewer = "reserve fewer cores" if reserve else "use fewer service cores"
-    return PlanError(
-        f"rank {rank} would have no core left: it gets {has}{', ' if len(uses) > 1 else ' and '}"
-        f"{' and '.join(uses)}",
-        hint=f"{fewer}, or give the rank more cores",
-    )
-
-
-def too_many_ranks_error(pool: CpuPool, ranks: int, cpus: CpuSet) -> PlanError:
-    """Return the error about ranks that would have to share CPUs."""
-    allowed = named("CPU", pool.available.free)
-    word = "free" if pool.available.avoided else "allowed"
-    usable = f", usable with these options: {named('CPU', cpus)}" if cpus != pool.available.free else ""
-    return PlanError(
-        f"{ranks} ranks do not fit on {count(len(cpus), 'CPU')} ({word}: {allowed}{usable})",
-        hint=f"start at most {count(len(cpus), 'rank')}, or let ranks share CPUs with --share",
-    )

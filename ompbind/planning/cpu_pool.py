@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from ompbind.cpuset import CpuSet, count, named, union
-from ompbind.errors import PlanError
+from itertools import pairwise
+
+from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.machine.model import Domain, Level, Machine, find_overlapping
-from ompbind.masks.mask import Mask, MaskWord, part_error
+from ompbind.masks.mask import MaskWord
 from ompbind.planning.occupancy import AvailableCpus, sort_by_core
 from ompbind.planning.plan import Note
-from ompbind.planning.request import Request, Smt
+from ompbind.planning.request import Request
 from ompbind.record import Record
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ompbind.machine.devices import Device
+
+SMT8_AUTO_LIMIT = 4
+"""Hardware threads per core that `--smt auto` uses on cores with eight or more (POWER); on others it is 1."""
 
 
 class CpuPool(Record):
@@ -53,32 +57,21 @@ def make_cpu_pool(available: AvailableCpus, request: Request) -> CpuPool:
 
     Raises MaskError if the mask does not fit the machine, PlanError if no CPU is left.
     """
-    machine = available.machine
     near = _find_near_cpus(available, request)
     if request.mask is None or request.mask.word is MaskWord.AUTO:
         cpus = tuple(cpu for cpu in _default_cpus(available, request) if cpu in near)
         if not cpus:
-            kind = "" if request.core_kind == "all" else f"{request.core_kind} "
-            state = "free" if available.avoided else "allowed"
-            where = f" near {', '.join(request.near)}" if request.near else ""
-            raise PlanError(f"no {kind}core{where} is {state}", hint=_core_kinds_hint(machine))
-        return CpuPool(available=available, request=request, cpus=cpus, position=_make_positions(cpus))
-    mask = request.mask
-    from ompbind.planning.mask_resolution import resolve_mask  # late: many plans have no mask
+            from ompbind.planning.allocation_errors import (
+                no_core_error,  # late: most machines have such cores
+            )
 
-    selected, dropped = resolve_mask(mask, available, allow_partial=request.allow_partial)
-    cpus_of_kind = machine.cpus_of_kind(request.core_kind)
-    parts = tuple(tuple(cpu for cpu in part if cpu in cpus_of_kind) for part in selected)
-    for items, part in zip(mask.parts, parts, strict=True):
-        if not part:
-            message = f"this part of the mask names no {request.core_kind} core"
-            raise part_error(mask, items, message, _core_kinds_hint(machine))
-    parts = _narrow_parts(mask, parts, near, request)
-    _check_parts(mask, request)
+            raise no_core_error(available, request)
+        return CpuPool(available=available, request=request, cpus=cpus, position=_make_positions(cpus))
+    from ompbind.planning.mask_notes import explain_threads  # late: many plans have no mask
+    from ompbind.planning.mask_parts import find_parts
+
+    parts, partial = find_parts(request.mask, available, request, near)
     cpus = tuple(cpu for part in parts for cpu in part)
-    partial = (
-        Note(code="mask-partial", text=f"dropped from the mask: {text}", warning=True) for text in dropped
-    )
     return CpuPool(
         available=available,
         request=request,
@@ -86,21 +79,8 @@ def make_cpu_pool(available: AvailableCpus, request: Request) -> CpuPool:
         position=_make_positions(cpus),
         explicit=True,
         parts=parts if len(parts) > 1 else (),
-        notes=(*partial, *_explain_threads(machine, request.smt, mask, CpuSet(cpus))),
+        notes=(*partial, *explain_threads(available.machine, request.smt, request.mask, CpuSet(cpus))),
     )
-
-
-def _explain_threads(machine: Machine, limit: Smt, mask: Mask, named_cpus: CpuSet) -> Iterator[Note]:
-    """Explain that --smt uses fewer CPUs than the mask names, or that domains mean all hardware threads."""
-    by_core = [core.cpus & named_cpus for core in machine.at(Level.CORE)]
-    names_domain = any(item.chain and not item.excluded for part in mask.parts for item in part)
-    if limit == "auto" and names_domain and (most := max(map(len, by_core))) > 1:
-        text = f"domains in the mask mean all their hardware threads: up to {most} per core are used"
-        yield Note(code="smt", text=f"{text} (--smt 1 uses one)")
-    if isinstance(limit, int) and (pruned := union(cpus for cpus in by_core if len(cpus) > limit)):
-        uses = f"--smt {limit} uses only {count(limit, 'CPU')} of each core"
-        text = f"the mask names {named('CPU', pruned)}; {uses}"
-        yield Note(code="smt", text=text)
 
 
 def _default_cpus(available: AvailableCpus, request: Request) -> Iterator[int]:
@@ -124,41 +104,56 @@ def _find_near_cpus(available: AvailableCpus, request: Request) -> CpuSet:
     return find_near_cpus(available, request.near)
 
 
-def _narrow_parts(
-    mask: Mask, parts: tuple[tuple[int, ...], ...], near: CpuSet, request: Request
-) -> tuple[tuple[int, ...], ...]:
-    """Return the CPUs near the devices that the request names; raises MaskError for a part without any."""
-    narrowed = tuple(tuple(cpu for cpu in part if cpu in near) for part in parts)
-    for items, part in zip(mask.parts, narrowed, strict=True):
-        if not part:
-            message = f"this part of the mask names no CPU near {', '.join(request.near)}"
-            raise part_error(mask, items, message, f"{named('CPU', near)} are near, or omit --near")
-    return narrowed
-
-
-def _core_kinds_hint(machine: Machine) -> str:
-    kinds = ", ".join(f"{kind.name}: {named('CPU', kind.cpus)}" for kind in machine.kinds)
-    return (
-        f"the core kinds of this machine are {kinds}"
-        if kinds
-        else "all cores of this machine are of one kind"
-    )
-
-
 def _make_positions(cpus: Sequence[int]) -> dict[int, int]:
     return {cpu: index for index, cpu in enumerate(cpus)}
 
 
-def _check_parts(mask: Mask, request: Request) -> None:
-    """Raise MaskError if the mask has several parts, but not one for each rank."""
-    parts, ranks = len(mask.parts), request.ranks
-    if parts == 1 or ranks in (None, parts):
-        return
-    surplus = [item for part in mask.parts[ranks:] for item in part]
-    items = tuple(surplus or (item for part in mask.parts for item in part))
-    message = f"the mask has {parts} parts for {count(ranks or 0, 'rank')}"
-    number = count(ranks or 0, "part")
-    hint = f"use -n {parts}, write {number}, or write a mask without '|' to divide it among the ranks"
-    if ranks == 1 and request.compat and request.compat.workers:
-        hint = request.compat.workers
-    raise part_error(mask, items, message, hint)
+def find_usable_cpus(pool: CpuPool) -> tuple[CpuSet, ...]:
+    """Return the usable CPUs of each core of the pool: at most as many as SMT allows, in machine order."""
+    in_pool, limit = CpuSet(pool.cpus), _find_smt_limit(pool)
+    return tuple(limit_cpus(core.cpus & in_pool, limit, pool.request.sibling) for core in pool.cores(in_pool))
+
+
+def _find_smt_limit(pool: CpuPool) -> int:
+    """Return how many CPUs of each core may be used."""
+    if isinstance(pool.request.smt, int):
+        return pool.request.smt
+    threads = _count_threads(pool.machine)
+    if pool.request.smt == "all" or pool.explicit:
+        return threads
+    return SMT8_AUTO_LIMIT if threads >= 8 else 1
+
+
+def _count_threads(machine: Machine) -> int:
+    """Return the hardware threads of the largest core, on POWER with offline ones.
+
+    POWER numbers the hardware threads of a core one after the other, so the smallest distance between the
+    first CPUs of two cores shows how many there are.
+    """
+    cores = machine.at(Level.CORE)
+    online = max(len(core.cpus) for core in cores)
+    if not (machine.offline and machine.arch.startswith("ppc")):
+        return online
+    firsts = sorted(core.cpus.first for core in cores)
+    return min((second - first for first, second in pairwise(firsts)), default=online)
+
+
+def limit_cpus(cpus: CpuSet, limit: int, sibling: str) -> CpuSet:
+    """Return the first or last `limit` CPUs of one core."""
+    if len(cpus) <= limit:
+        return cpus
+    numbers = tuple(cpus)
+    return CpuSet(numbers[:limit] if sibling == "first" else numbers[-limit:])
+
+
+def sort_by_position(pool: CpuPool, cpus: CpuSet) -> tuple[int, ...]:
+    """Return CPUs in the order of the pool."""
+    return tuple(sorted(cpus, key=pool.position.__getitem__))
+
+
+def find_siblings(available: AvailableCpus, core_cpus: Sequence[CpuSet]) -> CpuSet:
+    """Return all free CPUs of the cores to which the given CPUs belong."""
+    if not core_cpus:
+        return EMPTY
+    cores = find_overlapping(available.machine.at(Level.CORE), union(core_cpus))
+    return union(core.cpus for core in cores) & available.free

@@ -18,7 +18,8 @@ from ompbind.errors import MaskError
 from ompbind.machine.model import Domain, Level, Machine, find_overlapping
 from ompbind.masks.grammar import SELECTABLE, Item, Selector
 from ompbind.masks.mask import Mask, part_error
-from ompbind.planning.occupancy import AvailableCpus, render_occupancy, sort_by_core
+from ompbind.planning.occupancy import AvailableCpus, sort_by_core
+from ompbind.planning.occupancy_text import render_occupancy
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:

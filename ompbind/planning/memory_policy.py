@@ -1,13 +1,10 @@
-"""The memory that ranks may use, their memory policies, and the notes on both.
-
-A cpuset can exclude the memory of NUMA nodes whose CPUs are allowed (cpuset.mems). CPUs on such a node use
-*remote* memory: the allowed memory of other nodes.
-"""
+"""The memory policies of ranks, and the notes on the memory that ranks use."""
 
 from __future__ import annotations
 
 from ompbind.cpuset import CpuSet, named
-from ompbind.machine.model import Machine, find_closest
+from ompbind.machine.model import Machine
+from ompbind.planning.allowed_memory import find_remote_cpus, map_memory
 from ompbind.planning.plan import MemoryPolicy, Note, Placement, Plan
 from ompbind.planning.request import MemoryMode
 
@@ -17,48 +14,6 @@ if TYPE_CHECKING:
 
 UNSET, LIMITED, NARROWED = "memory-unset", "memory-limited", "memory-narrowed"
 """Codes of notes: no policy is set, some nodes are not allowed, or one of several nodes is preferred."""
-
-UNKNOWN_DISTANCE = 255
-"""The distance of a node that is not known; ACPI uses this number for nodes that cannot be reached."""
-
-
-def map_local_memory(machine: Machine) -> dict[int, tuple[int, ...]]:
-    """Map each NUMA node to the allowed nodes with its memory: itself, or the nearest nodes with memory."""
-    allowed = machine.memory_allowed
-    return {
-        number: tuple(node for node in nodes if allowed is None or node in allowed)
-        for number, nodes in _map_memory(machine).items()
-    }
-
-
-def _map_memory(machine: Machine) -> dict[int, tuple[int, ...]]:
-    """Map each NUMA node to the nodes with its memory, allowed or not."""
-    return {node.number: node.nearest if node.memory_bytes == 0 else (node.number,) for node in machine.nodes}
-
-
-def map_remote_memory(machine: Machine) -> dict[int, dict[int, int]]:
-    """Map each NUMA node whose memory is not allowed to the nearest nodes with allowed memory.
-
-    These nodes are mapped to their distance. If no distance is known, they are all nodes with allowed memory.
-    """
-    memory_of, local = _map_memory(machine), map_local_memory(machine)
-    remote = [node for node in machine.nodes if memory_of[node.number] and not local[node.number]]
-    usable = [node.number for node in machine.nodes if node.number in local[node.number]]
-    return {
-        node.number: find_closest(node, machine.nodes, usable) or dict.fromkeys(usable, UNKNOWN_DISTANCE)
-        for node in remote
-    }
-
-
-def measure_remote_memory(machine: Machine) -> dict[int, int]:
-    """Map each CPU with remote memory to the distance of the nearest allowed memory."""
-    remote = map_remote_memory(machine)
-    return {
-        cpu: min(remote[node.number].values(), default=UNKNOWN_DISTANCE)
-        for node in machine.nodes
-        if node.number in remote
-        for cpu in node.cpus
-    }
 
 
 def add_policies(plan: Plan) -> Plan:
@@ -123,12 +78,6 @@ def find_nodes_without_memory(machine: Machine, placements: Iterable[Placement])
     return without & CpuSet(node for placement in placements for node in placement.nodes)
 
 
-def find_remote_cpus(plan: Plan) -> CpuSet:
-    """Return the CPUs of the ranks that use remote memory."""
-    remote = CpuSet(measure_remote_memory(plan.machine))
-    return remote & plan.used if remote else remote
-
-
 def _explain_nearest(plan: Plan, placements: Sequence[Placement]) -> Iterator[Note]:
     """Yield a note on NUMA nodes without memory."""
     if without := find_nodes_without_memory(plan.machine, placements):
@@ -157,7 +106,7 @@ def _explain_remote(plan: Plan, placements: Sequence[Placement]) -> Iterator[Not
 
 def render_not_allowed(machine: Machine, cpus: CpuSet) -> str:
     """Return the text about the NUMA nodes of CPUs with remote memory: their memory is not allowed."""
-    memory_of = _map_memory(machine)
+    memory_of = map_memory(machine)
     with_cpus = (node.number for node in machine.nodes if not node.cpus.isdisjoint(cpus))
     nodes = named("NUMA node", (near for number in with_cpus for near in memory_of[number]))
     return f"memory of {nodes} is not allowed (cpuset.mems: {machine.memory_allowed or 'none'})"

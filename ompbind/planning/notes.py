@@ -1,23 +1,18 @@
-"""The notes of a plan: what it decides that the request does not say, and what cannot be bound; --strict.
+"""The notes of a plan: what it decides that the request does not say, and what cannot be bound.
 
 Each `_explain_` function yields the notes on one subject; `_SUBJECTS` lists the functions in output order.
 """
 
 from __future__ import annotations
 
-from ompbind.cpuset import EMPTY, CpuSet, count, named, union
-from ompbind.errors import PlanError
-from ompbind.machine.model import Level, cpus_of_cores, find_overlapping, index_by_cpu
-from ompbind.masks.mask import MaskWord
-from ompbind.openmp.binding import Bind, BindingSyntax
-from ompbind.planning.conflicts import explain_other_runs
-from ompbind.planning.memory_policy import LIMITED, NARROWED, UNSET, explain_memory
-from ompbind.planning.occupancy import AvailableCpus
+from ompbind.cpuset import CpuSet, count, named, union
+from ompbind.machine.model import Level, cpus_of_cores, index_by_cpu
+from ompbind.openmp.binding import BindingSyntax
+from ompbind.planning.allowed_memory import find_remote_cpus
 from ompbind.planning.plan import Note, Plan
+from ompbind.planning.request import MemoryMode, Sharing
 from ompbind.planning.runtime_choice import choose_syntax
-from ompbind.planning.runtime_notes import CONFLICT, explain_runtime
-from ompbind.planning.service_cpus import divide_service
-from ompbind.planning.strategies.core_sequence import make_core_sequence
+from ompbind.planning.runtime_notes import explain_runtime
 from ompbind.planning.strategies.table import STRATEGIES
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
@@ -38,52 +33,27 @@ def _explain_machine(plan: Plan) -> Iterator[Note]:
         yield Note(code="not-bindable", text=text, warning=True)
 
 
-def _explain_compat(plan: Plan) -> Iterator[Note]:
-    """Explain how variables of other programs were read (--compat)."""
-    compat = plan.request.compat
-    if not compat:
-        return
-    for text in (*compat.read, *compat.others):
-        yield Note(code="compat", text=text)
-    for text in compat.warnings:
-        yield Note(code="compat", text=text, warning=True)
-    if compat.divided and plan.request.strategy in ("numa", "nodes") and _divides_domains(plan):
-        yield Note(code="compat", text=compat.divided)
+def _explain_compat(plan: Plan) -> Iterable[Note]:
+    if not plan.request.compat:
+        return ()
+    from ompbind.planning.compat_notes import explain_compat  # late: few runs use --compat
+
+    return explain_compat(plan, plan.request.compat)
 
 
-def _divides_domains(plan: Plan) -> bool:
-    """Return whether several ranks share a domain of the strategy; domains of all ranks are counted."""
-    cores = find_overlapping(plan.machine.at(Level.CORE), plan.compute)
-    sequence = make_core_sequence(plan.machine, tuple(core.cpus & plan.compute for core in cores))
-    return STRATEGIES[plan.request.strategy].auto_ranks(sequence, None) < len(plan.placements)
+def _explain_numbers(plan: Plan) -> Iterable[Note]:
+    if not plan.request.mask:
+        return ()
+    from ompbind.planning.mask_notes import explain_numbers  # late: many plans have no mask
 
-
-def _explain_numbers(plan: Plan) -> Iterator[Note]:
-    """Explain which NUMA nodes a mask means where its node numbers are not OS numbers."""
-    nodes = find_overlapping(plan.machine.at(Level.NODE), plan.machine.allowed)
-    named_numbers = {
-        number
-        for part in (plan.request.mask.parts if plan.request.mask else ())
-        for item in part
-        for selector in item.chain[:1]
-        if selector.level is Level.NODE and not selector.by_os_number
-        for number in selector.numbers
-    }
-    different = [
-        number for number in sorted(named_numbers) if number < len(nodes) and nodes[number].os_id != number
-    ]
-    if different:
-        pairs = ", ".join(f"node:{number} is OS node {nodes[number].os_id}" for number in different)
-        text = f"masks number NUMA nodes in topology order: {pairs} (node:# takes OS numbers)"
-        yield Note(code="node-numbers", text=text)
+    return explain_numbers(plan, plan.request.mask)
 
 
 def _explain_unused(plan: Plan) -> Iterator[Note]:
-    """List hardware threads and cores that are idle, and CPUs that are excluded by default."""
+    """List hardware threads and cores that are idle; CPUs that are excluded by default have other notes."""
     used, excluded_by_default = plan.used, plan.machine.excluded_by_default
     cores = plan.machine.at(Level.CORE)
-    cpus_of_used_cores = cpus_of_cores(plan.machine, used)
-    idle_siblings = cpus_of_used_cores & plan.idle - excluded_by_default
+    idle_siblings = cpus_of_cores(plan.machine, used) & plan.idle - excluded_by_default
     if idle_siblings and plan.request.smt != "all" and plan.request.mask is None:
         text = f"idle hardware threads on cores of ranks: {named('CPU', idle_siblings)} (--smt all uses them)"
         yield Note(code="smt", text=text)
@@ -95,78 +65,22 @@ def _explain_unused(plan: Plan) -> Iterator[Note]:
     if idle_cores := [core for core in cores if core.cpus & idle and core.cpus.isdisjoint(used)]:
         cpus = union(core.cpus for core in idle_cores) & idle
         yield Note(code="idle", text=f"{count(len(idle_cores), 'core')} idle ({named('CPU', cpus)})")
-    yield from _explain_excluded(plan, cpus_of_used_cores)
 
 
-def _explain_excluded(plan: Plan, cpus_of_used_cores: CpuSet) -> Iterator[Note]:
-    """List CPUs of the mask that are isolated, or share a core with isolated CPUs, and are not used."""
-    excluded, siblings = plan.idle & plan.machine.excluded_by_default, plan.machine.isolated_siblings
-    if not excluded:
-        return
-    excluded &= _find_requested(plan)
-    if isolated := excluded - cpus_of_used_cores - siblings:
-        names = [name for name, cpus in plan.machine.exclusion_reasons if not cpus.isdisjoint(isolated)]
-        text = f"not used because {' or '.join(names)}: {named('CPU', isolated)} ({_advise(isolated)})"
-        yield Note(code="set-apart", text=text)
-    if shared := excluded & siblings:
-        verb = "it shares" if len(shared) == 1 else "they share"
-        text = f"{named('CPU', shared)} not used: {verb} a core with isolated CPUs ({_advise(shared)})"
-        yield Note(code="isolated-siblings", text=text)
+def _explain_isolated(plan: Plan) -> Iterable[Note]:
+    if not plan.machine.exclusion_reasons:
+        return ()
+    from ompbind.planning.isolation_notes import explain_isolated  # late: few machines isolate CPUs
+
+    return explain_isolated(plan)
 
 
-def _find_requested(plan: Plan) -> CpuSet:
-    """Return the CPUs that the mask or the nodes of a request contain, isolated ones too; without, all."""
-    request, machine = plan.request, plan.machine.replace(isolated=EMPTY, nohz_full=EMPTY)
-    has_mask = request.mask is not None and request.mask.word is not MaskWord.AUTO
-    mask = request.mask if has_mask else request.nodes
-    if mask is None:
-        return machine.allowed
-    from ompbind.planning.mask_resolution import resolve_mask  # late: many plans have no mask
-
-    parts, _ = resolve_mask(mask, AvailableCpus(machine=machine), allow_partial=True)
-    return CpuSet(cpu for part in parts for cpu in part)
-
-
-def _advise(cpus: CpuSet) -> str:
-    it = "it" if len(cpus) == 1 else "them"
-    return f"name {it} by number in --mask to use {it}"
-
-
-def _explain_siblings(plan: Plan) -> Iterator[Note]:
-    """Explain that ranks use CPUs that share a core with isolated CPUs without a rank."""
-    possible = plan.machine.isolated_siblings
-    if not possible:
-        return
-    used = plan.used
-    isolated = union(cpus for _, cpus in plan.machine.exclusion_reasons) & plan.machine.online - used
-    siblings = possible & used & cpus_of_cores(plan.machine, isolated)
-    if siblings:
-        verb = "shares" if len(siblings) == 1 else "share"
-        shared = cpus_of_cores(plan.machine, siblings) & isolated
-        text = f"{named('CPU', siblings)} {verb} a core with isolated {named('CPU', shared)}"
-        slower = f"programs on {named('CPU', shared)} run slower"
-        yield Note(code="isolated-siblings", text=f"{text}: {slower}")
-
-
-def _explain_kinds(plan: Plan) -> Iterator[Note]:
-    """Explain that ranks, or threads of one rank, run on cores of different kinds and speed."""
+def _explain_kinds(plan: Plan) -> Iterable[Note]:
     if len(plan.machine.kinds) < 2:
-        return
-    used = plan.used
-    kinds = [kind for kind in plan.machine.kinds if not kind.cpus.isdisjoint(used)]
-    if len(kinds) < 2:
-        return
-    mixed = CpuSet(
-        placement.rank
-        for placement in plan.placements
-        if sum(not kind.cpus.isdisjoint(placement.compute) for kind in kinds) > 1
-    )
-    verb = "mixes" if len(mixed) == 1 else "mix"
-    subject = f"{named('rank', mixed)} {verb}" if mixed else "ranks differ in"
-    cpus_by_kind = "; ".join(f"{kind.name}: {named('CPU', kind.cpus & used)}" for kind in kinds)
-    remedy = " (--core-kind selects one kind)" if len({kind.name for kind in kinds}) > 1 else ""
-    text = f"{subject} kinds of cores, and slower cores finish later{remedy}: {cpus_by_kind}"
-    yield Note(code="mixed-kinds", text=text)
+        return ()
+    from ompbind.planning.core_kind_notes import explain_kinds  # late: most machines have one kind
+
+    return explain_kinds(plan)
 
 
 def _explain_nodes(plan: Plan) -> Iterator[Note]:
@@ -209,52 +123,29 @@ def _explain_sharing(plan: Plan) -> Iterator[Note]:
         yield Note(code="shared", text="ranks share CPUs, as requested")
 
 
-def _explain_missing_service(plan: Plan) -> Iterator[Note]:
-    """List ranks without their optional service CPUs, and ranks for which a framework has none."""
-    ranks = len(plan.placements)
-    wanted = [*zip(plan.placements, divide_service(plan.request, ranks), strict=True)]
-    fewer = CpuSet(placement.rank for placement, number in wanted if len(placement.service_cpus) < number)
-    if fewer and plan.request.service_optional:
-        text = f"{named('rank', fewer)} {'has' if len(fewer) == 1 else 'have'} too few CPUs for service CPUs"
-        yield Note(code="service-missing", text=f"{text}: other threads use the CPUs that compute")
-    unserved = [placement for placement, number in wanted if not (number or placement.service_cpus)]
-    without = CpuSet(placement.rank for placement in unserved if len(placement.cpus) > 1)
-    if without and plan.request.service_total and plan.request.compat:
-        text = f"{named('rank', without)} {'has' if len(without) == 1 else 'have'} no service CPU"
-        remedy = f"if each rank is a server, use --service-total {ranks}"
-        yield Note(code="service-uneven", text=f"{text}: {remedy}")
+def _explain_memory(plan: Plan) -> Iterable[Note]:
+    request = plan.request
+    if request.memory is MemoryMode.LOCAL and not (request.memory_bytes or find_remote_cpus(plan)):
+        return ()
+    from ompbind.planning.memory_policy import explain_memory  # late: most ranks use their local memory
+
+    return explain_memory(plan)
 
 
-def _explain_service(plan: Plan) -> Iterator[Note]:
-    """Explain which ranks have service CPUs far away, or workers that may use their service CPUs."""
-    with_service = [placement for placement in plan.placements if placement.service_cpus]
-    if not with_service:
-        return
-    nodes = index_by_cpu(plan.machine.at(Level.NODE))
-    remote = CpuSet(
-        placement.rank
-        for placement in with_service
-        if not {nodes.get(cpu) for cpu in placement.service_cpus}
-        <= {nodes.get(cpu) for cpu in placement.cpus}
-    )
-    if remote:
-        subject = f"{named('rank', remote)} {'has' if len(remote) == 1 else 'have'}"
-        text = f"{subject} service CPUs on other NUMA nodes than the CPUs that compute"
-        yield Note(code="service-remote", text=text)
-    unbound = CpuSet(
-        placement.rank
-        for placement in with_service
-        if placement.threads > 1 and not any(place == placement.compute for place in placement.places)
-    )
-    if unbound and plan.request.bind is Bind.RANK and plan.machine.bindable:
-        reason = "OMP_PLACES is too long for some runtimes"
-        if choose_syntax(plan.request) is BindingSyntax.UNBOUND:
-            reason = "with places, forked children crash in the OpenMP runtime of the command"
-        text = f"OpenMP workers of {named('rank', unbound)} may use service CPUs: {reason}"
-        yield Note(code="service-workers", text=text, warning=True)
-    elif plan.request.bind is Bind.NONE:
-        text = "OpenMP workers may use service CPUs too, because --bind none does not bind them"
-        yield Note(code="service-unbound", text=text)
+def _explain_other_runs(plan: Plan) -> Iterable[Note]:
+    if not plan.occupied and plan.request.sharing not in (Sharing.AVOID, Sharing.EXCLUSIVE):
+        return ()
+    from ompbind.planning.conflicts import explain_other_runs  # late: many runs find no other run
+
+    return explain_other_runs(plan)
+
+
+def _explain_service(plan: Plan) -> Iterable[Note]:
+    if not (plan.request.has_service or any(placement.service_cpus for placement in plan.placements)):
+        return ()
+    from ompbind.planning.service_notes import explain_service  # late: few ranks have service CPUs
+
+    return explain_service(plan)
 
 
 def _explain_places(plan: Plan) -> Iterator[Note]:
@@ -294,16 +185,15 @@ _SUBJECTS: tuple[Callable[[Plan], Iterable[Note]], ...] = (
     _explain_machine,
     _explain_numbers,
     _explain_unused,
-    _explain_siblings,
+    _explain_isolated,
     _explain_kinds,
     _explain_nodes,
     _explain_devices,
-    explain_memory,
+    _explain_memory,
     _explain_quota,
     _explain_threads,
     _explain_sharing,
-    explain_other_runs,
-    _explain_missing_service,
+    _explain_other_runs,
     _explain_service,
     _explain_places,
     explain_runtime,
@@ -311,16 +201,3 @@ _SUBJECTS: tuple[Callable[[Plan], Iterable[Note]], ...] = (
     _explain_wrappers,
 )
 """What notes are about: a function for each subject, in the order of output."""
-
-REFUSED_IF_STRICT = (
-    "not-bindable", "quota-ranks", "places-too-long", "service-workers", "preload", "wrapper", "device-far",
-    CONFLICT, UNSET, LIMITED, NARROWED,
-)  # fmt: skip
-"""The codes of notes that say that ranks cannot have what was requested: their binding, or a CPU each."""
-
-
-def check_strict(plan: Plan) -> None:
-    """Raise PlanError if the request is strict and ranks cannot have their binding, or a CPU each."""
-    failures = [note.text for note in plan.notes if note.code in REFUSED_IF_STRICT]
-    if plan.request.strict and failures:
-        raise PlanError("; ".join(failures), hint="without --strict this is a warning")

@@ -6,19 +6,16 @@ of all ranks of the job on its machine: ranks that start later must still find t
 
 from __future__ import annotations
 
-from ompbind.cpuset import EMPTY, CpuSet, named, union
+from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.machine.model import Level, Machine, find_overlapping
 from ompbind.record import Record
-from ompbind.text import clean_name
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator
 
 NAMED_RUNS = 3
 """How many runs a message names; it only counts the others."""
-
-OCCUPIED_HINT = "wait until other runs finish ('ompbind ps' lists them), or share their CPUs with --share"
 
 
 class LiveRun(Record):
@@ -90,25 +87,6 @@ class AvailableCpus(Record):
         return self.free - self.machine.excluded_by_default
 
 
-def render_occupancy(available: AvailableCpus, cpus: CpuSet) -> str:
-    """Return the text that says which runs use some CPUs, or other hardware threads of their cores."""
-    runs = [run for run in available.runs if not occupied_cores(available.machine, run).isdisjoint(cpus)]
-    where = "in use" if not union(run.claimed for run in runs).isdisjoint(cpus) else "on cores in use"
-    return f"{named('CPU', cpus)} {'is' if len(cpus) == 1 else 'are'} {where} by {_render_names(runs)}"
-
-
-def _render_names(runs: Sequence[LiveRun]) -> str:
-    """Return the names of runs; ranks of one job are named once, and a run without a name has exited."""
-    names = list(dict.fromkeys(run.run_id for run in runs if run.run_id))
-    if not names:
-        return "a run that has exited since the first rank of this job was planned"
-    pids = {run.run_id: run.pid for run in reversed(runs)}
-    first = [f"run {name} (pid {pids[name]})" for name in names[:NAMED_RUNS]]
-    more = [f"{len(names) - NAMED_RUNS} more"] if len(names) > NAMED_RUNS else []
-    *some, last = first + more
-    return f"{', '.join(some)} and {last}" if some else last
-
-
 def occupied_cores(machine: Machine, run: LiveRun) -> CpuSet:
     """Return all CPUs of the cores that a run occupies, even if it claims only some of a core's CPUs."""
     return whole_cores(machine, run.claimed)
@@ -124,51 +102,3 @@ def sort_by_core(machine: Machine, cpus: CpuSet) -> Iterator[int]:
     for core in machine.at(Level.CORE):
         if not core.cpus.isdisjoint(cpus):  # cheaper than the intersection, and most cores are disjoint
             yield from core.cpus & cpus
-
-
-def find_other_runs(runs: Iterable[LiveRun], identity: RunIdentity) -> tuple[LiveRun, ...]:
-    """Return the runs that could contend with a new run: all but the runs it starts in and its own job."""
-    runs = tuple(runs)
-    ancestors = set(_find_ancestors(runs, identity))
-    own = (
-        run
-        for run in runs
-        if (run.run_id in ancestors and run.uid == identity.uid) or _is_same_job(run, identity)
-    )
-    own_ids = set(map(id, own))
-    return tuple(run for run in runs if id(run) not in own_ids)
-
-
-def find_job_runs(runs: Iterable[LiveRun], identity: RunIdentity) -> tuple[LiveRun, ...]:
-    """Return the live ranks of the same launcher's job; none if the new run is no rank of a job."""
-    return tuple(run for run in runs if _is_same_job(run, identity))
-
-
-def _is_same_job(run: LiveRun, identity: RunIdentity) -> bool:
-    is_job_rank = identity.placement_index is not None
-    return is_job_rank and (run.run_id, run.uid) == (clean_name(identity.run_id), identity.uid)
-
-
-def must_wait_for(other: LiveRun, run: LiveRun, identity: RunIdentity, live: tuple[LiveRun, ...]) -> bool:
-    """Return whether a new `run` gets its CPUs after `other`, which waits already.
-
-    `live` are the runs that have their CPUs. A run that wants other cores does not count, nor a rank of the
-    same job: the first rank that gets CPUs gets them for all ranks. A run that starts in a rank waits only
-    for runs in the same outer run: a run outside may wait until the outer run has exited.
-    """
-    if other.wanted.isdisjoint(run.wanted) or _is_same_job(other, identity):
-        return False
-    return set(_find_ancestors(live, run)) <= set(_find_ancestors(live, other))
-
-
-def _find_ancestors(runs: tuple[LiveRun, ...], run: RunIdentity | LiveRun) -> Iterator[str]:
-    """Yield the run id of the parent run, of its parent run, and so on; all of them of one user."""
-    known, new = set[str](), {clean_name(run.parent_run_id)} - {""}
-    while new:
-        yield from new
-        known |= new
-        new = (
-            {found.parent_run_id for found in runs if found.run_id in new and found.uid == run.uid}
-            - known
-            - {""}
-        )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ompbind.enums import WordEnum
 from ompbind.errors import RequestError
-from ompbind.machine.model import CORE_KIND_NAMES, CoreKindName, Level
+from ompbind.machine.model import CORE_KIND_NAMES, CoreKindName
 from ompbind.masks.mask import Mask, MaskWord
 from ompbind.openmp.binding import Bind, ProcBind
 from ompbind.openmp.runtimes import OmpRuntime
@@ -158,9 +158,14 @@ class Request(Record):
         return self.service_cores + self.reserve
 
     @property
+    def has_service_cpus(self) -> bool:
+        """Whether ranks have service CPUs besides their service cores."""
+        return bool(self.service_total or self.service_each)
+
+    @property
     def has_service(self) -> bool:
         """Whether ranks have CPUs on which no OpenMP worker runs."""
-        return any((self.service_cores, self.service_total, self.service_each))
+        return bool(self.service_cores) or self.has_service_cpus
 
     @property
     def names_each_rank(self) -> bool:
@@ -187,9 +192,10 @@ class Request(Record):
         _check_types(self)
         if self.ranks is not None and not 1 <= self.ranks <= RANK_LIMIT:
             raise RequestError(f"cannot plan {self.ranks} ranks", hint=f"use 1 to {RANK_LIMIT} ranks")
-        if self.nodes is not None and not _names_nodes(self.nodes):
-            hint = "name the NUMA nodes of all ranks in one part, for example node:#0,node:#1"
-            raise RequestError(f"nodes={self.nodes.text!r} is not one list of NUMA nodes", hint=hint)
+        if self.nodes is not None:
+            from ompbind.planning.request_checks import check_nodes  # late: most requests name no nodes
+
+            check_nodes(self.nodes.text, self.nodes.parts)
         if self.threads is not None and self.threads < 1:
             raise RequestError(f"cannot plan {self.threads} threads per rank", hint="use at least 1 thread")
         if self.smt not in ("auto", "all") and (type(self.smt) is not int or self.smt < 1):
@@ -204,7 +210,9 @@ class Request(Record):
             raise RequestError("--reserve and --reserve-total contradict each other", hint=hint)
         _check_cores(self)
         if self.devices or self.near or self.devices_per_rank is not None:
-            _check_devices(self)
+            from ompbind.planning.request_checks import check_devices  # late: most requests name no devices
+
+            check_devices(self.devices, self.near, self.devices_per_rank, known=DEVICE_KINDS)
 
 
 _FIELD_TYPES: Mapping[str, tuple[type, str]] = {
@@ -222,13 +230,6 @@ _FIELD_WORDS = {
     "core_kind": (*CORE_KIND_NAMES, "all"),
     "device_order": ("device", "cpu"),
 }
-
-
-def _names_nodes(mask: Mask) -> bool:
-    """Return whether a mask has one part that only names NUMA nodes: a number alone would be a CPU."""
-    levels = [item.chain[-1].level if item.chain else None for part in mask.parts for item in part]
-    has_cpus = any(item.cpus for part in mask.parts for item in part)
-    return len(mask.parts) == 1 and not has_cpus and set(levels) <= {Level.NODE, None}
 
 
 def _check_cores(request: Request) -> None:
@@ -253,19 +254,6 @@ def _check_cores(request: Request) -> None:
         chooses = "gives each rank its CPUs" if request.names_each_rank else "gives each rank all CPUs"
         hint = "omit --cores, or write a mask without '|', which the strategy divides"
         raise RequestError(f"--cores has no effect: the mask {chooses}", hint=hint)
-
-
-def _check_devices(request: Request) -> None:
-    """Raise RequestError for an unknown kind of device, or for an impossible number of devices."""
-    kinds = (request.devices,) if isinstance(request.devices, str) else request.devices
-    if request.devices != "auto" and not set(DEVICE_KINDS).issuperset(kinds):
-        hint = "use (DeviceKind.GPU,), (DeviceKind.NIC,), both, 'auto', or () for none"
-        raise RequestError(f"devices={request.devices!r} names no devices that ranks can get", hint=hint)
-    if not isinstance(request.near, tuple):
-        raise RequestError(f"near={request.near!r} is not a tuple", hint="use near=('gpu:0',)")
-    if request.devices_per_rank is not None and request.devices_per_rank < 1:
-        hint = "use 1 or more, or None for an equal share"
-        raise RequestError(f"cannot plan {request.devices_per_rank} devices per rank", hint=hint)
 
 
 def _check_types(request: Request) -> None:

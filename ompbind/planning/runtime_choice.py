@@ -7,9 +7,8 @@ the CPUs that a second runtime finds. With some versions, places have another co
 
 from __future__ import annotations
 
-from ompbind.errors import PlanError
 from ompbind.openmp.binding import Bind, BindingSyntax
-from ompbind.openmp.runtimes import KMP_READERS, OmpRuntime, find_aborting_pair, find_intercepting_pair
+from ompbind.openmp.runtimes import KMP_READERS, OmpRuntime
 from ompbind.planning.request import Request
 from ompbind.programs.library_catalog import LIBRARY_KINDS, Library
 from ompbind.programs.workload import DetectedLibrary, DetectionMethod
@@ -72,29 +71,6 @@ def may_support_reset(request: Request) -> bool:
     ]
     libraries = certain or runtimes
     return not runtimes or any(known.family and known.family.resets(known.version) for known in libraries)
-
-
-def check_runtimes(request: Request) -> None:
-    """Raise PlanError if the rank would load runtimes that do not work in one process."""
-    certain = find_certain_runtimes(request)
-    preloaded = [
-        detected.library.kind for detected in certain if detected.method is DetectionMethod.PRELOADED
-    ]
-    if find_intercepting_pair({kind.family for kind in preloaded}):
-        names = " and ".join(dict.fromkeys(kind.label for kind in preloaded))
-        raise PlanError(
-            f"{names} are preloaded together: one intercepts calls to the other, and both bind threads",
-            hint="preload only one OpenMP runtime",
-        )
-    if pair := find_aborting_pair({detected.library.family for detected in certain}):
-        first, second, message = pair
-        sources = ", ".join(
-            f"{detected.library.kind.label} ({explain_detection(detected)})" for detected in certain
-        )
-        raise PlanError(
-            f"a process that loads {first.label} and {second.label} aborts ({message}): {sources}",
-            hint="preload neither, or only the runtime that the program needs",
-        )
 
 
 def explain_detection(detected: DetectedLibrary) -> str:

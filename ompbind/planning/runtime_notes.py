@@ -4,17 +4,6 @@ from __future__ import annotations
 
 from ompbind.machine.model import Level
 from ompbind.openmp.binding import Bind, BindingSyntax, ProcBind
-from ompbind.openmp.runtimes import (
-    CPU_LIST_VARIABLES,
-    DISABLED,
-    KMP_AFFINITY,
-    KMP_MODIFIERS,
-    KMP_READERS,
-    NO_RESPECT,
-    PLACE_VARIABLES,
-    SUBSET_VARIABLES,
-)
-from ompbind.openmp.variables import split_words
 from ompbind.planning.plan import Note, Plan
 from ompbind.planning.request import Request
 from ompbind.planning.runtime_choice import (
@@ -23,20 +12,15 @@ from ompbind.planning.runtime_choice import (
     find_certain_runtimes,
     find_fork_unsafe,
     find_runtimes,
-    may_support_reset,
 )
-from ompbind.programs.library_catalog import Library, LibraryRole
 from ompbind.programs.workload import DetectionMethod, Workload
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 CONFLICT = "omp-runtime-conflict"
 """The code of warnings that threads will not run where the binding mode requests."""
-
-_DECIDING = {KMP_AFFINITY, *SUBSET_VARIABLES, *PLACE_VARIABLES}
-"""Variables that bind threads within the affinity mask."""
 
 
 def explain_runtime(plan: Plan) -> Iterator[Note]:
@@ -49,7 +33,12 @@ def explain_runtime(plan: Plan) -> Iterator[Note]:
         )
     for text in request.workload.preload_warnings if request.workload else ():
         yield Note(code="preload", text=text, warning=True)
-    for text in (*(_find_conflicts(plan) if known else ()), *_find_overriding(plan)):
+    overriding: Iterable[str] = ()
+    if request.user_variables:
+        from ompbind.planning.user_variables import find_overriding  # late: most ranks inherit none
+
+        overriding = find_overriding(plan)
+    for text in (*(_find_conflicts(plan) if known else ()), *overriding):
         yield Note(code=CONFLICT, text=text, warning=True)
     workload, cores = request.workload, len(plan.machine.at(Level.CORE))
     threads = max(placement.threads for placement in plan.placements)
@@ -105,22 +94,10 @@ def _render_binding(plan: Plan) -> str:
     if request.bind is Bind.RANK:
         return "so each rank has one place with all its CPUs, which works with every runtime"
     if request.bind is Bind.EXACT:
-        text = "each thread gets its own place"
-        if _may_hide_runtimes(request):
-            return text  # the warning of `_find_narrowing` says more
-        if may_support_reset(request):
-            text += (
-                "; KMP_AFFINITY=reset (set by ompbind) unbinds the initial thread after each parallel region"
-            )
-        return (
-            text + "; if a second runtime is loaded later, all its threads run on the first CPU of the rank"
-        )
+        from ompbind.planning.exact_binding import render_exact_binding  # late: few runs bind exactly
+
+        return render_exact_binding(request)
     return "each worker thread has its own place, the initial thread has all CPUs of the rank"
-
-
-def _may_hide_runtimes(request: Request) -> bool:
-    """Return whether the command starts a program that cannot be determined, and no runtime is known."""
-    return request.workload is not None and request.workload.opaque and not find_runtimes(request)
 
 
 def _find_conflicts(plan: Plan) -> Iterator[str]:
@@ -142,76 +119,6 @@ def _find_conflicts(plan: Plan) -> Iterator[str]:
     if request.proc_bind is not ProcBind.CLOSE and choose_syntax(request) is BindingSyntax.LIST:
         yield f"--proc-bind {request.proc_bind} has no effect: KMP_AFFINITY lists the CPUs in thread order"
     if request.bind is Bind.EXACT and any(len(placement.cpus) > 1 for placement in plan.placements):
-        yield from _find_narrowing(request, request.workload or Workload())
+        from ompbind.planning.exact_binding import find_narrowing  # late, as above
 
-
-def _find_overriding(plan: Plan) -> Iterator[str]:
-    """Yield a warning for each of the user's variables that overrides the binding of the plan."""
-    for name, value in plan.request.user_variables:
-        if effect := find_override(name, value, has_places=plan.has_places):
-            yield f"{name}={value} (from --env or --keep-env) {effect}"
-
-
-def find_override(name: str, value: str, *, has_places: bool) -> str:
-    """Return what a variable of the user does to the binding of a plan, "" if nothing.
-
-    `has_places`: the plan binds threads to places.
-    """
-    words = split_words(value)
-    if name in CPU_LIST_VARIABLES or (name == KMP_AFFINITY and words & {NO_RESPECT, DISABLED}):
-        return "may move threads off the CPUs of their rank"
-    if has_places and name in _DECIDING and not (name == KMP_AFFINITY and words <= KMP_MODIFIERS):
-        return "will override the binding of the plan"
-    return ""
-
-
-def _find_narrowing(request: Request, workload: Workload) -> Iterator[str]:
-    """Yield a warning on threads that run on the first CPU of their rank with --bind exact.
-
-    A runtime narrows the initial thread to the first place, which has one CPU. Threads and processes that
-    it creates later inherit this CPU, and a second runtime finds no other.
-    """
-    found = find_runtimes(request)
-    remedy = "(--bind rank or thread avoids this)"
-    if choose_syntax(request) is BindingSyntax.LIST:
-        if not may_support_reset(request):
-            preloaded = (
-                runtime for runtime in KMP_READERS if workload.has(runtime, method=DetectionMethod.PRELOADED)
-            )
-            runtime = next(preloaded)
-            older = runtime.render_versions_before(runtime.facts.resets_from)
-            yield (
-                f"{older} leaves the initial thread, and the threads and processes that it creates, "
-                "on the first CPU of the rank"
-            )
-    elif workload.python and found:
-        yield (
-            "--bind exact leaves the initial thread on the first CPU of the rank; Python threads, child "
-            f"processes and runtimes that start after {found[0].kind.label} is loaded run there too {remedy}"
-        )
-    elif len(found) == 1 and (pools := _find_certain_blas(workload)) and not may_support_reset(request):
-        yield (
-            f"with --bind exact and {found[0].kind.label}, all threads of {pools[0].kind.label} will run "
-            f"on the first CPU of the rank {remedy}"
-        )
-    elif len(found) > 1:
-        yield (
-            f"--bind exact with {' and '.join(library.kind.label for library in found)}: all threads of the "
-            f"runtime that starts second will run on the first CPU of the rank {remedy}"
-        )
-    elif _may_hide_runtimes(request):
-        yield (
-            "--bind exact: if the command runs Python, or a program with two OpenMP runtimes, most of its "
-            "threads will run on the first CPU of the rank (for a program with only one runtime, "
-            "--omp-runtime turns this warning off)"
-        )
-
-
-def _find_certain_blas(workload: Workload) -> list[Library]:
-    """Return the BLAS libraries that will certainly be loaded: most have a thread pool of their own."""
-    certain = (
-        detected.library
-        for detected in workload.libraries
-        if detected.method is not DetectionMethod.AVAILABLE
-    )
-    return [library for library in certain if library.kind.role is LibraryRole.BLAS]
+        yield from find_narrowing(request, request.workload or Workload())

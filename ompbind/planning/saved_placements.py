@@ -10,11 +10,13 @@ from ompbind.errors import PlanError
 from ompbind.machine.fingerprint import LABELS, find_difference, make_fingerprint
 from ompbind.planning.conflicts import check_exclusive
 from ompbind.planning.memory_policy import add_policies
-from ompbind.planning.notes import check_strict, explain
+from ompbind.planning.notes import explain
 from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.request import MemoryMode, Request
-from ompbind.planning.runtime_choice import check_runtimes
+from ompbind.planning.runtime_choice import find_certain_runtimes
+from ompbind.planning.runtime_conflicts import check_runtimes
 from ompbind.planning.saved_plan import REMEDY, SavedPlan, SavedRank
+from ompbind.planning.strictness import check_strict
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ def make_saved_plan(machine: Machine, request: Request, occupied: Sequence[LiveR
     assert saved is not None
     _check_machine(saved, machine)
     request = _restate(request, saved)
-    check_runtimes(request)
+    check_runtimes(find_certain_runtimes(request))
     placements = tuple(_place(request, machine, row, rank) for rank, row in enumerate(saved.ranks))
     draft = Plan(
         machine=machine,
@@ -48,7 +50,8 @@ def make_saved_plan(machine: Machine, request: Request, occupied: Sequence[LiveR
     draft = add_policies(draft)
     # hardware threads are idle because the plan does not have them, not because of --smt
     plan = draft.replace(notes=tuple(note for note in explain(draft) if note.code != "smt"))
-    check_strict(plan)
+    if request.strict:
+        check_strict(plan)
     return plan
 
 

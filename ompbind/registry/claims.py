@@ -29,7 +29,7 @@ from ompbind.cpuset import union
 from ompbind.errors import ClaimError
 from ompbind.machine.model import Machine
 from ompbind.machine.sources.linux.reader import LIVE
-from ompbind.planning.occupancy import LiveRun, RunIdentity, find_job_runs, find_other_runs
+from ompbind.planning.occupancy import LiveRun, RunIdentity
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_variables import OMPBIND_RUN_ID
 from ompbind.planning.request import Request, Sharing
@@ -112,6 +112,10 @@ class Registry:
     @property
     def job_runs(self) -> tuple[LiveRun, ...]:
         """The live ranks of the same launcher's job."""
+        if not self.live:
+            return ()
+        from ompbind.planning.run_relations import find_job_runs  # late: many runs find no other run
+
         return find_job_runs(self.live, self._identity)
 
     def __enter__(self) -> Registry:
@@ -201,6 +205,8 @@ def try_read_occupied(machine: Machine, request: Request) -> tuple[tuple[LiveRun
     """Return what `read_occupied` returns, and why claims could not be read, "" if they could."""
     if request.sharing is Sharing.SHARE or machine.source != LIVE:
         return (), ""
+    from ompbind.planning.run_relations import find_other_runs  # late, as above
+
     directory = find_claims_directory(os.environ)
     try:
         return find_other_runs(read_live_runs(directory), make_run_identity("")), ""
@@ -228,6 +234,10 @@ def _select_runs(runs: tuple[LiveRun, ...], identity: RunIdentity, sharing: Shar
     CPUs that the job has claimed do not count for runs that started later. CPUs that the first rank avoided
     are still avoided, even if their run has exited. They are returned as a run without a name.
     """
+    if not runs:
+        return ()
+    from ompbind.planning.run_relations import find_job_runs, find_other_runs  # late, as above
+
     others, job_runs = find_other_runs(runs, identity), find_job_runs(runs, identity)
     if not job_runs or sharing not in _STRICT:
         return others

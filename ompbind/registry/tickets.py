@@ -16,8 +16,9 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 
 from ompbind.cpuset import CpuSet
-from ompbind.planning.occupancy import LiveRun, RunIdentity, find_job_runs, find_other_runs, must_wait_for
+from ompbind.planning.occupancy import LiveRun, RunIdentity
 from ompbind.planning.request import Sharing
+from ompbind.planning.run_relations import find_job_runs, find_other_runs, must_wait_for
 from ompbind.registry.claim_files import list_claims, read_claims
 from ompbind.registry.claim_format import make_waiting_run
 from ompbind.registry.claim_names import CLAIM_SUFFIX, TICKET_SUFFIX

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 import ompbind
-from ompbind.openmp.runtimes import OmpRuntime, find_aborting_pair, find_intercepting_pair
+from ompbind.openmp.runtime_pairs import find_aborting_pair, find_intercepting_pair
+from ompbind.openmp.runtimes import OmpRuntime
 from tests.elves import make_elf
 from tests.live.conftest import clean_environment
 

@@ -10,7 +10,7 @@ from ompbind.masks.grammar import SELECTABLE
 from ompbind.masks.mask import parse_mask
 from ompbind.openmp.places import TEXT_LIMIT
 from ompbind.openmp.variables import OVERRIDING_VARIABLES, THREAD_COUNTS
-from ompbind.planning.allocation import SMT8_AUTO_LIMIT
+from ompbind.planning.cpu_pool import SMT8_AUTO_LIMIT
 from ompbind.planning.mask_suggestion import suggest_mask
 from ompbind.planning.metrics import measure_plan
 from ompbind.planning.planner import make_plan

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Iterator
 
 from ompbind.doctor.facts import CommandFacts, HostFacts
 from ompbind.doctor.issue import HostIssue, error, note, ok
-from ompbind.openmp.runtimes import OmpRuntime, find_aborting_pair
+from ompbind.openmp.runtime_pairs import find_aborting_pair
+from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.planning.wrapper_notes import find_effects
 from ompbind.programs.library_catalog import LIBRARY_KINDS, LIBRARY_PACKAGES
 from ompbind.programs.workload import DetectedLibrary, DetectionMethod

@@ -24,6 +24,7 @@ from __future__ import annotations
 from ompbind.cpuset import CpuSet
 from ompbind.planning.devices.locality import DeviceLocality
 from ompbind.planning.strategies.core_sequence import CoreIndices, CoreSequence
+from ompbind.planning.strategies.subsequence import make_subsequence
 from ompbind.record import Record
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
@@ -79,7 +80,7 @@ def divide_near_devices(
             for rank in group.ranks
         }
     for group, cores in _take(nested, counts):
-        divided = divide(sequence.subsequence(cores), len(group.ranks))
+        divided = divide(make_subsequence(sequence, cores), len(group.ranks))
         for rank, share in zip(group.ranks, divided, strict=True):
             shares[rank] = tuple(cores[core] for core in share)
     return [shares[rank] for rank in range(len(localities))]

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from ompbind.cpuset import count
+from ompbind.cpuset import CpuSet, count
 from ompbind.errors import PlanError
-from ompbind.machine.model import Level
+from ompbind.machine.model import Level, Machine
 from ompbind.planning.strategies.core_sequence import CoreIndices, CoreSequence
 from ompbind.planning.strategies.shares import RequestedCores
-from ompbind.planning.strategies.sized import balanced
+from ompbind.planning.strategies.subsequence import make_subsequence
+from ompbind.record import Record
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import TypeAlias
 
-_Divide: TypeAlias = "Callable[[CoreSequence, int, RequestedCores | None], list[CoreIndices]]"
-_FindDomains: TypeAlias = "Callable[[CoreSequence], Sequence[CoreIndices]]"
+Divide: TypeAlias = "Callable[[CoreSequence, int, RequestedCores | None], list[CoreIndices]]"
+"""Divides the cores of a sequence among a number of ranks, which may request a number of cores each."""
 
 _SPLITTING = (Level.DRAWER, Level.BOOK, Level.PACKAGE)
 """The levels at which `find_numa_parts` splits NUMA nodes; the first that splits one is used."""
@@ -50,33 +51,45 @@ def _group_cores(keys: Iterable[object]) -> list[CoreIndices]:
     return [*map(tuple, found.values())]
 
 
-def divide_domains(find_domains: _FindDomains, label: str) -> _Divide:
-    """Return the strategy that gives every rank one domain, or an equal share of one.
+def sort_by_node(machine: Machine, core_cpus: tuple[CpuSet, ...]) -> tuple[CpuSet, ...]:
+    """Return the usable CPUs of each core, by the OS numbers of their NUMA nodes."""
+    numbers = {cpu: node.number for node in machine.nodes for cpu in node.cpus}
+    # lscpu shows node 0 where there are no nodes
+    return tuple(sorted(core_cpus, key=lambda cpus: numbers.get(cpus.first, 0)))
 
-    `label` names a domain in messages. Ranks that request cores get these from one domain.
+
+class Domains(Record):
+    """The domains that a strategy gives to ranks; `label` names one of them in messages.
+
+    `divide` divides the cores of a domain with several ranks.
     """
 
-    def by_domain(sequence: CoreSequence, ranks: int, requested: RequestedCores | None) -> list[CoreIndices]:
-        domains = find_domains(sequence)
-        sizes = [len(domain) for domain in domains]
-        distances = [
-            sum(sequence.memory_distances[core] for core in domain) / len(domain) for domain in domains
-        ]
-        counts = _count_ranks_per_domain(ranks, sizes, distances, requested.total if requested else 1)
-        if requested and sum(counts) < ranks:
-            largest = f"the largest {label} has {count(max(sizes), 'usable core')}"
-            raise PlanError(
-                f"{requested.describe(ranks)} do not fit, each in one {label}: {largest}",
-                hint=requested.advise(sum(counts)),
-            )
-        return sorted(
-            tuple(domain[core] for core in share)
-            for domain, domain_ranks in zip(domains, counts, strict=True)
-            if domain_ranks
-            for share in balanced(sequence.subsequence(domain), domain_ranks, requested)
-        )
+    cores: Sequence[CoreIndices]
+    label: str
+    divide: Divide
 
-    return by_domain
+
+def divide_domains(
+    sequence: CoreSequence, ranks: int, requested: RequestedCores | None, domains: Domains
+) -> list[CoreIndices]:
+    """Give every rank one domain, or an equal share of one; ranks that request cores get these from one."""
+    sizes = [len(cores) for cores in domains.cores]
+    distances = [
+        sum(sequence.memory_distances[core] for core in cores) / len(cores) for cores in domains.cores
+    ]
+    counts = _count_ranks_per_domain(ranks, sizes, distances, requested.total if requested else 1)
+    if requested and sum(counts) < ranks:
+        largest = f"the largest {domains.label} has {count(max(sizes), 'usable core')}"
+        raise PlanError(
+            f"{requested.describe(ranks)} do not fit, each in one {domains.label}: {largest}",
+            hint=requested.advise(sum(counts)),
+        )
+    return sorted(
+        tuple(cores[core] for core in share)
+        for cores, domain_ranks in zip(domains.cores, counts, strict=True)
+        if domain_ranks
+        for share in domains.divide(make_subsequence(sequence, cores), domain_ranks, requested)
+    )
 
 
 def _count_ranks_per_domain(

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from itertools import product
 
-from ompbind.planning.strategies.core_sequence import CoreRange, CoreSequence, LevelRanges, split_range
+from ompbind.planning.strategies.core_sequence import CoreSequence
+from ompbind.planning.strategies.level_ranges import CoreRange, LevelRanges, find_levels, split_range
 from ompbind.record import Record
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
@@ -87,8 +88,9 @@ class ShapeTree:
         self, sequence: CoreSequence, ranks: RankSizes, *, ignore_unavoidable: bool, least_reach: bool
     ) -> None:
         self.ranks, self.ignore_unavoidable, self.least_reach = ranks, ignore_unavoidable, least_reach
-        useful = [level for level in sequence.levels if level.largest >= ranks.smallest]
-        self.levels = list(sequence.levels) if least_reach else useful
+        levels = find_levels(sequence)
+        useful = [level for level in levels if level.largest >= ranks.smallest]
+        self.levels = list(levels) if least_reach else useful
         cores = len(sequence.core_cpus)
         self.full_scores = _weigh(self.levels if least_reach else [], cores + 1, 1)
         lowest = (cores + 1) ** len(self.full_scores)
@@ -97,7 +99,7 @@ class ShapeTree:
         self.numbers: dict[Shape, int] = {}
         self.shapes: list[Shape] = []
         self.halves: list[tuple[Halves, ...]] = []
-        self.add_range(0, sequence.full_range, 0, 0)
+        self.add_range(0, (0, cores), 0, 0)
 
     def add_range(self, depth: int, core_range: CoreRange, score: int, full_score: int) -> int:
         """Add the shape of a range and the shapes inside it; return its number.

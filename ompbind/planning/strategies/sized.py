@@ -1,17 +1,21 @@
-"""Ranks of equal size: equal shares of all cores, or ranks of a given size and idle cores.
+"""Ranks of a given size, which leave other cores idle.
 
-For a given size, the strategies first find every position for a rank of that size with `pack_ranks`. The
-ranks then use the positions with the highest scores, that is, with the fewest crossed boundaries. `compact`
-and `spread` differ only in which of the equally good positions they use. Cores with remote memory are left
-out before, as far as the other cores are enough.
+The strategies first find every position for a rank of that size with `pack_ranks`. The ranks then use the
+positions with the highest scores, that is, with the fewest crossed boundaries. `compact` and `spread` differ
+only in which of the equally good positions they use. Cores with remote memory are left out before, as far as
+the other cores are enough.
 """
 
 from __future__ import annotations
 
 from ompbind.cpuset import count
 from ompbind.errors import PlanError
-from ompbind.planning.strategies.core_sequence import CoreIndices, CoreSequence, LevelRanges
+from ompbind.planning.strategies.core_sequence import CoreIndices, CoreSequence
+from ompbind.planning.strategies.level_ranges import LevelRanges, find_levels
+from ompbind.planning.strategies.packing import pack_ranks
+from ompbind.planning.strategies.shapes import RankSizes
 from ompbind.planning.strategies.shares import RequestedCores, add_nearest, measure_shares, take_cores
+from ompbind.planning.strategies.subsequence import find_nearest_memory, make_subsequence
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
@@ -21,38 +25,27 @@ if TYPE_CHECKING:
 _Choose: TypeAlias = "Callable[[Sequence[LevelRanges], list[CoreIndices], int], list[CoreIndices]]"
 """Chooses a number of equally good positions, for these levels of domains."""
 
+_Divide: TypeAlias = "Callable[[CoreSequence, int], list[CoreIndices]]"
+"""Divides a sequence among a number of ranks."""
+
 _Place: TypeAlias = "Callable[[CoreSequence], list[CoreIndices]]"
 """Places ranks on a sequence."""
 
 
-def balanced(
-    sequence: CoreSequence, ranks: int, requested: RequestedCores | None = None
+def balance_requested(
+    sequence: CoreSequence, ranks: int, requested: RequestedCores, divide: _Divide
 ) -> list[CoreIndices]:
-    """Return an equal share of all cores for every rank, with the fewest ranks across domain boundaries.
+    """Return the requested cores for every rank: from an equal share, or from positions far apart.
 
-    Among equally good shares, ranks use the fewest domains. Shares differ by at most one core. Ranks that
-    request cores get these, compute cores first, from an equal share or from positions far apart.
+    `divide` returns equal shares of all cores.
     """
-    if requested:
-        return _use_nearest_memory(
-            sequence, ranks * requested.total, lambda part: _balance_requested(part, ranks, requested)
-        )
-    cores = len(sequence.core_cpus)
-    if ranks == 1:
-        return [tuple(range(cores))]
-    from ompbind.planning.strategies.packing import pack_ranks  # late: a single rank gets all cores
-    from ompbind.planning.strategies.shapes import RankSizes
 
-    rank_size = -(-cores // ranks)
-    sizes = RankSizes(large=rank_size, small_ranks=rank_size * ranks - cores)
-    return list(pack_ranks(sequence, sizes, least_reach=True))
+    def place(part: CoreSequence) -> list[CoreIndices]:
+        far_apart = spread(part, ranks, requested)
+        shares = sorted(take_cores(part, share, requested) for share in divide(part, ranks))
+        return min((far_apart, shares), key=lambda way: measure_shares(part, way, requested.compute))
 
-
-def _balance_requested(sequence: CoreSequence, ranks: int, requested: RequestedCores) -> list[CoreIndices]:
-    """Return the requested cores for every rank: from an equal share, or from positions far apart."""
-    far_apart = spread(sequence, ranks, requested)
-    shares = sorted(take_cores(sequence, share, requested) for share in balanced(sequence, ranks))
-    return min((far_apart, shares), key=lambda way: measure_shares(sequence, way, requested.compute))
+    return _use_nearest_memory(sequence, ranks * requested.total, place)
 
 
 def compact(sequence: CoreSequence, ranks: int, requested: RequestedCores | None) -> list[CoreIndices]:
@@ -83,10 +76,10 @@ def _place(
 
 def _use_nearest_memory(sequence: CoreSequence, cores: int, place: _Place) -> list[CoreIndices]:
     """Place ranks that need so many cores on the cores with the nearest memory."""
-    usable = sequence.find_nearest_memory(cores)
+    usable = find_nearest_memory(sequence, cores)
     if len(usable) == len(sequence.core_cpus):
         return place(sequence)
-    return [tuple(usable[core] for core in share) for share in place(sequence.subsequence(usable))]
+    return [tuple(usable[core] for core in share) for share in place(make_subsequence(sequence, usable))]
 
 
 def _place_requested(
@@ -105,16 +98,13 @@ def _place_requested(
 
 def _place_equal(sequence: CoreSequence, ranks: int, size: int, choose: _Choose) -> list[CoreIndices]:
     """Return positions for ranks of one size with the fewest crossings; `choose` selects among equals."""
-    from ompbind.planning.strategies.packing import pack_ranks  # late: see `balanced`
-    from ompbind.planning.strategies.shapes import RankSizes
-
     is_hybrid = len(set(sequence.kind_numbers)) > 1
     sizes = RankSizes(large=size)
     min_score = sorted(pack_ranks(sequence, sizes, ignore_unavoidable=is_hybrid).values())[-ranks]
     positions = pack_ranks(sequence, sizes, ignore_unavoidable=is_hybrid, min_score=min_score)
     best = [indices for indices, score in positions.items() if score > min_score]
     others = [indices for indices, score in positions.items() if score == min_score]
-    return sorted([*best, *choose(sequence.levels, others, ranks - len(best))])
+    return sorted([*best, *choose(find_levels(sequence), others, ranks - len(best))])
 
 
 def _choose_far_apart(

@@ -1,18 +1,18 @@
-"""The table of strategies: one record for each."""
+"""The table of strategies: one record for each; the code that divides cores is loaded when it is used."""
 
 from __future__ import annotations
 
 from ompbind.errors import PlanError
 from ompbind.machine.model import Level
 from ompbind.planning.strategies.core_sequence import CoreIndices, CoreSequence
-from ompbind.planning.strategies.domains import divide_domains, find_numa_parts
-from ompbind.planning.strategies.shares import RequestedCores
-from ompbind.planning.strategies.sized import balanced, compact, cores, spread
 from ompbind.record import Record
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ompbind.planning.strategies.domains import Divide
+    from ompbind.planning.strategies.shares import RequestedCores
 
 
 def _one_per_node(sequence: CoreSequence, requested: RequestedCores | None) -> int:
@@ -39,7 +39,7 @@ class Strategy(Record):
     `takes_devices` can divide the cores near a device; the others choose domains themselves.
     """
 
-    divide: Callable[[CoreSequence, int, RequestedCores | None], list[CoreIndices]]
+    divide: Divide
     summary: str
     auto_ranks: Callable[[CoreSequence, RequestedCores | None], int] = _one_per_node
     label: str = f"one per {Level.NODE.label}"
@@ -52,6 +52,61 @@ class Strategy(Record):
     takes_devices: bool = False
 
 
+def balanced(
+    sequence: CoreSequence, ranks: int, requested: RequestedCores | None = None
+) -> list[CoreIndices]:
+    """Return an equal share of all cores for every rank, with the fewest ranks across domain boundaries.
+
+    Among equally good shares, ranks use the fewest domains. Shares differ by at most one core. Ranks that
+    request cores get these, compute cores first, from an equal share or from positions far apart.
+    """
+    if requested:
+        from ompbind.planning.strategies.sized import balance_requested  # late: most ranks request no cores
+
+        return balance_requested(sequence, ranks, requested, balanced)
+    if ranks == 1:
+        return all_cores(sequence, ranks, requested)
+    from ompbind.planning.strategies.equal_shares import divide_equally  # late: one rank gets all cores
+
+    return divide_equally(sequence, ranks)
+
+
+def _compact(sequence: CoreSequence, ranks: int, requested: RequestedCores | None) -> list[CoreIndices]:
+    from ompbind.planning.strategies.sized import compact  # late, as all below: most runs use `balanced`
+
+    return compact(sequence, ranks, requested)
+
+
+def _spread(sequence: CoreSequence, ranks: int, requested: RequestedCores | None) -> list[CoreIndices]:
+    from ompbind.planning.strategies.sized import spread
+
+    return spread(sequence, ranks, requested)
+
+
+def _cores(sequence: CoreSequence, ranks: int, requested: RequestedCores | None) -> list[CoreIndices]:
+    from ompbind.planning.strategies.sized import cores
+
+    return cores(sequence, ranks, requested)
+
+
+def _find_numa_parts(sequence: CoreSequence) -> Sequence[CoreIndices]:
+    from ompbind.planning.strategies.domains import find_numa_parts
+
+    return find_numa_parts(sequence)
+
+
+def _divide_domains(find_domains: Callable[[CoreSequence], Sequence[CoreIndices]], label: str) -> Divide:
+    """Return the strategy that gives every rank one domain, or an equal share of one."""
+
+    def by_domain(sequence: CoreSequence, ranks: int, requested: RequestedCores | None) -> list[CoreIndices]:
+        from ompbind.planning.strategies.domains import Domains, divide_domains
+
+        domains = Domains(cores=find_domains(sequence), label=label, divide=balanced)
+        return divide_domains(sequence, ranks, requested, domains)
+
+    return by_domain
+
+
 def all_cores(sequence: CoreSequence, ranks: int, requested: RequestedCores | None) -> list[CoreIndices]:
     """Give every rank all cores: the only strategy that overlaps."""
     return [tuple(range(len(sequence.core_cpus)))] * ranks
@@ -59,7 +114,7 @@ def all_cores(sequence: CoreSequence, ranks: int, requested: RequestedCores | No
 
 def _by_domain(level: Level) -> Strategy:
     return Strategy(
-        divide=divide_domains(lambda sequence: sequence.domains(level), level.label),
+        divide=_divide_domains(lambda sequence: sequence.domains(level), level.label),
         summary=f"one {level.label}, or an equal share of one",
         auto_ranks=lambda sequence, requested: len(sequence.domains(level)),
         label=f"one per {level.label}",
@@ -78,7 +133,7 @@ STRATEGIES: Mapping[str, Strategy] = {
         takes_devices=True,
     ),
     "compact": Strategy(
-        divide=compact,
+        divide=_compact,
         summary="as many cores as its threads need, or an equal share, packed from the start of the machine",
         auto_ranks=_as_many_as_fit,
         takes_cores="packed from the start of the machine",
@@ -86,7 +141,7 @@ STRATEGIES: Mapping[str, Strategy] = {
         takes_devices=True,
     ),
     "spread": Strategy(
-        divide=spread,
+        divide=_spread,
         summary="as many cores as its threads need, or an equal share, as far from other ranks as possible",
         auto_ranks=_as_many_as_fit,
         takes_cores="as far from other ranks as possible",
@@ -96,9 +151,9 @@ STRATEGIES: Mapping[str, Strategy] = {
     "nodes": _by_domain(Level.NODE),
     "packages": _by_domain(Level.PACKAGE),
     "numa": Strategy(
-        divide=divide_domains(find_numa_parts, "NUMA node or package"),
+        divide=_divide_domains(_find_numa_parts, "NUMA node or package"),
         summary="one NUMA node, by OS number, or one package (s390x: drawer, book) of nodes with several",
-        auto_ranks=lambda sequence, requested: len(find_numa_parts(sequence)),
+        auto_ranks=lambda sequence, requested: len(_find_numa_parts(sequence)),
         label="one per NUMA node, or per package of nodes with several",
         takes_cores="in one NUMA node, or in one package of nodes with several",
         by_os_number=True,
@@ -108,7 +163,7 @@ STRATEGIES: Mapping[str, Strategy] = {
     "books": _by_domain(Level.BOOK),
     "drawers": _by_domain(Level.DRAWER),
     "cores": Strategy(
-        divide=cores,
+        divide=_cores,
         summary="one core",
         auto_ranks=lambda sequence, requested: len(sequence.core_cpus),
         label="one per core",

@@ -11,10 +11,14 @@ from ompbind.errors import PlanError
 from ompbind.machine.model import CoreKind, Level, make_domains
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
-from ompbind.planning.strategies.core_sequence import PRIORITY, make_core_sequence, split_range
+from ompbind.planning.strategies.core_sequence import PRIORITY, make_core_sequence
+from ompbind.planning.strategies.equal_shares import divide_equally
+from ompbind.planning.strategies.level_ranges import find_levels, split_range
+from ompbind.planning.strategies.packing import pack_ranks
+from ompbind.planning.strategies.shapes import RankSizes
 from ompbind.planning.strategies.shares import RequestedCores
-from ompbind.planning.strategies.sized import balanced, compact, spread
-from ompbind.planning.strategies.table import STRATEGIES
+from ompbind.planning.strategies.sized import compact, spread
+from ompbind.planning.strategies.table import STRATEGIES, balanced
 from tests.machines import Shape, make_machine
 from tests.toys import run_with
 
@@ -62,6 +66,15 @@ regular_sequences = st.builds(
         [(1, 2, 1, 1, 4), (2, 1, 1, 1, 4), (2, 2, 1, 1, 2), (1, 2, 2, 1, 2), (1, 1, 2, 2, 2), (1, 3, 1, 1, 3)]
     ),
 )
+
+
+@given(st.integers(1, 40), st.integers(1, 40), st.sampled_from(["one domain", "one core each"]))
+def test_shares_without_boundaries_are_those_that_packing_finds(cores, ranks, domains):
+    starts = range(cores) if domains == "one core each" else ()
+    sequence, ranks = make_nested(cores, (set(), set(), set(), set(starts))), min(cores, ranks)
+    size = -(-cores // ranks)
+    packed = pack_ranks(sequence, RankSizes(large=size, small_ranks=size * ranks - cores), least_reach=True)
+    assert divide_equally(sequence, ranks) == list(packed)
 
 
 def all_ways(cores, sizes):
@@ -117,7 +130,7 @@ def crossings_and_reach(sequence, allocations):
 
 def least_distance(sequence, allocations):
     """Return the smallest distance of two ranks: higher if a larger level separates them, else 0."""
-    levels = [split_range(level, sequence.full_range) for level in sequence.levels]
+    levels = [split_range(level, (0, len(sequence.core_cpus))) for level in find_levels(sequence)]
 
     def distance(first, second):
         are_separate = (domain_of(ranges, first) != domain_of(ranges, second) for ranges in levels)
@@ -379,7 +392,7 @@ def test_core_kinds_that_partially_overlap_domains_are_ignored():
     )
     sequence = make_nested(4, ({}, {2}, {}, {}), kinds)
     assert balanced(sequence, 2) == [(0, 1), (2, 3)]
-    assert [len(level.ranges) for level in sequence.levels] == [1, 2, 2, 2]
+    assert [len(level.ranges) for level in find_levels(sequence)] == [1, 2, 2, 2]
 
 
 def test_nodes_that_contain_packages_are_the_wider_level():
