@@ -103,7 +103,7 @@ def _read_configuration(values: Values, givens: Sequence[Given], *, lenient: boo
     """Return the options that configuration files and presets give."""
     resolve_values(values, [given for given in givens if given.option.section == CONFIGURATION])
     path, is_default = values["config"], not values.is_given("config")
-    if not (path or values["preset"] or (is_default and has_candidates(os.environ))):
+    if not (path or values["preset"] or (is_default and _has_files(os.environ))):
         return ()
     from ompbind.cli.configuration.read_files import NO_FILES, read_found_files, read_named_file  # late
 
@@ -122,6 +122,15 @@ def _read_configuration(values: Values, givens: Sequence[Given], *, lenient: boo
             raise
         return ()
     return tuple(given for given in found if values.options.get(given.option.name) is given.option)
+
+
+def _has_files(env: Mapping[str, str]) -> bool:
+    """Return whether there is a configuration file that this process would read by default."""
+    if not has_candidates(env):
+        return False
+    from ompbind.cli.configuration.project_files import has_files  # late: many directories have no candidate
+
+    return has_files(env)
 
 
 def check_options(verb: Verb, values: Values) -> None:
