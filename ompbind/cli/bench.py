@@ -10,8 +10,8 @@ from ompbind.bench.starts import CandidateStart
 from ompbind.cli.bench_candidates import has_same_work, make_starts
 from ompbind.cli.console import print_message, read_screen, write_stderr, write_stdout
 from ompbind.cli.options.bench import SHOWING
+from ompbind.cli.options.objections import render_given
 from ompbind.cli.options.option import Precedence
-from ompbind.cli.options.rules import render_given
 from ompbind.cli.options.values import Values
 from ompbind.cli.planning import make_local_plan, plan_or_suggest, read_other_runs, read_planning_machine
 from ompbind.cli.run_report import choose_run_id

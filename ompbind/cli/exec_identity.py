@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 
 from ompbind.cli.console import print_message
-from ompbind.cli.options.rules import render_given
 from ompbind.cli.options.values import Values
 from ompbind.cpuset import count, named
 from ompbind.errors import RequestError
@@ -164,6 +163,8 @@ def _check_wait(rank: LauncherRank, identity: RankIdentity, options: Values, *, 
         reason = f"{rank.launcher} has bound each rank to CPUs of its own"
         hint = "turn off the binding of the launcher, or omit --wait"
     if reason:
+        from ompbind.cli.options.objections import render_given  # late: few ranks wait
+
         option = render_given(options, options.options["wait"])
         text = f"{option}: {reason}, so two jobs could wait for each other without end"
         raise RequestError(text, hint=hint)

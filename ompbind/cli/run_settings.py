@@ -6,8 +6,7 @@ import os
 import sys
 
 from ompbind.cli.console import print_message, supports_colours
-from ompbind.cli.options.running import CONTINUE, STRICT
-from ompbind.cli.options.running_rules import TERMINAL, TERMINAL_HINT, make_modes, reads_terminal
+from ompbind.cli.options.running import CONTINUE, STRICT, make_modes
 from ompbind.errors import LaunchError, RequestError
 from ompbind.execution.run_options import RunOptions
 from ompbind.planning.plan import Plan
@@ -93,8 +92,8 @@ def make_run_options(options: Mapping[str, Any], plan: Plan, spec: RunSpec) -> R
     """
     on_failure = options["on_failure"]
     restart = None if isinstance(on_failure, str) else on_failure
-    if restart and reads_terminal(options, len(plan.placements)):  # with -n auto no rule could know it
-        raise RequestError(f"--on-failure restart {TERMINAL}", hint=TERMINAL_HINT)
+    if restart:
+        _check_restart(options, plan)
     return RunOptions(
         run_id=spec.run_id,
         output=options["output"],
@@ -108,6 +107,14 @@ def make_run_options(options: Mapping[str, Any], plan: Plan, spec: RunSpec) -> R
         strict=options["verify"] == STRICT,
         has_quota=plan.machine.quota is not None,
     )
+
+
+def _check_restart(options: Mapping[str, Any], plan: Plan) -> None:
+    """Raise RequestError for a single rank that has the terminal: with -n auto no rule could know it."""
+    from ompbind.cli.options.running_rules import TERMINAL, TERMINAL_HINT, reads_terminal  # late: few restart
+
+    if reads_terminal(options, len(plan.placements)):
+        raise RequestError(f"--on-failure restart {TERMINAL}", hint=TERMINAL_HINT)
 
 
 def _expect_ranks(plan: Plan, spec: RunSpec) -> dict[int, tuple[ExpectedBinding, int]]:

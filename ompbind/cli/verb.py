@@ -7,7 +7,7 @@ import os
 from ompbind.cli.configuration.search import has_candidates
 from ompbind.cli.console import print_message
 from ompbind.cli.options.option import CONFIGURATION, CommandLine, Complete, Given
-from ompbind.cli.options.rules import apply_rules
+from ompbind.cli.options.rules import has_objections
 from ompbind.cli.options.values import Values, resolve_values
 from ompbind.cli.options.variables import make_variable_givens
 from ompbind.errors import OmpbindError, OptionError
@@ -138,13 +138,23 @@ def check_options(verb: Verb, values: Values) -> None:
 
     --quiet hides the warnings. --verbose, --explain of `plan`, and `config` show what gave way.
     """
-    found = apply_rules(values)
-    found_warnings = (*values.configuration.warnings, *found.warnings, *verb.find_warnings(os.environ))
+    no_effect, replaced = _apply_rules(values)
+    found_warnings = (*values.configuration.warnings, *no_effect, *verb.find_warnings(os.environ))
     warnings = () if values.get("quiet") else found_warnings
     explains = verb.shows_replaced or values.get("verbose") or values.get("explain")
-    texts = (*(f"warning: {text}" for text in warnings), *(found.replaced if explains else ()))
+    texts = (*(f"warning: {text}" for text in warnings), *(replaced if explains else ()))
     for text in texts if texts and verb.is_reporting(values) else ():
         print_message(text)
+
+
+def _apply_rules(values: Values) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return warnings about options that have no effect, and texts about options that gave way to others."""
+    if not has_objections(values):
+        return (), ()
+    from ompbind.cli.options.objections import apply_rules  # late: in most runs all options have an effect
+
+    found = apply_rules(values)
+    return found.warnings, found.replaced
 
 
 def refuse(verb: Verb, values: Values, line: CommandLine, error: OmpbindError) -> None:

@@ -81,7 +81,9 @@ class Option(Record):
     - `section`: its section in the help; `everyday` options are in the short help too, except in the help of
       the verbs `rare_in`
     - `verbs`: the verbs that have it
-    - `rule`: when it has no effect, because of other options
+    - `excludes`: the names of options that contradict it
+    - `rule`: when it has no effect, because of other options: the name of a `Rule` in a module beside this
+      module, as `running_rules.check_output`. The module is imported when the option is given
     - `is_setting`: it can also be given as a variable and in a configuration file
     - `group`: options of the same group are spellings of one option: resetting one resets all
     """
@@ -102,7 +104,8 @@ class Option(Record):
     everyday: bool = False
     rare_in: tuple[str, ...] = ()
     verbs: tuple[str, ...]
-    rule: Rule | None = None
+    excludes: tuple[str, ...] = ()
+    rule: str = ""
     is_setting: bool = True
     group: str = ""
 
