@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 
-from ompbind.cli.console import read_screen, write_stdout
+from ompbind.cli.console import write_stdout
 from ompbind.cli.options.option import Option, Source
 from ompbind.cli.options.running import ALL_VALUES
 from ompbind.cli.options.values import Values
+from ompbind.cli.terminal import read_screen
 from ompbind.cli.verb import Verb
 from ompbind.planning.secret_values import mask_word
 from ompbind.report.configuration import (

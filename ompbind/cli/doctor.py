@@ -4,9 +4,10 @@ import os
 import sys
 from collections.abc import Mapping
 
-from ompbind.cli.console import read_screen, write_stdout
+from ompbind.cli.console import write_stdout
 from ompbind.cli.options.table import find_variables
 from ompbind.cli.options.values import Values
+from ompbind.cli.terminal import read_screen
 from ompbind.cli.unknown_variables import find_unknown_variables
 from ompbind.cli.verb import Verb
 from ompbind.cpuset import CpuSet

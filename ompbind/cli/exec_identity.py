@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 
-from ompbind.cli.console import print_message
 from ompbind.cli.options.values import Values
 from ompbind.cpuset import count, named
 from ompbind.errors import RequestError
@@ -79,7 +78,7 @@ def make_single_identity(options: Values) -> RankIdentity:
         text = f"-n {options.text('ranks')}: {why}, so exec starts a single rank"
         raise RequestError(text, hint=f"start several ranks with 'ompbind run', or {use}")
     if script_of and not options["quiet"]:
-        print_message(f"{why}: exec starts a single rank (for several ranks, {use})")
+        _print_messages(f"{why}: exec starts a single rank (for several ranks, {use})")
     return RankIdentity(placement_index=0, rank=0, size=1, local_rank=0, local_size=1)
 
 
@@ -98,20 +97,26 @@ def join_job(
     if options["wait"] is not None:
         _check_wait(rank, identity, options, bound=bound)
     if identity.local_rank == 0 and options["verbose"]:
-        for text in rank.unused:
-            print_message(text)
+        _print_messages(*rank.unused)
     if bound and request.mask is None:
         if identity.local_rank == 0 and not options["quiet"]:
             cpus = named("CPU", machine.allowed)
             text = f"ranks are already bound by {rank.launcher}, rank {identity.rank} to {cpus}"
             effect = "--plan can only give them these CPUs" if request.plan else "they keep their CPUs"
-            print_message(f"{text}; {effect}")
+            _print_messages(f"{text}; {effect}")
         identity, request = _request_own_cpus(identity, request, options)
     if not request.devices or request.plan:
         return identity, request
     from ompbind.cli.own_gpus import keep_own_gpus  # late: most runs use no devices
 
     return keep_own_gpus(identity, machine, request, rank.launcher, quiet=options["quiet"])
+
+
+def _print_messages(*texts: str) -> None:
+    from ompbind.cli.console import print_message  # late: few ranks print a message
+
+    for text in texts:
+        print_message(text)
 
 
 def _request_own_cpus(

@@ -6,7 +6,6 @@ import gc
 import os
 import sys
 
-from ompbind.cli.console import read_message_width, write_stderr
 from ompbind.cli.verbs import LAUNCHING
 from ompbind.errors import OmpbindError
 
@@ -82,7 +81,8 @@ def _exit_at_once(code: int) -> NoReturn:
 
 def _print_error(error: Exception, *, launching: bool) -> int:
     """Print an error to standard error and return the exit code for it."""
-    from ompbind.report.text import render_error, render_paragraph  # late: most commands succeed
+    from ompbind.cli.console import read_message_width, write_stderr  # late: most commands succeed
+    from ompbind.report.text import render_error, render_paragraph
 
     code = OmpbindError.launch_code if launching else OmpbindError.exit_code
     width = read_message_width()

@@ -3,8 +3,9 @@
 import os
 import time
 
-from ompbind.cli.console import print_message, read_screen, write_stdout
+from ompbind.cli.console import print_message, write_stdout
 from ompbind.cli.options.values import Values
+from ompbind.cli.terminal import read_screen
 from ompbind.cli.verb import Verb
 from ompbind.errors import ClaimError
 from ompbind.registry.claim_files import render_ignored

@@ -2,36 +2,14 @@
 
 from __future__ import annotations
 
-import sys
+import os
 import time
 
-from ompbind.cli.console import (
-    print_changed_variables,
-    print_warnings,
-    read_screen,
-    write_stderr,
-    write_stdout,
-)
-from ompbind.cli.launcher_messages import warn_about_copies
 from ompbind.cli.options.values import Values
-from ompbind.cli.planning import (
-    plan_or_suggest,
-    print_registry_messages,
-    read_other_runs,
-    read_planning_machine,
-    register_run,
-)
+from ompbind.cli.planning import read_planning_machine, register_run
 from ompbind.cli.request import complete_request, make_request, make_run_spec
-from ompbind.cli.run_report import (
-    choose_run_id,
-    finish_report,
-    hide_secrets,
-    open_report,
-    report_failure,
-)
 from ompbind.cli.run_reporter import RunReporter
-from ompbind.cli.run_settings import fill_paths, make_output, make_run_options, set_up_rendezvous
-from ompbind.cli.unknown_variables import warn_of_variables
+from ompbind.cli.run_settings import choose_run_id, fill_paths, make_output, make_run_options
 from ompbind.cli.verb import Verb
 from ompbind.errors import OmpbindError, RequestError
 from ompbind.execution.job_control import exit_by_signal
@@ -40,7 +18,6 @@ from ompbind.execution.signals import signal
 from ompbind.machine.sources.linux.reader import LIVE
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import RunSpec, find_changed, make_commands, make_spec_before_plan
-from ompbind.planning.request import Request
 from ompbind.registry.claim_writing import Claim
 from ompbind.registry.claims import Registry, make_run_identity
 
@@ -89,13 +66,18 @@ def _start(values: Values) -> int:
             from ompbind.cli.options.error_sources import name_sources  # late: most runs have no error
 
             name_sources(error, values)  # before the report: it has the same message
-        report_failure(values, error)
+        if values["report"] is not None:
+            from ompbind.cli.run_report import report_failure  # late: few runs write a report
+
+            report_failure(values, error)
         raise
     return _conclude(outcome) if outcome else 0
 
 
 def _report_refused(values: Values, error: OmpbindError) -> None:
     """Write the report of a run whose options are wrong."""
+    from ompbind.cli.run_report import report_failure  # late: most options are correct
+
     report_failure(values, error)
 
 
@@ -110,10 +92,19 @@ def _run(values: Values) -> Outcome | None:
     options = {**values, **fill_paths(values, spec.run_id)}
     options["output"] = make_output(options)  # before the machine is read: wrong options are reported first
     if options["dry_run"]:
-        _dry_run(request, spec, values, options)
+        from ompbind.cli.show_run import show_dry_run  # late: most runs start ranks
+
+        show_dry_run(request, spec, values, options)
         return None
-    file = open_report(options, spec)  # before anything starts
-    spec = set_up_rendezvous(options, spec)
+    file = None
+    if options["report"] is not None:
+        from ompbind.cli.run_report import open_report  # late: few runs write a report
+
+        file = open_report(options, spec)  # before anything starts
+    if options["rendezvous"]:
+        from ompbind.cli.run_rendezvous import set_up_rendezvous  # late: few runs need it
+
+        spec = set_up_rendezvous(options, spec)
     machine = read_planning_machine(values)
     request = complete_request(request, machine, values)
     found = register_run(machine, request, make_run_identity(spec.run_id), options)
@@ -127,47 +118,33 @@ def _run(values: Values) -> Outcome | None:
             found.claim.release()
     if file is None:
         return outcome
-    from ompbind.report.run_json import render_run  # late: few runs write a report
+    from ompbind.cli.run_report import finish_report, hide_secrets  # late, as above
+    from ompbind.report.run_json import render_run
 
     text = render_run(found.plan, hide_secrets(spec, options), outcome, began_at)
     return finish_report(file, outcome, text, options)
 
 
-def _dry_run(request: Request, spec: RunSpec, values: Values, options: Mapping[str, Any]) -> None:
-    """Print the plan, and start nothing; `options` are the values with complete paths."""
-    machine = read_planning_machine(values)
-    request = complete_request(request, machine, values)
-    plan = plan_or_suggest(machine, request, read_other_runs(machine, request, quiet=options["quiet"]))
-    _show(plan, set_up_rendezvous(options, spec), options)
-
-
 def _print_before_start(plan: Plan, registry: Registry, spec: RunSpec, options: Mapping[str, Any]) -> None:
     """Print warnings, or with -v the plan, before ranks start."""
-    warn_about_copies(plan)
+    from ompbind.cli.console import print_changed_variables, print_warnings  # late: quiet runs print nothing
+    from ompbind.launchers.recognition import may_have_launcher
+
+    if may_have_launcher(os.environ):
+        from ompbind.cli.launcher_messages import warn_about_copies  # late: most runs have no launcher
+
+        warn_about_copies(plan)
     if options["verbose"]:
-        _show(plan, spec, options, err=True)
+        from ompbind.cli.show_run import show_run  # late: few runs are verbose
+
+        show_run(plan, spec, options, err=True)
     else:
         print_warnings(plan)
         print_changed_variables(spec.base, find_changed(plan, spec))
-    print_registry_messages(registry, verbose=options["verbose"])
+    if registry.ignored or registry.failure:
+        from ompbind.cli.other_runs import print_registry_messages  # late: most claims can be read
 
-
-def _show(plan: Plan, spec: RunSpec, options: Mapping[str, Any], *, err: bool = False) -> None:
-    """Print the plan and the command of the ranks, on standard error if `err`."""
-    from ompbind.report.plan import render_plan
-    from ompbind.report.rank_commands import find_filled_variables, render_commands
-
-    screen = read_screen(sys.stderr if err else sys.stdout)
-    shown = hide_secrets(spec, options)
-    commands = render_commands(make_commands(plan, shown), find_filled_variables(shown), screen.text_width)
-    text = f"{render_plan(plan, screen)}\n\n{commands}"
-    if options["rendezvous"]:
-        from ompbind.execution.rendezvous import render_address
-
-        text += f"\nrendezvous: {render_address(dict(spec.added_variables))}"
-    (write_stderr if err else write_stdout)(text)
-    if not options["quiet"]:
-        print_changed_variables(spec.base, find_changed(plan, spec))
+        print_registry_messages(registry, verbose=options["verbose"])
 
 
 def _supervise(plan: Plan, claim: Claim | None, spec: RunSpec, options: Mapping[str, Any]) -> Outcome:
@@ -205,7 +182,7 @@ VERB = Verb(
     summary="Plan, start and supervise n ranks of a command.",
     examples=EXAMPLES,
     details=DETAILS,
-    find_warnings=warn_of_variables,
+    warns_of_variables=True,
     words="command",
     refuse=_report_refused,
 )

@@ -1,7 +1,8 @@
 """`ompbind topo`: show the machine."""
 
-from ompbind.cli.console import read_screen, write_stdout
+from ompbind.cli.console import write_stdout
 from ompbind.cli.options.values import Values
+from ompbind.cli.terminal import read_screen
 from ompbind.cli.verb import Verb
 from ompbind.machine.model import Machine
 from ompbind.machine.sources.table import read_machine

@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 
 from ompbind.cli.configuration.search import has_candidates
-from ompbind.cli.console import print_message
-from ompbind.cli.options.option import CONFIGURATION, CommandLine, Complete, Given
+from ompbind.cli.options.option import CONFIGURATION, PREFIX, CommandLine, Complete, Given
 from ompbind.cli.options.rules import has_objections
 from ompbind.cli.options.values import Values, resolve_values
-from ompbind.cli.options.variables import make_variable_givens
 from ompbind.errors import OmpbindError, OptionError
 from ompbind.record import Record
 
@@ -26,10 +24,6 @@ def _is_reporting(values: Values) -> bool:
     return True
 
 
-def _find_no_warnings(env: Mapping[str, str]) -> Iterable[str]:
-    return ()
-
-
 class Verb(Record):
     """One verb of the command line.
 
@@ -39,7 +33,7 @@ class Verb(Record):
     - `words`: which words follow the options, `complete_word` completes them
     - `is_reporting`: returns whether this process prints warnings about options: one of several that a
       launcher has started
-    - `find_warnings`: returns warnings about the environment, which --quiet hides
+    - `warns_of_variables`: it warns of variables that ompbind does not know, which --quiet hides
     - `shows_replaced`: it always shows which options gave way to others
     - `refuse`: called with the values that could be read and the error, if options are wrong
     """
@@ -53,7 +47,7 @@ class Verb(Record):
     words: WordsAfter = "none"
     complete_word: Complete | None = None
     is_reporting: Callable[[Values], bool] = _is_reporting
-    find_warnings: Callable[[Mapping[str, str]], Iterable[str]] = _find_no_warnings
+    warns_of_variables: bool = False
     shows_replaced: bool = False
     refuse: Callable[[Values, OmpbindError], None] | None = None
 
@@ -92,11 +86,20 @@ def read_values(values: Values, line: CommandLine, *, lenient: bool = False) -> 
 
     Raises OptionError or PositionError for a wrong value or file; with `lenient` these count as not given.
     """
-    givens = (*make_variable_givens(values.options.values(), os.environ), *line.givens)
+    givens = line.givens
+    if has_own_variables(os.environ):
+        from ompbind.cli.options.variables import make_variable_givens  # late: most environments have none
+
+        givens = (*make_variable_givens(values.options.values(), os.environ), *givens)
     if "preset" in values.options:
         givens = (*_read_configuration(values, givens, lenient=lenient), *givens)
     values.occurrences = givens
     resolve_values(values, givens, lenient=lenient)
+
+
+def has_own_variables(env: Mapping[str, str]) -> bool:
+    """Return whether an environment has a variable that may be for ompbind."""
+    return any(name.startswith(PREFIX) for name in env)
 
 
 def _read_configuration(values: Values, givens: Sequence[Given], *, lenient: bool) -> tuple[Given, ...]:
@@ -139,12 +142,24 @@ def check_options(verb: Verb, values: Values) -> None:
     --quiet hides the warnings. --verbose, --explain of `plan`, and `config` show what gave way.
     """
     no_effect, replaced = _apply_rules(values)
-    found_warnings = (*values.configuration.warnings, *no_effect, *verb.find_warnings(os.environ))
+    found_warnings = (*values.configuration.warnings, *no_effect, *_find_unknown_variables(verb))
     warnings = () if values.get("quiet") else found_warnings
     explains = verb.shows_replaced or values.get("verbose") or values.get("explain")
     texts = (*(f"warning: {text}" for text in warnings), *(replaced if explains else ()))
-    for text in texts if texts and verb.is_reporting(values) else ():
-        print_message(text)
+    if texts and verb.is_reporting(values):
+        from ompbind.cli.console import print_message  # late: most command lines have no message
+
+        for text in texts:
+            print_message(text)
+
+
+def _find_unknown_variables(verb: Verb) -> Iterable[str]:
+    """Return the warnings about variables that ompbind does not know."""
+    if not (verb.warns_of_variables and has_own_variables(os.environ)):
+        return ()
+    from ompbind.cli.unknown_variables import warn_of_variables  # late: most environments have none
+
+    return warn_of_variables(os.environ)
 
 
 def _apply_rules(values: Values) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -3,7 +3,7 @@
 import pytest
 
 from ompbind.errors import RequestError
-from ompbind.launchers.launcher import may_have_launcher
+from ompbind.launchers.recognition import may_have_launcher
 from ompbind.launchers.table import LAUNCHERS, find_batch_script, find_copies, find_launcher
 from tests.toys import run_with
 

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any, TypeAlias
 
+PREFIX = "OMPBIND_"
+"""The start of the names of all variables that ompbind reads or sets."""
+
 _PLANNING_VERBS = frozenset(PLANNING)
 
 CPUS = "Choose CPUs"
@@ -133,7 +136,7 @@ class Option(Record):
     def variable(self) -> str:
         """The name of its environment variable, "" if it has none."""
         has_variable = self.is_setting and not _PLANNING_VERBS.isdisjoint(self.verbs)
-        return f"OMPBIND_{self.name.upper()}" if has_variable else ""
+        return f"{PREFIX}{self.name.upper()}" if has_variable else ""
 
     def is_everyday(self, verb: str) -> bool:
         """Return whether the short help of a verb has the option."""
