@@ -10,7 +10,8 @@ from ompbind.planning.occupancy import NAMED_RUNS, LiveRun
 from ompbind.planning.plan import Plan
 from ompbind.planning.request import Request
 from ompbind.registry.claim_format import make_division
-from ompbind.registry.claims import DIRECTORY_VARIABLE, Registry, try_read_occupied
+from ompbind.registry.claims import DIRECTORY_VARIABLE, Registry
+from ompbind.registry.live_runs import try_read_occupied
 
 
 def read_other_runs(machine: Machine, request: Request, *, quiet: bool = False) -> tuple[LiveRun, ...]:
