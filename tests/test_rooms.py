@@ -156,7 +156,7 @@ def test_version_and_usage_errors_load_few_modules():
         f"ompbind.{name}" for name in ("report", "report.text", "text", "cpuset", "record", "enums")
     }
     for_errors |= {"ompbind.enums", "ompbind.cli.suggestions", "ompbind.programs", "ompbind.programs.which"}
-    for_errors |= {"ompbind.cli.terminal"}
+    for_errors |= {"ompbind.cli.print_error", "ompbind.cli.terminal"}
     for_errors |= {name for name in OURS if name.startswith(("ompbind.masks", "ompbind.machine"))}
     assert loaded_by(call.format("nonsense")) & OURS <= least | for_errors
 
