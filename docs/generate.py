@@ -75,7 +75,8 @@ def _verb_lines(verb: Verb) -> Iterator[str]:
     yield f"## ompbind {verb.name}\n"
     dashes = " --" if verb.words == "command" else ""
     yield f"    ompbind {verb.name} [OPTIONS]{dashes} {METAVARS.get(verb.words, '')}".rstrip() + "\n"
-    yield f"{' '.join(f'{verb.help} {verb.details}'.split())}\n"
+    description = verb.describe()
+    yield f"{' '.join(f'{description.help} {description.details}'.split())}\n"
     sections: dict[str, list[Option]] = {}
     own = (option for option in find_options(verb.name) if verb.name in option.verbs)  # config has all of run
     for option in own:
@@ -88,7 +89,7 @@ def _verb_lines(verb: Verb) -> Iterator[str]:
         yield ""
     yield f"### {verb.name}: Examples\n"
     yield "```sh"
-    for title, line in verb.examples:
+    for title, line in description.examples:
         yield f"# {title}"
         yield line
     yield "```\n"

@@ -153,7 +153,8 @@ def _synopsis(verbs: Sequence[Verb]) -> Iterator[str]:
 
 
 def _verb_entry(verb: Verb) -> Iterator[str]:
-    first, *others = filter(None, f"{verb.help}\n\n{verb.details}".split("\n\n"))
+    description = verb.describe()
+    first, *others = filter(None, f"{description.help}\n\n{description.details}".split("\n\n"))
     yield from _entry(_usage(verb), _prose(first))
     for paragraph in others:
         yield from (".IP", _prose(paragraph))
@@ -201,7 +202,7 @@ def _environment() -> Iterator[str]:
 
 
 def _examples(verb: Verb) -> Iterator[str]:
-    for title, line in verb.examples[:SHORT_EXAMPLES]:
+    for title, line in verb.describe().examples[:SHORT_EXAMPLES]:
         yield from (*_paragraphs(f"{title}:"), *_code(line))
 
 

@@ -9,6 +9,7 @@ from ompbind.bench.records import Refusal
 from ompbind.bench.starts import CandidateStart
 from ompbind.cli.bench_candidates import has_same_work, make_starts
 from ompbind.cli.console import print_message, write_stderr, write_stdout
+from ompbind.cli.description import Description
 from ompbind.cli.options.bench import SHOWING
 from ompbind.cli.options.objections import render_given
 from ompbind.cli.options.option import Precedence
@@ -143,10 +144,12 @@ def _check_show(values: Values) -> None:
 VERB = Verb(
     name="bench",
     run=_start,
-    help=HELP,
-    summary="Compare placements of a command, and find the best.",
-    examples=EXAMPLES,
-    details=DETAILS,
+    describe=lambda: Description(
+        help=HELP,
+        summary="Compare placements of a command, and find the best.",
+        examples=EXAMPLES,
+        details=DETAILS,
+    ),
     warns_of_variables=True,
     words="command",
 )

@@ -92,6 +92,7 @@ class ClickVerb(click.Command):
 
     def __init__(self, verb: Verb, options: Iterable[Option], find_keys: FindKeys) -> None:
         self.verb = verb
+        self.description = verb.describe()
         self.find_keys = find_keys
         self.table_options = [ClickOption(option) for option in options]
         params: list[click.Parameter] = [*self.table_options]
@@ -103,8 +104,8 @@ class ClickVerb(click.Command):
         super().__init__(
             verb.name,
             params=params,
-            help=verb.help,
-            short_help=verb.summary,
+            help=self.description.help,
+            short_help=self.description.summary,
             options_metavar="[OPTIONS] --" if verb.words == "command" else "[OPTIONS]",
         )
         self.allow_interspersed_args = "command" not in verb.words
@@ -164,10 +165,10 @@ class ClickVerb(click.Command):
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the description; the details follow in the complete help."""
         super().format_help_text(ctx, formatter)
-        if self.verb.details and not self._is_short(ctx):
+        if self.description.details and not self._is_short(ctx):
             formatter.write_paragraph()
             with formatter.indentation():
-                formatter.write_text(self.verb.details)
+                formatter.write_text(self.description.details)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, section by section in the order in which sections first appear.
@@ -193,7 +194,7 @@ class ClickVerb(click.Command):
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples: a line for each in the short help, where they fit, otherwise two lines."""
         short = self._is_short(ctx)
-        examples = self.verb.examples[:SHORT_EXAMPLES] if short else self.verb.examples
+        examples = self.description.examples[:SHORT_EXAMPLES] if short else self.description.examples
         rows = list(_align(examples))
         with formatter.section("Examples"):
             if short and max(map(len, rows), default=0) + formatter.current_indent <= formatter.width:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from ompbind.cli.console import write_stdout
+from ompbind.cli.description import Description
 from ompbind.cli.options.option import Option, Source
 from ompbind.cli.options.running import ALL_VALUES
 from ompbind.cli.options.values import Values
@@ -69,10 +70,12 @@ def _default(option: Option) -> str | bool | None:
 VERB = Verb(
     name="config",
     run=_show,
-    help=HELP,
-    summary="Show the value of each option, and where it comes from.",
-    examples=EXAMPLES,
-    details=DETAILS,
+    describe=lambda: Description(
+        help=HELP,
+        summary="Show the value of each option, and where it comes from.",
+        examples=EXAMPLES,
+        details=DETAILS,
+    ),
     words="optional command",
     shows_replaced=True,
 )

@@ -11,7 +11,6 @@ from ompbind.cli.request import complete_request, make_request, make_run_spec
 from ompbind.cli.verb import Verb
 from ompbind.errors import RequestError
 from ompbind.execution.affinity import exec_command
-from ompbind.launchers.table import LAUNCHERS, render_launcher_names
 from ompbind.machine.sources.linux.reader import LIVE
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import (
@@ -28,23 +27,7 @@ TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
     from typing import NoReturn
 
-EXAMPLES = (
-    *(launcher.example for launcher in LAUNCHERS if launcher.example),
-    ("Four cores, no launcher", "ompbind exec -m core:0-3 -- ./app"),
-    ("The first of two ranks that a script starts", "ompbind exec --local-rank 0 --local-size 2 -- ./app"),
-)
-
-HELP = f"""Become one rank of a job that a launcher started: {render_launcher_names()}.
-
-The local rank and the number of ranks on this machine are read from the environment. Every rank plans for
-all of them, binds itself to its own CPUs and becomes the command.
-"""
-
-DETAILS = """Use -n if the launcher does not set the number of ranks on this machine. A rank that the launcher
-has already bound keeps its CPUs. Without a launcher, exec starts a single rank, or the rank that --local-rank
-and --local-size identify. --verify is not available, because no process of ompbind remains. -v prints a line
-for each rank, with its CPUs. --dry-run prints the plan of the machine too, and starts nothing.
-"""
+    from ompbind.cli.description import Description
 
 
 def _become_rank(options: Values) -> int:
@@ -137,13 +120,16 @@ def _become(plan: Plan, identity: RankIdentity, spec: RunSpec, claim: Claim | No
             claim.release()
 
 
+def _describe() -> Description:
+    from ompbind.cli.exec_description import DESCRIPTION  # late: few command lines show the help
+
+    return DESCRIPTION
+
+
 VERB = Verb(
     name="exec",
     run=_become_rank,
-    help=HELP,
-    summary="Become one rank of a job that Slurm, MPI or another launcher started.",
-    examples=EXAMPLES,
-    details=DETAILS,
+    describe=_describe,
     warns_of_variables=True,
     words="command",
     is_reporting=is_first_on_machine,

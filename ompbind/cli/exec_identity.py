@@ -7,8 +7,7 @@ import os
 from ompbind.cli.options.values import Values
 from ompbind.cpuset import count, named
 from ompbind.errors import RequestError
-from ompbind.launchers.ancestors import Ancestor, find_starter, is_bound, read_ancestors
-from ompbind.launchers.table import LauncherRank, find_batch_script, find_launcher, render_launcher_names
+from ompbind.launchers.recognition import may_have_variables
 from ompbind.machine.model import Machine
 from ompbind.machine.sources.filesystem import DirectoryRoot
 from ompbind.planning.rank_command import RankIdentity
@@ -19,6 +18,9 @@ TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ompbind.launchers.ancestors import Ancestor
+    from ompbind.launchers.table import LauncherRank
+
 BY_HAND = "the caller"
 """The name of the launcher in messages, if options identify the rank."""
 
@@ -28,7 +30,12 @@ def find_rank(options: Values) -> LauncherRank | None:
 
     Raises RequestError if they contradict each other, or if some of them are missing.
     """
-    return _read_options(options) or find_launcher(os.environ, _read_ancestors())
+    rank = _read_options(options)
+    if rank or not may_have_variables(os.environ):
+        return rank
+    from ompbind.launchers.table import find_launcher  # late: not every rank has a launcher
+
+    return find_launcher(os.environ, _read_ancestors())
 
 
 def is_first_on_machine(options: Values) -> bool:
@@ -38,6 +45,8 @@ def is_first_on_machine(options: Values) -> bool:
 
 
 def _read_ancestors() -> Iterator[Ancestor]:
+    from ompbind.launchers.ancestors import read_ancestors  # late, as above
+
     return read_ancestors(DirectoryRoot("/"), os.getpid())
 
 
@@ -60,6 +69,9 @@ def _read_options(options: Values) -> LauncherRank | None:
     if local_size > size:
         text = f"--local-size {local_size} and --size {size} contradict each other"
         raise RequestError(text, hint="--size is the number of ranks on all machines")
+    from ompbind.launchers.ancestors import find_starter  # late: few ranks are identified by hand
+    from ompbind.launchers.table import LauncherRank
+
     identity = RankIdentity(
         placement_index=local_rank, rank=rank, size=size, local_rank=local_rank, local_size=local_size
     )
@@ -68,7 +80,19 @@ def _read_options(options: Values) -> LauncherRank | None:
 
 
 def make_single_identity(options: Values) -> RankIdentity:
-    """Return the identity of a single rank; print a message in the script of a batch job."""
+    """Return the identity of a single rank; print a message in the script of a batch job.
+
+    Raises RequestError if several ranks are requested.
+    """
+    if options["ranks"] != 1 or may_have_variables(os.environ):
+        _explain_single_rank(options)
+    return RankIdentity(placement_index=0, rank=0, size=1, local_rank=0, local_size=1)
+
+
+def _explain_single_rank(options: Values) -> None:
+    """Print why exec starts a single rank, in the script of a batch job; raises RequestError as above."""
+    from ompbind.launchers.table import find_batch_script, render_launcher_names  # late, as above
+
     script_of = find_batch_script(os.environ, _read_ancestors())
     why, use = "no launcher has started this process", f"use one of {render_launcher_names()}"
     if script_of:
@@ -79,7 +103,6 @@ def make_single_identity(options: Values) -> RankIdentity:
         raise RequestError(text, hint=f"start several ranks with 'ompbind run', or {use}")
     if script_of and not options["quiet"]:
         _print_messages(f"{why}: exec starts a single rank (for several ranks, {use})")
-    return RankIdentity(placement_index=0, rank=0, size=1, local_rank=0, local_size=1)
 
 
 def join_job(
@@ -91,6 +114,8 @@ def join_job(
     for its part of the CPU quota. A rank that sees only GPUs of its own keeps them.
     Raises RequestError if the number of ranks on this machine is unknown or contradicts -n.
     """
+    from ompbind.launchers.ancestors import is_bound  # late: not every rank has a launcher
+
     size = _find_local_size(rank, request, options)
     identity, request = rank.identity.replace(local_size=size), request.replace(ranks=size)
     bound = size > 1 and is_bound(DirectoryRoot("/"), rank.starter, machine.allowed)

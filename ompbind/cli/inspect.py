@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ompbind.cli.console import print_message, write_stdout
+from ompbind.cli.description import Description
 from ompbind.cli.options.values import Values
 from ompbind.cli.terminal import read_screen
 from ompbind.cli.verb import Verb
@@ -127,9 +128,9 @@ def _inspect(target: "Target") -> "Inspection":
 VERB = Verb(
     name="inspect",
     run=_inspect_targets,
-    help=HELP,
-    summary="Show each running thread's affinity mask and last CPU.",
-    examples=EXAMPLES,
+    describe=lambda: Description(
+        help=HELP, summary="Show each running thread's affinity mask and last CPU.", examples=EXAMPLES
+    ),
     words="targets",
     complete_word=_complete,
 )

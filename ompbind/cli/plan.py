@@ -1,6 +1,7 @@
 """`ompbind plan`: show the plan without starting anything."""
 
 from ompbind.cli.console import print_message, print_warnings, write_stdout
+from ompbind.cli.description import Description
 from ompbind.cli.options.values import Values
 from ompbind.cli.other_runs import read_other_runs
 from ompbind.cli.planning import plan_or_suggest, read_planning_machine
@@ -128,10 +129,12 @@ def _choose_rank(planned: Plan, rank: int | None) -> int:
 VERB = Verb(
     name="plan",
     run=_show,
-    help=HELP,
-    summary="Show which CPUs every rank would get, and why.",
-    examples=EXAMPLES,
-    details=DETAILS,
+    describe=lambda: Description(
+        help=HELP,
+        summary="Show which CPUs every rank would get, and why.",
+        examples=EXAMPLES,
+        details=DETAILS,
+    ),
     warns_of_variables=True,
     words="optional command",
 )

@@ -4,6 +4,7 @@ import os
 import time
 
 from ompbind.cli.console import print_message, write_stdout
+from ompbind.cli.description import Description
 from ompbind.cli.options.values import Values
 from ompbind.cli.terminal import read_screen
 from ompbind.cli.verb import Verb
@@ -48,7 +49,7 @@ def _list_runs(options: Values) -> int:
 VERB = Verb(
     name="ps",
     run=_list_runs,
-    help=HELP,
-    summary="List live runs on this machine and their CPUs.",
-    examples=EXAMPLES,
+    describe=lambda: Description(
+        help=HELP, summary="List live runs on this machine and their CPUs.", examples=EXAMPLES
+    ),
 )

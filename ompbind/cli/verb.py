@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Literal, TypeAlias
 
+    from ompbind.cli.description import Description
+
 WordsAfter: TypeAlias = "Literal['command', 'optional command', 'targets', 'shell', 'verb', 'none']"
 """The words after the options: a command, a command that may be missing, processes and runs, and so on."""
 
@@ -28,8 +30,7 @@ class Verb(Record):
     """One verb of the command line.
 
     - `run`: does the work; returns the exit code, or None for 0
-    - `help`, `summary`: its description, and the line about it in the list of verbs
-    - `examples`: pairs of a description and a command line; `details` only the complete help shows
+    - `describe`: returns the texts about it, which only the help shows
     - `words`: which words follow the options, `complete_word` completes them
     - `is_reporting`: returns whether this process prints warnings about options: one of several that a
       launcher has started
@@ -40,10 +41,7 @@ class Verb(Record):
 
     name: str
     run: Callable[[Values], int | None]
-    help: str
-    summary: str
-    examples: tuple[tuple[str, str], ...]
-    details: str = ""
+    describe: Callable[[], Description]
     words: WordsAfter = "none"
     complete_word: Complete | None = None
     is_reporting: Callable[[Values], bool] = _is_reporting

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ompbind.errors import RequestError
-from ompbind.launchers.recognition import IN_LOCAL_RANK
+from ompbind.launchers.recognition import IN_LOCAL_RANK, IN_NAMES
 from ompbind.machine.sources.filesystem import whole_number
 from ompbind.record import Record
 
@@ -43,9 +43,12 @@ class Launcher(Record):
     example: tuple[str, str] | None = None
 
     def check(self) -> None:
-        """Raise ValueError for a variable that `may_have_launcher` would not find."""
+        """Raise ValueError for a variable that `recognition` would not find."""
         if self.local_rank and IN_LOCAL_RANK not in self.local_rank:
             raise ValueError(f"{self.local_rank} has no {IN_LOCAL_RANK}")
+        for name in filter(None, (self.rank, self.size)):
+            if not any(part in name for part in IN_NAMES):
+                raise ValueError(f"{name} has none of {', '.join(IN_NAMES)}")
 
     @property
     def word(self) -> str:

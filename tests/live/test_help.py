@@ -44,7 +44,8 @@ def test_short_help_has_the_everyday_options_alone(read_help, verb):
     text = read_help(verb, "--help")
     for option in find_options(verb):
         assert len(lines_of(option, text)) == option.is_everyday(verb), option.name
-    assert [line in text for _, line in make_click_command(verb).verb.examples].count(True) == SHORT_EXAMPLES
+    examples = make_click_command(verb).description.examples
+    assert [line in text for _, line in examples].count(True) == SHORT_EXAMPLES
 
 
 @pytest.mark.parametrize("columns", [60, 80, 200])
@@ -53,7 +54,7 @@ def test_complete_help_has_every_option_and_example(read_help, verb, columns):
     text = read_help(verb, "--help-all", columns=columns)
     for option in find_options(verb):
         assert len(lines_of(option, text)) == 1, option.name
-    assert all(line in text for _, line in make_click_command(verb).verb.examples)
+    assert all(line in text for _, line in make_click_command(verb).description.examples)
 
 
 @pytest.mark.parametrize("columns", [60, 80])
