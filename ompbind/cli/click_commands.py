@@ -12,6 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from ompbind.cli.options.option import CommandLine, Given, Option, make_given
+from ompbind.cli.options.option_help import render_help, render_metavar
 from ompbind.cli.options.values import FindKeys, Values
 from ompbind.cli.usage_errors import explain_usage_error
 from ompbind.cli.verb import Verb, call_verb, refuse
@@ -46,8 +47,8 @@ class ClickOption(click.Option):
             kind = {"is_flag": False, "flag_value": option.bare}
         super().__init__(
             [*option.names, option.name],
-            help=option.help_text,
-            metavar=option.shown_metavar or None,
+            help=render_help(option),
+            metavar=render_metavar(option) or None,
             **kind,
         )
         self.option = option
@@ -73,9 +74,9 @@ class ClickOption(click.Option):
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
         """Return the names and the help; an optional value `[=VALUE]` follows its option without a space."""
-        metavar = self.option.shown_metavar
+        metavar = render_metavar(self.option)
         space = " " if metavar and not metavar.startswith("[=") else ""
-        return f"{', '.join(self.opts)}{space}{metavar}", self.option.help_text
+        return f"{', '.join(self.opts)}{space}{metavar}", render_help(self.option)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Return completions of the value."""

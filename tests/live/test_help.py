@@ -4,6 +4,7 @@ import pytest
 
 from ompbind.cli.click_commands import SHORT_EXAMPLES
 from ompbind.cli.click_main import cli, make_click_command
+from ompbind.cli.options.option_help import render_help
 from ompbind.cli.options.table import find_options
 from ompbind.cli.verbs import VERBS
 from tests.live.conftest import OMPBIND
@@ -67,7 +68,7 @@ def test_nothing_is_cut(read_help, words, columns):
     shown = "".join(text.split())
     for option in find_options(words[0]):
         if lines_of(option, text):
-            assert "".join(option.help_text.split()) in shown, option.name
+            assert "".join(render_help(option).split()) in shown, option.name
     assert max(len(line) for line in text.splitlines() if "ompbind" not in line) <= columns
 
 

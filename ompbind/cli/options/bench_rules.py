@@ -1,6 +1,7 @@
 """The rules of the options of `bench`: when an option has no effect, because of another option."""
 
-from ompbind.cli.options.option import Objection, Options
+from ompbind.cli.options.objection import Objection
+from ompbind.cli.options.option import Options
 from ompbind.cli.options.running_rules import check_dry_run
 
 _METRIC_HINT = "name the number in the output with --metric REGEX"

@@ -6,7 +6,8 @@ levels, the lower one gives way, which -v shows.
 
 from __future__ import annotations
 
-from ompbind.cli.options.option import Objection, Option, Precedence
+from ompbind.cli.options.objection import Objection
+from ompbind.cli.options.option import Option, Precedence
 from ompbind.cli.options.rules import find_objection, has_rule, matters
 from ompbind.cli.options.values import Values
 from ompbind.errors import RequestError

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any, TypeAlias
 
+    from ompbind.cli.options.objection import Objection
+
 PREFIX = "OMPBIND_"
 """The start of the names of all variables that ompbind reads or sets."""
 
@@ -46,19 +48,6 @@ def complete_list(words: Iterable[str]) -> Complete:
         return [f"{before}{comma}{word}" for word in words]
 
     return complete
-
-
-class Objection(Record):
-    """Why an option has no effect.
-
-    `other` is the name of the option that prevents it. `text` continues a sentence that begins with the
-    option; {other} is that other option. With `warning`, the plan is still what was requested.
-    """
-
-    other: str
-    text: str = "has no effect with {other}"
-    hint: str = "use only one of them"
-    warning: bool = False
 
 
 Options: TypeAlias = "Mapping[str, Any]"
@@ -151,24 +140,6 @@ class Option(Record):
     def default_value(self) -> Any:
         """The value of the option if it is not given."""
         return self.empty if self.default is None else self.read(self.default)
-
-    @property
-    def shown_metavar(self) -> str:
-        """What stands for the value in the help, "" for a flag."""
-        return "" if self.flag else self.metavar or "|".join(self.words)
-
-    @property
-    def marks_default(self) -> bool:
-        """Whether the help marks the default in the list of words."""
-        return "{words}" in self.help
-
-    @property
-    def help_text(self) -> str:
-        """The help, with the words and the default."""
-        marked = (f"{word} (default)" if word == self.default else word for word in self.words)
-        text = self.help.replace("{words}", ", ".join(marked))
-        default = self.default_help or ("" if self.marks_default else self.default)
-        return f"{text} [default: {default}]" if default else text
 
 
 class Precedence(NumberEnum):

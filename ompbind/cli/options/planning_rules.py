@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from ompbind.cli.options.option import BINDING, CPUS, DEVICES, Objection, Options
+from ompbind.cli.options.objection import CONTRADICT, Objection
+from ompbind.cli.options.option import BINDING, CPUS, DEVICES, Options
 from ompbind.cli.options.planning import PLANNING_OPTIONS
-from ompbind.cli.options.rules import CONTRADICT
 from ompbind.masks.mask import MaskWord
 from ompbind.openmp.binding import Bind
 from ompbind.planning.strategies.table import list_others_that_take_cores, list_others_that_take_devices

@@ -6,15 +6,13 @@ names the other option that prevents it. `objections` decides what follows.
 
 from __future__ import annotations
 
-from ompbind.cli.options.option import Objection, Option
+from ompbind.cli.options.option import Option
 from ompbind.cli.options.values import Values
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
+    from ompbind.cli.options.objection import Objection
     from ompbind.cli.options.option import Rule
-
-CONTRADICT = "and {other} contradict each other"
-"""The text of an objection if neither option is more important than the other."""
 
 
 def has_objections(values: Values) -> bool:
@@ -33,6 +31,8 @@ def find_objection(values: Values, option: Option) -> Objection | None:
         return None
     other = next((name for name in option.excludes if values[name]), None)
     if other:
+        from ompbind.cli.options.objection import CONTRADICT, Objection  # late: few options contradict others
+
         return Objection(other=other, text=CONTRADICT)
     return import_rule(option.rule)(values) if option.rule else None
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 
-from ompbind.cli.options.option import Objection, Options
+from ompbind.cli.options.objection import Objection
+from ompbind.cli.options.option import Options
 from ompbind.cli.options.running import make_modes
 
 
