@@ -32,7 +32,7 @@ from ompbind.execution.safe_files import (
     open_parent,
     read_entry,
 )
-from ompbind.execution.trusted_users import UnsafeFileError
+from ompbind.execution.unsafe_file import UnsafeFileError
 from ompbind.registry.claim_files import try_lock
 
 LOCK_TIMEOUT_S = 2.0  # seconds that the processes of a killed session get to exit

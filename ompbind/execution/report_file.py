@@ -25,7 +25,7 @@ from ompbind.execution.safe_files import (
     open_parent,
     read_entry,
 )
-from ompbind.execution.trusted_users import UnsafeFileError
+from ompbind.execution.unsafe_file import UnsafeFileError
 from ompbind.record import Record
 
 READER_WAIT_S = 60.0

@@ -16,7 +16,8 @@ import errno
 import os
 import stat
 
-from ompbind.execution.trusted_users import UnsafeFileError, is_shared, read_trusted_users
+from ompbind.execution.trusted_users import is_shared, read_trusted_users
+from ompbind.execution.unsafe_file import UnsafeFileError
 from ompbind.record import Record
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py

@@ -10,10 +10,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 
-class UnsafeFileError(PermissionError):
-    """A file or link must not be used, because another user may have put it there."""
-
-
 def read_trusted_users() -> frozenset[int]:
     """Return the users whose files are used: this user, root, and the owner of the root directory.
 

@@ -14,7 +14,8 @@ from ompbind.cli.configuration.project_files import FILE, SIZE_LIMIT, find_proje
 from ompbind.cli.configuration.search import SYSTEM_FILE, find_home, find_user_file, read_working_directory
 from ompbind.enums import WordEnum
 from ompbind.errors import ConfigurationError
-from ompbind.execution.trusted_users import UnsafeFileError, is_shared, read_trusted_users
+from ompbind.execution.trusted_users import is_shared, read_trusted_users
+from ompbind.execution.unsafe_file import UnsafeFileError
 from ompbind.planning.configuration import IgnoredFile
 from ompbind.record import Record
 
