@@ -191,9 +191,18 @@ def test_a_start_of_ranks_loads_few_standard_modules(words):
 
 
 RARELY_USED = {
+    "ompbind.cli.exec_description",
+    "ompbind.cli.launcher_messages",
+    "ompbind.cli.options.objections",
+    "ompbind.cli.options.planning_rules",
+    "ompbind.cli.options.running_rules",
+    "ompbind.cli.run_description",
+    "ompbind.cli.run_report",
+    "ompbind.execution.safe_files",
     "ompbind.planning.oversubscription",
     "ompbind.planning.placeholders",
     "ompbind.planning.strategies.packing",
+    "ompbind.registry.directory_lock",
 }
 """Modules that one rank with the defaults does not need."""
 
