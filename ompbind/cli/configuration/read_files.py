@@ -16,7 +16,7 @@ from ompbind.enums import WordEnum
 from ompbind.errors import ConfigurationError
 from ompbind.execution.trusted_users import is_shared, read_trusted_users
 from ompbind.execution.unsafe_file import UnsafeFileError
-from ompbind.planning.configuration import IgnoredFile
+from ompbind.planning.configuration_files import IgnoredFile
 from ompbind.record import Record
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
