@@ -10,6 +10,7 @@ from ompbind import __version__
 from ompbind.cli.click_commands import METAVARS
 from ompbind.cli.click_main import make_click_command
 from ompbind.cli.options.option import Option
+from ompbind.cli.options.option_help import render_help, render_metavar
 from ompbind.cli.options.table import find_options
 from ompbind.cli.verb import Verb
 from ompbind.cli.verbs import VERBS
@@ -75,7 +76,8 @@ def _verb_lines(verb: Verb) -> Iterator[str]:
     yield f"## ompbind {verb.name}\n"
     dashes = " --" if verb.words == "command" else ""
     yield f"    ompbind {verb.name} [OPTIONS]{dashes} {METAVARS.get(verb.words, '')}".rstrip() + "\n"
-    yield f"{' '.join(f'{verb.help} {verb.details}'.split())}\n"
+    description = verb.describe()
+    yield f"{' '.join(f'{description.help} {description.details}'.split())}\n"
     sections: dict[str, list[Option]] = {}
     own = (option for option in find_options(verb.name) if verb.name in option.verbs)  # config has all of run
     for option in own:
@@ -88,16 +90,17 @@ def _verb_lines(verb: Verb) -> Iterator[str]:
         yield ""
     yield f"### {verb.name}: Examples\n"
     yield "```sh"
-    for title, line in verb.examples:
+    for title, line in description.examples:
         yield f"# {title}"
         yield line
     yield "```\n"
 
 
 def _row(option: Option) -> str:
-    meaning, _, _ = option.help_text.partition(" [default: ")
-    space = "" if option.shown_metavar.startswith("[=") or not option.shown_metavar else " "
-    names = f"`{', '.join(option.names)}{space}{option.shown_metavar}`"
+    meaning, _, _ = render_help(option).partition(" [default: ")
+    metavar = render_metavar(option)
+    space = "" if metavar.startswith("[=") or not metavar else " "
+    names = f"`{', '.join(option.names)}{space}{metavar}`"
     cells = (names, meaning, option.default_help or option.default or "", option.variable)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 

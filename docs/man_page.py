@@ -15,6 +15,7 @@ from ompbind.cli.click_commands import METAVARS, SHORT_EXAMPLES
 from ompbind.cli.click_main import cli, make_click_command
 from ompbind.cli.configuration.search import FILE_NAME, PYPROJECT, SYSTEM_FILE
 from ompbind.cli.options.option import Option
+from ompbind.cli.options.option_help import render_help, render_metavar
 from ompbind.cli.options.table import find_options
 from ompbind.cli.verb import Verb
 from ompbind.cli.verbs import PLANNING, VERBS
@@ -153,7 +154,8 @@ def _synopsis(verbs: Sequence[Verb]) -> Iterator[str]:
 
 
 def _verb_entry(verb: Verb) -> Iterator[str]:
-    first, *others = filter(None, f"{verb.help}\n\n{verb.details}".split("\n\n"))
+    description = verb.describe()
+    first, *others = filter(None, f"{description.help}\n\n{description.details}".split("\n\n"))
     yield from _entry(_usage(verb), _prose(first))
     for paragraph in others:
         yield from (".IP", _prose(paragraph))
@@ -173,9 +175,9 @@ def _options() -> Iterator[str]:
 
 
 def _option_entry(option: Option) -> tuple[str, ...]:
-    metavar = option.shown_metavar
+    metavar = render_metavar(option)
     space = " " if metavar and not metavar.startswith("[=") else ""
-    text = _prose(option.help_text, sorted(set(re.findall(r"[A-Z]{1,}", metavar))))
+    text = _prose(render_help(option), sorted(set(re.findall(r"[A-Z]{1,}", metavar))))
     is_of_all = set(PLANNING) <= set(option.verbs) or len(option.verbs) == 1 or not option.variable
     verbs = "" if is_of_all else escape(f" ({_list(option.verbs)})")
     return _entry(", ".join(map(_bold, option.names)) + space + _italic(metavar), text + verbs)
@@ -201,7 +203,7 @@ def _environment() -> Iterator[str]:
 
 
 def _examples(verb: Verb) -> Iterator[str]:
-    for title, line in verb.examples[:SHORT_EXAMPLES]:
+    for title, line in verb.describe().examples[:SHORT_EXAMPLES]:
         yield from (*_paragraphs(f"{title}:"), *_code(line))
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ompbind.planning.request import MemoryMode, Request, Sharing
     from ompbind.programs.command_analysis import read_workload
     from ompbind.programs.workload import Workload
-    from ompbind.registry.claims import read_occupied
+    from ompbind.registry.live_runs import read_occupied
 
 __version__ = "0.1.0"
 
@@ -80,7 +80,7 @@ _HOMES = {
     "planning.request": "MemoryMode Request Sharing",
     "programs.command_analysis": "read_workload",
     "programs.workload": "Workload",
-    "registry.claims": "read_occupied",
+    "registry.live_runs": "read_occupied",
 }
 """Module → the names above that it defines."""
 

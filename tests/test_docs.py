@@ -119,7 +119,7 @@ def command_lines():
                 if found and shown:
                     yield page, command_of(found)
     for verb in VERBS:
-        for _, line in make_click_command(verb).verb.examples:
+        for _, line in make_click_command(verb).description.examples:
             yield verb, command_of(re.search(rf"ompbind ({KNOWN})\b[^\"]*", line))
 
 
@@ -132,7 +132,7 @@ def command_of(found):
 PLANNED = [
     pytest.param(ROOT / f"docs/{'configuration' if '--preset' in line else 'running'}.md", line, id=line)
     for verb in ("run", "plan", "topo")
-    for _, line in make_click_command(verb).verb.examples
+    for _, line in make_click_command(verb).description.examples
     if not line.startswith("srun")
 ]
 

@@ -156,6 +156,7 @@ def test_version_and_usage_errors_load_few_modules():
         f"ompbind.{name}" for name in ("report", "report.text", "text", "cpuset", "record", "enums")
     }
     for_errors |= {"ompbind.enums", "ompbind.cli.suggestions", "ompbind.programs", "ompbind.programs.which"}
+    for_errors |= {"ompbind.cli.print_error", "ompbind.cli.terminal"}
     for_errors |= {name for name in OURS if name.startswith(("ompbind.masks", "ompbind.machine"))}
     assert loaded_by(call.format("nonsense")) & OURS <= least | for_errors
 
@@ -191,6 +192,14 @@ def test_a_start_of_ranks_loads_few_standard_modules(words):
 
 
 RARELY_USED = {
+    "ompbind.cli.exec_description",
+    "ompbind.cli.launcher_messages",
+    "ompbind.cli.options.objections",
+    "ompbind.cli.options.planning_rules",
+    "ompbind.cli.options.running_rules",
+    "ompbind.cli.run_description",
+    "ompbind.cli.run_report",
+    "ompbind.execution.safe_files",
     "ompbind.openmp.place_reading",
     "ompbind.openmp.service_places",
     "ompbind.planning.allocation_checks",
@@ -215,6 +224,7 @@ RARELY_USED = {
     "ompbind.planning.strategies.subsequence",
     "ompbind.planning.strictness",
     "ompbind.planning.user_variables",
+    "ompbind.registry.directory_lock",
 }
 """Modules that one rank with the defaults does not need."""
 

@@ -16,7 +16,8 @@ from ompbind.machine.sources.linux.sysfs import CPU
 from ompbind.planning.run_relations import find_other_runs
 from ompbind.procfs.reader import TICKS_PER_S
 from ompbind.record import Record
-from ompbind.registry.claims import find_claims_directory, make_run_identity, read_live_runs
+from ompbind.registry.claims import find_claims_directory, make_run_identity
+from ompbind.registry.live_runs import read_live_runs
 
 _SAMPLED_CPUS = 4
 """CPUs of a run, at most, whose frequency is read: some kernels take long for each."""

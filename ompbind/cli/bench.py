@@ -8,14 +8,16 @@ from statistics import median
 from ompbind.bench.records import Refusal
 from ompbind.bench.starts import CandidateStart
 from ompbind.cli.bench_candidates import has_same_work, make_starts
-from ompbind.cli.console import print_message, read_screen, write_stderr, write_stdout
+from ompbind.cli.console import print_message, write_stderr, write_stdout
+from ompbind.cli.description import Description
 from ompbind.cli.options.bench import SHOWING
+from ompbind.cli.options.objections import render_given
 from ompbind.cli.options.option import Precedence
-from ompbind.cli.options.rules import render_given
 from ompbind.cli.options.values import Values
-from ompbind.cli.planning import make_local_plan, plan_or_suggest, read_other_runs, read_planning_machine
-from ompbind.cli.run_report import choose_run_id
-from ompbind.cli.unknown_variables import warn_of_variables
+from ompbind.cli.other_runs import read_other_runs
+from ompbind.cli.planning import make_local_plan, plan_or_suggest, read_planning_machine
+from ompbind.cli.run_settings import choose_run_id
+from ompbind.cli.terminal import read_screen
 from ompbind.cli.verb import Verb
 from ompbind.errors import OptionError, RequestError
 from ompbind.machine.model import Machine
@@ -142,10 +144,12 @@ def _check_show(values: Values) -> None:
 VERB = Verb(
     name="bench",
     run=_start,
-    help=HELP,
-    summary="Compare placements of a command, and find the best.",
-    examples=EXAMPLES,
-    details=DETAILS,
-    find_warnings=warn_of_variables,
+    describe=lambda: Description(
+        help=HELP,
+        summary="Compare placements of a command, and find the best.",
+        examples=EXAMPLES,
+        details=DETAILS,
+    ),
+    warns_of_variables=True,
     words="command",
 )

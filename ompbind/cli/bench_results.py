@@ -7,8 +7,9 @@ from ompbind.bench.decision import conclude
 from ompbind.bench.mask_session import mask_session
 from ompbind.bench.records import Kind, Session
 from ompbind.bench.session_events import make_conclusion_event, render_event
-from ompbind.cli.console import print_message, read_screen, write_stdout
+from ompbind.cli.console import print_message, write_stdout
 from ompbind.cli.options.values import Values
+from ompbind.cli.terminal import read_screen
 from ompbind.execution.report_file import ReportFile, prepare_report, write_report
 from ompbind.record import Record
 from ompbind.report.bench.formats import EXPORTS

@@ -6,8 +6,9 @@ from ompbind.bench.compare_sessions import compare_sessions, find_failures
 from ompbind.bench.records import Session
 from ompbind.bench.results_file import read_results
 from ompbind.cli.bench_results import prepare_exports, show_results
-from ompbind.cli.console import print_message, read_screen, write_stdout
+from ompbind.cli.console import print_message, write_stdout
 from ompbind.cli.options.values import Values
+from ompbind.cli.terminal import read_screen
 from ompbind.cpuset import count
 from ompbind.errors import OptionError, RequestError
 from ompbind.report.bench.sessions import render_sessions

@@ -12,6 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from ompbind.cli.options.option import CommandLine, Given, Option, make_given
+from ompbind.cli.options.option_help import render_help, render_metavar
 from ompbind.cli.options.values import FindKeys, Values
 from ompbind.cli.usage_errors import explain_usage_error
 from ompbind.cli.verb import Verb, call_verb, refuse
@@ -46,8 +47,8 @@ class ClickOption(click.Option):
             kind = {"is_flag": False, "flag_value": option.bare}
         super().__init__(
             [*option.names, option.name],
-            help=option.help_text,
-            metavar=option.shown_metavar or None,
+            help=render_help(option),
+            metavar=render_metavar(option) or None,
             **kind,
         )
         self.option = option
@@ -73,9 +74,9 @@ class ClickOption(click.Option):
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
         """Return the names and the help; an optional value `[=VALUE]` follows its option without a space."""
-        metavar = self.option.shown_metavar
+        metavar = render_metavar(self.option)
         space = " " if metavar and not metavar.startswith("[=") else ""
-        return f"{', '.join(self.opts)}{space}{metavar}", self.option.help_text
+        return f"{', '.join(self.opts)}{space}{metavar}", render_help(self.option)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Return completions of the value."""
@@ -92,6 +93,7 @@ class ClickVerb(click.Command):
 
     def __init__(self, verb: Verb, options: Iterable[Option], find_keys: FindKeys) -> None:
         self.verb = verb
+        self.description = verb.describe()
         self.find_keys = find_keys
         self.table_options = [ClickOption(option) for option in options]
         params: list[click.Parameter] = [*self.table_options]
@@ -103,8 +105,8 @@ class ClickVerb(click.Command):
         super().__init__(
             verb.name,
             params=params,
-            help=verb.help,
-            short_help=verb.summary,
+            help=self.description.help,
+            short_help=self.description.summary,
             options_metavar="[OPTIONS] --" if verb.words == "command" else "[OPTIONS]",
         )
         self.allow_interspersed_args = "command" not in verb.words
@@ -164,10 +166,10 @@ class ClickVerb(click.Command):
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the description; the details follow in the complete help."""
         super().format_help_text(ctx, formatter)
-        if self.verb.details and not self._is_short(ctx):
+        if self.description.details and not self._is_short(ctx):
             formatter.write_paragraph()
             with formatter.indentation():
-                formatter.write_text(self.verb.details)
+                formatter.write_text(self.description.details)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, section by section in the order in which sections first appear.
@@ -193,7 +195,7 @@ class ClickVerb(click.Command):
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples: a line for each in the short help, where they fit, otherwise two lines."""
         short = self._is_short(ctx)
-        examples = self.verb.examples[:SHORT_EXAMPLES] if short else self.verb.examples
+        examples = self.description.examples[:SHORT_EXAMPLES] if short else self.description.examples
         rows = list(_align(examples))
         with formatter.section("Examples"):
             if short and max(map(len, rows), default=0) + formatter.current_indent <= formatter.width:

@@ -2,6 +2,7 @@
 
 from ompbind.cli.completion_scripts import SCRIPTS
 from ompbind.cli.console import write_stdout
+from ompbind.cli.description import Description
 from ompbind.cli.options.values import Values
 from ompbind.cli.verb import Verb
 from ompbind.errors import OptionError
@@ -33,9 +34,9 @@ def _print_script(options: Values) -> int:
 VERB = Verb(
     name="completion",
     run=_print_script,
-    help=HELP,
-    summary="Print the script with which a shell completes command lines.",
-    examples=EXAMPLES,
+    describe=lambda: Description(
+        help=HELP, summary="Print the script with which a shell completes command lines.", examples=EXAMPLES
+    ),
     words="shell",
     complete_word=lambda _: tuple(SHELLS),
 )

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 
-from ompbind.cli.console import read_screen, write_stdout
+from ompbind.cli.console import write_stdout
+from ompbind.cli.description import Description
 from ompbind.cli.options.option import Option, Source
 from ompbind.cli.options.running import ALL_VALUES
 from ompbind.cli.options.values import Values
+from ompbind.cli.terminal import read_screen
 from ompbind.cli.verb import Verb
 from ompbind.planning.secret_values import mask_word
 from ompbind.report.configuration import (
@@ -68,10 +70,12 @@ def _default(option: Option) -> str | bool | None:
 VERB = Verb(
     name="config",
     run=_show,
-    help=HELP,
-    summary="Show the value of each option, and where it comes from.",
-    examples=EXAMPLES,
-    details=DETAILS,
+    describe=lambda: Description(
+        help=HELP,
+        summary="Show the value of each option, and where it comes from.",
+        examples=EXAMPLES,
+        details=DETAILS,
+    ),
     words="optional command",
     shows_replaced=True,
 )

@@ -1,4 +1,4 @@
-"""Messages of ompbind itself on standard error, and what the terminal can show."""
+"""Messages of ompbind itself on standard error, and text on standard output."""
 
 from __future__ import annotations
 
@@ -12,9 +12,6 @@ if TYPE_CHECKING:
 
     # --version and usage errors need none of these, which take 7 ms to import
     from ompbind.planning.plan import Plan
-    from ompbind.report.text import Screen
-
-NARROW = 40  # the least width of a line, in characters, that texts are made for
 
 
 def write_stderr(text: str) -> None:
@@ -51,6 +48,8 @@ def render_message(line: str) -> str:
 
 def read_message_width() -> int:
     """Return how many characters a line of a message on standard error may have."""
+    from ompbind.cli.terminal import read_screen  # late: most runs print no message
+
     return read_screen(sys.stderr).text_width
 
 
@@ -74,35 +73,3 @@ def print_changed_variables(before: Mapping[str, str], changed: Mapping[str, str
     print_message(
         f"inherited variables that conflict with the plan: {'; '.join(parts)} (--keep-env keeps them)"
     )
-
-
-def read_screen(stream: TextIO | None = None) -> Screen:
-    """Read what a standard file shows: its size, colours and box characters; None is standard output.
-
-    Anything but a terminal has the usual size and no colours; boxes need UTF-8.
-    """
-    from ompbind.report.text import PIPE, Screen  # late: starting ranks does not need it
-
-    stream = stream or sys.stdout
-    try:
-        width, height = os.get_terminal_size(stream.fileno())
-    except (AttributeError, OSError, ValueError):  # the stream is None, or no terminal, or closed
-        width, height = 0, 0
-    draws = has_box_characters(getattr(stream, "encoding", None))
-    return Screen(
-        width=max(width or PIPE.width, NARROW),
-        height=height or PIPE.height,
-        styled=supports_colours(stream),
-        draws=draws,
-    )
-
-
-def has_box_characters(encoding: str | None) -> bool:
-    """Return whether an encoding has the characters that boxes are drawn with."""
-    return (encoding or "").lower().replace("-", "") == "utf8"
-
-
-def supports_colours(stream: TextIO | None) -> bool:
-    """Return whether a standard file is a terminal with colours, and the user has not disabled them."""
-    wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
-    return wanted and stream is not None and stream.isatty()

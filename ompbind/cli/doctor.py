@@ -4,9 +4,11 @@ import os
 import sys
 from collections.abc import Mapping
 
-from ompbind.cli.console import read_screen, write_stdout
+from ompbind.cli.console import write_stdout
+from ompbind.cli.description import Description
 from ompbind.cli.options.table import find_variables
 from ompbind.cli.options.values import Values
+from ompbind.cli.terminal import read_screen
 from ompbind.cli.unknown_variables import find_unknown_variables
 from ompbind.cli.verb import Verb
 from ompbind.cpuset import CpuSet
@@ -97,8 +99,8 @@ def _add_system_facts(host: HostFacts) -> HostFacts:
 VERB = Verb(
     name="doctor",
     run=_check,
-    help=HELP,
-    summary="Find what would break a binding on this machine.",
-    examples=EXAMPLES,
+    describe=lambda: Description(
+        help=HELP, summary="Find what would break a binding on this machine.", examples=EXAMPLES
+    ),
     words="optional command",
 )

@@ -4,29 +4,13 @@ from __future__ import annotations
 
 import os
 
-from ompbind.cli.console import (
-    print_changed_variables,
-    print_message,
-    print_warnings,
-    read_screen,
-    write_stdout,
-)
 from ompbind.cli.exec_identity import find_rank, is_first_on_machine, join_job, make_single_identity
 from ompbind.cli.options.values import Values
-from ompbind.cli.planning import (
-    plan_or_suggest,
-    print_differing_ranks,
-    print_registry_messages,
-    read_other_runs,
-    read_planning_machine,
-    register_run,
-)
+from ompbind.cli.planning import Registered, plan_or_suggest, read_planning_machine, register_run
 from ompbind.cli.request import complete_request, make_request, make_run_spec
-from ompbind.cli.unknown_variables import warn_of_variables
 from ompbind.cli.verb import Verb
 from ompbind.errors import RequestError
 from ompbind.execution.affinity import exec_command
-from ompbind.launchers.table import LAUNCHERS, render_launcher_names
 from ompbind.machine.sources.linux.reader import LIVE
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import (
@@ -43,23 +27,7 @@ TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
     from typing import NoReturn
 
-EXAMPLES = (
-    *(launcher.example for launcher in LAUNCHERS if launcher.example),
-    ("Four cores, no launcher", "ompbind exec -m core:0-3 -- ./app"),
-    ("The first of two ranks that a script starts", "ompbind exec --local-rank 0 --local-size 2 -- ./app"),
-)
-
-HELP = f"""Become one rank of a job that a launcher started: {render_launcher_names()}.
-
-The local rank and the number of ranks on this machine are read from the environment. Every rank plans for
-all of them, binds itself to its own CPUs and becomes the command.
-"""
-
-DETAILS = """Use -n if the launcher does not set the number of ranks on this machine. A rank that the launcher
-has already bound keeps its CPUs. Without a launcher, exec starts a single rank, or the rank that --local-rank
-and --local-size identify. --verify is not available, because no process of ompbind remains. -v prints a line
-for each rank, with its CPUs. --dry-run prints the plan of the machine too, and starts nothing.
-"""
+    from ompbind.cli.description import Description
 
 
 def _become_rank(options: Values) -> int:
@@ -83,6 +51,8 @@ def _become_rank(options: Values) -> int:
 
         request = fit_plan(request, identity)
     if options["dry_run"]:
+        from ompbind.cli.other_runs import read_other_runs  # late: most ranks start
+
         others = read_other_runs(machine, request, quiet=options["quiet"])
         _show(plan_or_suggest(machine, request, others), identity, spec)
         return 0
@@ -90,29 +60,38 @@ def _become_rank(options: Values) -> int:
     if rank:
         run_identity = run_identity.replace(placement_index=identity.placement_index, rank=identity.rank)
     found = register_run(machine, request, run_identity, options)
-    plan = found.plan
-    if identity.local_rank == 0 and not options["quiet"]:
+    if not options["quiet"]:
+        _print_before_start(found, identity, spec, verbose=options["verbose"])
+    return _become(found.plan, identity, spec, found.claim)
+
+
+def _print_before_start(found: Registered, identity: RankIdentity, spec: RunSpec, *, verbose: bool) -> None:
+    """Print warnings, and with `verbose` the line about this rank, before it starts."""
+    # late: a quiet rank prints nothing
+    from ompbind.cli.console import print_changed_variables, print_message, print_warnings
+
+    plan, registry = found.plan, found.registry
+    if identity.local_rank == 0:
         print_warnings(plan)
         print_changed_variables(spec.base, find_changed(plan, spec))
-        print_registry_messages(found.registry, verbose=options["verbose"])
-    if not options["quiet"]:
-        _print_own_warnings(plan, identity)
-        print_differing_ranks(plan, found.registry)
-    if options["verbose"]:
+    elif plan.request.outside_ranks:  # the first rank does not know the devices of a bound rank
+        print_warnings(plan, codes=("device-distance", "device-far"))
+    if registry.ignored or registry.failure or registry.job_runs:
+        from ompbind.cli.other_runs import print_differing_ranks, print_registry_messages  # late: few jobs
+
+        if identity.local_rank == 0:
+            print_registry_messages(registry, verbose=verbose)
+        print_differing_ranks(plan, registry)
+    if verbose:
         for line in _render_rank(plan, identity, spec).splitlines():
             print_message(line)
-    return _become(plan, identity, spec, found.claim)
-
-
-def _print_own_warnings(plan: Plan, identity: RankIdentity) -> None:
-    """Print the warnings about the devices of a bound rank, which the first rank does not know."""
-    if identity.local_rank and plan.request.outside_ranks:
-        print_warnings(plan, codes=("device-distance", "device-far"))
 
 
 def _show(plan: Plan, identity: RankIdentity, spec: RunSpec) -> None:
     """Print what the rank would get, and for the first rank of the machine the plan."""
-    from ompbind.report.plan import render_plan  # late: a rank that starts needs no reports
+    from ompbind.cli.console import write_stdout  # late: a rank that starts needs no reports
+    from ompbind.cli.terminal import read_screen
+    from ompbind.report.plan import render_plan
 
     rank = _render_rank(plan, identity, spec)
     write_stdout(f"{render_plan(plan, read_screen())}\n\n{rank}" if identity.local_rank == 0 else rank)
@@ -141,14 +120,17 @@ def _become(plan: Plan, identity: RankIdentity, spec: RunSpec, claim: Claim | No
             claim.release()
 
 
+def _describe() -> Description:
+    from ompbind.cli.exec_description import DESCRIPTION  # late: few command lines show the help
+
+    return DESCRIPTION
+
+
 VERB = Verb(
     name="exec",
     run=_become_rank,
-    help=HELP,
-    summary="Become one rank of a job that Slurm, MPI or another launcher started.",
-    examples=EXAMPLES,
-    details=DETAILS,
-    find_warnings=warn_of_variables,
+    describe=_describe,
+    warns_of_variables=True,
     words="command",
     is_reporting=is_first_on_machine,
 )

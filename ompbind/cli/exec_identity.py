@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import os
 
-from ompbind.cli.console import print_message
-from ompbind.cli.options.rules import render_given
 from ompbind.cli.options.values import Values
 from ompbind.cpuset import count, named
 from ompbind.errors import RequestError
-from ompbind.launchers.ancestors import Ancestor, find_starter, is_bound, read_ancestors
-from ompbind.launchers.table import LauncherRank, find_batch_script, find_launcher, render_launcher_names
+from ompbind.launchers.recognition import may_have_variables
 from ompbind.machine.model import Machine
 from ompbind.machine.sources.filesystem import DirectoryRoot
 from ompbind.planning.rank_command import RankIdentity
@@ -19,6 +16,9 @@ from ompbind.planning.request import DEFAULT_STRATEGY, Request
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from ompbind.launchers.ancestors import Ancestor
+    from ompbind.launchers.table import LauncherRank
 
 BY_HAND = "the caller"
 """The name of the launcher in messages, if options identify the rank."""
@@ -29,7 +29,12 @@ def find_rank(options: Values) -> LauncherRank | None:
 
     Raises RequestError if they contradict each other, or if some of them are missing.
     """
-    return _read_options(options) or find_launcher(os.environ, _read_ancestors())
+    rank = _read_options(options)
+    if rank or not may_have_variables(os.environ):
+        return rank
+    from ompbind.launchers.table import find_launcher  # late: not every rank has a launcher
+
+    return find_launcher(os.environ, _read_ancestors())
 
 
 def is_first_on_machine(options: Values) -> bool:
@@ -39,6 +44,8 @@ def is_first_on_machine(options: Values) -> bool:
 
 
 def _read_ancestors() -> Iterator[Ancestor]:
+    from ompbind.launchers.ancestors import read_ancestors  # late, as above
+
     return read_ancestors(DirectoryRoot("/"), os.getpid())
 
 
@@ -61,6 +68,9 @@ def _read_options(options: Values) -> LauncherRank | None:
     if local_size > size:
         text = f"--local-size {local_size} and --size {size} contradict each other"
         raise RequestError(text, hint="--size is the number of ranks on all machines")
+    from ompbind.launchers.ancestors import find_starter  # late: few ranks are identified by hand
+    from ompbind.launchers.table import LauncherRank
+
     identity = RankIdentity(
         placement_index=local_rank, rank=rank, size=size, local_rank=local_rank, local_size=local_size
     )
@@ -69,7 +79,19 @@ def _read_options(options: Values) -> LauncherRank | None:
 
 
 def make_single_identity(options: Values) -> RankIdentity:
-    """Return the identity of a single rank; print a message in the script of a batch job."""
+    """Return the identity of a single rank; print a message in the script of a batch job.
+
+    Raises RequestError if several ranks are requested.
+    """
+    if options["ranks"] != 1 or may_have_variables(os.environ):
+        _explain_single_rank(options)
+    return RankIdentity(placement_index=0, rank=0, size=1, local_rank=0, local_size=1)
+
+
+def _explain_single_rank(options: Values) -> None:
+    """Print why exec starts a single rank, in the script of a batch job; raises RequestError as above."""
+    from ompbind.launchers.table import find_batch_script, render_launcher_names  # late, as above
+
     script_of = find_batch_script(os.environ, _read_ancestors())
     why, use = "no launcher has started this process", f"use one of {render_launcher_names()}"
     if script_of:
@@ -79,8 +101,7 @@ def make_single_identity(options: Values) -> RankIdentity:
         text = f"-n {options.text('ranks')}: {why}, so exec starts a single rank"
         raise RequestError(text, hint=f"start several ranks with 'ompbind run', or {use}")
     if script_of and not options["quiet"]:
-        print_message(f"{why}: exec starts a single rank (for several ranks, {use})")
-    return RankIdentity(placement_index=0, rank=0, size=1, local_rank=0, local_size=1)
+        _print_messages(f"{why}: exec starts a single rank (for several ranks, {use})")
 
 
 def join_job(
@@ -92,26 +113,34 @@ def join_job(
     for its part of the CPU quota. A rank that sees only GPUs of its own keeps them.
     Raises RequestError if the number of ranks on this machine is unknown or contradicts -n.
     """
+    from ompbind.launchers.ancestors import is_bound  # late: not every rank has a launcher
+
     size = _find_local_size(rank, request, options)
     identity, request = rank.identity.replace(local_size=size), request.replace(ranks=size)
     bound = size > 1 and is_bound(DirectoryRoot("/"), rank.starter, machine.allowed)
     if options["wait"] is not None:
         _check_wait(rank, identity, options, bound=bound)
     if identity.local_rank == 0 and options["verbose"]:
-        for text in rank.unused:
-            print_message(text)
+        _print_messages(*rank.unused)
     if bound and request.mask is None:
         if identity.local_rank == 0 and not options["quiet"]:
             cpus = named("CPU", machine.allowed)
             text = f"ranks are already bound by {rank.launcher}, rank {identity.rank} to {cpus}"
             effect = "--plan can only give them these CPUs" if request.plan else "they keep their CPUs"
-            print_message(f"{text}; {effect}")
+            _print_messages(f"{text}; {effect}")
         identity, request = _request_own_cpus(identity, request, options)
     if not request.devices or request.plan:
         return identity, request
     from ompbind.cli.own_gpus import keep_own_gpus  # late: most runs use no devices
 
     return keep_own_gpus(identity, machine, request, rank.launcher, quiet=options["quiet"])
+
+
+def _print_messages(*texts: str) -> None:
+    from ompbind.cli.console import print_message  # late: few ranks print a message
+
+    for text in texts:
+        print_message(text)
 
 
 def _request_own_cpus(
@@ -166,6 +195,8 @@ def _check_wait(rank: LauncherRank, identity: RankIdentity, options: Values, *, 
         reason = f"{rank.launcher} has bound each rank to CPUs of its own"
         hint = "turn off the binding of the launcher, or omit --wait"
     if reason:
+        from ompbind.cli.options.objections import render_given  # late: few ranks wait
+
         option = render_given(options, options.options["wait"])
         text = f"{option}: {reason}, so two jobs could wait for each other without end"
         raise RequestError(text, hint=hint)

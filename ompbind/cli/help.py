@@ -1,5 +1,6 @@
 """`ompbind help`: the help of ompbind, or of a verb."""
 
+from ompbind.cli.description import Description
 from ompbind.cli.options.values import Values
 from ompbind.cli.verb import Verb
 from ompbind.cli.verbs import VERBS
@@ -23,9 +24,11 @@ def _show_help(options: Values) -> int:
 VERB = Verb(
     name="help",
     run=_show_help,
-    help="Show the help of ompbind or of a verb.",
-    summary="Show the help of ompbind or of a verb.",
-    examples=EXAMPLES,
+    describe=lambda: Description(
+        help="Show the help of ompbind or of a verb.",
+        summary="Show the help of ompbind or of a verb.",
+        examples=EXAMPLES,
+    ),
     words="verb",
     complete_word=lambda _: VERBS,
 )

@@ -4,8 +4,10 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ompbind.cli.console import print_message, read_screen, write_stdout
+from ompbind.cli.console import print_message, write_stdout
+from ompbind.cli.description import Description
 from ompbind.cli.options.values import Values
+from ompbind.cli.terminal import read_screen
 from ompbind.cli.verb import Verb
 from ompbind.errors import InspectError
 from ompbind.severity import Severity
@@ -126,9 +128,9 @@ def _inspect(target: "Target") -> "Inspection":
 VERB = Verb(
     name="inspect",
     run=_inspect_targets,
-    help=HELP,
-    summary="Show each running thread's affinity mask and last CPU.",
-    examples=EXAMPLES,
+    describe=lambda: Description(
+        help=HELP, summary="Show each running thread's affinity mask and last CPU.", examples=EXAMPLES
+    ),
     words="targets",
     complete_word=_complete,
 )

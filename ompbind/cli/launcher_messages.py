@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 
 from ompbind.cli.console import print_message
-from ompbind.launchers.launcher import may_have_launcher
+from ompbind.launchers.ancestors import is_bound, read_ancestors
+from ompbind.launchers.table import find_copies
 from ompbind.machine.sources.filesystem import DirectoryRoot
 from ompbind.planning.plan import Plan
 
@@ -15,12 +16,6 @@ def warn_about_copies(plan: Plan) -> None:
 
     Copies that the launcher has bound may each start several ranks on their own CPUs.
     """
-    if not may_have_launcher(os.environ):
-        return
-    # late: see `may_have_launcher`
-    from ompbind.launchers.ancestors import is_bound, read_ancestors
-    from ompbind.launchers.table import find_copies
-
     root = DirectoryRoot("/")
     rank = find_copies(os.environ, read_ancestors(root, os.getpid()))
     if rank is None or rank.identity.local_rank:

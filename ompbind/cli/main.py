@@ -1,4 +1,4 @@
-"""The `ompbind` command: plain command lines are read quickly, others by click; errors are printed here."""
+"""The `ompbind` command: plain command lines are read quickly, others by click."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import gc
 import os
 import sys
 
-from ompbind.cli.console import read_message_width, write_stderr
 from ompbind.cli.verbs import LAUNCHING
-from ompbind.errors import OmpbindError
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
@@ -38,7 +36,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         if sys.stdout is not None:
             sys.stdout.flush()
     except Exception as error:  # noqa: BLE001 - every error: its exit code must not look like the command's
-        code = _print_error(error, launching=verb in LAUNCHING)
+        from ompbind.cli.print_error import print_error  # late: most commands succeed
+
+        code = print_error(error, launching=verb in LAUNCHING)
     except KeyboardInterrupt:
         code = 130
     if verb in LAUNCHING:
@@ -67,9 +67,6 @@ def run_words(args: Sequence[str]) -> int:
     return run_with_click(args)
 
 
-_PYTHON_HINT = "install all of Python; on Debian and Ubuntu, python3-minimal lacks modules that python3 has"
-
-
 def _exit_at_once(code: int) -> NoReturn:
     """Exit without taking down the interpreter, which takes longer than planning."""
     try:
@@ -78,27 +75,3 @@ def _exit_at_once(code: int) -> NoReturn:
     except OSError:
         pass  # the reader of the output has exited; that was reported before
     os._exit(code)
-
-
-def _print_error(error: Exception, *, launching: bool) -> int:
-    """Print an error to standard error and return the exit code for it."""
-    from ompbind.report.text import render_error, render_paragraph  # late: most commands succeed
-
-    code = OmpbindError.launch_code if launching else OmpbindError.exit_code
-    width = read_message_width()
-    if isinstance(error, OmpbindError):
-        write_stderr(render_error(error, width))
-        return error.launch_code if launching else error.exit_code
-    if isinstance(error, ModuleNotFoundError) and error.name in sys.stdlib_module_names:
-        text = f"the standard library of this Python has no module '{error.name}'"
-        write_stderr(render_error(OmpbindError(text, hint=_PYTHON_HINT), width))
-    elif isinstance(error, OSError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # text that is still buffered cannot be written either
-        write_stderr(render_error(OmpbindError(f"{error.filename or 'output'}: {error.strerror}"), width))
-    else:
-        import traceback  # late: only for a bug in ompbind
-
-        write_stderr("".join(traceback.format_exception(error)))
-        text = "this is a bug in ompbind; please report the lines above"
-        write_stderr(render_paragraph("ompbind: error", text, width))
-    return code

@@ -1,10 +1,12 @@
 """`ompbind plan`: show the plan without starting anything."""
 
-from ompbind.cli.console import print_message, print_warnings, read_screen, write_stdout
+from ompbind.cli.console import print_message, print_warnings, write_stdout
+from ompbind.cli.description import Description
 from ompbind.cli.options.values import Values
-from ompbind.cli.planning import plan_or_suggest, read_other_runs, read_planning_machine
+from ompbind.cli.other_runs import read_other_runs
+from ompbind.cli.planning import plan_or_suggest, read_planning_machine
 from ompbind.cli.request import complete_request, make_request, make_run_spec
-from ompbind.cli.unknown_variables import warn_of_variables
+from ompbind.cli.terminal import read_screen
 from ompbind.cli.verb import Verb
 from ompbind.errors import OptionError, PlanError
 from ompbind.planning.plan import Plan
@@ -127,10 +129,12 @@ def _choose_rank(planned: Plan, rank: int | None) -> int:
 VERB = Verb(
     name="plan",
     run=_show,
-    help=HELP,
-    summary="Show which CPUs every rank would get, and why.",
-    examples=EXAMPLES,
-    details=DETAILS,
-    find_warnings=warn_of_variables,
+    describe=lambda: Description(
+        help=HELP,
+        summary="Show which CPUs every rank would get, and why.",
+        examples=EXAMPLES,
+        details=DETAILS,
+    ),
+    warns_of_variables=True,
     words="optional command",
 )

@@ -1,22 +1,18 @@
-"""Plans for the verbs: a wrong mask is an error that suggests a mask that works; other runs are found."""
+"""Plans for the verbs, which are registered; a wrong mask is an error that suggests a mask that works."""
 
 from __future__ import annotations
 
-import os
 import time
 
-from ompbind.cli.console import print_message
 from ompbind.errors import MaskError, PlanError
 from ompbind.machine.model import Machine
 from ompbind.machine.sources.table import read_machine
-from ompbind.planning.occupancy import NAMED_RUNS, LiveRun, RunIdentity
 from ompbind.planning.plan import Plan
 from ompbind.planning.planner import find_possible_cpus, make_plan
 from ompbind.planning.request import MemoryMode, Request
 from ompbind.record import Record
-from ompbind.registry.claim_format import make_division
 from ompbind.registry.claim_writing import Claim
-from ompbind.registry.claims import DIRECTORY_VARIABLE, Registry, lock_registry, try_read_occupied
+from ompbind.registry.claims import Registry, lock_registry
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
@@ -25,6 +21,7 @@ if TYPE_CHECKING:
 
     # few runs wait
     from ompbind.cli.waiting import Wait
+    from ompbind.planning.occupancy import LiveRun, RunIdentity
 
 
 def read_planning_machine(values: Mapping[str, Any]) -> Machine:
@@ -32,47 +29,6 @@ def read_planning_machine(values: Mapping[str, Any]) -> Machine:
     saved = values.get("plan")
     named = values["devices"] or values["near"] or (saved and saved.device_kinds)
     return read_machine(values["topology"], devices=bool(named))
-
-
-def read_other_runs(machine: Machine, request: Request, *, quiet: bool = False) -> tuple[LiveRun, ...]:
-    """Read the other live runs for a plan that is only shown; print why they could not be read."""
-    occupied, failure = try_read_occupied(machine, request)
-    if failure and not quiet:
-        print_registry_failure(f"this plan does not avoid the CPUs of other runs: {failure}")
-    return occupied
-
-
-def print_registry_messages(registry: Registry, *, verbose: bool = False) -> None:
-    """Print which claims of other runs do not count; with `verbose` also why claims failed."""
-    if registry.ignored:
-        print_message(registry.ignored)
-    print_registry_failure(registry.failure, verbose=verbose)
-
-
-def print_differing_ranks(plan: Plan, registry: Registry) -> None:
-    """Warn of ranks of the same job on this machine that have read other configuration files.
-
-    Otherwise warn of ranks that have divided the CPUs in another way, as their options differ.
-    """
-    digest, division = plan.request.configuration.digest, make_division(plan)
-    ranks = [run for run in registry.job_runs if run.configuration != digest]
-    effect, advice = "have read other configuration files", "start all ranks in one directory"
-    if not ranks:
-        ranks = [run for run in registry.job_runs if run.division != division]
-        effect, advice = "have divided the CPUs in another way", "give all ranks the same options"
-    if ranks:
-        pids = ", ".join(str(run.pid) for run in ranks[:NAMED_RUNS])
-        text = f"other ranks of this job (pid {pids}) {effect}"
-        print_message(f"warning: {text}: {advice}, or plans may overlap")
-
-
-def print_registry_failure(failure: str, *, verbose: bool = False) -> None:
-    """Print why claims failed: with `verbose`, and as a warning if the user named their directory."""
-    if failure and os.environ.get(DIRECTORY_VARIABLE):
-        hint = f"{DIRECTORY_VARIABLE} must name a directory made with 'mkdir -m 1777'"
-        print_message(f"warning: {failure} ({hint})")
-    elif failure and verbose:
-        print_message(failure)
 
 
 def plan_or_suggest(machine: Machine, request: Request, occupied: Sequence[LiveRun]) -> Plan:

@@ -3,6 +3,7 @@
 import os
 
 from ompbind.cli.console import print_message
+from ompbind.cli.description import Description
 from ompbind.cli.options.values import Values
 from ompbind.cli.verb import Verb
 from ompbind.errors import RequestError
@@ -68,7 +69,7 @@ def _print_replaced() -> None:
 VERB = Verb(
     name="probe",
     run=_probe,
-    help=HELP,
-    summary="Run real OpenMP threads and show their CPUs.",
-    examples=EXAMPLES,
+    describe=lambda: Description(
+        help=HELP, summary="Run real OpenMP threads and show their CPUs.", examples=EXAMPLES
+    ),
 )

@@ -3,13 +3,16 @@
 import os
 import time
 
-from ompbind.cli.console import print_message, read_screen, write_stdout
+from ompbind.cli.console import print_message, write_stdout
+from ompbind.cli.description import Description
 from ompbind.cli.options.values import Values
+from ompbind.cli.terminal import read_screen
 from ompbind.cli.verb import Verb
 from ompbind.errors import ClaimError
 from ompbind.registry.claim_files import render_ignored
 from ompbind.registry.claim_names import TICKET_SUFFIX
-from ompbind.registry.claims import DIRECTORY_VARIABLE, find_claims_directory, read_claim_list
+from ompbind.registry.claims import DIRECTORY_VARIABLE, find_claims_directory
+from ompbind.registry.live_runs import read_claim_list
 from ompbind.registry.read_run_info import read_run_info
 from ompbind.report.ps import render_ps, render_ps_json
 
@@ -46,7 +49,7 @@ def _list_runs(options: Values) -> int:
 VERB = Verb(
     name="ps",
     run=_list_runs,
-    help=HELP,
-    summary="List live runs on this machine and their CPUs.",
-    examples=EXAMPLES,
+    describe=lambda: Description(
+        help=HELP, summary="List live runs on this machine and their CPUs.", examples=EXAMPLES
+    ),
 )

@@ -19,10 +19,7 @@ from ompbind.programs.workload import Workload
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-_MOST_BYTES = 1 << 20
-"""Bytes of a file of variables at most; the kernel allows a rank about as many."""
+    from collections.abc import Mapping, Sequence
 
 
 def make_request(values: Values, spec: RunSpec) -> Request:
@@ -50,19 +47,11 @@ def complete_request(request: Request, machine: Machine, values: Values) -> Requ
         from ompbind.planning.devices.visible import find_visible_devices  # late: most runs use no devices
 
         request = request.replace(visible=find_visible_devices(machine.devices, os.environ))
-    return _fill_from_framework(request, machine, values) if values["compat"] else request
+    if not values["compat"]:
+        return request
+    from ompbind.cli.compat_request import fill_from_framework  # late: only --compat needs it
 
-
-def _fill_from_framework(request: Request, machine: Machine, values: Values) -> Request:
-    """Fill a request from the variables of the framework of --compat, where no option is given in any way."""
-    from ompbind.compat.framework import FrameworkInput  # late: only --compat needs it
-    from ompbind.compat.reading import fill_request
-
-    given = [name for name in values if values.is_given(name)]
-    framework = values["compat"]
-    for_workers = values.get("format") == framework
-    source = FrameworkInput(machine=machine, env=os.environ, command=values.words, for_workers=for_workers)
-    return fill_request(request, framework, source, given)
+    return fill_from_framework(request, machine, values)
 
 
 def _user_variables(values: Values, spec: RunSpec) -> tuple[tuple[str, str], ...]:
@@ -135,32 +124,12 @@ def make_run_spec(values: Values, run_id: str) -> RunSpec:
     )
 
 
-def _read_env_files(paths: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield the (NAME, value) pairs of files of variables, in order; raises RequestError or PositionError."""
-    for path in paths:
-        from ompbind.planning.assignments import parse_env_file  # late: few runs have such files
+def _read_env_files(paths: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    if not paths:
+        return ()
+    from ompbind.cli.env_files import read_env_files  # late: few runs have such files
 
-        yield from parse_env_file(_read_text(path), path, os.environ)
-
-
-def _read_text(path: str) -> str:
-    """Return the text of a small file."""
-    try:
-        with open(path, "rb") as file:
-            data = file.read(_MOST_BYTES + 1)
-    except OSError as error:
-        raise RequestError(
-            f"cannot read {path}: {error.strerror}", hint="give the path of a file with lines NAME=VALUE"
-        ) from error
-    if len(data) > _MOST_BYTES:
-        raise RequestError(
-            f"{path} is larger than 1 MiB", hint="write a variable in each line, as NAME=VALUE"
-        )
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise RequestError(f"{path}, line {line}: the text is not UTF-8", hint="save it as UTF-8") from error
+    return tuple(read_env_files(paths))
 
 
 def _find_shims() -> str:

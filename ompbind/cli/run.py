@@ -2,36 +2,14 @@
 
 from __future__ import annotations
 
-import sys
+import os
 import time
 
-from ompbind.cli.console import (
-    print_changed_variables,
-    print_warnings,
-    read_screen,
-    write_stderr,
-    write_stdout,
-)
-from ompbind.cli.launcher_messages import warn_about_copies
 from ompbind.cli.options.values import Values
-from ompbind.cli.planning import (
-    plan_or_suggest,
-    print_registry_messages,
-    read_other_runs,
-    read_planning_machine,
-    register_run,
-)
+from ompbind.cli.planning import read_planning_machine, register_run
 from ompbind.cli.request import complete_request, make_request, make_run_spec
-from ompbind.cli.run_report import (
-    choose_run_id,
-    finish_report,
-    hide_secrets,
-    open_report,
-    report_failure,
-)
 from ompbind.cli.run_reporter import RunReporter
-from ompbind.cli.run_settings import fill_paths, make_output, make_run_options, set_up_rendezvous
-from ompbind.cli.unknown_variables import warn_of_variables
+from ompbind.cli.run_settings import choose_run_id, fill_paths, make_output, make_run_options
 from ompbind.cli.verb import Verb
 from ompbind.errors import LaunchError, OmpbindError, RequestError
 from ompbind.execution.job_control import exit_by_signal
@@ -40,7 +18,6 @@ from ompbind.execution.signals import signal
 from ompbind.machine.sources.linux.reader import LIVE
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import RunSpec, find_changed, make_commands, make_spec_before_plan
-from ompbind.planning.request import Request
 from ompbind.registry.claim_writing import Claim
 from ompbind.registry.claims import Registry, make_run_identity
 
@@ -49,34 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-EXAMPLES = (
-    ("Four ranks, equal shares", "ompbind run -n 4 -- python serve.py"),
-    ("One rank per NUMA node", "ompbind run -n auto -s nodes -- ./server"),
-    ("Options from ompbind.toml", "ompbind run --preset serve -- ./server"),
-    ("CPUs of each rank by hand", "ompbind run -n 2 -m '0-7|8-15' -- ./app"),
-    ("One rank for each GPU, on CPUs near it", "ompbind run -n auto --devices gpu -- ./server"),
-    ("A port for each server, and a core for its threads that do not compute",
-     "ompbind run -n 4 --service-cores 1 --env PORT={rank+8000} -- python serve.py"),
-    ("The number of the rank before each line", "ompbind run -n 2 --output tag -- python serve.py"),
-    ("A batch job: output in files, and a report as JSON",
-     "ompbind run -n 4 --log-dir logs --report logs/run.json --timeout 1h -- ./job"),
-    ("Wait until no other run uses the CPUs", "ompbind run -n 4 --exclusive --wait=1h -- ./job"),
-    ("Start a failed rank again, at most three times", "ompbind run -n 4 --on-failure restart:3 -- ./server"),
-    ("Count events of each rank with perf", "ompbind run -n 4 --wrap 'perf stat -o perf.{rank}' -- ./app"),
-    ("Stop if a thread is not on the CPUs of its rank",
-     "ompbind run -n 2 --verify=strict -- python serve.py"),
-    ("Show the plan, start nothing", "ompbind run -n 4 --dry-run -- ./app"),
-)  # fmt: skip
-
-DETAILS = """ompbind waits for all ranks; if it is killed, they are killed too. The exit code is that of the
-first rank that fails, 124 after a timeout, 125 if ompbind itself fails, 126 if the command cannot be executed
-and 127 if it is not found.
-"""
-
-
-HELP = """Start copies (ranks) of a command, each bound to CPUs of its own. OpenMP and other common thread
-pools are configured to use only these CPUs.
-"""
+    from ompbind.cli.description import Description
 
 
 def _start(values: Values) -> int:
@@ -89,13 +39,18 @@ def _start(values: Values) -> int:
             from ompbind.cli.options.error_sources import name_sources  # late: most runs have no error
 
             name_sources(error, values)  # before the report: it has the same message
-        report_failure(values, error)
+        if values["report"] is not None:
+            from ompbind.cli.run_report import report_failure  # late: few runs write a report
+
+            report_failure(values, error)
         raise
     return _conclude(outcome) if outcome else 0
 
 
 def _report_refused(values: Values, error: OmpbindError) -> None:
     """Write the report of a run whose options are wrong."""
+    from ompbind.cli.run_report import report_failure  # late: most options are correct
+
     report_failure(values, error)
 
 
@@ -110,10 +65,19 @@ def _run(values: Values) -> Outcome | None:
     options = {**values, **fill_paths(values, spec.run_id)}
     options["output"] = make_output(options)  # before the machine is read: wrong options are reported first
     if options["dry_run"]:
-        _dry_run(request, spec, values, options)
+        from ompbind.cli.show_run import show_dry_run  # late: most runs start ranks
+
+        show_dry_run(request, spec, values, options)
         return None
-    file = open_report(options, spec)  # before anything starts
-    spec = set_up_rendezvous(options, spec)
+    file = None
+    if options["report"] is not None:
+        from ompbind.cli.run_report import open_report  # late: few runs write a report
+
+        file = open_report(options, spec)  # before anything starts
+    if options["rendezvous"]:
+        from ompbind.cli.run_rendezvous import set_up_rendezvous  # late: few runs need it
+
+        spec = set_up_rendezvous(options, spec)
     machine = read_planning_machine(values)
     request = complete_request(request, machine, values)
     found = register_run(machine, request, make_run_identity(spec.run_id), options)
@@ -127,47 +91,33 @@ def _run(values: Values) -> Outcome | None:
             found.claim.release()
     if file is None:
         return outcome
-    from ompbind.report.run_json import render_run  # late: few runs write a report
+    from ompbind.cli.run_report import finish_report, hide_secrets  # late, as above
+    from ompbind.report.run_json import render_run
 
     text = render_run(found.plan, hide_secrets(spec, options), outcome, began_at)
     return finish_report(file, outcome, text, options)
 
 
-def _dry_run(request: Request, spec: RunSpec, values: Values, options: Mapping[str, Any]) -> None:
-    """Print the plan, and start nothing; `options` are the values with complete paths."""
-    machine = read_planning_machine(values)
-    request = complete_request(request, machine, values)
-    plan = plan_or_suggest(machine, request, read_other_runs(machine, request, quiet=options["quiet"]))
-    _show(plan, set_up_rendezvous(options, spec), options)
-
-
 def _print_before_start(plan: Plan, registry: Registry, spec: RunSpec, options: Mapping[str, Any]) -> None:
     """Print warnings, or with -v the plan, before ranks start."""
-    warn_about_copies(plan)
+    from ompbind.cli.console import print_changed_variables, print_warnings  # late: quiet runs print nothing
+    from ompbind.launchers.recognition import may_have_launcher
+
+    if may_have_launcher(os.environ):
+        from ompbind.cli.launcher_messages import warn_about_copies  # late: most runs have no launcher
+
+        warn_about_copies(plan)
     if options["verbose"]:
-        _show(plan, spec, options, err=True)
+        from ompbind.cli.show_run import show_run  # late: few runs are verbose
+
+        show_run(plan, spec, options, err=True)
     else:
         print_warnings(plan)
         print_changed_variables(spec.base, find_changed(plan, spec))
-    print_registry_messages(registry, verbose=options["verbose"])
+    if registry.ignored or registry.failure:
+        from ompbind.cli.other_runs import print_registry_messages  # late: most claims can be read
 
-
-def _show(plan: Plan, spec: RunSpec, options: Mapping[str, Any], *, err: bool = False) -> None:
-    """Print the plan and the command of the ranks, on standard error if `err`."""
-    from ompbind.report.plan import render_plan
-    from ompbind.report.rank_commands import find_filled_variables, render_commands
-
-    screen = read_screen(sys.stderr if err else sys.stdout)
-    shown = hide_secrets(spec, options)
-    commands = render_commands(make_commands(plan, shown), find_filled_variables(shown), screen.text_width)
-    text = f"{render_plan(plan, screen)}\n\n{commands}"
-    if options["rendezvous"]:
-        from ompbind.execution.rendezvous import render_address
-
-        text += f"\nrendezvous: {render_address(dict(spec.added_variables))}"
-    (write_stderr if err else write_stdout)(text)
-    if not options["quiet"]:
-        print_changed_variables(spec.base, find_changed(plan, spec))
+        print_registry_messages(registry, verbose=options["verbose"])
 
 
 def _supervise(plan: Plan, claim: Claim | None, spec: RunSpec, options: Mapping[str, Any]) -> Outcome:
@@ -202,14 +152,17 @@ def _conclude(outcome: Outcome) -> int:
     return exit_code(outcome)
 
 
+def _describe() -> Description:
+    from ompbind.cli.run_description import DESCRIPTION  # late: few command lines show the help
+
+    return DESCRIPTION
+
+
 VERB = Verb(
     name="run",
     run=_start,
-    help=HELP,
-    summary="Plan, start and supervise n ranks of a command.",
-    examples=EXAMPLES,
-    details=DETAILS,
-    find_warnings=warn_of_variables,
+    describe=_describe,
+    warns_of_variables=True,
     words="command",
     refuse=_report_refused,
 )

@@ -6,17 +6,15 @@ the report of this run.
 
 from __future__ import annotations
 
-import os
 import time
 
 from ompbind.cli.console import read_message_width, write_stderr
 from ompbind.cli.options.running import ALL_VALUES
 from ompbind.cli.options.values import Values
-from ompbind.cli.run_settings import fill_paths
-from ompbind.errors import LaunchError, OmpbindError, OptionError, RequestError
+from ompbind.cli.run_settings import fill_paths, make_run_id
+from ompbind.errors import LaunchError, OmpbindError, OptionError
 from ompbind.execution.outcome import Outcome, was_interrupted
 from ompbind.planning.rank_command import RunSpec
-from ompbind.planning.rank_variables import OMPBIND_RUN_ID
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
@@ -31,22 +29,6 @@ _HEAD_BYTES = 100
 """Bytes from the start of a file that show whether it is a report."""
 
 
-def choose_run_id(run_id: str | None) -> str:
-    """Return the name of a run: that of --run-id, or a new one.
-
-    Raises RequestError for the name of the enclosing run: processes of both runs would look alike.
-    """
-    if run_id and run_id == os.environ.get(OMPBIND_RUN_ID):
-        hint = "choose another name, or omit --run-id"
-        raise RequestError(f"--run-id {run_id}: the enclosing run has this name", hint=hint)
-    return run_id or make_run_id()
-
-
-def make_run_id() -> str:
-    """Return the name of a run without --run-id: from its start and its process."""
-    return f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
-
-
 def hide_secrets(spec: RunSpec, options: Mapping[str, Any]) -> RunSpec:
     """Return what ranks have in common as reports and messages show it, without secret values."""
     if options["report_env"] == ALL_VALUES:
@@ -56,14 +38,12 @@ def hide_secrets(spec: RunSpec, options: Mapping[str, Any]) -> RunSpec:
     return mask_secrets(spec)
 
 
-def open_report(options: Mapping[str, Any], spec: RunSpec) -> ReportFile | None:
-    """Check before the start that the report can be written; None without --report.
+def open_report(options: Mapping[str, Any], spec: RunSpec) -> ReportFile:
+    """Check before the start that the report of --report can be written.
 
     If other users could take its name, or if the run may be killed while it waits, an unfinished report is
     written there now. Raises RequestError.
     """
-    if options["report"] is None:
-        return None
     from ompbind.execution.report_file import prepare_report, write_report  # late: few runs write a report
 
     file = prepare_report(options["report"], options["log_dir"] or "")

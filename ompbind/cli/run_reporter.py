@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ompbind.cli.console import read_message_width, render_message
 from ompbind.execution.outcome import Outcome, exit_code
 from ompbind.planning.plan import Plan
 
@@ -26,14 +25,15 @@ class RunReporter:
 
     def message(self, line: str) -> str:
         """Render one event of the run."""
-        return "" if self._quiet else render_message(line)
+        return "" if self._quiet else _render(line)
 
     def error(self, line: str) -> str:
         """Render an error of ompbind, in quiet runs too."""
-        return render_message(f"error: {line}")
+        return _render(f"error: {line}")
 
     def verified(self, verified: VerificationResult) -> str:
         """Render the result of --verify."""
+        from ompbind.cli.console import read_message_width  # late: few runs are verified
         from ompbind.report.verification import render_verified
 
         return render_verified(verified, self._plan, quiet=self._quiet, width=read_message_width())
@@ -44,6 +44,7 @@ class RunReporter:
         if self._quiet or not (self._verbose or exit_code(outcome) or was_throttled):
             return ""
         # late: most runs succeed, are not throttled and are not verbose
+        from ompbind.cli.console import read_message_width
         from ompbind.report.run_summary import render_failures, render_throttling, render_usage_table
 
         width = read_message_width()
@@ -51,3 +52,9 @@ class RunReporter:
         throttling = render_throttling(outcome, self._plan, width)
         usage = render_usage_table(outcome, self._plan, width) if self._verbose else ""
         return "\n".join(filter(None, (failures, throttling, usage)))
+
+
+def _render(line: str) -> str:
+    from ompbind.cli.console import render_message  # late: most runs print no message
+
+    return render_message(line)

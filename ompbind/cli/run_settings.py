@@ -1,17 +1,17 @@
-"""What `run` makes from the values of its options: paths, output, rendezvous, and options of the run."""
+"""What `run` makes from the values of its options: its name, paths, output, and the options of the run."""
 
 from __future__ import annotations
 
 import os
 import sys
+import time
 
-from ompbind.cli.console import print_message, supports_colours
-from ompbind.cli.options.running import CONTINUE, STRICT
-from ompbind.cli.options.running_rules import TERMINAL, TERMINAL_HINT, make_modes, reads_terminal
+from ompbind.cli.options.running import CONTINUE, STRICT, make_modes
 from ompbind.errors import LaunchError, RequestError
 from ompbind.execution.run_options import RunOptions
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import RunSpec, make_commands
+from ompbind.planning.rank_variables import OMPBIND_RUN_ID
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
@@ -21,6 +21,22 @@ if TYPE_CHECKING:
     # help and a dry run need none of these
     from ompbind.execution.output.options import Output
     from ompbind.inspection.expectation import ExpectedBinding
+
+
+def choose_run_id(run_id: str | None) -> str:
+    """Return the name of a run: that of --run-id, or a new one.
+
+    Raises RequestError for the name of the enclosing run: processes of both runs would look alike.
+    """
+    if run_id and run_id == os.environ.get(OMPBIND_RUN_ID):
+        hint = "choose another name, or omit --run-id"
+        raise RequestError(f"--run-id {run_id}: the enclosing run has this name", hint=hint)
+    return run_id or make_run_id()
+
+
+def make_run_id() -> str:
+    """Return the name of a run without --run-id: from its start and its process."""
+    return f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
 
 
 def fill_paths(options: Mapping[str, Any], run_id: str) -> dict[str, str]:
@@ -48,32 +64,13 @@ def _check_directory(option: str) -> None:
         raise LaunchError(f"{option}: the current directory was removed", hint=hint) from error
 
 
-def set_up_rendezvous(options: Mapping[str, Any], spec: RunSpec) -> RunSpec:
-    """Add the rendezvous variables if --rendezvous is given; the port is reserved from now on."""
-    if not options["rendezvous"]:
-        return spec
-    from ompbind.execution.rendezvous import (  # late: few runs need it
-        add_rendezvous,
-        find_replaced_variables,
-        open_rendezvous,
-    )
-
-    rendezvous = None if options["dry_run"] else open_rendezvous()
-    if rendezvous and rendezvous.note and not options["quiet"]:
-        print_message(f"--rendezvous: {rendezvous.note}")
-    extended_spec = add_rendezvous(spec, rendezvous)
-    replaced = ", ".join(f"{name}={value}" for name, value in find_replaced_variables(spec, extended_spec))
-    if replaced and not options["quiet"]:
-        print_message(f"--rendezvous replaces inherited variables: {replaced}")
-    return extended_spec
-
-
 def make_output(options: Mapping[str, Any]) -> Output | None:
     """Make the output options of the run; None where ranks inherit the output of ompbind."""
     directory, modes = options["log_dir"], make_modes(options)
     if modes == ("inherit",):
         return None
-    from ompbind.execution.output.options import Output  # late: by default output is inherited
+    from ompbind.cli.terminal import supports_colours  # late: by default output is inherited
+    from ompbind.execution.output.options import Output
 
     return Output(
         tag="tag" in modes,
@@ -93,8 +90,8 @@ def make_run_options(options: Mapping[str, Any], plan: Plan, spec: RunSpec) -> R
     """
     on_failure = options["on_failure"]
     restart = None if isinstance(on_failure, str) else on_failure
-    if restart and reads_terminal(options, len(plan.placements)):  # with -n auto no rule could know it
-        raise RequestError(f"--on-failure restart {TERMINAL}", hint=TERMINAL_HINT)
+    if restart:
+        _check_restart(options, plan)
     return RunOptions(
         run_id=spec.run_id,
         output=options["output"],
@@ -108,6 +105,14 @@ def make_run_options(options: Mapping[str, Any], plan: Plan, spec: RunSpec) -> R
         strict=options["verify"] == STRICT,
         has_quota=plan.machine.quota is not None,
     )
+
+
+def _check_restart(options: Mapping[str, Any], plan: Plan) -> None:
+    """Raise RequestError for a single rank that has the terminal: with -n auto no rule could know it."""
+    from ompbind.cli.options.running_rules import TERMINAL, TERMINAL_HINT, reads_terminal  # late: few restart
+
+    if reads_terminal(options, len(plan.placements)):
+        raise RequestError(f"--on-failure restart {TERMINAL}", hint=TERMINAL_HINT)
 
 
 def _expect_ranks(plan: Plan, spec: RunSpec) -> dict[int, tuple[ExpectedBinding, int]]:

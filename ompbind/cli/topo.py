@@ -1,7 +1,9 @@
 """`ompbind topo`: show the machine."""
 
-from ompbind.cli.console import read_screen, write_stdout
+from ompbind.cli.console import write_stdout
+from ompbind.cli.description import Description
 from ompbind.cli.options.values import Values
+from ompbind.cli.terminal import read_screen
 from ompbind.cli.verb import Verb
 from ompbind.machine.model import Machine
 from ompbind.machine.sources.table import read_machine
@@ -50,7 +52,7 @@ def _render(machine: Machine, format_: str) -> str:
 VERB = Verb(
     name="topo",
     run=_show,
-    help=HELP,
-    summary="Show the machine: NUMA nodes, caches, cores, GPUs, NICs.",
-    examples=EXAMPLES,
+    describe=lambda: Description(
+        help=HELP, summary="Show the machine: NUMA nodes, caches, cores, GPUs, NICs.", examples=EXAMPLES
+    ),
 )

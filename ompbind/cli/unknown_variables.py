@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ompbind.cli.options.option import PREFIX
 from ompbind.cli.options.table import find_options, find_variables
-from ompbind.cli.options.variables import PREFIX
 from ompbind.cli.verbs import VERBS
 from ompbind.planning.rank_variables import RANK_VARIABLES
 from ompbind.registry.claims import DIRECTORY_VARIABLE

@@ -7,7 +7,7 @@ In a *shared* directory another user can put a file, a link or a pipe at any nam
 - A file in a shared directory is used only if it belongs to this user or to root and has a single name.
 - New files are created with O_EXCL and O_NOFOLLOW. The owner of a directory cannot widen their permissions.
 
-`is_shared`, `find_risk` and `is_same` decide, on results of stat. The other functions act on the decisions.
+`find_risk` and `is_same` decide, on results of stat. The other functions act on the decisions.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import errno
 import os
 import stat
 
+from ompbind.execution.trusted_users import is_shared, read_trusted_users
+from ompbind.execution.unsafe_file import UnsafeFileError
 from ompbind.record import Record
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
@@ -28,15 +30,6 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _EXISTING = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _LINK_LIMIT = 40  # the kernel follows at most 40 links too
 _ACLS = ("system.posix_acl_access", "system.posix_acl_default")
-
-
-class UnsafeFileError(PermissionError):
-    """A file or link must not be used, because another user may have put it there."""
-
-
-def is_shared(directory: os.stat_result, trusted: Collection[int]) -> bool:
-    """Return whether users who are not trusted can create files in a directory, or remove files."""
-    return directory.st_uid not in trusted or bool(directory.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
 
 
 def find_risk(entry: os.stat_result, trusted: Collection[int]) -> str:
@@ -56,14 +49,6 @@ def is_same(before: os.stat_result | None, now: os.stat_result) -> bool:
 
 def _identify(status: os.stat_result) -> tuple[int, int, int, int]:
     return status.st_dev, status.st_ino, status.st_uid, stat.S_IFMT(status.st_mode)
-
-
-def read_trusted_users() -> frozenset[int]:
-    """Return the users whose files are used: this user, root, and the owner of the root directory.
-
-    In a user namespace root can have another number, which is then the owner of the root directory.
-    """
-    return frozenset((os.geteuid(), 0, os.stat("/").st_uid))
 
 
 class OpenDirectory(Record):

@@ -21,7 +21,8 @@ from ompbind.procfs.reader import (
     read_status,
 )
 from ompbind.record import Record
-from ompbind.registry.claims import DIRECTORY_VARIABLE, find_claims_directory, read_live_runs
+from ompbind.registry.claims import DIRECTORY_VARIABLE, find_claims_directory
+from ompbind.registry.live_runs import read_live_runs
 from ompbind.text import clean_name
 
 _LIST_HINT = "'ps -e' lists processes, 'ompbind ps' live runs"

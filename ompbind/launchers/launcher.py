@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ompbind.errors import RequestError
+from ompbind.launchers.recognition import IN_LOCAL_RANK, IN_NAMES
 from ompbind.machine.sources.filesystem import whole_number
 from ompbind.record import Record
 
@@ -12,9 +13,6 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
 Env: TypeAlias = "Mapping[str, str]"
-
-_IN_LOCAL_RANK = "LOCAL"
-"""A part of each variable `local_rank`."""
 
 
 class Launcher(Record):
@@ -45,9 +43,12 @@ class Launcher(Record):
     example: tuple[str, str] | None = None
 
     def check(self) -> None:
-        """Raise ValueError for a variable that `may_have_launcher` would not find."""
-        if self.local_rank and _IN_LOCAL_RANK not in self.local_rank:
-            raise ValueError(f"{self.local_rank} has no {_IN_LOCAL_RANK}")
+        """Raise ValueError for a variable that `recognition` would not find."""
+        if self.local_rank and IN_LOCAL_RANK not in self.local_rank:
+            raise ValueError(f"{self.local_rank} has no {IN_LOCAL_RANK}")
+        for name in filter(None, (self.rank, self.size)):
+            if not any(part in name for part in IN_NAMES):
+                raise ValueError(f"{name} has none of {', '.join(IN_NAMES)}")
 
     @property
     def word(self) -> str:
@@ -83,14 +84,6 @@ class Launcher(Record):
         if not isinstance(self.local_size, str):
             return self.local_size(env)
         return read_number(env, self.local_size) if env.get(self.local_size) else 0
-
-
-def may_have_launcher(env: Mapping[str, str]) -> bool:
-    """Return whether a launcher may have started this process, before its variables are read.
-
-    Importing the records of all launchers takes 2 ms, and most runs have none.
-    """
-    return any(_IN_LOCAL_RANK in name for name in env)
 
 
 def read_number(env: Env, name: str) -> int:

@@ -15,8 +15,9 @@ import time
 from ompbind.cpuset import count
 from ompbind.planning.occupancy import NAMED_RUNS, LiveRun
 from ompbind.record import Record
-from ompbind.registry.claim_format import TEXT_LIMIT, parse_text
-from ompbind.registry.claim_names import CLAIM_SUFFIXES, NEW_SUFFIX, PREFIX, remove_claim
+from ompbind.registry.claim_format import TEXT_LIMIT
+from ompbind.registry.claim_names import NEW_SUFFIX, remove_claim
+from ompbind.registry.claim_parsing import parse_text
 from ompbind.text import clean_name
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
 NEW_FILE_LIMIT_S = 60.0  # seconds after which a .new file counts as old
-FILES_LIMIT = 10_000  # files with names of claims; more are an attack or a mistake
 USER_CLAIMS_LIMIT = 1024  # claims of another user that are read
 USER_BYTES_LIMIT = 1 << 20  # bytes of these claims; a usual claim has a few hundred
 
@@ -38,14 +38,6 @@ class ClaimList(Record):
     runs: tuple[LiveRun, ...] = ()
     names: tuple[str, ...] = ()
     ignored: tuple[tuple[str, str], ...] = ()
-
-
-def list_claims(handle: int, suffixes: tuple[str, ...] = CLAIM_SUFFIXES) -> frozenset[str]:
-    """Return the file names of the claims in an open directory; raises OSError (EOVERFLOW) for too many."""
-    names = [name for name in os.listdir(handle) if name.startswith(PREFIX) and name.endswith(suffixes)]
-    if len(names) > FILES_LIMIT:
-        raise OSError(errno.EOVERFLOW, "too many claims")
-    return frozenset(names)
 
 
 def read_claims(handle: int, names: Collection[str], *, with_ranks: bool = True) -> ClaimList:

@@ -9,9 +9,7 @@
     rank 1 4-7
 
 The number of restarts changes while the run lives. It always has the same digits, so that it is written in
-place: a reader finds a valid claim at any moment.
-Any user can write claims: a text with an invalid field, or with more than a machine can need, counts as no
-claim.
+place: a reader finds a valid claim at any moment. `claim_parsing` reads the text.
 """
 
 from __future__ import annotations
@@ -22,11 +20,6 @@ from ompbind.planning.occupancy import LiveRun, RunIdentity
 from ompbind.planning.plan import Plan
 from ompbind.text import clean_name
 
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any
-
 HEAD = "ompbind-run 1"
 """The first line of every claim, with the version of the format."""
 
@@ -36,9 +29,25 @@ TEXT_LIMIT = 1 << 17
 RANKS_LIMIT = MAX_CPUS
 """The most ranks that are listed: one for each CPU of the largest machine."""
 
-_RANK_LINE = "\nrank "
-_RESTARTS, _RESTART_DIGITS = "restarts ", 12
-_SET_LIMIT = 5 * MAX_CPUS // 2  # characters of a set: every second CPU of the largest machine
+FIELDS = {
+    "run": "run_id",
+    "pid": "pid",
+    "pid_space": "pid_space",
+    "started": "started",
+    "inside": "parent_run_id",
+    "held": "claimed",
+    "avoided": "avoided",
+    "bind": "bind",
+    "configuration": "configuration",
+    "division": "division",
+    "wanted": "wanted",
+}
+"""Key of a line → field of `LiveRun`; lines of ranks and of restarts are not included."""
+
+RESTARTS = "restarts "
+"""The start of the line with the number of restarts."""
+
+_RESTART_DIGITS = 12
 
 
 def make_live_run(plan: Plan, identity: RunIdentity) -> LiveRun:
@@ -89,33 +98,12 @@ def make_text(run: LiveRun) -> str:
 
     Lines for single ranks are left out if there are too many (thousands of ranks).
     """
-    head = [HEAD, *(f"{key} {getattr(run, name)}" for key, (name, _) in _FIELDS.items())]
-    head.append(_RESTARTS + render_restarts(run.restarts))
+    head = [HEAD, *(f"{key} {getattr(run, name)}" for key, name in FIELDS.items())]
+    head.append(RESTARTS + render_restarts(run.restarts))
     ranks = [f"rank {rank} {cpus}" for rank, cpus in run.ranks]
     text = "\n".join([*head, *ranks, ""])
     fits = len(ranks) <= RANKS_LIMIT and len(text.encode()) <= TEXT_LIMIT
     return text if fits else "\n".join([*head, ""])
-
-
-def parse_text(text: str, uid: int, *, with_ranks: bool = True) -> LiveRun | None:
-    """Return the run in a text that the user `uid` has written; None if the text is not a valid claim.
-
-    Planning needs no single ranks: without `with_ranks` their lines are not parsed.
-    """
-    if not with_ranks and text.endswith("\n"):
-        text = text.partition(_RANK_LINE)[0].rstrip("\n") + "\n"
-    head, *lines = text.split("\n")
-    if head != HEAD or not text.endswith("\n") or text.count(_RANK_LINE) > RANKS_LIMIT:
-        return None
-    pairs = [line.split(" ", 1) for line in lines if " " in line]
-    values = dict(pairs)
-    try:
-        fields = {name: parse(values[key]) for key, (name, parse) in _FIELDS.items() if key in values}
-        ranks = tuple(_parse_rank(value) for key, value in pairs if key == "rank")
-        restarts = _parse_number(values.get(_RESTARTS.strip(), "0"))
-        return LiveRun(uid=uid, ranks=ranks, restarts=restarts, **fields)
-    except (TypeError, ValueError):  # a field is missing or invalid
-        return None
 
 
 def render_restarts(count: int) -> str:
@@ -125,41 +113,4 @@ def render_restarts(count: int) -> str:
 
 def find_restarts(text: str) -> int:
     """Return the offset, in bytes, of the number of restarts in the text of a claim."""
-    return text.encode().index(f"\n{_RESTARTS}".encode()) + 1 + len(_RESTARTS)
-
-
-def _parse_rank(text: str) -> tuple[int, CpuSet]:
-    number, _, cpus = text.partition(" ")
-    return _parse_number(number), _parse_cpus(cpus)
-
-
-def _parse_number(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 18):
-        raise ValueError(f"{text!r} is not a number")
-    return int(text)
-
-
-def _parse_cpus(text: str) -> CpuSet:
-    """Parse a set without strides: runs write none, and a short stride can name very many CPUs."""
-    if ":" in text or len(text) > _SET_LIMIT:
-        raise ValueError(f"{text!r} has a stride, or is too long")
-    cpus = CpuSet.from_list(text)
-    if cpus.bits.bit_length() > MAX_CPUS:
-        raise ValueError("CPUs past the highest possible one")
-    return cpus
-
-
-_FIELDS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
-    "run": ("run_id", lambda text: clean_name(text or "?")),
-    "pid": ("pid", _parse_number),
-    "pid_space": ("pid_space", _parse_number),
-    "started": ("started", _parse_number),
-    "inside": ("parent_run_id", clean_name),
-    "held": ("claimed", _parse_cpus),
-    "avoided": ("avoided", _parse_cpus),
-    "bind": ("bind", clean_name),
-    "configuration": ("configuration", clean_name),
-    "division": ("division", clean_name),
-    "wanted": ("wanted", _parse_cpus),
-}
-"""Key of a line → (field of `LiveRun`, parser); lines of ranks are not included."""
+    return text.encode().index(f"\n{RESTARTS}".encode()) + 1 + len(RESTARTS)

@@ -1,7 +1,8 @@
-"""The names of the files in the directory of claims, and how a file is removed."""
+"""The files in the directory of claims: their names, how files are listed, and how a file is removed."""
 
 from __future__ import annotations
 
+import errno
 import os
 
 PREFIX = "ompbind-"
@@ -11,6 +12,16 @@ CLAIM_SUFFIX, NEW_SUFFIX, TICKET_SUFFIX = ".run", ".new", ".wait"
 """The ends of names: of complete claims, of files that are being written, and of tickets."""
 
 CLAIM_SUFFIXES = (CLAIM_SUFFIX, NEW_SUFFIX)
+
+FILES_LIMIT = 10_000  # files with names of claims; more are an attack or a mistake
+
+
+def list_claims(handle: int, suffixes: tuple[str, ...] = CLAIM_SUFFIXES) -> frozenset[str]:
+    """Return the file names of the claims in an open directory; raises OSError (EOVERFLOW) for too many."""
+    names = [name for name in os.listdir(handle) if name.startswith(PREFIX) and name.endswith(suffixes)]
+    if len(names) > FILES_LIMIT:
+        raise OSError(errno.EOVERFLOW, "too many claims")
+    return frozenset(names)
 
 
 def remove_claim(path: str, handle: int | None = None) -> None:

@@ -20,29 +20,18 @@ read no claims.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import stat
 import time
 
-from ompbind.cpuset import union
 from ompbind.errors import ClaimError
-from ompbind.machine.model import Machine
-from ompbind.machine.sources.linux.reader import LIVE
 from ompbind.planning.occupancy import LiveRun, RunIdentity
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_variables import OMPBIND_RUN_ID
-from ompbind.planning.request import Request, Sharing
-from ompbind.procfs.reader import read_lock_holder, read_owner, read_pid_namespace
-from ompbind.registry.claim_files import (
-    ClaimList,
-    list_claims,
-    read_claims,
-    render_ignored,
-    try_lock,
-)
+from ompbind.planning.request import Sharing
+from ompbind.procfs.reader import read_pid_namespace
 from ompbind.registry.claim_format import make_live_run
-from ompbind.registry.claim_names import CLAIM_SUFFIXES
+from ompbind.registry.claim_names import list_claims
 from ompbind.registry.claim_writing import Claim, write_claim
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
@@ -54,8 +43,6 @@ DIRECTORY_VARIABLE = "OMPBIND_RUNTIME_DIR"
 
 DIRECTORIES = ("/dev/shm", "/run/lock", "/tmp")
 """Claims are in the first of these directories that all users can write to: all users choose the same."""
-
-LOCK_TIMEOUT_S = 10.0  # seconds to wait for the lock on the directory; planning takes milliseconds
 
 _STRICT = (Sharing.AVOID, Sharing.EXCLUSIVE)
 """The *strict* modes: a run fails if it cannot read the claims of others or write its own claim."""
@@ -126,10 +113,13 @@ class Registry:
         try:
             self.handle = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
             if self._sharing in _STRICT:
-                _lock_directory(self.handle, self.directory, self._sharing)
+                from ompbind.registry.directory_lock import lock_directory  # late: few runs avoid others
+
+                lock_directory(self.handle, self.directory, self._sharing)
             if self._sharing is not Sharing.SHARE:
                 self._names = list_claims(self.handle)
-                self._read(self._names)
+                if self._names:
+                    self._read(self._names)
         except ClaimError:
             self.close()
             raise
@@ -181,70 +171,18 @@ class Registry:
             self.handle = -1
 
     def _read(self, names: Collection[str]) -> None:
+        from ompbind.registry.claim_files import read_claims, render_ignored  # late: often there are none
+        from ompbind.registry.selection import select_other_runs
+
         found = read_claims(self.handle, names, with_ranks=False)
         self.live = found.runs
-        self.occupied = _select_runs(found.runs, self._identity, self._sharing)
+        self.occupied = select_other_runs(found.runs, self._identity, strict=self._sharing in _STRICT)
         self.ignored = render_ignored(found.ignored, self.directory)
 
 
 def lock_registry(sharing: Sharing, identity: RunIdentity) -> Registry:
     """Return the registry, which is open within `with`, while a run plans and registers."""
     return Registry(sharing, identity)
-
-
-def read_occupied(machine: Machine, request: Request) -> tuple[LiveRun, ...]:
-    """Return the other live runs of this machine, without a lock and without a claim of its own.
-
-    A recorded machine has no live runs, and a request that shares CPUs needs none. Raises ClaimError if
-    claims cannot be read and `sharing` is strict.
-    """
-    return try_read_occupied(machine, request)[0]
-
-
-def try_read_occupied(machine: Machine, request: Request) -> tuple[tuple[LiveRun, ...], str]:
-    """Return what `read_occupied` returns, and why claims could not be read, "" if they could."""
-    if request.sharing is Sharing.SHARE or machine.source != LIVE:
-        return (), ""
-    from ompbind.planning.run_relations import find_other_runs  # late, as above
-
-    directory = find_claims_directory(os.environ)
-    try:
-        return find_other_runs(read_live_runs(directory), make_run_identity("")), ""
-    except OSError as error:
-        return (), raise_or_describe(request.sharing, f"cannot read live runs in {directory}", error)
-
-
-def read_live_runs(directory: str) -> tuple[LiveRun, ...]:
-    """Return the live runs of all users, oldest first; raises OSError if the directory cannot be read."""
-    return read_claim_list(directory).runs
-
-
-def read_claim_list(directory: str, suffixes: tuple[str, ...] = CLAIM_SUFFIXES) -> ClaimList:
-    """Return the live runs of all users, and the claims that do not count; raises OSError as above."""
-    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        return read_claims(handle, list_claims(handle, suffixes))
-    finally:
-        os.close(handle)
-
-
-def _select_runs(runs: tuple[LiveRun, ...], identity: RunIdentity, sharing: Sharing) -> tuple[LiveRun, ...]:
-    """Return the other runs as the first rank of the same job found them: all ranks must make one plan.
-
-    CPUs that the job has claimed do not count for runs that started later. CPUs that the first rank avoided
-    are still avoided, even if their run has exited. They are returned as a run without a name.
-    """
-    if not runs:
-        return ()
-    from ompbind.planning.run_relations import find_job_runs, find_other_runs  # late, as above
-
-    others, job_runs = find_other_runs(runs, identity), find_job_runs(runs, identity)
-    if not job_runs or sharing not in _STRICT:
-        return others
-    claimed, avoided = union(run.claimed for run in job_runs), union(run.avoided for run in job_runs)
-    others = tuple(run.replace(claimed=run.claimed - claimed) for run in others)
-    free_now = avoided - union(run.claimed for run in others)
-    return (*others, job_runs[0].replace(run_id="", claimed=free_now)) if free_now else others
 
 
 def raise_or_describe(sharing: Sharing, what: str, error: OSError) -> str:
@@ -257,24 +195,3 @@ def raise_or_describe(sharing: Sharing, what: str, error: OSError) -> str:
         )
         raise ClaimError(f"--{sharing} is not possible: {failure}", hint=hint) from error
     return failure
-
-
-def _lock_directory(handle: int, directory: str, sharing: Sharing) -> None:
-    """Wait until no other run that avoids others plans; raises ClaimError after a time limit."""
-    give_up_at = time.monotonic() + LOCK_TIMEOUT_S
-    while not try_lock(handle, fcntl.LOCK_EX):
-        if time.monotonic() >= give_up_at:
-            text = f"{_find_lock_holder(handle)} has kept {directory} locked for {LOCK_TIMEOUT_S:g} s"
-            hint = f"ask its user to stop it and try again, or omit --{sharing}"
-            raise ClaimError(f"--{sharing} is not possible: {text}", hint=hint)
-        time.sleep(0.002)
-
-
-def _find_lock_holder(handle: int) -> str:
-    """Return the process that has locked a directory, with its user, as far as this user can find them."""
-    from ompbind.registry.read_run_info import read_user  # late: only an error needs names of users
-
-    status = os.fstat(handle)
-    pid = read_lock_holder(os.major(status.st_dev), os.minor(status.st_dev), status.st_ino)
-    owner = read_owner(pid) if pid else None
-    return "another process" if owner is None else f"process {pid} of user {read_user(owner)}"

@@ -4,6 +4,7 @@ import pytest
 
 from ompbind.cli.options.option import Given, Option, Precedence, Source
 from ompbind.cli.options.readers import at_least, names_of, read_seconds
+from ompbind.cli.options.rules import import_rule
 from ompbind.cli.options.table import find_options, find_variables
 from ompbind.cli.options.values import Values, resolve_values
 from ompbind.cli.options.variables import make_variable_givens
@@ -249,3 +250,11 @@ def test_wrong_actions_on_failure(text):
 def test_texts_that_are_no_times(text):
     with pytest.raises(OptionError, match="is not a time"):
         read_seconds(text)
+
+
+def test_every_rule_and_every_excluded_option_exist():
+    for verb in VERBS:
+        options = find_options(verb)
+        assert all(callable(import_rule(option.rule)) for option in options if option.rule)
+        excluded = {name for option in options for name in option.excludes}
+        assert excluded <= {option.name for option in options}

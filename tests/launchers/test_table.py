@@ -3,7 +3,7 @@
 import pytest
 
 from ompbind.errors import RequestError
-from ompbind.launchers.launcher import may_have_launcher
+from ompbind.launchers.recognition import may_have_launcher, may_have_variables
 from ompbind.launchers.table import LAUNCHERS, find_batch_script, find_copies, find_launcher
 from tests.toys import run_with
 
@@ -82,6 +82,15 @@ def test_several_copies_of_one_command_are_found(env, launcher):
     found = find_copies(env)
     assert (found.launcher if found else "") == launcher
     assert may_have_launcher(env) or not found
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS, ids=lambda launcher: launcher.name)
+def test_each_variable_of_a_rank_is_recognized_by_its_name(launcher):
+    names = filter(None, (launcher.rank, launcher.size, launcher.local_rank))
+    assert all(may_have_variables({name: "1"}) for name in names)
+    for changes in ({"rank": "JSM_NUMBER"}, {"size": "JSM_COUNT"}, {"local_rank": "JSM_RANK"}):
+        with pytest.raises(ValueError, match="has no"):
+            launcher.replace(**changes)
 
 
 TOY = """

@@ -22,10 +22,11 @@ from ompbind.errors import ClaimError, PlanError
 from ompbind.planning.occupancy import LiveRun
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request, Sharing
-from ompbind.registry import claim_files
+from ompbind.registry import claim_names, directory_lock
 from ompbind.registry import claims as module
 from ompbind.registry.claim_format import TEXT_LIMIT, make_text
-from ompbind.registry.claims import find_claims_directory, lock_registry, make_run_identity, read_live_runs
+from ompbind.registry.claims import find_claims_directory, lock_registry, make_run_identity
+from ompbind.registry.live_runs import read_live_runs
 from tests.live.conftest import (
     OMPBIND,
     children_of,
@@ -354,10 +355,10 @@ def test_ranks_that_a_launcher_has_bound_avoid_other_runs_too(start, live, ompbi
 
 
 def test_too_many_claims_are_an_error(ompbind, claims, monkeypatch):
-    for number in range(claim_files.FILES_LIMIT + 1):
+    for number in range(claim_names.FILES_LIMIT + 1):
         (claims / f"ompbind-junk{number}").touch()
     assert names(claims) == [], "only names of claims count"
-    monkeypatch.setattr(claim_files, "FILES_LIMIT", 3)
+    monkeypatch.setattr(claim_names, "FILES_LIMIT", 3)
     for number in range(4):
         (claims / f"ompbind-{number}.run").touch()
     with pytest.raises(OSError, match="too many claims"):
@@ -542,7 +543,7 @@ def test_a_directory_that_stays_locked_stops_strict_runs_only(ompbind, claims, m
     for options in ((), ("--share",)):
         done = ompbind("run", *options, "--", "true")
         assert (done.returncode, done.stderr) == (0, "")
-    monkeypatch.setattr(module, "LOCK_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(directory_lock, "LOCK_TIMEOUT_S", 0.1)
     user = pwd.getpwuid(os.geteuid()).pw_name
     holder = f"process {os.getpid()} of user {user} has kept {claims} locked for 0.1 s"
     for sharing in (Sharing.AVOID, Sharing.EXCLUSIVE):

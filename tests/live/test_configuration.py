@@ -270,4 +270,5 @@ def test_without_options_in_files_nothing_is_parsed(home, monkeypatch, text):
     assert "ompbind.cli.configuration.search" in shown
     assert "tomllib" not in shown
     assert "ompbind.cli.configuration.load" not in shown
-    assert ("ompbind.cli.configuration.read_files" in shown) == (text is not None)
+    assert "ompbind.cli.configuration.read_files" not in shown
+    assert ("ompbind.cli.configuration.project_files" in shown) == (text is not None)

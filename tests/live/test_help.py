@@ -4,6 +4,7 @@ import pytest
 
 from ompbind.cli.click_commands import SHORT_EXAMPLES
 from ompbind.cli.click_main import cli, make_click_command
+from ompbind.cli.options.option_help import render_help
 from ompbind.cli.options.table import find_options
 from ompbind.cli.verbs import VERBS
 from tests.live.conftest import OMPBIND
@@ -44,7 +45,8 @@ def test_short_help_has_the_everyday_options_alone(read_help, verb):
     text = read_help(verb, "--help")
     for option in find_options(verb):
         assert len(lines_of(option, text)) == option.is_everyday(verb), option.name
-    assert [line in text for _, line in make_click_command(verb).verb.examples].count(True) == SHORT_EXAMPLES
+    examples = make_click_command(verb).description.examples
+    assert [line in text for _, line in examples].count(True) == SHORT_EXAMPLES
 
 
 @pytest.mark.parametrize("columns", [60, 80, 200])
@@ -53,7 +55,7 @@ def test_complete_help_has_every_option_and_example(read_help, verb, columns):
     text = read_help(verb, "--help-all", columns=columns)
     for option in find_options(verb):
         assert len(lines_of(option, text)) == 1, option.name
-    assert all(line in text for _, line in make_click_command(verb).verb.examples)
+    assert all(line in text for _, line in make_click_command(verb).description.examples)
 
 
 @pytest.mark.parametrize("columns", [60, 80])
@@ -66,7 +68,7 @@ def test_nothing_is_cut(read_help, words, columns):
     shown = "".join(text.split())
     for option in find_options(words[0]):
         if lines_of(option, text):
-            assert "".join(option.help_text.split()) in shown, option.name
+            assert "".join(render_help(option).split()) in shown, option.name
     assert max(len(line) for line in text.splitlines() if "ompbind" not in line) <= columns
 
 

@@ -25,9 +25,10 @@ from ompbind.execution.output.log_files import LogDirectory
 from ompbind.execution.report_file import prepare_report, write_report
 from ompbind.planning.occupancy import LiveRun
 from ompbind.planning.request import Sharing
-from ompbind.registry import claims as claims_module
+from ompbind.registry import directory_lock
 from ompbind.registry.claim_format import TEXT_LIMIT, make_text
 from ompbind.registry.claims import Registry, make_run_identity
+from ompbind.registry.live_runs import read_claim_list
 from tests.live.conftest import is_alive, ranks_of, supervisor_of, wait_until
 from tests.live.other_user import NOBODY, call_as_nobody, finish, start_as_nobody
 
@@ -373,7 +374,7 @@ def test_a_lock_of_the_other_user_does_not_delay_a_run(ompbind, directory, monke
     pid = other[0].recv()
     done = ompbind("run", "--", "true", env={"OMPBIND_RUNTIME_DIR": str(shared)}, timeout=5)
     assert (done.returncode, done.stderr) == (0, "")
-    monkeypatch.setattr(claims_module, "LOCK_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(directory_lock, "LOCK_TIMEOUT_S", 0.1)
     monkeypatch.setenv("OMPBIND_RUNTIME_DIR", str(shared))
     with pytest.raises(ClaimError) as caught, Registry(Sharing.AVOID, make_run_identity("mine")):
         pass
@@ -387,11 +388,11 @@ def test_a_claim_that_cannot_be_read_is_named(directory):
     path = shared / "ompbind-0-1-x.run"
     path.write_text(CLAIM)
     path.chmod(0o600)
-    assert claims_module.read_claim_list(str(shared)).ignored == ()  # it is not locked: removed
+    assert read_claim_list(str(shared)).ignored == ()  # it is not locked: removed
     path.write_text(CLAIM)
     path.chmod(0o600)
     for name in ("young", "old"):
         (shared / f"ompbind-0-1-{name}.new").touch(0o600)
     os.utime(shared / "ompbind-0-1-old.new", (1, 1))
-    found = call_as_nobody(claims_module.read_claim_list, str(shared))
+    found = call_as_nobody(read_claim_list, str(shared))
     assert (found.runs, found.ignored) == ((), ((path.name, "Permission denied"),))

@@ -10,7 +10,8 @@ from ompbind.cli.options.option import BINDING, CPUS, DEVICES, Given, Precedence
 from ompbind.cli.options.values import Values
 from ompbind.digest import sha256_hex
 from ompbind.errors import ConfigurationError
-from ompbind.planning.configuration import Configuration, UsedFile
+from ompbind.planning.configuration import Configuration
+from ompbind.planning.configuration_files import UsedFile
 
 PROJECT_SECTIONS = (CPUS, DEVICES, BINDING)
 """The sections of the options that the defaults of a found project file can set.

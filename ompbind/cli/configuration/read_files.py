@@ -1,8 +1,7 @@
 """Read the configuration files that apply, and refuse files that other users can write.
 
-A project file is in the working directory or above it, in the home of the user or in a repository. The
-search stops at the first directory that other users own or may write to. Each file is opened without waiting
-and without following a link, in a directory that stays open, and is checked on its descriptor.
+Each file is opened without waiting and without following a link, in a directory that stays open, and is
+checked on its descriptor.
 """
 
 from __future__ import annotations
@@ -11,33 +10,19 @@ import errno
 import os
 import stat
 
-from ompbind.cli.configuration.search import (
-    PROJECT_NAMES,
-    PYPROJECT,
-    SYSTEM_FILE,
-    find_home,
-    find_user_file,
-    list_directories,
-    read_working_directory,
-)
+from ompbind.cli.configuration.project_files import FILE, SIZE_LIMIT, find_project_file, read_start
+from ompbind.cli.configuration.search import SYSTEM_FILE, find_home, find_user_file, read_working_directory
 from ompbind.enums import WordEnum
 from ompbind.errors import ConfigurationError
-from ompbind.execution.safe_files import UnsafeFileError, is_shared, read_trusted_users
-from ompbind.planning.configuration import IgnoredFile
+from ompbind.execution.trusted_users import is_shared, read_trusted_users
+from ompbind.execution.unsafe_file import UnsafeFileError
+from ompbind.planning.configuration_files import IgnoredFile
 from ompbind.record import Record
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Mapping
 
-SIZE_LIMIT = 256 << 10
-"""The largest configuration file that is read, in bytes."""
-
-TOOL_TABLE = b"[tool.ompbind"
-"""Bytes of a pyproject.toml with options of ompbind; without them it is not parsed."""
-
-_REPOSITORIES = (".git", ".hg", ".jj")
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -84,10 +69,11 @@ def read_named_file(path: str, source: str) -> FoundFiles:
 def read_found_files(env: Mapping[str, str], system_file: str = SYSTEM_FILE) -> FoundFiles:
     """Read the system's file, the user's file and the nearest project file, as far as each exists."""
     trusted = read_trusted_users()
+    project_file = find_project_file(read_working_directory(), find_home(env), trusted)
     found = (
-        _read_fixed(FileKind.SYSTEM, system_file, trusted),
-        _read_fixed(FileKind.USER, find_user_file(env), trusted),
-        _read_project(read_working_directory(), find_home(env), trusted),
+        _read_found(FileKind.SYSTEM, system_file, trusted),
+        _read_found(FileKind.USER, find_user_file(env), trusted),
+        _read_found(FileKind.PROJECT, project_file, trusted),
     )
     read: dict[str, FileContent] = {}
     for file in found:
@@ -97,62 +83,9 @@ def read_found_files(env: Mapping[str, str], system_file: str = SYSTEM_FILE) -> 
     return FoundFiles(read=tuple(read.values()), ignored=tuple(ignored.values()))
 
 
-def _read_fixed(kind: FileKind, path: str, trusted: Collection[int]) -> FileContent | IgnoredFile | None:
-    """Read a file at a fixed place; None if it does not exist."""
+def _read_found(kind: FileKind, path: str, trusted: Collection[int]) -> FileContent | IgnoredFile | None:
+    """Read a file; None if it does not exist, or if there is no path."""
     return _read_in_directory(kind, path, trusted) if path and os.path.lexists(path) else None
-
-
-def _read_project(working: str, home: str, trusted: Collection[int]) -> FileContent | IgnoredFile | None:
-    """Read the nearest project file above the working directory; None if there is none."""
-    for directory in _list_searched(working, home, trusted) if working else ():
-        for name in PROJECT_NAMES:
-            path = os.path.join(directory, name)
-            if name != PYPROJECT or _has_table(path):
-                found = _read_fixed(FileKind.PROJECT, path, trusted)
-                if found:
-                    return found
-    return None
-
-
-def _has_table(path: str) -> bool:
-    """Return whether a file is a pyproject.toml with options of ompbind, whether it may be used or not."""
-    try:
-        file = os.open(path, _FILE)
-    except OSError:
-        return False
-    try:
-        return stat.S_ISREG(os.fstat(file).st_mode) and TOOL_TABLE in _read_start(file)
-    finally:
-        os.close(file)
-
-
-def _list_searched(working: str, home: str, trusted: Collection[int]) -> Iterator[str]:
-    """Yield the directories to search, the working directory first.
-
-    A directory that others own or may write to is the last: if it has a file, a warning names the file.
-    """
-    above = []
-    for directory in list_directories(working):
-        above.append(directory)
-        if _may_others_write(directory, trusted):
-            break
-    home = os.path.realpath(home) if home else ""
-    if home and os.path.commonpath((home, working)) == home:
-        yield from above[: above.index(home) + 1] if home in above else above
-        return
-    root = next((at for at, directory in enumerate(above) if _is_repository(directory)), -1)
-    yield from above[: root + 1]
-
-
-def _may_others_write(directory: str, trusted: Collection[int]) -> bool:
-    try:
-        return is_shared(os.stat(directory), trusted)
-    except OSError:
-        return True
-
-
-def _is_repository(directory: str) -> bool:
-    return any(os.path.lexists(os.path.join(directory, name)) for name in _REPOSITORIES)
 
 
 def _read_in_directory(kind: FileKind, path: str, trusted: Collection[int]) -> FileContent | IgnoredFile:
@@ -172,24 +105,16 @@ def _read_in_directory(kind: FileKind, path: str, trusted: Collection[int]) -> F
 
 def _read_trusted(path: str, trusted: Collection[int], directory: int | None = None) -> bytes:
     """Return the bytes of a file; raises OSError if it cannot be read, or must not be used."""
-    file = os.open(path, _FILE, dir_fd=directory)
+    file = os.open(path, FILE, dir_fd=directory)
     try:
         risk = find_file_risk(os.fstat(file), trusted)
         if risk:
             raise UnsafeFileError(errno.EPERM, risk)
-        data = _read_start(file)
+        data = read_start(file)
     finally:
         os.close(file)
     if len(data) > SIZE_LIMIT:  # it has grown since it was opened
         raise UnsafeFileError(errno.EFBIG, _TOO_LONG)
-    return data
-
-
-def _read_start(file: int) -> bytes:
-    """Return the bytes of an open file, at most one more than SIZE_LIMIT."""
-    data = b""
-    while len(data) <= SIZE_LIMIT and (piece := os.read(file, SIZE_LIMIT + 1 - len(data))):
-        data += piece
     return data
 
 

@@ -25,8 +25,8 @@ from ompbind.cli.configuration.parse import (
     parse_file,
 )
 from ompbind.cli.configuration.presets import find_preset, list_inherited
+from ompbind.cli.configuration.project_files import SIZE_LIMIT
 from ompbind.cli.configuration.read_files import (
-    SIZE_LIMIT,
     FileContent,
     FileKind,
     FoundFiles,

@@ -2,7 +2,6 @@
 
 from ompbind.bench.records import Combine
 from ompbind.bench.vary import parse_variation
-from ompbind.cli.options import bench_rules as rules
 from ompbind.cli.options.option import COMPARING, FILES, MEASURING, OUTPUT, Option
 from ompbind.cli.options.readers import (
     at_least,
@@ -103,21 +102,21 @@ BENCH_OPTIONS = (
            help="Compare a number in the output: 'time: ([0-9.]+)'",
            default_help="wall time of the slowest rank"),
     Option(names=("--higher",), section=MEASURING, verbs=BENCH, flag=True, everyday=True,
-           help="Higher values of --metric are better", rule=rules.check_higher),
+           help="Higher values of --metric are better", rule="bench_rules.check_higher"),
     Option(names=("--combine",), section=MEASURING, verbs=BENCH, read=one_of(Combine), words=tuple(Combine),
            metavar="HOW", help="One value from the values of all ranks: {words}",
-           default_help="sum with --higher, else slowest", rule=rules.check_combine),
+           default_help="sum with --higher, else slowest", rule="bench_rules.check_combine"),
     Option(names=("--duration",), section=MEASURING, verbs=BENCH, read=_read_time, number=True,
            metavar="TIME", everyday=True, help="Ranks are servers: measure TIME, then stop them",
-           rule=rules.check_duration),
+           rule="bench_rules.check_duration"),
     Option(names=("--ready",), section=MEASURING, verbs=BENCH, read=_read_ready, default="",
            metavar="REGEX|tcp:PORT",
            help="With --duration, measure once a line of each rank matches REGEX, or PORT accepts"
                 " connections; PORT may use {rank+8000}",
-           rule=rules.check_service("ready")),
+           rule="bench_rules.check_ready"),
     Option(names=("--load",), section=MEASURING, verbs=BENCH, read=read_wrapper_words, metavar="CMD",
            help="With --duration, run a load generator on reserved cores; --metric reads its output",
-           rule=rules.check_service("load")),
+           rule="bench_rules.check_load"),
     Option(names=("--format",), section=OUTPUT, verbs=BENCH, read=one_of((TABLE, LINES)),
            words=(TABLE, LINES), default=TABLE, is_setting=False,
            help="Standard output: {words}; jsonl: a line for each event of the session"),
@@ -125,16 +124,16 @@ BENCH_OPTIONS = (
            complete=FILES, everyday=True, is_setting=False,
            help="Append each run to FILE, and resume from it, also with more --max-rounds"),
     Option(names=("--show",), section=OUTPUT, verbs=BENCH, flag=True, everyday=True, is_setting=False,
-           help="Show sessions, compare several: --show FILE...", rule=rules.check_show),
+           help="Show sessions, compare several: --show FILE...", excludes=("dry_run",)),
     Option(names=("--fail-above",), section=OUTPUT, verbs=BENCH, read=_read_fraction, number=True,
            metavar="PART", is_setting=False,
            help="With --show, exit code 1 if the last session is slower than the first by more than PART",
-           rule=rules.check_fail_above),
+           rule="bench_rules.check_fail_above"),
     Option(names=("--export",), section=OUTPUT, verbs=BENCH, read=_read_export, repeatable=True,
            metavar="FORMAT", everyday=True, words=tuple(EXPORTS), is_setting=False,
            help=f"Write results: {render_export_names()}; FORMAT=FILE: not to standard output",
-           rule=rules.check_export),
+           rule="bench_rules.check_export"),
     Option(names=("--save-preset",), section=OUTPUT, verbs=BENCH, read=name_of("a preset"), metavar="NAME",
            everyday=True, is_setting=False, help="Save the best options as [preset.NAME]",
-           rule=rules.check_save_preset),
+           rule="bench_rules.check_save_preset"),
 )  # fmt: skip

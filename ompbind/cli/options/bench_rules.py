@@ -1,15 +1,10 @@
 """The rules of the options of `bench`: when an option has no effect, because of another option."""
 
-from ompbind.cli.options.option import Objection, Options, Rule
-from ompbind.cli.options.rules import CONTRADICT
+from ompbind.cli.options.objection import Objection
+from ompbind.cli.options.option import Options
 from ompbind.cli.options.running_rules import check_dry_run
 
 _METRIC_HINT = "name the number in the output with --metric REGEX"
-
-
-def check_show(options: Options) -> Objection | None:
-    """Object to showing sessions and candidates at once."""
-    return Objection(other="dry_run", text=CONTRADICT) if options["dry_run"] else None
 
 
 def check_higher(options: Options) -> Objection | None:
@@ -36,16 +31,22 @@ def check_duration(options: Options) -> Objection | None:
     return Objection(other="metric", text=text, hint=_METRIC_HINT)
 
 
-def check_service(name: str) -> Rule:
-    """Return the rule of the option `name`, which is for servers only."""
+def check_ready(options: Options) -> Objection | None:
+    """Object to a check that servers are ready if no servers are measured."""
+    return _check_servers(options, "ready")
 
-    def check(options: Options) -> Objection | None:
-        if options["duration"] or not options[name]:
-            return None
-        hint = "say how long servers are measured with --duration TIME"
-        return Objection(other="duration", text="has no effect without --duration", hint=hint)
 
-    return check
+def check_load(options: Options) -> Objection | None:
+    """Object to a load generator if no servers are measured."""
+    return _check_servers(options, "load")
+
+
+def _check_servers(options: Options, name: str) -> Objection | None:
+    """Object to the option `name`, which is for servers only."""
+    if options["duration"] or not options[name]:
+        return None
+    hint = "say how long servers are measured with --duration TIME"
+    return Objection(other="duration", text="has no effect without --duration", hint=hint)
 
 
 def check_fail_above(options: Options) -> Objection | None:

@@ -2,8 +2,8 @@
 
 import re
 
+from ompbind.cli.options.objections import render_given
 from ompbind.cli.options.option import CPUS, Option, Precedence
-from ompbind.cli.options.rules import render_given
 from ompbind.cli.options.values import Values
 from ompbind.errors import MaskError, OmpbindError, PlanError
 

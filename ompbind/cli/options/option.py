@@ -11,6 +11,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any, TypeAlias
 
+    from ompbind.cli.options.objection import Objection
+
+PREFIX = "OMPBIND_"
+"""The start of the names of all variables that ompbind reads or sets."""
+
 _PLANNING_VERBS = frozenset(PLANNING)
 
 CPUS = "Choose CPUs"
@@ -45,19 +50,6 @@ def complete_list(words: Iterable[str]) -> Complete:
     return complete
 
 
-class Objection(Record):
-    """Why an option has no effect.
-
-    `other` is the name of the option that prevents it. `text` continues a sentence that begins with the
-    option; {other} is that other option. With `warning`, the plan is still what was requested.
-    """
-
-    other: str
-    text: str = "has no effect with {other}"
-    hint: str = "use only one of them"
-    warning: bool = False
-
-
 Options: TypeAlias = "Mapping[str, Any]"
 """The values of all options of a verb, by name."""
 
@@ -81,7 +73,9 @@ class Option(Record):
     - `section`: its section in the help; `everyday` options are in the short help too, except in the help of
       the verbs `rare_in`
     - `verbs`: the verbs that have it
-    - `rule`: when it has no effect, because of other options
+    - `excludes`: the names of options that contradict it
+    - `rule`: when it has no effect, because of other options: the name of a `Rule` in a module beside this
+      module, as `running_rules.check_output`. The module is imported when the option is given
     - `is_setting`: it can also be given as a variable and in a configuration file
     - `group`: options of the same group are spellings of one option: resetting one resets all
     """
@@ -102,7 +96,8 @@ class Option(Record):
     everyday: bool = False
     rare_in: tuple[str, ...] = ()
     verbs: tuple[str, ...]
-    rule: Rule | None = None
+    excludes: tuple[str, ...] = ()
+    rule: str = ""
     is_setting: bool = True
     group: str = ""
 
@@ -130,7 +125,7 @@ class Option(Record):
     def variable(self) -> str:
         """The name of its environment variable, "" if it has none."""
         has_variable = self.is_setting and not _PLANNING_VERBS.isdisjoint(self.verbs)
-        return f"OMPBIND_{self.name.upper()}" if has_variable else ""
+        return f"{PREFIX}{self.name.upper()}" if has_variable else ""
 
     def is_everyday(self, verb: str) -> bool:
         """Return whether the short help of a verb has the option."""
@@ -145,24 +140,6 @@ class Option(Record):
     def default_value(self) -> Any:
         """The value of the option if it is not given."""
         return self.empty if self.default is None else self.read(self.default)
-
-    @property
-    def shown_metavar(self) -> str:
-        """What stands for the value in the help, "" for a flag."""
-        return "" if self.flag else self.metavar or "|".join(self.words)
-
-    @property
-    def marks_default(self) -> bool:
-        """Whether the help marks the default in the list of words."""
-        return "{words}" in self.help
-
-    @property
-    def help_text(self) -> str:
-        """The help, with the words and the default."""
-        marked = (f"{word} (default)" if word == self.default else word for word in self.words)
-        text = self.help.replace("{words}", ", ".join(marked))
-        default = self.default_help or ("" if self.marks_default else self.default)
-        return f"{text} [default: {default}]" if default else text
 
 
 class Precedence(NumberEnum):

@@ -5,14 +5,12 @@
 
 from __future__ import annotations
 
-from ompbind.cli.options.option import BINDING, CPUS, DEVICES, Objection, Option, Options, Rule
-from ompbind.cli.options.rules import CONTRADICT
+from ompbind.cli.options.objection import CONTRADICT, Objection
+from ompbind.cli.options.option import BINDING, CPUS, DEVICES, Options
+from ompbind.cli.options.planning import PLANNING_OPTIONS
 from ompbind.masks.mask import MaskWord
 from ompbind.openmp.binding import Bind
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+from ompbind.planning.strategies.table import list_others_that_take_cores, list_others_that_take_devices
 
 
 def _is_unbound(options: Options) -> bool:
@@ -24,26 +22,18 @@ def _names_cpus(options: Options) -> bool:
     return options["mask"] is not None and options["mask"].word is None
 
 
-def check_strategy(list_near_devices: Callable[[str], str]) -> Rule:
-    """Return the rule of a strategy: other options may leave nothing to divide, or name other strategies.
-
-    `list_near_devices` returns the strategies to use with devices instead of one that chooses domains, else
-    "".
-    """
-
-    def check(options: Options) -> Objection | None:
-        if options.get("compare"):
-            return Objection(other="compare", hint="name the strategies with --compare alone")
-        if options["mask"] is not None and len(options["mask"].parts) > 1:
-            hint = "the mask names the CPUs of each rank; a strategy divides a mask without '|'"
-            return Objection(other="mask", hint=hint)
-        if _is_unbound(options):
-            return Objection(other="mask") if options["strategy"] != "all" else None
-        usable = list_near_devices(options["strategy"]) if options["devices"] else ""
-        hint = f"use {usable}; ranks get CPUs near their devices"
-        return Objection(other="devices", text=CONTRADICT, hint=hint) if usable else None
-
-    return check
+def check_strategy(options: Options) -> Objection | None:
+    """Object to a strategy if other options leave nothing to divide, or name other strategies."""
+    if options.get("compare"):
+        return Objection(other="compare", hint="name the strategies with --compare alone")
+    if options["mask"] is not None and len(options["mask"].parts) > 1:
+        hint = "the mask names the CPUs of each rank; a strategy divides a mask without '|'"
+        return Objection(other="mask", hint=hint)
+    if _is_unbound(options):
+        return Objection(other="mask") if options["strategy"] != "all" else None
+    usable = list_others_that_take_devices(options["strategy"]) if options["devices"] else ""
+    hint = f"use {usable}; ranks get CPUs near their devices"
+    return Objection(other="devices", text=CONTRADICT, hint=hint) if usable else None
 
 
 def check_smt(options: Options) -> Objection | None:
@@ -68,22 +58,15 @@ def check_sibling(options: Options) -> Objection | None:
     return None
 
 
-def check_cores(list_usable: Callable[[str], str]) -> Rule:
-    """Return the rule of a number of cores, which the mask or the strategy may decide.
-
-    `list_usable` returns the strategies to use instead of one that decides the number itself, else "".
-    """
-
-    def check(options: Options) -> Objection | None:
-        if _is_unbound(options):
-            return Objection(other="mask")
-        if options["mask"] is not None and len(options["mask"].parts) > 1:
-            hint = "the mask names the CPUs of each rank; a strategy divides a mask without '|'"
-            return Objection(other="mask", hint=hint)
-        usable = "" if options.get("compare") else list_usable(options["strategy"])
-        return Objection(other="strategy", hint=f"use {usable}") if usable else None
-
-    return check
+def check_cores(options: Options) -> Objection | None:
+    """Object to a number of cores which the mask or the strategy decides."""
+    if _is_unbound(options):
+        return Objection(other="mask")
+    if options["mask"] is not None and len(options["mask"].parts) > 1:
+        hint = "the mask names the CPUs of each rank; a strategy divides a mask without '|'"
+        return Objection(other="mask", hint=hint)
+    usable = "" if options.get("compare") else list_others_that_take_cores(options["strategy"])
+    return Objection(other="strategy", hint=f"use {usable}") if usable else None
 
 
 def check_service_cores(options: Options) -> Objection | None:
@@ -102,16 +85,6 @@ def check_reserve_total(options: Options) -> Objection | None:
     """Object to cores of the machine if cores of each rank are reserved."""
     hint = "use --reserve for cores per rank, or --reserve-total for cores of the whole machine"
     return Objection(other="reserve", text=CONTRADICT, hint=hint) if options["reserve"] else None
-
-
-def check_sharing(*others: str) -> Rule:
-    """Return the rule of an option that says what to do about other runs, where `others` say it too."""
-
-    def check(options: Options) -> Objection | None:
-        other = next((name for name in others if options[name]), None)
-        return Objection(other=other, text=CONTRADICT) if other else None
-
-    return check
 
 
 def check_wait(options: Options) -> Objection | None:
@@ -174,13 +147,13 @@ _BESIDE_PLAN = (
 """Options of the sections about CPUs, devices and binding that have an effect with --plan too."""
 
 
-def check_plan(options: Options, known: Iterable[Option]) -> Objection | None:
-    """Object to a plan that was made before if another of the `known` options would decide what it has."""
+def check_plan(options: Options) -> Objection | None:
+    """Object to a plan that was made before if another option would decide what it has."""
     if options.get("compare"):
         return Objection(
             other="compare", text="cannot be used with {other}", hint="compare strategies without it"
         )
-    deciding = (option for option in known if option.section in (CPUS, DEVICES, BINDING))
+    deciding = (option for option in PLANNING_OPTIONS if option.section in (CPUS, DEVICES, BINDING))
     for option in deciding:
         if option.name not in _BESIDE_PLAN and options[option.name] != option.default_value:
             hint = f"omit {option.long_name}, or give it to 'ompbind plan' when you make the plan"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ompbind.cpuset import CpuSet
 from ompbind.enums import WordEnum
-from ompbind.errors import OptionError, PositionError
+from ompbind.errors import OptionError
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
@@ -141,15 +141,9 @@ def read_file_names(text: str) -> tuple[str, ...]:
 
 def read_wrapper_words(text: str) -> tuple[str, ...]:
     """Read the words of a command line as a shell splits them; placeholders stay."""
-    import shlex  # late: few ranks have a wrapper
+    from ompbind.cli.options.shell_words import split_words  # late: few ranks have a wrapper
 
-    try:
-        words = tuple(shlex.split(text))
-    except ValueError:
-        at = _find_unclosed(text)
-        message = "nothing follows the backslash" if text[at] == "\\" else "a quote is not closed"
-        hint = "the text is split as by a shell: close each quote, and double a backslash"
-        raise PositionError(message, text=text, span=(at, len(text)), hint=hint) from None
+    words = split_words(text)
     _check_given(" ".join(words), "the program")
     for word in words:
         check_placeholders(word)
@@ -172,22 +166,6 @@ def _check_given(text: str, what: str) -> None:
         raise OptionError(f"{what} is missing")
     if "\0" in text:
         raise OptionError(f"{what} cannot contain a null character")
-
-
-def _find_unclosed(text: str) -> int:
-    """Return the index of the quote that is not closed, or of the backslash at the end."""
-    quote, at, is_escaped = "", 0, False
-    for i, character in enumerate(text):
-        if is_escaped:
-            is_escaped = False
-        elif character == "\\" and quote != "'":
-            is_escaped = True
-            at = at if quote else i
-        elif not quote and character in "'\"":
-            quote, at = character, i
-        elif character == quote:
-            quote = ""
-    return at
 
 
 def _read_number(text: str, minimum: int) -> int | None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ompbind.cli.options import running_rules as rules
-from ompbind.cli.options.option import DIRECTORIES, FILES, OUTPUT, RANKS, STOPPING, Option
+from ompbind.cli.options.option import DIRECTORIES, FILES, OUTPUT, RANKS, STOPPING, Option, Options
 from ompbind.cli.options.readers import (
     at_least,
     one_of,
@@ -21,6 +20,12 @@ if TYPE_CHECKING:
     from ompbind.execution.restart_policy import RestartPolicy
 
 MODES = ("inherit", "tag", "files")
+
+
+def make_modes(options: Options) -> tuple[str, ...]:
+    """Return where output goes: without --output, to the log files of --log-dir if there are any."""
+    return options["output"] or (("inherit",) if options["log_dir"] is None else ("files",))
+
 
 ALL_VALUES = "all"
 """The value of --report-env with which secret values are shown too."""
@@ -84,17 +89,19 @@ RUNNING_OPTIONS = (
            words=("first", "none"), default="first", metavar="RANK",
            help="Who reads standard input: {words}; first is rank 0; a rank gets a terminal only if it is the"
                 " only rank",
-           rule=rules.check_dry_run),
+           rule="running_rules.check_dry_run"),
     Option(names=("--rank",), section=RANKS, verbs=EXEC, read=at_least(0), metavar="R", is_setting=False,
-           help="The rank in the whole job, from 0", default_help="--local-rank", rule=rules.check_rank),
+           help="The rank in the whole job, from 0", default_help="--local-rank",
+           rule="running_rules.check_rank"),
     Option(names=("--size",), section=RANKS, verbs=EXEC, read=at_least(1), metavar="N", is_setting=False,
-           help="The number of ranks of the whole job", default_help="--local-size", rule=rules.check_size),
+           help="The number of ranks of the whole job", default_help="--local-size",
+           rule="running_rules.check_size"),
     Option(names=("--local-rank",), section=RANKS, verbs=EXEC, read=at_least(0), metavar="R",
            is_setting=False, help="The rank on this machine, from 0: start ranks without a launcher",
-           default_help="from the launcher", rule=rules.check_local_rank),
+           default_help="from the launcher", rule="running_rules.check_local_rank"),
     Option(names=("--local-size",), section=RANKS, verbs=EXEC, read=at_least(1), metavar="N",
            is_setting=False, help="The number of ranks on this machine", default_help="from the launcher",
-           rule=rules.check_local_size),
+           rule="running_rules.check_local_size"),
     Option(names=("--fill",), section=RANKS, verbs=STARTING, flag=True,
            help="Fill {rank} and other placeholders in the command too"),
     Option(names=("--chdir",), section=RANKS, verbs=STARTING, read=read_directory, metavar="DIR",
@@ -102,50 +109,51 @@ RUNNING_OPTIONS = (
     Option(names=("--wrap",), section=RANKS, verbs=STARTING, read=read_wrapper_words, metavar="CMD",
            help="Start ranks as CMD followed by the command: 'perf stat -o perf.{rank}'"),
     Option(names=("--wrap-ranks",), section=RANKS, verbs=LAUNCHING, read=read_rank_list, metavar="LIST",
-           help="With --wrap, wrap only these ranks: 0,3-5", rule=rules.check_wrap_ranks),
+           help="With --wrap, wrap only these ranks: 0,3-5", rule="running_rules.check_wrap_ranks"),
     Option(names=("--output",), section=OUTPUT, verbs=RUN, read=_read_modes, words=(*MODES, "tag,files"),
            metavar="MODES", everyday=True,
            help="inherit (unchanged), tag (rank before each line), files (in --log-dir), 'tag,files'",
            default_help="inherit",
-           rule=rules.check_output),
+           rule="running_rules.check_output"),
     Option(names=("--log-dir",), section=OUTPUT, verbs=RUN, read=_read_log_directory, complete=DIRECTORIES,
            metavar="DIR", everyday=True, help="Write DIR/RANK.out, DIR/RANK.err; DIR may use {run_id}",
-           rule=rules.check_log_dir),
+           rule="running_rules.check_log_dir"),
     Option(names=("--force",), section=OUTPUT, verbs=RUN, flag=True,
-           help="Overwrite existing files in --log-dir", rule=rules.check_force),
+           help="Overwrite existing files in --log-dir", rule="running_rules.check_force"),
     Option(names=("--timestamps",), section=OUTPUT, verbs=RUN, flag=True,
-           help="With --output tag, add the time to each line", rule=rules.check_tag),
+           help="With --output tag, add the time to each line", rule="running_rules.check_tag"),
     Option(names=("--pty",), section=OUTPUT, verbs=RUN, flag=True,
            help="With --output tag, give ranks a pseudo-terminal, so that they write each line at once",
-           rule=rules.check_tag),
+           rule="running_rules.check_tag"),
     Option(names=("-q", "--quiet"), section=OUTPUT, verbs=STARTING, flag=True, help="Print only errors"),
     Option(names=("-v", "--verbose"), section=OUTPUT, verbs=STARTING, flag=True, everyday=True,
            rare_in=("bench",), help="Plan, resource usage (run, bench); line per rank (exec)",
-           rule=rules.check_verbose),
+           excludes=("quiet",)),
     Option(names=("--on-failure",), section=STOPPING, verbs=RUN, read=_read_on_failure,
            words=("stop", CONTINUE, _RESTART), default="stop", metavar="ACTION", everyday=True,
            help="If a rank fails: {words}[:N]",
-           rule=rules.check_on_failure),
+           rule="running_rules.check_on_failure"),
     Option(names=("--timeout",), section=STOPPING, verbs=SUPERVISING, read=read_seconds, number=True,
            metavar="TIME", everyday=True, help="Stop ranks after TIME (90, 1h30m; 0: never), code 124",
-           rule=rules.check_dry_run),
+           rule="running_rules.check_dry_run"),
     Option(names=("--grace",), section=STOPPING, verbs=SUPERVISING, read=read_seconds, number=True,
            metavar="TIME", default="10", help="Time between the steps of stopping: signal, SIGTERM, SIGKILL",
-           rule=rules.check_dry_run),
+           rule="running_rules.check_dry_run"),
     Option(names=("--keep-descendants",), section=STOPPING, verbs=RUN, flag=True,
            help="Do not kill daemons of a finished rank that have left its process group",
-           rule=rules.check_dry_run),
+           rule="running_rules.check_dry_run"),
     Option(names=("--verify",), section=STOPPING, verbs=RUN, read=_read_verify, bare="", words=(STRICT,),
            metavar="[=strict]", everyday=True,
            help="Check threads during the run; =strict: stop on an error",
-           rule=rules.check_dry_run),
+           rule="running_rules.check_dry_run"),
     Option(names=("--report",), section=STOPPING, verbs=RUN, read=read_path, complete=FILES, metavar="FILE",
-           everyday=True, help="Write plan, exit codes and resource usage as JSON", rule=rules.check_dry_run),
+           everyday=True, help="Write plan, exit codes and resource usage as JSON",
+           rule="running_rules.check_dry_run"),
     Option(names=("--report-env",), section=STOPPING, verbs=RUN, read=one_of(("masked", ALL_VALUES)),
            words=("masked", ALL_VALUES), default="masked", metavar="WHICH",
            help="Values of secret variables (TOKEN, KEY, PASSWORD and so on) in --report, -v and --dry-run:"
                 " {words}",
-           rule=rules.check_report_env),
+           rule="running_rules.check_report_env"),
     Option(names=("--dry-run",), section=STOPPING, verbs=STARTING, flag=True, everyday=True,
            help="Show the plan, or candidates (bench), and start nothing"),
 )  # fmt: skip

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import os
 
-from ompbind.cli.options.option import Objection, Options
-from ompbind.cli.options.rules import CONTRADICT
-
-
-def make_modes(options: Options) -> tuple[str, ...]:
-    """Return where output goes: without --output, to the log files of --log-dir if there are any."""
-    return options["output"] or (("inherit",) if options["log_dir"] is None else ("files",))
+from ompbind.cli.options.objection import Objection
+from ompbind.cli.options.option import Options
+from ompbind.cli.options.running import make_modes
 
 
 def check_dry_run(options: Options) -> Objection | None:
@@ -112,8 +108,3 @@ def check_report_env(options: Options) -> Objection | None:
     if options["report"] or options["verbose"] or options["dry_run"]:
         return None
     return Objection(other="report", text="has no effect without --report, -v or --dry-run", warning=True)
-
-
-def check_verbose(options: Options) -> Objection | None:
-    """Object to -v if messages are hidden."""
-    return Objection(other="quiet", text=CONTRADICT) if options["quiet"] else None

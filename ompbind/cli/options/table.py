@@ -37,4 +37,4 @@ def find_keys() -> Mapping[str, Option]:
 
 def find_variables() -> tuple[str, ...]:
     """Return the variables of options: they are for this run, so its ranks do not inherit them."""
-    return tuple(option.variable for option in LAUNCH_OPTIONS if option.variable)
+    return tuple(filter(None, (option.variable for option in LAUNCH_OPTIONS)))

@@ -154,31 +154,10 @@ def _read(given: Given, values: Values) -> Any:
         error.message = f"{where}: {error.message}"
         raise
     except OptionError as error:
-        hint = error.hint or _suggest(given, values) or f"see '{_name_help(given.option, values)}'"
+        from ompbind.cli.options.value_hints import find_hint  # late: most values are correct
+
+        hint = error.hint or find_hint(given, values.verb, values.words, values.options)
         raise OptionError(f"{where}: {error.message}", hint=hint) from None
-
-
-def _name_help(option: Option, values: Values) -> str:
-    """Return the command that shows the help of an option."""
-    has_short_help = any(known.is_everyday(values.verb) for known in values.options.values())
-    is_left_out = has_short_help and not option.is_everyday(values.verb)
-    return f"ompbind {values.verb} --help{'-all' if is_left_out else ''}"
-
-
-def _suggest(given: Given, values: Values) -> str:
-    """Return a hint for a wrong value: the word that is meant, or the option; "" if unknown.
-
-    An option of another tool may have been read as a short option with a value: `-np` as `-n p`.
-    """
-    from ompbind.cli.suggestions import find_option, suggest_value  # late: most values are correct
-
-    known = [name for option in values.options.values() for name in option.names]
-    meant = find_option(f"{given.option.names[0]}{given.value}", "".join(values.words[:1]), known)
-    return (
-        f"did you mean {meant}?"
-        if meant
-        else suggest_value(given.option.names[0], str(given.value), given.option.words)
-    )
 
 
 def _join(option: Option, read: Sequence[Any]) -> Any:

@@ -10,16 +10,12 @@ TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-PREFIX = "OMPBIND_"
-
 
 def make_variable_givens(options: Iterable[Option], env: Mapping[str, str]) -> Iterator[Given]:
     """Yield the options that are given as variables; an empty variable counts as not set.
 
     A variable of a repeatable option has words as in a shell. Raises OptionError for a wrong flag.
     """
-    if not any(name.startswith(PREFIX) for name in env):
-        return
     for option in options:
         text = env.get(option.variable, "")
         if text:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from ompbind.cli.configuration.project_files import SIZE_LIMIT
 from ompbind.cli.configuration.read_files import (
-    SIZE_LIMIT,
     FileKind,
     find_file_risk,
     read_found_files,

@@ -1,0 +1,21 @@
+"""The configuration files that a process has found."""
+
+from __future__ import annotations
+
+from ompbind.record import Record
+
+
+class UsedFile(Record):
+    """A configuration file that was read; `kind` is system, user, project, or named (by --config)."""
+
+    kind: str
+    path: str
+    sha256: str
+
+
+class IgnoredFile(Record):
+    """A configuration file that was found but is not used, and why."""
+
+    kind: str
+    path: str
+    reason: str
