@@ -9,12 +9,13 @@ from __future__ import annotations
 from ompbind.enums import WordEnum
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.programs.library_catalog import Library, LibraryRole
-from ompbind.programs.wrappers import Wrapper
 from ompbind.record import Record
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from ompbind.programs.wrappers import Wrapper
 
 
 class DetectionMethod(WordEnum):
