@@ -8,7 +8,7 @@ import time
 from ompbind.cli.console import print_message
 from ompbind.errors import MaskError, PlanError
 from ompbind.machine.model import Machine
-from ompbind.machine.sources.table import read_machine
+from ompbind.machine.sources.reading import read_machine
 from ompbind.planning.occupancy import NAMED_RUNS, LiveRun, RunIdentity
 from ompbind.planning.plan import Plan
 from ompbind.planning.planner import find_possible_cpus, make_plan

@@ -4,7 +4,7 @@ from ompbind.cli.console import read_screen, write_stdout
 from ompbind.cli.options.values import Values
 from ompbind.cli.verb import Verb
 from ompbind.machine.model import Machine
-from ompbind.machine.sources.table import read_machine
+from ompbind.machine.sources.reading import read_machine
 
 EXAMPLES = (
     ("This machine", "ompbind topo"),

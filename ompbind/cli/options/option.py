@@ -77,6 +77,7 @@ class Option(Record):
     - `default_help`: what happens without the option, for the help
     - `number`: a number in a configuration file is allowed too
     - `words`: the words that it accepts; {words} in `help` lists them
+    - `list_names`: returns the text for {names} in `help`, from a module that only the help needs
     - `complete`: its completion, if it is not `words`
     - `section`: its section in the help; `everyday` options are in the short help too, except in the help of
       the verbs `rare_in`
@@ -96,6 +97,7 @@ class Option(Record):
     number: bool = False
     words: tuple[str, ...] = ()
     complete: Complete | str | None = None
+    list_names: Callable[[], str] | None = None
     metavar: str = ""
     help: str
     section: str = "Options"
@@ -161,6 +163,8 @@ class Option(Record):
         """The help, with the words and the default."""
         marked = (f"{word} (default)" if word == self.default else word for word in self.words)
         text = self.help.replace("{words}", ", ".join(marked))
+        if self.list_names:
+            text = text.replace("{names}", self.list_names())
         default = self.default_help or ("" if self.marks_default else self.default)
         return f"{text} [default: {default}]" if default else text
 

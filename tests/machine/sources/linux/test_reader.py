@@ -28,7 +28,7 @@ from ompbind.machine.sources.linux.cgroup import (
 )
 from ompbind.machine.sources.linux.reader import read_recorded
 from ompbind.machine.sources.other_systems import make_counted_machine
-from ompbind.machine.sources.table import read_machine
+from ompbind.machine.sources.reading import read_machine
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from tests.long import examples
