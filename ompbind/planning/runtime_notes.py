@@ -25,12 +25,13 @@ from ompbind.planning.runtime_choice import (
     find_runtimes,
     may_support_reset,
 )
-from ompbind.programs.library_catalog import Library, LibraryRole
 from ompbind.programs.workload import DetectionMethod, Workload
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from ompbind.programs.library_catalog import Library
 
 CONFLICT = "omp-runtime-conflict"
 """The code of warnings that threads will not run where the binding mode requests."""
@@ -209,6 +210,8 @@ def _find_narrowing(request: Request, workload: Workload) -> Iterator[str]:
 
 def _find_certain_blas(workload: Workload) -> list[Library]:
     """Return the BLAS libraries that will certainly be loaded: most have a thread pool of their own."""
+    from ompbind.programs.library_catalog import LibraryRole  # late: many commands have no known library
+
     certain = (
         detected.library
         for detected in workload.libraries
