@@ -22,7 +22,10 @@ ROOMS = tuple(
 
 BASE = {"errors", "cpuset", "digest", "enums", "record", "severity", "text"}
 PURE = {"procfs", "machine", "openmp", "masks", "planning", "compat"}
-READERS = ("procfs.reader", "procfs.process_state", "machine.sources")
+READERS = (
+    *(f"procfs.{name}" for name in ("reader", "identity", "memory", "threads", "process_state")),
+    "machine.sources",
+)
 """Modules of pure rooms that may read the system."""
 
 IMPURE = {"os", "sys", "time", "subprocess", "pathlib", "io", "socket", "ctypes", "click", "rich", "psutil"}

@@ -33,7 +33,7 @@ from ompbind.planning.occupancy import LiveRun, RunIdentity, find_job_runs, find
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_variables import OMPBIND_RUN_ID
 from ompbind.planning.request import Request, Sharing
-from ompbind.procfs.reader import read_lock_holder, read_owner, read_pid_namespace
+from ompbind.procfs.reader import read_pid_namespace
 from ompbind.registry.claim_files import (
     ClaimList,
     list_claims,
@@ -262,7 +262,9 @@ def _lock_directory(handle: int, directory: str, sharing: Sharing) -> None:
 
 def _find_lock_holder(handle: int) -> str:
     """Return the process that has locked a directory, with its user, as far as this user can find them."""
-    from ompbind.registry.read_run_info import read_user  # late: only an error needs names of users
+    # late: only an error needs names of users
+    from ompbind.procfs.identity import read_lock_holder, read_owner
+    from ompbind.registry.read_run_info import read_user
 
     status = os.fstat(handle)
     pid = read_lock_holder(os.major(status.st_dev), os.minor(status.st_dev), status.st_ino)
