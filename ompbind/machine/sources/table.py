@@ -11,7 +11,8 @@ import stat
 from ompbind.errors import MachineError
 from ompbind.machine.model import Machine
 from ompbind.machine.sources.filesystem import DirectoryRoot
-from ompbind.machine.sources.linux.reader import LIVE, read_recorded
+from ompbind.machine.sources.linux.reader import LIVE
+from ompbind.machine.sources.linux.recording import read_recorded
 from ompbind.record import Record
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py

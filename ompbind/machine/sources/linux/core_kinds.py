@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from ompbind.cpuset import EMPTY
-from ompbind.machine.sources.filesystem import Root, read_list, whole_number
+from ompbind.machine.sources.filesystem import read_list, whole_number
 from ompbind.machine.sources.linux.sysfs import CPU
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ompbind.machine.model import CoreKind, Domain
+    from ompbind.machine.sources.root import Root
 
 _PERFORMANCE_CPUS = "sys/devices/cpu_core/cpus"
 """The file with the CPUs of performance cores; all other cores are efficiency cores."""

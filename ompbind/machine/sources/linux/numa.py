@@ -14,7 +14,6 @@ from __future__ import annotations
 from ompbind.cpuset import EMPTY, CpuSet, named
 from ompbind.machine.model import Node, check_size, render_gpu_remark
 from ompbind.machine.sources.filesystem import (
-    Root,
     keyed_lines,
     numbered,
     numbers_in,
@@ -27,6 +26,8 @@ from ompbind.machine.sources.filesystem import (
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from ompbind.machine.sources.root import Root
 
 NODE_DIRECTORY = "sys/devices/system/node"
 GPU_DIRECTORY = "proc/driver/nvidia/gpus"

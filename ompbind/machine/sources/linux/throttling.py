@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from ompbind.machine.sources.filesystem import Root, whole_number
+from ompbind.machine.sources.filesystem import whole_number
 from ompbind.machine.sources.linux.cgroup import read_directories
+from ompbind.machine.sources.root import Root
 from ompbind.record import Record
 
 
