@@ -193,9 +193,16 @@ def test_a_start_of_ranks_loads_few_standard_modules(words):
 
 
 RARELY_USED = {
+    "ompbind.machine.sources.table",
     "ompbind.planning.oversubscription",
     "ompbind.planning.placeholders",
     "ompbind.planning.strategies.packing",
+    "ompbind.procfs.identity",
+    "ompbind.procfs.memory",
+    "ompbind.procfs.threads",
+    "ompbind.programs.command_errors",
+    "ompbind.programs.python_packages",
+    "ompbind.programs.wrappers",
 }
 """Modules that one rank with the defaults does not need."""
 
