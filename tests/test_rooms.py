@@ -192,6 +192,13 @@ def test_a_start_of_ranks_loads_few_standard_modules(words):
     assert loaded - bare - OURS <= FOR_RANKS
 
 
+def test_a_start_of_a_python_loads_few_standard_modules():
+    """Libraries are searched in the packages of the Python."""
+    bare, loaded = loaded_by_command("run", "-n", "1", "--", sys.executable, "-c", "pass")
+    assert "ompbind.programs.python_packages" in loaded
+    assert loaded - bare - OURS <= FOR_RANKS
+
+
 RARELY_USED = {
     "ompbind.machine.sources.table",
     "ompbind.planning.oversubscription",

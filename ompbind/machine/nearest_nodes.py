@@ -1,9 +1,13 @@
 """Find the closest NUMA nodes of a node, such as those with CPUs for a node that has none."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from __future__ import annotations
 
 from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.machine.model import Node
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
 
 
 def add_nearest_nodes(nodes: Sequence[Node], initiators: Mapping[int, CpuSet]) -> tuple[Node, ...]:
