@@ -192,9 +192,18 @@ def test_a_start_of_ranks_loads_few_standard_modules(words):
     assert loaded - bare - OURS <= FOR_RANKS
 
 
-def test_a_start_of_a_python_loads_few_standard_modules():
+@pytest.mark.parametrize(
+    "words",
+    [(sys.executable, "{script}"), ("{script}",), ("env", "A=1", "{script}")],
+    ids=["python", "script", "env"],
+)
+def test_a_start_of_a_python_loads_few_standard_modules(tmp_path, words):
     """Libraries are searched in the packages of the Python."""
-    bare, loaded = loaded_by_command("run", "-n", "1", "--", sys.executable, "-c", "pass")
+    script = tmp_path / "script"
+    script.write_text(f"#!{sys.executable}\n")
+    script.chmod(0o755)
+    command = (word.format(script=script) for word in words)
+    bare, loaded = loaded_by_command("run", "-n", "1", "--", *command)
     assert "ompbind.programs.python_packages" in loaded
     assert loaded - bare - OURS <= FOR_RANKS
 

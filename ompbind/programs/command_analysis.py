@@ -121,16 +121,22 @@ def _parse_interpreter(head: bytes, path: str) -> list[str]:
     if not head.startswith(b"#!"):
         return []
     line, _, rest = head.decode("utf-8", "surrogateescape").partition("\n")
-    import re  # late: most commands are no scripts
-
-    trampoline = re.match(_TRAMPOLINE, rest)
-    if trampoline:
-        python = next(filter(None, trampoline.groups()))
+    if python := _parse_trampoline(rest):
         words = [os.path.join(os.path.dirname(path), python)]
     else:  # Linux splits the line at spaces and tabs; a carriage return is a part of the name
         words = [word for word in line[2:].replace("\t", " ").split(" ") if word]
     python_or_env = words and (is_python(words[0]) or os.path.basename(words[0]) == "env")
     return [*words, path] if python_or_env else []
+
+
+def _parse_trampoline(text: str) -> str:
+    """Return the path of the Python in the line that `_TRAMPOLINE` describes; "" for other lines."""
+    if not text.startswith("'''exec' "):
+        return ""
+    import re  # late: few scripts have this line, and the import takes 3 ms
+
+    found = re.match(_TRAMPOLINE, text)
+    return next(filter(None, found.groups())) if found else ""
 
 
 def _find_needed(

@@ -89,9 +89,9 @@ def _split_string(words: Sequence[str]) -> Sequence[str]:
 
 def _parse_options(words: Sequence[str], spellings: Mapping[str, str]) -> tuple[Options, Sequence[str]]:
     """Return the options before the first other word, and the rest; all words if an option is unknown."""
-    if not spellings:
+    if not (spellings and words and words[0].startswith("-")):
         return (), words
-    import getopt  # late: few commands have a wrapper with these options
+    import getopt  # late: many wrappers have no options, as in `#!/usr/bin/env python3`
 
     long = [name + "=" * letter.endswith(":") for letter, name in spellings.items()]
     try:
