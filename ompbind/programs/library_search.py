@@ -77,11 +77,10 @@ def find_library_of_kind(name: str, program: Elf | None, directories: Sequence[s
 
     Of a file and the links to it, the shortest name is returned.
     """
-    from glob import escape, glob  # late: the import takes 5 ms, and most commands preload nothing
-
     for directory in directories:
         for stem in LIBRARY_KINDS[name].stems:
-            for path in sorted(glob(os.path.join(escape(directory), f"{stem}*.so*")), key=_shortest_first):
+            files = (file for file in list_names(directory) if file.startswith(stem) and ".so" in file)
+            for path in sorted((os.path.join(directory, file) for file in files), key=_shortest_first):
                 library = identify_library(path)
                 is_of_kind = library is not None and library.kind.name == name
                 if is_of_kind and os.path.isfile(path) and is_loadable(path, program):
@@ -132,15 +131,19 @@ def _list_included(pattern: str) -> list[str]:
     """Return the files that match a pattern, in order."""
     directory, name = os.path.split(pattern)
     if name[:1] == "*" and not set(directory + name[1:]) & set("*?["):  # *.conf, as everywhere
-        try:
-            names = os.listdir(directory)
-        except OSError:
-            return []
-        found = (entry for entry in names if entry.endswith(name[1:]) and not entry.startswith("."))
-        return sorted(os.path.join(directory, entry) for entry in found)
+        found = (file for file in list_names(directory) if file.endswith(name[1:]) and file[0] != ".")
+        return sorted(os.path.join(directory, file) for file in found)
     from glob import glob  # late: the import takes 5 ms
 
     return sorted(glob(pattern))
+
+
+def list_names(directory: str) -> list[str]:
+    """Return the names in a directory, in any order; none if it cannot be read."""
+    try:
+        return os.listdir(directory)
+    except OSError:
+        return []
 
 
 def find_needed_libraries(

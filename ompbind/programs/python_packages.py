@@ -12,7 +12,7 @@ from itertools import product
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.programs.known_programs import python_version
 from ompbind.programs.library_catalog import Library, LibraryRole, name_library
-from ompbind.programs.library_search import find_library, identify_library, linker_directories
+from ompbind.programs.library_search import find_library, identify_library, linker_directories, list_names
 from ompbind.programs.workload import DetectedLibrary, DetectionMethod
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
@@ -78,7 +78,7 @@ def find_packaged(python: str, sites: Sequence[str]) -> tuple[DetectedLibrary, .
     """Return the known libraries that Python packages bundle, and those in the prefix of the environment."""
     found: dict[str, DetectedLibrary] = {}
     for directory, origin in _library_directories(python, sites):
-        for name in sorted(_list_names(directory)):
+        for name in sorted(list_names(directory)):
             if name_library(name) is None:
                 continue
             library = identify_library(os.path.join(directory, name))
@@ -92,7 +92,7 @@ def find_packaged(python: str, sites: Sequence[str]) -> tuple[DetectedLibrary, .
 def _find_system_runtime(sites: Sequence[str]) -> Iterator[DetectedLibrary]:
     """Yield the system's runtime if a package needs it and bundles none, as Debian's packages do."""
     for site, facts in product(sites, (runtime.facts for runtime in OmpRuntime if runtime.facts.used_by)):
-        package = next((name for name in facts.used_by if name in _list_names(site)), None)
+        package = next((name for name in facts.used_by if name in list_names(site)), None)
         path = find_library(facts.sonames[0], None, linker_directories({})) if package else None
         library = identify_library(path) if path else None
         if library and package:
@@ -106,7 +106,7 @@ def _available(library: Library, origin: str) -> DetectedLibrary:
 def _library_directories(python: str, sites: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield (directory, package) where wheels bundle libraries, and `lib` of the environment's prefix."""
     for site in sites:
-        names = _list_names(site)
+        names = list_names(site)
         if "torch" in names:
             yield os.path.join(site, "torch", "lib"), "torch"
         for name in names:
@@ -115,10 +115,3 @@ def _library_directories(python: str, sites: Sequence[str]) -> Iterator[tuple[st
     prefix = os.path.dirname(os.path.dirname(python))
     if prefix not in ("/usr", "/"):
         yield os.path.join(prefix, "lib"), prefix
-
-
-def _list_names(directory: str) -> list[str]:
-    try:
-        return os.listdir(directory)
-    except OSError:
-        return []
