@@ -40,7 +40,7 @@ from ompbind.bench.starts import CandidateStart, RunSettings, Slot
 from ompbind.execution.process_pair import Cleanup, become_supervisor
 from ompbind.execution.run_options import RunOptions
 from ompbind.execution.supervisor import find_starts, run_ranks
-from ompbind.machine.sources.table import read_machine
+from ompbind.machine.sources.reading import read_machine
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import RankCommand, RunSpec, make_commands
 from ompbind.planning.request import Request, Sharing

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.rounds import make_parser
 from ompbind.machine.device_kinds import NVIDIA
 from ompbind.machine.devices import Device, DeviceKind
-from ompbind.machine.sources.table import read_machine
+from ompbind.machine.sources.reading import read_machine
 
 ASK_CUDA = """
 import ctypes, json, os, sys

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ompbind.execution.placed import placed
     from ompbind.execution.read_compat import read_compat
     from ompbind.machine.model import Level, Machine
-    from ompbind.machine.sources.table import read_machine
+    from ompbind.machine.sources.reading import read_machine
     from ompbind.masks.mask import Mask, parse_mask
     from ompbind.openmp.binding import Bind, ProcBind
     from ompbind.openmp.runtimes import OmpRuntime
@@ -70,7 +70,7 @@ _HOMES = {
     "execution.placed": "placed",
     "execution.read_compat": "read_compat",
     "machine.model": "Level Machine",
-    "machine.sources.table": "read_machine",
+    "machine.sources.reading": "read_machine",
     "masks.mask": "Mask parse_mask",
     "openmp.binding": "Bind ProcBind",
     "openmp.runtimes": "OmpRuntime",

@@ -3,7 +3,7 @@
 from functools import cache
 
 from ompbind.machine.model import Machine
-from ompbind.machine.sources.table import read_machine
+from ompbind.machine.sources.reading import read_machine
 from ompbind.planning.devices.visible import VisibleDevices
 from tests.recordings import RECORDINGS, recorded
 

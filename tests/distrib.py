@@ -15,7 +15,7 @@ from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.errors import MachineError
 from ompbind.machine.model import Level
 from ompbind.machine.sources.hwloc_xml import parse_xml
-from ompbind.machine.sources.table import read_machine
+from ompbind.machine.sources.reading import read_machine
 from ompbind.planning.metrics import measure
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request

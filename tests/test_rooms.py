@@ -22,7 +22,10 @@ ROOMS = tuple(
 
 BASE = {"errors", "cpuset", "digest", "enums", "record", "severity", "text"}
 PURE = {"procfs", "machine", "openmp", "masks", "planning", "compat"}
-READERS = ("procfs.reader", "procfs.process_state", "machine.sources")
+READERS = (
+    *(f"procfs.{name}" for name in ("reader", "identity", "memory", "threads", "process_state")),
+    "machine.sources",
+)
 """Modules of pure rooms that may read the system."""
 
 IMPURE = {"os", "sys", "time", "subprocess", "pathlib", "io", "socket", "ctypes", "click", "rich", "psutil"}
@@ -191,6 +194,22 @@ def test_a_start_of_ranks_loads_few_standard_modules(words):
     assert loaded - bare - OURS <= FOR_RANKS
 
 
+@pytest.mark.parametrize(
+    "words",
+    [(sys.executable, "{script}"), ("{script}",), ("env", "A=1", "{script}")],
+    ids=["python", "script", "env"],
+)
+def test_a_start_of_a_python_loads_few_standard_modules(tmp_path, words):
+    """Libraries are searched in the packages of the Python."""
+    script = tmp_path / "script"
+    script.write_text(f"#!{sys.executable}\n")
+    script.chmod(0o755)
+    command = (word.format(script=script) for word in words)
+    bare, loaded = loaded_by_command("run", "-n", "1", "--", *command)
+    assert "ompbind.programs.python_packages" in loaded
+    assert loaded - bare - OURS <= FOR_RANKS
+
+
 RARELY_USED = {
     "ompbind.cli.exec_description",
     "ompbind.cli.launcher_messages",
@@ -200,6 +219,7 @@ RARELY_USED = {
     "ompbind.cli.run_description",
     "ompbind.cli.run_report",
     "ompbind.execution.safe_files",
+    "ompbind.machine.sources.table",
     "ompbind.openmp.place_reading",
     "ompbind.openmp.service_places",
     "ompbind.planning.allocation_checks",
@@ -224,6 +244,12 @@ RARELY_USED = {
     "ompbind.planning.strategies.subsequence",
     "ompbind.planning.strictness",
     "ompbind.planning.user_variables",
+    "ompbind.procfs.identity",
+    "ompbind.procfs.memory",
+    "ompbind.procfs.threads",
+    "ompbind.programs.command_errors",
+    "ompbind.programs.python_packages",
+    "ompbind.programs.wrappers",
     "ompbind.registry.directory_lock",
 }
 """Modules that one rank with the defaults does not need."""

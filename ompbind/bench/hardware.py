@@ -5,7 +5,8 @@ import os
 from ompbind.bench.records import Hardware
 from ompbind.digest import sha256_hex
 from ompbind.machine.model import Machine
-from ompbind.machine.sources.filesystem import DirectoryRoot, Root, keyed_lines
+from ompbind.machine.sources.filesystem import DirectoryRoot, keyed_lines
+from ompbind.machine.sources.root import Root
 
 _NAMES = ("model name", "cpu model", "cpu", "Processor", "Hardware", "processor 0", "CPU part")
 """Keys of /proc/cpuinfo with the name of the processor, the best first: each architecture has another."""

@@ -14,7 +14,7 @@ from ompbind.cli.verb import Verb
 from ompbind.cpuset import CpuSet
 from ompbind.doctor.facts import HostFacts
 from ompbind.errors import MachineError, RequestError
-from ompbind.machine.sources.table import read_machine
+from ompbind.machine.sources.reading import read_machine
 from ompbind.programs.workload import Workload
 from ompbind.severity import Severity
 

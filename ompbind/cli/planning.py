@@ -6,7 +6,7 @@ import time
 
 from ompbind.errors import MaskError, PlanError
 from ompbind.machine.model import Machine
-from ompbind.machine.sources.table import read_machine
+from ompbind.machine.sources.reading import read_machine
 from ompbind.planning.plan import Plan
 from ompbind.planning.planner import find_possible_cpus, make_plan
 from ompbind.planning.request import MemoryMode, Request

@@ -59,7 +59,7 @@ def _explain_refused(name: str) -> str:
 
 def _print_replaced() -> None:
     """Print which Python is used if VIRTUAL_ENV names a directory without one."""
-    from ompbind.programs.command_analysis import find_default_python
+    from ompbind.programs.python_packages import find_default_python
 
     directory, python = os.environ.get("VIRTUAL_ENV"), find_default_python(os.environ)
     if directory and python != os.path.join(directory, "bin", "python"):

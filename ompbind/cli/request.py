@@ -14,7 +14,7 @@ from ompbind.openmp.variables import OVERRIDING_VARIABLES
 from ompbind.planning.rank_command import RunSpec
 from ompbind.planning.request import Request, Sharing
 from ompbind.procfs.reader import read_environ
-from ompbind.programs.command_analysis import preload_entries, read_wrapped_workload
+from ompbind.programs.command_analysis import read_wrapped_workload
 from ompbind.programs.workload import Workload
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
@@ -84,6 +84,7 @@ def _make_workload(values: Values, spec: RunSpec) -> Workload | None:
         find_missing_preloads,
         find_preloads,
     )
+    from ompbind.programs.preloaded import preload_entries
 
     preload = find_preloads(preloads, workload, env) if preloads else ()
     if preload:

@@ -6,7 +6,7 @@ from ompbind.cli.options.values import Values
 from ompbind.cli.terminal import read_screen
 from ompbind.cli.verb import Verb
 from ompbind.machine.model import Machine
-from ompbind.machine.sources.table import read_machine
+from ompbind.machine.sources.reading import read_machine
 
 EXAMPLES = (
     ("This machine", "ompbind topo"),

@@ -91,7 +91,7 @@ def _read_machine(env: Env) -> Iterator[str]:
     """Yield the processor, the size of the machine, its limits, and what could not be read."""
     from ompbind.bench.hardware import read_processor
     from ompbind.machine.sources.filesystem import DirectoryRoot
-    from ompbind.machine.sources.table import read_machine
+    from ompbind.machine.sources.reading import read_machine
     from ompbind.report.machine_text import render_limits, render_summary
 
     machine = read_machine()

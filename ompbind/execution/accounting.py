@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from ompbind.execution.outcome import KIB
 from ompbind.machine.sources.filesystem import DirectoryRoot
-from ompbind.machine.sources.linux.cgroup import Throttling, read_oom_kills, read_throttling
+from ompbind.machine.sources.linux.cgroup import read_oom_kills
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from ompbind.machine.sources.linux.throttling import Throttling
 
 
 class Accounting:
@@ -16,7 +20,7 @@ class Accounting:
     def __init__(self, *, has_quota: bool) -> None:
         self.inherited_rss_bytes = 0
         self._oom_kills: int | None = None  # the counter of the cgroup when all ranks were started
-        self._throttling = read_throttling(DirectoryRoot("/")) if has_quota else None
+        self._throttling = _read_throttling() if has_quota else None
 
     def note_start(self) -> None:
         """Note the peak memory of this process after the start of a rank."""
@@ -37,5 +41,11 @@ class Accounting:
         """Return how the CPU quota has throttled the cgroup during the run; None without a quota."""
         if self._throttling is None:
             return None
-        now = read_throttling(DirectoryRoot("/"))
+        now = _read_throttling()
         return now and now.since(self._throttling)
+
+
+def _read_throttling() -> Throttling | None:
+    from ompbind.machine.sources.linux.throttling import read_throttling  # late: few runs have a CPU quota
+
+    return read_throttling(DirectoryRoot("/"))

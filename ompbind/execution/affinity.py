@@ -9,7 +9,7 @@ from ompbind.cpuset import CpuSet, named
 from ompbind.errors import CommandNotExecutableError, CommandNotFoundError, LaunchError
 from ompbind.execution.signals import signal
 from ompbind.planning.rank_command import RankCommand
-from ompbind.programs.which import find_command, find_script_error
+from ompbind.programs.which import find_command
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
@@ -108,6 +108,9 @@ def exec_error(path: str, number: int) -> LaunchError:
     if number == errno.ENOENT:
         if not os.path.exists(path):
             return CommandNotFoundError(f"command not found: {path}")
+        # late: few commands are scripts with a wrong first line
+        from ompbind.programs.command_errors import find_script_error
+
         missing = f"cannot execute {path}: its interpreter does not exist"
         return find_script_error(path) or CommandNotFoundError(missing)
     if number == errno.ENOEXEC:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     # annotations only: most runs load neither
     from ompbind.inspection.verdict import VerificationResult
-    from ompbind.machine.sources.linux.cgroup import Throttling
+    from ompbind.machine.sources.linux.throttling import Throttling
 
 KIB = 1024
 """Bytes per unit of `ru_maxrss` on Linux."""

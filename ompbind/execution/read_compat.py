@@ -9,7 +9,7 @@ from ompbind.compat.reading import fill_request
 from ompbind.compat.table import FRAMEWORKS
 from ompbind.errors import RequestError
 from ompbind.machine.model import Machine
-from ompbind.machine.sources.table import read_machine
+from ompbind.machine.sources.reading import read_machine
 from ompbind.planning.request import Request
 
 

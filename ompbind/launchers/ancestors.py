@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ompbind.cpuset import CpuSet
-from ompbind.machine.sources.filesystem import Root, whole_number
+from ompbind.machine.sources.filesystem import whole_number
 from ompbind.machine.sources.linux.cgroup import read_limits
 from ompbind.procfs.process import status_value
 from ompbind.record import Record
@@ -11,6 +11,8 @@ from ompbind.record import Record
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+
+    from ompbind.machine.sources.root import Root
 
 
 class Ancestor(Record):

@@ -8,7 +8,8 @@ memories become nodes without CPUs, and the nodes of their local CPUs are their 
 from collections.abc import Mapping, Sequence
 
 from ompbind.cpuset import EMPTY, CpuSet
-from ompbind.machine.model import Node, add_nearest_nodes, check_size
+from ompbind.machine.model import Node, check_size
+from ompbind.machine.nearest_nodes import add_nearest_nodes
 from ompbind.record import Record
 
 Distances = Mapping[tuple[int, int], int]

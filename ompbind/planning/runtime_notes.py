@@ -19,6 +19,7 @@ TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+
 CONFLICT = "omp-runtime-conflict"
 """The code of warnings that threads will not run where the binding mode requests."""
 

@@ -9,8 +9,8 @@ import os
 from collections.abc import Iterator, Mapping
 
 from ompbind.openmp.runtimes import OmpRuntime
-from ompbind.programs.command_analysis import find_default_python, find_site_packages
 from ompbind.programs.library_catalog import name_library
+from ompbind.programs.python_packages import find_default_python, find_site_packages
 
 NAMES = tuple(name for runtime in OmpRuntime for name in runtime.facts.sonames)
 """Names of the OpenMP runtimes for the dynamic linker."""

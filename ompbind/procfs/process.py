@@ -1,4 +1,7 @@
-"""Parse files below /proc/PID, see proc(5): text or bytes → values. `reader` reads the files."""
+"""Parse the stat, status and environ files below /proc/PID, see proc(5): text or bytes → values.
+
+`reader` reads the files, `process_files` parses others.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from ompbind.text import clean_name
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Collection, Mapping
 
 EXITED_STATES = ("Z", "X", "x")
 """The states of processes and threads that have exited: zombie, dead."""
@@ -75,25 +78,6 @@ def status_value(status: str, key: str) -> str | None:
     return rest.partition("\n")[0].strip() if found else None
 
 
-def parse_lock_holder(text: str, file: str) -> int | None:
-    """Return the process that has locked a file with flock; None if it is unknown.
-
-    `text` is that of /proc/locks, `file` is "MAJOR:MINOR:INODE" with hexadecimal device numbers. The kernel
-    shows 0 or -1 for a process of another PID namespace.
-    """
-    for line in text.splitlines():
-        match line.split():
-            case [_, "FLOCK", _, _, pid, found, *_] if found == file and pid.isdigit():
-                return int(pid) or None
-    return None
-
-
-def parse_command(cmdline: bytes) -> tuple[str, ...]:
-    """Parse /proc/PID/cmdline into words; empty for kernel threads and for processes that have exited."""
-    words = cmdline.removesuffix(b"\0").split(b"\0") if cmdline else []
-    return tuple(word.decode("utf-8", "replace") for word in words)
-
-
 def parse_environ(environ: bytes) -> dict[str, str]:
     """Parse /proc/PID/environ into variables by name.
 
@@ -101,38 +85,6 @@ def parse_environ(environ: bytes) -> dict[str, str]:
     """
     pairs = (pair.partition("=") for pair in environ.decode("utf-8", "surrogateescape").split("\0"))
     return {name: value for name, equals, value in pairs if equals}
-
-
-def parse_maps(maps: bytes, keep: Callable[[str], bool]) -> tuple[str, ...]:
-    """Parse /proc/PID/maps: return the paths of mapped files that `keep` accepts, each (device, inode) once.
-
-    A file that has replaced another under the same path counts as a second file.
-    """
-    found: dict[tuple[str, str], str] = {}
-    seen: set[str] = set()
-    for line in maps.decode("utf-8", "surrogateescape").split("\n"):
-        _, slash, rest = line.partition("/")
-        if slash and rest not in seen:
-            seen.add(rest)
-            if keep(f"/{rest}"):
-                _, _, _, device, inode, _ = line.split(None, 5)
-                found.setdefault((device, inode), f"/{rest}")
-    return tuple(found.values())
-
-
-def parse_migrations(sched: bytes) -> int | None:
-    """Parse /proc/PID/task/TID/sched: return the migrations of a thread; None if they are not counted."""
-    _, found, rest = sched.partition(b"nr_migrations")
-    return int(rest.partition(b":")[2].split(None, 1)[0]) if found else None
-
-
-def parse_run_delay_s(schedstat: bytes) -> float | None:
-    """Parse /proc/PID/task/TID/schedstat: return the seconds that a thread was runnable and waited for a CPU.
-
-    None if the kernel does not count them (the file is empty or missing without CONFIG_SCHED_INFO).
-    """
-    words = schedstat.split()
-    return int(words[1]) / 1e9 if len(words) == 3 else None
 
 
 def parse_signals(mask: str | None) -> set[int]:

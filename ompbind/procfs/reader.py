@@ -1,5 +1,6 @@
-"""Read single facts of running processes from /proc; `process_state` reads a whole process.
+"""Read from /proc which processes there are, their states and their environments.
 
+`identity`, `memory` and `threads` read further facts of a process, `process_state` reads a whole process.
 Processes that exit meanwhile are left out. Only the owner may read the environment and the memory of a
 process. The PID "self" is this process. If /proc shows another PID namespace, its numbers name processes of
 that namespace: no other process than "self" is then read, as if there were no /proc.
@@ -9,27 +10,8 @@ from __future__ import annotations
 
 import errno
 import os
-import time
 
-from ompbind.cpuset import EMPTY, CpuSet
-from ompbind.procfs.process import (
-    EXITED_STATES,
-    Stat,
-    parse_command,
-    parse_environ,
-    parse_lock_holder,
-    parse_maps,
-    parse_migrations,
-    parse_signals,
-    parse_stat,
-    status_value,
-)
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from ompbind.procfs.numa_maps import MemoryMap
+from ompbind.procfs.process import EXITED_STATES, Stat, parse_environ, parse_signals, parse_stat, status_value
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 """Clock ticks in a second, the unit of times in stat files."""
@@ -66,7 +48,7 @@ def find_directory(pid: int | str) -> str:
     return f"/proc/{pid}"
 
 
-def _read_if_allowed(pid: int | str, name: str) -> bytes | None:
+def read_if_allowed(pid: int | str, name: str) -> bytes | None:
     """Read a whole file of a process; None if it has exited or belongs to another user."""
     try:
         return read_file(f"{find_directory(pid)}/{name}")
@@ -101,12 +83,6 @@ def _read_stat(directory: str) -> Stat | None:
         return None
 
 
-def read_age_s(pid: int) -> float | None:
-    """Return the seconds since the start of a process, from /proc/PID/stat; None if it does not exist."""
-    stat = read_stat(pid)
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - stat.start_ticks / TICKS_PER_S if stat else None
-
-
 def read_status(pid: int | str) -> str:
     """Read the text of /proc/PID/status; raises OSError."""
     return read_file(f"{find_directory(pid)}/status").decode("utf-8", "replace")
@@ -114,7 +90,7 @@ def read_status(pid: int | str) -> str:
 
 def read_caught_signals(pid: int) -> set[int]:
     """Return the signals that a process handles, from /proc/PID/status (SigCgt); {} if it does not exist."""
-    status = _read_if_allowed(pid, "status") or b""
+    status = read_if_allowed(pid, "status") or b""
     return parse_signals(status_value(status.decode("utf-8", "replace"), "SigCgt"))
 
 
@@ -123,30 +99,8 @@ def read_children() -> set[int] | None:
 
     Read from /proc/PID/task/TID/children of the initial thread, which may miss children while others exit.
     """
-    children = _read_if_allowed(os.getpid(), f"task/{os.getpid()}/children")
+    children = read_if_allowed(os.getpid(), f"task/{os.getpid()}/children")
     return None if children is None else set(map(int, children.split()))
-
-
-def read_command(pid: int) -> tuple[str, ...]:
-    """Read /proc/PID/cmdline as words; empty for kernel threads and if the process does not exist."""
-    return parse_command(_read_if_allowed(pid, "cmdline") or b"")
-
-
-def read_owner(pid: int) -> int | None:
-    """Return the user ID of the owner of a process; None if it does not exist."""
-    try:
-        return os.stat(find_directory(pid)).st_uid
-    except OSError:
-        return None
-
-
-def read_lock_holder(major: int, minor: int, inode: int) -> int | None:
-    """Return the process that has locked a file with flock, from /proc/locks; None if it is unknown."""
-    try:
-        data = read_file("/proc/locks") if is_proc_of_pid_namespace() else b""
-    except OSError:
-        return None
-    return parse_lock_holder(data.decode("ascii", "replace"), f"{major:02x}:{minor:02x}:{inode}")
 
 
 def read_environ(pid: int | str) -> dict[str, str] | None:
@@ -154,82 +108,8 @@ def read_environ(pid: int | str) -> dict[str, str] | None:
 
     {} if this user may not read them. None if the file is empty, as while a process executes a command.
     """
-    data = _read_if_allowed(pid, "environ")
+    data = read_if_allowed(pid, "environ")
     return None if data == b"" else parse_environ(data or b"")
-
-
-def read_mapped_files(pid: int | str, keep: Callable[[str], bool]) -> tuple[str, ...]:
-    """Read /proc/PID/maps: the mapped files that `keep` accepts; none if this user may not read it."""
-    return parse_maps(_read_if_allowed(pid, "maps") or b"", keep)
-
-
-def read_memory_map(pid: int) -> MemoryMap | None:
-    """Read /proc/PID/numa_maps of a process, or of a thread by its TID.
-
-    The kernel walks all pages, which takes a moment for large processes. None if the process does not exist,
-    if it belongs to another user, or if the kernel has no NUMA support.
-    """
-    from ompbind.procfs.numa_maps import (
-        parse_numa_maps,
-    )  # late: compiling its patterns takes longer than the rest
-
-    data = _read_if_allowed(pid, "numa_maps")
-    return None if data is None else parse_numa_maps(data.decode("utf-8", "replace"))
-
-
-def read_memory_policy(pid: int) -> str | None:
-    """Return the memory policy of a process, from the first line of /proc/PID/numa_maps.
-
-    That line is about the program's code, which has no policy of its own. The kernel walks only as many pages
-    as it reports: all of them can take seconds.
-    """
-    from ompbind.procfs.numa_maps import parse_numa_maps  # late, as above
-
-    try:
-        with open(f"{find_directory(pid)}/numa_maps", "rb", buffering=0) as file:
-            line = file.read(160).partition(b"\n")[0]  # the policy is among these bytes
-    except OSError:
-        return None
-    return next(
-        (mapping.policy for mapping in parse_numa_maps(line.decode("utf-8", "replace")).mappings), None
-    )
-
-
-def list_threads(pid: int) -> list[int]:
-    """Return the TIDs of a process, from /proc/PID/task; none if it does not exist."""
-    try:
-        return list(map(int, os.listdir(f"{find_directory(pid)}/task")))
-    except OSError:
-        return []
-
-
-def read_affinity(tid: int) -> CpuSet:
-    """Return the affinity mask of a thread; empty if it does not exist.
-
-    Uses sched_getaffinity(2), which takes a tenth of the time of reading /proc/PID/status.
-    """
-    try:
-        return CpuSet(os.sched_getaffinity(tid))
-    except OSError:
-        return EMPTY
-
-
-def read_migrations(pid: int, tids: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Yield (TID, migrations since its start) of the threads for which the kernel reports them.
-
-    Read from /proc/PID/task/TID/sched.
-    """
-    try:
-        directory = find_directory(pid)
-    except OSError:
-        return
-    for tid in tids:
-        try:
-            migrations = parse_migrations(read_file(f"{directory}/task/{tid}/sched"))
-        except OSError:
-            continue  # the thread has exited, or the kernel has no such file
-        if migrations is not None:
-            yield tid, migrations
 
 
 def read_pid_namespace() -> int:

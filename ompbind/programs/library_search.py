@@ -4,16 +4,22 @@ The order of directories is that of ld.so(8): RPATH of the file and of the files
 has a RUNPATH; LD_LIBRARY_PATH; RUNPATH; /etc/ld.so.conf; the default directories.
 """
 
+from __future__ import annotations
+
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
-from glob import escape, glob
 
 from ompbind.programs.elf import SYSTEM_LIBRARY_PREFIXES, Elf, read_header
 from ompbind.programs.library_catalog import LIBRARY_KINDS, Library, name_library
 
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
 _DEFAULT_DIRECTORIES = ("/lib64", "/usr/lib64", "/lib", "/usr/lib")
 _CONFIGURATION = "/etc/ld.so.conf"
+_configured: dict[str, tuple[str, ...]] = {}
+"""The directories of the linker's configuration, once they are read."""
+
 _INCLUDE_DEPTH = 8
 """How deep `include` lines of the linker's configuration may nest."""
 
@@ -73,7 +79,8 @@ def find_library_of_kind(name: str, program: Elf | None, directories: Sequence[s
     """
     for directory in directories:
         for stem in LIBRARY_KINDS[name].stems:
-            for path in sorted(glob(os.path.join(escape(directory), f"{stem}*.so*")), key=_shortest_first):
+            files = (file for file in list_names(directory) if file.startswith(stem) and ".so" in file)
+            for path in sorted((os.path.join(directory, file) for file in files), key=_shortest_first):
                 library = identify_library(path)
                 is_of_kind = library is not None and library.kind.name == name
                 if is_of_kind and os.path.isfile(path) and is_loadable(path, program):
@@ -97,9 +104,10 @@ def _library_path(env: Mapping[str, str]) -> list[str]:
     return [directory or "." for directory in value.split(":")] if value else []
 
 
-@cache
 def _configured_directories() -> tuple[str, ...]:
-    return tuple(_read_configuration(_CONFIGURATION, _INCLUDE_DEPTH))
+    if _CONFIGURATION not in _configured:
+        _configured[_CONFIGURATION] = tuple(_read_configuration(_CONFIGURATION, _INCLUDE_DEPTH))
+    return _configured[_CONFIGURATION]
 
 
 def _read_configuration(path: str, depth: int) -> Iterator[str]:
@@ -113,10 +121,29 @@ def _read_configuration(path: str, depth: int) -> Iterator[str]:
         word, _, rest = line.partition(" ")
         if word == "include" and depth:
             for pattern in rest.split():
-                for name in sorted(glob(os.path.join(os.path.dirname(path), pattern))):
+                for name in _list_included(os.path.join(os.path.dirname(path), pattern)):
                     yield from _read_configuration(name, depth - 1)
         elif line.startswith("/"):
             yield line
+
+
+def _list_included(pattern: str) -> list[str]:
+    """Return the files that match a pattern, in order."""
+    directory, name = os.path.split(pattern)
+    if name[:1] == "*" and not set(directory + name[1:]) & set("*?["):  # *.conf, as everywhere
+        found = (file for file in list_names(directory) if file.endswith(name[1:]) and file[0] != ".")
+        return sorted(os.path.join(directory, file) for file in found)
+    from glob import glob  # late: the import takes 5 ms
+
+    return sorted(glob(pattern))
+
+
+def list_names(directory: str) -> list[str]:
+    """Return the names in a directory, in any order; none if it cannot be read."""
+    try:
+        return os.listdir(directory)
+    except OSError:
+        return []
 
 
 def find_needed_libraries(

@@ -1,10 +1,10 @@
 """Libraries to preload: find them by name or path, and make the value of LD_PRELOAD."""
 
+from __future__ import annotations
+
 import os
-from collections.abc import Iterator, Mapping, Sequence
 
 from ompbind.errors import RequestError
-from ompbind.programs.command_analysis import find_default_python, find_site_packages, preload_entries
 from ompbind.programs.elf import Elf, read_header
 from ompbind.programs.library_catalog import LIBRARY_KINDS, LIBRARY_PACKAGES, PRELOADABLE
 from ompbind.programs.library_search import (
@@ -13,7 +13,13 @@ from ompbind.programs.library_search import (
     is_loadable,
     linker_directories,
 )
+from ompbind.programs.preloaded import preload_entries
+from ompbind.programs.python_packages import find_default_python, find_site_packages
 from ompbind.programs.workload import DetectionMethod, Workload
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
 
 
 def find_preloads(names: Sequence[str], workload: Workload, env: Mapping[str, str]) -> tuple[str, ...]:

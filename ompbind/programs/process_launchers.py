@@ -9,43 +9,19 @@ from __future__ import annotations
 
 import os
 
-from ompbind.programs.which import find_command_word
+from ompbind.programs.known_programs import PROCESS_LAUNCHERS, TORCHRUN, find_launcher_name, is_torchrun
+from ompbind.programs.which import find_file
 from ompbind.record import Record
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-PROCESS_LAUNCHERS: Mapping[str, tuple[str, ...]] = {
-    "mpirun": (),
-    "mpiexec": (),
-    "srun": (),
-    "prun": (),
-    "prterun": (),
-    "orterun": (),
-    "jsrun": (),
-    "aprun": (),
-    "flux": ("run", "submit"),
-}
-"""Commands that start and bind the processes of a job, with the subcommands that do; () without any."""
-
-_TORCHRUN, _MODULES = "torchrun", ("torch.distributed.run", "torch.distributed.launch")
-"""torchrun, and the modules with the same command line: `python -m torch.distributed.run`."""
-
 _WORKERS = ("--nproc-per-node", "--nproc_per_node")
 _MODULE = ("-m", "--module")
 _NO_PYTHON = ("--no-python", "--no_python")
 _FLAGS = ("--standalone", "--run-path", "--run_path", *_MODULE, *_NO_PYTHON)
 """Options of torchrun without a value; all other options have one."""
-
-
-def is_process_launcher(path: str) -> bool:
-    """Return whether a program is one of PROCESS_LAUNCHERS, also as mpiexec.hydra or mpirun.openmpi."""
-    return _find_name(path) in PROCESS_LAUNCHERS
-
-
-def _find_name(path: str) -> str:
-    return os.path.basename(path).partition(".")[0]
 
 
 class Launch(Record):
@@ -68,11 +44,10 @@ def read_launch(path: str, words: Sequence[str], env: Mapping[str, str]) -> Laun
     if any(os.path.basename(word) == "ompbind" for word in words):
         return None
     name = os.path.basename(path)
-    if name == _TORCHRUN:
-        return _read_torchrun([name], words)
-    if name.startswith("python") and words[:1] == ["-m"] and words[1:2] and words[1] in _MODULES:
-        return _read_torchrun([name, *words[:2]], words[2:])
-    subcommands = PROCESS_LAUNCHERS.get(_find_name(path))
+    if is_torchrun(path, words):
+        start = 0 if name == TORCHRUN else 2  # behind `-m MODULE`
+        return _read_torchrun([name, *words[:start]], words[start:])
+    subcommands = PROCESS_LAUNCHERS.get(find_launcher_name(path))
     if subcommands is None or (subcommands and (not words or words[0] not in subcommands)):
         return None
     start = find_command_word(words, env, first=len(subcommands[:1]))
@@ -81,6 +56,19 @@ def read_launch(path: str, words: Sequence[str], env: Mapping[str, str]) -> Laun
     if start == len(words):
         return Launch(text=text, instead=f"{text} ... ompbind exec -- CMD")
     return _make_launch(text, text, words[start:])
+
+
+def find_command_word(words: Sequence[str], env: Mapping[str, str], first: int = 0) -> int:
+    """Return the position of the word that is a command, from `first` on; the number of words if none is.
+
+    An option or a NAME=VALUE is no command, nor is a word that names no executable file.
+    """
+    found = (
+        position
+        for position in range(first, len(words))
+        if words[position][:1] != "-" and "=" not in words[position] and find_file(words[position], env)
+    )
+    return next(found, len(words))
 
 
 def _read_torchrun(own_words: Sequence[str], words: Sequence[str]) -> Launch | None:

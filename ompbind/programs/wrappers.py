@@ -2,8 +2,8 @@
 
 A *wrapper* executes the command itself (`taskset -c 0 app`). A launcher starts processes of its own
 (`mpirun -n 2 app`): see `process_launchers`. The options before the command decide what a wrapper changes.
-To add a wrapper: a name in WRAPPERS; if it changes the binding or variables, also rows in _OPTIONS and
-_READERS.
+To add a wrapper: a name in WRAPPERS of `known_programs`; if it changes the binding or variables, also rows in
+_OPTIONS and _READERS.
 """
 
 from __future__ import annotations
@@ -11,21 +11,14 @@ from __future__ import annotations
 import os
 
 from ompbind.cpuset import CpuSet
-from ompbind.programs.process_launchers import Launch, read_launch
-from ompbind.programs.which import find_command_word
+from ompbind.programs.known_programs import WRAPPERS
+from ompbind.programs.process_launchers import Launch, find_command_word, read_launch
 from ompbind.record import Record
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import TypeAlias
-
-WRAPPERS = (
-    "env", "nice", "ionice", "nohup", "setsid", "stdbuf", "time", "timeout", "chrt", "taskset", "numactl",
-    "perf", "strace", "ltrace", "catchsegv", "gdb", "valgrind", "sudo", "exec", "prlimit", "setpriv", "flock",
-    "tini", "dumb-init", "unshare", "hwloc-bind",
-)  # fmt: skip
-"""Programs that execute the command in their arguments."""
 
 _WITH_SUBCOMMAND = ("perf",)
 """Wrappers whose first argument is not the command, although it may have the name of one: `perf stat app`."""
@@ -96,9 +89,9 @@ def _split_string(words: Sequence[str]) -> Sequence[str]:
 
 def _parse_options(words: Sequence[str], spellings: Mapping[str, str]) -> tuple[Options, Sequence[str]]:
     """Return the options before the first other word, and the rest; all words if an option is unknown."""
-    if not spellings:
+    if not (spellings and words and words[0].startswith("-")):
         return (), words
-    import getopt  # late: few commands have a wrapper with these options
+    import getopt  # late: many wrappers have no options, as in `#!/usr/bin/env python3`
 
     long = [name + "=" * letter.endswith(":") for letter, name in spellings.items()]
     try:

@@ -5,7 +5,7 @@ import pytest
 from ompbind.bench.hardware import make_topology_digest, read_hardware, read_processor
 from ompbind.cpuset import CpuSet
 from ompbind.machine.sources.archive import ArchiveRoot
-from ompbind.machine.sources.table import read_machine
+from ompbind.machine.sources.reading import read_machine
 from tests.recordings import name_of, recorded
 
 NAMES = {

@@ -5,7 +5,7 @@ import pytest
 from ompbind.bench.proposal import MOST, make_proposal
 from ompbind.cpuset import CpuSet
 from ompbind.machine.model import CoreKind
-from ompbind.machine.sources.table import read_machine
+from ompbind.machine.sources.reading import read_machine
 from ompbind.masks.mask import parse_mask
 from ompbind.openmp.binding import Bind
 from ompbind.planning.request import Request

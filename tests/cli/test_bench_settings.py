@@ -7,7 +7,7 @@ from ompbind.bench.starts import CandidateStart, RunSettings
 from ompbind.cli.bench_settings import make_rules, make_settings
 from ompbind.cpuset import CpuSet
 from ompbind.errors import CommandNotFoundError, PositionError, RequestError
-from ompbind.machine.sources.table import read_machine
+from ompbind.machine.sources.reading import read_machine
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import RunSpec, make_commands
 from ompbind.planning.request import Request

@@ -5,7 +5,7 @@ import pytest
 from ompbind.compat.framework import FrameworkInput
 from ompbind.compat.reading import fill_request
 from ompbind.cpuset import CpuSet
-from ompbind.machine.sources.table import read_machine
+from ompbind.machine.sources.reading import read_machine
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from tests.machines import Shape, make_machine

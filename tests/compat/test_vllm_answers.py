@@ -10,7 +10,7 @@ from ompbind.compat.reading import fill_request
 from ompbind.cpuset import CpuSet, union
 from ompbind.errors import MachineError
 from ompbind.machine.model import Level, find_overlapping
-from ompbind.machine.sources.table import read_machine
+from ompbind.machine.sources.reading import read_machine
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from ompbind.report.export.vllm import render_vllm

@@ -8,8 +8,8 @@ import pytest
 from ompbind.machine.devices import DeviceKind
 from ompbind.machine.model import Level
 from ompbind.machine.sources.hwloc_xml import parse_xml
+from ompbind.machine.sources.reading import read_machine
 from ompbind.machine.sources.synthetic import parse_synthetic
-from ompbind.machine.sources.table import read_machine
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from tests.live.conftest import required

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ompbind.cli.verbs import VERBS
-from ompbind.machine.sources.table import read_machine
+from ompbind.machine.sources.reading import read_machine
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from ompbind.report.diagram.terminal import render_picture

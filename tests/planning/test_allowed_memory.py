@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from ompbind.cpuset import CpuSet
 from ompbind.errors import MaskError, PlanError, RequestError
 from ompbind.machine.model import Level, find_overlapping
-from ompbind.machine.sources.table import read_machine
+from ompbind.machine.sources.reading import read_machine
 from ompbind.masks.mask import parse_mask
 from ompbind.planning.allowed_memory import measure_remote_memory
 from ompbind.planning.metrics import measure_plan

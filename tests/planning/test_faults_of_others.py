@@ -16,7 +16,7 @@ from ompbind.compat.reading import fill_request
 from ompbind.cpuset import CpuSet, union
 from ompbind.errors import MaskError, OmpbindError, PlanError, RequestError
 from ompbind.machine.model import Level, make_domains
-from ompbind.machine.sources.table import read_machine
+from ompbind.machine.sources.reading import read_machine
 from ompbind.masks.mask import parse_mask
 from ompbind.openmp.place_reading import parse_places
 from ompbind.openmp.places import TEXT_LIMIT

@@ -2,15 +2,19 @@
 
 import os
 import sys
+from glob import glob
+from pathlib import Path
 
 import pytest
 
 from ompbind.errors import RequestError
 from ompbind.openmp.runtimes import OmpRuntime
-from ompbind.programs.command_analysis import find_default_python, read_workload
+from ompbind.programs import library_search
+from ompbind.programs.command_analysis import read_workload
 from ompbind.programs.library_catalog import name_libraries, name_library
 from ompbind.programs.library_search import find_library, identify_library, linker_directories
 from ompbind.programs.preload import find_missing_preloads, find_preloads
+from ompbind.programs.python_packages import find_default_python
 from ompbind.programs.workload import DetectionMethod, Workload
 from tests.elves import make_elf
 
@@ -399,3 +403,17 @@ def test_an_expected_library_that_is_not_preloaded_is_reported(tmp_path):
     (text,) = find_missing_preloads(["tcmalloc", "iomp"], workload, [path])
     assert text.startswith("iomp is expected in LD_PRELOAD")
     assert "--preload iomp" in text
+
+
+@pytest.mark.parametrize(
+    "pattern", ["*.conf", "*", "b*.conf", "?.conf", "[ab].conf", ".*", "*/x.conf", "a.conf", "no/*"]
+)
+def test_the_configuration_of_the_linker_includes_the_files_that_match(tmp_path, monkeypatch, pattern):
+    for name in ("a.conf", "b.conf", "c.txt", ".hidden.conf", "d.conf/x.conf"):
+        put(tmp_path / "parts" / name, f"/opt/{name}  # a comment\n")
+    put(tmp_path / "ld.so.conf", f"/first\ninclude parts/{pattern}\n/last\n")
+    monkeypatch.setattr(library_search, "_CONFIGURATION", str(tmp_path / "ld.so.conf"))
+    files = [path for path in map(Path, sorted(glob(str(tmp_path / "parts" / pattern)))) if path.is_file()]
+    included = [f"/opt/{path.relative_to(tmp_path / 'parts')}" for path in files]
+    found = linker_directories({})
+    assert found[: found.index("/last") + 1] == ["/first", *included, "/last"]

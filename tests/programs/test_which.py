@@ -3,7 +3,8 @@
 import pytest
 
 from ompbind.errors import CommandNotFoundError
-from ompbind.programs.which import find_command, find_script_error
+from ompbind.programs.command_errors import find_script_error
+from ompbind.programs.which import find_command
 
 
 @pytest.mark.parametrize(

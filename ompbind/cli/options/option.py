@@ -69,6 +69,7 @@ class Option(Record):
     - `default_help`: what happens without the option, for the help
     - `number`: a number in a configuration file is allowed too
     - `words`: the words that it accepts; {words} in `help` lists them
+    - `list_names`: returns the text for {names} in `help`, from a module that only the help needs
     - `complete`: its completion, if it is not `words`
     - `section`: its section in the help; `everyday` options are in the short help too, except in the help of
       the verbs `rare_in`
@@ -90,6 +91,7 @@ class Option(Record):
     number: bool = False
     words: tuple[str, ...] = ()
     complete: Complete | str | None = None
+    list_names: Callable[[], str] | None = None
     metavar: str = ""
     help: str
     section: str = "Options"

@@ -28,14 +28,12 @@ from ompbind.cli.options.readers import (
 from ompbind.cli.verbs import LAUNCHING, PLANNING
 from ompbind.compat.table import FRAMEWORKS
 from ompbind.errors import OptionError
-from ompbind.machine.sources.table import complete_source, source_labels
 from ompbind.masks.mask import parse_mask
 from ompbind.openmp.binding import Bind, ProcBind
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.planning.rank_variables import NIC_VARIABLES
 from ompbind.planning.request import DEFAULT_STRATEGY, DEVICE_KINDS, MemoryMode
 from ompbind.planning.strategies.table import STRATEGIES
-from ompbind.programs.library_catalog import PRELOADABLE
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
@@ -60,6 +58,34 @@ def _complete_presets(text: str) -> Sequence[str]:
 
     (config,) = (option for option in PLANNING_OPTIONS if option.name == "config")
     return read_preset_names(os.environ, config.variable)
+
+
+def _complete_sources(text: str) -> Sequence[str]:
+    """Complete a topology source."""
+    from ompbind.machine.sources.table import complete_source  # late: most runs read this machine
+
+    return complete_source(text)
+
+
+def _list_sources() -> str:
+    """Return the short names of all topology sources."""
+    from ompbind.machine.sources.table import source_labels  # late: only the help needs it
+
+    return source_labels()
+
+
+def _complete_preloads(text: str) -> Sequence[str]:
+    """Complete the last name of some libraries to preload."""
+    from ompbind.programs.library_catalog import PRELOADABLE  # late: only completion and help need it
+
+    return complete_list(PRELOADABLE)(text)
+
+
+def _list_preloads() -> str:
+    """Return the names of libraries that can be preloaded."""
+    from ompbind.programs.library_catalog import PRELOADABLE  # late, as above
+
+    return ", ".join(PRELOADABLE)
 
 
 def _read_wait(text: str) -> float:
@@ -176,7 +202,7 @@ PLANNING_OPTIONS: tuple[Option, ...] = (
            help="Use the plan that 'ompbind plan --format json' wrote to FILE, on a machine of the same kind",
            rule="planning_rules.check_plan"),
     Option(names=("--topology",), section=CPUS, verbs=(*PLANNING, "topo"), default="live", metavar="SOURCE",
-           complete=complete_source, help=f"The machine: {source_labels()}"),
+           complete=_complete_sources, help="The machine: {names}", list_names=_list_sources),
     Option(names=("--bind",), section=BINDING, verbs=PLANNING, read=member(Bind), words=tuple(Bind),
            default="rank", metavar="MODE", everyday=True, rare_in=("bench",),
            help="Where threads may run, from the whole rank to one CPU: {words}",
@@ -196,11 +222,10 @@ PLANNING_OPTIONS: tuple[Option, ...] = (
            help="Stop with an error if ranks cannot be bound as requested, or if the CPU quota "
                 "has less than one CPU for each"),
     Option(names=("--preload",), section=RANKS, verbs=PLANNING, read=names_of("a library"), repeatable=True,
-           metavar="NAME|PATH", complete=complete_list(PRELOADABLE),
-           help="Put libraries first in LD_PRELOAD: comma-separated names or paths; names are"
-                f" {', '.join(PRELOADABLE)}"),
+           metavar="NAME|PATH", complete=_complete_preloads, list_names=_list_preloads,
+           help="Put libraries first in LD_PRELOAD: comma-separated names or paths; names are {names}"),
     Option(names=("--expect",), section=RANKS, verbs=PLANNING, read=names_of("a library"), repeatable=True,
-           metavar="NAME|PATH", complete=complete_list(PRELOADABLE),
+           metavar="NAME|PATH", complete=_complete_preloads,
            help="Warn unless these libraries are preloaded: comma-separated names or paths"),
     Option(names=("--env",), section=RANKS, verbs=PLANNING, read=_read_assignment,
            repeatable=True, metavar="NAME=VALUE", everyday=True, rare_in=("bench",),

@@ -1,8 +1,4 @@
-"""Roots: where the files of a machine are read from, like `--sysroot` of lscpu.
-
-A root contains `sys/` and `proc/` as a running Linux shows them: this machine or a recording. Paths are
-relative to it. The functions here parse the formats that files of sysfs and procfs share.
-"""
+"""Files below a root: a directory as a `Root`, and parsers of the formats that sysfs and procfs share."""
 
 from __future__ import annotations
 
@@ -13,25 +9,8 @@ from ompbind.cpuset import CPU_LIMIT, CpuSet
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from typing import Protocol
-else:
-    Protocol = object
 
-
-class Root(Protocol):
-    """The files of a machine; `name` is the root's name in messages."""
-
-    name: str
-
-    def read(self, path: str) -> str | None:
-        """Return the text of a file, None if it is absent or unreadable."""
-
-    def names(self, path: str) -> list[str]:
-        """Return the names in a directory, empty if it is absent or unreadable."""
-
-    def link(self, path: str) -> str | None:
-        """Return what a symbolic link contains, None if it is absent or no link."""
-
+    from ompbind.machine.sources.root import Root
 
 _CHUNK_LIMIT = 256  # chunks of 64 KiB of a file; proc/cpuinfo of 4,096 CPUs has a third of them
 _SET_LIMIT = 1 << 20  # characters of a set; the longest text that a kernel writes has a tenth

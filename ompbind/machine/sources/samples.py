@@ -24,9 +24,9 @@ from ompbind.machine.model import (
     Machine,
     Node,
     Partition,
-    add_nearest_nodes,
     drop_repeated,
 )
+from ompbind.machine.nearest_nodes import add_nearest_nodes
 from ompbind.record import Record
 from ompbind.text import suggest_name
 

@@ -1,4 +1,4 @@
-"""The topology sources, one row each, and `read_machine`: a source → one `Machine`.
+"""The topology sources beside this machine, one row each, and `read_other`: a source → one `Machine`.
 
 The content of a file decides what it is, not its name.
 """
@@ -11,7 +11,8 @@ import stat
 from ompbind.errors import MachineError
 from ompbind.machine.model import Machine
 from ompbind.machine.sources.filesystem import DirectoryRoot
-from ompbind.machine.sources.linux.reader import LIVE, read_live, read_recorded
+from ompbind.machine.sources.linux.reader import LIVE
+from ompbind.machine.sources.linux.recording import read_recorded
 from ompbind.record import Record
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
@@ -144,13 +145,8 @@ class TopologySource(Record):
     label: str = ""
 
 
-def read_machine(source: str = LIVE, *, devices: bool = False) -> Machine:
-    """Read a machine from a topology source.
-
-    A source is "live", a directory or archive with `sys/` and `proc/`, XML, JSON, "synthetic:…", or
-    "sample:…". "live" is this machine; the affinity mask and the cgroup of this process limit the allowed
-    CPUs. With `devices`, its GPUs and network interfaces are read too. Raises MachineError.
-    """
+def read_other(source: str, *, devices: bool = False) -> Machine:
+    """Read a machine from any topology source but `LIVE`; raises MachineError."""
     given = SourceInput(source, devices=devices)
     try:
         row = next((row for row in SOURCES if row.detect(given)), None)
@@ -164,13 +160,13 @@ def read_machine(source: str = LIVE, *, devices: bool = False) -> Machine:
 def source_hint() -> str:
     """Return the hint that names all topology sources."""
     *words, last = (row.describe for row in SOURCES if row.describe)
-    return f"give {', '.join(words)}, or {last}"
+    return f"give '{LIVE}' (this machine), {', '.join(words)}, or {last}"
 
 
 def source_labels() -> str:
     """Return the short names of all topology sources, for the help."""
     *words, last = (row.label for row in SOURCES if row.label)
-    return f"{', '.join(words)}, or {last}"
+    return f"{LIVE}, {', '.join(words)}, or {last}"
 
 
 def complete_source(text: str) -> list[str]:
@@ -198,8 +194,8 @@ def _is_archive(head: bytes) -> bool:
     return head.startswith((b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0")) or head[257:262] == b"ustar"
 
 
-# These readers import late, because reading this machine needs none of them. The import for archives takes
-# 3 ms, for XML 2 ms, for all others together 1 ms.
+# These readers import late, because a source needs only one of them. The import for archives takes 3 ms, for
+# XML 2 ms, for all others together 1 ms.
 
 
 def _read_archive(given: SourceInput) -> Machine:
@@ -257,14 +253,8 @@ def _json_value(text: str) -> Any:
 
 SOURCES: Sequence[TopologySource] = (
     TopologySource(
-        detect=lambda given: given.text == LIVE,
-        read=lambda given: read_live(devices=given.devices),
-        describe="'live' (this machine)",
-        label="live",
-    ),
-    TopologySource(
         detect=lambda given: given.text == "-",
-        read=lambda given: read_machine("/dev/stdin", devices=given.devices),
+        read=lambda given: read_other("/dev/stdin", devices=given.devices),
         describe="'-' for standard input",
     ),
     TopologySource(
@@ -302,4 +292,4 @@ SOURCES: Sequence[TopologySource] = (
         label="sample:NAME",
     ),
 )
-"""All topology sources; the first row that detects an input reads it."""
+"""All topology sources but `LIVE`; the first row that detects an input reads it."""

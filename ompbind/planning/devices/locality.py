@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.machine.devices import Device
-from ompbind.machine.model import Machine, Node, find_closest
+from ompbind.machine.model import Machine, Node
+from ompbind.machine.nearest_nodes import find_closest
 from ompbind.record import Record
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py

@@ -14,7 +14,7 @@ from ompbind.cli.options.table import find_keys, find_options
 from ompbind.cli.options.values import Values, resolve_values
 from ompbind.cli.request import complete_request, make_request, make_run_spec
 from ompbind.errors import ConfigurationError, OmpbindError
-from ompbind.machine.sources.table import read_machine
+from ompbind.machine.sources.reading import read_machine
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import make_spec_before_plan
 from ompbind.report.text import render_error

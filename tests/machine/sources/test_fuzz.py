@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ompbind.errors import MachineError, OmpbindError
-from ompbind.machine.sources.linux.reader import read_recorded
-from ompbind.machine.sources.table import read_machine
+from ompbind.machine.sources.linux.recording import read_recorded
+from ompbind.machine.sources.reading import read_machine
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request, Sharing
 from ompbind.report.diagram.svg import render_svg

@@ -8,7 +8,7 @@ import pytest
 from ompbind.cpuset import CpuSet
 from ompbind.errors import MachineError
 from ompbind.machine.sources.hwloc_xml import parse_xml
-from ompbind.machine.sources.table import read_machine
+from ompbind.machine.sources.reading import read_machine
 from tests.recordings import recorded
 
 XML = {path.stem: path for path in recorded("xml/*.xml")}

@@ -12,7 +12,7 @@ import pytest
 from ompbind.cpuset import union
 from ompbind.errors import MachineError, OmpbindError
 from ompbind.machine.model import Level
-from ompbind.machine.sources.table import read_machine
+from ompbind.machine.sources.reading import read_machine
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request, Sharing
 from ompbind.planning.strategies.table import STRATEGIES

@@ -15,9 +15,10 @@ from ompbind.cpuset import CpuSet
 from ompbind.errors import MachineError
 from ompbind.machine.model import Level
 from ompbind.machine.sources.hwloc_xml import parse_xml
-from ompbind.machine.sources.linux.reader import read_recorded
+from ompbind.machine.sources.linux.recording import read_recorded
+from ompbind.machine.sources.reading import read_machine
 from ompbind.machine.sources.synthetic import parse_synthetic
-from ompbind.machine.sources.table import SIZE_LIMIT, read_machine
+from ompbind.machine.sources.table import SIZE_LIMIT
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from ompbind.report.device_json import device_record

@@ -10,7 +10,7 @@ from ompbind.cpuset import CpuSet, union
 from ompbind.errors import PlanError
 from ompbind.machine.devices import Device, DeviceKind, number_devices
 from ompbind.machine.model import Level, index_by_cpu
-from ompbind.machine.sources.table import read_machine
+from ompbind.machine.sources.reading import read_machine
 from ompbind.planning.devices.locality import DeviceLocality, find_locality
 from ompbind.planning.devices.shares import divide_near_devices
 from ompbind.planning.planner import make_plan

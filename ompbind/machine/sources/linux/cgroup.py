@@ -1,9 +1,9 @@
-"""What cgroups allow a process: its cpuset and CPU quota; how long it was throttled; who ran out of memory.
+"""What cgroups allow a process: its cpuset and CPU quota; and how many processes ran out of memory.
 
     proc/self/cgroup        the path of the process's cgroup in each hierarchy
     proc/self/mountinfo     where each hierarchy is mounted (or else proc/mounts)
-    <mount>/<path>/…        cpuset.cpus.effective, cpu.max, cpu.stat, memory.events (version 2)
-                            cpuset.cpus, cpu.cfs_quota_us, cpu.stat, memory.oom_control (version 1)
+    <mount>/<path>/…        cpuset.cpus.effective, cpu.max, memory.events (version 2)
+                            cpuset.cpus, cpu.cfs_quota_us, memory.oom_control (version 1)
 
 Version 1 has a hierarchy for each controller, version 2 one hierarchy for all. The directories of the cgroup
 and of all its ancestors are read, innermost first: the first cpuset counts, and the smallest quota.
@@ -12,43 +12,17 @@ and of all its ancestors are read, innermost first: the first cpuset counts, and
 from __future__ import annotations
 
 from ompbind.cpuset import CpuSet
-from ompbind.machine.sources.filesystem import Root, whole_number
+from ompbind.machine.sources.filesystem import whole_number
 from ompbind.record import Record
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ompbind.machine.sources.root import Root
+
 _CONTROLLERS_BY_TYPE = {"cgroup": set[str](), "cgroup2": {""}, "cpuset": {"cpuset"}}
 """The types of cgroup file systems, with the controllers that a type implies; "" is version 2."""
-
-
-class Throttling(Record):
-    """How often and for how long the CPU quotas of a cgroup and of its ancestors have throttled it.
-
-    A quota counts its periods while threads run: there were `periods`, and the cgroup was throttled in
-    `throttled_periods` of them. `throttled_s` is in seconds, summed over CPUs. `cgroup` is the directory of
-    the cgroup, without the first slash.
-    """
-
-    cgroup: str
-    periods: int = 0
-    throttled_periods: int = 0
-    throttled_s: float = 0.0
-
-    def __str__(self) -> str:
-        periods = f"{self.throttled_periods} of {self.periods} periods"
-        few = self.throttled_s < 0.1
-        time = f"{self.throttled_s * 1000:.1f} ms" if few else f"{self.throttled_s:.2f} s"
-        return f"{periods} ({time}, summed over CPUs)"
-
-    def since(self, before: Throttling) -> Throttling:
-        """Return what was counted since an earlier reading of the same cgroup."""
-        return self.replace(
-            periods=max(0, self.periods - before.periods),
-            throttled_periods=max(0, self.throttled_periods - before.throttled_periods),
-            throttled_s=max(0.0, self.throttled_s - before.throttled_s),
-        )
 
 
 class CgroupLimits(Record):
@@ -68,16 +42,28 @@ _Mount = tuple[frozenset[str], str, str]
 
 def read_limits(root: Root) -> CgroupLimits:
     """Read the limits of the reading process from its cgroups and their ancestors."""
-    paths = dict(_read_paths(root))
     cpuset: CpuSet | None = None
     mems: CpuSet | None = None
     quotas: list[float] = []
-    for mount in _read_mounts(root):
-        for directory in _list_directories(mount, _find_limiting_path(mount[0], paths)):
-            cpuset = _read_cpuset(root, directory, "cpus") if cpuset is None else cpuset
-            mems = _read_cpuset(root, directory, "mems") if mems is None else mems
-            quotas.extend(_read_quota(root, directory))
+    for directory in read_directories(root):
+        cpuset = _read_cpuset(root, directory, "cpus") if cpuset is None else cpuset
+        mems = _read_cpuset(root, directory, "mems") if mems is None else mems
+        quotas.extend(_read_quota(root, directory))
     return CgroupLimits(cpuset=cpuset, mems=mems, quota=min(quotas, default=None))
+
+
+def read_directories(
+    root: Root, process: str = "self", controllers: frozenset[str] | None = None
+) -> Iterator[str]:
+    """Yield the directories that limit a process's CPUs or CPU time: of its cgroup and of its ancestors.
+
+    Each hierarchy's directories are in order, innermost first. `controllers` select the hierarchies with one
+    of these controllers, "" for version 2.
+    """
+    paths = dict(_read_paths(root, process))
+    for mount in _read_mounts(root):
+        if controllers is None or mount[0] & controllers:
+            yield from _list_directories(mount, _find_limiting_path(mount[0], paths))
 
 
 def read_versions(root: Root) -> tuple[int, ...]:
@@ -100,43 +86,6 @@ def read_oom_kills(root: Root) -> int | None:
                 counts = (pair[1] for pair in pairs if len(pair) == 2 and pair[0] == "oom_kill")
                 return whole_number(next(counts, None))
     return None
-
-
-def read_throttling(root: Root, process: str = "self") -> Throttling | None:
-    """Return how the CPU quotas of a process's cgroup and of its ancestors have throttled it.
-
-    `process` is its PID. Counted since the cgroups were created, and summed over quotas; most processes have
-    one quota at most. None if no cgroup counts periods.
-    """
-    paths = dict(_read_paths(root, process))
-    directories = [
-        directory
-        for mount in _read_mounts(root)
-        if mount[0] & {"", "cpu"}
-        for directory in _list_directories(mount, _find_limiting_path(mount[0], paths))
-    ]
-    found = [counters for directory in directories if (counters := _read_throttling(root, directory))]
-    if not found:
-        return None
-    return found[0].replace(
-        periods=sum(counters.periods for counters in found),
-        throttled_periods=sum(counters.throttled_periods for counters in found),
-        throttled_s=sum(counters.throttled_s for counters in found),
-    )
-
-
-def _read_throttling(root: Root, directory: str) -> Throttling | None:
-    """Read the counters of one cgroup: times in µs (version 2) or ns (version 1); None without periods."""
-    pairs = (line.split() for line in (root.read(f"{directory}/cpu.stat") or "").splitlines())
-    counts = {pair[0]: whole_number(pair[1]) or 0 for pair in pairs if len(pair) == 2}
-    if "nr_periods" not in counts:
-        return None
-    return Throttling(
-        cgroup=directory,
-        periods=counts["nr_periods"],
-        throttled_periods=counts.get("nr_throttled", 0),
-        throttled_s=counts.get("throttled_usec", 0) / 1e6 + counts.get("throttled_time", 0) / 1e9,
-    )
 
 
 def _list_oom_counters(mount: _Mount, paths: dict[str, str]) -> list[str]:

@@ -10,14 +10,15 @@
 from __future__ import annotations
 
 from ompbind.cpuset import EMPTY
-from ompbind.machine.core_kinds import CoreTraits, make_kinds
-from ompbind.machine.model import CoreKind, Domain
-from ompbind.machine.sources.filesystem import Root, read_list, whole_number
+from ompbind.machine.sources.filesystem import read_list, whole_number
 from ompbind.machine.sources.linux.sysfs import CPU
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from ompbind.machine.model import CoreKind, Domain
+    from ompbind.machine.sources.root import Root
 
 _PERFORMANCE_CPUS = "sys/devices/cpu_core/cpus"
 """The file with the CPUs of performance cores; all other cores are efficiency cores."""
@@ -28,8 +29,11 @@ def read_kinds(root: Root, cores: Sequence[Domain]) -> tuple[CoreKind, ...]:
     strong = read_list(root, _PERFORMANCE_CPUS) or EMPTY
     capacities = _read_numbers(root, cores, "cpu_capacity")
     frequencies = _read_numbers(root, cores, "cpufreq/cpuinfo_max_freq")
-    if not strong and capacities[0] is None and frequencies[0] is None:
-        return ()
+    if not strong and len(set(capacities)) == 1 and len(set(frequencies)) == 1:
+        return ()  # all cores are equal, or nothing is known
+    # late: the cores of many machines are equal
+    from ompbind.machine.core_kinds import CoreTraits, make_kinds
+
     return make_kinds(
         [
             CoreTraits(

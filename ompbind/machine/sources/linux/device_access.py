@@ -13,11 +13,12 @@ import os
 
 from ompbind.machine.device_kinds import AMD
 from ompbind.machine.devices import Device
-from ompbind.machine.sources.filesystem import Root
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from ompbind.machine.sources.root import Root
 
 
 def find_denial(device: Device, directory: str, *, is_host: bool = False) -> str:

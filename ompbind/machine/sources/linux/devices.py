@@ -11,7 +11,6 @@ from __future__ import annotations
 from ompbind.machine.device_kinds import CLASSES, find_kind
 from ompbind.machine.devices import Device, DeviceKind, number_devices
 from ompbind.machine.model import Machine
-from ompbind.machine.sources.filesystem import Root
 from ompbind.machine.sources.linux.device_access import find_denial, is_on_host
 from ompbind.machine.sources.linux.kfd import KfdGpu, read_kfd_gpus
 from ompbind.machine.sources.linux.nvidia import NvidiaGpu, read_nvidia_gpus
@@ -29,6 +28,8 @@ from ompbind.record import Record
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+    from ompbind.machine.sources.root import Root
 
 _FOR_VIRTUAL_MACHINES = ("vfio-pci", "pci-stub", "xen-pciback")
 """Drivers that reserve a function for a virtual machine."""

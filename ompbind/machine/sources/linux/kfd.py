@@ -9,7 +9,8 @@ may not read, as the device cgroup of a container forbids.
 
 from __future__ import annotations
 
-from ompbind.machine.sources.filesystem import Root, numbered, whole_number
+from ompbind.machine.sources.filesystem import numbered, whole_number
+from ompbind.machine.sources.root import Root
 from ompbind.record import Record
 
 _DIRECTORIES = ("sys/class/kfd/kfd/topology/nodes", "sys/devices/virtual/kfd/kfd/topology/nodes")

@@ -12,9 +12,8 @@ A CPU that several nodes list belongs to the first of them. Nodes that are the m
 from __future__ import annotations
 
 from ompbind.cpuset import EMPTY, CpuSet, named
-from ompbind.machine.model import Node, add_nearest_nodes, check_size, render_gpu_remark
+from ompbind.machine.model import Node, check_size, render_gpu_remark
 from ompbind.machine.sources.filesystem import (
-    Root,
     keyed_lines,
     numbered,
     numbers_in,
@@ -27,6 +26,8 @@ from ompbind.machine.sources.filesystem import (
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from ompbind.machine.sources.root import Root
 
 NODE_DIRECTORY = "sys/devices/system/node"
 GPU_DIRECTORY = "proc/driver/nvidia/gpus"
@@ -50,9 +51,13 @@ def read_nodes(root: Root, online: CpuSet) -> tuple[tuple[Node, ...], list[str]]
     if not any(node.cpus for node in listed):  # the CPUs of nodes are unknown
         listed[0] = listed[0].replace(cpus=online)
     disjoint, overlapping = _make_disjoint(listed)
-    initiators = {node.number: _read_initiators(root, node.number) for node in disjoint if not node.cpus}
-    nodes = [node.replace(distances=_drop_distances(node, found, gpus)) for node in disjoint]
-    return add_nearest_nodes(nodes, initiators), list(_make_remarks(overlapping, gpus))
+    nodes = tuple(node.replace(distances=_drop_distances(node, found, gpus)) for node in disjoint)
+    if not all(node.is_complete for node in nodes):
+        from ompbind.machine.nearest_nodes import add_nearest_nodes  # late: most nodes have CPUs and memory
+
+        initiators = {node.number: _read_initiators(root, node.number) for node in nodes if not node.cpus}
+        nodes = add_nearest_nodes(nodes, initiators)
+    return nodes, list(_make_remarks(overlapping, gpus))
 
 
 def _read_node(root: Root, number: int, online: CpuSet) -> Node:

@@ -8,12 +8,16 @@ import sys
 from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.errors import MachineError
 from ompbind.machine.model import Level, Machine, check_size, drop_repeated
-from ompbind.machine.sources.filesystem import DirectoryRoot, Root, keyed_lines, read_list
+from ompbind.machine.sources.filesystem import DirectoryRoot, read_list
 from ompbind.machine.sources.linux.cgroup import read_limits
 from ompbind.machine.sources.linux.core_kinds import read_kinds
 from ompbind.machine.sources.linux.numa import read_nodes
 from ompbind.machine.sources.linux.sysfs import CPU, read_domains, read_online
 from ompbind.procfs.process import status_value
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from ompbind.machine.sources.root import Root
 
 LIVE = "live"
 """The topology source of the machine that ompbind runs on."""
@@ -27,24 +31,22 @@ def read_live(*, devices: bool = False) -> Machine:
         return read_counts()
     affinity = CpuSet(os.sched_getaffinity(0))
     root = DirectoryRoot("/", name=LIVE)
-    machine = _read(root, affinity, os.uname().machine)
-    return _add_devices(machine, root, device_files="/dev") if devices else machine
+    machine = read_root(root, affinity, os.uname().machine)
+    return add_devices(machine, root, device_files="/dev") if devices else machine
 
 
-def read_recorded(root: Root, *, devices: bool = False) -> Machine:
-    """Read a recording; its cgroup files decide which CPUs are allowed. Raises MachineError."""
-    machine = _read(root, None, _recorded_arch(root))
-    return _add_devices(machine, root) if devices else machine
-
-
-def _add_devices(machine: Machine, root: Root, device_files: str | None = None) -> Machine:
+def add_devices(machine: Machine, root: Root, device_files: str | None = None) -> Machine:
     """Return the machine with its devices; `device_files` is the directory of their files, None if absent."""
     from ompbind.machine.sources.linux.devices import read_devices  # late: most runs use no devices
 
     return machine.replace(devices=read_devices(root, machine, device_files=device_files))
 
 
-def _read(root: Root, affinity: CpuSet | None, arch: str) -> Machine:
+def read_root(root: Root, affinity: CpuSet | None, arch: str) -> Machine:
+    """Read the machine below a root, without devices; `affinity` is None for a recording.
+
+    Raises MachineError.
+    """
     online, offline, cpu_remarks = _read_cpus(root, affinity)
     check_size(cpus=len(online))
     nodes, node_remarks = read_nodes(root, online)
@@ -104,10 +106,3 @@ def _read_cpus(root: Root, affinity: CpuSet | None) -> tuple[CpuSet, CpuSet, lis
         if affinity is None:
             raise
         return affinity, EMPTY, []
-
-
-def _recorded_arch(root: Root) -> str:
-    """Return the architecture that a recording names, or "unknown"."""
-    files = ("arch", "proc/hwloc-nofile-info")
-    lines = (line for path in files for line in keyed_lines(root.read(path)))
-    return next((value for key, value in lines if key in ("Architecture", "arch") and value), "unknown")

@@ -20,7 +20,6 @@ from ompbind.cpuset import EMPTY, CpuSet, named, union
 from ompbind.errors import MachineError
 from ompbind.machine.model import PARTIALLY_OVERLAP, Level, Partition
 from ompbind.machine.sources.filesystem import (
-    Root,
     keyed_lines,
     numbered,
     numbers_in,
@@ -32,6 +31,8 @@ from ompbind.machine.sources.filesystem import (
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
+
+    from ompbind.machine.sources.root import Root
 
 CPU = "sys/devices/system/cpu"
 

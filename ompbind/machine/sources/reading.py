@@ -1,0 +1,23 @@
+"""Read a machine from a topology source."""
+
+from __future__ import annotations
+
+from ompbind.machine.sources.linux.reader import LIVE, read_live
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from ompbind.machine.model import Machine
+
+
+def read_machine(source: str = LIVE, *, devices: bool = False) -> Machine:
+    """Read a machine from a topology source.
+
+    A source is "live", a directory or archive with `sys/` and `proc/`, XML, JSON, "synthetic:…", or
+    "sample:…". "live" is this machine; the affinity mask and the cgroup of this process limit the allowed
+    CPUs. With `devices`, its GPUs and network interfaces are read too. Raises MachineError.
+    """
+    if source == LIVE:
+        return read_live(devices=devices)
+    from ompbind.machine.sources.table import read_other  # late: most runs read this machine
+
+    return read_other(source, devices=devices)

@@ -1,0 +1,91 @@
+"""Explain why a command cannot be executed.
+
+Hints are for words that work in a shell, and not as a command: `cd /tmp`, `PORT=8000 app`, `'app arg'`.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+
+from ompbind.errors import CommandNotExecutableError, CommandNotFoundError, LaunchError
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+_SHELL_COMMANDS = (".", "alias", "eval", "exec", "export", "source", "trap", "ulimit", "umask", "unset")
+"""Commands of shells that are no files."""
+
+_OPTION_HINT = "write options of ompbind before --, and the command after it"
+_ENTRY_POINT_HINT = (
+    "; if -- belongs to the entry point of this container, set variables such as OMPBIND_RANKS, or use"
+    " --entrypoint ompbind"
+)
+
+
+def explain_failure(name: str, paths: Iterable[str], is_command: Callable[[str], bool]) -> LaunchError:
+    """Return the error for a command `name` if none of the `paths` that it may name can be executed.
+
+    `is_command` returns whether another name is that of a command.
+    """
+    exists = os.path.exists if "/" in name else os.path.isfile  # PATH may have directories of this name
+    refused = next(filter(exists, paths), None)
+    if refused is not None:
+        return _explain_refused(refused)
+    hint = "there is no such file" if "/" in name else "install it, or add its directory to PATH"
+    return CommandNotFoundError(
+        f"command not found: {name or repr(name)}", hint=_find_hint(name, is_command) or hint
+    )
+
+
+def _find_hint(name: str, is_command: Callable[[str], bool]) -> str:
+    """Return what to write in place of a word that is no command; "" if it looks like one."""
+    variable, equals, _ = name.partition("=")
+    first = name.split(" ")[0]
+    if "/" not in name and os.path.exists(name):
+        return f"to run the file in this directory, write ./{name}"
+    if equals and variable.isidentifier():
+        return f"set a variable with an option: --env {shlex.quote(name)}"
+    if name.startswith("-") and name.strip("-"):
+        is_entry_point = 1 in (os.getpid(), os.getppid())  # of `exec`, of `run`
+        return _OPTION_HINT + (_ENTRY_POINT_HINT if is_entry_point else "")
+    if first != name and is_command(first):
+        return f"write the command without quotes around all of it: -- {name}"
+    if first == "cd":
+        return "cd is a command of shells; use --chdir DIR"
+    return f"{first} is a command of shells; use sh -c '{first} ...'" if first in _SHELL_COMMANDS else ""
+
+
+def _explain_refused(path: str) -> CommandNotExecutableError:
+    """Return the error for a file that exists and cannot be executed."""
+    if os.path.isdir(path):
+        return CommandNotExecutableError(f"cannot execute {path}: it is a directory")
+    if not os.path.isfile(path):
+        return CommandNotExecutableError(f"cannot execute {path}: it is not a regular file")
+    return CommandNotExecutableError(f"cannot execute {path}: permission denied", hint=f"chmod +x {path}")
+
+
+def find_script_error(path: str) -> CommandNotFoundError | None:
+    """Return why the first line (#!) of a script does not work; None for a correct line and other files."""
+    line = _read_first_line(path)
+    if not line.startswith("#!"):
+        return None
+    # Linux splits the line at spaces and tabs; a carriage return is a part of the name
+    name = line[2:].replace("\t", " ").strip(" ").partition(" ")[0]
+    if line.endswith("\r"):
+        problem = "its first line (#!) ends with a carriage return"
+        hint = f"it has Windows line ends; remove them: sed -i 's/\\r$//' {path}"
+    elif not os.path.exists(name):
+        problem, hint = f"its interpreter {name!r} does not exist", "correct its first line (#!)"
+    else:
+        return None
+    return CommandNotFoundError(f"cannot execute {path}: {problem}", hint=hint)
+
+
+def _read_first_line(path: str) -> str:
+    try:
+        with open(path, "rb") as file:
+            return os.fsdecode(file.readline(256).removesuffix(b"\n"))  # Linux reads as many bytes
+    except OSError:
+        return ""

@@ -1,0 +1,117 @@
+"""Find the packages of a Python, and the libraries that it may load from them.
+
+Packages are in PYTHONPATH, and in `site-packages` of the Python or of its virtual environment.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from itertools import product
+
+from ompbind.openmp.runtimes import OmpRuntime
+from ompbind.programs.known_programs import python_version
+from ompbind.programs.library_catalog import Library, LibraryRole, name_library
+from ompbind.programs.library_search import find_library, identify_library, linker_directories, list_names
+from ompbind.programs.workload import DetectedLibrary, DetectionMethod
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+
+def find_default_python(env: Mapping[str, str]) -> str:
+    """Return the Python that counts if no command names a Python: of VIRTUAL_ENV, else of ompbind."""
+    directory = env.get("VIRTUAL_ENV")
+    python = os.path.join(directory, "bin", "python") if directory else ""
+    return python if os.path.isfile(python) else sys.executable
+
+
+def find_site_packages(python: str, env: Mapping[str, str]) -> list[str]:
+    """Return the directories in which a Python finds packages: PYTHONPATH, its environment, the system."""
+    home = _venv_home(python)
+    prefix = os.path.dirname(os.path.dirname(python if home is not None else os.path.realpath(python)))
+    version = python_version(os.path.realpath(python)) or ""
+    series = f"python{version}" if "." in version else "python3*"
+    sites = [os.path.join(prefix, lib, series, "site-packages") for lib in ("lib", "lib64")]
+    if home is None or home:
+        base = prefix if home is None else os.path.dirname(home)
+        paths = (f"lib/{series}/site-packages", "lib/python3/dist-packages", f"lib/{series}/dist-packages",
+                 f"local/lib/{series}/dist-packages")  # fmt: skip
+        sites += [os.path.join(base, path) for path in paths]
+        if not env.get("PYTHONNOUSERSITE") and env.get("HOME"):
+            sites.append(os.path.join(env["HOME"], ".local/lib", series, "site-packages"))
+    python_path = [directory for directory in env.get("PYTHONPATH", "").split(":") if directory]
+    return list(dict.fromkeys(os.path.realpath(site) for site in _expand([*python_path, *sites])))
+
+
+def _venv_home(python: str) -> str | None:
+    """Return the directory of the Python whose packages a virtual environment also uses.
+
+    Read from `pyvenv.cfg`. "" if it uses no other packages, None outside of a virtual environment.
+    """
+    path = os.path.join(os.path.dirname(os.path.dirname(python)), "pyvenv.cfg")
+    if not os.path.isfile(path):  # opening a pipe would block
+        return None
+    try:
+        with open(path, encoding="utf-8") as file:
+            pairs = [line.partition("=") for line in file]
+    except (OSError, UnicodeDecodeError):
+        return None
+    settings = {key.strip().lower(): value.strip() for key, _, value in pairs}
+    shared = settings.get("include-system-site-packages", "").lower() == "true"
+    return settings.get("home", "") if shared else ""
+
+
+def _expand(patterns: Sequence[str]) -> Iterator[str]:
+    """Yield the directories that exist, for a pattern with `*` the highest version first."""
+    for pattern in patterns:
+        if "*" in pattern:
+            from glob import glob  # late: few Pythons do not show their version, and the import takes 5 ms
+
+            yield from sorted(glob(pattern), reverse=True)
+        elif os.path.isdir(pattern):
+            yield pattern
+
+
+def find_packaged(python: str, sites: Sequence[str]) -> tuple[DetectedLibrary, ...]:
+    """Return the known libraries that Python packages bundle, and those in the prefix of the environment."""
+    found: dict[str, DetectedLibrary] = {}
+    for directory, origin in _library_directories(python, sites):
+        for name in sorted(list_names(directory)):
+            if name_library(name) is None:
+                continue
+            library = identify_library(os.path.join(directory, name))
+            if library and library.kind.role in (LibraryRole.RUNTIME, LibraryRole.BLAS):
+                found.setdefault(library.path, _available(library, origin))
+    if not any(detected.library.kind.role is LibraryRole.RUNTIME for detected in found.values()):
+        found.update((detected.library.path, detected) for detected in _find_system_runtime(sites))
+    return tuple(found.values())
+
+
+def _find_system_runtime(sites: Sequence[str]) -> Iterator[DetectedLibrary]:
+    """Yield the system's runtime if a package needs it and bundles none, as Debian's packages do."""
+    for site, facts in product(sites, (runtime.facts for runtime in OmpRuntime if runtime.facts.used_by)):
+        package = next((name for name in facts.used_by if name in list_names(site)), None)
+        path = find_library(facts.sonames[0], None, linker_directories({})) if package else None
+        library = identify_library(path) if path else None
+        if library and package:
+            yield _available(library, package)
+
+
+def _available(library: Library, origin: str) -> DetectedLibrary:
+    return DetectedLibrary(library=library, method=DetectionMethod.AVAILABLE, origin=origin)
+
+
+def _library_directories(python: str, sites: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield (directory, package) where wheels bundle libraries, and `lib` of the environment's prefix."""
+    for site in sites:
+        names = list_names(site)
+        if "torch" in names:
+            yield os.path.join(site, "torch", "lib"), "torch"
+        for name in names:
+            if name.endswith(".libs"):  # auditwheel's directory for bundled libraries
+                yield os.path.join(site, name), name.removesuffix(".libs")
+    prefix = os.path.dirname(os.path.dirname(python))
+    if prefix not in ("/usr", "/"):
+        yield os.path.join(prefix, "lib"), prefix
