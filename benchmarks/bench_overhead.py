@@ -37,9 +37,10 @@ from ompbind.bench.records import Candidate, Kind, Metric, Phase, Run, Status
 from ompbind.bench.run_candidate import run_candidate
 from ompbind.bench.start_ranks import SilentReporter
 from ompbind.bench.starts import CandidateStart, RunSettings, Slot
+from ompbind.execution.executables import find_starts
 from ompbind.execution.process_pair import Cleanup, become_supervisor
 from ompbind.execution.run_options import RunOptions
-from ompbind.execution.supervisor import find_starts, run_ranks
+from ompbind.execution.supervisor import run_ranks
 from ompbind.machine.sources.reading import read_machine
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import RankCommand, RunSpec, make_commands

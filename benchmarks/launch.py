@@ -24,9 +24,10 @@ Columns:
     peak MB     peak resident memory of the largest of these processes, from one additional run. A small
                 program starts this run, because a process inherits the peak of its parent
 
-Wall time is from before the start of the launcher until it exits. A launcher that is not installed is left
-out with a line. A run that does not finish in --timeout seconds is killed; after MAX_HANGS such runs the
-launcher is left out for this number of copies. The exit code is 1 if a measured promise is missed.
+All run in an empty directory. Wall time is from before the start of the launcher until it exits. A launcher
+that is not installed is left out with a line. A run that does not finish in --timeout seconds is killed;
+after MAX_HANGS such runs the launcher is left out for this number of copies. The exit code is 1 if a measured
+promise is missed.
 """
 
 import argparse
@@ -36,7 +37,7 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, chdir
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -220,6 +221,7 @@ def main() -> int:
     compile_modules()
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="launch")))
+        stack.enter_context(chdir(stack.enter_context(tempfile.TemporaryDirectory(prefix="empty"))))
         env = make_environment(directory)
         if "srun" in options.only:
             env = start_slurm(stack, env)

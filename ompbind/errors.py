@@ -81,6 +81,10 @@ class ClaimError(OmpbindError):
 class LaunchError(OmpbindError):
     """A rank could not be started, or could not be bound as planned."""
 
+    def of_rank(self, rank: int) -> LaunchError:
+        """Return the same error with the rank before the message."""
+        return type(self)(f"rank {rank}: {self.message}", hint=self.hint)
+
 
 class CommandNotExecutableError(LaunchError):
     """The command was found but cannot be executed."""

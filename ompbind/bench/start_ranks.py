@@ -23,6 +23,7 @@ from ompbind.bench.counters import find_events, open_counters, read_counters
 from ompbind.bench.interrupts import SignalMask
 from ompbind.bench.starts import CandidateStart, RunSettings
 from ompbind.errors import LaunchError, OmpbindError
+from ompbind.execution.executables import find_starts
 from ompbind.execution.outcome import Outcome
 from ompbind.execution.output.options import Output
 from ompbind.execution.process_pair import Cleanup, become_supervisor
@@ -30,7 +31,7 @@ from ompbind.execution.processes import exit_with_parent, signal_process
 from ompbind.execution.rlimits import make_limit_error
 from ompbind.execution.run_options import RunOptions
 from ompbind.execution.signals import signal
-from ompbind.execution.supervisor import find_starts, run_ranks
+from ompbind.execution.supervisor import run_ranks
 from ompbind.execution.verify.expect_ranks import expect_ranks
 from ompbind.inspection.verdict import VerificationResult
 from ompbind.record import Record

@@ -125,8 +125,8 @@ def _supervise(plan: Plan, claim: Claim | None, spec: RunSpec, options: Mapping[
 
     This process forks: only the supervisor returns, while the foreground process waits for it.
     """
+    from ompbind.execution.executables import find_starts
     from ompbind.execution.process_pair import Cleanup, become_supervisor  # late: a dry run needs none of it
-    from ompbind.execution.supervisor import find_starts, run_ranks
 
     shown = options["output"] is None or options["output"].tag
     reporter = RunReporter(plan, quiet=options["quiet"], verbose=options["verbose"], stderr_shown=shown)
@@ -140,6 +140,8 @@ def _supervise(plan: Plan, claim: Claim | None, spec: RunSpec, options: Mapping[
     except LaunchError as error:
         return Outcome(exits=(), error=error)
     foreground = become_supervisor(Cleanup(grace_s=run_options.grace_s, release=release))
+    from ompbind.execution.supervisor import run_ranks  # late: only the supervisor needs its memory
+
     return run_ranks(starts, run_options, foreground, reporter)
 
 

@@ -28,7 +28,6 @@ from ompbind.execution.signal_pipe import block_signals
 from ompbind.execution.signals import signal
 from ompbind.planning.rank_command import RankCommand
 from ompbind.procfs.reader import is_proc_of_pid_namespace
-from ompbind.programs.which import find_command
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
@@ -37,18 +36,6 @@ if TYPE_CHECKING:
 
 Redirections: TypeAlias = "Sequence[tuple[int, int]]"
 """Pairs of an open file here and its number in the rank."""
-
-
-def find_executable(command: RankCommand) -> str:
-    """Return the path of the file that a rank executes, as its working directory sees it.
-
-    Raises LaunchError if the directory or the file is missing, or cannot be used.
-    """
-    try:
-        with WorkingDirectory(command.directory):
-            return find_command(command.argv[0], command.env)
-    except LaunchError as error:
-        raise (_add_rank(command.rank, error) if command.directory else error) from error
 
 
 def start_rank(
@@ -83,12 +70,12 @@ def start_rank(
             with temporary_policy(command.memory):
                 return start()
     except LaunchError as error:
-        raise _add_rank(command.rank, error) from error
+        raise error.of_rank(command.rank) from error
     except OSError as error:
         number = error.errno or 0
         limited = LaunchError(f"cannot start: {os.strerror(number)}", hint=LIMIT_HINTS.get(number, ""))
         launch_error = limited if limited.hint else exec_error(os.path.join(command.directory, path), number)
-        raise _add_rank(command.rank, launch_error) from error
+        raise launch_error.of_rank(command.rank) from error
 
 
 def _spawn(command: RankCommand, path: str, foreground: Foreground, redirections: Redirections) -> int:
@@ -153,8 +140,3 @@ def _execute(command: RankCommand, path: str, foreground: Foreground, redirectio
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, foreground.signal_mask)
     os.execve(path, command.argv, command.env)
-
-
-def _add_rank(rank: int, error: LaunchError) -> LaunchError:
-    """Return the error with its rank before the message."""
-    return type(error)(f"rank {rank}: {error.message}", hint=error.hint)

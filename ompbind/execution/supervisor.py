@@ -18,9 +18,7 @@ from __future__ import annotations
 
 import os
 import time
-from itertools import count
 
-from ompbind.cpuset import CpuSet
 from ompbind.errors import LaunchError
 from ompbind.execution.outcome import Outcome
 from ompbind.execution.poller import READABLE
@@ -29,7 +27,7 @@ from ompbind.execution.processes import kill_descendants, signal_parent, signal_
 from ompbind.execution.reaper import reap_children, reap_exited
 from ompbind.execution.rlimits import make_limit_error
 from ompbind.execution.run_options import RunOptions
-from ompbind.execution.run_state import RunState, StartCommands
+from ompbind.execution.run_state import RunState
 from ompbind.execution.signal_pipe import (
     FORWARDED_SIGNALS,
     TERMINATION_SIGNALS,
@@ -38,39 +36,19 @@ from ompbind.execution.signal_pipe import (
     stop_signal_pipe,
 )
 from ompbind.execution.signals import signal
-from ompbind.execution.spawn import find_executable
 from ompbind.execution.start import leave_rank_cpus, restart_due_ranks, start_rank_or_stop
-from ompbind.planning.rank_command import RankCommand
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     # it is an interface only
     from ompbind.execution.reporter import Reporter
+    from ompbind.execution.run_state import StartCommands
 
 SHORT_RUN_S = 0.005
 """Seconds after the start of the last rank in which a run counts as short."""
 
 LONGEST_SLEEP_S = 86400.0
 """Seconds that a call of `epoll` waits at most, as its argument is limited."""
-
-
-def find_starts(commands: Sequence[RankCommand]) -> StartCommands:
-    """Return the commands in the order in which they start, each with the path of its file.
-
-    Ranks with the same CPUs do not start directly after each other. Equal names are searched once. Raises
-    LaunchError if a file or a working directory is missing.
-    """
-    turns: dict[CpuSet | None, Iterator[int]] = {}
-    paths: dict[tuple[str | None, ...], str] = {}
-    starts = {}
-    for command in sorted(commands, key=lambda command: next(turns.setdefault(command.cpus, count()))):
-        key = (command.argv[0], command.directory, command.env.get("PATH"))
-        if key not in paths:
-            paths[key] = find_executable(command)
-        starts[command.rank] = (command, paths[key])
-    return starts
 
 
 def run_ranks(

@@ -6,11 +6,11 @@ import signal
 import pytest
 
 from ompbind.errors import CommandNotExecutableError, CommandNotFoundError, LaunchError
-from ompbind.execution import supervisor
+from ompbind.execution import executables
 from ompbind.execution.affinity import WorkingDirectory, exec_error
+from ompbind.execution.executables import find_executable
 from ompbind.execution.outcome import signal_name
 from ompbind.execution.shutdown import Escalation
-from ompbind.execution.spawn import find_executable
 from ompbind.planning.rank_command import RankCommand
 from ompbind.programs.which import find_command
 
@@ -108,7 +108,7 @@ def test_an_executable_is_searched_once_for_ranks_that_find_the_same(directory, 
         searched.append(command.rank)
         return find_executable(command)
 
-    monkeypatch.setattr(supervisor, "find_executable", find)
+    monkeypatch.setattr(executables, "find_executable", find)
     for name in ("bin", "sub/bin"):
         (directory / name).mkdir(parents=True, exist_ok=True)
         (directory / name / "tool").symlink_to(directory / "good")
@@ -116,7 +116,7 @@ def test_an_executable_is_searched_once_for_ranks_that_find_the_same(directory, 
     absolute = {"PATH": str(directory / "bin")}
     different = (first, first, other, first.replace(env=absolute), other.replace(argv=("bin/tool",)), other)
     commands = [command.replace(rank=rank) for rank, command in enumerate(different)]
-    found = supervisor.find_starts(commands)
+    found = executables.find_starts(commands)
     assert [path for _, path in found.values()] == [find_executable(command) for command in commands]
     assert [command for command, _ in found.values()] == commands
     assert searched == [0, 2, 3, 4]

@@ -1,0 +1,46 @@
+"""Which file each rank executes, and in which order ranks start."""
+
+from __future__ import annotations
+
+from itertools import count
+
+from ompbind.cpuset import CpuSet
+from ompbind.errors import LaunchError
+from ompbind.execution.affinity import WorkingDirectory
+from ompbind.planning.rank_command import RankCommand
+from ompbind.programs.which import find_command
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ompbind.execution.run_state import StartCommands
+
+
+def find_starts(commands: Sequence[RankCommand]) -> StartCommands:
+    """Return the commands in the order in which they start, each with the path of its file.
+
+    Ranks with the same CPUs do not start directly after each other. Equal names are searched once. Raises
+    LaunchError if a file or a working directory is missing.
+    """
+    turns: dict[CpuSet | None, Iterator[int]] = {}
+    paths: dict[tuple[str | None, ...], str] = {}
+    starts = {}
+    for command in sorted(commands, key=lambda command: next(turns.setdefault(command.cpus, count()))):
+        key = (command.argv[0], command.directory, command.env.get("PATH"))
+        if key not in paths:
+            paths[key] = find_executable(command)
+        starts[command.rank] = (command, paths[key])
+    return starts
+
+
+def find_executable(command: RankCommand) -> str:
+    """Return the path of the file that a rank executes, as its working directory sees it.
+
+    Raises LaunchError if the directory or the file is missing, or cannot be used.
+    """
+    try:
+        with WorkingDirectory(command.directory):
+            return find_command(command.argv[0], command.env)
+    except LaunchError as error:
+        raise (error.of_rank(command.rank) if command.directory else error) from error
