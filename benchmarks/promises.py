@@ -23,7 +23,7 @@ SLOWER_LAUNCHERS = ("openmpi", "srun", "hwloc", "torchrun")
 FEW, SOME, MANY = 1, 64, 256
 """Numbers of ranks in promises."""
 
-HYDRA_LIMITS = {FEW: 1.8, 16: 1.5, SOME: 1.2, MANY: 1.0}
+HYDRA_LIMITS = {FEW: 1.4, 16: 1.3, SOME: 1.0, MANY: 0.8}
 """Wall time at most, relative to MPICH's hydra, by number of ranks."""
 
 ERROR = 0.01
@@ -82,7 +82,7 @@ def further_rank_times(walls: WallTimes, name: str) -> list[float | None]:
 IMPORT_CLICK = 'python -c "import click"'
 """The command that starts are compared with: a Python that imports a library for command lines."""
 
-STARTUP_LIMITS = {"run": 0.85, "run, ompbind.toml": 1.3, "exec": 0.7}
+STARTUP_LIMITS = {"run": 0.75, "run, ompbind.toml": 1.1, "exec": 0.6}
 """How long starts of one rank may take at most, relative to IMPORT_CLICK."""
 
 
@@ -124,7 +124,7 @@ def make_launch_promises(walls: WallTimes) -> list[Promise]:
         other: median_ratio(find_walls("ompbind", SOME), find_walls(other, SOME))
         for other in SLOWER_LAUNCHERS
     }
-    further = median_ratio(further_rank_times(walls, "ompbind"), further_rank_times(walls, "floor"))
+    further = [further_rank_times(walls, name) for name in ("ompbind", "floor")]
     return [
         *(Promise(text=describe(SOME, other), limit=0.7, measured=ratio) for other, ratio in slower.items()),
         *(
@@ -133,7 +133,7 @@ def make_launch_promises(walls: WallTimes) -> list[Promise]:
             )
             for ranks, limit in HYDRA_LIMITS.items()
         ),
-        Promise(text="each further rank, of floor's", limit=1.6, measured=further),
+        _pair_promise("each further rank, of floor's", 1.3, *further),
     ]
 
 
