@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _DEFAULT_DIRECTORIES = ("/lib64", "/usr/lib64", "/lib", "/usr/lib")
 _CONFIGURATION = "/etc/ld.so.conf"
 _configured: dict[str, tuple[str, ...]] = {}
-"""The directories of the linker's configuration, once they are read."""
+"""The directories that a configuration of the linker names, by its path; it is read only once."""
 
 _INCLUDE_DEPTH = 8
 """How deep `include` lines of the linker's configuration may nest."""
