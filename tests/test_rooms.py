@@ -23,7 +23,7 @@ ROOMS = tuple(
 BASE = {"errors", "cpuset", "digest", "enums", "record", "severity", "text"}
 PURE = {"procfs", "machine", "openmp", "masks", "planning", "compat"}
 READERS = (
-    *(f"procfs.{name}" for name in ("reader", "identity", "memory", "threads", "process_state")),
+    *(f"procfs.{name}" for name in ("reader", "process_facts", "process_state")),
     "machine.sources",
 )
 """Modules of pure rooms that may read the system."""
@@ -244,9 +244,7 @@ RARELY_USED = {
     "ompbind.planning.strategies.subsequence",
     "ompbind.planning.strictness",
     "ompbind.planning.user_variables",
-    "ompbind.procfs.identity",
-    "ompbind.procfs.memory",
-    "ompbind.procfs.threads",
+    "ompbind.procfs.process_facts",
     "ompbind.programs.command_errors",
     "ompbind.programs.python_packages",
     "ompbind.programs.wrappers",
