@@ -187,7 +187,7 @@ def loaded_by_command(*words):
         yield {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if "import time:" in line}
 
 
-@pytest.mark.parametrize("words", ["run -n 1", "run -q -n 2 --share", "exec", "exec -m all"])
+@pytest.mark.parametrize("words", ["run -n 1", "run -q -n 2 --share", "run --avoid", "exec", "exec -m all"])
 def test_a_start_of_ranks_loads_few_standard_modules(words):
     bare, loaded = loaded_by_command(*words.split(), "--", "true")
     assert "ompbind.planning.planner" in loaded

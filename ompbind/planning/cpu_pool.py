@@ -1,4 +1,4 @@
-"""The ordered CPUs that a request may use: the CPUs of its mask, or else all free CPUs."""
+"""The ordered CPUs that a request may use: CPUs of its mask, or else all free CPUs; and their cores."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ def _read_configuration(path: str, depth: int) -> Iterator[str]:
 def _list_included(pattern: str) -> list[str]:
     """Return the files that match a pattern, in order."""
     directory, name = os.path.split(pattern)
-    if name[:1] == "*" and not set(directory + name[1:]) & set("*?["):  # *.conf, as everywhere
+    if name[:1] == "*" and not set(directory + name[1:]) & set("*?["):  # *.conf, the usual pattern
         found = (file for file in list_names(directory) if file.endswith(name[1:]) and file[0] != ".")
         return sorted(os.path.join(directory, file) for file in found)
     from glob import glob  # late: the import takes 5 ms
