@@ -219,8 +219,11 @@ RARELY_USED = {
     "ompbind.cli.run_description",
     "ompbind.cli.run_report",
     "ompbind.execution.safe_files",
+    "ompbind.machine.sources.linux.recording",
+    "ompbind.machine.sources.root",
     "ompbind.machine.sources.table",
     "ompbind.openmp.place_reading",
+    "ompbind.openmp.runtime_pairs",
     "ompbind.openmp.service_places",
     "ompbind.planning.allocation_checks",
     "ompbind.planning.allocation_errors",
@@ -233,6 +236,7 @@ RARELY_USED = {
     "ompbind.planning.request_checks",
     "ompbind.planning.requested_cores",
     "ompbind.planning.reserved_cores",
+    "ompbind.planning.runtime_conflicts",
     "ompbind.planning.service_cpus",
     "ompbind.planning.service_notes",
     "ompbind.planning.strategies.domains",
@@ -243,9 +247,12 @@ RARELY_USED = {
     "ompbind.planning.strategies.sized",
     "ompbind.planning.strategies.subsequence",
     "ompbind.planning.strictness",
+    "ompbind.planning.unbound_commands",
     "ompbind.planning.user_variables",
     "ompbind.procfs.process_facts",
+    "ompbind.procfs.process_files",
     "ompbind.programs.command_errors",
+    "ompbind.programs.process_launchers",
     "ompbind.programs.python_packages",
     "ompbind.programs.wrappers",
     "ompbind.registry.directory_lock",
@@ -257,6 +264,7 @@ RARELY_USED = {
 def test_a_start_of_one_rank_loads_no_rarely_used_modules(verb):
     _, loaded = loaded_by_command(verb, "--", "true")
     assert "ompbind.planning.planner" in loaded
+    assert RARELY_USED <= OURS
     assert not loaded & RARELY_USED
 
 
