@@ -23,7 +23,7 @@ ROOMS = tuple(
 BASE = {"errors", "cpuset", "digest", "enums", "record", "severity", "text"}
 PURE = {"procfs", "machine", "openmp", "masks", "planning", "compat"}
 READERS = (
-    *(f"procfs.{name}" for name in ("reader", "identity", "memory", "threads", "process_state")),
+    *(f"procfs.{name}" for name in ("reader", "process_facts", "process_state")),
     "machine.sources",
 )
 """Modules of pure rooms that may read the system."""
@@ -187,7 +187,7 @@ def loaded_by_command(*words):
         yield {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if "import time:" in line}
 
 
-@pytest.mark.parametrize("words", ["run -n 1", "run -q -n 2 --share", "exec", "exec -m all"])
+@pytest.mark.parametrize("words", ["run -n 1", "run -q -n 2 --share", "run --avoid", "exec", "exec -m all"])
 def test_a_start_of_ranks_loads_few_standard_modules(words):
     bare, loaded = loaded_by_command(*words.split(), "--", "true")
     assert "ompbind.planning.planner" in loaded
@@ -219,8 +219,11 @@ RARELY_USED = {
     "ompbind.cli.run_description",
     "ompbind.cli.run_report",
     "ompbind.execution.safe_files",
+    "ompbind.machine.sources.linux.recording",
+    "ompbind.machine.sources.root",
     "ompbind.machine.sources.table",
     "ompbind.openmp.place_reading",
+    "ompbind.openmp.runtime_pairs",
     "ompbind.openmp.service_places",
     "ompbind.planning.allocation_checks",
     "ompbind.planning.allocation_errors",
@@ -233,6 +236,7 @@ RARELY_USED = {
     "ompbind.planning.request_checks",
     "ompbind.planning.requested_cores",
     "ompbind.planning.reserved_cores",
+    "ompbind.planning.runtime_conflicts",
     "ompbind.planning.service_cpus",
     "ompbind.planning.service_notes",
     "ompbind.planning.strategies.domains",
@@ -243,11 +247,12 @@ RARELY_USED = {
     "ompbind.planning.strategies.sized",
     "ompbind.planning.strategies.subsequence",
     "ompbind.planning.strictness",
+    "ompbind.planning.unbound_commands",
     "ompbind.planning.user_variables",
-    "ompbind.procfs.identity",
-    "ompbind.procfs.memory",
-    "ompbind.procfs.threads",
+    "ompbind.procfs.process_facts",
+    "ompbind.procfs.process_files",
     "ompbind.programs.command_errors",
+    "ompbind.programs.process_launchers",
     "ompbind.programs.python_packages",
     "ompbind.programs.wrappers",
     "ompbind.registry.directory_lock",
@@ -259,6 +264,7 @@ RARELY_USED = {
 def test_a_start_of_one_rank_loads_no_rarely_used_modules(verb):
     _, loaded = loaded_by_command(verb, "--", "true")
     assert "ompbind.planning.planner" in loaded
+    assert RARELY_USED <= OURS
     assert not loaded & RARELY_USED
 
 

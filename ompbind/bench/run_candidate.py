@@ -17,7 +17,7 @@ from ompbind.errors import OmpbindError
 from ompbind.execution.failure_hints import find_hint
 from ompbind.execution.outcome import Outcome, RankExit, render_exit_status
 from ompbind.inspection.verdict import VerificationResult
-from ompbind.procfs.threads import read_affinity
+from ompbind.procfs.process_facts import read_affinity
 from ompbind.severity import Severity
 
 

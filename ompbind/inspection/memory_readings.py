@@ -10,8 +10,8 @@ delay it.
 import time
 from collections.abc import Mapping
 
-from ompbind.procfs.memory import read_memory_map
 from ompbind.procfs.numa_maps import MemoryMap
+from ompbind.procfs.process_facts import read_memory_map
 from ompbind.record import Record
 
 MOST_SHARE = 0.002

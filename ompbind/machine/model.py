@@ -77,7 +77,7 @@ class Node(Record):
 
     @property
     def is_complete(self) -> bool:
-        """Whether it has CPUs, and memory as far as this is known."""
+        """Whether the node has CPUs and memory; a node with an unknown amount of memory has some."""
         return bool(self.cpus) and self.memory_bytes != 0
 
 

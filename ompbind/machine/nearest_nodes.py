@@ -1,4 +1,4 @@
-"""Find the closest NUMA nodes of a node, such as those with CPUs for a node that has none."""
+"""Find the NUMA nodes closest to a node: nodes with memory for a node without, or nodes with CPUs."""
 
 from __future__ import annotations
 

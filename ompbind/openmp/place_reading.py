@@ -1,4 +1,4 @@
-"""Values of OMP_PLACES as places: the forms that ompbind writes, see `places`."""
+"""Read the value of OMP_PLACES, in the forms that `places` writes."""
 
 from __future__ import annotations
 

@@ -13,6 +13,8 @@ processes, a second runtime. Therefore the first place has all CPUs of the rank,
     core    {0,1,2,3},{2,3}                                       nothing
     thread  {0,1,2,3},{1},{2},{3}                                 nothing
     exact   {0},{1},{2},{3}                                       the initial thread, to CPU 0
+
+`service_places` makes the places of a rank with service CPUs, `place_reading` reads the text.
 """
 
 from __future__ import annotations

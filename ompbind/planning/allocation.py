@@ -61,7 +61,7 @@ def make_placements(pool: CpuPool) -> list[Placement]:
         overlapping = not pool.parts and STRATEGIES[request.strategy].overlapping
         placements = take_service_cpus(request, placements, overlapping=overlapping)
     if pool.parts or request.reserve or request.reserve_total or (request.cores and request.threads):
-        from ompbind.planning.allocation_checks import check_placements  # late: others always fit
+        from ompbind.planning.allocation_checks import check_placements  # late: other requests need no checks
 
         check_placements(pool, placements)
     return placements
@@ -102,7 +102,9 @@ def _place_by_strategy(pool: CpuPool) -> list[Placement]:
         requested = find_requested(request, strategy, core_cpus)
     ranks = request.ranks or strategy.auto_ranks(sequence, requested)
     if strategy.level:
-        from ompbind.planning.strategies.subsequence import make_subsequence  # late: most use all cores
+        from ompbind.planning.strategies.subsequence import (
+            make_subsequence,
+        )  # late: few strategies have a level
 
         in_domains = (core for domain in sequence.domains(strategy.level) for core in domain)
         sequence = make_subsequence(sequence, tuple(sorted(in_domains)))
@@ -110,7 +112,7 @@ def _place_by_strategy(pool: CpuPool) -> list[Placement]:
         shared = _make_placement(pool, 0, sequence.core_cpus, request.reserve)
         placements = [shared.replace(rank=rank) for rank in range(ranks)]
     elif ranks > len(sequence.core_cpus) and not (request.cores or (requested and requested.total > 1)):
-        from ompbind.planning.oversubscription import place_on_shared_cores  # late: most ranks have cores
+        from ompbind.planning.oversubscription import place_on_shared_cores  # late: few ranks share cores
 
         placements = place_on_shared_cores(pool, sequence.core_cpus, ranks)
     else:
@@ -126,7 +128,7 @@ def _place_on_own_cores(
     """Let the strategy give each rank cores of its own, near its devices if it has some."""
     request = pool.request
     if pool.devices:
-        from ompbind.planning.devices.assignment import divide_near  # late, as above
+        from ompbind.planning.devices.assignment import divide_near  # late: most runs use no devices
 
         allocations = divide_near(pool, sequence, requested)
     else:

@@ -1,4 +1,4 @@
-"""The configuration files that a process has found."""
+"""Records of configuration files that were found: each was read, or it was ignored."""
 
 from __future__ import annotations
 

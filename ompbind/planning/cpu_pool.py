@@ -1,4 +1,4 @@
-"""The ordered CPUs that a request may use: the CPUs of its mask, or else all free CPUs."""
+"""The ordered CPUs that a request may use: CPUs of its mask, or else all free CPUs; and their cores."""
 
 from __future__ import annotations
 
@@ -61,9 +61,7 @@ def make_cpu_pool(available: AvailableCpus, request: Request) -> CpuPool:
     if request.mask is None or request.mask.word is MaskWord.AUTO:
         cpus = tuple(cpu for cpu in _default_cpus(available, request) if cpu in near)
         if not cpus:
-            from ompbind.planning.allocation_errors import (
-                no_core_error,  # late: most machines have such cores
-            )
+            from ompbind.planning.allocation_errors import no_core_error  # late: only an error needs it
 
             raise no_core_error(available, request)
         return CpuPool(available=available, request=request, cpus=cpus, position=_make_positions(cpus))

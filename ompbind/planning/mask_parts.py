@@ -10,10 +10,6 @@ from ompbind.planning.occupancy import AvailableCpus
 from ompbind.planning.plan import Note
 from ompbind.planning.request import Request
 
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    pass
-
 
 def find_parts(
     mask: Mask, available: AvailableCpus, request: Request, near: CpuSet

@@ -1,6 +1,7 @@
 """The notes of a plan: what it decides that the request does not say, and what cannot be bound.
 
 Each `_explain_` function yields the notes on one subject; `_SUBJECTS` lists the functions in output order.
+A subject of few plans has a module of its own, which is imported late.
 """
 
 from __future__ import annotations

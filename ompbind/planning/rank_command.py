@@ -100,7 +100,7 @@ def make_local_identities(plan: Plan) -> list[RankIdentity]:
 
 
 def make_identities(size: int) -> list[RankIdentity]:
-    """Return the identities of all ranks of a run with so many ranks, all on this machine."""
+    """Return the identities of `size` ranks that all run on this machine."""
     return [
         RankIdentity(placement_index=rank, rank=rank, size=size, local_rank=rank, local_size=size)
         for rank in range(size)
@@ -188,8 +188,8 @@ def make_command(
 ) -> RankCommand:
     """Return the command of one rank, with its own copy of the environment.
 
-    `binding` is that of the plan's request, if the caller has it already. Raises PositionError for a
-    placeholder with a negative value, RequestError for `wrap_ranks` that do not exist.
+    `binding` is the binding of the plan's request, so that the caller can make it once for all ranks. Raises
+    PositionError for a placeholder with a negative value, RequestError for `wrap_ranks` that do not exist.
     """
     placement = plan.placements[identity.placement_index]
     numbers = make_identity_variables(placement, identity, spec)
@@ -225,7 +225,7 @@ def make_wrapper(identity: RankIdentity, spec: RunSpec, fields: Fields) -> tuple
 
 
 def fill_argv(spec: RunSpec, fields: Fields) -> tuple[str, ...]:
-    """Return the command of one rank, with its placeholders filled in if the user wants that."""
+    """Return the command of one rank, with its placeholders filled in if --fill is used."""
     return (
         tuple(fill_text(word, fields, "the command", is_command=True) for word in spec.argv)
         if spec.fill_argv

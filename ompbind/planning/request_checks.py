@@ -1,4 +1,4 @@
-"""Refuse requests with NUMA nodes or devices that no machine could have."""
+"""Refuse requests whose NUMA nodes or devices are wrong for every machine."""
 
 from __future__ import annotations
 

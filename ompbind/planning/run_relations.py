@@ -1,4 +1,4 @@
-"""Which live runs belong to the job of a new run, which ones contend with it, and for which ones it waits."""
+"""Which live runs belong to the job of a new run, which runs contend with it, and for which runs it waits."""
 
 from __future__ import annotations
 

@@ -19,7 +19,6 @@ TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-
 CONFLICT = "omp-runtime-conflict"
 """The code of warnings that threads will not run where the binding mode requests."""
 
@@ -36,7 +35,7 @@ def explain_runtime(plan: Plan) -> Iterator[Note]:
         yield Note(code="preload", text=text, warning=True)
     overriding: Iterable[str] = ()
     if request.user_variables:
-        from ompbind.planning.user_variables import find_overriding  # late: most ranks inherit none
+        from ompbind.planning.user_variables import find_overriding  # late: few users set these
 
         overriding = find_overriding(plan)
     for text in (*(_find_conflicts(plan) if known else ()), *overriding):

@@ -3,7 +3,11 @@
 See proc(5): bytes or text → values.
 """
 
-from collections.abc import Callable
+from __future__ import annotations
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def parse_command(cmdline: bytes) -> tuple[str, ...]:

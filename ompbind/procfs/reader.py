@@ -1,6 +1,6 @@
 """Read from /proc which processes there are, their states and their environments.
 
-`identity`, `memory` and `threads` read further facts of a process, `process_state` reads a whole process.
+`process_facts` reads further facts of a process, `process_state` reads a whole process.
 Processes that exit meanwhile are left out. Only the owner may read the environment and the memory of a
 process. The PID "self" is this process. If /proc shows another PID namespace, its numbers name processes of
 that namespace: no other process than "self" is then read, as if there were no /proc.

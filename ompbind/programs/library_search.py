@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _DEFAULT_DIRECTORIES = ("/lib64", "/usr/lib64", "/lib", "/usr/lib")
 _CONFIGURATION = "/etc/ld.so.conf"
 _configured: dict[str, tuple[str, ...]] = {}
-"""The directories of the linker's configuration, once they are read."""
+"""The directories that a configuration of the linker names, by its path; it is read only once."""
 
 _INCLUDE_DEPTH = 8
 """How deep `include` lines of the linker's configuration may nest."""
@@ -130,7 +130,7 @@ def _read_configuration(path: str, depth: int) -> Iterator[str]:
 def _list_included(pattern: str) -> list[str]:
     """Return the files that match a pattern, in order."""
     directory, name = os.path.split(pattern)
-    if name[:1] == "*" and not set(directory + name[1:]) & set("*?["):  # *.conf, as everywhere
+    if name[:1] == "*" and not set(directory + name[1:]) & set("*?["):  # *.conf, the usual pattern
         found = (file for file in list_names(directory) if file.endswith(name[1:]) and file[0] != ".")
         return sorted(os.path.join(directory, file) for file in found)
     from glob import glob  # late: the import takes 5 ms

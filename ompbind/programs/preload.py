@@ -1,4 +1,4 @@
-"""Libraries to preload: find them by name or path, and make the value of LD_PRELOAD."""
+"""Libraries that --preload names: find them by name or path, and make the value of LD_PRELOAD."""
 
 from __future__ import annotations
 

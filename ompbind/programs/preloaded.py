@@ -1,4 +1,4 @@
-"""Read LD_PRELOAD: which known libraries it loads, and which entries will not be loaded."""
+"""Read the present value of LD_PRELOAD: known libraries, and entries that will not be loaded."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import time
 
 from ompbind.errors import ClaimError
 from ompbind.planning.request import Sharing
-from ompbind.procfs.identity import read_lock_holder, read_owner
+from ompbind.procfs.process_facts import read_lock_holder, read_owner
 from ompbind.registry.claim_files import try_lock
 
 LOCK_TIMEOUT_S = 10.0  # seconds to wait for the lock; planning takes milliseconds

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterable
 
 from ompbind.planning.occupancy import LiveRun
-from ompbind.procfs.identity import read_age_s, read_command, read_owner
+from ompbind.procfs.process_facts import read_age_s, read_command, read_owner
 from ompbind.procfs.reader import read_pid_namespace
 from ompbind.registry.run_info import RunInfo
 

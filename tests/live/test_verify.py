@@ -25,9 +25,8 @@ from ompbind.execution.verify.sampler import (
 )
 from ompbind.inspection.expectation import ExpectedBinding
 from ompbind.openmp.binding import Bind
-from ompbind.procfs.memory import read_memory_policy
+from ompbind.procfs.process_facts import list_threads, read_memory_policy
 from ompbind.procfs.reader import read_processes
-from ompbind.procfs.threads import list_threads
 from tests.live.conftest import is_alive, ranks_of, required, supervisor_of, two_cpus, wait_until
 
 LIMIT = ("--timeout", "30")

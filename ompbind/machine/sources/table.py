@@ -1,4 +1,4 @@
-"""The topology sources beside this machine, one row each, and `read_other`: a source → one `Machine`.
+"""The topology sources other than this machine, one row each, and `read_other`: a source → one `Machine`.
 
 The content of a file decides what it is, not its name.
 """
@@ -146,7 +146,7 @@ class TopologySource(Record):
 
 
 def read_other(source: str, *, devices: bool = False) -> Machine:
-    """Read a machine from any topology source but `LIVE`; raises MachineError."""
+    """Read a machine from any topology source except `LIVE`; raises MachineError."""
     given = SourceInput(source, devices=devices)
     try:
         row = next((row for row in SOURCES if row.detect(given)), None)
@@ -292,4 +292,4 @@ SOURCES: Sequence[TopologySource] = (
         label="sample:NAME",
     ),
 )
-"""All topology sources but `LIVE`; the first row that detects an input reads it."""
+"""All topology sources except `LIVE`; the first row that detects an input reads it."""

@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 _Choose: TypeAlias = "Callable[[Sequence[LevelRanges], list[CoreIndices], int], list[CoreIndices]]"
 """Chooses a number of equally good positions, for these levels of domains."""
 
-_Divide: TypeAlias = "Callable[[CoreSequence, int], list[CoreIndices]]"
-"""Divides a sequence among a number of ranks."""
+_DivideEqually: TypeAlias = "Callable[[CoreSequence, int], list[CoreIndices]]"
+"""Divides all cores of a sequence equally among a number of ranks."""
 
 _Place: TypeAlias = "Callable[[CoreSequence], list[CoreIndices]]"
 """Places ranks on a sequence."""
 
 
 def balance_requested(
-    sequence: CoreSequence, ranks: int, requested: RequestedCores, divide: _Divide
+    sequence: CoreSequence, ranks: int, requested: RequestedCores, divide: _DivideEqually
 ) -> list[CoreIndices]:
     """Return the requested cores for every rank: from an equal share, or from positions far apart.
 

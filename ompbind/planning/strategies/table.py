@@ -66,7 +66,7 @@ def balanced(
         return balance_requested(sequence, ranks, requested, balanced)
     if ranks == 1:
         return all_cores(sequence, ranks, requested)
-    from ompbind.planning.strategies.equal_shares import divide_equally  # late: one rank gets all cores
+    from ompbind.planning.strategies.equal_shares import divide_equally  # late: a single rank needs no shares
 
     return divide_equally(sequence, ranks)
 

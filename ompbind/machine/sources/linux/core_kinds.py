@@ -31,8 +31,7 @@ def read_kinds(root: Root, cores: Sequence[Domain]) -> tuple[CoreKind, ...]:
     frequencies = _read_numbers(root, cores, "cpufreq/cpuinfo_max_freq")
     if not strong and len(set(capacities)) == 1 and len(set(frequencies)) == 1:
         return ()  # all cores are equal, or nothing is known
-    # late: the cores of many machines are equal
-    from ompbind.machine.core_kinds import CoreTraits, make_kinds
+    from ompbind.machine.core_kinds import CoreTraits, make_kinds  # late: most machines have equal cores
 
     return make_kinds(
         [
