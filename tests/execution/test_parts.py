@@ -1,6 +1,7 @@
 """Parts of starting and stopping that need no process: escalation, finding commands, errors of exec."""
 
 import os
+import resource
 import signal
 
 import pytest
@@ -120,6 +121,17 @@ def test_an_executable_is_searched_once_for_ranks_that_find_the_same(directory, 
     assert [path for _, path in found.values()] == [find_executable(command) for command in commands]
     assert [command for command, _ in found.values()] == commands
     assert searched == [0, 2, 3, 4]
+
+
+def test_a_search_for_executables_without_free_files_is_an_error_with_a_hint(directory):
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
+    try:
+        with pytest.raises(LaunchError, match="cannot supervise the run: Too many open files") as caught:
+            find_executable(make_rank(directory, "./good"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert "ulimit -n" in caught.value.hint
 
 
 @pytest.mark.parametrize(
