@@ -134,7 +134,8 @@ def _finish_starting(run: RunState) -> None:
         run.sampler.begin(time.monotonic())
     _handle_events(run, SHORT_RUN_S)
     if run.has_unfinished:
-        set_process_name()
+        if run.children.is_single:  # else it has its name already
+            set_process_name()
         run.accounting.start_oom_count()
 
 
