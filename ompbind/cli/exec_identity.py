@@ -199,7 +199,7 @@ def _check_wait(rank: LauncherRank, identity: RankIdentity, options: Values, *, 
         reason = f"{rank.launcher} has bound each rank to CPUs of its own"
         hint = "turn off the binding of the launcher, or omit --wait"
     if reason:
-        from ompbind.cli.options.objections import render_given  # late: few ranks wait
+        from ompbind.cli.options.apply_rules import render_given  # late: few ranks wait
 
         option = render_given(options, options.options["wait"])
         text = f"{option}: {reason}, so two jobs could wait for each other without end"

@@ -1,7 +1,7 @@
 """Find the options that have no effect because of other options.
 
 The rule of an option is a predicate on the values of all options. It objects if the option has no effect, and
-names the other option that prevents it. `objections` decides whether this is an error.
+names the other option that prevents it. `apply_rules` decides whether this is an error.
 """
 
 from __future__ import annotations
