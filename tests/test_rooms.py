@@ -213,7 +213,7 @@ def test_a_start_of_a_python_loads_few_standard_modules(tmp_path, words):
 RARELY_USED = {
     "ompbind.cli.exec_description",
     "ompbind.cli.launcher_messages",
-    "ompbind.cli.options.objections",
+    "ompbind.cli.options.apply_rules",
     "ompbind.cli.options.planning_rules",
     "ompbind.cli.options.running_rules",
     "ompbind.cli.run_description",

@@ -10,8 +10,8 @@ from ompbind.bench.starts import CandidateStart
 from ompbind.cli.bench_candidates import has_same_work, make_starts
 from ompbind.cli.console import print_message, write_stderr, write_stdout
 from ompbind.cli.description import Description
+from ompbind.cli.options.apply_rules import render_given
 from ompbind.cli.options.bench import SHOWING
-from ompbind.cli.options.objections import render_given
 from ompbind.cli.options.option import Precedence
 from ompbind.cli.options.values import Values
 from ompbind.cli.other_runs import read_other_runs

@@ -14,7 +14,7 @@ from ompbind.bench.records import Candidate, Kind, Refusal
 from ompbind.bench.starts import CandidateStart
 from ompbind.bench.vary import Choices, make_combinations
 from ompbind.cli.bench_variations import check_variations, find_varied, make_choice, render_run_words
-from ompbind.cli.options.objections import apply_rules
+from ompbind.cli.options.apply_rules import apply_rules
 from ompbind.cli.options.option import Given, make_given
 from ompbind.cli.options.values import Values, resolve_values
 from ompbind.cli.request import complete_request, make_request, make_run_spec

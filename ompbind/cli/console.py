@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import TextIO
 
-    # --version and usage errors need none of these, which take 7 ms to import
+    # --version and usage errors do not need it, and it takes 7 ms to import
     from ompbind.planning.plan import Plan
 
 

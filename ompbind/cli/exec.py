@@ -99,8 +99,8 @@ def _show(plan: Plan, identity: RankIdentity, spec: RunSpec) -> None:
 
 def _render_rank(plan: Plan, identity: RankIdentity, spec: RunSpec) -> str:
     """Return the line about this rank, and lines with what was filled for it."""
-    from ompbind.planning.secret_values import mask_secrets
-    from ompbind.report.plan import render_rank  # late, as above
+    from ompbind.planning.secret_values import mask_secrets  # late: most ranks print no line
+    from ompbind.report.plan import render_rank
     from ompbind.report.rank_commands import render_command
 
     shown = mask_secrets(spec)

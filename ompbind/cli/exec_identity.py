@@ -44,7 +44,7 @@ def is_first_on_machine(options: Values) -> bool:
 
 
 def _read_ancestors() -> Iterator[Ancestor]:
-    from ompbind.launchers.ancestors import read_ancestors  # late, as above
+    from ompbind.launchers.ancestors import read_ancestors  # late: not every rank has a launcher
 
     return read_ancestors(DirectoryRoot("/"), os.getpid())
 
@@ -89,8 +89,12 @@ def make_single_identity(options: Values) -> RankIdentity:
 
 
 def _explain_single_rank(options: Values) -> None:
-    """Print why exec starts a single rank, in the script of a batch job; raises RequestError as above."""
-    from ompbind.launchers.table import find_batch_script, render_launcher_names  # late, as above
+    """Print why exec starts a single rank, in the script of a batch job.
+
+    Raises RequestError if several ranks are requested.
+    """
+    # late: most single ranks are started without a launcher
+    from ompbind.launchers.table import find_batch_script, render_launcher_names
 
     script_of = find_batch_script(os.environ, _read_ancestors())
     why, use = "no launcher has started this process", f"use one of {render_launcher_names()}"
@@ -195,7 +199,7 @@ def _check_wait(rank: LauncherRank, identity: RankIdentity, options: Values, *, 
         reason = f"{rank.launcher} has bound each rank to CPUs of its own"
         hint = "turn off the binding of the launcher, or omit --wait"
     if reason:
-        from ompbind.cli.options.objections import render_given  # late: few ranks wait
+        from ompbind.cli.options.apply_rules import render_given  # late: few ranks wait
 
         option = render_given(options, options.options["wait"])
         text = f"{option}: {reason}, so two jobs could wait for each other without end"

@@ -1,4 +1,4 @@
-"""Plans for the verbs, which are registered; a wrong mask is an error that suggests a mask that works."""
+"""Make the plans of verbs, and register them; the error for a wrong mask suggests a mask that works."""
 
 from __future__ import annotations
 

@@ -6,7 +6,8 @@ function that replaces `__import__` here opens the compiled file, compares it wi
 and executes it. That saves an eighth of the time of a start.
 
 All other cases are left to Python: other packages, no compiled file, a changed source. Nothing is written.
-Only the command line uses this, and it imports in one thread; other programs that import ompbind do not.
+Only the command line uses this, because it imports in one thread. Other programs that import ompbind use
+Python's own import.
 """
 
 from __future__ import annotations
@@ -48,7 +49,10 @@ def start_quick_imports() -> None:
 
 
 def make_importer(package: ModuleType) -> Callable[..., ModuleType] | None:
-    """Return `__import__` for a package and all others; None if its compiled files are not beside sources."""
+    """Return a function to replace `__import__`, which loads the modules of a package quickly.
+
+    None if the compiled files of the package are not beside its sources.
+    """
     cached = package.__spec__.cached if package.__spec__ else None
     beside, _, suffix = (cached or "").rpartition("/__pycache__/__init__")
     if not (beside and beside in package.__path__):

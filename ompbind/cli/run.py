@@ -136,11 +136,11 @@ def _supervise(plan: Plan, claim: Claim | None, spec: RunSpec, options: Mapping[
         run_options = run_options.replace(publish_restarts=claim.publish_restarts)
     release = claim.release if claim else lambda: None
     try:
-        starts = find_starts(commands)  # before the fork too, which makes all that follows slower
+        starts = find_starts(commands)  # before the fork: afterwards, memory is copied when it is written
     except LaunchError as error:
         return Outcome(exits=(), error=error)
     foreground = become_supervisor(Cleanup(grace_s=run_options.grace_s, release=release))
-    from ompbind.execution.supervisor import run_ranks  # late: only the supervisor needs its memory
+    from ompbind.execution.supervisor import run_ranks  # late: the foreground process does not need it
 
     return run_ranks(starts, run_options, foreground, reporter)
 

@@ -108,7 +108,10 @@ def make_run_options(options: Mapping[str, Any], plan: Plan, spec: RunSpec) -> R
 
 
 def _check_restart(options: Mapping[str, Any], plan: Plan) -> None:
-    """Raise RequestError for a single rank that has the terminal: with -n auto no rule could know it."""
+    """Raise RequestError for a single rank that has the terminal.
+
+    The rules of options cannot know this with -n auto.
+    """
     from ompbind.cli.options.running_rules import TERMINAL, TERMINAL_HINT, reads_terminal  # late: few restart
 
     if reads_terminal(options, len(plan.placements)):

@@ -1,4 +1,4 @@
-"""Show the plan and the commands of `ompbind run`, before ranks start or instead."""
+"""Show the plan and the commands of `ompbind run`: before ranks start, or in a dry run."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
     from typing import TextIO
 
-    # usage errors need none of this, which takes 7 ms to import
+    # `read_screen` imports it
     from ompbind.report.text import Screen
 
 NARROW = 40  # the least width of a line, in characters, that texts are made for

@@ -164,7 +164,7 @@ def _apply_rules(values: Values) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return warnings about options that have no effect, and texts about options that gave way to others."""
     if not has_objections(values):
         return (), ()
-    from ompbind.cli.options.objections import apply_rules  # late: in most runs all options have an effect
+    from ompbind.cli.options.apply_rules import apply_rules  # late: in most runs all options have an effect
 
     found = apply_rules(values)
     return found.warnings, found.replaced

@@ -7,6 +7,7 @@ from itertools import count
 from ompbind.cpuset import CpuSet
 from ompbind.errors import LaunchError
 from ompbind.execution.affinity import WorkingDirectory
+from ompbind.execution.rlimits import make_limit_error
 from ompbind.planning.rank_command import RankCommand
 from ompbind.programs.which import find_command
 
@@ -21,7 +22,7 @@ def find_starts(commands: Sequence[RankCommand]) -> StartCommands:
     """Return the commands in the order in which they start, each with the path of its file.
 
     Ranks with the same CPUs do not start directly after each other. Equal names are searched once. Raises
-    LaunchError if a file or a working directory is missing.
+    LaunchError if a file or a working directory is missing, or if a limit of the system prevents the search.
     """
     turns: dict[CpuSet | None, Iterator[int]] = {}
     paths: dict[tuple[str | None, ...], str] = {}
@@ -44,3 +45,5 @@ def find_executable(command: RankCommand) -> str:
             return find_command(command.argv[0], command.env)
     except LaunchError as error:
         raise (error.of_rank(command.rank) if command.directory else error) from error
+    except OSError as error:
+        raise make_limit_error("cannot supervise the run", error) from error

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from ompbind.execution.run_state import StartCommands
 
 SHORT_RUN_S = 0.005
-"""Seconds after the start of the last rank in which a run counts as short."""
+"""Seconds after the start of the last rank. A run that finishes in this time does without some steps."""
 
 LONGEST_SLEEP_S = 86400.0
 """Seconds that a call of `epoll` waits at most, as its argument is limited."""
@@ -124,7 +124,8 @@ def _start_next(run: RunState) -> None:
 def _finish_starting(run: RunState) -> None:
     """After all ranks were started: leave the CPUs of the last rank, and close the files that ranks use.
 
-    A run that ends at once needs no name in lists of processes, and no counter of memory that ran out.
+    A run that finishes within SHORT_RUN_S needs no name by which other processes find its supervisor. It does
+    not count out-of-memory kills either: to run out of memory takes longer.
     """
     leave_rank_cpus(run)
     inherits = run.options.output is None and run.options.restart is not None  # as will later attempts
@@ -134,7 +135,8 @@ def _finish_starting(run: RunState) -> None:
         run.sampler.begin(time.monotonic())
     _handle_events(run, SHORT_RUN_S)
     if run.has_unfinished:
-        set_process_name()
+        if run.children.is_single:  # else it has its name already
+            set_process_name()
         run.accounting.start_oom_count()
 
 

@@ -1,5 +1,7 @@
 """Find out which launcher (Slurm, MPI, …) started this process, and read its rank from the environment.
 
-Imports the base modules, procfs, `machine` and `planning`; used by `ompbind exec` only.
+Imports the base modules, procfs, `machine` and `planning`. `ompbind exec` starts a rank of the launcher;
+`ompbind run` warns if a launcher has started several copies. `recognition` decides by the names of variables
+whether the other modules are imported.
 To add a launcher: one file, and one row in `table`.
 """

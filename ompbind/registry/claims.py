@@ -172,7 +172,7 @@ class Registry:
 
     def _read(self, names: Collection[str]) -> None:
         from ompbind.registry.claim_files import read_claims, render_ignored  # late: often there are none
-        from ompbind.registry.selection import select_other_runs
+        from ompbind.registry.other_runs import select_other_runs
 
         found = read_claims(self.handle, names, with_ranks=False)
         self.live = found.runs

@@ -1,10 +1,12 @@
 """Parts of starting and stopping that need no process: escalation, finding commands, errors of exec."""
 
 import os
+import resource
 import signal
 
 import pytest
 
+from ompbind.cpuset import CpuSet
 from ompbind.errors import CommandNotExecutableError, CommandNotFoundError, LaunchError
 from ompbind.execution import executables
 from ompbind.execution.affinity import WorkingDirectory, exec_error
@@ -120,6 +122,24 @@ def test_an_executable_is_searched_once_for_ranks_that_find_the_same(directory, 
     assert [path for _, path in found.values()] == [find_executable(command) for command in commands]
     assert [command for command, _ in found.values()] == commands
     assert searched == [0, 2, 3, 4]
+
+
+def test_ranks_with_the_same_cpus_do_not_start_directly_after_each_other(directory):
+    rank = make_rank(directory, "./good")
+    cpus = [CpuSet.from_list(text) for text in ("0", "0", "0", "1", "1", "2")]
+    commands = [rank.replace(rank=number, cpus=some) for number, some in enumerate(cpus)]
+    assert [*executables.find_starts(commands)] == [0, 3, 5, 1, 4, 2]
+
+
+def test_a_search_for_executables_without_free_files_is_an_error_with_a_hint(directory):
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
+    try:
+        with pytest.raises(LaunchError, match="cannot supervise the run: Too many open files") as caught:
+            find_executable(make_rank(directory, "./good"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert "ulimit -n" in caught.value.hint
 
 
 @pytest.mark.parametrize(

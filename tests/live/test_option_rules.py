@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ompbind.cli.options.objections import apply_rules
+from ompbind.cli.options.apply_rules import apply_rules
 from ompbind.cli.options.table import find_options
 from ompbind.cli.options.values import Values
 from ompbind.cli.quick_reader import read_quickly

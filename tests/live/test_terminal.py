@@ -311,6 +311,13 @@ def test_a_terminal_that_stops_background_writers_does_not_stop_the_run(shell):
     shell.read_until(b"code 124")
 
 
+def test_a_terminal_that_stops_background_writers_shows_why_no_rank_starts(shell, tmp_path):
+    (tmp_path / "0.out").touch()
+    shell.type(f"stty tostop; {OMPBIND} run --log-dir {tmp_path} -- true; echo code $?\n")
+    shell.read_until(b"already exists")
+    shell.read_until(b"code 125")
+
+
 def test_a_rank_that_has_the_terminal_does_not_outlive_both_processes(terminal):
     """The kernel kills it with the supervisor: the foreground process is stopped, so it can do nothing."""
     screen = terminal(OMPBIND, "run", "--", "sh", "-c", "echo up $$; read line")

@@ -1,7 +1,8 @@
-"""Find the project file that applies to the working directory, without reading what it says.
+"""Find the project file that applies to the working directory.
 
 A project file is in the working directory or above it, in the home of the user or in a repository. The
-search stops at the first directory that other users own or may write to.
+search stops at the first directory that other users own or may write to. It reads only a pyproject.toml,
+which may have no options of ompbind.
 """
 
 from __future__ import annotations

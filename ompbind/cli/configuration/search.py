@@ -1,7 +1,7 @@
 """Where configuration files may be, and whether any file is there.
 
-Most machines have no configuration file. Then this module is all that is imported, and some `lstat` calls
-are all that is done.
+In most directories there is no such file. Then only this module is imported, and it only makes some `lstat`
+calls.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 import re
 
-from ompbind.cli.options.objections import render_given
+from ompbind.cli.options.apply_rules import render_given
 from ompbind.cli.options.option import CPUS, Option, Precedence
 from ompbind.cli.options.values import Values
 from ompbind.errors import MaskError, OmpbindError, PlanError

@@ -1,7 +1,7 @@
-"""Rules about options that have no effect together: which options have no effect.
+"""Find the options that have no effect because of other options.
 
 The rule of an option is a predicate on the values of all options. It objects if the option has no effect, and
-names the other option that prevents it. `objections` decides what follows.
+names the other option that prevents it. `apply_rules` decides whether this is an error.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ def matters(values: Values, option: Option) -> bool:
 def import_rule(name: str) -> Rule:
     """Return the rule with a name such as `running_rules.check_output`; few command lines need its module."""
     module, _, function = name.partition(".")
-    rules = __import__(f"ompbind.cli.options.{module}", fromlist=[function])  # importlib takes time to import
+    # not importlib, which takes time to import
+    rules = __import__(f"ompbind.cli.options.{module}", fromlist=[function])
     rule: Rule = getattr(rules, function)
     return rule

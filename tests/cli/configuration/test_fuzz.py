@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from ompbind.cli.configuration import load
 from ompbind.cli.configuration.load import load_configuration
 from ompbind.cli.configuration.read_files import FileContent, FileKind, FoundFiles
-from ompbind.cli.options.objections import apply_rules
+from ompbind.cli.options.apply_rules import apply_rules
 from ompbind.cli.options.option import Given, Precedence, Source
 from ompbind.cli.options.table import find_keys, find_options
 from ompbind.cli.options.values import Values, resolve_values

@@ -1,7 +1,7 @@
-"""Options that have no effect because of other options: an error, a warning, or the lower level gives way.
+"""Apply the rules of options: what follows if an option has no effect because of another option.
 
-Of two options of one level, this is an error, or a warning if the plan is still what was requested. Of two
-levels, the lower one gives way, which -v shows.
+If both options are of one level, this is an error, or a warning if the plan is still what was requested. If
+not, the option of the lower level gives way, which -v shows.
 """
 
 from __future__ import annotations

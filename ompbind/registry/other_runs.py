@@ -1,4 +1,4 @@
-"""Which live runs count as other runs for a run, or for a rank of a job, that is planned."""
+"""Which live runs count as other runs when a run, or a rank of a job, is planned."""
 
 from __future__ import annotations
 
