@@ -197,6 +197,9 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--only", metavar="NAME,...", help="measure only these launchers")
     parser.add_argument("--timeout", type=float, default=10.0, metavar="SECONDS")
     parser.add_argument("--torchrun", metavar="PATH")
+    parser.add_argument(
+        "--unoptimized", action="store_true", help="this Python was built without optimization, as pyenv does"
+    )
     options = parser.parse_args()
     options.only = tuple(options.only.split(",")) if options.only else tuple(MAKERS)
     unknown = sorted(set(options.only) - MAKERS.keys())
@@ -234,7 +237,8 @@ def main() -> int:
     walls = bench.walls()
     print("\n".join([*(line for ranks in options.ranks for line in render_table(bench, ranks)),
                      *render_further_ranks(walls)]))  # fmt: skip
-    return max(print_promises(make_launch_promises(walls)), int("ompbind" in bench.failed))
+    promises = make_launch_promises(walls, optimized=not options.unoptimized)
+    return max(print_promises(promises), int("ompbind" in bench.failed))
 
 
 if __name__ == "__main__":

@@ -76,6 +76,18 @@ def test_a_start_is_not_missed_in_too_few_rounds():
     assert not missed(promises)
 
 
+def test_limits_are_higher_for_a_python_without_optimization():
+    walls = {
+        key: [wall and wall * 1.2 if key[0] == "ompbind" else wall for wall in WALLS[key]] for key in WALLS
+    }
+    hydra = [f"{ranks}, wall time, of hydra's" for ranks in ("1 rank", "16 ranks", "64 ranks", "256 ranks")]
+    assert [text for text in missed(make_launch_promises(walls)) if "hydra" in text] == hydra
+    promises = make_launch_promises(walls, optimized=False)
+    assert not [text for text in missed(promises) if "hydra" in text]
+    slower_still = slower(walls, ("ompbind", 256))
+    assert "each further rank, of floor's" in missed(make_launch_promises(slower_still, optimized=False))
+
+
 def test_promises_of_launches_are_kept_at_their_limits():
     promises = make_launch_promises(WALLS)
     assert not missed(promises)
