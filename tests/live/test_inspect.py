@@ -17,7 +17,7 @@ from ompbind.inspection.rank_processes import ObservedProcesses, make_inspection
 from ompbind.inspection.take_sample import SampleHistory, read_cpu_times, take_sample
 from ompbind.inspection.targets import Target
 from ompbind.planning.occupancy import LiveRun
-from ompbind.procfs import process_state, threads
+from ompbind.procfs import process_facts, process_state
 from ompbind.registry.claim_format import make_text
 from ompbind.report.inspect import render_inspection
 from tests.live.conftest import (
@@ -97,10 +97,10 @@ def test_threads_are_read_as_in_proc(child):
     assert {thread.policy for thread in state.threads} == {"other"}
     assert (state.parent, state.env["OMP_NUM_THREADS"], state.unreadable) == (os.getpid(), "3", ())
     assert "SOMETHING" not in state.env
-    assert [threads.read_affinity(thread.tid) for thread in state.threads] == [
+    assert [process_facts.read_affinity(thread.tid) for thread in state.threads] == [
         thread.cpus for thread in state.threads
     ]
-    assert sorted(threads.list_threads(process.pid)) == [thread.tid for thread in state.threads]
+    assert sorted(process_facts.list_threads(process.pid)) == [thread.tid for thread in state.threads]
     assert state.command == (sys.executable, "-c", narrow + THREADS + widen + WAIT)
 
 
