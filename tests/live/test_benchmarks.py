@@ -1,6 +1,7 @@
 """The benchmarks run, and measure what they describe."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -281,4 +282,4 @@ def test_scaling_is_measured():
     assert BLOCK.sub("", filled) == BLOCK.sub("", page)
     assert [table.split()[0] for table in BLOCK.findall(filled)] == ["ranks", "one", "10,000"]
     assert done.stdout.splitlines()[3] in filled
-    assert any("some 30 ms of CPU time" in line for line in find_sentences(filled))
+    assert any(re.search(r"some \d+ ms of CPU time", line) for line in find_sentences(filled))
