@@ -27,6 +27,7 @@ from ompbind.execution.signal_pipe import (
     block_for_sigwait,
     block_signals,
     find_unignored,
+    ignore_tty_signals,
 )
 from ompbind.execution.signals import signal
 from ompbind.planning.rank_variables import SUPERVISOR_NAME
@@ -93,6 +94,7 @@ def become_supervisor(cleanup: Cleanup, signal_mask: frozenset[int] | None = Non
             signal_mask=signal_mask,
             default_tty_signals=find_unignored(TTY_SIGNALS),
         )
+        ignore_tty_signals()
         supervisor = os.fork()
     except OSError as error:
         signal.pthread_sigmask(signal.SIG_SETMASK, signal_mask)

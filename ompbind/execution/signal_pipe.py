@@ -60,21 +60,22 @@ def start_signal_pipe(pipe: int, signal_mask: frozenset[int]) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, signal_mask - handled)
 
 
-def _find_handled_signals() -> frozenset[int]:
-    """Ignore `TTY_SIGNALS`, and return the signals that ompbind handles."""
+def ignore_tty_signals() -> None:
+    """Ignore `TTY_SIGNALS`, before the fork into two processes."""
     for number in TTY_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
+
+
+def _find_handled_signals() -> frozenset[int]:
+    """Return the signals that ompbind handles."""
     return frozenset((*find_unignored((*TERMINATION_SIGNALS, *FORWARDED_SIGNALS)), signal.SIGCHLD))
 
 
 def stop_signal_pipe(signal_mask: frozenset[int]) -> None:
     """Restore the default action of all signals, as no rank is left that needs a supervisor.
 
-    `TTY_SIGNALS` are ignored also if the signal pipe was not started: an error may follow on the terminal.
     `signal_mask` contains the signals that the caller had blocked. Termination signals are unblocked anyway.
     """
-    for number in TTY_SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
     for number in (*TERMINATION_SIGNALS, *FORWARDED_SIGNALS):
         if signal.getsignal(number) is _do_nothing:
             signal.signal(number, signal.SIG_DFL)
