@@ -7,6 +7,7 @@ import time
 
 from ompbind.cli.options.values import Values
 from ompbind.cli.planning import read_planning_machine, register_run
+from ompbind.cli.quick_imports import keep_bundle
 from ompbind.cli.request import complete_request, make_request, make_run_spec
 from ompbind.cli.run_reporter import RunReporter
 from ompbind.cli.run_settings import choose_run_id, fill_paths, make_output, make_run_options
@@ -142,7 +143,9 @@ def _supervise(plan: Plan, claim: Claim | None, spec: RunSpec, options: Mapping[
     foreground = become_supervisor(Cleanup(grace_s=run_options.grace_s, release=release))
     from ompbind.execution.supervisor import run_ranks  # late: the foreground process does not need it
 
-    return run_ranks(starts, run_options, foreground, reporter)
+    outcome = run_ranks(starts, run_options, foreground, reporter)
+    keep_bundle()  # by now, all modules of a run are loaded
+    return outcome
 
 
 def _conclude(outcome: Outcome) -> int:

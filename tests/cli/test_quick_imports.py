@@ -6,6 +6,7 @@ import importlib.util
 import marshal
 import os
 import py_compile
+import shutil
 import subprocess
 import sys
 import types
@@ -14,7 +15,9 @@ from pathlib import Path
 import pytest
 
 import ompbind
-from ompbind.cli.quick_imports import make_importer
+from ompbind.cli.quick_imports import make_importer, make_loader
+
+PACKAGE = Path(ompbind.__file__).parent
 
 
 def load(directory, name="sample"):
@@ -47,15 +50,34 @@ def modules(package, monkeypatch):
     sys.modules.update(before)
 
 
-def import_quickly(package, name, monkeypatch):
+def import_quickly(package, name, monkeypatch, loader=None):
     """Import a module where Python cannot import; None if it was left to Python."""
     left = []
     monkeypatch.setattr(builtins, "__import__", lambda name, *_: left.append(name))
-    importer = make_importer(package)
+    importer = make_importer(loader or make_loader(package))
     importer(name)
     monkeypatch.undo()
     assert left == [name]  # Python returns what is loaded, and loads the rest
     return sys.modules.get(name)
+
+
+def write_bundle(package, monkeypatch, *names):
+    """Write a bundle of some modules, and forget these modules; returns its path."""
+    loader = make_loader(package)
+    loader.read_bundle("verb")
+    assert loader.is_outdated  # there is none
+    for name in names:
+        import_quickly(package, name, monkeypatch, loader)
+    loader.write_bundle()
+    for name in [name for name in sys.modules if name.startswith("sample.")]:
+        del sys.modules[name]
+    return next(Path(package.__path__[0]).glob("__pycache__/verb.*.bundle"))
+
+
+def load_with_bundle(package):
+    loader = make_loader(package)
+    loader.read_bundle("verb")
+    return loader
 
 
 def facts(spec):
@@ -72,9 +94,17 @@ def facts(spec):
     )
 
 
+@pytest.mark.parametrize("is_bundled", [False, True])
 @pytest.mark.parametrize("name", ["sample.module", "sample.inner", "sample.inner.module"])
-def test_modules_are_as_those_of_python(package, modules, monkeypatch, name):
-    module = import_quickly(package, name, monkeypatch)
+def test_modules_are_as_those_of_python(package, modules, monkeypatch, name, is_bundled):
+    loader = make_loader(package)
+    if is_bundled:
+        write_bundle(package, monkeypatch, name)
+        for path in Path(package.__path__[0]).rglob("*.pyc"):
+            path.unlink()  # it must come from the bundle
+        loader = load_with_bundle(package)
+        assert not loader.is_outdated
+    module = import_quickly(package, name, monkeypatch, loader)
     found = module.__spec__
     search = [*package.__path__] if name.count(".") == 1 else [f"{package.__path__[0]}/inner"]
     usual = importlib.machinery.PathFinder.find_spec(name, search)
@@ -88,6 +118,20 @@ def test_modules_are_as_those_of_python(package, modules, monkeypatch, name):
     assert module.__file__ == found.origin
     assert module.name in found.loader.get_source(name)
     assert found.loader.get_code(name).co_filename == found.origin  # for `inspect`
+
+
+def test_names_of_loaded_modules_are_found_without_python(package, modules, monkeypatch):
+    module = import_quickly(package, "sample.module", monkeypatch)
+    calls = []
+    by_python = builtins.__import__
+    monkeypatch.setattr(builtins, "__import__", lambda *words: calls.append(words[0]) or by_python(*words))
+    importer = make_importer(make_loader(package))
+    for _ in range(3):
+        assert importer("sample.module", None, None, ("name",), 0) is module
+        assert importer("sample.module", None, None, None, 0) is package
+        assert importer("sample.inner", None, None, ("module",), 0).module.name == "inner/module"
+    assert calls.count("sample.module") == 4  # the first time, and each time without names
+    assert calls.count("sample.inner") == 3  # a package: Python imports the module of this name, if any
 
 
 def test_packages_around_a_module_are_loaded_first(package, modules, monkeypatch):
@@ -200,16 +244,159 @@ def test_modules_within_modules_are_left_to_python(package, modules, monkeypatch
 
 
 def test_compiled_files_elsewhere_are_left_to_python(package, tmp_path, monkeypatch):
-    assert make_importer(package)
+    assert make_loader(package)
     monkeypatch.setattr(sys, "pycache_prefix", str(tmp_path / "cache"))
-    assert make_importer(load(tmp_path)) is None
+    assert make_loader(load(tmp_path)) is None
 
 
 def test_packages_without_compiled_files_are_left_to_python(package):
     package.__spec__.has_location = False  # as in an archive
     package.__spec__.cached = None
-    assert make_importer(package) is None
-    assert make_importer(types.ModuleType("sample")) is None
+    assert make_loader(package) is None
+    assert make_loader(types.ModuleType("sample")) is None
+
+
+def write_magic_only(bundle):
+    bundle.write_bytes(bundle.read_bytes()[:4])
+
+
+def write_other_magic(bundle):
+    bundle.write_bytes(b"\0\0\r\n" + bundle.read_bytes()[4:])
+
+
+def write_half(bundle):
+    bundle.write_bytes(bundle.read_bytes()[: bundle.stat().st_size // 2])
+
+
+def write_nothing(bundle):
+    bundle.write_bytes(b"")
+
+
+def write_zeros(bundle):
+    bundle.write_bytes(bundle.read_bytes()[:4] + bytes(100))
+
+
+def write_other_content(bundle):
+    bundle.write_bytes(bundle.read_bytes()[:4] + marshal.dumps(None))
+
+
+def write_for_another_directory(bundle):
+    content = bundle.read_bytes()
+    bundle.write_bytes(content[:4] + marshal.dumps(("/elsewhere", marshal.loads(content[4:])[1])))
+
+
+def remove_bundle(bundle):
+    bundle.unlink()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        write_magic_only,
+        write_other_magic,
+        write_half,
+        write_nothing,
+        write_zeros,
+        write_other_content,
+        write_for_another_directory,
+        remove_bundle,
+    ],
+)
+def test_damaged_bundles_are_not_used(package, modules, monkeypatch, damage):
+    damage(write_bundle(package, monkeypatch, "sample.module"))
+    loader = load_with_bundle(package)
+    assert loader.is_outdated
+    assert import_quickly(package, "sample.module", monkeypatch, loader).name == "module"
+
+
+@pytest.mark.parametrize("change", [change_source, touch_source])
+def test_changed_modules_of_a_bundle_are_read_again(package, modules, monkeypatch, change):
+    write_bundle(package, monkeypatch, "sample.module", "sample.inner.module")
+    source = Path(package.__path__[0]) / "module.py"
+    change(source, None)
+    py_compile.compile(source)
+    loader = load_with_bundle(package)
+    import_quickly(package, "sample.inner.module", monkeypatch, loader)
+    assert not loader.is_outdated
+    module = import_quickly(package, "sample.module", monkeypatch, loader)
+    assert f"name = {module.name!r}\n" == source.read_text()
+    assert loader.is_outdated
+
+
+def test_a_module_that_was_removed_is_not_in_the_bundle_any_more(package, modules, monkeypatch):
+    write_bundle(package, monkeypatch, "sample.module")
+    remove_source(Path(package.__path__[0]) / "module.py", None)
+    assert import_quickly(package, "sample.module", monkeypatch, load_with_bundle(package)) is None
+
+
+def test_a_bundle_that_cannot_be_written_is_no_error(package, modules, monkeypatch):
+    bundle = write_bundle(package, monkeypatch, "sample.module")
+    bundle.unlink()
+    (bundle / "taken").mkdir(parents=True)
+    before = sorted(bundle.parent.iterdir())
+    loader = load_with_bundle(package)
+    assert loader.is_outdated
+    loader.write_bundle()
+    assert sorted(bundle.parent.iterdir()) == before
+
+
+def test_sources_that_are_being_changed_make_no_bundle(package, modules, monkeypatch):
+    loader = load_with_bundle(package)
+    import_quickly(package, "sample.module", monkeypatch, loader)
+    (Path(package.__path__[0]) / "module.py").write_text("half of a (")
+    loader.write_bundle()
+    assert not list(Path(package.__path__[0]).rglob("*.bundle"))
+
+
+@pytest.fixture
+def copied(tmp_path):
+    """A function that runs ompbind from a copy of the package, and returns which compiled files it opened."""
+    shutil.copytree(PACKAGE, tmp_path / "ompbind", ignore=shutil.ignore_patterns("__pycache__"))
+    env = {name: text for name, text in os.environ.items() if not name.startswith("PYTHON")}
+
+    def run(*words, **variables):
+        command = [sys.executable, "-c", LIST_OPENED, *words]
+        done = subprocess.run(
+            command,
+            cwd=tmp_path,
+            env={**env, **variables},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert not done.returncode, done.stderr
+        opened = [path for path in done.stdout.splitlines() if path.startswith(f"{tmp_path}/")]
+        return [Path(path).name for path in opened if path.endswith((".pyc", ".bundle"))]
+
+    return run
+
+
+LIST_OPENED = """
+import os, sys
+sys.addaudithook(lambda event, args: event == "open" and os.write(1, f"{args[0]}\\n".encode()))
+from ompbind.__main__ import start
+start()
+"""
+
+
+@pytest.mark.parametrize("words", [("run", "--share", "-n", "2", "--"), ("exec", "--")])
+def test_the_second_start_reads_one_file_for_most_modules(copied, tmp_path, words):
+    suffix = f".{sys.implementation.cache_tag}.bundle"
+    bundle = tmp_path / "ompbind" / "__pycache__" / f"{words[0]}{suffix}"
+    copied(*words, "true", PYTHONDONTWRITEBYTECODE="1")
+    assert not bundle.exists()
+    copied(*words, "true")
+    assert bundle.exists()
+    written = bundle.stat()
+    opened = copied(*words, "true")
+    assert opened.count(bundle.name) == 1
+    assert len(opened) < 12
+    assert bundle.stat() == written
+    with (tmp_path / "ompbind" / "cpuset.py").open("a") as file:
+        file.write("# changed\n")
+    copied(*words, "true")
+    assert bundle.stat().st_mtime_ns > written.st_mtime_ns
+    assert len(copied(*words, "true")) == len(opened)
 
 
 SHOW = "print(__import__.__name__)"
@@ -236,5 +423,5 @@ def test_only_the_command_uses_quick_imports(code, importer):
 
 
 def test_no_module_has_the_name_of_a_subpackage():
-    root = Path(ompbind.__file__).parent  # Python would load the subpackage, the quick imports the module
+    root = PACKAGE  # Python would load the subpackage, the quick imports the module
     assert not [path for path in root.rglob("*.py") if path.with_suffix("").is_dir()]
