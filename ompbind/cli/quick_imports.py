@@ -26,6 +26,7 @@ from _frozen_importlib_external import (  # type: ignore[attr-defined]
     SourceFileLoader,
     _compile_bytecode,
 )
+from _imp import _fix_co_filename  # type: ignore[attr-defined]
 from marshal import dumps, loads
 
 import ompbind
@@ -68,17 +69,28 @@ class QuickLoader:
         self._bundled: dict[str, Compiled] = {}
 
     def read_bundle(self, name: str) -> None:
-        """Take later modules from the bundle `name`, if this Python wrote it for this directory."""
+        """Take later modules from the bundle `name`, if there is one of this Python."""
         self._bundle = f"{self._directory}/__pycache__/{name}{self._suffix.removesuffix('pyc')}bundle"
         self._earlier = frozenset(sys.modules)
         try:
             content = _read(self._bundle, os.stat(self._bundle).st_size)
             if content.startswith(MAGIC_NUMBER):
                 directory, bundled = loads(memoryview(content)[len(MAGIC_NUMBER) :])
-                self._bundled = bundled if directory == self._directory else {}
+                self._bundled = bundled if directory == self._directory else self._move(bundled, directory)
         except (OSError, EOFError, ValueError, TypeError):
             pass  # there is none, or it is damaged
         self.is_outdated = not self._bundled
+
+    def _move(self, bundled: dict[str, Compiled], directory: str) -> dict[str, Compiled]:
+        """Return the modules of a bundle that was written for another directory: the package was moved."""
+        moved = {}
+        for name, (source, cached, header, package, code) in bundled.items():
+            paths = [
+                path and self._directory + path.removeprefix(directory) for path in (source, cached, package)
+            ]
+            _fix_co_filename(code, paths[0])
+            moved[name] = (paths[0], paths[1], header, paths[2], code)
+        return moved
 
     def write_bundle(self) -> None:
         """Write a bundle of all modules that were loaded since the bundle was read; ignores errors.
@@ -165,11 +177,15 @@ def read_bundle(verb: str) -> None:
         loader.read_bundle(verb)
 
 
-def keep_bundle() -> None:
-    """Write the bundle of the verb for later starts, if it is missing or outdated."""
+def is_bundle_outdated() -> bool:
+    """Return whether the bundle of the verb should be written again, if Python may write compiled files."""
+    return any(loader.is_outdated for loader in _started) and not sys.dont_write_bytecode
+
+
+def write_bundle() -> None:
+    """Write the bundle of the verb from the modules that are loaded now, for later starts."""
     for loader in _started:
-        if loader.is_outdated and not sys.dont_write_bytecode:
-            loader.write_bundle()
+        loader.write_bundle()
 
 
 def make_loader(package: ModuleType) -> QuickLoader | None:

@@ -10,12 +10,11 @@ from ompbind.cli.options.option import CommandLine, Given, Option, make_given
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Sequence
 
 
-def read_quickly(args: Sequence[str], options: Iterable[Option]) -> CommandLine | None:
+def read_quickly(args: Sequence[str], options: Sequence[Option]) -> CommandLine | None:
     """Return the options and the command in the words after a verb; None if click has to read them."""
-    by_name = _index(options)
     givens: list[Given] = []
     position = 0
     while position < len(args):
@@ -24,7 +23,7 @@ def read_quickly(args: Sequence[str], options: Iterable[Option]) -> CommandLine 
         if is_end or not word.startswith("-"):
             words = tuple(args[position + is_end :])
             return CommandLine(givens=tuple(givens), words=words) if words else None
-        read = _read_option(word, "".join(args[position + 1 : position + 2]), by_name)
+        read = _read_option(word, "".join(args[position + 1 : position + 2]), options)
         if read is None:
             return None
         given, used = read
@@ -33,22 +32,19 @@ def read_quickly(args: Sequence[str], options: Iterable[Option]) -> CommandLine 
     return None
 
 
-def _index(options: Iterable[Option]) -> Mapping[str, tuple[Option, bool]]:
-    """Return each option by all its names, and whether the name resets it."""
-    by_name: dict[str, tuple[Option, bool]] = {}
-    for option in options:
-        by_name.update(dict.fromkeys(option.names, (option, False)))
-        by_name[option.reset_name] = (option, True)
-    return by_name
+def _find_option(name: str, options: Sequence[Option]) -> tuple[Option | None, bool]:
+    """Return the option with a name, None if there is none, and whether the name resets the option."""
+    found = next((option for option in options if name in option.names), None)
+    if found or not name.startswith("--no-"):
+        return found, False
+    return next((option for option in options if name == option.reset_name), None), True
 
 
-def _read_option(
-    word: str, following: str, by_name: Mapping[str, tuple[Option, bool]]
-) -> tuple[Given, int] | None:
+def _read_option(word: str, following: str, options: Sequence[Option]) -> tuple[Given, int] | None:
     """Return an occurrence, and how many words it has: an option, and perhaps the word after it."""
     is_long = word.startswith("--")
     name, equals, attached = word.partition("=") if is_long else (word[:2], word[2:], word[2:])
-    option, is_reset = by_name.get(name, (None, False))
+    option, is_reset = _find_option(name, options)
     if option is None or (not is_long and "=" in word):
         return None
     value: str | bool | None

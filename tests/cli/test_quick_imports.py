@@ -280,11 +280,6 @@ def write_other_content(bundle):
     bundle.write_bytes(bundle.read_bytes()[:4] + marshal.dumps(None))
 
 
-def write_for_another_directory(bundle):
-    content = bundle.read_bytes()
-    bundle.write_bytes(content[:4] + marshal.dumps(("/elsewhere", marshal.loads(content[4:])[1])))
-
-
 def remove_bundle(bundle):
     bundle.unlink()
 
@@ -298,7 +293,6 @@ def remove_bundle(bundle):
         write_nothing,
         write_zeros,
         write_other_content,
-        write_for_another_directory,
         remove_bundle,
     ],
 )
@@ -307,6 +301,25 @@ def test_damaged_bundles_are_not_used(package, modules, monkeypatch, damage):
     loader = load_with_bundle(package)
     assert loader.is_outdated
     assert import_quickly(package, "sample.module", monkeypatch, loader).name == "module"
+
+
+def test_bundles_move_with_their_package(package, modules, tmp_path, monkeypatch):
+    (tmp_path / "sample" / "module.py").write_text("def function(): return [1 for _ in ()]\n")
+    py_compile.compile(tmp_path / "sample" / "module.py")
+    write_bundle(package, monkeypatch, "sample.module", "sample.inner.module")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "sample").rename(tmp_path / "elsewhere" / "sample")
+    modules["sample"] = moved = load(tmp_path / "elsewhere")
+    loader = load_with_bundle(moved)
+    module = import_quickly(moved, "sample.module", monkeypatch, loader)
+    inner = import_quickly(moved, "sample.inner.module", monkeypatch, loader)
+    assert not loader.is_outdated
+    source = f"{moved.__path__[0]}/module.py"
+    assert module.__file__ == module.__spec__.origin == module.__spec__.loader.path == source
+    assert module.function.__code__.co_filename == source
+    assert module.__spec__.cached == importlib.util.cache_from_source(source)
+    assert modules["sample.inner"].__path__ == [f"{moved.__path__[0]}/inner"]
+    assert inner.__file__ == f"{moved.__path__[0]}/inner/module.py"
 
 
 @pytest.mark.parametrize("change", [change_source, touch_source])
@@ -397,6 +410,19 @@ def test_the_second_start_reads_one_file_for_most_modules(copied, tmp_path, word
     copied(*words, "true")
     assert bundle.stat().st_mtime_ns > written.st_mtime_ns
     assert len(copied(*words, "true")) == len(opened)
+
+
+@pytest.mark.parametrize(
+    ("words", "variables", "is_written"),
+    [
+        (("exec", "--local-rank", "0", "--local-size", "2", "--"), {}, True),
+        (("exec", "--local-rank", "1", "--local-size", "2", "--"), {}, False),
+        (("run", "--share", "--"), {"SLURM_LOCALID": "0"}, False),
+    ],
+)
+def test_one_process_of_a_job_writes_a_bundle(copied, tmp_path, words, variables, is_written):
+    copied(*words, "true", **variables)
+    assert bool(list(tmp_path.rglob("*.bundle"))) == is_written
 
 
 SHOW = "print(__import__.__name__)"

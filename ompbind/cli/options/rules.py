@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def has_objections(values: Values) -> bool:
     """Return whether any option that is given has no effect because of another option."""
-    return any(find_objection(values, option) for option in values.options.values() if has_rule(option))
+    return any(find_objection(values, values.options[name]) for name in values.given)
 
 
 def has_rule(option: Option) -> bool:

@@ -61,6 +61,11 @@ class Values(Mapping[str, "Any"]):
         """Return the value of an option, `default` if the verb has no such option."""
         return self[name] if name in self.options else default
 
+    @property
+    def given(self) -> tuple[str, ...]:
+        """The names of the options that are given anywhere."""
+        return tuple(name for name, givens in self._givens.items() if givens)
+
     def sources(self, name: str) -> tuple[Source, ...]:
         """Return where the value comes from; one source, or one for each occurrence of a list."""
         return tuple(given.source for given in self.givens(name)) or (_DEFAULT,)
