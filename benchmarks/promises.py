@@ -23,10 +23,10 @@ SLOWER_LAUNCHERS = ("openmpi", "srun", "hwloc", "torchrun")
 FEW, SOME, MANY = 1, 64, 256
 """Numbers of ranks in promises."""
 
-HYDRA_LIMITS = {FEW: 1.6, 16: 1.4, SOME: 1.1, MANY: 0.8}
+HYDRA_LIMITS = {FEW: 1.4, 16: 1.3, SOME: 1.0, MANY: 0.75}
 """Wall time at most, relative to MPICH's hydra, by number of ranks."""
 
-FURTHER_LIMIT = 1.4
+FURTHER_LIMIT = 1.3
 """Wall time of each further rank at most, relative to a loop in C."""
 
 UNOPTIMIZED = 1.2
@@ -88,7 +88,7 @@ def further_rank_times(walls: WallTimes, name: str) -> list[float | None]:
 IMPORT_CLICK = 'python -c "import click"'
 """The command that starts are compared with: a Python that imports a library for command lines."""
 
-STARTUP_LIMITS = {"run": 0.8, "run, ompbind.toml": 1.1, "exec": 0.6}
+STARTUP_LIMITS = {"run": 0.75, "run, ompbind.toml": 1.05, "exec": 0.55}
 """How long starts of one rank may take at most, relative to IMPORT_CLICK."""
 
 
