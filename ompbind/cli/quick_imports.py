@@ -56,7 +56,7 @@ class QuickLoader:
     """Loads the modules of a package from compiled code.
 
     `prefix` is how their names start, `directory` is that of the package, and `suffix` that of compiled
-    files, ".cpython-311.pyc". A bundle `is_outdated` if it could not be read, or if a source has changed.
+    files, ".cpython-311.pyc". The bundle `is_outdated` if it could not be read, or if a source has changed.
     """
 
     def __init__(self, package: ModuleType, directory: str, suffix: str) -> None:
@@ -66,6 +66,7 @@ class QuickLoader:
         self.is_outdated = False
         self._earlier: frozenset[str] = frozenset()
         self._suffix = suffix
+        self._start = _make_start(package)
         self._bundled: dict[str, Compiled] = {}
 
     def read_bundle(self, name: str) -> None:
@@ -74,8 +75,8 @@ class QuickLoader:
         self._earlier = frozenset(sys.modules)
         try:
             content = _read(self._bundle, os.stat(self._bundle).st_size)
-            if content.startswith(MAGIC_NUMBER):
-                directory, bundled = loads(memoryview(content)[len(MAGIC_NUMBER) :])
+            if content.startswith(self._start):
+                directory, bundled = loads(memoryview(content)[len(self._start) :])
                 self._bundled = bundled if directory == self._directory else self._move(bundled, directory)
         except (OSError, EOFError, ValueError, TypeError):
             pass  # there is none, or it is damaged
@@ -96,15 +97,17 @@ class QuickLoader:
         """Write a bundle of all modules that were loaded since the bundle was read; ignores errors.
 
         It has no docstrings, which are a fifth of the code. The file is replaced as a whole, because other
-        processes may read or write it meanwhile.
+        processes may read or write it meanwhile. It has the permissions of a source, as compiled files have:
+        otherwise other users could change the code if the umask is 0.
         """
         if not os.access(os.path.dirname(self._bundle), os.W_OK):
             return
         try:
-            content = MAGIC_NUMBER + dumps((self._directory, dict(self._compile_loaded())))
-        except (OSError, SyntaxError, ValueError):
-            return  # a source is being changed
-        SourceFileLoader("", "").set_data(self._bundle, content)  # as Python writes compiled files
+            content = self._start + dumps((self._directory, dict(self._compile_loaded())))
+            mode = os.stat(f"{self._directory}/__init__.py").st_mode
+            SourceFileLoader("", "").set_data(self._bundle, content, _mode=mode)  # as Python does
+        except Exception:  # noqa: BLE001 - a source is being changed, or memory is limited: start without it
+            return
 
     def _compile_loaded(self) -> Iterator[tuple[str, Compiled]]:
         for name in sys.modules.keys() - self._earlier:
@@ -153,7 +156,7 @@ class QuickLoader:
         except OSError:
             return None
         header = content[:_HEADER_SIZE]
-        if header != _make_header(source) or len(content) == _LARGEST:
+        if not header or header != _make_header(source) or len(content) == _LARGEST:
             return None
         code = _compile_bytecode(memoryview(content)[_HEADER_SIZE:], name, cached, source)
         return source, cached, header, directory if stem == "__init__" else "", code
@@ -232,6 +235,15 @@ def _make_module(name: str, compiled: Compiled) -> ModuleType:
         attributes["__path__"] = spec.submodule_search_locations = [directory]
     vars(module).update(attributes, __package__=spec.parent)
     return module
+
+
+def _make_start(package: ModuleType) -> bytes:
+    """Return how bundles of a package start: with the versions of Python's code and of the package.
+
+    Some archives give all files of all releases the same time. So a changed module may have the time and the
+    size that it had before an upgrade.
+    """
+    return MAGIC_NUMBER + f"{getattr(package, '__version__', '')}\n".encode()
 
 
 def _make_header(source: str) -> bytes:

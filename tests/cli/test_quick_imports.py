@@ -18,6 +18,7 @@ import ompbind
 from ompbind.cli.quick_imports import make_importer, make_loader
 
 PACKAGE = Path(ompbind.__file__).parent
+MAGIC = importlib.util.MAGIC_NUMBER
 
 
 def load(directory, name="sample"):
@@ -273,11 +274,11 @@ def write_nothing(bundle):
 
 
 def write_zeros(bundle):
-    bundle.write_bytes(bundle.read_bytes()[:4] + bytes(100))
+    bundle.write_bytes(bundle.read_bytes()[: len(MAGIC) + 1] + bytes(100))
 
 
 def write_other_content(bundle):
-    bundle.write_bytes(bundle.read_bytes()[:4] + marshal.dumps(None))
+    bundle.write_bytes(bundle.read_bytes()[: len(MAGIC) + 1] + marshal.dumps(None))
 
 
 def remove_bundle(bundle):
@@ -301,6 +302,37 @@ def test_damaged_bundles_are_not_used(package, modules, monkeypatch, damage):
     loader = load_with_bundle(package)
     assert loader.is_outdated
     assert import_quickly(package, "sample.module", monkeypatch, loader).name == "module"
+
+
+def test_bundles_of_another_version_are_not_used(package, modules, monkeypatch):
+    package.__version__ = "1.0"
+    source = Path(package.__path__[0]) / "module.py"
+    write_bundle(package, monkeypatch, "sample.module")
+    package.__version__ = "1.1"
+    before = source.stat()
+    source.write_text(source.read_text().replace("module", "update"))
+    os.utime(source, ns=(before.st_atime_ns, before.st_mtime_ns))  # as in archives whose files have one time
+    py_compile.compile(source)
+    loader = load_with_bundle(package)
+    assert loader.is_outdated
+    assert import_quickly(package, "sample.module", monkeypatch, loader).name == "update"
+
+
+def test_bundles_have_the_permissions_of_sources(package, modules, monkeypatch):
+    (Path(package.__path__[0]) / "__init__.py").chmod(0o640)
+    before = os.umask(0)
+    try:
+        bundle = write_bundle(package, monkeypatch, "sample.module")
+    finally:
+        os.umask(before)
+    assert bundle.stat().st_mode & 0o777 == 0o640
+
+
+def test_an_empty_compiled_file_without_source_is_left_to_python(package, modules, monkeypatch):
+    source = Path(package.__path__[0]) / "module.py"
+    Path(importlib.util.cache_from_source(source)).write_bytes(b"")
+    source.unlink()
+    assert import_quickly(package, "sample.module", monkeypatch) is None
 
 
 def test_bundles_move_with_their_package(package, modules, tmp_path, monkeypatch):
@@ -351,6 +383,19 @@ def test_a_bundle_that_cannot_be_written_is_no_error(package, modules, monkeypat
     assert loader.is_outdated
     loader.write_bundle()
     assert sorted(bundle.parent.iterdir()) == before
+
+
+def test_a_bundle_for_which_memory_is_missing_is_no_error(package, modules, monkeypatch):
+    loader = load_with_bundle(package)
+    import_quickly(package, "sample.module", monkeypatch, loader)
+
+    def fail(*words, **options):
+        raise MemoryError
+
+    monkeypatch.setattr(builtins, "compile", fail)
+    loader.write_bundle()
+    monkeypatch.undo()
+    assert not list(Path(package.__path__[0]).rglob("*.bundle"))
 
 
 def test_sources_that_are_being_changed_make_no_bundle(package, modules, monkeypatch):
