@@ -47,6 +47,9 @@ _FOUR_BYTES = 0xFFFFFFFF
 _LARGEST = 65536
 """Size in bytes up to which compiled files are read here; a larger buffer costs more than it saves."""
 
+_UNUSED_LIMIT = 16
+"""How many modules of a bundle a usual start may leave unused."""
+
 Compiled: TypeAlias = "tuple[str, str, bytes, str, CodeType]"
 """A compiled module: the paths of its source and of its compiled file, the header of that file, the directory
 if it is a package, else "", and the code."""
@@ -56,14 +59,14 @@ class QuickLoader:
     """Loads the modules of a package from compiled code.
 
     `prefix` is how their names start, `directory` is that of the package, and `suffix` that of compiled
-    files, ".cpython-311.pyc". The bundle `is_outdated` if it could not be read, or if a source has changed.
+    files, ".cpython-311.pyc".
     """
 
     def __init__(self, package: ModuleType, directory: str, suffix: str) -> None:
         self.prefix = f"{package.__name__}."
         self._directory = directory
         self._bundle = ""
-        self.is_outdated = False
+        self._is_current = True
         self._earlier: frozenset[str] = frozenset()
         self._suffix = suffix
         self._start = _make_start(package)
@@ -80,7 +83,15 @@ class QuickLoader:
                 self._bundled = bundled if directory == self._directory else self._move(bundled, directory)
         except (OSError, EOFError, ValueError, TypeError):
             pass  # there is none, or it is damaged
-        self.is_outdated = not self._bundled
+        self._is_current = bool(self._bundled)
+
+    @property
+    def is_outdated(self) -> bool:
+        """Return whether the bundle was unreadable, lacks a changed source, or has many unused modules.
+
+        It has many if an unusual start wrote it, as one with --verify. Ask when all modules are loaded.
+        """
+        return not self._is_current or len(self._bundled) > _UNUSED_LIMIT
 
     def _move(self, bundled: dict[str, Compiled], directory: str) -> dict[str, Compiled]:
         """Return the modules of a bundle that was written for another directory: the package was moved."""
@@ -142,7 +153,7 @@ class QuickLoader:
         if bundled:
             if bundled[2] == _make_header(bundled[0]):
                 return bundled
-            self.is_outdated = True
+            self._is_current = False
         return self._read_compiled(name, directory, stem) or self._read_compiled(
             name, f"{directory}/{stem}", "__init__"
         )

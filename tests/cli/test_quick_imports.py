@@ -304,6 +304,20 @@ def test_damaged_bundles_are_not_used(package, modules, monkeypatch, damage):
     assert import_quickly(package, "sample.module", monkeypatch, loader).name == "module"
 
 
+def test_bundles_with_many_unused_modules_are_outdated(package, modules, monkeypatch):
+    names = [f"module{number}" for number in range(18)]
+    for name in names:
+        path = Path(package.__path__[0]) / f"{name}.py"
+        path.write_text(f"name = {name!r}\n")
+        py_compile.compile(path)
+    write_bundle(package, monkeypatch, *(f"sample.{name}" for name in names))
+    loader = load_with_bundle(package)
+    assert loader.is_outdated
+    for name in names[:2]:
+        import_quickly(package, f"sample.{name}", monkeypatch, loader)
+    assert not loader.is_outdated
+
+
 def test_bundles_of_another_version_are_not_used(package, modules, monkeypatch):
     package.__version__ = "1.0"
     source = Path(package.__path__[0]) / "module.py"
