@@ -29,7 +29,7 @@ HYDRA_LIMITS = {FEW: 1.4, 16: 1.3, SOME: 1.0, MANY: 0.75}
 FURTHER_LIMIT = 1.3
 """Wall time of each further rank at most, relative to a loop in C."""
 
-UNOPTIMIZED = 1.2
+UNOPTIMIZED = 1.15
 """The factor of limits for a Python that was built without optimization, compared with programs in C."""
 
 ERROR = 0.01
