@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ompbind.cli.options.objection import Objection
 from ompbind.cli.options.option import Option, Precedence
-from ompbind.cli.options.rules import find_objection, has_rule, matters
+from ompbind.cli.options.rules import find_objection, matters
 from ompbind.cli.options.values import Values
 from ompbind.errors import RequestError
 from ompbind.record import Record
@@ -34,8 +34,7 @@ def apply_rules(values: Values) -> Messages:
     """
     warnings: dict[str, list[str]] = {}
     replaced: list[str] = []
-    ruled = [option for option in values.options.values() if has_rule(option)]
-    for option in sorted(ruled, key=lambda option: -values.source(option.name).level):
+    for option in sorted(values.options.values(), key=lambda option: -values.source(option.name).level):
         while objection := find_objection(values, option):
             other = values.options[objection.other]
             loser = _find_loser(values, option, other, objection)

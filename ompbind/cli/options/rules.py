@@ -20,11 +20,6 @@ def has_objections(values: Values) -> bool:
     return any(find_objection(values, values.options[name]) for name in values.given)
 
 
-def has_rule(option: Option) -> bool:
-    """Return whether other options can prevent the effect of an option."""
-    return bool(option.rule or option.excludes)
-
-
 def find_objection(values: Values, option: Option) -> Objection | None:
     """Return why an option that is given has no effect; None if it has an effect."""
     if not matters(values, option):
