@@ -7,9 +7,8 @@ function that replaces `__import__` here takes the compiled code of a module
 1. from the bundle of the verb: one file with the code of all modules that an earlier start has loaded
 2. or else from the compiled file of the module
 
-It compares the code with its source as Python does, and executes it. That saves a sixth of the time of a
-start. The bundle is beside compiled files, as `__pycache__/run.cpython-311.bundle`. The first start after an
-installation or a change writes it, which takes about 0.1 s.
+It compares the code with its source as Python does, and executes it. The bundle is beside compiled files, as
+`__pycache__/run.cpython-311.bundle`. The first start after an installation or a change writes it.
 
 All other cases are left to Python: other packages, no compiled file, a changed source. Only the command line
 uses this, because it imports in one thread. Other programs that import ompbind use Python's own import.
@@ -50,9 +49,8 @@ _LARGEST = 65536
 _UNUSED_LIMIT = 16
 """How many modules of a bundle a usual start may leave unused."""
 
-Compiled: TypeAlias = "tuple[str, str, bytes, str, CodeType]"
-"""A compiled module: the paths of its source and of its compiled file, the header of that file, the directory
-if it is a package, else "", and the code."""
+Compiled: TypeAlias = "tuple[str, bytes, CodeType]"
+"""A compiled module: the path of its source, the header of its compiled file, the code."""
 
 
 class QuickLoader:
@@ -96,12 +94,10 @@ class QuickLoader:
     def _move(self, bundled: dict[str, Compiled], directory: str) -> dict[str, Compiled]:
         """Return the modules of a bundle that was written for another directory: the package was moved."""
         moved = {}
-        for name, (source, cached, header, package, code) in bundled.items():
-            paths = [
-                path and self._directory + path.removeprefix(directory) for path in (source, cached, package)
-            ]
-            _fix_co_filename(code, paths[0])
-            moved[name] = (paths[0], paths[1], header, paths[2], code)
+        for name, (source, header, code) in bundled.items():
+            path = self._directory + source.removeprefix(directory)
+            _fix_co_filename(code, path)
+            moved[name] = (path, header, code)
         return moved
 
     def write_bundle(self) -> None:
@@ -123,12 +119,11 @@ class QuickLoader:
     def _compile_loaded(self) -> Iterator[tuple[str, Compiled]]:
         for name in sys.modules.keys() - self._earlier:
             spec = sys.modules[name].__spec__ if name.startswith(self.prefix) else None
-            if spec and spec.origin and spec.cached:
+            if spec and spec.origin:
                 header = _make_header(spec.origin)  # before it is read: a later change makes it invalid
-                directory = "".join(spec.submodule_search_locations or ())
                 with open(spec.origin, "rb") as file:
                     code = compile(file.read(), spec.origin, "exec", dont_inherit=True, optimize=2)
-                yield name, (spec.origin, spec.cached, header, directory, code)
+                yield name, (spec.origin, header, code)
 
     def load(self, name: str) -> None:
         """Load a module after the packages around it; one that is not loaded then is left to Python."""
@@ -140,7 +135,7 @@ class QuickLoader:
         compiled = self._find_compiled(name, path[0], stem) if path and name not in modules else None
         if compiled is None:
             return
-        module = modules[name] = _make_module(name, compiled)
+        module = modules[name] = self._make_module(name, compiled[0])
         try:
             exec(compiled[-1], vars(module))
         except BaseException:
@@ -151,7 +146,8 @@ class QuickLoader:
     def _find_compiled(self, name: str, directory: str, stem: str) -> Compiled | None:
         bundled = self._bundled.pop(name, None)  # it is freed after it was executed
         if bundled:
-            if bundled[2] == _make_header(bundled[0]):
+            source, header, _ = bundled
+            if header == _make_header(source):
                 return bundled
             self._is_current = False
         return self._read_compiled(name, directory, stem) or self._read_compiled(
@@ -170,36 +166,45 @@ class QuickLoader:
         if not header or header != _make_header(source) or len(content) == _LARGEST:
             return None
         code = _compile_bytecode(memoryview(content)[_HEADER_SIZE:], name, cached, source)
-        return source, cached, header, directory if stem == "__init__" else "", code
+        return source, header, code
+
+    def _make_module(self, name: str, source: str) -> ModuleType:
+        """Return a module that is not yet executed."""
+        directory, _, file = source.rpartition("/")
+        stem = file.removesuffix(".py")
+        loader = SourceFileLoader(name, source)
+        spec = ModuleSpec(name, loader, origin=source)
+        spec.has_location = True
+        spec.cached = f"{directory}/__pycache__/{stem}{self._suffix}"
+        module = ModuleType(name)
+        attributes = {"__file__": source, "__loader__": loader, "__spec__": spec}
+        if stem == "__init__":
+            attributes["__path__"] = spec.submodule_search_locations = [directory]
+        vars(module).update(attributes, __package__=spec.parent)
+        return module
 
 
-_started: list[QuickLoader] = []
+_loader: QuickLoader | None = None
 """The loader of the command line, if it has one."""
 
 
 def start_quick_imports() -> None:
     """Import later modules of ompbind quickly, if compiled files are beside their sources."""
-    loader = make_loader(ompbind)
-    if loader:
-        _started.append(loader)
-        builtins.__import__ = make_importer(loader)
+    global _loader
+    _loader = make_loader(ompbind)
+    if _loader:
+        builtins.__import__ = make_importer(_loader)
 
 
 def read_bundle(verb: str) -> None:
     """Take later modules from the bundle of a verb."""
-    for loader in _started:
-        loader.read_bundle(verb)
+    if _loader:
+        _loader.read_bundle(verb)
 
 
-def is_bundle_outdated() -> bool:
-    """Return whether the bundle of the verb should be written again, if Python may write compiled files."""
-    return any(loader.is_outdated for loader in _started) and not sys.dont_write_bytecode
-
-
-def write_bundle() -> None:
-    """Write the bundle of the verb from the modules that are loaded now, for later starts."""
-    for loader in _started:
-        loader.write_bundle()
+def find_outdated() -> QuickLoader | None:
+    """Return the loader if it should write the bundle again, and if Python may write compiled files."""
+    return _loader if _loader and _loader.is_outdated and not sys.dont_write_bytecode else None
 
 
 def make_loader(package: ModuleType) -> QuickLoader | None:
@@ -233,28 +238,14 @@ def make_importer(loader: QuickLoader) -> Callable[..., ModuleType]:
     return import_quickly
 
 
-def _make_module(name: str, compiled: Compiled) -> ModuleType:
-    """Return a module that is not yet executed."""
-    source, cached, _, directory, _ = compiled
-    loader = SourceFileLoader(name, source)
-    spec = ModuleSpec(name, loader, origin=source)
-    spec.has_location = True
-    spec.cached = cached
-    module = ModuleType(name)
-    attributes = {"__file__": source, "__loader__": loader, "__spec__": spec}
-    if directory:
-        attributes["__path__"] = spec.submodule_search_locations = [directory]
-    vars(module).update(attributes, __package__=spec.parent)
-    return module
-
-
 def _make_start(package: ModuleType) -> bytes:
-    """Return how bundles of a package start: with the versions of Python's code and of the package.
+    """Return how bundles of a package start: with the versions of Python's code, this module and the package.
 
-    Some archives give all files of all releases the same time. So a changed module may have the time and the
+    Another version of this module may write bundles of another form. The version of the package is needed as
+    some archives give all files of all releases the same time: a changed module may have the time and the
     size that it had before an upgrade.
     """
-    return MAGIC_NUMBER + f"{getattr(package, '__version__', '')}\n".encode()
+    return MAGIC_NUMBER + _make_header(__file__) + f"{getattr(package, '__version__', '')}\n".encode()
 
 
 def _make_header(source: str) -> bytes:

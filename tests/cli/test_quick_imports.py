@@ -19,6 +19,8 @@ from ompbind.cli.quick_imports import make_importer, make_loader
 
 PACKAGE = Path(ompbind.__file__).parent
 MAGIC = importlib.util.MAGIC_NUMBER
+START_SIZE = len(MAGIC) + 16 + 1
+"""Bytes before the modules of a bundle: magic number, header of its writer, version (here none), new line."""
 
 
 def load(directory, name="sample"):
@@ -258,11 +260,11 @@ def test_packages_without_compiled_files_are_left_to_python(package):
 
 
 def write_magic_only(bundle):
-    bundle.write_bytes(bundle.read_bytes()[:4])
+    bundle.write_bytes(bundle.read_bytes()[: len(MAGIC)])
 
 
 def write_other_magic(bundle):
-    bundle.write_bytes(b"\0\0\r\n" + bundle.read_bytes()[4:])
+    bundle.write_bytes(b"\0\0\r\n" + bundle.read_bytes()[len(MAGIC) :])
 
 
 def write_half(bundle):
@@ -274,11 +276,11 @@ def write_nothing(bundle):
 
 
 def write_zeros(bundle):
-    bundle.write_bytes(bundle.read_bytes()[: len(MAGIC) + 1] + bytes(100))
+    bundle.write_bytes(bundle.read_bytes()[:START_SIZE] + bytes(100))
 
 
 def write_other_content(bundle):
-    bundle.write_bytes(bundle.read_bytes()[: len(MAGIC) + 1] + marshal.dumps(None))
+    bundle.write_bytes(bundle.read_bytes()[:START_SIZE] + marshal.dumps(None))
 
 
 def remove_bundle(bundle):
@@ -471,6 +473,20 @@ def test_the_second_start_reads_one_file_for_most_modules(copied, tmp_path, word
     assert len(copied(*words, "true")) == len(opened)
 
 
+def test_a_bundle_of_another_form_is_not_used(copied, tmp_path):
+    copied("exec", "--", "true")
+    (bundle,) = tmp_path.rglob("*.bundle")
+    content = bundle.read_bytes()
+    size = START_SIZE + len(ompbind.__version__)
+    directory, bundled = marshal.loads(content[size:])
+    other = {name: (*compiled, "new") for name, compiled in bundled.items()}
+    bundle.write_bytes(content[:size] + marshal.dumps((directory, other)))
+    with (tmp_path / "ompbind" / "cli" / "quick_imports.py").open("a") as file:
+        file.write("# the version that reads the other form\n")
+    copied("exec", "--", "true")
+    assert {len(compiled) for compiled in marshal.loads(bundle.read_bytes()[size:])[1].values()} == {3}
+
+
 @pytest.mark.parametrize(
     ("words", "variables", "is_written"),
     [
@@ -508,5 +524,5 @@ def test_only_the_command_uses_quick_imports(code, importer):
 
 
 def test_no_module_has_the_name_of_a_subpackage():
-    root = PACKAGE  # Python would load the subpackage, the quick imports the module
-    assert not [path for path in root.rglob("*.py") if path.with_suffix("").is_dir()]
+    # Python would load the subpackage, the quick imports the module
+    assert not [path for path in PACKAGE.rglob("*.py") if path.with_suffix("").is_dir()]
