@@ -18,10 +18,7 @@ def start() -> None:
     if os.getpid() == 1:
         _exit_by_signals()
     gc.disable()
-    from ompbind.cli.quick_imports import start_quick_imports  # late: only now an interrupt is handled
-
-    start_quick_imports()
-    from ompbind.cli.main import main
+    from ompbind.cli.main import main  # late: only now an interrupt is handled
 
     main()
 

@@ -7,7 +7,6 @@ import os
 from ompbind.cli.exec_identity import find_rank, is_first_on_machine, join_job, make_single_identity
 from ompbind.cli.options.values import Values
 from ompbind.cli.planning import Registered, plan_or_suggest, read_planning_machine, register_run
-from ompbind.cli.quick_imports import find_outdated
 from ompbind.cli.request import complete_request, make_request, make_run_spec
 from ompbind.cli.verb import Verb
 from ompbind.errors import RequestError
@@ -115,9 +114,6 @@ def _become(plan: Plan, identity: RankIdentity, spec: RunSpec, claim: Claim | No
         command = make_command(plan, identity, spec)
         if claim:
             claim.keep_across_exec()
-        loader = find_outdated()
-        if loader and identity.rank == 0:
-            loader.write_bundle()
         exec_command(command)
     finally:
         if claim:

@@ -50,9 +50,6 @@ def main(argv: Sequence[str] | None = None) -> None:
 def run_words(args: Sequence[str]) -> int:
     """Run a command line and return its exit code."""
     if args and args[0] in LAUNCHING and "_OMPBIND_COMPLETE" not in os.environ:
-        from ompbind.cli.quick_imports import read_bundle  # late: only starts of ranks have bundles
-
-        read_bundle(args[0])
         from ompbind.cli.options.table import find_keys, find_options
         from ompbind.cli.quick_reader import read_quickly
 

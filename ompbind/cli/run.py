@@ -7,7 +7,6 @@ import time
 
 from ompbind.cli.options.values import Values
 from ompbind.cli.planning import read_planning_machine, register_run
-from ompbind.cli.quick_imports import find_outdated
 from ompbind.cli.request import complete_request, make_request, make_run_spec
 from ompbind.cli.run_reporter import RunReporter
 from ompbind.cli.run_settings import choose_run_id, fill_paths, make_output, make_run_options
@@ -143,14 +142,7 @@ def _supervise(plan: Plan, claim: Claim | None, spec: RunSpec, options: Mapping[
     foreground = become_supervisor(Cleanup(grace_s=run_options.grace_s, release=release))
     from ompbind.execution.supervisor import run_ranks  # late: the foreground process does not need it
 
-    outcome = run_ranks(starts, run_options, foreground, reporter)
-    loader = find_outdated()
-    if loader:
-        from ompbind.launchers.recognition import may_have_launcher  # late: only the first run writes it
-
-        if not may_have_launcher(os.environ):  # else all nodes of a job would write to a shared file system
-            loader.write_bundle()
-    return outcome
+    return run_ranks(starts, run_options, foreground, reporter)
 
 
 def _conclude(outcome: Outcome) -> int:
