@@ -1,33 +1,30 @@
 #!python
 """`python -m ompbind`, and the script that is installed as `ompbind`: both start here."""
 
-# Not `signal`: it imports other modules, and an interrupt meanwhile would print a traceback.
-import _signal  # type: ignore[import-not-found]
-import gc
 import os
+import signal
 
 
 def start() -> None:
     """Run the command line.
 
     An interrupt kills the process at once and without a traceback, as it kills `cat`, until code that starts
-    ranks handles it. Garbage collection is off, because it would only slow down imports.
+    ranks handles it.
     """
-    if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:  # else it stays ignored (nohup)
-        _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it stays ignored (nohup)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     if os.getpid() == 1:
         _exit_by_signals()
-    gc.disable()
-    from ompbind.cli.main import main  # late: only now an interrupt is handled
+    from ompbind.cli.main import main  # noqa: PLC0415 - only now an interrupt is handled
 
     main()
 
 
 def _exit_by_signals() -> None:
     """Handle signals that stop a process: for process 1 of a container the kernel has no default actions."""
-    for number in (_signal.SIGHUP, _signal.SIGINT, _signal.SIGQUIT, _signal.SIGTERM):
-        if _signal.getsignal(number) == _signal.SIG_DFL:
-            _signal.signal(number, _exit_by_signal)
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
+        if signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, _exit_by_signal)
 
 
 def _exit_by_signal(number: int, frame: object) -> None:

@@ -57,13 +57,8 @@ class MaskError(PositionError):
     suggestion = ""
 
 
-class ConfigurationError(PositionError):
-    """A configuration file that cannot be used, with the wrong line of the file ("" if it is unknown)."""
-
-    def __init__(
-        self, message: str, *, text: str = "", span: tuple[int, int] = (0, 0), hint: str = ""
-    ) -> None:
-        super().__init__(message, text=text, span=span, hint=hint)
+class ConfigurationError(OmpbindError):
+    """A configuration file that cannot be used; the message begins with the file and the line."""
 
 
 class MachineError(OmpbindError):

@@ -5,19 +5,25 @@ import sys
 from collections.abc import Sequence
 from statistics import median
 
+import click
+
 from ompbind.bench.records import Refusal
+from ompbind.bench.results_file import read_results
 from ompbind.bench.starts import CandidateStart
-from ompbind.cli.bench_candidates import has_same_work, make_starts
-from ompbind.cli.console import print_message, write_stderr, write_stdout
-from ompbind.cli.description import Description
-from ompbind.cli.options.apply_rules import render_given
-from ompbind.cli.options.bench import SHOWING
-from ompbind.cli.options.option import Precedence
-from ompbind.cli.options.values import Values
-from ompbind.cli.other_runs import read_other_runs
-from ompbind.cli.planning import make_local_plan, plan_or_suggest, read_planning_machine
+from ompbind.cli.bench_candidates import make_starts
+from ompbind.cli.bench_options import SHOWING
+from ompbind.cli.bench_session import run_bench
+from ompbind.cli.bench_show import run_show
+from ompbind.cli.console import print_message, read_screen, write_stderr, write_stdout
+from ompbind.cli.option import Level, VerbContext
+from ompbind.cli.register import (
+    make_local_plan,
+    plan_or_suggest,
+    read_other_runs,
+    read_planning_machine,
+)
 from ompbind.cli.run_settings import choose_run_id
-from ompbind.cli.terminal import read_screen
+from ompbind.cli.settings import BenchSettings, PlanningSettings, make_planning_settings, make_settings
 from ompbind.cli.verb import Verb
 from ompbind.errors import OptionError, RequestError
 from ompbind.machine.model import Machine
@@ -59,31 +65,45 @@ number after a signal.
 """
 
 
-def _start(values: Values) -> int:
-    """Show sessions, or make candidates and compare them."""
-    if values["show"]:
-        _check_show(values)
-        from ompbind.cli.bench_show import run_show  # late: candidates need none
+def make_bench_settings(ctx: click.Context) -> BenchSettings:
+    """Return the settings of a command line."""
+    assert isinstance(ctx, VerbContext)
+    words: tuple[str, ...] = ctx.params["words"]
+    options = list(ctx.typed[: len(ctx.typed) - len(words)])
+    if options[-1:] == ["--"]:
+        options.pop()
 
-        return run_show(values)
-    if values["topology"] != LIVE and not values["dry_run"]:
+    def parse_again(more: Sequence[str]) -> BenchSettings:
+        again = VERB.make_context("bench", [*options, *more, "--", *words], parent=ctx.parent)
+        return make_bench_settings(again)
+
+    planning = make_planning_settings(ctx)
+    return make_settings(BenchSettings, ctx.params, planning=planning, parse_again=parse_again)
+
+
+def bench(ctx: click.Context) -> int:
+    """Show sessions, or make candidates and compare them."""
+    settings = make_bench_settings(ctx)
+    planning = settings.planning
+    if settings.show:
+        _check_show(planning)
+        return run_show(settings)
+    if planning.topology != LIVE and not settings.dry_run:
         raise RequestError(
             "--topology: candidates can only run on this machine", hint="add --dry-run, or omit --topology"
         )
-    values.set_value("run_id", choose_run_id(values["run_id"]))
-    machine = read_planning_machine(values)
-    starts, refusals = make_starts(values, machine, _make_plan)
-    if not values["quiet"]:
+    settings = settings.replace(planning=planning.replace(run_id=choose_run_id(planning.run_id)))
+    machine = read_planning_machine(planning)
+    starts, refusals = make_starts(settings, machine, _make_plan)
+    if not planning.quiet:
         _print_warnings(starts)
-    if values["dry_run"]:
-        write_stdout(_render(values, starts, refusals, read_screen()))
-    elif not starts or ((refusals or not values["vary"]) and not values["quiet"]):
-        write_stderr(_render(values, starts, refusals, read_screen(sys.stderr)))
-    if values["dry_run"] or not starts:
+    if settings.dry_run:
+        write_stdout(_render(settings, starts, refusals, read_screen()))
+    elif not starts or ((refusals or not settings.vary) and not planning.quiet):
+        write_stderr(_render(settings, starts, refusals, read_screen(sys.stderr)))
+    if settings.dry_run or not starts:
         return 0 if starts else 1
-    from ompbind.cli.bench_session import run_bench  # late: a dry run needs none
-
-    return run_bench(values, starts, refusals, machine)
+    return run_bench(settings, starts, refusals, machine)
 
 
 def _make_plan(machine: Machine, request: Request) -> Plan:
@@ -104,15 +124,15 @@ def _print_warnings(starts: Sequence[CandidateStart]) -> None:
 
 
 def _render(
-    values: Values, starts: Sequence[CandidateStart], refusals: Sequence[Refusal], screen: Screen
+    settings: BenchSettings, starts: Sequence[CandidateStart], refusals: Sequence[Refusal], screen: Screen
 ) -> str:
     """Return the candidates, and how many runs they may need."""
     candidates = [start.candidate for start in starts]
     effort = Effort(
-        rounds=values["max_rounds"],
-        same_work=has_same_work(values),
-        run_s=values["duration"] or _read_run_s(values["results"]),
-        budget_s=values["budget"],
+        rounds=settings.max_rounds,
+        same_work=settings.has_same_work,
+        run_s=settings.duration or _read_run_s(settings.results),
+        budget_s=settings.budget,
     )
     table = render_candidates(candidates, refusals, screen)
     return f"{table}\n\n{render_effort(candidates, effort, screen)}" if candidates else table
@@ -122,34 +142,30 @@ def _read_run_s(path: str | None) -> float | None:
     """Return the median time of the runs in a results file, in seconds; None without any run."""
     if path is None or not os.path.lexists(path):
         return None
-    from ompbind.bench.results_file import read_results  # late: few have a file
-
     times = [max(run.wall_s) for run in read_results(path).runs if run.wall_s]
     return median(times) if times else None
 
 
-def _check_show(values: Values) -> None:
+def _check_show(planning: PlanningSettings) -> None:
     """Raise for options that have no effect with --show, and for options after the first file."""
-    for option in values.options.values():
-        is_typed = values.source(option.name).level == Precedence.COMMAND_LINE
-        if is_typed and option.name not in SHOWING:
+    sources = planning.sources
+    for name in sources.options:
+        if sources.level(name) == Level.COMMAND_LINE and name not in SHOWING:
             hint = "the files have the options of their sessions"
-            raise RequestError(f"{render_given(values, option)} has no effect with --show", hint=hint)
-    late = next((word for word in values.words if word.startswith("-")), "")
+            raise RequestError(f"{sources.render(name)} has no effect with --show", hint=hint)
+    late = next((word for word in planning.words if word.startswith("-")), "")
     if late:
         hint = "write options before the files: --show must be the last option"
         raise OptionError(f"{late} is after the first file of --show", hint=hint)
 
 
 VERB = Verb(
-    name="bench",
-    run=_start,
-    describe=lambda: Description(
-        help=HELP,
-        summary="Compare placements of a command, and find the best.",
-        examples=EXAMPLES,
-        details=DETAILS,
-    ),
+    "bench",
+    bench,
+    help=HELP,
+    summary="Compare placements of a command, and find the best.",
+    examples=EXAMPLES,
+    details=DETAILS,
     warns_of_variables=True,
     words="command",
 )

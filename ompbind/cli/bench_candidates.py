@@ -1,24 +1,20 @@
 """The candidates of `bench`: the command without ompbind, default plans, and every combination of --vary.
 
-A candidate is planned from the occurrences of options on the command line, in variables and in files, with
-its choices after them. So it follows the rules of a command line of `run`. What cannot be planned is a
-refusal.
+A candidate is planned from the command line of `bench`, which is parsed again with its choices after the
+other options. So it follows the rules of a command line of `run`. What cannot be planned is a refusal.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from hashlib import sha256
 
 from ompbind.bench.candidate_names import add_ranks
 from ompbind.bench.proposal import make_proposal
 from ompbind.bench.records import Candidate, Kind, Refusal
 from ompbind.bench.starts import CandidateStart
 from ompbind.bench.vary import Choices, make_combinations
-from ompbind.cli.bench_variations import check_variations, find_varied, make_choice, render_run_words
-from ompbind.cli.options.apply_rules import apply_rules
-from ompbind.cli.options.option import Given, make_given
-from ompbind.cli.options.values import Values, resolve_values
+from ompbind.cli.bench_variations import check_variations, make_choice_words, render_run_words
 from ompbind.cli.request import complete_request, make_request, make_run_spec
-from ompbind.digest import sha256_hex
+from ompbind.cli.settings import BenchSettings, PlanningSettings
 from ompbind.errors import OmpbindError, PlanError
 from ompbind.machine.model import Machine
 from ompbind.openmp.variables import LIBUV_VARIABLE, OVERRIDING_VARIABLES, THREAD_COUNTS
@@ -39,24 +35,24 @@ RANKS, AUTO = "ranks", "auto"
 """The key of the option that decides which candidates can be compared, and its value without a number."""
 
 
-MakePlan: TypeAlias = Callable[[Machine, Request], Plan]
+MakePlan = Callable[[Machine, Request], Plan]
 """Makes the plan of a request; raises OmpbindError."""
 
 
 class Planning(Record):
     """What all candidates are planned from."""
 
-    values: Values
+    settings: BenchSettings
     machine: Machine
     make_plan: MakePlan
 
 
 class PlannedChoices(Record):
-    """Some choices and their plan; `values` have the choices too, `spec` is what all ranks share."""
+    """Some choices and their plan; `settings` have the choices too, `spec` is what all ranks share."""
 
     kind: Kind
     choices: Choices
-    values: Values
+    settings: PlanningSettings
     spec: RunSpec
     plan: Plan
 
@@ -76,16 +72,16 @@ class RefusedChoices(Record):
 
 
 def make_starts(
-    values: Values, machine: Machine, make_plan: MakePlan
+    settings: BenchSettings, machine: Machine, make_plan: MakePlan
 ) -> tuple[tuple[CandidateStart, ...], tuple[Refusal, ...]]:
     """Return the candidates and the refused candidates; without --vary, of a choice for this machine.
 
     `make_plan` makes the plan of a candidate. Candidates with equal commands of all ranks are one candidate.
     Raises PositionError or RequestError for a wrong --vary.
     """
-    check_variations(values)
-    combinations = make_combinations(values["vary"]) or _propose(values, machine)
-    planning = Planning(values=values, machine=machine, make_plan=make_plan)
+    check_variations(settings.planning.sources)
+    combinations = make_combinations(settings.vary) or _propose(settings, machine)
+    planning = Planning(settings=settings, machine=machine, make_plan=make_plan)
     varied = [_plan(planning, it, Kind.VARIED) for it in combinations if _select(it, number=False)]
     numbers = dict.fromkeys(_find_numbers(combinations, varied))
     found = [*(_plan(planning, it, Kind.DEFAULT) for it in numbers), *varied]
@@ -94,7 +90,7 @@ def make_starts(
     several = len(counts) > 1 or len(numbers) > 1
     starts = []
     for ranks in counts:
-        starts.append(_make_unbound_start(values, machine, ranks, several=several))
+        starts.append(_make_unbound_start(settings, machine, ranks, several=several))
         starts.extend(_make_start(it, several=several) for it in planned if it.ranks == ranks)
     refusals = (
         Refusal(name=_make_name(it, several=several), reason=it.reason)
@@ -104,18 +100,15 @@ def make_starts(
     return tuple(_merge_equal(starts)), tuple(refusals)
 
 
-def has_same_work(values: Mapping[str, Any]) -> bool:
-    """Return whether candidates with different numbers of ranks do the same work, so they can be compared."""
-    return bool(values["metric"] or values["duration"] or values["fixed_work"])
-
-
-def _propose(values: Values, machine: Machine) -> tuple[Choices, ...]:
+def _propose(settings: BenchSettings, machine: Machine) -> tuple[Choices, ...]:
     """Return a choice for this machine, which leaves options alone that are given."""
-    fixed = [option.key for option in values.options.values() if values.is_given(option.name)]
-    if not has_same_work(values):
+    planning = settings.planning
+    sources = planning.sources
+    fixed = [option.key for name, option in sources.options.items() if sources.is_given(name)]
+    if not settings.has_same_work:
         fixed.append(RANKS)
     try:
-        return make_proposal(machine, _make_request(values, machine, _make_spec(values)), fixed) or ((),)
+        return make_proposal(machine, _make_request(planning, machine, _make_spec(planning)), fixed) or ((),)
     except OmpbindError:
         return ((),)  # the default plan is refused with the same reason
 
@@ -140,7 +133,7 @@ def _find_numbers(
 def _plan(planning: Planning, choices: Choices, kind: Kind) -> PlannedChoices | RefusedChoices:
     """Plan some choices; more ranks or threads than the CPU quota are refused too."""
     try:
-        chosen = _choose(planning.values, choices)
+        chosen = _choose(planning.settings, choices)
         spec = _make_spec(chosen)
         plan = planning.make_plan(planning.machine, _make_request(chosen, planning.machine, spec))
         throttling = find_throttling(plan)
@@ -150,34 +143,29 @@ def _plan(planning: Planning, choices: Choices, kind: Kind) -> PlannedChoices | 
         number = dict(choices).get(RANKS, AUTO)
         ranks = None if number == AUTO else int(number)
         return RefusedChoices(kind=kind, choices=choices, ranks=ranks, reason=error.message)
-    return PlannedChoices(kind=kind, choices=choices, values=chosen, spec=spec, plan=plan)
+    return PlannedChoices(kind=kind, choices=choices, settings=chosen, spec=spec, plan=plan)
 
 
-def _make_request(values: Values, machine: Machine, spec: RunSpec) -> Request:
-    request = make_request(values, make_spec_before_plan(spec))
-    return complete_request(request, machine, values)
+def _make_request(settings: PlanningSettings, machine: Machine, spec: RunSpec) -> Request:
+    request = make_request(settings, make_spec_before_plan(spec))
+    return complete_request(request, machine, settings)
 
 
-def _choose(values: Values, choices: Choices) -> Values:
-    """Return the values with some choices, as if these were at the end of the command line."""
-    return _add(values, [make_choice(find_varied(key, values), text) for key, text in choices])
+def _choose(settings: BenchSettings, choices: Choices) -> PlanningSettings:
+    """Return the settings with some choices, as if these were at the end of the options."""
+    options = settings.planning.sources.options
+    return _parse_again(settings, [word for choice in choices for word in make_choice_words(choice, options)])
 
 
-def _add(values: Values, givens: Iterable[Given]) -> Values:
-    """Return the values with some more occurrences of options."""
-    made = Values(values.verb, values.options.values(), values.words, values.find_keys)
-    made.configuration = values.configuration
-    made.occurrences = (*values.occurrences, *givens)
-    resolve_values(made, made.occurrences)
-    made.set_value("run_id", values["run_id"])
-    apply_rules(made)
-    return made
+def _parse_again(settings: BenchSettings, words: Sequence[str]) -> PlanningSettings:
+    """Return the settings of the command line with some words after its options, and the same run."""
+    return settings.parse_again(words).planning.replace(run_id=settings.planning.run_id)
 
 
-def _make_spec(values: Values) -> RunSpec:
+def _make_spec(settings: PlanningSettings) -> RunSpec:
     """Return what all ranks share; they inherit no variable of an option."""
-    spec = make_run_spec(values, values["run_id"])
-    own = (option.variable for option in values.options.values() if option.variable)
+    spec = make_run_spec(settings, settings.run_id or "")
+    own = (option.variable for option in settings.sources.options.values() if option.has_variable)
     return spec.replace(removed_variables=tuple(dict.fromkeys((*spec.removed_variables, *own))))
 
 
@@ -189,7 +177,7 @@ def _make_start(planned: PlannedChoices, *, several: bool) -> CandidateStart:
         kind=planned.kind,
         ranks=planned.ranks,
         choices=planned.choices if planned.kind is Kind.VARIED else (),
-        options=render_run_words(planned.values),
+        options=render_run_words(planned.settings.sources),
         cpus=tuple(str(placement.cpuset) for placement in plan.placements),
         threads=max(placement.threads for placement in plan.placements),
         digest=_make_digest(make_commands(plan, _hide_run(spec)), spec),
@@ -197,9 +185,11 @@ def _make_start(planned: PlannedChoices, *, several: bool) -> CandidateStart:
     return CandidateStart(candidate=candidate, plan=plan, spec=spec, commands=commands)
 
 
-def _make_unbound_start(values: Values, machine: Machine, ranks: int, *, several: bool) -> CandidateStart:
+def _make_unbound_start(
+    settings: BenchSettings, machine: Machine, ranks: int, *, several: bool
+) -> CandidateStart:
     """Return the command without ompbind; --compat and its variables belong to ompbind too."""
-    spec = _make_spec(_add(values, [make_given(values.options["compat"], None)]))
+    spec = _make_spec(_parse_again(settings, ["--no-compat"]))
     candidate = Candidate(
         name=_add_number("unbound", ranks if several else None),
         kind=Kind.UNBOUND,
@@ -257,4 +247,4 @@ def _make_digest(commands: Iterable[RankCommand], spec: RunSpec) -> str:
         )
         for command in commands
     ]
-    return sha256_hex(repr((names, parts)).encode("utf-8", "surrogateescape"))[:16]
+    return sha256(repr((names, parts)).encode("utf-8", "surrogateescape")).hexdigest()[:16]

@@ -10,7 +10,7 @@ from ompbind.bench.records import Session
 from ompbind.bench.session import SessionListener
 from ompbind.bench.session_events import Event, make_header, make_run_event, render_event
 from ompbind.cli.console import write_stdout
-from ompbind.cli.options.values import Values
+from ompbind.cli.settings import BenchSettings
 
 
 class _Listeners:
@@ -46,17 +46,17 @@ class EventStream:
 
 
 @contextmanager
-def open_listener(session: Session, values: Values) -> Iterator[SessionListener]:
+def open_listener(session: Session, settings: BenchSettings) -> Iterator[SessionListener]:
     """Yield what shows a session: events with --format jsonl, progress if standard error is a terminal."""
-    streams = values["format"] == "jsonl"
+    streams = settings.format == "jsonl"
     listeners: list[SessionListener] = [EventStream(session)] if streams else []
     is_mixed = streams and sys.stdout is not None and sys.stdout.isatty()
-    if values["quiet"] or is_mixed or not _can_replace_lines():
+    if settings.planning.quiet or is_mixed or not _can_replace_lines():
         yield _Listeners(listeners)
         return
-    from ompbind.cli.progress_line import open_progress_line  # late: it imports rich, which pipes do not need
+    from ompbind.cli.progress_line import open_progress_line
 
-    with open_progress_line(values["budget"]) as line:
+    with open_progress_line(settings.budget) as line:
         yield _Listeners([*listeners, line])
 
 

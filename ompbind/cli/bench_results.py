@@ -7,9 +7,8 @@ from ompbind.bench.decision import conclude
 from ompbind.bench.mask_session import mask_session
 from ompbind.bench.records import Kind, Session
 from ompbind.bench.session_events import make_conclusion_event, render_event
-from ompbind.cli.console import print_message, write_stdout
-from ompbind.cli.options.values import Values
-from ompbind.cli.terminal import read_screen
+from ompbind.cli.console import print_message, read_screen, write_stdout
+from ompbind.cli.settings import BenchSettings
 from ompbind.execution.report_file import ReportFile, prepare_report, write_report
 from ompbind.record import Record
 from ompbind.report.bench.formats import EXPORTS
@@ -24,25 +23,24 @@ class ExportFile(Record):
     file: ReportFile | None
 
 
-def prepare_exports(values: Values) -> tuple[ExportFile, ...]:
+def prepare_exports(settings: BenchSettings) -> tuple[ExportFile, ...]:
     """Check that all exports can be written; raises RequestError."""
     return tuple(
-        ExportFile(format=name, file=prepare_report(path) if path else None)
-        for name, path in values["export"]
+        ExportFile(format=name, file=prepare_report(path) if path else None) for name, path in settings.export
     )
 
 
-def show_results(values: Values, session: Session, exports: Sequence[ExportFile]) -> Conclusion:
+def show_results(settings: BenchSettings, session: Session, exports: Sequence[ExportFile]) -> Conclusion:
     """Print and export what a session found, and return it.
 
     Standard output has the conclusion as an event, or an export without a file, or else the table. Exports
     have no secret values.
     """
     conclusion = conclude(session)
-    if values["format"] == "jsonl":
+    if settings.format == "jsonl":
         write_stdout(render_event(make_conclusion_event(conclusion)))
     elif all(export.file for export in exports):
-        write_stdout(render_bench(session, conclusion, read_screen(), verbose=values["verbose"]))
+        write_stdout(render_bench(session, conclusion, read_screen(), verbose=settings.planning.verbose))
     masked = mask_session(session)
     for export in exports:
         text = EXPORTS[export.format].load()(masked, conclusion)
@@ -53,24 +51,24 @@ def show_results(values: Values, session: Session, exports: Sequence[ExportFile]
     return conclusion
 
 
-def check_choice(values: Values) -> None:
+def check_choice(settings: BenchSettings) -> None:
     """Check that the preset of --save-preset can be saved; raises ConfigurationError."""
-    if values["save_preset"]:
-        from ompbind.cli.configuration.save_preset import check_preset  # late: it imports tomlkit
+    if settings.save_preset:
+        from ompbind.cli.save_preset import check_preset
 
-        check_preset(values["save_preset"], values)
+        check_preset(settings.save_preset, settings)
 
 
-def save_choice(values: Values, session: Session, conclusion: Conclusion) -> None:
+def save_choice(settings: BenchSettings, session: Session, conclusion: Conclusion) -> None:
     """Save the recommended options as the preset of --save-preset, or print why no preset is saved."""
-    name, choices = values["save_preset"], list(list_choices(session, conclusion))
+    name, choices = settings.save_preset, list(list_choices(session, conclusion))
     bound = [choice.candidate for choice in choices if choice.candidate.kind is not Kind.UNBOUND]
     if not name:
         return
     if len(choices) == len(bound) == 1:
-        from ompbind.cli.configuration.save_preset import save_preset  # late, as above
+        from ompbind.cli.save_preset import save_preset
 
-        path = save_preset(name, bound[0], values)
+        path = save_preset(name, bound[0], settings)
         print_message(f"{bound[0].name} is saved as preset {name} in {path}")
         return
     why = "no candidate is recommended" if not choices else "the command without ompbind is recommended"

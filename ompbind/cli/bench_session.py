@@ -1,6 +1,7 @@
 """The session of `bench`, once its candidates are known: it runs, is saved, and its results are shown."""
 
 import gc
+import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,83 +20,83 @@ from ompbind.bench.session_events import Event
 from ompbind.bench.starts import CandidateStart, check_commands
 from ompbind.cli.bench_progress import open_listener
 from ompbind.cli.bench_results import check_choice, prepare_exports, save_choice, show_results
-from ompbind.cli.bench_settings import make_rules, make_settings
+from ompbind.cli.bench_settings import make_rules, make_run_settings
 from ompbind.cli.bench_variations import render_words
 from ompbind.cli.console import print_message
-from ompbind.cli.options.values import Values
+from ompbind.cli.settings import BenchSettings
 from ompbind.cpuset import count
 from ompbind.execution.job_control import exit_by_interrupt
-from ompbind.execution.signals import signal
 from ompbind.machine.model import Machine
 
 _FAILED = 1
 
 
 def run_bench(
-    values: Values, starts: Sequence[CandidateStart], refusals: Sequence[Refusal], machine: Machine
+    settings: BenchSettings, starts: Sequence[CandidateStart], refusals: Sequence[Refusal], machine: Machine
 ) -> int:
     """Run or resume a session, show its results, and return the exit code.
 
     The code is 0; 1 if no run has succeeded; 128 and the number of the signal that stopped the session.
     """
-    exports = prepare_exports(values)
-    check_choice(values)
+    exports = prepare_exports(settings)
+    check_choice(settings)
     check_commands(starts)
-    settings = make_settings(values, values["run_id"], starts)
-    new = _make_session(values, starts, refusals, machine).replace(metrics=settings.metrics)
-    if not values["quiet"]:
+    run_settings = make_run_settings(settings, starts)
+    new = _make_session(settings, starts, refusals, machine).replace(metrics=run_settings.metrics)
+    if not settings.planning.quiet:
         for text in explain_missing(find_events()):
             print_message(f"note: {text}")
     gc.enable()  # main disables it for short commands; a session can last for hours
     with (
-        _open_saved(values, new) as (session, save),
-        open_listener(mask_session(session), values) as listener,
+        _open_saved(settings, new) as (session, save),
+        open_listener(mask_session(session), settings) as listener,
         catch_interrupts() as arrived,
     ):
         calls = SessionCalls(
             find_next=find_next,
-            run=lambda start, slot, *, verify: run_candidate(start, settings, slot, verify=verify),
+            run=lambda start, slot, *, verify: run_candidate(start, run_settings, slot, verify=verify),
             save=save,
             listener=listener,
         )
-        end = run_session(session, starts, calls, values["budget"])
-    conclusion = show_results(values, end.session, exports)
+        end = run_session(session, starts, calls, settings.budget)
+    conclusion = show_results(settings, end.session, exports)
     if end.error:
         raise end.error
-    save_choice(values, end.session, conclusion)
+    save_choice(settings, end.session, conclusion)
     return _find_exit_code(end.session, arrived)
 
 
 def _make_session(
-    values: Values, starts: Sequence[CandidateStart], refusals: Sequence[Refusal], machine: Machine
+    settings: BenchSettings, starts: Sequence[CandidateStart], refusals: Sequence[Refusal], machine: Machine
 ) -> Session:
+    sources = settings.planning.sources
     return Session(
         version=__version__,
         started=time.time(),
         hardware=read_hardware(machine),
-        command=values.words,
-        options=render_words(values, values.options.values()),
-        duration_s=values["duration"],
-        ready=values["ready"],
-        load=values["load"] or (),
-        rules=make_rules(values),
+        command=settings.planning.words,
+        options=render_words(sources, sources.options.values()),
+        duration_s=settings.duration,
+        ready=settings.ready,
+        load=settings.load or (),
+        rules=make_rules(settings),
         candidates=tuple(start.candidate for start in starts),
         refusals=tuple(refusals),
     )
 
 
 @contextmanager
-def _open_saved(values: Values, new: Session) -> Iterator[tuple[Session, Callable[[Event], None]]]:
+def _open_saved(settings: BenchSettings, new: Session) -> Iterator[tuple[Session, Callable[[Event], None]]]:
     """Yield the session with the runs of its results file, and the function that saves an event there.
 
     The file has no secret values, so only runs, the seed and the start of the session come from it.
     """
-    if not values["results"]:
+    if not settings.results:
         yield new, lambda event: None
         return
-    results, saved = open_results(values["results"], mask_session(new), any_seed=values["seed"] is None)
-    if saved.runs and not values["quiet"]:
-        print_message(f"{values['results']} has {count(len(saved.runs), 'run')}: the session is resumed")
+    results, saved = open_results(settings.results, mask_session(new), any_seed=settings.seed is None)
+    if saved.runs and not settings.planning.quiet:
+        print_message(f"{settings.results} has {count(len(saved.runs), 'run')}: the session is resumed")
     kept = {"started": saved.started, "rules": saved.rules, "runs": saved.runs, "ended": saved.ended}
     try:
         yield new.replace(**kept), results.append

@@ -1,9 +1,9 @@
 """`ompbind completion`: print the script with which a shell completes command lines of ompbind."""
 
+import click
+
 from ompbind.cli.completion_scripts import SCRIPTS
 from ompbind.cli.console import write_stdout
-from ompbind.cli.description import Description
-from ompbind.cli.options.values import Values
 from ompbind.cli.verb import Verb
 from ompbind.errors import OptionError
 
@@ -21,9 +21,9 @@ The shell then completes verbs, options and their values, the names of live runs
 """
 
 
-def _print_script(options: Values) -> int:
+def completion(ctx: click.Context) -> int:
     """Print the script of the shell that is given."""
-    name = " ".join(options.words)
+    name = " ".join(ctx.params["words"])
     if name not in SCRIPTS:
         problem = f"{name!r} is no shell that ompbind knows" if name else "no shell is given"
         raise OptionError(problem, hint=f"write one of {', '.join(SHELLS)}")
@@ -32,11 +32,11 @@ def _print_script(options: Values) -> int:
 
 
 VERB = Verb(
-    name="completion",
-    run=_print_script,
-    describe=lambda: Description(
-        help=HELP, summary="Print the script with which a shell completes command lines.", examples=EXAMPLES
-    ),
+    "completion",
+    completion,
+    help=HELP,
+    summary="Print the script with which a shell completes command lines.",
+    examples=EXAMPLES,
     words="shell",
     complete_word=lambda _: tuple(SHELLS),
 )

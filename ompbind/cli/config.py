@@ -2,14 +2,15 @@
 
 from collections.abc import Iterator
 
-from ompbind.cli.console import write_stdout
-from ompbind.cli.description import Description
-from ompbind.cli.options.option import Option, Source
-from ompbind.cli.options.running import ALL_VALUES
-from ompbind.cli.options.values import Values
-from ompbind.cli.terminal import read_screen
+import click
+
+from ompbind.cli.console import read_screen, write_stdout
+from ompbind.cli.option import Level, Option, Sources, VerbContext
+from ompbind.cli.running_options import ALL_VALUES
+from ompbind.cli.settings import make_settings
 from ompbind.cli.verb import Verb
 from ompbind.planning.secret_values import mask_word
+from ompbind.record import Record
 from ompbind.report.configuration import (
     OptionValue,
     ValueSource,
@@ -32,50 +33,58 @@ DETAILS = """Options are also read from ompbind.toml in the working directory or
 """
 
 
-def _show(values: Values) -> int:
+class ConfigSettings(Record):
+    """The fields are the options of the same names."""
+
+    format: str
+    report_env: str
+
+
+def config(ctx: click.Context) -> int:
     """Show the value of each option and its source."""
-    options = [_describe(option, values) for option in values.options.values() if "run" in option.verbs]
-    if values["format"] == "json":
-        write_stdout(render_configuration_json(options, values.configuration))
+    assert isinstance(ctx, VerbContext)
+    settings = make_settings(ConfigSettings, ctx.params)
+    shows_secrets = settings.report_env == ALL_VALUES
+    options = [
+        OptionValue(
+            name=option.key,
+            sources=tuple(_list_values(option, ctx.sources, shows_secrets=shows_secrets)),
+            is_list=option.multiple,
+        )
+        for option in ctx.sources.options.values()
+        if "run" in option.verbs
+    ]
+    if settings.format == "json":
+        write_stdout(render_configuration_json(options, ctx.configuration))
     else:
-        write_stdout(render_configuration(options, values.configuration, read_screen()))
+        write_stdout(render_configuration(options, ctx.configuration, read_screen()))
     return 0
 
 
-def _describe(option: Option, values: Values) -> OptionValue:
-    shows_secrets = values["report_env"] == ALL_VALUES
-    sources = tuple(_list_sources(option, values, shows_secrets=shows_secrets))
-    return OptionValue(name=option.key, sources=sources, is_list=option.repeatable)
-
-
-def _list_sources(option: Option, values: Values, *, shows_secrets: bool) -> Iterator[ValueSource]:
+def _list_values(option: Option, sources: Sources, *, shows_secrets: bool) -> Iterator[ValueSource]:
     """Yield each occurrence that makes the value of an option, or its default."""
-    for given in values.givens(option.name):
-        text = given.value if given.value is not None else _default(option)
+    default = False if option.is_flag else option.default_text
+    if not sources.is_given(option.name):
+        yield _make_source(default, Level.DEFAULT, "")
+        return
+    for given in sources.effective[option.name]:
+        text = default if given.value is None else given.value
         if isinstance(text, str) and not shows_secrets:
             text = mask_word(text)
-        yield _make_source(text, given.source)
-    if not values.givens(option.name):
-        yield _make_source(_default(option), values.source(option.name))
+        yield _make_source(text, given.level, given.place)
 
 
-def _make_source(value: str | bool | None, source: Source) -> ValueSource:
-    return ValueSource(value=value, level=source.level.name.lower(), name=source.name)
-
-
-def _default(option: Option) -> str | bool | None:
-    return False if option.flag else option.default
+def _make_source(value: str | bool | None, level: Level, name: str) -> ValueSource:
+    return ValueSource(value=value, level=level.name.lower(), name=name)
 
 
 VERB = Verb(
-    name="config",
-    run=_show,
-    describe=lambda: Description(
-        help=HELP,
-        summary="Show the value of each option, and where it comes from.",
-        examples=EXAMPLES,
-        details=DETAILS,
-    ),
+    "config",
+    config,
+    help=HELP,
+    summary="Show the value of each option, and where it comes from.",
+    examples=EXAMPLES,
+    details=DETAILS,
     words="optional command",
     shows_replaced=True,
 )

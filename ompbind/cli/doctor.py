@@ -4,18 +4,27 @@ import os
 import sys
 from collections.abc import Mapping
 
-from ompbind.cli.console import write_stdout
-from ompbind.cli.description import Description
-from ompbind.cli.options.table import find_variables
-from ompbind.cli.options.values import Values
-from ompbind.cli.terminal import read_screen
-from ompbind.cli.unknown_variables import find_unknown_variables
-from ompbind.cli.verb import Verb
+import click
+
+from ompbind.cli.console import read_screen, write_stdout
+from ompbind.cli.settings import make_settings
+from ompbind.cli.verb import Verb, find_unknown_variables, find_variables
 from ompbind.cpuset import CpuSet
 from ompbind.doctor.facts import HostFacts
+from ompbind.doctor.read_command import find_preloadable, read_command, read_commands_workload
+from ompbind.doctor.read_kernel import read_frequency, read_kernel, read_memory
+from ompbind.doctor.read_permissions import rebind, try_call
+from ompbind.doctor.read_runs import read_runs
+from ompbind.doctor.table import run_checks
 from ompbind.errors import MachineError, RequestError
+from ompbind.execution.mempolicy import reset_policy
+from ompbind.machine.sources.filesystem import DirectoryRoot
+from ompbind.machine.sources.linux.cgroup import read_limits
 from ompbind.machine.sources.reading import read_machine
+from ompbind.programs.preload import find_preloads
 from ompbind.programs.workload import Workload
+from ompbind.record import Record
+from ompbind.report.doctor import render_issues, render_issues_json
 from ompbind.severity import Severity
 
 EXAMPLES = (
@@ -32,23 +41,25 @@ started. The exit code is 1 if there is an error, not for notes.
 """
 
 
-def _check(options: Values) -> int:
-    """Find what on this machine or in this environment would break a binding, each with its remedy."""
-    from ompbind.doctor.table import run_checks  # late, as reports are: only this verb needs it
-    from ompbind.report.doctor import render_issues, render_issues_json
+class DoctorSettings(Record):
+    """The fields are the options of the same names, and the command."""
 
-    host = read_host_facts(options.words, dict(os.environ))
+    format: str
+    words: tuple[str, ...]
+
+
+def doctor(ctx: click.Context) -> int:
+    """Find what on this machine or in this environment would break a binding, each with its remedy."""
+    settings = make_settings(DoctorSettings, ctx.params)
+    host = read_host_facts(settings.words, dict(os.environ))
     issues = run_checks(host)
-    is_json = options["format"] == "json"
+    is_json = settings.format == "json"
     write_stdout(render_issues_json(issues, host) if is_json else render_issues(issues, read_screen()))
     return 1 if any(issue.severity is Severity.ERROR for issue in issues) else 0
 
 
 def read_host_facts(cmd: tuple[str, ...], env: Mapping[str, str]) -> HostFacts:
     """Read all facts that the checks need; an empty `cmd` is no command."""
-    from ompbind.doctor.read_command import find_preloadable, read_command
-    from ompbind.doctor.read_runs import read_runs
-
     work = _read_workload(cmd, env)
     command = read_command(cmd, env, work) if cmd else None
     host = read_runs(env).replace(command=command, workload=work, options=find_variables())
@@ -63,9 +74,6 @@ def read_host_facts(cmd: tuple[str, ...], env: Mapping[str, str]) -> HostFacts:
 
 def _read_workload(cmd: tuple[str, ...], env: Mapping[str, str]) -> Workload:
     """Read what a command would run with the preloads of OMPBIND_PRELOAD; `run` reports wrong names."""
-    from ompbind.doctor.read_command import read_commands_workload
-    from ompbind.programs.preload import find_preloads
-
     work = read_commands_workload(cmd, env)
     names = env.get("OMPBIND_PRELOAD", "").replace(",", " ").split()
     try:
@@ -77,12 +85,6 @@ def _read_workload(cmd: tuple[str, ...], env: Mapping[str, str]) -> Workload:
 
 def _add_system_facts(host: HostFacts) -> HostFacts:
     """Return the facts together with facts about the kernel; Linux only."""
-    from ompbind.doctor.read_kernel import read_frequency, read_kernel, read_memory
-    from ompbind.doctor.read_permissions import rebind, try_call
-    from ompbind.execution.mempolicy import reset_policy
-    from ompbind.machine.sources.filesystem import DirectoryRoot
-    from ompbind.machine.sources.linux.cgroup import read_limits
-
     root = DirectoryRoot("/")
     affinity = CpuSet(os.sched_getaffinity(0))
     return host.replace(
@@ -97,10 +99,10 @@ def _add_system_facts(host: HostFacts) -> HostFacts:
 
 
 VERB = Verb(
-    name="doctor",
-    run=_check,
-    describe=lambda: Description(
-        help=HELP, summary="Find what would break a binding on this machine.", examples=EXAMPLES
-    ),
+    "doctor",
+    doctor,
+    help=HELP,
+    summary="Find what would break a binding on this machine.",
+    examples=EXAMPLES,
     words="optional command",
 )

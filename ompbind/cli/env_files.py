@@ -1,15 +1,10 @@
 """The option --env-file: files with variables of ranks."""
 
-from __future__ import annotations
-
 import os
+from collections.abc import Iterable, Iterator
 
 from ompbind.errors import RequestError
 from ompbind.planning.assignments import parse_env_file
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 _MOST_BYTES = 1 << 20
 """Bytes of a file of variables at most; the kernel allows a rank about as many."""

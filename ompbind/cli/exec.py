@@ -1,16 +1,29 @@
 """`ompbind exec`: become one rank of a launcher's job; no process of ompbind remains."""
 
-from __future__ import annotations
-
 import os
+from typing import NoReturn
 
+import click
+
+from ompbind.cli.console import print_message, read_screen, write_stdout
 from ompbind.cli.exec_identity import find_rank, is_first_on_machine, join_job, make_single_identity
-from ompbind.cli.options.values import Values
-from ompbind.cli.planning import Registered, plan_or_suggest, read_planning_machine, register_run
+from ompbind.cli.option import VerbContext
+from ompbind.cli.plan_messages import print_changed_variables, print_warnings
+from ompbind.cli.register import (
+    Registered,
+    plan_or_suggest,
+    print_differing_ranks,
+    print_registry_messages,
+    read_other_runs,
+    read_planning_machine,
+    register_run,
+)
 from ompbind.cli.request import complete_request, make_request, make_run_spec
+from ompbind.cli.settings import ExecSettings, make_planning_settings, make_settings
 from ompbind.cli.verb import Verb
 from ompbind.errors import RequestError
 from ompbind.execution.affinity import exec_command
+from ompbind.launchers.table import LAUNCHERS, render_launcher_names
 from ompbind.machine.sources.linux.reader import LIVE
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import (
@@ -20,56 +33,77 @@ from ompbind.planning.rank_command import (
     make_command,
     make_spec_before_plan,
 )
+from ompbind.planning.secret_values import mask_secrets
 from ompbind.registry.claim_writing import Claim
 from ompbind.registry.claims import make_run_identity
+from ompbind.report.plan import render_plan, render_rank
+from ompbind.report.rank_commands import render_command
 
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from typing import NoReturn
+EXAMPLES = (
+    *(launcher.example for launcher in LAUNCHERS if launcher.example),
+    ("Four cores, no launcher", "ompbind exec -m core:0-3 -- ./app"),
+    ("The first of two ranks that a script starts", "ompbind exec --local-rank 0 --local-size 2 -- ./app"),
+)
 
-    from ompbind.cli.description import Description
+HELP = f"""Become one rank of a job that a launcher started: {render_launcher_names()}.
+
+The local rank and the number of ranks on this machine are read from the environment. Every rank plans for
+all of them, binds itself to its own CPUs and becomes the command.
+"""
+
+DETAILS = """Use -n if the launcher does not set the number of ranks on this machine. A rank that the launcher
+has already bound keeps its CPUs. Without a launcher, exec starts a single rank, or the rank that --local-rank
+and --local-size identify. --verify is not available, because no process of ompbind remains. -v prints a line
+for each rank, with its CPUs. --dry-run prints the plan of the machine too, and starts nothing.
+"""
 
 
-def _become_rank(options: Values) -> int:
+def _make_settings(ctx: click.Context) -> ExecSettings:
+    assert isinstance(ctx, VerbContext)
+    return make_settings(ExecSettings, ctx.params, planning=make_planning_settings(ctx))
+
+
+def _prints_warnings(ctx: click.Context) -> bool:
+    return is_first_on_machine(_make_settings(ctx))
+
+
+def exec_rank(ctx: click.Context) -> int:
     """Become one rank of a launcher's job; return 0 after a dry run."""
-    if options["topology"] != LIVE:
+    settings = _make_settings(ctx)
+    planning = settings.planning
+    if planning.topology != LIVE:
         raise RequestError(
             "--topology: a rank can only run on this machine", hint="use 'ompbind plan --topology'"
         )
-    machine = read_planning_machine(options)
-    rank = find_rank(options)
-    spec = make_run_spec(options, rank.run_id if rank else f"exec-{os.getpid()}")
+    machine = read_planning_machine(planning)
+    rank = find_rank(settings)
+    spec = make_run_spec(planning, rank.run_id if rank else f"exec-{os.getpid()}")
     numbers = (rank.identity.rank, rank.identity.local_rank) if rank else (0, 0)
-    request = make_request(options, make_spec_before_plan(spec, *numbers))
-    request = complete_request(request, machine, options)
+    request = make_request(planning, make_spec_before_plan(spec, *numbers))
+    request = complete_request(request, machine, planning)
     if rank:
-        identity, request = join_job(rank, machine, request, options)
+        identity, request = join_job(rank, machine, request, settings)
     else:
-        identity = make_single_identity(options)
+        identity = make_single_identity(settings)
     if request.plan:
-        from ompbind.cli.plan_file import fit_plan  # late: most plans are made anew
+        from ompbind.cli.plan_file import fit_plan
 
         request = fit_plan(request, identity)
-    if options["dry_run"]:
-        from ompbind.cli.other_runs import read_other_runs  # late: most ranks start
-
-        others = read_other_runs(machine, request, quiet=options["quiet"])
+    if settings.dry_run:
+        others = read_other_runs(machine, request, quiet=planning.quiet)
         _show(plan_or_suggest(machine, request, others), identity, spec)
         return 0
     run_identity = make_run_identity(spec.run_id)
     if rank:
         run_identity = run_identity.replace(placement_index=identity.placement_index, rank=identity.rank)
-    found = register_run(machine, request, run_identity, options)
-    if not options["quiet"]:
-        _print_before_start(found, identity, spec, verbose=options["verbose"])
+    found = register_run(machine, request, run_identity, planning)
+    if not planning.quiet:
+        _print_before_start(found, identity, spec, verbose=planning.verbose)
     return _become(found.plan, identity, spec, found.claim)
 
 
 def _print_before_start(found: Registered, identity: RankIdentity, spec: RunSpec, *, verbose: bool) -> None:
     """Print warnings, and with `verbose` the line about this rank, before it starts."""
-    # late: a quiet rank prints nothing
-    from ompbind.cli.console import print_changed_variables, print_message, print_warnings
-
     plan, registry = found.plan, found.registry
     if identity.local_rank == 0:
         print_warnings(plan)
@@ -77,8 +111,6 @@ def _print_before_start(found: Registered, identity: RankIdentity, spec: RunSpec
     elif plan.request.outside_ranks:  # the first rank does not know the devices of a bound rank
         print_warnings(plan, codes=("device-distance", "device-far"))
     if registry.ignored or registry.failure or registry.job_runs:
-        from ompbind.cli.other_runs import print_differing_ranks, print_registry_messages  # late: few jobs
-
         if identity.local_rank == 0:
             print_registry_messages(registry, verbose=verbose)
         print_differing_ranks(plan, registry)
@@ -89,20 +121,12 @@ def _print_before_start(found: Registered, identity: RankIdentity, spec: RunSpec
 
 def _show(plan: Plan, identity: RankIdentity, spec: RunSpec) -> None:
     """Print what the rank would get, and for the first rank of the machine the plan."""
-    from ompbind.cli.console import write_stdout  # late: a rank that starts needs no reports
-    from ompbind.cli.terminal import read_screen
-    from ompbind.report.plan import render_plan
-
     rank = _render_rank(plan, identity, spec)
     write_stdout(f"{render_plan(plan, read_screen())}\n\n{rank}" if identity.local_rank == 0 else rank)
 
 
 def _render_rank(plan: Plan, identity: RankIdentity, spec: RunSpec) -> str:
     """Return the line about this rank, and lines with what was filled for it."""
-    from ompbind.planning.secret_values import mask_secrets  # late: most ranks print no line
-    from ompbind.report.plan import render_rank
-    from ompbind.report.rank_commands import render_command
-
     shown = mask_secrets(spec)
     filled = render_command(make_command(plan, identity, shown), shown)
     return "\n".join(filter(None, (render_rank(plan, identity, os.uname().nodename), filled)))
@@ -120,17 +144,14 @@ def _become(plan: Plan, identity: RankIdentity, spec: RunSpec, claim: Claim | No
             claim.release()
 
 
-def _describe() -> Description:
-    from ompbind.cli.exec_description import DESCRIPTION  # late: few command lines show the help
-
-    return DESCRIPTION
-
-
 VERB = Verb(
-    name="exec",
-    run=_become_rank,
-    describe=_describe,
+    "exec",
+    exec_rank,
+    help=HELP,
+    summary="Become one rank of a job that Slurm, MPI or another launcher started.",
+    examples=EXAMPLES,
+    details=DETAILS,
     warns_of_variables=True,
     words="command",
-    is_reporting=is_first_on_machine,
+    prints_warnings=_prints_warnings,
 )

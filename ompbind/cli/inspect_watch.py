@@ -4,10 +4,9 @@ import os
 import sys
 import time
 
-from ompbind.cli.console import print_message, write_stdout
+from ompbind.cli.console import print_message, read_screen, write_stdout
 from ompbind.cli.live_screen import LiveScreen, ViewEvent, open_screen, show_view, wait_for_event
-from ompbind.cli.options.other import INTERVAL_S
-from ompbind.cli.terminal import read_screen
+from ompbind.cli.other_options import INTERVAL_S
 from ompbind.inspection.compare_samples import SampleDelta, compare_samples
 from ompbind.inspection.memory_readings import sum_costs
 from ompbind.inspection.take_sample import SampleHistory, take_sample

@@ -1,7 +1,5 @@
 """The message of `ompbind run` that a launcher has started several times."""
 
-from __future__ import annotations
-
 import os
 
 from ompbind.cli.console import print_message

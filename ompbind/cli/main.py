@@ -1,77 +1,140 @@
-"""The `ompbind` command: plain command lines are read quickly, others by click."""
-
-from __future__ import annotations
+"""The `ompbind` command: the group of all verbs, and the one place where errors are printed."""
 
 import gc
 import os
+import signal
 import sys
+import traceback
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
 
-from ompbind.cli.verbs import LAUNCHING
+import click
 
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import NoReturn
+from ompbind import __version__
+from ompbind.cli.console import read_message_width, write_stderr, write_stdout
+from ompbind.cli.verbs import LAUNCHING, VERBS
+from ompbind.errors import OmpbindError
+from ompbind.report.text import render_error, render_paragraph
+
+_PYTHON_HINT = "install all of Python; on Debian and Ubuntu, python3-minimal lacks modules that python3 has"
+
+
+class Verbs(click.Group):
+    """The group of all verbs; a verb is imported only when it is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all verbs."""
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the command of a verb; None if there is no such verb."""
+        return load_verb(cmd_name) if cmd_name in VERBS else None
+
+
+def load_verb(name: str) -> Any:
+    """Import a verb and return its command, a `Verb`."""
+    return import_module(f"ompbind.cli.{name}").VERB
+
+
+def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    """Print the version; with -v, what a report of a fault needs."""
+    if not value or ctx.resilient_parsing:
+        return
+    text = f"ompbind {__version__}"
+    if ctx.params["verbose"]:
+        from ompbind.cli.version_report import render_version_report
+
+        text = render_version_report(os.environ)
+    write_stdout(text)
+    ctx.exit()
+
+
+@click.group("ompbind", cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("-v", "--verbose", is_flag=True, is_eager=True, hidden=True)  # for --version
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Show the version; with -v, what a report of a fault needs.",
+)
+@click.pass_context
+def cli(ctx: click.Context, verbose: bool) -> None:
+    """Start copies (ranks) of a command, each bound to well-chosen CPUs of its own.
+
+    ompbind reads the CPUs, caches and NUMA nodes of the machine, plans which CPUs each rank gets, and starts
+    each rank on exactly these CPUs. OpenMP and other common thread pools are configured to use only them.
+
+    \b
+      ompbind run -n 4 -- python serve.py
+    """
+    if verbose:
+        raise click.NoSuchOption("-v", ctx=ctx)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its code.
 
-    The garbage collector is off: verbs make hardly any reference cycles, and two searches for them (while
-    modules load, and when the interpreter exits) take as long as planning and starting a rank.
+    An interrupt kills the process without a traceback, as it kills `cat`, until code that starts ranks
+    handles it. The garbage collector is off: verbs make hardly any reference cycles.
     """
     gc.disable()
     args = list(sys.argv[1:] if argv is None else argv)
-    verb = next((word for word in args if not word.startswith("-")), "")
-    if verb not in LAUNCHING:
-        import signal  # late: a start of ranks needs no enums of signals
-
+    is_launching = next((word for word in args if not word.startswith("-")), "") in LAUNCHING
+    if not is_launching:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # killed when its reader exits, like cat
     for stream in (sys.stdout, sys.stderr):
-        reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure:  # a stream is None if it was closed when ompbind started
-            reconfigure(errors="replace")
+        if stream is not None:  # it was closed when ompbind started
+            stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # tests replace it
     try:
         code = run_words(args)
         if sys.stdout is not None:
             sys.stdout.flush()
     except Exception as error:  # noqa: BLE001 - every error: its exit code must not look like the command's
-        from ompbind.cli.print_error import print_error  # late: most commands succeed
-
-        code = print_error(error, launching=verb in LAUNCHING)
+        code = print_error(error, launching=is_launching)
     except KeyboardInterrupt:
         code = 130
-    if verb in LAUNCHING:
-        _exit_at_once(code)
-    gc.freeze()
     sys.exit(code)
 
 
 def run_words(args: Sequence[str]) -> int:
-    """Run a command line and return its exit code."""
-    if args and args[0] in LAUNCHING and "_OMPBIND_COMPLETE" not in os.environ:
-        from ompbind.cli.options.table import find_keys, find_options
-        from ompbind.cli.quick_reader import read_quickly
+    """Run a command line and return its exit code; raises OmpbindError, and OSError of the output."""
+    if "_OMPBIND_COMPLETE" in os.environ:
+        from ompbind.cli.completion_scripts import register
 
-        options = find_options(args[0])
-        line = read_quickly(args[1:], options)
-        if line:
-            from ompbind.cli.options.values import Values
-            from ompbind.cli.verb import call_verb
-
-            values = Values(args[0], options, line.words, find_keys)
-            module = __import__(f"ompbind.cli.{args[0]}", fromlist=["VERB"])  # importlib takes time to import
-            return call_verb(module.VERB, values, line)
-    from ompbind.cli.click_main import run_with_click  # late: plain command lines need no click
-
-    return run_with_click(args)
-
-
-def _exit_at_once(code: int) -> NoReturn:
-    """Exit without taking down the interpreter, which takes longer than planning."""
+        register()
     try:
-        if sys.stdout is not None:
-            sys.stdout.flush()
-    except OSError:
-        pass  # the reader of the output has exited; that was reported before
-    os._exit(code)
+        return cli.main(args=list(args), prog_name="ompbind", standalone_mode=False) or 0
+    except click.Abort:
+        return 130
+    except click.UsageError as error:
+        if not args:  # since click 8.2, the help without any word is an error
+            write_stderr(error.format_message())
+            return OmpbindError.exit_code
+        from ompbind.cli.usage_errors import explain_usage_error
+        from ompbind.cli.verb import find_options
+
+        if error.ctx:
+            write_stderr(error.ctx.get_usage())
+        raise explain_usage_error(error, args, find_options) from error
+
+
+def print_error(error: Exception, *, launching: bool) -> int:
+    """Print an error to standard error and return the exit code for it."""
+    code = OmpbindError.launch_code if launching else OmpbindError.exit_code
+    width = read_message_width()
+    if isinstance(error, OmpbindError):
+        write_stderr(render_error(error, width))
+        return error.launch_code if launching else error.exit_code
+    if isinstance(error, ModuleNotFoundError) and error.name in sys.stdlib_module_names:
+        text = f"the standard library of this Python has no module '{error.name}'"
+        write_stderr(render_error(OmpbindError(text, hint=_PYTHON_HINT), width))
+    elif isinstance(error, OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # text that is still buffered cannot be written either
+        write_stderr(render_error(OmpbindError(f"{error.filename or 'output'}: {error.strerror}"), width))
+    else:
+        write_stderr("".join(traceback.format_exception(error)))
+        text = "this is a bug in ompbind; please report the lines above"
+        write_stderr(render_paragraph("ompbind: error", text, width))
+    return code

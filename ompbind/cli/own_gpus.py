@@ -1,7 +1,5 @@
 """Requests of ranks that see only GPUs of their own, because their launcher has divided the GPUs."""
 
-from __future__ import annotations
-
 import os
 
 from ompbind.cli.console import print_message

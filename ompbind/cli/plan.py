@@ -1,18 +1,26 @@
 """`ompbind plan`: show the plan without starting anything."""
 
-from ompbind.cli.console import print_message, print_warnings, write_stdout
-from ompbind.cli.description import Description
-from ompbind.cli.options.values import Values
-from ompbind.cli.other_runs import read_other_runs
-from ompbind.cli.planning import plan_or_suggest, read_planning_machine
+from collections.abc import Sequence
+
+import click
+
+from ompbind.cli.console import print_message, read_screen, write_stdout
+from ompbind.cli.option import VerbContext
+from ompbind.cli.plan_messages import print_warnings
+from ompbind.cli.register import plan_or_suggest, read_other_runs, read_planning_machine
 from ompbind.cli.request import complete_request, make_request, make_run_spec
-from ompbind.cli.terminal import read_screen
+from ompbind.cli.settings import PlanSettings, make_planning_settings, make_settings
 from ompbind.cli.verb import Verb
 from ompbind.errors import OptionError, PlanError
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import RunSpec, make_local_identities, make_variables
 from ompbind.planning.rank_variables import Variables
 from ompbind.report.export.table import FORMATS
+from ompbind.report.plan_explanation import (
+    render_comparison,
+    render_comparison_json,
+    render_explanation,
+)
 
 RUN_ID = "plan"  # the name of the run where --run-id is not given, so that equal plans print equally
 
@@ -41,21 +49,24 @@ is made for the OpenMP runtimes of this command.
 """
 
 
-def _show(options: Values) -> int:
+def plan(ctx: click.Context) -> int:
     """Show which CPUs every rank would get, and why."""
-    format_, rank, explain = options["format"], options["rank"], options["explain"]
-    if options["compare"]:
-        return _compare(format_, explain or rank is not None, options)
+    assert isinstance(ctx, VerbContext)
+    settings = make_settings(PlanSettings, ctx.params, planning=make_planning_settings(ctx))
+    planning, format_, rank, explain = settings.planning, settings.format, settings.rank, settings.explain
+    if settings.compare:
+        return _compare(settings, settings.compare)
     if explain and format_ not in ("table", "json"):
         raise OptionError("--explain requires --format table; json always has the reasons")
     chosen = FORMATS[format_]
     if rank is not None and chosen.ranks == "all":
         several = [name for name, format_ in FORMATS.items() if format_.ranks != "all"]
         raise OptionError(f"--rank requires --format {', '.join(several[:-1])} or {several[-1]}")
-    spec = make_run_spec(options, RUN_ID)
-    request = make_request(options, spec)
-    machine = read_planning_machine(options)
-    request = complete_request(request, machine, options)
+    spec = make_run_spec(planning, RUN_ID)
+    request = make_request(planning, spec)
+    machine = read_planning_machine(planning)
+    for_workers = planning.compat == format_
+    request = complete_request(request, machine, planning, for_workers=for_workers)
     planned = plan_or_suggest(machine, request, read_other_runs(machine, request))
     variables = _variables(planned, spec) if chosen.takes == "variables" else []
     if chosen.ranks == "one" or rank is not None:
@@ -73,8 +84,6 @@ def _show(options: Values) -> int:
     else:
         write_stdout(render(planned, variables if chosen.takes == "variables" else read_screen()))
     if explain and format_ == "table":
-        from ompbind.report.plan_explanation import render_explanation  # late: few plans are explained
-
         write_stdout(f"\n{render_explanation(planned, read_screen())}")
     return 0
 
@@ -83,16 +92,15 @@ def _variables(planned: Plan, spec: RunSpec) -> list[Variables]:
     return [make_variables(planned, identity, spec) for identity in make_local_identities(planned)]
 
 
-def _compare(format_: str, has_explain_or_rank: bool, options: Values) -> int:
-    """Print the plans of several strategies; `has_explain_or_rank`: wrongly with --explain or --rank."""
-    from ompbind.report.plan_explanation import render_comparison, render_comparison_json
-
-    if has_explain_or_rank or format_ not in ("table", "json"):
+def _compare(settings: PlanSettings, strategies: Sequence[str]) -> int:
+    """Print the plans of several strategies."""
+    planning, format_ = settings.planning, settings.format
+    if settings.explain or settings.rank is not None or format_ not in ("table", "json"):
         raise OptionError("--compare requires --format table or json, and excludes --explain and --rank")
-    spec = make_run_spec(options, RUN_ID)
-    request = make_request(options, spec)
-    machine = read_planning_machine(options)
-    request = complete_request(request, machine, options)
+    spec = make_run_spec(planning, RUN_ID)
+    request = make_request(planning, spec)
+    machine = read_planning_machine(planning)
+    request = complete_request(request, machine, planning)
     occupied = read_other_runs(machine, request)
     if request.names_each_rank or request.is_unbound:
         raise OptionError(
@@ -100,7 +108,7 @@ def _compare(format_: str, has_explain_or_rank: bool, options: Values) -> int:
         )
     plans: dict[str, Plan] = {}
     refused: dict[str, PlanError] = {}
-    for name in options["compare"]:
+    for name in strategies:
         try:
             plans[name] = plan_or_suggest(machine, request.replace(strategy=name), occupied)
         except PlanError as error:
@@ -127,14 +135,12 @@ def _choose_rank(planned: Plan, rank: int | None) -> int:
 
 
 VERB = Verb(
-    name="plan",
-    run=_show,
-    describe=lambda: Description(
-        help=HELP,
-        summary="Show which CPUs every rank would get, and why.",
-        examples=EXAMPLES,
-        details=DETAILS,
-    ),
+    "plan",
+    plan,
+    help=HELP,
+    summary="Show which CPUs every rank would get, and why.",
+    examples=EXAMPLES,
+    details=DETAILS,
     warns_of_variables=True,
     words="optional command",
 )

@@ -2,9 +2,6 @@
 
 import json
 
-from ompbind.cli.console import print_message
-from ompbind.cli.options.option import Precedence
-from ompbind.cli.options.values import Values
 from ompbind.cpuset import count
 from ompbind.errors import OptionError, RequestError
 from ompbind.planning.rank_command import RankIdentity
@@ -43,18 +40,6 @@ def _parse_json(data: bytes, path: str) -> object:
         raise OptionError(f"{path} is not JSON: {where}: {reason}", hint=_HINT) from None
     except (ValueError, RecursionError):
         raise OptionError(f"{path}: a value is too long or too deep", hint=_HINT) from None
-
-
-def use_ranks_of_plan(values: Values) -> None:
-    """Let --plan decide the number of ranks; raises RequestError for another number on the command line."""
-    saved, ranks = values["plan"], values["ranks"]
-    if values.is_given("ranks") and ranks not in (None, len(saved.ranks)):
-        text = f"{saved.name} is a plan for {count(len(saved.ranks), 'rank')}"
-        if values.source("ranks").level == Precedence.COMMAND_LINE:
-            raise RequestError(f"-n {ranks}: {text}", hint="omit -n")
-        if values.get("verbose"):
-            print_message(f"{values.source('ranks').name}={ranks} is not used: {text}")
-    values.reset("ranks")
 
 
 def fit_plan(request: Request, identity: RankIdentity) -> Request:

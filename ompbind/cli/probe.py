@@ -2,11 +2,16 @@
 
 import os
 
+import click
+
 from ompbind.cli.console import print_message
-from ompbind.cli.description import Description
-from ompbind.cli.options.values import Values
+from ompbind.cli.settings import make_settings
 from ompbind.cli.verb import Verb
 from ompbind.errors import RequestError
+from ompbind.probe.openmp_region import run_probe
+from ompbind.programs.command_analysis import read_workload
+from ompbind.programs.python_packages import find_default_python
+from ompbind.record import Record
 from ompbind.report.probe import render_probe, render_probe_json
 
 EXAMPLES = (
@@ -23,24 +28,28 @@ is found, the binding of the process itself is shown. The exit code is 1 if a ru
 """
 
 
-def _probe(options: Values) -> int:
-    """Run a real parallel region in every OpenMP runtime found, and show the place and CPU of each thread."""
-    python = options["python"]
-    from ompbind.probe.openmp_region import run_probe  # late: ctypes and threads, for this verb alone
+class ProbeSettings(Record):
+    """The fields are the options of the same names."""
 
+    python: str | None
+    format: str
+
+
+def probe(ctx: click.Context) -> int:
+    """Run a real parallel region in every OpenMP runtime found, and show the place and CPU of each thread."""
+    settings = make_settings(ProbeSettings, ctx.params)
+    python = settings.python
     chosen = "" if python is None else _find_python(python)
     if python is None:
         _print_replaced()
     result = run_probe(os.environ, chosen)
-    text = render_probe(result, os.environ) if options["format"] == "table" else render_probe_json(result)
+    text = render_probe(result, os.environ) if settings.format == "table" else render_probe_json(result)
     os.write(1, (text + "\n").encode())  # a single write, so that lines of ranks do not mix
     return 1 if result.failed else 0
 
 
 def _find_python(name: str) -> str:
     """Return the path of a Python; raises RequestError for other programs and for missing ones."""
-    from ompbind.programs.command_analysis import read_workload
-
     python = read_workload((name,), os.environ).python
     if not python:
         hint = "give the path of an interpreter, as in .venv/bin/python"
@@ -59,17 +68,11 @@ def _explain_refused(name: str) -> str:
 
 def _print_replaced() -> None:
     """Print which Python is used if VIRTUAL_ENV names a directory without one."""
-    from ompbind.programs.python_packages import find_default_python
-
     directory, python = os.environ.get("VIRTUAL_ENV"), find_default_python(os.environ)
     if directory and python != os.path.join(directory, "bin", "python"):
         print_message(f"VIRTUAL_ENV={directory} has no bin/python: the packages of {python} are searched")
 
 
 VERB = Verb(
-    name="probe",
-    run=_probe,
-    describe=lambda: Description(
-        help=HELP, summary="Run real OpenMP threads and show their CPUs.", examples=EXAMPLES
-    ),
+    "probe", probe, help=HELP, summary="Run real OpenMP threads and show their CPUs.", examples=EXAMPLES
 )

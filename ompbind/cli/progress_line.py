@@ -18,7 +18,7 @@ from ompbind.bench.progress import estimate_most_s, find_best_so_far
 from ompbind.bench.records import Phase, Session
 from ompbind.bench.session import estimate_run_s
 from ompbind.bench.session_events import Event
-from ompbind.cli.terminal import read_screen
+from ompbind.cli.console import read_screen
 from ompbind.report.ps import render_age
 from ompbind.text import clean_line
 

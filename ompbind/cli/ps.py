@@ -3,12 +3,13 @@
 import os
 import time
 
-from ompbind.cli.console import print_message, write_stdout
-from ompbind.cli.description import Description
-from ompbind.cli.options.values import Values
-from ompbind.cli.terminal import read_screen
+import click
+
+from ompbind.cli.console import print_message, read_screen, write_stdout
+from ompbind.cli.settings import make_settings
 from ompbind.cli.verb import Verb
 from ompbind.errors import ClaimError
+from ompbind.record import Record
 from ompbind.registry.claim_files import render_ignored
 from ompbind.registry.claim_names import TICKET_SUFFIX
 from ompbind.registry.claims import DIRECTORY_VARIABLE, find_claims_directory
@@ -29,7 +30,13 @@ come last, with the CPUs that they may get.
 """
 
 
-def _list_runs(options: Values) -> int:
+class PsSettings(Record):
+    """The fields are the options of the same names."""
+
+    format: str
+
+
+def ps(ctx: click.Context) -> int:
     """List the live runs of all users on this machine and the CPUs of each, oldest first."""
     directory = find_claims_directory(os.environ)
     try:
@@ -41,15 +48,9 @@ def _list_runs(options: Values) -> int:
     if ignored:
         print_message(ignored)
     infos = read_run_info((*claims.runs, *tickets.runs))
-    is_json = options["format"] == "json"
+    is_json = make_settings(PsSettings, ctx.params).format == "json"
     write_stdout(render_ps_json(infos) if is_json else render_ps(infos, time.time(), read_screen()))
     return 0
 
 
-VERB = Verb(
-    name="ps",
-    run=_list_runs,
-    describe=lambda: Description(
-        help=HELP, summary="List live runs on this machine and their CPUs.", examples=EXAMPLES
-    ),
-)
+VERB = Verb("ps", ps, help=HELP, summary="List live runs on this machine and their CPUs.", examples=EXAMPLES)

@@ -1,11 +1,14 @@
-"""The request for a plan, and what all ranks have in common, made from the values of options."""
-
-from __future__ import annotations
+"""The request for a plan, and what all ranks have in common, made from the settings of a verb."""
 
 import os
+from collections.abc import Mapping
 
-from ompbind.cli.options.table import find_variables
-from ompbind.cli.options.values import Values
+from ompbind.cli.console import print_message
+from ompbind.cli.env_files import read_env_files
+from ompbind.cli.option import Level
+from ompbind.cli.settings import PlanningSettings
+from ompbind.cli.verb import find_variables
+from ompbind.cpuset import count
 from ompbind.errors import LaunchError, RequestError
 from ompbind.execution.affinity import WorkingDirectory
 from ompbind.machine.model import Machine
@@ -13,48 +16,88 @@ from ompbind.openmp.binding import DISTRIBUTING_WORDS
 from ompbind.openmp.variables import OVERRIDING_VARIABLES
 from ompbind.planning.rank_command import RunSpec
 from ompbind.planning.request import Request, Sharing
+from ompbind.planning.saved_plan import SavedPlan
 from ompbind.procfs.reader import read_environ
 from ompbind.programs.command_analysis import read_wrapped_workload
+from ompbind.programs.preload import find_missing_preloads, find_preloads
+from ompbind.programs.preloaded import preload_entries
 from ompbind.programs.workload import Workload
 
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
-
-def make_request(values: Values, spec: RunSpec) -> Request:
-    """Make the request from the values of options, without --compat: each field from the option of its name.
+def make_request(settings: PlanningSettings, spec: RunSpec) -> Request:
+    """Make the request from the settings, without --compat.
 
     `spec` is what the first rank, or under a launcher this rank, runs as far as is known before the plan.
     Raises RequestError for options that contradict each other.
     """
     return Request(
-        **{name: values[name] for name in Request.fields if name in values and name != "compat"},
-        sharing=_sharing(values),
-        workload=_make_workload(values, spec),
-        user_variables=_user_variables(values, spec),
-        configuration=values.configuration,
+        ranks=settings.ranks,
+        mask=settings.mask,
+        strategy=settings.strategy,
+        smt=settings.smt,
+        sibling=settings.sibling,
+        threads=settings.threads,
+        cores=settings.cores,
+        service_cores=settings.service_cores,
+        service_total=settings.service_total,
+        reserve=settings.reserve,
+        reserve_total=settings.reserve_total,
+        core_kind=settings.core_kind,
+        sharing=_choose_sharing(settings),
+        allow_partial=settings.allow_partial,
+        devices=settings.devices,
+        devices_per_rank=settings.devices_per_rank,
+        share_devices=settings.share_devices,
+        device_order=settings.device_order,
+        near=settings.near,
+        nic_variables=settings.nic_variables,
+        bind=settings.bind,
+        proc_bind=settings.proc_bind,
+        omp_runtime=settings.omp_runtime,
+        memory=settings.memory,
+        strict=settings.strict,
+        plan=settings.plan,
+        workload=_make_workload(settings, spec),
+        user_variables=_user_variables(settings, spec),
+        configuration=settings.configuration,
     )
 
 
-def complete_request(request: Request, machine: Machine, values: Values) -> Request:
-    """Complete a request, once the machine is read: visible devices, and what --compat reads."""
-    if values.get("plan"):
-        from ompbind.cli.plan_file import use_ranks_of_plan  # late: most plans are made anew
+def complete_request(
+    request: Request, machine: Machine, settings: PlanningSettings, *, for_workers: bool = False
+) -> Request:
+    """Complete a request, once the machine is read: visible devices, and what --compat reads.
 
-        use_ranks_of_plan(values)
+    With `for_workers`, the plan is for workers that the framework of --compat starts itself.
+    """
+    if settings.plan:
+        _check_ranks_of_plan(settings, settings.plan)
     if machine.devices:
-        from ompbind.planning.devices.visible import find_visible_devices  # late: most runs use no devices
+        from ompbind.planning.devices.visible import find_visible_devices
 
         request = request.replace(visible=find_visible_devices(machine.devices, os.environ))
-    if not values["compat"]:
+    if not settings.compat:
         return request
-    from ompbind.cli.compat_request import fill_from_framework  # late: only --compat needs it
+    from ompbind.compat.framework import FrameworkInput
+    from ompbind.compat.reading import fill_request
 
-    return fill_from_framework(request, machine, values)
+    source = FrameworkInput(machine=machine, env=os.environ, command=settings.words, for_workers=for_workers)
+    given = [name for name in settings.sources.options if settings.sources.is_given(name)]
+    return fill_request(request, settings.compat, source, given)
 
 
-def _user_variables(values: Values, spec: RunSpec) -> tuple[tuple[str, str], ...]:
+def _check_ranks_of_plan(settings: PlanningSettings, saved: SavedPlan) -> None:
+    """Raise RequestError for another number of ranks than --plan has; outside of the command line, say so."""
+    ranks, sources = settings.ranks, settings.sources
+    if sources.is_given("ranks") and ranks not in (None, len(saved.ranks)):
+        text = f"{saved.name} is a plan for {count(len(saved.ranks), 'rank')}"
+        if sources.level("ranks") == Level.COMMAND_LINE:
+            raise RequestError(f"-n {ranks}: {text}", hint="omit -n")
+        if settings.verbose:
+            print_message(f"{sources.place('ranks')}={ranks} is not used: {text}")
+
+
+def _user_variables(settings: PlanningSettings, spec: RunSpec) -> tuple[tuple[str, str], ...]:
     """Return the variables of binding and devices that --env sets and --keep-env keeps: (name, value) pairs.
 
     An OMP_PROC_BIND of --env that only distributes threads over the places of the plan is left out.
@@ -62,30 +105,24 @@ def _user_variables(values: Values, spec: RunSpec) -> tuple[tuple[str, str], ...
     assigned = dict(spec.added_variables)
     if assigned.get("OMP_PROC_BIND", "").lower() in DISTRIBUTING_WORDS:
         del assigned["OMP_PROC_BIND"]
-    own = {**(os.environ if values["keep_env"] else {}), **assigned}
+    own = {**(os.environ if settings.keep_env else {}), **assigned}
     names = OVERRIDING_VARIABLES
-    if values["devices"]:
-        from ompbind.planning.devices.visible import VENDOR_VARIABLES  # late: most runs use no devices
+    if settings.devices:
+        from ompbind.planning.devices.visible import VENDOR_VARIABLES
 
         names = (*names, *VENDOR_VARIABLES)
     return tuple((name, own[name]) for name in names if name in own)
 
 
-def _make_workload(values: Values, spec: RunSpec) -> Workload | None:
+def _make_workload(settings: PlanningSettings, spec: RunSpec) -> Workload | None:
     """Read what a rank would run and preload; None without a command and without preloads."""
-    preloads, expected = values["preload"], values["expect"]
+    preloads, expected = settings.preload, settings.expect
     env = {**os.environ, **dict(spec.added_variables)}
     if not (spec.argv or preloads or expected or env.get("LD_PRELOAD")):
         return None
     workload = _read_workload(spec, env)
     if not (preloads or expected):
         return workload
-    from ompbind.programs.preload import (  # late: most commands preload nothing
-        find_missing_preloads,
-        find_preloads,
-    )
-    from ompbind.programs.preloaded import preload_entries
-
     preload = find_preloads(preloads, workload, env) if preloads else ()
     if preload:
         workload = _read_workload(spec, {**env, "LD_PRELOAD": ":".join(preload)})
@@ -102,35 +139,32 @@ def _read_workload(spec: RunSpec, env: Mapping[str, str]) -> Workload:
         return read_wrapped_workload(spec.wrap, spec.argv, env)
 
 
-def _sharing(values: Values) -> Sharing:
-    """Return which of --share, --avoid and --exclusive is given; their rules allow one of them."""
-    return next((sharing for sharing in Sharing if values.get(sharing)), Sharing.WARN)
+def _choose_sharing(settings: PlanningSettings) -> Sharing:
+    """Return which of --share, --avoid and --exclusive is given; the checks allow one of them."""
+    given = {
+        Sharing.SHARE: settings.share,
+        Sharing.AVOID: settings.avoid,
+        Sharing.EXCLUSIVE: settings.exclusive,
+    }
+    return next((sharing for sharing, is_given in given.items() if is_given), Sharing.WARN)
 
 
-def make_run_spec(values: Values, run_id: str) -> RunSpec:
+def make_run_spec(settings: PlanningSettings, run_id: str) -> RunSpec:
     """Make what all ranks have in common; --run-id overrides `run_id`."""
-    hidden, added = _compat_variables(values["compat"])
+    hidden, added = _compat_variables(settings.compat)
     return RunSpec(
-        argv=values.words,
-        run_id=values["run_id"] or run_id,
+        argv=settings.words,
+        run_id=settings.run_id or run_id,
         base=_caller_environment(),
         removed_variables=find_variables() + hidden,
-        fill_argv=values.get("fill", False),
-        wrap=values.get("wrap") or (),
-        wrap_ranks=values.get("wrap_ranks"),
-        chdir=values.get("chdir") or "",
-        added_variables=(*added, *_read_env_files(values["env_file"]), *values["env"]),
-        keep_env=values["keep_env"],
-        freeze_directory=_find_shims() if values["freeze_threads"] else "",
+        fill_argv=settings.fill,
+        wrap=settings.wrap or (),
+        wrap_ranks=settings.wrap_ranks,
+        chdir=settings.chdir or "",
+        added_variables=(*added, *read_env_files(settings.env_file), *settings.env),
+        keep_env=settings.keep_env,
+        freeze_directory=_find_shims() if settings.freeze_threads else "",
     )
-
-
-def _read_env_files(paths: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    if not paths:
-        return ()
-    from ompbind.cli.env_files import read_env_files  # late: few runs have such files
-
-    return tuple(read_env_files(paths))
 
 
 def _find_shims() -> str:
@@ -146,7 +180,7 @@ def _compat_variables(family: str | None) -> tuple[tuple[str, ...], tuple[tuple[
     """Return the variables of a framework that ranks do not inherit, and (name, value) of those they get."""
     if family is None:
         return (), ()
-    from ompbind.compat.reading import (  # late: only --compat needs it
+    from ompbind.compat.reading import (
         find_hidden_variables,
         make_rank_variables,
     )

@@ -1,137 +1,155 @@
 """`ompbind run`: plan, start and supervise n ranks."""
 
-from __future__ import annotations
-
 import os
+import signal
 import time
 
-from ompbind.cli.options.values import Values
-from ompbind.cli.planning import read_planning_machine, register_run
+import click
+
+from ompbind.cli.option import VerbContext
+from ompbind.cli.plan_messages import print_changed_variables, print_warnings
+from ompbind.cli.register import print_registry_messages, read_planning_machine, register_run
 from ompbind.cli.request import complete_request, make_request, make_run_spec
-from ompbind.cli.run_reporter import RunReporter
-from ompbind.cli.run_settings import choose_run_id, fill_paths, make_output, make_run_options
+from ompbind.cli.run_report import RunReporter, finish_report, hide_secrets, open_report, report_failure
+from ompbind.cli.run_settings import (
+    choose_run_id,
+    fill_paths,
+    make_output,
+    make_run_options,
+    set_up_rendezvous,
+)
+from ompbind.cli.settings import RunSettings, make_planning_settings, make_settings
+from ompbind.cli.show_run import show_dry_run, show_run
 from ompbind.cli.verb import Verb
 from ompbind.errors import LaunchError, OmpbindError, RequestError
+from ompbind.execution.executables import find_starts
 from ompbind.execution.job_control import exit_by_signal
 from ompbind.execution.outcome import Outcome, exit_code, was_interrupted
-from ompbind.execution.signals import signal
+from ompbind.execution.output.options import Output
+from ompbind.execution.process_pair import Cleanup, become_supervisor
+from ompbind.launchers.recognition import may_have_launcher
 from ompbind.machine.sources.linux.reader import LIVE
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import RunSpec, find_changed, make_commands, make_spec_before_plan
 from ompbind.registry.claim_writing import Claim
 from ompbind.registry.claims import Registry, make_run_identity
+from ompbind.report.run_json import render_run
 
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
+EXAMPLES = (
+    ("Four ranks, equal shares", "ompbind run -n 4 -- python serve.py"),
+    ("One rank per NUMA node", "ompbind run -n auto -s nodes -- ./server"),
+    ("Options from ompbind.toml", "ompbind run --preset serve -- ./server"),
+    ("CPUs of each rank by hand", "ompbind run -n 2 -m '0-7|8-15' -- ./app"),
+    ("One rank for each GPU, on CPUs near it", "ompbind run -n auto --devices gpu -- ./server"),
+    ("A port for each server, and a core for its threads that do not compute",
+     "ompbind run -n 4 --service-cores 1 --env PORT={rank+8000} -- python serve.py"),
+    ("The number of the rank before each line", "ompbind run -n 2 --output tag -- python serve.py"),
+    ("A batch job: output in files, and a report as JSON",
+     "ompbind run -n 4 --log-dir logs --report logs/run.json --timeout 1h -- ./job"),
+    ("Wait until no other run uses the CPUs", "ompbind run -n 4 --exclusive --wait=1h -- ./job"),
+    ("Start a failed rank again, at most three times", "ompbind run -n 4 --on-failure restart:3 -- ./server"),
+    ("Count events of each rank with perf", "ompbind run -n 4 --wrap 'perf stat -o perf.{rank}' -- ./app"),
+    ("Stop if a thread is not on the CPUs of its rank",
+     "ompbind run -n 2 --verify=strict -- python serve.py"),
+    ("Show the plan, start nothing", "ompbind run -n 4 --dry-run -- ./app"),
+)  # fmt: skip
 
-    from ompbind.cli.description import Description
+DETAILS = """ompbind waits for all ranks; if it is killed, they are killed too. The exit code is that of the
+first rank that fails, 124 after a timeout, 125 if ompbind itself fails, 126 if the command cannot be executed
+and 127 if it is not found.
+"""
 
 
-def _start(values: Values) -> int:
-    """Start copies (ranks) of a command."""
+HELP = """Start copies (ranks) of a command, each bound to CPUs of its own. OpenMP and other common thread
+pools are configured to use only these CPUs.
+"""
+
+
+def _make_settings(ctx: click.Context) -> RunSettings:
+    assert isinstance(ctx, VerbContext)
+    return make_settings(RunSettings, ctx.params, planning=make_planning_settings(ctx))
+
+
+def run(ctx: click.Context) -> int:
+    """Start copies (ranks) of a command, wait for them, and return the exit code."""
+    settings = _make_settings(ctx)
     try:
-        values.set_value("run_id", choose_run_id(values["run_id"]))
-        outcome = _run(values)
+        run_id = choose_run_id(settings.planning.run_id)
+        settings = settings.replace(planning=settings.planning.replace(run_id=run_id))
+        outcome = _run(settings)
     except Exception as error:
         if isinstance(error, OmpbindError):
-            from ompbind.cli.options.error_sources import name_sources  # late: most runs have no error
-
-            name_sources(error, values)  # before the report: it has the same message
-        if values["report"] is not None:
-            from ompbind.cli.run_report import report_failure  # late: few runs write a report
-
-            report_failure(values, error)
+            settings.planning.sources.explain(error)  # before the report: it has the same message
+        report_failure(settings, error)
         raise
     return _conclude(outcome) if outcome else 0
 
 
-def _report_refused(values: Values, error: OmpbindError) -> None:
+def _report_refused(ctx: click.Context, error: OmpbindError) -> None:
     """Write the report of a run whose options are wrong."""
-    from ompbind.cli.run_report import report_failure  # late: most options are correct
-
-    report_failure(values, error)
+    report_failure(_make_settings(ctx), error)
 
 
-def _run(values: Values) -> Outcome | None:
+def _run(settings: RunSettings) -> Outcome | None:
     """Run the ranks and write the report; None after a dry run."""
-    spec = make_run_spec(values, values["run_id"])
-    request = make_request(values, make_spec_before_plan(spec))
-    if values["topology"] != LIVE and not values["dry_run"]:
+    planning = settings.planning
+    spec = make_run_spec(planning, planning.run_id or "")
+    request = make_request(planning, make_spec_before_plan(spec))
+    if planning.topology != LIVE and not settings.dry_run:
         raise RequestError(
             "--topology: ranks can only run on this machine", hint="add --dry-run, or omit --topology"
         )
-    options = {**values, **fill_paths(values, spec.run_id)}
-    options["output"] = make_output(options)  # before the machine is read: wrong options are reported first
-    if options["dry_run"]:
-        from ompbind.cli.show_run import show_dry_run  # late: most runs start ranks
-
-        show_dry_run(request, spec, values, options)
+    settings = fill_paths(settings, spec.run_id)
+    output = make_output(settings)  # before the machine is read: wrong options are reported first
+    if settings.dry_run:
+        show_dry_run(request, spec, settings)
         return None
-    file = None
-    if options["report"] is not None:
-        from ompbind.cli.run_report import open_report  # late: few runs write a report
-
-        file = open_report(options, spec)  # before anything starts
-    if options["rendezvous"]:
-        from ompbind.cli.run_rendezvous import set_up_rendezvous  # late: few runs need it
-
-        spec = set_up_rendezvous(options, spec)
-    machine = read_planning_machine(values)
-    request = complete_request(request, machine, values)
-    found = register_run(machine, request, make_run_identity(spec.run_id), options)
+    file = None if settings.report is None else open_report(settings, spec)  # before anything starts
+    if settings.rendezvous:
+        spec = set_up_rendezvous(settings, spec)
+    machine = read_planning_machine(planning)
+    request = complete_request(request, machine, planning)
+    found = register_run(machine, request, make_run_identity(spec.run_id), planning)
     try:
-        if not options["quiet"]:
-            _print_before_start(found.plan, found.registry, spec, options)
+        if not planning.quiet:
+            _print_before_start(found.plan, found.registry, spec, settings)
         began_at = time.time()
-        outcome = _supervise(found.plan, found.claim, spec, options)
+        outcome = _supervise(found.plan, found.claim, spec, settings, output)
     finally:
         if found.claim:
             found.claim.release()
     if file is None:
         return outcome
-    from ompbind.cli.run_report import finish_report, hide_secrets  # late, as above
-    from ompbind.report.run_json import render_run
-
-    text = render_run(found.plan, hide_secrets(spec, options), outcome, began_at)
-    return finish_report(file, outcome, text, options)
+    text = render_run(found.plan, hide_secrets(spec, settings), outcome, began_at)
+    return finish_report(file, outcome, text, settings)
 
 
-def _print_before_start(plan: Plan, registry: Registry, spec: RunSpec, options: Mapping[str, Any]) -> None:
+def _print_before_start(plan: Plan, registry: Registry, spec: RunSpec, settings: RunSettings) -> None:
     """Print warnings, or with -v the plan, before ranks start."""
-    from ompbind.cli.console import print_changed_variables, print_warnings  # late: quiet runs print nothing
-    from ompbind.launchers.recognition import may_have_launcher
-
     if may_have_launcher(os.environ):
-        from ompbind.cli.launcher_messages import warn_about_copies  # late: most runs have no launcher
+        from ompbind.cli.launcher_messages import warn_about_copies
 
         warn_about_copies(plan)
-    if options["verbose"]:
-        from ompbind.cli.show_run import show_run  # late: few runs are verbose
-
-        show_run(plan, spec, options, err=True)
+    if settings.planning.verbose:
+        show_run(plan, spec, settings, err=True)
     else:
         print_warnings(plan)
         print_changed_variables(spec.base, find_changed(plan, spec))
-    if registry.ignored or registry.failure:
-        from ompbind.cli.other_runs import print_registry_messages  # late: most claims can be read
-
-        print_registry_messages(registry, verbose=options["verbose"])
+    print_registry_messages(registry, verbose=settings.planning.verbose)
 
 
-def _supervise(plan: Plan, claim: Claim | None, spec: RunSpec, options: Mapping[str, Any]) -> Outcome:
+def _supervise(
+    plan: Plan, claim: Claim | None, spec: RunSpec, settings: RunSettings, output: Output | None
+) -> Outcome:
     """Start the ranks and wait for them.
 
     This process forks: only the supervisor returns, while the foreground process waits for it.
     """
-    from ompbind.execution.executables import find_starts
-    from ompbind.execution.process_pair import Cleanup, become_supervisor  # late: a dry run needs none of it
-
-    shown = options["output"] is None or options["output"].tag
-    reporter = RunReporter(plan, quiet=options["quiet"], verbose=options["verbose"], stderr_shown=shown)
+    planning = settings.planning
+    shown = output is None or output.tag
+    reporter = RunReporter(plan, quiet=planning.quiet, verbose=planning.verbose, stderr_shown=shown)
     commands = make_commands(plan, spec)  # before the fork: an error is that of the foreground process
-    run_options = make_run_options(options, plan, spec)
+    run_options = make_run_options(settings, plan, spec, output)
     if claim and run_options.restart:
         run_options = run_options.replace(publish_restarts=claim.publish_restarts)
     release = claim.release if claim else lambda: None
@@ -140,7 +158,7 @@ def _supervise(plan: Plan, claim: Claim | None, spec: RunSpec, options: Mapping[
     except LaunchError as error:
         return Outcome(exits=(), error=error)
     foreground = become_supervisor(Cleanup(grace_s=run_options.grace_s, release=release))
-    from ompbind.execution.supervisor import run_ranks  # late: the foreground process does not need it
+    from ompbind.execution.supervisor import run_ranks
 
     return run_ranks(starts, run_options, foreground, reporter)
 
@@ -154,16 +172,13 @@ def _conclude(outcome: Outcome) -> int:
     return exit_code(outcome)
 
 
-def _describe() -> Description:
-    from ompbind.cli.run_description import DESCRIPTION  # late: few command lines show the help
-
-    return DESCRIPTION
-
-
 VERB = Verb(
-    name="run",
-    run=_start,
-    describe=_describe,
+    "run",
+    run,
+    help=HELP,
+    summary="Plan, start and supervise n ranks of a command.",
+    examples=EXAMPLES,
+    details=DETAILS,
     warns_of_variables=True,
     words="command",
     refuse=_report_refused,

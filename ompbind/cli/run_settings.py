@@ -1,26 +1,22 @@
-"""What `run` makes from the values of its options: its name, paths, output, and the options of the run."""
-
-from __future__ import annotations
+"""What `run` makes from its settings: its name, paths, output, and the options of the supervisor."""
 
 import os
 import sys
 import time
 
-from ompbind.cli.options.running import CONTINUE, STRICT, make_modes
+from ompbind.cli.checks import TERMINAL, TERMINAL_HINT, reads_terminal
+from ompbind.cli.console import print_message, supports_colours
+from ompbind.cli.running_options import CONTINUE, STRICT, make_modes
+from ompbind.cli.settings import RunSettings
 from ompbind.errors import LaunchError, RequestError
+from ompbind.execution.output.options import Output
+from ompbind.execution.rendezvous import add_rendezvous, find_replaced_variables, open_rendezvous
 from ompbind.execution.run_options import RunOptions
+from ompbind.inspection.expectation import ExpectedBinding
+from ompbind.planning.placeholders import fill
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import RunSpec, make_commands
 from ompbind.planning.rank_variables import OMPBIND_RUN_ID
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    # help and a dry run need none of these
-    from ompbind.execution.output.options import Output
-    from ompbind.inspection.expectation import ExpectedBinding
 
 
 def choose_run_id(run_id: str | None) -> str:
@@ -39,20 +35,24 @@ def make_run_id() -> str:
     return f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
 
 
-def fill_paths(options: Mapping[str, Any], run_id: str) -> dict[str, str]:
-    """Return the paths of --log-dir and --report that are given, with {run_id} filled in.
+def fill_path(option: str, path: str | None, run_id: str) -> str | None:
+    """Return the path that an option gives with {run_id} filled in; None if it gives none.
 
     Raises LaunchError for a relative path if the current directory was deleted.
     """
-    named = {name: options[name] for name in ("log_dir", "report") if options[name] is not None}
-    for name, path in named.items():
-        if not os.path.isabs(path):
-            _check_directory(f"--{name.replace('_', '-')} {path}")
-    if not named:
-        return {}
-    from ompbind.planning.placeholders import fill  # late: few runs write files
+    if path is None:
+        return None
+    if not os.path.isabs(path):
+        _check_directory(f"{option} {path}")
+    return fill(path, {"run_id": run_id})
 
-    return {name: fill(path, {"run_id": run_id}) for name, path in named.items()}
+
+def fill_paths(settings: RunSettings, run_id: str) -> RunSettings:
+    """Return the settings with {run_id} filled in the paths of --log-dir and --report."""
+    return settings.replace(
+        log_dir=fill_path("--log-dir", settings.log_dir, run_id),
+        report=fill_path("--report", settings.report, run_id),
+    )
 
 
 def _check_directory(option: str) -> None:
@@ -64,64 +64,71 @@ def _check_directory(option: str) -> None:
         raise LaunchError(f"{option}: the current directory was removed", hint=hint) from error
 
 
-def make_output(options: Mapping[str, Any]) -> Output | None:
+def make_output(settings: RunSettings) -> Output | None:
     """Make the output options of the run; None where ranks inherit the output of ompbind."""
-    directory, modes = options["log_dir"], make_modes(options)
+    directory, modes = settings.log_dir, make_modes(settings.output, settings.log_dir)
     if modes == ("inherit",):
         return None
-    from ompbind.cli.terminal import supports_colours  # late: by default output is inherited
-    from ompbind.execution.output.options import Output
-
     return Output(
         tag="tag" in modes,
-        timestamps=options["timestamps"],
+        timestamps=settings.timestamps,
         colours=(supports_colours(sys.stdout), supports_colours(sys.stderr)),
         directory=directory,
-        force=options["force"],
-        pty=options["pty"],
+        force=settings.force,
+        pty=settings.pty,
     )
 
 
-def make_run_options(options: Mapping[str, Any], plan: Plan, spec: RunSpec) -> RunOptions:
-    """Make the options of the supervisor; `options["output"]` is the result of `make_output`.
+def make_run_options(settings: RunSettings, plan: Plan, spec: RunSpec, output: Output | None) -> RunOptions:
+    """Make the options of the supervisor.
 
     Raises LaunchError where --verify is given and this system shows no threads, and RequestError where the
     plan has a single rank that has the terminal and would be restarted.
     """
-    on_failure = options["on_failure"]
+    on_failure = settings.on_failure
     restart = None if isinstance(on_failure, str) else on_failure
     if restart:
-        _check_restart(options, plan)
+        _check_restart(settings, plan)
     return RunOptions(
         run_id=spec.run_id,
-        output=options["output"],
-        grace_s=options["grace"],
-        timeout_s=options["timeout"] or None,
+        output=output,
+        grace_s=settings.grace,
+        timeout_s=settings.timeout or None,
         stop_on_failure=on_failure != CONTINUE,
         restart=restart,
-        stdin_first=options["stdin"] == "first",
-        keep_descendants=options["keep_descendants"],
-        expected=None if options["verify"] is None else _expect_ranks(plan, spec),
-        strict=options["verify"] == STRICT,
+        stdin_first=settings.stdin == "first",
+        keep_descendants=settings.keep_descendants,
+        expected=None if settings.verify is None else _expect_ranks(plan, spec),
+        strict=settings.verify == STRICT,
         has_quota=plan.machine.quota is not None,
     )
 
 
-def _check_restart(options: Mapping[str, Any], plan: Plan) -> None:
+def _check_restart(settings: RunSettings, plan: Plan) -> None:
     """Raise RequestError for a single rank that has the terminal.
 
-    The rules of options cannot know this with -n auto.
+    The checks of options cannot know this with -n auto.
     """
-    from ompbind.cli.options.running_rules import TERMINAL, TERMINAL_HINT, reads_terminal  # late: few restart
-
-    if reads_terminal(options, len(plan.placements)):
+    if reads_terminal(len(plan.placements), settings.stdin):
         raise RequestError(f"--on-failure restart {TERMINAL}", hint=TERMINAL_HINT)
 
 
 def _expect_ranks(plan: Plan, spec: RunSpec) -> dict[int, tuple[ExpectedBinding, int]]:
     """Return the expected binding of every rank, with its number of threads."""
-    from ompbind.execution.verify.expect_ranks import expect_ranks  # late: few runs are verified
+    from ompbind.execution.verify.expect_ranks import expect_ranks
 
     if not plan.machine.bindable:
         raise LaunchError("threads cannot be verified on this system", hint="omit --verify")
     return expect_ranks(plan, spec.run_id, make_commands(plan, spec))
+
+
+def set_up_rendezvous(settings: RunSettings, spec: RunSpec) -> RunSpec:
+    """Add the rendezvous variables for --rendezvous; the port is reserved from now on."""
+    rendezvous = None if settings.dry_run else open_rendezvous()
+    if rendezvous and rendezvous.note and not settings.planning.quiet:
+        print_message(f"--rendezvous: {rendezvous.note}")
+    extended_spec = add_rendezvous(spec, rendezvous)
+    replaced = ", ".join(f"{name}={value}" for name, value in find_replaced_variables(spec, extended_spec))
+    if replaced and not settings.planning.quiet:
+        print_message(f"--rendezvous replaces inherited variables: {replaced}")
+    return extended_spec

@@ -1,12 +1,13 @@
 """`ompbind topo`: show the machine."""
 
-from ompbind.cli.console import write_stdout
-from ompbind.cli.description import Description
-from ompbind.cli.options.values import Values
-from ompbind.cli.terminal import read_screen
+import click
+
+from ompbind.cli.console import read_screen, write_stdout
+from ompbind.cli.settings import make_settings
 from ompbind.cli.verb import Verb
 from ompbind.machine.model import Machine
 from ompbind.machine.sources.reading import read_machine
+from ompbind.record import Record
 
 EXAMPLES = (
     ("This machine", "ompbind topo"),
@@ -25,15 +26,23 @@ allowed.
 """
 
 
-def _show(options: Values) -> int:
+class TopoSettings(Record):
+    """The fields are the options of the same names."""
+
+    topology: str
+    format: str
+
+
+def topo(ctx: click.Context) -> int:
     """Show the machine: its CPUs and devices, and which CPUs are allowed."""
-    write_stdout(_render(read_machine(options["topology"], devices=True), options["format"]))
+    settings = make_settings(TopoSettings, ctx.params)
+    write_stdout(_render(read_machine(settings.topology, devices=True), settings.format))
     return 0
 
 
 def _render(machine: Machine, format_: str) -> str:
     if format_ == "json":
-        from ompbind.report.topology_json import render_json  # late, as below: only one format is needed
+        from ompbind.report.topology_json import render_json
 
         return render_json(machine)
     if format_ == "svg":
@@ -50,9 +59,9 @@ def _render(machine: Machine, format_: str) -> str:
 
 
 VERB = Verb(
-    name="topo",
-    run=_show,
-    describe=lambda: Description(
-        help=HELP, summary="Show the machine: NUMA nodes, caches, cores, GPUs, NICs.", examples=EXAMPLES
-    ),
+    "topo",
+    topo,
+    help=HELP,
+    summary="Show the machine: NUMA nodes, caches, cores, GPUs, NICs.",
+    examples=EXAMPLES,
 )

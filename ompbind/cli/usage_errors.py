@@ -2,23 +2,21 @@
 
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
 
 import click
 
+from ompbind.cli.option import Option
+from ompbind.cli.suggestions import find_option, suggest_option, suggest_verb
 from ompbind.cli.verbs import VERBS
 from ompbind.errors import OptionError
+from ompbind.programs.which import find_file
 
-if TYPE_CHECKING:
-    from ompbind.cli.options.option import Option
-
-
-FindOptions: TypeAlias = "Callable[[str], Sequence[Option]]"
+FindOptions = Callable[[str], Sequence[Option]]
 """Returns the options of a verb."""
 
 
 def explain_usage_error(
-    error: click.UsageError, args: Sequence[str] = (), find_options: "FindOptions | None" = None
+    error: click.UsageError, args: Sequence[str] = (), find_options: FindOptions | None = None
 ) -> OptionError:
     """Return a usage error with a message in lower case and a hint: what is meant, or where the help is.
 
@@ -52,11 +50,6 @@ def _find_typed(name: str, args: Sequence[str]) -> tuple[str, str]:
 
 def _suggest_option(name: str, value: str, ctx: click.Context | None, find_options: FindOptions) -> str:
     """Return a hint for an unknown option: what is meant, or which verbs have the option; "" for neither."""
-    from ompbind.cli.suggestions import (
-        find_option,
-        suggest_option,
-    )  # late, as below: few command lines are wrong
-
     verbs = [verb for verb in VERBS if any(name in option.names for option in find_options(verb))]
     if ctx is None or ctx.parent is None:
         if verbs:
@@ -76,9 +69,6 @@ def _suggest_option(name: str, value: str, ctx: click.Context | None, find_optio
 
 def _suggest_verb(args: Sequence[str]) -> str:
     """Return a hint for an unknown verb: what is meant, or how to start a command of this name."""
-    from ompbind.cli.suggestions import suggest_verb
-    from ompbind.programs.which import find_file
-
     word = next((word for word in args if not word.startswith("-")), "")
     meant = suggest_verb(word, VERBS)
     if meant:

@@ -1,177 +1,329 @@
-"""What a verb is, and how one is called: its options are read and checked, then it runs."""
+"""The table of options, and the click command of a verb: help, completion, checks and errors.
 
-from __future__ import annotations
+`--help` of a verb with many options shows only the `everyday` options, so that it fits on a screen.
+`--help-all` shows all options. A verb without everyday options has few, and `--help` shows all of them.
+"""
 
 import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Literal
 
-from ompbind.cli.configuration.search import has_candidates
-from ompbind.cli.options.option import CONFIGURATION, PREFIX, CommandLine, Complete, Given
-from ompbind.cli.options.rules import has_objections
-from ompbind.cli.options.values import Values, resolve_values
+import click
+from click.shell_completion import CompletionItem
+
+from ompbind.cli.checks import check_options
+from ompbind.cli.configuration import make_configuration_options
+from ompbind.cli.console import print_message
+from ompbind.cli.option import (
+    PREFIX,
+    Complete,
+    Option,
+    VerbContext,
+    find_settings,
+)
+from ompbind.cli.planning_options import PLANNING_OPTIONS
+from ompbind.cli.running_options import RUNNING_OPTIONS
+from ompbind.cli.usage_errors import explain_usage_error
+from ompbind.cli.verbs import LAUNCHING, PLANNING, VERBS
 from ompbind.errors import OmpbindError, OptionError
-from ompbind.record import Record
+from ompbind.planning.rank_variables import RANK_VARIABLES
+from ompbind.registry.claims import DIRECTORY_VARIABLE
+from ompbind.text import suggest_name
 
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from typing import Literal, TypeAlias
+HELP = "Help"
+"""The section of the options that show help."""
 
-    from ompbind.cli.description import Description
+SHORT_EXAMPLES = 3  # examples that the short help shows: the first of all
+_SHOW_ALL = "ompbind.help_all"  # the key in the context of click: --help-all was given
+_RESETS = (
+    "--no-NAME resets an option to its default. Options can also be given as variables: OMPBIND_NAME;"
+    " the command line takes precedence."
+)
+METAVARS = {
+    "command": "CMD...",
+    "optional command": "[-- CMD...]",
+    "targets": "[PID|RUN]...",
+    "shell": "bash|zsh|fish",
+    "verb": "[VERB]",
+}
+"""What stands for the words after the options in the help."""
 
-WordsAfter: TypeAlias = "Literal['command', 'optional command', 'targets', 'shell', 'verb', 'none']"
+WordsAfter = Literal["command", "optional command", "targets", "shell", "verb", "none"]
 """The words after the options: a command, a command that may be missing, processes and runs, and so on."""
 
 
-def _is_reporting(values: Values) -> bool:
-    return True
+def find_options(verb: str) -> tuple[Option, ...]:
+    """Return the options of a verb, in the order of the help."""
+    rows = LAUNCH_OPTIONS
+    if verb not in LAUNCHING:
+        from ompbind.cli.other_options import OTHER_OPTIONS
+
+        rows += OTHER_OPTIONS
+    if verb == "bench":
+        from ompbind.cli.bench_options import BENCH_OPTIONS
+
+        rows = (*BENCH_OPTIONS, *rows)
+    shown = LAUNCH_OPTIONS if verb == "config" else ()  # it shows the values of these
+    return tuple(option for option in rows if verb in option.verbs or option in shown)
 
 
-class Verb(Record):
-    """One verb of the command line.
+def find_keys() -> Mapping[str, Option]:
+    """Return the options that configuration files can contain, by key: options of all verbs."""
+    return find_settings(option for verb in PLANNING for option in find_options(verb))
+
+
+LAUNCH_OPTIONS = (*PLANNING_OPTIONS, *make_configuration_options(find_keys), *RUNNING_OPTIONS)
+"""The options of verbs that start ranks, in the order of the help; `plan` has some of them."""
+
+
+def find_variables() -> tuple[str, ...]:
+    """Return the variables of options: they are for this run, so its ranks do not inherit them."""
+    return tuple(option.variable for option in LAUNCH_OPTIONS if option.has_variable)
+
+
+def find_unknown_variables(env: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield each variable that ompbind does not know, and the most similar one that it reads, "" for none."""
+    usual = {*find_variables(), *RANK_VARIABLES, DIRECTORY_VARIABLE}
+    unusual = [name for name in sorted(env) if name.startswith(PREFIX) and env[name] and name not in usual]
+    if not unusual:
+        return
+    known = {option.variable for verb in VERBS for option in find_options(verb)} - {""}
+    endings = [name.removeprefix(PREFIX) for name in sorted({*known, DIRECTORY_VARIABLE})]
+    for name in unusual:
+        if name not in known:
+            similar = suggest_name(name.removeprefix(PREFIX), endings)
+            yield name, similar and PREFIX + similar
+
+
+class Verb(click.Command):
+    """The command of a verb.
 
     - `run`: does the work; returns the exit code, or None for 0
-    - `describe`: returns the texts about it, which only the help shows
+    - `help`, `summary`: its description, and the line about it in the list of verbs
+    - `examples`: pairs of a description and a command line; `details` only the complete help shows
     - `words`: which words follow the options, `complete_word` completes them
-    - `is_reporting`: returns whether this process prints warnings about options: one of several that a
+    - `prints_warnings`: returns whether this process prints warnings about options: one of several that a
       launcher has started
     - `warns_of_variables`: it warns of variables that ompbind does not know, which --quiet hides
     - `shows_replaced`: it always shows which options gave way to others
     - `refuse`: called with the values that could be read and the error, if options are wrong
     """
 
-    name: str
-    run: Callable[[Values], int | None]
-    describe: Callable[[], Description]
-    words: WordsAfter = "none"
-    complete_word: Complete | None = None
-    is_reporting: Callable[[Values], bool] = _is_reporting
-    warns_of_variables: bool = False
-    shows_replaced: bool = False
-    refuse: Callable[[Values, OmpbindError], None] | None = None
+    context_class = VerbContext
 
+    def __init__(
+        self,
+        name: str,
+        run: Callable[[Any], int | None],
+        *,
+        help: str,
+        summary: str,
+        examples: tuple[tuple[str, str], ...],
+        details: str = "",
+        words: WordsAfter = "none",
+        complete_word: Complete | None = None,
+        prints_warnings: Callable[[click.Context], bool] = lambda _: True,
+        warns_of_variables: bool = False,
+        shows_replaced: bool = False,
+        refuse: Callable[[click.Context, OmpbindError], None] | None = None,
+    ) -> None:
+        self.options = find_options(name)
+        params: list[click.Parameter] = [*self.options]
+        if words != "none":
+            params.append(_make_argument(words, complete_word))
+        self.has_short_help = any(option.is_everyday(name) for option in self.options)
+        if self.has_short_help:
+            params.append(_make_help_all())
+        super().__init__(
+            name,
+            context_settings={"auto_envvar_prefix": PREFIX.rstrip("_")},
+            params=params,
+            help=help,
+            short_help=summary,
+            options_metavar="[OPTIONS] --" if words == "command" else "[OPTIONS]",
+        )
+        self.allow_interspersed_args = "command" not in words
+        self.run = run
+        self.examples = examples
+        self.details = details
+        self.words = words
+        self.prints_warnings = prints_warnings
+        self.warns_of_variables = warns_of_variables
+        self.shows_replaced = shows_replaced
+        self.refuse = refuse
 
-def call_verb(verb: Verb, values: Values, line: CommandLine) -> int:
-    """Read the values of all options, run a verb with them, and return its exit code.
-
-    An error about a value names the variable or the file from which the value comes.
-    """
-    _prepare(verb, values, line)
-    try:
-        return verb.run(values) or 0
-    except OmpbindError as error:
-        from ompbind.cli.options.error_sources import name_sources  # late: most runs have no error
-
-        name_sources(error, values)
-        raise
-
-
-def _prepare(verb: Verb, values: Values, line: CommandLine) -> None:
-    """Read and check the options; the verb handles an error, which is raised."""
-    try:
-        read_values(values, line)
-        if verb.words == "command" and not line.words and not values.get("show"):  # files, not a command
-            where = "after the image" if os.getpid() == 1 else "after --"  # the entry point ends with --
-            hint = f"write it {where}; see 'ompbind {verb.name} --help'"
-            raise OptionError("the command to start is missing", hint=hint)
-        check_options(verb, values)
-    except OmpbindError as error:
-        refuse(verb, values, line, error)
-        raise
-
-
-def read_values(values: Values, line: CommandLine, *, lenient: bool = False) -> None:
-    """Read the values of all options from files, the environment and the command line.
-
-    Raises OptionError or PositionError for a wrong value or file; with `lenient` these count as not given.
-    """
-    givens = line.givens
-    if has_own_variables(os.environ):
-        from ompbind.cli.options.variables import make_variable_givens  # late: most environments have none
-
-        givens = (*make_variable_givens(values.options.values(), os.environ), *givens)
-    if "preset" in values.options:
-        givens = (*_read_configuration(values, givens, lenient=lenient), *givens)
-    values.occurrences = givens
-    resolve_values(values, givens, lenient=lenient)
-
-
-def has_own_variables(env: Mapping[str, str]) -> bool:
-    """Return whether an environment has a variable that may be for ompbind."""
-    return any(name.startswith(PREFIX) for name in env)
-
-
-def _read_configuration(values: Values, givens: Sequence[Given], *, lenient: bool) -> tuple[Given, ...]:
-    """Return the options that configuration files and presets give."""
-    resolve_values(values, [given for given in givens if given.option.section == CONFIGURATION])
-    path, is_default = values["config"], not values.is_given("config")
-    if not (path or values["preset"] or (is_default and _has_files(os.environ))):
-        return ()
-    from ompbind.cli.configuration.read_files import NO_FILES, read_found_files, read_named_file  # late
-
-    try:
-        if is_default:
-            files = read_found_files(os.environ)
-        else:
-            files = read_named_file(path, values.source("config").name) if path else NO_FILES
-        if files == NO_FILES and not values["preset"]:
-            return ()
-        from ompbind.cli.configuration.load import load_configuration  # late: it imports tomllib
-
-        values.configuration, found = load_configuration(values, files)
-    except OmpbindError:
-        if not lenient:
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """Parse the command line; the verb handles an error, which is raised."""
+        given = list(args)  # click removes words from the list
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except (click.UsageError, OmpbindError) as error:
+            if self.refuse:
+                explained = explain_usage_error(error) if isinstance(error, click.UsageError) else error
+                self.refuse(self._parse_leniently(given), explained)
             raise
-        return ()
-    return tuple(given for given in found if values.options.get(given.option.name) is given.option)
+
+    def _parse_leniently(self, args: list[str]) -> click.Context:
+        """Return the context of a wrong command line, with the options as far as they can be read."""
+        is_separated = "--" in args
+        end = args.index("--") if is_separated else len(args)
+        context = VerbContext(
+            self,
+            auto_envvar_prefix=PREFIX.rstrip("_"),
+            resilient_parsing=True,  # without errors
+            ignore_unknown_options=True,
+            allow_interspersed_args=is_separated,
+        )
+        with context:
+            super().parse_args(context, args[:end])
+        if is_separated:
+            context.params["words"] = tuple(args[end + 1 :])
+        return context
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the command line, and check what its options have to do with each other."""
+        assert isinstance(ctx, VerbContext)
+        ctx.typed = tuple(args)  # click removes words from the list
+        rest = super().parse_args(ctx, args)
+        if not ctx.resilient_parsing:
+            ctx.messages = tuple(self._check(ctx))
+        return rest
+
+    def _check(self, ctx: VerbContext) -> list[str]:
+        """Check a command line, and return the messages about it.
+
+        --quiet hides warnings. --verbose, --explain of `plan`, and `config` show what gave way. Raises
+        OptionError without a command, and RequestError for options that have no effect together.
+        """
+        values = ctx.params
+        if self.words == "command" and not values["words"] and not values.get("show"):  # files, no command
+            where = "after the image" if os.getpid() == 1 else "after --"  # the entry point ends with --
+            hint = f"write it {where}; see 'ompbind {self.name} --help'"
+            raise OptionError("the command to start is missing", hint=hint)
+        found = check_options(ctx)
+        warnings = [*ctx.configuration.warnings, *found.warnings]
+        if self.warns_of_variables:
+            for name, similar in find_unknown_variables(os.environ):
+                meant = f"; did you mean {similar}?" if similar else ""
+                warnings.append(f"{name} is not a variable of ompbind{meant}")
+        explains = self.shows_replaced or values.get("verbose") or values.get("explain")
+        texts = [] if values.get("quiet") else [f"warning: {text}" for text in warnings]
+        return [*texts, *(found.replaced if explains else ())]
+
+    def invoke(self, ctx: click.Context) -> int:
+        """Print the messages about the options, run the verb, and return its exit code.
+
+        An error names the variable or the file that a wrong value comes from.
+        """
+        assert isinstance(ctx, VerbContext)
+        try:
+            if ctx.messages and self.prints_warnings(ctx):
+                for text in ctx.messages:
+                    print_message(text)
+            return self.run(ctx) or 0
+        except OmpbindError as error:
+            ctx.sources.explain(error)
+            raise
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the description; the details follow in the complete help."""
+        super().format_help_text(ctx, formatter)
+        if self.details and not self._is_short(ctx):
+            formatter.write_paragraph()
+            with formatter.indentation():
+                formatter.write_text(self.details)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, section by section in the order in which sections first appear.
+
+        The help texts of all sections begin in the same column.
+        """
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
+            if record is not None and (self._is_everyday(param) or not self._is_short(ctx)):
+                section = param.section if isinstance(param, Option) else HELP
+                sections.setdefault(section, []).append(record)
+        if "Options" in sections:
+            sections["Options"] += sections.pop(HELP, [])
+        width = max((len(names) for records in sections.values() for names, _ in records), default=0)
+        for section, records in sections.items():
+            with formatter.section(section):
+                formatter.write_dl([(names.ljust(width), text) for names, text in records])
+        if self.name in PLANNING and not self._is_short(ctx):
+            formatter.write_paragraph()
+            formatter.write_text(_RESETS)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples: a line for each in the short help, where they fit, otherwise two lines."""
+        short = self._is_short(ctx)
+        examples = self.examples[:SHORT_EXAMPLES] if short else self.examples
+        rows = list(_align(examples))
+        with formatter.section("Examples"):
+            if short and max(map(len, rows), default=0) + formatter.current_indent <= formatter.width:
+                formatter.write("".join(f"{'':>{formatter.current_indent}}{row}\n" for row in rows))
+            else:
+                for description, line in examples:
+                    formatter.write_text(f"{description}:")
+                    formatter.write(f"{'':>{formatter.current_indent}}  {line}\n")
+        if short:
+            formatter.write(f"\n'{ctx.command_path} --help-all' shows all options.\n")
+
+    def _is_everyday(self, param: click.Parameter) -> bool:
+        return isinstance(param, Option) and param.is_everyday(str(self.name))
+
+    def _is_short(self, ctx: click.Context) -> bool:
+        return self.has_short_help and not ctx.meta.get(_SHOW_ALL)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return completions; options that reset others only after --no."""
+        found = super().shell_complete(ctx, incomplete)
+        if not incomplete.startswith("--no"):
+            return found
+        resets = (option.reset_name for option in self.options)
+        return found + [CompletionItem(name) for name in resets if name.startswith(incomplete)]
 
 
-def _has_files(env: Mapping[str, str]) -> bool:
-    """Return whether there is a configuration file that this process would read by default."""
-    if not has_candidates(env):
-        return False
-    from ompbind.cli.configuration.project_files import has_files  # late: many directories have no candidate
+def _make_argument(words: WordsAfter, complete: Complete | None) -> click.Argument:
+    """Return the words after the options."""
 
-    return has_files(env)
+    def complete_word(ctx: click.Context, param: click.Parameter, text: str) -> list[CompletionItem]:
+        if complete is None:
+            return [CompletionItem(text, type="file" if ctx.params.get("words") else "command")]
+        return [CompletionItem(word) for word in complete(text) if word.startswith(text)]
 
-
-def check_options(verb: Verb, values: Values) -> None:
-    """Apply the rules of the options; raises RequestError for options that have no effect together.
-
-    --quiet hides the warnings. --verbose, --explain of `plan`, and `config` show what gave way.
-    """
-    no_effect, replaced = _apply_rules(values)
-    found_warnings = (*values.configuration.warnings, *no_effect, *_find_unknown_variables(verb))
-    warnings = () if values.get("quiet") else found_warnings
-    explains = verb.shows_replaced or values.get("verbose") or values.get("explain")
-    texts = (*(f"warning: {text}" for text in warnings), *(replaced if explains else ()))
-    if texts and verb.is_reporting(values):
-        from ompbind.cli.console import print_message  # late: most command lines have no message
-
-        for text in texts:
-            print_message(text)
+    return click.Argument(
+        ["words"],
+        nargs=-1,
+        metavar=METAVARS[words],
+        type=click.UNPROCESSED,
+        shell_complete=complete_word,
+    )
 
 
-def _find_unknown_variables(verb: Verb) -> Iterable[str]:
-    """Return the warnings about variables that ompbind does not know."""
-    if not (verb.warns_of_variables and has_own_variables(os.environ)):
-        return ()
-    from ompbind.cli.unknown_variables import warn_of_variables  # late: most environments have none
-
-    return warn_of_variables(os.environ)
-
-
-def _apply_rules(values: Values) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return warnings about options that have no effect, and texts about options that gave way to others."""
-    if not has_objections(values):
-        return (), ()
-    from ompbind.cli.options.apply_rules import apply_rules  # late: in most runs all options have an effect
-
-    found = apply_rules(values)
-    return found.warnings, found.replaced
+def _align(examples: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Yield a line for each example: the command lines in one column, the descriptions in the next."""
+    pairs = list(examples)
+    width = max((len(line) for _, line in pairs), default=0)
+    for description, line in pairs:
+        yield f"{line.ljust(width)}  {description}"
 
 
-def refuse(verb: Verb, values: Values, line: CommandLine, error: OmpbindError) -> None:
-    """Let a verb handle that its options are wrong; the error is raised afterwards."""
-    if verb.refuse:
-        read_values(values, line, lenient=True)
-        verb.refuse(values, error)
+def _make_help_all() -> click.Option:
+    return click.Option(
+        ["--help-all"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_show_all,
+        help="Show all options and examples and exit.",
+    )
+
+
+def _show_all(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        ctx.meta[_SHOW_ALL] = True
+        click.echo(ctx.get_help(), color=ctx.color)
+        ctx.exit()

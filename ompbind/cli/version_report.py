@@ -16,7 +16,8 @@ from importlib.metadata import Distribution, PackageNotFoundError, distribution,
 from typing import TYPE_CHECKING
 
 import ompbind
-from ompbind.cli.configuration.search import find_home
+from ompbind.cli.config_files import read_found_files
+from ompbind.cli.config_search import find_home
 from ompbind.planning.secret_values import MASKED, is_secret, mask_word
 
 if TYPE_CHECKING:
@@ -164,8 +165,6 @@ def _mask_words(value: str) -> str:
 
 def _read_configuration(env: Env) -> Iterator[str]:
     """Yield the configuration files that are read, and the ignored files."""
-    from ompbind.cli.configuration.read_files import read_found_files
-
     files = read_found_files(env)
     yield from (f"{file.kind} file {file.path}" for file in files.read)
     yield from (f"{file.kind} file {file.path}, ignored: {file.reason}" for file in files.ignored)

@@ -12,32 +12,32 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
+import click
 import tomlkit
 
 from ompbind.bench.records import Candidate, Kind
-from ompbind.cli.configuration.document import parse_document
-from ompbind.cli.configuration.parse import (
-    ENV,
-    INHERITS,
-    PRESET,
-    RESET,
-    ConfigurationFile,
-    parse_file,
-)
-from ompbind.cli.configuration.presets import find_preset, list_inherited
-from ompbind.cli.configuration.project_files import SIZE_LIMIT
-from ompbind.cli.configuration.read_files import (
+from ompbind.cli.config_files import (
     FileContent,
     FileKind,
     FoundFiles,
     read_found_files,
     read_named_file,
 )
-from ompbind.cli.configuration.search import find_user_file
-from ompbind.cli.options.option import CONFIGURATION, Given
-from ompbind.cli.options.table import find_keys, find_options
-from ompbind.cli.options.values import Values
-from ompbind.cli.quick_reader import read_quickly
+from ompbind.cli.config_parse import (
+    ENV,
+    INHERITS,
+    PRESET,
+    RESET,
+    ConfigurationFile,
+    parse_document,
+    parse_file,
+)
+from ompbind.cli.config_search import SIZE_LIMIT, find_user_file
+from ompbind.cli.option import CONFIGURATION, Given, Level, Option, VerbContext
+from ompbind.cli.presets import find_preset, list_inherited
+from ompbind.cli.run import VERB as RUN
+from ompbind.cli.settings import BenchSettings
+from ompbind.cli.verb import find_keys
 from ompbind.errors import ConfigurationError, RequestError
 from ompbind.execution.replace_file import DirectoryEntry, replace_file
 from ompbind.execution.safe_files import find_entry_risk, open_parent, read_entry
@@ -46,33 +46,33 @@ from ompbind.record import Record
 _OWN_FILE = "use --config FILE with a file that only you can write"
 
 
-def check_preset(name: str, values: Values) -> str:
+def check_preset(name: str, settings: BenchSettings) -> str:
     """Return the path of the file that a preset would be written to; nothing is written.
 
     Raises ConfigurationError if the file cannot be used, or if it has a preset with this name.
     """
-    target = _read_preset_file(values)
+    target = _read_preset_file(settings)
     _check_new(name, target)
-    _check_result(_make_content(target, name, _make_base(target, values)), name, target.files)
+    _check_result(_make_content(target, name, _make_base(target, settings)), name, target.files)
     _check_writable(target.content.path)
     return target.content.path
 
 
-def save_preset(name: str, candidate: Candidate, values: Values) -> str:
+def save_preset(name: str, candidate: Candidate, settings: BenchSettings) -> str:
     """Write the options of a candidate as [preset.NAME], and return the path of the file.
 
-    `values` are the values of `bench`: its --config chooses the file, and the preset that it used is
+    `settings` are those of `bench`: its --config chooses the file, and the preset that it used is
     inherited. Raises ConfigurationError, and RequestError for a candidate without options.
     """
     _check_bound(candidate)
-    path = _read_preset_file(values).content.path
+    path = _read_preset_file(settings).content.path
     try:
         os.makedirs(os.path.dirname(path) or ".", 0o700, exist_ok=True)
         with _lock_directory(path):
-            target = _read_preset_file(values)  # again: it may have changed before it was locked
+            target = _read_preset_file(settings)  # again: it may have changed before it was locked
             _check_new(name, target)
-            settings = _make_base(target, values) | _make_settings(candidate)
-            content = _make_content(target, name, settings)
+            keys = _make_base(target, settings) | _make_settings(candidate)
+            content = _make_content(target, name, keys)
             _check_result(content, name, target.files)
             _replace(content)
     except OSError as error:
@@ -94,11 +94,11 @@ class _PresetFile(Record):
     files: tuple[FileContent, ...]
 
 
-def _read_preset_file(values: Values) -> _PresetFile:
+def _read_preset_file(settings: BenchSettings) -> _PresetFile:
     """Read the configuration files; raises ConfigurationError if the preset's file cannot be used."""
-    named = values["config"]
+    named = settings.config
     if named:
-        content = read_named_file(named, values.source("config").name).read[0]
+        content = read_named_file(named, settings.planning.sources.place("config")).read[0]
         return _PresetFile(content=content, files=(content,))
     found = read_found_files(os.environ)
     path = find_user_file(os.environ)
@@ -129,12 +129,12 @@ def _parse(content: FileContent) -> ConfigurationFile:
     return parse_file(content, find_keys())
 
 
-def _make_base(target: _PresetFile, values: Values) -> dict[str, object]:
+def _make_base(target: _PresetFile, settings: BenchSettings) -> dict[str, object]:
     """Return the key that inherits the preset that `bench` used; raises ConfigurationError if none can.
 
     A preset of the user's file can inherit presets of the system's file, otherwise of its own file.
     """
-    used, path = values.configuration.preset, values.configuration.preset_file
+    used, path = settings.planning.configuration.preset, settings.planning.configuration.preset_file
     if not used:
         return {}
     bases = [file.path for file in target.files if file.kind is FileKind.SYSTEM]
@@ -146,27 +146,31 @@ def _make_base(target: _PresetFile, values: Values) -> dict[str, object]:
 
 def _make_settings(candidate: Candidate) -> dict[str, object]:
     """Return the keys and values that give the options of a candidate."""
-    line = read_quickly((*candidate.options, "--", "command"), find_options("run"))
-    if line is None:
-        words = shlex.join(candidate.options)
-        raise RequestError(f"no preset can be saved: the options of {candidate.name} cannot be read: {words}")
-    by_key: dict[str, list[Given]] = {}
-    for given in line.givens:
-        if given.option.section != CONFIGURATION:
-            by_key.setdefault(given.option.key, []).append(given)
-    return {name: value for key, givens in by_key.items() for name, value in _make_items(key, givens)}
+    try:
+        context = RUN.make_context("run", [*candidate.options, "--", "command"], resilient_parsing=True)
+    except click.UsageError as error:
+        text = f"no preset can be saved: the options of {candidate.name} cannot be read"
+        raise RequestError(f"{text}: {shlex.join(candidate.options)}") from error
+    assert isinstance(context, VerbContext)
+    made: dict[str, object] = {}
+    for name, occurrences in context.sources.occurrences.items():
+        option = context.sources.options[name]
+        typed = [given for given in occurrences if given.level == Level.COMMAND_LINE]
+        if typed and option.section != CONFIGURATION:
+            made.update(_make_items(option, typed))
+    return made
 
 
-def _make_items(key: str, givens: Sequence[Given]) -> Iterable[tuple[str, object]]:
+def _make_items(option: Option, givens: Sequence[Given]) -> Iterable[tuple[str, object]]:
     """Return the keys that give the occurrences of one option."""
+    key = option.key
     reset = [(f"{RESET}{key}", True)] if givens[0].value is None else []
     found = [given.value for given in givens if given.value is not None]
-    option = givens[-1].option
     if not found:
         return reset
     if key == ENV:
         return [*reset, (key, dict(str(text).split("=", 1) for text in found))]
-    if option.repeatable:
+    if option.multiple:
         return [*reset, (key, found if len(found) > 1 else found[0])]
     value = found[-1]
     if value == "" and option.bare == "":
@@ -175,11 +179,11 @@ def _make_items(key: str, givens: Sequence[Given]) -> Iterable[tuple[str, object
     return [(key, int(value) if is_number else value)]
 
 
-def _make_content(target: _PresetFile, name: str, settings: dict[str, object]) -> FileContent:
+def _make_content(target: _PresetFile, name: str, keys: dict[str, object]) -> FileContent:
     """Return the file with the preset after its end; raises ConfigurationError if it does not fit."""
     content = target.content
     root = parse_document(content, {}).root if content.data else ()
-    table: dict[str, object] = settings
+    table = keys
     for part in (name, PRESET, *reversed(root)):
         table = {part: table}
     text = content.data.decode().rstrip()

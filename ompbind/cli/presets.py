@@ -5,11 +5,13 @@ user's and the system's file only: a project must not choose for its users.
 """
 
 from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
 
-from ompbind.cli.configuration.parse import HOSTNAME, ConfigurationFile, Preset
-from ompbind.cli.configuration.read_files import FileKind
+from ompbind.cli.config_files import FileKind
+from ompbind.cli.config_parse import HOSTNAME, ConfigurationFile, Preset
 from ompbind.errors import ConfigurationError
 from ompbind.record import Record
+from ompbind.text import suggest_name
 
 INHERITED_LIMIT = 20
 """The most presets that a preset inherits, directly or not."""
@@ -54,8 +56,6 @@ def _list_presets(files: Sequence[ConfigurationFile]) -> Iterator[PresetUse]:
 
 def _list_names(files: Sequence[ConfigurationFile], wrong: str) -> str:
     """Return a hint with the presets that are defined."""
-    from ompbind.text import suggest_name  # late: only an error needs it
-
     names = list(dict.fromkeys(use.preset.name for use in _list_presets(files)))
     near = suggest_name(wrong, names)
     if near:
@@ -84,8 +84,6 @@ def match_preset(files: Sequence[ConfigurationFile], host: Host) -> PresetUse | 
 
 def is_matching(preset: Preset, host: Host) -> bool:
     """Return whether a preset has conditions that all fit a machine; * and ? stand for any characters."""
-    from fnmatch import fnmatchcase  # late: few files have conditions
-
     names = (host.hostname, host.hostname.partition(".")[0])
     is_host = not preset.hostname or any(fnmatchcase(name, preset.hostname) for name in names)
     return preset.selects_machines and is_host and preset.cpus in (0, host.cpus)

@@ -1,7 +1,7 @@
 """The options of verbs that start nothing."""
 
-from ompbind.cli.options.option import FILES, OUTPUT, Option, complete_list
-from ompbind.cli.options.readers import at_least, one_of
+from ompbind.cli.option import FILES, OUTPUT, Option, complete_list
+from ompbind.cli.readers import at_least, one_of
 from ompbind.planning.strategies.table import STRATEGIES
 from ompbind.report.export.table import FORMATS, formats_for, formats_help
 
@@ -16,34 +16,32 @@ def _read_strategies(text: str) -> tuple[str, ...]:
 def _make_format(*words: str, verbs: tuple[str, ...], detail: str = "") -> Option:
     """Return --format of verbs that print one thing; the first word is the default."""
     text = f"Output format: {{words}}{detail}"
-    return Option(
-        names=("--format",), verbs=verbs, read=one_of(words), words=words, default=words[0], help=text
-    )
+    return Option("--format", verbs=verbs, read=one_of(words), words=words, default=words[0], help=text)
 
 
 OTHER_OPTIONS = (
-    Option(names=("--format",), section=OUTPUT, verbs=("plan",), read=one_of(FORMATS), words=tuple(FORMATS),
+    Option("--format", section=OUTPUT, verbs=("plan",), read=one_of(FORMATS), words=tuple(FORMATS),
            metavar="NAME", default="table", everyday=True, help=f"Output format: {formats_help()}"),
-    Option(names=("--rank",), section=OUTPUT, verbs=("plan",), read=at_least(0), metavar="R", everyday=True,
+    Option("--rank", section=OUTPUT, verbs=("plan",), read=at_least(0), metavar="R", everyday=True,
            is_setting=False,
            help=f"Rank to print; required for {formats_for('one')}; without it, {formats_for('any')} print"
                 " all ranks"),
-    Option(names=("--explain",), section=OUTPUT, verbs=("plan",), flag=True, everyday=True,
+    Option("--explain", section=OUTPUT, verbs=("plan",), flag=True, everyday=True,
            help="Also print the reason for each choice, and metrics"),
-    Option(names=("--compare",), section=OUTPUT, verbs=("plan",), read=_read_strategies, metavar="NAMES",
+    Option("--compare", section=OUTPUT, verbs=("plan",), read=_read_strategies, metavar="NAMES",
            everyday=True, words=tuple(STRATEGIES), complete=complete_list(STRATEGIES),
            help="Compare strategies side by side, for example balanced,compact,spread"),
     _make_format("tree", "table", "json", "svg", verbs=("topo",),
                  detail="; table: a line for each CPU and device, svg: a picture for browsers"),
-    Option(names=("--python",), verbs=("probe",), metavar="PATH", complete=FILES,
+    Option("--python", verbs=("probe",), metavar="PATH", complete=FILES,
            help="The Python whose packages are searched", default_help="of VIRTUAL_ENV, else of ompbind"),
     _make_format("text", "json", verbs=("doctor",)),
-    Option(names=("--all",), verbs=("inspect",), flag=True, help="All live runs on this machine"),
-    Option(names=("-v", "--verbose"), verbs=("inspect",), flag=True,
+    Option("--all", verbs=("inspect",), flag=True, help="All live runs on this machine"),
+    Option("-v", "--verbose", verbs=("inspect",), flag=True,
            help="A line for each thread, and all thread pool variables"),
-    Option(names=("--problems",), verbs=("inspect",), flag=True,
+    Option("--problems", verbs=("inspect",), flag=True,
            help="Only the summary, and ranks and processes with issues"),
     _make_format("table", "json", verbs=("probe", "inspect", "ps", "config")),
-    Option(names=("--watch",), verbs=("inspect",), bare="", metavar="[SECONDS]",
+    Option("--watch", verbs=("inspect",), bare="", metavar="[SECONDS]",
            help=f"Show ranks, their CPUs and memory, and busy threads, every SECONDS (default {INTERVAL_S})"),
 )  # fmt: skip

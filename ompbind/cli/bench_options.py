@@ -1,9 +1,13 @@
 """The options of `bench` that no other verb has: what varies, what is measured, and where results go."""
 
+from ompbind.bench.metrics import read_pattern
+from ompbind.bench.readiness import TCP, make_check
 from ompbind.bench.records import Combine
 from ompbind.bench.vary import parse_variation
-from ompbind.cli.options.option import COMPARING, FILES, MEASURING, OUTPUT, Option
-from ompbind.cli.options.readers import (
+from ompbind.cli.bench_variations import complete_variation
+from ompbind.cli.option import COMPARING, FILES, MEASURING, OUTPUT, Option
+from ompbind.cli.planning_options import PLANNING_OPTIONS
+from ompbind.cli.readers import (
     at_least,
     check_placeholders,
     name_of,
@@ -31,24 +35,17 @@ def _read_variation(text: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
 
 def _complete_variation(text: str) -> tuple[str, ...]:
     """Return the options that can be varied, with "=", or after "=" the words of the option."""
-    from ompbind.cli.bench_variations import complete_variation  # late: only shells need it
-    from ompbind.cli.options.planning import PLANNING_OPTIONS
-
     return complete_variation(text, PLANNING_OPTIONS)
 
 
 def _read_pattern(text: str) -> tuple[str, ...]:
     """Read the regular expression of a metric, whose first group is the number, as the only item."""
-    from ompbind.bench.metrics import read_pattern  # late, as below: the options of `run` need no patterns
-
     read_pattern(text)
     return (text,)
 
 
 def _read_ready(text: str) -> str:
     """Read what --ready waits for: a regular expression, or a port that may have placeholders."""
-    from ompbind.bench.readiness import TCP, make_check  # late, as above
-
     if text.startswith(TCP) and "{" in text:
         check_placeholders(text.removeprefix(TCP))  # the port of each rank is checked before the session
     else:
@@ -83,57 +80,51 @@ def _read_export(text: str) -> tuple[tuple[str, str], ...]:
 
 
 BENCH_OPTIONS = (
-    Option(names=("--vary",), section=COMPARING, verbs=BENCH, read=_read_variation, repeatable=True,
+    Option("--vary", section=COMPARING, verbs=BENCH, read=_read_variation, multiple=True,
            metavar="OPTION=V,V", complete=_complete_variation, everyday=True,
            help="Compare values of an option: smt=1,2 or 'mask=0,2;1,3'; several: all combinations",
            default_help="a choice"),
-    Option(names=("--max-rounds",), section=COMPARING, verbs=BENCH, read=at_least(1), default="40",
+    Option("--max-rounds", section=COMPARING, verbs=BENCH, read=at_least(1), default="40",
            number=True, metavar="N", help="Rounds at most, for the choice and again for its confirmation"),
-    Option(names=("--budget",), section=COMPARING, verbs=BENCH, read=_read_time, number=True,
+    Option("--budget", section=COMPARING, verbs=BENCH, read=_read_time, number=True,
            metavar="TIME", everyday=True, help="Stop after TIME (90, 10m)", default_help="when decided"),
-    Option(names=("--matters",), section=COMPARING, verbs=BENCH, read=_read_fraction, default="2%",
+    Option("--matters", section=COMPARING, verbs=BENCH, read=_read_fraction, default="2%",
            number=True, metavar="PART", help="A smaller difference does not matter: 2% or 0.02"),
-    Option(names=("--fixed-work",), section=COMPARING, verbs=BENCH, flag=True,
+    Option("--fixed-work", section=COMPARING, verbs=BENCH, flag=True,
            help="All ranks together do one job, so compare different numbers of ranks"),
-    Option(names=("--seed",), section=COMPARING, verbs=BENCH, read=at_least(0), number=True, metavar="N",
+    Option("--seed", section=COMPARING, verbs=BENCH, read=at_least(0), number=True, metavar="N",
            is_setting=False, help="Seed of the random order within rounds", default_help="random"),
-    Option(names=("--metric",), section=MEASURING, verbs=BENCH, read=_read_pattern, repeatable=True,
+    Option("--metric", section=MEASURING, verbs=BENCH, read=_read_pattern, multiple=True,
            metavar="REGEX", everyday=True,
            help="Compare a number in the output: 'time: ([0-9.]+)'",
            default_help="wall time of the slowest rank"),
-    Option(names=("--higher",), section=MEASURING, verbs=BENCH, flag=True, everyday=True,
-           help="Higher values of --metric are better", rule="bench_rules.check_higher"),
-    Option(names=("--combine",), section=MEASURING, verbs=BENCH, read=one_of(Combine), words=tuple(Combine),
+    Option("--higher", section=MEASURING, verbs=BENCH, flag=True, everyday=True,
+           help="Higher values of --metric are better"),
+    Option("--combine", section=MEASURING, verbs=BENCH, read=one_of(Combine), words=tuple(Combine),
            metavar="HOW", help="One value from the values of all ranks: {words}",
-           default_help="sum with --higher, else slowest", rule="bench_rules.check_combine"),
-    Option(names=("--duration",), section=MEASURING, verbs=BENCH, read=_read_time, number=True,
-           metavar="TIME", everyday=True, help="Ranks are servers: measure TIME, then stop them",
-           rule="bench_rules.check_duration"),
-    Option(names=("--ready",), section=MEASURING, verbs=BENCH, read=_read_ready, default="",
+           default_help="sum with --higher, else slowest"),
+    Option("--duration", section=MEASURING, verbs=BENCH, read=_read_time, number=True,
+           metavar="TIME", everyday=True, help="Ranks are servers: measure TIME, then stop them"),
+    Option("--ready", section=MEASURING, verbs=BENCH, read=_read_ready, default="",
            metavar="REGEX|tcp:PORT",
            help="With --duration, measure once a line of each rank matches REGEX, or PORT accepts"
-                " connections; PORT may use {rank+8000}",
-           rule="bench_rules.check_ready"),
-    Option(names=("--load",), section=MEASURING, verbs=BENCH, read=read_wrapper_words, metavar="CMD",
-           help="With --duration, run a load generator on reserved cores; --metric reads its output",
-           rule="bench_rules.check_load"),
-    Option(names=("--format",), section=OUTPUT, verbs=BENCH, read=one_of((TABLE, LINES)),
+                " connections; PORT may use {rank+8000}"),
+    Option("--load", section=MEASURING, verbs=BENCH, read=read_wrapper_words, metavar="CMD",
+           help="With --duration, run a load generator on reserved cores; --metric reads its output"),
+    Option("--format", section=OUTPUT, verbs=BENCH, read=one_of((TABLE, LINES)),
            words=(TABLE, LINES), default=TABLE, is_setting=False,
            help="Standard output: {words}; jsonl: a line for each event of the session"),
-    Option(names=("--results",), section=OUTPUT, verbs=BENCH, read=name_of("a file"), metavar="FILE",
+    Option("--results", section=OUTPUT, verbs=BENCH, read=name_of("a file"), metavar="FILE",
            complete=FILES, everyday=True, is_setting=False,
            help="Append each run to FILE, and resume from it, also with more --max-rounds"),
-    Option(names=("--show",), section=OUTPUT, verbs=BENCH, flag=True, everyday=True, is_setting=False,
-           help="Show sessions, compare several: --show FILE...", excludes=("dry_run",)),
-    Option(names=("--fail-above",), section=OUTPUT, verbs=BENCH, read=_read_fraction, number=True,
+    Option("--show", section=OUTPUT, verbs=BENCH, flag=True, everyday=True, is_setting=False,
+           help="Show sessions, compare several: --show FILE..."),
+    Option("--fail-above", section=OUTPUT, verbs=BENCH, read=_read_fraction, number=True,
            metavar="PART", is_setting=False,
-           help="With --show, exit code 1 if the last session is slower than the first by more than PART",
-           rule="bench_rules.check_fail_above"),
-    Option(names=("--export",), section=OUTPUT, verbs=BENCH, read=_read_export, repeatable=True,
+           help="With --show, exit code 1 if the last session is slower than the first by more than PART"),
+    Option("--export", section=OUTPUT, verbs=BENCH, read=_read_export, multiple=True,
            metavar="FORMAT", everyday=True, words=tuple(EXPORTS), is_setting=False,
-           help=f"Write results: {render_export_names()}; FORMAT=FILE: not to standard output",
-           rule="bench_rules.check_export"),
-    Option(names=("--save-preset",), section=OUTPUT, verbs=BENCH, read=name_of("a preset"), metavar="NAME",
-           everyday=True, is_setting=False, help="Save the best options as [preset.NAME]",
-           rule="bench_rules.check_save_preset"),
+           help=f"Write results: {render_export_names()}; FORMAT=FILE: not to standard output"),
+    Option("--save-preset", section=OUTPUT, verbs=BENCH, read=name_of("a preset"), metavar="NAME",
+           everyday=True, is_setting=False, help="Save the best options as [preset.NAME]"),
 )  # fmt: skip

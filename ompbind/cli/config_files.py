@@ -4,29 +4,32 @@ Each file is opened without waiting and without following a link, in a directory
 checked on its descriptor.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import stat
+from collections.abc import Collection, Mapping
+from enum import StrEnum
 
-from ompbind.cli.configuration.project_files import FILE, SIZE_LIMIT, find_project_file, read_start
-from ompbind.cli.configuration.search import SYSTEM_FILE, find_home, find_user_file, read_working_directory
-from ompbind.enums import WordEnum
+from ompbind.cli.config_search import (
+    FILE,
+    SIZE_LIMIT,
+    SYSTEM_FILE,
+    find_home,
+    find_project_file,
+    find_user_file,
+    read_start,
+    read_working_directory,
+)
 from ompbind.errors import ConfigurationError
 from ompbind.execution.trusted_users import is_shared, read_trusted_users
 from ompbind.execution.unsafe_file import UnsafeFileError
 from ompbind.planning.configuration_files import IgnoredFile
 from ompbind.record import Record
 
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
-class FileKind(WordEnum):
+class FileKind(StrEnum):
     """Where a configuration file comes from, lowest precedence first; a named file is the only file."""
 
     SYSTEM = "system"

@@ -1,18 +1,24 @@
-"""The text of a configuration file → its defaults and presets, or an error with the position in the file.
+"""The text of a configuration file → its defaults and presets, or an error with the line in the file.
 
 A file has a table [defaults] and tables [preset.NAME]. Their keys are the long options without "--"; a
 pyproject.toml has these tables below [tool.ompbind]. What each key takes follows from the option.
 """
 
+import re
+import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from ompbind.cli.configuration.document import SHOWN, Document, parse_document, render_key
-from ompbind.cli.configuration.key_positions import KeyPath
-from ompbind.cli.configuration.read_files import FileContent, FileKind
-from ompbind.cli.options.option import Option
-from ompbind.errors import OmpbindError
+from ompbind.cli.config_files import FileContent, FileKind
+from ompbind.cli.config_search import PYPROJECT
+from ompbind.cli.option import Option
+from ompbind.cli.suggestions import suggest_value
+from ompbind.errors import ConfigurationError, OmpbindError, PositionError
 from ompbind.record import Record
+from ompbind.text import suggest_name
+
+KeyPath = tuple[str, ...]
+"""A dotted key below the table for ompbind."""
 
 DEFAULTS, PRESET = "defaults", "preset"
 INHERITS, MATCH = "inherits", "match"
@@ -21,14 +27,20 @@ HOSTNAME, CPUS = "hostname", "cpus"
 RESET = "no-"
 """What is put before a key to reset its option."""
 
+DOTS_LIMIT = 100
+"""Dots in a line of a file: the parser needs memory for the square of the parts of a dotted key."""
+
+SHOWN = 60
+"""Characters of a value in messages; keys and messages of the parser may be twice as long."""
+
 
 class Setting(Record):
-    """One occurrence of an option in a file; `value` is as in `Given`. `line` is 0 if it is unknown."""
+    """One occurrence of an option in a file; `value` is as in `Given`, `place` is `FILE:LINE: KEY`."""
 
     option: Option
     value: str | bool | None
     key: str
-    line: int
+    place: str
 
 
 class Preset(Record):
@@ -53,6 +65,102 @@ class ConfigurationFile(Record):
     path: str
     settings: tuple[Setting, ...] = ()
     presets: tuple[Preset, ...] = ()
+
+
+class Document(Record):
+    """A parsed file: its text, the table for ompbind and its path, and the options that it can contain."""
+
+    path: str
+    text: str
+    root: KeyPath
+    values: Mapping[str, Any]
+    keys: Mapping[str, Option]
+
+    def place(self, path: KeyPath) -> str:
+        """Return where a key below the root is: the file and, where it is found, the line."""
+        line = _find_line(self.text, self.root + path)
+        return f"{self.path}:{line}" if line else self.path
+
+    def render_table(self, path: KeyPath) -> str:
+        """Return the header of a table below the root."""
+        return f"[{render_key(self.root + path)}]"
+
+    def error(self, path: KeyPath, message: str, hint: str = "") -> ConfigurationError:
+        """Return an error about a key below the root; its message continues a sentence about the key."""
+        return ConfigurationError(f"{self.place(path)}: {render_key(path)} {message}", hint=hint)
+
+
+def _find_line(text: str, path: KeyPath) -> int:
+    """Return the line of a table's header or of a key, or of the table that has the key; 0 if unknown.
+
+    Keys in several parts, and keys inside of values that are longer than a line, are not found.
+    """
+    table: KeyPath = ()
+    found = 0
+    for number, line in enumerate(text.split("\n"), 1):
+        header = re.match(r"\s*\[+([^\]]*)\]", line)
+        key = re.match(r"\s*([\w-]+|\"[^\"]*\"|'[^']*')\s*=", line)
+        if header:
+            table = tuple(part.strip(" \t\"'") for part in header[1].split("."))
+        here = (*table, key[1].strip("\"'")) if key and not header else table
+        if (header or key) and here == path[: len(here)]:
+            found = number
+            if here == path:
+                break
+    return found
+
+
+def parse_document(content: FileContent, keys: Mapping[str, Option]) -> Document:
+    """Parse a file; raises ConfigurationError for invalid TOML."""
+    text = _decode(content)
+    values = _load(content.path, text)
+    root = ("tool", "ompbind") if content.path.rpartition("/")[2] == PYPROJECT else ()
+    for name in root:
+        values = values.get(name, {})
+        if not isinstance(values, dict):
+            raise ConfigurationError(f"{content.path}: {'.'.join(root)} is not a table")
+    if root and content.kind is FileKind.NAMED and not values:
+        hint = "add it, or omit --config"
+        raise ConfigurationError(f"{content.path}: there is no table [{'.'.join(root)}]", hint=hint)
+    return Document(path=content.path, text=text, root=root, values=values, keys=keys)
+
+
+def _decode(content: FileContent) -> str:
+    """Return the text of a file; raises ConfigurationError for text that is not UTF-8, or too many dots."""
+    try:
+        text = content.data.decode().replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        line = content.data.count(b"\n", 0, error.start) + 1
+        raise ConfigurationError(f"{content.path}:{line}: the text is not UTF-8") from error
+    for number, line_text in enumerate(text.split("\n"), 1):
+        if line_text.count(".") > DOTS_LIMIT:
+            message = f"{content.path}:{number}: more than {DOTS_LIMIT} dots in a line"
+            raise ConfigurationError(message, hint="write the values in several lines")
+    return text
+
+
+def _load(path: str, text: str) -> dict[str, Any]:
+    """Parse TOML; raises ConfigurationError with the line of the error."""
+    try:
+        return tomllib.loads(text)
+    except RecursionError as error:
+        raise ConfigurationError(f"{path}: too many brackets inside each other") from error
+    except ValueError as error:  # TOMLDecodeError, and numbers that are too long
+        message = str(error)
+        found = re.search(r" \(at (?:line (\d+), column \d+|end of document)\)$", message)
+        line = (found[1] or text.rstrip("\n").count("\n") + 1) if found else ""
+        message = message[: found.start()] if found else message
+        where = f"{path}:{line}" if line else path
+        raise ConfigurationError(f"{where}: {_clip(message[:1].lower() + message[1:])}") from error
+
+
+def render_key(path: KeyPath) -> str:
+    """Return a dotted key as TOML writes it, cut if it is long."""
+    return _clip(".".join(part if re.fullmatch(r"[\w-]+", part) else repr(part) for part in path))
+
+
+def _clip(text: str) -> str:
+    return text if len(text) <= 2 * SHOWN else f"{text[: 2 * SHOWN]}..."
 
 
 def parse_file(content: FileContent, keys: Mapping[str, Option]) -> ConfigurationFile:
@@ -132,7 +240,7 @@ def _read_settings(document: Document, path: KeyPath, values: Mapping[str, Any])
     ordered = sorted(values.items(), key=lambda item: not _is_reset(document, item[0]))
     for name in values:
         option, reset = document.keys.get(name), f"{RESET}{name}"
-        if option and not option.repeatable and reset in values:
+        if option and not option.multiple and reset in values:
             raise document.error((*path, name), f"and {reset} contradict each other", "use only one of them")
     return tuple(
         setting for name, value in ordered for setting in _read_setting(document, (*path, name), value)
@@ -168,12 +276,14 @@ def _make_setting(document: Document, path: KeyPath, option: Option, value: str 
         try:
             option.read(value)
         except OmpbindError as error:
-            from ompbind.cli.suggestions import suggest_value  # late, as below
-
+            message = f"{document.place(path)}: {render_key(path)}: {error.message}"
+            if isinstance(error, PositionError):  # the caret shows the wrong part of the value
+                error.message = message
+                raise
             hint = error.hint or suggest_value(option.names[0], value, option.words)
-            raise document.error(path, error.message, hint, separator=": ") from None
-    where = document.find(path)
-    return Setting(option=option, value=value, key=render_key(path), line=where.line if where else 0)
+            raise ConfigurationError(message, hint=hint) from None
+    key = render_key(path)
+    return Setting(option=option, value=value, key=key, place=f"{document.place(path)}: {key}")
 
 
 def _read_values(
@@ -188,12 +298,12 @@ def _read_values(
                 raise document.error((*path, name), f"is {_name_type(text)}, not a string", 'write "…"')
             yield (*path, name), f"{name}={text}"
         return
-    for item in value if isinstance(value, list) and option.repeatable else [value]:
-        if isinstance(item, bool) and option.flag:
+    for item in value if isinstance(value, list) and option.multiple else [value]:
+        if isinstance(item, bool) and option.is_flag:
             yield path, item or None
         elif isinstance(item, bool) and option.bare is not None:
             yield path, option.bare if item else None
-        elif isinstance(item, str) and not option.flag:
+        elif isinstance(item, str) and not option.is_flag:
             yield path, item
         elif type(item) in (int, float) and option.number:
             yield path, str(item)
@@ -203,11 +313,11 @@ def _read_values(
 
 def _describe(option: Option) -> str:
     """Return what a key takes."""
-    if option.flag:
+    if option.is_flag:
         return "true or false"
     also = {
         "a number": option.number,
-        "a list of strings": option.repeatable,
+        "a list of strings": option.multiple,
         "a table": option.key == ENV,
         "true or false": option.bare is not None,
     }
@@ -229,7 +339,5 @@ def _render_value(value: Any) -> str:
 
 def _suggest(name: str, known: Collection[str], reset: str = "") -> str:
     """Return a hint with the known name, after `reset`, that an unknown name probably means."""
-    from ompbind.text import suggest_name  # late: most files have no unknown key
-
     near = suggest_name(name.lower().replace("_", "-"), known)
     return f"did you mean {reset}{near}?" if near else "'ompbind config --no-config' lists the keys"

@@ -1,15 +1,14 @@
 """Readers of the values of options: pure functions text → value, which raise OptionError or PositionError."""
 
-from __future__ import annotations
+import shlex
+from collections.abc import Callable, Iterable
+from enum import StrEnum
+from typing import Any
 
 from ompbind.cpuset import CpuSet
-from ompbind.enums import WordEnum
-from ompbind.errors import OptionError
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from typing import Any
+from ompbind.errors import OptionError, PositionError
+from ompbind.planning.placeholders import NAMES, check
+from ompbind.report.text import clip
 
 _DIGITS = 9  # digits of a number at most: OpenMP reads numbers of 31 bits
 _DECIMAL_DIGITS = 12  # characters of a decimal number at most
@@ -29,7 +28,7 @@ def one_of(words: Iterable[str], kind: str = "") -> Callable[[str], str]:
     return read
 
 
-def member(words: type[WordEnum], *, automatic: str = "") -> Callable[[str], Any]:
+def member(words: type[StrEnum], *, automatic: str = "") -> Callable[[str], Any]:
     """Return a reader of one member of an enum; the word `automatic` stands for None."""
     read_word = one_of((*filter(None, [automatic]), *map(str, words)))
     return lambda text: None if read_word(text) == automatic else words(text)
@@ -118,8 +117,6 @@ def read_directory(text: str) -> str:
 
 def check_placeholders(text: str, *names: str) -> None:
     """Raise PositionError for a placeholder that is wrong, or not one of `names`, if these are given."""
-    from ompbind.planning.placeholders import NAMES, check  # late: most options have no placeholders
-
     check(text, names or NAMES)
 
 
@@ -141,13 +138,38 @@ def read_file_names(text: str) -> tuple[str, ...]:
 
 def read_wrapper_words(text: str) -> tuple[str, ...]:
     """Read the words of a command line as a shell splits them; placeholders stay."""
-    from ompbind.cli.options.shell_words import split_words  # late: few ranks have a wrapper
-
     words = split_words(text)
     _check_given(" ".join(words), "the program")
     for word in words:
         check_placeholders(word)
     return words
+
+
+def split_words(text: str) -> tuple[str, ...]:
+    """Return the words of a text; raises PositionError for an open quote and a backslash at the end."""
+    try:
+        return tuple(shlex.split(text))
+    except ValueError:
+        at = _find_unclosed(text)
+        message = "nothing follows the backslash" if text[at] == "\\" else "a quote is not closed"
+        hint = "the text is split as by a shell: close each quote, and double a backslash"
+        raise PositionError(message, text=text, span=(at, len(text)), hint=hint) from None
+
+
+def _find_unclosed(text: str) -> int:
+    """Return the index of the quote that is not closed, or of the backslash at the end."""
+    quote, at, is_escaped = "", 0, False
+    for i, character in enumerate(text):
+        if is_escaped:
+            is_escaped = False
+        elif character == "\\" and quote != "'":
+            is_escaped = True
+            at = at if quote else i
+        elif not quote and character in "'\"":
+            quote, at = character, i
+        elif character == quote:
+            quote = ""
+    return at
 
 
 def read_rank_list(text: str) -> CpuSet:
@@ -182,6 +204,4 @@ def _read_number(text: str, minimum: int) -> int | None:
 
 def _quote(text: str) -> str:
     """Return a text in quotes, cut if it is long."""
-    from ompbind.report.text import clip  # late: only an error needs it
-
     return repr(clip(text))

@@ -1,29 +1,21 @@
-"""Find the project file that applies to the working directory.
+"""Where configuration files are: of the system, of the user, and of the project of the working directory.
 
 A project file is in the working directory or above it, in the home of the user or in a repository. The
 search stops at the first directory that other users own or may write to. It reads only a pyproject.toml,
 which may have no options of ompbind.
 """
 
-from __future__ import annotations
-
 import os
 import stat
+from collections.abc import Collection, Iterator, Mapping
 
-from ompbind.cli.configuration.search import (
-    PROJECT_NAMES,
-    PYPROJECT,
-    SYSTEM_FILE,
-    find_home,
-    find_user_file,
-    list_directories,
-    read_working_directory,
-)
-from ompbind.execution.trusted_users import is_shared, read_trusted_users
+from ompbind.execution.trusted_users import is_shared
 
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+FILE_NAME, PYPROJECT = "ompbind.toml", "pyproject.toml"
+PROJECT_NAMES = (FILE_NAME, PYPROJECT)
+"""The names of project files; the first name that a directory has is used."""
+
+SYSTEM_FILE = "/etc/ompbind.toml"
 
 SIZE_LIMIT = 256 << 10
 """The largest configuration file that is read, in bytes."""
@@ -37,11 +29,34 @@ FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _REPOSITORIES = (".git", ".hg", ".jj")
 
 
-def has_files(env: Mapping[str, str], system_file: str = SYSTEM_FILE) -> bool:
-    """Return whether there is a file of the system, of the user, or of the project of this process."""
-    if any(os.path.lexists(path) for path in (find_user_file(env), system_file) if path):
-        return True
-    return bool(find_project_file(read_working_directory(), find_home(env), read_trusted_users()))
+def find_user_file(env: Mapping[str, str]) -> str:
+    """Return the path of the user's file, even if there is no such file; "" if there is no home."""
+    base = env.get("XDG_CONFIG_HOME", "")
+    home = find_home(env)
+    base = base if os.path.isabs(base) else home and os.path.join(home, ".config")
+    return base and os.path.join(base, "ompbind", FILE_NAME)
+
+
+def find_home(env: Mapping[str, str]) -> str:
+    """Return the home of the user, "" if it is unknown."""
+    home = env.get("HOME") or os.path.expanduser("~")
+    return home if os.path.isabs(home) else ""
+
+
+def list_directories(directory: str) -> Iterator[str]:
+    """Yield an absolute directory and its parents, the root directory last."""
+    yield directory
+    while (parent := os.path.dirname(directory)) != directory:
+        directory = parent
+        yield directory
+
+
+def read_working_directory() -> str:
+    """Return the working directory without symbolic links; "" if it was removed."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
 
 
 def find_project_file(working: str, home: str, trusted: Collection[int]) -> str:

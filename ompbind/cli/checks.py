@@ -1,0 +1,320 @@
+"""The table of options that have no effect because of another option, and what follows from it.
+
+If both options are of one level, this is an error, or a warning if the plan is still what was requested. If
+not, the option of the lower level gives way, which -v shows.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ompbind.cli.option import BINDING, CPUS, DEVICES, Level, Sources, VerbContext
+from ompbind.cli.planning_options import PLANNING_OPTIONS
+from ompbind.cli.running_options import make_modes
+from ompbind.errors import RequestError
+from ompbind.masks.mask import MaskWord
+from ompbind.openmp.binding import Bind
+from ompbind.planning.strategies.table import list_others_that_take_cores, list_others_that_take_devices
+from ompbind.record import Record
+
+Values = Mapping[str, Any]
+"""The values of all options of a verb by name, as click has them."""
+
+
+class Check(Record):
+    """One reason why an option has no effect.
+
+    It applies to `option` if `when` is true, because of the option `other`. `text` continues a sentence that
+    begins with the option; {other} is that other option. With `warning`, the plan is still what was
+    requested.
+    """
+
+    option: str
+    other: str
+    when: Callable[[Values], Any]
+    text: str = "has no effect with {other}"
+    hint: str | Callable[[Values], str] = "use only one of them"
+    warning: bool = False
+
+
+class Findings(Record):
+    """What the checks have found: warnings, and texts about the options that are not used."""
+
+    warnings: tuple[str, ...]
+    replaced: tuple[str, ...]
+
+
+def _is_unbound(values: Values) -> bool:
+    """Return whether the mask is `none`: every rank may use all CPUs, and its threads are not bound."""
+    return values["mask"] is not None and values["mask"].word is MaskWord.NONE
+
+
+def _names_cpus(values: Values) -> bool:
+    return values["mask"] is not None and values["mask"].word is None
+
+
+def _has_parts(values: Values) -> bool:
+    return values["mask"] is not None and len(values["mask"].parts) > 1
+
+
+def _list_strategies_for_devices(values: Values) -> str:
+    """Return the strategies to use with devices, "" if the strategy can be used."""
+    usable = values["devices"] and not _is_unbound(values) and not _has_parts(values)
+    return list_others_that_take_devices(values["strategy"]) if usable else ""
+
+
+def _list_strategies_for_cores(values: Values) -> str:
+    """Return the strategies to use with --cores, "" if the strategy can be used."""
+    return "" if values.get("compare") else list_others_that_take_cores(values["strategy"])
+
+
+def _lacks_nics(values: Values) -> bool:
+    saved = values.get("plan")
+    return "nic" not in (saved.device_kinds if saved else values["devices"])
+
+
+def _writes(mode: str, values: Values) -> bool:
+    """Return whether --output or --log-dir chooses a mode."""
+    return mode in make_modes(values["output"], values["log_dir"])
+
+
+def reads_terminal(ranks: int | None, stdin: str) -> bool:
+    """Return whether the ranks are a single rank that gets the terminal; None for an unknown number."""
+    return ranks == 1 and stdin == "first" and os.isatty(0)
+
+
+def _restarts_with_terminal(values: Values) -> bool:
+    saved = values.get("plan")
+    ranks = len(saved.ranks) if saved else values["ranks"]
+    return not isinstance(values["on_failure"], str) and reads_terminal(ranks, values["stdin"])
+
+
+def _has_two_unnamed_exports(values: Values) -> bool:
+    return sum(not path for _, path in values["export"]) > 1
+
+
+def _name_file(values: Values) -> str:
+    """Return the hint to write an export into a file."""
+    unnamed = [name for name, path in values["export"] if not path]
+    return f"name a file: --export {unnamed[-1]}=FILE"
+
+
+def _make_plan_check(name: str, default: Any, long_name: str) -> Check:
+    return Check(
+        option="plan", other=name, when=lambda values: values[name] != default,
+        text="cannot be used with {other}",
+        hint=f"omit {long_name}, or give it to 'ompbind plan' when you make the plan",
+    )  # fmt: skip
+
+
+def _make_service_check(name: str) -> Check:
+    return Check(
+        option=name, other="bind", when=lambda values: values["bind"] is Bind.EXACT,
+        text="has no effect with {other}: only threads that are not bound could use these CPUs",
+        hint="use --bind thread: it binds all OpenMP threads except the initial thread",
+    )  # fmt: skip
+
+
+def _make_identity_check(name: str, needed: str) -> Check:
+    hint = (
+        "--local-rank and --local-size identify a rank; --rank and --size too if the job has other machines"
+    )
+    return Check(
+        option=name, other=needed, when=lambda values: values[needed] is None, text="needs {other}", hint=hint
+    )  # fmt: skip
+
+
+CONTRADICT = "and {other} contradict each other"
+
+_BESIDE_PLAN = (
+    "ranks", "plan", "topology", "share", "exclusive", "wait", "strict", "omp_runtime", "nic_variables",
+)  # fmt: skip
+"""Options of the sections about CPUs, devices and binding that have an effect with --plan too."""
+
+_DECIDED_BY_PARTS = "the mask names the CPUs of each rank; a strategy divides a mask without '|'"
+TERMINAL = "cannot restart a single rank that has the terminal"
+TERMINAL_HINT = "redirect its standard input, as in '< /dev/null', or add --stdin none"
+_METRIC_HINT = "name the number in the output with --metric REGEX"
+_SERVER_HINT = "say how long servers are measured with --duration TIME"
+
+_FOR_RUNNING_RANKS = (
+    "stdin", "on_failure", "output", "log_dir", "force", "timestamps", "pty", "timeout", "grace",
+    "keep_descendants", "verify", "report", "wait", "export", "save_preset",
+)  # fmt: skip
+"""Options that have no effect in a dry run, which starts no ranks."""
+
+CHECKS = (
+    Check(option="share", other="exclusive", when=lambda v: v["exclusive"], text=CONTRADICT),
+    Check(option="share", other="avoid", when=lambda v: v["avoid"], text=CONTRADICT),
+    Check(option="avoid", other="exclusive", when=lambda v: v["exclusive"], text=CONTRADICT),
+    Check(option="verbose", other="quiet", when=lambda v: v.get("quiet"), text=CONTRADICT),
+    Check(option="show", other="dry_run", when=lambda v: v["dry_run"], text=CONTRADICT),
+    # `--mask none` is the same as `--strategy all --smt all --bind none`, so these do not contradict it
+    Check(option="strategy", other="compare", when=lambda v: v.get("compare"),
+          hint="name the strategies with --compare alone"),
+    Check(option="strategy", other="mask", when=_has_parts, hint=_DECIDED_BY_PARTS),
+    Check(option="strategy", other="mask", when=lambda v: _is_unbound(v) and v["strategy"] != "all"),
+    Check(option="strategy", other="devices", when=_list_strategies_for_devices, text=CONTRADICT,
+          hint=lambda v: f"use {_list_strategies_for_devices(v)}; ranks get CPUs near their devices"),
+    Check(option="smt", other="mask", when=lambda v: _is_unbound(v) and v["smt"] != "all"),
+    Check(option="smt", other="mask", when=lambda v: v["smt"] == "all" and _names_cpus(v), warning=True,
+          text="has no effect with {other}: ranks get all CPUs that a mask names"),
+    Check(option="sibling", other="mask", when=_is_unbound),
+    Check(option="sibling", other="smt", when=lambda v: v["smt"] == "all", warning=True),
+    Check(option="sibling", other="mask", when=lambda v: v["smt"] == "auto" and _names_cpus(v), warning=True,
+          text="has no effect with {other}: ranks get all CPUs that a mask names, unless --smt limits them"),
+    Check(option="cores", other="mask", when=_is_unbound),
+    Check(option="cores", other="mask", when=_has_parts, hint=_DECIDED_BY_PARTS),
+    Check(option="cores", other="strategy", when=_list_strategies_for_cores,
+          hint=lambda v: f"use {_list_strategies_for_cores(v)}"),
+    _make_service_check("service_cores"),
+    Check(option="service_total", other="mask", when=_is_unbound),
+    _make_service_check("service_total"),
+    Check(option="reserve_total", other="reserve", when=lambda v: v["reserve"], text=CONTRADICT,
+          hint="use --reserve for cores per rank, or --reserve-total for cores of the whole machine"),
+    Check(option="wait", other="exclusive", when=lambda v: not (v["avoid"] or v["exclusive"]),
+          text="needs --avoid or --exclusive",
+          hint="add --exclusive (no other run on the CPUs) or --avoid (other CPUs if some are free)"),
+    Check(option="allow_partial", other="mask", warning=True,
+          when=lambda v: v["mask"] is not None and not (_names_cpus(v) or v["compat"])),
+    Check(option="allow_partial", other="mask", when=lambda v: v["mask"] is None and not v["compat"],
+          text="has no effect without --mask", warning=True),
+    Check(option="bind", other="mask", when=lambda v: _is_unbound(v) and v["bind"] is not Bind.NONE,
+          text=CONTRADICT),
+    Check(option="proc_bind", other="mask", when=_is_unbound),
+    Check(option="proc_bind", other="bind", when=lambda v: v["bind"] in (Bind.RANK, Bind.NONE),
+          hint="use --bind core, thread or exact, which make several places"),
+    Check(option="omp_runtime", other="mask", when=_is_unbound, warning=True),
+    Check(option="omp_runtime", other="bind", when=lambda v: v["bind"] is Bind.NONE, warning=True),
+    *(Check(option=name, other="devices", when=lambda v: not v["devices"],
+            text="has no effect without --devices", hint="add --devices gpu")
+      for name in ("devices_per_rank", "share_devices", "device_order")),
+    Check(option="nic_variables", other="devices", when=_lacks_nics, text="needs --devices nic",
+          hint="use --devices nic or gpu,nic"),
+    Check(option="plan", other="compare", when=lambda v: v.get("compare"), text="cannot be used with {other}",
+          hint="compare strategies without it"),
+    *(_make_plan_check(option.name, option.default_value, option.long_name) for option in PLANNING_OPTIONS
+      if option.section in (CPUS, DEVICES, BINDING) and option.name not in _BESIDE_PLAN),
+    Check(option="wrap_ranks", other="wrap", when=lambda v: not v["wrap"],
+          text="has no effect without --wrap", hint="name a wrapper with --wrap CMD"),
+    *(_make_identity_check("rank", needed) for needed in ("size", "local_rank", "local_size")),
+    *(_make_identity_check("size", needed) for needed in ("rank", "local_rank", "local_size")),
+    _make_identity_check("local_rank", "local_size"),
+    _make_identity_check("local_size", "local_rank"),
+    Check(option="on_failure", other="rendezvous", text="cannot be used with {other}",
+          when=lambda v: v["rendezvous"] and not isinstance(v["on_failure"], str),
+          hint="'torchrun --max-restarts N' starts all ranks again together"),
+    Check(option="on_failure", other="stdin", when=_restarts_with_terminal, text=TERMINAL,
+          hint=TERMINAL_HINT),
+    Check(option="output", other="log_dir", when=lambda v: _writes("files", v) and v["log_dir"] is None,
+          text="needs --log-dir DIR", hint="name the directory of the log files"),
+    Check(option="log_dir", other="output", when=lambda v: v["output"] == ("inherit",),
+          hint="write --output tag or files to use log files"),
+    Check(option="force", other="log_dir", when=lambda v: v["log_dir"] is None,
+          text="needs --log-dir", hint="--force overwrites log files only"),
+    *(Check(option=name, other="output", when=lambda v: not _writes("tag", v),
+            text="needs --output tag", hint="omit it, or add --output tag")
+      for name in ("timestamps", "pty")),
+    Check(option="report_env", other="report", warning=True,
+          when=lambda v: not (v["report"] or v["verbose"] or v["dry_run"]),
+          text="has no effect without --report, -v or --dry-run"),
+    Check(option="combine", other="load", when=lambda v: v["load"], warning=True,
+          text="has no effect with {other}: the load generator has one value"),
+    *(Check(option=name, other="metric", when=lambda v: not v["metric"], hint=_METRIC_HINT,
+            text="has no effect without --metric") for name in ("higher", "combine")),
+    Check(option="duration", other="metric", when=lambda v: not v["metric"], hint=_METRIC_HINT,
+          text="needs --metric: all runs take the same time"),
+    *(Check(option=name, other="duration", when=lambda v: not v["duration"], hint=_SERVER_HINT,
+            text="has no effect without --duration") for name in ("ready", "load")),
+    Check(option="fail_above", other="show", when=lambda v: not v["show"],
+          text="has no effect without --show",
+          hint="write both sessions with --results, then 'ompbind bench --show --fail-above 5% OLD NEW'"),
+    Check(option="export", other="export", when=_has_two_unnamed_exports, hint=_name_file,
+          text="writes several formats to standard output"),
+    Check(option="export", other="format", hint=_name_file, text="and {other} write to standard output",
+          when=lambda v: v["format"] != "table" and any(not path for _, path in v["export"])),
+    Check(option="save_preset", other="show", when=lambda v: v["show"],
+          hint="write the recommended options below [preset.NAME] in ompbind.toml"),
+    *(Check(option=name, other="dry_run", when=lambda v: v["dry_run"], warning=True)
+      for name in _FOR_RUNNING_RANKS),
+)  # fmt: skip
+"""All checks; the first one that applies to an option counts."""
+
+
+def check_options(ctx: VerbContext) -> Findings:
+    """Check the options of a verb; options that give way are reset to their defaults.
+
+    Raises RequestError for an option that has no effect because of another option of its level.
+    """
+    values, sources = ctx.params, ctx.sources
+    warnings: dict[str, list[str]] = {}
+    replaced = list(_list_replaced(sources))
+    given = [name for name in sources.options if sources.is_given(name)]
+    for name in sorted(given, key=sources.level, reverse=True):
+        while check := _find_check(name, values, sources):
+            loser = _find_loser(check, values, sources)
+            if not loser:
+                text = check.text.format(other=_render_other(check.other, sources))
+                warnings.setdefault(text, []).append(sources.render(name))
+                break
+            winner = name if loser == check.other else check.other
+            replaced.append(f"{sources.render(loser)} is not used with {_render_other(winner, sources)}")
+            values[loser] = sources.options[loser].default_value
+            del sources.effective[loser]
+    texts = (_make_sentence(names, text) for text, names in warnings.items())
+    return Findings(warnings=tuple(texts), replaced=tuple(replaced))
+
+
+def _list_replaced(sources: Sources) -> Iterator[str]:
+    """Yield a text for each value of the command line that a later value of the same option replaces."""
+    for name, occurrences in sources.occurrences.items():
+        option = sources.options[name]
+        typed = [given.value for given in occurrences if given.level == Level.COMMAND_LINE]
+        texts = [value for value in typed if isinstance(value, str)]
+        if len(texts) > 1 and not option.multiple and typed[-1] == texts[-1]:
+            yield f"{option.long_name} {texts[-2]} is not used: {option.long_name} {texts[-1]} follows"
+
+
+def _find_check(name: str, values: Values, sources: Sources) -> Check | None:
+    """Return the check that says why an option that is given has no effect; None if it has an effect."""
+    if not differs_from_default(name, values, sources):
+        return None
+    rows = (check for check in CHECKS if check.option == name)
+    return next((check for check in rows if check.other in values and check.when(values)), None)
+
+
+def differs_from_default(name: str, values: Values, sources: Sources) -> bool:
+    """Return whether an option has another value than its default."""
+    return sources.is_given(name) and values[name] != sources.options[name].default_value
+
+
+def _find_loser(check: Check, values: Values, sources: Sources) -> str:
+    """Return which of two options gives way, "" if that is a warning; raises RequestError for an error.
+
+    Only the command line is for one run alone, so other levels also give way to a default. An option that
+    keeps the plan as it is replaces no other option.
+    """
+    level, other_level = sources.level(check.option), sources.level(check.other)
+    other_differs = differs_from_default(check.other, values, sources)
+    is_lower = level < other_level or (level > other_level and not other_differs)
+    if is_lower and level < Level.COMMAND_LINE:
+        return check.option
+    if check.warning:
+        return ""
+    if level > other_level and other_differs:
+        return check.other
+    text = check.text.format(other=_render_other(check.other, sources))
+    hint = check.hint if isinstance(check.hint, str) else check.hint(values)
+    raise RequestError(f"{sources.render(check.option)} {text}", hint=hint)
+
+
+def _render_other(name: str, sources: Sources) -> str:
+    """Return the option that prevents another: as it could be written, and whether that is its default."""
+    is_default = not sources.is_given(name) and sources.options[name].default_text is not None
+    return f"the default {sources.render(name)}" if is_default else sources.render(name)
+
+
+def _make_sentence(names: Sequence[str], text: str) -> str:
+    """Return the warning about some options, "A has no effect" or "A, B and C have no effect"."""
+    subject = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+    return f"{subject} {text if len(names) == 1 else text.replace('has', 'have', 1)}"

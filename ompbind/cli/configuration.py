@@ -1,0 +1,177 @@
+"""Configuration files and presets → the defaults of click.
+
+click reads --preset and --config first. Once both are known, the files are read, and `ctx.default_map` gets
+the occurrences that they give to each option, the lowest level first: defaults of the system's, the user's
+and the project's file, then the preset after the presets that it extends. The keys are the long options: a
+new option needs nothing here.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import sha256
+from typing import Any
+
+from ompbind.cli.config_files import (
+    NO_FILES,
+    FileContent,
+    FileKind,
+    FoundFiles,
+    read_found_files,
+    read_named_file,
+)
+from ompbind.cli.config_parse import ConfigurationFile, Setting, parse_file
+from ompbind.cli.option import (
+    BINDING,
+    CONFIGURATION,
+    CPUS,
+    DEVICES,
+    FILES,
+    PREFIX,
+    Given,
+    Level,
+    Option,
+    VerbContext,
+    find_settings,
+)
+from ompbind.cli.presets import Host, PresetUse, find_preset, list_inherited, match_preset
+from ompbind.cli.readers import name_of
+from ompbind.cli.verbs import PLANNING
+from ompbind.errors import OmpbindError
+from ompbind.planning.configuration import Configuration
+from ompbind.planning.configuration_files import UsedFile
+
+PROJECT_SECTIONS = (CPUS, DEVICES, BINDING)
+"""The sections of the options that the defaults of a found project file can set.
+
+The other options decide what runs and where output goes, and a project file may come from another user.
+"""
+
+_LEVELS = {
+    FileKind.SYSTEM: Level.SYSTEM_FILE,
+    FileKind.USER: Level.USER_FILE,
+    FileKind.PROJECT: Level.FILE,
+    FileKind.NAMED: Level.FILE,
+}
+
+FindKeys = Callable[[], Mapping[str, Option]]
+"""Returns the options of all verbs that configuration files can contain, by key."""
+
+
+def make_configuration_options(find_keys: FindKeys) -> tuple[Option, ...]:
+    """Return the rows of --preset and --config; each of them loads the files if it is read last."""
+
+    def load(ctx: VerbContext, option: Option, value: str | None) -> str | None:
+        values = {**ctx.params, option.name: value}
+        if "config" in values and "preset" in values:
+            try:
+                _load_files(ctx, values, find_keys)
+            except OmpbindError:
+                if not ctx.resilient_parsing:
+                    raise
+        return value
+
+    return (
+        Option("--preset", section=CONFIGURATION, verbs=PLANNING, read=name_of("a preset"),
+               metavar="NAME", complete=lambda _: _read_preset_names(find_keys), callback=load,
+               help="Use the options of [preset.NAME] of a configuration file",
+               default_help="the preset whose match fits this machine"),
+        Option("--config", section=CONFIGURATION, verbs=PLANNING, read=name_of("a file"), metavar="FILE",
+               complete=FILES, callback=load,
+               help="Read only this configuration file; --no-config reads none",
+               default_help="ompbind.toml of the project, the user and the system"),
+    )  # fmt: skip
+
+
+def _load_files(ctx: VerbContext, values: Mapping[str, Any], find_keys: FindKeys) -> None:
+    """Read the files and the preset; raises ConfigurationError."""
+    path, name = values["config"], values["preset"]
+    if path:
+        found = read_named_file(path, ctx.sources.place("config"))
+    else:
+        found = NO_FILES if ctx.sources.is_given("config") else read_found_files(os.environ)
+    if found == NO_FILES and not name:
+        return
+    own = find_settings(ctx.command.params)
+    files = tuple(_parse(content, own, find_keys) for content in found.read)
+    use = find_preset(files, name, ctx.sources.place("preset")) if name else None
+    if not ctx.sources.is_given("preset"):
+        use = match_preset(files, read_host())
+    ctx.configuration = Configuration(
+        files=tuple(map(_describe, found.read)),
+        ignored=found.ignored,
+        preset=use.preset.name if use else "",
+        preset_file=use.file.path if use else "",
+        is_matched=bool(use) and not name,
+        warnings=tuple(_make_warnings(files, found)),
+    )
+    default_map: dict[str, tuple[Given, ...]] = {}
+    for option, given in _list_givens(files, list_inherited(use, files) if use else ()):
+        default_map[option.name] = (*default_map.get(option.name, ()), given)
+    ctx.default_map = default_map
+
+
+def _parse(content: FileContent, own: Mapping[str, Option], find_keys: FindKeys) -> ConfigurationFile:
+    """Return what a file says; the options of other verbs take time to import, so they are tried last."""
+    try:
+        return parse_file(content, own)
+    except OmpbindError:
+        return parse_file(content, find_keys())
+
+
+def read_host() -> Host:
+    """Read what presets compare with their conditions."""
+    return Host(hostname=os.uname().nodename, cpus=os.cpu_count() or 1)
+
+
+def _describe(content: FileContent) -> UsedFile:
+    return UsedFile(kind=content.kind, path=content.path, sha256=sha256(content.data).hexdigest())
+
+
+def _list_givens(
+    files: Sequence[ConfigurationFile], chain: Sequence[PresetUse]
+) -> Iterator[tuple[Option, Given]]:
+    """Yield each occurrence that files and presets give to an option, lowest level first."""
+    for file in files:
+        for setting in file.settings:
+            if not _is_without_effect(file, setting):
+                yield _make_given(setting, _LEVELS[file.kind])
+    for use in chain:
+        for setting in use.preset.settings:
+            yield _make_given(setting, Level.PRESET)
+
+
+def _make_given(setting: Setting, level: Level) -> tuple[Option, Given]:
+    return setting.option, Given(value=setting.value, level=level, place=setting.place)
+
+
+def _is_without_effect(file: ConfigurationFile, setting: Setting) -> bool:
+    """Return whether a default of a project file has no effect, because the file may be another user's."""
+    return file.kind is FileKind.PROJECT and setting.option.section not in PROJECT_SECTIONS
+
+
+def _make_warnings(files: Sequence[ConfigurationFile], found: FoundFiles) -> Iterator[str]:
+    for ignored in found.ignored:
+        yield f"{ignored.path} is ignored: {ignored.reason}"
+    for file in files:
+        keys = dict.fromkeys(setting.key for setting in file.settings if _is_without_effect(file, setting))
+        if keys:
+            have = "has" if len(keys) == 1 else "have"
+            reason = f"{', '.join(keys)} {have} no effect in a project file"
+            yield f"{file.path}: {reason} (use a preset, or name the file with --config)"
+        matching = [preset.name for preset in file.presets if preset.selects_machines]
+        if matching and file.kind in (FileKind.PROJECT, FileKind.NAMED):
+            text = "match has an effect only in the user's and the system's file"
+            remedy = "move the preset there, or remove match and use --preset"
+            yield f"{file.path}: {text}, not in preset {', '.join(matching)} ({remedy})"
+
+
+def _read_preset_names(find_keys: FindKeys) -> tuple[str, ...]:
+    """Return the names of the presets of the files that are found, for completion; a wrong file has none."""
+    path = os.environ.get(f"{PREFIX}CONFIG", "")
+    names: list[str] = []
+    try:
+        for content in (read_named_file(path, "") if path else read_found_files(os.environ)).read:
+            names += [preset.name for preset in parse_file(content, find_keys()).presets]
+    except OmpbindError:
+        pass
+    return tuple(dict.fromkeys(names))

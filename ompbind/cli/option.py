@@ -1,0 +1,445 @@
+"""One option of the command line, and where its value comes from.
+
+click reads the command line, and this module says what an option adds to it: `--no-NAME` resets an option,
+values also come from configuration files, and lists add up over all sources. `Option` overrides three methods
+of click for this: `add_to_parser`, `consume_value` and `process_value`. Nothing else of ompbind does.
+"""
+
+import re
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import IntEnum
+from typing import Any
+
+import click
+from click.core import ParameterSource
+from click.shell_completion import CompletionItem
+
+from ompbind.cli.suggestions import find_option, suggest_value
+from ompbind.cli.verbs import PLANNING
+from ompbind.errors import MaskError, OmpbindError, OptionError, PlanError, PositionError
+from ompbind.planning.configuration import Configuration
+from ompbind.record import Record
+
+PREFIX = "OMPBIND_"
+"""The start of the names of all variables that ompbind reads or sets."""
+
+CPUS = "Choose CPUs"
+DEVICES = "Devices"
+BINDING = "Bind threads and memory"
+RANKS = "Environment of the ranks"
+COMPARING = "Compare placements"
+MEASURING = "Measure"
+OUTPUT = "Output"
+STOPPING = "Stop, check and report"
+CONFIGURATION = "Configuration files"
+"""The sections of the help; STOPPING has failures, time limits, --verify and --report.
+
+COMPARING and MEASURING have the options of `bench`.
+"""
+
+FILES = "file"
+DIRECTORIES = "dir"
+"""Completions: the shell completes names of files or directories."""
+
+TRUE_WORDS = ("1", "true", "t", "yes", "y", "on")
+FALSE_WORDS = ("0", "false", "f", "no", "n", "off")
+
+_SHOWN = 40  # the longest value that messages show, in characters
+_SHORT = 2  # characters of a value that a message may have by chance
+
+Complete = Callable[[str], Sequence[str]]
+"""Returns words that may complete a text; the words that do not begin with the text are dropped."""
+
+
+def complete_list(words: Iterable[str]) -> Complete:
+    """Return a completion of the last of some comma-separated words."""
+
+    def complete(text: str) -> Sequence[str]:
+        before, comma, _ = text.rpartition(",")
+        return [f"{before}{comma}{word}" for word in words]
+
+    return complete
+
+
+class Level(IntEnum):
+    """Where a value comes from; a higher level overrides a lower one.
+
+    FILE are the defaults of a project file, or of the file that --config names.
+    """
+
+    DEFAULT = 0
+    SYSTEM_FILE = 1
+    USER_FILE = 2
+    FILE = 3
+    PRESET = 4
+    VARIABLE = 5
+    COMMAND_LINE = 6
+
+
+class Given(Record):
+    """One occurrence of an option.
+
+    `value` is the text of its value; True or False for a flag; None resets the option to its default.
+    `place` names the option, the variable, or the key of a file with its line.
+    """
+
+    value: str | bool | None
+    level: Level
+    place: str
+
+
+class Option(click.Option):
+    """One row of the table of options.
+
+    - `names`: its short and long names, as `"-n", "--ranks"`; the last one is the long name
+    - `read`: makes the value from text; raises OptionError or PositionError. The reader of an option with
+      `multiple` returns a tuple, and its value has the items of all tuples
+    - `flag`: it takes no value; its value is True or False
+    - `bare`: the text of its value if it is given without one; None if it needs a value
+    - `default`: the text of its default; None for no value (None, False or ())
+    - `default_help`: what happens without the option, for the help
+    - `number`: a number in a configuration file is allowed too
+    - `words`: the words that it accepts; {words} in `help` lists them
+    - `list_names`: returns the text for {names} in `help`
+    - `complete`: its completion, if it is not `words`
+    - `section`: its section in the help; `everyday` options are in the short help too, except in the help of
+      the verbs `rare_in`
+    - `verbs`: the verbs that have it
+    - `is_setting`: it can also be given as a variable and in a configuration file
+    - `group`: options of the same group are spellings of one option: resetting one resets all
+    - `callback`: called with the value, as click's
+    """
+
+    def __init__(
+        self,
+        *names: str,
+        help: str,
+        verbs: tuple[str, ...],
+        section: str = "Options",
+        read: Callable[[str], Any] = str,
+        multiple: bool = False,
+        flag: bool = False,
+        bare: str | None = None,
+        default: str | None = None,
+        default_help: str = "",
+        number: bool = False,
+        words: tuple[str, ...] = (),
+        list_names: Callable[[], str] | None = None,
+        complete: Complete | str | None = None,
+        metavar: str = "",
+        everyday: bool = False,
+        rare_in: tuple[str, ...] = (),
+        is_setting: bool = True,
+        group: str = "",
+        callback: Callable[[Any, "Option", Any], Any] | None = None,
+    ) -> None:
+        # to click, `is_flag=False` with a flag value means that the value is optional
+        kind: dict[str, Any] = {"is_flag": True} if flag else {}
+        if bare is not None:
+            kind = {"is_flag": False, "flag_value": bare}
+        self.names = names
+        self.long_name = names[-1]
+        self.key = self.long_name[2:]
+        self.has_variable = is_setting and not set(PLANNING).isdisjoint(verbs)
+        super().__init__(
+            [*names, self.key.replace("-", "_")],
+            help=help,
+            multiple=multiple,
+            is_eager=section == CONFIGURATION,
+            allow_from_autoenv=self.has_variable,
+            callback=callback,
+            **kind,
+        )
+        self.verbs = verbs
+        self.section = section
+        self.read = read
+        self.bare = bare
+        self.default_text = default
+        self.default_help = default_help
+        self.number = number
+        self.words = words
+        self.list_names = list_names
+        self.complete = complete
+        self.value_name = "" if flag else metavar or "|".join(words)
+        self.everyday = everyday
+        self.rare_in = rare_in
+        self.group = group
+
+    @property
+    def reset_name(self) -> str:
+        """The name that resets the option to its default, as `--no-ranks`."""
+        return f"--no-{self.key}"
+
+    @property
+    def variable(self) -> str:
+        """The name of its environment variable, "" if it has none."""
+        return f"{PREFIX}{self.name.upper()}" if self.has_variable else ""
+
+    @property
+    def default_value(self) -> Any:
+        """The value of the option if it is not given."""
+        if self.default_text is None:
+            return False if self.is_flag else () if self.multiple else None
+        return self.read(self.default_text)
+
+    def is_everyday(self, verb: str) -> bool:
+        """Return whether the short help of a verb has the option."""
+        return self.everyday and verb not in self.rare_in
+
+    def render_help(self) -> str:
+        """Return the help of the option, with its words, its names and its default."""
+        marked = (f"{word} (default)" if word == self.default_text else word for word in self.words)
+        text = str(self.help).replace("{words}", ", ".join(marked))
+        if self.list_names:
+            text = text.replace("{names}", self.list_names())
+        marks_default = "{words}" in str(self.help)
+        default = self.default_help or ("" if marks_default else self.default_text)
+        return f"{text} [default: {default}]" if default else text
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
+        """Return the names and the help; an optional value `[=VALUE]` follows its option without a space."""
+        space = " " if self.value_name and not self.value_name.startswith("[=") else ""
+        return f"{', '.join(self.opts)}{space}{self.value_name}", self.render_help()
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return completions of the value."""
+        if isinstance(self.complete, str):
+            return [CompletionItem(incomplete, type=self.complete)]
+        words = self.words if self.complete is None else self.complete(incomplete)
+        found = [CompletionItem(word) for word in words if word.startswith(incomplete)]
+        return found or ([CompletionItem(incomplete, type="file")] if self.complete else [])
+
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        """Let the parser collect all occurrences of the option, and of the name that resets it."""
+        if self.is_flag:
+            parser.add_option(obj=self, opts=self.opts, dest=self.name, action="append_const", const=True)
+        else:
+            parser.add_option(obj=self, opts=self.opts, dest=self.name, action="append")
+        parser.add_option(obj=self, opts=[self.reset_name], dest=self.name, action="append_const", const=None)
+
+    def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Any, ParameterSource]:
+        """Return the occurrences that make the value, and where the last one comes from.
+
+        Of a scalar the last occurrence counts, of a list all after its last reset. Resetting an option of a
+        group drops the occurrences of the others at lower levels.
+        """
+        sources = get_sources(ctx)
+        found = sources.occurrences[self.name] = self._collect(ctx, opts)
+        if self.group:
+            group = [option for option in sources.options.values() if option.group == self.group]
+            in_group = [given for option in group for given in option._collect(ctx, opts)]
+            reset = max((given.level for given in in_group if not given.value), default=Level.DEFAULT)
+            found = tuple(given for given in found if given.level >= reset)
+        counting = self.select_effective(found)
+        if found:
+            sources.effective[self.name] = counting or found[-1:]
+        level = found[-1].level if found else Level.DEFAULT
+        known = {
+            Level.COMMAND_LINE: ParameterSource.COMMANDLINE,
+            Level.VARIABLE: ParameterSource.ENVIRONMENT,
+            Level.DEFAULT: ParameterSource.DEFAULT,
+        }
+        return counting, known.get(level, ParameterSource.DEFAULT_MAP)
+
+    def process_value(self, ctx: click.Context, value: Any) -> Any:
+        """Read the value of the option from its occurrences; an error names where it comes from."""
+        try:
+            read = [self._read(ctx, given) for given in value]
+        except OmpbindError:
+            if not ctx.resilient_parsing:
+                raise
+            read = []
+        if self.multiple:
+            made: Any = tuple(item for items in read for item in items)
+        else:
+            made = read[0] if read else self.default_value
+        return self.callback(ctx, self, made) if self.callback else made
+
+    def select_effective(self, occurrences: Sequence[Given]) -> Sequence[Given]:
+        """Return the occurrences that make the value, lowest level first; none after a reset."""
+        after = next((i for i in range(len(occurrences), 0, -1) if occurrences[i - 1].value is None), 0)
+        kept = occurrences[after:]
+        return kept if self.multiple else kept[-1:]
+
+    def _collect(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Given, ...]:
+        """Return all occurrences: in files and presets, in the variable, and on the command line."""
+        files = (ctx.default_map or {}).get(self.name, ())
+        text = self.resolve_envvar_value(ctx)
+        try:
+            from_variable = self._split_variable(text) if text else []
+        except OptionError:
+            if not ctx.resilient_parsing:
+                raise
+            from_variable = []
+        found = [Given(value=value, level=Level.VARIABLE, place=self.variable) for value in from_variable]
+        for value in opts.get(self.name, ()):
+            # click has a mark of its own for an option that is given without its value
+            known = value if value is None or isinstance(value, bool | str) else self.bare
+            place = self.reset_name if value is None else self.long_name
+            found.append(Given(value=known, level=Level.COMMAND_LINE, place=place))
+        return (*files, *found)
+
+    def _split_variable(self, text: str) -> Sequence[str | bool | None]:
+        """Return what the variable gives: texts of values, True or False for a flag, None for a reset."""
+        word = text.strip().lower()
+        if self.is_flag:
+            if word not in TRUE_WORDS + FALSE_WORDS:
+                raise OptionError(f"{self.variable}: {text!r} is not 1 (yes) or 0 (no)")
+            return [word in TRUE_WORDS]
+        is_number = self.number and word.isdigit()
+        if self.bare is not None and word in TRUE_WORDS + FALSE_WORDS and not is_number:
+            return [self.bare if word in TRUE_WORDS else None]
+        if not self.multiple:
+            return [text]
+        try:
+            return shlex.split(text)
+        except ValueError as error:
+            raise OptionError(f"{self.variable}: {error}", hint="close each quote") from None
+
+    def _read(self, ctx: click.Context, given: Given) -> Any:
+        """Read the value of an occurrence; an error names where the value comes from."""
+        if self.is_flag:
+            return given.value
+        is_typed = given.level == Level.COMMAND_LINE
+        where = "/".join(self.names) if is_typed else given.place
+        try:
+            return self.read(str(given.value))
+        except PositionError as error:
+            if not (isinstance(error, MaskError) and is_typed):  # else the caret shows which text is meant
+                error.message = f"{where}: {error.message}"
+            raise
+        except OptionError as error:
+            hint = error.hint or self._find_hint(ctx, str(given.value))
+            raise OptionError(f"{where}: {error.message}", hint=hint) from None
+
+    def _find_hint(self, ctx: click.Context, value: str) -> str:
+        """Return a hint for a wrong value: the word or the option that is meant, or the help of the verb.
+
+        An option of another tool may have been read as a short option with a value: `-np` as `-n p`.
+        """
+        options = get_sources(ctx).options.values()
+        meant = find_option(
+            f"{self.names[0]}{value}", "", [name for known in options for name in known.names]
+        )
+        if meant:
+            return f"did you mean {meant}?"
+        verb = ctx.command.name or ""
+        has_short_help = any(known.is_everyday(verb) for known in options)
+        is_left_out = has_short_help and not self.is_everyday(verb)
+        see_help = f"see 'ompbind {verb} --help{'-all' if is_left_out else ''}'"
+        return suggest_value(self.names[0], value, self.words) or see_help
+
+
+class Sources:
+    """Where the values of the options of one command line come from, for messages.
+
+    `occurrences` has all occurrences of each option by name, the lowest level first; `effective` those that
+    make the value, or the last one if that resets the option.
+    """
+
+    def __init__(self, params: Iterable[click.Parameter]) -> None:
+        self.options = {param.name: param for param in params if isinstance(param, Option)}
+        self.occurrences: dict[str, tuple[Given, ...]] = {}
+        self.effective: dict[str, Sequence[Given]] = {}
+
+    def is_given(self, name: str) -> bool:
+        """Return whether the option is given anywhere."""
+        return name in self.effective
+
+    def level(self, name: str) -> Level:
+        """Return the level of the value; of a list, the highest."""
+        return self.effective[name][-1].level if name in self.effective else Level.DEFAULT
+
+    def place(self, name: str) -> str:
+        """Return the option, variable or key that gives the value; "" by default."""
+        return self.effective[name][-1].place if name in self.effective else ""
+
+    def text(self, name: str) -> str:
+        """Return the text from which the value was read; "" for a flag, or if there is no value."""
+        if name not in self.effective:
+            return self.options[name].default_text or ""
+        return ",".join(given.value for given in self.effective[name] if isinstance(given.value, str))
+
+    def render(self, name: str) -> str:
+        """Return an option as it could be written: its name, and its value if that is a short text.
+
+        If it comes from a variable or a file, the name of the variable or key.
+        """
+        option, text = self.options[name], self.text(name)
+        shown, separator = option.long_name, "=" if option.bare is not None else " "
+        if Level.DEFAULT < self.level(name) < Level.COMMAND_LINE:
+            shown, separator = self.place(name), "="
+        return f"{shown}{separator}{shlex.quote(text)}" if 0 < len(text) <= _SHOWN else shown
+
+    def explain(self, error: OmpbindError) -> None:
+        """Replace options in the message of an error by the variables or keys that their values come from.
+
+        A mask that comes from a variable or a file is named before the message, which shows only its text.
+        If no option is named, the hint lists the options that may be the cause. A second call changes
+        nothing.
+        """
+        outside = {name: place for name in self.effective if (place := self._find_outside(name))}
+        for name, place in outside.items():
+            error.message = _replace_name(error.message, self.options[name], self.text(name), place)
+        if any(place in error.message for place in outside.values()):
+            return
+        if isinstance(error, MaskError) and "mask" in outside:
+            error.message = f"{outside['mask']}: {error.message}"
+            return
+        causes = [self.render(name) for name in outside if self._may_be_cause(name, error)]
+        listed = f"set outside of the command line: {', '.join(causes)}"
+        if causes and listed not in error.hint:
+            error.hint = "; ".join(filter(None, (error.hint, listed)))
+
+    def _find_outside(self, name: str) -> str:
+        """Return the variable or key that the value comes from; "" for others and for several places."""
+        places = {given.place for given in self.effective[name]}
+        is_outside = self.level(name) < Level.COMMAND_LINE
+        return places.pop() if is_outside and len(places) == 1 else ""
+
+    def _may_be_cause(self, name: str, error: OmpbindError) -> bool:
+        """Return whether an option can cause an error: it chooses CPUs, or the message has its value."""
+        text = self.text(name)
+        shown = text if len(text) > _SHORT else f"'{text}'"
+        is_planned = self.options[name].section == CPUS and isinstance(error, PlanError)
+        return is_planned or (bool(text) and shown in error.message)
+
+
+def _replace_name(message: str, option: Option, value: str, place: str) -> str:
+    """Replace all names of an option, and the space before its value."""
+    names = "|".join(map(re.escape, ("/".join(option.names), *option.names)))
+    pattern = rf"(?<![\w-])(?:{names})(?![\w-])(?: ({re.escape(value)})(?![\w-]))?"
+    return re.sub(pattern, lambda found: f"{place}={found[1]}" if found[1] else place, message)
+
+
+class VerbContext(click.Context):
+    """The context of a verb: also where its values come from, and the configuration files that were read.
+
+    `typed` are the words of its command line, `messages` what the user should know about its options.
+    """
+
+    def __init__(self, command: click.Command, *args: Any, **kwargs: Any) -> None:
+        super().__init__(command, *args, **kwargs)
+        self.typed: tuple[str, ...] = ()
+        self.sources = Sources(command.params)
+        self.configuration = Configuration()
+        self.messages: tuple[str, ...] = ()
+
+
+def get_sources(ctx: click.Context) -> Sources:
+    """Return where the values of a verb come from."""
+    assert isinstance(ctx, VerbContext)
+    return ctx.sources
+
+
+def find_settings(options: Iterable[click.Parameter]) -> Mapping[str, Option]:
+    """Return options by key, as configuration files can contain them: options with a variable.
+
+    A file cannot choose the file and the preset.
+    """
+    return {
+        option.key: option
+        for option in options
+        if isinstance(option, Option) and option.has_variable and option.section != CONFIGURATION
+    }

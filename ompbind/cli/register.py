@@ -1,0 +1,211 @@
+"""Make the plans of verbs, register them among the other live runs, and print what a user should know.
+
+The error for a wrong mask suggests a mask that works. With --wait, a run tries again whenever other runs may
+have released CPUs.
+"""
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from ompbind.cli.console import print_message
+from ompbind.cli.settings import PlanningSettings
+from ompbind.errors import MaskError, PlanError
+from ompbind.execution.mempolicy import replace_unsupported_policies
+from ompbind.machine.model import Machine
+from ompbind.machine.sources.reading import read_machine
+from ompbind.planning.mask_suggestion import suggest_mask
+from ompbind.planning.occupancy import NAMED_RUNS, LiveRun, RunIdentity
+from ompbind.planning.plan import Plan
+from ompbind.planning.planner import find_possible_cpus, make_plan
+from ompbind.planning.request import MemoryMode, Request
+from ompbind.record import Record
+from ompbind.registry.claim_format import make_division
+from ompbind.registry.claim_writing import Claim
+from ompbind.registry.claims import DIRECTORY_VARIABLE, Registry, lock_registry
+from ompbind.registry.live_runs import try_read_occupied
+from ompbind.registry.read_run_info import read_run_info
+from ompbind.registry.tickets import Ticket, take_ticket
+from ompbind.report.waiting import render_blockers
+
+T = TypeVar("T")
+
+
+def read_planning_machine(settings: PlanningSettings) -> Machine:
+    """Read the machine of --topology, with its devices if options or the plan of --plan name some."""
+    saved = settings.plan
+    named = settings.devices or settings.near or (saved and saved.device_kinds)
+    return read_machine(settings.topology, devices=bool(named))
+
+
+def plan_or_suggest(machine: Machine, request: Request, occupied: Sequence[LiveRun]) -> Plan:
+    """Make a plan; a MaskError gets the closest mask that works as its suggestion."""
+    try:
+        return make_plan(machine, request, occupied)
+    except MaskError as error:
+        error.suggestion = suggest_mask(machine, request, occupied)
+        raise
+
+
+class Wait(Record):
+    """How to wait: for at most `limit_s` seconds, and whether a message names the runs that use the CPUs."""
+
+    limit_s: float
+    prints: bool = True
+
+
+class Registered(Record):
+    """A plan, its claim (None if it could not be registered), and the registry with its messages."""
+
+    plan: Plan
+    claim: Claim | None
+    registry: Registry
+
+
+def register_run(
+    machine: Machine, request: Request, identity: RunIdentity, settings: PlanningSettings
+) -> Registered:
+    """Plan and register among the other live runs; with --wait, once they have released the CPUs.
+
+    Raises the errors of `plan_and_register`, and PlanError after the time limit of --wait.
+    """
+    if settings.wait is None:
+        with lock_registry(request.sharing, identity) as registry:
+            plan, claim = plan_and_register(machine, request, registry)
+            return Registered(plan=plan, claim=claim, registry=registry)
+    is_first = identity.placement_index in (None, 0)
+    wait = Wait(limit_s=settings.wait or float("inf"), prints=is_first and not settings.quiet)
+    return register_when_free(lambda: read_planning_machine(settings), request, identity, wait)
+
+
+def register_when_free(
+    read: Callable[[], Machine], request: Request, identity: RunIdentity, wait: Wait
+) -> Registered:
+    """Plan and register once no earlier run waits, and other live runs leave the CPUs.
+
+    `read` returns the machine: its allowed CPUs can change while the run waits. Raises PlanError after the
+    time limit, and at once the errors that are not due to other runs.
+    """
+
+    def attempt() -> Registered | None:
+        return _try_to_register(read(), request, identity.replace(started=int(time.time())))
+
+    machine = read()
+    plan_or_suggest(machine, request, ())
+    with take_ticket(identity, find_possible_cpus(machine, request), request.sharing) as ticket:
+        return call_when_free(attempt, ticket, wait)
+
+
+def call_when_free(attempt: Callable[[], T | None], ticket: Ticket, wait: Wait) -> T:
+    """Return the result of an attempt that succeeds; an attempt returns None if other runs prevent it.
+
+    The first attempt waits until no earlier ticket is live. Raises PlanError after the time limit.
+    """
+    give_up_at, prints = time.monotonic() + wait.limit_s, wait.prints
+    while (found := attempt() if ticket.is_first() else None) is None:
+        left_s = give_up_at - time.monotonic()
+        if left_s <= 0:
+            text = f"the CPUs are not free after {wait.limit_s:g} s: {_render_blockers(ticket)}"
+            raise PlanError(text, hint="wait longer, or name other CPUs with --mask")
+        if prints:
+            print_message(f"waiting for CPUs: {_render_blockers(ticket)}")
+            prints = False
+        ticket.sleep(left_s)
+    return found
+
+
+def _render_blockers(ticket: Ticket) -> str:
+    return render_blockers(read_run_info(ticket.read_blockers())) or "another run has just released them"
+
+
+def _try_to_register(machine: Machine, request: Request, identity: RunIdentity) -> Registered | None:
+    """Plan and register; return None if other runs prevent it."""
+    plan_or_suggest(machine, request, ())
+    with lock_registry(request.sharing, identity) as registry:
+        try:
+            plan, claim = plan_and_register(machine, request, registry)
+        except (PlanError, MaskError):
+            return None
+        return Registered(plan=plan, claim=claim, registry=registry)
+
+
+_TRIES = 8
+"""How often a run plans again at most, because other runs have registered meanwhile."""
+
+
+def plan_and_register(machine: Machine, request: Request, registry: Registry) -> tuple[Plan, Claim | None]:
+    """Make a plan for this machine and register it, again while runs that start meanwhile change it.
+
+    Raises the errors of `make_local_plan`, and ClaimError as `Registry`.
+    """
+    plan, claim = _plan_and_register(machine, request, registry)
+    if claim is None and registry.failure:
+        effect = "this run is not registered, so other runs may use its CPUs"
+        registry.failure = f"{effect}: {registry.failure}"
+    return plan, claim
+
+
+def _plan_and_register(machine: Machine, request: Request, registry: Registry) -> tuple[Plan, Claim | None]:
+    plan = make_local_plan(machine, request, registry.occupied)
+    for _ in range(_TRIES):
+        claim = registry.register(plan)
+        if claim is None or not registry.find_new_runs(claim):
+            return plan, claim
+        before, plan = plan, make_local_plan(machine, request, registry.occupied)
+        if plan.placements == before.placements:  # only the notes differ
+            return plan, claim
+        claim.release()
+    return plan, registry.register(plan)
+
+
+def make_local_plan(machine: Machine, request: Request, occupied: Sequence[LiveRun]) -> Plan:
+    """Make a plan for this machine, without memory policies that this process cannot set.
+
+    Raises LaunchError if a strict request needs a policy that cannot be set.
+    """
+    plan = plan_or_suggest(machine, request, occupied)
+    if request.memory is MemoryMode.LOCAL:
+        return plan
+    return replace_unsupported_policies(plan)
+
+
+def read_other_runs(machine: Machine, request: Request, *, quiet: bool = False) -> tuple[LiveRun, ...]:
+    """Read the other live runs for a plan that is only shown; print why they could not be read."""
+    occupied, failure = try_read_occupied(machine, request)
+    if failure and not quiet:
+        print_registry_failure(f"this plan does not avoid the CPUs of other runs: {failure}")
+    return occupied
+
+
+def print_registry_messages(registry: Registry, *, verbose: bool = False) -> None:
+    """Print which claims of other runs do not count; with `verbose` also why claims failed."""
+    if registry.ignored:
+        print_message(registry.ignored)
+    print_registry_failure(registry.failure, verbose=verbose)
+
+
+def print_differing_ranks(plan: Plan, registry: Registry) -> None:
+    """Warn of ranks of the same job on this machine that have read other configuration files.
+
+    Otherwise warn of ranks that have divided the CPUs in another way, as their options differ.
+    """
+    digest, division = plan.request.configuration.digest, make_division(plan)
+    ranks = [run for run in registry.job_runs if run.configuration != digest]
+    effect, advice = "have read other configuration files", "start all ranks in one directory"
+    if not ranks:
+        ranks = [run for run in registry.job_runs if run.division != division]
+        effect, advice = "have divided the CPUs in another way", "give all ranks the same options"
+    if ranks:
+        pids = ", ".join(str(run.pid) for run in ranks[:NAMED_RUNS])
+        text = f"other ranks of this job (pid {pids}) {effect}"
+        print_message(f"warning: {text}: {advice}, or plans may overlap")
+
+
+def print_registry_failure(failure: str, *, verbose: bool = False) -> None:
+    """Print why claims failed: with `verbose`, and as a warning if the user named their directory."""
+    if failure and os.environ.get(DIRECTORY_VARIABLE):
+        hint = f"{DIRECTORY_VARIABLE} must name a directory made with 'mkdir -m 1777'"
+        print_message(f"warning: {failure} ({hint})")
+    elif failure and verbose:
+        print_message(failure)

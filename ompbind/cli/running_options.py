@@ -1,0 +1,137 @@
+"""The options of `run` for starting and supervising ranks; `exec` has a few of them too."""
+
+from ompbind.cli.option import DIRECTORIES, FILES, OUTPUT, RANKS, STOPPING, Option
+from ompbind.cli.readers import (
+    at_least,
+    one_of,
+    read_directory,
+    read_path,
+    read_rank_list,
+    read_seconds,
+    read_wrapper_words,
+)
+from ompbind.cli.verbs import LAUNCHING
+from ompbind.errors import OptionError
+from ompbind.execution.restart_policy import RestartPolicy
+
+MODES = ("inherit", "tag", "files")
+
+
+def make_modes(output: tuple[str, ...] | None, log_dir: str | None) -> tuple[str, ...]:
+    """Return where output goes: without --output, to the log files of --log-dir if there are any."""
+    return output or (("inherit",) if log_dir is None else ("files",))
+
+
+ALL_VALUES = "all"
+"""The value of --report-env with which secret values are shown too."""
+
+STRICT = "strict"
+
+CONTINUE, _RESTART = "continue", "restart"
+"""Values of --on-failure."""
+
+RUN = ("run",)
+EXEC = ("exec",)
+SUPERVISING = (*RUN, "bench")
+"""The verbs that wait for their ranks."""
+
+STARTING = (*LAUNCHING, "bench")
+"""The verbs that start ranks."""
+
+
+def _read_modes(text: str) -> tuple[str, ...]:
+    """Read the modes of --output: one mode, or tag and files together."""
+    modes = tuple(dict.fromkeys(text.split(",")))
+    for mode in modes:
+        one_of(MODES)(mode)
+    if "inherit" in modes and len(modes) > 1:
+        raise OptionError("inherit cannot be combined with other modes")
+    return modes
+
+
+def _read_verify(text: str) -> str:
+    """Read the optional value of --verify; "" where none is given."""
+    if text in ("", STRICT):
+        return text
+    forms = f"write --verify or --verify={STRICT}; before a command write --verify --"
+    raise OptionError(f"{text!r} is not {STRICT}: {forms}")
+
+
+def _read_on_failure(text: str) -> str | RestartPolicy:
+    """Read what happens when a rank fails: a word, or when it starts again."""
+    word, colon, limit = text.partition(":")
+    if word != _RESTART:
+        return one_of(("stop", CONTINUE, _RESTART, f"{_RESTART}:N"))(text)
+    try:
+        return RestartPolicy(limit=at_least(1)(limit) if colon else None)
+    except OptionError as error:
+        hint = "write restart:N for at most N restarts of each rank, or stop for none"
+        raise OptionError(f"{_RESTART}:N: {error.message}", hint=hint) from None
+
+
+def _read_log_directory(text: str) -> str:
+    if not text:
+        raise OptionError("the name of a directory is missing")
+    return read_path(text)
+
+
+RUNNING_OPTIONS = (
+    Option("--rendezvous", section=RANKS, verbs=RUN, flag=True,
+           help="Set MASTER_ADDR and a free MASTER_PORT for torch.distributed, equal for all ranks"),
+    Option("--stdin", section=RANKS, verbs=RUN, read=one_of(("first", "none")),
+           words=("first", "none"), default="first", metavar="RANK",
+           help="Who reads standard input: {words}; first is rank 0; a rank gets a terminal only if it is the"
+                " only rank"),
+    Option("--rank", section=RANKS, verbs=EXEC, read=at_least(0), metavar="R", is_setting=False,
+           help="The rank in the whole job, from 0", default_help="--local-rank"),
+    Option("--size", section=RANKS, verbs=EXEC, read=at_least(1), metavar="N", is_setting=False,
+           help="The number of ranks of the whole job", default_help="--local-size"),
+    Option("--local-rank", section=RANKS, verbs=EXEC, read=at_least(0), metavar="R",
+           is_setting=False, help="The rank on this machine, from 0: start ranks without a launcher",
+           default_help="from the launcher"),
+    Option("--local-size", section=RANKS, verbs=EXEC, read=at_least(1), metavar="N",
+           is_setting=False, help="The number of ranks on this machine", default_help="from the launcher"),
+    Option("--fill", section=RANKS, verbs=STARTING, flag=True,
+           help="Fill {rank} and other placeholders in the command too"),
+    Option("--chdir", section=RANKS, verbs=STARTING, read=read_directory, metavar="DIR",
+           complete=DIRECTORIES, help="Start ranks in DIR, which may use {rank} and so on"),
+    Option("--wrap", section=RANKS, verbs=STARTING, read=read_wrapper_words, metavar="CMD",
+           help="Start ranks as CMD followed by the command: 'perf stat -o perf.{rank}'"),
+    Option("--wrap-ranks", section=RANKS, verbs=LAUNCHING, read=read_rank_list, metavar="LIST",
+           help="With --wrap, wrap only these ranks: 0,3-5"),
+    Option("--output", section=OUTPUT, verbs=RUN, read=_read_modes, words=(*MODES, "tag,files"),
+           metavar="MODES", everyday=True,
+           help="inherit (unchanged), tag (rank before each line), files (in --log-dir), 'tag,files'",
+           default_help="inherit"),
+    Option("--log-dir", section=OUTPUT, verbs=RUN, read=_read_log_directory, complete=DIRECTORIES,
+           metavar="DIR", everyday=True, help="Write DIR/RANK.out, DIR/RANK.err; DIR may use {run_id}"),
+    Option("--force", section=OUTPUT, verbs=RUN, flag=True,
+           help="Overwrite existing files in --log-dir"),
+    Option("--timestamps", section=OUTPUT, verbs=RUN, flag=True,
+           help="With --output tag, add the time to each line"),
+    Option("--pty", section=OUTPUT, verbs=RUN, flag=True,
+           help="With --output tag, give ranks a pseudo-terminal, so that they write each line at once"),
+    Option("-q", "--quiet", section=OUTPUT, verbs=STARTING, flag=True, help="Print only errors"),
+    Option("-v", "--verbose", section=OUTPUT, verbs=STARTING, flag=True, everyday=True,
+           rare_in=("bench",), help="Plan, resource usage (run, bench); line per rank (exec)"),
+    Option("--on-failure", section=STOPPING, verbs=RUN, read=_read_on_failure,
+           words=("stop", CONTINUE, _RESTART), default="stop", metavar="ACTION", everyday=True,
+           help="If a rank fails: {words}[:N]"),
+    Option("--timeout", section=STOPPING, verbs=SUPERVISING, read=read_seconds, number=True,
+           metavar="TIME", everyday=True, help="Stop ranks after TIME (90, 1h30m; 0: never), code 124"),
+    Option("--grace", section=STOPPING, verbs=SUPERVISING, read=read_seconds, number=True,
+           metavar="TIME", default="10", help="Time between the steps of stopping: signal, SIGTERM, SIGKILL"),
+    Option("--keep-descendants", section=STOPPING, verbs=RUN, flag=True,
+           help="Do not kill daemons of a finished rank that have left its process group"),
+    Option("--verify", section=STOPPING, verbs=RUN, read=_read_verify, bare="", words=(STRICT,),
+           metavar="[=strict]", everyday=True,
+           help="Check threads during the run; =strict: stop on an error"),
+    Option("--report", section=STOPPING, verbs=RUN, read=read_path, complete=FILES, metavar="FILE",
+           everyday=True, help="Write plan, exit codes and resource usage as JSON"),
+    Option("--report-env", section=STOPPING, verbs=RUN, read=one_of(("masked", ALL_VALUES)),
+           words=("masked", ALL_VALUES), default="masked", metavar="WHICH",
+           help="Values of secret variables (TOKEN, KEY, PASSWORD and so on) in --report, -v and --dry-run:"
+                " {words}"),
+    Option("--dry-run", section=STOPPING, verbs=STARTING, flag=True, everyday=True,
+           help="Show the plan, or candidates (bench), and start nothing"),
+)  # fmt: skip

@@ -1,0 +1,168 @@
+"""The typed settings of verbs: each verb makes one record from the values that click has read."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, TypeVar
+
+from ompbind.cli.option import Sources, VerbContext
+from ompbind.cpuset import CpuSet
+from ompbind.execution.restart_policy import RestartPolicy
+from ompbind.machine.devices import DeviceKind
+from ompbind.machine.model import CoreKindName
+from ompbind.masks.mask import Mask
+from ompbind.openmp.binding import Bind, ProcBind
+from ompbind.openmp.runtimes import OmpRuntime
+from ompbind.planning.configuration import Configuration
+from ompbind.planning.request import MemoryMode, Smt
+from ompbind.planning.saved_plan import SavedPlan
+from ompbind.record import Record
+
+Settings = TypeVar("Settings", bound=Record)
+
+
+def make_settings(kind: type[Settings], values: Mapping[str, Any], **others: Any) -> Settings:
+    """Return a record whose fields have the values of the options of their names, or those of `others`."""
+    options = {name: values[name] for name in kind.fields if name in values}
+    return kind(**{**options, **others})
+
+
+class PlanningSettings(Record):
+    """What `run`, `exec`, `plan` and `bench` plan from: the values of their options, and the command.
+
+    The fields are the options of the same names. `words` is the command, `sources` says where values come
+    from, and `configuration` which files were read. The last fields are options that not all of these verbs
+    have. Times are in seconds.
+    """
+
+    words: tuple[str, ...]
+    sources: Sources
+    configuration: Configuration
+
+    ranks: int | None
+    mask: Mask | None
+    strategy: str
+    smt: Smt
+    sibling: Literal["first", "last"]
+    threads: int | None
+    cores: int | None
+    service_cores: int
+    service_total: int
+    reserve: int
+    reserve_total: int
+    core_kind: CoreKindName | Literal["all"]
+    share: bool
+    avoid: bool
+    exclusive: bool
+    allow_partial: bool
+    compat: str | None
+    devices: tuple[DeviceKind, ...] | Literal["auto"]
+    devices_per_rank: int | None
+    share_devices: bool
+    device_order: Literal["device", "cpu"]
+    near: tuple[str, ...]
+    nic_variables: tuple[str, ...]
+    topology: str
+    bind: Bind
+    proc_bind: ProcBind
+    omp_runtime: OmpRuntime | None
+    memory: MemoryMode
+    strict: bool
+    preload: tuple[str, ...]
+    expect: tuple[str, ...]
+    env: tuple[tuple[str, str], ...]
+    env_file: tuple[str, ...]
+    keep_env: bool
+    freeze_threads: bool
+    run_id: str | None
+
+    plan: SavedPlan | None = None
+    wait: float | None = None
+    fill: bool = False
+    chdir: str | None = None
+    wrap: tuple[str, ...] | None = None
+    wrap_ranks: CpuSet | None = None
+    quiet: bool = False
+    verbose: bool = False
+
+
+def make_planning_settings(ctx: VerbContext) -> PlanningSettings:
+    """Return the planning settings of a command line."""
+    return make_settings(PlanningSettings, ctx.params, sources=ctx.sources, configuration=ctx.configuration)
+
+
+class RunSettings(Record):
+    """What `run` needs beside its planning settings; the fields are the options of the same names."""
+
+    planning: PlanningSettings
+    rendezvous: bool
+    stdin: Literal["first", "none"]
+    output: tuple[str, ...] | None
+    log_dir: str | None
+    force: bool
+    timestamps: bool
+    pty: bool
+    on_failure: str | RestartPolicy
+    timeout: float | None
+    grace: float
+    keep_descendants: bool
+    verify: str | None
+    report: str | None
+    report_env: str
+    dry_run: bool
+
+
+class ExecSettings(Record):
+    """What `exec` needs beside its planning settings; the fields are the options of the same names."""
+
+    planning: PlanningSettings
+    rank: int | None
+    size: int | None
+    local_rank: int | None
+    local_size: int | None
+    dry_run: bool
+
+
+class PlanSettings(Record):
+    """What `plan` needs beside its planning settings; the fields are the options of the same names."""
+
+    planning: PlanningSettings
+    format: str
+    rank: int | None
+    explain: bool
+    compare: tuple[str, ...] | None
+
+
+class BenchSettings(Record):
+    """What `bench` needs beside its planning settings; the fields are the options of the same names.
+
+    `parse_again` returns the settings of the same command line with more options after its own.
+    """
+
+    planning: PlanningSettings
+    parse_again: Callable[[Sequence[str]], "BenchSettings"]
+    vary: tuple[tuple[str, tuple[str, ...]], ...]
+    max_rounds: int
+    budget: float | None
+    matters: float
+    fixed_work: bool
+    seed: int | None
+    metric: tuple[str, ...]
+    higher: bool
+    combine: str | None
+    duration: float | None
+    ready: str
+    load: tuple[str, ...] | None
+    timeout: float | None
+    grace: float
+    format: str
+    results: str | None
+    show: bool
+    fail_above: float | None
+    export: tuple[tuple[str, str], ...]
+    save_preset: str | None
+    config: str | None
+    dry_run: bool
+
+    @property
+    def has_same_work(self) -> bool:
+        """Whether candidates with different numbers of ranks do the same work, so they can be compared."""
+        return bool(self.metric or self.duration or self.fixed_work)
