@@ -6,8 +6,9 @@ It is *near* the CPUs from which its memory and registers are reached without cr
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from ompbind.cpuset import EMPTY, CpuSet
-from ompbind.enums import WordEnum
 from ompbind.record import Record
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 
-class DeviceKind(WordEnum):
+class DeviceKind(StrEnum):
     """What a device is for.
 
     A display is a graphics function that no program computes on, like that of a management controller. An

@@ -13,10 +13,10 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from itertools import combinations, islice
 
 from ompbind.cpuset import EMPTY, CpuSet, named, union
-from ompbind.enums import WordEnum
 from ompbind.errors import MachineError
 from ompbind.record import Record
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ompbind.machine.devices import Device
 
 
-class Level(WordEnum):
+class Level(StrEnum):
     """What the cores of a domain share, usually the widest level first."""
 
     DRAWER = "drawer"

@@ -7,7 +7,8 @@ can mean the same; `mask_text` writes each meaning in one way, the *canonical te
 
 from __future__ import annotations
 
-from ompbind.enums import WordEnum
+from enum import StrEnum
+
 from ompbind.errors import MaskError
 from ompbind.record import Record
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:  # many plans have no mask
     from ompbind.masks.grammar import Item
 
 
-class MaskWord(WordEnum):
+class MaskWord(StrEnum):
     """A mask that is a single word."""
 
     AUTO = "auto"

@@ -7,7 +7,8 @@ worker runs there: they are for the rank's own schedulers and I/O threads.
 
 from __future__ import annotations
 
-from ompbind.enums import WordEnum
+from enum import StrEnum
+
 from ompbind.errors import RequestError
 from ompbind.machine.model import CORE_KIND_NAMES, CoreKindName
 from ompbind.masks.mask import Mask, MaskWord
@@ -30,7 +31,7 @@ RANK_LIMIT = 1 << 16
 """More ranks than this on one machine are refused as a typing error."""
 
 
-class MemoryMode(WordEnum):
+class MemoryMode(StrEnum):
     """The memory policy of a rank: the kernel's default (local), or a policy for its NUMA nodes."""
 
     LOCAL = "local"
@@ -39,7 +40,7 @@ class MemoryMode(WordEnum):
     INTERLEAVE = "interleave"
 
 
-class Sharing(WordEnum):
+class Sharing(StrEnum):
     """What to do about CPUs that other runs use: warn, share, avoid or refuse."""
 
     WARN = "warn"

@@ -7,7 +7,8 @@ they bundle: `libgomp-e985bcbb.so.1.0.0`.
 
 from __future__ import annotations
 
-from ompbind.enums import WordEnum
+from enum import StrEnum
+
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.record import Record
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 
-class LibraryRole(WordEnum):
+class LibraryRole(StrEnum):
     """What a library is for."""
 
     RUNTIME = "runtime"

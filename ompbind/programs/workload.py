@@ -6,7 +6,8 @@ program, or *available* in the environment of its Python; only a run shows wheth
 
 from __future__ import annotations
 
-from ompbind.enums import WordEnum
+from enum import StrEnum
+
 from ompbind.record import Record
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from ompbind.programs.wrappers import Wrapper
 
 
-class DetectionMethod(WordEnum):
+class DetectionMethod(StrEnum):
     """Why a library is expected in a process, surest first."""
 
     PRELOADED = "preloaded"

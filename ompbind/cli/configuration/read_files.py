@@ -9,10 +9,10 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from enum import StrEnum
 
 from ompbind.cli.configuration.project_files import FILE, SIZE_LIMIT, find_project_file, read_start
 from ompbind.cli.configuration.search import SYSTEM_FILE, find_home, find_user_file, read_working_directory
-from ompbind.enums import WordEnum
 from ompbind.errors import ConfigurationError
 from ompbind.execution.trusted_users import is_shared, read_trusted_users
 from ompbind.execution.unsafe_file import UnsafeFileError
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
-class FileKind(WordEnum):
+class FileKind(StrEnum):
     """Where a configuration file comes from, lowest precedence first; a named file is the only file."""
 
     SYSTEM = "system"

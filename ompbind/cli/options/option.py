@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
+
 from ompbind.cli.verbs import PLANNING
-from ompbind.enums import NumberEnum
 from ompbind.record import Record
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
@@ -144,7 +145,7 @@ class Option(Record):
         return self.empty if self.default is None else self.read(self.default)
 
 
-class Precedence(NumberEnum):
+class Precedence(IntEnum):
     """Where a value comes from; a higher level overrides a lower one.
 
     FILE are the defaults of a project file, or of the file that --config names.

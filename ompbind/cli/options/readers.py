@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from ompbind.cpuset import CpuSet
-from ompbind.enums import WordEnum
 from ompbind.errors import OptionError
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
@@ -29,7 +30,7 @@ def one_of(words: Iterable[str], kind: str = "") -> Callable[[str], str]:
     return read
 
 
-def member(words: type[WordEnum], *, automatic: str = "") -> Callable[[str], Any]:
+def member(words: type[StrEnum], *, automatic: str = "") -> Callable[[str], Any]:
     """Return a reader of one member of an enum; the word `automatic` stands for None."""
     read_word = one_of((*filter(None, [automatic]), *map(str, words)))
     return lambda text: None if read_word(text) == automatic else words(text)
