@@ -18,7 +18,7 @@ ROOMS = tuple(
 )
 """All rooms in order: a module imports from its own room and from earlier rooms; only cli imports report."""
 
-BASE = {"errors", "cpuset", "digest", "record", "severity", "text"}
+BASE = {"errors", "cpuset", "record", "severity", "text"}
 PURE = {"procfs", "machine", "openmp", "masks", "planning", "compat"}
 READERS = (
     *(f"procfs.{name}" for name in ("reader", "process_facts", "process_state")),

@@ -6,6 +6,7 @@ refusal.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from hashlib import sha256
 from typing import Any, TypeAlias
 
 from ompbind.bench.candidate_names import add_ranks
@@ -18,7 +19,6 @@ from ompbind.cli.options.apply_rules import apply_rules
 from ompbind.cli.options.option import Given, make_given
 from ompbind.cli.options.values import Values, resolve_values
 from ompbind.cli.request import complete_request, make_request, make_run_spec
-from ompbind.digest import sha256_hex
 from ompbind.errors import OmpbindError, PlanError
 from ompbind.machine.model import Machine
 from ompbind.openmp.variables import LIBUV_VARIABLE, OVERRIDING_VARIABLES, THREAD_COUNTS
@@ -257,4 +257,4 @@ def _make_digest(commands: Iterable[RankCommand], spec: RunSpec) -> str:
         )
         for command in commands
     ]
-    return sha256_hex(repr((names, parts)).encode("utf-8", "surrogateescape"))[:16]
+    return sha256(repr((names, parts)).encode("utf-8", "surrogateescape")).hexdigest()[:16]

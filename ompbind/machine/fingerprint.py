@@ -13,8 +13,9 @@ between starts of one machine, or between equal machines, is left out:
 
 from __future__ import annotations
 
+from hashlib import sha256
+
 from ompbind.cpuset import union
-from ompbind.digest import sha256_hex
 from ompbind.machine.devices import DeviceKind
 from ompbind.machine.model import Level
 from ompbind.record import Record
@@ -114,4 +115,4 @@ def _render_device(device: Device) -> str:
 def _digest(things: Iterable[object], lines: Iterable[str]) -> str:
     """Return the number of some things, and a digest of the sorted lines about them."""
     text = "\n".join(sorted(lines))
-    return f"{len(tuple(things))}:{sha256_hex(text.encode())[:_DIGITS]}"
+    return f"{len(tuple(things))}:{sha256(text.encode()).hexdigest()[:_DIGITS]}"

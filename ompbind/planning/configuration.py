@@ -28,7 +28,7 @@ class Configuration(Record):
         """A short hash of all that was read; "" if nothing was read. Paths do not count."""
         if not self.files:
             return ""
-        from ompbind.digest import sha256_hex  # late: most runs read no file
+        from hashlib import sha256
 
         text = "\n".join((*(file.sha256 for file in self.files), self.preset))
-        return sha256_hex(text.encode("utf-8", "surrogateescape"))[:16]
+        return sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]

@@ -2,13 +2,13 @@
 
 import os
 from collections.abc import Iterator, Sequence
+from hashlib import sha256
 
 from ompbind.cli.configuration.parse import ConfigurationFile, Setting, parse_file
 from ompbind.cli.configuration.presets import Host, PresetUse, find_preset, list_inherited, match_preset
 from ompbind.cli.configuration.read_files import FileContent, FileKind, FoundFiles
 from ompbind.cli.options.option import BINDING, CPUS, DEVICES, Given, Precedence, Source, make_keys
 from ompbind.cli.options.values import Values
-from ompbind.digest import sha256_hex
 from ompbind.errors import ConfigurationError
 from ompbind.planning.configuration import Configuration
 from ompbind.planning.configuration_files import UsedFile
@@ -62,7 +62,7 @@ def read_host() -> Host:
 
 
 def _describe(content: FileContent) -> UsedFile:
-    return UsedFile(kind=content.kind, path=content.path, sha256=sha256_hex(content.data))
+    return UsedFile(kind=content.kind, path=content.path, sha256=sha256(content.data).hexdigest())
 
 
 def _make_givens(files: Sequence[ConfigurationFile], chain: Sequence[PresetUse]) -> Iterator[Given]:
