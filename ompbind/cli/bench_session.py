@@ -1,6 +1,7 @@
 """The session of `bench`, once its candidates are known: it runs, is saved, and its results are shown."""
 
 import gc
+import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,7 +26,6 @@ from ompbind.cli.console import print_message
 from ompbind.cli.options.values import Values
 from ompbind.cpuset import count
 from ompbind.execution.job_control import exit_by_interrupt
-from ompbind.execution.signals import signal
 from ompbind.machine.model import Machine
 
 _FAILED = 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 
 from ompbind.cli.options.values import Values
@@ -15,7 +16,6 @@ from ompbind.cli.verb import Verb
 from ompbind.errors import LaunchError, OmpbindError, RequestError
 from ompbind.execution.job_control import exit_by_signal
 from ompbind.execution.outcome import Outcome, exit_code, was_interrupted
-from ompbind.execution.signals import signal
 from ompbind.machine.sources.linux.reader import LIVE
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import RunSpec, find_changed, make_commands, make_spec_before_plan

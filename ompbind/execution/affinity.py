@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 
 from ompbind.cpuset import CpuSet, named
 from ompbind.errors import CommandNotExecutableError, CommandNotFoundError, LaunchError
-from ompbind.execution.signals import signal
 from ompbind.planning.rank_command import RankCommand
 from ompbind.programs.which import find_command
 

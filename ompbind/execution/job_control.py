@@ -14,8 +14,8 @@ Several ranks cannot share the terminal: their standard input is empty.
 from __future__ import annotations
 
 import os
+import signal
 
-from ompbind.execution.signals import signal
 from ompbind.procfs.reader import read_processes
 
 

@@ -20,6 +20,7 @@ the supervisor are killed at once, without attribution.
 from __future__ import annotations
 
 import os
+import signal
 import time
 
 from ompbind.execution.processes import (
@@ -34,7 +35,6 @@ from ompbind.execution.processes import (
     signal_listed,
     signal_process,
 )
-from ompbind.execution.signals import signal
 from ompbind.planning.rank_variables import find_attempt, find_rank
 from ompbind.procfs.process import Stat, find_descendants
 from ompbind.procfs.reader import is_proc_of_pid_namespace, read_children, read_environ, read_processes

@@ -5,8 +5,9 @@ The supervisor only records events; the functions here decide what they mean.
 
 from __future__ import annotations
 
+import signal
+
 from ompbind.errors import OmpbindError
-from ompbind.execution.signals import signal
 from ompbind.record import Record
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
@@ -148,10 +149,8 @@ def was_interrupted(outcome: Outcome) -> bool:
 
 def signal_name(number: int) -> str:
     """Return the name of a signal, such as "SIGKILL"; "signal 37" if it has no name."""
-    from signal import Signals  # late: see signals.py
-
-    has_name = number in {member.value for member in Signals}
-    return Signals(number).name if has_name else f"signal {number}"
+    has_name = number in {member.value for member in signal.Signals}
+    return signal.Signals(number).name if has_name else f"signal {number}"
 
 
 def render_exit_status(rank_exit: RankExit, *, several: bool = False) -> str:

@@ -15,6 +15,7 @@ Children that the foreground process already had, as after `exec` in a script, a
 from __future__ import annotations
 
 import os
+import signal
 
 from ompbind.errors import LaunchError
 from ompbind.execution.job_control import Terminal, exit_by_interrupt
@@ -29,7 +30,6 @@ from ompbind.execution.signal_pipe import (
     find_unignored,
     ignore_tty_signals,
 )
-from ompbind.execution.signals import signal
 from ompbind.planning.rank_variables import SUPERVISOR_NAME
 from ompbind.procfs.reader import read_children, read_stat
 from ompbind.record import Record

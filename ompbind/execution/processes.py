@@ -12,10 +12,10 @@ The kernel gives the PID of a process that was reaped to another process. So eac
 from __future__ import annotations
 
 import os
+import signal
 import time
 
 from ompbind.cpuset import named
-from ompbind.execution.signals import signal
 from ompbind.procfs.process import Stat, find_descendants
 from ompbind.procfs.reader import is_proc_of_pid_namespace, read_children, read_processes, read_stat
 
@@ -53,12 +53,11 @@ def exit_with_parent(parent: int) -> None:
 def _call_prctl(option: int, value: int) -> bool:
     """Call prctl(2); returns whether the system supports that."""
     try:
-        # A part of ctypes: importing all of it takes a tenth of the time that a rank needs to start.
-        from _ctypes import call_function, dlopen, dlsym
+        import ctypes  # door: loads libffi, which some Pythons lack
 
-        prctl = dlsym(dlopen(None, 0), "prctl")  # type: ignore[arg-type]  # None: this program itself
-        return bool(call_function(prctl, (option, value, 0, 0, 0)) == 0)
-    except (ImportError, OSError):
+        prctl = ctypes.CDLL(None).prctl  # None: this program itself
+        return bool(prctl(option, *map(ctypes.c_ulong, (value, 0, 0, 0))) == 0)
+    except (ImportError, OSError, AttributeError):
         return False
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 
 from ompbind.cpuset import named
@@ -18,7 +19,6 @@ from ompbind.execution.rlimits import FileLimit
 from ompbind.execution.run_options import RunOptions
 from ompbind.execution.run_output import RunOutput
 from ompbind.execution.shutdown import Shutdown
-from ompbind.execution.signals import signal
 from ompbind.planning.rank_command import RankCommand
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py

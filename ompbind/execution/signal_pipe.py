@@ -6,8 +6,7 @@ The functions here change some 60 signals.
 from __future__ import annotations
 
 import os
-
-from ompbind.execution.signals import signal
+import signal
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:

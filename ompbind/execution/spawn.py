@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 
 from ompbind.errors import LaunchError
 from ompbind.execution.affinity import IGNORED_BY_PYTHON, WorkingDirectory, exec_error, set_affinity
@@ -25,7 +26,6 @@ from ompbind.execution.process_pair import Foreground
 from ompbind.execution.processes import exit_with_parent
 from ompbind.execution.rlimits import LIMIT_HINTS
 from ompbind.execution.signal_pipe import block_signals
-from ompbind.execution.signals import signal
 from ompbind.planning.rank_command import RankCommand
 from ompbind.procfs.reader import is_proc_of_pid_namespace
 

@@ -17,6 +17,7 @@ A second termination signal sends the next signal of the escalation without wait
 from __future__ import annotations
 
 import os
+import signal
 import time
 
 from ompbind.errors import LaunchError
@@ -35,7 +36,6 @@ from ompbind.execution.signal_pipe import (
     start_signal_pipe,
     stop_signal_pipe,
 )
-from ompbind.execution.signals import signal
 from ompbind.execution.start import leave_rank_cpus, restart_due_ranks, start_rank_or_stop
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
