@@ -6,9 +6,7 @@ misspelled, this module finds the similar one.
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from collections.abc import Iterable
 
 NAME_LIMIT = 200
 """The longest name of a process or a run that is shown, in characters."""

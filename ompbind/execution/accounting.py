@@ -5,10 +5,7 @@ from __future__ import annotations
 from ompbind.execution.outcome import KIB
 from ompbind.machine.sources.filesystem import DirectoryRoot
 from ompbind.machine.sources.linux.cgroup import read_oom_kills
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from ompbind.machine.sources.linux.throttling import Throttling
+from ompbind.machine.sources.linux.throttling import Throttling
 
 
 class Accounting:

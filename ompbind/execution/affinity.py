@@ -5,15 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import signal
+from typing import NoReturn
 
 from ompbind.cpuset import CpuSet, named
 from ompbind.errors import CommandNotExecutableError, CommandNotFoundError, LaunchError
 from ompbind.planning.rank_command import RankCommand
 from ompbind.programs.which import find_command
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from typing import NoReturn
 
 IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 """Signals that Python ignores from its start; a command expects their default action."""

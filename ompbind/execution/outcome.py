@@ -6,18 +6,13 @@ The supervisor only records events; the functions here decide what they mean.
 from __future__ import annotations
 
 import signal
+from collections.abc import Sequence
+from resource import struct_rusage
 
 from ompbind.errors import OmpbindError
+from ompbind.inspection.verdict import VerificationResult
+from ompbind.machine.sources.linux.throttling import Throttling
 from ompbind.record import Record
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from resource import struct_rusage
-
-    # annotations only: most runs load neither
-    from ompbind.inspection.verdict import VerificationResult
-    from ompbind.machine.sources.linux.throttling import Throttling
 
 KIB = 1024
 """Bytes per unit of `ru_maxrss` on Linux."""

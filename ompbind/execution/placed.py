@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from typing import Any
 
 from ompbind.execution.environment import Selection, VariableChoice, make_changes
 from ompbind.execution.process_settings import (
@@ -22,9 +22,6 @@ from ompbind.execution.process_settings import (
 )
 from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.rank_variables import Variables
-
-if TYPE_CHECKING:
-    from multiprocessing.process import BaseProcess
 
 
 @contextmanager
@@ -90,8 +87,8 @@ def _spawn_by_default() -> Iterator[None]:
     _warn_of_unspawned(set(multiprocessing.active_children()) - known)
 
 
-def _warn_of_unspawned(workers: set[BaseProcess]) -> None:
-    """Warn of running workers that were started with another start method than spawn."""
+def _warn_of_unspawned(workers: set[Any]) -> None:
+    """Warn of running processes that were started with another start method than spawn."""
     from multiprocessing import get_context
 
     for worker in workers:

@@ -6,6 +6,7 @@ import errno
 import os
 import select
 import stat
+from typing import TypeAlias
 
 
 def open_pipe_path(number: int) -> int:
@@ -62,6 +63,4 @@ class _Poll:
         return self._poll.poll(None if timeout is None else math.ceil(timeout * 1000))[:maxevents]
 
 
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    Poller = select.epoll | _Poll
+Poller: TypeAlias = "select.epoll | _Poll"  # quoted: other systems have no epoll

@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
+from typing import NoReturn
 
 from ompbind.errors import LaunchError
 from ompbind.execution.job_control import Terminal, exit_by_interrupt
@@ -33,11 +35,6 @@ from ompbind.execution.signal_pipe import (
 from ompbind.planning.rank_variables import SUPERVISOR_NAME
 from ompbind.procfs.reader import read_children, read_stat
 from ompbind.record import Record
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import NoReturn
 
 
 class Cleanup(Record):

@@ -12,20 +12,16 @@ import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from types import FrameType
 
 from ompbind.cpuset import CpuSet, named
 from ompbind.errors import LaunchError, RequestError
 from ompbind.execution.affinity import set_affinity
+from ompbind.execution.mempolicy import SavedPolicy
 from ompbind.machine.model import MAX_CPUS
 from ompbind.machine.sources.linux.reader import LIVE
 from ompbind.planning.plan import MemoryPolicy, Placement, Plan
 from ompbind.planning.rank_variables import Variables, apply_variables
-
-if TYPE_CHECKING:
-    from types import FrameType
-
-    from ompbind.execution.mempolicy import SavedPolicy
 
 
 class _Lock:

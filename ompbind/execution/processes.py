@@ -14,14 +14,11 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Collection, Iterable, Mapping
 
 from ompbind.cpuset import named
 from ompbind.procfs.process import Stat, find_descendants
 from ompbind.procfs.reader import is_proc_of_pid_namespace, read_children, read_processes, read_stat
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 

@@ -5,16 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import time
+from resource import struct_rusage
 
 from ompbind.execution.outcome import RankExit, make_usage, render_exit, signal_name
 from ompbind.execution.processes import REAPED_AT_ONCE, signal_parent, signal_rank
 from ompbind.execution.run_state import RunState
 from ompbind.execution.signal_pipe import TERMINATION_SIGNALS, TTY_SIGNALS
 from ompbind.procfs.reader import read_caught_signals
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from resource import struct_rusage
 
 
 def reap(run: RunState, pid: int) -> bool:

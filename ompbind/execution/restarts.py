@@ -10,14 +10,10 @@ A request to stop, a timeout, and the last failure of another rank cancel all wa
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ompbind.execution.outcome import RankExit
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    # few runs restart ranks
-    from ompbind.execution.restart_policy import RestartPolicy
+from ompbind.execution.restart_policy import RestartPolicy
 
 ATTEMPTS_KEPT = 100
 """Earlier attempts of each rank that are kept for the report, the last ones."""

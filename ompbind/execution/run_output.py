@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 from ompbind.errors import LaunchError
-from ompbind.execution.poller import READABLE, has_epoll, has_reader, open_pipe_path
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    # most runs write nothing
-    from ompbind.execution.output.multiplexer import OutputMultiplexer
-    from ompbind.execution.output.options import Output
-    from ompbind.execution.poller import Poller
-    from ompbind.execution.reporter import Reporter
+from ompbind.execution.output.multiplexer import OutputMultiplexer
+from ompbind.execution.output.options import Output
+from ompbind.execution.poller import READABLE, Poller, has_epoll, has_reader, open_pipe_path
+from ompbind.execution.reporter import Reporter
 
 
 class RunOutput:

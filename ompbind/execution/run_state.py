@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Mapping
+from typing import TypeAlias
 
 from ompbind.cpuset import named
 from ompbind.execution.accounting import Accounting
@@ -14,24 +16,16 @@ from ompbind.execution.orphans import OrphanTracker
 from ompbind.execution.outcome import signal_name
 from ompbind.execution.poller import make_poller
 from ompbind.execution.process_pair import Foreground
+from ompbind.execution.reporter import Reporter
 from ompbind.execution.restarts import Restarts
 from ompbind.execution.rlimits import FileLimit
 from ompbind.execution.run_options import RunOptions
 from ompbind.execution.run_output import RunOutput
 from ompbind.execution.shutdown import Shutdown
+from ompbind.execution.verify.sampler import AffinitySampler
 from ompbind.planning.rank_command import RankCommand
 
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import TypeAlias
-
-    # no run needs the interface, few are verified
-    from ompbind.execution.reporter import Reporter
-    from ompbind.execution.verify.sampler import AffinitySampler
-
-
-StartCommands: TypeAlias = "Mapping[int, tuple[RankCommand, str]]"
+StartCommands: TypeAlias = Mapping[int, tuple[RankCommand, str]]
 """For each rank number the command and the path of its executable; in the order of start."""
 
 

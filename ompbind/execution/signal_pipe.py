@@ -7,10 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from collections.abc import Iterable
 
 TERMINATION_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)
 """Signals that request the end of a run: they are forwarded, and start the escalation to SIGKILL."""

@@ -18,6 +18,8 @@ from __future__ import annotations
 import errno
 import os
 import signal
+from collections.abc import Sequence
+from typing import NoReturn, TypeAlias
 
 from ompbind.errors import LaunchError
 from ompbind.execution.affinity import IGNORED_BY_PYTHON, WorkingDirectory, exec_error, set_affinity
@@ -29,12 +31,7 @@ from ompbind.execution.signal_pipe import block_signals
 from ompbind.planning.rank_command import RankCommand
 from ompbind.procfs.reader import is_proc_of_pid_namespace
 
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import NoReturn, TypeAlias
-
-Redirections: TypeAlias = "Sequence[tuple[int, int]]"
+Redirections: TypeAlias = Sequence[tuple[int, int]]
 """Pairs of an open file here and its number in the rank."""
 
 

@@ -26,9 +26,10 @@ from ompbind.execution.poller import READABLE
 from ompbind.execution.process_pair import Foreground, redirect_to_null, set_process_name
 from ompbind.execution.processes import kill_descendants, signal_parent, signal_rank
 from ompbind.execution.reaper import reap_children, reap_exited
+from ompbind.execution.reporter import Reporter
 from ompbind.execution.rlimits import make_limit_error
 from ompbind.execution.run_options import RunOptions
-from ompbind.execution.run_state import RunState
+from ompbind.execution.run_state import RunState, StartCommands
 from ompbind.execution.signal_pipe import (
     FORWARDED_SIGNALS,
     TERMINATION_SIGNALS,
@@ -37,12 +38,6 @@ from ompbind.execution.signal_pipe import (
     stop_signal_pipe,
 )
 from ompbind.execution.start import leave_rank_cpus, restart_due_ranks, start_rank_or_stop
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    # it is an interface only
-    from ompbind.execution.reporter import Reporter
-    from ompbind.execution.run_state import StartCommands
 
 SHORT_RUN_S = 0.005
 """Seconds after the start of the last rank. A run that finishes in this time does without some steps."""

@@ -5,9 +5,7 @@ Importing the records of all launchers takes 2 ms, and most processes have no la
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from collections.abc import Mapping
 
 IN_LOCAL_RANK = "LOCAL"
 """A part of the name of each variable with the local rank of a process."""

@@ -7,6 +7,8 @@ of the launchers with complete variables, the launcher whose daemon is the neare
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
 from ompbind.errors import RequestError
 from ompbind.launchers.ancestors import Ancestor, find_daemon, find_starter
 from ompbind.launchers.flux import FLUX
@@ -20,10 +22,6 @@ from ompbind.launchers.torchrun import TORCHRUN
 from ompbind.planning.rank_command import RankIdentity
 from ompbind.planning.rank_variables import OMPBIND_RANK, SUPERVISOR_NAME
 from ompbind.record import Record
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 
 class LauncherRank(Record):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from ompbind.machine.devices import Device, DeviceKind
+from collections.abc import Iterable
 
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from ompbind.machine.devices import Device, DeviceKind
 
 NVIDIA, AMD, INTEL = "10de", "1002", "8086"
 """Numbers of PCI vendors, in 4 hexadecimal digits."""

@@ -6,14 +6,11 @@ It is *near* the CPUs from which its memory and registers are reached without cr
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 
 from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.record import Record
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
 
 
 class DeviceKind(StrEnum):

@@ -13,19 +13,13 @@ between starts of one machine, or between equal machines, is left out:
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from hashlib import sha256
 
 from ompbind.cpuset import union
-from ompbind.machine.devices import DeviceKind
-from ompbind.machine.model import Level
+from ompbind.machine.devices import Device, DeviceKind
+from ompbind.machine.model import Level, Machine
 from ompbind.record import Record
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from ompbind.machine.devices import Device
-    from ompbind.machine.model import Machine
 
 _DIGITS = 16
 """Hexadecimal digits of a digest: equal digests of different machines would be a chance of 1 in 2^64."""

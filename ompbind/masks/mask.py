@@ -10,11 +10,8 @@ from __future__ import annotations
 from enum import StrEnum
 
 from ompbind.errors import MaskError
+from ompbind.masks.grammar import Item
 from ompbind.record import Record
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:  # many plans have no mask
-    from ompbind.masks.grammar import Item
 
 
 class MaskWord(StrEnum):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from ompbind.cpuset import CpuSet
+from collections.abc import Iterator
 
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from ompbind.cpuset import CpuSet
 
 
 def parse_places(text: str) -> tuple[CpuSet, ...] | None:

@@ -7,12 +7,9 @@ Most facts are measured. To add a runtime, add a row: `programs` then detects it
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Self
 
 from ompbind.record import Record
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from typing import Self
 
 PLACE_VARIABLES = ("OMP_PLACES", "OMP_PROC_BIND")
 """The variables of the OpenMP specification that bind threads: every runtime reads them."""

@@ -22,18 +22,15 @@ example with 2 ranks, 8 cores of 2 CPUs, --smt 1, --service-cores 1 and --reserv
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.planning.allowed_memory import measure_remote_memory
 from ompbind.planning.cpu_pool import CpuPool, find_siblings, find_usable_cpus, sort_by_position
 from ompbind.planning.plan import Placement
 from ompbind.planning.strategies.core_sequence import CoreSequence, make_core_sequence
+from ompbind.planning.strategies.shares import RequestedCores
 from ompbind.planning.strategies.table import STRATEGIES, check_strategy
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ompbind.planning.strategies.shares import RequestedCores
 
 
 def make_placements(pool: CpuPool) -> list[Placement]:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
+from ompbind.planning.configuration_files import IgnoredFile, UsedFile
 from ompbind.record import Record
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from ompbind.planning.configuration_files import IgnoredFile, UsedFile
 
 
 class Configuration(Record):

@@ -5,16 +5,14 @@ Two runs contend wherever they occupy the same core: its hardware threads share 
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.errors import PlanError
 from ompbind.machine.model import Machine
 from ompbind.planning.occupancy import AvailableCpus, LiveRun, occupied_cores
 from ompbind.planning.plan import Note, Plan
 from ompbind.planning.request import Request, Sharing
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 
 def make_available(machine: Machine, request: Request, runs: Sequence[LiveRun]) -> AvailableCpus:

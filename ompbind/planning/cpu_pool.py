@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from ompbind.cpuset import EMPTY, CpuSet, union
+from ompbind.machine.devices import Device
 from ompbind.machine.model import Domain, Level, Machine, find_overlapping
 from ompbind.masks.mask import MaskWord
 from ompbind.planning.occupancy import AvailableCpus, sort_by_core
 from ompbind.planning.plan import Note
 from ompbind.planning.request import Request
 from ompbind.record import Record
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from ompbind.machine.devices import Device
 
 SMT8_AUTO_LIMIT = 4
 """Hardware threads per core that `--smt auto` uses on cores with eight or more (POWER); on others it is 1."""

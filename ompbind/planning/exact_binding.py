@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ompbind.openmp.binding import BindingSyntax
 from ompbind.openmp.runtimes import KMP_READERS
 from ompbind.planning.request import Request
 from ompbind.planning.runtime_choice import choose_syntax, find_runtimes, may_support_reset
 from ompbind.programs.library_catalog import Library, LibraryRole
 from ompbind.programs.workload import DetectionMethod, Workload
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def render_exact_binding(request: Request) -> str:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ompbind.cpuset import EMPTY, CpuSet, named, union
 from ompbind.machine.model import cpus_of_cores
 from ompbind.masks.mask import MaskWord
 from ompbind.planning.mask_resolution import resolve_mask
 from ompbind.planning.occupancy import AvailableCpus
 from ompbind.planning.plan import Note, Plan
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def explain_isolated(plan: Plan) -> Iterator[Note]:

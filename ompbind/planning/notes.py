@@ -6,6 +6,8 @@ A subject of few plans has a module of its own, which is imported late.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
+
 from ompbind.cpuset import CpuSet, count, named, union
 from ompbind.machine.model import Level, cpus_of_cores, index_by_cpu
 from ompbind.openmp.binding import BindingSyntax
@@ -15,10 +17,6 @@ from ompbind.planning.request import MemoryMode, Sharing
 from ompbind.planning.runtime_choice import choose_syntax
 from ompbind.planning.runtime_notes import explain_runtime
 from ompbind.planning.strategies.table import STRATEGIES
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
 
 
 def explain(plan: Plan) -> list[Note]:

@@ -5,6 +5,8 @@ Every core gets one rank before any core gets two, and no rank has CPUs of two c
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ompbind.cpuset import EMPTY, CpuSet, count
 from ompbind.errors import PlanError
 from ompbind.planning.allocation_errors import no_core_left_error, too_many_ranks_error
@@ -18,10 +20,6 @@ from ompbind.planning.cpu_pool import (
 )
 from ompbind.planning.occupancy_text import OCCUPIED_HINT
 from ompbind.planning.plan import Placement
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def place_on_shared_cores(pool: CpuPool, core_cpus: tuple[CpuSet, ...], ranks: int) -> list[Placement]:

@@ -11,20 +11,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping
+from typing import TypeAlias
+
 from ompbind.errors import PositionError
 from ompbind.record import Record
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
-    from typing import TypeAlias
 
 NUMBERS = ("rank", "local_rank", "size")
 TEXTS = ("cpus", "run_id")
 NAMES = (*NUMBERS, *TEXTS)
 """All placeholders; NUMBERS allow arithmetic."""
 
-Fields: TypeAlias = "Mapping[str, int | str]"
+Fields: TypeAlias = Mapping[str, int | str]
 """The values of placeholders for one rank, by name."""
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_"
@@ -113,7 +111,7 @@ def _compute(part: Placeholder, text: str, fields: Fields, where: str) -> str:
     return str(number)
 
 
-_Parts: TypeAlias = "tuple[str | Placeholder, ...]"
+_Parts: TypeAlias = tuple[str | Placeholder, ...]
 
 _parsed: dict[tuple[str, tuple[str, ...], bool], _Parts] = {}
 """The parts of texts: a text is parsed once for all ranks."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import cycle, islice
 
 from ompbind.cpuset import EMPTY, CpuSet, union
@@ -22,10 +23,6 @@ from ompbind.planning.strategies.table import (
     list_others_that_take_cores,
     list_others_that_take_devices,
 )
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 
 def make_plan(machine: Machine, request: Request, occupied: Sequence[LiveRun] = ()) -> Plan:

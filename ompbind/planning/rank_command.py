@@ -5,11 +5,14 @@ The *identity* of a rank is its number: global and local rank, both sizes, and i
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ompbind.cpuset import CpuSet, named
 from ompbind.errors import RequestError
 from ompbind.openmp.binding import Binding
 from ompbind.openmp.runtimes import PLACE_VARIABLES
 from ompbind.openmp.variables import find_overridden_variables, make_openmp_variables
+from ompbind.planning.placeholders import Fields
 from ompbind.planning.plan import MemoryPolicy, Placement, Plan
 from ompbind.planning.rank_variables import (
     NAMES_OF_DEVICES,
@@ -20,18 +23,12 @@ from ompbind.planning.rank_variables import (
     OMPBIND_RUN_ID,
     OMPBIND_SERVICE_CPUS,
     OMPBIND_WORKER_NAME,
+    Variables,
     apply_variables,
 )
 from ompbind.planning.request import Request
 from ompbind.planning.runtime_choice import choose_syntax, may_support_reset
 from ompbind.record import Record
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ompbind.planning.placeholders import Fields
-    from ompbind.planning.rank_variables import Variables
 
 _PAIR = set(PLACE_VARIABLES)
 """OMP_PLACES and OMP_PROC_BIND: set together or not at all, as runtimes differ on one without the other."""

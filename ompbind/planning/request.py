@@ -7,25 +7,21 @@ worker runs there: they are for the rank's own schedulers and I/O threads.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
+from typing import Literal, TypeAlias
 
 from ompbind.errors import RequestError
+from ompbind.machine.devices import DeviceKind
 from ompbind.machine.model import CORE_KIND_NAMES, CoreKindName
 from ompbind.masks.mask import Mask, MaskWord
 from ompbind.openmp.binding import Bind, ProcBind
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.planning.configuration import Configuration
+from ompbind.planning.devices.visible import VisibleDevices
+from ompbind.planning.saved_plan import SavedPlan
 from ompbind.programs.workload import Workload
 from ompbind.record import Record
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Literal, TypeAlias
-
-    from ompbind.machine.devices import DeviceKind
-    from ompbind.planning.devices.visible import VisibleDevices
-    from ompbind.planning.saved_plan import SavedPlan
 
 RANK_LIMIT = 1 << 16
 """More ranks than this on one machine are refused as a typing error."""
@@ -55,7 +51,7 @@ DEVICE_KINDS = ("gpu", "nic")
 DEFAULT_STRATEGY = "balanced"
 """The strategy of a request that names none; `strategies.table` lists all strategies."""
 
-Smt: TypeAlias = "int | Literal['auto', 'all']"
+Smt: TypeAlias = int | Literal["auto", "all"]
 """Hardware threads to use per core: at most a number, all, or the machine's default (auto)."""
 
 

@@ -10,11 +10,8 @@ from __future__ import annotations
 from ompbind.openmp.binding import Bind, BindingSyntax
 from ompbind.openmp.runtimes import KMP_READERS, OmpRuntime
 from ompbind.planning.request import Request
+from ompbind.programs.library_catalog import Library
 from ompbind.programs.workload import DetectedLibrary, DetectionMethod
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from ompbind.programs.library_catalog import Library
 
 
 def find_runtimes(request: Request) -> tuple[Library, ...]:

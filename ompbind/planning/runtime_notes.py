@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from ompbind.machine.model import Level
 from ompbind.openmp.binding import Bind, BindingSyntax, ProcBind
 from ompbind.planning.plan import Note, Plan
@@ -14,10 +16,6 @@ from ompbind.planning.runtime_choice import (
     find_runtimes,
 )
 from ompbind.programs.workload import DetectionMethod, Workload
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 CONFLICT = "omp-runtime-conflict"
 """The code of warnings that threads will not run where the binding mode requests."""

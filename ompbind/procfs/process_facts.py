@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Iterable, Iterator
 
 from ompbind.cpuset import EMPTY, CpuSet
+from ompbind.procfs.numa_maps import MemoryMap
 from ompbind.procfs.process_files import parse_command, parse_lock_holder, parse_maps, parse_migrations
 from ompbind.procfs.reader import (
     TICKS_PER_S,
@@ -18,12 +20,6 @@ from ompbind.procfs.reader import (
     read_if_allowed,
     read_stat,
 )
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from ompbind.procfs.numa_maps import MemoryMap
 
 
 def read_age_s(pid: int) -> float | None:

@@ -7,14 +7,11 @@ they bundle: `libgomp-e985bcbb.so.1.0.0`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.record import Record
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 
 class LibraryRole(StrEnum):

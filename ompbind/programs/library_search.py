@@ -7,13 +7,10 @@ has a RUNPATH; LD_LIBRARY_PATH; RUNPATH; /etc/ld.so.conf; the default directorie
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Mapping, Sequence
 
 from ompbind.programs.elf import SYSTEM_LIBRARY_PREFIXES, Elf, read_header
 from ompbind.programs.library_catalog import LIBRARY_KINDS, Library, name_library
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
 
 _DEFAULT_DIRECTORIES = ("/lib64", "/usr/lib64", "/lib", "/usr/lib")
 _CONFIGURATION = "/etc/ld.so.conf"

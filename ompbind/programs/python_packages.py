@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 
 from ompbind.openmp.runtimes import OmpRuntime
@@ -14,10 +15,6 @@ from ompbind.programs.known_programs import python_version
 from ompbind.programs.library_catalog import Library, LibraryRole, name_library
 from ompbind.programs.library_search import find_library, identify_library, linker_directories, list_names
 from ompbind.programs.workload import DetectedLibrary, DetectionMethod
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
 
 
 def find_default_python(env: Mapping[str, str]) -> str:

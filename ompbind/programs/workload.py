@@ -6,17 +6,13 @@ program, or *available* in the environment of its Python; only a run shows wheth
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import StrEnum
 
+from ompbind.openmp.runtimes import OmpRuntime
+from ompbind.programs.library_catalog import Library
+from ompbind.programs.wrappers import Wrapper
 from ompbind.record import Record
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ompbind.openmp.runtimes import OmpRuntime
-    from ompbind.programs.library_catalog import Library
-    from ompbind.programs.wrappers import Wrapper
 
 
 class DetectionMethod(StrEnum):

@@ -9,16 +9,13 @@ _OPTIONS and _READERS.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 from ompbind.cpuset import CpuSet
 from ompbind.programs.known_programs import WRAPPERS
 from ompbind.programs.process_launchers import Launch, find_command_word, read_launch
 from ompbind.record import Record
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import TypeAlias
 
 _WITH_SUBCOMMAND = ("perf",)
 """Wrappers whose first argument is not the command, although it may have the name of one: `perf stat app`."""
@@ -57,7 +54,7 @@ class Wrapper(Record):
 NO_WRAPPER = Wrapper(text="")
 """Changes nothing."""
 
-Options: TypeAlias = "Sequence[tuple[str, str]]"
+Options: TypeAlias = Sequence[tuple[str, str]]
 """The options of a wrapper, each with its long name and its value; "" without a value."""
 
 

@@ -11,6 +11,7 @@ import fcntl
 import os
 import stat
 import time
+from collections.abc import Collection, Sequence
 
 from ompbind.cpuset import count
 from ompbind.planning.occupancy import NAMED_RUNS, LiveRun
@@ -19,10 +20,6 @@ from ompbind.registry.claim_format import TEXT_LIMIT
 from ompbind.registry.claim_names import NEW_SUFFIX, remove_claim
 from ompbind.registry.claim_parsing import parse_text
 from ompbind.text import clean_name
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
 
 NEW_FILE_LIMIT_S = 60.0  # seconds after which a .new file counts as old
 USER_CLAIMS_LIMIT = 1024  # claims of another user that are read

@@ -23,6 +23,7 @@ import errno
 import os
 import stat
 import time
+from collections.abc import Collection, Mapping
 
 from ompbind.errors import ClaimError
 from ompbind.planning.occupancy import LiveRun, RunIdentity
@@ -33,10 +34,6 @@ from ompbind.procfs.reader import read_pid_namespace
 from ompbind.registry.claim_format import make_live_run
 from ompbind.registry.claim_names import list_claims
 from ompbind.registry.claim_writing import Claim, write_claim
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
 
 DIRECTORY_VARIABLE = "OMPBIND_RUNTIME_DIR"
 """The variable that names another directory for claims."""

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
+from ompbind.machine.model import Machine
 from ompbind.machine.sources.linux.reader import LIVE, read_live
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from ompbind.machine.model import Machine
 
 
 def read_machine(source: str = LIVE, *, devices: bool = False) -> Machine:

@@ -13,7 +13,9 @@ If ranks also get network interfaces, GPUs decide the CPUs, and each rank gets t
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
+from typing import TypeAlias
 
 from ompbind.cpuset import CpuSet, count
 from ompbind.errors import PlanError
@@ -33,12 +35,7 @@ from ompbind.planning.strategies.core_sequence import CoreIndices, CoreSequence
 from ompbind.planning.strategies.shares import RequestedCores
 from ompbind.planning.strategies.table import STRATEGIES
 
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from typing import TypeAlias
-
-DeviceGroups: TypeAlias = "tuple[tuple[Device, ...], ...]"
+DeviceGroups: TypeAlias = tuple[tuple[Device, ...], ...]
 """The devices of each rank."""
 
 _UNKNOWN_DISTANCE = 255

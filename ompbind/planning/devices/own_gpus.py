@@ -12,18 +12,14 @@ In the last two cases, the variables of the vendors stay as they are.
 
 from __future__ import annotations
 
-from ompbind.machine.devices import DeviceKind
+from collections.abc import Iterable, Mapping
+
+from ompbind.machine.devices import Device, DeviceKind
+from ompbind.machine.model import Machine
 from ompbind.planning.devices.vendors import read_index
 from ompbind.planning.devices.visible import VisibleDevices
+from ompbind.planning.request import Request
 from ompbind.record import Record
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from ompbind.machine.devices import Device
-    from ompbind.machine.model import Machine
-    from ompbind.planning.request import Request
 
 _GPUS_OF_STEP, _BINDING_OF_GPUS = "SLURM_GPUS_ON_NODE", "SLURMD_TRES_BIND"
 """Slurm's variables: how many GPUs the ranks on a machine have together, and how ranks are bound to them."""

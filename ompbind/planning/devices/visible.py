@@ -6,8 +6,10 @@ visible. This set is only ever narrowed for a rank, never widened.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from ompbind.machine.device_kinds import AMD, INTEL, NVIDIA
-from ompbind.machine.devices import DeviceKind
+from ompbind.machine.devices import Device, DeviceKind
 from ompbind.planning.devices.cuda import CUDA_VISIBLE_DEVICES, find_cuda_devices
 from ompbind.planning.devices.level_zero import ZE_AFFINITY_MASK, find_level_zero_devices
 from ompbind.planning.devices.rocm import (
@@ -18,13 +20,6 @@ from ompbind.planning.devices.rocm import (
 )
 from ompbind.planning.devices.vendors import DeviceWord, VendorDevices
 from ompbind.record import Record
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from ompbind.machine.devices import Device
-
 
 VENDOR_VARIABLES = (
     CUDA_VISIBLE_DEVICES,

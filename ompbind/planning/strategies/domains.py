@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
+
 from ompbind.cpuset import CpuSet, count
 from ompbind.errors import PlanError
 from ompbind.machine.model import Level, Machine
@@ -10,12 +13,7 @@ from ompbind.planning.strategies.shares import RequestedCores
 from ompbind.planning.strategies.subsequence import make_subsequence
 from ompbind.record import Record
 
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from typing import TypeAlias
-
-Divide: TypeAlias = "Callable[[CoreSequence, int, RequestedCores | None], list[CoreIndices]]"
+Divide: TypeAlias = Callable[[CoreSequence, int, RequestedCores | None], list[CoreIndices]]
 """Divides the cores of a sequence among a number of ranks, which may request a number of cores each."""
 
 _SPLITTING = (Level.DRAWER, Level.BOOK, Level.PACKAGE)

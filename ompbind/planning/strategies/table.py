@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+
 from ompbind.errors import PlanError
 from ompbind.machine.model import Level
 from ompbind.planning.strategies.core_sequence import CoreIndices, CoreSequence
+from ompbind.planning.strategies.domains import Divide
+from ompbind.planning.strategies.shares import RequestedCores
 from ompbind.record import Record
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from ompbind.planning.strategies.domains import Divide
-    from ompbind.planning.strategies.shares import RequestedCores
 
 
 def _one_per_node(sequence: CoreSequence, requested: RequestedCores | None) -> int:

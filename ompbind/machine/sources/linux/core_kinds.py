@@ -9,16 +9,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ompbind.cpuset import EMPTY
+from ompbind.machine.model import CoreKind, Domain
 from ompbind.machine.sources.filesystem import read_list, whole_number
 from ompbind.machine.sources.linux.sysfs import CPU
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ompbind.machine.model import CoreKind, Domain
-    from ompbind.machine.sources.root import Root
+from ompbind.machine.sources.root import Root
 
 _PERFORMANCE_CPUS = "sys/devices/cpu_core/cpus"
 """The file with the CPUs of performance cores; all other cores are efficiency cores."""

@@ -11,6 +11,8 @@ A CPU that several nodes list belongs to the first of them. Nodes that are the m
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from ompbind.cpuset import EMPTY, CpuSet, named
 from ompbind.machine.model import Node, check_size, render_gpu_remark
 from ompbind.machine.sources.filesystem import (
@@ -22,12 +24,7 @@ from ompbind.machine.sources.filesystem import (
     read_set,
     whole_number,
 )
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from ompbind.machine.sources.root import Root
+from ompbind.machine.sources.root import Root
 
 NODE_DIRECTORY = "sys/devices/system/node"
 GPU_DIRECTORY = "proc/driver/nvidia/gpus"

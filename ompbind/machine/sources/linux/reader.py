@@ -13,11 +13,8 @@ from ompbind.machine.sources.linux.cgroup import read_limits
 from ompbind.machine.sources.linux.core_kinds import read_kinds
 from ompbind.machine.sources.linux.numa import read_nodes
 from ompbind.machine.sources.linux.sysfs import CPU, read_domains, read_online
+from ompbind.machine.sources.root import Root
 from ompbind.procfs.process import status_value
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from ompbind.machine.sources.root import Root
 
 LIVE = "live"
 """The topology source of the machine that ompbind runs on."""
