@@ -4,8 +4,6 @@ Each character that is not printable becomes "?". Escape sequences then have no 
 misspelled, this module finds the similar one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 NAME_LIMIT = 200

@@ -1,7 +1,5 @@
 """The table of frameworks whose variables --compat reads."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 FRAMEWORKS: Mapping[str, str] = {

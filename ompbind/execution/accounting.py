@@ -1,7 +1,5 @@
 """Kernel counters of a run: ompbind's peak memory at the start of ranks, out-of-memory kills, throttling."""
 
-from __future__ import annotations
-
 from ompbind.execution.outcome import KIB
 from ompbind.machine.sources.filesystem import DirectoryRoot
 from ompbind.machine.sources.linux.cgroup import read_oom_kills

@@ -1,7 +1,5 @@
 """Turn this process into a rank: set its affinity mask, directory and signals, execute the command."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

@@ -5,8 +5,6 @@ better where it is possible, because a process that is bound from its start load
 variables of its rank.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """The ranks of a run as child processes: waiting to be started, running (`live`), exited."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The environment of one rank, for workers that a Python program starts or becomes."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Collection, Mapping
 from typing import Literal, TypeAlias

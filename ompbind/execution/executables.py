@@ -1,7 +1,5 @@
 """Which file each rank executes, and in which order ranks start."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import count
 

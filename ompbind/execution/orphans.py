@@ -17,8 +17,6 @@ stopped when no rank runs: after the last rank has exited, or while a single ran
 the supervisor are killed at once, without attribution.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -4,8 +4,6 @@ A process inherits the affinity mask and the memory policy of the thread that st
 of the program. `placed` sets all three for a `with` block as a rank has them, and restores them afterwards.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager

@@ -12,8 +12,6 @@ The supervisor is killed: the foreground process, a subreaper, becomes the paren
 Children that the foreground process already had, as after `exec` in a script, are left alone.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Callable

@@ -4,8 +4,6 @@
 not restore anything, but a generator runs its `finally` when it is deleted.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import threading

@@ -9,8 +9,6 @@ The kernel gives the PID of a process that was reaped to another process. So eac
 - a process that /proc shows to be a descendant, if its PID still belongs to the same process
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import time

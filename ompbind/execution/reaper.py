@@ -1,7 +1,5 @@
 """Reap ranks: what follows when the kernel reports that a rank exited or was stopped."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -8,8 +8,6 @@
 A request to stop, a timeout, and the last failure of another rank cancel all waits.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from ompbind.execution.outcome import RankExit

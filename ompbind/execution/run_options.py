@@ -1,7 +1,5 @@
 """The options of a run: how its ranks are started, supervised and stopped, as plain values."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 from ompbind.execution.output.options import Output

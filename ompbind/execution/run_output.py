@@ -1,7 +1,5 @@
 """The output of a run: messages of ompbind, and the output of ranks unless they inherit standard output."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The state of a supervised run: one object per part, such as children, shutdown and output."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -10,8 +10,6 @@ In a *shared* directory another user can put a file, a link or a pipe at any nam
 `find_risk` and `is_same` decide, on results of stat. The other functions act on the decisions.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import stat

@@ -4,8 +4,6 @@
 timeout, an error, or a foreground process that exited; and how long the run still waits for a slow reader.
 """
 
-from __future__ import annotations
-
 import signal
 import time
 

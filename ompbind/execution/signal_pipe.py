@@ -3,8 +3,6 @@
 The functions here change some 60 signals.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterable

@@ -13,8 +13,6 @@ ranks takes four times as long for the whole run. Without /proc the foreground p
 ranks of a killed supervisor, so there each rank is forked.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

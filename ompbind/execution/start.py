@@ -1,7 +1,5 @@
 """Start the ranks of a run: the first time, and again after a failure."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -14,8 +14,6 @@
 A second termination signal sends the next signal of the escalation without waiting.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """The users whose files are used, and the directories in which other users can put files."""
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Collection

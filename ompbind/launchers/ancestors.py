@@ -1,7 +1,5 @@
 """The ancestors of a rank: which launcher is the innermost, and whether it has bound the rank."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 
 from ompbind.cpuset import CpuSet

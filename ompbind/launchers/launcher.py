@@ -1,7 +1,5 @@
 """The record of one launcher; each launcher has a module with one such record."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 

@@ -3,8 +3,6 @@
 Importing the records of all launchers takes 2 ms, and most processes have no launcher.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 IN_LOCAL_RANK = "LOCAL"

@@ -1,7 +1,5 @@
 """Slurm."""
 
-from __future__ import annotations
-
 from ompbind.errors import RequestError
 from ompbind.launchers.launcher import Env, Launcher, read_number
 

@@ -5,8 +5,6 @@ nested: `mpirun` in a Slurm job adds its own variables to Slurm's variables. The
 of the launchers with complete variables, the launcher whose daemon is the nearest ancestor of the rank.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ompbind.errors import RequestError

@@ -10,8 +10,6 @@ the capacity of cores (Arm), else their highest frequency. For the latter two:
 Cores within a tenth are one kind, because ordinary processors let their best cores run a little faster.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 

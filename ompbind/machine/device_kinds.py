@@ -1,7 +1,5 @@
 """The kind of a PCI function: one rule for every topology source."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from ompbind.machine.devices import Device, DeviceKind

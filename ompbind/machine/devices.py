@@ -4,8 +4,6 @@ A *device* is one PCI function, or a partition of a GPU that shares its PCI func
 It is *near* the CPUs from which its memory and registers are reached without crossing to another NUMA node.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 

@@ -11,8 +11,6 @@ between starts of one machine, or between equal machines, is left out:
 - CPUs that are offline, and remarks
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from hashlib import sha256
 

@@ -1,7 +1,5 @@
 """Find the NUMA nodes closest to a node: nodes with memory for a node without, or nodes with CPUs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 from ompbind.cpuset import EMPTY, CpuSet

@@ -5,8 +5,6 @@ domains inside them, as in `node:1.core:0-3`), or by the word `all`. An item tha
 CPUs. Every item and selector remembers its position in the text, so that an error can mark it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from ompbind.cpuset import CPU_LIMIT, CpuSet, strided

@@ -1,7 +1,5 @@
 """How OpenMP threads are bound: the modes of --bind, and how a binding is written for a runtime."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 from ompbind.record import Record

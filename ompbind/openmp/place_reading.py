@@ -1,7 +1,5 @@
 """Read the value of OMP_PLACES, in the forms that `places` writes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from ompbind.cpuset import CpuSet

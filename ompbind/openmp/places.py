@@ -17,8 +17,6 @@ processes, a second runtime. Therefore the first place has all CPUs of the rank,
 `service_places` makes the places of a rank with service CPUs, `place_reading` reads the text.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import TypeAlias
 

@@ -1,7 +1,5 @@
 """Pairs of OpenMP runtimes that do not work in one process, found among the runtimes that it loads."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from itertools import combinations
 

@@ -4,8 +4,6 @@ Most facts are measured. To add a runtime, add a row: `programs` then detects it
 `--omp-runtime` accept its name, its variables are removed from ranks, and `ompbind probe` searches for it.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Self
 

@@ -9,8 +9,6 @@ Measured with libgomp, libomp 14 to 19 and libiomp5, which all accept a place se
     thread  {0,1,2,3,4,5},{1},{2},{3}
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from ompbind.cpuset import CpuSet, union

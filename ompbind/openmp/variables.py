@@ -5,8 +5,6 @@ always set, and never empty or 0. Variables that override them are removed: with
 ignores the places, or binds threads to CPUs outside the affinity mask of the process.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from ompbind.cpuset import CpuSet

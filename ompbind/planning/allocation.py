@@ -20,8 +20,6 @@ example with 2 ranks, 8 cores of 2 CPUs, --smt 1, --service-cores 1 and --reserv
     reserved                         3,11  |                    7,15
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from ompbind.cpuset import EMPTY, CpuSet, union

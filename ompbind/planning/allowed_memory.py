@@ -4,8 +4,6 @@ A cpuset can exclude the memory of NUMA nodes whose CPUs are allowed (cpuset.mem
 *remote* memory: the allowed memory of other nodes.
 """
 
-from __future__ import annotations
-
 from ompbind.cpuset import CpuSet
 from ompbind.machine.model import Machine
 from ompbind.planning.plan import Plan

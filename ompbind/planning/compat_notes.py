@@ -1,7 +1,5 @@
 """The notes of a plan on the variables of other programs that it was made from (--compat)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from ompbind.machine.model import Level, find_overlapping

@@ -1,7 +1,5 @@
 """Which configuration files and which preset the options of a request come from."""
 
-from __future__ import annotations
-
 from ompbind.planning.configuration_files import IgnoredFile, UsedFile
 from ompbind.record import Record
 

@@ -3,8 +3,6 @@
 Two runs contend wherever they occupy the same core: its hardware threads share its execution units.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from ompbind.cpuset import EMPTY, CpuSet, union

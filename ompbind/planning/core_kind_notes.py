@@ -1,7 +1,5 @@
 """The note of a plan on cores of different kinds."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from ompbind.cpuset import CpuSet, named

@@ -1,7 +1,5 @@
 """The ordered CPUs that a request may use: CPUs of its mask, or else all free CPUs; and their cores."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """The binding mode "exact": how it is explained, and which threads it leaves on the first CPU of a rank."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from ompbind.openmp.binding import BindingSyntax

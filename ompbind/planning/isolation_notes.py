@@ -1,7 +1,5 @@
 """The notes of a plan on isolated CPUs, and on CPUs that share a core with these."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from ompbind.cpuset import EMPTY, CpuSet, named, union

@@ -1,7 +1,5 @@
 """The notes of a plan on its mask: what its numbers and domains mean, and which of its CPUs --smt uses."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from ompbind.cpuset import CpuSet, count, named, union

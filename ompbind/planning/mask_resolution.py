@@ -11,8 +11,6 @@ items in order, then its exclusions are removed. With cores {0,8} {1,9} {2,10} i
 Errors are collected, so that --allow-partial can report every dropped CPU.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from ompbind.cpuset import EMPTY, CpuSet, named, union

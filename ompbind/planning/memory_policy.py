@@ -1,7 +1,5 @@
 """The memory policies of ranks, and the notes on the memory that ranks use."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ompbind.cpuset import CpuSet, named

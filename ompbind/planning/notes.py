@@ -4,8 +4,6 @@ Each `_explain_` function yields the notes on one subject; `_SUBJECTS` lists the
 A subject of few plans has a module of its own, which is imported late.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 
 from ompbind.cpuset import CpuSet, count, named, union

@@ -4,8 +4,6 @@ A run *claims* the CPUs of its ranks and the CPUs that it reserves. A rank of a 
 of all ranks of the job on its machine: ranks that start later must still find their CPUs free.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from ompbind.cpuset import EMPTY, CpuSet, union

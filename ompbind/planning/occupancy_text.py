@@ -1,7 +1,5 @@
 """Messages about CPUs that other live runs occupy: which runs these are, and what to do."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from ompbind.cpuset import CpuSet, named, union

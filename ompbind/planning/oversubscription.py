@@ -3,8 +3,6 @@
 Every core gets one rank before any core gets two, and no rank has CPUs of two cores.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from ompbind.cpuset import EMPTY, CpuSet, count

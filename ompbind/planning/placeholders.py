@@ -9,8 +9,6 @@
 - A name without a value is an error in options. In the words of a command it is text.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 from typing import TypeAlias
 

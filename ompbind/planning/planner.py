@@ -1,7 +1,5 @@
 """`make_plan`: machine × request × other live runs → plan, a pure function."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import cycle, islice
 

@@ -1,7 +1,5 @@
 """The notes of a plan on the CPU quota of the cgroup: what the quota limits, and what exceeds it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from ompbind.cpuset import CpuSet, count

@@ -3,8 +3,6 @@
 The *identity* of a rank is its number: global and local rank, both sizes, and its placement in the plan.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from ompbind.cpuset import CpuSet, named

@@ -1,7 +1,5 @@
 """The environment variables that identify a rank, for the rank itself and for programs that inspect it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, MutableMapping
 from typing import TypeAlias
 

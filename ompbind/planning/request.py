@@ -5,8 +5,6 @@ may use: they are for the operating system and other programs. *Service* cores b
 worker runs there: they are for the rank's own schedulers and I/O threads.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Literal, TypeAlias

@@ -1,7 +1,5 @@
 """Refuse requests whose NUMA nodes or devices are wrong for every machine."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from ompbind.errors import RequestError

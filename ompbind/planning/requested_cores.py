@@ -1,7 +1,5 @@
 """How many cores each rank requests with --cores or --threads, and which of its cores compute."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from ompbind.cpuset import CpuSet

@@ -1,7 +1,5 @@
 """Which live runs belong to the job of a new run, which runs contend with it, and for which runs it waits."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 from ompbind.planning.occupancy import LiveRun, RunIdentity

@@ -5,8 +5,6 @@ first place. All that this thread creates later inherits the narrowed affinity m
 the CPUs that a second runtime finds. With some versions, places have another cost: forked children crash.
 """
 
-from __future__ import annotations
-
 from ompbind.openmp.binding import Bind, BindingSyntax
 from ompbind.openmp.runtimes import KMP_READERS, OmpRuntime
 from ompbind.planning.request import Request

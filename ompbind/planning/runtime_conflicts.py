@@ -1,7 +1,5 @@
 """Refuse OpenMP runtimes that do not work in one process."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from ompbind.errors import PlanError

@@ -1,7 +1,5 @@
 """Notes on OpenMP runtimes: which ones ranks load, how this was found, and which bindings will not hold."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 from ompbind.machine.model import Level

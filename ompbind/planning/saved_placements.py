@@ -3,8 +3,6 @@
 Nothing is chosen here: CPUs or devices that a rank cannot have are an error that names the rank.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from ompbind.cpuset import CpuSet, named, union

@@ -8,8 +8,6 @@ Each rank gives its CPUs with the highest numbers. Example: 3 service CPUs, 2 ra
     1      4-7        4-5       6-7
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from ompbind.cpuset import CpuSet, count

@@ -1,7 +1,5 @@
 """The notes of a plan on service CPUs: ranks with too few, with remote ones, or with workers on them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from ompbind.cpuset import CpuSet, named

@@ -6,8 +6,6 @@ down. Equal ranks have equal numbers of threads: ranks of one job wait for the s
 less than one CPU has one thread; the other ranks divide the rest of the quota.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 

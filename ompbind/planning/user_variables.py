@@ -1,7 +1,5 @@
 """OpenMP variables that ranks get as the user set them, and what they do to the binding of a plan."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from ompbind.openmp.runtimes import (

@@ -4,8 +4,6 @@ A wrapper (`taskset`, `env`) runs after ompbind has bound the rank and set its v
 word. Wrappers that change nothing of a plan get no note.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from ompbind.cpuset import CpuSet, union

@@ -3,8 +3,6 @@
 `reader` reads the files, `process_files` parses others.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 
 from ompbind.record import Record

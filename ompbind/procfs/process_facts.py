@@ -3,8 +3,6 @@
 A module of its own: most starts of ranks need no such facts.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator

@@ -3,8 +3,6 @@
 See proc(5): bytes or text → values.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 

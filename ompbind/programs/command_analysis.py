@@ -7,8 +7,6 @@
 4. Before all these: the libraries in LD_PRELOAD, unless the program is statically linked.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 

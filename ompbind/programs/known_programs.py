@@ -3,8 +3,6 @@
 `wrappers` and `process_launchers` read what a wrapper or a launcher in a command line does.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 

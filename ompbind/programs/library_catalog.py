@@ -5,8 +5,6 @@ A *runtime* creates and binds OpenMP threads. A *BLAS* has its own threads or us
 they bundle: `libgomp-e985bcbb.so.1.0.0`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 

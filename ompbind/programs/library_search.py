@@ -4,8 +4,6 @@ The order of directories is that of ld.so(8): RPATH of the file and of the files
 has a RUNPATH; LD_LIBRARY_PATH; RUNPATH; /etc/ld.so.conf; the default directories.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping, Sequence
 

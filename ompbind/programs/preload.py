@@ -1,7 +1,5 @@
 """Libraries that --preload names: find them by name or path, and make the value of LD_PRELOAD."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """Read the present value of LD_PRELOAD: known libraries, and entries that will not be loaded."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 

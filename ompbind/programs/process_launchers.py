@@ -5,8 +5,6 @@ share the CPUs of the rank that torchrun is. In both cases ompbind should be sta
 each process.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 

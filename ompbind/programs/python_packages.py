@@ -3,8 +3,6 @@
 Packages are in PYTHONPATH, and in `site-packages` of the Python or of its virtual environment.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Find the file of a command, as `execvp` does."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 

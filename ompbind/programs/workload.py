@@ -4,8 +4,6 @@ A *workload* is a command with the facts that its files show. A library is *prel
 program, or *available* in the environment of its Python; only a run shows whether it is then loaded.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from enum import StrEnum
 

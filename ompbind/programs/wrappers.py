@@ -6,8 +6,6 @@ To add a wrapper: a name in WRAPPERS of `known_programs`; if it changes the bind
 _OPTIONS and _READERS.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias

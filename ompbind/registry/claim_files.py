@@ -4,8 +4,6 @@ Only regular, locked files with a single name are read. The claims and bytes of 
 so that no user can slow down the runs of others. Files that look like claims but do not count are named.
 """
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

@@ -3,8 +3,6 @@
 A text with an invalid field, or with more than a machine can need, counts as no claim.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The lock on the directory of claims, which runs that avoid others hold while they plan."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import time

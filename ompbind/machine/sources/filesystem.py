@@ -1,7 +1,5 @@
 """Files below a root: a directory as a `Root`, and parsers of the formats that sysfs and procfs share."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Iterator
 

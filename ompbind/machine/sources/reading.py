@@ -1,7 +1,5 @@
 """Read a machine from a topology source."""
 
-from __future__ import annotations
-
 from ompbind.machine.model import Machine
 from ompbind.machine.sources.linux.reader import LIVE, read_live
 

@@ -3,8 +3,6 @@
 The content of a file decides what it is, not its name.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Callable, Mapping, Sequence

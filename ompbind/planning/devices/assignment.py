@@ -11,8 +11,6 @@ CPUs near them). For 8 GPUs:
 If ranks also get network interfaces, GPUs decide the CPUs, and each rank gets the nearest interfaces.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import TypeAlias

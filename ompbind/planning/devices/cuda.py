@@ -6,8 +6,6 @@ of another form than the first hide all after them); "Specialized Configurations
 Container Toolkit (`NVIDIA_VISIBLE_DEVICES`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 from ompbind.machine.devices import Device, sort_by_address

@@ -5,8 +5,6 @@ mask is a filter: its order has no meaning, and an empty mask hides nothing. Its
 (`ZE_FLAT_DEVICE_HIERARCHY=COMPOSITE`), or else all tiles of all GPUs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from ompbind.machine.devices import Device

@@ -4,8 +4,6 @@ A *locality* is the set of CPUs that a rank should get for its devices. It is ne
 a device are not known, all CPUs are equally good, and NUMA node 0 is not preferred.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from ompbind.cpuset import EMPTY, CpuSet, union

@@ -1,7 +1,5 @@
 """CPUs near the devices that a request names (--near)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from ompbind.cpuset import CpuSet, union

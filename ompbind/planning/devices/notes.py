@@ -1,7 +1,5 @@
 """The notes and reasons of a plan about devices: which ranks are far from theirs, and what stays idle."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 
 from ompbind.cpuset import EMPTY, CpuSet, count, join_words, named, union

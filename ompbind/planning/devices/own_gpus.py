@@ -10,8 +10,6 @@ Each rank plans for all ranks on its machine, but cannot find out which GPUs the
 In the last two cases, the variables of the vendors stay as they are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from ompbind.machine.devices import Device, DeviceKind

@@ -7,8 +7,6 @@ for OpenCL count what ROCR_VISIBLE_DEVICES has left; an invalid item hides all a
 none).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from ompbind.machine.devices import Device, sort_by_address

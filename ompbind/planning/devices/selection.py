@@ -1,7 +1,5 @@
 """Which devices a request gives to ranks: visible and usable devices of the requested kinds."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from ompbind.cpuset import count

@@ -19,8 +19,6 @@ node needs cores of that node, a group near the whole package can use other core
 Localities that partially overlap are made disjoint first: the wider one loses the common cores.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 

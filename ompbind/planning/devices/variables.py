@@ -3,8 +3,6 @@
 A variable of a vendor gets words that it had already, or UUIDs: it is narrowed, never widened.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from ompbind.cpuset import CpuSet, named

@@ -1,7 +1,5 @@
 """What a vendor's variables leave visible: the records and rules that all vendors have in common."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 from ompbind.machine.devices import Device

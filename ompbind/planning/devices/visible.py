@@ -4,8 +4,6 @@ The variables of the vendors (`CUDA_VISIBLE_DEVICES`, …), the launcher and the
 visible. This set is only ever narrowed for a rank, never widened.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from ompbind.machine.device_kinds import AMD, INTEL, NVIDIA

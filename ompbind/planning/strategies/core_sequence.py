@@ -4,8 +4,6 @@ A core is never divided here (`oversubscription` serves more ranks than cores). 
 index in the sequence, which is the machine's order or the order of the requested NUMA nodes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 from ompbind.cpuset import CpuSet

@@ -1,7 +1,5 @@
 """One domain for each rank, or an equal share of one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 

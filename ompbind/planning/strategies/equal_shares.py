@@ -1,7 +1,5 @@
 """Equal shares of all cores: one after the other, or packed into domains if the machine has several."""
 
-from __future__ import annotations
-
 from ompbind.planning.strategies.core_sequence import CoreIndices, CoreSequence
 
 

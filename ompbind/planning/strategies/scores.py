@@ -5,8 +5,6 @@ that started before the shape ends inside it, it is scored again for each number
 there, because small domains may be full together up to that core.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from operator import add
 

@@ -12,8 +12,6 @@ that cross boundaries can use domains that are not adjacent. If this would take 
 children are joined, in pairs and then in pairs of pairs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import product
 

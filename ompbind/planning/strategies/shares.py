@@ -11,8 +11,6 @@ other cores: whole ranks first, or compute cores first and then the nearest free
 `measure_shares` compares the two.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from ompbind.cpuset import count, join_words

@@ -6,8 +6,6 @@ only in which of the equally good positions they use. Cores with remote memory a
 the other cores are enough.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 

@@ -1,7 +1,5 @@
 """The table of strategies: one record for each; the code that divides cores is loaded when it is used."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 
 from ompbind.errors import PlanError

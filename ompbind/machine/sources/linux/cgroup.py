@@ -9,8 +9,6 @@ Version 1 has a hierarchy for each controller, version 2 one hierarchy for all. 
 and of all its ancestors are read, innermost first: the first cpuset counts, and the smallest quota.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from ompbind.cpuset import CpuSet

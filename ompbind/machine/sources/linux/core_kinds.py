@@ -7,8 +7,6 @@
 `machine.core_kinds` makes the kinds from these facts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from ompbind.cpuset import EMPTY

@@ -7,8 +7,6 @@ On a host, NVIDIA's libraries make missing files when the first program uses a G
 `/dev` is a devtmpfs. In a container it is not, and a missing file means that there is no access.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 

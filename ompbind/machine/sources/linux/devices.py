@@ -6,8 +6,6 @@
 A program that computes on a GPU opens device files. They are checked on this machine; a recording has none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from ompbind.machine.device_kinds import CLASSES, find_kind

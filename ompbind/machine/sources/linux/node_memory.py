@@ -3,8 +3,6 @@
 A module of its own: a start of ranks reads the nodes, and not how much of them is free.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from ompbind.machine.sources.filesystem import numbered, parse_meminfo

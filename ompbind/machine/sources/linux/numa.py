@@ -9,8 +9,6 @@
 A CPU that several nodes list belongs to the first of them. Nodes that are the memory of GPUs are excluded.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from ompbind.cpuset import EMPTY, CpuSet, named

@@ -7,8 +7,6 @@
 The driver needs no library for these. Until a program has used a GPU, its UUID is shown as question marks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from ompbind.machine.devices import is_address, is_hexadecimal

@@ -10,8 +10,6 @@
 A recording may lack `sys/bus`; then the directories below `sys/devices/pci*` are searched.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ompbind.cpuset import EMPTY, CpuSet, union

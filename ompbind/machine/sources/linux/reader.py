@@ -1,7 +1,5 @@
 """The files of a Linux machine below a root, this machine or a recording → a `Machine`."""
 
-from __future__ import annotations
-
 import os
 import sys
 

@@ -14,8 +14,6 @@
 Missing facts and joined packages add a remark.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable
 
 from ompbind.cpuset import EMPTY, CpuSet, named, union
