@@ -12,7 +12,6 @@ between starts of one machine, or between equal machines, is left out:
 """
 
 from collections.abc import Iterable, Iterator
-from hashlib import sha256
 
 from ompbind.cpuset import union
 from ompbind.machine.devices import Device, DeviceKind
@@ -106,5 +105,7 @@ def _render_device(device: Device) -> str:
 
 def _digest(things: Iterable[object], lines: Iterable[str]) -> str:
     """Return the number of some things, and a digest of the sorted lines about them."""
+    from hashlib import sha256  # noqa: PLC0415 - door: loads OpenSSL
+
     text = "\n".join(sorted(lines))
     return f"{len(tuple(things))}:{sha256(text.encode()).hexdigest()[:_DIGITS]}"

@@ -170,10 +170,7 @@ def _read_tags(
 
 
 def _read_numbers(data: bytes, at: int, fields: Fields, order: Order) -> list[int]:
-    """Return the numbers of a structure at an offset; raises ValueError if it is truncated.
-
-    Not by `struct`: it takes longer to import than all headers of a program take to read.
-    """
+    """Return the numbers of a structure at an offset; raises ValueError if it is truncated."""
     if at + sum(fields[-1]) > len(data):
         raise ValueError("truncated")
     return [int.from_bytes(data[at + start : at + start + size], order) for start, size in fields]

@@ -6,6 +6,7 @@ Packages are in PYTHONPATH, and in `site-packages` of the Python or of its virtu
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from glob import glob
 from itertools import product
 
 from ompbind.openmp.runtimes import OmpRuntime
@@ -62,8 +63,6 @@ def _expand(patterns: Sequence[str]) -> Iterator[str]:
     """Yield the directories that exist, for a pattern with `*` the highest version first."""
     for pattern in patterns:
         if "*" in pattern:
-            from glob import glob  # late: few Pythons do not show their version, and the import takes 5 ms
-
             yield from sorted(glob(pattern), reverse=True)
         elif os.path.isdir(pattern):
             yield pattern

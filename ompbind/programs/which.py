@@ -3,6 +3,8 @@
 import os
 from collections.abc import Mapping
 
+from ompbind.programs.command_errors import explain_failure
+
 
 def find_command(name: str, env: Mapping[str, str]) -> str:
     """Return the path of the file that a command `name` executes, by the PATH of `env`.
@@ -12,8 +14,6 @@ def find_command(name: str, env: Mapping[str, str]) -> str:
     path = find_file(name, env)
     if path is not None:
         return path
-    from ompbind.programs.command_errors import explain_failure  # late: most commands exist
-
     raise explain_failure(name, _list_paths(name, env), lambda word: find_file(word, env) is not None)
 
 

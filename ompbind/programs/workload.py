@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 
 from ompbind.openmp.runtimes import OmpRuntime
-from ompbind.programs.library_catalog import Library
+from ompbind.programs.library_catalog import Library, LibraryRole
 from ompbind.programs.wrappers import Wrapper
 from ompbind.record import Record
 
@@ -57,8 +57,6 @@ class Workload(Record):
         """Yield the OpenMP runtimes among the libraries, surest first, each file once."""
         if not self.libraries:
             return
-        from ompbind.programs.library_catalog import LibraryRole  # late: many commands have no known library
-
         order = list(DetectionMethod)
         runtimes = (found for found in self.libraries if found.library.kind.role is LibraryRole.RUNTIME)
         seen: set[str] = set()

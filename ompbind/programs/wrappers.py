@@ -6,6 +6,7 @@ To add a wrapper: a name in WRAPPERS of `known_programs`; if it changes the bind
 _OPTIONS and _READERS.
 """
 
+import getopt
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
@@ -86,8 +87,6 @@ def _parse_options(words: Sequence[str], spellings: Mapping[str, str]) -> tuple[
     """Return the options before the first other word, and the rest; all words if an option is unknown."""
     if not (spellings and words and words[0].startswith("-")):
         return (), words
-    import getopt  # late: many wrappers have no options, as in `#!/usr/bin/env python3`
-
     long = [name + "=" * letter.endswith(":") for letter, name in spellings.items()]
     try:
         found, rest = getopt.getopt(list(words), "".join(spellings), long)
