@@ -26,7 +26,7 @@ def place_on_shared_cores(pool: CpuPool, core_cpus: tuple[CpuSet, ...], ranks: i
     placements = _share_cores(pool, core_cpus, ranks)
     if not pool.devices:
         return placements
-    from ompbind.planning.devices.assignment import exchange_cpus  # late: most runs use no devices
+    from ompbind.planning.devices.assignment import exchange_cpus  # noqa: PLC0415 - door: devices
 
     return exchange_cpus(pool, placements)
 

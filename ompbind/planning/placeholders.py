@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from ompbind.errors import PositionError
 from ompbind.record import Record
+from ompbind.text import suggest_name
 
 NUMBERS = ("rank", "local_rank", "size")
 TEXTS = ("cpus", "run_id")
@@ -197,8 +198,6 @@ def _make_error(form: _Form, text: str, names: Collection[str]) -> PositionError
     known = ", ".join(f"{{{name}}}" for name in names)
     literal = f"for the text {shown}, write {{{shown}}}"
     if form.name not in NAMES:
-        from ompbind.text import suggest_name  # late: only an error needs it
-
         near = suggest_name(form.name, names)
         message = f"unknown placeholder {shown}"
         hint = f"did you mean {{{near}}}? {literal}" if near else f"use {known}; {literal}"

@@ -10,7 +10,7 @@ from ompbind.errors import RequestError
 from ompbind.openmp.binding import Binding
 from ompbind.openmp.runtimes import PLACE_VARIABLES
 from ompbind.openmp.variables import find_overridden_variables, make_openmp_variables
-from ompbind.planning.placeholders import Fields
+from ompbind.planning.placeholders import Fields, fill, fill_word
 from ompbind.planning.plan import MemoryPolicy, Placement, Plan
 from ompbind.planning.rank_variables import (
     NAMES_OF_DEVICES,
@@ -151,7 +151,7 @@ def _make_device_variables(plan: Plan, placement: Placement, spec: RunSpec) -> V
     """Return the variables that give a rank its devices; a rank without devices inherits none of a rank."""
     if not placement.devices:
         return {name: None for name in NAMES_OF_DEVICES if name in spec.base}
-    from ompbind.planning.devices.variables import make_device_variables  # late: most runs use no devices
+    from ompbind.planning.devices.variables import make_device_variables  # noqa: PLC0415 - door: devices
 
     return make_device_variables(placement, plan, spec.base, keep_env=spec.keep_env)
 
@@ -232,8 +232,6 @@ def fill_text(text: str, fields: Fields, where: str, *, is_command: bool = False
     """Return a text with its placeholders filled in, as that of an option or as a word of a command."""
     if "{" not in text:
         return text
-    from ompbind.planning.placeholders import fill, fill_word  # late: most texts have no placeholders
-
     return (fill_word if is_command else fill)(text, fields, where)
 
 

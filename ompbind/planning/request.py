@@ -16,7 +16,8 @@ from ompbind.masks.mask import Mask, MaskWord
 from ompbind.openmp.binding import Bind, ProcBind
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.planning.configuration import Configuration
-from ompbind.planning.devices.visible import VisibleDevices
+from ompbind.planning.devices.vendors import VisibleDevices
+from ompbind.planning.request_checks import check_devices, check_nodes
 from ompbind.planning.saved_plan import SavedPlan
 from ompbind.programs.workload import Workload
 from ompbind.record import Record
@@ -44,7 +45,7 @@ class Sharing(StrEnum):
 
 
 DEVICE_KINDS = ("gpu", "nic")
-"""The kinds of devices that ranks can get: values of `DeviceKind`, which few runs import."""
+"""The kinds of devices that ranks can get: values of `DeviceKind`."""
 
 DEFAULT_STRATEGY = "balanced"
 """The strategy of a request that names none; `strategies.table` lists all strategies."""
@@ -188,8 +189,6 @@ class Request(Record):
         if self.ranks is not None and not 1 <= self.ranks <= RANK_LIMIT:
             raise RequestError(f"cannot plan {self.ranks} ranks", hint=f"use 1 to {RANK_LIMIT} ranks")
         if self.nodes is not None:
-            from ompbind.planning.request_checks import check_nodes  # late: most requests name no nodes
-
             check_nodes(self.nodes.text, self.nodes.parts)
         if self.threads is not None and self.threads < 1:
             raise RequestError(f"cannot plan {self.threads} threads per rank", hint="use at least 1 thread")
@@ -205,8 +204,6 @@ class Request(Record):
             raise RequestError("--reserve and --reserve-total contradict each other", hint=hint)
         _check_cores(self)
         if self.devices or self.near or self.devices_per_rank is not None:
-            from ompbind.planning.request_checks import check_devices  # late: most requests name no devices
-
             check_devices(self.devices, self.near, self.devices_per_rank, known=DEVICE_KINDS)
 
 

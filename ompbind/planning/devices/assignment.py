@@ -27,6 +27,7 @@ from ompbind.planning.devices.selection import (
     render_reasons,
     select_devices,
 )
+from ompbind.planning.devices.shares import divide_near_devices
 from ompbind.planning.plan import Placement
 from ompbind.planning.request import Request
 from ompbind.planning.strategies.core_sequence import CoreIndices, CoreSequence
@@ -63,8 +64,6 @@ def divide_near(pool: CpuPool, sequence: CoreSequence, requested: RequestedCores
     """
     request, divide = pool.request, STRATEGIES[pool.request.strategy].divide
     if not request.outside_ranks:
-        from ompbind.planning.devices.shares import divide_near_devices  # late: not for ranks with own CPUs
-
         needed = requested.total if requested else 1 + request.other_cores
         localities = _find_localities(pool)
         near = divide_near_devices(

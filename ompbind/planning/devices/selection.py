@@ -7,7 +7,8 @@ from ompbind.errors import PlanError
 from ompbind.machine.device_kinds import has_rdma
 from ompbind.machine.devices import Device, DeviceKind
 from ompbind.machine.model import Machine
-from ompbind.planning.devices.visible import VisibleDevices, find_visible_devices
+from ompbind.planning.devices.vendors import VisibleDevices
+from ompbind.planning.devices.visible import find_visible_devices
 from ompbind.planning.request import Request
 from ompbind.record import Record
 

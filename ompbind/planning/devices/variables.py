@@ -9,7 +9,8 @@ from ompbind.cpuset import CpuSet, named
 from ompbind.machine.devices import Device, DeviceKind
 from ompbind.planning.devices.cuda import CUDA_VISIBLE_DEVICES
 from ompbind.planning.devices.rocm import HIP_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES
-from ompbind.planning.devices.visible import VisibleDevices, find_visible_devices
+from ompbind.planning.devices.vendors import VisibleDevices
+from ompbind.planning.devices.visible import find_visible_devices
 from ompbind.planning.plan import Note, Placement, Plan
 from ompbind.planning.rank_variables import (
     NAMES_OF_DEVICES,

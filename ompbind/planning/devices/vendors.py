@@ -14,6 +14,18 @@ class DeviceWord(Record):
     word: str
 
 
+class VisibleDevices(Record):
+    """The devices that ranks may get, in device order; the order in a variable of the vendor counts.
+
+    `words` name the GPUs in the variables that their vendors read; a GPU without words cannot be given to a
+    rank by a variable. `remarks` say what is not visible and why.
+    """
+
+    devices: tuple[Device, ...] = ()
+    words: tuple[DeviceWord, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+
 class VendorDevices(Record):
     """The GPUs of one vendor that are visible, in the order in which programs see them.
 

@@ -16,8 +16,7 @@ from ompbind.planning.devices.rocm import (
     ROCR_VISIBLE_DEVICES,
     find_rocm_devices,
 )
-from ompbind.planning.devices.vendors import DeviceWord, VendorDevices
-from ompbind.record import Record
+from ompbind.planning.devices.vendors import VendorDevices, VisibleDevices
 
 VENDOR_VARIABLES = (
     CUDA_VISIBLE_DEVICES,
@@ -27,18 +26,6 @@ VENDOR_VARIABLES = (
     ZE_AFFINITY_MASK,
 )
 """The variables of vendors that choose GPUs, and that a plan may set."""
-
-
-class VisibleDevices(Record):
-    """The devices that ranks may get, in device order; the order in a variable of the vendor counts.
-
-    `words` name the GPUs in the variables that their vendors read; a GPU without words cannot be given to a
-    rank by a variable. `remarks` say what is not visible and why.
-    """
-
-    devices: tuple[Device, ...] = ()
-    words: tuple[DeviceWord, ...] = ()
-    remarks: tuple[str, ...] = ()
 
 
 def find_visible_devices(devices: Sequence[Device], env: Mapping[str, str]) -> VisibleDevices:
