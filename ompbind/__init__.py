@@ -68,7 +68,7 @@ def __getattr__(name: str) -> object:
     home = next((module for module, names in _HOMES.items() if name in names.split()), None)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module  # door: the name decides
+    from importlib import import_module  # noqa: PLC0415 - door: the name that is used decides
 
     value = globals()[name] = getattr(import_module(f"{__name__}.{home}"), name)
     return value

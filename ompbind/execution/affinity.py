@@ -7,7 +7,9 @@ from typing import NoReturn
 
 from ompbind.cpuset import CpuSet, named
 from ompbind.errors import CommandNotExecutableError, CommandNotFoundError, LaunchError
+from ompbind.execution.mempolicy import set_policy
 from ompbind.planning.rank_command import RankCommand
+from ompbind.programs.command_errors import find_script_error
 from ompbind.programs.which import find_command
 
 IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
@@ -52,8 +54,6 @@ def exec_command(command: RankCommand) -> NoReturn:
     if command.cpus is not None:
         set_affinity(command.cpus)
     if command.memory is not None:
-        from ompbind.execution.mempolicy import set_policy  # late: few ranks have memory policies
-
         set_policy(command.memory)
     for number in IGNORED_BY_PYTHON:
         signal.signal(number, signal.SIG_DFL)
@@ -103,9 +103,6 @@ def exec_error(path: str, number: int) -> LaunchError:
     if number == errno.ENOENT:
         if not os.path.exists(path):
             return CommandNotFoundError(f"command not found: {path}")
-        # late: few commands are scripts with a wrong first line
-        from ompbind.programs.command_errors import find_script_error
-
         missing = f"cannot execute {path}: its interpreter does not exist"
         return find_script_error(path) or CommandNotFoundError(missing)
     if number == errno.ENOEXEC:

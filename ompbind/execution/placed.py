@@ -70,8 +70,8 @@ def placed(
 @contextmanager
 def _spawn_by_default() -> Iterator[None]:
     """Make spawn the default start method: a forked worker inherits loaded libraries, sized for all CPUs."""
-    import multiprocessing  # late: `make_environment` does not need it
-    from multiprocessing import resource_tracker
+    import multiprocessing  # noqa: PLC0415 - door: loads multiprocessing
+    from multiprocessing import resource_tracker  # noqa: PLC0415 - door: as above
 
     # The resource tracker runs until the program exits, so it must not inherit the CPUs of the rank.
     resource_tracker.ensure_running()
@@ -87,7 +87,7 @@ def _spawn_by_default() -> Iterator[None]:
 
 def _warn_of_unspawned(workers: set[Any]) -> None:
     """Warn of running processes that were started with another start method than spawn."""
-    from multiprocessing import get_context
+    from multiprocessing import get_context  # noqa: PLC0415 - door: loads multiprocessing
 
     for worker in workers:
         if isinstance(worker, get_context("forkserver").Process):

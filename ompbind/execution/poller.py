@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import select
 import stat
@@ -58,8 +59,6 @@ class _Poll:
         self._poll.unregister(file)
 
     def poll(self, timeout: float | None, maxevents: int) -> list[tuple[int, int]]:
-        import math  # late: only systems without epoll need it
-
         return self._poll.poll(None if timeout is None else math.ceil(timeout * 1000))[:maxevents]
 
 

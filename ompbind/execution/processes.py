@@ -48,7 +48,7 @@ def exit_with_parent(parent: int) -> None:
 def _call_prctl(option: int, value: int) -> bool:
     """Call prctl(2); returns whether the system supports that."""
     try:
-        import ctypes  # door: loads libffi, which some Pythons lack
+        import ctypes  # noqa: PLC0415 - door: loads libffi, which some Pythons lack
 
         prctl = ctypes.CDLL(None).prctl  # None: this program itself
         return bool(prctl(option, *map(ctypes.c_ulong, (value, 0, 0, 0))) == 0)

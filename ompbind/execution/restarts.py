@@ -11,7 +11,7 @@ A request to stop, a timeout, and the last failure of another rank cancel all wa
 from collections.abc import Iterable
 
 from ompbind.execution.outcome import RankExit
-from ompbind.execution.restart_policy import RestartPolicy
+from ompbind.execution.restart_policy import RestartPolicy, find_wait_s
 
 ATTEMPTS_KEPT = 100
 """Earlier attempts of each rank that are kept for the report, the last ones."""
@@ -37,8 +37,6 @@ class Restarts:
 
     def schedule(self, policy: RestartPolicy, rank_exit: RankExit, now: float) -> float:
         """Let a failed rank wait for its restart; returns the seconds to its deadline."""
-        from ompbind.execution.restart_policy import find_wait_s  # late: few runs restart ranks
-
         rank = rank_exit.rank
         wait_s = find_wait_s(policy, rank_exit.usage.wall_s, self._waits.get(rank))
         self._waits[rank] = wait_s

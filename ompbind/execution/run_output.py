@@ -41,9 +41,6 @@ class RunOutput:
 
     def open(self) -> OutputMultiplexer:
         """Open the multiplexer, unless it is open already; raises LaunchError on systems without epoll."""
-        # late: most runs write nothing
-        from ompbind.execution.output.multiplexer import OutputMultiplexer
-
         if not has_epoll():
             raise LaunchError("only Linux can forward the output of ranks", hint="leave out --output")
         if self.multiplexer is None:

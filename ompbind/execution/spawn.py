@@ -22,6 +22,7 @@ from typing import NoReturn, TypeAlias
 from ompbind.errors import LaunchError
 from ompbind.execution.affinity import IGNORED_BY_PYTHON, WorkingDirectory, exec_error, set_affinity
 from ompbind.execution.job_control import Terminal
+from ompbind.execution.mempolicy import temporary_policy
 from ompbind.execution.process_pair import Foreground
 from ompbind.execution.processes import exit_with_parent
 from ompbind.execution.rlimits import LIMIT_HINTS
@@ -60,8 +61,6 @@ def start_rank(
         with WorkingDirectory(command.directory):
             if command.memory is None:
                 return start()
-            from ompbind.execution.mempolicy import temporary_policy  # late: few runs have memory policies
-
             with temporary_policy(command.memory):
                 return start()
     except LaunchError as error:

@@ -225,18 +225,18 @@ def _check_deadlines(run: RunState) -> None:
         run.stop(signal.SIGTERM)
     run.send(run.shutdown.take_due_signal(now))
     if run.sampler and run.sampler.is_due(now):
-        from ompbind.execution.verify.evaluate import sample_affinities  # late: few runs are verified
+        from ompbind.execution.verify.evaluate import sample_affinities  # noqa: PLC0415 - door: --verify
 
-        sample_affinities(run, run.sampler)
+        sample_affinities(run)
 
 
 def _finish(run: RunState) -> Outcome:
     """After all ranks have exited: write the rest of their output and the summary; returns the outcome."""
     _drain_output(run)
     if run.sampler:
-        from ompbind.execution.verify.evaluate import finish_verification  # late: few runs are verified
+        from ompbind.execution.verify.evaluate import finish_verification  # noqa: PLC0415 - door: --verify
 
-        finish_verification(run, run.sampler)
+        finish_verification(run)
     multiplexer = run.output.multiplexer
     outcome = Outcome(
         exits=tuple(

@@ -76,7 +76,7 @@ class Syscalls(Record):
 def load_syscalls() -> Syscalls:
     """Return the system calls of this machine; raises LaunchError if they are unknown."""
     try:
-        import ctypes  # late: some Pythons have none
+        import ctypes  # noqa: PLC0415 - door: loads libffi, which some Pythons lack
     except ImportError as error:
         raise LaunchError("this Python has no ctypes") from error
     library = ctypes.CDLL(None, use_errno=True)

@@ -1,6 +1,6 @@
 """Whether a launcher may have started this process, by the names of variables alone.
 
-Importing the records of all launchers takes 2 ms, and most processes have no launcher.
+Most processes have no launcher: then the records of all launchers are not needed.
 """
 
 from collections.abc import Mapping
