@@ -4,11 +4,8 @@ Each character that is not printable becomes "?". Escape sequences then have no 
 misspelled, this module finds the similar one.
 """
 
-from __future__ import annotations
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+import re
+from collections.abc import Iterable
 
 NAME_LIMIT = 200
 """The longest name of a process or a run that is shown, in characters."""
@@ -30,8 +27,6 @@ def remove_escape_sequences(text: str) -> str:
     """Remove control sequences (colours, cursor), titles and links within a line, short escape sequences."""
     if "\x1b" not in text:
         return text
-    import re  # late: a start of ranks does not need it
-
     return re.sub(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(\x07|\x1b\\)|[ -/]*[0-~])", "", text)
 
 
@@ -42,6 +37,6 @@ def clean_name(name: str) -> str:
 
 def suggest_name(name: str, known: Iterable[str]) -> str:
     """Return the most similar name, such as that of a preset, a key or a variable; "" if none is similar."""
-    from difflib import get_close_matches  # late: only an error needs it
+    from difflib import get_close_matches  # noqa: PLC0415 - door: loads difflib
 
     return next(iter(get_close_matches(name, list(known), 1)), "")

@@ -372,7 +372,7 @@ def test_without_the_option_no_module_of_it_is_loaded():
     code = (
         "import sys; import ompbind.cli.main; import ompbind.cli.run, ompbind.execution.supervisor; "
         "print([name for name in sys.modules "
-        "if name.startswith(('ompbind.execution.verify', 'ompbind.inspection'))])"
+        "if name.startswith('ompbind.execution.verify')])"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
@@ -630,20 +630,21 @@ def test_threads_that_leave_their_rank_late_stop_a_strict_run(make_child):
     first, second = two_cpus()
     child = make_child()
     run, sampler = FakeRun(child.process, CpuSet((first,))), child.sampler
+    run.sampler = sampler
     sampler.complete = True  # its threads have been stable for long
     child.move({first})
-    sample_affinities(run, sampler)
-    sample_affinities(run, sampler)
+    sample_affinities(run)
+    sample_affinities(run)
     assert run.reported == ["ok"]
     child.move({second})
-    sample_affinities(run, sampler)
+    sample_affinities(run)
     assert run.reported == ["ok"], "one sample is not enough"
     assert sampler.findings.unconfirmed, "so the next sample comes soon"
-    sample_affinities(run, sampler)
+    sample_affinities(run)
     assert run.reported == ["ok", "error"]
     assert run.shutdown.begun
     assert sampler.error.message == "--verify=strict: the threads of rank 0 did not run as planned"
-    sample_affinities(run, sampler)
+    sample_affinities(run)
     assert (sampler.due_at, sampler.samples) == (None, 4), "a run that is being stopped is not sampled"
 
 
