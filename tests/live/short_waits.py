@@ -1,4 +1,4 @@
-"""Run ompbind with other waits before restarts: python short_waits.py FIRST_S[:HEALTHY_S] ompbind run ARGS..."""
+"""Run ompbind with other waits: python short_waits.py FIRST_S[:HEALTHY_S] ompbind run ARGS..."""
 
 import sys
 
