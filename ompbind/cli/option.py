@@ -197,10 +197,14 @@ class Option(click.Option):
         default = self.default_help or ("" if marks_default else self.default_text)
         return f"{text} [default: {default}]" if default else text
 
-    def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
-        """Return the names and the help; an optional value `[=VALUE]` follows its option without a space."""
+    def render_names(self) -> str:
+        """Return the names and the value; an optional value `[=VALUE]` follows its option without a space."""
         space = " " if self.value_name and not self.value_name.startswith("[=") else ""
-        return f"{', '.join(self.opts)}{space}{self.value_name}", self.render_help()
+        return f"{', '.join(self.names)}{space}{self.value_name}"
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
+        """Return the names with the value, and the help."""
+        return self.render_names(), self.render_help()
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Return completions of the value."""
