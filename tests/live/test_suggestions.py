@@ -2,7 +2,6 @@
 
 import pytest
 
-from ompbind.cli.options.table import find_options
 from ompbind.cli.suggestions import (
     OTHER_OPTIONS,
     suggest_option,
@@ -10,6 +9,7 @@ from ompbind.cli.suggestions import (
     suggest_verb,
     suggest_word,
 )
+from ompbind.cli.verb import find_options
 from ompbind.cli.verbs import VERBS
 from ompbind.openmp.binding import Bind
 from ompbind.planning.request import MemoryMode
