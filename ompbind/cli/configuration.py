@@ -8,7 +8,6 @@ new option needs nothing here.
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from hashlib import sha256
 from typing import Any
 
 from ompbind.cli.config_files import (
@@ -124,6 +123,8 @@ def read_host() -> Host:
 
 
 def _describe(content: FileContent) -> UsedFile:
+    from hashlib import sha256
+
     return UsedFile(kind=content.kind, path=content.path, sha256=sha256(content.data).hexdigest())
 
 

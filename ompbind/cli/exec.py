@@ -36,8 +36,6 @@ from ompbind.planning.rank_command import (
 from ompbind.planning.secret_values import mask_secrets
 from ompbind.registry.claim_writing import Claim
 from ompbind.registry.claims import make_run_identity
-from ompbind.report.plan import render_plan, render_rank
-from ompbind.report.rank_commands import render_command
 
 EXAMPLES = (
     *(launcher.example for launcher in LAUNCHERS if launcher.example),
@@ -121,12 +119,17 @@ def _print_before_start(found: Registered, identity: RankIdentity, spec: RunSpec
 
 def _show(plan: Plan, identity: RankIdentity, spec: RunSpec) -> None:
     """Print what the rank would get, and for the first rank of the machine the plan."""
+    from ompbind.report.plan import render_plan
+
     rank = _render_rank(plan, identity, spec)
     write_stdout(f"{render_plan(plan, read_screen())}\n\n{rank}" if identity.local_rank == 0 else rank)
 
 
 def _render_rank(plan: Plan, identity: RankIdentity, spec: RunSpec) -> str:
     """Return the line about this rank, and lines with what was filled for it."""
+    from ompbind.report.plan import render_rank
+    from ompbind.report.rank_commands import render_command
+
     shown = mask_secrets(spec)
     filled = render_command(make_command(plan, identity, shown), shown)
     return "\n".join(filter(None, (render_rank(plan, identity, os.uname().nodename), filled)))

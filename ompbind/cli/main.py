@@ -7,7 +7,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -95,7 +95,19 @@ def main(argv: Sequence[str] | None = None) -> None:
         code = print_error(error, launching=is_launching)
     except KeyboardInterrupt:
         code = 130
+    if is_launching:
+        _exit_at_once(code)
     sys.exit(code)
+
+
+def _exit_at_once(code: int) -> NoReturn:
+    """Exit as a forked process should: without taking down the interpreter that it shares with its parent."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        pass  # the reader of the output has exited; that was reported before
+    os._exit(code)
 
 
 def run_words(args: Sequence[str]) -> int:

@@ -322,12 +322,13 @@ class Option(click.Option):
     def _find_hint(self, ctx: click.Context, value: str) -> str:
         """Return a hint for a wrong value: the word or the option that is meant, or the help of the verb.
 
-        An option of another tool may have been read as a short option with a value: `-np` as `-n p`.
+        An option of another tool may have been read as a short option with a value: `-np 4` as `-n p`.
         """
-        options = get_sources(ctx).options.values()
-        meant = find_option(
-            f"{self.names[0]}{value}", "", [name for known in options for name in known.names]
-        )
+        assert isinstance(ctx, VerbContext)
+        options = ctx.sources.options.values()
+        word, names = f"{self.names[0]}{value}", [name for known in options for name in known.names]
+        following = ctx.typed[ctx.typed.index(word) + 1 :] if word in ctx.typed else ()
+        meant = find_option(word, "".join(following[:1]), names)
         if meant:
             return f"did you mean {meant}?"
         verb = ctx.command.name or ""
