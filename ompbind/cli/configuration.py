@@ -27,8 +27,8 @@ from ompbind.cli.option import (
     FILES,
     PREFIX,
     Given,
-    Level,
     Option,
+    ValueLevel,
     VerbContext,
     find_settings,
 )
@@ -46,10 +46,10 @@ The other options decide what runs and where output goes, and a project file may
 """
 
 _LEVELS = {
-    FileKind.SYSTEM: Level.SYSTEM_FILE,
-    FileKind.USER: Level.USER_FILE,
-    FileKind.PROJECT: Level.FILE,
-    FileKind.NAMED: Level.FILE,
+    FileKind.SYSTEM: ValueLevel.SYSTEM_FILE,
+    FileKind.USER: ValueLevel.USER_FILE,
+    FileKind.PROJECT: ValueLevel.FILE,
+    FileKind.NAMED: ValueLevel.FILE,
 }
 
 FindKeys = Callable[[], Mapping[str, Option]]
@@ -138,10 +138,10 @@ def _list_givens(
                 yield _make_given(setting, _LEVELS[file.kind])
     for use in chain:
         for setting in use.preset.settings:
-            yield _make_given(setting, Level.PRESET)
+            yield _make_given(setting, ValueLevel.PRESET)
 
 
-def _make_given(setting: Setting, level: Level) -> tuple[Option, Given]:
+def _make_given(setting: Setting, level: ValueLevel) -> tuple[Option, Given]:
     return setting.option, Given(value=setting.value, level=level, place=setting.place)
 
 

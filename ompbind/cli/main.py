@@ -1,4 +1,4 @@
-"""The `ompbind` command: the group of all verbs, and the one place where errors are printed."""
+"""The `ompbind` command: the group of all verbs, and the only place where errors are printed."""
 
 import gc
 import os

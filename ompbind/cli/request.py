@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from ompbind.cli.console import print_message
 from ompbind.cli.env_files import read_env_files
-from ompbind.cli.option import Level
+from ompbind.cli.option import ValueLevel
 from ompbind.cli.settings import PlanningSettings
 from ompbind.cli.verb import find_variables
 from ompbind.cpuset import count
@@ -91,7 +91,7 @@ def _check_ranks_of_plan(settings: PlanningSettings, saved: SavedPlan) -> None:
     ranks, sources = settings.ranks, settings.sources
     if sources.is_given("ranks") and ranks not in (None, len(saved.ranks)):
         text = f"{saved.name} is a plan for {count(len(saved.ranks), 'rank')}"
-        if sources.level("ranks") == Level.COMMAND_LINE:
+        if sources.level("ranks") == ValueLevel.COMMAND_LINE:
             raise RequestError(f"-n {ranks}: {text}", hint="omit -n")
         if settings.verbose:
             print_message(f"{sources.place('ranks')}={ranks} is not used: {text}")
