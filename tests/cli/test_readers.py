@@ -2,7 +2,7 @@
 
 import pytest
 
-from ompbind.cli.options.readers import (
+from ompbind.cli.readers import (
     read_directory,
     read_file_names,
     read_path,
