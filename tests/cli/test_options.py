@@ -1,13 +1,13 @@
 """The table of options: values from all sources, and everything that follows from a row."""
 
 import pytest
-
 from ompbind.cli.options.option import Given, Option, Precedence, Source
 from ompbind.cli.options.readers import at_least, names_of, read_seconds
 from ompbind.cli.options.rules import import_rule
 from ompbind.cli.options.table import find_options, find_variables
 from ompbind.cli.options.values import Values, resolve_values
 from ompbind.cli.options.variables import make_variable_givens
+
 from ompbind.cli.verbs import PLANNING, VERBS
 from ompbind.errors import OptionError
 from ompbind.execution.restart_policy import RestartPolicy
