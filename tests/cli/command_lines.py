@@ -2,11 +2,18 @@
 
 from ompbind.cli.bench import make_bench_settings
 from ompbind.cli.main import load_verb
+from ompbind.cli.settings import RunSettings, make_planning_settings, make_settings
 
 
 def read(verb, *words):
     """Read the words between the verb and the command `true`; the context of click has the values."""
     return load_verb(verb).make_context(verb, [*words, "--", "true"])
+
+
+def read_run(*words):
+    """The settings of a command line of `run`."""
+    context = read("run", *words)
+    return make_settings(RunSettings, context.params, planning=make_planning_settings(context))
 
 
 def read_bench(*words):
