@@ -318,10 +318,12 @@ class Option(click.Option):
 
         An option of another tool may have been read as a short option with a value: `-np` as `-n p`.
         """
-        options = get_sources(ctx).options.values()
-        meant = find_option(
-            f"{self.names[0]}{value}", "", [name for known in options for name in known.names]
-        )
+        assert isinstance(ctx, VerbContext)
+        options = ctx.sources.options.values()
+        typed = f"{self.names[0]}{value}"
+        following = dict(zip(ctx.typed, ctx.typed[1:], strict=False)).get(typed, "")
+        given = "" if following.startswith("-") else following
+        meant = find_option(typed, given, [name for known in options for name in known.names])
         if meant:
             return f"did you mean {meant}?"
         verb = ctx.command.name or ""
