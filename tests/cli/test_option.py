@@ -7,6 +7,7 @@ test.
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
@@ -268,6 +269,7 @@ def test_another_click_reads_in_the_same_way():
     env["PYTHONPATH"] = os.environ[CLICK]
     shown = subprocess.check_output([sys.executable, "-c", "import click; print(click.__file__)"], env=env)
     assert shown.decode().startswith(os.path.join(os.environ[CLICK], ""))
-    words = ["-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", os.path.dirname(__file__)]
-    done = subprocess.run([sys.executable, *words], env=env, text=True, capture_output=True, check=False)
+    here = Path(__file__).parent
+    words = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", str(here)]
+    done = subprocess.run(words, env=env, cwd=here.parent.parent, text=True, capture_output=True, check=False)
     assert done.returncode == 0, done.stdout
