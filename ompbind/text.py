@@ -41,8 +41,8 @@ def clean_name(name: str) -> str:
 def suggest_name(name: str, known: Iterable[str]) -> str:
     """Return the name that a misspelled name means, such as that of a preset; "" if none is similar.
 
-    A wrong hint is worse than none. Similar are: one letter is wrong, missing or too many, or two are swapped;
-    the first letters of a name; and with more differences, a long name that is almost equal.
+    A wrong hint is worse than none. Similar are: one letter is wrong, missing or too many, or two are
+    swapped; the first letters of a name; and with more differences, a long name that is almost equal.
     """
     names = list(known)
     typo = next((other for other in names if _is_typo(name, other)), "")

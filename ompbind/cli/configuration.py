@@ -105,6 +105,8 @@ def _load_files(ctx: VerbContext, values: Mapping[str, Any], find_keys: FindKeys
     )
     default_map: dict[str, tuple[Given, ...]] = {}
     for option, given in _list_givens(files, list_inherited(use, files) if use else ()):
+        if own.get(option.key) is not option:  # of another verb, as --format of `plan`
+            continue
         default_map[option.name] = (*default_map.get(option.name, ()), given)
     ctx.default_map = default_map
 

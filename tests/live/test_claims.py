@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from ompbind.cli import planning
+from ompbind.cli import register
 from ompbind.cpuset import CpuSet
 from ompbind.errors import ClaimError, PlanError
 from ompbind.planning.occupancy import LiveRun
@@ -399,7 +399,7 @@ class LateRun:
 
     def __init__(self, monkeypatch, machine, sharing):
         self.machine, self.sharing, self.claims = machine, sharing, []
-        monkeypatch.setattr(planning, "make_local_plan", self.make_plan)
+        monkeypatch.setattr(register, "make_local_plan", self.make_plan)
 
     def make_plan(self, machine, request, occupied):
         plan = make_plan(machine, request, occupied)
@@ -418,7 +418,7 @@ def test_a_run_that_registers_meanwhile_is_found(monkeypatch, claims, sharing, c
     machine, request = make_machine(Shape(cores=4)), Request(strategy="cores", sharing=sharing)
     late = LateRun(monkeypatch, machine, Sharing.SHARE)
     with lock_registry(sharing, make_run_identity("mine")) as registry:
-        plan, claim = planning.plan_and_register(machine, request, registry)
+        plan, claim = register.plan_and_register(machine, request, registry)
     assert str(plan.placements[0].cpuset) == cpus
     assert note in " ".join(note.text for note in plan.notes)
     assert sorted(names(claims)) == ["late", "mine"]
@@ -436,7 +436,7 @@ def test_a_claim_that_is_written_meanwhile_refuses_an_exclusive_run(monkeypatch,
         lock_registry(request.sharing, make_run_identity("mine")) as registry,
         pytest.raises(PlanError, match="not exclusive: CPU 0 is in use by run late"),
     ):
-        planning.plan_and_register(machine, request, registry)
+        register.plan_and_register(machine, request, registry)
 
 
 def test_the_supervisor_survives_a_kill_of_the_process_group(start, claims):

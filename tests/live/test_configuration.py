@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ompbind.cli.options.table import find_keys
+from ompbind.cli.verb import find_keys
 from tests.live.conftest import two_cpus
 from tests.live.other_user import NOBODY
 from tests.toys import run_with
@@ -174,11 +174,8 @@ def test_a_wrong_file_starts_nothing(call, home):
     write(home / "ompbind.toml", '[defaults]\nstratgy = "l3"\n')
     done = call("run", "--", "touch", str(home / "started"))
     assert (done.returncode, done.stdout) == (125, "")
-    assert done.stderr.splitlines()[-3:] == [
-        '    stratgy = "l3"',
-        "    ^^^^^^^",
-        "  hint: did you mean strategy?",
-    ]
+    assert f"{home}/ompbind.toml:2: defaults.stratgy is unknown" in " ".join(done.stderr.split())
+    assert done.stderr.splitlines()[-1] == "  hint: did you mean strategy?"
     assert not (home / "started").exists()
 
 
@@ -272,11 +269,11 @@ def test_presets_of_a_named_file_are_completed(call, home):
 
 
 TOY = """
-from ompbind.cli.options import table
-from ompbind.cli.options.option import CPUS, Option
-table.LAUNCH_OPTIONS += (Option(names=("--mood",), section=CPUS, verbs=("run",), default="calm", help=""),)
-import ompbind.cli.run
-ompbind.cli.run._run = lambda values: print("mood", values["mood"]) or None
+from ompbind.cli import verb
+from ompbind.cli.option import CPUS, Option
+verb.LAUNCH_OPTIONS += (Option("--mood", section=CPUS, verbs=("run",), default="calm", help=""),)
+from ompbind.cli.run import VERB
+VERB.run = lambda ctx: print("mood", ctx.params["mood"])
 """
 
 
@@ -298,20 +295,3 @@ def test_config_shows_which_option_gives_way(call, home):
 def test_every_setting_is_a_key_but_the_choice_of_file_and_preset():
     assert not {"preset", "config", "run-id", "rank"} & find_keys().keys()
     assert {"mask", "ranks", "env", "verify", "timeout", "format"} <= find_keys().keys()
-
-
-LOADED = "import sys; from ompbind.cli.main import main\ntry: main({})\nfinally: print(*sys.modules)"
-
-
-@pytest.mark.parametrize("text", [None, "[project]\nname = 'x'\n"])
-def test_without_options_in_files_nothing_is_parsed(home, monkeypatch, text):
-    if text:
-        write(home / "pyproject.toml", text)
-    monkeypatch.chdir(home)
-    code = f"import os\nos._exit = lambda code: None\n{LOADED.format(['run', '--dry-run', '--', 'true'])}"
-    shown = run_with(code, "--version", HOME=str(home))
-    assert "ompbind.cli.configuration.search" in shown
-    assert "tomllib" not in shown
-    assert "ompbind.cli.configuration.load" not in shown
-    assert "ompbind.cli.configuration.read_files" not in shown
-    assert ("ompbind.cli.configuration.project_files" in shown) == (text is not None)

@@ -489,18 +489,6 @@ def test_only_run_has_the_option(ompbind):
     assert "no such option" in done.stderr
 
 
-def test_without_the_option_no_module_of_it_is_loaded():
-    code = (
-        "import sys; import ompbind.cli.main; import ompbind.cli.run, ompbind.execution.supervisor; "
-        "print([name for name in sys.modules "
-        "if name.startswith('ompbind.execution.verify')])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
-    )
-    assert done.stdout == "[]\n"
-
-
 THREADS = """
 import os, sys, threading
 ends = []

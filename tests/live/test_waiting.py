@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ompbind.cli.planning import register_when_free
-from ompbind.cli.waiting import Wait
+from ompbind.cli.register import Wait, register_when_free
 from ompbind.errors import MaskError, PlanError
 from ompbind.masks.mask import parse_mask
 from ompbind.planning.request import Request, Sharing
