@@ -46,7 +46,7 @@ def run_bench(
     if not settings.planning.quiet:
         for text in explain_missing(find_events()):
             print_message(f"note: {text}")
-    gc.enable()  # main disables it for short commands; a session can last for hours
+    gc.enable()  # __main__ disables it for short commands; a session can last for hours
     with (
         _open_saved(settings, new) as (session, save),
         open_listener(mask_session(session), settings) as listener,

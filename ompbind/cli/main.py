@@ -1,6 +1,5 @@
 """The `ompbind` command: the group of all verbs, and the only place where errors are printed."""
 
-import gc
 import os
 import signal
 import sys
@@ -77,9 +76,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its code.
 
     An interrupt kills the process without a traceback, as it kills `cat`, until code that starts ranks
-    handles it. The garbage collector is off: verbs make hardly any reference cycles.
+    handles it.
     """
-    gc.disable()
     args = list(sys.argv[1:] if argv is None else argv)
     is_launching = next((word for word in args if not word.startswith("-")), "") in LAUNCHING
     if not is_launching:

@@ -20,6 +20,7 @@ from ompbind.execution.job_control import exit_by_signal
 from ompbind.execution.outcome import Outcome, exit_code, was_interrupted
 from ompbind.execution.output.options import Output
 from ompbind.execution.process_pair import Cleanup, become_supervisor
+from ompbind.execution.supervisor import run_ranks
 from ompbind.launchers.recognition import may_have_launcher
 from ompbind.machine.sources.linux.reader import LIVE
 from ompbind.planning.plan import Plan
@@ -170,8 +171,6 @@ def _supervise(
     except LaunchError as error:
         return Outcome(exits=(), error=error)
     foreground = become_supervisor(Cleanup(grace_s=run_options.grace_s, release=release))
-    from ompbind.execution.supervisor import run_ranks  # noqa: PLC0415 - door: the process after the fork
-
     return run_ranks(starts, run_options, foreground, reporter)
 
 
