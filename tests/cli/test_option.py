@@ -235,6 +235,7 @@ def test_the_last_of_several_values_wins(tmp_path):
     assert context.params["smt"] == 2
     assert context.messages == ("--smt 1 is not used: --smt 2 follows",)
     assert read("run", "--smt", "1", "--smt", "2").messages == ()
+    assert read("run", "-v", "--smt", "2", "--smt", "2").messages == ()
     assert read("run", "-v", "--env", "A=1", "--env", "A=2").messages == ()
     assert read("run", "-v", "--smt", "1", "--no-smt").messages == ()
 
