@@ -30,7 +30,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-import ompbind.cli.click_main  # noqa: F401 - bench has loaded it too
+import ompbind.cli.main  # noqa: F401 - bench has loaded it too
 from benchmarks.promises import BenchUsage, make_bench_promises, print_promises
 from benchmarks.rounds import compile_modules, make_parser
 from ompbind.bench.records import Candidate, Kind, Metric, Phase, Run, Status

@@ -7,12 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ompbind import __version__
-from ompbind.cli.click_commands import METAVARS
-from ompbind.cli.click_main import make_click_command
-from ompbind.cli.options.option import Option
-from ompbind.cli.options.option_help import render_help, render_metavar
-from ompbind.cli.options.table import find_options
-from ompbind.cli.verb import Verb
+from ompbind.cli.main import load_verb
+from ompbind.cli.option import Option
+from ompbind.cli.verb import METAVARS, Verb
 from ompbind.cli.verbs import VERBS
 from ompbind.machine.sources.sample_table import SAMPLES
 from ompbind.machine.sources.samples import SampleMachine
@@ -54,7 +51,7 @@ environment in which ompbind is installed: `man` looks in `share/man` beside eac
 
 def render_reference() -> str:
     """Return the text of the page."""
-    return "\n".join([HEAD, *("\n".join(_verb_lines(make_click_command(name).verb)) for name in VERBS)])
+    return "\n".join([HEAD, *("\n".join(_verb_lines(load_verb(name))) for name in VERBS)])
 
 
 def render_page(text: str) -> str:
@@ -76,10 +73,9 @@ def _verb_lines(verb: Verb) -> Iterator[str]:
     yield f"## ompbind {verb.name}\n"
     dashes = " --" if verb.words == "command" else ""
     yield f"    ompbind {verb.name} [OPTIONS]{dashes} {METAVARS.get(verb.words, '')}".rstrip() + "\n"
-    description = verb.describe()
-    yield f"{' '.join(f'{description.help} {description.details}'.split())}\n"
+    yield f"{' '.join(f'{verb.help} {verb.details}'.split())}\n"
     sections: dict[str, list[Option]] = {}
-    own = (option for option in find_options(verb.name) if verb.name in option.verbs)  # config has all of run
+    own = (option for option in verb.options if verb.name in option.verbs)  # config has all of run
     for option in own:
         sections.setdefault(option.section, []).append(option)
     for section, options in sections.items():
@@ -90,18 +86,16 @@ def _verb_lines(verb: Verb) -> Iterator[str]:
         yield ""
     yield f"### {verb.name}: Examples\n"
     yield "```sh"
-    for title, line in description.examples:
+    for title, line in verb.examples:
         yield f"# {title}"
         yield line
     yield "```\n"
 
 
 def _row(option: Option) -> str:
-    meaning, _, _ = render_help(option).partition(" [default: ")
-    metavar = render_metavar(option)
-    space = "" if metavar.startswith("[=") or not metavar else " "
-    names = f"`{', '.join(option.names)}{space}{metavar}`"
-    cells = (names, meaning, option.default_help or option.default or "", option.variable)
+    meaning, _, _ = option.render_help().partition(" [default: ")
+    default = option.default_help or option.default_text or ""
+    cells = (f"`{option.render_names()}`", meaning, default, option.variable)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 

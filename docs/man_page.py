@@ -1,4 +1,4 @@
-"""Write the man page from the table of options, the verbs, and tables of pages; `generate.py` calls this.
+"""Write the man page from the verbs, their options, and tables of pages; `generate.py` calls this.
 
 The page is in the language of man(7). Each hyphen is written as `\\-`: options can be searched and copied.
 What is typed is bold, what stands for a value is italic.
@@ -11,13 +11,10 @@ from itertools import pairwise
 from pathlib import Path
 
 from ompbind import __version__
-from ompbind.cli.click_commands import METAVARS, SHORT_EXAMPLES
-from ompbind.cli.click_main import cli, make_click_command
-from ompbind.cli.configuration.search import FILE_NAME, PYPROJECT, SYSTEM_FILE
-from ompbind.cli.options.option import Option
-from ompbind.cli.options.option_help import render_help, render_metavar
-from ompbind.cli.options.table import find_options
-from ompbind.cli.verb import Verb
+from ompbind.cli.config_search import FILE_NAME, PYPROJECT, SYSTEM_FILE
+from ompbind.cli.main import cli, load_verb
+from ompbind.cli.option import Option
+from ompbind.cli.verb import METAVARS, SHORT_EXAMPLES, Verb
 from ompbind.cli.verbs import PLANNING, VERBS
 from ompbind.registry.claims import DIRECTORIES, DIRECTORY_VARIABLE
 
@@ -76,7 +73,7 @@ _REPORT = (
 
 def render_man_page() -> str:
     """Return the text of the page."""
-    verbs = [make_click_command(name).verb for name in VERBS]
+    verbs = [load_verb(name) for name in VERBS]
     day = _RELEASE.search((DOCS.parent / "CHANGELOG.md").read_text())
     lines = (
         '.\\" docs/generate.py writes this file from the program.',
@@ -86,7 +83,7 @@ def render_man_page() -> str:
         ".SH SYNOPSIS", *_synopsis(verbs),
         ".SH DESCRIPTION", *_paragraphs(inspect.cleandoc(cli.help or "")),
         ".SH COMMANDS", *(line for verb in verbs for line in _verb_entry(verb)),
-        ".SH OPTIONS", *_paragraphs(_OPTIONS), *_entries(_GENERAL_OPTIONS), *_options(),
+        ".SH OPTIONS", *_paragraphs(_OPTIONS), *_entries(_GENERAL_OPTIONS), *_options(verbs),
         ".SH EXIT STATUS", *_exit_status(),
         ".SH ENVIRONMENT", *_environment(),
         ".SH FILES", *_entries(_FILES),
@@ -154,17 +151,16 @@ def _synopsis(verbs: Sequence[Verb]) -> Iterator[str]:
 
 
 def _verb_entry(verb: Verb) -> Iterator[str]:
-    description = verb.describe()
-    first, *others = filter(None, f"{description.help}\n\n{description.details}".split("\n\n"))
+    first, *others = filter(None, f"{verb.help}\n\n{verb.details}".split("\n\n"))
     yield from _entry(_usage(verb), _prose(first))
     for paragraph in others:
         yield from (".IP", _prose(paragraph))
 
 
-def _options() -> Iterator[str]:
+def _options(verbs: Sequence[Verb]) -> Iterator[str]:
     """Yield all options: by section if several planning verbs have them, else by verb."""
     groups: dict[str, dict[str, Option]] = {}
-    for option in dict.fromkeys(option for verb in VERBS for option in find_options(verb)):
+    for option in dict.fromkeys(option for verb in verbs for option in verb.options):
         is_shared = len(set(PLANNING) & set(option.verbs)) > 1
         title = option.section if is_shared else f"Options of {_list(option.verbs)}"
         groups.setdefault(title, {})[f"{option.long_name} {option.verbs}"] = option
@@ -175,12 +171,12 @@ def _options() -> Iterator[str]:
 
 
 def _option_entry(option: Option) -> tuple[str, ...]:
-    metavar = render_metavar(option)
-    space = " " if metavar and not metavar.startswith("[=") else ""
-    text = _prose(render_help(option), sorted(set(re.findall(r"[A-Z]{1,}", metavar))))
+    value = option.value_name
+    space = " " if value and not value.startswith("[=") else ""
+    text = _prose(option.render_help(), sorted(set(re.findall(r"[A-Z]{1,}", value))))
     is_of_all = set(PLANNING) <= set(option.verbs) or len(option.verbs) == 1 or not option.variable
     verbs = "" if is_of_all else escape(f" ({_list(option.verbs)})")
-    return _entry(", ".join(map(_bold, option.names)) + space + _italic(metavar), text + verbs)
+    return _entry(", ".join(map(_bold, option.names)) + space + _italic(value), text + verbs)
 
 
 def _list(words: Sequence[str]) -> str:
@@ -203,7 +199,7 @@ def _environment() -> Iterator[str]:
 
 
 def _examples(verb: Verb) -> Iterator[str]:
-    for title, line in verb.describe().examples[:SHORT_EXAMPLES]:
+    for title, line in verb.examples[:SHORT_EXAMPLES]:
         yield from (*_paragraphs(f"{title}:"), *_code(line))
 
 

@@ -4,14 +4,14 @@ Each character that is not printable becomes "?". Escape sequences then have no 
 misspelled, this module finds the similar one.
 """
 
-from __future__ import annotations
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+import re
+from collections.abc import Iterable
 
 NAME_LIMIT = 200
 """The longest name of a process or a run that is shown, in characters."""
+
+_FIRST_LETTERS = 4  # with fewer letters, `--all` would mean `--allow-partial`
+_ALMOST_EQUAL = 0.85  # measured: with 0.8, `port` would mean `report`; with 0.75, `stop` would mean `topo`
 
 
 def clean_line(text: str) -> str:
@@ -30,8 +30,6 @@ def remove_escape_sequences(text: str) -> str:
     """Remove control sequences (colours, cursor), titles and links within a line, short escape sequences."""
     if "\x1b" not in text:
         return text
-    import re  # late: a start of ranks does not need it
-
     return re.sub(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(\x07|\x1b\\)|[ -/]*[0-~])", "", text)
 
 
@@ -41,7 +39,26 @@ def clean_name(name: str) -> str:
 
 
 def suggest_name(name: str, known: Iterable[str]) -> str:
-    """Return the most similar name, such as that of a preset, a key or a variable; "" if none is similar."""
-    from difflib import get_close_matches  # late: only an error needs it
+    """Return the name that a misspelled name means, such as that of a preset; "" if none is similar.
 
-    return next(iter(get_close_matches(name, list(known), 1)), "")
+    A wrong hint is worse than none. Similar are: one letter is wrong, missing or too many, or two are
+    swapped; the first letters of a name; and with more differences, a long name that is almost equal.
+    """
+    names = list(known)
+    typo = next((other for other in names if _is_typo(name, other)), "")
+    begun = [other for other in names if len(name) >= _FIRST_LETTERS and other.startswith(name)]
+    if typo or not begun:
+        from difflib import get_close_matches  # noqa: PLC0415 - door: loads difflib
+
+        return typo or next(iter(get_close_matches(name, names, 1, _ALMOST_EQUAL)), "")
+    shortest = min(begun, key=len)
+    return shortest if all(other.startswith(shortest) for other in begun) else ""
+
+
+def _is_typo(name: str, meant: str) -> bool:
+    """Return whether one letter is wrong, missing or too many, or two are swapped."""
+    start = next((i for i, pair in enumerate(zip(name, meant, strict=False)) if pair[0] != pair[1]), None)
+    if start is None:
+        return abs(len(name) - len(meant)) <= 1
+    name, meant = name[start:], meant[start:]
+    return name[1:] == meant[1:] or name[1:] == meant or name == meant[1:] or name == meant[1::-1] + meant[2:]

@@ -13,10 +13,7 @@ from pathlib import Path
 import pytest
 
 from ompbind import Request, make_plan, read_machine
-from ompbind.cli.click_main import make_click_command
-from ompbind.cli.options.table import find_keys, find_options
-from ompbind.cli.options.values import Values
-from ompbind.cli.verb import read_values
+from ompbind.cli.main import load_verb
 from ompbind.cli.verbs import VERBS
 from ompbind.compat.table import FRAMEWORKS
 from ompbind.errors import MaskError
@@ -119,7 +116,7 @@ def command_lines():
                 if found and shown:
                     yield page, command_of(found)
     for verb in VERBS:
-        for _, line in make_click_command(verb).description.examples:
+        for _, line in load_verb(verb).examples:
             yield verb, command_of(re.search(rf"ompbind ({KNOWN})\b[^\"]*", line))
 
 
@@ -132,7 +129,7 @@ def command_of(found):
 PLANNED = [
     pytest.param(ROOT / f"docs/{'configuration' if '--preset' in line else 'running'}.md", line, id=line)
     for verb in ("run", "plan", "topo")
-    for _, line in make_click_command(verb).description.examples
+    for _, line in load_verb(verb).examples
     if not line.startswith("srun")
 ]
 
@@ -162,10 +159,8 @@ def presets(tmp_path, monkeypatch):
 @pytest.mark.parametrize(("page", "line"), sorted(set(command_lines())))
 def test_ompbind_accepts_the_command_lines_of_pages(page, line, presets):
     verb, *args = takewhile(lambda word: word != "|", shlex.split(line)[1:])
-    command = make_click_command(verb)
     with suppress(MaskError):  # pages show errors of masks too
-        values = Values(verb, find_options(verb), find_keys=find_keys)
-        read_values(values, command.make_line(command.make_context(verb, args)))
+        load_verb(verb).make_context(verb, args)
 
 
 @pytest.fixture(scope="module")

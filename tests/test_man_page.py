@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ompbind.cli.options.table import find_options
+from ompbind.cli.main import load_verb
 from ompbind.cli.verbs import VERBS
 from tests.test_language import find_discouraged
 
@@ -79,7 +79,7 @@ def test_the_page_has_all_options_of_all_verbs():
     text = read_page()
     for verb in VERBS:
         assert re.search(rf"^ +ompbind {verb}\b", text, re.M)
-        for option in find_options(verb):
+        for option in load_verb(verb).options:
             names = re.escape(", ".join(option.names))
             assert re.search(rf"^ {{7}}{names}(?![\w-])", text, re.M), option.names
 

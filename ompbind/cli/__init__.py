@@ -1,5 +1,6 @@
 """The command line: one file per verb (`run`, `plan`, …), which turns options into a request and prints.
 
 Imports all other packages; only `__main__` imports it.
-To add a verb: one file with its record `VERB`, and its name in `verbs`. To add an option: see `options`.
+To add a verb: one file with its command `VERB`, and its name in `verbs`. To add an option: one row in a file
+`*_options.py`, one field in `settings`, and the code that uses it.
 """

@@ -15,7 +15,7 @@ from ompbind.cli.bench_options import SHOWING
 from ompbind.cli.bench_session import run_bench
 from ompbind.cli.bench_show import run_show
 from ompbind.cli.console import print_message, read_screen, write_stderr, write_stdout
-from ompbind.cli.option import Level, VerbContext
+from ompbind.cli.option import ValueLevel, VerbContext
 from ompbind.cli.register import (
     make_local_plan,
     plan_or_suggest,
@@ -150,7 +150,7 @@ def _check_show(planning: PlanningSettings) -> None:
     """Raise for options that have no effect with --show, and for options after the first file."""
     sources = planning.sources
     for name in sources.options:
-        if sources.level(name) == Level.COMMAND_LINE and name not in SHOWING:
+        if sources.level(name) == ValueLevel.COMMAND_LINE and name not in SHOWING:
             hint = "the files have the options of their sessions"
             raise RequestError(f"{sources.render(name)} has no effect with --show", hint=hint)
     late = next((word for word in planning.words if word.startswith("-")), "")

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 
 from ompbind.bench.vary import VariedText, parse_variation
-from ompbind.cli.option import CONFIGURATION, FALSE_WORDS, TRUE_WORDS, Given, Level, Option, Sources
+from ompbind.cli.option import CONFIGURATION, FALSE_WORDS, TRUE_WORDS, Given, Option, Sources, ValueLevel
 from ompbind.cli.suggestions import suggest_value
 from ompbind.errors import OptionError, PositionError, RequestError
 from ompbind.text import suggest_name
@@ -162,10 +162,10 @@ def _render_option(option: Option, sources: Sources) -> Iterator[str]:
     """Yield the words for the occurrences that count; a reset is needed only if a lower level has a value."""
     group = [other for other in sources.options.values() if option.group and other.group == option.group]
     occurrences = [given for other in group or [option] for given in sources.occurrences[other.name]]
-    has_lower = any(given.level < Level.COMMAND_LINE for given in occurrences)
+    has_lower = any(given.level < ValueLevel.COMMAND_LINE for given in occurrences)
     typed: list[Given] = []
     for given in sources.occurrences[option.name]:
-        if given.level == Level.COMMAND_LINE:
+        if given.level == ValueLevel.COMMAND_LINE:
             restarts = given.value is None or not option.multiple
             typed = [given] if restarts else [*typed, given]
     for given in typed:

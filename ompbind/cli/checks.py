@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ompbind.cli.option import BINDING, CPUS, DEVICES, Level, Sources, VerbContext
+from ompbind.cli.option import BINDING, CPUS, DEVICES, Sources, ValueLevel, VerbContext
 from ompbind.cli.planning_options import PLANNING_OPTIONS
 from ompbind.cli.running_options import make_modes
 from ompbind.errors import RequestError
@@ -37,7 +37,7 @@ class Check(Record):
     warning: bool = False
 
 
-class Findings(Record):
+class OptionFindings(Record):
     """What the checks have found: warnings, and texts about the options that are not used."""
 
     warnings: tuple[str, ...]
@@ -241,7 +241,7 @@ CHECKS = (
 """All checks; the first one that applies to an option counts."""
 
 
-def check_options(ctx: VerbContext) -> Findings:
+def check_options(ctx: VerbContext) -> OptionFindings:
     """Check the options of a verb; options that give way are reset to their defaults.
 
     Raises RequestError for an option that has no effect because of another option of its level.
@@ -262,14 +262,14 @@ def check_options(ctx: VerbContext) -> Findings:
             values[loser] = sources.options[loser].default_value
             del sources.effective[loser]
     texts = (_make_sentence(names, text) for text, names in warnings.items())
-    return Findings(warnings=tuple(texts), replaced=tuple(replaced))
+    return OptionFindings(warnings=tuple(texts), replaced=tuple(replaced))
 
 
 def _list_replaced(sources: Sources) -> Iterator[str]:
     """Yield a text for each value of the command line that a later value of the same option replaces."""
     for name, occurrences in sources.occurrences.items():
         option = sources.options[name]
-        typed = [given.value for given in occurrences if given.level == Level.COMMAND_LINE]
+        typed = [given.value for given in occurrences if given.level == ValueLevel.COMMAND_LINE]
         texts = [value for value in typed if isinstance(value, str)]
         others = [text for text in texts if text != texts[-1]]
         if others and not option.multiple and typed[-1] == texts[-1]:
@@ -298,7 +298,7 @@ def _find_loser(check: Check, values: Values, sources: Sources) -> str:
     level, other_level = sources.level(check.option), sources.level(check.other)
     other_differs = differs_from_default(check.other, values, sources)
     is_lower = level < other_level or (level > other_level and not other_differs)
-    if is_lower and level < Level.COMMAND_LINE:
+    if is_lower and level < ValueLevel.COMMAND_LINE:
         return check.option
     if check.warning:
         return ""

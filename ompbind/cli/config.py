@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import click
 
 from ompbind.cli.console import read_screen, write_stdout
-from ompbind.cli.option import Level, Option, Sources, VerbContext
+from ompbind.cli.option import Option, Sources, ValueLevel, VerbContext
 from ompbind.cli.running_options import ALL_VALUES
 from ompbind.cli.settings import make_settings
 from ompbind.cli.verb import Verb
@@ -65,7 +65,7 @@ def _list_values(option: Option, sources: Sources, *, shows_secrets: bool) -> It
     """Yield each occurrence that makes the value of an option, or its default."""
     default = False if option.is_flag else option.default_text
     if not sources.is_given(option.name):
-        yield _make_source(default, Level.DEFAULT, "")
+        yield _make_source(default, ValueLevel.DEFAULT, "")
         return
     for given in sources.effective[option.name]:
         text = default if given.value is None else given.value
@@ -74,7 +74,7 @@ def _list_values(option: Option, sources: Sources, *, shows_secrets: bool) -> It
         yield _make_source(text, given.level, given.place)
 
 
-def _make_source(value: str | bool | None, level: Level, name: str) -> ValueSource:
+def _make_source(value: str | bool | None, level: ValueLevel, name: str) -> ValueSource:
     return ValueSource(value=value, level=level.name.lower(), name=name)
 
 

@@ -8,7 +8,6 @@ new option needs nothing here.
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from hashlib import sha256
 from typing import Any
 
 from ompbind.cli.config_files import (
@@ -28,8 +27,8 @@ from ompbind.cli.option import (
     FILES,
     PREFIX,
     Given,
-    Level,
     Option,
+    ValueLevel,
     VerbContext,
     find_settings,
 )
@@ -47,10 +46,10 @@ The other options decide what runs and where output goes, and a project file may
 """
 
 _LEVELS = {
-    FileKind.SYSTEM: Level.SYSTEM_FILE,
-    FileKind.USER: Level.USER_FILE,
-    FileKind.PROJECT: Level.FILE,
-    FileKind.NAMED: Level.FILE,
+    FileKind.SYSTEM: ValueLevel.SYSTEM_FILE,
+    FileKind.USER: ValueLevel.USER_FILE,
+    FileKind.PROJECT: ValueLevel.FILE,
+    FileKind.NAMED: ValueLevel.FILE,
 }
 
 FindKeys = Callable[[], Mapping[str, Option]]
@@ -126,6 +125,8 @@ def read_host() -> Host:
 
 
 def _describe(content: FileContent) -> UsedFile:
+    from hashlib import sha256  # noqa: PLC0415 - door: configuration files, libcrypto
+
     return UsedFile(kind=content.kind, path=content.path, sha256=sha256(content.data).hexdigest())
 
 
@@ -139,10 +140,10 @@ def _list_givens(
                 yield _make_given(setting, _LEVELS[file.kind])
     for use in chain:
         for setting in use.preset.settings:
-            yield _make_given(setting, Level.PRESET)
+            yield _make_given(setting, ValueLevel.PRESET)
 
 
-def _make_given(setting: Setting, level: Level) -> tuple[Option, Given]:
+def _make_given(setting: Setting, level: ValueLevel) -> tuple[Option, Given]:
     return setting.option, Given(value=setting.value, level=level, place=setting.place)
 
 

@@ -1,4 +1,4 @@
-"""The `ompbind` command: the group of all verbs, and the one place where errors are printed."""
+"""The `ompbind` command: the group of all verbs, and the only place where errors are printed."""
 
 import gc
 import os
@@ -7,7 +7,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -43,7 +43,7 @@ def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> N
         return
     text = f"ompbind {__version__}"
     if ctx.params["verbose"]:
-        from ompbind.cli.version_report import render_version_report
+        from ompbind.cli.version_report import render_version_report  # noqa: PLC0415 - door: --version -v
 
         text = render_version_report(os.environ)
     write_stdout(text)
@@ -95,13 +95,25 @@ def main(argv: Sequence[str] | None = None) -> None:
         code = print_error(error, launching=is_launching)
     except KeyboardInterrupt:
         code = 130
+    if is_launching:
+        _exit_at_once(code)
     sys.exit(code)
+
+
+def _exit_at_once(code: int) -> NoReturn:
+    """Exit as a forked process should: without taking down the interpreter that it shares with its parent."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        pass  # the reader of the output has exited; that was reported before
+    os._exit(code)
 
 
 def run_words(args: Sequence[str]) -> int:
     """Run a command line and return its exit code; raises OmpbindError, and OSError of the output."""
     if "_OMPBIND_COMPLETE" in os.environ:
-        from ompbind.cli.completion_scripts import register
+        from ompbind.cli.completion_scripts import register  # noqa: PLC0415 - door: a shell completes words
 
         register()
     try:
@@ -112,8 +124,8 @@ def run_words(args: Sequence[str]) -> int:
         if not args:  # since click 8.2, the help without any word is an error
             write_stderr(error.format_message())
             return OmpbindError.exit_code
-        from ompbind.cli.usage_errors import explain_usage_error
-        from ompbind.cli.verb import find_options
+        from ompbind.cli.usage_errors import explain_usage_error  # noqa: PLC0415 - door: a wrong command line, which any verb may have
+        from ompbind.cli.verb import find_options  # noqa: PLC0415 - door: as above
 
         if error.ctx:
             write_stderr(error.ctx.get_usage())

@@ -62,7 +62,7 @@ def complete_list(words: Iterable[str]) -> Complete:
     return complete
 
 
-class Level(IntEnum):
+class ValueLevel(IntEnum):
     """Where a value comes from; a higher level overrides a lower one.
 
     FILE are the defaults of a project file, or of the file that --config names.
@@ -85,7 +85,7 @@ class Given(Record):
     """
 
     value: str | bool | None
-    level: Level
+    level: ValueLevel
     place: str
 
 
@@ -197,10 +197,14 @@ class Option(click.Option):
         default = self.default_help or ("" if marks_default else self.default_text)
         return f"{text} [default: {default}]" if default else text
 
-    def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
-        """Return the names and the help; an optional value `[=VALUE]` follows its option without a space."""
+    def render_names(self) -> str:
+        """Return the names and the value; an optional value `[=VALUE]` follows its option without a space."""
         space = " " if self.value_name and not self.value_name.startswith("[=") else ""
-        return f"{', '.join(self.opts)}{space}{self.value_name}", self.render_help()
+        return f"{', '.join(self.names)}{space}{self.value_name}"
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
+        """Return the names with the value, and the help."""
+        return self.render_names(), self.render_help()
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Return completions of the value."""
@@ -229,16 +233,16 @@ class Option(click.Option):
         if self.group:
             group = [option for option in sources.options.values() if option.group == self.group]
             in_group = [given for option in group for given in option._collect(ctx, opts)]
-            reset = max((given.level for given in in_group if not given.value), default=Level.DEFAULT)
+            reset = max((given.level for given in in_group if not given.value), default=ValueLevel.DEFAULT)
             found = tuple(given for given in found if given.level >= reset)
         counting = self.select_effective(found)
         if found:
             sources.effective[self.name] = counting or found[-1:]
-        level = found[-1].level if found else Level.DEFAULT
+        level = found[-1].level if found else ValueLevel.DEFAULT
         known = {
-            Level.COMMAND_LINE: ParameterSource.COMMANDLINE,
-            Level.VARIABLE: ParameterSource.ENVIRONMENT,
-            Level.DEFAULT: ParameterSource.DEFAULT,
+            ValueLevel.COMMAND_LINE: ParameterSource.COMMANDLINE,
+            ValueLevel.VARIABLE: ParameterSource.ENVIRONMENT,
+            ValueLevel.DEFAULT: ParameterSource.DEFAULT,
         }
         return counting, known.get(level, ParameterSource.DEFAULT_MAP)
 
@@ -272,12 +276,14 @@ class Option(click.Option):
             if not ctx.resilient_parsing:
                 raise
             from_variable = []
-        found = [Given(value=value, level=Level.VARIABLE, place=self.variable) for value in from_variable]
+        found = [
+            Given(value=value, level=ValueLevel.VARIABLE, place=self.variable) for value in from_variable
+        ]
         for value in opts.get(self.name, ()):
             # click has a mark of its own for an option that is given without its value
             known = value if value is None or isinstance(value, bool | str) else self.bare
             place = self.reset_name if value is None else self.long_name
-            found.append(Given(value=known, level=Level.COMMAND_LINE, place=place))
+            found.append(Given(value=known, level=ValueLevel.COMMAND_LINE, place=place))
         return (*files, *found)
 
     def _split_variable(self, text: str) -> Sequence[str | bool | None]:
@@ -301,7 +307,7 @@ class Option(click.Option):
         """Read the value of an occurrence; an error names where the value comes from."""
         if self.is_flag:
             return given.value
-        is_typed = given.level == Level.COMMAND_LINE
+        is_typed = given.level == ValueLevel.COMMAND_LINE
         where = "/".join(self.names) if is_typed else given.place
         try:
             return self.read(str(given.value))
@@ -316,7 +322,7 @@ class Option(click.Option):
     def _find_hint(self, ctx: click.Context, value: str) -> str:
         """Return a hint for a wrong value: the word or the option that is meant, or the help of the verb.
 
-        An option of another tool may have been read as a short option with a value: `-np` as `-n p`.
+        An option of another tool may have been read as a short option with a value: `-np 4` as `-n p`.
         """
         assert isinstance(ctx, VerbContext)
         options = ctx.sources.options.values()
@@ -336,8 +342,8 @@ class Option(click.Option):
 class Sources:
     """Where the values of the options of one command line come from, for messages.
 
-    `occurrences` has all occurrences of each option by name, the lowest level first; `effective` those that
-    make the value, or the last one if that resets the option.
+    `occurrences` has all occurrences of each option by name, the lowest level first; `effective` the
+    occurrences that make the value, or the last occurrence if it resets the option.
     """
 
     def __init__(self, params: Iterable[click.Parameter]) -> None:
@@ -349,9 +355,9 @@ class Sources:
         """Return whether the option is given anywhere."""
         return name in self.effective
 
-    def level(self, name: str) -> Level:
+    def level(self, name: str) -> ValueLevel:
         """Return the level of the value; of a list, the highest."""
-        return self.effective[name][-1].level if name in self.effective else Level.DEFAULT
+        return self.effective[name][-1].level if name in self.effective else ValueLevel.DEFAULT
 
     def place(self, name: str) -> str:
         """Return the option, variable or key that gives the value; "" by default."""
@@ -370,7 +376,7 @@ class Sources:
         """
         option, text = self.options[name], self.text(name)
         shown, separator = option.long_name, "=" if option.bare is not None else " "
-        if Level.DEFAULT < self.level(name) < Level.COMMAND_LINE:
+        if ValueLevel.DEFAULT < self.level(name) < ValueLevel.COMMAND_LINE:
             shown, separator = self.place(name), "="
         return f"{shown}{separator}{shlex.quote(text)}" if 0 < len(text) <= _SHOWN else shown
 
@@ -397,7 +403,7 @@ class Sources:
     def _find_outside(self, name: str) -> str:
         """Return the variable or key that the value comes from; "" for others and for several places."""
         places = {given.place for given in self.effective[name]}
-        is_outside = self.level(name) < Level.COMMAND_LINE
+        is_outside = self.level(name) < ValueLevel.COMMAND_LINE
         return places.pop() if is_outside and len(places) == 1 else ""
 
     def _may_be_cause(self, name: str, error: OmpbindError) -> bool:

@@ -25,9 +25,7 @@ from ompbind.registry.claim_format import make_division
 from ompbind.registry.claim_writing import Claim
 from ompbind.registry.claims import DIRECTORY_VARIABLE, Registry, lock_registry
 from ompbind.registry.live_runs import try_read_occupied
-from ompbind.registry.read_run_info import read_run_info
 from ompbind.registry.tickets import Ticket, take_ticket
-from ompbind.report.waiting import render_blockers
 
 T = TypeVar("T")
 
@@ -116,6 +114,9 @@ def call_when_free(attempt: Callable[[], T | None], ticket: Ticket, wait: Wait) 
 
 
 def _render_blockers(ticket: Ticket) -> str:
+    from ompbind.registry.read_run_info import read_run_info  # noqa: PLC0415 - door: --wait
+    from ompbind.report.waiting import render_blockers  # noqa: PLC0415 - door: --wait
+
     return render_blockers(read_run_info(ticket.read_blockers())) or "another run has just released them"
 
 

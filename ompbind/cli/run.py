@@ -10,16 +10,9 @@ from ompbind.cli.option import VerbContext
 from ompbind.cli.plan_messages import print_changed_variables, print_warnings
 from ompbind.cli.register import print_registry_messages, read_planning_machine, register_run
 from ompbind.cli.request import complete_request, make_request, make_run_spec
-from ompbind.cli.run_report import RunReporter, finish_report, hide_secrets, open_report, report_failure
-from ompbind.cli.run_settings import (
-    choose_run_id,
-    fill_paths,
-    make_output,
-    make_run_options,
-    set_up_rendezvous,
-)
+from ompbind.cli.run_messages import RunReporter
+from ompbind.cli.run_settings import choose_run_id, fill_paths, make_output, make_run_options
 from ompbind.cli.settings import RunSettings, make_planning_settings, make_settings
-from ompbind.cli.show_run import show_dry_run, show_run
 from ompbind.cli.verb import Verb
 from ompbind.errors import LaunchError, OmpbindError, RequestError
 from ompbind.execution.executables import find_starts
@@ -33,7 +26,6 @@ from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import RunSpec, find_changed, make_commands, make_spec_before_plan
 from ompbind.registry.claim_writing import Claim
 from ompbind.registry.claims import Registry, make_run_identity
-from ompbind.report.run_json import render_run
 
 EXAMPLES = (
     ("Four ranks, equal shares", "ompbind run -n 4 -- python serve.py"),
@@ -80,14 +72,23 @@ def run(ctx: click.Context) -> int:
     except Exception as error:
         if isinstance(error, OmpbindError):
             settings.planning.sources.explain(error)  # before the report: it has the same message
-        report_failure(settings, error)
+        _report_failure(settings, error)
         raise
     return _conclude(outcome) if outcome else 0
 
 
 def _report_refused(ctx: click.Context, error: OmpbindError) -> None:
     """Write the report of a run whose options are wrong."""
-    report_failure(_make_settings(ctx), error)
+    _report_failure(_make_settings(ctx), error)
+
+
+def _report_failure(settings: RunSettings, error: Exception) -> None:
+    """Write the report of a run that failed before it started, if there is --report."""
+    if settings.report is None or settings.dry_run:
+        return
+    from ompbind.cli.run_report import report_failure  # noqa: PLC0415 - door: --report
+
+    report_failure(settings, error)
 
 
 def _run(settings: RunSettings) -> Outcome | None:
@@ -102,10 +103,18 @@ def _run(settings: RunSettings) -> Outcome | None:
     settings = fill_paths(settings, spec.run_id)
     output = make_output(settings)  # before the machine is read: wrong options are reported first
     if settings.dry_run:
+        from ompbind.cli.show_run import show_dry_run  # noqa: PLC0415 - door: --dry-run
+
         show_dry_run(request, spec, settings)
         return None
-    file = None if settings.report is None else open_report(settings, spec)  # before anything starts
+    file = None
+    if settings.report is not None:
+        from ompbind.cli.run_report import open_report  # noqa: PLC0415 - door: --report
+
+        file = open_report(settings, spec)  # before anything starts
     if settings.rendezvous:
+        from ompbind.cli.run_rendezvous import set_up_rendezvous  # noqa: PLC0415 - door: --rendezvous
+
         spec = set_up_rendezvous(settings, spec)
     machine = read_planning_machine(planning)
     request = complete_request(request, machine, planning)
@@ -120,17 +129,20 @@ def _run(settings: RunSettings) -> Outcome | None:
             found.claim.release()
     if file is None:
         return outcome
-    text = render_run(found.plan, hide_secrets(spec, settings), outcome, began_at)
-    return finish_report(file, outcome, text, settings)
+    from ompbind.cli.run_report import finish_report  # noqa: PLC0415 - door: --report
+
+    return finish_report(file, outcome, (found.plan, spec, began_at), settings)
 
 
 def _print_before_start(plan: Plan, registry: Registry, spec: RunSpec, settings: RunSettings) -> None:
     """Print warnings, or with -v the plan, before ranks start."""
     if may_have_launcher(os.environ):
-        from ompbind.cli.launcher_messages import warn_about_copies
+        from ompbind.cli.launcher_messages import warn_about_copies  # noqa: PLC0415 - door: launchers
 
         warn_about_copies(plan)
     if settings.planning.verbose:
+        from ompbind.cli.show_run import show_run  # noqa: PLC0415 - door: -v
+
         show_run(plan, spec, settings, err=True)
     else:
         print_warnings(plan)
@@ -158,7 +170,7 @@ def _supervise(
     except LaunchError as error:
         return Outcome(exits=(), error=error)
     foreground = become_supervisor(Cleanup(grace_s=run_options.grace_s, release=release))
-    from ompbind.execution.supervisor import run_ranks
+    from ompbind.execution.supervisor import run_ranks  # noqa: PLC0415 - door: the process after the fork
 
     return run_ranks(starts, run_options, foreground, reporter)
 

@@ -5,18 +5,18 @@ import sys
 import time
 
 from ompbind.cli.checks import TERMINAL, TERMINAL_HINT, reads_terminal
-from ompbind.cli.console import print_message, supports_colours
-from ompbind.cli.running_options import CONTINUE, STRICT, make_modes
+from ompbind.cli.console import supports_colours
+from ompbind.cli.running_options import ALL_VALUES, CONTINUE, STRICT, make_modes
 from ompbind.cli.settings import RunSettings
 from ompbind.errors import LaunchError, RequestError
 from ompbind.execution.output.options import Output
-from ompbind.execution.rendezvous import add_rendezvous, find_replaced_variables, open_rendezvous
 from ompbind.execution.run_options import RunOptions
 from ompbind.inspection.expectation import ExpectedBinding
 from ompbind.planning.placeholders import fill
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import RunSpec, make_commands
 from ompbind.planning.rank_variables import OMPBIND_RUN_ID
+from ompbind.planning.secret_values import mask_secrets
 
 
 def choose_run_id(run_id: str | None) -> str:
@@ -115,20 +115,15 @@ def _check_restart(settings: RunSettings, plan: Plan) -> None:
 
 def _expect_ranks(plan: Plan, spec: RunSpec) -> dict[int, tuple[ExpectedBinding, int]]:
     """Return the expected binding of every rank, with its number of threads."""
-    from ompbind.execution.verify.expect_ranks import expect_ranks
+    from ompbind.execution.verify.expect_ranks import expect_ranks  # noqa: PLC0415 - door: --verify
 
     if not plan.machine.bindable:
         raise LaunchError("threads cannot be verified on this system", hint="omit --verify")
     return expect_ranks(plan, spec.run_id, make_commands(plan, spec))
 
 
-def set_up_rendezvous(settings: RunSettings, spec: RunSpec) -> RunSpec:
-    """Add the rendezvous variables for --rendezvous; the port is reserved from now on."""
-    rendezvous = None if settings.dry_run else open_rendezvous()
-    if rendezvous and rendezvous.note and not settings.planning.quiet:
-        print_message(f"--rendezvous: {rendezvous.note}")
-    extended_spec = add_rendezvous(spec, rendezvous)
-    replaced = ", ".join(f"{name}={value}" for name, value in find_replaced_variables(spec, extended_spec))
-    if replaced and not settings.planning.quiet:
-        print_message(f"--rendezvous replaces inherited variables: {replaced}")
-    return extended_spec
+def hide_secrets(spec: RunSpec, settings: RunSettings) -> RunSpec:
+    """Return what ranks have in common as reports and messages show it, without secret values."""
+    if settings.report_env == ALL_VALUES:
+        return spec
+    return mask_secrets(spec)

@@ -32,7 +32,7 @@ from ompbind.cli.config_parse import (
     parse_file,
 )
 from ompbind.cli.config_search import SIZE_LIMIT, find_user_file
-from ompbind.cli.option import CONFIGURATION, Given, Level, Option, VerbContext
+from ompbind.cli.option import CONFIGURATION, Given, Option, ValueLevel, VerbContext
 from ompbind.cli.presets import find_preset, list_inherited
 from ompbind.cli.run import VERB as RUN
 from ompbind.cli.settings import BenchSettings
@@ -60,8 +60,8 @@ def check_preset(name: str, settings: BenchSettings) -> str:
 def save_preset(name: str, candidate: Candidate, settings: BenchSettings) -> str:
     """Write the options of a candidate as [preset.NAME], and return the path of the file.
 
-    `settings` are those of `bench`: its --config chooses the file, and the preset that it used is
-    inherited. Raises ConfigurationError, and RequestError for a candidate without options.
+    --config in the `settings` of `bench` chooses the file; the preset that `bench` used is inherited. Raises
+    ConfigurationError, and RequestError for a candidate without options.
     """
     _check_bound(candidate)
     path = _read_preset_file(settings).content.path
@@ -153,7 +153,7 @@ def _make_settings(candidate: Candidate) -> dict[str, object]:
     made: dict[str, object] = {}
     for name, occurrences in context.sources.occurrences.items():
         option = context.sources.options[name]
-        typed = [given for given in occurrences if given.level == Level.COMMAND_LINE]
+        typed = [given for given in occurrences if given.level == ValueLevel.COMMAND_LINE]
         if typed and option.section != CONFIGURATION:
             made.update(_make_items(option, typed))
     return made

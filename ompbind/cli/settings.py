@@ -20,7 +20,7 @@ Settings = TypeVar("Settings", bound=Record)
 
 
 def make_settings(kind: type[Settings], values: Mapping[str, Any], **others: Any) -> Settings:
-    """Return a record whose fields have the values of the options of their names, or those of `others`."""
+    """Return a record: each field has the value of the option of its name, or the value in `others`."""
     options = {name: values[name] for name in kind.fields if name in values}
     return kind(**{**options, **others})
 

@@ -6,10 +6,8 @@ from ompbind.cli.console import read_screen, write_stderr, write_stdout
 from ompbind.cli.plan_messages import print_changed_variables
 from ompbind.cli.register import plan_or_suggest, read_other_runs, read_planning_machine
 from ompbind.cli.request import complete_request
-from ompbind.cli.run_report import hide_secrets
-from ompbind.cli.run_settings import set_up_rendezvous
+from ompbind.cli.run_settings import hide_secrets
 from ompbind.cli.settings import RunSettings
-from ompbind.execution.rendezvous import render_address
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import RunSpec, find_changed, make_commands
 from ompbind.planning.request import Request
@@ -23,6 +21,8 @@ def show_dry_run(request: Request, spec: RunSpec, settings: RunSettings) -> None
     request = complete_request(request, machine, settings.planning)
     plan = plan_or_suggest(machine, request, read_other_runs(machine, request, quiet=settings.planning.quiet))
     if settings.rendezvous:
+        from ompbind.cli.run_rendezvous import set_up_rendezvous  # noqa: PLC0415 - door: --rendezvous
+
         spec = set_up_rendezvous(settings, spec)
     show_run(plan, spec, settings)
 
@@ -34,6 +34,8 @@ def show_run(plan: Plan, spec: RunSpec, settings: RunSettings, *, err: bool = Fa
     commands = render_commands(make_commands(plan, shown), find_filled_variables(shown), screen.text_width)
     text = f"{render_plan(plan, screen)}\n\n{commands}"
     if settings.rendezvous:
+        from ompbind.execution.rendezvous import render_address  # noqa: PLC0415 - door: --rendezvous
+
         text += f"\nrendezvous: {render_address(dict(spec.added_variables))}"
     (write_stderr if err else write_stdout)(text)
     if not settings.planning.quiet:

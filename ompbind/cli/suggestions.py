@@ -22,8 +22,12 @@ _VERBS = {
     "doctor": ("check", "diagnose", "lint"),
     "config": ("options", "settings", "configuration"),
     "completion": ("complete", "completions"),
+    "--version": ("version",),
 }
 """The verbs, and what users may call them."""
+
+NO_VERBS = ("stop", "kill", "rm", "wait")
+"""Verbs of other tools that ompbind has nothing for, although commands or verbs have such names."""
 
 _WORDS = {
     "balanced": ("distribute", "even", "slot", "node-balanced"),
@@ -55,12 +59,25 @@ class OtherOption(Record):
 
     `write` is what to write for ompbind, with {value} for the value of the option; `example` stands for a
     missing value. Where that is not enough, `read` makes the text from the value; "" if it means nothing.
+    The row is for verbs that have the option `needs`; by default the first word of the text.
     """
 
     names: tuple[str, ...]
     write: str = ""
     example: str = ""
     read: Callable[[str], str] | None = None
+    needs: str = ""
+
+
+def _write_mask(value: str) -> str:
+    """Return the mask for an option that may have no value: the next word may be the command."""
+    return f"-m {shlex.quote(value)}" if value[:1].isdecimal() else "-m MASK"
+
+
+def _write_port(value: str) -> str:
+    """Return a variable with a port for each rank, from a port or a placeholder for one."""
+    port = f"{{rank+{value if value.isdecimal() else 8000}}}"
+    return f"--env PORT={port}, or with --fill the option of the server after --"
 
 
 def _write_cpus(value: str) -> str:
@@ -94,6 +111,10 @@ def _write_level(value: str) -> str:
     return f"-s {level if level.startswith('l') else f'{level}s'}" if level else ""
 
 
+def _write_inspect(value: str) -> str:
+    return f"'ompbind inspect {value if value.isdecimal() else 'PID'}'"
+
+
 def _write_variable(value: str) -> str:
     """Return --env for a variable; MPICH has its value in the next word."""
     return f"--env {shlex.quote(value)}" if "=" in value else f"--env {value or 'NAME'}=VALUE"
@@ -119,60 +140,95 @@ def _write_hint(value: str) -> str:
 
 
 OTHER_OPTIONS = (
-    OtherOption(names=("-np", "--np", "--ntasks", "--nprocs", "--nproc", "--nproc-per-node", "-ppn", "--ppn",
-                       "--nproc_per_node", "--ntasks-per-node", "--tasks-per-node", "--num-processes",
-                       "--num_processes", "-npernode", "--npernode", "-N"),
+    # how many ranks
+    OtherOption(names=("-np", "--np", "--n", "--num", "--count", "--ntasks", "--nprocs", "--nproc", "--procs",
+                       "--proc", "--processes", "--num-processes", "--num_processes", "--nproc-per-node",
+                       "--nproc_per_node", "--ntasks-per-node", "--tasks-per-node", "-npernode", "--npernode",
+                       "-ppn", "--ppn", "-N", "--workers", "--num-workers", "--num_workers", "--replicas",
+                       "--num-replicas", "--instances", "--copies", "--scale", "--jobs", "-j", "--num-ranks",
+                       "--nranks"),
                 write="-n {value}", example="N"),
     OtherOption(names=("--tp", "--tp-size", "--tensor-parallel-size", "--dp", "--dp-size", "--pp",
                        "--pp-size", "--data-parallel-size", "--pipeline-parallel-size"),
                 write="-n {value}, or the option of the server after --", example="N"),
+    # which CPUs
     OtherOption(names=("--cpus-per-task", "--cpus-per-proc", "--cpus-per-rank", "--cores-per-task",
                        "--cores-per-rank"),
                 write="-c {value}", example="C"),
-    OtherOption(names=("--num-threads", "--omp-threads", "--threads-per-rank", "--threads-per-task"),
+    OtherOption(names=("--num-threads", "--nthreads", "--omp-threads", "--omp-num-threads",
+                       "--threads-per-rank", "--threads-per-task"),
                 write="-t {value}", example="T"),
     OtherOption(names=("--cpus",), read=_write_cpus),
-    OtherOption(names=("--cpu", "--cpu-list", "--cpu-set", "--cpuset", "--cpuset-cpus", "--physcpubind", "-C",
-                       "--affinity"),
+    OtherOption(names=("--cpu", "--cpu-list", "--core-list", "--cpu-set", "--cpuset", "--cpuset-cpus",
+                       "--cpu-mask", "--cpumask", "--physcpubind", "-C", "--affinity", "--cpu-affinity"),
                 write="-m {value}", example="MASK"),
-    OtherOption(names=("--cpunodebind", "--cpuset-mems"), read=_write_nodes),
+    OtherOption(names=("--pin", "--pinning", "--taskset"), read=_write_mask),
+    OtherOption(names=("--cpunodebind", "--cpuset-mems", "--numa", "--numa-node", "--numa-nodes"),
+                read=_write_nodes),
     OtherOption(names=("--cpu-bind", "--cpu_bind", "--bind-to", "-bind-to", "--binding", "-binding",
                        "--map-by", "-map-by", "--distribution"),
                 read=_write_placement),
     OtherOption(names=("--hint",), read=_write_hint),
+    OtherOption(names=("--threads-per-core",), write="--smt {value}", example="K"),
+    OtherOption(names=("--use-hwthread-cpus", "--hyperthreading", "--ht"), write="--smt all"),
+    OtherOption(names=("--oversubscribe", "--overcommit", "-O"), write="--share"),
     OtherOption(names=("--gpus-per-task", "--gpus-per-rank", "--gpus-per-proc"),
                 write="--devices gpu --devices-per-rank {value}", example="K"),
-    OtherOption(names=("--gpus", "-G", "--gpus-per-node", "--gpu-bind", "--gres"), write="--devices gpu"),
-    OtherOption(names=("--threads-per-core",), write="--smt {value}", example="K"),
-    OtherOption(names=("--use-hwthread-cpus",), write="--smt all"),
+    OtherOption(names=("--gpus", "--gpu", "-G", "--gpus-per-node", "--gpu-bind", "--gres"),
+                write="--devices gpu"),
+    # memory
     OtherOption(names=("--membind", "--mem-bind", "--mem_bind"), read=_write_memory),
     OtherOption(names=("--interleave", "-i"), write="--memory interleave"),
     OtherOption(names=("--preferred",), write="--memory preferred"),
     OtherOption(names=("--localalloc",), write="--memory local"),
-    OtherOption(names=("--oversubscribe", "--overcommit", "-O"), write="--share"),
+    # the environment of ranks
     OtherOption(names=("-x", "--export", "-genv", "--genv", "-e", "--setenv"), read=_write_variable),
-    OtherOption(names=("-wdir", "--wdir", "-wd", "--workdir", "--working-dir", "--cwd", "-D"),
+    OtherOption(names=("--port", "-p"), read=_write_port, needs="--fill"),
+    OtherOption(names=("-wdir", "--wdir", "-wd", "--workdir", "--working-dir", "--working-directory", "--cwd",
+                       "-D"),
                 write="--chdir {value}", example="DIR"),
-    OtherOption(names=("-l", "--label", "--tag-output", "-prepend-rank", "--prepend-rank"),
-                write="--output tag"),
-    OtherOption(names=("--output-filename", "--log_dir", "--redirects", "--tee"), write="--log-dir DIR"),
-    OtherOption(names=("--report-bindings", "--display-map", "-print-rank-map"), write="-v"),
-    OtherOption(names=("--time", "--time-limit"), write="--timeout {value}", example="TIME"),
-    OtherOption(names=("-J", "--job-name", "--name"), write="--run-id {value}", example="NAME"),
-    OtherOption(names=("--standalone", "--master-addr", "--master_addr", "--master-port", "--master_port"),
+    OtherOption(names=("--standalone", "--master-addr", "--master_addr", "--master-port", "--master_port",
+                       "--rdzv-endpoint", "--rdzv_endpoint", "--rdzv-backend", "--rdzv_backend"),
                 write="--rendezvous"),
-    OtherOption(names=("--kill-on-bad-exit", "-K"), write="--on-failure stop"),
+    OtherOption(names=("-J", "--job-name", "--name"), write="--run-id {value}", example="NAME"),
+    OtherOption(names=("--config-file", "--config_file", "--conf"), write="--config {value}", example="FILE"),
+    OtherOption(names=("--profile",), write="--preset {value}", example="NAME"),
+    # output
+    OtherOption(names=("--tag", "-l", "--label", "--tag-output", "-prepend-rank", "--prepend-rank"),
+                write="--output tag"),
+    OtherOption(names=("--output-filename", "--log_dir", "--log-file", "--logs", "--redirects", "--tee"),
+                write="--log-dir DIR"),
+    OtherOption(names=("--silent",), write="--quiet"),
+    OtherOption(names=("--report-bindings", "--display-map", "-print-rank-map", "--debug"), write="-v"),
+    OtherOption(names=("--test-only", "--simulate", "--do-not-launch"), write="--dry-run"),
+    OtherOption(names=("--json",), write="--export json", needs="--export"),
+    OtherOption(names=("--json",), write="--format json", needs="--format"),
+    OtherOption(names=("--json",), write="'ompbind plan --format json'", needs="--dry-run"),
+    OtherOption(names=("--joblog",), write="--report {value}", example="FILE"),
+    OtherOption(names=("-V",), write="--version"),
+    OtherOption(names=("-p", "--pid"), read=_write_inspect, needs="--problems"),
+    # failures and time limits
+    OtherOption(names=("--time", "--time-limit"), write="--timeout {value}", example="TIME"),
+    OtherOption(names=("--kill-after", "--stop-timeout", "--stop-grace-period"),
+                write="--grace {value}", example="TIME"),
+    OtherOption(names=("--kill-on-bad-exit", "-K", "--halt"), write="--on-failure stop"),
     OtherOption(names=("--max-restarts", "--max_restarts", "--restart", "--restarts", "--retries"),
                 read=_write_restarts),
-    OtherOption(names=("--json",), write="--format json"),
-    OtherOption(names=("-V",), write="--version"),
+    # measuring
+    OtherOption(names=("--runs", "--max-runs", "--rounds"), write="--max-rounds {value}", example="N"),
+    OtherOption(names=("--export-json",), write="--export json={value}", example="FILE"),
+    OtherOption(names=("--export-csv",), write="--export csv={value}", example="FILE"),
+    OtherOption(names=("--export-markdown",), write="--export markdown={value}", example="FILE"),
 )  # fmt: skip
-"""Options of other tools. A row counts only if the verb has the option that it names."""
+"""Options of other tools. A row counts only if the verb has the option that it needs."""
+
+_NO_OPTIONS = ("--file", "--kill", "--end", "--slow")
+"""Options of other tools that ompbind has nothing for, although one of its options has a similar name."""
 
 
 def suggest_verb(word: str, known: Collection[str]) -> str:
     """Return the verb that a word probably means, "" if it is like none."""
-    return _find_name(word, known, _VERBS)
+    return "" if word in NO_VERBS else _find_name(word, known, _VERBS)
 
 
 def suggest_word(word: str, known: Collection[str]) -> str:
@@ -198,7 +254,11 @@ def suggest_value(option: str, text: str, known: Collection[str]) -> str:
 
 def suggest_option(name: str, value: str, known: Collection[str]) -> str:
     """Return what to write for an unknown option with a value, "" if nothing is similar."""
-    return find_option(name, value, known) or suggest_name(name.replace("_", "-"), known)
+    if name in _NO_OPTIONS or not name.strip("-"):
+        return ""
+    long = [option.removeprefix("--") for option in known if option.startswith("--")]
+    similar = suggest_name(name.lstrip("-").replace("_", "-"), long)
+    return find_option(name, value, known) or (similar and f"--{similar}")
 
 
 def find_option(name: str, value: str, known: Collection[str]) -> str:
@@ -207,8 +267,8 @@ def find_option(name: str, value: str, known: Collection[str]) -> str:
     Many tools accept long options with a single dash too.
     """
     names = {name, f"-{name}"} if len(name) > len("-x") else {name}
-    written = (_write(row, value) for row in OTHER_OPTIONS if names.intersection(row.names))
-    return next((text for text in written if text.split(" ")[0] in known), "")
+    written = ((row, _write(row, value)) for row in OTHER_OPTIONS if names.intersection(row.names))
+    return next((text for row, text in written if (row.needs or text.split(" ")[0]) in known), "")
 
 
 def _write(row: OtherOption, value: str) -> str:

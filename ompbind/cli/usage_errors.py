@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import click
 
 from ompbind.cli.option import Option
-from ompbind.cli.suggestions import find_option, suggest_option, suggest_verb
+from ompbind.cli.suggestions import NO_VERBS, find_option, suggest_option, suggest_verb
 from ompbind.cli.verbs import VERBS
 from ompbind.errors import OptionError
 from ompbind.programs.which import find_file
@@ -27,7 +27,7 @@ def explain_usage_error(
     see_help = f"see '{command} --help'"
     if isinstance(error, click.NoSuchOption):
         name, value = _find_typed(error.option_name, args)
-        hint = _suggest_option(name, value, error.ctx, find_options) if find_options else ""
+        hint = _suggest_option(name, value, error.ctx, args, find_options) if find_options else ""
         return OptionError(f"no such option {name!r}", hint=hint or see_help)
     message = _restyle(error.format_message())
     is_verb = message.startswith("no such command")
@@ -48,16 +48,23 @@ def _find_typed(name: str, args: Sequence[str]) -> tuple[str, str]:
     return name, ""
 
 
-def _suggest_option(name: str, value: str, ctx: click.Context | None, find_options: FindOptions) -> str:
+def _suggest_option(
+    name: str, value: str, ctx: click.Context | None, args: Sequence[str], find_options: FindOptions
+) -> str:
     """Return a hint for an unknown option: what is meant, or which verbs have the option; "" for neither."""
-    verbs = [verb for verb in VERBS if any(name in option.names for option in find_options(verb))]
+    verbs = [
+        verb
+        for verb in VERBS
+        if any(name in option.names and verb in option.verbs for option in find_options(verb))
+    ]
     if ctx is None or ctx.parent is None:
         if verbs:
-            return f"write options after the verb: 'ompbind {verbs[0]} {name}'"
+            typed = next((verb for verb in verbs if verb in args), verbs[0])
+            return f"write options after the verb: 'ompbind {typed} {name}'"
         meant = suggest_option(name, value, ["--help", "--version"])
         return f"did you mean {meant}?" if meant else ""
     options = find_options(ctx.command.name or "")
-    known = ["--help", "--version", *(known for option in options for known in option.names)]
+    known = ["--help", "--help-all", "--version", *(known for option in options for known in option.names)]
     known += [option.reset_name for option in options if name.startswith("--no")]
     meant = suggest_option(name, value, known)
     if meant == "--version":
@@ -70,10 +77,11 @@ def _suggest_option(name: str, value: str, ctx: click.Context | None, find_optio
 def _suggest_verb(args: Sequence[str]) -> str:
     """Return a hint for an unknown verb: what is meant, or how to start a command of this name."""
     word = next((word for word in args if not word.startswith("-")), "")
-    meant = suggest_verb(word, VERBS)
+    meant = suggest_verb(word, [*VERBS, "--version"])
     if meant:
         return f"did you mean {meant!r}?"
-    return f"to start a command, write 'ompbind run -- {word}'" if find_file(word, os.environ) else ""
+    is_command = word not in NO_VERBS and find_file(word, os.environ)
+    return f"to start a command, write 'ompbind run -- {word}'" if is_command else ""
 
 
 def _restyle(message: str) -> str:

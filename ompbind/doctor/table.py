@@ -7,9 +7,9 @@ from ompbind.doctor.facts import HostFacts
 from ompbind.doctor.issue import HostIssue
 from ompbind.severity import Severity
 
-Check = Callable[[HostFacts], Iterable[HostIssue]]
+HostCheck = Callable[[HostFacts], Iterable[HostIssue]]
 
-CHECKS: Mapping[str, Check] = {
+CHECKS: Mapping[str, HostCheck] = {
     "machine": cpus.check_machine,
     "cpus": cpus.check_cpus,
     "cores": cpus.check_cores,

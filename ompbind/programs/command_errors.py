@@ -3,19 +3,17 @@
 Hints are for words that work in a shell, and not as a command: `cd /tmp`, `PORT=8000 app`, `'app arg'`.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
+from collections.abc import Callable, Iterable
 
 from ompbind.errors import CommandNotExecutableError, CommandNotFoundError, LaunchError
 
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
 _SHELL_COMMANDS = (".", "alias", "eval", "exec", "export", "source", "trap", "ulimit", "umask", "unset")
 """Commands of shells that are no files."""
+
+_SHELL_CHARACTERS = "$`;|&<>()*?"
+"""Characters that have a meaning in shells; a command with them is for a shell."""
 
 _OPTION_HINT = "write options of ompbind before --, and the command after it"
 _ENTRY_POINT_HINT = (
@@ -45,11 +43,14 @@ def _find_hint(name: str, is_command: Callable[[str], bool]) -> str:
     first = name.split(" ")[0]
     if "/" not in name and os.path.exists(name):
         return f"to run the file in this directory, write ./{name}"
-    if equals and variable.isidentifier():
-        return f"set a variable with an option: --env {shlex.quote(name)}"
     if name.startswith("-") and name.strip("-"):
         is_entry_point = 1 in (os.getpid(), os.getppid())  # of `exec`, of `run`
         return _OPTION_HINT + (_ENTRY_POINT_HINT if is_entry_point else "")
+    is_assignment = bool(equals) and variable.isidentifier()
+    if any(character in name for character in _SHELL_CHARACTERS) and not (is_assignment and first == name):
+        return f"a command with shell syntax needs a shell: -- sh -c {shlex.quote(name)}"
+    if is_assignment:
+        return f"set a variable with an option: --env {shlex.quote(name)}"
     if first != name and is_command(first):
         return f"write the command without quotes around all of it: -- {name}"
     if first == "cd":

@@ -66,6 +66,49 @@ def test_every_level_overrides_the_levels_below(call, home):
     assert read_options(call(*show, "--config", str(user)))["threads"] == ("1", f"{user}:2: defaults.threads")
 
 
+RESETS = [
+    # defaults of the user, of the project, preset, variables, options → which runs share CPUs
+    ("share = true", "", "", {}, ["--no-share"], "warn"),
+    ("share = true", "", "", {}, ["--no-exclusive"], "warn"),
+    ("share = true", "no-avoid = true", "", {}, [], "warn"),
+    ("no-avoid = true", "share = true", "", {}, [], "share"),
+    ("share = true", "", "no-share = true", {}, [], "warn"),
+    ("", "", "no-share = true", {"OMPBIND_AVOID": "1"}, [], "avoid"),
+    ("share = true", "", "", {"OMPBIND_AVOID": "0"}, [], "warn"),
+    ("", "", "exclusive = true", {"OMPBIND_SHARE": "0"}, ["--avoid"], "avoid"),
+    ("", "", "", {"OMPBIND_SHARE": "1"}, ["--no-exclusive"], "warn"),
+    ("share = true", "", "", {}, ["--no-share", "--avoid"], "avoid"),
+    ("no-avoid = true", "share = true", "", {}, ["--no-exclusive"], "warn"),
+]
+
+
+@pytest.mark.parametrize(("user", "project", "preset", "env", "args", "sharing"), RESETS)
+def test_a_reset_removes_values_of_lower_levels_only(call, home, user, project, preset, env, args, sharing):
+    """--share, --avoid and --exclusive are spellings of one option: a reset of one resets all three."""
+    write(home / USER, f"[defaults]\n{user}\n[preset.a]\n{preset}\n")
+    write(home / "ompbind.toml", f"[defaults]\n{project}\n")
+    done = call("plan", "--preset", "a", *args, "--format", "json", **env)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["request"]["sharing"] == sharing
+
+
+@pytest.mark.parametrize(
+    ("preset", "env", "args", "shown"),
+    [
+        ("", {}, [], "1,\n"),
+        ("no-env = true", {}, [], ",\n"),
+        ("no-env = true\nenv = ['B=2']", {}, [], ",2\n"),
+        ("no-env = true", {"OMPBIND_ENV": "B=3"}, [], ",3\n"),
+        ("", {"OMPBIND_ENV": "B=3"}, ["--env", "A=4"], "4,3\n"),
+        ("", {"OMPBIND_ENV": "B=3"}, ["--no-env", "--env", "A=4"], "4,\n"),
+        ("", {"OMPBIND_ENV": "B=3"}, ["--env", "A=4", "--no-env"], ",\n"),
+    ],
+)
+def test_a_list_has_the_values_after_its_last_reset(call, home, preset, env, args, shown):
+    write(home / USER, f"[defaults]\nenv = ['A=1']\n[preset.a]\n{preset}\n")
+    assert call("run", "--preset", "a", *args, *SHOW, **env).stdout == shown
+
+
 def test_ranks_get_the_variables_of_a_preset_and_of_what_it_inherits(call, home):
     write(
         home / "ompbind.toml",

@@ -2,10 +2,8 @@
 
 import pytest
 
-from ompbind.cli.click_commands import SHORT_EXAMPLES
-from ompbind.cli.click_main import cli, make_click_command
-from ompbind.cli.options.option_help import render_help
-from ompbind.cli.options.table import find_options
+from ompbind.cli.main import cli, load_verb
+from ompbind.cli.verb import SHORT_EXAMPLES, find_options
 from ompbind.cli.verbs import VERBS
 from tests.live.conftest import OMPBIND
 
@@ -27,7 +25,7 @@ def read_help(monkeypatch, capsys):
 
 def lines_of(option, text):
     """The lines of a help text that begin with the names of an option; `[=VALUE]` follows without a space."""
-    value = option.metavar if option.metavar.startswith("[=") else ""
+    value = option.value_name if option.value_name.startswith("[=") else ""
     start = f"  {', '.join(option.names)}{value} "
     return [line for line in text.splitlines() if f"{line} ".startswith(start)]
 
@@ -45,7 +43,7 @@ def test_short_help_has_the_everyday_options_alone(read_help, verb):
     text = read_help(verb, "--help")
     for option in find_options(verb):
         assert len(lines_of(option, text)) == option.is_everyday(verb), option.name
-    examples = make_click_command(verb).description.examples
+    examples = load_verb(verb).examples
     assert [line in text for _, line in examples].count(True) == SHORT_EXAMPLES
 
 
@@ -55,7 +53,7 @@ def test_complete_help_has_every_option_and_example(read_help, verb, columns):
     text = read_help(verb, "--help-all", columns=columns)
     for option in find_options(verb):
         assert len(lines_of(option, text)) == 1, option.name
-    assert all(line in text for _, line in make_click_command(verb).description.examples)
+    assert all(line in text for _, line in load_verb(verb).examples)
 
 
 @pytest.mark.parametrize("columns", [60, 80])
@@ -68,7 +66,7 @@ def test_nothing_is_cut(read_help, words, columns):
     shown = "".join(text.split())
     for option in find_options(words[0]):
         if lines_of(option, text):
-            assert "".join(render_help(option).split()) in shown, option.name
+            assert "".join(option.render_help().split()) in shown, option.name
     assert max(len(line) for line in text.splitlines() if "ompbind" not in line) <= columns
 
 

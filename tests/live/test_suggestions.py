@@ -2,7 +2,6 @@
 
 import pytest
 
-from ompbind.cli.options.table import find_options
 from ompbind.cli.suggestions import (
     OTHER_OPTIONS,
     suggest_option,
@@ -10,6 +9,7 @@ from ompbind.cli.suggestions import (
     suggest_verb,
     suggest_word,
 )
+from ompbind.cli.verb import find_options
 from ompbind.cli.verbs import VERBS
 from ompbind.openmp.binding import Bind
 from ompbind.planning.request import MemoryMode
@@ -19,7 +19,9 @@ from ompbind.text import suggest_name
 OPTIONS = (
     "-n", "--ranks", "-c", "--cores", "-m", "--mask", "-s", "--strategy", "-t", "--threads", "--smt",
     "--share", "--memory", "--env", "--chdir", "--output", "-v", "--verbose", "--timeout", "--run-id",
-    "--rendezvous", "--on-failure", "--devices",
+    "--rendezvous", "--on-failure", "--devices", "--quiet", "--fill", "--log-dir", "--config", "--preset",
+    "--dry-run", "--grace", "--report", "--report-env", "--strict", "--sibling", "--plan", "--proc-bind",
+    "--allow-partial", "--wrap", "--keep-env", "--keep-descendants",
 )  # fmt: skip
 
 
@@ -36,6 +38,14 @@ OPTIONS = (
         ("list", "ps"),
         ("check", "doctor"),
         ("inspct", "inspect"),
+        ("rnu", "run"),
+        ("stop", ""),
+        ("kill", ""),
+        ("rm", ""),
+        ("wait", ""),
+        ("push", ""),
+        ("monitor", ""),
+        ("input", ""),
         ("python", ""),
         ("", ""),
     ],
@@ -125,9 +135,29 @@ def test_words_of_options(word, known, meant):
         ("-l", "", "--output tag"),
         ("--time", "5", "--timeout 5"),
         ("--standalone", "", "--rendezvous"),
-        ("--thread", "2", "--threads"),
-        ("--run_id", "x", "--run-id"),
-        ("--zzz", "", ""),
+        ("--workers", "4", "-n 4"),
+        ("--num-workers", "", "-n N"),
+        ("--replicas", "2", "-n 2"),
+        ("--np", "3", "-n 3"),
+        ("--procs", "4", "-n 4"),
+        ("-j", "4", "-n 4"),
+        ("--silent", "", "--quiet"),
+        ("--tag", "", "--output tag"),
+        ("--port", "8000", "--env PORT={rank+8000}, or with --fill the option of the server after --"),
+        ("-p", "80:80", "--env PORT={rank+8000}, or with --fill the option of the server after --"),
+        ("--port", "5000", "--env PORT={rank+5000}, or with --fill the option of the server after --"),
+        ("--pin", "0-3", "-m 0-3"),
+        ("--pin", "python", "-m MASK"),
+        ("--cpu-affinity", "1", "-m 1"),
+        ("--numa-node", "1", "-m node:1"),
+        ("--nthreads", "4", "-t 4"),
+        ("--hyperthreading", "", "--smt all"),
+        ("--json", "", "'ompbind plan --format json'"),
+        ("--debug", "", "-v"),
+        ("--profile", "serve", "--preset serve"),
+        ("--config-file", "a.toml", "--config a.toml"),
+        ("--kill-after", "5", "--grace 5"),
+        ("--joblog", "a", "--report a"),
         ("--kill-on-bad-exit", "", "--on-failure stop"),
         ("--max-restarts", "3", "--on-failure restart:3"),
         ("--max_restarts", "", "--on-failure restart:N"),
@@ -140,17 +170,96 @@ def test_options(name, value, written):
     assert suggest_option(name, value, OPTIONS) == written
 
 
-def test_an_option_that_the_verb_does_not_have_is_not_suggested():
-    assert suggest_option("--time", "5", ["-n", "--ranks"]) == ""
+@pytest.mark.parametrize(
+    ("name", "verb", "written"),
+    [
+        ("--json", "run", "'ompbind plan --format json'"),
+        ("--json", "exec", "'ompbind plan --format json'"),
+        ("--json", "plan", "--format json"),
+        ("--json", "ps", "--format json"),
+        ("--json", "bench", "--export json"),
+        ("--runs", "bench", "--max-rounds 5"),
+        ("--runs", "run", ""),
+        ("--export-json", "bench", "--export json=5"),
+        ("--pid", "inspect", "'ompbind inspect 5'"),
+        ("--port", "plan", ""),
+        ("--time", "topo", ""),
+        ("--silent", "plan", ""),
+    ],
+)
+def test_an_option_that_the_verb_does_not_have_is_not_suggested(name, verb, written):
+    known = [known for option in find_options(verb) for known in option.names]
+    assert suggest_option(name, "5", known) == written
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("--thread", "--threads"),
+        ("--run_id", "--run-id"),
+        ("-ranks", "--ranks"),
+        ("--evn", "--env"),
+        ("--mask-", "--mask"),
+        ("--sttrategy", "--strategy"),
+        ("--strat", "--strategy"),
+        ("--repor", "--report"),
+        ("--dry", ""),
+        ("--keep", ""),
+        ("--keep-e", "--keep-env"),
+        ("--keep-desecndant", "--keep-descendants"),
+        ("--zzz", ""),
+        ("--runs", ""),
+        ("--rm", ""),
+        ("--file", ""),
+        ("--kill", ""),
+        ("--end", ""),
+        ("--all", ""),
+        ("--ports", ""),
+        ("--detach", ""),
+        ("--warmup", ""),
+        ("--host", ""),
+        ("--color", ""),
+        ("--repeat", ""),
+        ("--start", ""),
+        ("--load", ""),
+        ("--head", ""),
+        ("--mem", ""),
+        ("-d", ""),
+        ("-z", ""),
+        ("-it", ""),
+        ("--", ""),
+    ],
+)
+def test_misspelled_options_are_found_and_other_options_are_not(name, meant):
+    assert suggest_option(name, "", OPTIONS) == meant
+
+
+@pytest.mark.parametrize("key", [option.key for option in find_options("run") if len(option.key) >= 4])
+def test_one_wrong_letter_is_found(key):
+    """One letter is missing, wrong or too many, or two are swapped; another name may be as similar."""
+    names = [name for option in find_options("run") for name in option.names]
+    assert not [typo for typo in make_typos(key) if not suggest_option(f"--{typo}", "", names)]
+
+
+def make_typos(word):
+    """Return a word with one letter left out, doubled, replaced, or swapped with the next."""
+    for at, letter in enumerate(word):
+        before, after = word[:at], word[at + 1 :]
+        yield from (before + after, before + letter + letter + after)
+        yield from (f"{before}{other}{after}" for other in "xz")
+        if after:
+            yield before + after[0] + letter + after[1:]
 
 
 @pytest.mark.parametrize("value", ["", "4", "a=b", "none", "nomultithread"])
-def test_every_row_names_an_option_of_run(value):
+def test_every_row_names_an_option(value):
     known = {name for option in find_options("run") for name in option.names}
-    others = {"--hint": {""}, "--json": {"--format"}, "-V": {"--version"}}
+    known |= {name for verb in ("bench", "inspect") for option in find_options(verb) for name in option.names}
+    others = {"--hint": {""}, "-V": {"--version"}}
     for row in OTHER_OPTIONS:
         written = row.read(value) if row.read else row.write.format(value=value)
-        assert written.split(" ")[0] in known | others.get(row.names[0], set()), row.names
+        needed = row.needs or written.split(" ")[0]
+        assert needed in known | others.get(row.names[0], set()), row.names
 
 
 def test_no_option_of_ompbind_is_listed_as_an_option_of_another_tool():
@@ -181,3 +290,36 @@ def test_values(option, text, known, hint):
 def test_names():
     assert suggest_name("OMPBIND_MASKS", ["OMPBIND_MASK", "OMPBIND_RANKS"]) == "OMPBIND_MASK"
     assert suggest_name("nothing", ["OMPBIND_MASK"]) == ""
+    assert suggest_name("MASK", ["TASK"]) == "TASK"
+
+
+SHELL = "a command with shell syntax needs a shell"
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["run", "--json"], "did you mean 'ompbind plan --format json'?"),
+        (["run", "--silent", "--", "x"], "did you mean --quiet?"),
+        (["run", "--runs", "3", "--", "x"], "see 'ompbind run --help'"),
+        (["run", "--rm", "--", "x"], "see 'ompbind run --help'"),
+        (["run", "--help-al"], "did you mean --help-all?"),
+        (["run", "-tp", "4"], "did you mean -n N, or the option of the server after --?"),
+        (["plan", "--version"], "write --version before the verb: 'ompbind --version'"),
+        (["plan", "--dry-run"], "--dry-run is an option of run, exec, bench"),
+        (["--threads", "4", "plan"], "write options after the verb: 'ompbind plan --threads'"),
+        (["stop"], "see 'ompbind --help'"),
+        (["kill", "1"], "see 'ompbind --help'"),
+        (["version"], "did you mean '--version'?"),
+        (["runs"], "did you mean 'ps'?"),
+        (["sh", "-c", "true"], "to start a command, write 'ompbind run -- sh'"),
+        (
+            ["run", "--", "echo $RANK; date"],
+            f"{SHELL}: -- sh -c 'echo $RANK; date'",
+        ),
+    ],
+)
+def test_errors_have_the_hint(ompbind, words, hint):
+    done = ompbind(*words)
+    assert " ".join(done.stderr.split()).endswith(f"hint: {hint}")
+    assert done.returncode in (2, 125, 127)

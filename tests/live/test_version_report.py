@@ -18,8 +18,9 @@ KEYS = ["ompbind", *(key for key, _ in READERS)]
 
 
 def run(*args, cwd=None, **env):
+    usual = {name: text for name, text in clean_environment().items() if not name.startswith("OPENBLAS_")}
     return subprocess.run(
-        [sys.executable, "-m", "ompbind", *args], env={**clean_environment(), **env}, cwd=cwd,
+        [sys.executable, "-m", "ompbind", *args], env={**usual, **env}, cwd=cwd,
         capture_output=True, text=True, timeout=60,
     )  # fmt: skip
 
