@@ -14,6 +14,7 @@ NAME_LIMIT = 200
 """The longest name of a process or a run that is shown, in characters."""
 
 _FIRST_LETTERS = 4  # with fewer letters, `--all` would mean `--allow-partial`
+_TYPO_LETTERS = 5  # of both names together
 _ALMOST_EQUAL = 0.85  # measured: with 0.8, `port` would mean `report`; with 0.75, `stop` would mean `topo`
 
 
@@ -61,7 +62,9 @@ def suggest_name(name: str, known: Iterable[str]) -> str:
 
 
 def _is_typo(name: str, meant: str) -> bool:
-    """Return whether one letter is wrong, missing or too many, or two are swapped."""
+    """Return whether one letter is wrong, missing or too many, or two are swapped; `l9` is not `l3`."""
+    if len(name) + len(meant) < _TYPO_LETTERS:
+        return False
     start = next((i for i, pair in enumerate(zip(name, meant, strict=False)) if pair[0] != pair[1]), None)
     if start is None:
         return abs(len(name) - len(meant)) <= 1
