@@ -117,7 +117,7 @@ def run_words(args: Sequence[str]) -> int:
 
         register()
     elif not args:  # an error with each version of click
-        with click.Context(cli, info_name="ompbind") as ctx:
+        with click.Context(cli, info_name="ompbind", **cli.context_settings) as ctx:
             write_stderr(cli.get_help(ctx))
         return OmpbindError.exit_code
     try:
