@@ -1,29 +1,8 @@
 """ompbind starts n copies of a command, each on its own CPUs, and configures thread pools to use these CPUs.
 
 The names in `__all__` are the interface for Python programs; see `docs/python.md`. Importing the package
-imports nothing else: each name is imported when it is first used.
+imports nothing else: each name is imported when it is first used. `__init__.pyi` has their types.
 """
-
-TYPE_CHECKING = False  # type checkers know this name; importing typing would take time
-if TYPE_CHECKING:
-    from ompbind.cpuset import CpuSet
-    from ompbind.errors import LaunchError, MachineError, MaskError, OmpbindError, PlanError, RequestError
-    from ompbind.execution.bind_process import ProcessBinding, bind_process, unbind
-    from ompbind.execution.environment import make_environment
-    from ompbind.execution.placed import placed
-    from ompbind.execution.read_compat import read_compat
-    from ompbind.machine.model import Level, Machine
-    from ompbind.machine.sources.reading import read_machine
-    from ompbind.masks.mask import Mask, parse_mask
-    from ompbind.openmp.binding import Bind, ProcBind
-    from ompbind.openmp.runtimes import OmpRuntime
-    from ompbind.planning.mask_suggestion import suggest_mask
-    from ompbind.planning.plan import Placement, Plan
-    from ompbind.planning.planner import make_plan
-    from ompbind.planning.request import MemoryMode, Request, Sharing
-    from ompbind.programs.command_analysis import read_workload
-    from ompbind.programs.workload import Workload
-    from ompbind.registry.live_runs import read_occupied
 
 __version__ = "0.1.0"
 
@@ -85,16 +64,14 @@ _HOMES = {
 """Module → the names above that it defines."""
 
 
-if not TYPE_CHECKING:  # type checkers would accept any name
+def __getattr__(name: str) -> object:
+    home = next((module for module, names in _HOMES.items() if name in names.split()), None)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module  # noqa: PLC0415 - door: the name that is used decides
 
-    def __getattr__(name: str) -> object:
-        home = next((module for module, names in _HOMES.items() if name in names.split()), None)
-        if home is None:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from importlib import import_module
-
-        value = globals()[name] = getattr(import_module(f"{__name__}.{home}"), name)
-        return value
+    value = globals()[name] = getattr(import_module(f"{__name__}.{home}"), name)
+    return value
 
 
 def __dir__() -> list[str]:

@@ -6,10 +6,7 @@ In this module a *list* is kernel list text such as "0-3,8", and a *mask* is ker
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
+from collections.abc import Iterable, Iterator, Sequence
 
 CPU_LIMIT = 1 << 16
 """One past the highest CPU number that ompbind accepts, so that no text can request a huge set."""

@@ -4,24 +4,12 @@ A Record is like `dataclass(frozen=True, slots=True, kw_only=True)`, and type ch
 a dataclass of five fields takes about 0.3 ms to define, and starting a rank needs some fifty of them: that
 takes as long as Python itself takes to start. Defining a Record takes a fiftieth of that (`make bench`
 measures both).
-
-The import of `typing` takes half as long as Python takes to start, that of `collections.abc` a tenth, because
-it imports `collections`. So modules that start ranks import them for type checkers only, which take
-`TYPE_CHECKING = False` for true.
 """
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # type checkers know this name
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any, Self, dataclass_transform
-else:
-
-    def dataclass_transform(**_: bool) -> Callable[[type], type]:
-        """Do what the function of typing does while a program runs: nothing that it needs."""
-        return lambda kind: kind
-
+from collections.abc import Mapping
+from typing import Any, Self, dataclass_transform
 
 _set = object.__setattr__
 

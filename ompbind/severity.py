@@ -1,11 +1,10 @@
 """The severity of issues that doctor, inspect and verify report."""
 
 from collections.abc import Iterable
+from enum import StrEnum
 
-from ompbind.enums import WordEnum
 
-
-class Severity(WordEnum):
+class Severity(StrEnum):
     """The severity of an issue, worst first.
 
     An error breaks a binding, a warning may do so but could not be measured, a note may be intended.

@@ -4,11 +4,8 @@ Each character that is not printable becomes "?". Escape sequences then have no 
 misspelled, this module finds the similar one.
 """
 
-from __future__ import annotations
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+import re
+from collections.abc import Iterable
 
 NAME_LIMIT = 200
 """The longest name of a process or a run that is shown, in characters."""
@@ -34,8 +31,6 @@ def remove_escape_sequences(text: str) -> str:
     """Remove control sequences (colours, cursor), titles and links within a line, short escape sequences."""
     if "\x1b" not in text:
         return text
-    import re  # late: a start of ranks does not need it
-
     return re.sub(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(\x07|\x1b\\)|[ -/]*[0-~])", "", text)
 
 
@@ -47,18 +42,20 @@ def clean_name(name: str) -> str:
 def suggest_name(name: str, known: Iterable[str]) -> str:
     """Return the name that a misspelled name means, such as that of a preset; "" if none is similar.
 
-    A wrong hint is worse than none. Similar are: one letter is wrong, missing or too many, or two are swapped;
-    the first letters of a name; and with more differences, a long name that is almost equal.
+    A wrong hint is worse than none. Similar are: one letter is wrong, missing or too many, or two are
+    swapped; the first letters of a name; and with more differences, a long name that is almost equal.
     """
     names = list(known)
     typo = next((other for other in names if _is_typo(name, other)), "")
-    begun = [other for other in names if len(name) >= _FIRST_LETTERS and other.startswith(name)]
-    if typo or not begun:
-        from difflib import get_close_matches  # late: only an error needs it
+    if typo:
+        return typo
+    begun = [other for other in names if other.startswith(name) and len(name) >= _FIRST_LETTERS]
+    if begun:
+        shortest = min(begun, key=len)
+        return shortest if all(other.startswith(shortest) for other in begun) else ""
+    from difflib import get_close_matches  # noqa: PLC0415 - door: loads difflib
 
-        return typo or next(iter(get_close_matches(name, names, 1, _ALMOST_EQUAL)), "")
-    shortest = min(begun, key=len)
-    return shortest if all(other.startswith(shortest) for other in begun) else ""
+    return next(iter(get_close_matches(name, names, 1, _ALMOST_EQUAL)), "")
 
 
 def _is_typo(name: str, meant: str) -> bool:

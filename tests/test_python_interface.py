@@ -1,5 +1,6 @@
 """The names of `ompbind` for Python programs: complete, documented, typed, and imported late."""
 
+import ast
 import doctest
 import json
 import os
@@ -111,6 +112,15 @@ def test_every_name_exists_and_is_in_the_reference():
     assert set(ompbind.__all__) <= set(dir(ompbind))
     homes = " ".join(ompbind._HOMES.values()).split()
     assert sorted([*homes, "__version__"]) == ompbind.__all__ == sorted(set(ompbind.__all__))
+    stub = ast.parse((ROOT / "ompbind/__init__.pyi").read_text())
+    typed = {
+        node.module.removeprefix("ompbind."): " ".join(alias.name for alias in node.names)
+        for node in stub.body
+        if isinstance(node, ast.ImportFrom)
+    }
+    assert typed == ompbind._HOMES
+    (listed,) = (ast.literal_eval(node.value) for node in stub.body if isinstance(node, ast.Assign))
+    assert listed == ompbind.__all__
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.__name__)

@@ -1,11 +1,12 @@
 """What is concluded from the runs of a session: records that `decision` makes and `report` renders."""
 
+from enum import StrEnum
+
 from ompbind.bench.records import Phase
-from ompbind.enums import WordEnum
 from ompbind.record import Record
 
 
-class ComparisonResult(WordEnum):
+class ComparisonResult(StrEnum):
     """What is known about a candidate, in comparison with the reference of its group.
 
     BEST: the choice among all candidates, and faster than the reference by what matters. DROPPED: dropped

@@ -1,9 +1,9 @@
 """Read the machine of a session, as far as it decides whether results can be compared."""
 
 import os
+from hashlib import sha256
 
 from ompbind.bench.records import Hardware
-from ompbind.digest import sha256_hex
 from ompbind.machine.model import Machine
 from ompbind.machine.sources.filesystem import DirectoryRoot, keyed_lines
 from ompbind.machine.sources.root import Root
@@ -46,4 +46,4 @@ def make_topology_digest(machine: Machine) -> str:
         [(node.number, str(node.cpus), node.distances) for node in machine.nodes],
         [(kind.name, str(kind.cpus)) for kind in machine.kinds],
     )
-    return sha256_hex(repr(facts).encode())
+    return sha256(repr(facts).encode()).hexdigest()

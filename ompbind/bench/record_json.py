@@ -5,11 +5,11 @@ fields that an older version did not have get their defaults.
 """
 
 from collections.abc import Sequence
+from enum import StrEnum
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from ompbind.enums import WordEnum
 from ompbind.record import Record
 
 R = TypeVar("R", bound=Record)
@@ -21,7 +21,7 @@ def make_json(value: object) -> object:
         return {name: make_json(field) for name, field in value.as_dict().items()}
     if isinstance(value, tuple):
         return [make_json(item) for item in value]
-    return value.value if isinstance(value, WordEnum) else value
+    return value.value if isinstance(value, StrEnum) else value
 
 
 def make_record(kind: type[R], value: object) -> R:
@@ -59,7 +59,7 @@ def _read_value(hint: Any, value: object) -> object:
         return _read_items(get_args(hint), value)
     if isinstance(hint, type) and issubclass(hint, Record):
         return make_record(hint, value)
-    if isinstance(hint, type) and issubclass(hint, WordEnum) and isinstance(value, str):
+    if isinstance(hint, type) and issubclass(hint, StrEnum) and isinstance(value, str):
         return hint(value)
     if hint is float and type(value) is int:
         return float(value)

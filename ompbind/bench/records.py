@@ -4,11 +4,12 @@ A *candidate* is one way to start the command. A *round* runs each remaining can
 Results files contain these records as JSON: fields are numbers, texts, and tuples of records.
 """
 
-from ompbind.enums import WordEnum
+from enum import StrEnum
+
 from ompbind.record import Record
 
 
-class Combine(WordEnum):
+class Combine(StrEnum):
     """How the values of all ranks become the value of a run."""
 
     SLOWEST = "slowest"
@@ -30,7 +31,7 @@ class Metric(Record):
     combine: Combine = Combine.SLOWEST
 
 
-class Kind(WordEnum):
+class Kind(StrEnum):
     """What a candidate is: the command without ompbind, the default plan, or a choice of options."""
 
     UNBOUND = "unbound"
@@ -69,7 +70,7 @@ class Refusal(Record):
     reason: str
 
 
-class Phase(WordEnum):
+class Phase(StrEnum):
     """What a run is for: a warm-up is not compared; the choice and its ratio come from different rounds."""
 
     WARM_UP = "warm-up"
@@ -77,7 +78,7 @@ class Phase(WordEnum):
     CONFIRMATION = "confirmation"
 
 
-class Status(WordEnum):
+class Status(StrEnum):
     """Whether a run counts. INVALID: threads were not bound as planned. FAILED: the command failed."""
 
     OK = "ok"
@@ -85,7 +86,7 @@ class Status(WordEnum):
     FAILED = "failed"
 
 
-class Verification(WordEnum):
+class Verification(StrEnum):
     """The result of verification of one run; UNSEEN: it was shorter than a sample."""
 
     VERIFIED = "verified"

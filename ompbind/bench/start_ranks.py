@@ -13,6 +13,7 @@ import os
 import pickle
 import select
 import shutil
+import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NoReturn
@@ -30,7 +31,6 @@ from ompbind.execution.process_pair import Cleanup, become_supervisor
 from ompbind.execution.processes import exit_with_parent, signal_process
 from ompbind.execution.rlimits import make_limit_error
 from ompbind.execution.run_options import RunOptions
-from ompbind.execution.signals import signal
 from ompbind.execution.supervisor import run_ranks
 from ompbind.execution.verify.expect_ranks import expect_ranks
 from ompbind.inspection.verdict import VerificationResult

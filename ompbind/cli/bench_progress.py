@@ -54,7 +54,7 @@ def open_listener(session: Session, settings: BenchSettings) -> Iterator[Session
     if settings.planning.quiet or is_mixed or not _can_replace_lines():
         yield _Listeners(listeners)
         return
-    from ompbind.cli.progress_line import open_progress_line
+    from ompbind.cli.progress_line import open_progress_line  # noqa: PLC0415 - door: rich
 
     with open_progress_line(settings.budget) as line:
         yield _Listeners([*listeners, line])

@@ -54,7 +54,7 @@ def show_results(settings: BenchSettings, session: Session, exports: Sequence[Ex
 def check_choice(settings: BenchSettings) -> None:
     """Check that the preset of --save-preset can be saved; raises ConfigurationError."""
     if settings.save_preset:
-        from ompbind.cli.save_preset import check_preset
+        from ompbind.cli.save_preset import check_preset  # noqa: PLC0415 - door: tomlkit
 
         check_preset(settings.save_preset, settings)
 
@@ -66,7 +66,7 @@ def save_choice(settings: BenchSettings, session: Session, conclusion: Conclusio
     if not name:
         return
     if len(choices) == len(bound) == 1:
-        from ompbind.cli.save_preset import save_preset
+        from ompbind.cli.save_preset import save_preset  # noqa: PLC0415 - door: tomlkit
 
         path = save_preset(name, bound[0], settings)
         print_message(f"{bound[0].name} is saved as preset {name} in {path}")

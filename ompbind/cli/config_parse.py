@@ -140,7 +140,7 @@ def _decode(content: FileContent) -> str:
 
 def _load(path: str, text: str) -> dict[str, Any]:
     """Parse TOML; raises ConfigurationError with the line of the error."""
-    import tomllib
+    import tomllib  # noqa: PLC0415 - door: configuration files
 
     try:
         return tomllib.loads(text)

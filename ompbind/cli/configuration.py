@@ -105,6 +105,8 @@ def _load_files(ctx: VerbContext, values: Mapping[str, Any], find_keys: FindKeys
     )
     default_map: dict[str, tuple[Given, ...]] = {}
     for option, given in _list_givens(files, list_inherited(use, files) if use else ()):
+        if own.get(option.key) is not option:  # of another verb, as --format of `plan`
+            continue
         default_map[option.name] = (*default_map.get(option.name, ()), given)
     ctx.default_map = default_map
 
@@ -123,7 +125,7 @@ def read_host() -> Host:
 
 
 def _describe(content: FileContent) -> UsedFile:
-    from hashlib import sha256
+    from hashlib import sha256  # noqa: PLC0415 - door: configuration files, libcrypto
 
     return UsedFile(kind=content.kind, path=content.path, sha256=sha256(content.data).hexdigest())
 

@@ -125,7 +125,7 @@ def join_job(
         identity, request = _request_own_cpus(identity, request, settings)
     if not request.devices or request.plan:
         return identity, request
-    from ompbind.cli.own_gpus import keep_own_gpus
+    from ompbind.cli.own_gpus import keep_own_gpus  # noqa: PLC0415 - door: devices
 
     return keep_own_gpus(identity, machine, request, rank.launcher, quiet=settings.planning.quiet)
 

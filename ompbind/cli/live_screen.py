@@ -12,10 +12,10 @@ import sys
 import termios
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from enum import StrEnum
 from typing import Any
 
 from ompbind.cli.console import write_stdout
-from ompbind.enums import WordEnum
 from ompbind.execution.signal_pipe import find_unignored, read_signals
 from ompbind.record import Record
 
@@ -25,7 +25,7 @@ _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l\x1b[?7l", "\x1b[m\x1b[?7h\x1b[?25h\x1b[?1
 _QUITTING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
-class ViewEvent(WordEnum):
+class ViewEvent(StrEnum):
     """Why a wait is over: a key, a signal, or its time limit."""
 
     QUIT = "quit"

@@ -43,7 +43,7 @@ def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> N
         return
     text = f"ompbind {__version__}"
     if ctx.params["verbose"]:
-        from ompbind.cli.version_report import render_version_report
+        from ompbind.cli.version_report import render_version_report  # noqa: PLC0415 - door: --version -v
 
         text = render_version_report(os.environ)
     write_stdout(text)
@@ -113,7 +113,7 @@ def _exit_at_once(code: int) -> NoReturn:
 def run_words(args: Sequence[str]) -> int:
     """Run a command line and return its exit code; raises OmpbindError, and OSError of the output."""
     if "_OMPBIND_COMPLETE" in os.environ:
-        from ompbind.cli.completion_scripts import register
+        from ompbind.cli.completion_scripts import register  # noqa: PLC0415 - door: a shell completes words
 
         register()
     elif not args:  # an error with each version of click
@@ -125,8 +125,8 @@ def run_words(args: Sequence[str]) -> int:
     except click.Abort:
         return 130
     except click.UsageError as error:
-        from ompbind.cli.usage_errors import explain_usage_error
-        from ompbind.cli.verb import find_options
+        from ompbind.cli.usage_errors import explain_usage_error  # noqa: PLC0415 - door: a wrong command line, which any verb may have
+        from ompbind.cli.verb import find_options  # noqa: PLC0415 - door: as above
 
         if error.ctx:
             write_stderr(error.ctx.get_usage())

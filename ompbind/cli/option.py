@@ -326,9 +326,10 @@ class Option(click.Option):
         """
         assert isinstance(ctx, VerbContext)
         options = ctx.sources.options.values()
-        word, names = f"{self.names[0]}{value}", [name for known in options for name in known.names]
-        following = ctx.typed[ctx.typed.index(word) + 1 :] if word in ctx.typed else ()
-        meant = find_option(word, "".join(following[:1]), names)
+        typed = f"{self.names[0]}{value}"
+        following = dict(zip(ctx.typed, ctx.typed[1:], strict=False)).get(typed, "")
+        given = "" if following.startswith("-") else following
+        meant = find_option(typed, given, [name for known in options for name in known.names])
         if meant:
             return f"did you mean {meant}?"
         verb = ctx.command.name or ""

@@ -73,13 +73,13 @@ def complete_request(
     if settings.plan:
         _check_ranks_of_plan(settings, settings.plan)
     if machine.devices:
-        from ompbind.planning.devices.visible import find_visible_devices
+        from ompbind.planning.devices.visible import find_visible_devices  # noqa: PLC0415 - door: devices
 
         request = request.replace(visible=find_visible_devices(machine.devices, os.environ))
     if not settings.compat:
         return request
-    from ompbind.compat.framework import FrameworkInput
-    from ompbind.compat.reading import fill_request
+    from ompbind.compat.framework import FrameworkInput  # noqa: PLC0415 - door: --compat
+    from ompbind.compat.reading import fill_request  # noqa: PLC0415 - door: --compat
 
     source = FrameworkInput(machine=machine, env=os.environ, command=settings.words, for_workers=for_workers)
     given = [name for name in settings.sources.options if settings.sources.is_given(name)]
@@ -108,7 +108,7 @@ def _user_variables(settings: PlanningSettings, spec: RunSpec) -> tuple[tuple[st
     own = {**(os.environ if settings.keep_env else {}), **assigned}
     names = OVERRIDING_VARIABLES
     if settings.devices:
-        from ompbind.planning.devices.visible import VENDOR_VARIABLES
+        from ompbind.planning.devices.visible import VENDOR_VARIABLES  # noqa: PLC0415 - door: devices
 
         names = (*names, *VENDOR_VARIABLES)
     return tuple((name, own[name]) for name in names if name in own)
@@ -180,7 +180,7 @@ def _compat_variables(family: str | None) -> tuple[tuple[str, ...], tuple[tuple[
     """Return the variables of a framework that ranks do not inherit, and (name, value) of those they get."""
     if family is None:
         return (), ()
-    from ompbind.compat.reading import (
+    from ompbind.compat.reading import (  # noqa: PLC0415 - door: --compat
         find_hidden_variables,
         make_rank_variables,
     )

@@ -86,7 +86,7 @@ def _report_failure(settings: RunSettings, error: Exception) -> None:
     """Write the report of a run that failed before it started, if there is --report."""
     if settings.report is None or settings.dry_run:
         return
-    from ompbind.cli.run_report import report_failure
+    from ompbind.cli.run_report import report_failure  # noqa: PLC0415 - door: --report
 
     report_failure(settings, error)
 
@@ -103,17 +103,17 @@ def _run(settings: RunSettings) -> Outcome | None:
     settings = fill_paths(settings, spec.run_id)
     output = make_output(settings)  # before the machine is read: wrong options are reported first
     if settings.dry_run:
-        from ompbind.cli.show_run import show_dry_run
+        from ompbind.cli.show_run import show_dry_run  # noqa: PLC0415 - door: --dry-run
 
         show_dry_run(request, spec, settings)
         return None
     file = None
     if settings.report is not None:
-        from ompbind.cli.run_report import open_report
+        from ompbind.cli.run_report import open_report  # noqa: PLC0415 - door: --report
 
         file = open_report(settings, spec)  # before anything starts
     if settings.rendezvous:
-        from ompbind.cli.run_rendezvous import set_up_rendezvous
+        from ompbind.cli.run_rendezvous import set_up_rendezvous  # noqa: PLC0415 - door: --rendezvous
 
         spec = set_up_rendezvous(settings, spec)
     machine = read_planning_machine(planning)
@@ -129,7 +129,7 @@ def _run(settings: RunSettings) -> Outcome | None:
             found.claim.release()
     if file is None:
         return outcome
-    from ompbind.cli.run_report import finish_report
+    from ompbind.cli.run_report import finish_report  # noqa: PLC0415 - door: --report
 
     return finish_report(file, outcome, (found.plan, spec, began_at), settings)
 
@@ -137,11 +137,11 @@ def _run(settings: RunSettings) -> Outcome | None:
 def _print_before_start(plan: Plan, registry: Registry, spec: RunSpec, settings: RunSettings) -> None:
     """Print warnings, or with -v the plan, before ranks start."""
     if may_have_launcher(os.environ):
-        from ompbind.cli.launcher_messages import warn_about_copies
+        from ompbind.cli.launcher_messages import warn_about_copies  # noqa: PLC0415 - door: launchers
 
         warn_about_copies(plan)
     if settings.planning.verbose:
-        from ompbind.cli.show_run import show_run
+        from ompbind.cli.show_run import show_run  # noqa: PLC0415 - door: -v
 
         show_run(plan, spec, settings, err=True)
     else:
@@ -170,7 +170,7 @@ def _supervise(
     except LaunchError as error:
         return Outcome(exits=(), error=error)
     foreground = become_supervisor(Cleanup(grace_s=run_options.grace_s, release=release))
-    from ompbind.execution.supervisor import run_ranks
+    from ompbind.execution.supervisor import run_ranks  # noqa: PLC0415 - door: the process after the fork
 
     return run_ranks(starts, run_options, foreground, reporter)
 

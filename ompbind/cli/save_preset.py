@@ -12,7 +12,6 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-import click
 import tomlkit
 
 from ompbind.bench.records import Candidate, Kind
@@ -146,12 +145,11 @@ def _make_base(target: _PresetFile, settings: BenchSettings) -> dict[str, object
 
 def _make_settings(candidate: Candidate) -> dict[str, object]:
     """Return the keys and values that give the options of a candidate."""
-    try:
-        context = RUN.make_context("run", [*candidate.options, "--", "command"], resilient_parsing=True)
-    except click.UsageError as error:
-        text = f"no preset can be saved: the options of {candidate.name} cannot be read"
-        raise RequestError(f"{text}: {shlex.join(candidate.options)}") from error
+    context = RUN.make_context("run", [*candidate.options, "--", "command"], resilient_parsing=True)
     assert isinstance(context, VerbContext)
+    if not context.params["words"]:  # click has stopped at an option that it does not know
+        text = f"no preset can be saved: the options of {candidate.name} cannot be read"
+        raise RequestError(f"{text}: {shlex.join(candidate.options)}")
     made: dict[str, object] = {}
     for name, occurrences in context.sources.occurrences.items():
         option = context.sources.options[name]

@@ -21,7 +21,7 @@ def show_dry_run(request: Request, spec: RunSpec, settings: RunSettings) -> None
     request = complete_request(request, machine, settings.planning)
     plan = plan_or_suggest(machine, request, read_other_runs(machine, request, quiet=settings.planning.quiet))
     if settings.rendezvous:
-        from ompbind.cli.run_rendezvous import set_up_rendezvous
+        from ompbind.cli.run_rendezvous import set_up_rendezvous  # noqa: PLC0415 - door: --rendezvous
 
         spec = set_up_rendezvous(settings, spec)
     show_run(plan, spec, settings)
@@ -34,7 +34,7 @@ def show_run(plan: Plan, spec: RunSpec, settings: RunSettings, *, err: bool = Fa
     commands = render_commands(make_commands(plan, shown), find_filled_variables(shown), screen.text_width)
     text = f"{render_plan(plan, screen)}\n\n{commands}"
     if settings.rendezvous:
-        from ompbind.execution.rendezvous import render_address
+        from ompbind.execution.rendezvous import render_address  # noqa: PLC0415 - door: --rendezvous
 
         text += f"\nrendezvous: {render_address(dict(spec.added_variables))}"
     (write_stderr if err else write_stdout)(text)

@@ -56,11 +56,11 @@ def find_options(verb: str) -> tuple[Option, ...]:
     """Return the options of a verb, in the order of the help."""
     rows = LAUNCH_OPTIONS
     if verb not in LAUNCHING:
-        from ompbind.cli.other_options import OTHER_OPTIONS
+        from ompbind.cli.other_options import OTHER_OPTIONS  # noqa: PLC0415 - door: verbs with formats
 
         rows += OTHER_OPTIONS
     if verb == "bench":
-        from ompbind.cli.bench_options import BENCH_OPTIONS
+        from ompbind.cli.bench_options import BENCH_OPTIONS  # noqa: PLC0415 - door: bench
 
         rows = (*BENCH_OPTIONS, *rows)
     shown = LAUNCH_OPTIONS if verb == "config" else ()  # it shows the values of these

@@ -7,21 +7,29 @@ report never fails. The report has no name of the user or of the host, and no pa
 import json
 import os
 import platform
+import pwd
 import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import util
 from importlib.metadata import Distribution, PackageNotFoundError, distribution, version
-from typing import TYPE_CHECKING
 
 import ompbind
+from ompbind.bench.hardware import read_processor
 from ompbind.cli.config_files import read_found_files
 from ompbind.cli.config_search import find_home
+from ompbind.doctor.facts import KernelFacts
+from ompbind.doctor.read_kernel import read_kernel
+from ompbind.inspection.expectation import is_relevant
+from ompbind.launchers.table import LAUNCHERS
+from ompbind.machine.sources.filesystem import DirectoryRoot
+from ompbind.machine.sources.linux.cgroup import read_versions
+from ompbind.machine.sources.reading import read_machine
 from ompbind.planning.secret_values import MASKED, is_secret, mask_word
-
-if TYPE_CHECKING:
-    from ompbind.doctor.facts import KernelFacts
+from ompbind.probe.libraries import find_candidates
+from ompbind.programs.library_search import find_library, linker_directories
+from ompbind.report.machine_text import render_limits, render_summary
 
 Env = Mapping[str, str]
 
@@ -90,11 +98,6 @@ def _read_system(env: Env) -> Iterator[str]:
 
 def _read_machine(env: Env) -> Iterator[str]:
     """Yield the processor, the size of the machine, its limits, and what could not be read."""
-    from ompbind.bench.hardware import read_processor
-    from ompbind.machine.sources.filesystem import DirectoryRoot
-    from ompbind.machine.sources.reading import read_machine
-    from ompbind.report.machine_text import render_limits, render_summary
-
     machine = read_machine()
     yield f"{read_processor(DirectoryRoot('/'), machine.arch)}, {render_summary(machine)}"
     yield from ["all CPUs are allowed"] if machine.allowed == machine.online else []
@@ -103,9 +106,6 @@ def _read_machine(env: Env) -> Iterator[str]:
 
 
 def _read_cgroups(env: Env) -> Iterator[str]:
-    from ompbind.machine.sources.filesystem import DirectoryRoot
-    from ompbind.machine.sources.linux.cgroup import read_versions
-
     yield from (f"version {number}" for number in read_versions(DirectoryRoot("/")))
 
 
@@ -117,18 +117,12 @@ def _read_hypervisor(env: Env) -> Iterator[str]:
     yield from filter(None, [_read_kernel().hypervisor])
 
 
-def _read_kernel() -> "KernelFacts":
-    from ompbind.doctor.read_kernel import read_kernel
-    from ompbind.machine.sources.filesystem import DirectoryRoot
-
+def _read_kernel() -> KernelFacts:
     return read_kernel(DirectoryRoot("/"))
 
 
 def _read_runtimes(env: Env) -> Iterator[str]:
     """Yield the OpenMP runtimes of the system and of the Python environment; nothing is loaded."""
-    from ompbind.probe.libraries import find_candidates
-    from ompbind.programs.library_search import find_library, linker_directories
-
     directories = linker_directories(env)
     found = (name if "/" in name else find_library(name, None, directories) for name in find_candidates(env))
     yield from dict.fromkeys(path for path in found if path)
@@ -136,8 +130,6 @@ def _read_runtimes(env: Env) -> Iterator[str]:
 
 def _read_launchers(env: Env) -> Iterator[str]:
     """Yield the launchers with variables in the environment, and the names of these variables."""
-    from ompbind.launchers.table import LAUNCHERS
-
     for launcher in LAUNCHERS:
         local_size = launcher.local_size if isinstance(launcher.local_size, str) else ""
         known = dict.fromkeys((*launcher.needed, local_size, *launcher.run_id, launcher.mark))
@@ -147,8 +139,6 @@ def _read_launchers(env: Env) -> Iterator[str]:
 
 def _read_variables(env: Env) -> Iterator[str]:
     """Yield the variables of ompbind and of thread pools; secret values are masked."""
-    from ompbind.inspection.expectation import is_relevant
-
     for name in filter(is_relevant, sorted(env)):
         yield f"{name}={MASKED if is_secret(name) else _mask_words(env[name])}"
 
@@ -198,8 +188,6 @@ def _hide_private_words(text: str, env: Env) -> str:
 
 
 def _read_user(env: Env) -> str:
-    import pwd  # late: it does not exist on all systems
-
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:

@@ -4,9 +4,9 @@ A fact that cannot be read is None, "" or empty, never an error.
 """
 
 from collections.abc import Mapping
+from enum import StrEnum
 
 from ompbind.cpuset import CpuSet
-from ompbind.enums import WordEnum
 from ompbind.machine.model import Machine
 from ompbind.machine.sources.linux.node_memory import MemorySize
 from ompbind.planning.occupancy import LiveRun
@@ -14,7 +14,7 @@ from ompbind.programs.workload import Workload
 from ompbind.record import Record
 
 
-class Permission(WordEnum):
+class Permission(StrEnum):
     """The result of a system call that was tried."""
 
     GRANTED = "granted"

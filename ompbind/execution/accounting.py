@@ -1,14 +1,11 @@
 """Kernel counters of a run: ompbind's peak memory at the start of ranks, out-of-memory kills, throttling."""
 
-from __future__ import annotations
+from resource import RUSAGE_SELF, getrusage
 
 from ompbind.execution.outcome import KIB
 from ompbind.machine.sources.filesystem import DirectoryRoot
 from ompbind.machine.sources.linux.cgroup import read_oom_kills
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from ompbind.machine.sources.linux.throttling import Throttling
+from ompbind.machine.sources.linux.throttling import Throttling, read_throttling
 
 
 class Accounting:
@@ -24,8 +21,6 @@ class Accounting:
 
     def note_start(self) -> None:
         """Note the peak memory of this process after the start of a rank."""
-        from resource import RUSAGE_SELF, getrusage  # late: the rank runs meanwhile
-
         self.inherited_rss_bytes = getrusage(RUSAGE_SELF).ru_maxrss * KIB
 
     def start_oom_count(self) -> None:
@@ -46,6 +41,4 @@ class Accounting:
 
 
 def _read_throttling() -> Throttling | None:
-    from ompbind.machine.sources.linux.throttling import read_throttling  # late: few runs have a CPU quota
-
     return read_throttling(DirectoryRoot("/"))

@@ -1,19 +1,16 @@
 """Turn this process into a rank: set its affinity mask, directory and signals, execute the command."""
 
-from __future__ import annotations
-
 import errno
 import os
+import signal
+from typing import NoReturn
 
 from ompbind.cpuset import CpuSet, named
 from ompbind.errors import CommandNotExecutableError, CommandNotFoundError, LaunchError
-from ompbind.execution.signals import signal
+from ompbind.execution.mempolicy import set_policy
 from ompbind.planning.rank_command import RankCommand
+from ompbind.programs.command_errors import find_script_error
 from ompbind.programs.which import find_command
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from typing import NoReturn
 
 IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 """Signals that Python ignores from its start; a command expects their default action."""
@@ -57,8 +54,6 @@ def exec_command(command: RankCommand) -> NoReturn:
     if command.cpus is not None:
         set_affinity(command.cpus)
     if command.memory is not None:
-        from ompbind.execution.mempolicy import set_policy  # late: few ranks have memory policies
-
         set_policy(command.memory)
     for number in IGNORED_BY_PYTHON:
         signal.signal(number, signal.SIG_DFL)
@@ -108,9 +103,6 @@ def exec_error(path: str, number: int) -> LaunchError:
     if number == errno.ENOENT:
         if not os.path.exists(path):
             return CommandNotFoundError(f"command not found: {path}")
-        # late: few commands are scripts with a wrong first line
-        from ompbind.programs.command_errors import find_script_error
-
         missing = f"cannot execute {path}: its interpreter does not exist"
         return find_script_error(path) or CommandNotFoundError(missing)
     if number == errno.ENOEXEC:

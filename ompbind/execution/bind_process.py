@@ -5,8 +5,6 @@ better where it is possible, because a process that is bound from its start load
 variables of its rank.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from contextlib import ExitStack
@@ -136,7 +134,7 @@ def _is_in_region(runtime: Library) -> bool:
     if runtime.family is None:
         return False
     try:
-        import ctypes  # late: few processes have loaded a runtime already
+        import ctypes  # noqa: PLC0415 - door: loads libffi
 
         library = ctypes.CDLL(runtime.path, mode=os.RTLD_NOLOAD)
         return bool(getattr(library, runtime.family.facts.region_function)())

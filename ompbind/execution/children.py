@@ -1,19 +1,12 @@
 """The ranks of a run as child processes: waiting to be started, running (`live`), exited."""
 
-from __future__ import annotations
-
 import os
+from collections.abc import Sequence
 
 from ompbind.execution.outcome import RankExit
-from ompbind.execution.poller import READABLE
+from ompbind.execution.poller import READABLE, Poller
 from ompbind.execution.processes import signal_rank
 from ompbind.execution.rlimits import FileLimit
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ompbind.execution.poller import Poller
 
 
 class Child:

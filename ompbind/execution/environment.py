@@ -1,7 +1,5 @@
 """The environment of one rank, for workers that a Python program starts or becomes."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Collection, Mapping
 from typing import Literal, TypeAlias
@@ -92,7 +90,7 @@ def _make_run_spec(run_id: str, base: Mapping[str, str], framework: str | None) 
     spec = RunSpec(argv=(), run_id=run_id or f"python-{os.getpid()}", base=base)
     if framework is None:
         return spec
-    from ompbind.compat.reading import find_hidden_variables, make_rank_variables  # late: for frameworks only
+    from ompbind.compat.reading import find_hidden_variables, make_rank_variables  # noqa: PLC0415 - door: --compat
 
     return spec.replace(
         removed_variables=find_hidden_variables(framework), added_variables=make_rank_variables(framework)

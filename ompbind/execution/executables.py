@@ -1,21 +1,15 @@
 """Which file each rank executes, and in which order ranks start."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator, Sequence
 from itertools import count
 
 from ompbind.cpuset import CpuSet
 from ompbind.errors import LaunchError
 from ompbind.execution.affinity import WorkingDirectory
 from ompbind.execution.rlimits import make_limit_error
+from ompbind.execution.run_state import StartCommands
 from ompbind.planning.rank_command import RankCommand
 from ompbind.programs.which import find_command
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from ompbind.execution.run_state import StartCommands
 
 
 def find_starts(commands: Sequence[RankCommand]) -> StartCommands:

@@ -11,11 +11,9 @@ So a rank that never uses the terminal leaves it to the rest of the job, such as
 Several ranks cannot share the terminal: their standard input is empty.
 """
 
-from __future__ import annotations
-
 import os
+import signal
 
-from ompbind.execution.signals import signal
 from ompbind.procfs.reader import read_processes
 
 

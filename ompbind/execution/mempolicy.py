@@ -1,7 +1,6 @@
 """Set the memory policy of the calling thread; processes that it starts inherit the policy.
 
-`replace_unsupported_policies` finds out before any rank starts which policies of a plan can be set. This
-module is loaded only if a plan has a policy.
+`replace_unsupported_policies` finds out before any rank starts which policies of a plan can be set.
 """
 
 import errno
@@ -44,7 +43,7 @@ def _load_syscalls() -> Syscalls:
 def read_policy() -> SavedPolicy | None:
     """Return the memory policy of the calling thread; None if it cannot be read."""
     syscalls = _load_syscalls()
-    import ctypes  # cannot fail: load_syscalls has imported it
+    import ctypes  # noqa: PLC0415 - door: loads libffi; cannot fail after load_syscalls
 
     mode, mask = ctypes.c_int(), ctypes.create_string_buffer(MAXNODE // 8)
     failed = syscalls.call(syscalls.abi.get_mempolicy, ctypes.addressof(mode), mask, MAXNODE, 0, 0)

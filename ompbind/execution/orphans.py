@@ -17,10 +17,10 @@ stopped when no rank runs: after the last rank has exited, or while a single ran
 the supervisor are killed at once, without attribution.
 """
 
-from __future__ import annotations
-
 import os
+import signal
 import time
+from collections.abc import Collection, Mapping, Set
 
 from ompbind.execution.processes import (
     become_subreaper,
@@ -34,14 +34,9 @@ from ompbind.execution.processes import (
     signal_listed,
     signal_process,
 )
-from ompbind.execution.signals import signal
 from ompbind.planning.rank_variables import find_attempt, find_rank
 from ompbind.procfs.process import Stat, find_descendants
 from ompbind.procfs.reader import is_proc_of_pid_namespace, read_children, read_environ, read_processes
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Set
 
 _POLL_S = 0.05
 """Seconds between two checks on systems without subreapers, where orphans cause no SIGCHLD."""

@@ -5,18 +5,14 @@ The supervisor only records events; the functions here decide what they mean.
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Sequence
+from resource import struct_rusage
+
 from ompbind.errors import OmpbindError
-from ompbind.execution.signals import signal
+from ompbind.inspection.verdict import VerificationResult
+from ompbind.machine.sources.linux.throttling import Throttling
 from ompbind.record import Record
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from resource import struct_rusage
-
-    # annotations only: most runs load neither
-    from ompbind.inspection.verdict import VerificationResult
-    from ompbind.machine.sources.linux.throttling import Throttling
 
 KIB = 1024
 """Bytes per unit of `ru_maxrss` on Linux."""
@@ -148,10 +144,8 @@ def was_interrupted(outcome: Outcome) -> bool:
 
 def signal_name(number: int) -> str:
     """Return the name of a signal, such as "SIGKILL"; "signal 37" if it has no name."""
-    from signal import Signals  # late: see signals.py
-
-    has_name = number in {member.value for member in Signals}
-    return Signals(number).name if has_name else f"signal {number}"
+    has_name = number in {member.value for member in signal.Signals}
+    return signal.Signals(number).name if has_name else f"signal {number}"
 
 
 def render_exit_status(rank_exit: RankExit, *, several: bool = False) -> str:

@@ -4,12 +4,10 @@ A process inherits the affinity mask and the memory policy of the thread that st
 of the program. `placed` sets all three for a `with` block as a rank has them, and restores them afterwards.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from typing import Any
 
 from ompbind.execution.environment import Selection, VariableChoice, make_changes
 from ompbind.execution.process_settings import (
@@ -22,9 +20,6 @@ from ompbind.execution.process_settings import (
 )
 from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.rank_variables import Variables
-
-if TYPE_CHECKING:
-    from multiprocessing.process import BaseProcess
 
 
 @contextmanager
@@ -75,8 +70,8 @@ def placed(
 @contextmanager
 def _spawn_by_default() -> Iterator[None]:
     """Make spawn the default start method: a forked worker inherits loaded libraries, sized for all CPUs."""
-    import multiprocessing  # late: `make_environment` does not need it
-    from multiprocessing import resource_tracker
+    import multiprocessing  # noqa: PLC0415 - door: loads multiprocessing
+    from multiprocessing import resource_tracker  # noqa: PLC0415 - door: as above
 
     # The resource tracker runs until the program exits, so it must not inherit the CPUs of the rank.
     resource_tracker.ensure_running()
@@ -90,9 +85,9 @@ def _spawn_by_default() -> Iterator[None]:
     _warn_of_unspawned(set(multiprocessing.active_children()) - known)
 
 
-def _warn_of_unspawned(workers: set[BaseProcess]) -> None:
-    """Warn of running workers that were started with another start method than spawn."""
-    from multiprocessing import get_context
+def _warn_of_unspawned(workers: set[Any]) -> None:
+    """Warn of running processes that were started with another start method than spawn."""
+    from multiprocessing import get_context  # noqa: PLC0415 - door: loads multiprocessing
 
     for worker in workers:
         if isinstance(worker, get_context("forkserver").Process):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import select
 import stat
+from typing import TypeAlias
 
 
 def open_pipe_path(number: int) -> int:
@@ -57,11 +59,7 @@ class _Poll:
         self._poll.unregister(file)
 
     def poll(self, timeout: float | None, maxevents: int) -> list[tuple[int, int]]:
-        import math  # late: only systems without epoll need it
-
         return self._poll.poll(None if timeout is None else math.ceil(timeout * 1000))[:maxevents]
 
 
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    Poller = select.epoll | _Poll
+Poller: TypeAlias = "select.epoll | _Poll"  # quoted: other systems have no epoll

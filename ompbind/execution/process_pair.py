@@ -12,9 +12,10 @@ The supervisor is killed: the foreground process, a subreaper, becomes the paren
 Children that the foreground process already had, as after `exec` in a script, are left alone.
 """
 
-from __future__ import annotations
-
 import os
+import signal
+from collections.abc import Callable
+from typing import NoReturn
 
 from ompbind.errors import LaunchError
 from ompbind.execution.job_control import Terminal, exit_by_interrupt
@@ -29,15 +30,9 @@ from ompbind.execution.signal_pipe import (
     find_unignored,
     ignore_tty_signals,
 )
-from ompbind.execution.signals import signal
 from ompbind.planning.rank_variables import SUPERVISOR_NAME
 from ompbind.procfs.reader import read_children, read_stat
 from ompbind.record import Record
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import NoReturn
 
 
 class Cleanup(Record):

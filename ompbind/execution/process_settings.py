@@ -4,28 +4,23 @@
 not restore anything, but a generator runs its `finally` when it is deleted.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from types import FrameType
 
 from ompbind.cpuset import CpuSet, named
 from ompbind.errors import LaunchError, RequestError
+from ompbind.execution import mempolicy
 from ompbind.execution.affinity import set_affinity
+from ompbind.execution.mempolicy import SavedPolicy, replace_unsupported_policies
 from ompbind.machine.model import MAX_CPUS
 from ompbind.machine.sources.linux.reader import LIVE
 from ompbind.planning.plan import MemoryPolicy, Placement, Plan
 from ompbind.planning.rank_variables import Variables, apply_variables
-
-if TYPE_CHECKING:
-    from types import FrameType
-
-    from ompbind.execution.mempolicy import SavedPolicy
 
 
 class _Lock:
@@ -108,15 +103,11 @@ def set_memory_policy(plan: Plan, placement: Placement, undo: ExitStack) -> None
     policy = _find_supported_policy(plan, placement)
     if policy is None:
         return
-    from ompbind.execution import mempolicy  # late: few plans have memory policies
-
     undo.callback(_restore_memory_policy, policy, threading.get_ident(), mempolicy.read_policy())
     mempolicy.set_policy(policy)
 
 
 def _restore_memory_policy(policy: MemoryPolicy, ident: int, saved: SavedPolicy | None) -> None:
-    from ompbind.execution import mempolicy  # late, as above
-
     if threading.get_ident() == ident:
         mempolicy.restore_policy(saved)
     else:
@@ -127,8 +118,6 @@ def _find_supported_policy(plan: Plan, placement: Placement) -> MemoryPolicy | N
     """Return the policy that this system can set for a rank, with warnings of what it cannot set."""
     if placement.memory is None:
         return None
-    from ompbind.execution.mempolicy import replace_unsupported_policies  # late, as above
-
     supported = replace_unsupported_policies(plan.replace(placements=(placement,), notes=()))
     for note in supported.notes:
         warn(note.text)

@@ -9,19 +9,14 @@ The kernel gives the PID of a process that was reaped to another process. So eac
 - a process that /proc shows to be a descendant, if its PID still belongs to the same process
 """
 
-from __future__ import annotations
-
 import os
+import signal
 import time
+from collections.abc import Collection, Iterable, Mapping
 
 from ompbind.cpuset import named
-from ompbind.execution.signals import signal
 from ompbind.procfs.process import Stat, find_descendants
 from ompbind.procfs.reader import is_proc_of_pid_namespace, read_children, read_processes, read_stat
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
@@ -53,12 +48,11 @@ def exit_with_parent(parent: int) -> None:
 def _call_prctl(option: int, value: int) -> bool:
     """Call prctl(2); returns whether the system supports that."""
     try:
-        # A part of ctypes: importing all of it takes a tenth of the time that a rank needs to start.
-        from _ctypes import call_function, dlopen, dlsym
+        import ctypes  # noqa: PLC0415 - door: loads libffi, which some Pythons lack
 
-        prctl = dlsym(dlopen(None, 0), "prctl")  # type: ignore[arg-type]  # None: this program itself
-        return bool(call_function(prctl, (option, value, 0, 0, 0)) == 0)
-    except (ImportError, OSError):
+        prctl = ctypes.CDLL(None).prctl  # None: this program itself
+        return bool(prctl(option, *map(ctypes.c_ulong, (value, 0, 0, 0))) == 0)
+    except (ImportError, OSError, AttributeError):
         return False
 
 

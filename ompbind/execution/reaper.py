@@ -1,20 +1,16 @@
 """Reap ranks: what follows when the kernel reports that a rank exited or was stopped."""
 
-from __future__ import annotations
-
 import os
+import signal
 import time
+from resource import struct_rusage
 
 from ompbind.execution.outcome import RankExit, make_usage, render_exit, signal_name
 from ompbind.execution.processes import REAPED_AT_ONCE, signal_parent, signal_rank
+from ompbind.execution.restart_policy import find_refusal
 from ompbind.execution.run_state import RunState
 from ompbind.execution.signal_pipe import TERMINATION_SIGNALS, TTY_SIGNALS
-from ompbind.execution.signals import signal
 from ompbind.procfs.reader import read_caught_signals
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from resource import struct_rusage
 
 
 def reap(run: RunState, pid: int) -> bool:
@@ -142,8 +138,6 @@ def _schedule_restart(run: RunState, rank_exit: RankExit, *, requested: bool) ->
     policy = run.options.restart
     if policy is None or rank_exit.stopped or run.output.reader_closed:
         return ""
-    from ompbind.execution.restart_policy import find_refusal  # late: few runs restart ranks
-
     refusal = find_refusal(policy, rank_exit, requested=requested)
     if refusal:
         return f"; {refusal}"

@@ -1,7 +1,5 @@
 """Replace a file atomically: readers see the old content or the new content, also after a crash."""
 
-from __future__ import annotations
-
 import os
 import stat
 from contextlib import suppress

@@ -8,6 +8,7 @@ import errno
 import fcntl
 import os
 import select
+import shlex
 import stat
 import time
 from contextlib import suppress
@@ -185,8 +186,6 @@ def _advise(file: ReportFile, error: OSError) -> str:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return "free some disk space, or choose a file on another disk"
     if isinstance(error, NoReaderError):
-        import shlex  # late: only an error needs it
-
         return f"start the reader first, for example: cat {shlex.quote(file.name)} > run.json &"
     return ""
 

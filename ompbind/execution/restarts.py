@@ -8,16 +8,10 @@
 A request to stop, a timeout, and the last failure of another rank cancel all waits.
 """
 
-from __future__ import annotations
+from collections.abc import Iterable
 
 from ompbind.execution.outcome import RankExit
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    # few runs restart ranks
-    from ompbind.execution.restart_policy import RestartPolicy
+from ompbind.execution.restart_policy import RestartPolicy, find_wait_s
 
 ATTEMPTS_KEPT = 100
 """Earlier attempts of each rank that are kept for the report, the last ones."""
@@ -43,8 +37,6 @@ class Restarts:
 
     def schedule(self, policy: RestartPolicy, rank_exit: RankExit, now: float) -> float:
         """Let a failed rank wait for its restart; returns the seconds to its deadline."""
-        from ompbind.execution.restart_policy import find_wait_s  # late: few runs restart ranks
-
         rank = rank_exit.rank
         wait_s = find_wait_s(policy, rank_exit.usage.wall_s, self._waits.get(rank))
         self._waits[rank] = wait_s

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 
 from ompbind.errors import LaunchError
 
@@ -37,8 +38,6 @@ class FileLimit:
         wanted = needed + _SPARE
         if self._before == _UNLIMITED or self._before >= wanted:
             return
-        import resource  # late: most limits are high enough
-
         _, self._hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._now = wanted if self._hard == _UNLIMITED else max(self._before, min(wanted, self._hard))
         self._set(self._now)
@@ -69,8 +68,6 @@ class FileLimit:
 
     def _set(self, soft: int) -> None:
         if self._now != self._before:
-            import resource  # late: see above
-
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, self._hard))
 
 

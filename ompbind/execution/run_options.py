@@ -1,17 +1,11 @@
 """The options of a run: how its ranks are started, supervised and stopped, as plain values."""
 
-from __future__ import annotations
+from collections.abc import Callable, Mapping
 
+from ompbind.execution.output.options import Output
+from ompbind.execution.restart_policy import RestartPolicy
+from ompbind.inspection.expectation import ExpectedBinding
 from ompbind.record import Record
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    # most runs inherit their output, few are verified or restart ranks
-    from ompbind.execution.output.options import Output
-    from ompbind.execution.restart_policy import RestartPolicy
-    from ompbind.inspection.expectation import ExpectedBinding
 
 
 class RunOptions(Record):

@@ -1,21 +1,13 @@
 """The output of a run: messages of ompbind, and the output of ranks unless they inherit standard output."""
 
-from __future__ import annotations
-
 import os
+from collections.abc import Sequence
 
 from ompbind.errors import LaunchError
-from ompbind.execution.poller import READABLE, has_epoll, has_reader, open_pipe_path
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    # most runs write nothing
-    from ompbind.execution.output.multiplexer import OutputMultiplexer
-    from ompbind.execution.output.options import Output
-    from ompbind.execution.poller import Poller
-    from ompbind.execution.reporter import Reporter
+from ompbind.execution.output.multiplexer import OutputMultiplexer
+from ompbind.execution.output.options import Output
+from ompbind.execution.poller import READABLE, Poller, has_epoll, has_reader, open_pipe_path
+from ompbind.execution.reporter import Reporter
 
 
 class RunOutput:
@@ -49,9 +41,6 @@ class RunOutput:
 
     def open(self) -> OutputMultiplexer:
         """Open the multiplexer, unless it is open already; raises LaunchError on systems without epoll."""
-        # late: most runs write nothing
-        from ompbind.execution.output.multiplexer import OutputMultiplexer
-
         if not has_epoll():
             raise LaunchError("only Linux can forward the output of ranks", hint="leave out --output")
         if self.multiplexer is None:

@@ -1,11 +1,13 @@
 """The state of a supervised run: one object per part, such as children, shutdown and output."""
 
-from __future__ import annotations
-
 import os
+import signal
 import time
+from collections.abc import Mapping
+from typing import Protocol, TypeAlias
 
 from ompbind.cpuset import named
+from ompbind.errors import LaunchError
 from ompbind.execution.accounting import Accounting
 from ompbind.execution.children import Children
 from ompbind.execution.job_control import EmptyInput, Terminal
@@ -13,26 +15,34 @@ from ompbind.execution.orphans import OrphanTracker
 from ompbind.execution.outcome import signal_name
 from ompbind.execution.poller import make_poller
 from ompbind.execution.process_pair import Foreground
+from ompbind.execution.reporter import Reporter
 from ompbind.execution.restarts import Restarts
 from ompbind.execution.rlimits import FileLimit
 from ompbind.execution.run_options import RunOptions
 from ompbind.execution.run_output import RunOutput
 from ompbind.execution.shutdown import Shutdown
-from ompbind.execution.signals import signal
+from ompbind.inspection.verdict import VerificationResult
 from ompbind.planning.rank_command import RankCommand
 
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import TypeAlias
-
-    # no run needs the interface, few are verified
-    from ompbind.execution.reporter import Reporter
-    from ompbind.execution.verify.sampler import AffinitySampler
-
-
-StartCommands: TypeAlias = "Mapping[int, tuple[RankCommand, str]]"
+StartCommands: TypeAlias = Mapping[int, tuple[RankCommand, str]]
 """For each rank number the command and the path of its executable; in the order of start."""
+
+
+class Sampler(Protocol):
+    """What a run knows of the `AffinitySampler` of --verify; `verify.evaluate` knows the rest."""
+
+    due_at: float | None
+    error: LaunchError | None
+    verified: VerificationResult | None
+
+    def begin(self, now: float) -> None:
+        """Schedule the first sample, after all ranks have started."""
+
+    def begin_again(self, rank: int, now: float) -> None:
+        """Verify from the start, after a rank was restarted."""
+
+    def is_due(self, now: float) -> bool:
+        """Return whether it is time for a sample."""
 
 
 class RunState:
@@ -117,10 +127,10 @@ class RunState:
             self.output.message(f"stopping {targets} with {signal_name(number)}")
 
 
-def _make_sampler(options: RunOptions) -> AffinitySampler | None:
+def _make_sampler(options: RunOptions) -> Sampler | None:
     if options.expected is None:
         return None
-    from ompbind.execution.verify.sampler import AffinitySampler  # late: few runs are verified
+    from ompbind.execution.verify.sampler import AffinitySampler  # noqa: PLC0415 - door: --verify
 
     planned = {rank: (expected.cpus, threads) for rank, (expected, threads) in options.expected.items()}
     return AffinitySampler(planned, options.run_id)

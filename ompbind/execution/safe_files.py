@@ -10,19 +10,14 @@ In a *shared* directory another user can put a file, a link or a pipe at any nam
 `find_risk` and `is_same` decide, on results of stat. The other functions act on the decisions.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import stat
+from collections.abc import Collection
 
 from ompbind.execution.trusted_users import is_shared, read_trusted_users
 from ompbind.execution.unsafe_file import UnsafeFileError
 from ompbind.record import Record
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Collection
 
 _PATH = getattr(os, "O_PATH", 0)  # other systems than Linux have no O_PATH
 _DIRECTORY = _PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

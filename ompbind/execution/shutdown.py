@@ -4,12 +4,10 @@
 timeout, an error, or a foreground process that exited; and how long the run still waits for a slow reader.
 """
 
-from __future__ import annotations
-
+import signal
 import time
 
 from ompbind.errors import LaunchError
-from ompbind.execution.signals import signal
 
 _REPEAT_S = 0.5
 """Seconds within which two requests count as one: some programs signal a child, then its process group."""

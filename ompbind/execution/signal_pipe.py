@@ -3,15 +3,9 @@
 The functions here change some 60 signals.
 """
 
-from __future__ import annotations
-
 import os
-
-from ompbind.execution.signals import signal
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+import signal
+from collections.abc import Iterable
 
 TERMINATION_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)
 """Signals that request the end of a run: they are forwarded, and start the escalation to SIGKILL."""

@@ -13,28 +13,24 @@ ranks takes four times as long for the whole run. Without /proc the foreground p
 ranks of a killed supervisor, so there each rank is forked.
 """
 
-from __future__ import annotations
-
 import errno
 import os
+import signal
+from collections.abc import Sequence
+from typing import NoReturn, TypeAlias
 
 from ompbind.errors import LaunchError
 from ompbind.execution.affinity import IGNORED_BY_PYTHON, WorkingDirectory, exec_error, set_affinity
 from ompbind.execution.job_control import Terminal
+from ompbind.execution.mempolicy import temporary_policy
 from ompbind.execution.process_pair import Foreground
 from ompbind.execution.processes import exit_with_parent
 from ompbind.execution.rlimits import LIMIT_HINTS
 from ompbind.execution.signal_pipe import block_signals
-from ompbind.execution.signals import signal
 from ompbind.planning.rank_command import RankCommand
 from ompbind.procfs.reader import is_proc_of_pid_namespace
 
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import NoReturn, TypeAlias
-
-Redirections: TypeAlias = "Sequence[tuple[int, int]]"
+Redirections: TypeAlias = Sequence[tuple[int, int]]
 """Pairs of an open file here and its number in the rank."""
 
 
@@ -65,8 +61,6 @@ def start_rank(
         with WorkingDirectory(command.directory):
             if command.memory is None:
                 return start()
-            from ompbind.execution.mempolicy import temporary_policy  # late: few runs have memory policies
-
             with temporary_policy(command.memory):
                 return start()
     except LaunchError as error:

@@ -1,15 +1,13 @@
 """Start the ranks of a run: the first time, and again after a failure."""
 
-from __future__ import annotations
-
 import os
+import signal
 import time
 
 from ompbind.errors import LaunchError
 from ompbind.execution.children import Child
 from ompbind.execution.outcome import RankExit, render_exit_status
 from ompbind.execution.run_state import RunState
-from ompbind.execution.signals import signal
 from ompbind.execution.spawn import start_rank
 from ompbind.planning.rank_command import make_attempt
 

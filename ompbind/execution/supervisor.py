@@ -14,9 +14,8 @@
 A second termination signal sends the next signal of the escalation without waiting.
 """
 
-from __future__ import annotations
-
 import os
+import signal
 import time
 
 from ompbind.errors import LaunchError
@@ -25,9 +24,10 @@ from ompbind.execution.poller import READABLE
 from ompbind.execution.process_pair import Foreground, redirect_to_null, set_process_name
 from ompbind.execution.processes import kill_descendants, signal_parent, signal_rank
 from ompbind.execution.reaper import reap_children, reap_exited
+from ompbind.execution.reporter import Reporter
 from ompbind.execution.rlimits import make_limit_error
 from ompbind.execution.run_options import RunOptions
-from ompbind.execution.run_state import RunState
+from ompbind.execution.run_state import RunState, StartCommands
 from ompbind.execution.signal_pipe import (
     FORWARDED_SIGNALS,
     TERMINATION_SIGNALS,
@@ -35,14 +35,7 @@ from ompbind.execution.signal_pipe import (
     start_signal_pipe,
     stop_signal_pipe,
 )
-from ompbind.execution.signals import signal
 from ompbind.execution.start import leave_rank_cpus, restart_due_ranks, start_rank_or_stop
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    # it is an interface only
-    from ompbind.execution.reporter import Reporter
-    from ompbind.execution.run_state import StartCommands
 
 SHORT_RUN_S = 0.005
 """Seconds after the start of the last rank. A run that finishes in this time does without some steps."""
@@ -232,18 +225,18 @@ def _check_deadlines(run: RunState) -> None:
         run.stop(signal.SIGTERM)
     run.send(run.shutdown.take_due_signal(now))
     if run.sampler and run.sampler.is_due(now):
-        from ompbind.execution.verify.evaluate import sample_affinities  # late: few runs are verified
+        from ompbind.execution.verify.evaluate import sample_affinities  # noqa: PLC0415 - door: --verify
 
-        sample_affinities(run, run.sampler)
+        sample_affinities(run)
 
 
 def _finish(run: RunState) -> Outcome:
     """After all ranks have exited: write the rest of their output and the summary; returns the outcome."""
     _drain_output(run)
     if run.sampler:
-        from ompbind.execution.verify.evaluate import finish_verification  # late: few runs are verified
+        from ompbind.execution.verify.evaluate import finish_verification  # noqa: PLC0415 - door: --verify
 
-        finish_verification(run, run.sampler)
+        finish_verification(run)
     multiplexer = run.output.multiplexer
     outcome = Outcome(
         exits=tuple(

@@ -5,13 +5,10 @@ import re
 import sys
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 from ompbind.errors import LaunchError
 from ompbind.record import Record
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    import ctypes
 
 
 class Abi(Record):
@@ -79,7 +76,7 @@ class Syscalls(Record):
 def load_syscalls() -> Syscalls:
     """Return the system calls of this machine; raises LaunchError if they are unknown."""
     try:
-        import ctypes  # late: some Pythons have none
+        import ctypes  # noqa: PLC0415 - door: loads libffi, which some Pythons lack
     except ImportError as error:
         raise LaunchError("this Python has no ctypes") from error
     library = ctypes.CDLL(None, use_errno=True)
@@ -91,7 +88,7 @@ def load_syscalls() -> Syscalls:
     if abi is None:
         raise LaunchError(f"unknown system calls on {machine}")
 
-    def call(number: int, *arguments: "int | bytes | ctypes.Array[ctypes.c_char]") -> int:
+    def call(number: int, *arguments: Any) -> int:
         converted = (ctypes.c_long(value) if isinstance(value, int) else value for value in arguments)
         result: int = library.syscall(number, *converted)
         return -ctypes.get_errno() if result == -1 else result

@@ -1,13 +1,8 @@
 """The users whose files are used, and the directories in which other users can put files."""
 
-from __future__ import annotations
-
 import os
 import stat
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Collection
+from collections.abc import Collection
 
 
 def read_trusted_users() -> frozenset[int]:

@@ -1,18 +1,13 @@
 """The ancestors of a rank: which launcher is the innermost, and whether it has bound the rank."""
 
-from __future__ import annotations
+from collections.abc import Iterable, Iterator, Sequence
 
 from ompbind.cpuset import CpuSet
 from ompbind.machine.sources.filesystem import whole_number
 from ompbind.machine.sources.linux.cgroup import read_limits
+from ompbind.machine.sources.root import Root
 from ompbind.procfs.process import status_value
 from ompbind.record import Record
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from ompbind.machine.sources.root import Root
 
 
 class Ancestor(Record):

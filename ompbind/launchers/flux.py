@@ -1,7 +1,5 @@
 """Flux."""
 
-from __future__ import annotations
-
 from ompbind.launchers.launcher import Env, Launcher, read_number
 
 

@@ -1,18 +1,14 @@
 """The record of one launcher; each launcher has a module with one such record."""
 
-from __future__ import annotations
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
 
 from ompbind.errors import RequestError
 from ompbind.launchers.recognition import IN_LOCAL_RANK, IN_NAMES
 from ompbind.machine.sources.filesystem import whole_number
 from ompbind.record import Record
 
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import TypeAlias
-
-Env: TypeAlias = "Mapping[str, str]"
+Env: TypeAlias = Mapping[str, str]
 
 
 class Launcher(Record):

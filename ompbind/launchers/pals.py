@@ -4,8 +4,6 @@ PALS sets the number of all ranks in the variables of PMI only. The PMI plugins 
 the variables of PALS too.
 """
 
-from __future__ import annotations
-
 from ompbind.launchers.launcher import Env, Launcher, read_number
 
 

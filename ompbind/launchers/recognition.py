@@ -1,13 +1,9 @@
 """Whether a launcher may have started this process, by the names of variables alone.
 
-Importing the records of all launchers takes 2 ms, and most processes have no launcher.
+Most processes have no launcher: then the records of all launchers are not needed.
 """
 
-from __future__ import annotations
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from collections.abc import Mapping
 
 IN_LOCAL_RANK = "LOCAL"
 """A part of the name of each variable with the local rank of a process."""

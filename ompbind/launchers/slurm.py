@@ -1,6 +1,6 @@
 """Slurm."""
 
-from __future__ import annotations
+import re
 
 from ompbind.errors import RequestError
 from ompbind.launchers.launcher import Env, Launcher, read_number
@@ -24,8 +24,6 @@ def find_local_size(env: Env) -> int:
 
 def _find_size_of_node(env: Env) -> int:
     """Return the tasks of this node from a list for all nodes: "4(x2),3" is 4 on two nodes each, then 3."""
-    import re  # late: most starts have no launcher
-
     text = env.get("SLURM_STEP_TASKS_PER_NODE") or env.get("SLURM_TASKS_PER_NODE") or ""
     node = read_number(env, "SLURM_NODEID") if env.get("SLURM_NODEID") else 0
     counts = [

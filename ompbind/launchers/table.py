@@ -5,7 +5,7 @@ nested: `mpirun` in a Slurm job adds its own variables to Slurm's variables. The
 of the launchers with complete variables, the launcher whose daemon is the nearest ancestor of the rank.
 """
 
-from __future__ import annotations
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ompbind.errors import RequestError
 from ompbind.launchers.ancestors import Ancestor, find_daemon, find_starter
@@ -20,10 +20,6 @@ from ompbind.launchers.torchrun import TORCHRUN
 from ompbind.planning.rank_command import RankIdentity
 from ompbind.planning.rank_variables import OMPBIND_RANK, SUPERVISOR_NAME
 from ompbind.record import Record
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 
 class LauncherRank(Record):

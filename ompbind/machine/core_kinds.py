@@ -10,17 +10,12 @@ the capacity of cores (Arm), else their highest frequency. For the latter two:
 Cores within a tenth are one kind, because ordinary processors let their best cores run a little faster.
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from ompbind.cpuset import CpuSet, union
 from ompbind.machine.model import CORE_KIND_NAMES, CoreKind, CoreKindName
 from ompbind.record import Record
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 STEP = 0.9  # a core below this share of the next stronger core is of another kind
 STRONGEST = 1024  # the strength of the strongest kind, as the kernel scales capacities

@@ -1,12 +1,8 @@
 """The kind of a PCI function: one rule for every topology source."""
 
-from __future__ import annotations
+from collections.abc import Iterable
 
 from ompbind.machine.devices import Device, DeviceKind
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 NVIDIA, AMD, INTEL = "10de", "1002", "8086"
 """Numbers of PCI vendors, in 4 hexadecimal digits."""

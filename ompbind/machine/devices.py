@@ -4,18 +4,14 @@ A *device* is one PCI function, or a partition of a GPU that shares its PCI func
 It is *near* the CPUs from which its memory and registers are reached without crossing to another NUMA node.
 """
 
-from __future__ import annotations
+from collections.abc import Iterable, Iterator, Sequence
+from enum import StrEnum
 
 from ompbind.cpuset import EMPTY, CpuSet
-from ompbind.enums import WordEnum
 from ompbind.record import Record
 
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
 
-
-class DeviceKind(WordEnum):
+class DeviceKind(StrEnum):
     """What a device is for.
 
     A display is a graphics function that no program computes on, like that of a management controller. An

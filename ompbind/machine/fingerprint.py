@@ -11,20 +11,12 @@ between starts of one machine, or between equal machines, is left out:
 - CPUs that are offline, and remarks
 """
 
-from __future__ import annotations
+from collections.abc import Iterable, Iterator
 
 from ompbind.cpuset import union
-from ompbind.digest import sha256_hex
-from ompbind.machine.devices import DeviceKind
-from ompbind.machine.model import Level
+from ompbind.machine.devices import Device, DeviceKind
+from ompbind.machine.model import Level, Machine
 from ompbind.record import Record
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from ompbind.machine.devices import Device
-    from ompbind.machine.model import Machine
 
 _DIGITS = 16
 """Hexadecimal digits of a digest: equal digests of different machines would be a chance of 1 in 2^64."""
@@ -113,5 +105,7 @@ def _render_device(device: Device) -> str:
 
 def _digest(things: Iterable[object], lines: Iterable[str]) -> str:
     """Return the number of some things, and a digest of the sorted lines about them."""
+    from hashlib import sha256  # noqa: PLC0415 - door: loads OpenSSL
+
     text = "\n".join(sorted(lines))
-    return f"{len(tuple(things))}:{sha256_hex(text.encode())[:_DIGITS]}"
+    return f"{len(tuple(things))}:{sha256(text.encode()).hexdigest()[:_DIGITS]}"

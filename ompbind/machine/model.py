@@ -13,22 +13,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
 from itertools import combinations, islice
+from typing import Literal, TypeAlias
 
 from ompbind.cpuset import EMPTY, CpuSet, named, union
-from ompbind.enums import WordEnum
 from ompbind.errors import MachineError
+from ompbind.machine.devices import Device
 from ompbind.record import Record
 
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from typing import Literal, TypeAlias
 
-    from ompbind.machine.devices import Device
-
-
-class Level(WordEnum):
+class Level(StrEnum):
     """What the cores of a domain share, usually the widest level first."""
 
     DRAWER = "drawer"
@@ -81,7 +77,7 @@ class Node(Record):
         return bool(self.cpus) and self.memory_bytes != 0
 
 
-CoreKindName: TypeAlias = "Literal['performance', 'efficiency']"
+CoreKindName: TypeAlias = Literal["performance", "efficiency"]
 """The names of `--core-kind` for the fast and the economical cores of a hybrid processor."""
 
 CORE_KIND_NAMES: tuple[CoreKindName, ...] = ("performance", "efficiency")

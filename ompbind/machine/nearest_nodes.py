@@ -1,13 +1,9 @@
 """Find the NUMA nodes closest to a node: nodes with memory for a node without, or nodes with CPUs."""
 
-from __future__ import annotations
+from collections.abc import Iterable, Mapping, Sequence
 
 from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.machine.model import Node
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
 
 
 def add_nearest_nodes(nodes: Sequence[Node], initiators: Mapping[int, CpuSet]) -> tuple[Node, ...]:

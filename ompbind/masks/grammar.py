@@ -5,16 +5,12 @@ domains inside them, as in `node:1.core:0-3`), or by the word `all`. An item tha
 CPUs. Every item and selector remembers its position in the text, so that an error can mark it.
 """
 
-from __future__ import annotations
+from collections.abc import Iterator
 
 from ompbind.cpuset import CPU_LIMIT, CpuSet, strided
 from ompbind.errors import MaskError
 from ompbind.machine.model import Level
 from ompbind.record import Record
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 SELECTABLE = tuple(level for level in Level if level is not Level.CLUSTER)
 """The levels whose domains a mask may select, as in `node:0`."""

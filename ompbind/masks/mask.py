@@ -7,16 +7,16 @@ can mean the same; `mask_text` writes each meaning in one way, the *canonical te
 
 from __future__ import annotations
 
-from ompbind.enums import WordEnum
+from enum import StrEnum
+
 from ompbind.errors import MaskError
+from ompbind.masks.autocorrect import correct_mask
+from ompbind.masks.canonical import item_text, make_canonical
+from ompbind.masks.grammar import Item, read_items, split_span
 from ompbind.record import Record
 
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:  # many plans have no mask
-    from ompbind.masks.grammar import Item
 
-
-class MaskWord(WordEnum):
+class MaskWord(StrEnum):
     """A mask that is a single word."""
 
     AUTO = "auto"
@@ -41,8 +41,6 @@ class Mask(Record):
         It has no text and no positions. In each part adjacent numbers are one item, nothing is named twice,
         and exclusions are last, those by number first.
         """
-        from ompbind.masks.canonical import make_canonical  # late: only shown and compared masks need it
-
         parts = tuple(tuple(make_canonical(part)) for part in self.parts)
         return Mask(text="", word=self.word, parts=parts)
 
@@ -56,13 +54,9 @@ def parse_mask(text: str) -> Mask:
     word = MASK_WORDS.get(text.strip())
     if word:
         return Mask(text=text, word=word)
-    from ompbind.masks.grammar import read_items, split_span  # late: many plans have no mask
-
     try:
         parts = tuple(read_items(text, span) for span in split_span(text, (0, len(text)), "|"))
     except MaskError as error:
-        from ompbind.masks.autocorrect import correct_mask  # late: saves 0.8 ms where the mask is valid
-
         error.suggestion = correct_mask(text)
         raise
     return Mask(text=text, parts=parts)
@@ -72,8 +66,6 @@ def mask_text(mask: Mask) -> str:
     """Return the canonical text of a mask; parsed again, it means the same."""
     if mask.word is not None:
         return str(mask.word)
-    from ompbind.masks.canonical import item_text  # late: see `Mask.canonical`
-
     return "|".join(",".join(map(item_text, part)) for part in mask.canonical.parts)
 
 

@@ -1,12 +1,11 @@
 """How OpenMP threads are bound: the modes of --bind, and how a binding is written for a runtime."""
 
-from __future__ import annotations
+from enum import StrEnum
 
-from ompbind.enums import WordEnum
 from ompbind.record import Record
 
 
-class Bind(WordEnum):
+class Bind(StrEnum):
     """The modes of --bind: how the OpenMP threads of a rank are bound; every mode also binds its process."""
 
     RANK = "rank"
@@ -16,7 +15,7 @@ class Bind(WordEnum):
     NONE = "none"
 
 
-class ProcBind(WordEnum):
+class ProcBind(StrEnum):
     """How OpenMP distributes the threads of a team over places (OMP_PROC_BIND)."""
 
     CLOSE = "close"
@@ -27,7 +26,7 @@ DISTRIBUTING_WORDS = ("true", *map(str, ProcBind))
 """Values of OMP_PROC_BIND that only distribute threads over the places of OMP_PLACES."""
 
 
-class BindingSyntax(WordEnum):
+class BindingSyntax(StrEnum):
     """How a binding is written: as OMP_PLACES, as a CPU list in KMP_AFFINITY, or not at all."""
 
     PLACES = "places"

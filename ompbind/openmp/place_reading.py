@@ -1,12 +1,8 @@
 """Read the value of OMP_PLACES, in the forms that `places` writes."""
 
-from __future__ import annotations
+from collections.abc import Iterator
 
 from ompbind.cpuset import CpuSet
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def parse_places(text: str) -> tuple[CpuSet, ...] | None:

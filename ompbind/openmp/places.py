@@ -17,21 +17,17 @@ processes, a second runtime. Therefore the first place has all CPUs of the rank,
 `service_places` makes the places of a rank with service CPUs, `place_reading` reads the text.
 """
 
-from __future__ import annotations
+from collections.abc import Sequence
+from typing import TypeAlias
 
 from ompbind.cpuset import CpuSet
 from ompbind.openmp.binding import Bind
 from ompbind.openmp.runtimes import OmpRuntime
 
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import TypeAlias
-
 TEXT_LIMIT = min(runtime.facts.places_limit for runtime in OmpRuntime if runtime.facts.places_limit)
 """The longest OMP_PLACES that every runtime accepts, in bytes."""
 
-Cores: TypeAlias = "Sequence[CpuSet]"
+Cores: TypeAlias = Sequence[CpuSet]
 """The CPUs of one rank, a set for each core, in the order of the rank."""
 
 

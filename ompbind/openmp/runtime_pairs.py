@@ -1,14 +1,9 @@
 """Pairs of OpenMP runtimes that do not work in one process, found among the runtimes that it loads."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Collection
 from itertools import combinations
 
 from ompbind.openmp.runtimes import OmpRuntime
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
 
 
 def find_aborting_pair(

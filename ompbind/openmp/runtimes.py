@@ -4,14 +4,10 @@ Most facts are measured. To add a runtime, add a row: `programs` then detects it
 `--omp-runtime` accept its name, its variables are removed from ranks, and `ompbind probe` searches for it.
 """
 
-from __future__ import annotations
+from enum import StrEnum
+from typing import Self
 
-from ompbind.enums import WordEnum
 from ompbind.record import Record
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from typing import Self
 
 PLACE_VARIABLES = ("OMP_PLACES", "OMP_PROC_BIND")
 """The variables of the OpenMP specification that bind threads: every runtime reads them."""
@@ -100,7 +96,7 @@ _KMP = RuntimeFacts(
 _LLVM_NAMES = (("__kmpc_fork_call_if", 16), ("omp_in_explicit_task", 15), ("__kmpc_fork_call", 14))
 
 
-class OmpRuntime(WordEnum):
+class OmpRuntime(StrEnum):
     """The OpenMP runtimes, by their names for --omp-runtime, with their facts."""
 
     facts: RuntimeFacts
@@ -108,7 +104,7 @@ class OmpRuntime(WordEnum):
     def __new__(cls, word: str, facts: RuntimeFacts = _KMP) -> Self:
         """Make a row; the default is for type checkers only, which check OmpRuntime("gomp") with it."""
         made = str.__new__(cls, word)
-        made.facts = facts
+        made._value_, made.facts = word, facts
         return made
 
     GOMP = (

@@ -9,15 +9,11 @@ Measured with libgomp, libomp 14 to 19 and libiomp5, which all accept a place se
     thread  {0,1,2,3,4,5},{1},{2},{3}
 """
 
-from __future__ import annotations
+from collections.abc import Sequence
 
 from ompbind.cpuset import CpuSet, union
 from ompbind.openmp.binding import Bind
 from ompbind.openmp.places import Cores
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def make_service_places(

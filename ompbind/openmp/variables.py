@@ -5,16 +5,12 @@ always set, and never empty or 0. Variables that override them are removed: with
 ignores the places, or binds threads to CPUs outside the affinity mask of the process.
 """
 
-from __future__ import annotations
+from collections.abc import Mapping, Sequence
 
 from ompbind.cpuset import CpuSet
 from ompbind.openmp.binding import Bind, Binding, BindingSyntax, ProcBind
 from ompbind.openmp.places import render_places
 from ompbind.openmp.runtimes import CLEARED_VARIABLES, KMP_AFFINITY, PLACE_VARIABLES
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 THREAD_COUNTS = (
     "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "BLIS_NUM_THREADS", "NUMEXPR_NUM_THREADS",

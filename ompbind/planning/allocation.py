@@ -20,20 +20,23 @@ example with 2 ranks, 8 cores of 2 CPUs, --smt 1, --service-cores 1 and --reserv
     reserved                         3,11  |                    7,15
 """
 
-from __future__ import annotations
+from collections.abc import Sequence
 
 from ompbind.cpuset import EMPTY, CpuSet, union
+from ompbind.planning.allocation_checks import check_overlap, check_placements
+from ompbind.planning.allocation_errors import no_core_left_error
 from ompbind.planning.allowed_memory import measure_remote_memory
 from ompbind.planning.cpu_pool import CpuPool, find_siblings, find_usable_cpus, sort_by_position
+from ompbind.planning.oversubscription import place_on_shared_cores
 from ompbind.planning.plan import Placement
+from ompbind.planning.requested_cores import find_requested, put_compute_first
+from ompbind.planning.reserved_cores import reserve_cores
+from ompbind.planning.service_cpus import take_service_cpus
 from ompbind.planning.strategies.core_sequence import CoreSequence, make_core_sequence
+from ompbind.planning.strategies.domains import sort_by_node
+from ompbind.planning.strategies.shares import RequestedCores
+from ompbind.planning.strategies.subsequence import make_subsequence
 from ompbind.planning.strategies.table import STRATEGIES, check_strategy
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ompbind.planning.strategies.shares import RequestedCores
 
 
 def make_placements(pool: CpuPool) -> list[Placement]:
@@ -43,11 +46,9 @@ def make_placements(pool: CpuPool) -> list[Placement]:
     or would have more threads than --cores allows.
     """
     if pool.parts:
-        from ompbind.planning.allocation_checks import check_overlap  # late: few masks have several parts
-
         check_overlap(pool)
     if pool.request.devices:
-        from ompbind.planning.devices.assignment import add_devices  # late: most runs use no devices
+        from ompbind.planning.devices.assignment import add_devices  # noqa: PLC0415 - door: devices
 
         pool = add_devices(pool)
     placements = _place_parts(pool) if pool.parts else _place_by_strategy(pool)
@@ -56,13 +57,9 @@ def make_placements(pool: CpuPool) -> list[Placement]:
         placements = [placement.replace(devices=devices) for placement, devices in pairs]
     request = pool.request
     if request.has_service_cpus:
-        from ompbind.planning.service_cpus import take_service_cpus  # late: few ranks have service CPUs
-
         overlapping = not pool.parts and STRATEGIES[request.strategy].overlapping
         placements = take_service_cpus(request, placements, overlapping=overlapping)
     if pool.parts or request.reserve or request.reserve_total or (request.cores and request.threads):
-        from ompbind.planning.allocation_checks import check_placements  # late: other requests need no checks
-
         check_placements(pool, placements)
     return placements
 
@@ -86,34 +83,22 @@ def _place_by_strategy(pool: CpuPool) -> list[Placement]:
     core_cpus, reserved = find_usable_cpus(pool), EMPTY
     strategy, requested = STRATEGIES[request.strategy], None
     if strategy.by_os_number and request.nodes is None:  # nodes that the request names keep its order
-        from ompbind.planning.strategies.domains import sort_by_node  # late: one strategy needs it
-
         core_cpus = sort_by_node(pool.machine, core_cpus)
     if request.reserve_total:
-        from ompbind.planning.reserved_cores import reserve_cores  # late: few requests reserve cores
-
         core_cpus, reserved = reserve_cores(pool, core_cpus)
     distances = {} if request.names_cpus else measure_remote_memory(pool.machine)
     sequence = make_core_sequence(pool.machine, core_cpus, distances)
     check_strategy(sequence, request.strategy)
     if request.cores or request.threads:
-        from ompbind.planning.requested_cores import find_requested  # late: most ranks request no cores
-
         requested = find_requested(request, strategy, core_cpus)
     ranks = request.ranks or strategy.auto_ranks(sequence, requested)
     if strategy.level:
-        from ompbind.planning.strategies.subsequence import (
-            make_subsequence,
-        )  # late: few strategies have a level
-
         in_domains = (core for domain in sequence.domains(strategy.level) for core in domain)
         sequence = make_subsequence(sequence, tuple(sorted(in_domains)))
     if strategy.overlapping:
         shared = _make_placement(pool, 0, sequence.core_cpus, request.reserve)
         placements = [shared.replace(rank=rank) for rank in range(ranks)]
     elif ranks > len(sequence.core_cpus) and not (request.cores or (requested and requested.total > 1)):
-        from ompbind.planning.oversubscription import place_on_shared_cores  # late: few ranks share cores
-
         placements = place_on_shared_cores(pool, sequence.core_cpus, ranks)
     else:
         placements = _place_on_own_cores(pool, sequence, ranks, requested)
@@ -128,14 +113,12 @@ def _place_on_own_cores(
     """Let the strategy give each rank cores of its own, near its devices if it has some."""
     request = pool.request
     if pool.devices:
-        from ompbind.planning.devices.assignment import divide_near  # late: most runs use no devices
+        from ompbind.planning.devices.assignment import divide_near  # noqa: PLC0415 - door: devices
 
         allocations = divide_near(pool, sequence, requested)
     else:
         allocations = STRATEGIES[request.strategy].divide(sequence, ranks, requested)
     if request.service_cores and not requested:
-        from ompbind.planning.requested_cores import put_compute_first  # late: few ranks have service cores
-
         allocations = [put_compute_first(sequence, cores, request) for cores in allocations]
     return [
         _make_placement(pool, rank, [sequence.core_cpus[core] for core in cores], request.reserve)
@@ -151,8 +134,6 @@ def _make_placement(pool: CpuPool, rank: int, core_cpus: Sequence[CpuSet], reser
     kept_cores = len(core_cpus) - reserve
     used_cores = kept_cores - pool.request.service_cores
     if used_cores < 1:
-        from ompbind.planning.allocation_errors import no_core_left_error  # late: only an error needs it
-
         raise no_core_left_error(pool.request, rank, len(core_cpus), reserve)
     used = union(core_cpus[:used_cores])
     part = tuple(cpu for cpu in pool.parts[rank] if cpu in used) if pool.parts else ()

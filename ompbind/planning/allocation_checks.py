@@ -1,7 +1,5 @@
 """Refuse allocations in which ranks get CPUs of each other, or more than an option allows."""
 
-from __future__ import annotations
-
 from ompbind.cpuset import EMPTY, CpuSet, count, named, union
 from ompbind.errors import OmpbindError, PlanError
 from ompbind.machine.model import Level, find_overlapping

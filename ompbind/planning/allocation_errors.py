@@ -1,7 +1,5 @@
 """The errors about cores and CPUs that a request needs, but cannot get."""
 
-from __future__ import annotations
-
 from ompbind.cpuset import CpuSet, count, named
 from ompbind.errors import PlanError
 from ompbind.machine.model import Machine

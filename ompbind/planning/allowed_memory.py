@@ -4,10 +4,9 @@ A cpuset can exclude the memory of NUMA nodes whose CPUs are allowed (cpuset.mem
 *remote* memory: the allowed memory of other nodes.
 """
 
-from __future__ import annotations
-
 from ompbind.cpuset import CpuSet
 from ompbind.machine.model import Machine
+from ompbind.machine.nearest_nodes import find_closest
 from ompbind.planning.plan import Plan
 
 UNKNOWN_DISTANCE = 255
@@ -37,8 +36,6 @@ def map_remote_memory(machine: Machine) -> dict[int, dict[int, int]]:
     remote = [node for node in machine.nodes if memory_of[node.number] and not local[node.number]]
     if not remote:
         return {}
-    from ompbind.machine.nearest_nodes import find_closest  # late: most processes may use all memory
-
     usable = [node.number for node in machine.nodes if node.number in local[node.number]]
     return {
         node.number: find_closest(node, machine.nodes, usable) or dict.fromkeys(usable, UNKNOWN_DISTANCE)

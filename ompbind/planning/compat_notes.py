@@ -1,16 +1,12 @@
 """The notes of a plan on the variables of other programs that it was made from (--compat)."""
 
-from __future__ import annotations
+from collections.abc import Iterator
 
 from ompbind.machine.model import Level, find_overlapping
 from ompbind.planning.plan import Note, Plan
 from ompbind.planning.request import Compat
 from ompbind.planning.strategies.core_sequence import make_core_sequence
 from ompbind.planning.strategies.table import STRATEGIES
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def explain_compat(plan: Plan, compat: Compat) -> Iterator[Note]:

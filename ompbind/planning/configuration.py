@@ -1,12 +1,7 @@
 """Which configuration files and which preset the options of a request come from."""
 
-from __future__ import annotations
-
+from ompbind.planning.configuration_files import IgnoredFile, UsedFile
 from ompbind.record import Record
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from ompbind.planning.configuration_files import IgnoredFile, UsedFile
 
 
 class Configuration(Record):
@@ -28,7 +23,7 @@ class Configuration(Record):
         """A short hash of all that was read; "" if nothing was read. Paths do not count."""
         if not self.files:
             return ""
-        from ompbind.digest import sha256_hex  # late: most runs read no file
+        from hashlib import sha256  # noqa: PLC0415 - door: loads OpenSSL
 
         text = "\n".join((*(file.sha256 for file in self.files), self.preset))
-        return sha256_hex(text.encode("utf-8", "surrogateescape"))[:16]
+        return sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]

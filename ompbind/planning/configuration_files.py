@@ -1,7 +1,5 @@
 """Records of configuration files that were found: each was read, or it was ignored."""
 
-from __future__ import annotations
-
 from ompbind.record import Record
 
 

@@ -3,18 +3,15 @@
 Two runs contend wherever they occupy the same core: its hardware threads share its execution units.
 """
 
-from __future__ import annotations
+from collections.abc import Iterator, Sequence
 
 from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.errors import PlanError
 from ompbind.machine.model import Machine
 from ompbind.planning.occupancy import AvailableCpus, LiveRun, occupied_cores
+from ompbind.planning.occupancy_text import OCCUPIED_HINT, render_occupancy
 from ompbind.planning.plan import Note, Plan
 from ompbind.planning.request import Request, Sharing
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 
 def make_available(machine: Machine, request: Request, runs: Sequence[LiveRun]) -> AvailableCpus:
@@ -28,8 +25,6 @@ def make_available(machine: Machine, request: Request, runs: Sequence[LiveRun]) 
     available = available.replace(avoided=union(occupied_cores(machine, run) for run in runs))
     if available.free:
         return available
-    from ompbind.planning.occupancy_text import OCCUPIED_HINT, render_occupancy  # late: few runs conflict
-
     raise PlanError(f"no core is free: {render_occupancy(available, machine.allowed)}", hint=OCCUPIED_HINT)
 
 
@@ -37,8 +32,6 @@ def check_exclusive(plan: Plan) -> None:
     """With --exclusive, raise PlanError if another run uses a core of the plan."""
     shared = _shared_cpus(plan)
     if shared and plan.request.sharing is Sharing.EXCLUSIVE:
-        from ompbind.planning.occupancy_text import render_occupancy  # late, as above
-
         raise PlanError(
             f"not exclusive: {render_occupancy(_available_to(plan), shared)}",
             hint="wait for these runs ('run --wait'), name other CPUs (--mask), or use free cores (--avoid)",
@@ -55,8 +48,6 @@ def explain_other_runs(plan: Plan) -> Iterator[Note]:
         return
     if not (shared and sharing is Sharing.WARN) and not avoided:
         return
-    from ompbind.planning.occupancy_text import render_occupancy  # late, as above
-
     if shared and sharing is Sharing.WARN:
         users = render_occupancy(_available_to(plan), shared)
         text = f"{users}: threads will compete for CPUs (--avoid uses other CPUs, --share hides this warning)"

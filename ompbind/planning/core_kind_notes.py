@@ -1,13 +1,9 @@
 """The note of a plan on cores of different kinds."""
 
-from __future__ import annotations
+from collections.abc import Iterator
 
 from ompbind.cpuset import CpuSet, named
 from ompbind.planning.plan import Note, Plan
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def explain_kinds(plan: Plan) -> Iterator[Note]:

@@ -1,22 +1,20 @@
 """The ordered CPUs that a request may use: CPUs of its mask, or else all free CPUs; and their cores."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from ompbind.cpuset import EMPTY, CpuSet, union
+from ompbind.machine.devices import Device
 from ompbind.machine.model import Domain, Level, Machine, find_overlapping
 from ompbind.masks.mask import MaskWord
+from ompbind.planning.allocation_errors import no_core_error
+from ompbind.planning.mask_notes import explain_threads
+from ompbind.planning.mask_parts import find_parts
+from ompbind.planning.mask_resolution import resolve_mask
 from ompbind.planning.occupancy import AvailableCpus, sort_by_core
 from ompbind.planning.plan import Note
 from ompbind.planning.request import Request
 from ompbind.record import Record
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from ompbind.machine.devices import Device
 
 SMT8_AUTO_LIMIT = 4
 """Hardware threads per core that `--smt auto` uses on cores with eight or more (POWER); on others it is 1."""
@@ -61,13 +59,8 @@ def make_cpu_pool(available: AvailableCpus, request: Request) -> CpuPool:
     if request.mask is None or request.mask.word is MaskWord.AUTO:
         cpus = tuple(cpu for cpu in _default_cpus(available, request) if cpu in near)
         if not cpus:
-            from ompbind.planning.allocation_errors import no_core_error  # late: only an error needs it
-
             raise no_core_error(available, request)
         return CpuPool(available=available, request=request, cpus=cpus, position=_make_positions(cpus))
-    from ompbind.planning.mask_notes import explain_threads  # late: many plans have no mask
-    from ompbind.planning.mask_parts import find_parts
-
     parts, partial = find_parts(request.mask, available, request, near)
     cpus = tuple(cpu for part in parts for cpu in part)
     return CpuPool(
@@ -87,8 +80,6 @@ def _default_cpus(available: AvailableCpus, request: Request) -> Iterator[int]:
     if request.nodes is None:
         yield from sort_by_core(available.machine, available.default_cpus & cpus_of_kind)
     else:
-        from ompbind.planning.mask_resolution import resolve_mask  # late, as above
-
         (on_nodes,), _ = resolve_mask(request.nodes, available)
         yield from (cpu for cpu in on_nodes if cpu in cpus_of_kind)
 
@@ -97,7 +88,7 @@ def _find_near_cpus(available: AvailableCpus, request: Request) -> CpuSet:
     """Return the CPUs near the devices that the request names; all online CPUs if it names none."""
     if not request.near:
         return available.machine.online
-    from ompbind.planning.devices.near import find_near_cpus  # late: few requests name devices
+    from ompbind.planning.devices.near import find_near_cpus  # noqa: PLC0415 - door: devices
 
     return find_near_cpus(available, request.near)
 

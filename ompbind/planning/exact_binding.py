@@ -1,6 +1,6 @@
 """The binding mode "exact": how it is explained, and which threads it leaves on the first CPU of a rank."""
 
-from __future__ import annotations
+from collections.abc import Iterator
 
 from ompbind.openmp.binding import BindingSyntax
 from ompbind.openmp.runtimes import KMP_READERS
@@ -8,10 +8,6 @@ from ompbind.planning.request import Request
 from ompbind.planning.runtime_choice import choose_syntax, find_runtimes, may_support_reset
 from ompbind.programs.library_catalog import Library, LibraryRole
 from ompbind.programs.workload import DetectionMethod, Workload
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def render_exact_binding(request: Request) -> str:

@@ -1,6 +1,6 @@
 """The notes of a plan on isolated CPUs, and on CPUs that share a core with these."""
 
-from __future__ import annotations
+from collections.abc import Iterator
 
 from ompbind.cpuset import EMPTY, CpuSet, named, union
 from ompbind.machine.model import cpus_of_cores
@@ -8,10 +8,6 @@ from ompbind.masks.mask import MaskWord
 from ompbind.planning.mask_resolution import resolve_mask
 from ompbind.planning.occupancy import AvailableCpus
 from ompbind.planning.plan import Note, Plan
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def explain_isolated(plan: Plan) -> Iterator[Note]:

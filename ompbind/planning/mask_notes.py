@@ -1,16 +1,12 @@
 """The notes of a plan on its mask: what its numbers and domains mean, and which of its CPUs --smt uses."""
 
-from __future__ import annotations
+from collections.abc import Iterator
 
 from ompbind.cpuset import CpuSet, count, named, union
 from ompbind.machine.model import Level, Machine, find_overlapping
 from ompbind.masks.mask import Mask
 from ompbind.planning.plan import Note, Plan
 from ompbind.planning.request import Smt
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def explain_threads(machine: Machine, limit: Smt, mask: Mask, named_cpus: CpuSet) -> Iterator[Note]:

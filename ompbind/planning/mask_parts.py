@@ -1,7 +1,5 @@
 """The CPUs that each part of a requested mask gives to ranks, after the request has narrowed them."""
 
-from __future__ import annotations
-
 from ompbind.cpuset import CpuSet, count, named
 from ompbind.masks.mask import Mask, part_error
 from ompbind.planning.allocation_errors import render_core_kinds

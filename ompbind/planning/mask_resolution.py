@@ -11,7 +11,7 @@ items in order, then its exclusions are removed. With cores {0,8} {1,9} {2,10} i
 Errors are collected, so that --allow-partial can report every dropped CPU.
 """
 
-from __future__ import annotations
+from collections.abc import Iterator
 
 from ompbind.cpuset import EMPTY, CpuSet, named, union
 from ompbind.errors import MaskError
@@ -20,10 +20,6 @@ from ompbind.masks.grammar import SELECTABLE, Item, Selector
 from ompbind.masks.mask import Mask, part_error
 from ompbind.planning.occupancy import AvailableCpus, sort_by_core
 from ompbind.planning.occupancy_text import render_occupancy
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 Parts = tuple[tuple[int, ...], ...]
 

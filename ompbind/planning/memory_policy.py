@@ -1,16 +1,12 @@
 """The memory policies of ranks, and the notes on the memory that ranks use."""
 
-from __future__ import annotations
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ompbind.cpuset import CpuSet, named
 from ompbind.machine.model import Machine
 from ompbind.planning.allowed_memory import find_remote_cpus, map_memory
 from ompbind.planning.plan import MemoryPolicy, Note, Placement, Plan
 from ompbind.planning.request import MemoryMode
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 UNSET, LIMITED, NARROWED = "memory-unset", "memory-limited", "memory-narrowed"
 """Codes of notes: no policy is set, some nodes are not allowed, or one of several nodes is preferred."""

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from ompbind.cpuset import CpuSet
 from ompbind.machine.model import Level, Machine, cpus_of_cores, index_by_cpu
+from ompbind.planning.devices.notes import measure_distances
 from ompbind.planning.plan import Plan
 from ompbind.planning.strategies.core_sequence import PRIORITY
 from ompbind.record import Record
@@ -67,8 +68,6 @@ def measure_plan(plan: Plan) -> Metrics:
     measured = measure(plan.machine, usable, ranks)
     if not plan.has_devices:
         return measured
-    from ompbind.planning.devices.notes import measure_distances  # late: most plans have no devices
-
     return measured.replace(device_distances=measure_distances(plan))
 
 

@@ -1,24 +1,29 @@
 """The notes of a plan: what it decides that the request does not say, and what cannot be bound.
 
 Each `_explain_` function yields the notes on one subject; `_SUBJECTS` lists the functions in output order.
-A subject of few plans has a module of its own, which is imported late.
+A subject of few plans has a module of its own.
 """
 
-from __future__ import annotations
+from collections.abc import Callable, Iterable, Iterator
 
 from ompbind.cpuset import CpuSet, count, named, union
 from ompbind.machine.model import Level, cpus_of_cores, index_by_cpu
 from ompbind.openmp.binding import BindingSyntax
 from ompbind.planning.allowed_memory import find_remote_cpus
+from ompbind.planning.compat_notes import explain_compat
+from ompbind.planning.conflicts import explain_other_runs
+from ompbind.planning.core_kind_notes import explain_kinds
+from ompbind.planning.isolation_notes import explain_isolated
+from ompbind.planning.mask_notes import explain_numbers
+from ompbind.planning.memory_policy import explain_memory
 from ompbind.planning.plan import Note, Plan
+from ompbind.planning.quota_notes import explain_quota
 from ompbind.planning.request import MemoryMode, Sharing
 from ompbind.planning.runtime_choice import choose_syntax
 from ompbind.planning.runtime_notes import explain_runtime
+from ompbind.planning.service_notes import explain_service
 from ompbind.planning.strategies.table import STRATEGIES
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+from ompbind.planning.wrapper_notes import explain_wrappers
 
 
 def explain(plan: Plan) -> list[Note]:
@@ -37,16 +42,12 @@ def _explain_machine(plan: Plan) -> Iterator[Note]:
 def _explain_compat(plan: Plan) -> Iterable[Note]:
     if not plan.request.compat:
         return ()
-    from ompbind.planning.compat_notes import explain_compat  # late: few runs use --compat
-
     return explain_compat(plan, plan.request.compat)
 
 
 def _explain_numbers(plan: Plan) -> Iterable[Note]:
     if not plan.request.mask:
         return ()
-    from ompbind.planning.mask_notes import explain_numbers  # late: many plans have no mask
-
     return explain_numbers(plan, plan.request.mask)
 
 
@@ -60,7 +61,7 @@ def _explain_unused(plan: Plan) -> Iterator[Note]:
         yield Note(code="smt", text=text)
     idle = plan.idle - excluded_by_default
     if plan.has_devices:
-        from ompbind.planning.devices.notes import find_far_idle_cpus  # late: most plans have no devices
+        from ompbind.planning.devices.notes import find_far_idle_cpus  # noqa: PLC0415 - door: devices
 
         idle -= find_far_idle_cpus(plan)  # these have a note of their own
     if idle_cores := [core for core in cores if core.cpus & idle and core.cpus.isdisjoint(used)]:
@@ -71,16 +72,12 @@ def _explain_unused(plan: Plan) -> Iterator[Note]:
 def _explain_isolated(plan: Plan) -> Iterable[Note]:
     if not plan.machine.exclusion_reasons:
         return ()
-    from ompbind.planning.isolation_notes import explain_isolated  # late: few machines isolate CPUs
-
     return explain_isolated(plan)
 
 
 def _explain_kinds(plan: Plan) -> Iterable[Note]:
     if len(plan.machine.kinds) < 2:
         return ()
-    from ompbind.planning.core_kind_notes import explain_kinds  # late: most machines have one kind
-
     return explain_kinds(plan)
 
 
@@ -93,8 +90,6 @@ def _explain_nodes(plan: Plan) -> Iterator[Note]:
 def _explain_quota(plan: Plan) -> Iterable[Note]:
     if plan.machine.quota is None:
         return ()
-    from ompbind.planning.quota_notes import explain_quota  # late: few machines have a quota
-
     return explain_quota(plan)
 
 
@@ -128,24 +123,18 @@ def _explain_memory(plan: Plan) -> Iterable[Note]:
     request = plan.request
     if request.memory is MemoryMode.LOCAL and not (request.memory_bytes or find_remote_cpus(plan)):
         return ()
-    from ompbind.planning.memory_policy import explain_memory  # late: most ranks use their local memory
-
     return explain_memory(plan)
 
 
 def _explain_other_runs(plan: Plan) -> Iterable[Note]:
     if not plan.occupied and plan.request.sharing not in (Sharing.AVOID, Sharing.EXCLUSIVE):
         return ()
-    from ompbind.planning.conflicts import explain_other_runs  # late: many runs find no other run
-
     return explain_other_runs(plan)
 
 
 def _explain_service(plan: Plan) -> Iterable[Note]:
     if not (plan.request.has_service or any(placement.service_cpus for placement in plan.placements)):
         return ()
-    from ompbind.planning.service_notes import explain_service  # late: few ranks have service CPUs
-
     return explain_service(plan)
 
 
@@ -160,7 +149,7 @@ def _explain_places(plan: Plan) -> Iterator[Note]:
 def _explain_device_variables(plan: Plan) -> Iterable[Note]:
     if not plan.has_devices:
         return ()
-    from ompbind.planning.devices.variables import explain_variables  # late: most runs use no devices
+    from ompbind.planning.devices.variables import explain_variables  # noqa: PLC0415 - door: devices
 
     return explain_variables(plan)
 
@@ -168,15 +157,13 @@ def _explain_device_variables(plan: Plan) -> Iterable[Note]:
 def _explain_wrappers(plan: Plan) -> Iterable[Note]:
     if not (plan.request.workload and plan.request.workload.wrappers):
         return ()
-    from ompbind.planning.wrapper_notes import explain_wrappers  # late: few commands have a wrapper
-
     return explain_wrappers(plan)
 
 
 def _explain_devices(plan: Plan) -> Iterable[Note]:
     if not (plan.request.devices or plan.request.near):
         return ()
-    from ompbind.planning.devices.notes import explain_devices  # late: most runs use no devices
+    from ompbind.planning.devices.notes import explain_devices  # noqa: PLC0415 - door: devices
 
     return explain_devices(plan)
 

@@ -4,15 +4,11 @@ A run *claims* the CPUs of its ranks and the CPUs that it reserves. A rank of a 
 of all ranks of the job on its machine: ranks that start later must still find their CPUs free.
 """
 
-from __future__ import annotations
+from collections.abc import Iterator
 
 from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.machine.model import Level, Machine, find_overlapping
 from ompbind.record import Record
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 NAMED_RUNS = 3
 """How many runs a message names; it only counts the others."""

@@ -1,13 +1,9 @@
 """Messages about CPUs that other live runs occupy: which runs these are, and what to do."""
 
-from __future__ import annotations
+from collections.abc import Sequence
 
 from ompbind.cpuset import CpuSet, named, union
 from ompbind.planning.occupancy import NAMED_RUNS, AvailableCpus, LiveRun, occupied_cores
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 OCCUPIED_HINT = "wait until other runs finish ('ompbind ps' lists them), or share their CPUs with --share"
 

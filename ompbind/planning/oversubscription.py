@@ -3,7 +3,7 @@
 Every core gets one rank before any core gets two, and no rank has CPUs of two cores.
 """
 
-from __future__ import annotations
+from collections.abc import Sequence
 
 from ompbind.cpuset import EMPTY, CpuSet, count
 from ompbind.errors import PlanError
@@ -19,10 +19,6 @@ from ompbind.planning.cpu_pool import (
 from ompbind.planning.occupancy_text import OCCUPIED_HINT
 from ompbind.planning.plan import Placement
 
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 def place_on_shared_cores(pool: CpuPool, core_cpus: tuple[CpuSet, ...], ranks: int) -> list[Placement]:
     """Place more ranks than cores; `core_cpus` are the usable CPUs of each core."""
@@ -30,7 +26,7 @@ def place_on_shared_cores(pool: CpuPool, core_cpus: tuple[CpuSet, ...], ranks: i
     placements = _share_cores(pool, core_cpus, ranks)
     if not pool.devices:
         return placements
-    from ompbind.planning.devices.assignment import exchange_cpus  # late: most runs use no devices
+    from ompbind.planning.devices.assignment import exchange_cpus  # noqa: PLC0415 - door: devices
 
     return exchange_cpus(pool, placements)
 

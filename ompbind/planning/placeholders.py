@@ -9,22 +9,19 @@
 - A name without a value is an error in options. In the words of a command it is text.
 """
 
-from __future__ import annotations
+from collections.abc import Collection, Iterator, Mapping
+from typing import TypeAlias
 
 from ompbind.errors import PositionError
 from ompbind.record import Record
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
-    from typing import TypeAlias
+from ompbind.text import suggest_name
 
 NUMBERS = ("rank", "local_rank", "size")
 TEXTS = ("cpus", "run_id")
 NAMES = (*NUMBERS, *TEXTS)
 """All placeholders; NUMBERS allow arithmetic."""
 
-Fields: TypeAlias = "Mapping[str, int | str]"
+Fields: TypeAlias = Mapping[str, int | str]
 """The values of placeholders for one rank, by name."""
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_"
@@ -113,7 +110,7 @@ def _compute(part: Placeholder, text: str, fields: Fields, where: str) -> str:
     return str(number)
 
 
-_Parts: TypeAlias = "tuple[str | Placeholder, ...]"
+_Parts: TypeAlias = tuple[str | Placeholder, ...]
 
 _parsed: dict[tuple[str, tuple[str, ...], bool], _Parts] = {}
 """The parts of texts: a text is parsed once for all ranks."""
@@ -201,8 +198,6 @@ def _make_error(form: _Form, text: str, names: Collection[str]) -> PositionError
     known = ", ".join(f"{{{name}}}" for name in names)
     literal = f"for the text {shown}, write {{{shown}}}"
     if form.name not in NAMES:
-        from ompbind.text import suggest_name  # late: only an error needs it
-
         near = suggest_name(form.name, names)
         message = f"unknown placeholder {shown}"
         hint = f"did you mean {{{near}}}? {literal}" if near else f"use {known}; {literal}"

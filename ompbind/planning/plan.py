@@ -6,17 +6,14 @@ placements, the reserved and idle CPUs, and notes on the choices that the reques
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ompbind.cpuset import EMPTY, CpuSet, union
+from ompbind.machine.devices import Device
 from ompbind.machine.model import Machine
 from ompbind.planning.occupancy import LiveRun
 from ompbind.planning.request import MemoryMode, Request
 from ompbind.record import Record
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from ompbind.machine.devices import Device
 
 PREFERRED_MANY = 5
 """MPOL_PREFERRED_MANY: prefers several nodes; kernels before 5.15 have only MPOL_PREFERRED, for one node."""

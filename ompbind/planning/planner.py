@@ -1,7 +1,6 @@
 """`make_plan`: machine × request × other live runs → plan, a pure function."""
 
-from __future__ import annotations
-
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import cycle, islice
 
 from ompbind.cpuset import EMPTY, CpuSet, union
@@ -9,23 +8,28 @@ from ompbind.errors import OmpbindError, PlanError, RequestError
 from ompbind.machine.model import Level, Machine, index_by_cpu
 from ompbind.openmp.binding import Bind, BindingSyntax
 from ompbind.openmp.places import Cores, make_places, render_places
+from ompbind.openmp.service_places import make_service_places
 from ompbind.planning.allocation import make_placements
 from ompbind.planning.allowed_memory import map_local_memory, map_remote_memory
+from ompbind.planning.conflicts import check_exclusive, make_available
 from ompbind.planning.cpu_pool import CpuPool, make_cpu_pool
+from ompbind.planning.memory_policy import add_policies
 from ompbind.planning.notes import explain
 from ompbind.planning.occupancy import AvailableCpus, LiveRun, whole_cores
+from ompbind.planning.occupancy_text import render_occupancy
 from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.request import MemoryMode, Request
 from ompbind.planning.runtime_choice import choose_syntax, find_certain_runtimes
+from ompbind.planning.runtime_conflicts import check_runtimes
+from ompbind.planning.saved_placements import make_saved_plan
+from ompbind.planning.service_cpus import use_whole_service_cores
 from ompbind.planning.strategies.table import (
     STRATEGIES,
     list_others_that_take_cores,
     list_others_that_take_devices,
 )
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+from ompbind.planning.strictness import check_strict
+from ompbind.planning.thread_counts import make_thread_counts
 
 
 def make_plan(machine: Machine, request: Request, occupied: Sequence[LiveRun] = ()) -> Plan:
@@ -40,8 +44,6 @@ def make_plan(machine: Machine, request: Request, occupied: Sequence[LiveRun] = 
     ((8, 10, 12, 14), 4)
     """
     if request.plan is not None:
-        from ompbind.planning.saved_placements import make_saved_plan  # late: most plans are made anew
-
         return make_saved_plan(machine, request, occupied)
     if request.strategy not in STRATEGIES:
         raise RequestError(f"unknown strategy {request.strategy!r}", hint=f"use {', '.join(STRATEGIES)}")
@@ -73,13 +75,9 @@ def _check_takes_devices(request: Request) -> None:
 def _make_plan(machine: Machine, request: Request, occupied: Sequence[LiveRun]) -> Plan:
     original, request = request, _restate(request)
     if len(runtimes := find_certain_runtimes(request)) > 1:
-        from ompbind.planning.runtime_conflicts import check_runtimes  # late: most ranks load one runtime
-
         check_runtimes(runtimes)
     available = AvailableCpus(machine=machine)
     if occupied:
-        from ompbind.planning.conflicts import make_available  # late: many runs find no other run
-
         available = make_available(machine, request, occupied)
     pool, placements = _allocate(available, request)
     draft = Plan(
@@ -92,17 +90,11 @@ def _make_plan(machine: Machine, request: Request, occupied: Sequence[LiveRun]) 
     )
     draft = draft.replace(idle=available.free - draft.reserved - draft.used)
     if occupied:
-        from ompbind.planning.conflicts import check_exclusive  # late, as above
-
         check_exclusive(draft)
     if request.memory is not MemoryMode.LOCAL:
-        from ompbind.planning.memory_policy import add_policies  # late: few runs have memory policies
-
         draft = add_policies(draft)
     plan = draft.replace(request=original, notes=pool.notes + tuple(explain(draft)))
     if request.strict:
-        from ompbind.planning.strictness import check_strict  # late: few requests are strict
-
         check_strict(plan)
     return plan
 
@@ -125,8 +117,6 @@ def _restate(request: Request) -> Request:
     requests_cores = request.cores or (request.threads and STRATEGIES[request.strategy].sized)
     if not (request.has_service_cpus and requests_cores) or request.names_each_rank:
         return request
-    from ompbind.planning.service_cpus import use_whole_service_cores  # late: few ranks have service CPUs
-
     return use_whole_service_cores(request)
 
 
@@ -139,8 +129,6 @@ def _allocate(available: AvailableCpus, request: Request) -> tuple[CpuPool, list
         avoided = available.avoided & available.machine.allowed
         if not avoided or _find_error_without_runs(available, request) == error.message:
             raise
-        from ompbind.planning.occupancy_text import render_occupancy  # late: only an error needs it
-
         raise PlanError(f"{error.message}; {render_occupancy(available, avoided)}", hint=error.hint) from None
 
 
@@ -188,8 +176,6 @@ def _count_threads(machine: Machine, request: Request, placements: Sequence[Plac
     cpus = [len(placement.cpus) for placement in placements]
     if machine.quota is None:
         return cpus
-    from ompbind.planning.thread_counts import make_thread_counts  # late: few machines have a quota
-
     return make_thread_counts(cpus, machine.quota * len(cpus) / (len(cpus) + request.outside_ranks))
 
 
@@ -201,8 +187,6 @@ def _find_memory_nodes(nodes: Sequence[int], memory_of: Mapping[int, Iterable[in
 def _make_places(placement: Placement, cores: Cores, bind: Bind, threads: int) -> tuple[CpuSet, ...]:
     """Return the places of a rank; none if their text is too long, or just one with Bind.RANK."""
     if placement.service_cpus:
-        from ompbind.openmp.service_places import make_service_places  # late: few ranks have service CPUs
-
         cpu_of_threads = tuple(islice(cycle(placement.cpus), threads))
         ways = [make_service_places(cpu_of_threads, cores, bind, placement.service_cpus)]
         ways += [(placement.cpuset,)] if bind is Bind.RANK else []

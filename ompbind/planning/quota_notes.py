@@ -1,13 +1,9 @@
 """The notes of a plan on the CPU quota of the cgroup: what the quota limits, and what exceeds it."""
 
-from __future__ import annotations
+from collections.abc import Iterator
 
 from ompbind.cpuset import CpuSet, count
 from ompbind.planning.plan import Note, Plan
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 QUOTA_RANKS = "quota-ranks"
 """The code of the note on more ranks than CPUs in the CPU quota."""

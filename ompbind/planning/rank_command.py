@@ -3,13 +3,14 @@
 The *identity* of a rank is its number: global and local rank, both sizes, and its placement in the plan.
 """
 
-from __future__ import annotations
+from collections.abc import Mapping
 
 from ompbind.cpuset import CpuSet, named
 from ompbind.errors import RequestError
 from ompbind.openmp.binding import Binding
 from ompbind.openmp.runtimes import PLACE_VARIABLES
 from ompbind.openmp.variables import find_overridden_variables, make_openmp_variables
+from ompbind.planning.placeholders import Fields, fill, fill_word
 from ompbind.planning.plan import MemoryPolicy, Placement, Plan
 from ompbind.planning.rank_variables import (
     NAMES_OF_DEVICES,
@@ -20,18 +21,12 @@ from ompbind.planning.rank_variables import (
     OMPBIND_RUN_ID,
     OMPBIND_SERVICE_CPUS,
     OMPBIND_WORKER_NAME,
+    Variables,
     apply_variables,
 )
 from ompbind.planning.request import Request
 from ompbind.planning.runtime_choice import choose_syntax, may_support_reset
 from ompbind.record import Record
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ompbind.planning.placeholders import Fields
-    from ompbind.planning.rank_variables import Variables
 
 _PAIR = set(PLACE_VARIABLES)
 """OMP_PLACES and OMP_PROC_BIND: set together or not at all, as runtimes differ on one without the other."""
@@ -156,7 +151,7 @@ def _make_device_variables(plan: Plan, placement: Placement, spec: RunSpec) -> V
     """Return the variables that give a rank its devices; a rank without devices inherits none of a rank."""
     if not placement.devices:
         return {name: None for name in NAMES_OF_DEVICES if name in spec.base}
-    from ompbind.planning.devices.variables import make_device_variables  # late: most runs use no devices
+    from ompbind.planning.devices.variables import make_device_variables  # noqa: PLC0415 - door: devices
 
     return make_device_variables(placement, plan, spec.base, keep_env=spec.keep_env)
 
@@ -237,8 +232,6 @@ def fill_text(text: str, fields: Fields, where: str, *, is_command: bool = False
     """Return a text with its placeholders filled in, as that of an option or as a word of a command."""
     if "{" not in text:
         return text
-    from ompbind.planning.placeholders import fill, fill_word  # late: most texts have no placeholders
-
     return (fill_word if is_command else fill)(text, fields, where)
 
 

@@ -1,12 +1,7 @@
 """The environment variables that identify a rank, for the rank itself and for programs that inspect it."""
 
-from __future__ import annotations
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Mapping, MutableMapping
-    from typing import TypeAlias
-
+from collections.abc import Mapping, MutableMapping
+from typing import TypeAlias
 
 OMPBIND_RUN_ID = "OMPBIND_RUN_ID"
 OMPBIND_RANK = "OMPBIND_RANK"
@@ -32,7 +27,7 @@ OMPBIND_ATTEMPT = "OMPBIND_ATTEMPT"
 RANK_VARIABLES = tuple(value for name, value in sorted(globals().items()) if name.startswith("OMPBIND_"))
 """All of these variables."""
 
-Variables: TypeAlias = "Mapping[str, str | None]"
+Variables: TypeAlias = Mapping[str, str | None]
 """The variables of one rank that ompbind sets (value) or removes (None)."""
 
 SUPERVISOR_NAME = "rank-supervisor"

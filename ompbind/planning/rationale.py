@@ -11,6 +11,7 @@ from ompbind.machine.model import PARTIALLY_OVERLAP, Level, find_overlapping, in
 from ompbind.masks.mask import mask_text
 from ompbind.openmp.binding import Bind
 from ompbind.planning.allowed_memory import find_remote_cpus, measure_remote_memory
+from ompbind.planning.devices.notes import give_device_reasons, render_share
 from ompbind.planning.memory_policy import find_nodes_without_memory, render_not_allowed
 from ompbind.planning.metrics import Boundary, Metrics
 from ompbind.planning.plan import Plan
@@ -126,8 +127,6 @@ def _explain_strategy(plan: Plan, metrics: Metrics) -> Iterator[str]:
     elif metrics.shared and not strategy.overlapping:
         yield "There are more ranks than cores: each rank gets one core, or shares one with other ranks."
     elif plan.has_devices and not request.outside_ranks:
-        from ompbind.planning.devices.notes import render_share  # late: most plans have no devices
-
         yield f"{request.strategy}: {render_share(request)}."
     elif request.cores:
         cores = count(request.cores, "core")
@@ -290,8 +289,6 @@ def _explain_devices(plan: Plan, metrics: Metrics) -> Iterator[str]:
     if plan.request.near:
         yield f"Only CPUs near {' or '.join(plan.request.near)} are used, as requested."
     if plan.request.devices:
-        from ompbind.planning.devices.notes import give_device_reasons  # late: most plans have no devices
-
         yield from give_device_reasons(plan)
 
 

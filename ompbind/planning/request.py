@@ -5,32 +5,28 @@ may use: they are for the operating system and other programs. *Service* cores b
 worker runs there: they are for the rank's own schedulers and I/O threads.
 """
 
-from __future__ import annotations
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Literal, TypeAlias
 
-from ompbind.enums import WordEnum
 from ompbind.errors import RequestError
+from ompbind.machine.devices import DeviceKind
 from ompbind.machine.model import CORE_KIND_NAMES, CoreKindName
 from ompbind.masks.mask import Mask, MaskWord
 from ompbind.openmp.binding import Bind, ProcBind
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.planning.configuration import Configuration
+from ompbind.planning.devices.vendors import VisibleDevices
+from ompbind.planning.request_checks import check_devices, check_nodes
+from ompbind.planning.saved_plan import SavedPlan
 from ompbind.programs.workload import Workload
 from ompbind.record import Record
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Literal, TypeAlias
-
-    from ompbind.machine.devices import DeviceKind
-    from ompbind.planning.devices.visible import VisibleDevices
-    from ompbind.planning.saved_plan import SavedPlan
 
 RANK_LIMIT = 1 << 16
 """More ranks than this on one machine are refused as a typing error."""
 
 
-class MemoryMode(WordEnum):
+class MemoryMode(StrEnum):
     """The memory policy of a rank: the kernel's default (local), or a policy for its NUMA nodes."""
 
     LOCAL = "local"
@@ -39,7 +35,7 @@ class MemoryMode(WordEnum):
     INTERLEAVE = "interleave"
 
 
-class Sharing(WordEnum):
+class Sharing(StrEnum):
     """What to do about CPUs that other runs use: warn, share, avoid or refuse."""
 
     WARN = "warn"
@@ -49,12 +45,12 @@ class Sharing(WordEnum):
 
 
 DEVICE_KINDS = ("gpu", "nic")
-"""The kinds of devices that ranks can get: values of `DeviceKind`, which few runs import."""
+"""The kinds of devices that ranks can get: values of `DeviceKind`."""
 
 DEFAULT_STRATEGY = "balanced"
 """The strategy of a request that names none; `strategies.table` lists all strategies."""
 
-Smt: TypeAlias = "int | Literal['auto', 'all']"
+Smt: TypeAlias = int | Literal["auto", "all"]
 """Hardware threads to use per core: at most a number, all, or the machine's default (auto)."""
 
 
@@ -193,8 +189,6 @@ class Request(Record):
         if self.ranks is not None and not 1 <= self.ranks <= RANK_LIMIT:
             raise RequestError(f"cannot plan {self.ranks} ranks", hint=f"use 1 to {RANK_LIMIT} ranks")
         if self.nodes is not None:
-            from ompbind.planning.request_checks import check_nodes  # late: most requests name no nodes
-
             check_nodes(self.nodes.text, self.nodes.parts)
         if self.threads is not None and self.threads < 1:
             raise RequestError(f"cannot plan {self.threads} threads per rank", hint="use at least 1 thread")
@@ -210,8 +204,6 @@ class Request(Record):
             raise RequestError("--reserve and --reserve-total contradict each other", hint=hint)
         _check_cores(self)
         if self.devices or self.near or self.devices_per_rank is not None:
-            from ompbind.planning.request_checks import check_devices  # late: most requests name no devices
-
             check_devices(self.devices, self.near, self.devices_per_rank, known=DEVICE_KINDS)
 
 

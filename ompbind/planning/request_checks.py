@@ -1,14 +1,10 @@
 """Refuse requests whose NUMA nodes or devices are wrong for every machine."""
 
-from __future__ import annotations
+from collections.abc import Sequence
 
 from ompbind.errors import RequestError
 from ompbind.machine.model import Level
 from ompbind.masks.grammar import Item
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def check_nodes(text: str, parts: Sequence[Sequence[Item]]) -> None:

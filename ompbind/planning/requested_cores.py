@@ -1,17 +1,12 @@
 """How many cores each rank requests with --cores or --threads, and which of its cores compute."""
 
-from __future__ import annotations
+from collections.abc import Sequence
 
+from ompbind.cpuset import CpuSet
 from ompbind.planning.request import Request
 from ompbind.planning.strategies.core_sequence import CoreIndices, CoreSequence
 from ompbind.planning.strategies.shares import RequestedCores, take_cores
 from ompbind.planning.strategies.table import Strategy
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ompbind.cpuset import CpuSet
 
 
 def find_requested(

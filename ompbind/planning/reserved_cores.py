@@ -1,7 +1,5 @@
 """The cores of the machine that --reserve-total takes before the strategy divides the others."""
 
-from __future__ import annotations
-
 from itertools import cycle
 
 from ompbind.cpuset import CpuSet, count, union

@@ -1,13 +1,9 @@
 """Which live runs belong to the job of a new run, which runs contend with it, and for which runs it waits."""
 
-from __future__ import annotations
+from collections.abc import Iterable, Iterator
 
 from ompbind.planning.occupancy import LiveRun, RunIdentity
 from ompbind.text import clean_name
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 
 def find_other_runs(runs: Iterable[LiveRun], identity: RunIdentity) -> tuple[LiveRun, ...]:

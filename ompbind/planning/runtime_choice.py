@@ -5,16 +5,11 @@ first place. All that this thread creates later inherits the narrowed affinity m
 the CPUs that a second runtime finds. With some versions, places have another cost: forked children crash.
 """
 
-from __future__ import annotations
-
 from ompbind.openmp.binding import Bind, BindingSyntax
 from ompbind.openmp.runtimes import KMP_READERS, OmpRuntime
 from ompbind.planning.request import Request
+from ompbind.programs.library_catalog import LIBRARY_KINDS, Library
 from ompbind.programs.workload import DetectedLibrary, DetectionMethod
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from ompbind.programs.library_catalog import Library
 
 
 def find_runtimes(request: Request) -> tuple[Library, ...]:
@@ -26,8 +21,6 @@ def find_runtimes(request: Request) -> tuple[Library, ...]:
     found = tuple(detected.library for detected in request.workload.runtimes()) if request.workload else ()
     if request.omp_runtime is None:
         return found
-    from ompbind.programs.library_catalog import LIBRARY_KINDS, Library  # late: few requests name a runtime
-
     kind = LIBRARY_KINDS[request.omp_runtime.facts.library]
     return tuple(library for library in found if library.kind is kind) or (Library(path="", kind=kind),)
 

@@ -1,15 +1,11 @@
 """Refuse OpenMP runtimes that do not work in one process."""
 
-from __future__ import annotations
+from collections.abc import Sequence
 
 from ompbind.errors import PlanError
 from ompbind.openmp.runtime_pairs import find_aborting_pair, find_intercepting_pair
 from ompbind.planning.runtime_choice import explain_detection
 from ompbind.programs.workload import DetectedLibrary, DetectionMethod
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def check_runtimes(certain: Sequence[DetectedLibrary]) -> None:

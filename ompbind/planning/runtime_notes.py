@@ -1,9 +1,10 @@
 """Notes on OpenMP runtimes: which ones ranks load, how this was found, and which bindings will not hold."""
 
-from __future__ import annotations
+from collections.abc import Iterable, Iterator
 
 from ompbind.machine.model import Level
 from ompbind.openmp.binding import Bind, BindingSyntax, ProcBind
+from ompbind.planning.exact_binding import find_narrowing, render_exact_binding
 from ompbind.planning.plan import Note, Plan
 from ompbind.planning.request import Request
 from ompbind.planning.runtime_choice import (
@@ -13,11 +14,8 @@ from ompbind.planning.runtime_choice import (
     find_fork_unsafe,
     find_runtimes,
 )
+from ompbind.planning.user_variables import find_overriding
 from ompbind.programs.workload import DetectionMethod, Workload
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 CONFLICT = "omp-runtime-conflict"
 """The code of warnings that threads will not run where the binding mode requests."""
@@ -35,8 +33,6 @@ def explain_runtime(plan: Plan) -> Iterator[Note]:
         yield Note(code="preload", text=text, warning=True)
     overriding: Iterable[str] = ()
     if request.user_variables:
-        from ompbind.planning.user_variables import find_overriding  # late: few users set these
-
         overriding = find_overriding(plan)
     for text in (*(_find_conflicts(plan) if known else ()), *overriding):
         yield Note(code=CONFLICT, text=text, warning=True)
@@ -94,8 +90,6 @@ def _render_binding(plan: Plan) -> str:
     if request.bind is Bind.RANK:
         return "so each rank has one place with all its CPUs, which works with every runtime"
     if request.bind is Bind.EXACT:
-        from ompbind.planning.exact_binding import render_exact_binding  # late: few runs bind exactly
-
         return render_exact_binding(request)
     return "each worker thread has its own place, the initial thread has all CPUs of the rank"
 
@@ -119,6 +113,4 @@ def _find_conflicts(plan: Plan) -> Iterator[str]:
     if request.proc_bind is not ProcBind.CLOSE and choose_syntax(request) is BindingSyntax.LIST:
         yield f"--proc-bind {request.proc_bind} has no effect: KMP_AFFINITY lists the CPUs in thread order"
     if request.bind is Bind.EXACT and any(len(placement.cpus) > 1 for placement in plan.placements):
-        from ompbind.planning.exact_binding import find_narrowing  # late, as above
-
         yield from find_narrowing(request, request.workload or Workload())

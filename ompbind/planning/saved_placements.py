@@ -3,28 +3,23 @@
 Nothing is chosen here: CPUs or devices that a rank cannot have are an error that names the rank.
 """
 
-from __future__ import annotations
+from collections.abc import Sequence
 
 from ompbind.cpuset import CpuSet, named, union
 from ompbind.errors import PlanError
+from ompbind.machine.devices import Device
 from ompbind.machine.fingerprint import LABELS, find_difference, make_fingerprint
+from ompbind.machine.model import Machine
 from ompbind.planning.conflicts import check_exclusive
 from ompbind.planning.memory_policy import add_policies
 from ompbind.planning.notes import explain
+from ompbind.planning.occupancy import LiveRun
 from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.request import MemoryMode, Request
 from ompbind.planning.runtime_choice import find_certain_runtimes
 from ompbind.planning.runtime_conflicts import check_runtimes
 from ompbind.planning.saved_plan import REMEDY, SavedPlan, SavedRank
 from ompbind.planning.strictness import check_strict
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ompbind.machine.devices import Device
-    from ompbind.machine.model import Machine
-    from ompbind.planning.occupancy import LiveRun
 
 
 def make_saved_plan(machine: Machine, request: Request, occupied: Sequence[LiveRun]) -> Plan:

@@ -7,6 +7,9 @@ from anyone: every value is checked before it is used.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
 from ompbind.cpuset import CPU_LIMIT, CpuSet, union
 from ompbind.errors import OptionError
 from ompbind.machine.devices import DeviceKind
@@ -15,12 +18,7 @@ from ompbind.openmp.binding import Bind, ProcBind
 from ompbind.openmp.places import render_places
 from ompbind.record import Record
 
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any, TypeAlias
-
-    Data: TypeAlias = Mapping[str, Any]
+Data: TypeAlias = Mapping[str, Any]
 
 SCHEMA = "ompbind-plan/1"
 REMEDY = "make a plan on this machine: ompbind plan --format json"

@@ -8,16 +8,12 @@ Each rank gives its CPUs with the highest numbers. Example: 3 service CPUs, 2 ra
     1      4-7        4-5       6-7
 """
 
-from __future__ import annotations
+from collections.abc import Sequence
 
 from ompbind.cpuset import CpuSet, count
 from ompbind.errors import PlanError
 from ompbind.planning.plan import Placement
 from ompbind.planning.request import Request
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def divide_service(request: Request, ranks: int) -> list[int]:

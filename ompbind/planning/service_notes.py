@@ -1,6 +1,6 @@
 """The notes of a plan on service CPUs: ranks with too few, with remote ones, or with workers on them."""
 
-from __future__ import annotations
+from collections.abc import Iterator
 
 from ompbind.cpuset import CpuSet, named
 from ompbind.machine.model import Level, index_by_cpu
@@ -8,10 +8,6 @@ from ompbind.openmp.binding import Bind, BindingSyntax
 from ompbind.planning.plan import Note, Plan
 from ompbind.planning.runtime_choice import choose_syntax
 from ompbind.planning.service_cpus import divide_service
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def explain_service(plan: Plan) -> Iterator[Note]:

@@ -1,7 +1,5 @@
 """Refuse a plan whose notes say that ranks cannot have what a strict request (--strict) requires."""
 
-from __future__ import annotations
-
 from ompbind.errors import PlanError
 from ompbind.planning.memory_policy import LIMITED, NARROWED, UNSET
 from ompbind.planning.plan import Plan

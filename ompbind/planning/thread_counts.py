@@ -6,11 +6,7 @@ down. Equal ranks have equal numbers of threads: ranks of one job wait for the s
 less than one CPU has one thread; the other ranks divide the rest of the quota.
 """
 
-from __future__ import annotations
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from collections.abc import Sequence
 
 
 def make_thread_counts(cpus: Sequence[int], quota: float) -> list[int]:

@@ -1,7 +1,5 @@
 """Commands of ranks without a plan: they inherit the affinity mask, and may use all devices of the caller."""
 
-from __future__ import annotations
-
 from ompbind.cpuset import CpuSet
 from ompbind.planning.plan import Placement
 from ompbind.planning.rank_command import (

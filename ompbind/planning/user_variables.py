@@ -1,6 +1,6 @@
 """OpenMP variables that ranks get as the user set them, and what they do to the binding of a plan."""
 
-from __future__ import annotations
+from collections.abc import Iterator
 
 from ompbind.openmp.runtimes import (
     CPU_LIST_VARIABLES,
@@ -13,10 +13,6 @@ from ompbind.openmp.runtimes import (
 )
 from ompbind.openmp.variables import split_words
 from ompbind.planning.plan import Plan
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _DECIDING = {KMP_AFFINITY, *SUBSET_VARIABLES, *PLACE_VARIABLES}
 """Variables that bind threads within the affinity mask."""

@@ -4,7 +4,7 @@ A wrapper (`taskset`, `env`) runs after ompbind has bound the rank and set its v
 word. Wrappers that change nothing of a plan get no note.
 """
 
-from __future__ import annotations
+from collections.abc import Iterator
 
 from ompbind.cpuset import CpuSet, union
 from ompbind.openmp.binding import DISTRIBUTING_WORDS, Bind
@@ -12,14 +12,9 @@ from ompbind.openmp.runtimes import KMP_AFFINITY, PLACE_VARIABLES
 from ompbind.planning.plan import Note, Placement, Plan
 from ompbind.planning.rank_command import make_thread_variables
 from ompbind.planning.user_variables import find_override
+from ompbind.programs.workload import Workload
+from ompbind.programs.wrappers import Wrapper
 from ompbind.record import Record
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ompbind.programs.workload import Workload
-    from ompbind.programs.wrappers import Wrapper
 
 WRAPPER, WRAPPER_THREADS = "wrapper", "wrapper-threads"
 """The codes of notes: a wrapper undoes the binding, or only changes how many threads share the CPUs."""

@@ -3,14 +3,10 @@
 `reader` reads the files, `process_files` parses others.
 """
 
-from __future__ import annotations
+from collections.abc import Collection, Mapping
 
 from ompbind.record import Record
 from ompbind.text import clean_name
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
 
 EXITED_STATES = ("Z", "X", "x")
 """The states of processes and threads that have exited: zombie, dead."""

@@ -3,12 +3,12 @@
 A module of its own: most starts of ranks need no such facts.
 """
 
-from __future__ import annotations
-
 import os
 import time
+from collections.abc import Callable, Iterable, Iterator
 
 from ompbind.cpuset import EMPTY, CpuSet
+from ompbind.procfs.numa_maps import MemoryMap, parse_numa_maps
 from ompbind.procfs.process_files import parse_command, parse_lock_holder, parse_maps, parse_migrations
 from ompbind.procfs.reader import (
     TICKS_PER_S,
@@ -18,12 +18,6 @@ from ompbind.procfs.reader import (
     read_if_allowed,
     read_stat,
 )
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from ompbind.procfs.numa_maps import MemoryMap
 
 
 def read_age_s(pid: int) -> float | None:
@@ -65,9 +59,6 @@ def read_memory_map(pid: int) -> MemoryMap | None:
     The kernel walks all pages, which takes a moment for large processes. None if the process does not exist,
     if it belongs to another user, or if the kernel has no NUMA support.
     """
-    # late: compiling its patterns takes longer than the rest
-    from ompbind.procfs.numa_maps import parse_numa_maps
-
     data = read_if_allowed(pid, "numa_maps")
     return None if data is None else parse_numa_maps(data.decode("utf-8", "replace"))
 
@@ -78,8 +69,6 @@ def read_memory_policy(pid: int) -> str | None:
     That line is about the program's code, which has no policy of its own. The kernel walks only as many pages
     as it reports: all of them can take seconds.
     """
-    from ompbind.procfs.numa_maps import parse_numa_maps  # late, as above
-
     try:
         with open(f"{find_directory(pid)}/numa_maps", "rb", buffering=0) as file:
             line = file.read(160).partition(b"\n")[0]  # the policy is among these bytes

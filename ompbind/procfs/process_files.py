@@ -3,11 +3,7 @@
 See proc(5): bytes or text → values.
 """
 
-from __future__ import annotations
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
 
 
 def parse_command(cmdline: bytes) -> tuple[str, ...]:

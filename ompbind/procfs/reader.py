@@ -6,8 +6,6 @@ process. The PID "self" is this process. If /proc shows another PID namespace, i
 that namespace: no other process than "self" is then read, as if there were no /proc.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 

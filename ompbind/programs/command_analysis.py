@@ -7,18 +7,18 @@
 4. Before all these: the libraries in LD_PRELOAD, unless the program is statically linked.
 """
 
-from __future__ import annotations
-
 import os
+import re
+from collections.abc import Mapping, Sequence
 
 from ompbind.programs.elf import SYSTEM_LIBRARY_PREFIXES, Elf, read_elf, read_header
 from ompbind.programs.known_programs import executes_arguments, is_python, starts_others
+from ompbind.programs.library_search import find_needed_libraries, identify_library
+from ompbind.programs.preloaded import read_preloaded
+from ompbind.programs.python_packages import find_packaged, find_site_packages
 from ompbind.programs.which import find_file
 from ompbind.programs.workload import DetectedLibrary, DetectionMethod, Workload
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+from ompbind.programs.wrappers import read_wrapper
 
 _HEAD = 1 << 12
 """Bytes at the beginning of a script that name its interpreter, also behind `#!/bin/sh` (`_TRAMPOLINE`)."""
@@ -42,16 +42,11 @@ def read_workload(argv: Sequence[str], env: Mapping[str, str]) -> Workload:
     found, elf, env = _find_program(list(argv), env)
     found = found.replace(static=elf is not None and elf.static)
     if env.get("LD_PRELOAD") and not found.static:
-        from ompbind.programs.preloaded import read_preloaded  # late: many commands preload nothing
-
         libraries, warnings = read_preloaded(env, elf)
         found = found.replace(libraries=libraries, preload_warnings=warnings)
     if not found.program:
         return found.replace(opaque=bool(argv))
     if found.python:
-        # late: many commands are not a Python
-        from ompbind.programs.python_packages import find_packaged, find_site_packages
-
         sites = find_site_packages(found.python, env)
         libraries = (*found.libraries, *find_packaged(found.python, sites))
         return found.replace(site_packages=sites[0] if sites else "", libraries=libraries)
@@ -64,8 +59,6 @@ def read_wrapped_workload(wrap: Sequence[str], argv: Sequence[str], env: Mapping
     """Read what a command would run behind the words of a wrapper, which need not be a known wrapper."""
     if not wrap:
         return read_workload(argv, env)
-    from ompbind.programs.wrappers import read_wrapper  # late: few commands have a wrapper
-
     wrappers, words = [], list(wrap)
     while words and (path := find_file(words[0], env)):
         wrapper, words = read_wrapper(path, words[1:], env)
@@ -89,8 +82,6 @@ def _find_program(argv: list[str], env: Mapping[str, str]) -> tuple[Workload, El
             break
         command: list[str] = []
         if executes_arguments(path, argv[1:]):
-            from ompbind.programs.wrappers import read_wrapper  # late: few commands have a wrapper
-
             wrapper, command = read_wrapper(path, argv[1:], env)
             if wrapper.changes:
                 work, env = work.replace(wrappers=(*work.wrappers, wrapper)), wrapper.make_env(env)
@@ -133,8 +124,6 @@ def _parse_trampoline(text: str) -> str:
     """Return the path of the Python in the line that `_TRAMPOLINE` describes; "" for other lines."""
     if not text.startswith("'''exec' "):
         return ""
-    import re  # late: few scripts have this line, and the import takes 3 ms
-
     found = re.match(_TRAMPOLINE, text)
     return next(filter(None, found.groups())) if found else ""
 
@@ -145,8 +134,6 @@ def _find_needed(
     """Return the known libraries that a program needs directly or through other libraries."""
     if elf is None or all(name.startswith(SYSTEM_LIBRARY_PREFIXES) for name in elf.needed):
         return ()
-    from ompbind.programs.library_search import find_needed_libraries, identify_library
-
     headers = (read_header(detected.library.path) for detected in preloaded)
     sonames = tuple(header.soname for header in headers if header and header.soname)
     paths = find_needed_libraries(program, elf, env, sonames)

@@ -3,16 +3,11 @@
 Hints are for words that work in a shell, and not as a command: `cd /tmp`, `PORT=8000 app`, `'app arg'`.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
+from collections.abc import Callable, Iterable
 
 from ompbind.errors import CommandNotExecutableError, CommandNotFoundError, LaunchError
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 _SHELL_COMMANDS = (".", "alias", "eval", "exec", "export", "source", "trap", "ulimit", "umask", "unset")
 """Commands of shells that are no files."""

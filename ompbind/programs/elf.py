@@ -12,16 +12,13 @@ the System V ABI, chapters 4 and 5. All offsets and sizes are in bytes.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Mapping
+from typing import BinaryIO, Literal, TypeAlias
 
 from ompbind.record import Record
 
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from typing import BinaryIO, Literal, TypeAlias
-
-Order: TypeAlias = "Literal['little', 'big']"
-Fields: TypeAlias = "tuple[tuple[int, int], ...]"
+Order: TypeAlias = Literal["little", "big"]
+Fields: TypeAlias = tuple[tuple[int, int], ...]
 
 ARCHITECTURES: Mapping[int, str] = {
     3: "i386", 8: "mips", 20: "ppc", 21: "ppc64", 22: "s390x", 40: "arm", 62: "x86_64", 183: "aarch64",
@@ -173,10 +170,7 @@ def _read_tags(
 
 
 def _read_numbers(data: bytes, at: int, fields: Fields, order: Order) -> list[int]:
-    """Return the numbers of a structure at an offset; raises ValueError if it is truncated.
-
-    Not by `struct`: it takes longer to import than all headers of a program take to read.
-    """
+    """Return the numbers of a structure at an offset; raises ValueError if it is truncated."""
     if at + sum(fields[-1]) > len(data):
         raise ValueError("truncated")
     return [int.from_bytes(data[at + start : at + start + size], order) for start, size in fields]

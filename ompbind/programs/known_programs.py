@@ -3,13 +3,8 @@
 `wrappers` and `process_launchers` read what a wrapper or a launcher in a command line does.
 """
 
-from __future__ import annotations
-
 import os
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 SHELLS = (
     "sh", "bash", "dash", "zsh", "ksh", "fish", "busybox", "make", "xargs", "parallel", "ompbind", "docker",

@@ -5,18 +5,14 @@ A *runtime* creates and binds OpenMP threads. A *BLAS* has its own threads or us
 they bundle: `libgomp-e985bcbb.so.1.0.0`.
 """
 
-from __future__ import annotations
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
 
-from ompbind.enums import WordEnum
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.record import Record
 
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
-
-class LibraryRole(WordEnum):
+class LibraryRole(StrEnum):
     """What a library is for."""
 
     RUNTIME = "runtime"

@@ -4,16 +4,12 @@ The order of directories is that of ld.so(8): RPATH of the file and of the files
 has a RUNPATH; LD_LIBRARY_PATH; RUNPATH; /etc/ld.so.conf; the default directories.
 """
 
-from __future__ import annotations
-
 import os
+from collections.abc import Iterator, Mapping, Sequence
+from glob import glob
 
 from ompbind.programs.elf import SYSTEM_LIBRARY_PREFIXES, Elf, read_header
 from ompbind.programs.library_catalog import LIBRARY_KINDS, Library, name_library
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
 
 _DEFAULT_DIRECTORIES = ("/lib64", "/usr/lib64", "/lib", "/usr/lib")
 _CONFIGURATION = "/etc/ld.so.conf"
@@ -133,8 +129,6 @@ def _list_included(pattern: str) -> list[str]:
     if name[:1] == "*" and not set(directory + name[1:]) & set("*?["):  # *.conf, the usual pattern
         found = (file for file in list_names(directory) if file.endswith(name[1:]) and file[0] != ".")
         return sorted(os.path.join(directory, file) for file in found)
-    from glob import glob  # late: the import takes 5 ms
-
     return sorted(glob(pattern))
 
 

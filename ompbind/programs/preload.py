@@ -1,8 +1,7 @@
 """Libraries that --preload names: find them by name or path, and make the value of LD_PRELOAD."""
 
-from __future__ import annotations
-
 import os
+from collections.abc import Iterator, Mapping, Sequence
 
 from ompbind.errors import RequestError
 from ompbind.programs.elf import Elf, read_header
@@ -16,10 +15,6 @@ from ompbind.programs.library_search import (
 from ompbind.programs.preloaded import preload_entries
 from ompbind.programs.python_packages import find_default_python, find_site_packages
 from ompbind.programs.workload import DetectionMethod, Workload
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
 
 
 def find_preloads(names: Sequence[str], workload: Workload, env: Mapping[str, str]) -> tuple[str, ...]:

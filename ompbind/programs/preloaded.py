@@ -1,8 +1,7 @@
 """Read the present value of LD_PRELOAD: known libraries, and entries that will not be loaded."""
 
-from __future__ import annotations
-
 import os
+from collections.abc import Mapping
 
 from ompbind.programs.elf import Elf, read_header
 from ompbind.programs.library_catalog import Library, name_library
@@ -13,10 +12,6 @@ from ompbind.programs.library_search import (
     linker_directories,
 )
 from ompbind.programs.workload import DetectedLibrary, DetectionMethod
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 def preload_entries(env: Mapping[str, str]) -> list[str]:

@@ -5,17 +5,12 @@ share the CPUs of the rank that torchrun is. In both cases ompbind should be sta
 each process.
 """
 
-from __future__ import annotations
-
 import os
+from collections.abc import Mapping, Sequence
 
 from ompbind.programs.known_programs import PROCESS_LAUNCHERS, TORCHRUN, find_launcher_name, is_torchrun
 from ompbind.programs.which import find_file
 from ompbind.record import Record
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 _WORKERS = ("--nproc-per-node", "--nproc_per_node")
 _MODULE = ("-m", "--module")

@@ -3,10 +3,10 @@
 Packages are in PYTHONPATH, and in `site-packages` of the Python or of its virtual environment.
 """
 
-from __future__ import annotations
-
 import os
 import sys
+from collections.abc import Iterator, Mapping, Sequence
+from glob import glob
 from itertools import product
 
 from ompbind.openmp.runtimes import OmpRuntime
@@ -14,10 +14,6 @@ from ompbind.programs.known_programs import python_version
 from ompbind.programs.library_catalog import Library, LibraryRole, name_library
 from ompbind.programs.library_search import find_library, identify_library, linker_directories, list_names
 from ompbind.programs.workload import DetectedLibrary, DetectionMethod
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
 
 
 def find_default_python(env: Mapping[str, str]) -> str:
@@ -67,8 +63,6 @@ def _expand(patterns: Sequence[str]) -> Iterator[str]:
     """Yield the directories that exist, for a pattern with `*` the highest version first."""
     for pattern in patterns:
         if "*" in pattern:
-            from glob import glob  # late: few Pythons do not show their version, and the import takes 5 ms
-
             yield from sorted(glob(pattern), reverse=True)
         elif os.path.isdir(pattern):
             yield pattern

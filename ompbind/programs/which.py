@@ -1,12 +1,9 @@
 """Find the file of a command, as `execvp` does."""
 
-from __future__ import annotations
-
 import os
+from collections.abc import Mapping
 
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from ompbind.programs.command_errors import explain_failure
 
 
 def find_command(name: str, env: Mapping[str, str]) -> str:
@@ -17,8 +14,6 @@ def find_command(name: str, env: Mapping[str, str]) -> str:
     path = find_file(name, env)
     if path is not None:
         return path
-    from ompbind.programs.command_errors import explain_failure  # late: most commands exist
-
     raise explain_failure(name, _list_paths(name, env), lambda word: find_file(word, env) is not None)
 
 

@@ -4,21 +4,16 @@ A *workload* is a command with the facts that its files show. A library is *prel
 program, or *available* in the environment of its Python; only a run shows whether it is then loaded.
 """
 
-from __future__ import annotations
+from collections.abc import Iterator
+from enum import StrEnum
 
-from ompbind.enums import WordEnum
+from ompbind.openmp.runtimes import OmpRuntime
+from ompbind.programs.library_catalog import Library, LibraryRole
+from ompbind.programs.wrappers import Wrapper
 from ompbind.record import Record
 
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
-    from ompbind.openmp.runtimes import OmpRuntime
-    from ompbind.programs.library_catalog import Library
-    from ompbind.programs.wrappers import Wrapper
-
-
-class DetectionMethod(WordEnum):
+class DetectionMethod(StrEnum):
     """Why a library is expected in a process, surest first."""
 
     PRELOADED = "preloaded"
@@ -62,8 +57,6 @@ class Workload(Record):
         """Yield the OpenMP runtimes among the libraries, surest first, each file once."""
         if not self.libraries:
             return
-        from ompbind.programs.library_catalog import LibraryRole  # late: many commands have no known library
-
         order = list(DetectionMethod)
         runtimes = (found for found in self.libraries if found.library.kind.role is LibraryRole.RUNTIME)
         seen: set[str] = set()

@@ -6,19 +6,15 @@ To add a wrapper: a name in WRAPPERS of `known_programs`; if it changes the bind
 _OPTIONS and _READERS.
 """
 
-from __future__ import annotations
-
+import getopt
 import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 from ompbind.cpuset import CpuSet
 from ompbind.programs.known_programs import WRAPPERS
 from ompbind.programs.process_launchers import Launch, find_command_word, read_launch
 from ompbind.record import Record
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import TypeAlias
 
 _WITH_SUBCOMMAND = ("perf",)
 """Wrappers whose first argument is not the command, although it may have the name of one: `perf stat app`."""
@@ -57,7 +53,7 @@ class Wrapper(Record):
 NO_WRAPPER = Wrapper(text="")
 """Changes nothing."""
 
-Options: TypeAlias = "Sequence[tuple[str, str]]"
+Options: TypeAlias = Sequence[tuple[str, str]]
 """The options of a wrapper, each with its long name and its value; "" without a value."""
 
 
@@ -91,8 +87,6 @@ def _parse_options(words: Sequence[str], spellings: Mapping[str, str]) -> tuple[
     """Return the options before the first other word, and the rest; all words if an option is unknown."""
     if not (spellings and words and words[0].startswith("-")):
         return (), words
-    import getopt  # late: many wrappers have no options, as in `#!/usr/bin/env python3`
-
     long = [name + "=" * letter.endswith(":") for letter, name in spellings.items()]
     try:
         found, rest = getopt.getopt(list(words), "".join(spellings), long)

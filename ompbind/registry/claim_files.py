@@ -4,13 +4,12 @@ Only regular, locked files with a single name are read. The claims and bytes of 
 so that no user can slow down the runs of others. Files that look like claims but do not count are named.
 """
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os
 import stat
 import time
+from collections.abc import Collection, Sequence
 
 from ompbind.cpuset import count
 from ompbind.planning.occupancy import NAMED_RUNS, LiveRun
@@ -19,10 +18,6 @@ from ompbind.registry.claim_format import TEXT_LIMIT
 from ompbind.registry.claim_names import NEW_SUFFIX, remove_claim
 from ompbind.registry.claim_parsing import parse_text
 from ompbind.text import clean_name
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
 
 NEW_FILE_LIMIT_S = 60.0  # seconds after which a .new file counts as old
 USER_CLAIMS_LIMIT = 1024  # claims of another user that are read

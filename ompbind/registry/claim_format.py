@@ -12,8 +12,6 @@ The number of restarts changes while the run lives. It always has the same digit
 place: a reader finds a valid claim at any moment. `claim_parsing` reads the text.
 """
 
-from __future__ import annotations
-
 from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.machine.model import MAX_CPUS
 from ompbind.planning.occupancy import LiveRun, RunIdentity

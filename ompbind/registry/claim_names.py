@@ -1,7 +1,5 @@
 """The files in the directory of claims: their names, how files are listed, and how a file is removed."""
 
-from __future__ import annotations
-
 import errno
 import os
 

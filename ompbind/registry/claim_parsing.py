@@ -3,18 +3,14 @@
 A text with an invalid field, or with more than a machine can need, counts as no claim.
 """
 
-from __future__ import annotations
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from ompbind.cpuset import CpuSet
 from ompbind.machine.model import MAX_CPUS
 from ompbind.planning.occupancy import LiveRun
 from ompbind.registry.claim_format import FIELDS, HEAD, RANKS_LIMIT, RESTARTS
 from ompbind.text import clean_name
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any
 
 _RANK_LINE = "\nrank "
 _SET_LIMIT = 5 * MAX_CPUS // 2  # characters of a set: every second CPU of the largest machine

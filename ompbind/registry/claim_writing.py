@@ -1,7 +1,5 @@
 """Write claims: a locked file for each, which other runs find complete or not at all."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 

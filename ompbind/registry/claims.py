@@ -23,20 +23,18 @@ import errno
 import os
 import stat
 import time
+from collections.abc import Collection, Mapping
 
 from ompbind.errors import ClaimError
 from ompbind.planning.occupancy import LiveRun, RunIdentity
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_variables import OMPBIND_RUN_ID
 from ompbind.planning.request import Sharing
+from ompbind.planning.run_relations import find_job_runs
 from ompbind.procfs.reader import read_pid_namespace
 from ompbind.registry.claim_format import make_live_run
 from ompbind.registry.claim_names import list_claims
 from ompbind.registry.claim_writing import Claim, write_claim
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
 
 DIRECTORY_VARIABLE = "OMPBIND_RUNTIME_DIR"
 """The variable that names another directory for claims."""
@@ -101,8 +99,6 @@ class Registry:
         """The live ranks of the same launcher's job."""
         if not self.live:
             return ()
-        from ompbind.planning.run_relations import find_job_runs  # late: many runs find no other run
-
         return find_job_runs(self.live, self._identity)
 
     def __enter__(self) -> Registry:
@@ -113,7 +109,7 @@ class Registry:
         try:
             self.handle = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
             if self._sharing in _STRICT:
-                from ompbind.registry.directory_lock import lock_directory  # late: few runs avoid others
+                from ompbind.registry.directory_lock import lock_directory  # noqa: PLC0415 - door: other runs
 
                 lock_directory(self.handle, self.directory, self._sharing)
             if self._sharing is not Sharing.SHARE:
@@ -171,8 +167,8 @@ class Registry:
             self.handle = -1
 
     def _read(self, names: Collection[str]) -> None:
-        from ompbind.registry.claim_files import read_claims, render_ignored  # late: often there are none
-        from ompbind.registry.other_runs import select_other_runs
+        from ompbind.registry.claim_files import read_claims, render_ignored  # noqa: PLC0415 - door: other runs
+        from ompbind.registry.other_runs import select_other_runs  # noqa: PLC0415 - door: other runs
 
         found = read_claims(self.handle, names, with_ranks=False)
         self.live = found.runs

@@ -1,7 +1,5 @@
 """The lock on the directory of claims, which runs that avoid others hold while they plan."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import time
@@ -10,6 +8,7 @@ from ompbind.errors import ClaimError
 from ompbind.planning.request import Sharing
 from ompbind.procfs.process_facts import read_lock_holder, read_owner
 from ompbind.registry.claim_files import try_lock
+from ompbind.registry.read_run_info import read_user
 
 LOCK_TIMEOUT_S = 10.0  # seconds to wait for the lock; planning takes milliseconds
 
@@ -27,8 +26,6 @@ def lock_directory(handle: int, directory: str, sharing: Sharing) -> None:
 
 def _find_lock_holder(handle: int) -> str:
     """Return the process that has locked a directory, with its user, as far as this user can find them."""
-    from ompbind.registry.read_run_info import read_user  # late: only an error needs names of users
-
     status = os.fstat(handle)
     pid = read_lock_holder(os.major(status.st_dev), os.minor(status.st_dev), status.st_ino)
     owner = read_owner(pid) if pid else None

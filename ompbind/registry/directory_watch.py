@@ -63,7 +63,7 @@ class DirectoryWatch:
 def _open_watch(directory: str) -> int:
     """Return an inotify descriptor for the changes in a directory; -1 if there is no inotify."""
     try:
-        import ctypes  # late: only runs that wait need it
+        import ctypes  # noqa: PLC0415 - door: loads libffi
 
         libc = ctypes.CDLL(None)
         file: int = libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)

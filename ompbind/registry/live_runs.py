@@ -1,7 +1,5 @@
 """Read the live runs of this machine without the lock on their directory, and without a claim."""
 
-from __future__ import annotations
-
 import os
 
 from ompbind.machine.model import Machine

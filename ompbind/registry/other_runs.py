@@ -1,7 +1,5 @@
 """Which live runs count as other runs when a run, or a rank of a job, is planned."""
 
-from __future__ import annotations
-
 from ompbind.cpuset import union
 from ompbind.planning.occupancy import LiveRun, RunIdentity
 from ompbind.planning.run_relations import find_job_runs, find_other_runs

@@ -4,6 +4,7 @@ import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from itertools import takewhile, zip_longest
+from unicodedata import category, east_asian_width
 
 from ompbind.cpuset import CpuSet, named, render_ranges
 from ompbind.errors import MaskError, OmpbindError, PositionError
@@ -256,8 +257,6 @@ def count_columns(text: str) -> int:
     """Return how many columns of a terminal a text takes: wide characters take two, accents none."""
     if text.isascii():
         return len(text)
-    from unicodedata import category, east_asian_width  # late: few texts need it
-
     return sum((east_asian_width(char) in "WF") + (category(char) not in ("Mn", "Me")) for char in text)
 
 

@@ -12,10 +12,6 @@ The Python can be of any version from 3.6 on. So this file imports nothing of om
 import os
 import sys
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:  # importing typing is slow
-    from typing import Any
-
 FUNCTIONS = {"set_num_threads": "get_num_threads", "set_num_interop_threads": "get_num_interop_threads"}
 """Functions of torch that are replaced, and the functions that return the current number."""
 
@@ -28,11 +24,11 @@ WARNED: "dict[tuple[int, str], object]" = {}
 class TorchFinder:
     """A finder on sys.meta_path that finds torch with the finders after it, and freezes torch when loaded."""
 
-    def find_spec(self, name: str, path: "Any" = None, target: "Any" = None) -> "Any":
+    def find_spec(self, name: str, path=None, target=None):
         """Find torch, and no other module."""
         if name != "torch":
             return None
-        finders: list[Any] = sys.meta_path
+        finders = sys.meta_path
         others = finders[finders.index(self) + 1 :] if self in finders else finders
         for finder in others:
             spec = finder.find_spec(name, path, target) if hasattr(finder, "find_spec") else None
@@ -42,13 +38,13 @@ class TorchFinder:
         return None
 
 
-def freeze_when_loaded(loader: "Any") -> None:
+def freeze_when_loaded(loader) -> None:
     """Make a loader freeze torch after it has executed it; the change of the loader is for one import."""
-    execute: Any = getattr(loader, "exec_module", None)
+    execute = getattr(loader, "exec_module", None)
     if execute is None or isinstance(loader, type) or "exec_module" in getattr(loader, "__dict__", ()):
         return  # an unusual loader, or one that was changed already
 
-    def execute_and_freeze(module: "Any") -> "Any":
+    def execute_and_freeze(module):
         if module.__name__ != "torch":
             return execute(module)
         del loader.exec_module
@@ -62,7 +58,7 @@ def freeze_when_loaded(loader: "Any") -> None:
         pass  # the loader does not allow new attributes
 
 
-def freeze(torch: "Any") -> None:
+def freeze(torch) -> None:
     """Replace the functions in torch, and in torch._C, where they are defined."""
     for name in FUNCTIONS:
         original = getattr(torch, name, None)
@@ -74,13 +70,13 @@ def freeze(torch: "Any") -> None:
                 setattr(module, name, frozen)
 
 
-def make_frozen(torch: "Any", name: str, original: "Any") -> "Any":
+def make_frozen(torch, name: str, original):
     """Return a function that warns instead of changing the number; wrong arguments go to the original.
 
     Calls from torch itself have their usual effect: its DataLoader workers and the pin-memory thread set 1.
     """
 
-    def frozen(*args: "Any", **named: "Any") -> "Any":
+    def frozen(*args, **named):
         caller = sys._getframe(1)
         is_own = str(caller.f_globals.get("__name__")).partition(".")[0] == "torch"
         if is_own or named or len(args) != 1 or not is_count(args[0]):
@@ -99,14 +95,14 @@ def make_frozen(torch: "Any", name: str, original: "Any") -> "Any":
     return frozen
 
 
-def is_count(value: "Any") -> bool:
+def is_count(value) -> bool:
     """Return whether torch accepts a value as a number of threads: a positive C int, of Python or numpy."""
     kind = type(value)
     is_whole = issubclass(kind, int) or (kind.__module__ == "numpy" and hasattr(value, "__index__"))
     return is_whole and kind is not bool and 1 <= value < 1 << 31
 
 
-def warn(call: "tuple[str, Any, int]", caller: "Any") -> None:
+def warn(call: "tuple[str, object, int]", caller) -> None:
     """Write a warning to standard error, once per process and function.
 
     `call` is the function, its argument and the current number; `caller` the frame that has called it.
@@ -136,7 +132,7 @@ def install() -> None:
     sys.path_importer_cache.pop(directory, None)
     if "torch" in sys.modules:  # a .pth file has imported it
         freeze(sys.modules["torch"])
-    finders: list[Any] = sys.meta_path
+    finders = sys.meta_path
     finders.insert(0, TorchFinder())
     own = sys.modules.pop(__name__)
     try:

@@ -1,6 +1,7 @@
 """Records as JSON: every session can be read back, also from other versions."""
 
 import json
+from enum import StrEnum
 from types import NoneType, UnionType
 from typing import get_args, get_origin, get_type_hints
 
@@ -11,7 +12,6 @@ from hypothesis import strategies as st
 from ompbind.bench.conclusions import Conclusion
 from ompbind.bench.record_json import make_json, make_record
 from ompbind.bench.records import Metric, Run, Session
-from ompbind.enums import WordEnum
 from ompbind.record import Record
 from tests.long import examples
 
@@ -34,7 +34,7 @@ def values_of(hint):
         return st.lists(values_of(arguments[0]), max_size=3).map(tuple)
     if get_origin(hint) is tuple:
         return st.tuples(*map(values_of, arguments))
-    if issubclass(hint, WordEnum):
+    if issubclass(hint, StrEnum):
         return st.sampled_from(list(hint))
     return records_of(hint)
 

@@ -8,10 +8,11 @@ import pytest
 from ompbind.bench.records import Kind
 from ompbind.cli.bench_candidates import make_starts
 from ompbind.cli.request import make_request, make_run_spec
+from ompbind.cli.settings import make_planning_settings
 from ompbind.errors import PositionError, RequestError
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import make_commands, make_spec_before_plan
-from tests.cli.bench_values import make_values
+from tests.cli.command_lines import read, read_bench
 from tests.machines import Shape, make_machine
 
 LIBRARY = next(
@@ -35,7 +36,7 @@ def no_settings(monkeypatch, tmp_path):
 
 def make(words, machine=XEON):
     """The candidates by name, and the reasons of refusals by name."""
-    starts, refusals = make_starts(make_values(*shlex.split(words)), machine, make_plan)
+    starts, refusals = make_starts(read_bench(*shlex.split(words)), machine, make_plan)
     by_name = {start.candidate.name: start for start in starts}
     assert len(by_name) == len(starts)
     return by_name, {refusal.name: refusal.reason for refusal in refusals}
@@ -204,9 +205,9 @@ def test_run_with_these_words_gives_the_same_commands(words, machine):
     planned = [start for start in found.values() if start.plan]
     assert len(planned) > 1
     for start in planned:
-        values = make_values(*start.candidate.options, verb="run")
-        spec = make_run_spec(values, "test")
-        plan = make_plan(machine, make_request(values, make_spec_before_plan(spec)))
+        planning = make_planning_settings(read("run", *start.candidate.options))
+        spec = make_run_spec(planning, "test")
+        plan = make_plan(machine, make_request(planning, make_spec_before_plan(spec)))
         assert make_commands(plan, spec) == list(start.commands)
 
 

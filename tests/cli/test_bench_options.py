@@ -3,9 +3,10 @@
 import pytest
 
 from ompbind.cli.bench import VERB
-from ompbind.cli.options.table import find_options
+from ompbind.cli.main import load_verb
+from ompbind.cli.verb import find_options
 from ompbind.errors import OmpbindError
-from tests.cli.bench_values import make_values
+from tests.cli.command_lines import read
 
 
 @pytest.mark.parametrize(
@@ -34,7 +35,7 @@ from tests.cli.bench_values import make_values
     ],
 )
 def test_values(words, name, value):
-    assert make_values(*words)[name] == value
+    assert read("bench", *words).params[name] == value
 
 
 @pytest.mark.parametrize(
@@ -72,7 +73,7 @@ def test_values(words, name, value):
 )
 def test_wrong_values_and_options_without_effect(words, message):
     with pytest.raises(OmpbindError) as error:
-        make_values(*words)
+        read("bench", *words)
     assert error.value.message.startswith(message)
 
 
@@ -86,15 +87,14 @@ def test_wrong_values_and_options_without_effect(words, message):
 )
 def test_options_without_effect_on_any_candidate(words, message):
     with pytest.raises(OmpbindError) as error:
-        VERB.run(make_values(*words))
+        VERB.run(read("bench", *words))
     assert error.value.message == message
 
 
 def test_options_after_the_first_file_are_not_read_as_files():
-    values = make_values("--show")
-    values.words = ("a.jsonl", "--fail-above", "5%")
+    context = VERB.make_context("bench", ["--show", "a.jsonl", "--fail-above", "5%"])
     with pytest.raises(OmpbindError) as error:
-        VERB.run(values)
+        VERB.run(context)
     assert error.value.message == "--fail-above is after the first file of --show"
 
 
@@ -103,13 +103,13 @@ def test_a_key_of_a_file_is_for_the_option_of_its_own_verb(tmp_path):
     file = tmp_path / "x.toml"
     file.write_text('[defaults]\nformat = "sh"\nmatters = "5%"\n')
     file.chmod(0o644)
-    values = make_values("--config", str(file))
+    values = read("bench", "--config", str(file)).params
     assert (values["format"], values["matters"]) == ("table", 0.05)
-    assert make_values("--config", str(file), verb="plan")["format"] == "sh"
-    assert make_values("--config", str(file), verb="config")["format"] == "table"
+    assert read("plan", "--config", str(file)).params["format"] == "sh"
+    assert load_verb("config").make_context("config", ["--config", str(file)]).params["format"] == "table"
 
 
-def test_a_found_project_file_starts_no_load_generator_and_varies_no_variable(tmp_path, monkeypatch, capsys):
+def test_a_found_project_file_starts_no_load_generator_and_varies_no_variable(tmp_path, monkeypatch):
     """The file may come from another user."""
     (tmp_path / ".git").mkdir()
     lines = ["[defaults]", 'smt = "2"', 'metric = "(.*)"', 'duration = "1"', 'load = "sh evil"']
@@ -118,9 +118,9 @@ def test_a_found_project_file_starts_no_load_generator_and_varies_no_variable(tm
     (tmp_path / "ompbind.toml").chmod(0o644)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
-    values = make_values()
-    assert (values["smt"], values["load"], values["vary"]) == (2, None, ())
-    warning = " ".join(capsys.readouterr().err.split())
+    context = read("bench")
+    assert [context.params[name] for name in ("smt", "load", "vary")] == [2, None, ()]
+    (warning,) = context.messages
     assert "defaults.load, defaults.vary have no effect in a project file" in warning
 
 
@@ -144,5 +144,5 @@ def test_values_of_vary_are_completed(text, words):
 def test_the_name_of_the_enclosing_run_is_refused(monkeypatch):
     monkeypatch.setenv("OMPBIND_RUN_ID", "outer")
     with pytest.raises(OmpbindError) as error:
-        VERB.run(make_values("--run-id", "outer"))
+        VERB.run(read("bench", "--run-id", "outer"))
     assert error.value.message == "--run-id outer: the enclosing run has this name"

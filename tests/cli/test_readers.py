@@ -2,11 +2,12 @@
 
 import pytest
 
-from ompbind.cli.options.readers import (
+from ompbind.cli.readers import (
     read_directory,
     read_file_names,
     read_path,
     read_rank_list,
+    read_seconds,
     read_wrapper_words,
 )
 from ompbind.cpuset import CpuSet
@@ -70,3 +71,37 @@ def test_paths_may_have_the_run_id_only():
     assert read_path("logs/{run_id}/{a,b}") == "logs/{run_id}/{a,b}"
     with pytest.raises(PositionError, match=r"\{rank\} has no value here"):
         read_path("logs/{rank}")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 90), ("5m", 300), ("1.5h", 5400), ("0", 0), (".5", 0.5), ("1d", 86400), ("1h30m", 5400),
+     ("1m30s", 90), ("1m1.5s", 61.5), ("1d2h3m4s", 93784), ("1.5h30m", 7200)],
+)  # fmt: skip
+def test_times(text, seconds):
+    assert read_seconds(text) == seconds
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "m",
+        "s5",
+        "1m30",
+        "30s1m",
+        "1m2m",
+        "1h 30m",
+        "-5",
+        "1e3",
+        "1..5",
+        "1:30",
+        "5M",
+        "٣m",
+        "9" * 13,
+        "1h.",
+    ],
+)
+def test_texts_that_are_no_times(text):
+    with pytest.raises(OptionError, match="is not a time"):
+        read_seconds(text)

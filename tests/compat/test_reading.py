@@ -5,7 +5,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from ompbind.cli.click_main import make_click_command
+from ompbind.cli.main import load_verb
 from ompbind.compat.framework import FrameworkInput
 from ompbind.compat.reading import fill_request, find_hidden_variables, make_rank_variables
 from ompbind.compat.settings import make_foreign_settings
@@ -464,7 +464,7 @@ def shown(*args, env=None, **expected):
     runner = CliRunner(env={BIND: None, RESERVE: None, NODES: None, SGLANG: None, **(env or {})})
     machine = "synthetic:pack:2 numa:1 core:4 pu:1"
     words = ["-n", "2", "--format", "json", "--topology", machine, *args]
-    done = runner.invoke(make_click_command("plan"), words, standalone_mode=False)
+    done = runner.invoke(load_verb("plan"), words, standalone_mode=False)
     if done.exception:
         raise done.exception
     return json.loads(done.stdout)

@@ -75,7 +75,7 @@ def start():
     """Start ompbind and leave it running; if it still runs after the test, it is killed."""
     started = []
 
-    def begin(*args, env=None, **options):
+    def begin(*args, env=None, before=(), **options):
         settings = {
             "stdout": subprocess.PIPE,
             "stderr": subprocess.PIPE,
@@ -83,7 +83,7 @@ def start():
             "stdin": subprocess.DEVNULL,
         }
         process = subprocess.Popen(
-            [OMPBIND, *args], env=clean_environment(**(env or {})), **{**settings, **options}
+            [*before, OMPBIND, *args], env=clean_environment(**(env or {})), **{**settings, **options}
         )
         started.append(process)
         return process

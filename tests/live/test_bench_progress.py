@@ -21,6 +21,7 @@ from ompbind.bench.interrupts import catch_interrupts
 from ompbind.bench.session import SessionCalls, run_session
 from ompbind.cli.bench_progress import open_listener
 from tests.bench.fakes import *
+from tests.cli.command_lines import read_bench
 
 name, quiet, stop = sys.argv[1], sys.argv[2] == "quiet", int(sys.argv[3])
 
@@ -32,8 +33,8 @@ def start(candidate, slot, *, verify):
     return make_run(candidate, slot, verify=verify)
 
 session = make_session()
-values = {"format": name, "quiet": quiet, "budget": None}
-with open_listener(session, values) as listener, catch_interrupts():
+settings = read_bench("--format", name, *(["--quiet"] if quiet else []))
+with open_listener(session, settings) as listener, catch_interrupts():
     calls = SessionCalls(find_next=find_next, run=start, save=lambda event: None, listener=listener)
     end = run_session(session, make_starts(session), calls)
 print("|" + end.session.ended, file=sys.stderr)

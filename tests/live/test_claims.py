@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from ompbind.cli import planning
+from ompbind.cli import register
 from ompbind.cpuset import CpuSet
 from ompbind.errors import ClaimError, PlanError
 from ompbind.planning.occupancy import LiveRun
@@ -318,6 +318,14 @@ def test_ranks_of_one_job_are_not_others_to_each_other(start, ompbind):
     assert (done.returncode, "not exclusive" in done.stderr) == (125, True)
 
 
+def test_ranks_of_one_job_are_not_warned_of_each_other(start, ompbind):
+    process = start("exec", "-s", "all", "--", sys.executable, "-c", BUSY, env=mpich(1))
+    assert process.stdout.readline() == "up\n", process.stderr.read()
+    done = ompbind("exec", "-s", "all", "--", "true", env=mpich(0))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "in use by run" in said(ompbind("exec", "-s", "all", "--", "true", env=mpich(0, job="y")))
+
+
 def test_ranks_of_one_job_plan_among_the_runs_that_the_first_rank_found(monkeypatch, claims):
     monkeypatch.delenv("OMPBIND_RUN_ID", raising=False)
     machine, request = make_machine(Shape(cores=8)), Request(ranks=2, sharing=Sharing.AVOID)
@@ -332,6 +340,18 @@ def test_ranks_of_one_job_plan_among_the_runs_that_the_first_rank_found(monkeypa
     for claim in (first_claim, second_claim, late):
         claim.release()
     assert not os.listdir(claims)
+
+
+def test_reserved_cpus_are_in_use_too(ompbind, live):
+    first, second = two_cpus()
+    process = live("--run-id", "serve", "-m", f"{first},{second}", "--reserve-total", "1")
+    (run,) = json.loads(ompbind("ps", "--format", "json").stdout)["runs"]
+    (cpu,) = os.sched_getaffinity(ranks_of(process)[0])
+    reserved = first + second - cpu
+    assert (run["ranks"], run["held"]) == ([{"rank": 0, "cpus": str(cpu)}], str(CpuSet((first, second))))
+    done = ompbind("run", "--exclusive", "-m", str(reserved), "--", "true")
+    assert done.returncode == 125
+    assert f"not exclusive: CPU {reserved} is in use by run serve (pid {process.pid})" in said(done)
 
 
 def ompi(rank):
@@ -379,7 +399,7 @@ class LateRun:
 
     def __init__(self, monkeypatch, machine, sharing):
         self.machine, self.sharing, self.claims = machine, sharing, []
-        monkeypatch.setattr(planning, "make_local_plan", self.make_plan)
+        monkeypatch.setattr(register, "make_local_plan", self.make_plan)
 
     def make_plan(self, machine, request, occupied):
         plan = make_plan(machine, request, occupied)
@@ -398,7 +418,7 @@ def test_a_run_that_registers_meanwhile_is_found(monkeypatch, claims, sharing, c
     machine, request = make_machine(Shape(cores=4)), Request(strategy="cores", sharing=sharing)
     late = LateRun(monkeypatch, machine, Sharing.SHARE)
     with lock_registry(sharing, make_run_identity("mine")) as registry:
-        plan, claim = planning.plan_and_register(machine, request, registry)
+        plan, claim = register.plan_and_register(machine, request, registry)
     assert str(plan.placements[0].cpuset) == cpus
     assert note in " ".join(note.text for note in plan.notes)
     assert sorted(names(claims)) == ["late", "mine"]
@@ -416,7 +436,7 @@ def test_a_claim_that_is_written_meanwhile_refuses_an_exclusive_run(monkeypatch,
         lock_registry(request.sharing, make_run_identity("mine")) as registry,
         pytest.raises(PlanError, match="not exclusive: CPU 0 is in use by run late"),
     ):
-        planning.plan_and_register(machine, request, registry)
+        register.plan_and_register(machine, request, registry)
 
 
 def test_the_supervisor_survives_a_kill_of_the_process_group(start, claims):

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from ompbind.cli import main as command_line
-from ompbind.cli.options.table import find_options
+from ompbind.cli.verb import find_options
 from ompbind.cli.verbs import PLANNING
 from ompbind.errors import MaskError, OmpbindError
 from ompbind.registry.claims import DIRECTORY_VARIABLE
@@ -68,7 +68,7 @@ def make_words(rng, option):
         return [] if option.name == "dry_run" else [option.reset_name]
     if rng.random() < 0.05:
         name = name[:-1] or name
-    if option.flag:
+    if option.is_flag:
         return [name]
     if option.bare is not None and rng.random() < 0.5:
         return [name]

@@ -70,26 +70,17 @@ def test_the_variable_sets_the_same_policy(ompbind):
 
 
 @SINGLE
-@pytest.mark.parametrize("before", [None, "interleave"])
-def test_ompbind_itself_keeps_its_policy(start, before):
-    options = {}
-    if before:
-        required("numactl")
-        options["preexec_fn"] = lambda: set_by_hand(before)
-    process = start("run", "-n", "2", "--memory", "bind", "--", "sleep", "60", **options)
-    wait_until(lambda: len(ranks_of(process)) == 2, "two ranks")
-    own = f"{before}:{NUMBER}" if before else "default"
-    pids = (process.pid, supervisor_of(process), *ranks_of(process))
+@pytest.mark.parametrize("own", ["default", "interleave", "bind"])
+def test_ompbind_itself_keeps_its_policy(start, own):
+    before = () if own == "default" else (required("numactl"), f"--{own.replace('bind', 'membind')}={NUMBER}")
+    process = start("run", "-n", "2", "--memory", "preferred", "--", "sleep", "60", before=before)
+    ranks = wait_until(lambda: len(ranks_of(process)) == 2 and ranks_of(process), "two ranks")
+    own = f"{own}:{NUMBER}" if before else own
     # The supervisor has the policy of a rank while it starts this rank.
-    wait_until(lambda: read_memory_map(pids[1]).policy == own, "the supervisor has its own policy")
-    seen = [read_memory_map(pid).policy for pid in pids]
-    assert seen == [own, own, f"bind:{NUMBER}", f"bind:{NUMBER}"]
-
-
-def set_by_hand(mode):
-    from ompbind.execution.mempolicy import set_policy
-
-    set_policy(MemoryPolicy(mode=MemoryMode(mode), nodes=(NUMBER,), main_node=NUMBER))
+    supervisor = supervisor_of(process)
+    wait_until(lambda: read_memory_map(supervisor).policy == own, "the supervisor has its own policy")
+    seen = [read_memory_map(pid).policy for pid in (process.pid, supervisor, *ranks)]
+    assert seen == [own, own, f"prefer:{NUMBER}", f"prefer:{NUMBER}"]
 
 
 @SINGLE

@@ -5,13 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from ompbind.cli.options.apply_rules import apply_rules
-from ompbind.cli.options.table import find_options
-from ompbind.cli.options.values import Values
-from ompbind.cli.quick_reader import read_quickly
 from ompbind.cli.request import complete_request, make_request, make_run_spec
+from ompbind.cli.run import VERB
 from ompbind.cli.run_settings import make_output, make_run_options
-from ompbind.cli.verb import read_values
+from ompbind.cli.settings import RunSettings, make_planning_settings, make_settings
+from ompbind.cli.verb import find_options
 from ompbind.cpuset import CpuSet
 from ompbind.errors import OmpbindError
 from ompbind.machine.model import CoreKind
@@ -165,12 +163,12 @@ def environment(monkeypatch):
         monkeypatch.setenv(name, value)
 
 
-def plan_result(values, runs):
+def plan_result(planning, runs):
     """Return what ranks get (CPUs, memory, variables), the plan, and its warnings; or the error alone."""
     try:
-        spec = make_run_spec(values, "run")
-        request = make_request(values, make_spec_before_plan(spec))
-        plan = make_plan(HYBRID, complete_request(request, HYBRID, values), runs)
+        spec = make_run_spec(planning, "run")
+        request = make_request(planning, make_spec_before_plan(spec))
+        plan = make_plan(HYBRID, complete_request(request, HYBRID, planning), runs)
     except OmpbindError as error:
         return None, None, error.message
     commands = [make_command(plan, identity, spec) for identity in make_local_identities(plan)]
@@ -179,13 +177,15 @@ def plan_result(values, runs):
     return (commands, orders, plan.reserved), (plan, spec), warnings
 
 
-def run_result(values, planned):
+def run_result(settings, planned):
     """Return how the run would behave, as far as its options decide it."""
-    options = {**values, "output": make_output(values)}
-    if options["dry_run"]:
-        return options["dry_run"], options["quiet"], options["report_env"]
-    fields = make_run_options(options, *planned).replace(expected=None, run_id="").as_dict()
-    return fields, [options[name] for name in ("wait", "verify", "report", "report_env", "quiet", "verbose")]
+    planning = settings.planning
+    if settings.dry_run:
+        return settings.dry_run, planning.quiet, settings.report_env
+    options = make_run_options(settings, *planned, make_output(settings))
+    others = [planning.wait, planning.quiet, planning.verbose]
+    others += [settings.verify, settings.report, settings.report_env]
+    return options.replace(expected=None, run_id="").as_dict(), others
 
 
 def result(words):
@@ -195,17 +195,17 @@ def result(words):
     """
     if tuple(words) not in RESULTS:
         try:
-            line = read_quickly([*words, "--", *COMMAND], OPTIONS)
-            values = Values("run", OPTIONS, line.words)
-            read_values(values, line)
-            found = apply_rules(values)
+            context = VERB.make_context("run", [*words, "--", *COMMAND])
         except OmpbindError as error:
             RESULTS[tuple(words)] = None, error.message
         else:
-            beside, planned, refused = plan_result(values, (OTHER,))
-            alone, planned, warnings = (beside, planned, "") if planned else plan_result(values, ())
-            done = (beside, alone, run_result(values, planned)) if planned else None
-            RESULTS[tuple(words)] = done, f"{refused} {warnings} {found}"
+            settings = make_settings(RunSettings, context.params, planning=make_planning_settings(context))
+            beside, planned, refused = plan_result(settings.planning, (OTHER,))
+            alone, planned, warnings = (
+                (beside, planned, "") if planned else plan_result(settings.planning, ())
+            )
+            done = (beside, alone, run_result(settings, planned)) if planned else None
+            RESULTS[tuple(words)] = done, f"{refused} {warnings} {context.messages}"
     return RESULTS[tuple(words)]
 
 

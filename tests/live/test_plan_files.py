@@ -2,11 +2,9 @@
 
 import json
 import sys
-from types import SimpleNamespace
 
 import pytest
 
-from ompbind.cli.options.planning_rules import check_nic_variables
 from tests.live.conftest import two_cpus
 from tests.live.test_exec import MPICH, REPORT
 
@@ -182,7 +180,9 @@ def test_a_plan_is_shown_and_exported_as_it_was_made(ompbind, save):
     assert "--plan cannot be used with --compare" in " ".join(done.stderr.split())
 
 
-@pytest.mark.parametrize("kinds", [(), ("gpu",), ("gpu", "nic")])
-def test_variables_of_network_interfaces_need_a_plan_with_such_devices(kinds):
-    saved = SimpleNamespace(device_kinds=kinds)
-    assert bool(check_nic_variables({"plan": saved, "devices": ()})) == ("nic" not in kinds)
+@pytest.mark.parametrize(("kinds", "code"), [("none", 2), ("gpu", 2), ("gpu,nic", 0)])
+def test_variables_of_network_interfaces_need_a_plan_with_such_devices(ompbind, save, kinds, code):
+    machine = ("--topology", "sample:dgx-a100")
+    path = save("--devices", kinds, *machine)
+    done = ompbind("plan", "--plan", path, "--nic-variables", "PSM3_NIC", *machine)
+    assert (done.returncode, "needs --devices nic" in done.stderr) == (code, bool(code))

@@ -161,17 +161,17 @@ def test_a_run_that_is_killed_releases_its_port(start, tmp_path, victim):
 
 SQUATTER = """
 import socket, sys
-from ompbind.cli.run_rendezvous import set_up_rendezvous
+from ompbind.cli.run_settings import set_up_rendezvous
 from ompbind.execution import rendezvous
 from ompbind.planning.rank_command import RunSpec
+from tests.cli.command_lines import read_run
 with open("/proc/sys/net/ipv4/ip_local_port_range", "w") as file:
     file.write("60000 60099")
 names = [socket.socket(socket.AF_UNIX) for _ in range(110)]
 for port, name in zip((*range(50000, 50010), *range(60000, 60100)), names):
     name.bind(f"\\0ompbind-port-{port}")
 rendezvous.read_port_pools = lambda: (range(50000, 50010), ())
-options = {"rendezvous": True, "dry_run": False, "quiet": "quiet" in sys.argv}
-spec = set_up_rendezvous(options, RunSpec(argv=("x",), run_id="r", base={}))
+spec = set_up_rendezvous(read_run("--rendezvous", *sys.argv[1:]), RunSpec(argv=("x",), run_id="r", base={}))
 print(dict(spec.added_variables)["MASTER_PORT"])
 names[0].close()
 print(rendezvous.open_rendezvous([range(50000, 50001)]).note == "")
@@ -181,7 +181,7 @@ print(rendezvous.open_rendezvous([range(50000, 50001)]).note == "")
 @pytest.mark.parametrize("quiet", [False, True])
 def test_a_process_that_binds_all_names_cannot_refuse_a_port(quiet):
     """In a network namespace of its own, where few names are all names."""
-    words = ["unshare", "-n", sys.executable, "-c", SQUATTER, *(["quiet"] if quiet else [])]
+    words = ["unshare", "-n", sys.executable, "-c", SQUATTER, *(["--quiet"] if quiet else [])]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60)
     if "unshare" in done.stderr:
         pytest.skip(f"no network namespace here: {done.stderr}")

@@ -255,6 +255,17 @@ def test_a_run_without_a_process_that_could_continue_it_is_not_stopped(start):
     assert [process.stdout.readline() for _ in range(2)] == ["SIGUSR1\n"] * 2
 
 
+def test_a_stopped_rank_is_continued_to_act_on_sighup(start):
+    """As the kernel does for processes that lose their terminal."""
+    process = start("run", "-n", "2", "--", "sleep", "300")
+    ranks = wait_until(lambda: len(ranks_of(process)) == 2 and ranks_of(process), "both ranks")
+    for pid in ranks:
+        os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: all(state_of(pid) == "T" for pid in ranks), "both ranks stopped")
+    process.send_signal(signal.SIGHUP)
+    assert process.wait(20) == 129
+
+
 @pytest.mark.parametrize("victim", ["foreground", "supervisor"])
 @pytest.mark.parametrize("moment", ["running", "stopped"])
 def test_nothing_is_left_when_ompbind_is_killed(start, moment, victim):
@@ -355,14 +366,28 @@ def test_a_timeout_does_not_hide_the_failure_before_it(ompbind, tmp_path):
     assert ompbind("run", "-n", "2", "--timeout", "0.8", "--", "sh", "-c", script).returncode == 3
 
 
-def test_two_signals_at_once_are_one_request(start):
-    script = "trap 'sleep 0.2; echo clean; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
-    process = start("run", "--", "sh", "-c", script)
+ANSWER = """
+import signal, sys
+numbers = {signal.SIGTERM, signal.SIGWINCH}
+signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+print("ready", flush=True)
+while signal.sigwait(numbers) == signal.SIGTERM:
+    print("SIGTERM", flush=True)
+sys.exit(7)
+"""
+"""A rank that writes each SIGTERM, and exits after SIGWINCH."""
+
+
+def test_two_signals_within_half_a_second_are_one_request(start):
+    """Some programs signal a child, then its process group."""
+    process = start("run", "--", sys.executable, "-c", ANSWER)
     assert process.stdout.readline() == "ready\n"
-    for _ in range(2):
-        process.terminate()
-    assert process.communicate(timeout=20)[0] == "clean\n"
-    assert process.returncode == 0
+    process.terminate()
+    assert process.stdout.readline() == "SIGTERM\n"
+    process.terminate()
+    process.send_signal(signal.SIGWINCH)  # forwarded after a second request
+    assert process.communicate(timeout=20)[0] == ""
+    assert process.returncode == 7
 
 
 @pytest.mark.parametrize("trap", ["trap '' CHLD", "trap '' USR1"])

@@ -4,7 +4,9 @@ import json
 
 import pytest
 
+from ompbind.cli.save_preset import save_preset
 from tests.bench.sessions import make_candidate
+from tests.cli.command_lines import read_bench
 
 DUAL = "synthetic:pack:2 numa:2 l3:2 core:4 pu:2"
 WORDS = [
@@ -21,15 +23,10 @@ def read_ranks(done):
 
 @pytest.mark.parametrize("words", WORDS, ids=" ".join)
 def test_the_plan_is_the_same(ompbind, tmp_path, monkeypatch, words):
-    from ompbind.cli.configuration.save_preset import save_preset
-    from ompbind.cli.options.table import find_keys, find_options
-    from ompbind.cli.options.values import Values
-
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
     monkeypatch.chdir(tmp_path)
-    values = Values("plan", find_options("plan"), (), find_keys)
-    save_preset("fast", make_candidate("smt=2", options=words), values)
+    save_preset("fast", make_candidate("smt=2", options=words), read_bench())
     plan = ("plan", "--topology", DUAL, "--format", "json")
     settings = {"cwd": tmp_path, "env": {"HOME": str(tmp_path)}}
     by_preset = read_ranks(ompbind(*plan, "--preset", "fast", **settings))

@@ -138,3 +138,10 @@ def test_usage_errors(ompbind, args, env, message):
     is_unknown = message.startswith(("no such", "unexpected"))
     assert usage.startswith("Usage: ompbind " if is_unknown else "")
     assert " ".join(error.split()).startswith(message)
+
+
+@pytest.mark.parametrize("text", ["30s1m", "1m2m", "1m30", "1h 30m", "5M", ""])
+def test_a_time_has_each_unit_once_and_the_largest_first(ompbind, text):
+    done = ompbind("run", f"--timeout={text}", "--", "echo", "started")
+    assert (done.returncode, done.stdout) == (125, "")
+    assert f"'{text}' is not a time" in " ".join(done.stderr.split())

@@ -250,6 +250,127 @@ def switches(process):
     return sum(map(int, re.findall(r"ctxt_switches:\s*(\d+)", status)))
 
 
+def read_until(stream, text):
+    """Return the words of some lines, up to the line that completes a text, or to the end."""
+    found = ""
+    while text not in found and (line := stream.readline()):
+        found = words(f"{found} {line}")
+    return found
+
+
+GROWS = """
+import threading, time
+time.sleep(0.9)
+threading.Thread(target=time.sleep, args=(60,)).start()
+"""
+"""A program that gets its second thread between the samples at 0.7 and 1.5 s, so it is stable at 6.3 s."""
+
+
+def test_threads_are_stable_two_seconds_after_the_last_change_if_there_are_enough(start, tmp_path):
+    first, second = two_cpus()
+    both, options = f"{first},{second}", ("run", "--verify", "--share", *LIMIT, "--report")
+    reports = [tmp_path / f"{number}.json" for number in range(3)]
+    others = [
+        start(*options, str(report), "-m", both, "--", *command)
+        for report, command in zip(reports, (("sleep", "60"), (*PYTHON, GROWS)), strict=False)
+    ]
+    wait_until(lambda: all(map(ranks_of, others)), "a rank with fewer threads, and a rank that changes")
+    process = start(*options, str(reports[2]), "-m", str(first), "--", "sleep", "60")
+    text = read_until(process.stderr, "the start")
+    assert re.search(r"^ompbind: verified: 1 rank, 1 thread, .*, [345] s after the start$", text), text
+    for running in (*others, process):
+        running.terminate()
+        running.wait(10)
+    verified = [json.loads(report.read_text())["verified"] for report in reports]
+    assert [found["settled"] for found in verified] == [False, False, True]
+    assert verified[2]["calm"]
+
+
+@pytest.mark.long
+def test_threads_that_are_not_stable_are_verified_after_a_minute(start):
+    code = """
+import threading, time
+while True:
+    threading.Thread(target=time.sleep, args=(300,), daemon=True).start()
+    time.sleep(0.5)
+"""
+    process = start("run", "--verify", "--timeout", "90", "-m", parts(1), "--", *PYTHON, code)
+    text = read_until(process.stderr, "after 6")
+    assert re.search(r"but their number or masks still change after 6[0-2] s$", text), text
+
+
+SAMPLED = """
+import os, sys, time
+def count_waits():
+    text = open(f"/proc/{os.getppid()}/status").read()
+    return text.partition("\\nvoluntary_ctxt_switches:")[2].split()[0]
+def wait_for_sample():
+    before = count_waits()
+    while count_waits() == before:
+        time.sleep(0.01)
+"""
+"""The start of a rank that can wait until it is sampled: the supervisor wakes up for nothing else."""
+
+
+def test_a_rank_is_outside_its_cpus_only_after_two_samples(ompbind, tmp_path):
+    first, second = two_cpus()
+    code = f"""{SAMPLED}
+time.sleep(0.2)
+os.sched_setaffinity(0, {{{first}, {second}}})
+wait_for_sample()
+os.sched_setaffinity(0, {{{second}}})
+wait_for_sample()
+"""
+    report = tmp_path / "run.json"
+    strict = ("run", "--verify=strict", *LIMIT, "-m", str(second), "--report", str(report))
+    done = ompbind(*strict, "--", *PYTHON, code)
+    assert (done.returncode, "warning" in done.stderr) == (0, False), done.stderr
+    verified = json.loads(report.read_text())["verified"]
+    assert (verified["samples"] >= 2, verified["ranks"][0]["outside"]) == (True, 0)
+
+
+def test_an_error_of_strict_keeps_the_exit_code_of_a_failed_rank(ompbind, tmp_path):
+    """The only rank fails after the first sample in which it is outside its CPUs."""
+    first, second = two_cpus()
+    code = f"""{SAMPLED}
+time.sleep(0.8)  # the next samples come 1.5 and 3.1 s after the start
+os.sched_setaffinity(0, {{{first}, {second}}})
+wait_for_sample()
+sys.exit(7)
+"""
+    report = tmp_path / "run.json"
+    strict = ("run", "--verify=strict", *LIMIT, "-m", str(second), "--report", str(report))
+    done = ompbind(*strict, "--", *PYTHON, code)
+    assert "warning: the threads of rank 0 do not run as planned" in words(done.stderr)
+    assert done.returncode == 7, done.stderr
+    record = json.loads(report.read_text())
+    assert (record["exit_code"], record["error"]) == (7, None)
+
+
+SHORT_WAITS = str(Path(__file__).with_name("short_waits.py"))
+
+
+def test_a_note_that_is_new_is_reported(start, tmp_path):
+    """The second attempt of a rank restricts itself to a part of its CPUs."""
+    first, second = two_cpus()
+    fail = tmp_path / "fail"
+    code = f"""
+import os, sys, time
+if os.environ["OMPBIND_ATTEMPT"] == "1":
+    while not os.path.exists({str(fail)!r}):
+        time.sleep(0.02)
+    sys.exit(3)
+os.sched_setaffinity(0, {{{first}}})
+time.sleep(60)
+"""
+    options = ("run", "--verify", *LIMIT, "--on-failure", "restart", "-m", f"{first},{second}", "-t", "1")
+    process = start(*options, "--", *PYTHON, code, before=(sys.executable, SHORT_WAITS, "0.02"))
+    assert "note" not in read_until(process.stderr, "the start")
+    fail.touch()
+    text = read_until(process.stderr, "this mask")
+    assert f"note: rank 0: the only thread is restricted to CPU {first} out of" in text
+
+
 @pytest.mark.parametrize("output", ["tag", "files", "tag,files"])
 def test_the_result_is_written_between_the_lines_of_ranks(ompbind, tmp_path, output):
     logs = ("--log-dir", str(tmp_path / "logs")) if "files" in output else ()
@@ -366,18 +487,6 @@ def test_only_run_has_the_option(ompbind):
     done = ompbind("exec", "--verify", "--", "true")
     assert done.returncode == 125
     assert "no such option" in done.stderr
-
-
-def test_without_the_option_no_module_of_it_is_loaded():
-    code = (
-        "import sys; import ompbind.cli.main; import ompbind.cli.run, ompbind.execution.supervisor; "
-        "print([name for name in sys.modules "
-        "if name.startswith(('ompbind.execution.verify', 'ompbind.inspection'))])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
-    )
-    assert done.stdout == "[]\n"
 
 
 THREADS = """
@@ -630,20 +739,21 @@ def test_threads_that_leave_their_rank_late_stop_a_strict_run(make_child):
     first, second = two_cpus()
     child = make_child()
     run, sampler = FakeRun(child.process, CpuSet((first,))), child.sampler
+    run.sampler = sampler
     sampler.complete = True  # its threads have been stable for long
     child.move({first})
-    sample_affinities(run, sampler)
-    sample_affinities(run, sampler)
+    sample_affinities(run)
+    sample_affinities(run)
     assert run.reported == ["ok"]
     child.move({second})
-    sample_affinities(run, sampler)
+    sample_affinities(run)
     assert run.reported == ["ok"], "one sample is not enough"
     assert sampler.findings.unconfirmed, "so the next sample comes soon"
-    sample_affinities(run, sampler)
+    sample_affinities(run)
     assert run.reported == ["ok", "error"]
     assert run.shutdown.begun
     assert sampler.error.message == "--verify=strict: the threads of rank 0 did not run as planned"
-    sample_affinities(run, sampler)
+    sample_affinities(run)
     assert (sampler.due_at, sampler.samples) == (None, 4), "a run that is being stopped is not sampled"
 
 

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ompbind.cli.planning import register_when_free
-from ompbind.cli.waiting import Wait
+from ompbind.cli.register import Wait, register_when_free
 from ompbind.errors import MaskError, PlanError
 from ompbind.masks.mask import parse_mask
 from ompbind.planning.request import Request, Sharing
@@ -404,6 +403,49 @@ def test_ranks_that_could_wait_for_each_other_are_refused(ompbind):
     hydra = (required("mpiexec.hydra"), "-n", "2", "-bind-to", "core")
     done = ompbind("exec", "--avoid", "--wait", "--", "true", before=hydra)
     assert "MPICH or Intel MPI has bound each rank to CPUs of its own" in " ".join(done.stderr.split())
+
+
+LIMITED = ("--exclusive", "--wait=20")
+"""Of runs that would wait for ever if a test fails."""
+
+
+def ready(process):
+    """Wait for the first line of a process: it has its CPUs; return the line without its end."""
+    return process.stdout.readline().rstrip("\n")
+
+
+def test_a_rank_gets_its_cpus_before_runs_that_wait_for_its_job(holder, wait):
+    """The first rank of a job that gets CPUs gets them for all ranks, so the second must not queue."""
+    command = ("--run-id", "job", "--", "sh", "-c", "echo $RANK; read x")
+    early, late = ({**ranks(2, 2), "PMI_RANK": str(rank), "MPI_LOCALRANKID": str(rank)} for rank in range(2))
+    first = wait("exec", *LIMITED, *command, env=early, stdin=subprocess.PIPE)
+    between = wait("run", *LIMITED, "--", "echo", "between")
+    second = wait("exec", *LIMITED, *command, env=late, stdin=subprocess.PIPE)
+    holder.stdin.close()
+    assert (ready(first), ready(second)) == ("0", "1")
+    first.stdin.close()
+    second.stdin.close()
+    assert ready(between) == "between"
+
+
+def test_a_run_that_has_its_cpus_waits_no_longer(ompbind, holder, wait):
+    command = ("-s", "cores", "--avoid", "--wait=20", "--", "sh", "-c", "echo $OMPBIND_CPUS; read x")
+    both = [wait("run", "--run-id", name, *command, stdin=subprocess.PIPE) for name in ("one", "two")]
+    holder.stdin.close()
+    one, two = (ready(process) for process in both)
+    assert one
+    assert two not in ("", one)
+    found = json.loads(ompbind("ps", "--format", "json").stdout)
+    assert (sorted(run["run_id"] for run in found["runs"]), found["waiting"]) == (["one", "two"], [])
+
+
+def test_a_run_in_a_rank_does_not_wait_for_runs_that_wait_for_the_rank(start, wait):
+    script = f"echo up; read x; exec ompbind run {' '.join(LIMITED)} -- echo inner"
+    outer = start("run", "--run-id", "outer", "--", "sh", "-c", script, stdin=subprocess.PIPE)
+    assert ready(outer) == "up"
+    last = wait("run", *LIMITED, "--", "echo", "last")
+    outer.stdin.close()
+    assert (ready(outer), ready(last)) == ("inner", "last")
 
 
 def test_jobs_of_a_launcher_take_turns(tmp_path):

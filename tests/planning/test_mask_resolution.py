@@ -4,9 +4,12 @@ import pytest
 
 from ompbind.cpuset import CpuSet
 from ompbind.errors import MaskError
+from ompbind.machine.sources.reading import read_machine
 from ompbind.masks.mask import parse_mask
 from ompbind.planning.mask_resolution import resolve_mask
 from ompbind.planning.occupancy import AvailableCpus
+from ompbind.planning.planner import make_plan
+from ompbind.planning.request import Request
 from tests.machines import Shape, make_machine
 
 TWO_BY_FOUR = Shape(packages=2, nodes=1, cores=4, smt=2)  # CPUs 0-7 and their siblings 8-15
@@ -46,6 +49,25 @@ def test_logical_numbers_count_among_the_allowed():
     assert parts("node:0", machine) == [[5, 13, 6]]
     assert parts("node:#1", machine) == [[5, 13, 6]]
     assert parts("all", machine) == [[5, 13, 6]]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("l3:0", "0-3"),
+        ("node:0.l3:0", "0-1"),
+        ("node:1.l3:0", "2-3"),
+        ("l3:0.node:1", "2-3"),
+        ("l3:1.node:0", "4-5"),
+        ("node:0.l3:0,node:3.l3:0", "0-1,6-7"),
+        ("node:1.l3:0.core:0", "2"),
+    ],
+)
+def test_a_selector_selects_only_within_the_selector_before_it(text, expected):
+    """Each L3 spans two nodes of two CPUs."""
+    machine = read_machine("synthetic:pack:2 l3:1 numa:2 core:2 pu:1")
+    plan = make_plan(machine, Request(mask=parse_mask(text)))
+    assert str(plan.used) == expected
 
 
 LIMITED = make_machine(TWO_BY_FOUR, allowed=CpuSet(range(8)), offline=CpuSet([16, 17]))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ompbind.cli.planning import plan_or_suggest
+from ompbind.cli.register import plan_or_suggest
 from ompbind.cpuset import CpuSet
 from ompbind.errors import MaskError, OmpbindError
 from ompbind.machine.model import CoreKind, Node

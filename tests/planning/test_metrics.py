@@ -208,11 +208,11 @@ def test_a_comparison_without_plans_is_empty():
 def ompbind_plan():
     from click.testing import CliRunner
 
-    from ompbind.cli.click_main import make_click_command
+    from ompbind.cli.main import load_verb
 
     def run(*args):
         topology = "synthetic:pack:2 numa:1 core:4 pu:1"
-        done = CliRunner().invoke(make_click_command("plan"), [*args, "--topology", topology])
+        done = CliRunner().invoke(load_verb("plan"), [*args, "--topology", topology])
         assert done.exit_code == 0, done.output
         return done.output
 

@@ -13,7 +13,8 @@ from ompbind.errors import OmpbindError, OptionError, PlanError
 from ompbind.machine.devices import Device, DeviceKind
 from ompbind.machine.fingerprint import find_difference, make_fingerprint
 from ompbind.openmp.binding import Bind, ProcBind
-from ompbind.planning.devices.visible import VisibleDevices, find_visible_devices
+from ompbind.planning.devices.vendors import VisibleDevices
+from ompbind.planning.devices.visible import find_visible_devices
 from ompbind.planning.occupancy import LiveRun
 from ompbind.planning.planner import find_possible_cpus
 from ompbind.planning.rank_command import RunSpec, make_local_identities, make_variables

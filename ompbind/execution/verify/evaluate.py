@@ -24,8 +24,9 @@ from ompbind.inspection.oversubscription import Streak, judge_load
 from ompbind.inspection.verdict import HIDDEN, RankVerification, VerificationResult
 
 
-def sample_affinities(run: RunState, sampler: AffinitySampler) -> None:
+def sample_affinities(run: RunState) -> None:
     """Sample the threads of all ranks and report what has changed; do nothing if the run is being stopped."""
+    sampler = _sampler_of(run)
     if run.shutdown.begun or not run.children.live:
         sampler.stop()
         return
@@ -38,6 +39,11 @@ def sample_affinities(run: RunState, sampler: AffinitySampler) -> None:
     sampler.schedule_next(now, cpu_s, unconfirmed=in_doubt or sampler.findings.unconfirmed)
     if verified:
         _report(run, sampler, verified)
+
+
+def _sampler_of(run: RunState) -> AffinitySampler:
+    assert isinstance(run.sampler, AffinitySampler)
+    return run.sampler
 
 
 def _evaluate(sampler: AffinitySampler, options: RunOptions, *, at_once: bool) -> VerificationResult | None:
@@ -53,12 +59,13 @@ def _evaluate(sampler: AffinitySampler, options: RunOptions, *, at_once: bool) -
     return verified if sampler.complete or verified.errors else None
 
 
-def finish_verification(run: RunState, sampler: AffinitySampler) -> None:
+def finish_verification(run: RunState) -> None:
     """Report, after all ranks have exited, for how long the run was verified, and errors of the last sample.
 
     Once the start was complete, only confirmed errors count: a helper may have run for a moment. Of a run
     that was stopped, or in which a rank has failed, before the start was complete, only errors are reported.
     """
+    sampler = _sampler_of(run)
     if run.shutdown.error:
         return
     verified = (sampler.complete and sampler.verified) or _make_verified(sampler, run.options)

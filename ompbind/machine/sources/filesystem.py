@@ -1,16 +1,10 @@
 """Files below a root: a directory as a `Root`, and parsers of the formats that sysfs and procfs share."""
 
-from __future__ import annotations
-
 import os
+from collections.abc import Callable, Iterable, Iterator
 
 from ompbind.cpuset import CPU_LIMIT, CpuSet
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from ompbind.machine.sources.root import Root
+from ompbind.machine.sources.root import Root
 
 _CHUNK_LIMIT = 256  # chunks of 64 KiB of a file; proc/cpuinfo of 4,096 CPUs has a third of them
 _SET_LIMIT = 1 << 20  # characters of a set; the longest text that a kernel writes has a tenth

@@ -14,7 +14,7 @@ def read_counts() -> Machine:
 def _count_cores() -> int | None:
     """Return the number of cores; None if it is unknown, or psutil is missing, as in the zipapp."""
     try:
-        import psutil  # late: 12 ms that only systems without sysfs pay
+        import psutil  # noqa: PLC0415 - door: loads psutil
     except ImportError:
         return None
     return psutil.cpu_count(logical=False)

@@ -1,12 +1,7 @@
 """Read a machine from a topology source."""
 
-from __future__ import annotations
-
+from ompbind.machine.model import Machine
 from ompbind.machine.sources.linux.reader import LIVE, read_live
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from ompbind.machine.model import Machine
 
 
 def read_machine(source: str = LIVE, *, devices: bool = False) -> Machine:
@@ -18,6 +13,6 @@ def read_machine(source: str = LIVE, *, devices: bool = False) -> Machine:
     """
     if source == LIVE:
         return read_live(devices=devices)
-    from ompbind.machine.sources.table import read_other  # late: most runs read this machine
+    from ompbind.machine.sources.table import read_other  # noqa: PLC0415 - door: not this machine
 
     return read_other(source, devices=devices)

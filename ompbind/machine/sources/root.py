@@ -4,11 +4,7 @@ A root contains `sys/` and `proc/` as a running Linux shows them: this machine o
 relative to it.
 """
 
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from typing import Protocol
-else:
-    Protocol = object
+from typing import Protocol
 
 
 class Root(Protocol):

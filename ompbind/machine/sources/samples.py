@@ -8,8 +8,6 @@ numbers their CPUs. Two cores with two CPUs each:
     adjacent    0-1      2-3       POWER, s390x, hybrid processors
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 

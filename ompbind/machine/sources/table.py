@@ -3,22 +3,23 @@
 The content of a file decides what it is, not its name.
 """
 
-from __future__ import annotations
-
+import json
 import os
 import stat
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, BinaryIO
 
 from ompbind.errors import MachineError
 from ompbind.machine.model import Machine
 from ompbind.machine.sources.filesystem import DirectoryRoot
 from ompbind.machine.sources.linux.reader import LIVE
 from ompbind.machine.sources.linux.recording import read_recorded
+from ompbind.machine.sources.lscpu_json import make_machine_from_lscpu, repair_json
+from ompbind.machine.sources.ompbind_json import make_machine_from_json
+from ompbind.machine.sources.sample_table import SAMPLES
+from ompbind.machine.sources.samples import find_sample, make_sample_machine
+from ompbind.machine.sources.synthetic import parse_synthetic
 from ompbind.record import Record
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import Any, BinaryIO
 
 SYNTHETIC = "synthetic:"
 """The prefix of a topology source that describes a machine instead of naming a file."""
@@ -175,8 +176,6 @@ def complete_source(text: str) -> list[str]:
 
 
 def _sample_names() -> tuple[str, ...]:
-    from ompbind.machine.sources.sample_table import SAMPLES  # late: for completion and errors
-
     return tuple(sample.name for sample in SAMPLES)
 
 
@@ -194,54 +193,37 @@ def _is_archive(head: bytes) -> bool:
     return head.startswith((b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0")) or head[257:262] == b"ustar"
 
 
-# These readers import late, because a source needs only one of them. The import for archives takes 3 ms, for
-# XML 2 ms, for all others together 1 ms.
-
-
 def _read_archive(given: SourceInput) -> Machine:
-    from ompbind.machine.sources.archive import ArchiveRoot
+    from ompbind.machine.sources.archive import ArchiveRoot  # noqa: PLC0415 - door: loads tarfile
 
     return read_recorded(ArchiveRoot(given.data, given.text), devices=given.devices)
 
 
 def _read_xml(given: SourceInput) -> Machine:
-    from ompbind.machine.sources.hwloc_xml import parse_xml
+    from ompbind.machine.sources.hwloc_xml import parse_xml  # noqa: PLC0415 - door: loads xml
 
     return parse_xml(given.data, given.text, devices=given.devices)
 
 
 def _read_lscpu(given: SourceInput) -> Machine:
-    from ompbind.machine.sources.lscpu_json import make_machine_from_lscpu
-
     return make_machine_from_lscpu(given.json or {}, given.text)
 
 
 def _read_own(given: SourceInput) -> Machine:
-    from ompbind.machine.sources.ompbind_json import make_machine_from_json
-
     return make_machine_from_json(given.json or {}, given.text, devices=given.devices)
 
 
 def _read_synthetic(given: SourceInput) -> Machine:
-    from ompbind.machine.sources.synthetic import parse_synthetic
-
     return parse_synthetic(given.text.removeprefix(SYNTHETIC), given.text)
 
 
 def _read_sample(given: SourceInput) -> Machine:
-    from ompbind.machine.sources.sample_table import SAMPLES
-    from ompbind.machine.sources.samples import find_sample, make_sample_machine
-
     sample = find_sample(given.text, SAMPLES)
     return make_sample_machine(sample, given.text, devices=given.devices)
 
 
 def _json_value(text: str) -> Any:
     """Return the value of a JSON text, also with the bare "-" that a version of lscpu writes."""
-    import json
-
-    from ompbind.machine.sources.lscpu_json import repair_json
-
     try:
         return json.loads(text)
     except ValueError:

@@ -11,9 +11,9 @@ CPUs near them). For 8 GPUs:
 If ranks also get network interfaces, GPUs decide the CPUs, and each rank gets the nearest interfaces.
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
+from typing import TypeAlias
 
 from ompbind.cpuset import CpuSet, count
 from ompbind.errors import PlanError
@@ -27,18 +27,14 @@ from ompbind.planning.devices.selection import (
     render_reasons,
     select_devices,
 )
+from ompbind.planning.devices.shares import divide_near_devices
 from ompbind.planning.plan import Placement
 from ompbind.planning.request import Request
 from ompbind.planning.strategies.core_sequence import CoreIndices, CoreSequence
 from ompbind.planning.strategies.shares import RequestedCores
 from ompbind.planning.strategies.table import STRATEGIES
 
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from typing import TypeAlias
-
-DeviceGroups: TypeAlias = "tuple[tuple[Device, ...], ...]"
+DeviceGroups: TypeAlias = tuple[tuple[Device, ...], ...]
 """The devices of each rank."""
 
 _UNKNOWN_DISTANCE = 255
@@ -68,8 +64,6 @@ def divide_near(pool: CpuPool, sequence: CoreSequence, requested: RequestedCores
     """
     request, divide = pool.request, STRATEGIES[pool.request.strategy].divide
     if not request.outside_ranks:
-        from ompbind.planning.devices.shares import divide_near_devices  # late: not for ranks with own CPUs
-
         needed = requested.total if requested else 1 + request.other_cores
         localities = _find_localities(pool)
         near = divide_near_devices(

@@ -6,9 +6,9 @@ of another form than the first hide all after them); "Specialized Configurations
 Container Toolkit (`NVIDIA_VISIBLE_DEVICES`).
 """
 
-from __future__ import annotations
+from collections.abc import Iterable, Mapping, Sequence
 
-from ompbind.machine.devices import sort_by_address
+from ompbind.machine.devices import Device, sort_by_address
 from ompbind.planning.devices.vendors import (
     VendorDevices,
     are_of_one_product,
@@ -20,12 +20,6 @@ from ompbind.planning.devices.vendors import (
     read_index,
     split_words,
 )
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from ompbind.machine.devices import Device
 
 CUDA_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 _CONTAINER = "NVIDIA_VISIBLE_DEVICES"

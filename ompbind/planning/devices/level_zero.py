@@ -5,15 +5,10 @@ mask is a filter: its order has no meaning, and an empty mask hides nothing. Its
 (`ZE_FLAT_DEVICE_HIERARCHY=COMPOSITE`), or else all tiles of all GPUs.
 """
 
-from __future__ import annotations
+from collections.abc import Mapping, Sequence
 
+from ompbind.machine.devices import Device
 from ompbind.planning.devices.vendors import DeviceWord, VendorDevices, find_order, read_index, split_words
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from ompbind.machine.devices import Device
 
 ZE_AFFINITY_MASK = "ZE_AFFINITY_MASK"
 _HIERARCHY = "ZE_FLAT_DEVICE_HIERARCHY"

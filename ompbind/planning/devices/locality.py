@@ -4,17 +4,13 @@ A *locality* is the set of CPUs that a rank should get for its devices. It is ne
 a device are not known, all CPUs are equally good, and NUMA node 0 is not preferred.
 """
 
-from __future__ import annotations
+from collections.abc import Sequence
 
 from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.machine.devices import Device
 from ompbind.machine.model import Machine, Node
 from ompbind.machine.nearest_nodes import find_closest
 from ompbind.record import Record
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 LOCAL_DISTANCE, REMOTE_DISTANCE = 10, 20
 """The distances of a NUMA node from itself and from another, if the firmware reports none (ACPI SLIT)."""

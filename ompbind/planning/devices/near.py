@@ -1,6 +1,6 @@
 """CPUs near the devices that a request names (--near)."""
 
-from __future__ import annotations
+from collections.abc import Iterable
 
 from ompbind.cpuset import CpuSet, union
 from ompbind.errors import PlanError
@@ -8,10 +8,6 @@ from ompbind.machine.devices import Device
 from ompbind.machine.model import Machine
 from ompbind.planning.devices.locality import DeviceLocality, find_locality
 from ompbind.planning.occupancy import AvailableCpus
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _LISTED = 16
 """How many devices a hint lists."""

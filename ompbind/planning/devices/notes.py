@@ -1,6 +1,6 @@
 """The notes and reasons of a plan about devices: which ranks are far from theirs, and what stays idle."""
 
-from __future__ import annotations
+from collections.abc import Iterable, Iterator, Sequence
 
 from ompbind.cpuset import EMPTY, CpuSet, count, join_words, named, union
 from ompbind.machine.devices import Device, DeviceKind
@@ -10,14 +10,9 @@ from ompbind.planning.devices.locality import LOCAL_DISTANCE, DeviceLocality, fi
 from ompbind.planning.devices.near import find_named_locality
 from ompbind.planning.devices.selection import count_devices, render_reasons, select_devices
 from ompbind.planning.plan import Note, Placement, Plan
+from ompbind.planning.request import Request
 from ompbind.planning.strategies.table import STRATEGIES
 from ompbind.record import Record
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from ompbind.planning.request import Request
 
 FAR, DISTANT = "device-far", "device-distance"
 """Codes of notes: no CPU near a device is allowed, or ranks have CPUs that are not near their devices."""

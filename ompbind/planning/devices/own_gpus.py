@@ -10,20 +10,13 @@ Each rank plans for all ranks on its machine, but cannot find out which GPUs the
 In the last two cases, the variables of the vendors stay as they are.
 """
 
-from __future__ import annotations
+from collections.abc import Iterable, Mapping
 
-from ompbind.machine.devices import DeviceKind
-from ompbind.planning.devices.vendors import read_index
-from ompbind.planning.devices.visible import VisibleDevices
+from ompbind.machine.devices import Device, DeviceKind
+from ompbind.machine.model import Machine
+from ompbind.planning.devices.vendors import VisibleDevices, read_index
+from ompbind.planning.request import Request
 from ompbind.record import Record
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from ompbind.machine.devices import Device
-    from ompbind.machine.model import Machine
-    from ompbind.planning.request import Request
 
 _GPUS_OF_STEP, _BINDING_OF_GPUS = "SLURM_GPUS_ON_NODE", "SLURMD_TRES_BIND"
 """Slurm's variables: how many GPUs the ranks on a machine have together, and how ranks are bound to them."""

@@ -7,9 +7,9 @@ for OpenCL count what ROCR_VISIBLE_DEVICES has left; an invalid item hides all a
 none).
 """
 
-from __future__ import annotations
+from collections.abc import Mapping, Sequence
 
-from ompbind.machine.devices import sort_by_address
+from ompbind.machine.devices import Device, sort_by_address
 from ompbind.planning.devices.cuda import CUDA_VISIBLE_DEVICES
 from ompbind.planning.devices.vendors import (
     VendorDevices,
@@ -21,12 +21,6 @@ from ompbind.planning.devices.vendors import (
     read_index,
     split_words,
 )
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from ompbind.machine.devices import Device
 
 ROCR_VISIBLE_DEVICES = "ROCR_VISIBLE_DEVICES"
 HIP_VISIBLE_DEVICES = "HIP_VISIBLE_DEVICES"

@@ -1,20 +1,16 @@
 """Which devices a request gives to ranks: visible and usable devices of the requested kinds."""
 
-from __future__ import annotations
+from collections.abc import Iterable, Sequence
 
 from ompbind.cpuset import count
 from ompbind.errors import PlanError
 from ompbind.machine.device_kinds import has_rdma
 from ompbind.machine.devices import Device, DeviceKind
-from ompbind.planning.devices.visible import VisibleDevices, find_visible_devices
+from ompbind.machine.model import Machine
+from ompbind.planning.devices.vendors import VisibleDevices
+from ompbind.planning.devices.visible import find_visible_devices
+from ompbind.planning.request import Request
 from ompbind.record import Record
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from ompbind.machine.model import Machine
-    from ompbind.planning.request import Request
 
 
 class SelectedDevices(Record):

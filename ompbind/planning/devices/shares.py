@@ -19,7 +19,8 @@ node needs cores of that node, a group near the whole package can use other core
 Localities that partially overlap are made disjoint first: the wider one loses the common cores.
 """
 
-from __future__ import annotations
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
 
 from ompbind.cpuset import CpuSet
 from ompbind.planning.devices.locality import DeviceLocality
@@ -27,15 +28,10 @@ from ompbind.planning.strategies.core_sequence import CoreIndices, CoreSequence
 from ompbind.planning.strategies.subsequence import make_subsequence
 from ompbind.record import Record
 
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from typing import TypeAlias
-
-_Divide: TypeAlias = "Callable[[CoreSequence, int], list[CoreIndices]]"
+_Divide: TypeAlias = Callable[[CoreSequence, int], list[CoreIndices]]
 """Divides a sequence among a number of ranks."""
 
-_Cores: TypeAlias = "frozenset[int]"
+_Cores: TypeAlias = frozenset[int]
 """Cores as indices of the sequence."""
 
 

@@ -3,29 +3,22 @@
 A variable of a vendor gets words that it had already, or UUIDs: it is narrowed, never widened.
 """
 
-from __future__ import annotations
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from ompbind.cpuset import CpuSet, named
-from ompbind.machine.devices import DeviceKind
+from ompbind.machine.devices import Device, DeviceKind
 from ompbind.planning.devices.cuda import CUDA_VISIBLE_DEVICES
 from ompbind.planning.devices.rocm import HIP_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES
+from ompbind.planning.devices.vendors import VisibleDevices
 from ompbind.planning.devices.visible import find_visible_devices
-from ompbind.planning.plan import Note
+from ompbind.planning.plan import Note, Placement, Plan
 from ompbind.planning.rank_variables import (
     NAMES_OF_DEVICES,
     NIC_VARIABLES,
     OMPBIND_NICS,
     OMPBIND_RANK_DEVICES,
+    Variables,
 )
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from ompbind.machine.devices import Device
-    from ompbind.planning.devices.visible import VisibleDevices
-    from ompbind.planning.plan import Placement, Plan
-    from ompbind.planning.rank_variables import Variables
 
 
 def make_device_variables(

@@ -1,14 +1,9 @@
 """What a vendor's variables leave visible: the records and rules that all vendors have in common."""
 
-from __future__ import annotations
+from collections.abc import Iterable, Mapping, Sequence
 
+from ompbind.machine.devices import Device
 from ompbind.record import Record
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from ompbind.machine.devices import Device
 
 
 class DeviceWord(Record):
@@ -17,6 +12,18 @@ class DeviceWord(Record):
     device: str
     variable: str
     word: str
+
+
+class VisibleDevices(Record):
+    """The devices that ranks may get, in device order; the order in a variable of the vendor counts.
+
+    `words` name the GPUs in the variables that their vendors read; a GPU without words cannot be given to a
+    rank by a variable. `remarks` say what is not visible and why.
+    """
+
+    devices: tuple[Device, ...] = ()
+    words: tuple[DeviceWord, ...] = ()
+    remarks: tuple[str, ...] = ()
 
 
 class VendorDevices(Record):

@@ -4,10 +4,10 @@ The variables of the vendors (`CUDA_VISIBLE_DEVICES`, …), the launcher and the
 visible. This set is only ever narrowed for a rank, never widened.
 """
 
-from __future__ import annotations
+from collections.abc import Mapping, Sequence
 
 from ompbind.machine.device_kinds import AMD, INTEL, NVIDIA
-from ompbind.machine.devices import DeviceKind
+from ompbind.machine.devices import Device, DeviceKind
 from ompbind.planning.devices.cuda import CUDA_VISIBLE_DEVICES, find_cuda_devices
 from ompbind.planning.devices.level_zero import ZE_AFFINITY_MASK, find_level_zero_devices
 from ompbind.planning.devices.rocm import (
@@ -16,15 +16,7 @@ from ompbind.planning.devices.rocm import (
     ROCR_VISIBLE_DEVICES,
     find_rocm_devices,
 )
-from ompbind.planning.devices.vendors import DeviceWord, VendorDevices
-from ompbind.record import Record
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from ompbind.machine.devices import Device
-
+from ompbind.planning.devices.vendors import VendorDevices, VisibleDevices
 
 VENDOR_VARIABLES = (
     CUDA_VISIBLE_DEVICES,
@@ -34,18 +26,6 @@ VENDOR_VARIABLES = (
     ZE_AFFINITY_MASK,
 )
 """The variables of vendors that choose GPUs, and that a plan may set."""
-
-
-class VisibleDevices(Record):
-    """The devices that ranks may get, in device order; the order in a variable of the vendor counts.
-
-    `words` name the GPUs in the variables that their vendors read; a GPU without words cannot be given to a
-    rank by a variable. `remarks` say what is not visible and why.
-    """
-
-    devices: tuple[Device, ...] = ()
-    words: tuple[DeviceWord, ...] = ()
-    remarks: tuple[str, ...] = ()
 
 
 def find_visible_devices(devices: Sequence[Device], env: Mapping[str, str]) -> VisibleDevices:

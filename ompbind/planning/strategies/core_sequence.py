@@ -4,15 +4,11 @@ A core is never divided here (`oversubscription` serves more ranks than cores). 
 index in the sequence, which is the machine's order or the order of the requested NUMA nodes.
 """
 
-from __future__ import annotations
+from collections.abc import Iterable, Mapping, Sequence
 
 from ompbind.cpuset import CpuSet
 from ompbind.machine.model import Level, Machine
 from ompbind.record import Record
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
 
 CoreIndices = tuple[int, ...]
 """The cores of one rank or domain, as ascending indices of a sequence."""

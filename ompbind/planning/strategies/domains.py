@@ -1,6 +1,7 @@
 """One domain for each rank, or an equal share of one."""
 
-from __future__ import annotations
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
 
 from ompbind.cpuset import CpuSet, count
 from ompbind.errors import PlanError
@@ -10,12 +11,7 @@ from ompbind.planning.strategies.shares import RequestedCores
 from ompbind.planning.strategies.subsequence import make_subsequence
 from ompbind.record import Record
 
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from typing import TypeAlias
-
-Divide: TypeAlias = "Callable[[CoreSequence, int, RequestedCores | None], list[CoreIndices]]"
+Divide: TypeAlias = Callable[[CoreSequence, int, RequestedCores | None], list[CoreIndices]]
 """Divides the cores of a sequence among a number of ranks, which may request a number of cores each."""
 
 _SPLITTING = (Level.DRAWER, Level.BOOK, Level.PACKAGE)

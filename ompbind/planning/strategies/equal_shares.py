@@ -1,8 +1,8 @@
 """Equal shares of all cores: one after the other, or packed into domains if the machine has several."""
 
-from __future__ import annotations
-
 from ompbind.planning.strategies.core_sequence import CoreIndices, CoreSequence
+from ompbind.planning.strategies.packing import pack_ranks
+from ompbind.planning.strategies.shapes import RankSizes
 
 
 def divide_equally(sequence: CoreSequence, ranks: int) -> list[CoreIndices]:
@@ -14,9 +14,6 @@ def divide_equally(sequence: CoreSequence, ranks: int) -> list[CoreIndices]:
         large_ranks = ranks - small_ranks
         starts = [rank * rank_size - max(0, rank - large_ranks) for rank in range(ranks + 1)]
         return [tuple(range(starts[rank], starts[rank + 1])) for rank in range(ranks)]
-    from ompbind.planning.strategies.packing import pack_ranks  # late: many machines have one domain
-    from ompbind.planning.strategies.shapes import RankSizes
-
     sizes = RankSizes(large=rank_size, small_ranks=small_ranks)
     return list(pack_ranks(sequence, sizes, least_reach=True))
 

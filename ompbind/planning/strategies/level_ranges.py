@@ -10,8 +10,6 @@ L3:
 A domain whose cores are not adjacent has several ranges.
 """
 
-from __future__ import annotations
-
 from ompbind.planning.strategies.core_sequence import PRIORITY, CoreSequence, DomainNumbers
 from ompbind.record import Record
 

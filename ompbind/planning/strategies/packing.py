@@ -35,16 +35,13 @@ Both are a knapsack problem on the tree of domains:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import accumulate, islice
 
 from ompbind.planning.strategies.core_sequence import CoreIndices, CoreSequence
 from ompbind.planning.strategies.scores import ShapeScores, Split
 from ompbind.planning.strategies.shapes import RankSizes, ShapeTree
 from ompbind.record import Record
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 RankPiece = tuple[int, int]
 """A rank by number, and how many of its cores are in one domain."""

@@ -5,15 +5,10 @@ that started before the shape ends inside it, it is scored again for each number
 there, because small domains may be full together up to that core.
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from operator import add
 
 from ompbind.planning.strategies.shapes import ShapeTree
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 SMALL_RANKS_LIMIT = 1 << 12
 """Combinations of small ranks in two halves that are all tried; of more, only the sum of scores is."""

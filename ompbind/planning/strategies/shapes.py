@@ -12,17 +12,12 @@ that cross boundaries can use domains that are not adjacent. If this would take 
 children are joined, in pairs and then in pairs of pairs.
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterator, Sequence
 from itertools import product
 
 from ompbind.planning.strategies.core_sequence import CoreSequence
 from ompbind.planning.strategies.level_ranges import CoreRange, LevelRanges, find_levels, split_range
 from ompbind.record import Record
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 SEARCH_LIMIT = 1 << 16
 """Combinations of children and small ranks that are tried for all shapes together: about 0.2 s."""

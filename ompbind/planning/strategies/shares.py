@@ -11,15 +11,11 @@ other cores: whole ranks first, or compute cores first and then the nearest free
 `measure_shares` compares the two.
 """
 
-from __future__ import annotations
+from collections.abc import Sequence
 
 from ompbind.cpuset import count, join_words
 from ompbind.planning.strategies.core_sequence import PRIORITY, CoreIndices, CoreSequence
 from ompbind.record import Record
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class RequestedCores(Record):

@@ -6,7 +6,8 @@ only in which of the equally good positions they use. Cores with remote memory a
 the other cores are enough.
 """
 
-from __future__ import annotations
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from ompbind.cpuset import count
 from ompbind.errors import PlanError
@@ -17,18 +18,13 @@ from ompbind.planning.strategies.shapes import RankSizes
 from ompbind.planning.strategies.shares import RequestedCores, add_nearest, measure_shares, take_cores
 from ompbind.planning.strategies.subsequence import find_nearest_memory, make_subsequence
 
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from typing import TypeAlias
-
-_Choose: TypeAlias = "Callable[[Sequence[LevelRanges], list[CoreIndices], int], list[CoreIndices]]"
+_Choose: TypeAlias = Callable[[Sequence[LevelRanges], list[CoreIndices], int], list[CoreIndices]]
 """Chooses a number of equally good positions, for these levels of domains."""
 
-_DivideEqually: TypeAlias = "Callable[[CoreSequence, int], list[CoreIndices]]"
+_DivideEqually: TypeAlias = Callable[[CoreSequence, int], list[CoreIndices]]
 """Divides all cores of a sequence equally among a number of ranks."""
 
-_Place: TypeAlias = "Callable[[CoreSequence], list[CoreIndices]]"
+_Place: TypeAlias = Callable[[CoreSequence], list[CoreIndices]]
 """Places ranks on a sequence."""
 
 

@@ -1,7 +1,5 @@
 """Sequences of some of the cores, for example of the cores with the nearest memory."""
 
-from __future__ import annotations
-
 from ompbind.planning.strategies.core_sequence import CoreIndices, CoreSequence
 
 

@@ -1,18 +1,15 @@
-"""The table of strategies: one record for each; the code that divides cores is loaded when it is used."""
+"""The table of strategies: one record for each."""
 
-from __future__ import annotations
+from collections.abc import Callable, Mapping, Sequence
 
 from ompbind.errors import PlanError
 from ompbind.machine.model import Level
 from ompbind.planning.strategies.core_sequence import CoreIndices, CoreSequence
+from ompbind.planning.strategies.domains import Divide, Domains, divide_domains, find_numa_parts
+from ompbind.planning.strategies.equal_shares import divide_equally
+from ompbind.planning.strategies.shares import RequestedCores
+from ompbind.planning.strategies.sized import balance_requested, compact, cores, spread
 from ompbind.record import Record
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from ompbind.planning.strategies.domains import Divide
-    from ompbind.planning.strategies.shares import RequestedCores
 
 
 def _one_per_node(sequence: CoreSequence, requested: RequestedCores | None) -> int:
@@ -61,46 +58,16 @@ def balanced(
     request cores get these, compute cores first, from an equal share or from positions far apart.
     """
     if requested:
-        from ompbind.planning.strategies.sized import balance_requested  # late: most ranks request no cores
-
         return balance_requested(sequence, ranks, requested, balanced)
     if ranks == 1:
         return all_cores(sequence, ranks, requested)
-    from ompbind.planning.strategies.equal_shares import divide_equally  # late: a single rank needs no shares
-
     return divide_equally(sequence, ranks)
-
-
-def _compact(sequence: CoreSequence, ranks: int, requested: RequestedCores | None) -> list[CoreIndices]:
-    from ompbind.planning.strategies.sized import compact  # late, as all below: most runs use `balanced`
-
-    return compact(sequence, ranks, requested)
-
-
-def _spread(sequence: CoreSequence, ranks: int, requested: RequestedCores | None) -> list[CoreIndices]:
-    from ompbind.planning.strategies.sized import spread
-
-    return spread(sequence, ranks, requested)
-
-
-def _cores(sequence: CoreSequence, ranks: int, requested: RequestedCores | None) -> list[CoreIndices]:
-    from ompbind.planning.strategies.sized import cores
-
-    return cores(sequence, ranks, requested)
-
-
-def _find_numa_parts(sequence: CoreSequence) -> Sequence[CoreIndices]:
-    from ompbind.planning.strategies.domains import find_numa_parts
-
-    return find_numa_parts(sequence)
 
 
 def _divide_domains(find_domains: Callable[[CoreSequence], Sequence[CoreIndices]], label: str) -> Divide:
     """Return the strategy that gives every rank one domain, or an equal share of one."""
 
     def by_domain(sequence: CoreSequence, ranks: int, requested: RequestedCores | None) -> list[CoreIndices]:
-        from ompbind.planning.strategies.domains import Domains, divide_domains
-
         domains = Domains(cores=find_domains(sequence), label=label, divide=balanced)
         return divide_domains(sequence, ranks, requested, domains)
 
@@ -133,7 +100,7 @@ STRATEGIES: Mapping[str, Strategy] = {
         takes_devices=True,
     ),
     "compact": Strategy(
-        divide=_compact,
+        divide=compact,
         summary="as many cores as its threads need, or an equal share, packed from the start of the machine",
         auto_ranks=_as_many_as_fit,
         takes_cores="packed from the start of the machine",
@@ -141,7 +108,7 @@ STRATEGIES: Mapping[str, Strategy] = {
         takes_devices=True,
     ),
     "spread": Strategy(
-        divide=_spread,
+        divide=spread,
         summary="as many cores as its threads need, or an equal share, as far from other ranks as possible",
         auto_ranks=_as_many_as_fit,
         takes_cores="as far from other ranks as possible",
@@ -151,9 +118,9 @@ STRATEGIES: Mapping[str, Strategy] = {
     "nodes": _by_domain(Level.NODE),
     "packages": _by_domain(Level.PACKAGE),
     "numa": Strategy(
-        divide=_divide_domains(_find_numa_parts, "NUMA node or package"),
+        divide=_divide_domains(find_numa_parts, "NUMA node or package"),
         summary="one NUMA node, by OS number, or one package (s390x: drawer, book) of nodes with several",
-        auto_ranks=lambda sequence, requested: len(_find_numa_parts(sequence)),
+        auto_ranks=lambda sequence, requested: len(find_numa_parts(sequence)),
         label="one per NUMA node, or per package of nodes with several",
         takes_cores="in one NUMA node, or in one package of nodes with several",
         by_os_number=True,
@@ -163,7 +130,7 @@ STRATEGIES: Mapping[str, Strategy] = {
     "books": _by_domain(Level.BOOK),
     "drawers": _by_domain(Level.DRAWER),
     "cores": Strategy(
-        divide=_cores,
+        divide=cores,
         summary="one core",
         auto_ranks=lambda sequence, requested: len(sequence.core_cpus),
         label="one per core",

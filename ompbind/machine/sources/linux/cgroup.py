@@ -9,17 +9,12 @@ Version 1 has a hierarchy for each controller, version 2 one hierarchy for all. 
 and of all its ancestors are read, innermost first: the first cpuset counts, and the smallest quota.
 """
 
-from __future__ import annotations
+from collections.abc import Iterator
 
 from ompbind.cpuset import CpuSet
 from ompbind.machine.sources.filesystem import whole_number
+from ompbind.machine.sources.root import Root
 from ompbind.record import Record
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ompbind.machine.sources.root import Root
 
 _CONTROLLERS_BY_TYPE = {"cgroup": set[str](), "cgroup2": {""}, "cpuset": {"cpuset"}}
 """The types of cgroup file systems, with the controllers that a type implies; "" is version 2."""

@@ -7,18 +7,14 @@
 `machine.core_kinds` makes the kinds from these facts.
 """
 
-from __future__ import annotations
+from collections.abc import Sequence
 
 from ompbind.cpuset import EMPTY
+from ompbind.machine.core_kinds import CoreTraits, make_kinds
+from ompbind.machine.model import CoreKind, Domain
 from ompbind.machine.sources.filesystem import read_list, whole_number
 from ompbind.machine.sources.linux.sysfs import CPU
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ompbind.machine.model import CoreKind, Domain
-    from ompbind.machine.sources.root import Root
+from ompbind.machine.sources.root import Root
 
 _PERFORMANCE_CPUS = "sys/devices/cpu_core/cpus"
 """The file with the CPUs of performance cores; all other cores are efficiency cores."""
@@ -31,8 +27,6 @@ def read_kinds(root: Root, cores: Sequence[Domain]) -> tuple[CoreKind, ...]:
     frequencies = _read_numbers(root, cores, "cpufreq/cpuinfo_max_freq")
     if not strong and len(set(capacities)) == 1 and len(set(frequencies)) == 1:
         return ()  # all cores are equal, or nothing is known
-    from ompbind.machine.core_kinds import CoreTraits, make_kinds  # late: most machines have equal cores
-
     return make_kinds(
         [
             CoreTraits(

@@ -7,18 +7,12 @@ On a host, NVIDIA's libraries make missing files when the first program uses a G
 `/dev` is a devtmpfs. In a container it is not, and a missing file means that there is no access.
 """
 
-from __future__ import annotations
-
 import os
+from collections.abc import Iterator
 
 from ompbind.machine.device_kinds import AMD
 from ompbind.machine.devices import Device
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ompbind.machine.sources.root import Root
+from ompbind.machine.sources.root import Root
 
 
 def find_denial(device: Device, directory: str, *, is_host: bool = False) -> str:

@@ -6,7 +6,7 @@
 A program that computes on a GPU opens device files. They are checked on this machine; a recording has none.
 """
 
-from __future__ import annotations
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from ompbind.machine.device_kinds import CLASSES, find_kind
 from ompbind.machine.devices import Device, DeviceKind, number_devices
@@ -23,13 +23,8 @@ from ompbind.machine.sources.linux.pci import (
     read_names,
     read_number,
 )
+from ompbind.machine.sources.root import Root
 from ompbind.record import Record
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
-    from ompbind.machine.sources.root import Root
 
 _FOR_VIRTUAL_MACHINES = ("vfio-pci", "pci-stub", "xen-pciback")
 """Drivers that reserve a function for a virtual machine."""

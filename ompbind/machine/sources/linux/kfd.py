@@ -7,8 +7,6 @@ then have the same PCI function. ROCm numbers the GPUs in the order of these nod
 may not read, as the device cgroup of a container forbids.
 """
 
-from __future__ import annotations
-
 from ompbind.machine.sources.filesystem import numbered, whole_number
 from ompbind.machine.sources.root import Root
 from ompbind.record import Record

@@ -3,17 +3,12 @@
 A module of its own: a start of ranks reads the nodes, and not how much of them is free.
 """
 
-from __future__ import annotations
+from collections.abc import Iterator
 
 from ompbind.machine.sources.filesystem import numbered, parse_meminfo
 from ompbind.machine.sources.linux.numa import NODE_DIRECTORY
+from ompbind.machine.sources.root import Root
 from ompbind.record import Record
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ompbind.machine.sources.root import Root
 
 
 class MemorySize(Record):

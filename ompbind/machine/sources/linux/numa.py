@@ -9,10 +9,11 @@
 A CPU that several nodes list belongs to the first of them. Nodes that are the memory of GPUs are excluded.
 """
 
-from __future__ import annotations
+from collections.abc import Iterator, Sequence
 
 from ompbind.cpuset import EMPTY, CpuSet, named
 from ompbind.machine.model import Node, check_size, render_gpu_remark
+from ompbind.machine.nearest_nodes import add_nearest_nodes
 from ompbind.machine.sources.filesystem import (
     keyed_lines,
     numbered,
@@ -22,12 +23,7 @@ from ompbind.machine.sources.filesystem import (
     read_set,
     whole_number,
 )
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from ompbind.machine.sources.root import Root
+from ompbind.machine.sources.root import Root
 
 NODE_DIRECTORY = "sys/devices/system/node"
 GPU_DIRECTORY = "proc/driver/nvidia/gpus"
@@ -53,8 +49,6 @@ def read_nodes(root: Root, online: CpuSet) -> tuple[tuple[Node, ...], list[str]]
     disjoint, overlapping = _make_disjoint(listed)
     nodes = tuple(node.replace(distances=_drop_distances(node, found, gpus)) for node in disjoint)
     if not all(node.is_complete for node in nodes):
-        from ompbind.machine.nearest_nodes import add_nearest_nodes  # late: most nodes have CPUs and memory
-
         initiators = {node.number: _read_initiators(root, node.number) for node in nodes if not node.cpus}
         nodes = add_nearest_nodes(nodes, initiators)
     return nodes, list(_make_remarks(overlapping, gpus))

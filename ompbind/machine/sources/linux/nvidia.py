@@ -7,18 +7,13 @@
 The driver needs no library for these. Until a program has used a GPU, its UUID is shown as question marks.
 """
 
-from __future__ import annotations
+from collections.abc import Iterator
 
 from ompbind.machine.devices import is_address, is_hexadecimal
 from ompbind.machine.sources.filesystem import keyed_lines, numbered, whole_number
 from ompbind.machine.sources.linux.numa import GPU_DIRECTORY
+from ompbind.machine.sources.root import Root
 from ompbind.record import Record
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ompbind.machine.sources.root import Root
 
 _DRIVER = "proc/driver/nvidia"
 _OWN_UUIDS = (470, 42, 1)

@@ -10,19 +10,14 @@
 A recording may lack `sys/bus`; then the directories below `sys/devices/pci*` are searched.
 """
 
-from __future__ import annotations
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.machine.devices import is_address, is_hexadecimal
 from ompbind.machine.model import Machine, Node
 from ompbind.machine.sources.filesystem import read_set, whole_number
+from ompbind.machine.sources.root import Root
 from ompbind.record import Record
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from ompbind.machine.sources.root import Root
 
 _BUS = "sys/bus/pci/devices"
 _NAMES = ("drm", "accel", "net", "infiniband")

@@ -1,7 +1,5 @@
 """The files of a Linux machine below a root, this machine or a recording → a `Machine`."""
 
-from __future__ import annotations
-
 import os
 import sys
 
@@ -13,11 +11,9 @@ from ompbind.machine.sources.linux.cgroup import read_limits
 from ompbind.machine.sources.linux.core_kinds import read_kinds
 from ompbind.machine.sources.linux.numa import read_nodes
 from ompbind.machine.sources.linux.sysfs import CPU, read_domains, read_online
+from ompbind.machine.sources.other_systems import read_counts
+from ompbind.machine.sources.root import Root
 from ompbind.procfs.process import status_value
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from ompbind.machine.sources.root import Root
 
 LIVE = "live"
 """The topology source of the machine that ompbind runs on."""
@@ -26,8 +22,6 @@ LIVE = "live"
 def read_live(*, devices: bool = False) -> Machine:
     """Read this machine, and what this process may use of it. Raises MachineError."""
     if not sys.platform.startswith("linux"):
-        from ompbind.machine.sources.other_systems import read_counts  # late: not on Linux
-
         return read_counts()
     affinity = CpuSet(os.sched_getaffinity(0))
     root = DirectoryRoot("/", name=LIVE)
@@ -37,7 +31,7 @@ def read_live(*, devices: bool = False) -> Machine:
 
 def add_devices(machine: Machine, root: Root, device_files: str | None = None) -> Machine:
     """Return the machine with its devices; `device_files` is the directory of their files, None if absent."""
-    from ompbind.machine.sources.linux.devices import read_devices  # late: most runs use no devices
+    from ompbind.machine.sources.linux.devices import read_devices  # noqa: PLC0415 - door: devices
 
     return machine.replace(devices=read_devices(root, machine, device_files=device_files))
 

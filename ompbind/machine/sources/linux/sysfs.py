@@ -14,7 +14,7 @@
 Missing facts and joined packages add a remark.
 """
 
-from __future__ import annotations
+from collections.abc import Collection, Iterable
 
 from ompbind.cpuset import EMPTY, CpuSet, named, union
 from ompbind.errors import MachineError
@@ -27,12 +27,7 @@ from ompbind.machine.sources.filesystem import (
     read_set,
     whole_number,
 )
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-
-    from ompbind.machine.sources.root import Root
+from ompbind.machine.sources.root import Root
 
 CPU = "sys/devices/system/cpu"
 

@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from ompbind.cli.configuration.project_files import SIZE_LIMIT
-from ompbind.cli.configuration.read_files import (
+from ompbind.cli.config_files import (
     FileKind,
     find_file_risk,
     read_found_files,
     read_named_file,
 )
-from ompbind.cli.configuration.search import has_candidates
+from ompbind.cli.config_search import SIZE_LIMIT
 from ompbind.errors import ConfigurationError
 from tests.live.other_user import NOBODY
 
@@ -235,14 +234,3 @@ def test_a_removed_working_directory_has_no_project_file(home, monkeypatch):
     monkeypatch.chdir(gone)
     gone.rmdir()
     assert read(home) == ([], [])
-    assert not has_candidates({"HOME": str(home)}, "/nowhere")
-
-
-def test_candidates(home, monkeypatch):
-    env = {"HOME": str(home)}
-    assert not has_candidates(env, "/nowhere")
-    assert has_candidates(env, str(write(home.parent / "etc.toml")))
-    (home / "deep").mkdir()
-    monkeypatch.chdir(home / "deep")
-    write(home / "pyproject.toml")
-    assert has_candidates(env, "/nowhere")

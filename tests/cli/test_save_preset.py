@@ -9,14 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ompbind.cli.configuration.save_preset import check_preset, save_preset
-from ompbind.cli.options.option import CommandLine
-from ompbind.cli.options.table import find_keys, find_options
-from ompbind.cli.options.values import Values
-from ompbind.cli.quick_reader import read_quickly
-from ompbind.cli.verb import read_values
+from ompbind.cli.save_preset import check_preset, save_preset
 from ompbind.errors import ConfigurationError, OmpbindError, RequestError
 from tests.bench.sessions import make_candidate
+from tests.cli.command_lines import read, read_bench
 from tests.test_rooms import MODULES, imports
 
 USER = ".config/ompbind/ompbind.toml"
@@ -33,16 +29,9 @@ def home(tmp_path, monkeypatch):
     return tmp_path
 
 
-def read(*words):
+def read_run(*words):
     """The values of `run` with these words."""
-    values = Values("run", find_options("run"), ("true",), find_keys)
-    line = (
-        read_quickly((*words, "--", "true"), find_options("run"))
-        if words
-        else CommandLine(givens=(), words=())
-    )
-    read_values(values, line)
-    return values
+    return read("run", *words).params
 
 
 def candidate(*words):
@@ -75,10 +64,10 @@ OPTIONS = [
 
 @pytest.mark.parametrize(("words", "table"), OPTIONS, ids=lambda value: " ".join(value))
 def test_options_become_keys_and_the_same_values(home, words, table):
-    path = save_preset("fast", candidate(*words), read())
+    path = save_preset("fast", candidate(*words), read_bench())
     assert path == str(home / USER)
     assert tomllib.loads((home / USER).read_text()) == {"preset": {"fast": table}}
-    expected, found = read(*words), read("--preset", "fast")
+    expected, found = read_run(*words), read_run("--preset", "fast")
     different = [name for name in expected if expected[name] != found[name]]
     assert set(different) <= {"preset", "config"}
 
@@ -98,7 +87,7 @@ SHAPES = {
 @pytest.mark.parametrize("text", SHAPES.values(), ids=SHAPES)
 def test_all_text_of_the_file_stays(home, text):
     path = write(home, text)
-    save_preset("fast", candidate("--smt=2"), read())
+    save_preset("fast", candidate("--smt=2"), read_bench())
     assert path.read_bytes().startswith(text.rstrip().encode())
     expected = tomllib.loads(text)
     expected.setdefault("preset", {})["fast"] = {"smt": 2}
@@ -108,29 +97,29 @@ def test_all_text_of_the_file_stays(home, text):
 def test_a_pyproject_gets_a_table_of_its_own(home):
     text = "[project]\nname = 'x'\n[tool.ompbind.defaults]\nranks = 1\n[tool.other]\ny = 1\n"
     path = write(home, text, "pyproject.toml")
-    save_preset("fast", candidate("--smt=2"), read("--config", str(path)))
+    save_preset("fast", candidate("--smt=2"), read_bench("--config", str(path)))
     assert path.read_text() == f"{text}\n[tool.ompbind.preset.fast]\nsmt = 2\n"
 
 
 def test_the_file_of_config_gets_the_preset(home):
     write(home, "", USER)
     path = write(home, "# other\n", "other.toml")
-    assert save_preset("fast", candidate("--smt=2"), read("--config", "other.toml")) == "other.toml"
+    assert save_preset("fast", candidate("--smt=2"), read_bench("--config", "other.toml")) == "other.toml"
     assert path.read_text() == "# other\n\n[preset.fast]\nsmt = 2\n"
     assert (home / USER).read_text() == ""
 
 
 def test_the_preset_that_was_used_is_inherited(home):
     write(home, "[preset.base]\nenv = { A = '1' }\nthreads = 2\n")
-    save_preset("fast", candidate("--preset", "base", "--env", "B=2"), read("--preset", "base"))
-    values = read("--preset", "fast")
+    save_preset("fast", candidate("--preset", "base", "--env", "B=2"), read_bench("--preset", "base"))
+    values = read_run("--preset", "fast")
     assert (values["env"], values["threads"]) == ((("A", "1"), ("B", "2")), 2)
 
 
 def test_a_preset_that_matches_the_machine_is_inherited(home):
     write(home, f"[preset.site]\nmatch = {{ hostname = '{os.uname().nodename}' }}\nthreads = 2\n")
-    save_preset("fast", candidate("--smt=2"), read())
-    values = read("--preset", "fast")
+    save_preset("fast", candidate("--smt=2"), read_bench())
+    values = read_run("--preset", "fast")
     assert (values["threads"], values["smt"]) == (2, 2)
 
 
@@ -145,7 +134,7 @@ REFUSED = {
 @pytest.mark.parametrize("call", [check_preset, lambda name, values: save_preset(name, candidate(), values)])
 @pytest.mark.parametrize(("text", "message"), REFUSED.values(), ids=REFUSED)
 def test_a_file_that_cannot_get_the_preset_stays_as_it_is(home, text, message, call):
-    values = read()
+    values = read_bench()
     path = write(home, text)
     with pytest.raises(ConfigurationError) as caught:
         call("fast", values)
@@ -155,7 +144,7 @@ def test_a_file_that_cannot_get_the_preset_stays_as_it_is(home, text, message, c
 
 
 def test_errors_say_what_works(home):
-    values = read()
+    values = read_bench()
     write(home, "[preset.fast]\nsmt = 1\n")
     with pytest.raises(ConfigurationError) as caught:
         check_preset("fast", values)
@@ -167,21 +156,23 @@ def test_a_project_preset_of_the_same_name_is_an_error(home):
     """The name would mean two presets in the directories of the project."""
     write(home, "[preset.fast]\nsmt = 1\n", "ompbind.toml")
     with pytest.raises(ConfigurationError, match=r"ompbind.toml: preset 'fast' is already defined"):
-        check_preset("fast", read())
+        check_preset("fast", read_bench())
 
 
 def test_a_preset_of_a_project_cannot_be_inherited_by_the_user(home):
     path = write(home, "[preset.base]\nthreads = 2\n", "ompbind.toml")
-    values = read("--preset", "base")
+    values = read_bench("--preset", "base")
     for call in (lambda: check_preset("fast", values), lambda: save_preset("fast", candidate(), values)):
         with pytest.raises(ConfigurationError, match="can inherit the preset 'base'") as caught:
             call()
         assert caught.value.hint == f"use --config {path}"
-    assert save_preset("fast", candidate(), read("--config", str(path), "--preset", "base")) == str(path)
+    assert save_preset("fast", candidate(), read_bench("--config", str(path), "--preset", "base")) == str(
+        path
+    )
 
 
 def test_check_writes_nothing(home):
-    assert check_preset("fast", read()) == str(home / USER)
+    assert check_preset("fast", read_bench()) == str(home / USER)
     assert os.listdir(home) == []
 
 
@@ -191,24 +182,24 @@ def test_a_link_is_refused(home):
     (home / USER).symlink_to(target)
     for call in (check_preset, lambda name, values: save_preset(name, candidate(), values)):
         with pytest.raises(ConfigurationError, match="it is a symbolic link"):
-            call("fast", read())
+            call("fast", read_bench())
     assert target.read_text() == "# here\n"
 
 
 def test_a_file_that_others_can_write_is_refused(home):
     write(home, "", mode=0o666)
     with pytest.raises(ConfigurationError, match="other users may write to it"):
-        check_preset("fast", read())
+        check_preset("fast", read_bench())
 
 
 def test_modes(home):
     old = os.umask(0o002)
     try:
-        save_preset("fast", candidate("--env", "TOKEN=x"), read())
+        save_preset("fast", candidate("--env", "TOKEN=x"), read_bench())
         assert stat.S_IMODE((home / USER).stat().st_mode) == 0o600
         assert stat.S_IMODE((home / USER).parent.stat().st_mode) == 0o700
         (home / USER).chmod(0o640)
-        save_preset("faster", candidate(), read())
+        save_preset("faster", candidate(), read_bench())
     finally:
         os.umask(old)
     assert stat.S_IMODE((home / USER).stat().st_mode) == 0o640
@@ -216,7 +207,7 @@ def test_modes(home):
 
 
 def _save(number):
-    save_preset(f"p{number}", candidate("-n", str(number)), read())
+    save_preset(f"p{number}", candidate("-n", str(number)), read_bench())
 
 
 def test_sessions_at_the_same_time_lose_no_preset(home):
@@ -233,14 +224,14 @@ def test_sessions_at_the_same_time_lose_no_preset(home):
 
 @pytest.mark.parametrize("name", ["two words", "ü", "a.b", "[x]", '"', "#", "'"])
 def test_any_name(home, name):
-    save_preset(name, candidate("--smt=2"), read())
-    assert read("--preset", name)["smt"] == 2
+    save_preset(name, candidate("--smt=2"), read_bench())
+    assert read_run("--preset", name)["smt"] == 2
 
 
 @pytest.mark.parametrize("name", ["", " ", "a\nb", "\x1b"])
 def test_names_that_no_file_can_have(home, name):
     with pytest.raises(OmpbindError):
-        check_preset(name, read())
+        check_preset(name, read_bench())
     assert os.listdir(home) == []
 
 
@@ -248,28 +239,28 @@ def test_names_that_no_file_can_have(home, name):
 @given(st.text(st.characters(exclude_characters="\0{}", codec="utf-8")))
 def test_any_value(home, value):
     (home / USER).unlink(missing_ok=True)
-    save_preset("fast", candidate("--env", f"A=x{value}"), read())
-    assert read("--preset", "fast")["env"] == (("A", f"x{value}"),)
+    save_preset("fast", candidate("--env", f"A=x{value}"), read_bench())
+    assert read_run("--preset", "fast")["env"] == (("A", f"x{value}"),)
 
 
 def test_a_value_that_is_not_utf8(home):
     with pytest.raises(ConfigurationError, match="not UTF-8"):
-        save_preset("fast", candidate("--env", "A=\udcff"), read())
+        save_preset("fast", candidate("--env", "A=\udcff"), read_bench())
 
 
 def test_unbound_is_never_saved(home):
     with pytest.raises(RequestError):
-        save_preset("fast", make_candidate("unbound"), read())
+        save_preset("fast", make_candidate("unbound"), read_bench())
     assert os.listdir(home) == []
 
 
 def test_only_this_module_imports_tomlkit():
-    assert [name for name in MODULES if "tomlkit" in imports(name)] == ["cli.configuration.save_preset"]
-    users = [name for name in MODULES if "cli.configuration.save_preset" in imports(name)]
+    assert [name for name in MODULES if "tomlkit" in imports(name)] == ["cli.save_preset"]
+    users = [name for name in MODULES if "cli.save_preset" in imports(name)]
     assert not [name for name in users if "bench" not in name]
 
 
 def test_options_that_cannot_be_read(home):
     with pytest.raises(RequestError, match="the options of smt=2 cannot be read: --unknown 3"):
-        save_preset("fast", candidate("--unknown", "3"), read())
+        save_preset("fast", candidate("--unknown", "3"), read_bench())
     assert not (home / USER).exists()

@@ -1,0 +1,55 @@
+from ompbind.cpuset import CpuSet
+from ompbind.errors import LaunchError, MachineError, MaskError, OmpbindError, PlanError, RequestError
+from ompbind.execution.bind_process import ProcessBinding, bind_process, unbind
+from ompbind.execution.environment import make_environment
+from ompbind.execution.placed import placed
+from ompbind.execution.read_compat import read_compat
+from ompbind.machine.model import Level, Machine
+from ompbind.machine.sources.reading import read_machine
+from ompbind.masks.mask import Mask, parse_mask
+from ompbind.openmp.binding import Bind, ProcBind
+from ompbind.openmp.runtimes import OmpRuntime
+from ompbind.planning.mask_suggestion import suggest_mask
+from ompbind.planning.plan import Placement, Plan
+from ompbind.planning.planner import make_plan
+from ompbind.planning.request import MemoryMode, Request, Sharing
+from ompbind.programs.command_analysis import read_workload
+from ompbind.programs.workload import Workload
+from ompbind.registry.live_runs import read_occupied
+
+__all__ = [
+    "Bind",
+    "CpuSet",
+    "LaunchError",
+    "Level",
+    "Machine",
+    "MachineError",
+    "Mask",
+    "MaskError",
+    "MemoryMode",
+    "OmpRuntime",
+    "OmpbindError",
+    "Placement",
+    "Plan",
+    "PlanError",
+    "ProcBind",
+    "ProcessBinding",
+    "Request",
+    "RequestError",
+    "Sharing",
+    "Workload",
+    "__version__",
+    "bind_process",
+    "make_environment",
+    "make_plan",
+    "parse_mask",
+    "placed",
+    "read_compat",
+    "read_machine",
+    "read_occupied",
+    "read_workload",
+    "suggest_mask",
+    "unbind",
+]
+
+__version__: str

@@ -1,0 +1,275 @@
+"""What options add to click: occurrences from all sources, resets, groups, and errors that name their source.
+
+`Option` overrides three methods of click, so this file also runs with other versions of click: see the last
+test.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.core import ParameterSource
+
+from ompbind.cli.option import Given, Level, Option, VerbContext
+from ompbind.cli.readers import at_least, names_of, one_of
+from ompbind.errors import MaskError, OptionError, PositionError
+from ompbind.masks.mask import parse_mask
+from tests.cli.command_lines import read
+
+
+def row(*names, **settings):
+    return Option(*names, verbs=("run",), help="", **settings)
+
+
+class Toy(click.Command):
+    context_class = VerbContext
+
+
+TOY = Toy(
+    "run",
+    context_settings={"auto_envvar_prefix": "OMPBIND"},
+    params=[
+        row("-n", "--size", read=at_least(1), default="1"),
+        row("--library", read=names_of("a library"), multiple=True),
+        row("-f", "--force", flag=True, group="force"),
+        row("-q", "--quiet", flag=True, group="force"),
+        row("--check", bare=""),
+        row("--time", bare="", number=True),
+        row("--mask", read=parse_mask),
+        row("--memory", words=("local", "bind"), read=one_of(("local", "bind"))),
+        row("--once", is_setting=False),
+        click.Argument(["words"], nargs=-1),
+    ],
+)
+BY_LETTER = {"s": Level.SYSTEM_FILE, "u": Level.USER_FILE, "f": Level.FILE, "p": Level.PRESET}
+
+
+@pytest.fixture(autouse=True)
+def no_settings(monkeypatch, tmp_path):
+    """No configuration file and no variable of ompbind has an effect."""
+    for name in [name for name in os.environ if name.startswith("OMPBIND_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+def make_given(text):
+    """Read "level:key=value", "level:key" (a flag) or "level:no-key" (a reset) of a file."""
+    level, _, rest = text.partition(":")
+    key, equals, value = rest.partition("=")
+    found = None if key.startswith("no-") else value if equals else True
+    return key.removeprefix("no-"), Given(value=found, level=BY_LETTER[level], place=text)
+
+
+@pytest.fixture
+def parse(monkeypatch):
+    """Parse a command line with what files (lowest first) and variables ("NAME=VALUE") give."""
+
+    def parse(line="", files=(), variables=(), **settings):
+        default_map = {}
+        for key, given in map(make_given, files):
+            default_map[key] = (*default_map.get(key, ()), given)
+        for variable in variables:
+            monkeypatch.setenv(*f"OMPBIND_{variable}".split("=", 1))
+        return TOY.make_context("run", line.split(" ") if line else [], default_map=default_map, **settings)
+
+    return parse
+
+
+NO_VALUES = {
+    "size": 1, "library": (), "force": False, "quiet": False, "check": None, "time": None, "mask": None,
+    "memory": None, "once": None, "words": (),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("line", "files", "variables", "expected"),
+    [
+        ("", [], [], {}),
+        # each level
+        ("", ["s:size=2"], [], {"size": 2}),
+        ("", ["s:size=2", "u:size=3"], [], {"size": 3}),
+        ("", ["u:size=3", "f:size=4"], [], {"size": 4}),
+        ("", ["f:size=4", "p:size=5"], [], {"size": 5}),
+        ("", ["p:size=5"], ["SIZE=6"], {"size": 6}),
+        ("--size 7", ["p:size=5"], ["SIZE=6"], {"size": 7}),
+        ("--size 7", ["p:size=x"], ["SIZE=y"], {"size": 7}),  # what is replaced is not read
+        ("--size x --size 7", [], [], {"size": 7}),
+        # forms
+        ("-n 2", [], [], {"size": 2}),
+        ("-n2", [], [], {"size": 2}),
+        ("-fn2", [], [], {"size": 2, "force": True}),
+        ("--size=2 a -f", [], [], {"size": 2, "words": ("a",), "force": True}),
+        ("-f -- --size 2", [], [], {"force": True, "words": ("--size", "2")}),
+        # resets, at each level
+        ("", ["s:size=2", "u:no-size"], [], {}),
+        ("", ["u:size=2", "p:no-size"], [], {}),
+        ("--no-size", ["u:size=2"], ["SIZE=3"], {}),
+        ("--no-size --size 4", ["u:size=2"], [], {"size": 4}),
+        ("--size 4 --no-size", ["u:size=2"], [], {}),
+        ("", ["u:no-size"], ["SIZE=3"], {"size": 3}),
+        # lists
+        ("--library d --library e,f", ["s:library=a", "u:library=b"], ["LIBRARY=c"],
+         {"library": ("a", "b", "c", "d", "e", "f")}),
+        ("", [], ["LIBRARY=a 'b c'"], {"library": ("a", "b c")}),
+        ("--library d", ["s:library=a", "p:no-library", "p:library=b"], ["LIBRARY=c"],
+         {"library": ("b", "c", "d")}),
+        ("--library d --no-library --library e", ["s:library=a"], ["LIBRARY=c"], {"library": ("e",)}),
+        ("--no-library", ["s:library=a"], ["LIBRARY=c"], {}),
+        # flags, and groups of them
+        ("-f", [], [], {"force": True}),
+        ("--no-force", [], ["FORCE=1"], {}),
+        ("", ["u:force"], ["FORCE=no"], {}),
+        ("", ["u:force"], ["QUIET=yes"], {"force": True, "quiet": True}),
+        ("--no-quiet", ["u:force"], ["FORCE=1"], {}),
+        ("--no-quiet --force", [], ["QUIET=1"], {"force": True}),
+        ("", ["u:force", "p:no-quiet"], ["QUIET=1"], {"quiet": True}),
+        ("", ["u:force"], ["QUIET=off"], {}),
+        # optional values
+        ("--check", [], [], {"check": ""}),
+        ("--check a", [], [], {"check": "a"}),
+        ("--check=a --check", [], [], {"check": ""}),
+        ("--check -f", [], [], {"check": "", "force": True}),
+        ("--check -- a", [], [], {"check": "", "words": ("a",)}),
+        ("--no-check", ["f:check=a"], [], {}),
+        ("", [], ["CHECK=1"], {"check": ""}),
+        ("", ["f:check=a"], ["CHECK=off"], {}),
+        ("", [], ["CHECK=strict"], {"check": "strict"}),
+        ("", [], ["TIME=1"], {"time": "1"}),
+        ("", [], ["TIME=on"], {"time": ""}),
+        # variables
+        ("", ["u:size=2"], ["SIZE="], {"size": 2}),
+        ("", [], ["ONCE=a"], {}),
+        ("--once a", [], [], {"once": "a"}),
+    ],
+)  # fmt: skip
+def test_values(parse, line, files, variables, expected):
+    assert parse(line, files, variables).params == {**NO_VALUES, **expected}
+
+
+@pytest.mark.parametrize(
+    ("line", "files", "variables", "level", "places", "source"),
+    [
+        ("", [], [], Level.DEFAULT, [], ParameterSource.DEFAULT),
+        ("", ["u:library=a", "p:library=b"], [], Level.PRESET, ["u:library=a", "p:library=b"],
+         ParameterSource.DEFAULT_MAP),
+        ("", ["u:library=a"], ["LIBRARY=b c"], Level.VARIABLE,
+         ["u:library=a", "OMPBIND_LIBRARY", "OMPBIND_LIBRARY"], ParameterSource.ENVIRONMENT),
+        ("--library c", ["u:no-library"], ["LIBRARY=b"], Level.COMMAND_LINE,
+         ["OMPBIND_LIBRARY", "--library"], ParameterSource.COMMANDLINE),
+        ("--no-library", ["u:library=a"], [], Level.COMMAND_LINE, ["--no-library"],
+         ParameterSource.COMMANDLINE),
+        ("", ["u:library=a", "f:no-library"], [], Level.FILE, ["f:no-library"], ParameterSource.DEFAULT_MAP),
+    ],
+)  # fmt: skip
+def test_sources(parse, line, files, variables, level, places, source):
+    context = parse(line, files, variables)
+    assert context.sources.is_given("library") == bool(places)
+    assert context.sources.level("library") == level
+    assert [given.place for given in context.sources.effective.get("library", ())] == places
+    assert context.get_parameter_source("library") == source
+
+
+def test_another_option_of_a_group_drops_lower_levels_only(parse):
+    context = parse("--no-quiet", ["u:force"], [])
+    assert not context.sources.is_given("force")
+    assert [given.place for given in context.sources.occurrences["force"]] == ["u:force"]
+
+
+SEE_HELP = "see 'ompbind run --help'"
+
+
+@pytest.mark.parametrize(
+    ("line", "files", "variables", "message", "hint"),
+    [
+        ("--size x", [], [], "-n/--size: 'x' is not a whole number of at least 1", SEE_HELP),
+        ("-n x", ["f:size=2"], [], "-n/--size: 'x' is not a whole number of at least 1",
+         SEE_HELP),
+        ("-np 4", [], [], "-n/--size: 'p' is not a whole number of at least 1", "did you mean -n N?"),
+        ("--memory membind", [], [], "--memory: 'membind' is not local or bind", "did you mean 'bind'?"),
+        ("", [], ["SIZE=0"], "OMPBIND_SIZE: '0' is not a whole number of at least 1",
+         SEE_HELP),
+        ("", ["f:library="], [], "f:library=: the name of a library is missing", SEE_HELP),
+        ("--library a", ["f:library="], [], "f:library=: the name of a library is missing",
+         SEE_HELP),
+        ("", [], ["FORCE=maybe"], "OMPBIND_FORCE: 'maybe' is not 1 (yes) or 0 (no)", ""),
+        ("", [], ["LIBRARY='a"], "OMPBIND_LIBRARY: No closing quotation", "close each quote"),
+    ],
+)  # fmt: skip
+def test_a_wrong_value_names_its_source(parse, line, files, variables, message, hint):
+    with pytest.raises(OptionError) as caught:
+        parse(line, files, variables)
+    assert (caught.value.message, caught.value.hint) == (message, hint)
+    lenient = parse(line, files, variables, resilient_parsing=True)
+    assert {name: lenient.params[name] for name in ("size", "force")} == {"size": 1, "force": False}
+
+
+@pytest.mark.parametrize(
+    ("line", "files", "variables", "message"),
+    [
+        ("--mask 0-", [], [], "a number is missing"),
+        ("", ["f:mask=0-"], [], "f:mask=0-: a number is missing"),
+        ("", [], ["MASK=0-"], "OMPBIND_MASK: a number is missing"),
+    ],
+)
+def test_a_wrong_mask_keeps_its_caret(parse, line, files, variables, message):
+    with pytest.raises(MaskError) as caught:
+        parse(line, files, variables)
+    assert caught.value.message.startswith(message)
+    assert (caught.value.text, caught.value.span[0]) == ("0-", 2)
+
+
+@pytest.mark.parametrize("line", ["--size", "--nope", "--no-size=1", "--force=1", "--no-words"])
+def test_what_click_refuses(parse, line):
+    with pytest.raises(click.UsageError):
+        parse(line)
+    assert parse(f"-f {line}", resilient_parsing=True).params["force"]
+
+
+def test_the_last_of_several_values_wins(tmp_path):
+    context = read("run", "-v", "--smt", "1", "--smt", "2")
+    assert context.params["smt"] == 2
+    assert context.messages == ("--smt 1 is not used: --smt 2 follows",)
+    assert read("run", "--smt", "1", "--smt", "2").messages == ()
+    assert read("run", "-v", "--env", "A=1", "--env", "A=2").messages == ()
+    assert read("run", "-v", "--smt", "1", "--no-smt").messages == ()
+
+
+def test_places_in_files(tmp_path):
+    file = tmp_path / "x.toml"
+    file.write_text('[defaults]\nranks = 2\n\n[preset.a]\nno-ranks = true\nenv = { A = "1" }\n')
+    sources = read("run", "--config", "x.toml").sources
+    assert sources.place("ranks") == "x.toml:2: defaults.ranks"
+    context = read("run", "--config", "x.toml", "--preset", "a", "--env", "B=2")
+    assert (context.params["ranks"], context.params["env"]) == (1, (("A", "1"), ("B", "2")))
+    assert context.sources.place("ranks") == "x.toml:5: preset.a.no-ranks"
+    places = [given.place for given in context.sources.effective["env"]]
+    assert places == ["x.toml:6: preset.a.env.A", "--env"]
+
+
+def test_a_wrong_value_of_a_file_names_its_line(tmp_path):
+    (tmp_path / "x.toml").write_text("[defaults]\nsmt = 2\nmask = '0-'\n")
+    with pytest.raises(PositionError) as caught:
+        read("run", "--config", "x.toml")
+    assert caught.value.message.startswith("x.toml:3: defaults.mask: a number is missing")
+
+
+CLICK = "OMPTEST_CLICK"
+"""The variable that names a directory with another click, such as the lowest that ompbind supports."""
+
+
+@pytest.mark.long
+@pytest.mark.skipif(CLICK not in os.environ, reason=f"{CLICK} names no directory with another click")
+def test_another_click_reads_in_the_same_way():
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("OMPTEST_", "PYTEST_"))}
+    env["PYTHONPATH"] = os.environ[CLICK]
+    shown = subprocess.check_output([sys.executable, "-c", "import click; print(click.__file__)"], env=env)
+    assert shown.decode().startswith(os.path.join(os.environ[CLICK], ""))
+    here = Path(__file__).parent
+    words = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", str(here)]
+    done = subprocess.run(words, env=env, cwd=here.parent.parent, text=True, capture_output=True, check=False)
+    assert done.returncode == 0, done.stdout

@@ -1,0 +1,101 @@
+"""The table of options: everything that follows from a row."""
+
+import pytest
+
+from ompbind.cli.checks import CHECKS
+from ompbind.cli.verb import find_options, find_variables
+from ompbind.cli.verbs import PLANNING, VERBS
+from ompbind.planning import rank_variables
+from ompbind.planning.request import Request
+from ompbind.registry.claims import DIRECTORY_VARIABLE
+from tests.toys import run_with
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_names_are_unique_and_defaults_can_be_read(verb):
+    options = find_options(verb)
+    names = [name for option in options for name in (*option.names, option.reset_name)]
+    assert len(names) == len(set(names))
+    for option in options:
+        assert option.default_text is None or option.default_value is not NotImplemented
+        assert not option.is_flag or option.default_text is option.bare is None
+
+
+def test_variables_of_options_and_of_ranks_are_disjoint():
+    carried = {value for name, value in vars(rank_variables).items() if name.startswith("OMPBIND_")}
+    assert len(carried) > 4
+    options = {option.variable for verb in PLANNING for option in find_options(verb)} - {""}
+    assert set(find_variables()) <= options
+    assert not options & (carried | {DIRECTORY_VARIABLE})
+
+
+def test_options_of_a_request_have_its_defaults():
+    """The fields of a request are filled from the options of the same names."""
+    plain, defaults = Request(), {option.name: option.default_value for option in find_options("run")}
+    shared = [name for name in Request.fields if name in defaults]
+    assert len(shared) > 12
+    assert {name: defaults[name] for name in shared} == {name: getattr(plain, name) for name in shared}
+
+
+def test_options_have_variables_unless_they_are_for_one_run():
+    planning = {
+        option.name
+        for verb in ("run", "exec", "plan")
+        for option in find_options(verb)
+        if not option.variable
+    }
+    assert planning == {"run_id", "rank", "size", "local_rank", "local_size"}
+    bench = {option.name for option in find_options("bench") if not option.variable} - planning
+    assert bench == {"seed", "format", "results", "show", "fail_above", "export", "save_preset"}
+
+
+TOY = """
+from ompbind.cli import verb
+from ompbind.cli.option import RANKS, Option
+from ompbind.cli.readers import one_of
+words = ("calm", "loud")
+verb.LAUNCH_OPTIONS += (Option("--mood", section=RANKS, verbs=("run", "plan"), read=one_of(words),
+    words=words, default="calm", help="Mood of the ranks: {words}"),)
+from ompbind.cli.run import VERB
+VERB.run = lambda ctx: print("mood", ctx.params["mood"], ctx.sources.place("mood"))
+"""
+
+
+def test_a_row_is_found_everywhere(tmp_path):
+    """In help, errors, values, variables, files, resets, completion and the reference."""
+    ran = ("--", "true")
+    assert "--mood calm|loud Mood of the ranks: calm (default), loud" in run_with(TOY, "run", "--help-all")
+    assert "mood calm" in run_with(TOY, "run", *ran)
+    assert "mood loud --mood" in run_with(TOY, "run", "--mood", "loud", *ran)
+    assert "mood loud OMPBIND_MOOD" in run_with(TOY, "run", *ran, OMPBIND_MOOD="loud")
+    assert "mood calm --no-mood" in run_with(TOY, "run", "--no-mood", *ran, OMPBIND_MOOD="loud")
+    assert "--mood: 'x' is not calm or loud" in run_with(TOY, "run", "--mood", "x", *ran)
+    assert "OMPBIND_MOOD: 'x' is not calm" in run_with(TOY, "run", *ran, OMPBIND_MOOD="x")
+    file = tmp_path / "x.toml"
+    file.write_text('[defaults]\nmood = "loud"\n[preset.calm]\nno-mood = true\n[preset.wrong]\nmod = "x"\n')
+    assert f"{file}:6: preset.wrong.mod is unknown" in run_with(TOY, "config", "--config", str(file))
+    assert "did you mean mood?" in run_with(TOY, "run", "--config", str(file), *ran)
+    file.write_text("".join(file.read_text().partition("[preset.wrong]")[:1]))
+    assert f"mood loud {file}:2: defaults.mood" in run_with(TOY, "run", "--config", str(file), *ran)
+    named = ("--config", str(file), "--preset", "calm")
+    assert f"mood calm {file}:4: preset.calm.no-mood" in run_with(TOY, "run", *named, *ran)
+    assert "mood calm named file:4: preset.calm.no-mood" in run_with(TOY, "config", *named)
+    completion = {"_OMPBIND_COMPLETE": "bash_complete", "COMP_CWORD": "3"}
+    assert "plain,loud" in run_with(TOY, "run", COMP_WORDS="ompbind run --mood lo", **completion)
+    assert "plain,--no-mood" in run_with(
+        TOY, "run", **{**completion, "COMP_CWORD": "2"}, COMP_WORDS="ompbind run --no-mo"
+    )
+    shown = run_with(
+        f"{TOY}\nfrom docs.generate import render_reference\nprint(render_reference())", "--version"
+    )
+    row = "| `--mood calm\\|loud` | Mood of the ranks: calm (default), loud | calm | OMPBIND_MOOD |"
+    assert shown.count(row) == 2
+
+
+def test_every_check_is_about_options_of_one_verb():
+    options = {verb: {option.name for option in find_options(verb)} for verb in PLANNING}
+    assert not [
+        check
+        for check in CHECKS
+        if not any({check.option, check.other} <= names for names in options.values())
+    ]
