@@ -45,6 +45,7 @@ environment in which ompbind is installed: `man` looks in `share/man` beside eac
   `--no-exclusive` reset all three, which are one option with three names.
 - The command line overrides variables. Variables override presets and
   [configuration files](configuration.md), whose keys are the names of options without `--`.
+- If an option with one value is given twice, the last value counts, and `-v` shows which value is not used.
 - An option that can be repeated adds to the values of its variable; `--no-NAME` resets all of them.
 """
 

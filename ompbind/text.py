@@ -11,6 +11,7 @@ NAME_LIMIT = 200
 """The longest name of a process or a run that is shown, in characters."""
 
 _FIRST_LETTERS = 4  # with fewer letters, `--all` would mean `--allow-partial`
+_TYPO_LETTERS = 5  # of both names together
 _ALMOST_EQUAL = 0.85  # measured: with 0.8, `port` would mean `report`; with 0.75, `stop` would mean `topo`
 
 
@@ -46,17 +47,21 @@ def suggest_name(name: str, known: Iterable[str]) -> str:
     """
     names = list(known)
     typo = next((other for other in names if _is_typo(name, other)), "")
-    begun = [other for other in names if len(name) >= _FIRST_LETTERS and other.startswith(name)]
-    if typo or not begun:
-        from difflib import get_close_matches  # noqa: PLC0415 - door: loads difflib
+    if typo:
+        return typo
+    begun = [other for other in names if other.startswith(name) and len(name) >= _FIRST_LETTERS]
+    if begun:
+        shortest = min(begun, key=len)
+        return shortest if all(other.startswith(shortest) for other in begun) else ""
+    from difflib import get_close_matches  # noqa: PLC0415 - door: loads difflib
 
-        return typo or next(iter(get_close_matches(name, names, 1, _ALMOST_EQUAL)), "")
-    shortest = min(begun, key=len)
-    return shortest if all(other.startswith(shortest) for other in begun) else ""
+    return next(iter(get_close_matches(name, names, 1, _ALMOST_EQUAL)), "")
 
 
 def _is_typo(name: str, meant: str) -> bool:
-    """Return whether one letter is wrong, missing or too many, or two are swapped."""
+    """Return whether one letter is wrong, missing or too many, or two are swapped; `l9` is not `l3`."""
+    if len(name) + len(meant) < _TYPO_LETTERS:
+        return False
     start = next((i for i, pair in enumerate(zip(name, meant, strict=False)) if pair[0] != pair[1]), None)
     if start is None:
         return abs(len(name) - len(meant)) <= 1

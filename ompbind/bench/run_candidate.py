@@ -12,7 +12,7 @@ from ompbind.bench.output_text import render_last_lines
 from ompbind.bench.records import MIGRATIONS, Run, Status, Verification
 from ompbind.bench.service import run_service
 from ompbind.bench.start_ranks import start_ranks
-from ompbind.bench.starts import CandidateStart, RunSettings, Slot
+from ompbind.bench.starts import CandidateStart, MeasuringSettings, Slot
 from ompbind.errors import OmpbindError
 from ompbind.execution.failure_hints import find_hint
 from ompbind.execution.outcome import Outcome, RankExit, render_exit_status
@@ -21,7 +21,7 @@ from ompbind.procfs.process_facts import read_affinity
 from ompbind.severity import Severity
 
 
-def run_candidate(start: CandidateStart, settings: RunSettings, slot: Slot, *, verify: bool) -> Run:
+def run_candidate(start: CandidateStart, settings: MeasuringSettings, slot: Slot, *, verify: bool) -> Run:
     """Run a candidate once, and return what was measured; with `verify`, its threads are checked too.
 
     A run that fails is no error: its status says so. Raises KeyboardInterrupt if a signal stops the run,
@@ -50,7 +50,7 @@ def run_candidate(start: CandidateStart, settings: RunSettings, slot: Slot, *, v
 
 
 def _measure(
-    start: CandidateStart, settings: RunSettings, directory: str, *, verify: bool
+    start: CandidateStart, settings: MeasuringSettings, directory: str, *, verify: bool
 ) -> tuple[Outcome, tuple[float, ...]]:
     """Run the ranks; return how they exited, and the value of each metric, () if they have failed."""
     outcome = Outcome(exits=())

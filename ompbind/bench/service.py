@@ -27,7 +27,7 @@ from ompbind.bench.metrics import read_values
 from ompbind.bench.output_text import describe_last_lines, make_output_paths
 from ompbind.bench.readiness import Check, PortCheck, make_check
 from ompbind.bench.start_ranks import StartedRun, start_ranks
-from ompbind.bench.starts import CandidateStart, RunSettings, Service
+from ompbind.bench.starts import CandidateStart, MeasuringSettings, Service
 from ompbind.cpuset import EMPTY, CpuSet, named
 from ompbind.errors import MeasurementError, RequestError
 from ompbind.execution.executables import find_executable
@@ -49,7 +49,7 @@ class _ServiceRun(Record):
     """One run of a candidate whose ranks are servers, with the directory of their output files."""
 
     start: CandidateStart
-    settings: RunSettings
+    settings: MeasuringSettings
     service: Service
     directory: str
 
@@ -80,7 +80,7 @@ def find_load_cpus(starts: Sequence[CandidateStart]) -> CpuSet | None:
     raise RequestError(f"--load needs reserved CPUs, but {wrong}", hint=hint)
 
 
-def check_service(starts: Sequence[CandidateStart], settings: RunSettings) -> None:
+def check_service(starts: Sequence[CandidateStart], settings: MeasuringSettings) -> None:
     """Raise an error if --ready or --load cannot work with some candidate."""
     for start in starts:
         run = _make_service_run(start, settings)
@@ -90,7 +90,7 @@ def check_service(starts: Sequence[CandidateStart], settings: RunSettings) -> No
 
 
 def run_service(
-    start: CandidateStart, settings: RunSettings, directory: str, *, verify: bool = False
+    start: CandidateStart, settings: MeasuringSettings, directory: str, *, verify: bool = False
 ) -> tuple[Outcome, tuple[float, ...]]:
     """Run a candidate whose ranks are servers; return how they exited, and the value of each metric.
 
@@ -120,7 +120,7 @@ def run_service(
     return outcome, read_values(settings.metrics, run.load_directory, 1, writer=writer)
 
 
-def _make_service_run(start: CandidateStart, settings: RunSettings, directory: str = "") -> _ServiceRun:
+def _make_service_run(start: CandidateStart, settings: MeasuringSettings, directory: str = "") -> _ServiceRun:
     assert settings.service is not None
     return _ServiceRun(start=start, settings=settings, service=settings.service, directory=directory)
 

@@ -22,7 +22,7 @@ import ompbind.execution.output.multiplexer
 import ompbind.execution.verify.evaluate  # noqa: F401 - before the forks: else each supervisor imports both
 from ompbind.bench.counters import find_events, open_counters, read_counters
 from ompbind.bench.interrupts import SignalMask
-from ompbind.bench.starts import CandidateStart, RunSettings
+from ompbind.bench.starts import CandidateStart, MeasuringSettings
 from ompbind.errors import LaunchError, OmpbindError
 from ompbind.execution.executables import find_starts
 from ompbind.execution.outcome import Outcome
@@ -114,7 +114,7 @@ class StartedRun:
 
 @contextmanager
 def start_ranks(
-    start: CandidateStart, settings: RunSettings, directory: str, *, verify: bool = False
+    start: CandidateStart, settings: MeasuringSettings, directory: str, *, verify: bool = False
 ) -> Iterator[StartedRun]:
     """Start the ranks of a candidate; at the end of the block, stop all that still run.
 
@@ -164,7 +164,7 @@ def _fork(
 
 
 def _make_options(
-    start: CandidateStart, settings: RunSettings, directory: str, *, verify: bool
+    start: CandidateStart, settings: MeasuringSettings, directory: str, *, verify: bool
 ) -> RunOptions:
     """Make the options of the supervisor: any rank that fails stops the run."""
     plan = start.plan

@@ -46,7 +46,7 @@ class Service(Record):
     load: tuple[str, ...] = ()
 
 
-class RunSettings(Record):
+class MeasuringSettings(Record):
     """How each run is done; times are seconds, None for no limit.
 
     `service` is for servers only; `timeout_s` is then the limit of the time until they are ready. `load_cpus`

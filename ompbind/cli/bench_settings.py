@@ -6,19 +6,19 @@ from collections.abc import Sequence
 from ompbind.bench.metrics import make_metrics
 from ompbind.bench.records import Rules
 from ompbind.bench.service import check_service, find_load_cpus
-from ompbind.bench.starts import CandidateStart, RunSettings, Service
+from ompbind.bench.starts import CandidateStart, MeasuringSettings, Service
 from ompbind.cli.settings import BenchSettings
 
 _SEEDS = 1 << 32
 
 
-def make_run_settings(settings: BenchSettings, starts: Sequence[CandidateStart]) -> RunSettings:
+def make_run_settings(settings: BenchSettings, starts: Sequence[CandidateStart]) -> MeasuringSettings:
     """Make the settings of each run of the candidates.
 
     Raises PositionError for a wrong pattern, port or placeholder, RequestError for a load generator without
     CPUs, and LaunchError for a load generator that cannot be executed.
     """
-    made = RunSettings(
+    made = MeasuringSettings(
         run_id=settings.planning.run_id or "",
         metrics=make_metrics(settings.metric, higher=settings.higher, combine=settings.combine),
         timeout_s=settings.timeout or None,

@@ -271,8 +271,9 @@ def _list_replaced(sources: Sources) -> Iterator[str]:
         option = sources.options[name]
         typed = [given.value for given in occurrences if given.level == ValueLevel.COMMAND_LINE]
         texts = [value for value in typed if isinstance(value, str)]
-        if len(texts) > 1 and not option.multiple and typed[-1] == texts[-1]:
-            yield f"{option.long_name} {texts[-2]} is not used: {option.long_name} {texts[-1]} follows"
+        others = [text for text in texts if text != texts[-1]]
+        if others and not option.multiple and typed[-1] == texts[-1]:
+            yield f"{option.long_name} {others[-1]} is not used: {option.long_name} {texts[-1]} follows"
 
 
 def _find_check(name: str, values: Values, sources: Sources) -> Check | None:

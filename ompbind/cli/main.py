@@ -114,14 +114,15 @@ def run_words(args: Sequence[str]) -> int:
         from ompbind.cli.completion_scripts import register  # noqa: PLC0415 - door: a shell completes words
 
         register()
+    elif not args:  # an error with each version of click
+        with click.Context(cli, info_name="ompbind", **cli.context_settings) as ctx:
+            write_stderr(cli.get_help(ctx))
+        return OmpbindError.exit_code
     try:
         return cli.main(args=list(args), prog_name="ompbind", standalone_mode=False) or 0
     except click.Abort:
         return 130
     except click.UsageError as error:
-        if not args:  # since click 8.2, the help without any word is an error
-            write_stderr(error.format_message())
-            return OmpbindError.exit_code
         from ompbind.cli.usage_errors import explain_usage_error  # noqa: PLC0415 - door: a wrong command line, which any verb may have
         from ompbind.cli.verb import find_options  # noqa: PLC0415 - door: as above
 

@@ -26,8 +26,8 @@ def explain_usage_error(
     command = error.ctx.command_path if error.ctx else " ".join(["ompbind", *verb])
     see_help = f"see '{command} --help'"
     if isinstance(error, click.NoSuchOption):
-        name, value = _find_typed(error.option_name, args)
-        hint = _suggest_option(name, value, error.ctx, args, find_options) if find_options else ""
+        hint = _suggest_option(error, args, find_options) if find_options else ""
+        name, _ = _find_typed(error.option_name, args)
         return OptionError(f"no such option {name!r}", hint=hint or see_help)
     message = _restyle(error.format_message())
     is_verb = message.startswith("no such command")
@@ -48,22 +48,21 @@ def _find_typed(name: str, args: Sequence[str]) -> tuple[str, str]:
     return name, ""
 
 
-def _suggest_option(
-    name: str, value: str, ctx: click.Context | None, args: Sequence[str], find_options: FindOptions
-) -> str:
+def _suggest_option(error: click.NoSuchOption, args: Sequence[str], find_options: FindOptions) -> str:
     """Return a hint for an unknown option: what is meant, or which verbs have the option; "" for neither."""
+    name, value = _find_typed(error.option_name, args)
     verbs = [
         verb
         for verb in VERBS
         if any(name in option.names and verb in option.verbs for option in find_options(verb))
     ]
-    if ctx is None or ctx.parent is None:
+    if error.ctx is None or error.ctx.parent is None:
         if verbs:
             typed = next((verb for verb in verbs if verb in args), verbs[0])
             return f"write options after the verb: 'ompbind {typed} {name}'"
         meant = suggest_option(name, value, ["--help", "--version"])
         return f"did you mean {meant}?" if meant else ""
-    options = find_options(ctx.command.name or "")
+    options = find_options(error.ctx.command.name or "")
     known = ["--help", "--help-all", "--version", *(known for option in options for known in option.names)]
     known += [option.reset_name for option in options if name.startswith("--no")]
     meant = suggest_option(name, value, known)

@@ -280,6 +280,10 @@ class Verb(click.Command):
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Return completions; options that reset others only after --no."""
         found = super().shell_complete(ctx, incomplete)
+        for option in self.options:
+            for item in found:
+                if item.value in option.names:
+                    item.help = option.render_help()
         if not incomplete.startswith("--no"):
             return found
         resets = (option.reset_name for option in self.options)

@@ -5,7 +5,7 @@ import shlex
 import pytest
 
 from ompbind.bench.records import Candidate, Combine, Kind, Metric, Rules
-from ompbind.bench.starts import CandidateStart, RunSettings
+from ompbind.bench.starts import CandidateStart, MeasuringSettings
 from ompbind.cli.bench_settings import make_rules, make_run_settings
 from ompbind.cpuset import CpuSet
 from ompbind.errors import CommandNotFoundError, PositionError, RequestError
@@ -32,7 +32,7 @@ def settings(words, *starts):
 
 
 def test_without_options_the_wall_time_counts_without_limit():
-    assert settings("") == RunSettings(run_id="test", metrics=(Metric(),), timeout_s=None, grace_s=10.0)
+    assert settings("") == MeasuringSettings(run_id="test", metrics=(Metric(),), timeout_s=None, grace_s=10.0)
     assert settings("--timeout 0") == settings("")
     assert settings("--timeout 3").timeout_s == 3.0
 

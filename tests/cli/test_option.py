@@ -13,7 +13,7 @@ import click
 import pytest
 from click.core import ParameterSource
 
-from ompbind.cli.option import Given, Level, Option, VerbContext
+from ompbind.cli.option import Given, Option, ValueLevel, VerbContext
 from ompbind.cli.readers import at_least, names_of, one_of
 from ompbind.errors import MaskError, OptionError, PositionError
 from ompbind.masks.mask import parse_mask
@@ -44,7 +44,12 @@ TOY = Toy(
         click.Argument(["words"], nargs=-1),
     ],
 )
-BY_LETTER = {"s": Level.SYSTEM_FILE, "u": Level.USER_FILE, "f": Level.FILE, "p": Level.PRESET}
+BY_LETTER = {
+    "s": ValueLevel.SYSTEM_FILE,
+    "u": ValueLevel.USER_FILE,
+    "f": ValueLevel.FILE,
+    "p": ValueLevel.PRESET,
+}
 
 
 @pytest.fixture(autouse=True)
@@ -154,16 +159,17 @@ def test_values(parse, line, files, variables, expected):
 @pytest.mark.parametrize(
     ("line", "files", "variables", "level", "places", "source"),
     [
-        ("", [], [], Level.DEFAULT, [], ParameterSource.DEFAULT),
-        ("", ["u:library=a", "p:library=b"], [], Level.PRESET, ["u:library=a", "p:library=b"],
+        ("", [], [], ValueLevel.DEFAULT, [], ParameterSource.DEFAULT),
+        ("", ["u:library=a", "p:library=b"], [], ValueLevel.PRESET, ["u:library=a", "p:library=b"],
          ParameterSource.DEFAULT_MAP),
-        ("", ["u:library=a"], ["LIBRARY=b c"], Level.VARIABLE,
+        ("", ["u:library=a"], ["LIBRARY=b c"], ValueLevel.VARIABLE,
          ["u:library=a", "OMPBIND_LIBRARY", "OMPBIND_LIBRARY"], ParameterSource.ENVIRONMENT),
-        ("--library c", ["u:no-library"], ["LIBRARY=b"], Level.COMMAND_LINE,
+        ("--library c", ["u:no-library"], ["LIBRARY=b"], ValueLevel.COMMAND_LINE,
          ["OMPBIND_LIBRARY", "--library"], ParameterSource.COMMANDLINE),
-        ("--no-library", ["u:library=a"], [], Level.COMMAND_LINE, ["--no-library"],
+        ("--no-library", ["u:library=a"], [], ValueLevel.COMMAND_LINE, ["--no-library"],
          ParameterSource.COMMANDLINE),
-        ("", ["u:library=a", "f:no-library"], [], Level.FILE, ["f:no-library"], ParameterSource.DEFAULT_MAP),
+        ("", ["u:library=a", "f:no-library"], [], ValueLevel.FILE, ["f:no-library"],
+         ParameterSource.DEFAULT_MAP),
     ],
 )  # fmt: skip
 def test_sources(parse, line, files, variables, level, places, source):
@@ -235,6 +241,7 @@ def test_the_last_of_several_values_wins(tmp_path):
     assert context.params["smt"] == 2
     assert context.messages == ("--smt 1 is not used: --smt 2 follows",)
     assert read("run", "--smt", "1", "--smt", "2").messages == ()
+    assert read("run", "-v", "--smt", "2", "--smt", "2").messages == ()
     assert read("run", "-v", "--env", "A=1", "--env", "A=2").messages == ()
     assert read("run", "-v", "--smt", "1", "--no-smt").messages == ()
 

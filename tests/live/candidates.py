@@ -3,7 +3,7 @@
 import os
 
 from ompbind.bench.records import Candidate, Kind, Metric, Phase
-from ompbind.bench.starts import CandidateStart, RunSettings, Slot
+from ompbind.bench.starts import CandidateStart, MeasuringSettings, Slot
 from ompbind.machine.sources.reading import read_machine
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import RankCommand, RunSpec, make_commands
@@ -15,7 +15,7 @@ SLOT = Slot(number=0, phase=Phase.CHOICE, round=1)
 
 def make_settings(**changes):
     """Settings of runs of the session with this process's pid in its name."""
-    return RunSettings(
+    return MeasuringSettings(
         **{"run_id": f"bench-{os.getpid()}", "metrics": (Metric(),), "grace_s": 0.3, **changes}
     )
 

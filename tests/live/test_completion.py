@@ -5,6 +5,7 @@ import os
 import pytest
 
 from ompbind.cli.completion_scripts import SCRIPTS
+from ompbind.cli.verb import find_options
 from tests.live.shells import START, Shell
 
 
@@ -61,6 +62,15 @@ def test_values_of_vary_are_completed_where_an_equals_sign_separates_no_words(sh
 def test_the_command_after_two_dashes_has_its_own_completion(shell):
     completed = "ompbind run -- ompbind run --log-d" + ("" if shell.name == "bash" else "ir")
     assert shell.complete("ompbind run -- ompbind run --log-d").rstrip() == completed
+
+
+@pytest.mark.parametrize("verb", ["run", "plan", "bench", "topo"])
+def test_options_have_their_help_with_words_and_names_filled_in(ompbind, verb):
+    env = {"_OMPBIND_COMPLETE": "zsh_complete", "COMP_WORDS": f"ompbind {verb} --", "COMP_CWORD": "2"}
+    lines = dict(line.split("\t") for line in ompbind(env=env).stdout.splitlines())
+    for option in find_options(verb):
+        assert lines[f"plain,{option.long_name}"] == " ".join(option.render_help().split())
+    assert "{words}" not in "".join(lines.values())
 
 
 @pytest.mark.parametrize(

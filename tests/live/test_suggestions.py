@@ -69,6 +69,8 @@ def test_verbs(word, verb):
         ("block", "compact"),
         ("balance", "balanced"),
         ("best", ""),
+        ("l9", ""),
+        ("l33", "l3"),
     ],
 )
 def test_strategies(word, strategy):
@@ -304,7 +306,7 @@ SHELL = "a command with shell syntax needs a shell"
         (["run", "--runs", "3", "--", "x"], "see 'ompbind run --help'"),
         (["run", "--rm", "--", "x"], "see 'ompbind run --help'"),
         (["run", "--help-al"], "did you mean --help-all?"),
-        (["run", "-tp", "4"], "did you mean -n N, or the option of the server after --?"),
+        (["run", "-tp", "4"], "did you mean -n 4, or the option of the server after --?"),
         (["plan", "--version"], "write --version before the verb: 'ompbind --version'"),
         (["plan", "--dry-run"], "--dry-run is an option of run, exec, bench"),
         (["--threads", "4", "plan"], "write options after the verb: 'ompbind plan --threads'"),
