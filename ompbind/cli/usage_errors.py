@@ -62,9 +62,10 @@ def _suggest_option(error: click.NoSuchOption, args: Sequence[str], find_options
             return f"write options after the verb: 'ompbind {typed} {name}'"
         meant = suggest_option(name, value, ["--help", "--version"])
         return f"did you mean {meant}?" if meant else ""
-    options = find_options(error.ctx.command.name or "")
-    known = ["--help", "--help-all", "--version", *(known for option in options for known in option.names)]
-    known += [option.reset_name for option in options if name.startswith("--no")]
+    params = error.ctx.command.params
+    known = ["--help", "--version", *(known for param in params for known in param.opts)]
+    if name.startswith("--no"):
+        known += [param.reset_name for param in params if isinstance(param, Option)]
     meant = suggest_option(name, value, known)
     if meant == "--version":
         return "write --version before the verb: 'ompbind --version'"
