@@ -1,4 +1,4 @@
-"""Rules of the code: order of the rooms, pure rooms, late imports, length of functions and modules."""
+"""Rules of the code: order of the rooms, pure rooms, imports inside of functions."""
 
 import ast
 import re
@@ -107,28 +107,5 @@ def test_few_imports_are_inside_functions():
     assert sum(path.read_text().count("noqa: PLC0415") for path in PACKAGE.rglob("*.py")) <= 80
 
 
-def functions():
-    for name, tree in MODULES.items():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef):
-                yield f"{name}.{node.name}", node
-
-
-def body_lines(node):
-    body = node.body[1:] if ast.get_docstring(node) else node.body
-    return body[-1].end_lineno - body[0].lineno + 1 if body else 0
-
-
-def test_functions_are_short_and_take_few_parameters():
-    sizes = {name: body_lines(node) for name, node in functions()}
-    assert not [name for name, size in sizes.items() if size > 40]
-    assert sorted(sizes.values())[len(sizes) // 2] <= 9
-    for name, node in functions():
-        if name != "cli.quick_imports.import_quickly":  # it has the parameters of `__import__`
-            assert len([arg for arg in node.args.args if arg.arg not in ("self", "cls", "mcs")]) <= 4, name
-
-
-def test_modules_are_short_and_have_docstrings():
-    for path in PACKAGE.rglob("*.py"):
-        assert len(path.read_text().splitlines()) <= 320, path
-        assert ast.get_docstring(ast.parse(path.read_text())), path
+def test_every_module_has_a_docstring():
+    assert not [name for name, tree in MODULES.items() if not ast.get_docstring(tree)]
