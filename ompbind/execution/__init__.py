@@ -5,5 +5,5 @@ runtimes, `inspection`. `cli` passes a `Reporter`, which renders all messages. S
 (the two processes), then `supervisor` (the main loop) and `run_state` (its state: children, shutdown, output,
 accounting, each in its own module). `placed` and `bind_process` are for Python programs that start workers.
 To add a running option: a field of `run_options.RunOptions`, its consumer here, and its row in
-`cli.options.running`.
+`cli.running_options`.
 """
