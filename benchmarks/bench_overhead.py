@@ -36,7 +36,7 @@ from benchmarks.rounds import compile_modules, make_parser
 from ompbind.bench.records import Candidate, Kind, Metric, Phase, Run, Status
 from ompbind.bench.run_candidate import run_candidate
 from ompbind.bench.start_ranks import SilentReporter
-from ompbind.bench.starts import CandidateStart, RunSettings, Slot
+from ompbind.bench.starts import CandidateStart, MeasuringSettings, Slot
 from ompbind.execution.executables import find_starts
 from ompbind.execution.process_pair import Cleanup, become_supervisor
 from ompbind.execution.run_options import RunOptions
@@ -48,7 +48,7 @@ from ompbind.planning.request import Request, Sharing
 
 OMPBIND = str(Path(sys.executable).with_name("ompbind"))
 COMMAND = ("/bin/true",)
-SETTINGS = RunSettings(run_id=f"overhead-{os.getpid()}", metrics=(Metric(),))
+SETTINGS = MeasuringSettings(run_id=f"overhead-{os.getpid()}", metrics=(Metric(),))
 
 
 def make_default() -> CandidateStart:

@@ -1,6 +1,6 @@
-"""A plain installation of ompbind in a directory: a virtual environment without other packages, or one file.
+"""A plain installation of ompbind in a directory: a virtual environment with click alone, or one file.
 
-Starting ranks needs nothing outside of Python's standard library, so no package is downloaded.
+Starting ranks needs no other package. In the environment, click is that of the Python that runs this.
 """
 
 import compileall
@@ -8,6 +8,8 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+import click
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.rounds import ROOT
@@ -20,7 +22,8 @@ def install(directory: Path) -> list[str]:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(directory)], check=True)
     (site,) = directory.glob("lib/python*/site-packages")
     shutil.copytree(PACKAGE, site / "ompbind", ignore=shutil.ignore_patterns("__pycache__"))
-    compileall.compile_dir(site / "ompbind", quiet=2)
+    shutil.copytree(Path(click.__file__).parent, site / "click", ignore=shutil.ignore_patterns("__pycache__"))
+    compileall.compile_dir(site, quiet=2)
     script = directory / "bin/ompbind"
     script.write_text(f"#!{directory}/bin/python\n{(PACKAGE / '__main__.py').read_text()}")
     script.chmod(0o755)
@@ -28,8 +31,8 @@ def install(directory: Path) -> list[str]:
 
 
 def make_zipapp(path: Path, *words: str, python: str = sys.executable) -> list[str]:
-    """Write the zipapp that only starts ranks, by a Python; return the command that runs it."""
+    """Write the zipapp by a Python, which downloads its packages; return the command that runs it."""
     script = str(ROOT / "packaging/zipapp.py")
-    command = [python, script, "--only-ranks", "--output", str(path), *words]
+    command = [python, script, "--output", str(path), *words]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return [python, str(path)]

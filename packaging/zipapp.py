@@ -1,6 +1,6 @@
 """Write ompbind, and the packages that it needs, as one file that Python runs: the zipapp `ompbind.pyz`.
 
-    python packaging/zipapp.py [--output FILE] [--compiled] [--only-ranks]
+    python packaging/zipapp.py [--output FILE] [--compiled] [--without-packages]
 
 zipapp.txt names the packages and the hashes of their wheels; pip downloads them. The same tree gives the same
 bytes on each system and with each Python: the entries are sorted, have constant dates and permissions, and
@@ -123,14 +123,16 @@ def read_options() -> argparse.Namespace:
     parser.add_argument(
         "--compiled", action="store_true", help="add compiled modules, for faster starts with this Python"
     )
-    parser.add_argument("--only-ranks", action="store_true", help="omit the packages: only run and exec work")
+    parser.add_argument(
+        "--without-packages", action="store_true", help="leave the packages to the Python that runs the file"
+    )
     return parser.parse_args()
 
 
 def main() -> None:
     """Write the zipapp."""
     options = read_options()
-    files = {**({} if options.only_ranks else read_packages()), **read_ompbind()}
+    files = {**({} if options.without_packages else read_packages()), **read_ompbind()}
     if options.compiled:
         files |= compile_modules(files)
     write_zipapp(options.output, make_archive(files))

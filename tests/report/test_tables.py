@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ompbind.cpuset import CpuSet
-from ompbind.errors import ConfigurationError, MaskError, PlanError
+from ompbind.errors import MaskError, PlanError, PositionError
 from ompbind.masks.mask import parse_mask
 from ompbind.planning.occupancy import LiveRun
 from ompbind.planning.planner import make_plan
@@ -135,13 +135,13 @@ def test_errors_in_masks_fit_the_terminal(width):
 )
 def test_errors_are_marked_below_wide_characters(text, wrong, marks):
     start = text.index(wrong)
-    error = ConfigurationError("wrong", text=text, span=(start, start + len(wrong)))
+    error = PositionError("wrong", text=text, span=(start, start + len(wrong)))
     assert render_error(error).splitlines()[2] == f"    {marks}"
 
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_errors_in_wide_text_fit_the_terminal(width):
-    error = ConfigurationError("wrong", text="漢" * 200 + "x" + "字" * 200, span=(200, 201))
+    error = PositionError("wrong", text="漢" * 200 + "x" + "字" * 200, span=(200, 201))
     _, text, marks = render_error(error, width).splitlines()
     columns = "".join(char * 2 if char in "漢字" else char for char in text)
     assert longest(columns) <= width
