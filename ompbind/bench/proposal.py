@@ -13,9 +13,9 @@ from ompbind.bench.vary import Choices
 from ompbind.errors import OmpbindError
 from ompbind.machine.model import CORE_KIND_NAMES, Level, Machine, find_overlapping
 from ompbind.openmp.binding import Bind
+from ompbind.planning.notes import find_throttling
 from ompbind.planning.plan import Plan
 from ompbind.planning.planner import make_plan
-from ompbind.planning.quota_notes import find_throttling
 from ompbind.planning.request import MemoryMode, Request
 from ompbind.record import Record
 

@@ -18,8 +18,8 @@ from ompbind.cli.settings import BenchSettings, PlanningSettings
 from ompbind.errors import OmpbindError, PlanError
 from ompbind.machine.model import Machine
 from ompbind.openmp.variables import LIBUV_VARIABLE, OVERRIDING_VARIABLES, THREAD_COUNTS
+from ompbind.planning.notes import find_throttling
 from ompbind.planning.plan import Plan
-from ompbind.planning.quota_notes import find_throttling
 from ompbind.planning.rank_command import (
     RankCommand,
     RunSpec,

@@ -23,7 +23,7 @@ from ompbind.cli.config_search import (
 from ompbind.errors import ConfigurationError
 from ompbind.execution.trusted_users import is_shared, read_trusted_users
 from ompbind.execution.unsafe_file import UnsafeFileError
-from ompbind.planning.configuration_files import IgnoredFile
+from ompbind.planning.configuration import IgnoredFile
 from ompbind.record import Record
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC

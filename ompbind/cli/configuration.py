@@ -36,8 +36,7 @@ from ompbind.cli.presets import Host, PresetUse, find_preset, list_inherited, ma
 from ompbind.cli.readers import name_of
 from ompbind.cli.verbs import PLANNING
 from ompbind.errors import OmpbindError
-from ompbind.planning.configuration import Configuration
-from ompbind.planning.configuration_files import UsedFile
+from ompbind.planning.configuration import Configuration, UsedFile
 
 PROJECT_SECTIONS = (CPUS, DEVICES, BINDING)
 """The sections of the options that the defaults of a found project file can set.

@@ -12,9 +12,9 @@ from ompbind.launchers.recognition import may_have_variables
 from ompbind.launchers.table import LauncherRank, find_batch_script, find_launcher, render_launcher_names
 from ompbind.machine.model import Machine
 from ompbind.machine.sources.filesystem import DirectoryRoot
+from ompbind.planning.allocation import divide_service
 from ompbind.planning.rank_command import RankIdentity
 from ompbind.planning.request import DEFAULT_STRATEGY, Request
-from ompbind.planning.service_cpus import divide_service
 
 BY_HAND = "the caller"
 """The name of the launcher in messages, if options identify the rank."""

@@ -17,7 +17,7 @@ from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.inspection.expectation import ExpectedBinding
 from ompbind.inspection.loaded_libraries import find_runtimes, has_runtime
 from ompbind.openmp.binding import Bind
-from ompbind.openmp.place_reading import parse_places
+from ompbind.openmp.places import parse_places
 from ompbind.openmp.runtimes import (
     CPU_LIST_VARIABLES,
     KMP_AFFINITY,

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.openmp.binding import Bind
-from ompbind.openmp.place_reading import parse_places
+from ompbind.openmp.places import parse_places
 from ompbind.openmp.runtimes import PLACE_VARIABLES, SPIN_SETTINGS
 from ompbind.openmp.variables import OVERRIDING_VARIABLES, THREAD_COUNTS
 from ompbind.planning.rank_variables import (

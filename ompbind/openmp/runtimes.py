@@ -4,7 +4,9 @@ Most facts are measured. To add a runtime, add a row: `programs` then detects it
 `--omp-runtime` accept its name, its variables are removed from ranks, and `ompbind probe` searches for it.
 """
 
+from collections.abc import Callable, Collection
 from enum import StrEnum
+from itertools import combinations
 from typing import Self
 
 from ompbind.record import Record
@@ -195,3 +197,31 @@ CLEARED_VARIABLES = tuple(
     dict.fromkeys(name for runtime in OmpRuntime for name in runtime.facts.cleared_variables)
 )
 """The runtimes that read KMP_AFFINITY, and variables of all runtimes together: one for each field above."""
+
+
+def find_aborting_pair(
+    loaded: Collection[OmpRuntime | None],
+) -> tuple[OmpRuntime, OmpRuntime, str] | None:
+    """Return the first two of the loaded runtimes that abort a process with both, and their message."""
+    pair = _find_pair(loaded, lambda runtime: runtime.facts.aborts_with)
+    return (*pair, pair[0].facts.abort_message or pair[1].facts.abort_message) if pair else None
+
+
+def find_intercepting_pair(loaded: Collection[OmpRuntime | None]) -> tuple[OmpRuntime, OmpRuntime] | None:
+    """Return the first two of the preloaded runtimes where one intercepts calls to the other."""
+    return _find_pair(loaded, lambda runtime: runtime.facts.not_preloaded_with)
+
+
+def _find_pair(
+    loaded: Collection[OmpRuntime | None], find_rivals: Callable[[OmpRuntime], tuple[str, ...]]
+) -> tuple[OmpRuntime, OmpRuntime] | None:
+    """Return the first two loaded runtimes, in the order of rows, where one names the other as a rival."""
+    pairs = combinations((runtime for runtime in OmpRuntime if runtime in loaded), 2)
+    return next(
+        (
+            (first, second)
+            for first, second in pairs
+            if first in find_rivals(second) or second in find_rivals(first)
+        ),
+        None,
+    )

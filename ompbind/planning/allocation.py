@@ -5,7 +5,7 @@ The idea: allocation works on whole cores, as a tuple with the *usable CPUs of e
 
 1. A mask with several parts names the CPUs of each rank: rank r gets part r.
 2. Otherwise the strategy divides the cores (`strategies`); --reserve-total cores are removed before.
-3. With more ranks than cores, ranks share cores by hardware threads (`oversubscription`).
+3. With more ranks than cores, ranks share cores by hardware threads.
 
 Then --reserve takes the last cores of each rank, with all their CPUs, and --service-cores the cores before
 these. With --cores both come on top of the cores that compute, and the strategy places all of them. An
@@ -21,22 +21,34 @@ example with 2 ranks, 8 cores of 2 CPUs, --smt 1, --service-cores 1 and --reserv
 """
 
 from collections.abc import Sequence
+from itertools import cycle
 
-from ompbind.cpuset import EMPTY, CpuSet, union
+from ompbind.cpuset import EMPTY, CpuSet, count, union
+from ompbind.errors import PlanError
+from ompbind.machine.model import Level
 from ompbind.planning.allocation_checks import check_overlap, check_placements
-from ompbind.planning.allocation_errors import no_core_left_error
+from ompbind.planning.allocation_errors import no_core_left_error, too_many_ranks_error
 from ompbind.planning.allowed_memory import measure_remote_memory
-from ompbind.planning.cpu_pool import CpuPool, find_siblings, find_usable_cpus, sort_by_position
-from ompbind.planning.oversubscription import place_on_shared_cores
+from ompbind.planning.cpu_pool import (
+    CpuPool,
+    find_siblings,
+    find_usable_cpus,
+    limit_cpus,
+    make_cpu_pool,
+    sort_by_position,
+)
+from ompbind.planning.occupancy_text import OCCUPIED_HINT
 from ompbind.planning.plan import Placement
-from ompbind.planning.requested_cores import find_requested, put_compute_first
-from ompbind.planning.reserved_cores import reserve_cores
-from ompbind.planning.service_cpus import take_service_cpus
-from ompbind.planning.strategies.core_sequence import CoreSequence, make_core_sequence
+from ompbind.planning.request import Request
+from ompbind.planning.strategies.core_sequence import (
+    CoreIndices,
+    CoreSequence,
+    make_core_sequence,
+    make_subsequence,
+)
 from ompbind.planning.strategies.domains import sort_by_node
-from ompbind.planning.strategies.shares import RequestedCores
-from ompbind.planning.strategies.subsequence import make_subsequence
-from ompbind.planning.strategies.table import STRATEGIES, check_strategy
+from ompbind.planning.strategies.sized import RequestedCores, take_cores
+from ompbind.planning.strategies.table import STRATEGIES, Strategy, check_strategy
 
 
 def make_placements(pool: CpuPool) -> list[Placement]:
@@ -145,3 +157,201 @@ def _make_placement(pool: CpuPool, rank: int, core_cpus: Sequence[CpuSet], reser
         reserved=find_siblings(pool.available, core_cpus[kept_cores:]),
         service_cpus=CpuSet(cpu for cpu in service if cpu in named_cpus) if service else EMPTY,
     )
+
+
+def find_requested(
+    request: Request, strategy: Strategy, core_cpus: Sequence[CpuSet]
+) -> RequestedCores | None:
+    """Return the cores that each rank requests with --cores, or else with --threads; None for neither."""
+    service, reserved = request.service_cores, request.reserve
+    if request.cores:
+        return RequestedCores(
+            compute=request.cores, service=service, reserved=reserved, remedy="fewer cores with -c"
+        )
+    if request.threads is None or not strategy.sized:
+        return None
+    compute = -(-request.threads // min(len(cpus) for cpus in core_cpus))
+    remedy = "fewer threads with -t"
+    if service:
+        return RequestedCores(compute=compute, service=service, reserved=reserved, remedy=remedy)
+    return RequestedCores(compute=compute + reserved, remedy=remedy)  # the last ones are reserved
+
+
+def put_compute_first(sequence: CoreSequence, cores: CoreIndices, request: Request) -> CoreIndices:
+    """Return the cores of a rank, those with the fewest domains first, and service cores after them."""
+    others = request.other_cores
+    requested = RequestedCores(compute=max(1, len(cores) - others), service=others)
+    return take_cores(sequence, cores, requested)
+
+
+def reserve_cores(pool: CpuPool, core_cpus: tuple[CpuSet, ...]) -> tuple[tuple[CpuSet, ...], CpuSet]:
+    """Remove --reserve-total cores, the last core of each NUMA node in turn.
+
+    Returns the usable CPUs of the remaining cores, and all free CPUs of the removed cores.
+    """
+    wanted = pool.request.reserve_total
+    if wanted >= len(core_cpus):
+        ranks, cores = pool.request.ranks or 1, len(core_cpus)
+        most = cores - ranks
+        raise PlanError(
+            f"cannot reserve {count(wanted, 'core')} of {count(cores, 'usable core')} and start "
+            f"{count(ranks, 'rank')}",
+            hint=f"reserve at most {count(most, 'core')}" if most > 0 else "reserve fewer cores",
+        )
+    sequence = make_core_sequence(pool.machine, core_cpus)
+    nodes = sequence.domains(Level.NODE)
+    without_node = tuple(set(range(len(core_cpus))).difference(*nodes))
+    node_cores = cycle([[core_cpus[core] for core in sorted(cores)] for cores in (*nodes, without_node)])
+    removed: list[CpuSet] = []
+    while len(removed) < wanted:
+        remaining = next(node_cores)
+        removed.extend([remaining.pop()] if remaining else ())
+    reserved = union(removed)
+    kept = tuple(cpus for cpus in core_cpus if cpus.isdisjoint(reserved))
+    return kept, find_siblings(pool.available, removed)
+
+
+# Service CPUs that are counted in CPUs, not in cores: which CPUs of each rank they are.
+#
+# `service_total` CPUs of all ranks are divided evenly; the last ranks have one more if they do not divide.
+# Each rank gives its CPUs with the highest numbers. Example: 3 service CPUs, 2 ranks:
+#
+#     rank   its CPUs   compute   service
+#     0      0-3        0-2       3
+#     1      4-7        4-5       6-7
+#
+
+
+def divide_service(request: Request, ranks: int) -> list[int]:
+    """Return how many service CPUs each rank should have, besides its service cores."""
+    share, remainder = divmod(request.service_total, ranks)
+    return [request.service_each + share + (rank >= ranks - remainder) for rank in range(ranks)]
+
+
+def use_whole_service_cores(request: Request) -> Request:
+    """Return a request with service cores instead of service CPUs, for ranks that request a number of cores.
+
+    Service cores come on top of these cores: each rank gets as many as it would have service CPUs.
+    """
+    cores = request.service_cores + divide_service(request, request.ranks or 1)[-1]
+    return request.replace(service_cores=cores, service_total=0, service_each=0)
+
+
+def take_service_cpus(
+    request: Request, placements: Sequence[Placement], *, overlapping: bool
+) -> list[Placement]:
+    """Return the placements with the highest CPUs of each rank as its service CPUs.
+
+    If ranks are `overlapping`, all have the same CPUs, and so the same service CPUs. Raises PlanError if a
+    rank would have no CPU that computes, unless service CPUs are optional.
+    """
+    shares = divide_service(request, len(placements))
+    if not shares[-1]:
+        return [*placements]
+    if overlapping:
+        shares = [sum(shares)] * len(shares)
+    taken: dict[tuple[int, int], Placement] = {}  # many ranks can share one tuple of CPUs
+    for placement, number in zip(placements, shares, strict=True):
+        key = (id(placement.cpus), number)
+        taken[key] = taken.get(key) or _take(request, placement, number)
+    return [
+        taken[id(placement.cpus), number].replace(rank=placement.rank)
+        for placement, number in zip(placements, shares, strict=True)
+    ]
+
+
+def _take(request: Request, placement: Placement, number: int) -> Placement:
+    """Return the placement of a rank with its highest CPUs as service CPUs."""
+    cpus = len(placement.cpus)
+    if number >= cpus and not request.service_optional:
+        raise PlanError(
+            f"rank {placement.rank} would have no CPU left: it gets {count(cpus, 'CPU')} and has "
+            f"{count(number, 'service CPU')}",
+            hint="use fewer service CPUs (--service-total), or give the rank more CPUs",
+        )
+    service = CpuSet(sorted(placement.cpus)[max(1, cpus - number) :])
+    return placement.replace(
+        cpus=tuple(cpu for cpu in placement.cpus if cpu not in service),
+        service_cpus=placement.service_cpus | service,
+    )
+
+
+# More ranks than cores: ranks share as few cores as possible, each with hardware threads of its own.
+#
+# Every core gets one rank before any core gets two, and no rank has CPUs of two cores.
+#
+
+
+def place_on_shared_cores(pool: CpuPool, core_cpus: tuple[CpuSet, ...], ranks: int) -> list[Placement]:
+    """Place more ranks than cores; `core_cpus` are the usable CPUs of each core."""
+    _check_free_cores(pool, ranks, len(core_cpus))
+    placements = _share_cores(pool, core_cpus, ranks)
+    if not pool.devices:
+        return placements
+    from ompbind.planning.devices.assignment import exchange_cpus  # noqa: PLC0415 - door: devices
+
+    return exchange_cpus(pool, placements)
+
+
+def _share_cores(pool: CpuPool, core_cpus: tuple[CpuSet, ...], ranks: int) -> list[Placement]:
+    """Return the placements of more ranks than cores: cores with several ranks split their siblings evenly.
+
+    Raises PlanError for more ranks than CPUs, unless ranks may share CPUs.
+    """
+    if pool.request.other_cores:
+        raise no_core_left_error(pool.request, ranks - 1, 1, pool.request.reserve)
+    in_pool = find_siblings(pool.available, core_cpus) & CpuSet(pool.cpus)
+    limit = pool.request.smt if isinstance(pool.request.smt, int) else None
+    siblings = [core.cpus & in_pool for core in pool.cores(in_pool)]
+    shareable = [limit_cpus(cpus, limit or len(cpus), pool.request.sibling) for cpus in siblings]
+    cpus = [cpu for core in shareable for cpu in core]
+    if ranks > len(cpus):
+        if not pool.request.share:
+            raise too_many_ranks_error(pool.available, ranks, CpuSet(cpus))
+        return [Placement(rank=rank, cpus=(cpus[rank * len(cpus) // ranks],)) for rank in range(ranks)]
+    counts = _count_ranks_per_core([len(core) for core in shareable], ranks)
+    used = [
+        usable if len(usable) >= core_ranks else limit_cpus(core, core_ranks, pool.request.sibling)
+        for usable, core, core_ranks in zip(core_cpus, shareable, counts, strict=True)
+    ]
+    shares = [
+        share
+        for core, core_ranks in zip(used, counts, strict=True)
+        for share in _split_core(core, core_ranks)
+    ]
+    return [Placement(rank=rank, cpus=sort_by_position(pool, share)) for rank, share in enumerate(shares)]
+
+
+def _check_free_cores(pool: CpuPool, ranks: int, cores: int) -> None:
+    """Raise PlanError if ranks would have to share cores only because other runs occupy the rest."""
+    if not pool.available.avoided:
+        return
+    unoccupied = make_cpu_pool(pool.available.replace(avoided=EMPTY), pool.request)
+    if ranks <= len(find_usable_cpus(unoccupied)) - pool.request.reserve_total:
+        raise PlanError(
+            f"{count(ranks, 'rank')} would have to share {count(cores, 'core')}",
+            hint=f"start at most {count(cores, 'rank')}, or {OCCUPIED_HINT}",
+        )
+
+
+def _count_ranks_per_core(capacities: Sequence[int], ranks: int) -> list[int]:
+    """Return how many ranks each core gets: one more per round for every core with a free hardware thread.
+
+    `capacities` are the hardware threads of each core; their sum must be at least `ranks`. If the last round
+    has fewer ranks than cores, its ranks are spread evenly over the cores.
+    """
+    counts = [0] * len(capacities)
+    while (left := ranks - sum(counts)) > 0:
+        not_full = [core for core, capacity in enumerate(capacities) if counts[core] < capacity]
+        if left < len(not_full):
+            not_full = [not_full[i * len(not_full) // left] for i in range(left)]
+        for core in not_full:
+            counts[core] += 1
+    return counts
+
+
+def _split_core(cpus: CpuSet, ranks: int) -> list[CpuSet]:
+    """Split the CPUs of one core evenly among ranks, in order."""
+    numbers = tuple(cpus)
+    bounds = [i * len(numbers) // ranks for i in range(ranks + 1)]
+    return [CpuSet(numbers[bounds[i] : bounds[i + 1]]) for i in range(ranks)]

@@ -1,7 +1,22 @@
 """Which configuration files and which preset the options of a request come from."""
 
-from ompbind.planning.configuration_files import IgnoredFile, UsedFile
 from ompbind.record import Record
+
+
+class UsedFile(Record):
+    """A configuration file that was read; `kind` is system, user, project, or named (by --config)."""
+
+    kind: str
+    path: str
+    sha256: str
+
+
+class IgnoredFile(Record):
+    """A configuration file that was found but is not used, and why."""
+
+    kind: str
+    path: str
+    reason: str
 
 
 class Configuration(Record):

@@ -3,14 +3,13 @@
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from ompbind.cpuset import EMPTY, CpuSet, union
+from ompbind.cpuset import EMPTY, CpuSet, count, named, union
 from ompbind.machine.devices import Device
 from ompbind.machine.model import Domain, Level, Machine, find_overlapping
-from ompbind.masks.mask import MaskWord
-from ompbind.planning.allocation_errors import no_core_error
+from ompbind.masks.mask import Mask, MaskWord, part_error
+from ompbind.planning.allocation_errors import no_core_error, render_core_kinds
 from ompbind.planning.mask_notes import explain_threads
-from ompbind.planning.mask_parts import find_parts
-from ompbind.planning.mask_resolution import resolve_mask
+from ompbind.planning.mask_resolution import Parts, resolve_mask
 from ompbind.planning.occupancy import AvailableCpus, sort_by_core
 from ompbind.planning.plan import Note
 from ompbind.planning.request import Request
@@ -146,3 +145,50 @@ def find_siblings(available: AvailableCpus, core_cpus: Sequence[CpuSet]) -> CpuS
         return EMPTY
     cores = find_overlapping(available.machine.at(Level.CORE), union(core_cpus))
     return union(core.cpus for core in cores) & available.free
+
+
+def find_parts(
+    mask: Mask, available: AvailableCpus, request: Request, near: CpuSet
+) -> tuple[Parts, tuple[Note, ...]]:
+    """Return the CPUs of each part that are `near` and of the requested kind, and notes on dropped CPUs.
+
+    Raises MaskError if the mask does not fit the machine or the request.
+    """
+    machine = available.machine
+    selected, dropped = resolve_mask(mask, available, allow_partial=request.allow_partial)
+    cpus_of_kind = machine.cpus_of_kind(request.core_kind)
+    parts = tuple(tuple(cpu for cpu in part if cpu in cpus_of_kind) for part in selected)
+    for items, part in zip(mask.parts, parts, strict=True):
+        if not part:
+            message = f"this part of the mask names no {request.core_kind} core"
+            raise part_error(mask, items, message, render_core_kinds(machine))
+    parts = _narrow_parts(mask, parts, near, request)
+    _check_parts(mask, request)
+    return parts, tuple(
+        Note(code="mask-partial", text=f"dropped from the mask: {text}", warning=True) for text in dropped
+    )
+
+
+def _narrow_parts(mask: Mask, parts: Parts, near: CpuSet, request: Request) -> Parts:
+    """Return the CPUs near the devices that the request names; raises MaskError for a part without any."""
+    narrowed = tuple(tuple(cpu for cpu in part if cpu in near) for part in parts)
+    for items, part in zip(mask.parts, narrowed, strict=True):
+        if not part:
+            message = f"this part of the mask names no CPU near {', '.join(request.near)}"
+            raise part_error(mask, items, message, f"{named('CPU', near)} are near, or omit --near")
+    return narrowed
+
+
+def _check_parts(mask: Mask, request: Request) -> None:
+    """Raise MaskError if the mask has several parts, but not one for each rank."""
+    parts, ranks = len(mask.parts), request.ranks
+    if parts == 1 or ranks in (None, parts):
+        return
+    surplus = [item for part in mask.parts[ranks:] for item in part]
+    items = tuple(surplus or (item for part in mask.parts for item in part))
+    message = f"the mask has {parts} parts for {count(ranks or 0, 'rank')}"
+    number = count(ranks or 0, "part")
+    hint = f"use -n {parts}, write {number}, or write a mask without '|' to divide it among the ranks"
+    if ranks == 1 and request.compat and request.compat.workers:
+        hint = request.compat.workers
+    raise part_error(mask, items, message, hint)

@@ -8,7 +8,9 @@ from ompbind.planning.allowed_memory import find_remote_cpus, map_memory
 from ompbind.planning.plan import MemoryPolicy, Note, Placement, Plan
 from ompbind.planning.request import MemoryMode
 
-UNSET, LIMITED, NARROWED = "memory-unset", "memory-limited", "memory-narrowed"
+UNSET: str = "memory-unset"
+LIMITED: str = "memory-limited"
+NARROWED: str = "memory-narrowed"
 """Codes of notes: no policy is set, some nodes are not allowed, or one of several nodes is preferred."""
 
 

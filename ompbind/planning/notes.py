@@ -1,27 +1,26 @@
 """The notes of a plan: what it decides that the request does not say, and what cannot be bound.
 
 Each `_explain_` function yields the notes on one subject; `_SUBJECTS` lists the functions in output order.
-A subject of few plans has a module of its own.
 """
 
 from collections.abc import Callable, Iterable, Iterator
 
-from ompbind.cpuset import CpuSet, count, named, union
-from ompbind.machine.model import Level, cpus_of_cores, index_by_cpu
-from ompbind.openmp.binding import BindingSyntax
+from ompbind.cpuset import EMPTY, CpuSet, count, named, union
+from ompbind.machine.model import Level, cpus_of_cores, find_overlapping, index_by_cpu
+from ompbind.masks.mask import MaskWord
+from ompbind.openmp.binding import Bind, BindingSyntax
+from ompbind.planning.allocation import divide_service
 from ompbind.planning.allowed_memory import find_remote_cpus
-from ompbind.planning.compat_notes import explain_compat
 from ompbind.planning.conflicts import explain_other_runs
-from ompbind.planning.core_kind_notes import explain_kinds
-from ompbind.planning.isolation_notes import explain_isolated
 from ompbind.planning.mask_notes import explain_numbers
+from ompbind.planning.mask_resolution import resolve_mask
 from ompbind.planning.memory_policy import explain_memory
+from ompbind.planning.occupancy import AvailableCpus
 from ompbind.planning.plan import Note, Plan
-from ompbind.planning.quota_notes import explain_quota
-from ompbind.planning.request import MemoryMode, Sharing
+from ompbind.planning.request import Compat, MemoryMode, Sharing
 from ompbind.planning.runtime_choice import choose_syntax
 from ompbind.planning.runtime_notes import explain_runtime
-from ompbind.planning.service_notes import explain_service
+from ompbind.planning.strategies.core_sequence import make_core_sequence
 from ompbind.planning.strategies.table import STRATEGIES
 from ompbind.planning.wrapper_notes import explain_wrappers
 
@@ -189,3 +188,182 @@ _SUBJECTS: tuple[Callable[[Plan], Iterable[Note]], ...] = (
     _explain_wrappers,
 )
 """What notes are about: a function for each subject, in the order of output."""
+
+
+def explain_compat(plan: Plan, compat: Compat) -> Iterator[Note]:
+    """Explain how variables of other programs were read (--compat)."""
+    for text in (*compat.read, *compat.others):
+        yield Note(code="compat", text=text)
+    for text in compat.warnings:
+        yield Note(code="compat", text=text, warning=True)
+    if compat.divided and plan.request.strategy in ("numa", "nodes") and _divides_domains(plan):
+        yield Note(code="compat", text=compat.divided)
+
+
+def _divides_domains(plan: Plan) -> bool:
+    """Return whether several ranks share a domain of the strategy; domains of all ranks are counted."""
+    cores = find_overlapping(plan.machine.at(Level.CORE), plan.compute)
+    sequence = make_core_sequence(plan.machine, tuple(core.cpus & plan.compute for core in cores))
+    return STRATEGIES[plan.request.strategy].auto_ranks(sequence, None) < len(plan.placements)
+
+
+def explain_kinds(plan: Plan) -> Iterator[Note]:
+    """Explain that ranks, or threads of one rank, run on cores of different kinds and speed."""
+    used = plan.used
+    kinds = [kind for kind in plan.machine.kinds if not kind.cpus.isdisjoint(used)]
+    if len(kinds) < 2:
+        return
+    mixed = CpuSet(
+        placement.rank
+        for placement in plan.placements
+        if sum(not kind.cpus.isdisjoint(placement.compute) for kind in kinds) > 1
+    )
+    verb = "mixes" if len(mixed) == 1 else "mix"
+    subject = f"{named('rank', mixed)} {verb}" if mixed else "ranks differ in"
+    cpus_by_kind = "; ".join(f"{kind.name}: {named('CPU', kind.cpus & used)}" for kind in kinds)
+    remedy = " (--core-kind selects one kind)" if len({kind.name for kind in kinds}) > 1 else ""
+    text = f"{subject} kinds of cores, and slower cores finish later{remedy}: {cpus_by_kind}"
+    yield Note(code="mixed-kinds", text=text)
+
+
+QUOTA_RANKS = "quota-ranks"
+"""The code of the note on more ranks than CPUs in the CPU quota."""
+
+
+def explain_quota(plan: Plan) -> Iterator[Note]:
+    """Warn of more ranks or threads than CPUs in the CPU quota, and of threads that it limits."""
+    placements = plan.placements
+    throttling = find_throttling(plan)
+    limited = CpuSet(placement.threads for placement in placements if placement.threads < len(placement.cpus))
+    if limited and plan.request.threads is None and not any(note.code == QUOTA_RANKS for note in throttling):
+        text = f"{_describe_quota(plan)}: threads per rank limited to {limited}"
+        yield Note(code="quota", text=text, warning=True)
+    yield from throttling
+
+
+def find_throttling(plan: Plan) -> list[Note]:
+    """Return the notes on more ranks and on more threads than CPUs in the CPU quota."""
+    quota, placements, outside = plan.machine.quota, plan.placements, plan.request.outside_ranks
+    notes: list[Note] = []
+    if quota is None:
+        return notes
+    ranks = len(placements) + outside
+    threads = sum(placement.threads for placement in placements) + outside * placements[0].threads
+    if ranks > max(quota, 1):
+        text = (
+            f"{_describe_quota(plan)}, which is too little for {count(ranks, 'rank')}: they will be throttled"
+        )
+        text += " (start fewer ranks, or raise the quota)"
+        notes.append(Note(code=QUOTA_RANKS, text=text, warning=True))
+    if threads > max(quota, ranks):
+        text = f"{_describe_quota(plan)}: {threads} threads will be throttled (lower --threads)"
+        notes.append(Note(code="quota", text=text, warning=True))
+    return notes
+
+
+def _describe_quota(plan: Plan) -> str:
+    return f"the CPU quota of the cgroup is {plan.machine.quota:g}"
+
+
+def explain_isolated(plan: Plan) -> Iterator[Note]:
+    """Yield notes on CPUs that are not used because of isolation, and on used siblings of isolated CPUs."""
+    yield from _explain_excluded(plan)
+    yield from _explain_siblings(plan)
+
+
+def _explain_excluded(plan: Plan) -> Iterator[Note]:
+    """List CPUs of the mask that are isolated, or share a core with isolated CPUs, and are not used."""
+    excluded, siblings = plan.idle & plan.machine.excluded_by_default, plan.machine.isolated_siblings
+    if not excluded:
+        return
+    excluded &= _find_requested(plan)
+    if isolated := excluded - cpus_of_cores(plan.machine, plan.used) - siblings:
+        names = [name for name, cpus in plan.machine.exclusion_reasons if not cpus.isdisjoint(isolated)]
+        text = f"not used because {' or '.join(names)}: {named('CPU', isolated)} ({_advise(isolated)})"
+        yield Note(code="set-apart", text=text)
+    if shared := excluded & siblings:
+        verb = "it shares" if len(shared) == 1 else "they share"
+        text = f"{named('CPU', shared)} not used: {verb} a core with isolated CPUs ({_advise(shared)})"
+        yield Note(code="isolated-siblings", text=text)
+
+
+def _find_requested(plan: Plan) -> CpuSet:
+    """Return the CPUs that the mask or the nodes of a request contain, isolated ones too; without, all."""
+    request, machine = plan.request, plan.machine.replace(isolated=EMPTY, nohz_full=EMPTY)
+    has_mask = request.mask is not None and request.mask.word is not MaskWord.AUTO
+    mask = request.mask if has_mask else request.nodes
+    if mask is None:
+        return machine.allowed
+    parts, _ = resolve_mask(mask, AvailableCpus(machine=machine), allow_partial=True)
+    return CpuSet(cpu for part in parts for cpu in part)
+
+
+def _advise(cpus: CpuSet) -> str:
+    it = "it" if len(cpus) == 1 else "them"
+    return f"name {it} by number in --mask to use {it}"
+
+
+def _explain_siblings(plan: Plan) -> Iterator[Note]:
+    """Explain that ranks use CPUs that share a core with isolated CPUs without a rank."""
+    isolated = union(cpus for _, cpus in plan.machine.exclusion_reasons) & plan.machine.online - plan.used
+    siblings = plan.machine.isolated_siblings & plan.used & cpus_of_cores(plan.machine, isolated)
+    if siblings:
+        verb = "shares" if len(siblings) == 1 else "share"
+        shared = cpus_of_cores(plan.machine, siblings) & isolated
+        text = f"{named('CPU', siblings)} {verb} a core with isolated {named('CPU', shared)}"
+        slower = f"programs on {named('CPU', shared)} run slower"
+        yield Note(code="isolated-siblings", text=f"{text}: {slower}")
+
+
+def explain_service(plan: Plan) -> Iterator[Note]:
+    """Yield notes on ranks without service CPUs, and on ranks that have some."""
+    yield from _explain_missing(plan)
+    yield from _explain_present(plan)
+
+
+def _explain_missing(plan: Plan) -> Iterator[Note]:
+    """List ranks without their optional service CPUs, and ranks for which a framework has none."""
+    ranks = len(plan.placements)
+    wanted = [*zip(plan.placements, divide_service(plan.request, ranks), strict=True)]
+    fewer = CpuSet(placement.rank for placement, number in wanted if len(placement.service_cpus) < number)
+    if fewer and plan.request.service_optional:
+        text = f"{named('rank', fewer)} {'has' if len(fewer) == 1 else 'have'} too few CPUs for service CPUs"
+        yield Note(code="service-missing", text=f"{text}: other threads use the CPUs that compute")
+    unserved = [placement for placement, number in wanted if not (number or placement.service_cpus)]
+    without = CpuSet(placement.rank for placement in unserved if len(placement.cpus) > 1)
+    if without and plan.request.service_total and plan.request.compat:
+        text = f"{named('rank', without)} {'has' if len(without) == 1 else 'have'} no service CPU"
+        remedy = f"if each rank is a server, use --service-total {ranks}"
+        yield Note(code="service-uneven", text=f"{text}: {remedy}")
+
+
+def _explain_present(plan: Plan) -> Iterator[Note]:
+    """Explain which ranks have service CPUs far away, or workers that may use their service CPUs."""
+    with_service = [placement for placement in plan.placements if placement.service_cpus]
+    if not with_service:
+        return
+    nodes = index_by_cpu(plan.machine.at(Level.NODE))
+    remote = CpuSet(
+        placement.rank
+        for placement in with_service
+        if not {nodes.get(cpu) for cpu in placement.service_cpus}
+        <= {nodes.get(cpu) for cpu in placement.cpus}
+    )
+    if remote:
+        subject = f"{named('rank', remote)} {'has' if len(remote) == 1 else 'have'}"
+        text = f"{subject} service CPUs on other NUMA nodes than the CPUs that compute"
+        yield Note(code="service-remote", text=text)
+    unbound = CpuSet(
+        placement.rank
+        for placement in with_service
+        if placement.threads > 1 and not any(place == placement.compute for place in placement.places)
+    )
+    if unbound and plan.request.bind is Bind.RANK and plan.machine.bindable:
+        reason = "OMP_PLACES is too long for some runtimes"
+        if choose_syntax(plan.request) is BindingSyntax.UNBOUND:
+            reason = "with places, forked children crash in the OpenMP runtime of the command"
+        text = f"OpenMP workers of {named('rank', unbound)} may use service CPUs: {reason}"
+        yield Note(code="service-workers", text=text, warning=True)
+    elif plan.request.bind is Bind.NONE:
+        text = "OpenMP workers may use service CPUs too, because --bind none does not bind them"
+        yield Note(code="service-unbound", text=text)

@@ -7,9 +7,8 @@ from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.errors import OmpbindError, PlanError, RequestError
 from ompbind.machine.model import Level, Machine, index_by_cpu
 from ompbind.openmp.binding import Bind, BindingSyntax
-from ompbind.openmp.places import Cores, make_places, render_places
-from ompbind.openmp.service_places import make_service_places
-from ompbind.planning.allocation import make_placements
+from ompbind.openmp.places import Cores, make_places, make_service_places, render_places
+from ompbind.planning.allocation import make_placements, use_whole_service_cores
 from ompbind.planning.allowed_memory import map_local_memory, map_remote_memory
 from ompbind.planning.conflicts import check_exclusive, make_available
 from ompbind.planning.cpu_pool import CpuPool, make_cpu_pool
@@ -22,7 +21,6 @@ from ompbind.planning.request import MemoryMode, Request
 from ompbind.planning.runtime_choice import choose_syntax, find_certain_runtimes
 from ompbind.planning.runtime_conflicts import check_runtimes
 from ompbind.planning.saved_placements import make_saved_plan
-from ompbind.planning.service_cpus import use_whole_service_cores
 from ompbind.planning.strategies.table import (
     STRATEGIES,
     list_others_that_take_cores,

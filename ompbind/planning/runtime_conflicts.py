@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ompbind.errors import PlanError
-from ompbind.openmp.runtime_pairs import find_aborting_pair, find_intercepting_pair
+from ompbind.openmp.runtimes import find_aborting_pair, find_intercepting_pair
 from ompbind.planning.runtime_choice import explain_detection
 from ompbind.programs.workload import DetectedLibrary, DetectionMethod
 

@@ -14,9 +14,7 @@ from collections.abc import Collection, Sequence
 from ompbind.cpuset import count
 from ompbind.planning.occupancy import NAMED_RUNS, LiveRun
 from ompbind.record import Record
-from ompbind.registry.claim_format import TEXT_LIMIT
-from ompbind.registry.claim_names import NEW_SUFFIX, remove_claim
-from ompbind.registry.claim_parsing import parse_text
+from ompbind.registry.claim_format import NEW_SUFFIX, TEXT_LIMIT, parse_text, remove_claim
 from ompbind.text import clean_name
 
 NEW_FILE_LIMIT_S = 60.0  # seconds after which a .new file counts as old

@@ -4,8 +4,16 @@ import fcntl
 import os
 
 from ompbind.planning.occupancy import LiveRun
-from ompbind.registry.claim_format import TEXT_LIMIT, find_restarts, make_text, render_restarts
-from ompbind.registry.claim_names import CLAIM_SUFFIX, NEW_SUFFIX, PREFIX, remove_claim
+from ompbind.registry.claim_format import (
+    CLAIM_SUFFIX,
+    NEW_SUFFIX,
+    PREFIX,
+    TEXT_LIMIT,
+    find_restarts,
+    make_text,
+    remove_claim,
+    render_restarts,
+)
 
 _DESCRIPTORS = (700, 240, 60, 20)
 """Preferred descriptors for the claim, or the next free ones: scripts use low numbers (`exec 3>log`)."""

@@ -32,8 +32,7 @@ from ompbind.planning.rank_variables import OMPBIND_RUN_ID
 from ompbind.planning.request import Sharing
 from ompbind.planning.run_relations import find_job_runs
 from ompbind.procfs.reader import read_pid_namespace
-from ompbind.registry.claim_format import make_live_run
-from ompbind.registry.claim_names import list_claims
+from ompbind.registry.claim_format import list_claims, make_live_run
 from ompbind.registry.claim_writing import Claim, write_claim
 
 DIRECTORY_VARIABLE = "OMPBIND_RUNTIME_DIR"

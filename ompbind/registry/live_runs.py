@@ -8,7 +8,7 @@ from ompbind.planning.occupancy import LiveRun
 from ompbind.planning.request import Request, Sharing
 from ompbind.planning.run_relations import find_other_runs
 from ompbind.registry.claim_files import ClaimList, read_claims
-from ompbind.registry.claim_names import CLAIM_SUFFIXES, list_claims
+from ompbind.registry.claim_format import CLAIM_SUFFIXES, list_claims
 from ompbind.registry.claims import find_claims_directory, make_run_identity, raise_or_describe
 
 

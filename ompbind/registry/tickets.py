@@ -20,8 +20,7 @@ from ompbind.planning.occupancy import LiveRun, RunIdentity
 from ompbind.planning.request import Sharing
 from ompbind.planning.run_relations import find_job_runs, find_other_runs, must_wait_for
 from ompbind.registry.claim_files import read_claims
-from ompbind.registry.claim_format import make_waiting_run
-from ompbind.registry.claim_names import CLAIM_SUFFIX, TICKET_SUFFIX, list_claims
+from ompbind.registry.claim_format import CLAIM_SUFFIX, TICKET_SUFFIX, list_claims, make_waiting_run
 from ompbind.registry.claim_writing import Claim, write_claim
 from ompbind.registry.claims import Registry, lock_registry, raise_or_describe
 from ompbind.registry.directory_watch import DirectoryWatch

@@ -11,8 +11,7 @@ from ompbind.machine.sources.linux.throttling import Throttling
 from ompbind.planning.occupancy import LiveRun
 from ompbind.planning.rank_variables import SUPERVISOR_NAME
 from ompbind.planning.request import Bind
-from ompbind.registry.claim_format import make_text
-from ompbind.registry.claim_parsing import parse_text
+from ompbind.registry.claim_format import make_text, parse_text
 from ompbind.report.inspect import NO_PROCESSES, render_inspection, render_inspection_json
 from ompbind.report.text import Screen
 from ompbind.severity import Severity

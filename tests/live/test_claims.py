@@ -22,7 +22,7 @@ from ompbind.errors import ClaimError, PlanError
 from ompbind.planning.occupancy import LiveRun
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request, Sharing
-from ompbind.registry import claim_names, directory_lock
+from ompbind.registry import claim_format, directory_lock
 from ompbind.registry import claims as module
 from ompbind.registry.claim_format import TEXT_LIMIT, make_text
 from ompbind.registry.claims import find_claims_directory, lock_registry, make_run_identity
@@ -375,10 +375,10 @@ def test_ranks_that_a_launcher_has_bound_avoid_other_runs_too(start, live, ompbi
 
 
 def test_too_many_claims_are_an_error(ompbind, claims, monkeypatch):
-    for number in range(claim_names.FILES_LIMIT + 1):
+    for number in range(claim_format.FILES_LIMIT + 1):
         (claims / f"ompbind-junk{number}").touch()
     assert names(claims) == [], "only names of claims count"
-    monkeypatch.setattr(claim_names, "FILES_LIMIT", 3)
+    monkeypatch.setattr(claim_format, "FILES_LIMIT", 3)
     for number in range(4):
         (claims / f"ompbind-{number}.run").touch()
     with pytest.raises(OSError, match="too many claims"):

@@ -17,7 +17,7 @@ from ompbind.masks.mask import parse_mask
 from ompbind.planning.request import Request, Sharing
 from ompbind.registry import directory_watch
 from ompbind.registry.claim_files import try_lock
-from ompbind.registry.claim_names import TICKET_SUFFIX
+from ompbind.registry.claim_format import TICKET_SUFFIX
 from ompbind.registry.claims import make_run_identity
 from ompbind.registry.live_runs import read_claim_list, read_live_runs
 from tests.live.conftest import OMPBIND, clean_environment, required, two_cpus, wait_until

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 import ompbind
-from ompbind.openmp.runtime_pairs import find_aborting_pair, find_intercepting_pair
-from ompbind.openmp.runtimes import OmpRuntime
+from ompbind.openmp.runtimes import OmpRuntime, find_aborting_pair, find_intercepting_pair
 from tests.elves import make_elf
 from tests.live.conftest import clean_environment
 

@@ -10,6 +10,7 @@ from ompbind.masks.grammar import SELECTABLE
 from ompbind.masks.mask import parse_mask
 from ompbind.openmp.places import TEXT_LIMIT
 from ompbind.openmp.variables import OVERRIDING_VARIABLES, THREAD_COUNTS
+from ompbind.planning.allocation import divide_service
 from ompbind.planning.cpu_pool import SMT8_AUTO_LIMIT
 from ompbind.planning.mask_suggestion import suggest_mask
 from ompbind.planning.metrics import measure_plan
@@ -17,7 +18,6 @@ from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import make_thread_variables
 from ompbind.planning.rationale import make_reasons
 from ompbind.planning.request import Bind, ProcBind, Request
-from ompbind.planning.service_cpus import divide_service
 from ompbind.planning.strategies.table import STRATEGIES
 from tests.machines import Shape, make_machine
 

@@ -16,9 +16,9 @@ from ompbind.registry.claim_format import (
     make_live_run,
     make_text,
     make_waiting_run,
+    parse_text,
     render_restarts,
 )
-from ompbind.registry.claim_parsing import parse_text
 from ompbind.text import NAME_LIMIT, clean_name
 from tests.planning.test_conflicts import live, plan
 

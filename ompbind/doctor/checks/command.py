@@ -4,8 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from ompbind.doctor.facts import CommandFacts, HostFacts
 from ompbind.doctor.issue import HostIssue, error, note, ok
-from ompbind.openmp.runtime_pairs import find_aborting_pair
-from ompbind.openmp.runtimes import OmpRuntime
+from ompbind.openmp.runtimes import OmpRuntime, find_aborting_pair
 from ompbind.planning.wrapper_notes import find_effects
 from ompbind.programs.library_catalog import LIBRARY_KINDS, LIBRARY_PACKAGES
 from ompbind.programs.workload import DetectedLibrary, DetectionMethod

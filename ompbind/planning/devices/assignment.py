@@ -31,7 +31,7 @@ from ompbind.planning.devices.shares import divide_near_devices
 from ompbind.planning.plan import Placement
 from ompbind.planning.request import Request
 from ompbind.planning.strategies.core_sequence import CoreIndices, CoreSequence
-from ompbind.planning.strategies.shares import RequestedCores
+from ompbind.planning.strategies.sized import RequestedCores
 from ompbind.planning.strategies.table import STRATEGIES
 
 DeviceGroups: TypeAlias = tuple[tuple[Device, ...], ...]

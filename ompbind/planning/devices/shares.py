@@ -24,8 +24,7 @@ from typing import TypeAlias
 
 from ompbind.cpuset import CpuSet
 from ompbind.planning.devices.locality import DeviceLocality
-from ompbind.planning.strategies.core_sequence import CoreIndices, CoreSequence
-from ompbind.planning.strategies.subsequence import make_subsequence
+from ompbind.planning.strategies.core_sequence import CoreIndices, CoreSequence, make_subsequence
 from ompbind.record import Record
 
 _Divide: TypeAlias = Callable[[CoreSequence, int], list[CoreIndices]]

@@ -1,6 +1,6 @@
 """What a strategy divides: the cores in topology order, and the domains to which they belong.
 
-A core is never divided here (`oversubscription` serves more ranks than cores). Cores are numbered by their
+A core is never divided here (`allocation` serves more ranks than cores). Cores are numbered by their
 index in the sequence, which is the machine's order or the order of the requested NUMA nodes.
 """
 
@@ -72,3 +72,29 @@ def _number_cores(sets: Iterable[CpuSet], core_cpus: Sequence[CpuSet]) -> Domain
     """Return for every core the index of the set that has its first CPU."""
     number_of = {cpu: number for number, cpus in enumerate(sets) for cpu in cpus}
     return tuple(number_of.get(cpus.first) for cpus in core_cpus)
+
+
+def make_subsequence(sequence: CoreSequence, indices: CoreIndices) -> CoreSequence:
+    """Return the sequence of some of the cores, in the same order."""
+    return CoreSequence(
+        core_cpus=tuple(sequence.core_cpus[core] for core in indices),
+        domain_numbers=tuple(
+            (level, tuple(numbers[core] for core in indices)) for level, numbers in sequence.domain_numbers
+        ),
+        kind_numbers=tuple(sequence.kind_numbers[core] for core in indices),
+        memory_distances=tuple(sequence.memory_distances[core] for core in indices),
+    )
+
+
+def find_nearest_memory(sequence: CoreSequence, cores: int) -> CoreIndices:
+    """Return the cores with the nearest memory, at least as many as given, in ascending order.
+
+    Cores with remote memory are among them only if there are not enough other cores.
+    """
+    distances = sequence.memory_distances
+    smallest = min(distances)
+    nearest = tuple(core for core, distance in enumerate(distances) if distance == smallest)
+    if len(nearest) >= cores:
+        return nearest
+    by_distance = sorted(range(len(distances)), key=distances.__getitem__)
+    return tuple(sorted(by_distance[:cores]))

@@ -6,9 +6,8 @@ from typing import TypeAlias
 from ompbind.cpuset import CpuSet, count
 from ompbind.errors import PlanError
 from ompbind.machine.model import Level, Machine
-from ompbind.planning.strategies.core_sequence import CoreIndices, CoreSequence
-from ompbind.planning.strategies.shares import RequestedCores
-from ompbind.planning.strategies.subsequence import make_subsequence
+from ompbind.planning.strategies.core_sequence import CoreIndices, CoreSequence, make_subsequence
+from ompbind.planning.strategies.sized import RequestedCores
 from ompbind.record import Record
 
 Divide: TypeAlias = Callable[[CoreSequence, int, RequestedCores | None], list[CoreIndices]]

@@ -6,9 +6,8 @@ from ompbind.errors import PlanError
 from ompbind.machine.model import Level
 from ompbind.planning.strategies.core_sequence import CoreIndices, CoreSequence
 from ompbind.planning.strategies.domains import Divide, Domains, divide_domains, find_numa_parts
-from ompbind.planning.strategies.equal_shares import divide_equally
-from ompbind.planning.strategies.shares import RequestedCores
-from ompbind.planning.strategies.sized import balance_requested, compact, cores, spread
+from ompbind.planning.strategies.packing import divide_equally
+from ompbind.planning.strategies.sized import RequestedCores, balance_requested, compact, cores, spread
 from ompbind.record import Record
 
 

@@ -12,12 +12,10 @@ from ompbind.machine.model import CoreKind, Level, make_domains
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from ompbind.planning.strategies.core_sequence import PRIORITY, make_core_sequence
-from ompbind.planning.strategies.equal_shares import divide_equally
 from ompbind.planning.strategies.level_ranges import find_levels, split_range
-from ompbind.planning.strategies.packing import pack_ranks
+from ompbind.planning.strategies.packing import divide_equally, pack_ranks
 from ompbind.planning.strategies.shapes import RankSizes
-from ompbind.planning.strategies.shares import RequestedCores
-from ompbind.planning.strategies.sized import compact, spread
+from ompbind.planning.strategies.sized import RequestedCores, compact, spread
 from ompbind.planning.strategies.table import STRATEGIES, balanced
 from tests.machines import Shape, make_machine
 from tests.toys import run_with
