@@ -26,13 +26,13 @@ from ompbind.cpuset import count
 from ompbind.errors import LaunchError, RequestError
 from ompbind.execution.safe_files import (
     OpenDirectory,
+    UnsafeFileError,
     create_file,
     is_same,
     open_existing,
     open_parent,
     read_entry,
 )
-from ompbind.execution.unsafe_file import UnsafeFileError
 from ompbind.registry.claim_files import try_lock
 
 LOCK_TIMEOUT_S = 2.0  # seconds that the processes of a killed session get to exit

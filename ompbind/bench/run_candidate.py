@@ -14,8 +14,7 @@ from ompbind.bench.service import run_service
 from ompbind.bench.start_ranks import start_ranks
 from ompbind.bench.starts import CandidateStart, MeasuringSettings, Slot
 from ompbind.errors import OmpbindError
-from ompbind.execution.failure_hints import find_hint
-from ompbind.execution.outcome import Outcome, RankExit, render_exit_status
+from ompbind.execution.outcome import Outcome, RankExit, find_hint, render_exit_status
 from ompbind.inspection.verdict import VerificationResult
 from ompbind.procfs.process_facts import read_affinity
 from ompbind.severity import Severity

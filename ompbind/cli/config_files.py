@@ -21,8 +21,7 @@ from ompbind.cli.config_search import (
     read_working_directory,
 )
 from ompbind.errors import ConfigurationError
-from ompbind.execution.trusted_users import is_shared, read_trusted_users
-from ompbind.execution.unsafe_file import UnsafeFileError
+from ompbind.execution.safe_files import UnsafeFileError, is_shared, read_trusted_users
 from ompbind.planning.configuration import IgnoredFile
 from ompbind.record import Record
 

@@ -9,7 +9,7 @@ import os
 import stat
 from collections.abc import Collection, Iterator, Mapping
 
-from ompbind.execution.trusted_users import is_shared
+from ompbind.execution.safe_files import is_shared
 
 FILE_NAME, PYPROJECT = "ompbind.toml", "pyproject.toml"
 PROJECT_NAMES = (FILE_NAME, PYPROJECT)

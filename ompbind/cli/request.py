@@ -19,8 +19,7 @@ from ompbind.planning.request import Request, Sharing
 from ompbind.planning.saved_plan import SavedPlan
 from ompbind.procfs.reader import read_environ
 from ompbind.programs.command_analysis import read_wrapped_workload
-from ompbind.programs.preload import find_missing_preloads, find_preloads
-from ompbind.programs.preloaded import preload_entries
+from ompbind.programs.preload import find_missing_preloads, find_preloads, preload_entries
 from ompbind.programs.workload import Workload
 
 

@@ -4,8 +4,7 @@ from resource import RUSAGE_SELF, getrusage
 
 from ompbind.execution.outcome import KIB
 from ompbind.machine.sources.filesystem import DirectoryRoot
-from ompbind.machine.sources.linux.cgroup import read_oom_kills
-from ompbind.machine.sources.linux.throttling import Throttling, read_throttling
+from ompbind.machine.sources.linux.cgroup import Throttling, read_oom_kills, read_throttling
 
 
 class Accounting:

@@ -18,6 +18,7 @@ from ompbind.execution.output.log_files import is_log
 from ompbind.execution.replace_file import DirectoryEntry, replace_file
 from ompbind.execution.safe_files import (
     OpenDirectory,
+    UnsafeFileError,
     find_entry_risk,
     find_link_risk,
     is_same,
@@ -26,7 +27,6 @@ from ompbind.execution.safe_files import (
     open_parent,
     read_entry,
 )
-from ompbind.execution.unsafe_file import UnsafeFileError
 from ompbind.record import Record
 
 READER_WAIT_S = 60.0

@@ -1,10 +1,13 @@
 """The options of a run: how its ranks are started, supervised and stopped, as plain values."""
 
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
+from ompbind.execution.outcome import Outcome
 from ompbind.execution.output.options import Output
 from ompbind.execution.restart_policy import RestartPolicy
 from ompbind.inspection.expectation import ExpectedBinding
+from ompbind.inspection.verdict import VerificationResult
 from ompbind.record import Record
 
 
@@ -49,3 +52,19 @@ class RunOptions(Record):
     def files_per_rank(self) -> int:
         """The number of files that ompbind has open for each running rank, its pidfd included."""
         return self.output.files_per_rank if self.output else 1
+
+
+class Reporter(Protocol):
+    """Renders events of a run; every method returns the text to write, "" for no text."""
+
+    def message(self, line: str) -> str:
+        """Render one event of the run."""
+
+    def error(self, line: str) -> str:
+        """Render an error; it is written with --quiet too."""
+
+    def verified(self, verified: VerificationResult) -> str:
+        """Render the result of --verify."""
+
+    def summary(self, outcome: Outcome) -> str:
+        """Render the summary of the finished run."""

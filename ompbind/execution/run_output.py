@@ -7,7 +7,7 @@ from ompbind.errors import LaunchError
 from ompbind.execution.output.multiplexer import OutputMultiplexer
 from ompbind.execution.output.options import Output
 from ompbind.execution.poller import READABLE, Poller, has_epoll, has_reader, open_pipe_path
-from ompbind.execution.reporter import Reporter
+from ompbind.execution.run_options import Reporter
 
 
 class RunOutput:

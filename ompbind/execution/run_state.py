@@ -15,10 +15,9 @@ from ompbind.execution.orphans import OrphanTracker
 from ompbind.execution.outcome import signal_name
 from ompbind.execution.poller import make_poller
 from ompbind.execution.process_pair import Foreground
-from ompbind.execution.reporter import Reporter
 from ompbind.execution.restarts import Restarts
 from ompbind.execution.rlimits import FileLimit
-from ompbind.execution.run_options import RunOptions
+from ompbind.execution.run_options import Reporter, RunOptions
 from ompbind.execution.run_output import RunOutput
 from ompbind.execution.shutdown import Shutdown
 from ompbind.inspection.verdict import VerificationResult

@@ -15,8 +15,6 @@ import os
 import stat
 from collections.abc import Collection
 
-from ompbind.execution.trusted_users import is_shared, read_trusted_users
-from ompbind.execution.unsafe_file import UnsafeFileError
 from ompbind.record import Record
 
 _PATH = getattr(os, "O_PATH", 0)  # other systems than Linux have no O_PATH
@@ -221,3 +219,20 @@ def _set_permissions(file: int, mode: int) -> None:
     umask = os.umask(0o077)
     os.umask(umask)
     os.fchmod(file, mode & ~umask)
+
+
+class UnsafeFileError(PermissionError):
+    """A file or link must not be used, because another user may have put it there."""
+
+
+def read_trusted_users() -> frozenset[int]:
+    """Return the users whose files are used: this user, root, and the owner of the root directory.
+
+    In a user namespace root can have another number, which is then the owner of the root directory.
+    """
+    return frozenset((os.geteuid(), 0, os.stat("/").st_uid))
+
+
+def is_shared(directory: os.stat_result, trusted: Collection[int]) -> bool:
+    """Return whether users who are not trusted can create files in a directory, or remove files."""
+    return directory.st_uid not in trusted or bool(directory.st_mode & (stat.S_IWGRP | stat.S_IWOTH))

@@ -24,9 +24,8 @@ from ompbind.execution.poller import READABLE
 from ompbind.execution.process_pair import Foreground, redirect_to_null, set_process_name
 from ompbind.execution.processes import kill_descendants, signal_parent, signal_rank
 from ompbind.execution.reaper import reap_children, reap_exited
-from ompbind.execution.reporter import Reporter
 from ompbind.execution.rlimits import make_limit_error
-from ompbind.execution.run_options import RunOptions
+from ompbind.execution.run_options import Reporter, RunOptions
 from ompbind.execution.run_state import RunState, StartCommands
 from ompbind.execution.signal_pipe import (
     FORWARDED_SIGNALS,

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 
 from ompbind.inspection.rank_processes import Inspection, RankProcesses
 from ompbind.inspection.verdict import ThreadIssue
+from ompbind.machine.sources.linux.cgroup import Throttling
 from ompbind.machine.sources.linux.node_memory import MemorySize
-from ompbind.machine.sources.linux.throttling import Throttling
 from ompbind.procfs.process_state import ThreadState
 from ompbind.record import Record
 

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from ompbind.cpuset import CpuSet, count, named, union
 from ompbind.inspection.loaded_libraries import find_runtimes
 from ompbind.inspection.verdict import ThreadIssue, Verdict
-from ompbind.machine.sources.linux.throttling import Throttling
+from ompbind.machine.sources.linux.cgroup import Throttling
 from ompbind.procfs.process_state import ProcessState, ThreadState
 from ompbind.record import Record
 from ompbind.severity import Severity

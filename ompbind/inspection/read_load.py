@@ -11,7 +11,7 @@ from ompbind.inspection.oversubscription import MIN_SPAN_S, LoadSample, Streak, 
 from ompbind.inspection.rank_processes import Inspection, RankProcesses
 from ompbind.inspection.verdict import ThreadIssue
 from ompbind.machine.sources.filesystem import DirectoryRoot
-from ompbind.machine.sources.linux.throttling import Throttling, read_throttling
+from ompbind.machine.sources.linux.cgroup import Throttling, read_throttling
 from ompbind.procfs.process_state import ProcessState
 from ompbind.severity import Severity
 

@@ -6,7 +6,7 @@ from ompbind.cpuset import CpuSet, count, union
 from ompbind.inspection.compare_samples import CpuUse, RankUse, SampleDelta, ThreadUse
 from ompbind.inspection.rank_processes import RankProcesses
 from ompbind.inspection.verdict import ThreadIssue
-from ompbind.machine.sources.linux.throttling import Throttling
+from ompbind.machine.sources.linux.cgroup import Throttling
 from ompbind.report.live_table import FAINT, GAP, LiveColumn, LiveRow, fit, render_live_table, style
 from ompbind.report.text import Screen, render_bytes, render_cpus
 from ompbind.severity import Severity

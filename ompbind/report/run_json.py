@@ -2,9 +2,8 @@
 
 import json
 
-from ompbind.execution.failure_hints import find_hint
-from ompbind.execution.outcome import Outcome, RankExit, exit_code, signal_name
-from ompbind.machine.sources.linux.throttling import Throttling
+from ompbind.execution.outcome import Outcome, RankExit, exit_code, find_hint, signal_name
+from ompbind.machine.sources.linux.cgroup import Throttling
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import (
     RankCommand,

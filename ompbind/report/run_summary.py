@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from signal import Signals
 
 from ompbind.cpuset import count, named
-from ompbind.execution.failure_hints import find_hint
 from ompbind.execution.outcome import (
     Outcome,
     RankExit,
     exit_code,
+    find_hint,
     render_exit,
     render_exit_status,
     signal_name,

@@ -14,7 +14,7 @@ from ompbind.bench.conditions import (
 from ompbind.bench.records import Conditions
 from ompbind.cpuset import CpuSet
 from ompbind.machine.sources.filesystem import DirectoryRoot
-from ompbind.machine.sources.linux.throttling import Throttling
+from ompbind.machine.sources.linux.cgroup import Throttling
 
 
 def counts(throttled=None, **changes):

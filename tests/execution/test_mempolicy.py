@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ompbind.cpuset import CpuSet
-from ompbind.execution.memory_abi import make_nodemask, parse_nodemask
+from ompbind.execution.mempolicy import make_nodemask, parse_nodemask
 from ompbind.execution.syscalls import Abi, find_abi
 
 HEADERS = Path("/usr/include")

@@ -8,12 +8,12 @@ import pytest
 from ompbind.execution.safe_files import (
     find_risk,
     is_same,
+    is_shared,
     open_directory,
     open_existing,
     open_parent,
     read_entry,
 )
-from ompbind.execution.trusted_users import is_shared
 
 ROOT, ME, OTHER = 0, 1000, 1001
 

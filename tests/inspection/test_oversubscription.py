@@ -16,7 +16,7 @@ from ompbind.inspection.oversubscription import (
     judge_load,
 )
 from ompbind.inspection.verdict import Verdict
-from ompbind.machine.sources.linux.throttling import Throttling
+from ompbind.machine.sources.linux.cgroup import Throttling
 from ompbind.procfs.process_state import ProcessState, ThreadState
 from ompbind.severity import Severity
 

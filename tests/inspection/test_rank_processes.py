@@ -7,7 +7,7 @@ import pytest
 from ompbind.inspection.compare_samples import Sample, compare_samples
 from ompbind.inspection.rank_processes import ObservedProcesses, make_inspection
 from ompbind.inspection.take_sample import find_absent_ranks
-from ompbind.machine.sources.linux.throttling import Throttling
+from ompbind.machine.sources.linux.cgroup import Throttling
 from ompbind.planning.occupancy import LiveRun
 from ompbind.planning.rank_variables import SUPERVISOR_NAME
 from ompbind.planning.request import Bind

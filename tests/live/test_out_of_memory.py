@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ompbind.execution.failure_hints import OUT_OF_MEMORY, find_hint
-from ompbind.execution.outcome import Outcome, RankExit
+from ompbind.execution.outcome import OUT_OF_MEMORY, Outcome, RankExit, find_hint
 
 LIMIT = 96 << 20
 """Bytes that the cgroup may have: enough for two interpreters."""

@@ -11,9 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ompbind.execution.failure_hints import FAILURE_HINTS, OUT_OF_MEMORY, find_hint
-from ompbind.execution.outcome import KIB, Outcome, RankExit, Usage, make_usage, render_exit, signal_name
-from ompbind.machine.sources.linux.throttling import Throttling
+from ompbind.execution.outcome import (
+    FAILURE_HINTS,
+    KIB,
+    OUT_OF_MEMORY,
+    Outcome,
+    RankExit,
+    Usage,
+    find_hint,
+    make_usage,
+    render_exit,
+    signal_name,
+)
+from ompbind.machine.sources.linux.cgroup import Throttling
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from ompbind.report.run_summary import (
