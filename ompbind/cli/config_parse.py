@@ -5,6 +5,7 @@ pyproject.toml has these tables below [tool.ompbind]. What each key takes follow
 """
 
 import re
+import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
@@ -140,8 +141,6 @@ def _decode(content: FileContent) -> str:
 
 def _load(path: str, text: str) -> dict[str, Any]:
     """Parse TOML; raises ConfigurationError with the line of the error."""
-    import tomllib  # noqa: PLC0415 - door: configuration files
-
     try:
         return tomllib.loads(text)
     except RecursionError as error:

@@ -5,7 +5,7 @@ from unittest.mock import patch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ompbind.cli import configuration
+from ompbind.cli import config_defaults, configuration
 from ompbind.cli.config_files import FileContent, FileKind, FoundFiles
 from ompbind.cli.main import load_verb
 from ompbind.cli.request import complete_request, make_request, make_run_spec
@@ -72,4 +72,4 @@ def test_any_file_is_an_error_or_a_plan(data, text, kind, preset):
 def test_a_correct_file_is_a_plan():
     text = b"[defaults]\nranks = 2\n[preset.a]\nstrategy = 'spread'\nthreads = 1\n"
     assert check(FileContent(kind=FileKind.USER, path=PATH, data=text), "a")
-    assert configuration.read_host().cpus > 0
+    assert config_defaults.read_host().cpus > 0
