@@ -16,7 +16,7 @@ from ompbind.cli.main import cli, load_verb
 from ompbind.cli.option import Option
 from ompbind.cli.verb import METAVARS, SHORT_EXAMPLES, Verb
 from ompbind.cli.verbs import PLANNING, VERBS
-from ompbind.registry.claims import DIRECTORIES, DIRECTORY_VARIABLE
+from ompbind.registry.registry import DIRECTORIES, DIRECTORY_VARIABLE
 
 DOCS = Path(__file__).parent
 MAN_PAGE = DOCS / "ompbind.1"

@@ -15,7 +15,7 @@ from ompbind.planning.planner import make_plan
 from ompbind.planning.request import MemoryMode, Request, Sharing
 from ompbind.programs.command_analysis import read_workload
 from ompbind.programs.workload import Workload
-from ompbind.registry.live_runs import read_occupied
+from ompbind.registry.registry import read_occupied
 
 __all__ = [
     "Bind",

@@ -12,13 +12,12 @@ from ompbind.cpuset import CpuSet
 from ompbind.doctor.read_kernel import read_cpu_times
 from ompbind.machine.sources.filesystem import DirectoryRoot, whole_number
 from ompbind.machine.sources.linux.cgroup import Throttling, read_limits, read_oom_kills, read_throttling
-from ompbind.machine.sources.linux.sysfs import CPU
+from ompbind.machine.sources.linux.cpus import CPU
 from ompbind.machine.sources.root import Root
 from ompbind.planning.run_relations import find_other_runs
 from ompbind.procfs.reader import TICKS_PER_S
 from ompbind.record import Record
-from ompbind.registry.claims import find_claims_directory, make_run_identity
-from ompbind.registry.live_runs import read_live_runs
+from ompbind.registry.registry import find_claims_directory, make_run_identity, read_live_runs
 
 _SAMPLED_CPUS = 4
 """CPUs of a run, at most, whose frequency is read: some kernels take long for each."""

@@ -36,7 +36,7 @@ from ompbind.execution.verify.expect_ranks import expect_ranks
 from ompbind.inspection.verdict import VerificationResult
 from ompbind.record import Record
 from ompbind.registry.claim_writing import Claim
-from ompbind.registry.claims import lock_registry, make_run_identity
+from ompbind.registry.registry import lock_registry, make_run_identity
 
 
 class StartedRun:

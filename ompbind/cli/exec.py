@@ -35,7 +35,7 @@ from ompbind.planning.rank_command import (
 )
 from ompbind.planning.secret_values import mask_secrets
 from ompbind.registry.claim_writing import Claim
-from ompbind.registry.claims import make_run_identity
+from ompbind.registry.registry import make_run_identity
 
 EXAMPLES = (
     *(launcher.example for launcher in LAUNCHERS if launcher.example),

@@ -23,8 +23,7 @@ from ompbind.planning.request import MemoryMode, Request
 from ompbind.record import Record
 from ompbind.registry.claim_format import make_division
 from ompbind.registry.claim_writing import Claim
-from ompbind.registry.claims import DIRECTORY_VARIABLE, Registry, lock_registry
-from ompbind.registry.live_runs import try_read_occupied
+from ompbind.registry.registry import DIRECTORY_VARIABLE, Registry, lock_registry, try_read_occupied
 from ompbind.registry.tickets import Ticket, take_ticket
 
 T = TypeVar("T")

@@ -26,7 +26,7 @@ from ompbind.machine.sources.linux.reader import LIVE
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import RunSpec, find_changed, make_commands, make_spec_before_plan
 from ompbind.registry.claim_writing import Claim
-from ompbind.registry.claims import Registry, make_run_identity
+from ompbind.registry.registry import Registry, make_run_identity
 
 EXAMPLES = (
     ("Four ranks, equal shares", "ompbind run -n 4 -- python serve.py"),

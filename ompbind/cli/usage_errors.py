@@ -9,7 +9,7 @@ from ompbind.cli.option import Option
 from ompbind.cli.suggestions import NO_VERBS, find_option, suggest_option, suggest_verb
 from ompbind.cli.verbs import VERBS
 from ompbind.errors import OptionError
-from ompbind.programs.which import find_file
+from ompbind.programs.find_command import find_file
 
 FindOptions = Callable[[str], Sequence[Option]]
 """Returns the options of a verb."""

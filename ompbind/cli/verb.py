@@ -27,7 +27,7 @@ from ompbind.cli.usage_errors import explain_usage_error
 from ompbind.cli.verbs import LAUNCHING, PLANNING, VERBS
 from ompbind.errors import OmpbindError, OptionError
 from ompbind.planning.rank_variables import RANK_VARIABLES
-from ompbind.registry.claims import DIRECTORY_VARIABLE
+from ompbind.registry.registry import DIRECTORY_VARIABLE
 from ompbind.text import suggest_name
 
 HELP = "Help"

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator
 from ompbind.cpuset import CpuSet
 from ompbind.doctor.facts import FrequencyFacts, KernelFacts, MemoryFacts
 from ompbind.machine.sources.filesystem import numbered, numbers_in, parse_meminfo, whole_number
+from ompbind.machine.sources.linux.cpus import CPU
 from ompbind.machine.sources.linux.node_memory import MemorySize, read_memory_sizes
-from ompbind.machine.sources.linux.sysfs import CPU
 from ompbind.machine.sources.root import Root
 
 _FREQUENCIES = f"{CPU}/cpufreq"

@@ -6,8 +6,7 @@ from ompbind.doctor.facts import EnclosingRank, HostFacts
 from ompbind.planning.occupancy import LiveRun
 from ompbind.planning.rank_variables import OMPBIND_RUN_ID, find_rank
 from ompbind.planning.run_relations import find_other_runs
-from ompbind.registry.claims import find_claims_directory, make_run_identity
-from ompbind.registry.live_runs import read_live_runs
+from ompbind.registry.registry import find_claims_directory, make_run_identity, read_live_runs
 from ompbind.text import clean_name
 
 

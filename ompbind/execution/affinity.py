@@ -9,8 +9,7 @@ from ompbind.cpuset import CpuSet, named
 from ompbind.errors import CommandNotExecutableError, CommandNotFoundError, LaunchError
 from ompbind.execution.mempolicy import set_policy
 from ompbind.planning.rank_command import RankCommand
-from ompbind.programs.command_errors import find_script_error
-from ompbind.programs.which import find_command
+from ompbind.programs.find_command import find_command, find_script_error
 
 IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 """Signals that Python ignores from its start; a command expects their default action."""

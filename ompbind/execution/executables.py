@@ -9,7 +9,7 @@ from ompbind.execution.affinity import WorkingDirectory
 from ompbind.execution.rlimits import make_limit_error
 from ompbind.execution.run_state import StartCommands
 from ompbind.planning.rank_command import RankCommand
-from ompbind.programs.which import find_command
+from ompbind.programs.find_command import find_command
 
 
 def find_starts(commands: Sequence[RankCommand]) -> StartCommands:

@@ -13,7 +13,7 @@ from ompbind.cpuset import CpuSet, named
 from ompbind.errors import LaunchError
 from ompbind.execution.syscalls import Abi, Syscalls, load_syscalls
 from ompbind.machine.model import MAX_NODES
-from ompbind.planning.memory_policy import NARROWED, make_unset_note
+from ompbind.planning.memory import NARROWED, make_unset_note
 from ompbind.planning.plan import PREFERRED_MANY, MemoryPolicy, Note, Placement, Plan
 from ompbind.procfs.process import status_value
 from ompbind.procfs.reader import read_status

@@ -15,8 +15,7 @@ from ompbind.procfs.process_facts import read_affinity, read_memory_map
 from ompbind.procfs.process_state import ProcessState, read_process
 from ompbind.procfs.reader import read_environ, read_pid_namespace, read_processes, read_status
 from ompbind.record import Record
-from ompbind.registry.claims import DIRECTORY_VARIABLE, find_claims_directory
-from ompbind.registry.live_runs import read_live_runs
+from ompbind.registry.registry import DIRECTORY_VARIABLE, find_claims_directory, read_live_runs
 from ompbind.text import clean_name
 
 _LIST_HINT = "'ps -e' lists processes, 'ompbind ps' live runs"

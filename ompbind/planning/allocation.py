@@ -28,7 +28,6 @@ from ompbind.errors import PlanError
 from ompbind.machine.model import Level
 from ompbind.planning.allocation_checks import check_overlap, check_placements
 from ompbind.planning.allocation_errors import no_core_left_error, too_many_ranks_error
-from ompbind.planning.allowed_memory import measure_remote_memory
 from ompbind.planning.cpu_pool import (
     CpuPool,
     find_siblings,
@@ -37,6 +36,7 @@ from ompbind.planning.cpu_pool import (
     make_cpu_pool,
     sort_by_position,
 )
+from ompbind.planning.memory import measure_remote_memory
 from ompbind.planning.occupancy_text import OCCUPIED_HINT
 from ompbind.planning.plan import Placement
 from ompbind.planning.request import Request

@@ -10,16 +10,15 @@ from ompbind.machine.model import Level, cpus_of_cores, find_overlapping, index_
 from ompbind.masks.mask import MaskWord
 from ompbind.openmp.binding import Bind, BindingSyntax
 from ompbind.planning.allocation import divide_service
-from ompbind.planning.allowed_memory import find_remote_cpus
 from ompbind.planning.conflicts import explain_other_runs
 from ompbind.planning.mask_notes import explain_numbers
 from ompbind.planning.mask_resolution import resolve_mask
-from ompbind.planning.memory_policy import explain_memory
+from ompbind.planning.memory import explain_memory, find_remote_cpus
 from ompbind.planning.occupancy import AvailableCpus
 from ompbind.planning.plan import Note, Plan
 from ompbind.planning.request import Compat, MemoryMode, Sharing
-from ompbind.planning.runtime_choice import choose_syntax
 from ompbind.planning.runtime_notes import explain_runtime
+from ompbind.planning.runtimes import choose_syntax
 from ompbind.planning.strategies.core_sequence import make_core_sequence
 from ompbind.planning.strategies.table import STRATEGIES
 from ompbind.planning.wrapper_notes import explain_wrappers

@@ -9,17 +9,15 @@ from ompbind.machine.model import Level, Machine, index_by_cpu
 from ompbind.openmp.binding import Bind, BindingSyntax
 from ompbind.openmp.places import Cores, make_places, make_service_places, render_places
 from ompbind.planning.allocation import make_placements, use_whole_service_cores
-from ompbind.planning.allowed_memory import map_local_memory, map_remote_memory
 from ompbind.planning.conflicts import check_exclusive, make_available
 from ompbind.planning.cpu_pool import CpuPool, make_cpu_pool
-from ompbind.planning.memory_policy import add_policies
+from ompbind.planning.memory import add_policies, map_local_memory, map_remote_memory
 from ompbind.planning.notes import explain
 from ompbind.planning.occupancy import AvailableCpus, LiveRun, whole_cores
 from ompbind.planning.occupancy_text import render_occupancy
 from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.request import MemoryMode, Request
-from ompbind.planning.runtime_choice import choose_syntax, find_certain_runtimes
-from ompbind.planning.runtime_conflicts import check_runtimes
+from ompbind.planning.runtimes import check_runtimes, choose_syntax, find_certain_runtimes
 from ompbind.planning.saved_placements import make_saved_plan
 from ompbind.planning.strategies.table import (
     STRATEGIES,

@@ -25,7 +25,7 @@ from ompbind.planning.rank_variables import (
     apply_variables,
 )
 from ompbind.planning.request import Request
-from ompbind.planning.runtime_choice import choose_syntax, may_support_reset
+from ompbind.planning.runtimes import choose_syntax, may_support_reset
 from ompbind.record import Record
 
 _PAIR = set(PLACE_VARIABLES)

@@ -10,9 +10,13 @@ from ompbind.cpuset import CpuSet, count, join_words, named
 from ompbind.machine.model import PARTIALLY_OVERLAP, Level, find_overlapping, index_by_cpu
 from ompbind.masks.mask import mask_text
 from ompbind.openmp.binding import Bind
-from ompbind.planning.allowed_memory import find_remote_cpus, measure_remote_memory
 from ompbind.planning.devices.notes import give_device_reasons, render_share
-from ompbind.planning.memory_policy import find_nodes_without_memory, render_not_allowed
+from ompbind.planning.memory import (
+    find_nodes_without_memory,
+    find_remote_cpus,
+    measure_remote_memory,
+    render_not_allowed,
+)
 from ompbind.planning.metrics import Boundary, Metrics
 from ompbind.planning.plan import Plan
 from ompbind.planning.request import MemoryMode

@@ -17,7 +17,7 @@ from ompbind.openmp.runtimes import (
 from ompbind.openmp.variables import split_words
 from ompbind.planning.plan import Note, Plan
 from ompbind.planning.request import Request
-from ompbind.planning.runtime_choice import (
+from ompbind.planning.runtimes import (
     choose_syntax,
     explain_detection,
     find_certain_runtimes,

@@ -11,13 +11,12 @@ from ompbind.machine.devices import Device
 from ompbind.machine.fingerprint import LABELS, find_difference, make_fingerprint
 from ompbind.machine.model import Machine
 from ompbind.planning.conflicts import check_exclusive
-from ompbind.planning.memory_policy import add_policies
+from ompbind.planning.memory import add_policies
 from ompbind.planning.notes import explain
 from ompbind.planning.occupancy import LiveRun
 from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.request import MemoryMode, Request
-from ompbind.planning.runtime_choice import find_certain_runtimes
-from ompbind.planning.runtime_conflicts import check_runtimes
+from ompbind.planning.runtimes import check_runtimes, find_certain_runtimes
 from ompbind.planning.saved_plan import REMEDY, SavedPlan, SavedRank
 from ompbind.planning.strictness import check_strict
 

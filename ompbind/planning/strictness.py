@@ -1,7 +1,7 @@
 """Refuse a plan whose notes say that ranks cannot have what a strict request (--strict) requires."""
 
 from ompbind.errors import PlanError
-from ompbind.planning.memory_policy import LIMITED, NARROWED, UNSET
+from ompbind.planning.memory import LIMITED, NARROWED, UNSET
 from ompbind.planning.plan import Plan
 from ompbind.planning.runtime_notes import CONFLICT
 

@@ -12,11 +12,11 @@ import re
 from collections.abc import Mapping, Sequence
 
 from ompbind.programs.elf import SYSTEM_LIBRARY_PREFIXES, Elf, read_elf, read_header
+from ompbind.programs.find_command import find_file
 from ompbind.programs.known_programs import executes_arguments, is_python, starts_others
 from ompbind.programs.library_search import find_needed_libraries, identify_library
 from ompbind.programs.preload import read_preloaded
 from ompbind.programs.python_packages import find_packaged, find_site_packages
-from ompbind.programs.which import find_file
 from ompbind.programs.workload import DetectedLibrary, DetectionMethod, Workload
 from ompbind.programs.wrappers import read_wrapper
 

@@ -8,8 +8,8 @@ each process.
 import os
 from collections.abc import Mapping, Sequence
 
+from ompbind.programs.find_command import find_file
 from ompbind.programs.known_programs import PROCESS_LAUNCHERS, TORCHRUN, find_launcher_name, is_torchrun
-from ompbind.programs.which import find_file
 from ompbind.record import Record
 
 _WORKERS = ("--nproc-per-node", "--nproc_per_node")

@@ -7,7 +7,7 @@ from ompbind.cli.verb import find_options, find_variables
 from ompbind.cli.verbs import PLANNING, VERBS
 from ompbind.planning import rank_variables
 from ompbind.planning.request import Request
-from ompbind.registry.claims import DIRECTORY_VARIABLE
+from ompbind.registry.registry import DIRECTORY_VARIABLE
 from tests.toys import run_with
 
 

@@ -14,7 +14,7 @@ from ompbind.execution.executables import find_executable
 from ompbind.execution.outcome import signal_name
 from ompbind.execution.shutdown import Escalation
 from ompbind.planning.rank_command import RankCommand
-from ompbind.programs.which import find_command
+from ompbind.programs.find_command import find_command
 
 
 def send_all(first):

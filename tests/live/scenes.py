@@ -12,7 +12,7 @@ import time
 from itertools import count
 from pathlib import Path
 
-from ompbind.registry.live_runs import read_live_runs
+from ompbind.registry.registry import read_live_runs
 from tests.live.conftest import OMPBIND, RUNTIME_DIR, clean_environment, is_alive, wait_until
 
 CLEANUP_S = 10.0

@@ -18,7 +18,7 @@ from ompbind.bench.run_candidate import run_candidate
 from ompbind.bench.start_ranks import start_ranks
 from ompbind.execution.syscalls import load_syscalls
 from ompbind.masks.mask import parse_mask
-from ompbind.registry.live_runs import read_live_runs
+from ompbind.registry.registry import read_live_runs
 from tests.live.candidates import SLOT, make_settings, make_start
 from tests.live.conftest import RUNTIME_DIR, allowed_list, children_of, two_cpus, wait_until
 from tests.live.other_user import call_as_nobody

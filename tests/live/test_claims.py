@@ -23,10 +23,9 @@ from ompbind.planning.occupancy import LiveRun
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request, Sharing
 from ompbind.registry import claim_format, directory_lock
-from ompbind.registry import claims as module
+from ompbind.registry import registry as module
 from ompbind.registry.claim_format import TEXT_LIMIT, make_text
-from ompbind.registry.claims import find_claims_directory, lock_registry, make_run_identity
-from ompbind.registry.live_runs import read_live_runs
+from ompbind.registry.registry import find_claims_directory, lock_registry, make_run_identity, read_live_runs
 from tests.live.conftest import (
     OMPBIND,
     children_of,

@@ -10,7 +10,7 @@ from ompbind.cli import main as command_line
 from ompbind.cli.verb import find_options
 from ompbind.cli.verbs import PLANNING
 from ompbind.errors import MaskError, OmpbindError
-from ompbind.registry.claims import DIRECTORY_VARIABLE
+from ompbind.registry.registry import DIRECTORY_VARIABLE
 from tests.long import FUZZED
 
 PARTS = 20

@@ -27,8 +27,7 @@ from ompbind.planning.occupancy import LiveRun
 from ompbind.planning.request import Sharing
 from ompbind.registry import directory_lock
 from ompbind.registry.claim_format import TEXT_LIMIT, make_text
-from ompbind.registry.claims import Registry, make_run_identity
-from ompbind.registry.live_runs import read_claim_list
+from ompbind.registry.registry import Registry, make_run_identity, read_claim_list
 from tests.live.conftest import is_alive, ranks_of, supervisor_of, wait_until
 from tests.live.other_user import NOBODY, call_as_nobody, finish, start_as_nobody
 

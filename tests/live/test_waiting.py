@@ -18,8 +18,7 @@ from ompbind.planning.request import Request, Sharing
 from ompbind.registry import directory_watch
 from ompbind.registry.claim_files import try_lock
 from ompbind.registry.claim_format import TICKET_SUFFIX
-from ompbind.registry.claims import make_run_identity
-from ompbind.registry.live_runs import read_claim_list, read_live_runs
+from ompbind.registry.registry import make_run_identity, read_claim_list, read_live_runs
 from tests.live.conftest import OMPBIND, clean_environment, required, two_cpus, wait_until
 from tests.live.other_user import become_nobody, finish, fork_with_pipe
 from tests.long import rounds

@@ -9,7 +9,7 @@ from ompbind.errors import MaskError, PlanError, RequestError
 from ompbind.machine.model import Level, find_overlapping
 from ompbind.machine.sources.reading import read_machine
 from ompbind.masks.mask import parse_mask
-from ompbind.planning.allowed_memory import measure_remote_memory
+from ompbind.planning.memory import measure_remote_memory
 from ompbind.planning.metrics import measure_plan
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rationale import make_reasons

@@ -11,7 +11,7 @@ from ompbind.machine.sources.reading import read_machine
 from ompbind.masks.mask import parse_mask
 from ompbind.openmp.binding import Bind, ProcBind
 from ompbind.openmp.runtimes import OmpRuntime
-from ompbind.planning.allowed_memory import measure_remote_memory
+from ompbind.planning.memory import measure_remote_memory
 from ompbind.planning.metrics import measure_plan
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import RunSpec, make_command, make_local_identities

@@ -3,8 +3,7 @@
 import pytest
 
 from ompbind.errors import CommandNotFoundError
-from ompbind.programs.command_errors import find_script_error
-from ompbind.programs.which import find_command
+from ompbind.programs.find_command import find_command, find_script_error
 
 
 @pytest.mark.parametrize(

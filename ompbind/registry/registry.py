@@ -25,14 +25,18 @@ import stat
 import time
 from collections.abc import Collection, Mapping
 
+from ompbind.cpuset import union
 from ompbind.errors import ClaimError
+from ompbind.machine.model import Machine
+from ompbind.machine.sources.linux.reader import LIVE
 from ompbind.planning.occupancy import LiveRun, RunIdentity
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_variables import OMPBIND_RUN_ID
-from ompbind.planning.request import Sharing
-from ompbind.planning.run_relations import find_job_runs
+from ompbind.planning.request import Request, Sharing
+from ompbind.planning.run_relations import find_job_runs, find_other_runs
 from ompbind.procfs.reader import read_pid_namespace
-from ompbind.registry.claim_format import list_claims, make_live_run
+from ompbind.registry.claim_files import ClaimList, read_claims
+from ompbind.registry.claim_format import CLAIM_SUFFIXES, list_claims, make_live_run
 from ompbind.registry.claim_writing import Claim, write_claim
 
 DIRECTORY_VARIABLE = "OMPBIND_RUNTIME_DIR"
@@ -167,7 +171,7 @@ class Registry:
 
     def _read(self, names: Collection[str]) -> None:
         from ompbind.registry.claim_files import read_claims, render_ignored  # noqa: PLC0415 - door: other runs
-        from ompbind.registry.other_runs import select_other_runs  # noqa: PLC0415 - door: other runs
+        from ompbind.registry.registry import select_other_runs  # noqa: PLC0415 - door: other runs
 
         found = read_claims(self.handle, names, with_ranks=False)
         self.live = found.runs
@@ -190,3 +194,55 @@ def raise_or_describe(sharing: Sharing, what: str, error: OSError) -> str:
         )
         raise ClaimError(f"--{sharing} is not possible: {failure}", hint=hint) from error
     return failure
+
+
+def select_other_runs(
+    runs: tuple[LiveRun, ...], identity: RunIdentity, *, strict: bool
+) -> tuple[LiveRun, ...]:
+    """Return the other runs; if `strict`, as the first rank of the same job found them.
+
+    All ranks of a job must make one plan. CPUs that the job has claimed do not count for runs that started
+    later. CPUs that the first rank avoided are still avoided, even if their run has exited. They are returned
+    as a run without a name.
+    """
+    others, job_runs = find_other_runs(runs, identity), find_job_runs(runs, identity)
+    if not (job_runs and strict):
+        return others
+    claimed, avoided = union(run.claimed for run in job_runs), union(run.avoided for run in job_runs)
+    others = tuple(run.replace(claimed=run.claimed - claimed) for run in others)
+    free_now = avoided - union(run.claimed for run in others)
+    return (*others, job_runs[0].replace(run_id="", claimed=free_now)) if free_now else others
+
+
+def read_occupied(machine: Machine, request: Request) -> tuple[LiveRun, ...]:
+    """Return the other live runs of this machine, without a lock and without a claim of its own.
+
+    A recorded machine has no live runs, and a request that shares CPUs needs none. Raises ClaimError if
+    claims cannot be read and `sharing` is strict.
+    """
+    return try_read_occupied(machine, request)[0]
+
+
+def try_read_occupied(machine: Machine, request: Request) -> tuple[tuple[LiveRun, ...], str]:
+    """Return what `read_occupied` returns, and why claims could not be read, "" if they could."""
+    if request.sharing is Sharing.SHARE or machine.source != LIVE:
+        return (), ""
+    directory = find_claims_directory(os.environ)
+    try:
+        return find_other_runs(read_live_runs(directory), make_run_identity("")), ""
+    except OSError as error:
+        return (), raise_or_describe(request.sharing, f"cannot read live runs in {directory}", error)
+
+
+def read_live_runs(directory: str) -> tuple[LiveRun, ...]:
+    """Return the live runs of all users, oldest first; raises OSError if the directory cannot be read."""
+    return read_claim_list(directory).runs
+
+
+def read_claim_list(directory: str, suffixes: tuple[str, ...] = CLAIM_SUFFIXES) -> ClaimList:
+    """Return the live runs of all users, and the claims that do not count; raises OSError as above."""
+    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        return read_claims(handle, list_claims(handle, suffixes))
+    finally:
+        os.close(handle)

@@ -5,8 +5,11 @@ first place. All that this thread creates later inherits the narrowed affinity m
 the CPUs that a second runtime finds. With some versions, places have another cost: forked children crash.
 """
 
+from collections.abc import Sequence
+
+from ompbind.errors import PlanError
 from ompbind.openmp.binding import Bind, BindingSyntax
-from ompbind.openmp.runtimes import KMP_READERS, OmpRuntime
+from ompbind.openmp.runtimes import KMP_READERS, OmpRuntime, find_aborting_pair, find_intercepting_pair
 from ompbind.planning.request import Request
 from ompbind.programs.library_catalog import LIBRARY_KINDS, Library
 from ompbind.programs.workload import DetectedLibrary, DetectionMethod
@@ -77,3 +80,25 @@ def explain_detection(detected: DetectedLibrary) -> str:
         return "preloaded"
     verb = "needed by" if detected.method is DetectionMethod.NEEDED else "found in"
     return f"{verb} {detected.origin}"
+
+
+def check_runtimes(certain: Sequence[DetectedLibrary]) -> None:
+    """Raise PlanError if runtimes that a rank will certainly load do not work in one process."""
+    preloaded = [
+        detected.library.kind for detected in certain if detected.method is DetectionMethod.PRELOADED
+    ]
+    if find_intercepting_pair({kind.family for kind in preloaded}):
+        names = " and ".join(dict.fromkeys(kind.label for kind in preloaded))
+        raise PlanError(
+            f"{names} are preloaded together: one intercepts calls to the other, and both bind threads",
+            hint="preload only one OpenMP runtime",
+        )
+    if pair := find_aborting_pair({detected.library.family for detected in certain}):
+        first, second, message = pair
+        sources = ", ".join(
+            f"{detected.library.kind.label} ({explain_detection(detected)})" for detected in certain
+        )
+        raise PlanError(
+            f"a process that loads {first.label} and {second.label} aborts ({message}): {sources}",
+            hint="preload neither, or only the runtime that the program needs",
+        )
