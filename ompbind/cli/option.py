@@ -15,7 +15,6 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from ompbind.cli.suggestions import find_option, suggest_value
 from ompbind.cli.verbs import PLANNING
 from ompbind.errors import MaskError, OmpbindError, OptionError, PlanError, PositionError
 from ompbind.planning.configuration import Configuration
@@ -324,6 +323,11 @@ class Option(click.Option):
 
         An option of another tool may have been read as a short option with a value: `-np 4` as `-n p`.
         """
+        from ompbind.cli.suggestions import (  # noqa: PLC0415 - door: a wrong command line
+            find_option,
+            suggest_value,
+        )
+
         assert isinstance(ctx, VerbContext)
         options = ctx.sources.options.values()
         typed = f"{self.names[0]}{value}"

@@ -15,7 +15,6 @@ from ompbind.errors import MaskError, PlanError
 from ompbind.execution.mempolicy import replace_unsupported_policies
 from ompbind.machine.model import Machine
 from ompbind.machine.sources.reading import read_machine
-from ompbind.planning.mask_suggestion import suggest_mask
 from ompbind.planning.occupancy import NAMED_RUNS, LiveRun, RunIdentity
 from ompbind.planning.plan import Plan
 from ompbind.planning.planner import find_possible_cpus, make_plan
@@ -41,6 +40,8 @@ def plan_or_suggest(machine: Machine, request: Request, occupied: Sequence[LiveR
     try:
         return make_plan(machine, request, occupied)
     except MaskError as error:
+        from ompbind.planning.mask_suggestion import suggest_mask  # noqa: PLC0415 - door: a wrong mask
+
         error.suggestion = suggest_mask(machine, request, occupied)
         raise
 

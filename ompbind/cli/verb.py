@@ -23,7 +23,6 @@ from ompbind.cli.option import (
 )
 from ompbind.cli.planning_options import PLANNING_OPTIONS
 from ompbind.cli.running_options import RUNNING_OPTIONS
-from ompbind.cli.usage_errors import explain_usage_error
 from ompbind.cli.verbs import LAUNCHING, PLANNING, VERBS
 from ompbind.errors import OmpbindError, OptionError
 from ompbind.planning.rank_variables import RANK_VARIABLES
@@ -161,6 +160,10 @@ class Verb(click.Command):
             return super().make_context(info_name, args, parent, **extra)
         except (click.UsageError, OmpbindError) as error:
             if self.refuse:
+                from ompbind.cli.usage_errors import (  # noqa: PLC0415 - door: a wrong command line
+                    explain_usage_error,
+                )
+
                 explained = explain_usage_error(error) if isinstance(error, click.UsageError) else error
                 self.refuse(self._parse_leniently(given), explained)
             raise
