@@ -5,9 +5,6 @@ test.
 """
 
 import os
-import subprocess
-import sys
-from pathlib import Path
 
 import click
 import pytest
@@ -263,20 +260,3 @@ def test_a_wrong_value_of_a_file_names_its_line(tmp_path):
     with pytest.raises(PositionError) as caught:
         read("run", "--config", "x.toml")
     assert caught.value.message.startswith("x.toml:3: defaults.mask: a number is missing")
-
-
-CLICK = "OMPTEST_CLICK"
-"""The variable that names a directory with another click, such as the lowest that ompbind supports."""
-
-
-@pytest.mark.long
-@pytest.mark.skipif(CLICK not in os.environ, reason=f"{CLICK} names no directory with another click")
-def test_another_click_reads_in_the_same_way():
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("OMPTEST_", "PYTEST_"))}
-    env["PYTHONPATH"] = os.environ[CLICK]
-    shown = subprocess.check_output([sys.executable, "-c", "import click; print(click.__file__)"], env=env)
-    assert shown.decode().startswith(os.path.join(os.environ[CLICK], ""))
-    here = Path(__file__).parent
-    words = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", str(here)]
-    done = subprocess.run(words, env=env, cwd=here.parent.parent, text=True, capture_output=True, check=False)
-    assert done.returncode == 0, done.stdout
