@@ -31,8 +31,8 @@ def install(directory: Path) -> list[str]:
 
 
 def make_zipapp(path: Path, *words: str, python: str = sys.executable) -> list[str]:
-    """Write the zipapp by a Python, which downloads its packages; return the command that runs it."""
+    """Write the zipapp, whose packages are downloaded; return the command that runs it with a Python."""
     script = str(ROOT / "packaging/zipapp.py")
-    command = [python, script, "--output", str(path), *words]
+    command = [sys.executable, script, "--output", str(path), *words]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return [python, str(path)]

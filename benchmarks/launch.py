@@ -210,7 +210,7 @@ def read_options() -> argparse.Namespace:
 
 def start_slurm(stack: ExitStack, env: dict[str, str]) -> dict[str, str]:
     """Start a one-node Slurm if no controller answers and this is possible; return srun's environment."""
-    from tests.slurm import PROGRAMS, one_node  # late: it needs pytest, which users have not installed
+    from tests.slurm import PROGRAMS, one_node  # it needs pytest, which users have not installed
 
     if os.geteuid() or not all(map(shutil.which, PROGRAMS)) or is_slurm_running(env):
         return env

@@ -9,8 +9,8 @@ import signal
 def start() -> None:
     """Run the command line.
 
-    An interrupt kills the process at once and without a traceback, as it kills `cat`, until code that starts
-    ranks handles it. The garbage collector is off: verbs make hardly any reference cycles.
+    From here on, an interrupt kills the process without a traceback, as it kills `cat`, until code that
+    starts ranks handles it. The garbage collector is off: verbs make hardly any reference cycles.
     """
     gc.disable()
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it stays ignored (nohup)

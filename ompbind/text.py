@@ -6,6 +6,7 @@ misspelled, this module finds the similar one.
 
 import re
 from collections.abc import Iterable
+from difflib import get_close_matches
 
 NAME_LIMIT = 200
 """The longest name of a process or a run that is shown, in characters."""
@@ -53,7 +54,6 @@ def suggest_name(name: str, known: Iterable[str]) -> str:
     if begun:
         shortest = min(begun, key=len)
         return shortest if all(other.startswith(shortest) for other in begun) else ""
-    from difflib import get_close_matches  # noqa: PLC0415 - door: loads difflib
 
     return next(iter(get_close_matches(name, names, 1, _ALMOST_EQUAL)), "")
 

@@ -22,7 +22,7 @@ def check_version() -> None:
 
 def start_ompbind() -> None:
     """Start ompbind; a relative path of the zipapp would be wrong after a change of the directory."""
-    import os  # late: only after the check
+    import os  # only after the check
 
     sys.path[0] = os.path.abspath(sys.path[0])
     from ompbind.__main__ import start

@@ -5,7 +5,7 @@ from ompbind.bench.readiness import TCP, make_check
 from ompbind.bench.records import Combine
 from ompbind.bench.vary import parse_variation
 from ompbind.cli.bench_variations import complete_variation
-from ompbind.cli.option import COMPARING, FILES, MEASURING, OUTPUT, Option
+from ompbind.cli.option import FILES, Option
 from ompbind.cli.planning_options import PLANNING_OPTIONS
 from ompbind.cli.readers import (
     at_least,
@@ -15,6 +15,7 @@ from ompbind.cli.readers import (
     read_seconds,
     read_wrapper_words,
 )
+from ompbind.cli.verbs import COMPARING, MEASURING, OUTPUT
 from ompbind.errors import OptionError
 from ompbind.report.bench.formats import EXPORTS, render_export_names
 

@@ -20,7 +20,7 @@ from ompbind.bench.session_events import Event
 from ompbind.bench.starts import CandidateStart, check_commands
 from ompbind.cli.bench_progress import open_listener
 from ompbind.cli.bench_results import check_choice, prepare_exports, save_choice, show_results
-from ompbind.cli.bench_settings import make_rules, make_run_settings
+from ompbind.cli.bench_settings import make_measuring_settings, make_rules
 from ompbind.cli.bench_variations import render_words
 from ompbind.cli.console import print_message
 from ompbind.cli.settings import BenchSettings
@@ -41,8 +41,8 @@ def run_bench(
     exports = prepare_exports(settings)
     check_choice(settings)
     check_commands(starts)
-    run_settings = make_run_settings(settings, starts)
-    new = _make_session(settings, starts, refusals, machine).replace(metrics=run_settings.metrics)
+    measuring = make_measuring_settings(settings, starts)
+    new = _make_session(settings, starts, refusals, machine).replace(metrics=measuring.metrics)
     if not settings.planning.quiet:
         for text in explain_missing(find_events()):
             print_message(f"note: {text}")
@@ -54,7 +54,7 @@ def run_bench(
     ):
         calls = SessionCalls(
             find_next=find_next,
-            run=lambda start, slot, *, verify: run_candidate(start, run_settings, slot, verify=verify),
+            run=lambda start, slot, *, verify: run_candidate(start, measuring, slot, verify=verify),
             save=save,
             listener=listener,
         )

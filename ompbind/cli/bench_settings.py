@@ -12,7 +12,7 @@ from ompbind.cli.settings import BenchSettings
 _SEEDS = 1 << 32
 
 
-def make_run_settings(settings: BenchSettings, starts: Sequence[CandidateStart]) -> MeasuringSettings:
+def make_measuring_settings(settings: BenchSettings, starts: Sequence[CandidateStart]) -> MeasuringSettings:
     """Make the settings of each run of the candidates.
 
     Raises PositionError for a wrong pattern, port or placeholder, RequestError for a load generator without

@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Iterator, Mapping
 
 from ompbind.bench.vary import VariedText, parse_variation
-from ompbind.cli.option import CONFIGURATION, FALSE_WORDS, TRUE_WORDS, Given, Option, Sources, ValueLevel
+from ompbind.cli.option import FALSE_WORDS, TRUE_WORDS, Given, Option, Sources, ValueLevel
 from ompbind.cli.suggestions import suggest_value
+from ompbind.cli.verbs import CONFIGURATION
 from ompbind.errors import OptionError, PositionError, RequestError
 from ompbind.text import suggest_name
 

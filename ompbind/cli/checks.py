@@ -8,9 +8,10 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ompbind.cli.option import BINDING, CPUS, DEVICES, Sources, ValueLevel, VerbContext
+from ompbind.cli.option import Sources, ValueLevel, VerbContext
 from ompbind.cli.planning_options import PLANNING_OPTIONS
 from ompbind.cli.running_options import make_modes
+from ompbind.cli.verbs import BINDING, CPUS, DEVICES
 from ompbind.errors import RequestError
 from ompbind.masks.mask import MaskWord
 from ompbind.openmp.binding import Bind
@@ -270,10 +271,10 @@ def _list_replaced(sources: Sources) -> Iterator[str]:
     for name, occurrences in sources.occurrences.items():
         option = sources.options[name]
         typed = [given.value for given in occurrences if given.level == ValueLevel.COMMAND_LINE]
-        texts = [value for value in typed if isinstance(value, str)]
-        others = [text for text in texts if text != texts[-1]]
-        if others and not option.multiple and typed[-1] == texts[-1]:
-            yield f"{option.long_name} {others[-1]} is not used: {option.long_name} {texts[-1]} follows"
+        if option.multiple or not typed or not isinstance(typed[-1], str):
+            continue
+        for text in dict.fromkeys(value for value in typed if isinstance(value, str) and value != typed[-1]):
+            yield f"{option.render(text)} is not used: {option.render(typed[-1])} follows"
 
 
 def _find_check(name: str, values: Values, sources: Sources) -> Check | None:
@@ -292,8 +293,8 @@ def differs_from_default(name: str, values: Values, sources: Sources) -> bool:
 def _find_loser(check: Check, values: Values, sources: Sources) -> str:
     """Return which of two options gives way, "" if that is a warning; raises RequestError for an error.
 
-    Only the command line is for one run alone, so other levels also give way to a default. An option that
-    keeps the plan as it is replaces no other option.
+    A variable or a file is for many runs, so it gives way to a default too. An option whose check is a
+    warning never resets another option.
     """
     level, other_level = sources.level(check.option), sources.level(check.other)
     other_differs = differs_from_default(check.other, values, sources)

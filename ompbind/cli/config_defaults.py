@@ -5,14 +5,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import sha256
 
 from ompbind.cli.config_files import FileContent, FileKind, FoundFiles
-from ompbind.cli.config_parse import ConfigurationFile, Setting, parse_file
-from ompbind.cli.option import BINDING, CPUS, DEVICES, Given, Option, ValueLevel, VerbContext, find_settings
+from ompbind.cli.config_parse import ConfigurationFile, Setting, parse_file, parse_preset_names
+from ompbind.cli.option import Given, Option, ValueLevel, VerbContext, find_settings
 from ompbind.cli.presets import Host, PresetUse, find_preset, list_inherited, match_preset
+from ompbind.cli.verbs import BINDING, CPUS, DEVICES
 from ompbind.errors import OmpbindError
 from ompbind.planning.configuration import Configuration, UsedFile
-
-FindKeys = Callable[[], Mapping[str, Option]]
-"""Returns the options of all verbs that configuration files can contain, by key."""
 
 PROJECT_SECTIONS = (CPUS, DEVICES, BINDING)
 """The sections of the options that the defaults of a found project file can set.
@@ -28,7 +26,9 @@ _LEVELS = {
 }
 
 
-def set_defaults(ctx: VerbContext, found: FoundFiles, name: str | None, find_keys: FindKeys) -> None:
+def set_defaults(
+    ctx: VerbContext, found: FoundFiles, name: str | None, find_keys: Callable[[], Mapping[str, Option]]
+) -> None:
     """Set the defaults and the configuration of a command line; `name` is that of --preset.
 
     `find_keys` returns the options of all verbs by key. Raises ConfigurationError.
@@ -54,7 +54,9 @@ def set_defaults(ctx: VerbContext, found: FoundFiles, name: str | None, find_key
     ctx.default_map = default_map
 
 
-def _parse(content: FileContent, own: Mapping[str, Option], find_keys: FindKeys) -> ConfigurationFile:
+def _parse(
+    content: FileContent, own: Mapping[str, Option], find_keys: Callable[[], Mapping[str, Option]]
+) -> ConfigurationFile:
     """Return what a file says; the options of other verbs take time to import, so they are tried last."""
     try:
         return parse_file(content, own)
@@ -109,12 +111,12 @@ def _make_warnings(files: Sequence[ConfigurationFile], found: FoundFiles) -> Ite
             yield f"{file.path}: {text}, not in preset {', '.join(matching)} ({remedy})"
 
 
-def list_preset_names(found: FoundFiles, keys: Mapping[str, Option]) -> tuple[str, ...]:
+def list_preset_names(found: FoundFiles) -> tuple[str, ...]:
     """Return the names of the presets of some files; a wrong file has none."""
     names: list[str] = []
     for content in found.read:
         try:
-            names += [preset.name for preset in parse_file(content, keys).presets]
+            names += parse_preset_names(content)
         except OmpbindError:
             continue
     return tuple(dict.fromkeys(names))

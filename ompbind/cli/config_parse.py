@@ -91,23 +91,27 @@ class Document(Record):
 
 
 def _find_line(text: str, path: KeyPath) -> int:
-    """Return the line of a table's header or of a key, or of the table that has the key; 0 if unknown.
-
-    Keys in several parts, and keys inside of values that are longer than a line, are not found.
-    """
+    """Return the line of a table or a key, or of the innermost one that contains it; 0 if unknown."""
     table: KeyPath = ()
-    found = 0
+    found = depth = 0
     for number, line in enumerate(text.split("\n"), 1):
-        header = re.match(r"\s*\[+([^\]]*)\]", line)
-        key = re.match(r"\s*([\w-]+|\"[^\"]*\"|'[^']*')\s*=", line)
-        if header:
-            table = tuple(part.strip(" \t\"'") for part in header[1].split("."))
-        here = (*table, key[1].strip("\"'")) if key and not header else table
-        if (header or key) and here == path[: len(here)]:
-            found = number
-            if here == path:
-                break
+        here: KeyPath = ()
+        if header := re.match(r"\s*\[+([^\]]*)\]", line):
+            here = table = _split_key(header[1])
+        elif key := re.match(rf"\s*({_PART}(?:\s*\.\s*{_PART})*)\s*=", line):
+            here = (*table, *_split_key(key[1]))
+        if len(here) > depth and here == path[: len(here)]:
+            found, depth = number, len(here)
     return found
+
+
+_PART = r"(?:[\w-]+|\"[^\"]*\"|'[^']*')"
+"""A part of a dotted key."""
+
+
+def _split_key(text: str) -> KeyPath:
+    """Return the parts of a dotted key without their quotes."""
+    return tuple(part.strip("\"'") for part in re.findall(_PART, text))
 
 
 def parse_document(content: FileContent, keys: Mapping[str, Option]) -> Document:

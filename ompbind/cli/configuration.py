@@ -8,12 +8,11 @@ option needs nothing here.
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from ompbind.cli.config_files import NO_FILES, read_found_files, read_named_file
-from ompbind.cli.option import CONFIGURATION, FILES, PREFIX, Option, VerbContext
+from ompbind.cli.option import FILES, Option, VerbContext
 from ompbind.cli.readers import name_of
-from ompbind.cli.verbs import PLANNING
+from ompbind.cli.verbs import CONFIGURATION, PLANNING, PREFIX
 from ompbind.errors import OmpbindError
 
 FindKeys = Callable[[], Mapping[str, Option]]
@@ -27,7 +26,7 @@ def make_configuration_options(find_keys: FindKeys) -> tuple[Option, ...]:
         values = {**ctx.params, option.name: value}
         if "config" in values and "preset" in values:
             try:
-                _load_files(ctx, values, find_keys)
+                _load_files(ctx, values["config"], values["preset"], find_keys)
             except OmpbindError:
                 if not ctx.resilient_parsing:
                     raise
@@ -35,7 +34,7 @@ def make_configuration_options(find_keys: FindKeys) -> tuple[Option, ...]:
 
     return (
         Option("--preset", section=CONFIGURATION, verbs=PLANNING, read=name_of("a preset"),
-               metavar="NAME", complete=lambda _: _read_preset_names(find_keys), callback=load,
+               metavar="NAME", complete=_read_preset_names, callback=load,
                help="Use the options of [preset.NAME] of a configuration file",
                default_help="the preset whose match fits this machine"),
         Option("--config", section=CONFIGURATION, verbs=PLANNING, read=name_of("a file"), metavar="FILE",
@@ -45,27 +44,26 @@ def make_configuration_options(find_keys: FindKeys) -> tuple[Option, ...]:
     )  # fmt: skip
 
 
-def _load_files(ctx: VerbContext, values: Mapping[str, Any], find_keys: FindKeys) -> None:
+def _load_files(ctx: VerbContext, path: str | None, preset: str | None, find_keys: FindKeys) -> None:
     """Read the files and the preset, if there are any; raises ConfigurationError."""
-    path, name = values["config"], values["preset"]
     if path:
         found = read_named_file(path, ctx.sources.place("config"))
     else:
         found = NO_FILES if ctx.sources.is_given("config") else read_found_files(os.environ)
-    if found == NO_FILES and not name:
+    if found == NO_FILES and not preset:
         return
     from ompbind.cli.config_defaults import set_defaults  # noqa: PLC0415 - door: configuration files
 
-    set_defaults(ctx, found, name, find_keys)
+    set_defaults(ctx, found, preset, find_keys)
 
 
-def _read_preset_names(find_keys: FindKeys) -> tuple[str, ...]:
+def _read_preset_names(text: str) -> tuple[str, ...]:
     """Return the names of the presets of the files that are found, for completion; none for a wrong file."""
     from ompbind.cli.config_defaults import list_preset_names  # noqa: PLC0415 - door: configuration files
 
     path = os.environ.get(f"{PREFIX}CONFIG", "")
     try:
         found = read_named_file(path, "") if path else read_found_files(os.environ)
-        return list_preset_names(found, find_keys())
+        return list_preset_names(found)
     except OmpbindError:
         return ()

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 import click
 
 from ompbind.cli.console import read_screen, write_stdout
+from ompbind.cli.options import find_unknown_variables, find_variables
 from ompbind.cli.settings import make_settings
-from ompbind.cli.verb import Verb, find_unknown_variables, find_variables
+from ompbind.cli.verb import Verb
 from ompbind.cpuset import CpuSet
 from ompbind.doctor.facts import HostFacts
 from ompbind.doctor.read_command import find_preloadable, read_command, read_commands_workload

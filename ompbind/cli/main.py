@@ -75,8 +75,7 @@ def cli(ctx: click.Context, verbose: bool) -> None:
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its code.
 
-    An interrupt kills the process without a traceback, as it kills `cat`, until code that starts ranks
-    handles it.
+    If the reader of standard output exits, the process is killed, as `cat` is, unless it starts ranks.
     """
     args = list(sys.argv[1:] if argv is None else argv)
     is_launching = next((word for word in args if not word.startswith("-")), "") in LAUNCHING
@@ -123,12 +122,11 @@ def run_words(args: Sequence[str]) -> int:
     except click.Abort:
         return 130
     except click.UsageError as error:
-        from ompbind.cli.usage_errors import explain_usage_error  # noqa: PLC0415 - door: a wrong command line, which any verb may have
-        from ompbind.cli.verb import find_options  # noqa: PLC0415 - door: as above
+        from ompbind.cli.usage_errors import explain_usage_error  # noqa: PLC0415 - door: a wrong command line
 
         if error.ctx:
             write_stderr(error.ctx.get_usage())
-        raise explain_usage_error(error, args, find_options) from error
+        raise explain_usage_error(error, args) from error
 
 
 def print_error(error: Exception, *, launching: bool) -> int:

@@ -15,27 +15,11 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from ompbind.cli.verbs import PLANNING
+from ompbind.cli.verbs import CONFIGURATION, CPUS, PLANNING, PREFIX
 from ompbind.errors import MaskError, OmpbindError, OptionError, PlanError, PositionError
 from ompbind.planning.configuration import Configuration
+from ompbind.planning.secret_values import mask_word
 from ompbind.record import Record
-
-PREFIX = "OMPBIND_"
-"""The start of the names of all variables that ompbind reads or sets."""
-
-CPUS = "Choose CPUs"
-DEVICES = "Devices"
-BINDING = "Bind threads and memory"
-RANKS = "Environment of the ranks"
-COMPARING = "Compare placements"
-MEASURING = "Measure"
-OUTPUT = "Output"
-STOPPING = "Stop, check and report"
-CONFIGURATION = "Configuration files"
-"""The sections of the help; STOPPING has failures, time limits, --verify and --report.
-
-COMPARING and MEASURING have the options of `bench`.
-"""
 
 FILES = "file"
 DIRECTORIES = "dir"
@@ -182,6 +166,11 @@ class Option(click.Option):
             return False if self.is_flag else () if self.multiple else None
         return self.read(self.default_text)
 
+    def render(self, text: str) -> str:
+        """Return the option with a value as it could be written; a long value is omitted."""
+        separator = "=" if self.bare is not None else " "
+        return f"{self.long_name}{separator}{_quote(text)}" if _is_short(text) else self.long_name
+
     def is_everyday(self, verb: str) -> bool:
         """Return whether the short help of a verb has the option."""
         return self.everyday and verb not in self.rare_in
@@ -225,7 +214,8 @@ class Option(click.Option):
         """Return the occurrences that make the value, and where the last one comes from.
 
         Of a scalar the last occurrence counts, of a list all after its last reset. Resetting an option of a
-        group drops the occurrences of the others at lower levels.
+        group drops the occurrences of the others at lower levels. The source that click gets has fewer levels
+        than `Sources`, which messages and checks use.
         """
         sources = get_sources(ctx)
         found = sources.occurrences[self.name] = self._collect(ctx, opts)
@@ -378,11 +368,10 @@ class Sources:
 
         If it comes from a variable or a file, the name of the variable or key.
         """
-        option, text = self.options[name], self.text(name)
-        shown, separator = option.long_name, "=" if option.bare is not None else " "
+        text = self.text(name)
         if ValueLevel.DEFAULT < self.level(name) < ValueLevel.COMMAND_LINE:
-            shown, separator = self.place(name), "="
-        return f"{shown}{separator}{shlex.quote(text)}" if 0 < len(text) <= _SHOWN else shown
+            return f"{self.place(name)}={_quote(text)}" if _is_short(text) else self.place(name)
+        return self.options[name].render(text)
 
     def explain(self, error: OmpbindError) -> None:
         """Replace options in the message of an error by the variables or keys that their values come from.
@@ -416,6 +405,15 @@ class Sources:
         shown = text if len(text) > _SHORT else f"'{text}'"
         is_planned = self.options[name].section == CPUS and isinstance(error, PlanError)
         return is_planned or (bool(text) and shown in error.message)
+
+
+def _is_short(text: str) -> bool:
+    return 0 < len(text) <= _SHOWN
+
+
+def _quote(text: str) -> str:
+    """Return a value as a word for the shell, without the values of secret variables."""
+    return shlex.quote(" ".join(map(mask_word, text.split(" "))))
 
 
 def _replace_name(message: str, option: Option, value: str, place: str) -> str:

@@ -1,7 +1,8 @@
 """The options of verbs that start nothing."""
 
-from ompbind.cli.option import FILES, OUTPUT, Option, complete_list
+from ompbind.cli.option import FILES, Option, complete_list
 from ompbind.cli.readers import at_least, one_of
+from ompbind.cli.verbs import OUTPUT
 from ompbind.planning.strategies.table import STRATEGIES
 from ompbind.report.export.table import FORMATS, formats_for, formats_help
 

@@ -3,15 +3,7 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from ompbind.cli.option import (
-    BINDING,
-    CPUS,
-    DEVICES,
-    FILES,
-    RANKS,
-    Option,
-    complete_list,
-)
+from ompbind.cli.option import FILES, Option, complete_list
 from ompbind.cli.readers import (
     at_least,
     count_or,
@@ -23,7 +15,7 @@ from ompbind.cli.readers import (
     read_ranks,
     read_seconds,
 )
-from ompbind.cli.verbs import LAUNCHING, PLANNING
+from ompbind.cli.verbs import BINDING, CPUS, DEVICES, LAUNCHING, PLANNING, RANKS
 from ompbind.compat.table import FRAMEWORKS
 from ompbind.errors import OptionError
 from ompbind.machine.devices import DeviceKind

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from ompbind.cli.console import print_message
 from ompbind.cli.env_files import read_env_files
 from ompbind.cli.option import ValueLevel
+from ompbind.cli.options import find_variables
 from ompbind.cli.settings import PlanningSettings
-from ompbind.cli.verb import find_variables
 from ompbind.cpuset import count
 from ompbind.errors import LaunchError, RequestError
 from ompbind.execution.affinity import WorkingDirectory

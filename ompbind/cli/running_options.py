@@ -1,6 +1,6 @@
 """The options of `run` for starting and supervising ranks; `exec` has a few of them too."""
 
-from ompbind.cli.option import DIRECTORIES, FILES, OUTPUT, RANKS, STOPPING, Option
+from ompbind.cli.option import DIRECTORIES, FILES, Option
 from ompbind.cli.readers import (
     at_least,
     one_of,
@@ -10,7 +10,7 @@ from ompbind.cli.readers import (
     read_seconds,
     read_wrapper_words,
 )
-from ompbind.cli.verbs import LAUNCHING
+from ompbind.cli.verbs import LAUNCHING, OUTPUT, RANKS, STOPPING
 from ompbind.errors import OptionError
 from ompbind.execution.restart_policy import RestartPolicy
 

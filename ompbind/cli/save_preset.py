@@ -32,11 +32,12 @@ from ompbind.cli.config_parse import (
     parse_file,
 )
 from ompbind.cli.config_search import SIZE_LIMIT, find_user_file
-from ompbind.cli.option import CONFIGURATION, Given, Option, ValueLevel, VerbContext
+from ompbind.cli.option import Given, Option, ValueLevel, VerbContext
+from ompbind.cli.options import find_keys
 from ompbind.cli.presets import find_preset, list_inherited
 from ompbind.cli.run import VERB as RUN
 from ompbind.cli.settings import BenchSettings
-from ompbind.cli.verb import find_keys
+from ompbind.cli.verbs import CONFIGURATION
 from ompbind.errors import ConfigurationError, RequestError
 from ompbind.execution.replace_file import DirectoryEntry, replace_file
 from ompbind.execution.safe_files import find_entry_risk, open_parent, read_entry
@@ -70,7 +71,7 @@ def save_preset(name: str, candidate: Candidate, settings: BenchSettings) -> str
         with _lock_directory(path):
             target = _read_preset_file(settings)  # again: it may have changed before it was locked
             _check_new(name, target)
-            keys = _make_base(target, settings) | _make_settings(candidate)
+            keys = _make_base(target, settings) | _make_keys(candidate)
             content = _make_content(target, name, keys)
             _check_result(content, name, target.files)
             _replace(content)
@@ -143,7 +144,7 @@ def _make_base(target: _PresetFile, settings: BenchSettings) -> dict[str, object
     return {INHERITS: used}
 
 
-def _make_settings(candidate: Candidate) -> dict[str, object]:
+def _make_keys(candidate: Candidate) -> dict[str, object]:
     """Return the keys and values that give the options of a candidate."""
     context = RUN.make_context("run", [*candidate.options, "--", "command"], resilient_parsing=True)
     assert isinstance(context, VerbContext)

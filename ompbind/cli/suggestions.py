@@ -1,6 +1,6 @@
 """What a user probably means: the most similar name, or what a name of another tool is called here.
 
-Pure, and imported only after an error. The tables list names of other tools: numactl, taskset, Slurm,
+Pure. The tables list names of other tools: numactl, taskset, Slurm,
 Open MPI, MPICH, torchrun, docker, vLLM. What a suggestion names must exist: `known` are the names that do.
 """
 

@@ -1,32 +1,28 @@
 """The text of usage errors: the messages of click in the style of all other errors of ompbind."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import click
 
 from ompbind.cli.option import Option
+from ompbind.cli.options import find_options
 from ompbind.cli.suggestions import NO_VERBS, find_option, suggest_option, suggest_verb
 from ompbind.cli.verbs import VERBS
 from ompbind.errors import OptionError
 from ompbind.programs.find_command import find_file
 
-FindOptions = Callable[[str], Sequence[Option]]
-"""Returns the options of a verb."""
 
-
-def explain_usage_error(
-    error: click.UsageError, args: Sequence[str] = (), find_options: FindOptions | None = None
-) -> OptionError:
+def explain_usage_error(error: click.UsageError, args: Sequence[str] = ()) -> OptionError:
     """Return a usage error with a message in lower case and a hint: what is meant, or where the help is.
 
-    `args` are the words of the command line. Without `find_options`, no options are suggested.
+    `args` are the words of the command line.
     """
     verb = [word for word in args[:1] if word in VERBS]  # click sets no context if a value is missing
     command = error.ctx.command_path if error.ctx else " ".join(["ompbind", *verb])
     see_help = f"see '{command} --help'"
     if isinstance(error, click.NoSuchOption):
-        hint = _suggest_option(error, args, find_options) if find_options else ""
+        hint = _suggest_option(error, args)
         name, _ = _find_typed(error.option_name, args)
         return OptionError(f"no such option {name!r}", hint=hint or see_help)
     message = _restyle(error.format_message())
@@ -48,7 +44,7 @@ def _find_typed(name: str, args: Sequence[str]) -> tuple[str, str]:
     return name, ""
 
 
-def _suggest_option(error: click.NoSuchOption, args: Sequence[str], find_options: FindOptions) -> str:
+def _suggest_option(error: click.NoSuchOption, args: Sequence[str]) -> str:
     """Return a hint for an unknown option: what is meant, or which verbs have the option; "" for neither."""
     name, value = _find_typed(error.option_name, args)
     verbs = [

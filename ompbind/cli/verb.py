@@ -1,33 +1,22 @@
-"""The table of options, and the click command of a verb: help, completion, checks and errors.
+"""The click command of a verb: help, completion, checks and errors.
 
 `--help` of a verb with many options shows only the `everyday` options, so that it fits on a screen.
 `--help-all` shows all options. A verb without everyday options has few, and `--help` shows all of them.
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 
 import click
 from click.shell_completion import CompletionItem
 
 from ompbind.cli.checks import check_options
-from ompbind.cli.configuration import make_configuration_options
 from ompbind.cli.console import print_message
-from ompbind.cli.option import (
-    PREFIX,
-    Complete,
-    Option,
-    VerbContext,
-    find_settings,
-)
-from ompbind.cli.planning_options import PLANNING_OPTIONS
-from ompbind.cli.running_options import RUNNING_OPTIONS
-from ompbind.cli.verbs import LAUNCHING, PLANNING, VERBS
+from ompbind.cli.option import Complete, Option, VerbContext
+from ompbind.cli.options import find_options, find_unknown_variables
+from ompbind.cli.verbs import PLANNING, PREFIX
 from ompbind.errors import OmpbindError, OptionError
-from ompbind.planning.rank_variables import RANK_VARIABLES
-from ompbind.registry.registry import DIRECTORY_VARIABLE
-from ompbind.text import suggest_name
 
 HELP = "Help"
 """The section of the options that show help."""
@@ -51,49 +40,6 @@ WordsAfter = Literal["command", "optional command", "targets", "shell", "verb", 
 """The words after the options: a command, a command that may be missing, processes and runs, and so on."""
 
 
-def find_options(verb: str) -> tuple[Option, ...]:
-    """Return the options of a verb, in the order of the help."""
-    rows = LAUNCH_OPTIONS
-    if verb not in LAUNCHING:
-        from ompbind.cli.other_options import OTHER_OPTIONS  # noqa: PLC0415 - door: verbs with formats
-
-        rows += OTHER_OPTIONS
-    if verb == "bench":
-        from ompbind.cli.bench_options import BENCH_OPTIONS  # noqa: PLC0415 - door: bench
-
-        rows = (*BENCH_OPTIONS, *rows)
-    shown = LAUNCH_OPTIONS if verb == "config" else ()  # it shows the values of these
-    return tuple(option for option in rows if verb in option.verbs or option in shown)
-
-
-def find_keys() -> Mapping[str, Option]:
-    """Return the options that configuration files can contain, by key: options of all verbs."""
-    return find_settings(option for verb in PLANNING for option in find_options(verb))
-
-
-LAUNCH_OPTIONS = (*PLANNING_OPTIONS, *make_configuration_options(find_keys), *RUNNING_OPTIONS)
-"""The options of verbs that start ranks, in the order of the help; `plan` has some of them."""
-
-
-def find_variables() -> tuple[str, ...]:
-    """Return the variables of options: they are for this run, so its ranks do not inherit them."""
-    return tuple(option.variable for option in LAUNCH_OPTIONS if option.has_variable)
-
-
-def find_unknown_variables(env: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield each variable that ompbind does not know, and the most similar one that it reads, "" for none."""
-    usual = {*find_variables(), *RANK_VARIABLES, DIRECTORY_VARIABLE}
-    unusual = [name for name in sorted(env) if name.startswith(PREFIX) and env[name] and name not in usual]
-    if not unusual:
-        return
-    known = {option.variable for verb in VERBS for option in find_options(verb)} - {""}
-    endings = [name.removeprefix(PREFIX) for name in sorted({*known, DIRECTORY_VARIABLE})]
-    for name in unusual:
-        if name not in known:
-            similar = suggest_name(name.removeprefix(PREFIX), endings)
-            yield name, similar and PREFIX + similar
-
-
 class Verb(click.Command):
     """The command of a verb.
 
@@ -101,8 +47,8 @@ class Verb(click.Command):
     - `help`, `summary`: its description, and the line about it in the list of verbs
     - `examples`: pairs of a description and a command line; `details` only the complete help shows
     - `words`: which words follow the options, `complete_word` completes them
-    - `prints_warnings`: returns whether this process prints warnings about options: one of several that a
-      launcher has started
+    - `prints_warnings`: returns whether this process prints warnings about options; only one of the processes
+      that a launcher has started prints them
     - `warns_of_variables`: it warns of variables that ompbind does not know, which --quiet hides
     - `shows_replaced`: it always shows which options gave way to others
     - `refuse`: called with the values that could be read and the error, if options are wrong

@@ -1,4 +1,4 @@
-"""The names of all verbs."""
+"""The names of all verbs, and of the sections of their options."""
 
 VERBS = (
     "run", "exec", "plan", "bench", "topo", "probe", "doctor", "ps", "inspect", "config", "completion",
@@ -11,3 +11,20 @@ LAUNCHING = ("run", "exec")
 
 PLANNING = (*LAUNCHING, "plan", "bench")
 """The verbs that make a plan. Their options can also be given as variables and in configuration files."""
+
+PREFIX = "OMPBIND_"
+"""The start of the names of all variables that ompbind reads or sets."""
+
+CPUS = "Choose CPUs"
+DEVICES = "Devices"
+BINDING = "Bind threads and memory"
+RANKS = "Environment of the ranks"
+COMPARING = "Compare placements"
+MEASURING = "Measure"
+OUTPUT = "Output"
+STOPPING = "Stop, check and report"
+CONFIGURATION = "Configuration files"
+"""The sections of the help; STOPPING has failures, time limits, --verify and --report.
+
+COMPARING and MEASURING have the options of `bench`.
+"""

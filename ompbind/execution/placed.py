@@ -71,7 +71,7 @@ def placed(
 def _spawn_by_default() -> Iterator[None]:
     """Make spawn the default start method: a forked worker inherits loaded libraries, sized for all CPUs."""
     import multiprocessing  # noqa: PLC0415 - door: loads multiprocessing
-    from multiprocessing import resource_tracker  # noqa: PLC0415 - door: as above
+    from multiprocessing import resource_tracker  # noqa: PLC0415 - door: loads multiprocessing
 
     # The resource tracker runs until the program exits, so it must not inherit the CPUs of the rank.
     resource_tracker.ensure_running()

@@ -4,7 +4,7 @@ import pytest
 
 from ompbind.cli.bench import VERB
 from ompbind.cli.main import load_verb
-from ompbind.cli.verb import find_options
+from ompbind.cli.options import find_options
 from ompbind.errors import OmpbindError
 from tests.cli.command_lines import read
 

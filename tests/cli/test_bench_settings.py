@@ -6,7 +6,7 @@ import pytest
 
 from ompbind.bench.records import Candidate, Combine, Kind, Metric, Rules
 from ompbind.bench.starts import CandidateStart, MeasuringSettings
-from ompbind.cli.bench_settings import make_rules, make_run_settings
+from ompbind.cli.bench_settings import make_rules, make_measuring_settings
 from ompbind.cpuset import CpuSet
 from ompbind.errors import CommandNotFoundError, PositionError, RequestError
 from ompbind.machine.sources.reading import read_machine
@@ -28,7 +28,7 @@ def make_start(**request):
 
 
 def settings(words, *starts):
-    return make_run_settings(read_bench(*shlex.split(words)), starts)
+    return make_measuring_settings(read_bench(*shlex.split(words)), starts)
 
 
 def test_without_options_the_wall_time_counts_without_limit():

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from ompbind.cli import config_defaults, configuration
 from ompbind.cli.config_files import FileContent, FileKind, FoundFiles
 from ompbind.cli.main import load_verb
+from ompbind.cli.options import find_keys
 from ompbind.cli.request import complete_request, make_request, make_run_spec
 from ompbind.cli.settings import make_planning_settings
-from ompbind.cli.verb import find_keys
 from ompbind.errors import ConfigurationError, OmpbindError
 from ompbind.machine.sources.reading import read_machine
 from ompbind.planning.planner import make_plan

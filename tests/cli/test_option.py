@@ -233,6 +233,21 @@ def test_what_click_refuses(parse, line):
     assert parse(f"-f {line}", resilient_parsing=True).params["force"]
 
 
+@pytest.mark.parametrize(
+    ("words", "messages"),
+    [
+        (["--verify", "--verify=strict"], ["--verify is not used: --verify=strict follows"]),
+        (["--avoid", "--wait=5", "--wait"], ["--wait=5 is not used: --wait follows"]),
+        (["--chdir", "/a b", "--chdir", "/c"], ["--chdir '/a b' is not used: --chdir /c follows"]),
+        (["-m", "0," * 40 + "1", "-m", "0"], ["--mask is not used: --mask 0 follows"]),
+        (["--wrap", "env A_KEY=b", "--wrap", "x"], ["--wrap 'env A_KEY=***' is not used: --wrap x follows"]),
+        (["-n1", "-n2", "-n3"], [f"--ranks {n} is not used: --ranks 3 follows" for n in (1, 2)]),
+    ],
+)
+def test_values_that_are_not_used_are_shown_as_they_could_be_written(words, messages):
+    assert list(read("run", "-v", *words).messages) == messages
+
+
 def test_the_last_of_several_values_wins(tmp_path):
     context = read("run", "-v", "--smt", "1", "--smt", "2")
     assert context.params["smt"] == 2

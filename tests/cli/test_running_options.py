@@ -2,7 +2,7 @@
 
 import pytest
 
-from ompbind.cli.verb import find_options
+from ompbind.cli.options import find_options
 from ompbind.errors import OptionError
 from ompbind.execution.restart_policy import RestartPolicy
 

@@ -3,7 +3,7 @@
 import pytest
 
 from ompbind.cli.checks import CHECKS
-from ompbind.cli.verb import find_options, find_variables
+from ompbind.cli.options import find_options, find_variables
 from ompbind.cli.verbs import PLANNING, VERBS
 from ompbind.planning import rank_variables
 from ompbind.planning.request import Request
@@ -30,7 +30,7 @@ def test_variables_of_options_and_of_ranks_are_disjoint():
 
 
 def test_options_of_a_request_have_its_defaults():
-    """The fields of a request are filled from the options of the same names."""
+    """A request of the Python interface means the same as a command line without options."""
     plain, defaults = Request(), {option.name: option.default_value for option in find_options("run")}
     shared = [name for name in Request.fields if name in defaults]
     assert len(shared) > 12
@@ -50,11 +50,12 @@ def test_options_have_variables_unless_they_are_for_one_run():
 
 
 TOY = """
-from ompbind.cli import verb
-from ompbind.cli.option import RANKS, Option
+from ompbind.cli import options
+from ompbind.cli.option import Option
+from ompbind.cli.verbs import RANKS
 from ompbind.cli.readers import one_of
 words = ("calm", "loud")
-verb.LAUNCH_OPTIONS += (Option("--mood", section=RANKS, verbs=("run", "plan"), read=one_of(words),
+options.LAUNCH_OPTIONS += (Option("--mood", section=RANKS, verbs=("run", "plan"), read=one_of(words),
     words=words, default="calm", help="Mood of the ranks: {words}"),)
 from ompbind.cli.run import VERB
 VERB.run = lambda ctx: print("mood", ctx.params["mood"], ctx.sources.place("mood"))

@@ -23,7 +23,7 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture
 def scene(tmp_path):
     """A scene, which is closed after the test."""
-    from tests.live.scenes import Scene  # late: it imports this module
+    from tests.live.scenes import Scene  # it imports this module
 
     new = Scene(tmp_path)
     yield new

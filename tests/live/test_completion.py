@@ -5,7 +5,7 @@ import os
 import pytest
 
 from ompbind.cli.completion_scripts import SCRIPTS
-from ompbind.cli.verb import find_options
+from ompbind.cli.options import find_options
 from tests.live.shells import START, Shell
 
 

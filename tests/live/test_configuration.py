@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ompbind.cli.verb import find_keys
+from ompbind.cli.options import find_keys
 from tests.live.conftest import two_cpus
 from tests.live.other_user import NOBODY
 from tests.toys import run_with
@@ -269,9 +269,10 @@ def test_presets_of_a_named_file_are_completed(call, home):
 
 
 TOY = """
-from ompbind.cli import verb
-from ompbind.cli.option import CPUS, Option
-verb.LAUNCH_OPTIONS += (Option("--mood", section=CPUS, verbs=("run",), default="calm", help=""),)
+from ompbind.cli import options
+from ompbind.cli.option import Option
+from ompbind.cli.verbs import CPUS
+options.LAUNCH_OPTIONS += (Option("--mood", section=CPUS, verbs=("run",), default="calm", help=""),)
 from ompbind.cli.run import VERB
 VERB.run = lambda ctx: print("mood", ctx.params["mood"])
 """

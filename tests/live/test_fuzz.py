@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from ompbind.cli import main as command_line
-from ompbind.cli.verb import find_options
+from ompbind.cli.options import find_options
 from ompbind.cli.verbs import PLANNING
 from ompbind.errors import MaskError, OmpbindError
 from ompbind.registry.registry import DIRECTORY_VARIABLE

@@ -3,7 +3,8 @@
 import pytest
 
 from ompbind.cli.main import cli, load_verb
-from ompbind.cli.verb import SHORT_EXAMPLES, find_options
+from ompbind.cli.options import find_options
+from ompbind.cli.verb import SHORT_EXAMPLES
 from ompbind.cli.verbs import VERBS
 from tests.live.conftest import OMPBIND
 

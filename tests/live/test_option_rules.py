@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from ompbind.cli.options import find_options
 from ompbind.cli.request import complete_request, make_request, make_run_spec
 from ompbind.cli.run import VERB
 from ompbind.cli.run_settings import make_output, make_run_options
 from ompbind.cli.settings import RunSettings, make_planning_settings, make_settings
-from ompbind.cli.verb import find_options
 from ompbind.cpuset import CpuSet
 from ompbind.errors import OmpbindError
 from ompbind.machine.model import CoreKind

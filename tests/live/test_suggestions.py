@@ -2,6 +2,7 @@
 
 import pytest
 
+from ompbind.cli.options import find_options
 from ompbind.cli.suggestions import (
     OTHER_OPTIONS,
     suggest_option,
@@ -9,7 +10,6 @@ from ompbind.cli.suggestions import (
     suggest_verb,
     suggest_word,
 )
-from ompbind.cli.verb import find_options
 from ompbind.cli.verbs import VERBS
 from ompbind.openmp.binding import Bind
 from ompbind.planning.request import MemoryMode
