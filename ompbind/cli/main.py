@@ -38,7 +38,11 @@ def load_verb(name: str) -> Any:
 
 def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     """Print the version; with -v, what a report of a fault needs."""
-    if not value or ctx.resilient_parsing:
+    if ctx.resilient_parsing:
+        return
+    if not value:
+        if ctx.params["verbose"]:
+            raise click.NoSuchOption("-v", ctx=ctx)
         return
     text = f"ompbind {__version__}"
     if ctx.params["verbose"]:
@@ -58,8 +62,7 @@ def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> N
     callback=_print_version,
     help="Show the version; with -v, what a report of a fault needs.",
 )
-@click.pass_context
-def cli(ctx: click.Context, verbose: bool) -> None:
+def cli(verbose: bool) -> None:
     """Start copies (ranks) of a command, each bound to well-chosen CPUs of its own.
 
     ompbind reads the CPUs, caches and NUMA nodes of the machine, plans which CPUs each rank gets, and starts
@@ -68,8 +71,6 @@ def cli(ctx: click.Context, verbose: bool) -> None:
     \b
       ompbind run -n 4 -- python serve.py
     """
-    if verbose:
-        raise click.NoSuchOption("-v", ctx=ctx)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

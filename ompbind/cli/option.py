@@ -218,10 +218,10 @@ class Option(click.Option):
         than `Sources`, which messages and checks use.
         """
         sources = get_sources(ctx)
-        found = sources.occurrences[self.name] = self._collect(ctx, opts)
+        found = sources.occurrences[self.name] = self.collect(ctx, opts)
         if self.group:
             group = [option for option in sources.options.values() if option.group == self.group]
-            in_group = [given for option in group for given in option._collect(ctx, opts)]
+            in_group = [given for option in group for given in option.collect(ctx, opts)]
             reset = max((given.level for given in in_group if not given.value), default=ValueLevel.DEFAULT)
             found = tuple(given for given in found if given.level >= reset)
         counting = self.select_effective(found)
@@ -255,7 +255,7 @@ class Option(click.Option):
         kept = occurrences[after:]
         return kept if self.multiple else kept[-1:]
 
-    def _collect(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Given, ...]:
+    def collect(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Given, ...]:
         """Return all occurrences: in files and presets, in the variable, and on the command line."""
         files = (ctx.default_map or {}).get(self.name, ())
         text = self.resolve_envvar_value(ctx)

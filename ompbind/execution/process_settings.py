@@ -129,7 +129,7 @@ _INTERNAL = (__name__.partition(".")[0], "contextlib")
 
 def warn(text: str) -> None:
     """Warn (RuntimeWarning) of the line outside of ompbind and contextlib that led to this call."""
-    frame: FrameType | None = sys._getframe()
+    frame: FrameType | None = sys._getframe()  # noqa: SLF001 - inspect takes long to import
     level = 1
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _INTERNAL:
         frame, level = frame.f_back, level + 1

@@ -77,7 +77,7 @@ def make_frozen(torch, name: str, original):
     """
 
     def frozen(*args, **named):
-        caller = sys._getframe(1)
+        caller = sys._getframe(1)  # noqa: SLF001 - inspect takes long to import
         is_own = str(caller.f_globals.get("__name__")).partition(".")[0] == "torch"
         if is_own or named or len(args) != 1 or not is_count(args[0]):
             return original(*args, **named)
@@ -90,7 +90,7 @@ def make_frozen(torch, name: str, original):
     frozen.__doc__ = original.__doc__
     frozen.__module__ = original.__module__
     frozen.__wrapped__ = original  # type: ignore[attr-defined]
-    frozen._torchdynamo_disable = True  # type: ignore[attr-defined]  # never compiled, as the original
+    frozen._torchdynamo_disable = True  # type: ignore[attr-defined]  # noqa: SLF001 - torch does not compile it
     setattr(frozen, MARK, True)
     return frozen
 
