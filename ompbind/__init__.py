@@ -59,7 +59,7 @@ _HOMES = {
     "planning.request": "MemoryMode Request Sharing",
     "programs.command_analysis": "read_workload",
     "programs.workload": "Workload",
-    "registry.live_runs": "read_occupied",
+    "registry.registry": "read_occupied",
 }
 """Module → the names above that it defines."""
 
