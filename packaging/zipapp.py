@@ -48,7 +48,7 @@ def read_files(directory: Path, paths: Iterable[Path]) -> Files:
 def read_packages() -> Files:
     """Download the wheels of all packages, check their hashes, and read what they contain, licenses too."""
     with tempfile.TemporaryDirectory() as directory:
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
+        command = [sys.executable, "-m", "pip", "download", "-qq", "--disable-pip-version-check"]
         wheels_only = ["--require-hashes", "--no-deps", "--only-binary", ":all:"]
         subprocess.run(
             [*command, *wheels_only, "--dest", directory, "--requirement", str(PACKAGES)], check=True
