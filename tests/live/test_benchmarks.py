@@ -272,7 +272,8 @@ def test_scaling_is_measured():
     assert max(map(len, done.stdout.splitlines())) <= 80
     rows = [line.split() for line in done.stdout.splitlines()]
     assert [row[0] for row in rows[3:5]] == ["1", "3"]
-    opens = {(row[0], row[1]): int(row[2]) for row in rows if len(row) == 7 and row[2].isdigit()}
+    of_one_rank = rows[: next(at for at, row in enumerate(rows) if row[:1] == ["10,000"])]
+    opens = {(row[0], row[1]): int(row[2]) for row in of_one_rank if len(row) == 7 and row[2].isdigit()}
     assert opens["venv", "ompbind"] > 50
     assert opens["zipapp", "ompbind"] > opens["venv", "ompbind"]  # Python opens the file for each module
     assert opens["venv", "kernel"] > 20
