@@ -306,6 +306,13 @@ MANY_RANKS = CLAIM + "rank 0 0-8191\n" * ((TEXT_LIMIT - len(CLAIM)) // 14)
 LONG_SETS = CLAIM.replace("held 0", f"held {','.join(map(str, range(0, 8192, 2)))}")
 
 
+def measure_entry_s(registry):
+    """Return the CPU time until a registry has read all claims."""
+    begun = time.process_time()
+    with registry:
+        return time.process_time() - begun
+
+
 @pytest.mark.parametrize(
     "texts",
     [[MANY_RANKS] * 60, [LONG_SETS] * 100, [CLAIM] * 3000, ["x" * (4 << 20)] * 15],
@@ -318,9 +325,7 @@ def test_claims_of_the_other_user_cost_little(directory, texts):
         registry = Registry(Sharing.WARN, make_run_identity("mine"))
         other = start_as_nobody(hold_claims, shared, texts)
         assert other[0].recv() == len(texts)
-        begun = time.process_time()
-        with registry:
-            used_s = time.process_time() - begun
+        used_s = min(measure_entry_s(registry) for _ in range(3))  # garbage of other tests may be collected
         tracemalloc.start()
         with registry:
             peak_bytes = tracemalloc.get_traced_memory()[1]
