@@ -180,8 +180,12 @@ def test_ranks_get_signals_through_the_launcher(nodes, launch, name, request):
     else:
         for process in started:
             process.terminate()
-    wait_until(lambda: len(list(nodes.directory.glob("signal-*"))) == size, "all ranks have a signal", 30)
-    assert {path.read_text() for path in nodes.directory.glob("signal-*")} == {"SIGTERM"}
+
+    def read_signals():
+        return [text for path in nodes.directory.glob("signal-*") if (text := path.read_text())]
+
+    wait_until(lambda: len(read_signals()) == size, "all ranks have a signal", 30)
+    assert set(read_signals()) == {"SIGTERM"}
     codes, _, err = finish(started)
     assert 0 not in codes, err
 
