@@ -113,7 +113,10 @@ def read_variables(path, ranks):
 
 def sockets_of(pid):
     """Return the numbers of the open sockets of a process."""
-    links = {int(link.name): os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()}
+    links = {}
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # the process may close a file meanwhile
+            links[int(link.name)] = os.readlink(link)
     return [number for number, target in links.items() if target.startswith("socket:")]
 
 
