@@ -217,7 +217,8 @@ class Option(click.Option):
         group drops the occurrences of the others at lower levels. The source that click gets has fewer levels
         than `Sources`, which messages and checks use.
         """
-        sources = get_sources(ctx)
+        assert isinstance(ctx, VerbContext)
+        sources = ctx.sources
         found = sources.occurrences[self.name] = self.collect(ctx, opts)
         if self.group:
             group = [option for option in sources.options.values() if option.group == self.group]
@@ -435,12 +436,6 @@ class VerbContext(click.Context):
         self.sources = Sources(command.params)
         self.configuration = Configuration()
         self.messages: tuple[str, ...] = ()
-
-
-def get_sources(ctx: click.Context) -> Sources:
-    """Return where the values of a verb come from."""
-    assert isinstance(ctx, VerbContext)
-    return ctx.sources
 
 
 def find_settings(options: Iterable[click.Parameter]) -> Mapping[str, Option]:

@@ -120,10 +120,10 @@ class Verb(click.Command):
         end = args.index("--") if is_separated else len(args)
         context = VerbContext(
             self,
-            auto_envvar_prefix=PREFIX.rstrip("_"),
             resilient_parsing=True,  # without errors
             ignore_unknown_options=True,
             allow_interspersed_args=is_separated,
+            **self.context_settings,
         )
         with context:
             super().parse_args(context, args[:end])
