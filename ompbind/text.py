@@ -7,6 +7,7 @@ misspelled, this module finds the similar one.
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
+from enum import StrEnum
 
 NAME_LIMIT = 200
 """The longest name of a process or a run that is shown, in characters."""
@@ -67,3 +68,25 @@ def _is_typo(name: str, meant: str) -> bool:
         return abs(len(name) - len(meant)) <= 1
     name, meant = name[start:], meant[start:]
     return name[1:] == meant[1:] or name[1:] == meant or name == meant[1:] or name == meant[1::-1] + meant[2:]
+
+
+class Severity(StrEnum):
+    """The severity of an issue, worst first.
+
+    An error breaks a binding, a warning may do so but could not be measured, a note may be intended.
+    """
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+    OK = "ok"
+
+    @property
+    def json_level(self) -> str:
+        """The word in JSON of schema version 1, where an error is called a problem."""
+        return "problem" if self is Severity.ERROR else self.value
+
+
+def worst(severities: Iterable[Severity]) -> Severity:
+    """Return the worst of some severities; OK if there are none."""
+    return min(severities, key=list(Severity).index, default=Severity.OK)

@@ -17,7 +17,7 @@ from ompbind.errors import OmpbindError
 from ompbind.execution.outcome import Outcome, RankExit, find_hint, render_exit_status
 from ompbind.inspection.verdict import VerificationResult
 from ompbind.procfs.process_facts import read_affinity
-from ompbind.severity import Severity
+from ompbind.text import Severity
 
 
 def run_candidate(start: CandidateStart, settings: MeasuringSettings, slot: Slot, *, verify: bool) -> Run:

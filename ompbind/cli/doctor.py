@@ -26,7 +26,7 @@ from ompbind.programs.preload import find_preloads
 from ompbind.programs.workload import Workload
 from ompbind.record import Record
 from ompbind.report.doctor import render_issues, render_issues_json
-from ompbind.severity import Severity
+from ompbind.text import Severity
 
 EXAMPLES = (
     ("This machine and this environment", "ompbind doctor"),

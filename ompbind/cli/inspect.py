@@ -16,7 +16,7 @@ from ompbind.inspection.targets import Target, find_all_runs, find_target, read_
 from ompbind.record import Record
 from ompbind.report.inspect import render_inspection, render_inspection_json, select_problems
 from ompbind.report.ps import NONE_LIVE
-from ompbind.severity import Severity
+from ompbind.text import Severity
 
 EXAMPLES = (
     ("Every live run", "ompbind inspect --all"),

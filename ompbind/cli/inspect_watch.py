@@ -14,7 +14,7 @@ from ompbind.inspection.targets import Target, find_all_runs
 from ompbind.record import Record
 from ompbind.report.live_view import render_view
 from ompbind.report.text import Screen
-from ompbind.severity import Severity
+from ompbind.text import Severity
 
 _FIRST_S = 0.3  # seconds between the first two samples: a view shows the difference of two
 _PIPE_LINES = 48  # lines of a view in a pipe

@@ -1,7 +1,7 @@
 """The result of a check of `ompbind doctor`: its severity, the reason and the remedy."""
 
 from ompbind.record import Record
-from ompbind.severity import Severity
+from ompbind.text import Severity
 
 UNKNOWN = "not known"
 """The text of a result where the system does not provide the fact."""

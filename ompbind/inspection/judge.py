@@ -47,7 +47,7 @@ from ompbind.openmp.runtimes import PLACE_VARIABLES
 from ompbind.planning.rank_variables import OMPBIND_RUN_ID
 from ompbind.procfs.process_state import ProcessState
 from ompbind.record import Record
-from ompbind.severity import Severity
+from ompbind.text import Severity
 
 
 class _ProcessIssue(Record):

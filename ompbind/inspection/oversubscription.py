@@ -24,7 +24,7 @@ from ompbind.inspection.verdict import ThreadIssue, Verdict
 from ompbind.machine.sources.linux.cgroup import Throttling
 from ompbind.procfs.process_state import ProcessState, ThreadState
 from ompbind.record import Record
-from ompbind.severity import Severity
+from ompbind.text import Severity
 
 MIN_SAMPLES = 3
 MIN_SPAN_S = 10.0

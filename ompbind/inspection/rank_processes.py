@@ -28,8 +28,7 @@ from ompbind.planning.rank_variables import OMPBIND_RUN_ID, SUPERVISOR_NAME, fin
 from ompbind.procfs.numa_maps import MemoryMap
 from ompbind.procfs.process_state import ProcessState, ThreadState
 from ompbind.record import Record
-from ompbind.severity import Severity, worst
-from ompbind.text import clean_name
+from ompbind.text import Severity, clean_name, worst
 
 
 class RankProcesses(Record):

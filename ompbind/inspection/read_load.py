@@ -13,7 +13,7 @@ from ompbind.inspection.verdict import ThreadIssue
 from ompbind.machine.sources.filesystem import DirectoryRoot
 from ompbind.machine.sources.linux.cgroup import Throttling, read_throttling
 from ompbind.procfs.process_state import ProcessState
-from ompbind.severity import Severity
+from ompbind.text import Severity
 
 CONFIRM_STEPS_S = (0.5, MIN_SPAN_S - 0.4)
 """Seconds between samples that confirm oversubscription; the short first step ends most false suspicions."""

@@ -1,7 +1,7 @@
 """Verdicts on the threads of ranks, and the result of `--verify`, as values."""
 
 from ompbind.record import Record
-from ompbind.severity import Severity, worst
+from ompbind.text import Severity, worst
 
 
 class ThreadIssue(Record):

@@ -9,8 +9,7 @@ from ompbind.doctor.facts import HostFacts
 from ompbind.doctor.issue import UNKNOWN, HostIssue
 from ompbind.report.plan_json import library_record
 from ompbind.report.text import PIPE, Column, Screen, render_table, wrap_indented
-from ompbind.severity import Severity
-from ompbind.text import clean_lines
+from ompbind.text import Severity, clean_lines
 
 
 def render_issues(issues: Sequence[HostIssue], screen: Screen = PIPE) -> str:

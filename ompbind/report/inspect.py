@@ -25,8 +25,7 @@ from ompbind.report.text import (
     wrap_indented,
 )
 from ompbind.report.verification import COUNTS, issue_record
-from ompbind.severity import Severity
-from ompbind.text import clean_lines
+from ompbind.text import Severity, clean_lines
 
 NO_PROCESSES = "no processes left to inspect"
 COMMAND_LIMIT = 64  # characters of a command in text

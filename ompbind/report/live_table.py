@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from ompbind.record import Record
 from ompbind.report.text import Screen, count_columns
-from ompbind.severity import Severity
-from ompbind.text import clean_lines
+from ompbind.text import Severity, clean_lines
 
 GAP = "  "
 _LEAST_LAST = len("warning: oversubscribed")  # other columns are left out for so much of the last one

@@ -9,8 +9,7 @@ from ompbind.inspection.verdict import ThreadIssue
 from ompbind.machine.sources.linux.cgroup import Throttling
 from ompbind.report.live_table import FAINT, GAP, LiveColumn, LiveRow, fit, render_live_table, style
 from ompbind.report.text import Screen, render_bytes, render_cpus
-from ompbind.severity import Severity
-from ompbind.text import clean_lines
+from ompbind.text import Severity, clean_lines
 
 _SHARED_ISSUES_SHOWN = 2
 _BARS_MOST = 16  # CPUs that are drawn as bars; more CPUs are drawn as a character each

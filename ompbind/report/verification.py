@@ -6,7 +6,7 @@ from ompbind.cpuset import count, named
 from ompbind.inspection.verdict import RankVerification, ThreadIssue, Verdict, VerificationResult
 from ompbind.planning.plan import Plan
 from ompbind.report.text import WIDTH, Column, render_cpus, render_paragraph, render_table
-from ompbind.severity import Severity
+from ompbind.text import Severity
 
 COUNTS = ("threads", "outside", "narrowed", "bound", "stacked")
 """The numbers of a verdict, as JSON names them."""

@@ -7,7 +7,7 @@ from ompbind.bench.run_candidate import add_outcome
 from ompbind.errors import LaunchError
 from ompbind.execution.outcome import Outcome, RankExit, Usage
 from ompbind.inspection.verdict import RankVerification, ThreadIssue, Verdict, VerificationResult
-from ompbind.severity import Severity
+from ompbind.text import Severity
 
 RUN = Run(candidate="default", number=3, phase=Phase.CHOICE, round=1, started=1.0)
 MIB = 1 << 20

@@ -32,7 +32,7 @@ from ompbind.programs.library_catalog import name_library
 from ompbind.programs.workload import DetectedLibrary, DetectionMethod, Workload
 from ompbind.programs.wrappers import Wrapper
 from ompbind.report.doctor import render_issues, render_issues_json
-from ompbind.severity import Severity
+from ompbind.text import Severity
 from tests.machines import Shape, make_machine
 from tests.toys import run_with
 

@@ -15,7 +15,7 @@ from ompbind.execution.verify.sampler import (
     find_step_s,
 )
 from ompbind.inspection.verdict import RankVerification, ThreadIssue, Verdict, VerificationResult
-from ompbind.severity import Severity
+from ompbind.text import Severity
 
 STEPS = [
     # doubled step, CPU time of the last sample, something to confirm, next step

@@ -6,7 +6,7 @@ from ompbind.cpuset import CpuSet
 from ompbind.inspection.expectation import select_variables
 from ompbind.inspection.judge import judge
 from ompbind.openmp.binding import Bind
-from ompbind.severity import Severity
+from ompbind.text import Severity
 from tests.inspection.test_judge import GOMP, INTEL, LLVM, ONE_EACH, WHOLE, WORKERS, plan, process
 from tests.inspection.test_rank_processes import OWN, RUN, inspect, rank
 

@@ -15,7 +15,7 @@ from ompbind.inspection.judge import judge, judge_memory_policy
 from ompbind.inspection.verdict import Verdict
 from ompbind.openmp.binding import Bind
 from ompbind.procfs.process_state import ProcessState, ThreadState
-from ompbind.severity import Severity
+from ompbind.text import Severity
 
 GOMP = "/usr/lib/libgomp.so.1.0.0"
 TORCH = "/v/torch/lib/libgomp.so.1"

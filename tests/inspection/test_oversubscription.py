@@ -18,7 +18,7 @@ from ompbind.inspection.oversubscription import (
 from ompbind.inspection.verdict import Verdict
 from ompbind.machine.sources.linux.cgroup import Throttling
 from ompbind.procfs.process_state import ProcessState, ThreadState
-from ompbind.severity import Severity
+from ompbind.text import Severity
 
 FINE = Verdict(issues=(), summary="fine")
 

@@ -14,7 +14,7 @@ from ompbind.planning.request import Bind
 from ompbind.registry.claim_format import make_text, parse_text
 from ompbind.report.inspect import NO_PROCESSES, render_inspection, render_inspection_json
 from ompbind.report.text import Screen
-from ompbind.severity import Severity
+from ompbind.text import Severity
 from tests.inspection.test_judge import ONE_EACH, TORCH, WHOLE, cpus, process
 
 RANKS = ((0, cpus("0-1")), (1, cpus("2-3")))

@@ -8,7 +8,7 @@ from ompbind.inspection.judge import judge
 from ompbind.inspection.rank_processes import ObservedProcesses, make_inspection
 from ompbind.openmp.binding import Bind
 from ompbind.planning.occupancy import LiveRun
-from ompbind.severity import Severity
+from ompbind.text import Severity
 from tests.inspection.test_judge import TORCH, cpus, process
 
 PLACED = {"OMP_PLACES": "{0,1,2,3},{0,1}", "OMP_PROC_BIND": "close"}

@@ -7,7 +7,7 @@ import pytest
 from ompbind.inspection import read_load
 from ompbind.inspection.oversubscription import LoadSample, Streak
 from ompbind.machine.sources.linux.cgroup import Throttling
-from ompbind.severity import Severity
+from ompbind.text import Severity
 from tests.inspection.test_judge import process
 from tests.inspection.test_rank_processes import OWN, inspect, rank
 

@@ -12,7 +12,7 @@ from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from ompbind.report.text import WIDTH
 from ompbind.report.verification import MOST, render_verified, verified_record
-from ompbind.severity import Severity
+from ompbind.text import Severity
 from tests.machines import Shape, make_machine
 
 PLAN = make_plan(make_machine(Shape(packages=2, cores=64, smt=2, numbering="split")), Request(ranks=64))

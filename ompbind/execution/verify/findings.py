@@ -1,7 +1,7 @@
 """Which issues of a verified run are confirmed, which were reported, and which are over."""
 
 from ompbind.inspection.verdict import RankVerification, ThreadIssue, VerificationResult
-from ompbind.severity import Severity
+from ompbind.text import Severity
 
 _LOAD = "oversubscribed"
 """The code of the issue that several samples have confirmed, and that comes and goes with the load."""
