@@ -15,7 +15,7 @@ from ompbind.execution.syscalls import Abi, Syscalls, load_syscalls
 from ompbind.machine.model import MAX_NODES
 from ompbind.planning.memory import NARROWED, make_unset_note
 from ompbind.planning.plan import PREFERRED_MANY, MemoryPolicy, Note, Placement, Plan
-from ompbind.procfs.process import status_value
+from ompbind.procfs.parsers import status_value
 from ompbind.procfs.reader import read_status
 from ompbind.record import Record
 

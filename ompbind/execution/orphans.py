@@ -35,7 +35,7 @@ from ompbind.execution.processes import (
     signal_process,
 )
 from ompbind.planning.rank_variables import find_attempt, find_rank
-from ompbind.procfs.process import Stat, find_descendants
+from ompbind.procfs.parsers import Stat, find_descendants
 from ompbind.procfs.reader import is_proc_of_pid_namespace, read_children, read_environ, read_processes
 
 _POLL_S = 0.05

@@ -15,7 +15,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 
 from ompbind.cpuset import named
-from ompbind.procfs.process import Stat, find_descendants
+from ompbind.procfs.parsers import Stat, find_descendants
 from ompbind.procfs.reader import is_proc_of_pid_namespace, read_children, read_processes, read_stat
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36

@@ -10,7 +10,7 @@ delay it.
 import time
 from collections.abc import Mapping
 
-from ompbind.procfs.numa_maps import MemoryMap
+from ompbind.procfs.parsers import MemoryMap
 from ompbind.procfs.process_facts import read_memory_map
 from ompbind.record import Record
 

@@ -25,7 +25,7 @@ from ompbind.openmp.binding import Bind
 from ompbind.openmp.runtimes import KMP_AFFINITY, PLACE_VARIABLES
 from ompbind.planning.occupancy import LiveRun
 from ompbind.planning.rank_variables import OMPBIND_RUN_ID, SUPERVISOR_NAME, find_attempt, find_rank
-from ompbind.procfs.numa_maps import MemoryMap
+from ompbind.procfs.parsers import MemoryMap
 from ompbind.procfs.process_state import ProcessState, ThreadState
 from ompbind.record import Record
 from ompbind.text import Severity, clean_name, worst

@@ -10,7 +10,7 @@ from ompbind.inspection.loaded_libraries import is_library
 from ompbind.inspection.rank_processes import Inspection, ObservedProcesses, RankProcesses, make_inspection
 from ompbind.planning.occupancy import LiveRun
 from ompbind.planning.rank_variables import OMPBIND_RUN_ID
-from ompbind.procfs.process import EXITED_STATES, Stat, find_descendants, status_value
+from ompbind.procfs.parsers import EXITED_STATES, Stat, find_descendants, status_value
 from ompbind.procfs.process_facts import read_affinity, read_memory_map
 from ompbind.procfs.process_state import ProcessState, read_process
 from ompbind.procfs.reader import read_environ, read_pid_namespace, read_processes, read_status

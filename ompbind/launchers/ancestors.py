@@ -6,7 +6,7 @@ from ompbind.cpuset import CpuSet
 from ompbind.machine.sources.filesystem import whole_number
 from ompbind.machine.sources.linux.cgroup import read_limits
 from ompbind.machine.sources.root import Root
-from ompbind.procfs.process import status_value
+from ompbind.procfs.parsers import status_value
 from ompbind.record import Record
 
 

@@ -8,8 +8,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 
 from ompbind.cpuset import EMPTY, CpuSet
-from ompbind.procfs.numa_maps import MemoryMap, parse_numa_maps
-from ompbind.procfs.process_files import parse_command, parse_lock_holder, parse_maps, parse_migrations
+from ompbind.procfs.parsers import (
+    MemoryMap,
+    parse_command,
+    parse_lock_holder,
+    parse_maps,
+    parse_migrations,
+    parse_numa_maps,
+)
 from ompbind.procfs.reader import (
     TICKS_PER_S,
     find_directory,

@@ -10,8 +10,15 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 
 from ompbind.cpuset import CpuSet
-from ompbind.procfs.process import EXITED_STATES, parse_environ, parse_stat, status_value
-from ompbind.procfs.process_files import parse_command, parse_maps, parse_run_delay_s
+from ompbind.procfs.parsers import (
+    EXITED_STATES,
+    parse_command,
+    parse_environ,
+    parse_maps,
+    parse_run_delay_s,
+    parse_stat,
+    status_value,
+)
 from ompbind.procfs.reader import PAGE_BYTES, TICKS_PER_S, find_directory, read_file
 from ompbind.record import Record
 

@@ -9,7 +9,7 @@ that namespace: no other process than "self" is then read, as if there were no /
 import errno
 import os
 
-from ompbind.procfs.process import EXITED_STATES, Stat, parse_environ, parse_signals, parse_stat, status_value
+from ompbind.procfs.parsers import EXITED_STATES, Stat, parse_environ, parse_signals, parse_stat, status_value
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 """Clock ticks in a second, the unit of times in stat files."""

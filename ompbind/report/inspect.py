@@ -10,7 +10,7 @@ from ompbind.inspection.loaded_libraries import find_libraries
 from ompbind.inspection.rank_processes import Inspection, RankProcesses
 from ompbind.openmp.variables import OVERRIDING_VARIABLES
 from ompbind.planning.rank_variables import OMPBIND_RANK_DEVICES
-from ompbind.procfs.numa_maps import MemoryMap
+from ompbind.procfs.parsers import MemoryMap
 from ompbind.procfs.process_state import ProcessState, ThreadState
 from ompbind.report.text import (
     PIPE,

@@ -19,7 +19,7 @@ from ompbind.execution.mempolicy import (
 )
 from ompbind.planning.plan import MemoryPolicy
 from ompbind.planning.request import MemoryMode
-from ompbind.procfs.numa_maps import parse_numa_maps
+from ompbind.procfs.parsers import parse_numa_maps
 from ompbind.procfs.process_facts import read_memory_map
 from tests.live.conftest import OMPBIND, ranks_of, required, supervisor_of, two_cpus, wait_until
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ompbind.procfs.process import find_descendants, parse_environ, parse_signals, parse_stat, status_value
-from ompbind.procfs.process_files import (
+from ompbind.procfs.parsers import find_descendants, parse_environ, parse_signals, parse_stat, status_value
+from ompbind.procfs.parsers import (
     parse_command,
     parse_lock_holder,
     parse_maps,

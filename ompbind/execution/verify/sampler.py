@@ -31,7 +31,7 @@ from ompbind.inspection.oversubscription import Streak, add_sample
 from ompbind.inspection.read_load import read_load
 from ompbind.inspection.verdict import VerificationResult
 from ompbind.planning.rank_variables import find_rank
-from ompbind.procfs.process import Stat, find_descendants
+from ompbind.procfs.parsers import Stat, find_descendants
 from ompbind.procfs.process_facts import list_threads, read_affinity, read_memory_policy
 from ompbind.procfs.process_state import ProcessState, read_process
 from ompbind.procfs.reader import read_environ, read_processes

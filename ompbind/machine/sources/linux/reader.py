@@ -12,7 +12,7 @@ from ompbind.machine.sources.linux.cpus import CPU, read_domains, read_kinds, re
 from ompbind.machine.sources.linux.numa import read_nodes
 from ompbind.machine.sources.other_systems import read_counts
 from ompbind.machine.sources.root import Root
-from ompbind.procfs.process import status_value
+from ompbind.procfs.parsers import status_value
 
 LIVE = "live"
 """The topology source of the machine that ompbind runs on."""

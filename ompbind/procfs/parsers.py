@@ -1,0 +1,270 @@
+"""Parse the stat, status and environ files below /proc/PID, see proc(5): text or bytes → values.
+
+`reader` reads the files, `process_files` parses others.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from itertools import chain
+from typing import Literal
+
+from ompbind.record import Record
+from ompbind.text import clean_name
+
+EXITED_STATES = ("Z", "X", "x")
+"""The states of processes and threads that have exited: zombie, dead."""
+
+_POLICIES = {0: "other", 1: "fifo", 2: "rr", 3: "batch", 5: "idle", 6: "deadline", 7: "ext"}
+"""Scheduling policies by number (SCHED_*), with the names of `chrt`."""
+
+_KERNEL = 0x00200000  # PF_KTHREAD, the flag of kernel threads
+_FIXED_AFFINITY = 0x04000000  # PF_NO_SETAFFINITY
+
+
+class Stat(Record):
+    """A stat file, /proc/PID/stat of a process or /proc/PID/task/TID/stat of a thread; times in clock ticks.
+
+    `state` is a letter as in `ps`. `parent`, `group` and `session` are the IDs of the parent process, the
+    process group and the session. `busy_ticks` is user and system time, `start_ticks` the start since boot.
+    `has_fixed_affinity`: the kernel refuses to change its affinity mask, as for io_uring before Linux 6.3.
+    `resident_pages` are the pages of its process that are in memory. `cpu` is the CPU it last ran on,
+    `policy` its scheduling policy. `arguments` are the addresses of its command line in its memory: start and
+    end.
+    """
+
+    name: str
+    state: str
+    parent: int
+    group: int
+    session: int
+    is_kernel: bool
+    has_fixed_affinity: bool
+    busy_ticks: int
+    start_ticks: int
+    resident_pages: int
+    cpu: int
+    policy: str
+    arguments: tuple[int, ...]
+
+
+def parse_stat(stat: bytes) -> Stat:
+    """Parse a stat file; the name in it may contain any characters, brackets too. Raises ValueError."""
+    head, _, tail = stat.rpartition(b")")
+    state, *words = tail.split() or (b"",)
+    if len(words) <= 37:
+        raise ValueError("the stat file is truncated")
+    fields = list(map(int, words))
+    return Stat(
+        name=clean_name(head.partition(b"(")[2].decode("utf-8", "replace")),
+        state=state.decode(),
+        parent=fields[0],
+        group=fields[1],
+        session=fields[2],
+        is_kernel=bool(fields[5] & _KERNEL),
+        has_fixed_affinity=bool(fields[5] & _FIXED_AFFINITY),
+        busy_ticks=fields[10] + fields[11],
+        start_ticks=fields[18],
+        resident_pages=fields[20],
+        cpu=fields[35],
+        policy=_POLICIES.get(fields[37], str(fields[37])),
+        arguments=tuple(fields[44:46]),
+    )
+
+
+def status_value(status: str, key: str) -> str | None:
+    """Return the value of a line "KEY: value" in /proc/PID/status; None if there is no such line."""
+    _, found, rest = f"\n{status}".partition(f"\n{key}:")
+    return rest.partition("\n")[0].strip() if found else None
+
+
+def parse_environ(environ: bytes) -> dict[str, str]:
+    """Parse /proc/PID/environ into variables by name.
+
+    These are the variables at the start of the program; it may have overwritten them since.
+    """
+    pairs = (pair.partition("=") for pair in environ.decode("utf-8", "surrogateescape").split("\0"))
+    return {name: value for name, equals, value in pairs if equals}
+
+
+def parse_signals(mask: str | None) -> set[int]:
+    """Parse a signal mask of /proc/PID/status ("SigCgt", hexadecimal); {} for None."""
+    bits = int(mask or "0", 16)
+    return {number + 1 for number in range(bits.bit_length()) if bits >> number & 1}
+
+
+def find_descendants(processes: Mapping[int, Stat], roots: Collection[int]) -> set[int]:
+    """Return the PIDs of some processes and of all their descendants."""
+    children: dict[int, list[int]] = {}
+    for pid, process in processes.items():
+        children.setdefault(process.parent, []).append(pid)
+    found: set[int] = set()
+    new = list(roots)
+    while new:
+        pid = new.pop()
+        if pid not in found:
+            found.add(pid)
+            new.extend(children.get(pid, ()))
+    return found
+
+
+# Parse files that show what a process does: its command, mapped files, scheduling counters, locks.
+#
+# See proc(5): bytes or text → values.
+#
+
+
+def parse_command(cmdline: bytes) -> tuple[str, ...]:
+    """Parse /proc/PID/cmdline into words; empty for kernel threads and for processes that have exited."""
+    words = cmdline.removesuffix(b"\0").split(b"\0") if cmdline else []
+    return tuple(word.decode("utf-8", "replace") for word in words)
+
+
+def parse_maps(maps: bytes, keep: Callable[[str], bool]) -> tuple[str, ...]:
+    """Parse /proc/PID/maps: return the paths of mapped files that `keep` accepts, each (device, inode) once.
+
+    A file that has replaced another under the same path counts as a second file.
+    """
+    found: dict[tuple[str, str], str] = {}
+    seen: set[str] = set()
+    for line in maps.decode("utf-8", "surrogateescape").split("\n"):
+        _, slash, rest = line.partition("/")
+        if slash and rest not in seen:
+            seen.add(rest)
+            if keep(f"/{rest}"):
+                _, _, _, device, inode, _ = line.split(None, 5)
+                found.setdefault((device, inode), f"/{rest}")
+    return tuple(found.values())
+
+
+def parse_migrations(sched: bytes) -> int | None:
+    """Parse /proc/PID/task/TID/sched: return the migrations of a thread; None if they are not counted."""
+    _, found, rest = sched.partition(b"nr_migrations")
+    return int(rest.partition(b":")[2].split(None, 1)[0]) if found else None
+
+
+def parse_run_delay_s(schedstat: bytes) -> float | None:
+    """Parse /proc/PID/task/TID/schedstat: return the seconds that a thread was runnable and waited for a CPU.
+
+    None if the kernel does not count them (the file is empty or missing without CONFIG_SCHED_INFO).
+    """
+    words = schedstat.split()
+    return int(words[1]) / 1e9 if len(words) == 3 else None
+
+
+def parse_lock_holder(text: str, file: str) -> int | None:
+    """Return the process that has locked a file with flock; None if it is unknown.
+
+    `text` is that of /proc/locks, `file` is "MAJOR:MINOR:INODE" with hexadecimal device numbers. The kernel
+    shows 0 or -1 for a process of another PID namespace.
+    """
+    for line in text.splitlines():
+        match line.split():
+            case [_, "FLOCK", _, _, pid, found, *_] if found == file and pid.isdigit():
+                return int(pid) or None
+    return None
+
+
+# Parse /proc/PID/numa_maps: the memory policies of a process, and the NUMA nodes that hold its pages.
+#
+# A line describes one *mapping*: a range of addresses with one policy. A mapping without a policy of its
+# own has the policy of the process.
+#
+#     7f00 bind:0-1 heap anon=3 dirty=3 N0=1 N1=2 kernelpagesize_kB=4
+#     ^    ^        ^                   ^                           ^
+#     address       kind                1 page on node 0            size of these pages
+#          policy
+#
+# A *policy* is the kernel's text: "default", "local", "bind:0-1", "prefer:0", "prefer (many):0-1",
+# "interleave:0-1", "weighted interleave:0-1", with flags as in "bind=static:0". See numa(7).
+#
+
+
+MappingKind = Literal["heap", "stack", "anonymous", "file"]
+"""What a mapping holds; "anonymous" is memory without a file that is neither heap nor stack."""
+
+_POLICY = re.compile(r"[0-9a-f]+ (.+?)(?: (?=file=|heap\b|stack\b|huge\b|\w+=\d)(.*))?")
+_NODE = re.compile(r"(?: |^)N(\d+)=(\d+)")
+_PAGE = re.compile(r" kernelpagesize_kB=(\d+)")
+
+
+class MappingStats(Record):
+    """The mappings of a process of one kind with one policy, summed.
+
+    `count` is the number of mappings. `nodes` are (NUMA node, bytes) pairs in the order of nodes. Pages that
+    were never written are on no node.
+    """
+
+    policy: str
+    kind: MappingKind
+    count: int
+    nodes: tuple[tuple[int, int], ...]
+
+
+class MemoryMap(Record):
+    """The memory of a process, one record for each policy and kind; none if the process is exiting."""
+
+    mappings: tuple[MappingStats, ...]
+
+    @property
+    def anonymous(self) -> tuple[MappingStats, ...]:
+        """The mappings without a file: heap, stacks and other anonymous memory."""
+        return tuple(mapping for mapping in self.mappings if mapping.kind != "file")
+
+    @property
+    def policies(self) -> tuple[str, ...]:
+        """The policies of mappings without a file, each once, the most frequent first."""
+        counts = Counter[str]()
+        for mapping in self.anonymous:
+            counts[mapping.policy] += mapping.count
+        return tuple(sorted(counts, key=lambda policy: (-counts[policy], policy)))
+
+    @property
+    def policy(self) -> str | None:
+        """The policy of the process, read from its stack or heap, which have no policy of their own."""
+        order = ("stack", "heap")
+        found = [mapping for mapping in self.anonymous if mapping.kind in order]
+        return min((order.index(mapping.kind), mapping.policy) for mapping in found)[1] if found else None
+
+    @property
+    def anonymous_nodes(self) -> tuple[tuple[int, int], ...]:
+        """Memory without a file: (NUMA node, bytes) pairs in the order of nodes."""
+        return _sum_by_node(mapping.nodes for mapping in self.anonymous)
+
+
+def parse_numa_maps(text: str) -> MemoryMap:
+    """Parse the text of /proc/PID/numa_maps; malformed lines are skipped."""
+    found: dict[tuple[str, MappingKind], list[tuple[tuple[int, int], ...]]] = {}
+    for line in text.split("\n"):
+        match = _POLICY.fullmatch(line)
+        if match:
+            policy, rest = match[1], match[2] or ""
+            found.setdefault((policy, _parse_kind(rest)), []).append(_parse_nodes(rest))
+    mappings = (
+        MappingStats(policy=policy, kind=kind, count=len(nodes), nodes=_sum_by_node(nodes))
+        for (policy, kind), nodes in sorted(found.items())
+    )
+    return MemoryMap(mappings=tuple(mappings))
+
+
+def _parse_kind(rest: str) -> MappingKind:
+    word = rest.partition(" ")[0]
+    if word.startswith("file="):
+        return "file"
+    if word.startswith("stack"):  # kernels before 4.5 add the number of the thread
+        return "stack"
+    return "heap" if word == "heap" else "anonymous"
+
+
+def _parse_nodes(rest: str) -> tuple[tuple[int, int], ...]:
+    """Return (NUMA node, bytes) pairs: `N0=3` are 3 pages of `kernelpagesize_kB` KiB on node 0."""
+    size = _PAGE.search(rest)
+    page_bytes = int(size[1]) * 1024 if size else 0
+    return tuple((int(node), int(pages) * page_bytes) for node, pages in _NODE.findall(rest))
+
+
+def _sum_by_node(parts: Iterable[Iterable[tuple[int, int]]]) -> tuple[tuple[int, int], ...]:
+    total = Counter[int]()
+    for node, size in chain.from_iterable(parts):
+        total[node] += size
+    return tuple(sorted(total.items()))
