@@ -16,7 +16,7 @@ from ompbind.bench.starts import CandidateStart, MeasuringSettings, Slot
 from ompbind.errors import OmpbindError
 from ompbind.execution.outcome import Outcome, RankExit, find_hint, render_exit_status
 from ompbind.inspection.verdict import VerificationResult
-from ompbind.procfs.process_facts import read_affinity
+from ompbind.procfs.reader import read_affinity
 from ompbind.text import Severity
 
 

@@ -14,8 +14,7 @@ from ompbind.cpuset import CpuSet
 from ompbind.errors import LaunchError
 from ompbind.execution.affinity import set_affinity
 from ompbind.execution.process_settings import restore_affinity, warn
-from ompbind.procfs.process_facts import list_threads, read_affinity
-from ompbind.procfs.reader import read_stat
+from ompbind.procfs.reader import list_threads, read_affinity, read_stat
 from ompbind.record import Record
 
 PASSES = 10

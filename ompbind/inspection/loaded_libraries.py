@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 
 from ompbind.openmp.runtimes import OmpRuntime
-from ompbind.procfs.process_facts import read_mapped_files
 from ompbind.procfs.process_state import ProcessState
+from ompbind.procfs.reader import read_mapped_files
 from ompbind.programs.library_catalog import Library, LibraryRole, name_libraries, name_library
 
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 
 from ompbind.procfs.parsers import MemoryMap
-from ompbind.procfs.process_facts import read_memory_map
+from ompbind.procfs.reader import read_memory_map
 from ompbind.record import Record
 
 MOST_SHARE = 0.002

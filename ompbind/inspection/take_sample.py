@@ -12,9 +12,8 @@ from ompbind.inspection.targets import KnownProcesses, Target, has_several_nodes
 from ompbind.machine.sources.filesystem import DirectoryRoot
 from ompbind.machine.sources.linux.node_memory import read_memory_sizes
 from ompbind.planning.occupancy import LiveRun
-from ompbind.procfs.process_facts import read_migrations
 from ompbind.procfs.process_state import ProcessState
-from ompbind.procfs.reader import TICKS_PER_S
+from ompbind.procfs.reader import TICKS_PER_S, read_migrations
 from ompbind.record import Record
 from ompbind.text import clean_name
 

@@ -11,9 +11,15 @@ from ompbind.inspection.rank_processes import Inspection, ObservedProcesses, Ran
 from ompbind.planning.occupancy import LiveRun
 from ompbind.planning.rank_variables import OMPBIND_RUN_ID
 from ompbind.procfs.parsers import EXITED_STATES, Stat, find_descendants, status_value
-from ompbind.procfs.process_facts import read_affinity, read_memory_map
 from ompbind.procfs.process_state import ProcessState, read_process
-from ompbind.procfs.reader import read_environ, read_pid_namespace, read_processes, read_status
+from ompbind.procfs.reader import (
+    read_affinity,
+    read_environ,
+    read_memory_map,
+    read_pid_namespace,
+    read_processes,
+    read_status,
+)
 from ompbind.record import Record
 from ompbind.registry.registry import DIRECTORY_VARIABLE, find_claims_directory, read_live_runs
 from ompbind.text import clean_name

@@ -20,7 +20,7 @@ from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.planning.rank_variables import find_rank
 from ompbind.probe.libraries import find_candidates, identify_runtime, name_runtime
 from ompbind.probe.result import ProbedThread, ProbeResult
-from ompbind.procfs.process_facts import read_mapped_files
+from ompbind.procfs.reader import read_mapped_files
 
 _TIMEOUT_S = 20  # a child that has not exited by then is killed; some runtimes hang while they are loaded
 

@@ -6,7 +6,7 @@ import time
 
 from ompbind.errors import ClaimError
 from ompbind.planning.request import Sharing
-from ompbind.procfs.process_facts import read_lock_holder, read_owner
+from ompbind.procfs.reader import read_lock_holder, read_owner
 from ompbind.registry.claim_files import try_lock
 from ompbind.registry.read_run_info import read_user
 

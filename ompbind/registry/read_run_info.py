@@ -5,8 +5,7 @@ import time
 from collections.abc import Iterable
 
 from ompbind.planning.occupancy import LiveRun
-from ompbind.procfs.process_facts import read_age_s, read_command, read_owner
-from ompbind.procfs.reader import read_pid_namespace
+from ompbind.procfs.reader import read_age_s, read_command, read_owner, read_pid_namespace
 from ompbind.registry.run_info import RunInfo
 
 _TOLERANCE_S = 2  # of the start time of a process: kernel ticks and the clock differ a little

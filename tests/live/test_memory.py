@@ -20,7 +20,7 @@ from ompbind.execution.mempolicy import (
 from ompbind.planning.plan import MemoryPolicy
 from ompbind.planning.request import MemoryMode
 from ompbind.procfs.parsers import parse_numa_maps
-from ompbind.procfs.process_facts import read_memory_map
+from ompbind.procfs.reader import read_memory_map
 from tests.live.conftest import OMPBIND, ranks_of, required, supervisor_of, two_cpus, wait_until
 
 if not os.path.exists("/proc/self/numa_maps"):

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from ompbind.procfs.parsers import MappingStats, MemoryMap, parse_numa_maps
-from ompbind.procfs.process_facts import read_memory_map
+from ompbind.procfs.reader import read_memory_map
 
 MIB = 1 << 20
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ompbind.cpuset import EMPTY
-from ompbind.procfs import process_facts, reader
+from ompbind.procfs import reader, reader
 from ompbind.procfs.process_state import read_process
 
 PACKAGE = Path(reader.__file__).parents[1]

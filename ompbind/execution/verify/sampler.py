@@ -32,9 +32,14 @@ from ompbind.inspection.read_load import read_load
 from ompbind.inspection.verdict import VerificationResult
 from ompbind.planning.rank_variables import find_rank
 from ompbind.procfs.parsers import Stat, find_descendants
-from ompbind.procfs.process_facts import list_threads, read_affinity, read_memory_policy
 from ompbind.procfs.process_state import ProcessState, read_process
-from ompbind.procfs.reader import read_environ, read_processes
+from ompbind.procfs.reader import (
+    list_threads,
+    read_affinity,
+    read_environ,
+    read_memory_policy,
+    read_processes,
+)
 from ompbind.record import Record
 
 FIRST_S = 0.1
