@@ -2,7 +2,7 @@
 
 import pytest
 
-from ompbind.machine.device_kinds import find_kind, find_ordinal
+from ompbind.machine.devices import find_kind, find_ordinal
 
 KINDS = (
     ("0302", "10de", (), "gpu"),  # H200 without any name, as a container may show it

@@ -14,8 +14,16 @@ from collections.abc import Iterator, Sequence
 from xml.etree.ElementTree import Element
 
 from ompbind.cpuset import EMPTY, CpuSet, union
-from ompbind.machine.device_kinds import AMD, find_kind, find_ordinal
-from ompbind.machine.devices import Device, DeviceKind, is_address, is_hexadecimal, number_devices
+from ompbind.machine.devices import (
+    AMD,
+    Device,
+    DeviceKind,
+    find_kind,
+    find_ordinal,
+    is_address,
+    is_hexadecimal,
+    number_devices,
+)
 from ompbind.machine.model import Machine
 from ompbind.machine.sources.hwloc_sets import parse_cpuset
 from ompbind.record import Record

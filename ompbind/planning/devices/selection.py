@@ -4,8 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from ompbind.cpuset import count
 from ompbind.errors import PlanError
-from ompbind.machine.device_kinds import has_rdma
-from ompbind.machine.devices import Device, DeviceKind
+from ompbind.machine.devices import Device, DeviceKind, has_rdma
 from ompbind.machine.model import Machine
 from ompbind.planning.devices.vendors import VisibleDevices
 from ompbind.planning.devices.visible import find_visible_devices

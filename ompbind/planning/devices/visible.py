@@ -6,8 +6,7 @@ visible. This set is only ever narrowed for a rank, never widened.
 
 from collections.abc import Mapping, Sequence
 
-from ompbind.machine.device_kinds import AMD, INTEL, NVIDIA
-from ompbind.machine.devices import Device, DeviceKind
+from ompbind.machine.devices import AMD, INTEL, NVIDIA, Device, DeviceKind
 from ompbind.planning.devices.cuda import CUDA_VISIBLE_DEVICES, find_cuda_devices
 from ompbind.planning.devices.level_zero import ZE_AFFINITY_MASK, find_level_zero_devices
 from ompbind.planning.devices.rocm import (

@@ -3,8 +3,7 @@
 import shlex
 
 from ompbind.errors import RequestError
-from ompbind.machine.device_kinds import AMD, NVIDIA
-from ompbind.machine.devices import Device, DeviceKind, sort_by_address
+from ompbind.machine.devices import AMD, NVIDIA, Device, DeviceKind, sort_by_address
 from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.rank_variables import Variables
 

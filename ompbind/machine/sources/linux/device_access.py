@@ -10,8 +10,7 @@ On a host, NVIDIA's libraries make missing files when the first program uses a G
 import os
 from collections.abc import Iterator
 
-from ompbind.machine.device_kinds import AMD
-from ompbind.machine.devices import Device
+from ompbind.machine.devices import AMD, Device
 from ompbind.machine.sources.root import Root
 
 

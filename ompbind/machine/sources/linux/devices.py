@@ -8,8 +8,7 @@ A program that computes on a GPU opens device files. They are checked on this ma
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from ompbind.machine.device_kinds import CLASSES, find_kind
-from ompbind.machine.devices import Device, DeviceKind, number_devices
+from ompbind.machine.devices import CLASSES, Device, DeviceKind, find_kind, number_devices
 from ompbind.machine.model import Machine
 from ompbind.machine.sources.linux.device_access import find_denial, is_on_host
 from ompbind.machine.sources.linux.kfd import KfdGpu, read_kfd_gpus
