@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ompbind.cpuset import CpuSet, named
 from ompbind.machine.model import Machine
-from ompbind.machine.nearest_nodes import find_closest
+from ompbind.machine.nodes import find_closest
 from ompbind.planning.plan import MemoryPolicy, Note, Placement, Plan
 from ompbind.planning.request import MemoryMode
 

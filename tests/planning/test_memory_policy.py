@@ -8,7 +8,7 @@ import pytest
 
 from ompbind.cpuset import CpuSet
 from ompbind.errors import PlanError, RequestError
-from ompbind.machine.nearest_nodes import add_nearest_nodes
+from ompbind.machine.nodes import add_nearest_nodes
 from ompbind.machine.sources.ompbind_json import make_machine_from_json
 from ompbind.machine.sources.reading import read_machine
 from ompbind.masks.mask import parse_mask

@@ -20,7 +20,6 @@ from xml.etree.ElementTree import Element, ParseError, iterparse
 from ompbind.cpuset import EMPTY, CpuSet, named, union
 from ompbind.errors import MachineError
 from ompbind.machine.core_kinds import CoreTraits, make_kinds
-from ompbind.machine.memory_nodes import NumaMemory, make_nodes
 from ompbind.machine.model import (
     CoreKindName,
     Domain,
@@ -31,6 +30,7 @@ from ompbind.machine.model import (
     drop_repeated,
     render_gpu_remark,
 )
+from ompbind.machine.nodes import NumaMemory, make_nodes
 from ompbind.machine.sources.filesystem import whole_number
 from ompbind.machine.sources.hwloc_devices import parse_devices
 from ompbind.machine.sources.hwloc_sets import parse_cpuset

@@ -24,7 +24,7 @@ from ompbind.machine.model import (
     Partition,
     drop_repeated,
 )
-from ompbind.machine.nearest_nodes import add_nearest_nodes
+from ompbind.machine.nodes import add_nearest_nodes
 from ompbind.record import Record
 from ompbind.text import suggest_name
 

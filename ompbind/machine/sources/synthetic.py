@@ -24,8 +24,8 @@ from operator import mul
 
 from ompbind.cpuset import CPU_LIMIT, CpuSet, union
 from ompbind.errors import MachineError
-from ompbind.machine.memory_nodes import NumaMemory, make_nodes
 from ompbind.machine.model import Level, Machine, Partition, check_size
+from ompbind.machine.nodes import NumaMemory, make_nodes
 from ompbind.record import Record
 
 _MEMORY_BYTES = 1 << 30  # of `numa:1` without (memory=…); `[numa]` without it has none, as in hwloc

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.machine.devices import Device
 from ompbind.machine.model import Machine, Node
-from ompbind.machine.nearest_nodes import find_closest
+from ompbind.machine.nodes import find_closest
 from ompbind.record import Record
 
 LOCAL_DISTANCE, REMOTE_DISTANCE = 10, 20

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from ompbind.cpuset import EMPTY, CpuSet, named
 from ompbind.machine.model import Node, check_size, render_gpu_remark
-from ompbind.machine.nearest_nodes import add_nearest_nodes
+from ompbind.machine.nodes import add_nearest_nodes
 from ompbind.machine.sources.filesystem import (
     keyed_lines,
     numbered,
