@@ -10,10 +10,9 @@ from functools import cache
 from ompbind.bench.records import Conditions
 from ompbind.cpuset import CpuSet
 from ompbind.doctor.read_kernel import read_cpu_times
-from ompbind.machine.sources.filesystem import DirectoryRoot, whole_number
 from ompbind.machine.sources.linux.cgroup import Throttling, read_limits, read_oom_kills, read_throttling
 from ompbind.machine.sources.linux.cpus import CPU
-from ompbind.machine.sources.root import Root
+from ompbind.machine.sources.root import DirectoryRoot, Root, whole_number
 from ompbind.planning.run_relations import find_other_runs
 from ompbind.procfs.reader import TICKS_PER_S
 from ompbind.record import Record

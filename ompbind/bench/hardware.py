@@ -5,8 +5,7 @@ from hashlib import sha256
 
 from ompbind.bench.records import Hardware
 from ompbind.machine.model import Machine
-from ompbind.machine.sources.filesystem import DirectoryRoot, keyed_lines
-from ompbind.machine.sources.root import Root
+from ompbind.machine.sources.root import DirectoryRoot, Root, keyed_lines
 
 _NAMES = ("model name", "cpu model", "cpu", "Processor", "Hardware", "processor 0", "CPU part")
 """Keys of /proc/cpuinfo with the name of the processor, the best first: each architecture has another."""

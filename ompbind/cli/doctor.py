@@ -19,9 +19,9 @@ from ompbind.doctor.read_runs import read_runs
 from ompbind.doctor.table import run_checks
 from ompbind.errors import MachineError, RequestError
 from ompbind.execution.mempolicy import reset_policy
-from ompbind.machine.sources.filesystem import DirectoryRoot
 from ompbind.machine.sources.linux.cgroup import read_limits
 from ompbind.machine.sources.reading import read_machine
+from ompbind.machine.sources.root import DirectoryRoot
 from ompbind.programs.preload import find_preloads
 from ompbind.programs.workload import Workload
 from ompbind.record import Record

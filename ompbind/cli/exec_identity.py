@@ -11,7 +11,7 @@ from ompbind.launchers.ancestors import Ancestor, find_starter, is_bound, read_a
 from ompbind.launchers.recognition import may_have_variables
 from ompbind.launchers.table import LauncherRank, find_batch_script, find_launcher, render_launcher_names
 from ompbind.machine.model import Machine
-from ompbind.machine.sources.filesystem import DirectoryRoot
+from ompbind.machine.sources.root import DirectoryRoot
 from ompbind.planning.allocation import divide_service
 from ompbind.planning.rank_command import RankIdentity
 from ompbind.planning.request import DEFAULT_STRATEGY, Request

@@ -23,9 +23,9 @@ from ompbind.doctor.facts import KernelFacts
 from ompbind.doctor.read_kernel import read_kernel
 from ompbind.inspection.expectation import is_relevant
 from ompbind.launchers.table import LAUNCHERS
-from ompbind.machine.sources.filesystem import DirectoryRoot
 from ompbind.machine.sources.linux.cgroup import read_versions
 from ompbind.machine.sources.reading import read_machine
+from ompbind.machine.sources.root import DirectoryRoot
 from ompbind.planning.secret_values import MASKED, is_secret, mask_word
 from ompbind.probe.libraries import find_candidates
 from ompbind.programs.library_search import find_library, linker_directories

@@ -3,8 +3,8 @@
 from resource import RUSAGE_SELF, getrusage
 
 from ompbind.execution.outcome import KIB
-from ompbind.machine.sources.filesystem import DirectoryRoot
 from ompbind.machine.sources.linux.cgroup import Throttling, read_oom_kills, read_throttling
+from ompbind.machine.sources.root import DirectoryRoot
 
 
 class Accounting:

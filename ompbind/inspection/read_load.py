@@ -10,8 +10,8 @@ from ompbind.cpuset import named
 from ompbind.inspection.oversubscription import MIN_SPAN_S, LoadSample, Streak, add_sample, judge_load
 from ompbind.inspection.rank_processes import Inspection, RankProcesses
 from ompbind.inspection.verdict import ThreadIssue
-from ompbind.machine.sources.filesystem import DirectoryRoot
 from ompbind.machine.sources.linux.cgroup import Throttling, read_throttling
+from ompbind.machine.sources.root import DirectoryRoot
 from ompbind.procfs.process_state import ProcessState
 from ompbind.text import Severity
 

@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 from ompbind.errors import RequestError
 from ompbind.launchers.recognition import IN_LOCAL_RANK, IN_NAMES
-from ompbind.machine.sources.filesystem import whole_number
+from ompbind.machine.sources.root import whole_number
 from ompbind.record import Record
 
 Env: TypeAlias = Mapping[str, str]

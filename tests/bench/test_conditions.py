@@ -13,7 +13,7 @@ from ompbind.bench.conditions import (
 )
 from ompbind.bench.records import Conditions
 from ompbind.cpuset import CpuSet
-from ompbind.machine.sources.filesystem import DirectoryRoot
+from ompbind.machine.sources.root import DirectoryRoot
 from ompbind.machine.sources.linux.cgroup import Throttling
 
 

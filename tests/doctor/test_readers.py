@@ -23,7 +23,7 @@ from ompbind.doctor.read_runs import find_enclosing
 from ompbind.doctor.table import run_checks
 from ompbind.errors import MachineError
 from ompbind.machine.sources.archive import ArchiveRoot
-from ompbind.machine.sources.filesystem import DirectoryRoot
+from ompbind.machine.sources.root import DirectoryRoot
 from ompbind.machine.sources.linux.node_memory import MemorySize
 from ompbind.machine.sources.linux.recording import read_recorded
 from ompbind.planning.occupancy import LiveRun

@@ -4,7 +4,7 @@ import pytest
 
 from ompbind.cpuset import CpuSet
 from ompbind.launchers.ancestors import find_daemon, find_starter, is_bound, read_ancestors
-from ompbind.machine.sources.filesystem import DirectoryRoot
+from ompbind.machine.sources.root import DirectoryRoot
 
 SLURM, TORCHRUN = ("slurmstepd",), ("pt_elastic",)
 

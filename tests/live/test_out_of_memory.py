@@ -15,7 +15,7 @@ LIMIT = 96 << 20
 COUNTS = """
 import os, subprocess, sys
 from ompbind.machine.sources.linux.cgroup import read_oom_kills
-from ompbind.machine.sources.filesystem import DirectoryRoot
+from ompbind.machine.sources.root import DirectoryRoot
 before = read_oom_kills(DirectoryRoot("/"))
 hog = "open('/proc/self/oom_score_adj', 'w').write('1000'); bytearray(1 << 30).replace(b'\\\\0', b'1')"
 status = subprocess.run([sys.executable, "-c", hog]).returncode if sys.argv[1:] else 0

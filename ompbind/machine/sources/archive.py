@@ -22,7 +22,7 @@ from itertools import islice, takewhile
 from posixpath import normpath
 
 from ompbind.errors import MachineError
-from ompbind.machine.sources.filesystem import clean_text
+from ompbind.machine.sources.root import clean_text
 from ompbind.text import clean_name
 
 # Limits of an archive, each with the share that a recording of 4,096 CPUs needs.

@@ -31,9 +31,9 @@ from ompbind.machine.model import (
     render_gpu_remark,
 )
 from ompbind.machine.nodes import NumaMemory, make_nodes
-from ompbind.machine.sources.filesystem import whole_number
 from ompbind.machine.sources.hwloc_devices import parse_devices
 from ompbind.machine.sources.hwloc_sets import parse_cpuset
+from ompbind.machine.sources.root import whole_number
 from ompbind.text import clean_name
 
 DistanceEntries = Iterator[tuple[tuple[int, int], int]]

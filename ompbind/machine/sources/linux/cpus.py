@@ -20,7 +20,8 @@ from ompbind.cpuset import EMPTY, CpuSet, named, union
 from ompbind.errors import MachineError
 from ompbind.machine.core_kinds import CoreTraits, make_kinds
 from ompbind.machine.model import PARTIALLY_OVERLAP, CoreKind, Domain, Level, Partition
-from ompbind.machine.sources.filesystem import (
+from ompbind.machine.sources.root import (
+    Root,
     keyed_lines,
     numbered,
     numbers_in,
@@ -28,7 +29,6 @@ from ompbind.machine.sources.filesystem import (
     read_set,
     whole_number,
 )
-from ompbind.machine.sources.root import Root
 
 CPU = "sys/devices/system/cpu"
 

@@ -7,8 +7,7 @@ then have the same PCI function. ROCm numbers the GPUs in the order of these nod
 may not read, as the device cgroup of a container forbids.
 """
 
-from ompbind.machine.sources.filesystem import numbered, whole_number
-from ompbind.machine.sources.root import Root
+from ompbind.machine.sources.root import Root, numbered, whole_number
 from ompbind.record import Record
 
 _DIRECTORIES = ("sys/class/kfd/kfd/topology/nodes", "sys/devices/virtual/kfd/kfd/topology/nodes")

@@ -5,9 +5,8 @@ A module of its own: a start of ranks reads the nodes, and not how much of them 
 
 from collections.abc import Iterator
 
-from ompbind.machine.sources.filesystem import numbered, parse_meminfo
 from ompbind.machine.sources.linux.numa import NODE_DIRECTORY
-from ompbind.machine.sources.root import Root
+from ompbind.machine.sources.root import Root, numbered, parse_meminfo
 from ompbind.record import Record
 
 

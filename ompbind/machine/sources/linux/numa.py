@@ -14,7 +14,8 @@ from collections.abc import Iterator, Sequence
 from ompbind.cpuset import EMPTY, CpuSet, named
 from ompbind.machine.model import Node, check_size, render_gpu_remark
 from ompbind.machine.nodes import add_nearest_nodes
-from ompbind.machine.sources.filesystem import (
+from ompbind.machine.sources.root import (
+    Root,
     keyed_lines,
     numbered,
     numbers_in,
@@ -23,7 +24,6 @@ from ompbind.machine.sources.filesystem import (
     read_set,
     whole_number,
 )
-from ompbind.machine.sources.root import Root
 
 NODE_DIRECTORY = "sys/devices/system/node"
 GPU_DIRECTORY = "proc/driver/nvidia/gpus"

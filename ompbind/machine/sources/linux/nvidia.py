@@ -10,9 +10,8 @@ The driver needs no library for these. Until a program has used a GPU, its UUID 
 from collections.abc import Iterator
 
 from ompbind.machine.devices import is_address, is_hexadecimal
-from ompbind.machine.sources.filesystem import keyed_lines, numbered, whole_number
 from ompbind.machine.sources.linux.numa import GPU_DIRECTORY
-from ompbind.machine.sources.root import Root
+from ompbind.machine.sources.root import Root, keyed_lines, numbered, whole_number
 from ompbind.record import Record
 
 _DRIVER = "proc/driver/nvidia"

@@ -6,12 +6,11 @@ import sys
 from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.errors import MachineError
 from ompbind.machine.model import Level, Machine, check_size, drop_repeated
-from ompbind.machine.sources.filesystem import DirectoryRoot, read_list
 from ompbind.machine.sources.linux.cgroup import read_limits
 from ompbind.machine.sources.linux.cpus import CPU, read_domains, read_kinds, read_online
 from ompbind.machine.sources.linux.numa import read_nodes
 from ompbind.machine.sources.other_systems import read_counts
-from ompbind.machine.sources.root import Root
+from ompbind.machine.sources.root import DirectoryRoot, Root, read_list
 from ompbind.procfs.parsers import status_value
 
 LIVE = "live"

@@ -1,9 +1,8 @@
 """A recording of a Linux machine, a directory or an archive with its files → a `Machine`."""
 
 from ompbind.machine.model import Machine
-from ompbind.machine.sources.filesystem import keyed_lines
 from ompbind.machine.sources.linux.reader import add_devices, read_root
-from ompbind.machine.sources.root import Root
+from ompbind.machine.sources.root import Root, keyed_lines
 
 
 def read_recorded(root: Root, *, devices: bool = False) -> Machine:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.machine.devices import DeviceKind
 from ompbind.machine.sources.archive import ArchiveRoot
-from ompbind.machine.sources.filesystem import DirectoryRoot
+from ompbind.machine.sources.root import DirectoryRoot
 from ompbind.machine.sources.linux.devices import read_devices
 from ompbind.machine.sources.linux.pci import read_functions, read_locality
 from ompbind.machine.sources.linux.recording import read_recorded
