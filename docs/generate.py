@@ -11,7 +11,7 @@ from ompbind.cli.main import load_verb
 from ompbind.cli.option import Option
 from ompbind.cli.verb import METAVARS, Verb
 from ompbind.cli.verbs import VERBS
-from ompbind.machine.sources.sample_table import SAMPLES
+from ompbind.machine.sources.samples import SAMPLES
 from ompbind.machine.sources.samples import SampleMachine
 from ompbind.machine.sources.table import SAMPLE
 

@@ -16,8 +16,7 @@ from ompbind.machine.sources.linux.recording import read_recorded
 from ompbind.machine.sources.lscpu_json import make_machine_from_lscpu, repair_json
 from ompbind.machine.sources.ompbind_json import make_machine_from_json
 from ompbind.machine.sources.root import DirectoryRoot
-from ompbind.machine.sources.sample_table import SAMPLES
-from ompbind.machine.sources.samples import find_sample, make_sample_machine
+from ompbind.machine.sources.samples import SAMPLES, find_sample, make_sample_machine
 from ompbind.machine.sources.synthetic import parse_synthetic
 from ompbind.record import Record
 
