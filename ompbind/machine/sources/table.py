@@ -11,8 +11,7 @@ from typing import Any, BinaryIO
 
 from ompbind.errors import MachineError
 from ompbind.machine.model import Machine
-from ompbind.machine.sources.linux.reader import LIVE
-from ompbind.machine.sources.linux.recording import read_recorded
+from ompbind.machine.sources.linux.reader import LIVE, read_recorded
 from ompbind.machine.sources.lscpu_json import make_machine_from_lscpu, repair_json
 from ompbind.machine.sources.ompbind_json import make_machine_from_json
 from ompbind.machine.sources.root import DirectoryRoot

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ompbind.errors import MachineError, OmpbindError
-from ompbind.machine.sources.linux.recording import read_recorded
+from ompbind.machine.sources.linux.reader import read_recorded
 from ompbind.machine.sources.reading import read_machine
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request, Sharing

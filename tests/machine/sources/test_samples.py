@@ -6,7 +6,7 @@ from ompbind.cpuset import CpuSet, union
 from ompbind.errors import MachineError
 from ompbind.machine.devices import DeviceKind
 from ompbind.machine.model import Level, cpus_of_cores, find_overlapping
-from ompbind.machine.sources.linux.recording import read_recorded
+from ompbind.machine.sources.linux.reader import read_recorded
 from ompbind.machine.sources.reading import read_machine
 from ompbind.machine.sources.samples import SAMPLES
 from ompbind.machine.sources.table import SAMPLE, complete_source

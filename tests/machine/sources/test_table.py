@@ -15,7 +15,7 @@ from ompbind.cpuset import CpuSet
 from ompbind.errors import MachineError
 from ompbind.machine.model import Level
 from ompbind.machine.sources.hwloc_xml import parse_xml
-from ompbind.machine.sources.linux.recording import read_recorded
+from ompbind.machine.sources.linux.reader import read_recorded
 from ompbind.machine.sources.reading import read_machine
 from ompbind.machine.sources.synthetic import parse_synthetic
 from ompbind.machine.sources.table import SIZE_LIMIT

@@ -10,7 +10,7 @@ from ompbind.machine.sources.linux.cgroup import read_limits
 from ompbind.machine.sources.linux.cpus import CPU, read_domains, read_kinds, read_online
 from ompbind.machine.sources.linux.numa import read_nodes
 from ompbind.machine.sources.other_systems import read_counts
-from ompbind.machine.sources.root import DirectoryRoot, Root, read_list
+from ompbind.machine.sources.root import DirectoryRoot, Root, keyed_lines, read_list
 from ompbind.procfs.parsers import status_value
 
 LIVE = "live"
@@ -98,3 +98,16 @@ def _read_cpus(root: Root, affinity: CpuSet | None) -> tuple[CpuSet, CpuSet, lis
         if affinity is None:
             raise
         return affinity, EMPTY, []
+
+
+def read_recorded(root: Root, *, devices: bool = False) -> Machine:
+    """Read a recording; its cgroup files decide which CPUs are allowed. Raises MachineError."""
+    machine = read_root(root, None, _recorded_arch(root))
+    return add_devices(machine, root) if devices else machine
+
+
+def _recorded_arch(root: Root) -> str:
+    """Return the architecture that a recording names, or "unknown"."""
+    files = ("arch", "proc/hwloc-nofile-info")
+    lines = (line for path in files for line in keyed_lines(root.read(path)))
+    return next((value for key, value in lines if key in ("Architecture", "arch") and value), "unknown")
