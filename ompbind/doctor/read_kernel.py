@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from ompbind.cpuset import CpuSet
 from ompbind.doctor.facts import FrequencyFacts, KernelFacts, MemoryFacts
 from ompbind.machine.sources.linux.cpus import CPU
-from ompbind.machine.sources.linux.node_memory import MemorySize, read_memory_sizes
+from ompbind.machine.sources.linux.numa import MemorySize, read_memory_sizes
 from ompbind.machine.sources.root import Root, numbered, numbers_in, parse_meminfo, whole_number
 
 _FREQUENCIES = f"{CPU}/cpufreq"

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from ompbind.inspection.rank_processes import Inspection, RankProcesses
 from ompbind.inspection.verdict import ThreadIssue
 from ompbind.machine.sources.linux.cgroup import Throttling
-from ompbind.machine.sources.linux.node_memory import MemorySize
+from ompbind.machine.sources.linux.numa import MemorySize
 from ompbind.procfs.process_state import ThreadState
 from ompbind.record import Record
 

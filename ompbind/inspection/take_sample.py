@@ -9,7 +9,7 @@ from ompbind.inspection.memory_readings import MemoryReadings, read_memory
 from ompbind.inspection.rank_processes import Inspection, RankProcesses
 from ompbind.inspection.read_load import Streaks, add_load, list_throttlings
 from ompbind.inspection.targets import KnownProcesses, Target, has_several_nodes, inspect, read_visible_runs
-from ompbind.machine.sources.linux.node_memory import read_memory_sizes
+from ompbind.machine.sources.linux.numa import read_memory_sizes
 from ompbind.machine.sources.root import DirectoryRoot
 from ompbind.planning.occupancy import LiveRun
 from ompbind.procfs.process_state import ProcessState

@@ -25,7 +25,7 @@ from ompbind.doctor.facts import (
 from ompbind.doctor.issue import HostIssue, error, note, ok
 from ompbind.doctor.table import CHECKS, run_checks
 from ompbind.machine.devices import Device, DeviceKind
-from ompbind.machine.sources.linux.node_memory import MemorySize
+from ompbind.machine.sources.linux.numa import MemorySize
 from ompbind.openmp.variables import OVERRIDING_VARIABLES, THREAD_COUNTS
 from ompbind.planning.occupancy import LiveRun
 from ompbind.programs.library_catalog import name_library

@@ -24,7 +24,7 @@ from ompbind.doctor.table import run_checks
 from ompbind.errors import MachineError
 from ompbind.machine.sources.archive import ArchiveRoot
 from ompbind.machine.sources.root import DirectoryRoot
-from ompbind.machine.sources.linux.node_memory import MemorySize
+from ompbind.machine.sources.linux.numa import MemorySize
 from ompbind.machine.sources.linux.reader import read_recorded
 from ompbind.planning.occupancy import LiveRun
 from ompbind.programs.workload import Workload

@@ -7,7 +7,7 @@ import pytest
 
 from ompbind.inspection.compare_samples import Sample, compare_samples
 from ompbind.machine.sources.linux.cgroup import Throttling
-from ompbind.machine.sources.linux.node_memory import MemorySize
+from ompbind.machine.sources.linux.numa import MemorySize
 from ompbind.procfs.parsers import MappingStats, MemoryMap
 from ompbind.report.live_view import render_view
 from ompbind.report.text import Screen, count_columns
