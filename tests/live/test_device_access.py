@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ompbind.machine.devices import Device, DeviceKind
-from ompbind.machine.sources.linux.device_access import find_denial
+from ompbind.machine.sources.linux.devices import find_denial
 
 CGROUPS = Path("/sys/fs/cgroup/devices")
 ZERO = os.makedev(1, 5)
