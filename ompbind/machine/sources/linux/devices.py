@@ -11,8 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from ompbind.machine.devices import AMD, CLASSES, Device, DeviceKind, find_kind, number_devices
 from ompbind.machine.model import Machine
-from ompbind.machine.sources.linux.kfd import KfdGpu, read_kfd_gpus
-from ompbind.machine.sources.linux.nvidia import NvidiaGpu, read_nvidia_gpus
+from ompbind.machine.sources.linux.gpu_drivers import KfdGpu, NvidiaGpu, read_kfd_gpus, read_nvidia_gpus
 from ompbind.machine.sources.linux.pci import (
     PciFunction,
     read_functions,
