@@ -13,7 +13,7 @@ from ompbind.cli.verb import METAVARS, Verb
 from ompbind.cli.verbs import VERBS
 from ompbind.machine.sources.samples import SAMPLES
 from ompbind.machine.sources.samples import SampleMachine
-from ompbind.machine.sources.table import SAMPLE
+from ompbind.machine.sources.sources import SAMPLE
 
 sys.path.insert(0, str(Path(__file__).parent))  # tests load this file by its path
 from man_page import MAN_PAGE, render_man_page

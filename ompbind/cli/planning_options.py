@@ -38,14 +38,14 @@ def _read_assignment(text: str) -> tuple[tuple[str, str], ...]:
 
 def _complete_sources(text: str) -> Sequence[str]:
     """Complete a topology source."""
-    from ompbind.machine.sources.table import complete_source  # noqa: PLC0415 - door: topology sources
+    from ompbind.machine.sources.sources import complete_source  # noqa: PLC0415 - door: topology sources
 
     return complete_source(text)
 
 
 def _list_sources() -> str:
     """Return the short names of all topology sources."""
-    from ompbind.machine.sources.table import source_labels  # noqa: PLC0415 - door: topology sources
+    from ompbind.machine.sources.sources import source_labels  # noqa: PLC0415 - door: topology sources
 
     return source_labels()
 

@@ -13,6 +13,6 @@ def read_machine(source: str = LIVE, *, devices: bool = False) -> Machine:
     """
     if source == LIVE:
         return read_live(devices=devices)
-    from ompbind.machine.sources.table import read_other  # noqa: PLC0415 - door: not this machine
+    from ompbind.machine.sources.sources import read_other  # noqa: PLC0415 - door: not this machine
 
     return read_other(source, devices=devices)

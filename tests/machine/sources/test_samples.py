@@ -9,7 +9,7 @@ from ompbind.machine.model import Level, cpus_of_cores, find_overlapping
 from ompbind.machine.sources.linux.reader import read_recorded
 from ompbind.machine.sources.reading import read_machine
 from ompbind.machine.sources.samples import SAMPLES
-from ompbind.machine.sources.table import SAMPLE, complete_source
+from ompbind.machine.sources.sources import SAMPLE, complete_source
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from ompbind.planning.strategies.table import STRATEGIES

@@ -18,7 +18,7 @@ from ompbind.machine.sources.hwloc_xml import parse_xml
 from ompbind.machine.sources.linux.reader import read_recorded
 from ompbind.machine.sources.reading import read_machine
 from ompbind.machine.sources.synthetic import parse_synthetic
-from ompbind.machine.sources.table import SIZE_LIMIT
+from ompbind.machine.sources.sources import SIZE_LIMIT
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from ompbind.report.device_json import device_record
@@ -544,7 +544,7 @@ def test_a_source_is_one_row():
     """The table alone decides the help, the hint and how a source is read."""
     script = """if True:
         import sys
-        from ompbind.machine.sources import table
+        from ompbind.machine.sources import sources
         from ompbind.machine.sources.synthetic import parse_synthetic
         table.SOURCES = (*table.SOURCES, table.TopologySource(
             detect=lambda given: given.head.startswith(b"twins "),
