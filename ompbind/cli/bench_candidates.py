@@ -25,10 +25,10 @@ from ompbind.planning.rank_command import (
     RunSpec,
     make_commands,
     make_spec_before_plan,
+    make_unbound_commands,
 )
 from ompbind.planning.rank_variables import RANK_VARIABLES
 from ompbind.planning.request import Request
-from ompbind.planning.unbound_commands import make_unbound_commands
 from ompbind.record import Record
 
 RANKS, AUTO = "ranks", "auto"

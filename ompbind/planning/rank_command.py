@@ -309,3 +309,30 @@ def make_fields(numbers: Variables, identity: RankIdentity) -> dict[str, int | s
         "cpus": numbers[OMPBIND_CPUS] or "",
         "run_id": numbers[OMPBIND_RUN_ID] or "",
     }
+
+
+def make_unbound_commands(size: int, spec: RunSpec, allowed: CpuSet) -> list[RankCommand]:
+    """Return the commands of ranks without a plan: they inherit the environment and the affinity mask.
+
+    Each gets the variables of the user and its number in the run, so that ranks can divide their work, but no
+    variable of a plan: each may use all devices of the caller. The placeholder {cpus} stands for all
+    `allowed` CPUs.
+    """
+    placement = Placement(rank=0, cpus=tuple(allowed))
+    return [_make_unbound_command(placement, identity, spec) for identity in make_identities(size)]
+
+
+def _make_unbound_command(placement: Placement, identity: RankIdentity, spec: RunSpec) -> RankCommand:
+    numbers = make_identity_variables(placement, identity, spec)
+    fields = make_fields(numbers, identity)
+    env = dict(spec.base)
+    of_plan = (OMPBIND_CPUS, OMPBIND_RESERVED_CPUS, OMPBIND_SERVICE_CPUS, *NAMES_OF_DEVICES)
+    apply_variables({**dict.fromkeys(spec.removed_variables), **numbers, **dict.fromkeys(of_plan)}, env)
+    apply_variables(fill_variables(spec, fields), env)
+    return RankCommand(
+        rank=identity.rank,
+        argv=(*make_wrapper(identity, spec, fields), *fill_argv(spec, fields)),
+        env=env,
+        directory=fill_text(spec.chdir, fields, "--chdir"),
+        cpus=None,
+    )

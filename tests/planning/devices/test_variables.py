@@ -14,7 +14,7 @@ from ompbind.planning.rank_command import (
 )
 from ompbind.planning.rank_variables import NIC_VARIABLES
 from ompbind.planning.request import Request
-from ompbind.planning.unbound_commands import make_unbound_commands
+from ompbind.planning.rank_command import make_unbound_commands
 from tests.machines import Shape, make_machine
 from tests.planning.devices.gpus import (
     ROCM_UUIDS,
