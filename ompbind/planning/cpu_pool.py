@@ -87,7 +87,7 @@ def _find_near_cpus(available: AvailableCpus, request: Request) -> CpuSet:
     """Return the CPUs near the devices that the request names; all online CPUs if it names none."""
     if not request.near:
         return available.machine.online
-    from ompbind.planning.devices.near import find_near_cpus  # noqa: PLC0415 - door: devices
+    from ompbind.planning.devices.locality import find_near_cpus  # noqa: PLC0415 - door: devices
 
     return find_near_cpus(available, request.near)
 

@@ -20,10 +20,13 @@ from ompbind.errors import PlanError
 from ompbind.machine.devices import Device
 from ompbind.machine.model import Level, Machine, index_by_cpu
 from ompbind.planning.cpu_pool import CpuPool
-from ompbind.planning.devices.locality import DeviceLocality, find_locality, find_near, measure_distance
-from ompbind.planning.devices.selection import (
+from ompbind.planning.devices.locality import (
+    DeviceLocality,
     SelectedDevices,
     count_devices,
+    find_locality,
+    find_near,
+    measure_distance,
     render_reasons,
     select_devices,
 )

@@ -4,12 +4,17 @@ A *locality* is the set of CPUs that a rank should get for its devices. It is ne
 a device are not known, all CPUs are equally good, and NUMA node 0 is not preferred.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from ompbind.cpuset import EMPTY, CpuSet, union
-from ompbind.machine.devices import Device
+from ompbind.cpuset import EMPTY, CpuSet, count, union
+from ompbind.errors import PlanError
+from ompbind.machine.devices import Device, DeviceKind, has_rdma
 from ompbind.machine.model import Machine, Node
 from ompbind.machine.nodes import find_closest
+from ompbind.planning.devices.vendors import VisibleDevices
+from ompbind.planning.devices.visible import find_visible_devices
+from ompbind.planning.occupancy import AvailableCpus
+from ompbind.planning.request import Request
 from ompbind.record import Record
 
 LOCAL_DISTANCE, REMOTE_DISTANCE = 10, 20
@@ -108,3 +113,117 @@ def _measure_nodes(machine: Machine, node: Node, others: CpuSet) -> int:
         return LOCAL_DISTANCE
     closest = find_closest(node, machine.nodes, others)
     return next(iter(closest.values()), REMOTE_DISTANCE)
+
+
+_LISTED = 16
+"""How many devices a hint lists."""
+
+
+def find_near_cpus(available: AvailableCpus, words: Iterable[str]) -> CpuSet:
+    """Return the CPUs near some devices: those near any of them.
+
+    If no CPU near a device is allowed, the nearest ones are returned. Raises PlanError for an unknown device,
+    and for a device that is near unknown CPUs.
+    """
+    return union(find_named_locality(available.machine, word).cpus for word in words)
+
+
+def find_named_locality(machine: Machine, word: str) -> DeviceLocality:
+    """Return the locality of a device by one of its names, among the allowed CPUs; raises PlanError."""
+    devices = find_named_devices(machine, word)
+    locality = find_locality(machine, devices, machine.default_cpus)
+    if not locality.is_known:
+        message = f"--near {word}: the CPUs near {', '.join(map(str, devices))} are not known"
+        raise PlanError(message, hint="name CPUs with --mask")
+    if locality.is_nearest and not locality.near.isdisjoint(machine.allowed):
+        return find_locality(machine, devices, machine.allowed)  # isolated CPUs: only a mask can name them
+    return locality
+
+
+def find_named_devices(machine: Machine, word: str) -> tuple[Device, ...]:
+    """Return the device that a word names: all partitions, if it is the address of several.
+
+    A word is a name ("gpu:0", "mlx5_0"), a PCI address with or without its domain, or the beginning of a
+    UUID. Raises PlanError if it names no device or several.
+    """
+    lower = word.lower()
+    by_name = [device for device in machine.devices if word in (device.name, *device.names)]
+    by_address = [device for device in machine.devices if device.address in (lower, f"0000:{lower}")]
+    by_uuid = [device for device in machine.devices if lower and device.uuid.lower().startswith(lower)]
+    found = by_name or by_address or by_uuid
+    if not found:
+        raise PlanError(f"--near {word}: this machine has no such device", hint=_list_devices(machine))
+    if not by_address and len(found) > 1:
+        names = ", ".join(map(str, found[:_LISTED]))
+        message = f"--near {word}: several devices have this name ({names})"
+        raise PlanError(message, hint="name one of them, or several, separated by commas")
+    return tuple(found)
+
+
+def _list_devices(machine: Machine) -> str:
+    """Return the hint with the names of devices."""
+    if not machine.devices:
+        return "no device of this machine is known; name CPUs with --mask"
+    listed = ", ".join(f"{device} ({device.address})" for device in machine.devices[:_LISTED])
+    more = len(machine.devices) - _LISTED
+    return f"this machine has {listed}{f' and {more} more' if more > 0 else ''}"
+
+
+class SelectedDevices(Record):
+    """The devices that ranks get, in device order.
+
+    `main` decide which CPUs a rank gets. Besides, each rank gets the nearest of `others`.
+    """
+
+    main: tuple[Device, ...] = ()
+    others: tuple[Device, ...] = ()
+
+
+def select_devices(machine: Machine, request: Request) -> SelectedDevices:
+    """Return the devices that ranks get; none if the request leaves this open and no GPU is visible.
+
+    Network interfaces without RDMA count only if no other is visible. Raises PlanError if no device of a
+    requested kind is visible.
+    """
+    visible = find_usable_devices(machine, request)
+    gpus = tuple(device for device in visible.devices if device.kind is DeviceKind.GPU)
+    if request.devices == "auto":
+        return SelectedDevices(main=gpus)
+    nics = _prefer_rdma([device for device in visible.devices if device.kind is DeviceKind.NIC])
+    found = {DeviceKind.GPU: gpus, DeviceKind.NIC: nics}
+    for kind in map(DeviceKind, request.devices):
+        if not found[kind]:
+            hint = "'ompbind topo' lists the devices of this machine; without --devices, ranks get none"
+            raise PlanError(f"no {kind.label} is visible{render_reasons(kind, machine, request)}", hint=hint)
+    main = DeviceKind.GPU if DeviceKind.GPU in request.devices else DeviceKind.NIC
+    has_others = len(request.devices) > 1
+    return SelectedDevices(main=found[main], others=nics if has_others else ())
+
+
+def find_usable_devices(machine: Machine, request: Request) -> VisibleDevices:
+    """Return the visible devices; a virtual function is one of them if its physical function is not."""
+    visible = request.visible or find_visible_devices(machine.devices, {})
+    addresses = {device.address for device in visible.devices}
+    usable = tuple(device for device in visible.devices if device.physical not in addresses)
+    return visible.replace(devices=usable)
+
+
+def _prefer_rdma(nics: Sequence[Device]) -> tuple[Device, ...]:
+    return tuple(nic for nic in nics if has_rdma(nic)) or tuple(nics)
+
+
+def render_reasons(kind: DeviceKind, machine: Machine, request: Request) -> str:
+    """Return why devices of a kind are not visible, as " (reason; reason)"; "" if no reason is known."""
+    remarks = find_usable_devices(machine, request).remarks
+    excluded = [
+        f"{device}: {device.excluded}"
+        for device in machine.devices
+        if device.kind is kind and device.excluded
+    ]
+    reasons = "; ".join((*(remarks if kind is DeviceKind.GPU else ()), *excluded))
+    return f" ({reasons})" if reasons else ""
+
+
+def count_devices(number: int, devices: Iterable[Device]) -> str:
+    """Return a number of devices with their kind: "1 GPU", "4 NICs"."""
+    return count(number, next(device.kind.label for device in devices))

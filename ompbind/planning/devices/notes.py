@@ -6,9 +6,16 @@ from ompbind.cpuset import EMPTY, CpuSet, count, join_words, named, union
 from ompbind.machine.devices import Device, DeviceKind
 from ompbind.machine.model import Level, find_overlapping
 from ompbind.planning.devices.assignment import list_deciding
-from ompbind.planning.devices.locality import LOCAL_DISTANCE, DeviceLocality, find_locality, measure_distance
-from ompbind.planning.devices.near import find_named_locality
-from ompbind.planning.devices.selection import count_devices, render_reasons, select_devices
+from ompbind.planning.devices.locality import (
+    LOCAL_DISTANCE,
+    DeviceLocality,
+    count_devices,
+    find_locality,
+    find_named_locality,
+    measure_distance,
+    render_reasons,
+    select_devices,
+)
 from ompbind.planning.plan import Note, Placement, Plan
 from ompbind.planning.request import Request
 from ompbind.planning.strategies.table import STRATEGIES
