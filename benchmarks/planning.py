@@ -21,7 +21,7 @@ from benchmarks.rounds import read_rounds
 from ompbind.machine.model import Machine
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
-from ompbind.planning.strategies.table import STRATEGIES
+from ompbind.planning.strategies.strategies import STRATEGIES
 from tests.machines import Shape, make_machine
 
 LIMIT_S = 0.25

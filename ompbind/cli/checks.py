@@ -15,7 +15,7 @@ from ompbind.cli.verbs import BINDING, CPUS, DEVICES
 from ompbind.errors import RequestError
 from ompbind.masks.mask import MaskWord
 from ompbind.openmp.binding import Bind
-from ompbind.planning.strategies.table import list_others_that_take_cores, list_others_that_take_devices
+from ompbind.planning.strategies.strategies import list_others_that_take_cores, list_others_that_take_devices
 from ompbind.record import Record
 
 Values = Mapping[str, Any]

@@ -25,7 +25,7 @@ from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.planning.assignments import parse_assignment
 from ompbind.planning.rank_variables import NIC_VARIABLES
 from ompbind.planning.request import DEFAULT_STRATEGY, DEVICE_KINDS, MemoryMode
-from ompbind.planning.strategies.table import STRATEGIES
+from ompbind.planning.strategies.strategies import STRATEGIES
 from ompbind.programs.library_catalog import PRELOADABLE
 
 _KINDS = ("performance", "efficiency", "all")

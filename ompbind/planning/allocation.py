@@ -48,7 +48,7 @@ from ompbind.planning.strategies.core_sequence import (
 )
 from ompbind.planning.strategies.domains import sort_by_node
 from ompbind.planning.strategies.sized import RequestedCores, take_cores
-from ompbind.planning.strategies.table import STRATEGIES, Strategy, check_strategy
+from ompbind.planning.strategies.strategies import STRATEGIES, Strategy, check_strategy
 
 
 def make_placements(pool: CpuPool) -> list[Placement]:

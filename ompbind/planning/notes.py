@@ -20,7 +20,7 @@ from ompbind.planning.request import Compat, MemoryMode, Sharing
 from ompbind.planning.runtime_notes import explain_runtime
 from ompbind.planning.runtimes import choose_syntax
 from ompbind.planning.strategies.core_sequence import make_core_sequence
-from ompbind.planning.strategies.table import STRATEGIES
+from ompbind.planning.strategies.strategies import STRATEGIES
 from ompbind.planning.wrapper_notes import explain_wrappers
 
 

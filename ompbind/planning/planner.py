@@ -19,7 +19,7 @@ from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.request import MemoryMode, Request
 from ompbind.planning.runtimes import check_runtimes, choose_syntax, find_certain_runtimes
 from ompbind.planning.saved_placements import make_saved_plan
-from ompbind.planning.strategies.table import (
+from ompbind.planning.strategies.strategies import (
     STRATEGIES,
     list_others_that_take_cores,
     list_others_that_take_devices,

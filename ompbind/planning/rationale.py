@@ -20,7 +20,7 @@ from ompbind.planning.memory import (
 from ompbind.planning.metrics import Boundary, Metrics
 from ompbind.planning.plan import Plan
 from ompbind.planning.request import MemoryMode
-from ompbind.planning.strategies.table import STRATEGIES
+from ompbind.planning.strategies.strategies import STRATEGIES
 from ompbind.record import Record
 
 

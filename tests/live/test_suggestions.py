@@ -13,7 +13,7 @@ from ompbind.cli.suggestions import (
 from ompbind.cli.verbs import VERBS
 from ompbind.openmp.binding import Bind
 from ompbind.planning.request import MemoryMode
-from ompbind.planning.strategies.table import STRATEGIES
+from ompbind.planning.strategies.strategies import STRATEGIES
 from ompbind.text import suggest_name
 
 OPTIONS = (

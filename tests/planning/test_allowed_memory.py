@@ -14,7 +14,7 @@ from ompbind.planning.metrics import measure_plan
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rationale import make_reasons
 from ompbind.planning.request import MemoryMode, Request
-from ompbind.planning.strategies.table import STRATEGIES
+from ompbind.planning.strategies.strategies import STRATEGIES
 from tests.machines import Shape, make_machine
 from tests.planning.test_promises import cases
 from tests.recordings import RECORDINGS

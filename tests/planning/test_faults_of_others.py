@@ -22,7 +22,7 @@ from ompbind.openmp.places import TEXT_LIMIT, parse_places
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import RunSpec, make_command, make_local_identities, make_thread_variables
 from ompbind.planning.request import Bind, Request, Sharing
-from ompbind.planning.strategies.table import STRATEGIES
+from ompbind.planning.strategies.strategies import STRATEGIES
 from tests.long import examples
 from tests.machines import Shape, make_machine, write_tree
 from tests.planning.test_planner import lists

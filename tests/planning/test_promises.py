@@ -18,7 +18,7 @@ from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import make_thread_variables
 from ompbind.planning.rationale import make_reasons
 from ompbind.planning.request import Bind, ProcBind, Request
-from ompbind.planning.strategies.table import STRATEGIES
+from ompbind.planning.strategies.strategies import STRATEGIES
 from tests.machines import Shape, make_machine
 
 shapes = st.builds(

@@ -35,7 +35,7 @@ from ompbind.planning.plan import Placement
 from ompbind.planning.request import Request
 from ompbind.planning.strategies.core_sequence import CoreIndices, CoreSequence
 from ompbind.planning.strategies.sized import RequestedCores
-from ompbind.planning.strategies.table import STRATEGIES
+from ompbind.planning.strategies.strategies import STRATEGIES
 
 DeviceGroups: TypeAlias = tuple[tuple[Device, ...], ...]
 """The devices of each rank."""

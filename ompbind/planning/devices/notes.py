@@ -18,7 +18,7 @@ from ompbind.planning.devices.locality import (
 )
 from ompbind.planning.plan import Note, Placement, Plan
 from ompbind.planning.request import Request
-from ompbind.planning.strategies.table import STRATEGIES
+from ompbind.planning.strategies.strategies import STRATEGIES
 from ompbind.record import Record
 
 FAR, DISTANT = "device-far", "device-distance"

@@ -15,7 +15,7 @@ from ompbind.machine.model import Level
 from ompbind.machine.sources.reading import read_machine
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request, Sharing
-from ompbind.planning.strategies.table import STRATEGIES
+from ompbind.planning.strategies.strategies import STRATEGIES
 from ompbind.report.diagram.svg import render_svg
 from ompbind.report.text import WIDTH
 from ompbind.report.topology_json import render_json

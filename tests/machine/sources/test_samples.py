@@ -12,7 +12,7 @@ from ompbind.machine.sources.samples import SAMPLES
 from ompbind.machine.sources.sources import SAMPLE, complete_source
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
-from ompbind.planning.strategies.table import STRATEGIES
+from ompbind.planning.strategies.strategies import STRATEGIES
 from ompbind.report.topology_json import render_json
 from tests.machines import DictRoot, Shape, make_machine, shape_files
 

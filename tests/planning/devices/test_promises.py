@@ -16,7 +16,7 @@ from ompbind.planning.devices.shares import divide_near_devices
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import MemoryMode, Request
 from ompbind.planning.strategies.core_sequence import make_core_sequence
-from ompbind.planning.strategies.table import balanced
+from ompbind.planning.strategies.strategies import balanced
 from tests.device_recordings import ANSWERS, read_with_devices
 from tests.machines import Shape, make_machine
 from tests.recordings import name_of, recorded

@@ -16,7 +16,7 @@ from ompbind.planning.strategies.level_ranges import find_levels, split_range
 from ompbind.planning.strategies.packing import divide_equally, pack_ranks
 from ompbind.planning.strategies.shapes import RankSizes
 from ompbind.planning.strategies.sized import RequestedCores, compact, spread
-from ompbind.planning.strategies.table import STRATEGIES, balanced
+from ompbind.planning.strategies.strategies import STRATEGIES, balanced
 from tests.machines import Shape, make_machine
 from tests.toys import run_with
 
@@ -407,7 +407,7 @@ def test_nodes_that_contain_packages_are_the_wider_level():
 
 
 TOY = """
-from ompbind.planning.strategies.table import STRATEGIES, Strategy
+from ompbind.planning.strategies.strategies import STRATEGIES, Strategy
 STRATEGIES["backwards"] = Strategy(
     divide=lambda sequence, ranks, _: [(len(sequence.core_cpus) - 1 - rank,) for rank in range(ranks)],
     summary="one core, counted from the end",
