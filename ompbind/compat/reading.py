@@ -7,9 +7,8 @@ that binds gets a value with which the framework keeps the CPUs of the rank.
 
 from collections.abc import Collection, Mapping
 
-from ompbind.compat.framework import FrameworkInput, load_framework
+from ompbind.compat.framework import FrameworkInput, explain_workers, load_framework, make_workers_hint
 from ompbind.compat.settings import ForeignSetting, make_foreign_settings
-from ompbind.compat.workers import explain_workers, make_workers_hint
 from ompbind.masks.mask import MaskWord
 from ompbind.openmp.binding import Bind
 from ompbind.openmp.runtimes import KMP_READERS
