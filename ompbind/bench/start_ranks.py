@@ -35,7 +35,7 @@ from ompbind.execution.supervisor import run_ranks
 from ompbind.execution.verify.expect_ranks import expect_ranks
 from ompbind.inspection.verdict import VerificationResult
 from ompbind.record import Record
-from ompbind.registry.claim_writing import Claim
+from ompbind.registry.claim_files import Claim
 from ompbind.registry.registry import lock_registry, make_run_identity
 
 

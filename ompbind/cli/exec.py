@@ -34,7 +34,7 @@ from ompbind.planning.rank_command import (
     make_spec_before_plan,
 )
 from ompbind.planning.secret_values import mask_secrets
-from ompbind.registry.claim_writing import Claim
+from ompbind.registry.claim_files import Claim
 from ompbind.registry.registry import make_run_identity
 
 EXAMPLES = (

@@ -20,8 +20,8 @@ from ompbind.planning.plan import Plan
 from ompbind.planning.planner import find_possible_cpus, make_plan
 from ompbind.planning.request import MemoryMode, Request
 from ompbind.record import Record
+from ompbind.registry.claim_files import Claim
 from ompbind.registry.claim_format import make_division
-from ompbind.registry.claim_writing import Claim
 from ompbind.registry.registry import DIRECTORY_VARIABLE, Registry, lock_registry, try_read_occupied
 from ompbind.registry.tickets import Ticket, take_ticket
 

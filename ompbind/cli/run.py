@@ -25,7 +25,7 @@ from ompbind.launchers.recognition import may_have_launcher
 from ompbind.machine.sources.linux.reader import LIVE
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import RunSpec, find_changed, make_commands, make_spec_before_plan
-from ompbind.registry.claim_writing import Claim
+from ompbind.registry.claim_files import Claim
 from ompbind.registry.registry import Registry, make_run_identity
 
 EXAMPLES = (

@@ -35,9 +35,8 @@ from ompbind.planning.rank_variables import OMPBIND_RUN_ID
 from ompbind.planning.request import Request, Sharing
 from ompbind.planning.run_relations import find_job_runs, find_other_runs
 from ompbind.procfs.reader import read_pid_namespace
-from ompbind.registry.claim_files import ClaimList, read_claims
+from ompbind.registry.claim_files import Claim, ClaimList, read_claims, write_claim
 from ompbind.registry.claim_format import CLAIM_SUFFIXES, list_claims, make_live_run
-from ompbind.registry.claim_writing import Claim, write_claim
 
 DIRECTORY_VARIABLE = "OMPBIND_RUNTIME_DIR"
 """The variable that names another directory for claims."""
@@ -112,7 +111,7 @@ class Registry:
         try:
             self.handle = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
             if self._sharing in _STRICT:
-                from ompbind.registry.directory_lock import lock_directory  # noqa: PLC0415 - door: other runs
+                from ompbind.registry.claim_files import lock_directory  # noqa: PLC0415 - door: other runs
 
                 lock_directory(self.handle, self.directory, self._sharing)
             if self._sharing is not Sharing.SHARE:

@@ -25,7 +25,7 @@ from ompbind.execution.output.log_files import LogDirectory
 from ompbind.execution.report_file import prepare_report, write_report
 from ompbind.planning.occupancy import LiveRun
 from ompbind.planning.request import Sharing
-from ompbind.registry import directory_lock
+from ompbind.registry import claim_files
 from ompbind.registry.claim_format import TEXT_LIMIT, make_text
 from ompbind.registry.registry import Registry, make_run_identity, read_claim_list
 from tests.live.conftest import is_alive, ranks_of, supervisor_of, wait_until
