@@ -12,8 +12,8 @@ from ompbind.errors import ClaimError
 from ompbind.record import Record
 from ompbind.registry.claim_files import render_ignored
 from ompbind.registry.claim_format import TICKET_SUFFIX
-from ompbind.registry.read_run_info import read_run_info
 from ompbind.registry.registry import DIRECTORY_VARIABLE, find_claims_directory, read_claim_list
+from ompbind.registry.run_info import read_run_info
 from ompbind.report.ps import render_ps, render_ps_json
 
 EXAMPLES = (

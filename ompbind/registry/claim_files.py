@@ -28,7 +28,7 @@ from ompbind.registry.claim_format import (
     remove_claim,
     render_restarts,
 )
-from ompbind.registry.read_run_info import read_user
+from ompbind.registry.run_info import read_user
 from ompbind.text import clean_name
 
 NEW_FILE_LIMIT_S = 60.0  # seconds after which a .new file counts as old
