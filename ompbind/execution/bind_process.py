@@ -18,7 +18,7 @@ from ompbind.execution.process_settings import (
     set_variables,
 )
 from ompbind.execution.thread_masks import bind_threads
-from ompbind.inspection.loaded_libraries import read_own_runtimes
+from ompbind.inspection.absent_binding import read_own_runtimes
 from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.rank_variables import Variables
 from ompbind.programs.library_catalog import Library

@@ -14,8 +14,8 @@ So the cause is looked for in the mask, the loaded libraries and the environment
 from collections.abc import Iterator, Sequence
 
 from ompbind.cpuset import EMPTY, CpuSet, union
+from ompbind.inspection.absent_binding import find_runtimes, has_runtime
 from ompbind.inspection.expectation import ExpectedBinding
-from ompbind.inspection.loaded_libraries import find_runtimes, has_runtime
 from ompbind.openmp.binding import Bind
 from ompbind.openmp.places import parse_places
 from ompbind.openmp.runtimes import (

@@ -30,7 +30,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ompbind.cpuset import CpuSet, count, named
-from ompbind.inspection.absent_binding import binds, explain_changed, find_changed, is_unbound
+from ompbind.inspection.absent_binding import binds, explain_changed, find_changed, find_runtimes, is_unbound
 from ompbind.inspection.diagnosis import (
     explain_escape,
     explain_inheriting,
@@ -40,7 +40,6 @@ from ompbind.inspection.diagnosis import (
     guess_expected,
 )
 from ompbind.inspection.expectation import ExpectedBinding
-from ompbind.inspection.loaded_libraries import find_runtimes
 from ompbind.inspection.verdict import ThreadIssue, Verdict
 from ompbind.openmp.binding import Bind
 from ompbind.openmp.runtimes import PLACE_VARIABLES

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from ompbind.cpuset import CpuSet, count, named, union
-from ompbind.inspection.loaded_libraries import find_runtimes
+from ompbind.inspection.absent_binding import find_runtimes
 from ompbind.inspection.verdict import ThreadIssue, Verdict
 from ompbind.machine.sources.linux.cgroup import Throttling
 from ompbind.procfs.process_state import ProcessState, ThreadState

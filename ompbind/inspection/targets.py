@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 
 from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.errors import InspectError
+from ompbind.inspection.absent_binding import is_library
 from ompbind.inspection.expectation import is_relevant
-from ompbind.inspection.loaded_libraries import is_library
 from ompbind.inspection.rank_processes import Inspection, ObservedProcesses, RankProcesses, make_inspection
 from ompbind.planning.occupancy import LiveRun
 from ompbind.planning.rank_variables import OMPBIND_RUN_ID

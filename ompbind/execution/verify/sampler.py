@@ -25,8 +25,8 @@ from collections.abc import Collection, Iterable, Mapping
 from ompbind.cpuset import CpuSet
 from ompbind.errors import LaunchError
 from ompbind.execution.verify.findings import Findings
+from ompbind.inspection.absent_binding import is_library
 from ompbind.inspection.expectation import is_relevant
-from ompbind.inspection.loaded_libraries import is_library
 from ompbind.inspection.oversubscription import Streak, add_sample
 from ompbind.inspection.read_load import read_load
 from ompbind.inspection.verdict import VerificationResult
