@@ -13,12 +13,12 @@ from ompbind.execution.children import Children
 from ompbind.execution.job_control import EmptyInput, Terminal
 from ompbind.execution.orphans import OrphanTracker
 from ompbind.execution.outcome import signal_name
+from ompbind.execution.output.run_output import RunOutput
 from ompbind.execution.poller import make_poller
 from ompbind.execution.process_pair import Foreground
 from ompbind.execution.restarts import Restarts
 from ompbind.execution.rlimits import FileLimit
 from ompbind.execution.run_options import Reporter, RunOptions
-from ompbind.execution.run_output import RunOutput
 from ompbind.execution.shutdown import Shutdown
 from ompbind.inspection.verdict import VerificationResult
 from ompbind.planning.rank_command import RankCommand
