@@ -32,7 +32,7 @@ from ompbind.execution.processes import exit_with_parent, signal_process
 from ompbind.execution.rlimits import make_limit_error
 from ompbind.execution.run_options import RunOptions
 from ompbind.execution.supervisor import run_ranks
-from ompbind.execution.verify.expect_ranks import expect_ranks
+from ompbind.execution.verify.evaluate import expect_ranks
 from ompbind.inspection.verdict import VerificationResult
 from ompbind.record import Record
 from ompbind.registry.claim_files import Claim

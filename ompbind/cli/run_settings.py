@@ -115,7 +115,7 @@ def _check_restart(settings: RunSettings, plan: Plan) -> None:
 
 def _expect_ranks(plan: Plan, spec: RunSpec) -> dict[int, tuple[ExpectedBinding, int]]:
     """Return the expected binding of every rank, with its number of threads."""
-    from ompbind.execution.verify.expect_ranks import expect_ranks  # noqa: PLC0415 - door: --verify
+    from ompbind.execution.verify.evaluate import expect_ranks  # noqa: PLC0415 - door: --verify
 
     if not plan.machine.bindable:
         raise LaunchError("threads cannot be verified on this system", hint="omit --verify")

@@ -13,15 +13,19 @@ at the end                               for how long the run was verified; of a
 
 import signal
 import time
+from collections.abc import Iterable
 
 from ompbind.cpuset import named
 from ompbind.errors import LaunchError
 from ompbind.execution.run_options import RunOptions
 from ompbind.execution.run_state import RunState
 from ompbind.execution.verify.sampler import AffinitySampler
+from ompbind.inspection.expectation import ExpectedBinding, select_variables
 from ompbind.inspection.judge import judge, judge_memory_policy
 from ompbind.inspection.oversubscription import Streak, judge_load
 from ompbind.inspection.verdict import HIDDEN, RankVerification, VerificationResult
+from ompbind.planning.plan import Plan
+from ompbind.planning.rank_command import RankCommand
 
 
 def sample_affinities(run: RunState) -> None:
@@ -139,3 +143,28 @@ def _make_error(verified: VerificationResult) -> LaunchError:
     else:
         message, hint = f"{ranks} could not be sampled", "mount a /proc that shows them"
     return LaunchError(f"--verify=strict: {message}", hint=f"{hint}; with --verify alone the run goes on")
+
+
+def expect_ranks(
+    plan: Plan, run_id: str, commands: Iterable[RankCommand]
+) -> dict[int, tuple[ExpectedBinding, int]]:
+    """Return, for every rank of a plan, the expected binding of its threads and their number.
+
+    `commands` are the commands of the ranks, in the order of the plan.
+    """
+    return {
+        placement.rank: (
+            ExpectedBinding(
+                rank=placement.rank,
+                cpus=placement.cpuset,
+                service_cpus=placement.service_cpus,
+                places=placement.places,
+                bind=plan.request.bind,
+                run_id=run_id,
+                memory=placement.memory.kernel_text if placement.memory else "",
+                variables=select_variables(command.env),
+            ),
+            placement.threads,
+        )
+        for placement, command in zip(plan.placements, commands, strict=True)
+    }
