@@ -3,8 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 
 from ompbind.doctor.checks import command, cpus, devices, environment, kernel, pools, rebinding
-from ompbind.doctor.facts import HostFacts
-from ompbind.doctor.issue import HostIssue
+from ompbind.doctor.facts import HostFacts, HostIssue
 from ompbind.text import Severity
 
 HostCheck = Callable[[HostFacts], Iterable[HostIssue]]

@@ -5,8 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from ompbind.cpuset import count
-from ompbind.doctor.facts import HostFacts
-from ompbind.doctor.issue import UNKNOWN, HostIssue
+from ompbind.doctor.facts import UNKNOWN, HostFacts, HostIssue
 from ompbind.report.plan_json import library_record
 from ompbind.report.text import PIPE, Column, Screen, render_table, wrap_indented
 from ompbind.text import Severity, clean_lines

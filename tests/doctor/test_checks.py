@@ -22,7 +22,7 @@ from ompbind.doctor.facts import (
     Package,
     Permission,
 )
-from ompbind.doctor.issue import HostIssue, error, note, ok
+from ompbind.doctor.facts import HostIssue, error, note, ok
 from ompbind.doctor.table import CHECKS, run_checks
 from ompbind.machine.devices import Device, DeviceKind
 from ompbind.machine.sources.linux.numa import MemorySize
@@ -593,7 +593,7 @@ def test_errors_come_first():
 
 
 TOY = """
-from ompbind.doctor.issue import note
+from ompbind.doctor.facts import note
 from ompbind.doctor.table import CHECKS
 CHECKS["moon"] = lambda here: [note("moon", "is full", "threads howl", "wait two weeks")]
 """

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from ompbind.doctor.facts import CommandFacts, HostFacts
-from ompbind.doctor.issue import HostIssue, error, note, ok
+from ompbind.doctor.facts import CommandFacts, HostFacts, HostIssue, error, note, ok
 from ompbind.openmp.runtimes import OmpRuntime, find_aborting_pair
 from ompbind.planning.wrapper_notes import find_effects
 from ompbind.programs.library_catalog import LIBRARY_KINDS, LIBRARY_PACKAGES

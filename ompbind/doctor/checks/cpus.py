@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from itertools import compress
 
 from ompbind.cpuset import EMPTY, CpuSet, count, named
-from ompbind.doctor.facts import HostFacts, Permission
-from ompbind.doctor.issue import HostIssue, error, note, ok
+from ompbind.doctor.facts import HostFacts, HostIssue, Permission, error, note, ok
 from ompbind.machine.model import Level, Machine
 
 SHARING_COST = (

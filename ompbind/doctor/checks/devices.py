@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from ompbind.cpuset import count, named
-from ompbind.doctor.facts import HostFacts
-from ompbind.doctor.issue import HostIssue, note, ok
+from ompbind.doctor.facts import HostFacts, HostIssue, note, ok
 from ompbind.machine.devices import Device, DeviceKind
 from ompbind.machine.model import Level, Machine
 from ompbind.planning.devices.locality import DeviceLocality, find_locality, find_near

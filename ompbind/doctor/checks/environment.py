@@ -8,8 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from ompbind.doctor.checks.cpus import SHARING_COST
-from ompbind.doctor.facts import HostFacts
-from ompbind.doctor.issue import HostIssue, error, note, ok
+from ompbind.doctor.facts import HostFacts, HostIssue, error, note, ok
 from ompbind.openmp.runtimes import (
     DISABLED,
     KMP_AFFINITY,

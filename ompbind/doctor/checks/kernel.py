@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from ompbind.cpuset import CpuSet, count, named
-from ompbind.doctor.facts import HostFacts, Permission
-from ompbind.doctor.issue import UNKNOWN, HostIssue, note, ok
+from ompbind.doctor.facts import UNKNOWN, HostFacts, HostIssue, Permission, note, ok
 from ompbind.planning.memory import measure_remote_memory, render_not_allowed
 
 # Shares that make a note: of CPU time that the host gave to others, of free memory, of swapped-out memory.

@@ -6,8 +6,7 @@ What a library does depends on its version. The functions here name the version 
 from collections.abc import Iterator
 
 from ompbind.cpuset import count
-from ompbind.doctor.facts import CommandFacts, HostFacts
-from ompbind.doctor.issue import HostIssue, note, ok
+from ompbind.doctor.facts import CommandFacts, HostFacts, HostIssue, note, ok
 from ompbind.machine.model import Level
 
 _TOO_MANY = "every rank starts as many, so ranks together have more threads than the machine has CPUs"

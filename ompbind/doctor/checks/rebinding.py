@@ -6,8 +6,7 @@ documentation or the source of these programs. To add a program: a row.
 
 from collections.abc import Callable, Iterator
 
-from ompbind.doctor.facts import HostFacts
-from ompbind.doctor.issue import HostIssue, note, ok
+from ompbind.doctor.facts import HostFacts, HostIssue, note, ok
 from ompbind.machine.devices import DeviceKind
 from ompbind.machine.model import Level
 from ompbind.record import Record
