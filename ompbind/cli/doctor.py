@@ -13,8 +13,7 @@ from ompbind.cli.verb import Verb
 from ompbind.cpuset import CpuSet
 from ompbind.doctor.facts import HostFacts
 from ompbind.doctor.read_command import find_preloadable, read_command, read_commands_workload
-from ompbind.doctor.read_kernel import read_frequency, read_kernel, read_memory
-from ompbind.doctor.read_permissions import rebind, try_call
+from ompbind.doctor.read_kernel import read_frequency, read_kernel, read_memory, rebind, try_call
 from ompbind.doctor.read_runs import read_runs
 from ompbind.doctor.table import run_checks
 from ompbind.errors import MachineError, RequestError

@@ -1,9 +1,11 @@
 """Read the settings and the state of a system below a root: kernel, CPU frequencies, memory and swap."""
 
-from collections.abc import Iterable, Iterator
+import errno
+import os
+from collections.abc import Callable, Iterable, Iterator
 
 from ompbind.cpuset import CpuSet
-from ompbind.doctor.facts import FrequencyFacts, KernelFacts, MemoryFacts
+from ompbind.doctor.facts import FrequencyFacts, KernelFacts, MemoryFacts, Permission
 from ompbind.machine.sources.linux.cpus import CPU
 from ompbind.machine.sources.linux.numa import MemorySize, read_memory_sizes
 from ompbind.machine.sources.root import Root, numbered, numbers_in, parse_meminfo, whole_number
@@ -126,3 +128,42 @@ def read_memory(root: Root) -> MemoryFacts:
         swap_total=swap,
         swap_used=None if swap is None or unused is None else max(0, swap - unused),
     )
+
+
+_NOT_TRIED = 255
+_REFUSALS = (errno.EPERM, errno.EACCES)
+
+
+def rebind() -> int:
+    """Bind the process to the CPUs of its affinity mask; return 0."""
+    os.sched_setaffinity(0, os.sched_getaffinity(0))
+    return 0
+
+
+def try_call(call: Callable[[], int]) -> Permission:
+    """Make a call in a child process, whose exit code is the errno; a sandbox may also kill the child."""
+    try:
+        child = os.fork()
+    except OSError:
+        return Permission.UNKNOWN
+    if child == 0:
+        code = _NOT_TRIED
+        try:
+            code = call()
+        except OSError as error:
+            code = error.errno or _NOT_TRIED
+        finally:  # any other exception: there is no such call, or its number is unknown on this system
+            os._exit(min(code, _NOT_TRIED))
+    return interpret_status(os.waitpid(child, 0)[1])
+
+
+def interpret_status(status: int) -> Permission:
+    """Return the permission that the wait status of the child shows."""
+    if os.WIFSIGNALED(status):
+        return Permission.REFUSED
+    code = os.WEXITSTATUS(status)
+    if code == errno.ENOSYS:
+        return Permission.ABSENT
+    if code in _REFUSALS:
+        return Permission.REFUSED
+    return Permission.GRANTED if code == 0 else Permission.UNKNOWN

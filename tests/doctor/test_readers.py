@@ -18,7 +18,7 @@ from ompbind.doctor.facts import (
 )
 from ompbind.doctor.read_command import find_preloadable, read_command, read_commands_workload
 from ompbind.doctor.read_kernel import read_frequency, read_kernel, read_memory
-from ompbind.doctor.read_permissions import interpret_status
+from ompbind.doctor.read_kernel import interpret_status
 from ompbind.doctor.read_runs import find_enclosing
 from ompbind.doctor.table import run_checks
 from ompbind.errors import MachineError
