@@ -17,9 +17,8 @@ from ompbind.bench.comparing import (
     make_evidence,
     make_looks,
 )
-from ompbind.bench.conclusions import ComparisonResult
 from ompbind.bench.groups import Members
-from ompbind.bench.records import Phase, Rules
+from ompbind.bench.records import ComparisonResult, Phase, Rules
 from ompbind.bench.run_index import RunIndex
 from ompbind.record import Record
 

@@ -13,9 +13,8 @@ import math
 import statistics
 from collections.abc import Collection
 
-from ompbind.bench.conclusions import ComparisonResult
 from ompbind.bench.intervals import find_min_count, make_median_interval
-from ompbind.bench.records import Rules
+from ompbind.bench.records import ComparisonResult, Rules
 from ompbind.record import Record
 
 FIRST_LOOK = 8

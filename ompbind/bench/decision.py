@@ -23,9 +23,19 @@ from ompbind.bench.comparing import (
     make_evidence,
     make_looks,
 )
-from ompbind.bench.conclusions import Comparison, ComparisonResult, Conclusion, Group, NextRound, Remark
 from ompbind.bench.groups import Members, count_comparisons, make_groups
-from ompbind.bench.records import Phase, Rules, Run, Session
+from ompbind.bench.records import (
+    Comparison,
+    ComparisonResult,
+    Conclusion,
+    Group,
+    NextRound,
+    Phase,
+    Remark,
+    Rules,
+    Run,
+    Session,
+)
 from ompbind.bench.remarks import make_remarks
 from ompbind.bench.run_index import RunIndex, make_index
 from ompbind.cpuset import count

@@ -2,8 +2,7 @@
 
 from statistics import median
 
-from ompbind.bench.conclusions import NextRound
-from ompbind.bench.records import Phase, Session
+from ompbind.bench.records import NextRound, Phase, Session
 from ompbind.bench.run_index import make_index
 from ompbind.bench.session import estimate_round_s, estimate_run_s
 

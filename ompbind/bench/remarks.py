@@ -8,8 +8,17 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from ompbind.bench.conclusions import ComparisonResult, Group, Remark
-from ompbind.bench.records import Kind, Phase, Run, Session, Status, Verification
+from ompbind.bench.records import (
+    ComparisonResult,
+    Group,
+    Kind,
+    Phase,
+    Remark,
+    Run,
+    Session,
+    Status,
+    Verification,
+)
 from ompbind.bench.run_index import RunIndex, is_comparable, is_valid
 from ompbind.bench.series import START, find_modes, find_outliers, find_slow_start, find_trend
 from ompbind.cpuset import count

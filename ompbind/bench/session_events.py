@@ -8,9 +8,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
-from ompbind.bench.conclusions import Conclusion
 from ompbind.bench.record_json import make_json, make_record
-from ompbind.bench.records import Rules, Run, Session
+from ompbind.bench.records import Conclusion, Rules, Run, Session
 from ompbind.record import Record
 
 Event: TypeAlias = "Mapping[str, object]"

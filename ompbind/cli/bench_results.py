@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 
-from ompbind.bench.conclusions import Conclusion
 from ompbind.bench.decision import conclude
 from ompbind.bench.mask_session import mask_session
-from ompbind.bench.records import Kind, Session
+from ompbind.bench.records import Conclusion, Kind, Session
 from ompbind.bench.session_events import make_conclusion_event, render_event
 from ompbind.cli.console import print_message, read_screen, write_stdout
 from ompbind.cli.settings import BenchSettings

@@ -3,7 +3,7 @@
 from random import Random
 from statistics import median
 
-from ompbind.bench.conclusions import Comparison, ComparisonResult, Conclusion, Group, Remark
+from ompbind.bench.records import Comparison, ComparisonResult, Conclusion, Group, Remark
 from ompbind.bench.records import (
     Candidate,
     Conditions,

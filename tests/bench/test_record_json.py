@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ompbind.bench.conclusions import Conclusion
+from ompbind.bench.records import Conclusion
 from ompbind.bench.record_json import make_json, make_record
 from ompbind.bench.records import Metric, Run, Session
 from ompbind.record import Record

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from ompbind.bench.conclusions import NextRound
+from ompbind.bench.records import NextRound
 from ompbind.bench.interrupts import catch_interrupts
 from ompbind.bench.records import Phase, Status
 from ompbind.bench.session import SessionCalls, make_order, run_session

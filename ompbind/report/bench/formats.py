@@ -3,8 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from ompbind.bench.conclusions import Conclusion
-from ompbind.bench.records import Session
+from ompbind.bench.records import Conclusion, Session
 from ompbind.record import Record
 from ompbind.report.export.table import load_function
 

@@ -6,8 +6,20 @@ from math import exp, floor, log10
 from statistics import median
 
 from ompbind.bench.candidate_names import drop_ranks
-from ompbind.bench.conclusions import Comparison, ComparisonResult, Conclusion, Group
-from ompbind.bench.records import MIGRATIONS, Candidate, Combine, Kind, Metric, Phase, Run, Session
+from ompbind.bench.records import (
+    MIGRATIONS,
+    Candidate,
+    Combine,
+    Comparison,
+    ComparisonResult,
+    Conclusion,
+    Group,
+    Kind,
+    Metric,
+    Phase,
+    Run,
+    Session,
+)
 from ompbind.bench.run_index import is_valid, make_index
 from ompbind.cpuset import count
 from ompbind.record import Record

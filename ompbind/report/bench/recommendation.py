@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from ompbind.bench.conclusions import ComparisonResult, Conclusion, Group
-from ompbind.bench.records import Kind, Session
+from ompbind.bench.records import ComparisonResult, Conclusion, Group, Kind, Session
 from ompbind.cpuset import count
 from ompbind.report.bench.measurements import (
     Recommendation,

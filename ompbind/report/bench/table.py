@@ -8,8 +8,7 @@ is last, on a line of its own that is never wrapped, so that it can be pasted.
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from ompbind.bench.conclusions import Comparison, ComparisonResult, Conclusion, Group
-from ompbind.bench.records import Phase, Run, Session
+from ompbind.bench.records import Comparison, ComparisonResult, Conclusion, Group, Phase, Run, Session
 from ompbind.cpuset import count
 from ompbind.record import Record
 from ompbind.report.bench.measurements import (

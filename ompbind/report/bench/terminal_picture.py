@@ -13,8 +13,7 @@ Scaling: a bar for each number of ranks, and a mark where it would end with idea
 from collections.abc import Iterable, Iterator, Sequence
 
 from ompbind.bench.candidate_names import drop_ranks
-from ompbind.bench.conclusions import Comparison, Conclusion, Group
-from ompbind.bench.records import Session
+from ompbind.bench.records import Comparison, Conclusion, Group, Session
 from ompbind.record import Record
 from ompbind.report.bench.axis import Axis, make_ratio_axis
 from ompbind.report.bench.measurements import (

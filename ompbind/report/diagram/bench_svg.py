@@ -13,8 +13,7 @@ session has several numbers of ranks.
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
-from ompbind.bench.conclusions import Comparison, Conclusion, Group
-from ompbind.bench.records import Session
+from ompbind.bench.records import Comparison, Conclusion, Group, Session
 from ompbind.cpuset import count
 from ompbind.record import Record
 from ompbind.report.bench.axis import Axis, list_ticks, make_ratio_axis, make_value_axis

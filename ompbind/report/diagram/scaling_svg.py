@@ -5,8 +5,7 @@ A second curve is the command without ompbind, a third the ideal. Equal factors 
 
 from collections.abc import Callable, Iterator, Sequence
 
-from ompbind.bench.conclusions import Conclusion
-from ompbind.bench.records import Session
+from ompbind.bench.records import Conclusion, Session
 from ompbind.report.bench.axis import Axis, list_ticks, make_value_axis
 from ompbind.report.bench.measurements import ScalingPoint, list_scaling, make_scale, name_metric
 from ompbind.report.diagram.chart_elements import (

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ompbind.bench.conclusions import ComparisonResult
+from ompbind.bench.records import ComparisonResult
 from ompbind.bench.records import Metric, Phase, Status
 from ompbind.report.bench.measurements import (
     align_points,

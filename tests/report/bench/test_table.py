@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ompbind.bench.conclusions import Comparison, ComparisonResult, Conclusion, Group
+from ompbind.bench.records import Comparison, ComparisonResult, Conclusion, Group
 from ompbind.bench.decision import conclude
 from ompbind.bench.records import Metric, Rules, Session, Status
 from ompbind.report.bench.table import render_bench

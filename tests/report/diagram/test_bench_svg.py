@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ompbind.bench.conclusions import ComparisonResult, Conclusion
+from ompbind.bench.records import ComparisonResult, Conclusion
 from ompbind.bench.records import Rules, Session
 from ompbind.report.bench.measurements import list_compared_runs, list_scaling
 from ompbind.report.diagram.bench_svg import render_bench_svg
