@@ -13,8 +13,7 @@ import time
 from contextlib import suppress
 
 from ompbind.bench.differences import find_candidate_differences, find_differences
-from ompbind.bench.records import Session
-from ompbind.bench.session_events import (
+from ompbind.bench.events import (
     SCHEMA,
     Event,
     make_header,
@@ -22,6 +21,7 @@ from ompbind.bench.session_events import (
     parse_session,
     render_event,
 )
+from ompbind.bench.records import Session
 from ompbind.cpuset import count
 from ompbind.errors import LaunchError, RequestError
 from ompbind.execution.safe_files import (

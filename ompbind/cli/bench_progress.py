@@ -5,9 +5,9 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+from ompbind.bench.events import Event, make_header, make_run_event, render_event
 from ompbind.bench.records import NextRound, Session
 from ompbind.bench.session import SessionListener
-from ompbind.bench.session_events import Event, make_header, make_run_event, render_event
 from ompbind.cli.console import write_stdout
 from ompbind.cli.settings import BenchSettings
 

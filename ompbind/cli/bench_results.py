@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 
 from ompbind.bench.decision import conclude
-from ompbind.bench.mask_session import mask_session
+from ompbind.bench.events import make_conclusion_event, mask_session, render_event
 from ompbind.bench.records import Conclusion, Kind, Session
-from ompbind.bench.session_events import make_conclusion_event, render_event
 from ompbind.cli.console import print_message, read_screen, write_stdout
 from ompbind.cli.settings import BenchSettings
 from ompbind.execution.report_file import ReportFile, prepare_report, write_report

@@ -9,14 +9,13 @@ from contextlib import contextmanager
 from ompbind import __version__
 from ompbind.bench.counters import explain_missing, find_events
 from ompbind.bench.decision import find_next
+from ompbind.bench.events import Event, mask_session
 from ompbind.bench.hardware import read_hardware
 from ompbind.bench.interrupts import catch_interrupts
-from ompbind.bench.mask_session import mask_session
 from ompbind.bench.records import Refusal, Session, Status
 from ompbind.bench.results_file import open_results
 from ompbind.bench.run_candidate import run_candidate
 from ompbind.bench.session import INTERRUPTED, SessionCalls, run_session
-from ompbind.bench.session_events import Event
 from ompbind.bench.starts import CandidateStart, check_commands
 from ompbind.cli.bench_progress import open_listener
 from ompbind.cli.bench_results import check_choice, prepare_exports, save_choice, show_results

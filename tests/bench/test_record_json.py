@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ompbind.bench.records import Conclusion
-from ompbind.bench.record_json import make_json, make_record
+from ompbind.bench.events import make_json, make_record
 from ompbind.bench.records import Metric, Run, Session
 from ompbind.record import Record
 from tests.long import examples

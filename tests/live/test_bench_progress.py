@@ -12,7 +12,7 @@ import termios
 
 import pytest
 
-from ompbind.bench.session_events import parse_session
+from ompbind.bench.events import parse_session
 from tests.live.conftest import clean_environment
 
 SESSION = """

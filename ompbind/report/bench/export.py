@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from statistics import fmean, median, stdev
 
-from ompbind.bench.record_json import make_json
+from ompbind.bench.events import make_json
 from ompbind.bench.records import Candidate, Conclusion, Phase, Run, Session
 from ompbind.report.bench.measurements import (
     join_command,
