@@ -6,13 +6,15 @@ Read before and after each run, so the readers are quick.
 import os
 import statistics
 from functools import cache
+from hashlib import sha256
 
-from ompbind.bench.records import Conditions
+from ompbind.bench.records import Conditions, Hardware
 from ompbind.cpuset import CpuSet
 from ompbind.doctor.read_kernel import read_cpu_times
+from ompbind.machine.model import Machine
 from ompbind.machine.sources.linux.cgroup import Throttling, read_limits, read_oom_kills, read_throttling
 from ompbind.machine.sources.linux.cpus import CPU
-from ompbind.machine.sources.root import DirectoryRoot, Root, whole_number
+from ompbind.machine.sources.root import DirectoryRoot, Root, keyed_lines, whole_number
 from ompbind.planning.run_relations import find_other_runs
 from ompbind.procfs.reader import TICKS_PER_S
 from ompbind.record import Record
@@ -125,3 +127,44 @@ def make_conditions(before: SystemCounts, after: SystemCounts, frequencies: Freq
 def _subtract(after: float | None, before: float | None) -> float | None:
     """Return the difference of two counts, at least 0; None if one is unknown."""
     return None if after is None or before is None else max(0.0, after - before)
+
+
+_NAMES = ("model name", "cpu model", "cpu", "Processor", "Hardware", "processor 0", "CPU part")
+"""Keys of /proc/cpuinfo with the name of the processor, the best first: each architecture has another."""
+
+
+def read_hardware(machine: Machine) -> Hardware:
+    """Return the name of this machine and its processor, and what its session may use."""
+    return Hardware(
+        hostname=os.uname().nodename,
+        processor=read_processor(DirectoryRoot("/"), machine.arch),
+        allowed=str(machine.allowed),
+        quota=machine.quota,
+        digest=make_topology_digest(machine),
+    )
+
+
+def read_processor(root: Root, arch: str) -> str:
+    """Return the name of the processor; the architecture where the kernel does not say more."""
+    lines: dict[str, str] = {}
+    for key, value in keyed_lines(root.read("proc/cpuinfo")):
+        lines.setdefault(key, value)
+    name = next((lines[key] for key in _NAMES if lines.get(key)), "")
+    if name.startswith("0x"):  # ARM: numbers of the designer and of the core
+        name = f"{lines.get('CPU implementer', '')} {name}".strip()
+    return " ".join(name.split()) if name and not name.isdigit() else arch
+
+
+def make_topology_digest(machine: Machine) -> str:
+    """Return a digest of the CPUs, cores, caches, NUMA nodes and kinds of cores.
+
+    The size of memory is no part: the kernel reports another size after some updates.
+    """
+    facts = (
+        machine.arch,
+        str(machine.online),
+        [(domain.level.value, domain.index, str(domain.cpus)) for domain in machine.domains],
+        [(node.number, str(node.cpus), node.distances) for node in machine.nodes],
+        [(kind.name, str(kind.cpus)) for kind in machine.kinds],
+    )
+    return sha256(repr(facts).encode()).hexdigest()

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from ompbind import __version__
+from ompbind.bench.conditions import read_hardware
 from ompbind.bench.counters import explain_missing, find_events
 from ompbind.bench.decision import find_next
 from ompbind.bench.events import Event, mask_session
-from ompbind.bench.hardware import read_hardware
 from ompbind.bench.interrupts import catch_interrupts
 from ompbind.bench.records import Refusal, Session, Status
 from ompbind.bench.results_file import open_results

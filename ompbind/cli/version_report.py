@@ -16,7 +16,7 @@ from importlib import util
 from importlib.metadata import Distribution, PackageNotFoundError, distribution, version
 
 import ompbind
-from ompbind.bench.hardware import read_processor
+from ompbind.bench.conditions import read_processor
 from ompbind.cli.config_files import read_found_files
 from ompbind.cli.config_search import find_home
 from ompbind.doctor.facts import KernelFacts

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ompbind.bench.hardware import make_topology_digest, read_hardware, read_processor
+from ompbind.bench.conditions import make_topology_digest, read_hardware, read_processor
 from ompbind.cpuset import CpuSet
 from ompbind.machine.sources.archive import ArchiveRoot
 from ompbind.machine.sources.reading import read_machine
