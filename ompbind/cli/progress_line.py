@@ -14,9 +14,8 @@ from rich.live import Live
 from rich.text import Text
 
 from ompbind.bench.events import Event
-from ompbind.bench.progress import estimate_most_s, find_best_so_far
 from ompbind.bench.records import NextRound, Phase, Session
-from ompbind.bench.session import estimate_run_s
+from ompbind.bench.session import estimate_most_s, estimate_run_s, find_best_so_far
 from ompbind.cli.console import read_screen
 from ompbind.report.ps import render_age
 from ompbind.text import clean_line
