@@ -18,7 +18,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.rounds import ROOT, read_rounds
 from ompbind.machine.sources.reading import read_machine
-from ompbind.report.topology_json import render_json
+from ompbind.report.topology import render_json
 from tests.device_trees import DeviceTree
 from tests.machines import Shape, write_tree
 

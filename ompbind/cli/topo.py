@@ -42,7 +42,7 @@ def topo(ctx: click.Context) -> int:
 
 def _render(machine: Machine, format_: str) -> str:
     if format_ == "json":
-        from ompbind.report.topology_json import render_json  # noqa: PLC0415 - door: formats
+        from ompbind.report.topology import render_json  # noqa: PLC0415 - door: formats
 
         return render_json(machine)
     if format_ == "svg":
@@ -50,10 +50,10 @@ def _render(machine: Machine, format_: str) -> str:
 
         return render_svg(machine)
     if format_ == "table":
-        from ompbind.report.topology_table import render_listing  # noqa: PLC0415 - door: formats
+        from ompbind.report.topology import render_listing  # noqa: PLC0415 - door: formats
 
         return render_listing(machine, read_screen())
-    from ompbind.report.topology_tree import render_tree  # noqa: PLC0415 - door: formats
+    from ompbind.report.topology import render_tree  # noqa: PLC0415 - door: formats
 
     return render_tree(machine, read_screen())
 

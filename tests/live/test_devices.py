@@ -11,7 +11,7 @@ from ompbind import make_environment, make_plan, read_machine
 from ompbind.machine.devices import DeviceKind
 from ompbind.planning.devices.visible import find_visible_devices
 from ompbind.planning.request import Request
-from ompbind.report.topology_json import render_json
+from ompbind.report.topology import render_json
 from tests.machines import Shape, make_machine
 from tests.planning.devices.gpus import UUIDS, make_nic, make_nvidia_gpus
 

@@ -17,7 +17,7 @@ from ompbind.planning.request import Request
 from ompbind.report.diagram.terminal import render_picture
 from ompbind.report.export.table import FORMATS
 from ompbind.report.text import Screen
-from ompbind.report.topology_json import render_json
+from ompbind.report.topology import render_json
 from tests.live.conftest import OMPBIND, clean_environment, required
 from tests.machines import Shape, make_machine, write_tree
 

@@ -19,7 +19,7 @@ from ompbind.report.export.numactl import render_numactl
 from ompbind.report.export.table import FORMATS
 from ompbind.report.plan import render_plan
 from ompbind.report.plan_json import plan_record
-from ompbind.report.topology_json import render_json
+from ompbind.report.topology import render_json
 from tests.machines import Shape, make_machine, write_tree
 
 DUAL = make_machine(Shape(packages=2, cores=4))

@@ -19,7 +19,7 @@ from ompbind.report.inspect import make_title
 from ompbind.report.plan import render_plan, render_rank
 from ompbind.report.plan_json import plan_record
 from ompbind.report.text import Screen
-from ompbind.report.topology_json import render_json
+from ompbind.report.topology import render_json
 from tests.inspection.test_judge import process
 from tests.planning.devices.gpus import ROCM_UUIDS, UUIDS, make_amd_gpus, make_gpu, make_nic, make_nvidia_gpus
 from tests.planning.devices.test_variables import one_each, planned

@@ -13,7 +13,7 @@ from ompbind.machine.sources.sources import SAMPLE, complete_source
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from ompbind.planning.strategies.strategies import STRATEGIES
-from ompbind.report.topology_json import render_json
+from ompbind.report.topology import render_json
 from tests.machines import DictRoot, Shape, make_machine, shape_files
 
 NAMES = [sample.name for sample in SAMPLES]

@@ -15,17 +15,29 @@ Devices are below the narrowest domain with all CPUs that they are near, with a 
 Their lines do not count: many devices never hide CPUs.
 """
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
 from ompbind.cpuset import CpuSet, count, union
 from ompbind.machine.core_kinds import kind_by_cpu
 from ompbind.machine.devices import Device
+from ompbind.machine.fingerprint import make_fingerprint
 from ompbind.machine.model import Domain, Level, Machine, Node, find_overlapping, index_by_cpu
 from ompbind.record import Record
-from ompbind.report.device_text import render_device_lines, render_device_names
+from ompbind.report.device_json import device_record
+from ompbind.report.device_text import render_device_lines, render_device_names, render_device_tables
 from ompbind.report.machine_text import render_cpuless_node, render_limits, render_summary, render_title
-from ompbind.report.text import PIPE, Screen, dim, render_cpus, render_paragraph, wrap_indented
+from ompbind.report.text import (
+    PIPE,
+    Column,
+    Screen,
+    dim,
+    render_cpus,
+    render_paragraph,
+    render_rows,
+    wrap_indented,
+)
 from ompbind.text import clean_lines
 
 SHOWN_EACH = 16  # neighbouring domains of the same shape that are still shown one by one
@@ -240,3 +252,103 @@ def _distances(nodes: Sequence[Node]) -> Iterator[str]:
 def _range(values: Iterable[int]) -> str:
     low, high = min(values), max(values)
     return str(low) if low == high else f"{low}-{high}"
+
+
+_COLUMNS = (Level.CORE, Level.L2, Level.CLUSTER, Level.L3, Level.DIE, Level.NODE, Level.PACKAGE, Level.BOOK,
+            Level.DRAWER)  # fmt: skip
+"""The levels in the order of their columns; levels that a machine does not have are left out."""
+
+
+def render_listing(machine: Machine, screen: Screen = PIPE) -> str:
+    """Render a table of all CPUs: the logical numbers of their domains, their kind and their state.
+
+    NUMA nodes have the number of the OS. A terminal with colours shows CPUs that are not allowed dimmed.
+    Tables of the devices follow.
+    """
+    cpus = list(machine.online | machine.offline)
+    columns = [Column(title="CPU", cells=[str(cpu) for cpu in cpus], right=True)]
+    for level in (level for level in _COLUMNS if machine.at(level)):
+        numbers = _numbers(machine, level)
+        title = "node" if level is Level.NODE else level.label
+        columns.append(Column(title=title, cells=[numbers.get(cpu, "-") for cpu in cpus], right=True))
+    if machine.kinds:
+        kinds = kind_by_cpu(machine.kinds)
+        columns.append(Column(title="kind", cells=[kinds.get(cpu, "-") for cpu in cpus]))
+    columns.append(Column(title="state", cells=[_state(machine, cpu) for cpu in cpus], grows=True))
+    head, *rows = render_rows(columns, screen.text_width)
+    is_dim = [screen.styled and cpu not in machine.allowed for cpu in cpus]
+    lines = [head, *(dim(row) if dimmed else row for row, dimmed in zip(rows, is_dim, strict=True))]
+    tables = render_device_tables(machine.devices, screen) if machine.devices else ()
+    return "\n\n".join(["\n".join(lines), *tables])
+
+
+def _numbers(machine: Machine, level: Level) -> dict[int, str]:
+    return {
+        cpu: str(domain.os_id if level is Level.NODE else domain.index)
+        for domain in machine.at(level)
+        for cpu in domain.cpus
+    }
+
+
+def _state(machine: Machine, cpu: int) -> str:
+    """Return why a CPU is not used, "allowed" if nothing excludes it."""
+    if cpu not in machine.online:
+        return "offline"
+    if cpu not in machine.allowed:
+        return "not allowed"
+    return ", ".join(name for name, cpus in machine.exclusion_reasons if cpu in cpus) or "allowed"
+
+
+def render_json(machine: Machine) -> str:
+    """Render the machine as JSON, schema ompbind-topo/1: CPU sets as list text, memory in bytes."""
+    record = {
+        "schema": "ompbind-topo/1",
+        "source": machine.source,
+        "arch": machine.arch,
+        "online": str(machine.online),
+        "allowed": str(machine.allowed),
+        "offline": str(machine.offline),
+        "isolated": str(machine.isolated),
+        "nohz_full": str(machine.nohz_full),
+        "quota_cpus": machine.quota,
+        "memory_allowed": None if machine.memory_allowed is None else str(machine.memory_allowed),
+        "cpus": list(_cpu_records(machine)),
+        "nodes": [
+            {
+                "node": node.number,
+                "cpus": str(node.cpus),
+                "memory_bytes": node.memory_bytes,
+                "distances": list(node.distances),
+                "nearest": list(node.nearest),
+            }
+            for node in machine.nodes
+        ],
+        "kinds": [
+            {"kind": kind.name, "cpus": str(kind.cpus), "strength": kind.strength, "told_by": kind.source}
+            for kind in machine.kinds
+        ],
+        "os_ids": [
+            {"level": domain.level, "index": domain.index, "os_id": domain.os_id}
+            for domain in machine.domains
+            if domain.os_id is not None and domain.level is not Level.NODE
+        ],
+        "devices": list(map(device_record, machine.devices)),
+        "bindable": machine.bindable,
+        "remarks": list(machine.remarks),
+        "fingerprint": make_fingerprint(machine).as_dict(),
+    }
+    return json.dumps(record, indent=2)
+
+
+def _cpu_records(machine: Machine) -> Iterator[dict[str, object]]:
+    columns = {str(level): index_by_cpu(machine.at(level)) for level in Level if level is not Level.NODE}
+    node_of = {cpu: node.number for node in machine.nodes for cpu in node.cpus}
+    kind_of = kind_by_cpu(machine.kinds)
+    for cpu in machine.online:
+        yield {
+            "cpu": cpu,
+            **{name: column.get(cpu) for name, column in columns.items()},
+            "node": node_of.get(cpu),
+            "kind": kind_of.get(cpu),
+            "allowed": cpu in machine.allowed,
+        }
