@@ -12,7 +12,7 @@ from ompbind.planning.rationale import make_reasons
 from ompbind.planning.request import Request
 from ompbind.programs.workload import DetectedLibrary, Workload
 from ompbind.report.configuration import configuration_record
-from ompbind.report.device_json import device_record
+from ompbind.report.machine_text import device_record
 
 
 def render_plan_json(plan: Plan, variables: Sequence[Variables]) -> str:

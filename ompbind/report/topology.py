@@ -25,9 +25,16 @@ from ompbind.machine.devices import Device
 from ompbind.machine.fingerprint import make_fingerprint
 from ompbind.machine.model import Domain, Level, Machine, Node, find_overlapping, index_by_cpu
 from ompbind.record import Record
-from ompbind.report.device_json import device_record
-from ompbind.report.device_text import render_device_lines, render_device_names, render_device_tables
-from ompbind.report.machine_text import render_cpuless_node, render_limits, render_summary, render_title
+from ompbind.report.machine_text import (
+    device_record,
+    render_cpuless_node,
+    render_device_lines,
+    render_device_names,
+    render_device_tables,
+    render_limits,
+    render_summary,
+    render_title,
+)
 from ompbind.report.text import (
     PIPE,
     Column,

@@ -20,7 +20,7 @@ from ompbind.planning.planner import find_possible_cpus
 from ompbind.planning.rank_command import RunSpec, make_local_identities, make_variables
 from ompbind.planning.request import MemoryMode, Sharing
 from ompbind.planning.saved_plan import parse_saved_plan
-from ompbind.report.device_json import device_record
+from ompbind.report.machine_text import device_record
 from ompbind.report.plan_json import plan_record
 from tests.machines import Shape, make_machine
 from tests.recordings import name_of, recorded, sampled

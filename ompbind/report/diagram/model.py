@@ -24,9 +24,14 @@ from ompbind.cpuset import EMPTY, CpuSet, named, union
 from ompbind.machine.devices import Device
 from ompbind.machine.model import Domain, Level, Machine, Node, find_overlapping
 from ompbind.record import Record
-from ompbind.report.device_text import render_device_lines
 from ompbind.report.diagram.plan_overlay import NO_ANNOTATION, NOTHING, Overlay
-from ompbind.report.machine_text import render_cpuless_node, render_limits, render_summary, render_title
+from ompbind.report.machine_text import (
+    render_cpuless_node,
+    render_device_lines,
+    render_limits,
+    render_summary,
+    render_title,
+)
 from ompbind.report.text import wrap_indented
 
 _WIDE = {str(level) for level in (Level.DRAWER, Level.BOOK, Level.PACKAGE, Level.NODE, Level.DIE)}

@@ -19,7 +19,7 @@ from ompbind.cpuset import EMPTY, CpuSet, count, named, render_range, union
 from ompbind.machine.model import Level
 from ompbind.planning.plan import Placement, Plan
 from ompbind.record import Record
-from ompbind.report.device_text import render_device_names
+from ompbind.report.machine_text import render_device_names
 from ompbind.report.plan import make_plan_heading
 from ompbind.report.text import render_cpus
 

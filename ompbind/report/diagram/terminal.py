@@ -24,7 +24,6 @@ from ompbind.cpuset import count
 from ompbind.machine.model import Level, Machine
 from ompbind.planning.plan import Plan
 from ompbind.record import Record
-from ompbind.report.device_text import render_device_names
 from ompbind.report.diagram import text_canvas as canvas
 from ompbind.report.diagram.model import Box, framed_levels, kind_marks, make_body, make_cores
 from ompbind.report.diagram.plan_overlay import (
@@ -36,6 +35,7 @@ from ompbind.report.diagram.plan_overlay import (
     make_overlay,
 )
 from ompbind.report.diagram.text_canvas import FRAME_WIDTH, Block, stack
+from ompbind.report.machine_text import render_device_names
 from ompbind.report.text import Screen, breakable
 from ompbind.text import clean_lines
 

@@ -21,7 +21,7 @@ from ompbind.machine.sources.synthetic import parse_synthetic
 from ompbind.machine.sources.sources import SIZE_LIMIT
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
-from ompbind.report.device_json import device_record
+from ompbind.report.machine_text import device_record
 from ompbind.report.topology import render_json
 from tests.machines import DictRoot, Shape, make_machine, shape_files
 
