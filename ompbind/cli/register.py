@@ -115,7 +115,7 @@ def call_when_free(attempt: Callable[[], T | None], ticket: Ticket, wait: Wait) 
 
 def _render_blockers(ticket: Ticket) -> str:
     from ompbind.registry.run_info import read_run_info  # noqa: PLC0415 - door: --wait
-    from ompbind.report.waiting import render_blockers  # noqa: PLC0415 - door: --wait
+    from ompbind.report.ps import render_blockers  # noqa: PLC0415 - door: --wait
 
     return render_blockers(read_run_info(ticket.read_blockers())) or "another run has just released them"
 

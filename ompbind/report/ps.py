@@ -4,8 +4,8 @@ import json
 import shlex
 from collections.abc import Sequence
 
-from ompbind.cpuset import union
-from ompbind.planning.occupancy import LiveRun
+from ompbind.cpuset import named, union
+from ompbind.planning.occupancy import NAMED_RUNS, LiveRun
 from ompbind.registry.run_info import RunInfo
 from ompbind.report.text import PIPE, Column, Screen, clip, render_cpus, render_table
 from ompbind.text import clean_line
@@ -100,3 +100,20 @@ def _make_record(info: RunInfo, **cpus: object) -> dict[str, object]:
         "configuration": run.configuration or None,
         "command": None if info.command is None else list(info.command),
     }
+
+
+def render_blockers(infos: Sequence[RunInfo]) -> str:
+    """Return which runs use CPUs, or wait for them; ranks of one job are named once.
+
+    Example: "run serve (pid 4711, user alice) uses CPUs 0-3; run job (pid 4712, user bob) waits for CPUs 0-7"
+    """
+    jobs = list({(info.run.run_id, info.user): info for info in reversed(infos)}.values())[::-1]
+    texts = [_render(info) for info in jobs[:NAMED_RUNS]]
+    more = [f"{len(jobs) - NAMED_RUNS} more"] if len(jobs) > NAMED_RUNS else []
+    return "; ".join(texts + more)
+
+
+def _render(info: RunInfo) -> str:
+    run = info.run
+    action = f"waits for {named('CPU', run.wanted)}" if run.wanted else f"uses {named('CPU', run.claimed)}"
+    return f"run {run.run_id} (pid {run.pid}, user {info.user}) {action}"
