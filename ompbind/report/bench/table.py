@@ -8,17 +8,20 @@ is last, on a line of its own that is never wrapped, so that it can be pasted.
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from ompbind.bench.records import Comparison, ComparisonResult, Conclusion, Group, Phase, Run, Session
+from ompbind.bench.records import Comparison, ComparisonResult, Conclusion, Group, Kind, Phase, Run, Session
 from ompbind.cpuset import count
 from ompbind.record import Record
 from ompbind.report.bench.measurements import (
     EXCLUDED,
+    Recommendation,
     align_points,
     find_median,
     index_candidates,
     join_command,
+    list_choices,
     list_compared_runs,
     list_counters,
+    make_command,
     make_scale,
     make_words,
     name_change,
@@ -29,20 +32,10 @@ from ompbind.report.bench.measurements import (
     render_ratio,
     shorten_name,
 )
-from ompbind.report.bench.recommendation import render_choices
 from ompbind.report.bench.terminal_picture import draw_ratios, draw_scaling
 from ompbind.report.ps import render_age
 from ompbind.report.run_summary import render_short
-from ompbind.report.text import (
-    PIPE,
-    Column,
-    Screen,
-    clip,
-    dim,
-    render_bytes,
-    render_paragraph,
-    render_rows,
-)
+from ompbind.report.text import PIPE, Column, Screen, clip, dim, render_bytes, render_paragraph, render_rows
 from ompbind.text import clean_line
 
 _NARROW = 72
@@ -283,3 +276,48 @@ def _make_group_notes(view: _GroupView) -> Iterator[str]:
     if dropped and not few:
         text = f"{len(dropped)} candidates lost every round to a better candidate"
         yield render_paragraph(str(ComparisonResult.DROPPED), text, width)
+
+
+def render_choices(session: Session, conclusion: Conclusion, screen: Screen) -> Iterator[str]:
+    """Yield a paragraph for each group: what is recommended, and the command to paste."""
+    chosen = {choice.group: choice for choice in list_choices(session, conclusion)}
+    for group in conclusion.groups:
+        several = len(conclusion.groups) > 1 and group.ranks is not None
+        label = f"recommended for {count(group.ranks or 0, 'rank')}" if several else "recommended"
+        choice = chosen.get(group)
+        text = _explain_choice(choice, session) if choice else _explain_none(group)
+        lines = [render_paragraph(label, text, screen.text_width)]
+        if choice and not (choice.candidate.kind is Kind.UNBOUND and choice.candidate.ranks > 1):
+            command = make_command(choice.candidate, session.command)
+            lines.append(f"    {join_command(command, ascii_only=not screen.draws)}")
+        yield "\n".join(lines)
+
+
+def _explain_choice(choice: Recommendation, session: Session) -> str:
+    """Return what is known about a choice, in words."""
+    group, comparison = choice.group, choice.comparison
+    name, reference = (shorten_name(each, group) for each in (comparison.candidate, group.reference))
+    if comparison.result is ComparisonResult.REFERENCE:
+        what = ", the command without ompbind" if choice.candidate.kind is Kind.UNBOUND else ""
+        others = {each.result for each in group.comparisons if each.candidate != group.reference}
+        if others == {ComparisonResult.DISQUALIFIED}:
+            return f"nothing was compared: all candidates but {name}{what} have failed"
+        return f"no candidate is known to be better than {name}{what}"
+    ratio = "-" if comparison.ratio is None else render_ratio(comparison.ratio)
+    compared = f"{ratio} times as {'good' if session.metrics[0].pattern else 'fast'} as {reference}"
+    interval = f", interval {render_interval(comparison.interval)}" if comparison.interval else ""
+    rounds = f"from {count(comparison.rounds, 'round')} after the choice"
+    unknown = "which is not confirmed by further rounds"
+    return f"{name}, {compared}{interval}, {rounds if comparison.fresh else unknown}"
+
+
+def _explain_none(group: Group) -> str:
+    """Return why nothing is recommended, and how to find out."""
+    if not group.reference:
+        return "nothing; no candidate could be measured"
+    needed = [comparison.more_rounds for comparison in group.comparisons if comparison.more_rounds]
+    if not needed:
+        return "nothing yet; the runs do not show which candidate is better"
+    return (
+        f"nothing yet; {render_more_rounds(min(needed))} would decide (see --max-rounds, --budget, --results)"
+    )
