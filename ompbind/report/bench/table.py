@@ -32,7 +32,7 @@ from ompbind.report.bench.measurements import (
     render_ratio,
     shorten_name,
 )
-from ompbind.report.bench.terminal_picture import draw_ratios, draw_scaling
+from ompbind.report.bench.pictures import draw_ratios, draw_scaling
 from ompbind.report.ps import render_age
 from ompbind.report.run_summary import render_short
 from ompbind.report.text import PIPE, Column, Screen, clip, dim, render_bytes, render_paragraph, render_rows

@@ -16,7 +16,6 @@ from itertools import accumulate
 from ompbind.bench.records import Comparison, Conclusion, Group, Session
 from ompbind.cpuset import count
 from ompbind.record import Record
-from ompbind.report.bench.axis import Axis, list_ticks, make_ratio_axis, make_value_axis
 from ompbind.report.bench.measurements import (
     Scale,
     join_command,
@@ -27,6 +26,7 @@ from ompbind.report.bench.measurements import (
     render_ratio,
     shorten_name,
 )
+from ompbind.report.bench.pictures import Axis, list_ticks, make_ratio_axis, make_value_axis
 from ompbind.report.diagram.chart_elements import (
     LINE,
     MARGIN,

@@ -6,8 +6,8 @@ A second curve is the command without ompbind, a third the ideal. Equal factors 
 from collections.abc import Callable, Iterator, Sequence
 
 from ompbind.bench.records import Conclusion, Session
-from ompbind.report.bench.axis import Axis, list_ticks, make_value_axis
 from ompbind.report.bench.measurements import ScalingPoint, list_scaling, make_scale, name_metric
+from ompbind.report.bench.pictures import Axis, list_ticks, make_value_axis
 from ompbind.report.diagram.chart_elements import (
     LINE,
     MARGIN,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ompbind.report.bench.axis import list_ticks, make_ratio_axis, make_value_axis
+from ompbind.report.bench.pictures import list_ticks, make_ratio_axis, make_value_axis
 
 ratios = st.lists(st.floats(1e-6, 1e6), max_size=20)
 values = st.lists(st.floats(-1e12, 1e12), min_size=1, max_size=20)
