@@ -29,7 +29,7 @@ EXPORTS: Mapping[str, ExportFormat] = {
     "json": ExportFormat(render=f"{_TEXTS}:render_json", help="also for scripts of hyperfine"),
     "csv": ExportFormat(render=f"{_TEXTS}:render_csv", help="a row for each run"),
     "markdown": ExportFormat(render=f"{_TEXTS}:render_markdown"),
-    "svg": ExportFormat(render="ompbind.report.diagram.bench_svg:render_bench_svg"),
+    "svg": ExportFormat(render="ompbind.report.diagram.charts:render_bench_svg"),
 }
 """Every format by its name, in the order of --help."""
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ompbind.bench.records import ComparisonResult, Conclusion
 from ompbind.bench.records import Rules, Session
 from ompbind.report.bench.measurements import list_compared_runs, list_scaling
-from ompbind.report.diagram.bench_svg import render_bench_svg
+from ompbind.report.diagram.charts import render_bench_svg
 from tests.bench.sessions import (
     HARDWARE,
     TWO_METRICS,

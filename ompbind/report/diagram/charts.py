@@ -1,16 +1,11 @@
-"""A session as a picture: a row for each candidate, with the values of its runs and its ratio.
+"""The elements of charts in SVG: text, lines, markers, and their style for light and dark backgrounds.
 
-    unbound      2 ranks                     time                           ratio to unbound
-    name                  ·· ··|· ·                               ·  ├─◆─┤  ·          ┊
-    result            ·····|···· ·                                              ├◆┤    ┊
-                  1.2         1.3         1.4                    0.8                  1.0
-
-On the left is a dot for each run that counts, and a bar at their median. On the right is a dot for each
-round, and the median ratio with its interval. The reference has no ratio. A scaling curve follows if the
-session has several numbers of ranks.
+Series differ in the shape of their markers and in dashes too, so that a chart is readable without colours.
+Positions are whole pixels.
 """
 
-from collections.abc import Iterator, Sequence
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 
 from ompbind.bench.records import Comparison, Conclusion, Group, Session
@@ -18,28 +13,104 @@ from ompbind.cpuset import count
 from ompbind.record import Record
 from ompbind.report.bench.measurements import (
     Scale,
+    ScalingPoint,
     join_command,
     list_compared_runs,
     list_ratios,
+    list_scaling,
     make_scale,
     name_metric,
     render_ratio,
     shorten_name,
 )
 from ompbind.report.bench.pictures import Axis, list_ticks, make_ratio_axis, make_value_axis
-from ompbind.report.diagram.chart_elements import (
-    LINE,
-    MARGIN,
-    STYLE,
-    WIDTH,
-    fit_text,
-    render_line,
-    render_rect,
-    render_text,
-    wrap_text,
-)
-from ompbind.report.diagram.scaling_svg import SCALING_HEIGHT, render_scaling
-from ompbind.report.diagram.svg_file import render_svg_file
+from ompbind.report.diagram.svg_file import escape_xml, render_svg_file
+from ompbind.report.text import clip
+
+WIDTH = 920  # pixels of a picture
+MARGIN = 16  # pixels around it, and between its parts
+LINE = 16  # pixels from one line of text to the next
+
+_CHARACTER = 7  # pixels of an average character, at most
+
+STYLE = """\
+text{font:12px Helvetica,Arial,sans-serif;fill:#1c2128}
+.page{fill:#fff}
+.head{font-weight:bold}
+.faint{fill:#59636e}
+.end{text-anchor:end}
+.middle{text-anchor:middle}
+.grid{stroke:#d1d9e0}
+.zero{stroke:#59636e;stroke-dasharray:3 3}
+.band{fill:#eff2f5}
+.dot{fill:#0969da;fill-opacity:.45}
+.mid{stroke:#1c2128;stroke-width:2}
+.interval{stroke:#1c2128;stroke-width:2;fill:none}
+.median{fill:#1c2128}
+.chosen .dot{fill:#1a7f37}
+.chosen .name{font-weight:bold}
+.best{stroke:#1a7f37;stroke-width:2;fill:none}
+.unbound{stroke:#bc4c00;stroke-width:2;stroke-dasharray:6 3;fill:none}
+.ideal{stroke:#59636e;stroke-dasharray:2 4;fill:none}
+.best-mark{fill:#1a7f37}
+.unbound-mark{fill:#bc4c00}
+@media (prefers-color-scheme:dark){
+text{fill:#f0f6fc}
+.page{fill:#0d1117}
+.faint{fill:#9198a1}
+.grid{stroke:#30363d}
+.zero,.ideal{stroke:#9198a1}
+.band{fill:#1c2430}
+.dot{fill:#4493f8;fill-opacity:.6}
+.mid,.interval{stroke:#f0f6fc}
+.median{fill:#f0f6fc}
+.chosen .dot{fill:#3fb950}
+.best{stroke:#3fb950}
+.unbound{stroke:#f0883e}
+.best-mark{fill:#3fb950}
+.unbound-mark{fill:#f0883e}
+}"""
+"""The style sheet of charts; readers that do not know @media show the light colours."""
+
+
+def render_text(x: int, y: int, text: str, style: str = "") -> str:
+    """Render text whose base line is at y."""
+    attribute = f' class="{style}"' if style else ""
+    return f'<text{attribute} x="{x}" y="{y}">{escape_xml(text)}</text>'
+
+
+def render_line(start: tuple[int, int], stop: tuple[int, int], style: str) -> str:
+    """Render a straight line between two points."""
+    return f'<line class="{style}" x1="{start[0]}" y1="{start[1]}" x2="{stop[0]}" y2="{stop[1]}"/>'
+
+
+def render_rect(corner: tuple[int, int], size: tuple[int, int], style: str) -> str:
+    """Render a rectangle by its left upper corner."""
+    return f'<rect class="{style}" x="{corner[0]}" y="{corner[1]}" width="{size[0]}" height="{size[1]}"/>'
+
+
+def fit_text(text: str, width: int) -> str:
+    """Cut a text that would be wider than so many pixels."""
+    return clip(text, max(width // _CHARACTER, 4))
+
+
+def wrap_text(text: str, width: int) -> list[str]:
+    """Split a text into lines of at most so many pixels, at spaces where possible."""
+    return textwrap.wrap(text, width // _CHARACTER, break_on_hyphens=False) or [""]
+
+
+# A session as a picture: a row for each candidate, with the values of its runs and its ratio.
+#
+#     unbound      2 ranks                     time                           ratio to unbound
+#     name                  ·· ··|· ·                               ·  ├─◆─┤  ·          ┊
+#     result            ·····|···· ·                                              ├◆┤    ┊
+#                   1.2         1.3         1.4                    0.8                  1.0
+#
+# On the left is a dot for each run that counts, and a bar at their median. On the right is a dot for each
+# round, and the median ratio with its interval. The reference has no ratio. A scaling curve follows if the
+# session has several numbers of ranks.
+#
+
 
 _LABELS = 230  # pixels of the names and results
 _PANEL = 310  # pixels of each axis
@@ -214,3 +285,94 @@ def _render_ratios(comparison: Comparison, ratios: Sequence[float], axis: Axis, 
 def _render_dot(x: int, y: int, number: int) -> str:
     """Render a dot; successive dots are at different heights, so that equal values are visible."""
     return f'<circle class="dot" cx="{x}" cy="{y + 4 * (number % 5 - 2)}" r="{_DOT}"/>'
+
+
+# The scaling curve of a session: the values of the best candidate over the number of ranks.
+#
+# A second curve is the command without ompbind, a third the ideal. Equal factors of ranks have equal
+# lengths.
+#
+
+
+SCALING_HEIGHT = 300
+"""Pixels of the scaling curve, with its heading and the texts below its axis."""
+
+_LEFT = MARGIN + 70  # the left end of the curve
+_LENGTH = 500  # pixels of the axis of ranks
+_LEGEND_X = _LEFT + _LENGTH + 40
+_HEIGHT = SCALING_HEIGHT - 5 * LINE  # pixels of the axis of values
+_TICKS_scaling_svg = 6  # marks of an axis, at most
+_LISTED = 10  # best candidates that are listed
+
+_Find = Callable[[ScalingPoint], float | None]
+
+_SERIES: tuple[tuple[str, str, _Find], ...] = (
+    ("best", "best candidate", lambda point: point.value),
+    ("unbound", "without ompbind", lambda point: point.unbound),
+    ("ideal", "ideal", lambda point: point.ideal),
+)
+"""The style of each curve, its name, and its values."""
+
+
+def render_scaling(session: Session, conclusion: Conclusion, top: int) -> Iterator[str]:
+    """Yield the elements of the scaling curve from `top` on; none for a single number of ranks."""
+    points = list_scaling(session, conclusion)
+    if not points:
+        return
+    values = [value for _, _, find in _SERIES for point in points if (value := find(point)) is not None]
+    ranks = Axis(low=points[0].ranks, high=points[-1].ranks, length=_LENGTH, logarithmic=True)
+    axis, metric = make_value_axis(values, _HEIGHT, from_zero=True), session.metrics[0]
+    scale, bottom = make_scale(metric, values), top + 2 * LINE + _HEIGHT
+    unit = f" ({scale.unit})" if scale.unit else ""
+    yield render_text(MARGIN, top + LINE, fit_text(f"{name_metric(metric)}{unit} by ranks", WIDTH), "head")
+    for tick in list_ticks(axis, _TICKS_scaling_svg):
+        y = bottom - axis.find(tick)
+        yield render_line((_LEFT, y), (_LEFT + _LENGTH, y), "grid")
+        yield render_text(_LEFT - 8, y + 4, scale.render_tick(tick), "faint end")
+    for x, point in _list_labelled(points, ranks):
+        yield render_text(x, bottom + LINE + 2, str(point.ranks), "faint middle")
+    yield render_text(_LEFT + _LENGTH // 2, bottom + 2 * LINE + 4, "ranks", "faint middle")
+    for style, _, find in _SERIES:
+        known = [(point, value) for point in points if (value := find(point)) is not None]
+        places = [(_LEFT + ranks.find(point.ranks), bottom - axis.find(value)) for point, value in known]
+        yield from _render_curve(style, places)
+    yield from _render_legend(points, top + 2 * LINE)
+
+
+def _list_labelled(points: Sequence[ScalingPoint], ranks: Axis) -> Iterator[tuple[int, ScalingPoint]]:
+    """Yield the points with space for a label below the axis, and their positions."""
+    last = -WIDTH
+    for point in points:
+        x = _LEFT + ranks.find(point.ranks)
+        if x - last >= 40:
+            last = x
+            yield x, point
+
+
+def _render_curve(style: str, places: Sequence[tuple[int, int]]) -> Iterator[str]:
+    """Yield a curve through some places, with a marker at each."""
+    if len(places) > 1:
+        line = "L".join(f"{x} {y}" for x, y in places)
+        yield f'<path class="{style}" d="M{line}"/>'
+    yield from (_render_marker(style, place) for place in places if style != "ideal")
+
+
+def _render_marker(style: str, place: tuple[int, int]) -> str:
+    """Render the marker of a curve: a circle, or a square for `unbound`."""
+    x, y = place
+    if style == "unbound":
+        return f'<rect class="unbound-mark" x="{x - 4}" y="{y - 4}" width="8" height="8"/>'
+    return f'<circle class="best-mark" cx="{x}" cy="{y}" r="5"/>'
+
+
+def _render_legend(points: Sequence[ScalingPoint], top: int) -> Iterator[str]:
+    """Yield what each curve means, and which candidate is best with each number of ranks."""
+    y = top
+    for style, name, find in _SERIES:
+        if any(find(point) is not None for point in points):
+            yield from _render_curve(style, [(_LEGEND_X, y), (_LEGEND_X + 30, y)])
+            yield render_text(_LEGEND_X + 42, y + 4, name)
+            y += LINE + 4
+    for point in points[:_LISTED]:
+        y += LINE
+        yield render_text(_LEGEND_X, y, fit_text(point.candidate, WIDTH - MARGIN - _LEGEND_X), "faint")
