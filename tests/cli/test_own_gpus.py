@@ -2,7 +2,7 @@
 
 import pytest
 
-from ompbind.cli.own_gpus import keep_own_gpus
+from ompbind.cli.exec_identity import keep_own_gpus
 from ompbind.errors import PlanError
 from ompbind.machine.devices import DeviceKind
 from ompbind.planning.devices.visible import find_visible_devices
