@@ -10,7 +10,7 @@ from ompbind.cli.option import VerbContext
 from ompbind.cli.plan_messages import print_changed_variables, print_warnings
 from ompbind.cli.register import print_registry_messages, read_planning_machine, register_run
 from ompbind.cli.request import complete_request, make_request, make_run_spec
-from ompbind.cli.run_messages import RunReporter
+from ompbind.cli.run_report import RunReporter
 from ompbind.cli.run_settings import choose_run_id, fill_paths, make_output, make_run_options
 from ompbind.cli.settings import RunSettings, make_planning_settings, make_settings
 from ompbind.cli.verb import Verb
