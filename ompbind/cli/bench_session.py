@@ -1,6 +1,7 @@
 """The session of `bench`, once its candidates are known: it runs, is saved, and its results are shown."""
 
 import gc
+import random
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,14 +13,15 @@ from ompbind.bench.counters import explain_missing, find_events
 from ompbind.bench.decision import find_next
 from ompbind.bench.events import Event, mask_session
 from ompbind.bench.interrupts import catch_interrupts
-from ompbind.bench.records import Refusal, Session, Status
+from ompbind.bench.metrics import make_metrics
+from ompbind.bench.records import Refusal, Rules, Session, Status
 from ompbind.bench.results_file import open_results
 from ompbind.bench.run_candidate import run_candidate
+from ompbind.bench.service import check_service, find_load_cpus
 from ompbind.bench.session import INTERRUPTED, SessionCalls, run_session
-from ompbind.bench.starts import CandidateStart, check_commands
+from ompbind.bench.starts import CandidateStart, MeasuringSettings, Service, check_commands
 from ompbind.cli.bench_progress import open_listener
 from ompbind.cli.bench_results import check_choice, prepare_exports, save_choice, show_results
-from ompbind.cli.bench_settings import make_measuring_settings, make_rules
 from ompbind.cli.bench_variations import render_words
 from ompbind.cli.console import print_message
 from ompbind.cli.settings import BenchSettings
@@ -111,3 +113,43 @@ def _find_exit_code(session: Session, arrived: Sequence[int]) -> int:
             exit_by_interrupt()
         return 128 + number
     return 0 if any(run.status is Status.OK for run in session.runs) else _FAILED
+
+
+_SEEDS = 1 << 32
+
+
+def make_measuring_settings(settings: BenchSettings, starts: Sequence[CandidateStart]) -> MeasuringSettings:
+    """Make the settings of each run of the candidates.
+
+    Raises PositionError for a wrong pattern, port or placeholder, RequestError for a load generator without
+    CPUs, and LaunchError for a load generator that cannot be executed.
+    """
+    made = MeasuringSettings(
+        run_id=settings.planning.run_id or "",
+        metrics=make_metrics(settings.metric, higher=settings.higher, combine=settings.combine),
+        timeout_s=settings.timeout or None,
+        grace_s=settings.grace,
+        service=_make_service(settings),
+        load_cpus=find_load_cpus(starts) if settings.load else None,
+    )
+    if made.service:
+        check_service(starts, made)
+    return made
+
+
+def _make_service(settings: BenchSettings) -> Service | None:
+    """Make what --duration, --ready and --load say; None where ranks are no servers."""
+    if settings.duration is None:
+        return None
+    return Service(duration_s=settings.duration, ready=settings.ready, load=settings.load or ())
+
+
+def make_rules(settings: BenchSettings) -> Rules:
+    """Make what the session decides and when it ends; without --seed the order of rounds is random."""
+    seed = settings.seed
+    return Rules(
+        same_work=settings.has_same_work,
+        matters=settings.matters,
+        max_rounds=settings.max_rounds,
+        seed=random.SystemRandom().randrange(_SEEDS) if seed is None else seed,
+    )

@@ -6,7 +6,7 @@ import pytest
 
 from ompbind.bench.records import Candidate, Combine, Kind, Metric, Rules
 from ompbind.bench.starts import CandidateStart, MeasuringSettings
-from ompbind.cli.bench_settings import make_measuring_settings, make_rules
+from ompbind.cli.bench_session import make_measuring_settings, make_rules
 from ompbind.cpuset import CpuSet
 from ompbind.errors import CommandNotFoundError, PositionError, RequestError
 from ompbind.machine.sources.reading import read_machine
