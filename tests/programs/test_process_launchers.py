@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from ompbind.programs.command_analysis import read_workload
-from ompbind.programs.process_launchers import read_launch
+from ompbind.programs.wrappers import read_launch
 from tests.elves import make_elf
 
 
