@@ -12,7 +12,7 @@ from ompbind.cli.readers import (
 )
 from ompbind.cli.verbs import LAUNCHING, OUTPUT, RANKS, STOPPING
 from ompbind.errors import OptionError
-from ompbind.execution.restart_policy import RestartPolicy
+from ompbind.execution.restarts import RestartPolicy
 
 MODES = ("inherit", "tag", "files")
 

@@ -5,7 +5,7 @@ from typing import Any, Literal, TypeVar
 
 from ompbind.cli.option import Sources, VerbContext
 from ompbind.cpuset import CpuSet
-from ompbind.execution.restart_policy import RestartPolicy
+from ompbind.execution.restarts import RestartPolicy
 from ompbind.machine.devices import DeviceKind
 from ompbind.machine.model import CoreKindName
 from ompbind.masks.mask import Mask

@@ -7,7 +7,7 @@ from resource import struct_rusage
 
 from ompbind.execution.outcome import RankExit, make_usage, render_exit, signal_name
 from ompbind.execution.processes import REAPED_AT_ONCE, signal_parent, signal_rank
-from ompbind.execution.restart_policy import find_refusal
+from ompbind.execution.restarts import find_refusal
 from ompbind.execution.run_state import RunState
 from ompbind.execution.signal_pipe import TERMINATION_SIGNALS, TTY_SIGNALS
 from ompbind.procfs.reader import read_caught_signals

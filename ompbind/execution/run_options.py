@@ -5,7 +5,7 @@ from typing import Protocol
 
 from ompbind.execution.outcome import Outcome
 from ompbind.execution.output.options import Output
-from ompbind.execution.restart_policy import RestartPolicy
+from ompbind.execution.restarts import RestartPolicy
 from ompbind.inspection.expectation import ExpectedBinding
 from ompbind.inspection.verdict import VerificationResult
 from ompbind.record import Record

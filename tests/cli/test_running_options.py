@@ -4,7 +4,7 @@ import pytest
 
 from ompbind.cli.options import find_options
 from ompbind.errors import OptionError
-from ompbind.execution.restart_policy import RestartPolicy
+from ompbind.execution.restarts import RestartPolicy
 
 (ON_FAILURE,) = (option for option in find_options("run") if option.name == "on_failure")
 

@@ -3,7 +3,7 @@
 import sys
 
 from ompbind.cli.main import main
-from ompbind.execution.restart_policy import RestartPolicy
+from ompbind.execution.restarts import RestartPolicy
 
 first_s, _, healthy_s = sys.argv.pop(1).partition(":")
 changed = {"first_wait_s": float(first_s), **({"healthy_s": float(healthy_s)} if healthy_s else {})}
