@@ -26,7 +26,7 @@ from ompbind.bench.starts import CandidateStart, MeasuringSettings
 from ompbind.errors import LaunchError, OmpbindError
 from ompbind.execution.executables import find_starts
 from ompbind.execution.outcome import Outcome
-from ompbind.execution.output.options import Output
+from ompbind.execution.output.multiplexer import Output
 from ompbind.execution.process_pair import Cleanup, become_supervisor
 from ompbind.execution.processes import exit_with_parent, signal_process
 from ompbind.execution.rlimits import make_limit_error

@@ -18,7 +18,7 @@ from ompbind.errors import LaunchError, OmpbindError, RequestError
 from ompbind.execution.executables import find_starts
 from ompbind.execution.job_control import exit_by_signal
 from ompbind.execution.outcome import Outcome, exit_code, was_interrupted
-from ompbind.execution.output.options import Output
+from ompbind.execution.output.multiplexer import Output
 from ompbind.execution.process_pair import Cleanup, become_supervisor
 from ompbind.execution.supervisor import run_ranks
 from ompbind.launchers.recognition import may_have_launcher

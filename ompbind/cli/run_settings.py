@@ -9,7 +9,7 @@ from ompbind.cli.console import supports_colours
 from ompbind.cli.running_options import ALL_VALUES, CONTINUE, STRICT, make_modes
 from ompbind.cli.settings import RunSettings
 from ompbind.errors import LaunchError, RequestError
-from ompbind.execution.output.options import Output
+from ompbind.execution.output.multiplexer import Output
 from ompbind.execution.run_options import RunOptions
 from ompbind.inspection.expectation import ExpectedBinding
 from ompbind.planning.placeholders import fill

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from ompbind.execution.outcome import Outcome
-from ompbind.execution.output.options import Output
+from ompbind.execution.output.multiplexer import Output
 from ompbind.execution.restarts import RestartPolicy
 from ompbind.inspection.expectation import ExpectedBinding
 from ompbind.inspection.verdict import VerificationResult

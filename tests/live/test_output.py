@@ -21,7 +21,7 @@ from ompbind.errors import LaunchError
 from ompbind.execution.output.forwarder import Forwarder, OutputEvents, RankStream
 from ompbind.execution.output.line_prefix import LinePrefixer, make_prefixes
 from ompbind.execution.output.multiplexer import OutputMultiplexer
-from ompbind.execution.output.options import Output
+from ompbind.execution.output.multiplexer import Output
 from ompbind.execution.output.writer import open_writer
 from tests.live.conftest import clean_environment, wait_until
 

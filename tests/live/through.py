@@ -20,7 +20,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent.parent))
 from ompbind.errors import LaunchError
 from ompbind.execution.output.multiplexer import OutputMultiplexer
-from ompbind.execution.output.options import Output
+from ompbind.execution.output.multiplexer import Output
 from ompbind.execution.rlimits import FileLimit
 
 

@@ -4,8 +4,7 @@ import os
 from collections.abc import Sequence
 
 from ompbind.errors import LaunchError
-from ompbind.execution.output.multiplexer import OutputMultiplexer
-from ompbind.execution.output.options import Output
+from ompbind.execution.output.multiplexer import Output, OutputMultiplexer
 from ompbind.execution.poller import READABLE, Poller, has_epoll, has_reader, open_pipe_path
 from ompbind.execution.run_options import Reporter
 
