@@ -18,7 +18,7 @@ from benchmarks.launchers import Unavailable, compile_program
 from benchmarks.promises import ERROR, pair_ratios
 from benchmarks.timing import Failed, RunSettings, TimedOut
 from benchmarks.variants import Variant
-from ompbind.bench.intervals import make_median_interval
+from ompbind.bench.comparing import make_median_interval
 from ompbind.record import Record
 
 SLOW_FACTOR = 3.0

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from ompbind.bench.intervals import make_median_interval
+from ompbind.bench.comparing import make_median_interval
 from ompbind.cpuset import count
 from ompbind.record import Record
 

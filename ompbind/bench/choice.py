@@ -12,14 +12,14 @@ from ompbind.bench.comparing import (
     NOT_BETTER,
     Criterion,
     Evidence,
+    Members,
+    RunIndex,
     find_last_round,
     judge,
     make_evidence,
     make_looks,
 )
-from ompbind.bench.groups import Members
 from ompbind.bench.records import ComparisonResult, Phase, Rules
-from ompbind.bench.run_index import RunIndex
 from ompbind.record import Record
 
 FIRST_DROP = 4

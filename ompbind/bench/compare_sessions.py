@@ -14,9 +14,9 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from statistics import NormalDist, median
 
+from ompbind.bench.comparing import make_index
 from ompbind.bench.differences import Difference, find_candidate_differences, find_differences
 from ompbind.bench.records import Session
-from ompbind.bench.run_index import make_index
 from ompbind.errors import RequestError
 from ompbind.record import Record
 from ompbind.text import clean_line

@@ -11,11 +11,191 @@ of the added looks: by 0.8 % from 40 to 60 rounds.
 
 import math
 import statistics
-from collections.abc import Collection
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cache
 
-from ompbind.bench.intervals import find_min_count, make_median_interval
-from ompbind.bench.records import ComparisonResult, Rules
+from ompbind.bench.records import (
+    Candidate,
+    ComparisonResult,
+    Kind,
+    Phase,
+    Rules,
+    Run,
+    Session,
+    Status,
+    Verification,
+)
 from ompbind.record import Record
+
+MAX_INVALID = 3
+"""A candidate whose runs were not bound as planned in so many checks in a row is disqualified."""
+
+
+class RunIndex(Record):
+    """What the decisions need of the runs of a session. A key with a phase is (phase, candidate).
+
+    `logs` are the logarithms of the first metric of valid runs by round, negative for times: a higher number
+    is better. `values` are the finite values of all rounds in the order of runs, by candidate. `last` is the
+    last round in which a candidate ran. `disqualified` are reasons by candidate.
+    """
+
+    logs: Mapping[tuple[Phase, str], Mapping[int, float]]
+    values: Mapping[str, Sequence[float]]
+    last: Mapping[tuple[Phase, str], int]
+    disqualified: Mapping[str, str]
+
+    def find_last(self, phase: Phase, candidates: Iterable[str]) -> int:
+        """Return the last round of a phase in which any of the candidates ran, 0 if none."""
+        return max((self.last.get((phase, name), 0) for name in candidates), default=0)
+
+    def compare(self, phase: Phase, name: str, other: str) -> dict[int, float]:
+        """Return the log ratio of each round in which both have a valid run; above 0 `name` is better."""
+        others = self.logs.get((phase, other), {})
+        own = self.logs.get((phase, name), {})
+        return {number: log - others[number] for number, log in own.items() if number in others}
+
+
+def make_index(session: Session) -> RunIndex:
+    """Return the index of all runs."""
+    logs: defaultdict[tuple[Phase, str], dict[int, float]] = defaultdict(dict)
+    values: defaultdict[str, list[float]] = defaultdict(list)
+    last: dict[tuple[Phase, str], int] = {}
+    direction = 1 if session.metrics[0].higher else -1
+    for run in session.runs:
+        key = (run.phase, run.candidate)
+        last[key] = run.round
+        if is_valid(run) and run.phase != Phase.WARM_UP and math.isfinite(run.values[0]):
+            value = run.values[0]
+            values[run.candidate].append(value)
+            if is_comparable(value):
+                logs[key][run.round] = direction * math.log(value)
+    return RunIndex(logs=logs, values=values, last=last, disqualified=_find_disqualified(session.runs))
+
+
+def is_valid(run: Run) -> bool:
+    """Return whether a run counts: it succeeded and was bound as planned."""
+    return run.status == Status.OK and bool(run.values)
+
+
+def is_comparable(value: float) -> bool:
+    """Return whether a ratio to a value is possible."""
+    return 0 < value < math.inf
+
+
+def _find_disqualified(runs: Iterable[Run]) -> dict[str, str]:
+    """Return the reasons by candidate: a failed run, or MAX_INVALID violated checks without a valid check."""
+    reasons: dict[str, str] = {}
+    violated: dict[str, int] = {}
+    for run in runs:
+        name = run.candidate
+        if run.status == Status.FAILED:
+            reasons.setdefault(name, run.reason or "a run failed")
+        elif run.status == Status.INVALID:
+            violated[name] = violated.get(name, 0) + 1
+            if violated[name] == MAX_INVALID:
+                reasons.setdefault(name, f"not bound as planned in {MAX_INVALID} checks: {run.reason}")
+        elif run.verification == Verification.VERIFIED:
+            violated[name] = 0
+    return reasons
+
+
+REFERENCE_ORDER = (Kind.UNBOUND, Kind.DEFAULT, Kind.VARIED)
+"""The reference of a group is its first candidate that can run, in this order of kinds."""
+
+
+class Members(Record):
+    """The candidates of a group, in the order in which they can be the reference.
+
+    `reference` is "" if all are disqualified. `contenders` are compared with the reference: all others that
+    are not disqualified, the simplest first.
+    """
+
+    ranks: int | None
+    candidates: tuple[Candidate, ...]
+    reference: str
+    contenders: tuple[str, ...]
+
+    def find_simpler(self, name: str, others: Iterable[str]) -> tuple[str, ...]:
+        """Return which other candidates are simpler than a candidate."""
+        complexity = {each.name: _get_complexity(each) for each in self.candidates}
+        return tuple(other for other in others if complexity[other] < complexity[name])
+
+
+def make_groups(session: Session, index: RunIndex) -> tuple[Members, ...]:
+    """Return the groups in the order of the candidates: one, or one for each number of ranks."""
+    if session.rules.same_work:
+        ranks = {candidate.ranks for candidate in session.candidates}
+        number = ranks.pop() if len(ranks) == 1 else None
+        return (_make_members(number, session.candidates, index),) if session.candidates else ()
+    numbers = dict.fromkeys(candidate.ranks for candidate in session.candidates)
+    return tuple(
+        _make_members(number, tuple(each for each in session.candidates if each.ranks == number), index)
+        for number in numbers
+    )
+
+
+def count_comparisons(session: Session, groups: tuple[Members, ...]) -> int:
+    """Return how many comparisons with a reference were planned at the start of the session."""
+    return len(session.candidates) - len(groups)
+
+
+def _make_members(ranks: int | None, candidates: tuple[Candidate, ...], index: RunIndex) -> Members:
+    by_kind = tuple(sorted(candidates, key=lambda each: REFERENCE_ORDER.index(each.kind)))
+    able = [each for each in by_kind if each.name not in index.disqualified]
+    reference = able[0].name if able else ""
+    others = sorted((each for each in able if each.name != reference), key=_get_complexity)
+    contenders = tuple(each.name for each in others)
+    return Members(ranks=ranks, candidates=by_kind, reference=reference, contenders=contenders)
+
+
+def _get_complexity(candidate: Candidate) -> tuple[int, bool]:
+    """Return a key that sorts simple candidates first: fewest choices, then the default plan."""
+    return len(candidate.choices), candidate.kind == Kind.UNBOUND
+
+
+# The confidence interval of a median, without assumptions about the distribution.
+#
+# No package is needed: the interval is between two of the sorted values, and binomial coefficients say
+# which. An interval from the standard deviation would need normal noise, and times have bursts and several
+# modes.
+#
+
+
+def make_median_interval(values: Sequence[float], error: float) -> tuple[float, float] | None:
+    """Return the confidence interval of the median, (low, high); None if there are too few values.
+
+    `error` is the probability at most that the true median is outside, both sides together. Each value is
+    below the true median with probability 1/2 (at most, if values can be equal), so the number of values
+    below it is binomial.
+    """
+    cut = find_cut(len(values), error)
+    ordered = sorted(values)
+    return (ordered[cut - 1], ordered[-cut]) if cut else None
+
+
+@cache
+def find_cut(count: int, error: float) -> int:
+    """Return the rank of the lower limit among `count` sorted values, from 1; 0 if there are too few values.
+
+    The upper limit has the same rank from the end.
+    """
+    cut, outcomes, term = 0, 1, 1  # outcomes, among 2**count, with at most `cut` values below the median
+    while 2 * outcomes / 2**count <= error:
+        term = term * (count - cut) // (cut + 1)  # the binomial coefficient of `cut`: faster than math.comb
+        cut += 1
+        outcomes += term
+    return cut
+
+
+@cache
+def find_min_count(error: float) -> int:
+    """Return the smallest number of values that have an interval with this error."""
+    count = 1
+    while not find_cut(count, error):
+        count += 1
+    return count
+
 
 FIRST_LOOK = 8
 """The round of the first look. Each further look is after half as many rounds again: 12, 18, 27, 40, …"""

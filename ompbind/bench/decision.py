@@ -16,14 +16,18 @@ from ompbind.bench.comparing import (
     NOT_BETTER,
     Criterion,
     Evidence,
+    Members,
+    RunIndex,
+    count_comparisons,
     estimate_more_rounds,
     find_last_round,
     judge,
     make_criterion,
     make_evidence,
+    make_groups,
+    make_index,
     make_looks,
 )
-from ompbind.bench.groups import Members, count_comparisons, make_groups
 from ompbind.bench.records import (
     Comparison,
     ComparisonResult,
@@ -37,7 +41,6 @@ from ompbind.bench.records import (
     Session,
 )
 from ompbind.bench.remarks import make_remarks
-from ompbind.bench.run_index import RunIndex, make_index
 from ompbind.cpuset import count
 from ompbind.record import Record
 

@@ -8,6 +8,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+from ompbind.bench.comparing import RunIndex, is_comparable, is_valid
 from ompbind.bench.records import (
     ComparisonResult,
     Group,
@@ -19,7 +20,6 @@ from ompbind.bench.records import (
     Status,
     Verification,
 )
-from ompbind.bench.run_index import RunIndex, is_comparable, is_valid
 from ompbind.bench.series import START, find_modes, find_outliers, find_slow_start, find_trend
 from ompbind.cpuset import count
 from ompbind.record import Record

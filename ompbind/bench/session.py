@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Mapping
 from statistics import median
 from typing import Protocol
 
+from ompbind.bench.comparing import make_index
 from ompbind.bench.events import Event, make_drop_event, make_end_event, make_run_event
 from ompbind.bench.interrupts import TimeIsUp, delay_interrupts, limit_time
 from ompbind.bench.records import NextRound, Phase, Run, Session, Status
-from ompbind.bench.run_index import make_index
 from ompbind.bench.starts import CandidateStart, Slot
 from ompbind.errors import OmpbindError
 from ompbind.record import Record

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ompbind.bench.intervals import find_cut, find_min_count, make_median_interval
+from ompbind.bench.comparing import find_cut, find_min_count, make_median_interval
 from tests.long import examples
 
 

@@ -6,6 +6,7 @@ from math import exp, floor, log10
 from statistics import median
 
 from ompbind.bench.candidate_names import drop_ranks
+from ompbind.bench.comparing import is_valid, make_index
 from ompbind.bench.records import (
     MIGRATIONS,
     Candidate,
@@ -20,7 +21,6 @@ from ompbind.bench.records import (
     Run,
     Session,
 )
-from ompbind.bench.run_index import is_valid, make_index
 from ompbind.cpuset import count
 from ompbind.record import Record
 from ompbind.report.text import clip, make_visible
