@@ -12,7 +12,7 @@ import stat
 import time
 from contextlib import suppress
 
-from ompbind.bench.differences import find_candidate_differences, find_differences
+from ompbind.bench.compare_sessions import find_candidate_differences, find_differences
 from ompbind.bench.events import (
     SCHEMA,
     Event,
