@@ -24,7 +24,7 @@ from ompbind.report.bench.measurements import (
     shorten_name,
 )
 from ompbind.report.bench.pictures import Axis, list_ticks, make_ratio_axis, make_value_axis
-from ompbind.report.diagram.svg_file import escape_xml, render_svg_file
+from ompbind.report.diagram.svg import escape_xml, render_svg_file
 from ompbind.report.text import clip
 
 WIDTH = 920  # pixels of a picture
