@@ -6,7 +6,7 @@ from itertools import groupby
 from textwrap import indent
 
 from ompbind.cpuset import CpuSet, count, named
-from ompbind.probe.result import ProbedThread, ProbeResult
+from ompbind.probe.region import ProbedThread, ProbeResult
 from ompbind.report.text import Column, render_table
 
 

@@ -1,12 +1,4 @@
-"""A built-in OpenMP program: run a real parallel region in every OpenMP runtime of this machine.
-
-    for each candidate library:
-        fork --> child loads the library --> GOMP_parallel --> each thread reads its own mask and CPU
-                 child writes a JSON line for each thread to a pipe --> parent collects them
-
-Each runtime is loaded in its own child, since the first runtime in a process can narrow the mask that the
-next one sees. `GOMP_parallel`, to which gcc compiles a parallel region, exists in all of these runtimes.
-"""
+"""The result of `ompbind probe`, as values."""
 
 import ctypes
 import json
@@ -19,8 +11,54 @@ from ompbind.cpuset import CpuSet
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.planning.rank_variables import find_rank
 from ompbind.probe.libraries import find_candidates, identify_runtime, name_runtime
-from ompbind.probe.result import ProbedThread, ProbeResult
 from ompbind.procfs.reader import read_mapped_files
+from ompbind.record import Record
+
+
+class ProbedThread(Record):
+    """One thread of a parallel region: facts from its runtime and from the kernel.
+
+    `runtime` and `path` are the name and the file of the runtime, `thread` the OpenMP thread number of
+    `threads`. `place` is the OpenMP place number, None without places; `places` are all places of the
+    runtime. `cpus_allowed` is the affinity mask of the thread, `cpu` the CPU that it runs on. All CPU sets
+    are kernel list text.
+    """
+
+    runtime: str
+    path: str
+    thread: int
+    threads: int
+    place: int | None
+    places: tuple[str, ...]
+    cpus_allowed: str
+    cpu: int
+
+
+class ProbeResult(Record):
+    """The result of a probe: this process, the threads of each runtime, and the paths of failed runtimes.
+
+    `rank` is None outside a run. `cpus_allowed` and `cpu` are as in `ProbedThread`, for this process;
+    `cpus_allowed` is "" on systems without affinity masks.
+    """
+
+    rank: int | None
+    pid: int
+    cpus_allowed: str
+    cpu: int
+    threads: tuple[ProbedThread, ...]
+    failed: tuple[str, ...] = ()
+
+
+# A built-in OpenMP program: run a real parallel region in every OpenMP runtime of this machine.
+#
+#     for each candidate library:
+#         fork --> child loads the library --> GOMP_parallel --> each thread reads its own mask and CPU
+#                  child writes a JSON line for each thread to a pipe --> parent collects them
+#
+# Each runtime is loaded in its own child, since the first runtime in a process can narrow the mask that the
+# next one sees. `GOMP_parallel`, to which gcc compiles a parallel region, exists in all of these runtimes.
+#
+
 
 _TIMEOUT_S = 20  # a child that has not exited by then is killed; some runtimes hang while they are loaded
 
