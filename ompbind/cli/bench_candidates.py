@@ -7,11 +7,9 @@ other options. So it follows the rules of a command line of `run`. What cannot b
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import sha256
 
-from ompbind.bench.candidate_names import add_ranks
-from ompbind.bench.proposal import make_proposal
+from ompbind.bench.candidates import Choices, add_ranks, make_combinations, make_proposal
 from ompbind.bench.records import Candidate, Kind, Refusal
 from ompbind.bench.starts import CandidateStart
-from ompbind.bench.vary import Choices, make_combinations
 from ompbind.cli.bench_variations import check_variations, make_choice_words, render_run_words
 from ompbind.cli.request import complete_request, make_request, make_run_spec
 from ompbind.cli.settings import BenchSettings, PlanningSettings

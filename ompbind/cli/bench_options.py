@@ -1,9 +1,9 @@
 """The options of `bench` that no other verb has: what varies, what is measured, and where results go."""
 
+from ompbind.bench.candidates import parse_variation
 from ompbind.bench.metrics import read_pattern
 from ompbind.bench.readiness import TCP, make_check
 from ompbind.bench.records import Combine
-from ompbind.bench.vary import parse_variation
 from ompbind.cli.bench_variations import complete_variation
 from ompbind.cli.option import FILES, Option
 from ompbind.cli.planning_options import PLANNING_OPTIONS

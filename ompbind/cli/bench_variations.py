@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from ompbind.bench.vary import VariedText, parse_variation
+from ompbind.bench.candidates import VariedText, parse_variation
 from ompbind.cli.option import FALSE_WORDS, TRUE_WORDS, Given, Option, Sources, ValueLevel
 from ompbind.cli.suggestions import suggest_value
 from ompbind.cli.verbs import CONFIGURATION

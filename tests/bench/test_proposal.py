@@ -2,7 +2,7 @@
 
 import pytest
 
-from ompbind.bench.proposal import MOST, make_proposal
+from ompbind.bench.candidates import MOST, make_proposal
 from ompbind.cpuset import CpuSet
 from ompbind.machine.model import CoreKind
 from ompbind.machine.sources.reading import read_machine

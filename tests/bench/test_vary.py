@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ompbind.bench.vary import LIMIT, make_combinations, parse_variation
+from ompbind.bench.candidates import LIMIT, make_combinations, parse_variation
 from ompbind.errors import PositionError, RequestError
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import exp, floor, log10
 from statistics import median
 
-from ompbind.bench.candidate_names import drop_ranks
+from ompbind.bench.candidates import drop_ranks
 from ompbind.bench.comparing import is_valid, make_index
 from ompbind.bench.records import (
     MIGRATIONS,

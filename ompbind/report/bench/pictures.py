@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from math import ceil, floor, log, log10
 
-from ompbind.bench.candidate_names import drop_ranks
+from ompbind.bench.candidates import drop_ranks
 from ompbind.bench.records import Comparison, Conclusion, Group, Session
 from ompbind.record import Record
 from ompbind.report.bench.measurements import list_ratios, list_scaling, make_scale, name_metric, shorten_name

@@ -1,16 +1,16 @@
-"""What to compare on a machine if nothing is chosen: machine × request → choices. Pure.
+"""The texts of --vary: `smt=1,2` → the key of an option and its values; several of them → all combinations.
 
-Proposed are choices that change the plan and that often matter: kinds of cores, the hardware threads of each
-core, threads that are bound one by one, memory on all NUMA nodes of a rank, and the distance between ranks.
-Numbers of ranks are proposed where candidates with different numbers can be compared. The numbers come first,
-then each single choice for all numbers, then pairs of choices about CPUs.
+Values are separated by commas, or by semicolons if the text has any: `mask=0,2;1,3`. A semicolon at the end
+separates nothing, so that a single value can have commas. Pure: which keys and values exist is decided where
+options are read.
 """
 
-from collections.abc import Collection, Iterator, Sequence
-from itertools import chain, combinations
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import chain, combinations, product
+from typing import TypeAlias
 
-from ompbind.bench.vary import Choices
-from ompbind.errors import OmpbindError
+from ompbind.cpuset import count
+from ompbind.errors import OmpbindError, PositionError, RequestError
 from ompbind.machine.model import CORE_KIND_NAMES, Level, Machine, find_overlapping
 from ompbind.openmp.binding import Bind
 from ompbind.planning.notes import find_throttling
@@ -18,6 +18,87 @@ from ompbind.planning.plan import Plan
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import MemoryMode, Request
 from ompbind.record import Record
+
+LIMIT = 256
+"""Combinations at most: each has to win against all others, which takes more rounds the more there are."""
+
+_HINT = "write OPTION=VALUE,VALUE, as in --vary smt=1,2"
+
+Choices: TypeAlias = tuple[tuple[str, str], ...]
+"""The options of one candidate: (key, text) pairs in the order of --vary."""
+
+Variations: TypeAlias = Iterable[tuple[str, tuple[str, ...]]]
+"""All --vary: the key of an option, and the texts of its values."""
+
+
+class VariedText(Record):
+    """One value in a text of --vary: its key, its own text, and where that is."""
+
+    key: str
+    text: str
+    span: tuple[int, int]
+
+
+def parse_variation(text: str) -> tuple[VariedText, ...]:
+    """Return the values in a text of --vary.
+
+    Raises PositionError for a missing key or value, and for a value that is there twice.
+    """
+    key, equals, values = text.partition("=")
+    if not (key.strip() and equals):
+        wrong = f"{key.strip()} has no values" if key.strip() else "the option is missing"
+        raise PositionError(wrong, text=text, span=(0, len(key)), hint=_HINT)
+    found = tuple(
+        VariedText(key=key.strip(), text=value, span=span)
+        for value, span in _split(values, len(key) + len(equals))
+    )
+    seen: set[str] = set()
+    for value in found:
+        if not value.text:
+            raise PositionError(f"a value of {value.key} is missing", text=text, span=value.span, hint=_HINT)
+        if value.text in seen:
+            message = f"{value.key} has the value {value.text} twice"
+            raise PositionError(message, text=text, span=value.span, hint="write each value once")
+        seen.add(value.text)
+    return found
+
+
+def _split(values: str, start: int) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Yield each value without spaces around it, and its range in the whole text; `start` is the first."""
+    separator = ";" if ";" in values else ","
+    parts = values.split(separator)
+    if separator == ";" and not parts[-1].strip():
+        parts.pop()
+    for part in parts:
+        value = part.strip()
+        first = start + len(part) - len(part.lstrip())
+        yield value, (first, first + len(value))
+        start += len(part) + len(separator)
+
+
+def make_combinations(variations: Variations) -> tuple[Choices, ...]:
+    """Return the product of all --vary, the last one varying fastest; () without any.
+
+    Raises RequestError for more than LIMIT combinations.
+    """
+    axes: Sequence[list[tuple[str, str]]] = [[(key, text) for text in texts] for key, texts in variations]
+    number = 1
+    for axis in axes:
+        number *= len(axis)
+    if number > LIMIT:
+        hint = "vary fewer options at once, or fewer values"
+        raise RequestError(f"--vary: {number} combinations are more than the limit of {LIMIT}", hint=hint)
+    return tuple(product(*axes)) if axes else ()
+
+
+# What to compare on a machine if nothing is chosen: machine × request → choices. Pure.
+#
+# Proposed are choices that change the plan and that often matter: kinds of cores, the hardware threads of
+# each core, threads that are bound one by one, memory on all NUMA nodes of a rank, and the distance between
+# ranks. Numbers of ranks are proposed where candidates with different numbers can be compared. The numbers
+# come first, then each single choice for all numbers, then pairs of choices about CPUs.
+#
+
 
 MOST = 12
 """Candidates at most, without the command without ompbind."""
@@ -119,3 +200,17 @@ def _describe(machine: Machine, request: Request, choices: Sequence[ProposedChoi
 def _has_remote_memory(plan: Plan) -> bool:
     """Return whether a rank has the memory of several NUMA nodes."""
     return any(len(placement.memory_nodes) > 1 for placement in plan.placements)
+
+
+def add_ranks(name: str, ranks: int) -> str:
+    """Return a name with the number of ranks before it."""
+    return f"{_make_prefix(ranks)}{name}"
+
+
+def drop_ranks(name: str, ranks: int | None) -> str:
+    """Return a name without the number of ranks, for a text that is about this number only."""
+    return name if ranks is None else name.removeprefix(_make_prefix(ranks))
+
+
+def _make_prefix(ranks: int) -> str:
+    return f"{count(ranks, 'rank')}, "
