@@ -42,9 +42,8 @@ from random import Random
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.promises import make_decision_promises, print_promises
 from benchmarks.rounds import make_parser
-from ompbind.bench.records import ComparisonResult, NextRound
 from ompbind.bench.decision import conclude, find_next
-from ompbind.bench.records import Candidate, Hardware, Kind, Rules, Run, Session
+from ompbind.bench.records import Candidate, ComparisonResult, Hardware, Kind, NextRound, Rules, Run, Session
 from ompbind.record import Record
 
 EFFECT = 0.10

@@ -18,8 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.rounds import make_parser
-from ompbind.machine.devices import NVIDIA
-from ompbind.machine.devices import Device, DeviceKind
+from ompbind.machine.devices import NVIDIA, Device, DeviceKind
 from ompbind.machine.sources.reading import read_machine
 
 ASK_CUDA = """

@@ -3,15 +3,19 @@
 from random import Random
 from statistics import median
 
-from ompbind.bench.records import Comparison, ComparisonResult, Conclusion, Group, Remark
 from ompbind.bench.records import (
     Candidate,
+    Comparison,
+    ComparisonResult,
+    Conclusion,
     Conditions,
+    Group,
     Hardware,
     Kind,
     Metric,
     Phase,
     Refusal,
+    Remark,
     Rules,
     Run,
     Session,

@@ -13,8 +13,8 @@ from ompbind.bench.conditions import (
 )
 from ompbind.bench.records import Conditions
 from ompbind.cpuset import CpuSet
-from ompbind.machine.sources.root import DirectoryRoot
 from ompbind.machine.sources.linux.cgroup import Throttling
+from ompbind.machine.sources.root import DirectoryRoot
 
 
 def counts(throttled=None, **changes):

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from benchmarks.decision import make_candidates, make_session, make_time, simulate_session
 from ompbind.bench.comparing import find_last_round, make_looks
-from ompbind.bench.records import ComparisonResult
 from ompbind.bench.decision import conclude, find_next
 from ompbind.bench.records import (
     Candidate,
+    ComparisonResult,
     Kind,
     Metric,
     Phase,

@@ -1,7 +1,6 @@
 """Secret values do not get into files."""
 
-from ompbind.bench.events import mask_session
-from ompbind.bench.events import make_header, render_event
+from ompbind.bench.events import make_header, mask_session, render_event
 from tests.bench.fakes import make_session
 
 

@@ -2,9 +2,8 @@
 
 import pytest
 
-from ompbind.bench.records import NextRound
+from ompbind.bench.records import Metric, NextRound, Phase, Rules, Run, Status
 from ompbind.bench.session import estimate_most_s, find_best_so_far
-from ompbind.bench.records import Metric, Phase, Rules, Run, Status
 from tests.bench.fakes import NAMES, make_session
 
 

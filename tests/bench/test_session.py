@@ -5,11 +5,10 @@ import signal
 
 import pytest
 
-from ompbind.bench.records import NextRound
-from ompbind.bench.interrupts import catch_interrupts
-from ompbind.bench.records import Phase, Status
-from ompbind.bench.session import SessionCalls, make_order, run_session
 from ompbind.bench.events import DROP, ENDED, RUN
+from ompbind.bench.interrupts import catch_interrupts
+from ompbind.bench.records import NextRound, Phase, Status
+from ompbind.bench.session import SessionCalls, make_order, run_session
 from ompbind.errors import LaunchError
 from tests.bench.fakes import NAMES, ROUNDS, Listener, find_next, make_run, make_session, make_starts
 

@@ -17,12 +17,15 @@ from ompbind.doctor.facts import (
     EnclosingRank,
     FrequencyFacts,
     HostFacts,
+    HostIssue,
     KernelFacts,
     MemoryFacts,
     Package,
     Permission,
+    error,
+    note,
+    ok,
 )
-from ompbind.doctor.facts import HostIssue, error, note, ok
 from ompbind.doctor.table import CHECKS, run_checks
 from ompbind.machine.devices import Device, DeviceKind
 from ompbind.machine.sources.linux.numa import MemorySize

@@ -17,15 +17,14 @@ from ompbind.doctor.facts import (
     Permission,
 )
 from ompbind.doctor.read_command import find_preloadable, read_command, read_commands_workload
-from ompbind.doctor.read_kernel import read_frequency, read_kernel, read_memory
-from ompbind.doctor.read_kernel import interpret_status
+from ompbind.doctor.read_kernel import interpret_status, read_frequency, read_kernel, read_memory
 from ompbind.doctor.read_runs import find_enclosing
 from ompbind.doctor.table import run_checks
 from ompbind.errors import MachineError
 from ompbind.machine.sources.archive import ArchiveRoot
-from ompbind.machine.sources.root import DirectoryRoot
 from ompbind.machine.sources.linux.numa import MemorySize
 from ompbind.machine.sources.linux.reader import read_recorded
+from ompbind.machine.sources.root import DirectoryRoot
 from ompbind.planning.occupancy import LiveRun
 from ompbind.programs.workload import Workload
 from tests.machines import Shape, write_tree

@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ompbind.execution.outcome import RankExit, Usage
-from ompbind.execution.restarts import RestartPolicy, find_refusal, find_wait_s
-from ompbind.execution.restarts import ATTEMPTS_KEPT, Restarts
+from ompbind.execution.restarts import ATTEMPTS_KEPT, RestartPolicy, Restarts, find_refusal, find_wait_s
 
 POLICY = RestartPolicy()
 

@@ -11,10 +11,10 @@ from contextlib import suppress
 import pytest
 
 from ompbind.bench.counters import explain_missing, find_events
+from ompbind.bench.events import parse_session
 from ompbind.bench.records import Status
 from ompbind.bench.results_file import open_results, read_results
 from ompbind.bench.session import SessionCalls, run_session
-from ompbind.bench.events import parse_session
 from tests.bench.fakes import Listener, find_next, make_run, make_session, make_starts
 from tests.live.conftest import OMPBIND, clean_environment, wait_until
 from tests.long import rounds

@@ -22,7 +22,7 @@ from ompbind.errors import ClaimError, PlanError
 from ompbind.planning.occupancy import LiveRun
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request, Sharing
-from ompbind.registry import claim_format, directory_lock
+from ompbind.registry import claim_files, claim_format
 from ompbind.registry import registry as module
 from ompbind.registry.claim_format import TEXT_LIMIT, make_text
 from ompbind.registry.registry import find_claims_directory, lock_registry, make_run_identity, read_live_runs
@@ -562,7 +562,7 @@ def test_a_directory_that_stays_locked_stops_strict_runs_only(ompbind, claims, m
     for options in ((), ("--share",)):
         done = ompbind("run", *options, "--", "true")
         assert (done.returncode, done.stderr) == (0, "")
-    monkeypatch.setattr(directory_lock, "LOCK_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(claim_files, "LOCK_TIMEOUT_S", 0.1)
     user = pwd.getpwuid(os.geteuid()).pw_name
     holder = f"process {os.getpid()} of user {user} has kept {claims} locked for 0.1 s"
     for sharing in (Sharing.AVOID, Sharing.EXCLUSIVE):

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from ompbind.cpuset import CpuSet
-from ompbind.inspection.expectation import is_relevant
 from ompbind.inspection.absent_binding import find_libraries, is_library
+from ompbind.inspection.expectation import is_relevant
 from ompbind.inspection.rank_processes import ObservedProcesses, make_inspection
 from ompbind.inspection.take_sample import SampleHistory, read_cpu_times, take_sample
 from ompbind.inspection.targets import Target
 from ompbind.planning.occupancy import LiveRun
-from ompbind.procfs import reader, process_state
+from ompbind.procfs import process_state, reader
 from ompbind.registry.claim_format import make_text
 from ompbind.report.inspect import render_inspection
 from tests.live.conftest import (
@@ -97,10 +97,10 @@ def test_threads_are_read_as_in_proc(child):
     assert {thread.policy for thread in state.threads} == {"other"}
     assert (state.parent, state.env["OMP_NUM_THREADS"], state.unreadable) == (os.getpid(), "3", ())
     assert "SOMETHING" not in state.env
-    assert [process_facts.read_affinity(thread.tid) for thread in state.threads] == [
+    assert [reader.read_affinity(thread.tid) for thread in state.threads] == [
         thread.cpus for thread in state.threads
     ]
-    assert sorted(process_facts.list_threads(process.pid)) == [thread.tid for thread in state.threads]
+    assert sorted(reader.list_threads(process.pid)) == [thread.tid for thread in state.threads]
     assert state.command == (sys.executable, "-c", narrow + THREADS + widen + WAIT)
 
 

@@ -20,8 +20,7 @@ import pytest
 from ompbind.errors import LaunchError
 from ompbind.execution.output.forwarder import Forwarder, OutputEvents, RankStream
 from ompbind.execution.output.line_prefix import LinePrefixer, make_prefixes
-from ompbind.execution.output.multiplexer import OutputMultiplexer
-from ompbind.execution.output.multiplexer import Output
+from ompbind.execution.output.multiplexer import Output, OutputMultiplexer
 from ompbind.execution.output.writer import open_writer
 from tests.live.conftest import clean_environment, wait_until
 

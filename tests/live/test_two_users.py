@@ -378,7 +378,7 @@ def test_a_lock_of_the_other_user_does_not_delay_a_run(ompbind, directory, monke
     pid = other[0].recv()
     done = ompbind("run", "--", "true", env={"OMPBIND_RUNTIME_DIR": str(shared)}, timeout=5)
     assert (done.returncode, done.stderr) == (0, "")
-    monkeypatch.setattr(directory_lock, "LOCK_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(claim_files, "LOCK_TIMEOUT_S", 0.1)
     monkeypatch.setenv("OMPBIND_RUNTIME_DIR", str(shared))
     with pytest.raises(ClaimError) as caught, Registry(Sharing.AVOID, make_run_identity("mine")):
         pass

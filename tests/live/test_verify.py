@@ -25,8 +25,7 @@ from ompbind.execution.verify.sampler import (
 )
 from ompbind.inspection.expectation import ExpectedBinding
 from ompbind.openmp.binding import Bind
-from ompbind.procfs.reader import list_threads, read_memory_policy
-from ompbind.procfs.reader import read_processes
+from ompbind.procfs.reader import list_threads, read_memory_policy, read_processes
 from tests.live.conftest import is_alive, ranks_of, required, supervisor_of, two_cpus, wait_until
 
 LIMIT = ("--timeout", "30")

@@ -19,8 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent.parent))
 from ompbind.errors import LaunchError
-from ompbind.execution.output.multiplexer import OutputMultiplexer
-from ompbind.execution.output.multiplexer import Output
+from ompbind.execution.output.multiplexer import Output, OutputMultiplexer
 from ompbind.execution.rlimits import FileLimit
 
 

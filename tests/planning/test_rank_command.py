@@ -19,10 +19,10 @@ from ompbind.planning.rank_command import (
     make_command,
     make_local_identities,
     make_spec_before_plan,
+    make_unbound_commands,
 )
 from ompbind.planning.rank_variables import find_attempt, find_rank
 from ompbind.planning.request import Request
-from ompbind.planning.rank_command import make_unbound_commands
 from tests.machines import Shape, make_machine
 
 DUAL = make_machine(Shape(packages=2, cores=4, smt=2))

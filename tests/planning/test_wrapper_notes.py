@@ -11,9 +11,8 @@ from ompbind.planning.planner import make_plan
 from ompbind.planning.request import MemoryMode, Request
 from ompbind.planning.wrapper_notes import WRAPPER, WRAPPER_THREADS, find_effects
 from ompbind.programs.library_catalog import name_library
-from ompbind.programs.wrappers import Launch
 from ompbind.programs.workload import DetectedLibrary, DetectionMethod, Workload
-from ompbind.programs.wrappers import Wrapper
+from ompbind.programs.wrappers import Launch, Wrapper
 from tests.machines import Shape, make_machine
 
 MACHINE = make_machine(Shape(packages=2, cores=4))

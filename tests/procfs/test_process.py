@@ -4,13 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ompbind.procfs.parsers import find_descendants, parse_environ, parse_signals, parse_stat, status_value
 from ompbind.procfs.parsers import (
+    find_descendants,
     parse_command,
+    parse_environ,
     parse_lock_holder,
     parse_maps,
     parse_migrations,
     parse_run_delay_s,
+    parse_signals,
+    parse_stat,
+    status_value,
 )
 
 FIELDS = b"S 10 11 12 0 -1 %d 1 2 3 4 150 50 0 0 20 0 1 0 777 " + b" ".join(b"%d" % i for i in range(20, 50))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ompbind.cpuset import EMPTY
-from ompbind.procfs import reader, reader
+from ompbind.procfs import reader
 from ompbind.procfs.process_state import read_process
 
 PACKAGE = Path(reader.__file__).parents[1]
@@ -57,14 +57,14 @@ def test_facts_of_a_live_process(child):
     assert (processes[pid].parent, processes[pid].group) == (os.getpid(), os.getpgid(0))
     assert pid in reader.read_children()
     assert reader.read_environ(pid)["ODD"] == "=="
-    assert process_facts.read_command(pid) == tuple(child.args)
+    assert reader.read_command(pid) == tuple(child.args)
     assert signal.SIGUSR1 in reader.read_caught_signals(pid)
     assert signal.SIGUSR2 not in reader.read_caught_signals(pid)
-    assert 0 <= process_facts.read_age_s(pid) < 60
-    assert process_facts.read_owner(pid) == os.getuid()
-    assert process_facts.list_threads(pid) == [pid]
-    assert set(process_facts.read_affinity(pid)) == os.sched_getaffinity(pid)
-    assert process_facts.read_mapped_files(pid, lambda path: path == os.path.realpath(sys.executable))
+    assert 0 <= reader.read_age_s(pid) < 60
+    assert reader.read_owner(pid) == os.getuid()
+    assert reader.list_threads(pid) == [pid]
+    assert set(reader.read_affinity(pid)) == os.sched_getaffinity(pid)
+    assert reader.read_mapped_files(pid, lambda path: path == os.path.realpath(sys.executable))
 
 
 def test_facts_of_a_process_that_does_not_exist(child):
@@ -72,11 +72,11 @@ def test_facts_of_a_process_that_does_not_exist(child):
     child.wait()
     pid = child.pid
     assert pid not in reader.read_processes()
-    assert reader.read_stat(pid) is process_facts.read_age_s(pid) is process_facts.read_owner(pid) is None
+    assert reader.read_stat(pid) is reader.read_age_s(pid) is reader.read_owner(pid) is None
     assert reader.read_environ(pid) == {}
-    assert (process_facts.read_command(pid), process_facts.list_threads(pid)) == ((), [])
-    assert (reader.read_caught_signals(pid), process_facts.read_affinity(pid)) == (set(), EMPTY)
-    assert (process_facts.read_mapped_files(pid, bool), process_facts.read_memory_policy(pid)) == ((), None)
+    assert (reader.read_command(pid), reader.list_threads(pid)) == ((), [])
+    assert (reader.read_caught_signals(pid), reader.read_affinity(pid)) == (set(), EMPTY)
+    assert (reader.read_mapped_files(pid, bool), reader.read_memory_policy(pid)) == ((), None)
     assert read_process(pid, bool, bool) is None
     with pytest.raises(OSError, match="No such"):
         reader.read_status(pid)

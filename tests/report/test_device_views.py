@@ -15,8 +15,7 @@ from ompbind.planning.request import Request
 from ompbind.report.diagram.svg import render_svg
 from ompbind.report.diagram.terminal import render_picture
 from ompbind.report.text import Screen
-from ompbind.report.topology import render_listing
-from ompbind.report.topology import render_tree
+from ompbind.report.topology import render_listing, render_tree
 from tests.machines import Shape, make_machine
 from tests.recordings import recorded
 from tests.report.diagram.test_svg import ElementTree, check_geometry, groups, words

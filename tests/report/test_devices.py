@@ -13,9 +13,9 @@ from ompbind.inspection.rank_processes import RankProcesses
 from ompbind.inspection.verdict import Verdict
 from ompbind.machine.sources.ompbind_json import make_machine_from_json
 from ompbind.planning.rank_command import RunSpec, make_local_identities, make_variables
-from ompbind.report.machine_text import device_record
 from ompbind.report.export.table import FORMATS
 from ompbind.report.inspect import make_title
+from ompbind.report.machine_text import device_record
 from ompbind.report.plan import render_plan, render_rank
 from ompbind.report.plan_json import plan_record
 from ompbind.report.text import Screen

@@ -10,8 +10,7 @@ from ompbind.masks.mask import parse_mask
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from ompbind.report.text import WIDEST, WIDTH, Screen, render_cpus, render_paragraph, wrap_indented
-from ompbind.report.topology import render_listing
-from ompbind.report.topology import LINES, render_tree
+from ompbind.report.topology import LINES, render_listing, render_tree
 from tests.machines import DictRoot, Shape, make_machine, shape_files
 
 

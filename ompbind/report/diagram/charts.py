@@ -301,7 +301,7 @@ _LEFT = MARGIN + 70  # the left end of the curve
 _LENGTH = 500  # pixels of the axis of ranks
 _LEGEND_X = _LEFT + _LENGTH + 40
 _HEIGHT = SCALING_HEIGHT - 5 * LINE  # pixels of the axis of values
-_TICKS_scaling_svg = 6  # marks of an axis, at most
+_AXIS_TICKS = 6  # marks of an axis, at most
 _LISTED = 10  # best candidates that are listed
 
 _Find = Callable[[ScalingPoint], float | None]
@@ -325,7 +325,7 @@ def render_scaling(session: Session, conclusion: Conclusion, top: int) -> Iterat
     scale, bottom = make_scale(metric, values), top + 2 * LINE + _HEIGHT
     unit = f" ({scale.unit})" if scale.unit else ""
     yield render_text(MARGIN, top + LINE, fit_text(f"{name_metric(metric)}{unit} by ranks", WIDTH), "head")
-    for tick in list_ticks(axis, _TICKS_scaling_svg):
+    for tick in list_ticks(axis, _AXIS_TICKS):
         y = bottom - axis.find(tick)
         yield render_line((_LEFT, y), (_LEFT + _LENGTH, y), "grid")
         yield render_text(_LEFT - 8, y + 4, scale.render_tick(tick), "faint end")

@@ -15,9 +15,7 @@ from ompbind.machine.sources.reading import read_machine
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request, Sharing
 from ompbind.report.diagram.svg import render_svg
-from ompbind.report.topology import render_json
-from ompbind.report.topology import render_listing
-from ompbind.report.topology import render_tree
+from ompbind.report.topology import render_json, render_listing, render_tree
 from tests.long import examples
 from tests.machine.sources.test_hwloc_devices import GPU, node
 from tests.machine.sources.test_table import DEVICE, MINIMAL, NEW, V1, V2, summary

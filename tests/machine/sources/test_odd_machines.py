@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from ompbind.cpuset import CpuSet, union
 from ompbind.errors import MachineError
 from ompbind.machine.model import Level
-from ompbind.machine.sources.linux.reader import add_isolated
-from ompbind.machine.sources.linux.reader import read_recorded
+from ompbind.machine.sources.linux.reader import add_isolated, read_recorded
 from ompbind.masks.mask import parse_mask
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request

@@ -18,9 +18,7 @@ from ompbind.planning.request import Request, Sharing
 from ompbind.planning.strategies.strategies import STRATEGIES
 from ompbind.report.diagram.svg import render_svg
 from ompbind.report.text import WIDTH
-from ompbind.report.topology import render_json
-from ompbind.report.topology import render_listing
-from ompbind.report.topology import render_tree
+from ompbind.report.topology import render_json, render_listing, render_tree
 from tests.oracle_report import compare_dump
 from tests.recordings import RECORDINGS, recorded, sampled
 

@@ -17,8 +17,8 @@ from ompbind.machine.model import Level
 from ompbind.machine.sources.hwloc_xml import parse_xml
 from ompbind.machine.sources.linux.reader import read_recorded
 from ompbind.machine.sources.reading import read_machine
-from ompbind.machine.sources.synthetic import parse_synthetic
 from ompbind.machine.sources.sources import SIZE_LIMIT
+from ompbind.machine.sources.synthetic import parse_synthetic
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from ompbind.report.machine_text import device_record

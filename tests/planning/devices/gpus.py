@@ -1,8 +1,7 @@
 """GPUs and network interfaces of made-up machines."""
 
 from ompbind.cpuset import CpuSet
-from ompbind.machine.devices import AMD, INTEL, NVIDIA
-from ompbind.machine.devices import Device, DeviceKind, number_devices
+from ompbind.machine.devices import AMD, INTEL, NVIDIA, Device, DeviceKind, number_devices
 
 UUIDS = tuple(f"GPU-{digit * 8}-{digit * 4}-{digit * 4}-{digit * 4}-{digit * 12}" for digit in "456789ab")
 """UUIDs of NVIDIA's GPUs."""

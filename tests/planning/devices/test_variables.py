@@ -10,11 +10,11 @@ from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import (
     RunSpec,
     make_local_identities,
+    make_unbound_commands,
     make_variables,
 )
 from ompbind.planning.rank_variables import NIC_VARIABLES
 from ompbind.planning.request import Request
-from ompbind.planning.rank_command import make_unbound_commands
 from tests.machines import Shape, make_machine
 from tests.planning.devices.gpus import (
     ROCM_UUIDS,

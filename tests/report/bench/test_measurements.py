@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ompbind.bench.records import ComparisonResult
-from ompbind.bench.records import Metric, Phase, Status
+from ompbind.bench.records import ComparisonResult, Metric, Phase, Status
 from ompbind.report.bench.measurements import (
     align_points,
     join_command,

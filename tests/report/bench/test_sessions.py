@@ -4,8 +4,7 @@ import re
 
 import pytest
 
-from ompbind.bench.compare_sessions import CandidateChange, SessionsComparison
-from ompbind.bench.compare_sessions import Difference
+from ompbind.bench.compare_sessions import CandidateChange, Difference, SessionsComparison
 from ompbind.report.bench.sessions import render_sessions
 from ompbind.report.text import PIPE, Screen
 from tests.bench.sessions import HARDWARE, TWO_METRICS, make_session

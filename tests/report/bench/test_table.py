@@ -7,9 +7,17 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ompbind.bench.records import Comparison, ComparisonResult, Conclusion, Group
 from ompbind.bench.decision import conclude
-from ompbind.bench.records import Metric, Rules, Session, Status
+from ompbind.bench.records import (
+    Comparison,
+    ComparisonResult,
+    Conclusion,
+    Group,
+    Metric,
+    Rules,
+    Session,
+    Status,
+)
 from ompbind.report.bench.table import render_bench
 from ompbind.report.text import Screen
 from tests.bench.sessions import (

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ompbind.bench.records import ComparisonResult, Conclusion
-from ompbind.bench.records import Rules, Session
+from ompbind.bench.records import ComparisonResult, Conclusion, Rules, Session
 from ompbind.report.bench.measurements import list_compared_runs, list_scaling
 from ompbind.report.diagram.charts import render_bench_svg
 from tests.bench.sessions import (

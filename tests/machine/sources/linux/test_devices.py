@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.machine.devices import DeviceKind
 from ompbind.machine.sources.archive import ArchiveRoot
-from ompbind.machine.sources.root import DirectoryRoot
 from ompbind.machine.sources.linux.devices import read_devices
 from ompbind.machine.sources.linux.pci import read_functions, read_locality
 from ompbind.machine.sources.linux.reader import read_recorded
 from ompbind.machine.sources.reading import read_machine
+from ompbind.machine.sources.root import DirectoryRoot
 from ompbind.record import Record
 from tests.device_trees import BUS, DeviceTree
 from tests.long import examples
