@@ -1,9 +1,5 @@
 from ompbind.cpuset import CpuSet
 from ompbind.errors import LaunchError, MachineError, MaskError, OmpbindError, PlanError, RequestError
-from ompbind.execution.bind_process import ProcessBinding, bind_process, unbind
-from ompbind.execution.environment import make_environment
-from ompbind.execution.placed import placed
-from ompbind.execution.read_compat import read_compat
 from ompbind.machine.model import Level, Machine
 from ompbind.machine.sources.reading import read_machine
 from ompbind.masks.mask import Mask, parse_mask
@@ -16,6 +12,10 @@ from ompbind.planning.request import MemoryMode, Request, Sharing
 from ompbind.programs.command_analysis import read_workload
 from ompbind.programs.workload import Workload
 from ompbind.registry.registry import read_occupied
+from ompbind.workers.bind_process import ProcessBinding, bind_process, unbind
+from ompbind.workers.environment import make_environment
+from ompbind.workers.placed import placed
+from ompbind.workers.read_compat import read_compat
 
 __all__ = [
     "Bind",

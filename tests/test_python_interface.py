@@ -81,8 +81,8 @@ WITH_EXAMPLES = [
     ("ompbind.cpuset", "CpuSet"),
     ("ompbind.masks.mask", "parse_mask"),
     ("ompbind.planning.planner", "make_plan"),
-    ("ompbind.execution.environment", "make_environment"),
-    ("ompbind.execution.read_compat", "read_compat"),
+    ("ompbind.workers.environment", "make_environment"),
+    ("ompbind.workers.read_compat", "read_compat"),
 ]
 
 

@@ -13,15 +13,15 @@ PACKAGE = Path(__file__).parent.parent / "ompbind"
 ROOMS = tuple(
     """
     base procfs machine openmp programs masks planning compat registry launchers inspection execution
-    probe doctor bench report cli
+    workers probe doctor bench report cli
     """.split()  # noqa: SIM905 - a line instead of a column
 )
 """All rooms in order: a module imports from its own room and from earlier rooms; only cli imports report."""
 
-BASE = {"errors", "cpuset", "record", "severity", "text"}
+BASE = {"errors", "cpuset", "record", "text"}
 PURE = {"procfs", "machine", "openmp", "masks", "planning", "compat"}
 READERS = (
-    *(f"procfs.{name}" for name in ("reader", "process_facts", "process_state")),
+    *(f"procfs.{name}" for name in ("reader", "process_state")),
     "machine.sources",
 )
 """Modules of pure rooms that may read the system."""

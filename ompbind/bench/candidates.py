@@ -97,7 +97,6 @@ def make_combinations(variations: Variations) -> tuple[Choices, ...]:
 # each core, threads that are bound one by one, memory on all NUMA nodes of a rank, and the distance between
 # ranks. Numbers of ranks are proposed where candidates with different numbers can be compared. The numbers
 # come first, then each single choice for all numbers, then pairs of choices about CPUs.
-#
 
 
 MOST = 12

@@ -159,7 +159,6 @@ def _get_complexity(candidate: Candidate) -> tuple[int, bool]:
 # No package is needed: the interval is between two of the sorted values, and binomial coefficients say
 # which. An interval from the standard deviation would need normal noise, and times have bursts and several
 # modes.
-#
 
 
 def make_median_interval(values: Sequence[float], error: float) -> tuple[float, float] | None:

@@ -114,7 +114,6 @@ def _parse_header(event: dict[str, object]) -> Session:
 #
 # The types of the fields decide how a value is read. Fields that a newer version has added are ignored, and
 # fields that an older version did not have get their defaults.
-#
 
 
 R = TypeVar("R", bound=Record)

@@ -185,7 +185,6 @@ def _explain(plan: Plan, changed: list[Placement], results: dict[MemoryPolicy, _
 #
 # A mask is an array of words (C `unsigned long`), whose size and byte order depend on the program, not on
 # the kernel.
-#
 
 
 DEFAULT = 0

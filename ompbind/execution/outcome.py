@@ -164,7 +164,6 @@ def render_exit(rank_exit: RankExit) -> str:
 # Hints on why a rank failed: a row for each exit status that has a usual cause.
 #
 # A status of 128 + signal means that the signal killed the rank itself, or a command in a shell.
-#
 
 
 OUT_OF_MEMORY = (

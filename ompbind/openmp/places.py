@@ -92,7 +92,6 @@ def _parse_number(text: str) -> int:
 #     rank    {0,1,2,3,4,5},{0,1,2,3},{0,1,2,3},{0,1,2,3}
 #     core    {0,1,2,3,4,5},{0,1},{2,3},{2,3}
 #     thread  {0,1,2,3,4,5},{1},{2},{3}
-#
 
 
 def make_service_places(

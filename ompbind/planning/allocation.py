@@ -219,7 +219,6 @@ def reserve_cores(pool: CpuPool, core_cpus: tuple[CpuSet, ...]) -> tuple[tuple[C
 #     rank   its CPUs   compute   service
 #     0      0-3        0-2       3
 #     1      4-7        4-5       6-7
-#
 
 
 def divide_service(request: Request, ranks: int) -> list[int]:
@@ -279,7 +278,6 @@ def _take(request: Request, placement: Placement, number: int) -> Placement:
 # More ranks than cores: ranks share as few cores as possible, each with hardware threads of its own.
 #
 # Every core gets one rank before any core gets two, and no rank has CPUs of two cores.
-#
 
 
 def place_on_shared_cores(pool: CpuPool, core_cpus: tuple[CpuSet, ...], ranks: int) -> list[Placement]:

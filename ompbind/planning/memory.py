@@ -153,7 +153,6 @@ def _ranks(placements: Iterable[Placement]) -> str:
 #
 # A cpuset can exclude the memory of NUMA nodes whose CPUs are allowed (cpuset.mems). CPUs on such a node
 # use *remote* memory: the allowed memory of other nodes.
-#
 
 
 UNKNOWN_DISTANCE = 255

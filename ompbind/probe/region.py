@@ -57,7 +57,6 @@ class ProbeResult(Record):
 #
 # Each runtime is loaded in its own child, since the first runtime in a process can narrow the mask that the
 # next one sees. `GOMP_parallel`, to which gcc compiles a parallel region, exists in all of these runtimes.
-#
 
 
 _TIMEOUT_S = 20  # a child that has not exited by then is killed; some runtimes hang while they are loaded

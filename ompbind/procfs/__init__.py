@@ -2,5 +2,5 @@
 
 Imports the base modules only; all other packages may import it. `process`, `process_files` and `numa_maps`
 are pure. To read one more file of /proc/PID: a parser in one of these (text → value), and a function in
-`process_facts`; in `reader` if each start of ranks needs it.
+`reader`; in `reader` if each start of ranks needs it.
 """

@@ -111,7 +111,6 @@ def find_descendants(processes: Mapping[int, Stat], roots: Collection[int]) -> s
 # Parse files that show what a process does: its command, mapped files, scheduling counters, locks.
 #
 # See proc(5): bytes or text → values.
-#
 
 
 def parse_command(cmdline: bytes) -> tuple[str, ...]:
@@ -177,7 +176,6 @@ def parse_lock_holder(text: str, file: str) -> int | None:
 #
 # A *policy* is the kernel's text: "default", "local", "bind:0-1", "prefer:0", "prefer (many):0-1",
 # "interleave:0-1", "weighted interleave:0-1", with flags as in "bind=static:0". See numa(7).
-#
 
 
 MappingKind = Literal["heap", "stack", "anonymous", "file"]

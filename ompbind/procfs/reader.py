@@ -137,7 +137,6 @@ def read_pid_namespace() -> int:
 # Read single facts of a running process: its owner, command, age, locks, memory and threads.
 #
 # A module of its own: most starts of ranks need no such facts.
-#
 
 
 def read_age_s(pid: int) -> float | None:

@@ -35,7 +35,6 @@ def _list_paths(name: str, env: Mapping[str, str]) -> list[str]:
 # Explain why a command cannot be executed.
 #
 # Hints are for words that work in a shell, and not as a command: `cd /tmp`, `PORT=8000 app`, `'app arg'`.
-#
 
 
 _SHELL_COMMANDS = (".", "alias", "eval", "exec", "export", "source", "trap", "ulimit", "umask", "unset")

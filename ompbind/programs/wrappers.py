@@ -27,7 +27,6 @@ from ompbind.record import Record
 # MPI launchers, Slurm and Flux bind each process by rules of their own. torchrun binds none: all its
 # processes share the CPUs of the rank that torchrun is. In both cases ompbind should be started by the
 # launcher, once for each process.
-#
 
 
 _WORKERS = ("--nproc-per-node", "--nproc_per_node")

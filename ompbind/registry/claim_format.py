@@ -122,7 +122,6 @@ def find_restarts(text: str) -> int:
 # Parse the text of a claim, which any user can write.
 #
 # A text with an invalid field, or with more than a machine can need, counts as no claim.
-#
 
 
 _RANK_LINE = "\nrank "

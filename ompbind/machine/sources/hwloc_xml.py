@@ -314,7 +314,6 @@ def _make_remarks(
 #
 # A PCI function is near the CPUs of the innermost object around it that has CPUs. Its OS devices are its
 # names. Several OS devices of one management library or of CUDA are the partitions of a GPU.
-#
 
 
 _PARTITION_NAMES = ("cuda", "rsmi")

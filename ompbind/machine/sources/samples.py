@@ -199,7 +199,6 @@ def _make_devices(sample: SampleMachine, nodes: Sequence[Node]) -> tuple[Device,
 #
 # The models follow public descriptions; memory sizes, node distances and PCI addresses are typical values.
 # To add a machine, add a row; `samples` explains the fields.
-#
 
 
 _GIB = 1 << 30

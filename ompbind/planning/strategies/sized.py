@@ -34,7 +34,6 @@ from ompbind.record import Record
 #     compute cores first     0 0 0 0   1 1 1 1   2 2 2 2   0 1 2     no compute core crosses
 #
 # `measure_shares` compares the two.
-#
 
 
 class RequestedCores(Record):

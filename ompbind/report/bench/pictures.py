@@ -93,7 +93,6 @@ def _list_steps(least: float) -> Iterator[float]:
 #     smt=2         ··├●┤·       │                        ·: a round, :: several; │: the reference
 #
 # Scaling: a bar for each number of ranks, and a mark where it would end with ideal scaling.
-#
 
 
 _GAP = 2  # characters between a label and a line of the picture

@@ -109,7 +109,6 @@ def wrap_text(text: str, width: int) -> list[str]:
 # On the left is a dot for each run that counts, and a bar at their median. On the right is a dot for each
 # round, and the median ratio with its interval. The reference has no ratio. A scaling curve follows if the
 # session has several numbers of ranks.
-#
 
 
 _LABELS = 230  # pixels of the names and results
@@ -291,7 +290,6 @@ def _render_dot(x: int, y: int, number: int) -> str:
 #
 # A second curve is the command without ompbind, a third the ideal. Equal factors of ranks have equal
 # lengths.
-#
 
 
 SCALING_HEIGHT = 300

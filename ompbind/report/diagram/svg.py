@@ -27,7 +27,6 @@ from ompbind.report.machine_text import render_summary
 #
 # All numbers are whole pixels and depend on the content alone: the same machine always gives the same
 # picture.
-#
 
 
 CHARACTER = 7  # pixels of an average character, at most, in the sans-serif fonts of browsers

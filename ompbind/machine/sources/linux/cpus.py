@@ -274,7 +274,6 @@ def _read_level(root: Root, directory: str, index: int) -> Level | None:
 #     cpu/cpuN/cpufreq/cpuinfo_max_freq    in kHz
 #
 # `machine.core_kinds` makes the kinds from these facts.
-#
 
 
 _PERFORMANCE_CPUS = "sys/devices/cpu_core/cpus"

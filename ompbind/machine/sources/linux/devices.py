@@ -156,7 +156,6 @@ def _exclude_virtual(devices: Sequence[Device]) -> list[Device]:
 #
 # On a host, NVIDIA's libraries make missing files when the first program uses a GPU (nvidia-modprobe).
 # There, `/dev` is a devtmpfs. In a container it is not, and a missing file means that there is no access.
-#
 
 
 def find_denial(device: Device, directory: str, *, is_host: bool = False) -> str:

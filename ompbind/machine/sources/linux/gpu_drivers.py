@@ -89,7 +89,6 @@ def _names_by_number(root: Root) -> bool:
 # has a line "name value" per property. A node with SIMDs is a GPU, or one partition of a GPU: several nodes
 # then have the same PCI function. ROCm numbers the GPUs in the order of these nodes, and skips nodes that
 # it may not read, as the device cgroup of a container forbids.
-#
 
 
 _DIRECTORIES = ("sys/class/kfd/kfd/topology/nodes", "sys/devices/virtual/kfd/kfd/topology/nodes")

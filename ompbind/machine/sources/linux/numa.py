@@ -117,7 +117,6 @@ def _drop_distances(node: Node, found: CpuSet, gpus: CpuSet) -> tuple[int, ...]:
 # How much memory of each NUMA node is free, from `sys/devices/system/node/nodeN/meminfo`.
 #
 # A module of its own: a start of ranks reads the nodes, and not how much of them is free.
-#
 
 
 class MemorySize(Record):

@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from ompbind.execution.environment import Selection, VariableChoice, make_changes
-from ompbind.execution.process_settings import (
+from ompbind.planning.plan import Placement, Plan
+from ompbind.planning.rank_variables import Variables
+from ompbind.workers.environment import Selection, VariableChoice, make_changes
+from ompbind.workers.process_settings import (
     check_machine,
     one_thread_at_a_time,
     set_memory_policy,
@@ -18,8 +20,6 @@ from ompbind.execution.process_settings import (
     set_variables,
     warn,
 )
-from ompbind.planning.plan import Placement, Plan
-from ompbind.planning.rank_variables import Variables
 
 
 @contextmanager
