@@ -4,7 +4,7 @@ import os
 
 from ompbind.cli.console import print_message
 from ompbind.launchers.ancestors import is_bound, read_ancestors
-from ompbind.launchers.table import find_copies
+from ompbind.launchers.find import find_copies
 from ompbind.machine.sources.root import DirectoryRoot
 from ompbind.planning.plan import Plan
 

@@ -21,7 +21,7 @@ from ompbind.execution.outcome import Outcome, exit_code, was_interrupted
 from ompbind.execution.output.multiplexer import Output
 from ompbind.execution.process_pair import Cleanup, become_supervisor
 from ompbind.execution.supervisor import run_ranks
-from ompbind.launchers.recognition import may_have_launcher
+from ompbind.launchers.launchers import may_have_launcher
 from ompbind.machine.sources.linux.reader import LIVE
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import RunSpec, find_changed, make_commands, make_spec_before_plan
