@@ -15,8 +15,8 @@ from contextlib import suppress
 
 from ompbind.errors import LaunchError, RequestError
 from ompbind.execution.output.log_files import is_log
-from ompbind.execution.replace_file import DirectoryEntry, replace_file
 from ompbind.execution.safe_files import (
+    DirectoryEntry,
     OpenDirectory,
     UnsafeFileError,
     find_entry_risk,
@@ -26,6 +26,7 @@ from ompbind.execution.safe_files import (
     open_existing,
     open_parent,
     read_entry,
+    replace_file,
 )
 from ompbind.record import Record
 
