@@ -40,7 +40,6 @@ from ompbind.cli.settings import BenchSettings
 from ompbind.cli.verbs import CONFIGURATION
 from ompbind.errors import ConfigurationError, RequestError
 from ompbind.execution.safe_files import (
-    DirectoryEntry,
     find_entry_risk,
     open_parent,
     read_entry,
@@ -242,6 +241,6 @@ def _replace(content: FileContent) -> None:
         risk = find_entry_risk(directory, old)
         if risk:
             raise PermissionError(0, risk)
-        replace_file(DirectoryEntry(directory=directory, name=name, old=old), content.data, private=True)
+        replace_file(directory, name, old, content.data, private=True)
     finally:
         directory.close()
