@@ -17,7 +17,7 @@ from ompbind.cli.main import load_verb
 from ompbind.cli.verbs import VERBS
 from ompbind.compat.table import FRAMEWORKS
 from ompbind.errors import MaskError
-from ompbind.launchers.table import LAUNCHERS
+from ompbind.launchers.launchers import LAUNCHERS
 from ompbind.planning.strategies.strategies import STRATEGIES
 from ompbind.report.export.table import FORMATS
 from ompbind.report.plan_json import render_plan_json
