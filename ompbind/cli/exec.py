@@ -89,8 +89,12 @@ def exec_rank(ctx: click.Context) -> int:
 
         request = fit_plan(request, identity)
     if settings.dry_run:
+        from ompbind.report.plan import render_plan  # noqa: PLC0415 - door: --dry-run
+
         others = read_other_runs(machine, request, quiet=planning.quiet)
-        _show(plan_or_suggest(machine, request, others), identity, spec)
+        plan = plan_or_suggest(machine, request, others)
+        shown = _render_rank(plan, identity, spec)
+        write_stdout(f"{render_plan(plan, read_screen())}\n\n{shown}" if identity.local_rank == 0 else shown)
         return 0
     run_identity = make_run_identity(spec.run_id)
     if rank:
@@ -116,14 +120,6 @@ def _print_before_start(found: Registered, identity: RankIdentity, spec: RunSpec
     if verbose:
         for line in _render_rank(plan, identity, spec).splitlines():
             print_message(line)
-
-
-def _show(plan: Plan, identity: RankIdentity, spec: RunSpec) -> None:
-    """Print what the rank would get, and for the first rank of the machine the plan."""
-    from ompbind.report.plan import render_plan  # noqa: PLC0415 - door: --dry-run
-
-    rank = _render_rank(plan, identity, spec)
-    write_stdout(f"{render_plan(plan, read_screen())}\n\n{rank}" if identity.local_rank == 0 else rank)
 
 
 def _render_rank(plan: Plan, identity: RankIdentity, spec: RunSpec) -> str:

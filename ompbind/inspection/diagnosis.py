@@ -160,22 +160,16 @@ def guess_expected(processes: Sequence[ProcessState], parent_mask: CpuSet = EMPT
     CPUs of `parent_mask`, the mask of the parent, are expected.
     """
     masks = {thread.cpus for process in processes for thread in process.threads}
-    applied = [place for process in processes for place in _find_applied_places(process, masks)]
+    applied: list[CpuSet] = []  # places to which a runtime has bound some threads
+    is_cpu_chosen_by_runtime = False  # and not by a single explicit place in OMP_PLACES
+    for process in processes:
+        if explain_narrowing(process, list(masks)):
+            explicit = parse_places(process.env.get("OMP_PLACES", "")) or ()
+            applied += explicit if masks & set(explicit) else ()
+            is_cpu_chosen_by_runtime |= len(explicit) != 1
     cpus = union([*masks, *applied])
-    if len(cpus) == 1 and any(_has_cpu_chosen_by_runtime(process, masks) for process in processes):
+    if len(cpus) == 1 and is_cpu_chosen_by_runtime:
         cpus |= parent_mask
     parts = sorted(masks - {cpus}, key=lambda mask: (mask.bits & -mask.bits, mask.bits))
     places = tuple(place for place in dict.fromkeys([*applied, *parts]) if place != cpus) if parts else ()
     return ExpectedBinding(rank=None, cpus=cpus, places=places, bind=Bind.EXACT if places else Bind.NONE)
-
-
-def _has_cpu_chosen_by_runtime(process: ProcessState, masks: set[CpuSet]) -> bool:
-    """Return whether a runtime chose the only CPU of a process, not a single explicit place in OMP_PLACES."""
-    places = parse_places(process.env.get("OMP_PLACES", "")) or ()
-    return len(places) != 1 and bool(explain_narrowing(process, list(masks)))
-
-
-def _find_applied_places(process: ProcessState, masks: set[CpuSet]) -> tuple[CpuSet, ...]:
-    """Return the places in OMP_PLACES of a process if a runtime has bound some of its threads to them."""
-    places = parse_places(process.env.get("OMP_PLACES", "")) or ()
-    return places if explain_narrowing(process, list(masks)) and masks & set(places) else ()

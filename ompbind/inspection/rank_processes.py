@@ -102,12 +102,16 @@ def make_inspection(observed: ObservedProcesses) -> Inspection:
     for process in by_depth:
         members.setdefault(_find_group_key(process, observed), []).append(process)
     groups = [_make_group(key, tuple(processes), observed) for key, processes in members.items()]
-    groups.sort(key=_sort_key)
+    groups.sort(
+        key=lambda group: (
+            group.run_id is None,
+            group.run_id or "",
+            group.rank is None,
+            group.rank or 0,
+            group.first.pid,
+        )
+    )
     return Inspection(groups=tuple(groups), shared_issues=tuple(_find_shared_issues(groups, observed)))
-
-
-def _sort_key(group: RankProcesses) -> tuple[bool, str, bool, int, int]:
-    return group.run_id is None, group.run_id or "", group.rank is None, group.rank or 0, group.first.pid
 
 
 def _ancestors(process: ProcessState, observed: ObservedProcesses) -> Iterator[ProcessState]:
