@@ -51,11 +51,12 @@ cover: $(VENV)/.developing ## run the tests that start no other process, and sho
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
-check: $(VENV)/.developing ## check lint, types, the import rule, and that the docs are up to date
+check: $(VENV)/.developing ## check lint, types, the import rule, the words of changed text, and that the docs are up to date
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/mypy --explicit-package-bases packaging/*.py
+	$(BIN)/python docs/language.py
 	$(BIN)/python -m pytest -q tests/test_rooms.py tests/test_docs.py tests/test_man_page.py
 
 docs: $(VENV)/.developing ## rewrite the reference and the man page from the program, and examples and sessions in pages

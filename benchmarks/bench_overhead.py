@@ -37,10 +37,10 @@ from ompbind.bench.records import Candidate, Kind, Metric, Phase, Run, Status
 from ompbind.bench.run_candidate import run_candidate
 from ompbind.bench.start_ranks import SilentReporter
 from ompbind.bench.starts import CandidateStart, MeasuringSettings, Slot
-from ompbind.execution.executables import find_starts
 from ompbind.execution.process_pair import Cleanup, become_supervisor
 from ompbind.execution.run_options import RunOptions
-from ompbind.execution.supervisor import run_ranks
+from ompbind.execution.spawn import find_starts
+from ompbind.execution.supervisor import supervise as run_supervisor
 from ompbind.machine.sources.reading import read_machine
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import RankCommand, RunSpec, make_commands
@@ -87,7 +87,7 @@ def supervise(start: CandidateStart) -> None:
         try:
             foreground = become_supervisor(Cleanup(grace_s=1.0, release=lambda: None))
             options = RunOptions(run_id=SETTINGS.run_id, stdin_first=False)
-            run_ranks(find_starts(start.commands), options, foreground, SilentReporter())
+            run_supervisor(find_starts(start.commands), options, foreground, SilentReporter())
         finally:
             os._exit(0)
     os.waitpid(pid, 0)

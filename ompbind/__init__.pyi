@@ -2,7 +2,8 @@ from ompbind.cpuset import CpuSet
 from ompbind.errors import LaunchError, MachineError, MaskError, OmpbindError, PlanError, RequestError
 from ompbind.machine.model import Level, Machine
 from ompbind.machine.sources.reading import read_machine
-from ompbind.masks.mask import Mask, parse_mask
+from ompbind.masks.mask import Mask
+from ompbind.masks.parse import parse_mask
 from ompbind.openmp.binding import Bind, ProcBind
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.planning.mask_suggestion import suggest_mask

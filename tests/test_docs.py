@@ -17,7 +17,7 @@ from ompbind.cli.main import load_verb
 from ompbind.cli.verbs import VERBS
 from ompbind.compat.table import FRAMEWORKS
 from ompbind.errors import MaskError
-from ompbind.launchers.table import LAUNCHERS
+from ompbind.launchers.launchers import LAUNCHERS
 from ompbind.planning.strategies.strategies import STRATEGIES
 from ompbind.report.export.table import FORMATS
 from ompbind.report.plan_json import render_plan_json
@@ -254,24 +254,9 @@ def test_paths_in_contributing_exist():
     assert not [path for path in named if not (ROOT / path).exists()]
 
 
-def test_contributing_has_every_subpackage():
-    subpackages = {path.parent.name for path in (ROOT / "ompbind").glob("*/__init__.py")}
-    assert set(re.findall(r"^\| `ompbind/(\w+)/`", CONTRIBUTING, re.M)) == subpackages - {"shims"}
-
-
-def test_commits_in_contributing_exist():
-    named = re.findall(r"\| (?=\w*\d)([0-9a-f]{7}) \|", CONTRIBUTING)
-    assert len(named) == 8
-    if not (ROOT / ".git").exists():
-        pytest.skip("a release has no history")
-    if git("rev-parse", "--is-shallow-repository").stdout != "false\n":
-        pytest.skip("no git, or no history")
-    assert [git("cat-file", "-t", name).stdout for name in named] == ["commit\n"] * len(named)
-
-
-def git(*args):
-    command = ["env", "git", *args]  # env exits with 127 where git is not installed
-    return subprocess.run(command, cwd=ROOT, text=True, capture_output=True, check=False)
+def test_contributing_has_every_room():
+    rooms = {path.parent.name for path in (ROOT / "ompbind").glob("*/__init__.py")}
+    assert set(re.findall(r"^\| `ompbind/(\w+)/`", CONTRIBUTING, re.M)) == rooms - {"shims"}
 
 
 def flow_steps():

@@ -11,7 +11,6 @@ import pytest
 
 from ompbind.cli.main import load_verb
 from ompbind.cli.verbs import VERBS
-from tests.test_language import find_discouraged
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs/ompbind.1"
@@ -50,11 +49,6 @@ def read_page(width=80, text=None):
 
 def test_the_page_is_up_to_date(man_page):
     assert man_page.render_man_page() == PAGE.read_text(), "run 'make docs'"
-
-
-def test_words_are_plain():
-    assert find_discouraged(PAGE) == []
-    assert find_discouraged(ROOT / "docs/man_page.py") == []
 
 
 @pytest.mark.parametrize(

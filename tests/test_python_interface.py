@@ -79,7 +79,7 @@ def test_the_program_of_the_page_runs(tmp_path):
 
 WITH_EXAMPLES = [
     ("ompbind.cpuset", "CpuSet"),
-    ("ompbind.masks.mask", "parse_mask"),
+    ("ompbind.masks.parse", "parse_mask"),
     ("ompbind.planning.planner", "make_plan"),
     ("ompbind.workers.environment", "make_environment"),
     ("ompbind.workers.read_compat", "read_compat"),

@@ -30,8 +30,8 @@ from ompbind.bench.start_ranks import StartedRun, start_ranks
 from ompbind.bench.starts import CandidateStart, MeasuringSettings, Service
 from ompbind.cpuset import EMPTY, CpuSet, named
 from ompbind.errors import MeasurementError, RequestError
-from ompbind.execution.executables import find_executable
 from ompbind.execution.outcome import Outcome, render_exit_status
+from ompbind.execution.spawn import find_executable
 from ompbind.planning.placeholders import Fields, fill
 from ompbind.planning.rank_command import RankCommand
 from ompbind.record import Record

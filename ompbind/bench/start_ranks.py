@@ -24,14 +24,14 @@ from ompbind.bench.counters import find_events, open_counters, read_counters
 from ompbind.bench.interrupts import SignalMask
 from ompbind.bench.starts import CandidateStart, MeasuringSettings
 from ompbind.errors import LaunchError, OmpbindError
-from ompbind.execution.executables import find_starts
 from ompbind.execution.outcome import Outcome
 from ompbind.execution.output.multiplexer import Output
 from ompbind.execution.process_pair import Cleanup, become_supervisor
 from ompbind.execution.processes import exit_with_parent, signal_process
 from ompbind.execution.rlimits import make_limit_error
 from ompbind.execution.run_options import RunOptions
-from ompbind.execution.supervisor import run_ranks
+from ompbind.execution.spawn import find_starts
+from ompbind.execution.supervisor import supervise
 from ompbind.execution.verify.evaluate import expect_ranks
 from ompbind.inspection.verdict import VerificationResult
 from ompbind.record import Record
@@ -209,7 +209,7 @@ def _run_child(start: CandidateStart, options: RunOptions, parent: _Parent) -> N
         cleanup = Cleanup(grace_s=options.grace_s, release=release)
         foreground = become_supervisor(cleanup, parent.signal_mask)
         counters = open_counters(find_events().events)
-        outcome = run_ranks(find_starts(start.commands), options, foreground, SilentReporter())
+        outcome = supervise(find_starts(start.commands), options, foreground, SilentReporter())
         if os.getppid() != foreground.pid:  # killed, as bench was
             release()
             if options.output and options.output.directory:

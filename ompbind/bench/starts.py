@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from ompbind.bench.records import Candidate, Metric, Phase
 from ompbind.cpuset import CpuSet
 from ompbind.errors import LaunchError
-from ompbind.execution.executables import find_executable
+from ompbind.execution.spawn import find_executable
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import RankCommand, RunSpec
 from ompbind.record import Record

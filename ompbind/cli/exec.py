@@ -23,7 +23,8 @@ from ompbind.cli.settings import ExecSettings, make_planning_settings, make_sett
 from ompbind.cli.verb import Verb
 from ompbind.errors import RequestError
 from ompbind.execution.affinity import exec_command
-from ompbind.launchers.table import LAUNCHERS, render_launcher_names
+from ompbind.launchers.find import render_launcher_names
+from ompbind.launchers.launchers import LAUNCHERS
 from ompbind.machine.sources.linux.reader import LIVE
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import (

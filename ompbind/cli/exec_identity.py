@@ -8,9 +8,8 @@ from ompbind.cli.settings import ExecSettings
 from ompbind.cpuset import count, named
 from ompbind.errors import PlanError, RequestError
 from ompbind.launchers.ancestors import Ancestor, find_starter, is_bound, read_ancestors
-from ompbind.launchers.recognition import may_have_variables
-from ompbind.launchers.slurm import SLURM
-from ompbind.launchers.table import LauncherRank, find_batch_script, find_launcher, render_launcher_names
+from ompbind.launchers.find import LauncherRank, find_batch_script, find_launcher, render_launcher_names
+from ompbind.launchers.launchers import SLURM, may_have_variables
 from ompbind.machine.model import Machine
 from ompbind.machine.sources.root import DirectoryRoot
 from ompbind.planning.allocation import divide_service

@@ -7,9 +7,7 @@ import time
 from ompbind.cli.console import print_message, read_screen, write_stdout
 from ompbind.cli.live_screen import LiveScreen, ViewEvent, open_screen, show_view, wait_for_event
 from ompbind.cli.other_options import INTERVAL_S
-from ompbind.inspection.compare_samples import SampleDelta, compare_samples
-from ompbind.inspection.memory_readings import sum_costs
-from ompbind.inspection.take_sample import SampleHistory, take_sample
+from ompbind.inspection.samples import SampleDelta, SampleHistory, compare_samples, sum_costs, take_sample
 from ompbind.inspection.targets import Target, find_all_runs
 from ompbind.record import Record
 from ompbind.report.live_view import render_view

@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import Any
 
 from ompbind.cli.console import write_stdout
-from ompbind.execution.signal_pipe import find_unignored, read_signals
+from ompbind.execution.signals import find_unignored, read_signals
 from ompbind.record import Record
 
 _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l\x1b[?7l", "\x1b[m\x1b[?7h\x1b[?25h\x1b[?1049l"

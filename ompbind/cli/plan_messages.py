@@ -1,8 +1,10 @@
-"""What a plan says on standard error before ranks start: its warnings, and changed variables."""
+"""Messages on standard error before ranks start: warnings, changed variables, copies of `ompbind run`."""
 
+import os
 from collections.abc import Mapping, Sequence
 
 from ompbind.cli.console import print_message
+from ompbind.machine.sources.root import DirectoryRoot
 from ompbind.planning.plan import Plan
 
 
@@ -25,4 +27,26 @@ def print_changed_variables(before: Mapping[str, str], changed: Mapping[str, str
     parts += [f"replaced {', '.join(replaced)}"] if replaced else []
     print_message(
         f"inherited variables that conflict with the plan: {'; '.join(parts)} (--keep-env keeps them)"
+    )
+
+
+def warn_about_copies(plan: Plan) -> None:
+    """Warn if a launcher has started `ompbind run` several times; only the first copy prints it.
+
+    Copies that the launcher has bound may each start several ranks on their own CPUs.
+    """
+    from ompbind.launchers.ancestors import is_bound, read_ancestors  # noqa: PLC0415 - door: launchers
+    from ompbind.launchers.find import find_copies  # noqa: PLC0415 - door: launchers
+
+    root = DirectoryRoot("/")
+    rank = find_copies(os.environ, read_ancestors(root, os.getpid()))
+    if rank is None or rank.identity.local_rank:
+        return
+    allowed = plan.machine.allowed
+    if len(plan.placements) > 1 and is_bound(root, rank.starter, allowed):
+        return
+    print_message(
+        f"warning: {rank.launcher} has started {rank.identity.local_size} copies of 'ompbind run' on this"
+        " machine, and each starts ranks of its own, numbered from 0 (use 'ompbind exec' instead of 'ompbind"
+        " run': then each copy is one rank of the job)"
     )

@@ -19,7 +19,7 @@ from ompbind.cli.verbs import BINDING, CPUS, DEVICES, LAUNCHING, PLANNING, RANKS
 from ompbind.compat.table import FRAMEWORKS
 from ompbind.errors import OptionError
 from ompbind.machine.devices import DeviceKind
-from ompbind.masks.mask import parse_mask
+from ompbind.masks.parse import parse_mask
 from ompbind.openmp.binding import Bind, ProcBind
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.planning.assignments import parse_assignment

@@ -7,25 +7,29 @@ import time
 import click
 
 from ompbind.cli.option import VerbContext
-from ompbind.cli.plan_messages import print_changed_variables, print_warnings
+from ompbind.cli.plan_messages import print_changed_variables, print_warnings, warn_about_copies
 from ompbind.cli.register import print_registry_messages, read_planning_machine, register_run
 from ompbind.cli.request import complete_request, make_request, make_run_spec
 from ompbind.cli.run_report import RunReporter
-from ompbind.cli.run_settings import choose_run_id, fill_paths, make_output, make_run_options
+from ompbind.cli.run_settings import (
+    choose_run_id,
+    fill_paths,
+    make_output,
+    make_run_options,
+    set_up_rendezvous,
+)
 from ompbind.cli.settings import RunSettings, make_planning_settings, make_settings
 from ompbind.cli.verb import Verb
 from ompbind.errors import LaunchError, OmpbindError, RequestError
-from ompbind.execution.executables import find_starts
-from ompbind.execution.job_control import exit_by_signal
 from ompbind.execution.outcome import Outcome, exit_code, was_interrupted
-from ompbind.execution.output.multiplexer import Output
 from ompbind.execution.process_pair import Cleanup, become_supervisor
-from ompbind.execution.supervisor import run_ranks
-from ompbind.launchers.recognition import may_have_launcher
+from ompbind.execution.signals import exit_by_signal
+from ompbind.execution.spawn import find_starts
+from ompbind.execution.supervisor import supervise
+from ompbind.launchers.launchers import may_have_launcher
 from ompbind.machine.sources.linux.reader import LIVE
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import RunSpec, find_changed, make_commands, make_spec_before_plan
-from ompbind.registry.claim_files import Claim
 from ompbind.registry.registry import Registry, make_run_identity
 
 EXAMPLES = (
@@ -64,18 +68,27 @@ def _make_settings(ctx: click.Context) -> RunSettings:
 
 
 def run(ctx: click.Context) -> int:
-    """Start copies (ranks) of a command, wait for them, and return the exit code."""
+    """Start copies (ranks) of a command, wait for them, and return the exit code.
+
+    The error of a run is raised; this process is killed by SIGINT if the run was interrupted.
+    """
     settings = _make_settings(ctx)
     try:
         run_id = choose_run_id(settings.planning.run_id)
         settings = settings.replace(planning=settings.planning.replace(run_id=run_id))
-        outcome = _run(settings)
+        outcome = _plan_and_fork(settings)
     except Exception as error:
         if isinstance(error, OmpbindError):
             settings.planning.sources.explain(error)  # before the report: it has the same message
         _report_failure(settings, error)
         raise
-    return _conclude(outcome) if outcome else 0
+    if outcome is None:
+        return 0
+    if outcome.error:
+        raise outcome.error
+    if was_interrupted(outcome):
+        exit_by_signal(signal.SIGINT)
+    return exit_code(outcome)
 
 
 def _report_refused(ctx: click.Context, error: OmpbindError) -> None:
@@ -92,8 +105,11 @@ def _report_failure(settings: RunSettings, error: Exception) -> None:
     report_failure(settings, error)
 
 
-def _run(settings: RunSettings) -> Outcome | None:
-    """Run the ranks and write the report; None after a dry run."""
+def _plan_and_fork(settings: RunSettings) -> Outcome | None:
+    """Make the plan, start and supervise the ranks, and write the report; None after a dry run.
+
+    `become_supervisor` forks: only the supervisor goes on, while the foreground process waits for it.
+    """
     planning = settings.planning
     spec = make_run_spec(planning, planning.run_id or "")
     request = make_request(planning, make_spec_before_plan(spec))
@@ -114,32 +130,38 @@ def _run(settings: RunSettings) -> Outcome | None:
 
         file = open_report(settings, spec)  # before anything starts
     if settings.rendezvous:
-        from ompbind.cli.run_rendezvous import set_up_rendezvous  # noqa: PLC0415 - door: --rendezvous
-
         spec = set_up_rendezvous(settings, spec)
     machine = read_planning_machine(planning)
     request = complete_request(request, machine, planning)
     found = register_run(machine, request, make_run_identity(spec.run_id), planning)
+    plan, release = found.plan, found.claim.release if found.claim else lambda: None
     try:
         if not planning.quiet:
-            _print_before_start(found.plan, found.registry, spec, settings)
+            _print_before_start(plan, found.registry, spec, settings)
         began_at = time.time()
-        outcome = _supervise(found.plan, found.claim, spec, settings, output)
+        shown = output is None or output.tag
+        reporter = RunReporter(plan, quiet=planning.quiet, verbose=planning.verbose, stderr_shown=shown)
+        commands = make_commands(plan, spec)  # before the fork: an error is that of the foreground process
+        options = make_run_options(settings, plan, spec, output, found.claim)
+        try:
+            starts = find_starts(commands)  # before the fork: after it, memory is copied when it is written
+        except LaunchError as error:
+            outcome = Outcome(exits=(), error=error)
+        else:
+            foreground = become_supervisor(Cleanup(grace_s=options.grace_s, release=release))
+            outcome = supervise(starts, options, foreground, reporter)
     finally:
-        if found.claim:
-            found.claim.release()
+        release()
     if file is None:
         return outcome
     from ompbind.cli.run_report import finish_report  # noqa: PLC0415 - door: --report
 
-    return finish_report(file, outcome, (found.plan, spec, began_at), settings)
+    return finish_report(file, outcome, (plan, spec, began_at), settings)
 
 
 def _print_before_start(plan: Plan, registry: Registry, spec: RunSpec, settings: RunSettings) -> None:
     """Print warnings, or with -v the plan, before ranks start."""
     if may_have_launcher(os.environ):
-        from ompbind.cli.launcher_messages import warn_about_copies  # noqa: PLC0415 - door: launchers
-
         warn_about_copies(plan)
     if settings.planning.verbose:
         from ompbind.cli.show_run import show_run  # noqa: PLC0415 - door: -v
@@ -149,38 +171,6 @@ def _print_before_start(plan: Plan, registry: Registry, spec: RunSpec, settings:
         print_warnings(plan)
         print_changed_variables(spec.base, find_changed(plan, spec))
     print_registry_messages(registry, verbose=settings.planning.verbose)
-
-
-def _supervise(
-    plan: Plan, claim: Claim | None, spec: RunSpec, settings: RunSettings, output: Output | None
-) -> Outcome:
-    """Start the ranks and wait for them.
-
-    This process forks: only the supervisor returns, while the foreground process waits for it.
-    """
-    planning = settings.planning
-    shown = output is None or output.tag
-    reporter = RunReporter(plan, quiet=planning.quiet, verbose=planning.verbose, stderr_shown=shown)
-    commands = make_commands(plan, spec)  # before the fork: an error is that of the foreground process
-    run_options = make_run_options(settings, plan, spec, output)
-    if claim and run_options.restart:
-        run_options = run_options.replace(publish_restarts=claim.publish_restarts)
-    release = claim.release if claim else lambda: None
-    try:
-        starts = find_starts(commands)  # before the fork: afterwards, memory is copied when it is written
-    except LaunchError as error:
-        return Outcome(exits=(), error=error)
-    foreground = become_supervisor(Cleanup(grace_s=run_options.grace_s, release=release))
-    return run_ranks(starts, run_options, foreground, reporter)
-
-
-def _conclude(outcome: Outcome) -> int:
-    """Return the exit code of a run; raise its error, or be killed by SIGINT if the run was interrupted."""
-    if outcome.error:
-        raise outcome.error
-    if was_interrupted(outcome):
-        exit_by_signal(signal.SIGINT)
-    return exit_code(outcome)
 
 
 VERB = Verb(

@@ -5,18 +5,18 @@ import sys
 import time
 
 from ompbind.cli.checks import TERMINAL, TERMINAL_HINT, reads_terminal
-from ompbind.cli.console import supports_colours
+from ompbind.cli.console import print_message, supports_colours
 from ompbind.cli.running_options import ALL_VALUES, CONTINUE, STRICT, make_modes
 from ompbind.cli.settings import RunSettings
 from ompbind.errors import LaunchError, RequestError
 from ompbind.execution.output.multiplexer import Output
 from ompbind.execution.run_options import RunOptions
-from ompbind.inspection.expectation import ExpectedBinding
 from ompbind.planning.placeholders import fill
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import RunSpec, make_commands
 from ompbind.planning.rank_variables import OMPBIND_RUN_ID
 from ompbind.planning.secret_values import mask_secrets
+from ompbind.registry.claim_files import Claim
 
 
 def choose_run_id(run_id: str | None) -> str:
@@ -43,7 +43,11 @@ def fill_path(option: str, path: str | None, run_id: str) -> str | None:
     if path is None:
         return None
     if not os.path.isabs(path):
-        _check_directory(f"{option} {path}")
+        try:
+            os.getcwd()
+        except FileNotFoundError as error:
+            text = f"{option} {path}: the current directory was removed"
+            raise LaunchError(text, hint="give an absolute path, or change to another directory") from error
     return fill(path, {"run_id": run_id})
 
 
@@ -53,15 +57,6 @@ def fill_paths(settings: RunSettings, run_id: str) -> RunSettings:
         log_dir=fill_path("--log-dir", settings.log_dir, run_id),
         report=fill_path("--report", settings.report, run_id),
     )
-
-
-def _check_directory(option: str) -> None:
-    """Raise LaunchError if a relative path means nothing, because the current directory was deleted."""
-    try:
-        os.getcwd()
-    except FileNotFoundError as error:
-        hint = "give an absolute path, or change to another directory"
-        raise LaunchError(f"{option}: the current directory was removed", hint=hint) from error
 
 
 def make_output(settings: RunSettings) -> Output | None:
@@ -79,16 +74,26 @@ def make_output(settings: RunSettings) -> Output | None:
     )
 
 
-def make_run_options(settings: RunSettings, plan: Plan, spec: RunSpec, output: Output | None) -> RunOptions:
-    """Make the options of the supervisor.
+def make_run_options(
+    settings: RunSettings, plan: Plan, spec: RunSpec, output: Output | None, claim: Claim | None
+) -> RunOptions:
+    """Make the options of the supervisor, which notes restarts in the claim.
 
     Raises LaunchError where --verify is given and this system shows no threads, and RequestError where the
     plan has a single rank that has the terminal and would be restarted.
     """
     on_failure = settings.on_failure
     restart = None if isinstance(on_failure, str) else on_failure
-    if restart:
-        _check_restart(settings, plan)
+    if restart and reads_terminal(len(plan.placements), settings.stdin):
+        # the checks of options cannot know this with -n auto
+        raise RequestError(f"--on-failure restart {TERMINAL}", hint=TERMINAL_HINT)
+    expected = None
+    if settings.verify is not None:
+        from ompbind.execution.verify.evaluate import expect_ranks  # noqa: PLC0415 - door: --verify
+
+        if not plan.machine.bindable:
+            raise LaunchError("threads cannot be verified on this system", hint="omit --verify")
+        expected = expect_ranks(plan, spec.run_id, make_commands(plan, spec))
     return RunOptions(
         run_id=spec.run_id,
         output=output,
@@ -96,30 +101,13 @@ def make_run_options(settings: RunSettings, plan: Plan, spec: RunSpec, output: O
         timeout_s=settings.timeout or None,
         stop_on_failure=on_failure != CONTINUE,
         restart=restart,
+        publish_restarts=claim.publish_restarts if claim and restart else None,
         stdin_first=settings.stdin == "first",
         keep_descendants=settings.keep_descendants,
-        expected=None if settings.verify is None else _expect_ranks(plan, spec),
+        expected=expected,
         strict=settings.verify == STRICT,
         has_quota=plan.machine.quota is not None,
     )
-
-
-def _check_restart(settings: RunSettings, plan: Plan) -> None:
-    """Raise RequestError for a single rank that has the terminal.
-
-    The checks of options cannot know this with -n auto.
-    """
-    if reads_terminal(len(plan.placements), settings.stdin):
-        raise RequestError(f"--on-failure restart {TERMINAL}", hint=TERMINAL_HINT)
-
-
-def _expect_ranks(plan: Plan, spec: RunSpec) -> dict[int, tuple[ExpectedBinding, int]]:
-    """Return the expected binding of every rank, with its number of threads."""
-    from ompbind.execution.verify.evaluate import expect_ranks  # noqa: PLC0415 - door: --verify
-
-    if not plan.machine.bindable:
-        raise LaunchError("threads cannot be verified on this system", hint="omit --verify")
-    return expect_ranks(plan, spec.run_id, make_commands(plan, spec))
 
 
 def hide_secrets(spec: RunSpec, settings: RunSettings) -> RunSpec:
@@ -127,3 +115,21 @@ def hide_secrets(spec: RunSpec, settings: RunSettings) -> RunSpec:
     if settings.report_env == ALL_VALUES:
         return spec
     return mask_secrets(spec)
+
+
+def set_up_rendezvous(settings: RunSettings, spec: RunSpec) -> RunSpec:
+    """Add the rendezvous variables for --rendezvous; the port is reserved from now on."""
+    from ompbind.execution.rendezvous import (  # noqa: PLC0415 - door: --rendezvous
+        add_rendezvous,
+        find_replaced_variables,
+        open_rendezvous,
+    )
+
+    rendezvous = None if settings.dry_run else open_rendezvous()
+    if rendezvous and rendezvous.note and not settings.planning.quiet:
+        print_message(f"--rendezvous: {rendezvous.note}")
+    extended_spec = add_rendezvous(spec, rendezvous)
+    replaced = ", ".join(f"{name}={value}" for name, value in find_replaced_variables(spec, extended_spec))
+    if replaced and not settings.planning.quiet:
+        print_message(f"--rendezvous replaces inherited variables: {replaced}")
+    return extended_spec

@@ -39,8 +39,12 @@ from ompbind.cli.run import VERB as RUN
 from ompbind.cli.settings import BenchSettings
 from ompbind.cli.verbs import CONFIGURATION
 from ompbind.errors import ConfigurationError, RequestError
-from ompbind.execution.replace_file import DirectoryEntry, replace_file
-from ompbind.execution.safe_files import find_entry_risk, open_parent, read_entry
+from ompbind.execution.safe_files import (
+    find_entry_risk,
+    open_parent,
+    read_entry,
+    replace_file,
+)
 from ompbind.record import Record
 
 _OWN_FILE = "use --config FILE with a file that only you can write"
@@ -237,6 +241,6 @@ def _replace(content: FileContent) -> None:
         risk = find_entry_risk(directory, old)
         if risk:
             raise PermissionError(0, risk)
-        replace_file(DirectoryEntry(directory=directory, name=name, old=old), content.data, private=True)
+        replace_file(directory, name, old, content.data, private=True)
     finally:
         directory.close()

@@ -6,7 +6,7 @@ from ompbind.cli.console import read_screen, write_stderr, write_stdout
 from ompbind.cli.plan_messages import print_changed_variables
 from ompbind.cli.register import plan_or_suggest, read_other_runs, read_planning_machine
 from ompbind.cli.request import complete_request
-from ompbind.cli.run_settings import hide_secrets
+from ompbind.cli.run_settings import hide_secrets, set_up_rendezvous
 from ompbind.cli.settings import RunSettings
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import RunSpec, find_changed, make_commands
@@ -21,8 +21,6 @@ def show_dry_run(request: Request, spec: RunSpec, settings: RunSettings) -> None
     request = complete_request(request, machine, settings.planning)
     plan = plan_or_suggest(machine, request, read_other_runs(machine, request, quiet=settings.planning.quiet))
     if settings.rendezvous:
-        from ompbind.cli.run_rendezvous import set_up_rendezvous  # noqa: PLC0415 - door: --rendezvous
-
         spec = set_up_rendezvous(settings, spec)
     show_run(plan, spec, settings)
 

@@ -7,7 +7,7 @@ Open MPI, MPICH, torchrun, docker, vLLM. What a suggestion names must exist: `kn
 import shlex
 from collections.abc import Callable, Collection, Mapping
 
-from ompbind.masks.autocorrect import name_level
+from ompbind.masks.parse import name_level
 from ompbind.record import Record
 from ompbind.text import suggest_name
 

@@ -22,7 +22,7 @@ from ompbind.cli.config_search import find_home
 from ompbind.doctor.facts import KernelFacts
 from ompbind.doctor.read_kernel import read_kernel
 from ompbind.inspection.expectation import is_relevant
-from ompbind.launchers.table import LAUNCHERS
+from ompbind.launchers.launchers import LAUNCHERS
 from ompbind.machine.sources.linux.cgroup import read_versions
 from ompbind.machine.sources.reading import read_machine
 from ompbind.machine.sources.root import DirectoryRoot

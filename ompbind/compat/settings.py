@@ -17,8 +17,8 @@ from ompbind.compat.framework import (
 from ompbind.cpuset import CpuSet, count, named
 from ompbind.errors import MaskError
 from ompbind.machine.model import Level, Machine
-from ompbind.masks.grammar import Item, Selector
-from ompbind.masks.mask import Mask, parse_mask
+from ompbind.masks.mask import Item, Mask, Selector
+from ompbind.masks.parse import parse_mask
 from ompbind.record import Record
 
 

@@ -14,6 +14,7 @@ Several ranks cannot share the terminal: their standard input is empty.
 import os
 import signal
 
+from ompbind.execution.signals import exit_by_signal
 from ompbind.procfs.reader import read_processes
 
 
@@ -104,10 +105,3 @@ def exit_by_interrupt() -> None:
     """
     if Terminal(os.getpgrp()).is_ours():
         exit_by_signal(signal.SIGINT)
-
-
-def exit_by_signal(number: int) -> None:
-    """Kill this process by the default action of a signal."""
-    signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, (number,))
-    os.kill(os.getpid(), number)

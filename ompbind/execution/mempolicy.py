@@ -88,8 +88,14 @@ def set_policy(policy: MemoryPolicy) -> None:
 
 
 @contextmanager
-def temporary_policy(policy: MemoryPolicy) -> Iterator[None]:
-    """Set a memory policy for a while; processes started meanwhile inherit it. Raises LaunchError."""
+def temporary_policy(policy: MemoryPolicy | None) -> Iterator[None]:
+    """Set a memory policy for a while; processes started meanwhile inherit it. Raises LaunchError.
+
+    None changes nothing.
+    """
+    if policy is None:
+        yield
+        return
     saved = read_policy()
     try:
         set_policy(policy)

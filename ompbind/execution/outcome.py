@@ -1,4 +1,4 @@
-"""How ranks and runs exit, as values, and the exit code that follows.
+"""How ranks and runs exit, the exit code that follows, what ranks used, and why they may have failed.
 
 The supervisor only records events; the functions here decide what they mean.
 """
@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Sequence
-from resource import struct_rusage
+from resource import RUSAGE_SELF, getrusage, struct_rusage
 from signal import Signals
 
 from ompbind.errors import OmpbindError
+from ompbind.execution.signals import signal_name
 from ompbind.inspection.verdict import VerificationResult
-from ompbind.machine.sources.linux.cgroup import Throttling
+from ompbind.machine.sources.linux.cgroup import Throttling, read_oom_kills, read_throttling
+from ompbind.machine.sources.root import DirectoryRoot
 from ompbind.record import Record
 
 KIB = 1024
@@ -49,6 +51,38 @@ def make_usage(used: struct_rusage, wall_s: float, inherited_rss_bytes: int) -> 
         voluntary_switches=used.ru_nvcsw,
         involuntary_switches=used.ru_nivcsw,
     )
+
+
+class Accounting:
+    """The counters of one run, from now on; throttling is only counted where there is a CPU quota.
+
+    `inherited_rss_bytes` is the peak memory of this process when it last started a rank, which inherits it.
+    """
+
+    def __init__(self, *, has_quota: bool) -> None:
+        self.inherited_rss_bytes = 0
+        self._oom_kills: int | None = None  # the counter of the cgroup when all ranks were started
+        self._throttling = read_throttling(DirectoryRoot("/")) if has_quota else None
+
+    def note_start(self) -> None:
+        """Note the peak memory of this process after the start of a rank."""
+        self.inherited_rss_bytes = getrusage(RUSAGE_SELF).ru_maxrss * KIB
+
+    def start_oom_count(self) -> None:
+        """Count out-of-memory kills from now on."""
+        self._oom_kills = read_oom_kills(DirectoryRoot("/"))
+
+    def count_oom_kills(self) -> int:
+        """Return how many processes the out-of-memory killer has killed since all ranks were started."""
+        before = self._oom_kills
+        return 0 if before is None else max(0, (read_oom_kills(DirectoryRoot("/")) or 0) - before)
+
+    def count_throttling(self) -> Throttling | None:
+        """Return how the CPU quota has throttled the cgroup during the run; None without a quota."""
+        if self._throttling is None:
+            return None
+        now = read_throttling(DirectoryRoot("/"))
+        return now and now.since(self._throttling)
 
 
 class RankExit(Record):
@@ -143,12 +177,6 @@ def was_interrupted(outcome: Outcome) -> bool:
     return failure is not None and failure.signal == signal.SIGINT and not outcome.timed_out
 
 
-def signal_name(number: int) -> str:
-    """Return the name of a signal, such as "SIGKILL"; "signal 37" if it has no name."""
-    has_name = number in {member.value for member in signal.Signals}
-    return signal.Signals(number).name if has_name else f"signal {number}"
-
-
 def render_exit_status(rank_exit: RankExit, *, several: bool = False) -> str:
     """Return the predicate of "rank 0 …" for one rank, or for `several` that exited in the same way."""
     if rank_exit.signal is None:
@@ -159,11 +187,6 @@ def render_exit_status(rank_exit: RankExit, *, several: bool = False) -> str:
 def render_exit(rank_exit: RankExit) -> str:
     """Return one line that says how a rank exited."""
     return f"rank {rank_exit.rank} (pid {rank_exit.pid}) {render_exit_status(rank_exit)}"
-
-
-# Hints on why a rank failed: a row for each exit status that has a usual cause.
-#
-# A status of 128 + signal means that the signal killed the rank itself, or a command in a shell.
 
 
 OUT_OF_MEMORY = (

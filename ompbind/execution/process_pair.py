@@ -19,16 +19,15 @@ from typing import NoReturn
 
 from ompbind.errors import LaunchError
 from ompbind.execution.job_control import Terminal, exit_by_interrupt
-from ompbind.execution.outcome import signal_name
 from ompbind.execution.processes import become_subreaper, kill_descendants, render_left, signal_process
 from ompbind.execution.rlimits import make_limit_error
-from ompbind.execution.signal_pipe import (
+from ompbind.execution.signals import (
     TERMINATION_SIGNALS,
     TTY_SIGNALS,
     block_for_sigwait,
     block_signals,
     find_unignored,
-    ignore_tty_signals,
+    signal_name,
 )
 from ompbind.planning.rank_variables import SUPERVISOR_NAME
 from ompbind.procfs.reader import read_children, read_stat
@@ -89,7 +88,8 @@ def become_supervisor(cleanup: Cleanup, signal_mask: frozenset[int] | None = Non
             signal_mask=signal_mask,
             default_tty_signals=find_unignored(TTY_SIGNALS),
         )
-        ignore_tty_signals()
+        for number in TTY_SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
         supervisor = os.fork()
     except OSError as error:
         signal.pthread_sigmask(signal.SIG_SETMASK, signal_mask)
@@ -130,7 +130,7 @@ def _run_foreground(
     try:
         redirect_to_null(0, 1)
         os.set_blocking(pipe, False)
-        status = _wait_for_supervisor(supervisor, pipe, block_for_sigwait(signal_mask), inherited)
+        status = _forward_signals(supervisor, pipe, block_for_sigwait(signal_mask), inherited)
         if os.WIFEXITED(status):
             code = os.WEXITSTATUS(status)
         else:
@@ -139,28 +139,22 @@ def _run_foreground(
         os._exit(code)
 
 
-def _forward_signal(number: int, supervisor: int, pipe: int) -> None:
-    """Write a signal to the pipe, or send a termination signal to a supervisor that does not read it there.
+def _forward_signals(supervisor: int, pipe: int, signals: frozenset[int], inherited: set[int]) -> int:
+    """Write `signals` to the pipe until the supervisor exits, and return its wait status.
 
-    The pipe is full of signals that the supervisor has not read yet, or the supervisor has closed it: then it
-    has no ranks left and only writes output, or it was just killed.
-    """
-    try:
-        os.write(pipe, bytes((number,)))
-    except (BlockingIOError, BrokenPipeError):
-        if number in TERMINATION_SIGNALS:
-            signal_process(supervisor, number)
-
-
-def _wait_for_supervisor(supervisor: int, pipe: int, signals: frozenset[int], inherited: set[int]) -> int:
-    """Forward `signals` until the supervisor exits, and return its wait status.
-
-    `inherited` are the children that this process had before; a child that exits is removed.
+    A termination signal that does not fit there is sent to the supervisor itself: the pipe is full of signals
+    that the supervisor has not read yet, or the supervisor has closed it. Then it has no ranks left and only
+    writes output, or it was just killed. `inherited` are the children that this process had before; a child
+    that exits is removed.
     """
     while True:
         number = signal.sigwait(signals)
         if number != signal.SIGCHLD:
-            _forward_signal(number, supervisor, pipe)
+            try:
+                os.write(pipe, bytes((number,)))
+            except (BlockingIOError, BrokenPipeError):
+                if number in TERMINATION_SIGNALS:
+                    signal_process(supervisor, number)
             continue
         pid, status = -1, 0
         while pid not in (0, supervisor):  # other children are orphans that a subreaper has to reap

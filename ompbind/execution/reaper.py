@@ -5,11 +5,11 @@ import signal
 import time
 from resource import struct_rusage
 
-from ompbind.execution.outcome import RankExit, make_usage, render_exit, signal_name
+from ompbind.execution.outcome import RankExit, make_usage, render_exit
 from ompbind.execution.processes import REAPED_AT_ONCE, signal_parent, signal_rank
 from ompbind.execution.restarts import find_refusal
 from ompbind.execution.run_state import RunState
-from ompbind.execution.signal_pipe import TERMINATION_SIGNALS, TTY_SIGNALS
+from ompbind.execution.signals import TERMINATION_SIGNALS, TTY_SIGNALS, signal_name
 from ompbind.procfs.reader import read_caught_signals
 
 

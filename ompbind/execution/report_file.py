@@ -15,7 +15,6 @@ from contextlib import suppress
 
 from ompbind.errors import LaunchError, RequestError
 from ompbind.execution.output.log_files import is_log
-from ompbind.execution.replace_file import DirectoryEntry, replace_file
 from ompbind.execution.safe_files import (
     OpenDirectory,
     UnsafeFileError,
@@ -26,6 +25,7 @@ from ompbind.execution.safe_files import (
     open_existing,
     open_parent,
     read_entry,
+    replace_file,
 )
 from ompbind.record import Record
 
@@ -173,33 +173,25 @@ def write_report(file: ReportFile, text: str, wait_s: float = READER_WAIT_S) -> 
     data = text.encode("utf-8", "backslashreplace") + b"\n"
     try:
         if file.directory is None:
-            _write_descriptor(file.descriptor, data, wait_s)
+            with open(file.descriptor, "wb", buffering=0):
+                _write(file.descriptor, data, wait_s)
         else:
             _write_entry(file, file.directory, data, wait_s)
     except OSError as error:
+        hint = ""
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            hint = "free some disk space, or choose a file on another disk"
+        elif isinstance(error, NoReaderError):
+            hint = f"start the reader first, for example: cat {shlex.quote(file.name)} > run.json &"
         message = f"the report could not be written to {file.name}: {error.strerror}"
-        raise LaunchError(message, hint=_advise(file, error)) from error
-
-
-def _advise(file: ReportFile, error: OSError) -> str:
-    """Return what to do after an error of writing a report; "" if that is not known."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return "free some disk space, or choose a file on another disk"
-    if isinstance(error, NoReaderError):
-        return f"start the reader first, for example: cat {shlex.quote(file.name)} > run.json &"
-    return ""
-
-
-def _write_descriptor(file: int, data: bytes, wait_s: float) -> None:
-    """Write to an open file, and close it."""
-    try:
-        _write(file, data, wait_s)
-    finally:
-        os.close(file)
+        raise LaunchError(message, hint=hint) from error
 
 
 def _write_entry(file: ReportFile, directory: OpenDirectory, data: bytes, wait_s: float) -> None:
-    """Write to a name in a directory, which is closed; in a shared one only the file from before is used."""
+    """Write to a name in a directory, which is closed; in a shared one only the file from before is used.
+
+    A file is replaced atomically, or overwritten if it can only be written in place.
+    """
     name = file.last
     if not os.fstat(directory.fd).st_nlink:  # it was deleted, and may be there again
         directory.close()
@@ -208,28 +200,21 @@ def _write_entry(file: ReportFile, directory: OpenDirectory, data: bytes, wait_s
         old = read_entry(directory, name)
         if directory.shared and old and not is_same(file.before, old):
             old = None  # another user may have put it there
-        entry = DirectoryEntry(directory=directory, name=name, old=old)
         if old is None or stat.S_ISREG(old.st_mode) or stat.S_ISLNK(old.st_mode):
-            _replace(entry, data)
-        else:
-            _overwrite(entry, data, wait_s)
+            try:
+                replace_file(directory, name, old, data)
+                return
+            except OSError as error:
+                if error.errno not in _IRREPLACEABLE or not read_entry(directory, name):
+                    raise
+            wait_s = 0.0
+        _overwrite(_open_with_reader(directory, name, old, wait_s), data, wait_s)
     finally:
         directory.close()
 
 
-def _replace(entry: DirectoryEntry, data: bytes) -> None:
-    """Replace a file atomically, or overwrite it if it can only be written in place."""
-    try:
-        replace_file(entry, data)
-    except OSError as error:
-        if error.errno not in _IRREPLACEABLE or not read_entry(entry.directory, entry.name):
-            raise
-        _overwrite(entry, data)
-
-
-def _overwrite(entry: DirectoryEntry, data: bytes, wait_s: float = 0.0) -> None:
-    """Write to an existing file, pipe or device in place; after an error a file is empty."""
-    file = _open_with_reader(entry, wait_s)
+def _overwrite(file: int, data: bytes, wait_s: float) -> None:
+    """Write to an open file, pipe or device in place, and close it; after an error a file is empty."""
     try:
         _truncate(file)
         _write(file, data, wait_s)
@@ -240,12 +225,12 @@ def _overwrite(entry: DirectoryEntry, data: bytes, wait_s: float = 0.0) -> None:
         os.close(file)
 
 
-def _open_with_reader(entry: DirectoryEntry, wait_s: float) -> int:
+def _open_with_reader(directory: OpenDirectory, name: str, old: os.stat_result | None, wait_s: float) -> int:
     """Open an existing file; a named pipe is waited for until a process reads it."""
     give_up_at = time.monotonic() + wait_s
     while True:
         try:
-            return open_existing(entry.directory, entry.name, entry.old)
+            return open_existing(directory, name, old)
         except OSError as error:
             if error.errno != errno.ENXIO:
                 raise
@@ -260,14 +245,13 @@ def _truncate(file: int) -> None:
         os.ftruncate(file, 0)
 
 
-def _write(file: int, data: bytes, wait_s: float | None = None) -> None:
-    """Write all of the data, with as many system calls as needed; None waits without limit for a reader."""
+def _write(file: int, data: bytes, wait_s: float) -> None:
+    """Write all of the data, with as many system calls as needed."""
     left = memoryview(data)
     poller = select.poll()
     poller.register(file, select.POLLOUT)
     while left:
-        # an open file that is shared may be non-blocking
-        if not poller.poll(None if wait_s is None else wait_s * 1000):
+        if not poller.poll(wait_s * 1000):  # an open file that is shared may be non-blocking
             raise TimeoutError(errno.ETIMEDOUT, f"its reader has read nothing for {wait_s:g} s")
         with suppress(BlockingIOError):
             left = left[os.write(file, left) :]

@@ -3,16 +3,14 @@
 import os
 import signal
 import time
-from collections.abc import Mapping
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 from ompbind.cpuset import named
 from ompbind.errors import LaunchError
-from ompbind.execution.accounting import Accounting
 from ompbind.execution.children import Children
 from ompbind.execution.job_control import EmptyInput, Terminal
 from ompbind.execution.orphans import OrphanTracker
-from ompbind.execution.outcome import signal_name
+from ompbind.execution.outcome import Accounting
 from ompbind.execution.output.run_output import RunOutput
 from ompbind.execution.poller import make_poller
 from ompbind.execution.process_pair import Foreground
@@ -20,11 +18,9 @@ from ompbind.execution.restarts import Restarts
 from ompbind.execution.rlimits import FileLimit
 from ompbind.execution.run_options import Reporter, RunOptions
 from ompbind.execution.shutdown import Shutdown
+from ompbind.execution.signals import signal_name
+from ompbind.execution.spawn import StartCommands
 from ompbind.inspection.verdict import VerificationResult
-from ompbind.planning.rank_command import RankCommand
-
-StartCommands: TypeAlias = Mapping[int, tuple[RankCommand, str]]
-"""For each rank number the command and the path of its executable; in the order of start."""
 
 
 class Sampler(Protocol):

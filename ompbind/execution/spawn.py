@@ -1,4 +1,4 @@
-"""Start one rank: set in this process what the rank is to inherit, then spawn it.
+"""Spawn a rank: set in this process what the rank is to inherit, then spawn it.
 
 A process inherits the affinity mask, the memory policy and the working directory of the thread that starts
 it. So the supervisor
@@ -16,25 +16,63 @@ ranks of a killed supervisor, so there each rank is forked.
 import errno
 import os
 import signal
-from collections.abc import Sequence
-from typing import NoReturn, TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
+from typing import TypeAlias
 
+from ompbind.cpuset import CpuSet
 from ompbind.errors import LaunchError
 from ompbind.execution.affinity import IGNORED_BY_PYTHON, WorkingDirectory, exec_error, set_affinity
 from ompbind.execution.job_control import Terminal
 from ompbind.execution.mempolicy import temporary_policy
 from ompbind.execution.process_pair import Foreground
 from ompbind.execution.processes import exit_with_parent
-from ompbind.execution.rlimits import LIMIT_HINTS
-from ompbind.execution.signal_pipe import block_signals
+from ompbind.execution.rlimits import LIMIT_HINTS, make_limit_error
+from ompbind.execution.signals import block_signals
 from ompbind.planning.rank_command import RankCommand
 from ompbind.procfs.reader import is_proc_of_pid_namespace
+from ompbind.programs.find_command import find_command
+
+StartCommands: TypeAlias = Mapping[int, tuple[RankCommand, str]]
+"""For each rank number the command and the path of its executable; in the order of start."""
+
+
+def find_starts(commands: Sequence[RankCommand]) -> StartCommands:
+    """Return the commands in the order in which they start, each with the path of its file.
+
+    Ranks with the same CPUs do not start directly after each other. Equal names are searched once. Raises
+    LaunchError if a file or a working directory is missing, or if a limit of the system prevents the search.
+    """
+    turns: dict[CpuSet | None, Iterator[int]] = {}
+    paths: dict[tuple[str | None, ...], str] = {}
+    starts = {}
+    for command in sorted(commands, key=lambda command: next(turns.setdefault(command.cpus, count()))):
+        key = (command.argv[0], command.directory, command.env.get("PATH"))
+        if key not in paths:
+            paths[key] = find_executable(command)
+        starts[command.rank] = (command, paths[key])
+    return starts
+
+
+def find_executable(command: RankCommand) -> str:
+    """Return the path of the file that a rank executes, as its working directory sees it.
+
+    Raises LaunchError if the directory or the file is missing, or cannot be used.
+    """
+    try:
+        with WorkingDirectory(command.directory):
+            return find_command(command.argv[0], command.env)
+    except LaunchError as error:
+        raise (error.of_rank(command.rank) if command.directory else error) from error
+    except OSError as error:
+        raise make_limit_error("cannot supervise the run", error) from error
+
 
 Redirections: TypeAlias = Sequence[tuple[int, int]]
 """Pairs of an open file here and its number in the rank."""
 
 
-def start_rank(
+def spawn(
     command: RankCommand,
     path: str,
     foreground: Foreground,
@@ -42,27 +80,27 @@ def start_rank(
     files: Sequence[int] = (),
     terminal: Terminal | None = None,
 ) -> int:
-    """Start a rank in a process group of its own and return its pid; this process stays on the rank's CPUs.
+    """Spawn a rank in a process group of its own and return its pid; this process stays on the rank's CPUs.
 
     `files` become its standard files 0, 1, 2; for -1 it inherits the file of ompbind. With a `terminal` it is
     the foreground process group from its start. Raises LaunchError, which names the rank.
     """
     redirections = [(file, number) for number, file in enumerate(files) if file >= 0]
-    is_forked = terminal is not None or not is_proc_of_pid_namespace()
-
-    def start() -> int:
-        if is_forked:
-            return _fork(command, path, foreground, redirections, terminal=terminal)
-        return _spawn(command, path, foreground, redirections)
-
     try:
         if command.cpus is not None:
             set_affinity(command.cpus)
-        with WorkingDirectory(command.directory):
-            if command.memory is None:
-                return start()
-            with temporary_policy(command.memory):
-                return start()
+        with WorkingDirectory(command.directory), temporary_policy(command.memory):
+            if terminal is not None or not is_proc_of_pid_namespace():
+                return _fork(command, path, foreground, redirections, terminal=terminal)
+            return os.posix_spawn(
+                path,
+                command.argv,
+                command.env,
+                file_actions=[(os.POSIX_SPAWN_DUP2, *pair) for pair in redirections],
+                setpgroup=0,
+                setsigmask=foreground.signal_mask,
+                setsigdef=_find_ignored(foreground),
+            )
     except LaunchError as error:
         raise error.of_rank(command.rank) from error
     except OSError as error:
@@ -70,18 +108,6 @@ def start_rank(
         limited = LaunchError(f"cannot start: {os.strerror(number)}", hint=LIMIT_HINTS.get(number, ""))
         launch_error = limited if limited.hint else exec_error(os.path.join(command.directory, path), number)
         raise launch_error.of_rank(command.rank) from error
-
-
-def _spawn(command: RankCommand, path: str, foreground: Foreground, redirections: Redirections) -> int:
-    return os.posix_spawn(
-        path,
-        command.argv,
-        command.env,
-        file_actions=[(os.POSIX_SPAWN_DUP2, *pair) for pair in redirections],
-        setpgroup=0,
-        setsigmask=foreground.signal_mask,
-        setsigdef=_find_ignored(foreground),
-    )
 
 
 def _find_ignored(foreground: Foreground) -> tuple[int, ...]:
@@ -112,25 +138,21 @@ def _fork(
             os.setpgid(0, 0)
             if terminal:
                 terminal.give(os.getpid())
-            _execute(command, path, foreground, redirections)
+            for file, number in redirections:
+                os.dup2(file, number)
+            for ignored in _find_ignored(foreground):
+                signal.signal(ignored, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_SETMASK, foreground.signal_mask)
+            os.execve(path, command.argv, command.env)
         except BaseException as error:  # noqa: BLE001 - after any error, a second supervisor must not continue
             os.write(write_end, b"%d" % (getattr(error, "errno", None) or errno.EINVAL))
         finally:
             os._exit(LaunchError.launch_code)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     os.close(write_end)
-    number = os.read(read_end, 16)
+    failure = os.read(read_end, 16)
     os.close(read_end)
-    if number:
+    if failure:
         os.waitpid(pid, 0)
-        raise OSError(int(number), os.strerror(int(number)))
+        raise OSError(int(failure), os.strerror(int(failure)))
     return pid
-
-
-def _execute(command: RankCommand, path: str, foreground: Foreground, redirections: Redirections) -> NoReturn:
-    for file, number in redirections:
-        os.dup2(file, number)
-    for number in _find_ignored(foreground):
-        signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, foreground.signal_mask)
-    os.execve(path, command.argv, command.env)

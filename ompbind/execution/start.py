@@ -8,73 +8,32 @@ from ompbind.errors import LaunchError
 from ompbind.execution.children import Child
 from ompbind.execution.outcome import RankExit, render_exit_status
 from ompbind.execution.run_state import RunState
-from ompbind.execution.spawn import start_rank
+from ompbind.execution.spawn import spawn
 from ompbind.planning.rank_command import make_attempt
 
 
-def start_rank_or_stop(run: RunState, rank: int, last: RankExit | None = None) -> None:
+def start_rank(run: RunState, rank: int, last: RankExit | None = None) -> None:
     """Start a rank, or start it again if `last` is its exit; a failed start stops the run."""
-    try:
-        _start(run, rank, last)
-    except LaunchError as error:
-        run.shutdown.note_error(error)
-        run.stop(signal.SIGTERM)
-
-
-def restart_due_ranks(run: RunState) -> None:
-    """Start each failed rank again whose wait is over, and of whose last attempt nothing is left."""
-    due = run.restarts.take_due(time.monotonic())
-    if not due or run.is_paused:
-        return
-    if not run.orphans.any_left:  # else they were just looked for
-        run.stop_orphans()  # the check after the exit may have missed some
-    for rank in due:
-        last = run.children.find_exit(rank)
-        has_output = run.output.multiplexer is not None and not run.output.multiplexer.end_streams(rank)
-        if not (has_output or run.orphans.has_left((rank, last.attempt))):
-            _restart(run, last)  # else its output, or the exit of an orphan, wakes up the loop
-        if run.shutdown.begun:
-            return
-
-
-def _restart(run: RunState, last: RankExit) -> None:
-    """Start a rank again after its exit, as at the first time, and verify it from the start."""
-    start_rank_or_stop(run, last.rank, last)
-    leave_rank_cpus(run)
-    if run.shutdown.begun:
-        return
-    run.restarts.note_start(last)
-    if run.sampler:
-        run.sampler.begin_again(last.rank, time.monotonic())
-    if run.options.publish_restarts:
-        run.options.publish_restarts(run.restarts.count)
-
-
-def leave_rank_cpus(run: RunState) -> None:
-    """Leave the CPUs of the last started rank: return to the CPUs that ompbind was started with."""
-    if run.cpus is not None:
-        try:
-            os.sched_setaffinity(0, run.cpus)
-        except OSError:
-            pass  # all of them went offline: this process stays on the CPUs of that rank
-
-
-def _start(run: RunState, rank: int, last: RankExit | None) -> None:
     command, path = run.starts[rank]
     attempt = last.attempt + 1 if last else 1
     if last:
         command = make_attempt(command, attempt)
     multiplexer = run.output.multiplexer
-    out, err = multiplexer.open_streams(rank, _render_heading(last)) if multiplexer else (-1, -1)
-    files = (-1 if rank == run.input_rank and not last else run.empty_input.file, out, err)
-    terminal = run.terminal if _gets_terminal(run) else None
-    started_at = time.monotonic()
     try:
-        with run.limit.original_limit():
-            pid = start_rank(command, path, run.foreground, files=files, terminal=terminal)
-    finally:
-        if multiplexer:
-            multiplexer.close_streams(out, err)
+        out, err = multiplexer.open_streams(rank, _render_heading(last)) if multiplexer else (-1, -1)
+        files = (-1 if rank == run.input_rank and not last else run.empty_input.file, out, err)
+        terminal = run.terminal if _gets_terminal(run) else None
+        started_at = time.monotonic()
+        try:
+            with run.limit.original_limit():
+                pid = spawn(command, path, run.foreground, files=files, terminal=terminal)
+        finally:
+            if multiplexer:
+                multiplexer.close_streams(out, err)
+    except LaunchError as error:
+        run.shutdown.note_error(error)
+        run.stop(signal.SIGTERM)
+        return
     run.accounting.note_start()
     run.children.add(pid, Child(rank, attempt, started_at))
 
@@ -100,3 +59,35 @@ def _render_heading(last: RankExit | None) -> str:
         f"--- ompbind: rank {last.rank}, attempt {last.attempt + 1}, {now};"
         f" attempt {last.attempt} {render_exit_status(last)} ---"
     )
+
+
+def restart_due_ranks(run: RunState) -> None:
+    """Start each failed rank again whose wait is over, and of whose last attempt nothing is left."""
+    due = run.restarts.take_due(time.monotonic())
+    if not due or run.is_paused:
+        return
+    if not run.orphans.any_left:  # else they were just looked for
+        run.stop_orphans()  # the check after the exit may have missed some
+    for rank in due:
+        last = run.children.find_exit(rank)
+        has_output = run.output.multiplexer is not None and not run.output.multiplexer.end_streams(rank)
+        if not (has_output or run.orphans.has_left((rank, last.attempt))):
+            start_rank(run, rank, last)  # else its output, or the exit of an orphan, wakes up the loop
+            leave_rank_cpus(run)
+            if not run.shutdown.begun:
+                run.restarts.note_start(last)
+                if run.sampler:
+                    run.sampler.begin_again(rank, time.monotonic())
+                if run.options.publish_restarts:
+                    run.options.publish_restarts(run.restarts.count)
+        if run.shutdown.begun:
+            return
+
+
+def leave_rank_cpus(run: RunState) -> None:
+    """Leave the CPUs of the last started rank: return to the CPUs that ompbind was started with."""
+    if run.cpus is not None:
+        try:
+            os.sched_setaffinity(0, run.cpus)
+        except OSError:
+            pass  # all of them went offline: this process stays on the CPUs of that rank

@@ -11,6 +11,16 @@
         start failed ranks again, with --on-failure restart
     write the rest of the output and the summary
 
+How SIGTERM reaches the ranks:
+
+    process_pair  _forward_signals      the foreground process writes the number of the signal to its pipe
+    supervisor    _handle_events        reads it there, or from the pipe with signals to the supervisor itself
+                  _handle_signal        forwards other signals; a termination signal stops the run:
+    run_state     RunState.stop         starts no more ranks; asks `shutdown.Escalation` for the signal
+                  RunState.send         the same for the next signals, once `_check_deadlines` finds them due
+    children      Children.signal       all running ranks
+    processes     signal_rank           the rank and its process group
+
 A second termination signal sends the next signal of the escalation without waiting.
 """
 
@@ -26,15 +36,16 @@ from ompbind.execution.processes import kill_descendants, signal_parent, signal_
 from ompbind.execution.reaper import reap_children, reap_exited
 from ompbind.execution.rlimits import make_limit_error
 from ompbind.execution.run_options import Reporter, RunOptions
-from ompbind.execution.run_state import RunState, StartCommands
-from ompbind.execution.signal_pipe import (
+from ompbind.execution.run_state import RunState
+from ompbind.execution.signals import (
     FORWARDED_SIGNALS,
     TERMINATION_SIGNALS,
     read_signals,
     start_signal_pipe,
     stop_signal_pipe,
 )
-from ompbind.execution.start import leave_rank_cpus, restart_due_ranks, start_rank_or_stop
+from ompbind.execution.spawn import StartCommands
+from ompbind.execution.start import leave_rank_cpus, restart_due_ranks, start_rank
 
 SHORT_RUN_S = 0.005
 """Seconds after the start of the last rank. A run that finishes in this time does without some steps."""
@@ -43,7 +54,7 @@ LONGEST_SLEEP_S = 86400.0
 """Seconds that a call of `epoll` waits at most, as its argument is limited."""
 
 
-def run_ranks(
+def supervise(
     starts: StartCommands, options: RunOptions, foreground: Foreground, reporter: Reporter
 ) -> Outcome:
     """Start all commands, wait until all have exited, and return how they exited.
@@ -51,7 +62,18 @@ def run_ranks(
     The outcome has an `error` if a rank could not be started or bound; no rank is left running then.
     """
     try:
-        return _supervise_ranks(RunState(starts, options, foreground, reporter))
+        run = RunState(starts, options, foreground, reporter)
+        try:
+            _start_all(run)
+            while run.has_unfinished or run.orphans.any_left:
+                _handle_events(run, _find_sleep_s(run))
+                restart_due_ranks(run)
+            run.report(run.orphans.kill_rest())
+            return _finish(run)
+        except BaseException:
+            _kill_ranks(run)  # after any error, they would have no supervisor
+            kill_descendants(options.grace_s)
+            raise
     except LaunchError as error:
         return Outcome(exits=(), error=error)
     except OSError as error:
@@ -62,63 +84,32 @@ def run_ranks(
         os.close(foreground.pipe)
 
 
-def _supervise_ranks(run: RunState) -> Outcome:
-    """Start all ranks and run the loop until no rank and no orphan is left."""
-    try:
-        _start_ranks(run, _open_signal_pipe(run))
-        while run.has_unfinished or run.orphans.any_left:
-            _handle_events(run, _find_sleep_s(run))
-            restart_due_ranks(run)
-        run.report(run.orphans.kill_rest())
-        return _finish(run)
-    except BaseException:
-        _kill_ranks(run)  # after any error, they would have no supervisor
-        kill_descendants(run.options.grace_s)
-        raise
-
-
-def _open_signal_pipe(run: RunState) -> int:
-    """Open the pipe in which signals will be read as bytes, and return its write end.
-
-    Signals from the foreground process, and its exit as end of file, can be read from now on.
-    """
-    read_end, write_end = os.pipe()
-    os.set_blocking(write_end, False)
-    for pipe in (read_end, run.foreground.pipe):
-        run.poller.register(pipe, READABLE)
-    return write_end
-
-
-def _start_ranks(run: RunState, signal_pipe: int) -> None:
+def _start_all(run: RunState) -> None:
     """Start every rank, and handle events of running ranks in between.
 
-    Signals to this process itself stay blocked until all ranks have started. Then they are written to
-    `signal_pipe`. Handling SIGCHLD for each rank, and resetting some 60 handlers in each, would take time.
-    """
-    run.orphans.become_parent()  # before any rank can exit
-    if run.options.output:
-        run.output.open()
-    run.limit.check_free_files()
-    _start_next(run)
-    if run.children.waiting:
-        set_process_name()  # only now, so that the first rank does not wait for it
-    while run.children.waiting:
-        _start_next(run)
-    start_signal_pipe(signal_pipe, run.foreground.signal_mask)
-    _finish_starting(run)
-
-
-def _start_next(run: RunState) -> None:
-    start_rank_or_stop(run, run.children.take_next())
-    _handle_events(run, 0)
-
-
-def _finish_starting(run: RunState) -> None:
-    """After all ranks were started: leave the CPUs of the last rank, and close the files that ranks use.
+    Signals from the foreground process, and its exit as end of file, are read from the beginning. Signals to
+    this process itself stay blocked until all ranks have started. Then they are written to a second pipe.
+    Handling SIGCHLD for each rank, and resetting some 60 handlers in each, would take time.
 
     A run that finishes within SHORT_RUN_S needs no name by which other processes find its supervisor. It does
     not count out-of-memory kills either: to run out of memory takes longer.
     """
+    read_end, signal_pipe = os.pipe()
+    os.set_blocking(signal_pipe, False)
+    for pipe in (read_end, run.foreground.pipe):
+        run.poller.register(pipe, READABLE)
+    run.orphans.become_parent()  # before any rank can exit
+    if run.options.output:
+        run.output.open()
+    run.limit.check_free_files()
+    has_name = False
+    while run.children.waiting:
+        start_rank(run, run.children.take_next())
+        _handle_events(run, 0)
+        if run.children.waiting and not has_name:
+            set_process_name()  # only now, so that the first rank does not wait for it
+            has_name = True
+    start_signal_pipe(signal_pipe, run.foreground.signal_mask)
     leave_rank_cpus(run)
     inherits = run.options.output is None and run.options.restart is not None  # as will later attempts
     keeps_output = run.options.is_tagged or inherits
@@ -127,7 +118,7 @@ def _finish_starting(run: RunState) -> None:
         run.sampler.begin(time.monotonic())
     _handle_events(run, SHORT_RUN_S)
     if run.has_unfinished:
-        if run.children.is_single:  # else it has its name already
+        if not has_name:
             set_process_name()
         run.accounting.start_oom_count()
 

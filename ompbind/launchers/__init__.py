@@ -1,7 +1,6 @@
 """Find out which launcher (Slurm, MPI, …) started this process, and read its rank from the environment.
 
 Imports the base modules, procfs, `machine` and `planning`. `ompbind exec` starts a rank of the launcher;
-`ompbind run` warns if a launcher has started several copies. `recognition` decides by the names of variables
-whether the other modules are imported.
-To add a launcher: one file, and one row in `table`.
+`ompbind run` warns if a launcher has started several copies.
+To add a launcher: one row in `launchers`.
 """

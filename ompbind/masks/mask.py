@@ -1,19 +1,57 @@
-"""Mask text as a value: the grammar that names CPUs, independent of any machine.
+"""A mask: text that names CPUs, as a value that is independent of any machine.
 
-A *mask* is text that names CPUs. `|` separates the *parts* of the ranks, commas separate the *items* of a
-part, and an item that begins with `^` excludes its CPUs from the whole part (see `grammar`). Several texts
-can mean the same; `mask_text` writes each meaning in one way, the *canonical text*.
+`|` separates the *parts* of the ranks, commas separate the *items* of a part. An item names CPUs in one of
+three ways: by number, by a chain of *selectors* (domains of a level, then domains inside them, as in
+`node:1.core:0-3`), or by the word `all`. An item that begins with `^` excludes its CPUs from the whole part.
+Every item and selector remembers its position in the text, so that an error can mark it. Several texts can
+mean the same; `mask_text` writes each meaning in one way, the *canonical text*.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 
+from ompbind.cpuset import CPU_LIMIT, CpuSet, range_text, render_sequence, strided
 from ompbind.errors import MaskError
-from ompbind.masks.autocorrect import correct_mask
-from ompbind.masks.canonical import item_text, make_canonical
-from ompbind.masks.grammar import Item, read_items, split_span
+from ompbind.machine.model import Level
 from ompbind.record import Record
+
+SELECTABLE = tuple(level for level in Level if level is not Level.CLUSTER)
+"""The levels whose domains a mask may select, as in `node:0`."""
+
+WORDS = ("all", "auto", "none", "nobind")
+"""The words of the grammar; only `all` may be combined with other items."""
+
+EXAMPLES = "'0-3', '0-7|8-15', 'node:0', 'package:1.core:0-3' or 'all,^0'"
+
+TextSpan = tuple[int, int]
+"""A position in a text: the index of its first character, and the index after its last one."""
+
+
+class Selector(Record):
+    """Domains of one level, by logical index among the allowed ones or, with `#`, by OS number.
+
+    `numbers` are ascending: one number, range or stride.
+    """
+
+    level: Level
+    numbers: tuple[int, ...]
+    by_os_number: bool = False
+    span: TextSpan = (0, 0)
+
+
+class Item(Record):
+    """One item of a part: `cpus` by number, or a `chain` of selectors; with neither it is the word `all`.
+
+    `excluded` is True if the item began with `^`.
+    """
+
+    span: TextSpan = (0, 0)
+    excluded: bool = False
+    cpus: tuple[int, ...] = ()
+    chain: tuple[Selector, ...] = ()
 
 
 class MaskWord(StrEnum):
@@ -41,25 +79,187 @@ class Mask(Record):
         It has no text and no positions. In each part adjacent numbers are one item, nothing is named twice,
         and exclusions are last, those by number first.
         """
-        parts = tuple(tuple(make_canonical(part)) for part in self.parts)
+        parts = tuple(tuple(_make_canonical(part)) for part in self.parts)
         return Mask(text="", word=self.word, parts=parts)
 
 
-def parse_mask(text: str) -> Mask:
-    """Read mask text; raises MaskError with the position of the first error.
+def read_items(text: str, part: TextSpan) -> tuple[Item, ...]:
+    """Read the items of one part; raises MaskError with the position of the first error."""
+    return tuple(_read_item(text, span) for span in find_item_spans(text, part))
 
-    >>> len(parse_mask("0-3|4-7").parts)
-    2
-    """
-    word = MASK_WORDS.get(text.strip())
-    if word:
-        return Mask(text=text, word=word)
+
+def find_item_spans(text: str, part: TextSpan) -> Iterator[TextSpan]:
+    """Yield the positions of the items of one part; a hexadecimal mask with several words is one item."""
+    spans = split_span(text, part, ",")[::-1]
+    while spans:
+        begin, end = spans.pop()
+        if is_hex(text[begin:end]):
+            while spans and re.fullmatch("[0-9a-fA-F]{8}", text[spans[-1][0] : spans[-1][1]]):
+                end = spans.pop()[1]
+        yield begin, end
+
+
+def split_span(text: str, span: TextSpan, separator: str) -> list[TextSpan]:
+    """Split a span at each separator; spaces around the pieces are left out."""
+    start, pieces = span[0], []
+    for piece in text[span[0] : span[1]].split(separator):
+        begin = start + len(piece) - len(piece.lstrip())
+        pieces.append((begin, begin + len(piece.strip())))
+        start += len(piece) + 1
+    return pieces
+
+
+def is_hex(token: str) -> bool:
+    """Return whether an item is a hexadecimal mask, or the first word of one."""
+    return token.removeprefix("^").lstrip()[:2].lower() == "0x"
+
+
+def _read_item(text: str, span: TextSpan) -> Item:
+    begin, end = span
+    token = text[begin:end]
+    if not token:
+        raise _error(text, (begin, begin + 1), "an item is empty")
+    excluded = token.startswith("^")
+    if excluded:
+        token = token[1:].lstrip()
+        begin = end - len(token)
+    if token == "all":
+        return Item(span=span, excluded=excluded)
+    if is_hex(token) and token[0] != "^":
+        return Item(span=span, excluded=excluded, cpus=_read_hex(text, (begin, end)))
+    name = token.partition(".")[0].strip()
+    if token[:1].isalpha() and (":" in token or name in list(SELECTABLE)):
+        chain = tuple(_read_selector(text, piece) for piece in split_span(text, (begin, end), "."))
+        return Item(span=span, excluded=excluded, chain=chain)
+    return Item(span=span, excluded=excluded, cpus=_read_range(text, (begin, end)))
+
+
+def _read_hex(text: str, span: TextSpan) -> tuple[int, ...]:
+    digits = text[span[0] + 2 : span[1]]
     try:
-        parts = tuple(read_items(text, span) for span in split_span(text, (0, len(text)), "|"))
-    except MaskError as error:
-        error.suggestion = correct_mask(text)
-        raise
-    return Mask(text=text, parts=parts)
+        cpus = tuple(CpuSet.from_mask(",".join(word.strip() for word in digits.split(","))))
+    except ValueError:
+        raise _error(text, span, f"{_quote(text, span)} is not a hexadecimal mask") from None
+    if not cpus:
+        raise _error(text, span, "this hexadecimal mask names no CPU")
+    return cpus
+
+
+def _read_selector(text: str, span: TextSpan) -> Selector:
+    name, colon, numbers = text[span[0] : span[1]].partition(":")
+    mark = (span[0], span[0] + max(1, len(name)))
+    if not name:
+        hint = "write a selector before and after each dot, as in 'node:0.core:1'"
+        raise _error(text, mark, "a selector is missing", hint)
+    level = next((level for level in SELECTABLE if level == name), None)
+    if level is None:
+        known = ", ".join(f"{level}:" for level in SELECTABLE)
+        raise _error(text, mark, f"unknown selector {_quote(text, mark)}", f"the selectors are {known}")
+    if not colon:
+        hint = f"add a colon and a number: {name}:0 is the first {name}"
+        raise _error(text, mark, f"the selector {name!r} has no number", hint)
+    by_os_number = numbers.startswith("#")
+    numbered = _read_range(text, (span[0] + len(name) + 1 + by_os_number, span[1]))
+    return Selector(level=level, numbers=numbered, by_os_number=by_os_number, span=span)
+
+
+def _read_range(text: str, span: TextSpan) -> tuple[int, ...]:
+    """Read "5", "0-3", "0-15:2" or "0-31:2/8"; return the numbers in ascending order."""
+    body, colon, _rest = text[span[0] : span[1]].partition(":")
+    low, dash, _high = body.partition("-")
+    start = _read_number(text, (span[0], span[0] + len(low)))
+    if not dash and not colon:
+        return (start,)
+    if not dash:
+        raise _error(text, span, "a stride needs a range before it", "'0-15:2' names every second CPU")
+    stop = _read_number(text, (span[0] + len(low) + 1, span[0] + len(body)))
+    if stop < start:
+        raise _error(text, span, f"the range {body!r} is reversed", "write the lower number first")
+    if not colon:
+        return tuple(range(start, stop + 1))
+    # "2" is 1 of every 2 numbers, "2/8" the first 2 of every 8
+    begin, end = span[0] + len(body) + 1, span[1]
+    used, slash, _group = text[begin:end].partition("/")
+    first = _read_number(text, (begin, begin + len(used)))
+    width, step = (first, _read_number(text, (begin + len(used) + 1, end))) if slash else (1, first)
+    if width == 0 or step == 0:
+        raise _error(text, (begin, end), "a stride of zero names no CPU", "'0-15:2' names every second CPU")
+    if width > step:
+        raise _error(
+            text, (begin, end), f"cannot take {width} of every {step}", "'0-31:2/8' names 2 of every 8"
+        )
+    return tuple(strided(start, stop, width, step))
+
+
+def _read_number(text: str, span: TextSpan) -> int:
+    token = text[span[0] : span[1]]
+    is_decimal = token.isascii() and token.isdigit()
+    digits = (token.lstrip("0") or "0") if is_decimal else ""
+    if 0 < len(digits) <= 7 and int(digits) < CPU_LIMIT:
+        return int(digits)
+    mark = (span[0], max(span[1], span[0] + 1))
+    if token.startswith("-") or (not token and text[span[0] : span[0] + 1] == "-"):
+        raise _error(text, mark, "a number is negative", "numbers start at 0")
+    if not token:
+        raise _error(text, mark, "a number is missing")
+    if is_decimal:
+        highest = f"the highest CPU number is {CPU_LIMIT - 1}"
+        raise _error(text, mark, f"{_quote(text, span)} is too large for a CPU number", highest)
+    if token.lower() in WORDS:
+        is_allowed = token.lower() == WORDS[0] or text.strip() == token
+        problem = "must be lower case" if is_allowed else "cannot be combined with other items"
+        raise _error(text, mark, f"the word {token.lower()!r} {problem}")
+    raise _error(text, mark, f"{_quote(text, span)} is not a number")
+
+
+def _quote(text: str, span: TextSpan) -> str:
+    """Quote the wrong text, shortened if it is long: the mark shows where it is."""
+    token = text[span[0] : span[1]]
+    return repr(token if len(token) <= 40 else f"{token[:37]}...")
+
+
+def _error(text: str, span: TextSpan, message: str, hint: str = "") -> MaskError:
+    return MaskError(message, text=text, span=span, hint=hint or f"masks look like {EXAMPLES}")
+
+
+def item_text(item: Item) -> str:
+    """Return the text of one item; CPUs that no single range can name become several items."""
+    prefix = "^" if item.excluded else ""
+    if item.cpus:
+        return ",".join(prefix + piece for piece in render_sequence(item.cpus))
+    selectors = (
+        f"{selector.level}:{'#' if selector.by_os_number else ''}{range_text(selector.numbers)}"
+        for selector in item.chain
+    )
+    return prefix + (".".join(selectors) or "all")
+
+
+def _make_canonical(part: Iterable[Item]) -> Iterator[Item]:
+    """Yield the items of a part without positions and repetitions, exclusions last; adjacent lists merged."""
+    items = [_without_spans(item) for item in part]
+    included = [item for item in items if not item.excluded] or [Item()]
+    named: set[int | Item] = set()
+    run: dict[int, None] = {}
+    for item in included:
+        run.update((cpu, None) for cpu in item.cpus if cpu not in named)
+        if not item.cpus and item not in named:
+            if run:
+                yield Item(cpus=tuple(run))
+            named.update(run, (item,))
+            run = {}
+            yield item
+    if run:
+        yield Item(cpus=tuple(run))
+    excluded = [item for item in items if item.excluded]
+    if numbers := CpuSet(cpu for item in excluded for cpu in item.cpus):
+        yield Item(excluded=True, cpus=tuple(numbers))
+    yield from sorted({item for item in excluded if not item.cpus}, key=item_text)
+
+
+def _without_spans(item: Item) -> Item:
+    """Return an item without its positions in the text."""
+    chain = tuple(selector.replace(span=(0, 0)) for selector in item.chain)
+    return item.replace(span=(0, 0), chain=chain)
 
 
 def mask_text(mask: Mask) -> str:

@@ -16,8 +16,7 @@ from collections.abc import Iterator
 from ompbind.cpuset import EMPTY, CpuSet, named, union
 from ompbind.errors import MaskError
 from ompbind.machine.model import Domain, Level, Machine, find_overlapping
-from ompbind.masks.grammar import SELECTABLE, Item, Selector
-from ompbind.masks.mask import Mask, part_error
+from ompbind.masks.mask import SELECTABLE, Item, Mask, Selector, part_error
 from ompbind.planning.occupancy import AvailableCpus, sort_by_core
 from ompbind.planning.occupancy_text import render_occupancy
 

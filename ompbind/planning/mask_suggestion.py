@@ -17,9 +17,8 @@ from operator import and_
 from ompbind.cpuset import EMPTY, CpuSet, range_text, render_sequence, union
 from ompbind.errors import OmpbindError
 from ompbind.machine.model import Level, Machine, find_overlapping, index_by_cpu
-from ompbind.masks.canonical import item_text
-from ompbind.masks.grammar import Item, Selector
-from ompbind.masks.mask import Mask, parse_mask
+from ompbind.masks.mask import Item, Mask, Selector, item_text
+from ompbind.masks.parse import parse_mask
 from ompbind.planning.mask_resolution import find_selectable, resolve_item, resolve_mask
 from ompbind.planning.occupancy import AvailableCpus, LiveRun
 from ompbind.planning.planner import make_plan

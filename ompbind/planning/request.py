@@ -12,8 +12,7 @@ from typing import Literal, TypeAlias
 from ompbind.errors import RequestError
 from ompbind.machine.devices import DeviceKind
 from ompbind.machine.model import CORE_KIND_NAMES, CoreKindName, Level
-from ompbind.masks.grammar import Item
-from ompbind.masks.mask import Mask, MaskWord
+from ompbind.masks.mask import Item, Mask, MaskWord
 from ompbind.openmp.binding import Bind, ProcBind
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.planning.configuration import Configuration

@@ -1,7 +1,4 @@
-"""Parse the stat, status and environ files below /proc/PID, see proc(5): text or bytes → values.
-
-`reader` reads the files, `process_files` parses others.
-"""
+"""Parse files below /proc/PID, see proc(5): text or bytes → values."""
 
 import re
 from collections import Counter
@@ -106,11 +103,6 @@ def find_descendants(processes: Mapping[int, Stat], roots: Collection[int]) -> s
             found.add(pid)
             new.extend(children.get(pid, ()))
     return found
-
-
-# Parse files that show what a process does: its command, mapped files, scheduling counters, locks.
-#
-# See proc(5): bytes or text → values.
 
 
 def parse_command(cmdline: bytes) -> tuple[str, ...]:

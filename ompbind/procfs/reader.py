@@ -1,6 +1,6 @@
 """Read from /proc which processes there are, their states and their environments.
 
-`process_facts` reads further facts of a process, `process_state` reads a whole process.
+`process_state` reads a whole process.
 Processes that exit meanwhile are left out. Only the owner may read the environment and the memory of a
 process. The PID "self" is this process. If /proc shows another PID namespace, its numbers name processes of
 that namespace: no other process than "self" is then read, as if there were no /proc.
@@ -132,11 +132,6 @@ def read_pid_namespace() -> int:
         return os.stat("/proc/self/ns/pid").st_ino
     except OSError:
         return 0
-
-
-# Read single facts of a running process: its owner, command, age, locks, memory and threads.
-#
-# A module of its own: most starts of ranks need no such facts.
 
 
 def read_age_s(pid: int) -> float | None:

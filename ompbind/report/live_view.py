@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from ompbind.cpuset import CpuSet, count, union
-from ompbind.inspection.compare_samples import CpuUse, RankUse, SampleDelta, ThreadUse
 from ompbind.inspection.rank_processes import RankProcesses
+from ompbind.inspection.samples import CpuUse, RankUse, SampleDelta, ThreadUse
 from ompbind.inspection.verdict import ThreadIssue
 from ompbind.machine.sources.linux.cgroup import Throttling
 from ompbind.report.live_table import FAINT, GAP, LiveColumn, LiveRow, fit, render_live_table, style

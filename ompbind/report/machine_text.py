@@ -6,7 +6,7 @@ from itertools import groupby
 from ompbind.cpuset import EMPTY, CpuSet, count, named
 from ompbind.machine.devices import Device, DeviceKind
 from ompbind.machine.model import Domain, Level, Machine, Node, find_overlapping
-from ompbind.masks.grammar import SELECTABLE
+from ompbind.masks.mask import SELECTABLE
 from ompbind.report.text import Column, Screen, render_bytes, render_cpus, render_table
 from ompbind.text import clean_lines
 

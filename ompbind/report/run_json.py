@@ -2,7 +2,8 @@
 
 import json
 
-from ompbind.execution.outcome import Outcome, RankExit, exit_code, find_hint, signal_name
+from ompbind.execution.outcome import Outcome, RankExit, exit_code, find_hint
+from ompbind.execution.signals import signal_name
 from ompbind.machine.sources.linux.cgroup import Throttling
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import (

@@ -15,8 +15,8 @@ from ompbind.execution.outcome import (
     find_hint,
     render_exit,
     render_exit_status,
-    signal_name,
 )
+from ompbind.execution.signals import signal_name
 from ompbind.planning.plan import Plan
 from ompbind.report.text import (
     WIDTH,

@@ -6,7 +6,7 @@ from ompbind.bench.candidates import MOST, make_proposal
 from ompbind.cpuset import CpuSet
 from ompbind.machine.model import CoreKind
 from ompbind.machine.sources.reading import read_machine
-from ompbind.masks.mask import parse_mask
+from ompbind.masks.parse import parse_mask
 from ompbind.openmp.binding import Bind
 from ompbind.planning.request import Request
 from tests.machines import Shape, make_machine

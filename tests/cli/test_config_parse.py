@@ -7,7 +7,7 @@ from ompbind.cli.config_parse import DOTS_LIMIT, parse_file
 from ompbind.cli.option import Option
 from ompbind.cli.readers import count_or, names_of, one_of
 from ompbind.errors import ConfigurationError, PositionError
-from ompbind.masks.mask import parse_mask
+from ompbind.masks.parse import parse_mask
 from ompbind.planning.assignments import parse_assignment
 from ompbind.report.text import render_error
 

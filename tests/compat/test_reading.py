@@ -12,7 +12,8 @@ from ompbind.compat.settings import make_foreign_settings
 from ompbind.cpuset import CpuSet
 from ompbind.errors import MaskError, OmpbindError, OptionError, PlanError
 from ompbind.machine.model import Level
-from ompbind.masks.mask import MaskWord, parse_mask
+from ompbind.masks.mask import MaskWord
+from ompbind.masks.parse import parse_mask
 from ompbind.openmp.binding import Bind
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import RunSpec, make_command, make_local_identities

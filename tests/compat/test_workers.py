@@ -4,7 +4,7 @@ import pytest
 
 from ompbind.compat.framework import FrameworkInput
 from ompbind.compat.reading import fill_request
-from ompbind.masks.mask import parse_mask
+from ompbind.masks.parse import parse_mask
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from tests.machines import Shape, make_machine

@@ -8,11 +8,11 @@ import pytest
 
 from ompbind.cpuset import CpuSet
 from ompbind.errors import CommandNotExecutableError, CommandNotFoundError, LaunchError
-from ompbind.execution import executables
+from ompbind.execution import spawn
 from ompbind.execution.affinity import WorkingDirectory, exec_error
-from ompbind.execution.executables import find_executable
-from ompbind.execution.outcome import signal_name
 from ompbind.execution.shutdown import Escalation
+from ompbind.execution.signals import signal_name
+from ompbind.execution.spawn import find_executable
 from ompbind.planning.rank_command import RankCommand
 from ompbind.programs.find_command import find_command
 
@@ -94,7 +94,7 @@ def make_rank(directory, *argv):
     return RankCommand(rank=1, argv=argv, env={"PATH": "bin"}, cpus=None, directory=str(directory))
 
 
-def test_executables_are_found_from_the_directory_of_the_rank(directory):
+def test_spawn_are_found_from_the_directory_of_the_rank(directory):
     (directory / "bin").mkdir()
     (directory / "bin/tool").symlink_to("../good")
     before = os.getcwd()
@@ -110,7 +110,7 @@ def test_an_executable_is_searched_once_for_ranks_that_find_the_same(directory, 
         searched.append(command.rank)
         return find_executable(command)
 
-    monkeypatch.setattr(executables, "find_executable", find)
+    monkeypatch.setattr(spawn, "find_executable", find)
     for name in ("bin", "sub/bin"):
         (directory / name).mkdir(parents=True, exist_ok=True)
         (directory / name / "tool").symlink_to(directory / "good")
@@ -118,7 +118,7 @@ def test_an_executable_is_searched_once_for_ranks_that_find_the_same(directory, 
     absolute = {"PATH": str(directory / "bin")}
     different = (first, first, other, first.replace(env=absolute), other.replace(argv=("bin/tool",)), other)
     commands = [command.replace(rank=rank) for rank, command in enumerate(different)]
-    found = executables.find_starts(commands)
+    found = spawn.find_starts(commands)
     assert [path for _, path in found.values()] == [find_executable(command) for command in commands]
     assert [command for command, _ in found.values()] == commands
     assert searched == [0, 2, 3, 4]
@@ -128,10 +128,10 @@ def test_ranks_with_the_same_cpus_do_not_start_directly_after_each_other(directo
     rank = make_rank(directory, "./good")
     cpus = [CpuSet.from_list(text) for text in ("0", "0", "0", "1", "1", "2")]
     commands = [rank.replace(rank=number, cpus=some) for number, some in enumerate(cpus)]
-    assert [*executables.find_starts(commands)] == [0, 3, 5, 1, 4, 2]
+    assert [*spawn.find_starts(commands)] == [0, 3, 5, 1, 4, 2]
 
 
-def test_a_search_for_executables_without_free_files_is_an_error_with_a_hint(directory):
+def test_a_search_for_spawn_without_free_files_is_an_error_with_a_hint(directory):
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
     try:

@@ -5,13 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ompbind.cpuset import CpuSet
-from ompbind.execution.verify.findings import Findings
 from ompbind.execution.verify.sampler import (
     CONFIRM_STEP_S,
     FIRST_S,
     LONGEST_S,
     LONGEST_STEP_S,
     AffinitySampler,
+    Findings,
     find_step_s,
 )
 from ompbind.inspection.verdict import RankVerification, ThreadIssue, Verdict, VerificationResult

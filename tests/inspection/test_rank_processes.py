@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from ompbind.inspection.compare_samples import Sample, compare_samples
 from ompbind.inspection.rank_processes import ObservedProcesses, make_inspection
-from ompbind.inspection.take_sample import find_absent_ranks
+from ompbind.inspection.samples import Sample, compare_samples, find_absent_ranks
 from ompbind.machine.sources.linux.cgroup import Throttling
 from ompbind.planning.occupancy import LiveRun
 from ompbind.planning.rank_variables import SUPERVISOR_NAME

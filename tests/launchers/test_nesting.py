@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from ompbind.errors import RequestError
 from ompbind.launchers.ancestors import Ancestor
-from ompbind.launchers.table import LAUNCHERS, find_batch_script, find_launcher
+from ompbind.launchers.find import find_batch_script, find_launcher
+from ompbind.launchers.launchers import LAUNCHERS
 from tests.launchers.environments import (
     FLUX,
     FLUX_CRAY,

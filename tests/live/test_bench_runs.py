@@ -17,7 +17,7 @@ from ompbind.bench.records import MIGRATIONS, Status, Verification
 from ompbind.bench.run_candidate import run_candidate
 from ompbind.bench.start_ranks import start_ranks
 from ompbind.execution.syscalls import load_syscalls
-from ompbind.masks.mask import parse_mask
+from ompbind.masks.parse import parse_mask
 from ompbind.registry.registry import read_live_runs
 from tests.live.candidates import SLOT, make_settings, make_start
 from tests.live.conftest import RUNTIME_DIR, allowed_list, children_of, two_cpus, wait_until

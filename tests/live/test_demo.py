@@ -1,4 +1,4 @@
-"""`make demo` shows the ranks in order, and CONTRIBUTING.md shows its output."""
+"""`make demo` shows the ranks in order, and docs/development.md shows its output."""
 
 import os
 import re
@@ -31,8 +31,8 @@ def test_demo_prints_what_the_page_shows():
     ranks = [line.split()[1] for line in printed if line.startswith("rank ") and "pid" in line]
     assert ranks == ["0", "1"]
     if "libgomp:" not in done.stdout:
-        pytest.skip("no libgomp on this machine: CONTRIBUTING.md shows threads of libgomp")
-    page = (ROOT / "CONTRIBUTING.md").read_text()
+        pytest.skip("no libgomp on this machine: docs/development.md shows threads of libgomp")
+    page = (ROOT / "docs/development.md").read_text()
     shown = re.search(r"^```console\n(\.venv/bin/ompbind plan.*?)^```", page, re.M | re.S)
     if os.cpu_count() == len(os.sched_getaffinity(0)) == 2:
         lines = map(without_numbers, printed)  # other OpenMP runtimes may be installed too

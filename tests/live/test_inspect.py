@@ -14,7 +14,7 @@ from ompbind.cpuset import CpuSet
 from ompbind.inspection.absent_binding import find_libraries, is_library
 from ompbind.inspection.expectation import is_relevant
 from ompbind.inspection.rank_processes import ObservedProcesses, make_inspection
-from ompbind.inspection.take_sample import SampleHistory, read_cpu_times, take_sample
+from ompbind.inspection.samples import SampleHistory, read_cpu_times, take_sample
 from ompbind.inspection.targets import Target
 from ompbind.planning.occupancy import LiveRun
 from ompbind.procfs import process_state, reader

@@ -492,7 +492,7 @@ def test_the_size_of_the_terminal_reaches_ranks(begin, tmp_path):
 
 
 def test_pipes_of_few_ranks_are_enlarged():
-    from ompbind.execution.output.ptys import choose_pipe_size, open_pipe
+    from ompbind.execution.output.multiplexer import choose_pipe_size, open_pipe
 
     assert [choose_pipe_size(streams) for streams in (2, 16, 32, 100, 2000)] == [
         1 << 20,

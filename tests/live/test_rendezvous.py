@@ -164,7 +164,7 @@ def test_a_run_that_is_killed_releases_its_port(start, tmp_path, victim):
 
 SQUATTER = """
 import socket, sys
-from ompbind.cli.run_rendezvous import set_up_rendezvous
+from ompbind.cli.run_settings import set_up_rendezvous
 from ompbind.execution import rendezvous
 from ompbind.planning.rank_command import RunSpec
 from tests.cli.command_lines import read_run

@@ -13,7 +13,7 @@ import pytest
 
 from ompbind.cli.register import Wait, register_when_free
 from ompbind.errors import MaskError, PlanError
-from ompbind.masks.mask import parse_mask
+from ompbind.masks.parse import parse_mask
 from ompbind.planning.request import Request, Sharing
 from ompbind.registry import directory_watch
 from ompbind.registry.claim_files import try_lock

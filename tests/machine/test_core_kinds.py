@@ -6,7 +6,7 @@ from ompbind.cpuset import CpuSet, union
 from ompbind.errors import MaskError, PlanError
 from ompbind.machine.core_kinds import CoreTraits, make_kinds
 from ompbind.machine.sources.linux.reader import read_recorded
-from ompbind.masks.mask import parse_mask
+from ompbind.masks.parse import parse_mask
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from tests.machines import DictRoot, Shape, make_machine, shape_files

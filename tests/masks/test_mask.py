@@ -5,7 +5,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ompbind.errors import MaskError
-from ompbind.masks.mask import MaskWord, mask_text, parse_mask
+from ompbind.masks.mask import MaskWord, mask_text
+from ompbind.masks.parse import parse_mask
 from ompbind.planning.mask_resolution import resolve_mask
 from ompbind.planning.occupancy import AvailableCpus
 from tests.long import examples

@@ -8,7 +8,7 @@ from ompbind.cpuset import CpuSet
 from ompbind.errors import MaskError, PlanError, RequestError
 from ompbind.machine.model import Level, find_overlapping
 from ompbind.machine.sources.reading import read_machine
-from ompbind.masks.mask import parse_mask
+from ompbind.masks.parse import parse_mask
 from ompbind.planning.memory import measure_remote_memory
 from ompbind.planning.metrics import measure_plan
 from ompbind.planning.planner import make_plan

@@ -8,7 +8,7 @@ from ompbind.cpuset import CpuSet, union
 from ompbind.errors import MachineError, PlanError, RequestError
 from ompbind.machine.model import Level, index_by_cpu
 from ompbind.machine.sources.reading import read_machine
-from ompbind.masks.mask import parse_mask
+from ompbind.masks.parse import parse_mask
 from ompbind.openmp.binding import Bind, ProcBind
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.planning.memory import measure_remote_memory

@@ -5,7 +5,7 @@ import pytest
 from ompbind.cpuset import CpuSet
 from ompbind.errors import MaskError
 from ompbind.machine.sources.reading import read_machine
-from ompbind.masks.mask import parse_mask
+from ompbind.masks.parse import parse_mask
 from ompbind.planning.mask_resolution import resolve_mask
 from ompbind.planning.occupancy import AvailableCpus
 from ompbind.planning.planner import make_plan

@@ -13,7 +13,8 @@ from ompbind.cli.register import plan_or_suggest
 from ompbind.cpuset import CpuSet
 from ompbind.errors import MaskError, OmpbindError
 from ompbind.machine.model import CoreKind, Node
-from ompbind.masks.mask import Mask, parse_mask
+from ompbind.masks.mask import Mask
+from ompbind.masks.parse import parse_mask
 from ompbind.planning import planner
 from ompbind.planning.request import Request, Sharing
 from ompbind.report.text import COPYABLE, WIDTH, render_error

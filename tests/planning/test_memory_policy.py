@@ -11,7 +11,7 @@ from ompbind.errors import PlanError, RequestError
 from ompbind.machine.nodes import add_nearest_nodes
 from ompbind.machine.sources.ompbind_json import make_machine_from_json
 from ompbind.machine.sources.reading import read_machine
-from ompbind.masks.mask import parse_mask
+from ompbind.masks.parse import parse_mask
 from ompbind.planning.plan import MemoryPolicy
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import MemoryMode, Request

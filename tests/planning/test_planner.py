@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from ompbind.cpuset import CpuSet, union
 from ompbind.errors import MaskError, PlanError, RequestError
 from ompbind.machine.model import Level, make_domains
-from ompbind.masks.mask import parse_mask
+from ompbind.masks.parse import parse_mask
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Bind, Request, Sharing
 from tests.machines import Shape, make_machine

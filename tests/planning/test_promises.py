@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from ompbind.cpuset import CpuSet, union
 from ompbind.errors import MaskError, PlanError
 from ompbind.machine.model import CoreKind, Level, find_overlapping, index_by_cpu
-from ompbind.masks.grammar import SELECTABLE
-from ompbind.masks.mask import parse_mask
+from ompbind.masks.mask import SELECTABLE
+from ompbind.masks.parse import parse_mask
 from ompbind.openmp.places import TEXT_LIMIT
 from ompbind.openmp.variables import OVERRIDING_VARIABLES, THREAD_COUNTS
 from ompbind.planning.allocation import divide_service

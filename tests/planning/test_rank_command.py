@@ -9,7 +9,7 @@ import ompbind
 from ompbind.cpuset import CpuSet
 from ompbind.errors import RequestError
 from ompbind.execution.outcome import Outcome, RankExit, exit_code, render_exit
-from ompbind.masks.mask import parse_mask
+from ompbind.masks.parse import parse_mask
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import (
     RankIdentity,

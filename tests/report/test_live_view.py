@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ompbind.inspection.compare_samples import Sample, compare_samples
+from ompbind.inspection.samples import Sample, compare_samples
 from ompbind.machine.sources.linux.cgroup import Throttling
 from ompbind.machine.sources.linux.numa import MemorySize
 from ompbind.procfs.parsers import MappingStats, MemoryMap

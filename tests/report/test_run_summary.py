@@ -21,8 +21,8 @@ from ompbind.execution.outcome import (
     find_hint,
     make_usage,
     render_exit,
-    signal_name,
 )
+from ompbind.execution.signals import signal_name
 from ompbind.machine.sources.linux.cgroup import Throttling
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request

@@ -6,7 +6,7 @@ from ompbind.cpuset import CpuSet
 from ompbind.errors import MaskError
 from ompbind.machine.model import CoreKind, Node
 from ompbind.machine.sources.linux.reader import read_recorded
-from ompbind.masks.mask import parse_mask
+from ompbind.masks.parse import parse_mask
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from ompbind.report.text import WIDEST, WIDTH, Screen, render_cpus, render_paragraph, wrap_indented

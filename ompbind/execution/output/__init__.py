@@ -1,14 +1,13 @@
 """The output of ranks: line prefixes, log files, pseudo-terminals, and writing without blocking.
 
-Imports the base modules, `execution.rlimits` and `execution.safe_files`. `execution.run_output` is its main
-user.
-To add a form of output: add a field to `options.Output` and use it in `multiplexer`.
+Imports the base modules, `execution.rlimits`, `execution.poller` and `execution.safe_files`.
+To add a form of output: add a field to `multiplexer.Output` and use it there.
 
 The way of a line from rank 2 to the terminal, with --output tag:
 
     rank 2 writes b"ready\\n"
       |    to the write end from `OutputMultiplexer.open_streams`      multiplexer.py
-      |    a pipe, or a pseudo-terminal with --pty                     ptys.py
+      |    a pipe, or a pseudo-terminal with --pty
       v
     `RankStream`: its read end becomes readable                        forwarder.py
       |    `Forwarder.readers`: epoll of all streams to one writer

@@ -10,23 +10,17 @@ When a writer would block, its forwarder is paused: one call removes its events 
 of streams. While no rank writes, ompbind does not wake up.
 """
 
+import fcntl
 import os
 import select
 import sys
+import termios
 from collections.abc import Collection, Sequence
 
 from ompbind.errors import LaunchError
 from ompbind.execution.output.forwarder import TAIL_BYTES, Forwarder, OutputEvents, RankStream
 from ompbind.execution.output.line_prefix import LinePrefixer, decode_last_lines, line_limit, make_prefixes
 from ompbind.execution.output.log_files import ERR, OUT, LogDirectory
-from ompbind.execution.output.ptys import (
-    choose_pipe_size,
-    open_pipe,
-    open_pty,
-    open_terminal,
-    read_size,
-    set_size,
-)
 from ompbind.execution.output.writer import is_same_file, open_writer
 from ompbind.execution.rlimits import check_file_limit
 from ompbind.record import Record
@@ -53,6 +47,68 @@ class Output(Record):
     def files_per_rank(self) -> int:
         """The number of files that ompbind has open for each running rank; its pidfd is one of them."""
         return 1 + (2 if self.tag else 0) * (2 if self.directory is not None else 1)
+
+
+_PIPE_BYTES = 1 << 20
+"""Capacity of the pipe of one stream at most; the kernel allows unprivileged users no more."""
+
+_ALL_PIPES_BYTES = 16 << 20
+"""Capacity of all pipes together: beyond 64 MiB per user the kernel makes only small pipes."""
+
+_DEFAULT_PIPE_BYTES = 64 << 10  # capacity of a new pipe
+
+LINES, COLUMNS = 24, 80
+"""The size of pseudo-terminals if ompbind itself has no terminal."""
+
+
+def choose_pipe_size(streams: int) -> int:
+    """Return the capacity of each pipe in bytes, a power of two."""
+    share = min(_PIPE_BYTES, _ALL_PIPES_BYTES // max(streams, 1))
+    return max(_DEFAULT_PIPE_BYTES, 1 << (share.bit_length() - 1))
+
+
+def open_pipe(size: int) -> tuple[int, int]:
+    """Return the read end, which does not block, and the write end of a new pipe. Raises OSError."""
+    read_end, write_end = os.pipe()
+    os.set_blocking(read_end, False)
+    if size > _DEFAULT_PIPE_BYTES:
+        try:
+            fcntl.fcntl(read_end, fcntl.F_SETPIPE_SZ, size)
+        except OSError:
+            pass  # the user has too many pipes: a small pipe works too, only slower
+    return read_end, write_end
+
+
+def open_pty(size: tuple[int, int]) -> tuple[int, int]:
+    """Return the read end and the write end of a new pseudo-terminal that passes bytes on unchanged.
+
+    `size` is its lines and columns. Raises OSError.
+    """
+    read_end, write_end = os.openpty()
+    settings = termios.tcgetattr(write_end)
+    settings[1] &= ~termios.OPOST
+    settings[3] &= ~termios.ECHO
+    termios.tcsetattr(write_end, termios.TCSANOW, settings)
+    os.set_blocking(read_end, False)
+    set_terminal_size(read_end, size)
+    return read_end, write_end
+
+
+def read_size(terminal: int) -> tuple[int, int]:
+    """Return lines and columns of a terminal; 24 and 80 if there is no terminal or its size is unknown."""
+    try:
+        lines, columns = termios.tcgetwinsize(terminal)
+    except (OSError, ValueError, termios.error):
+        lines = columns = 0
+    return lines or LINES, columns or COLUMNS
+
+
+def set_terminal_size(terminal: int, size: tuple[int, int]) -> None:
+    """Set lines and columns of a terminal; do nothing if it is closed."""
+    try:
+        termios.tcsetwinsize(terminal, size)
+    except (OSError, termios.error):
+        pass
 
 
 _OUT, _ERR = 1, 2
@@ -85,7 +141,9 @@ class OutputMultiplexer:
             self._logs = LogDirectory(output.directory, ranks, force=output.force)
         self._tails: dict[int, RankStream] = {}
         self._ptys: dict[int, RankStream] = {}
-        self._terminal = open_terminal() if output.pty else -1
+        self._terminal = -1
+        if output.pty:
+            self._terminal = next((os.dup(fd) for fd in (1, 2, 0) if os.isatty(fd)), -1)
         self._epoll = select.epoll()
         self._by_fd: dict[int, Forwarder] = {}
         self._forwarders: dict[int, Forwarder] = {}
@@ -208,7 +266,7 @@ class OutputMultiplexer:
         size = read_size(self._terminal) if self._ptys else (0, 0)
         for stream in self._ptys.values():
             if not stream.closed:
-                set_size(stream.read_end, size)
+                set_terminal_size(stream.read_end, size)
 
     def _open_stream(self, rank: int, fd: int, heading: str) -> int:
         """Open standard output or error (`fd` 1 or 2) of a rank; return the descriptor that it writes to.

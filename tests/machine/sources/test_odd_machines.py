@@ -8,7 +8,7 @@ from ompbind.cpuset import CpuSet, union
 from ompbind.errors import MachineError
 from ompbind.machine.model import Level
 from ompbind.machine.sources.linux.reader import add_isolated, read_recorded
-from ompbind.masks.mask import parse_mask
+from ompbind.masks.parse import parse_mask
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from tests.machines import DictRoot, Shape, shape_files, tree_files

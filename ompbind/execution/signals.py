@@ -1,7 +1,4 @@
-"""Two ways to receive signals in a loop: pending signals with `sigwait`, or bytes in a pipe.
-
-The functions here change some 60 signals.
-"""
+"""The signals that ompbind handles, and two ways to receive them: `sigwait`, or as bytes in a pipe."""
 
 import os
 import signal
@@ -54,12 +51,6 @@ def start_signal_pipe(pipe: int, signal_mask: frozenset[int]) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, signal_mask - handled)
 
 
-def ignore_tty_signals() -> None:
-    """Ignore `TTY_SIGNALS`, before the fork into two processes."""
-    for number in TTY_SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
-
-
 def _find_handled_signals() -> frozenset[int]:
     """Return the signals that ompbind handles."""
     return frozenset((*find_unignored((*TERMINATION_SIGNALS, *FORWARDED_SIGNALS)), signal.SIGCHLD))
@@ -92,3 +83,16 @@ def read_signals(pipe: int) -> list[int] | None:
 
 def _do_nothing(number: int, frame: object) -> None:
     """Handle a signal by doing nothing: Python has written its number to the pipe."""
+
+
+def signal_name(number: int) -> str:
+    """Return the name of a signal, such as "SIGKILL"; "signal 37" if it has no name."""
+    has_name = number in {member.value for member in signal.Signals}
+    return signal.Signals(number).name if has_name else f"signal {number}"
+
+
+def exit_by_signal(number: int) -> None:
+    """Kill this process by the default action of a signal."""
+    signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (number,))
+    os.kill(os.getpid(), number)

@@ -1,22 +1,15 @@
 """Find the launcher that started this process, and the rank that the process is.
 
-A *launcher* starts the ranks of a job on many machines; `LAUNCHERS` has all known ones. Launchers can be
-nested: `mpirun` in a Slurm job adds its own variables to Slurm's variables. The innermost launcher counts:
-of the launchers with complete variables, the launcher whose daemon is the nearest ancestor of the rank.
+A *launcher* starts the ranks of a job on many machines. Launchers can be nested: `mpirun` in a Slurm job
+adds its own variables to Slurm's variables. The innermost launcher counts: of the launchers with complete
+variables, the launcher whose daemon is the nearest ancestor of the rank.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from ompbind.errors import RequestError
 from ompbind.launchers.ancestors import Ancestor, find_daemon, find_starter
-from ompbind.launchers.flux import FLUX
-from ompbind.launchers.launcher import Env, Launcher, read_number
-from ompbind.launchers.mpich import MPICH
-from ompbind.launchers.open_mpi import OPEN_MPI
-from ompbind.launchers.pals import PALS
-from ompbind.launchers.prrte import PRRTE
-from ompbind.launchers.slurm import SLURM
-from ompbind.launchers.torchrun import TORCHRUN
+from ompbind.launchers.launchers import LAUNCHERS, TORCHRUN, Env, Launcher, read_number
 from ompbind.planning.rank_command import RankIdentity
 from ompbind.planning.rank_variables import OMPBIND_RANK, SUPERVISOR_NAME
 from ompbind.record import Record
@@ -40,13 +33,6 @@ class LauncherRank(Record):
     unused: tuple[str, ...] = ()
 
 
-LAUNCHERS = (TORCHRUN, OPEN_MPI, MPICH, PALS, FLUX, SLURM, PRRTE)
-"""All known launchers; where their processes are hidden, the first one with complete variables counts.
-
-torchrun is started by the others, but starts none of them. mpirun is started in jobs of PALS, Flux and Slurm,
-and Flux in jobs of Slurm. PALS sets no rank of its own for the ranks of a Hydra.
-"""
-
 _FROM_RUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 """Variables that ompbind sets for a rank, as torchrun does."""
 
@@ -62,7 +48,11 @@ def find_launcher(env: Env, ancestors: Iterable[Ancestor] = ()) -> LauncherRank 
     `ancestors` are read only if there is a launcher. Raises RequestError if the variables of the launcher
     contradict each other, and if no launcher has set all its variables, but one has set some.
     """
-    env = _drop_own(env)
+    own_rank = env.get(OMPBIND_RANK)
+    if own_rank is not None and own_rank == env.get("RANK") and not env.get(TORCHRUN.mark):
+        # ompbind has set the variables of torchrun, but is no launcher: its ranks are bound. torchrun in a
+        # rank of ompbind sets the variables again, and its mark.
+        env = {name: value for name, value in env.items() if name not in _FROM_RUN}
     complete = [launcher for launcher in LAUNCHERS if launcher.is_complete(env)]
     if not complete:
         _refuse_partial(env)
@@ -74,11 +64,12 @@ def find_launcher(env: Env, ancestors: Iterable[Ancestor] = ()) -> LauncherRank 
         return None
     identity = _read_identity(launcher, env)
     starter = find_starter(processes, launcher.daemons)
+    word = launcher.name.partition(" or ")[0].replace(" ", "").lower()
     parts = [env[name] for name in launcher.run_id if env.get(name)] or [str(starter or 1)]
     return LauncherRank(
         launcher=launcher.name,
         identity=identity,
-        run_id="-".join([launcher.word, *parts]).replace("/", "_"),
+        run_id="-".join([word, *parts]).replace("/", "_"),
         starter=starter,
         assumes_local_size=launcher.assumes_local_size,
         unused=tuple(_explain_unused(launcher, env)),
@@ -104,16 +95,6 @@ def find_copies(env: Env, ancestors: Iterable[Ancestor] = ()) -> LauncherRank | 
     except RequestError:  # variables contradict each other, or some are missing
         return None
     return rank if rank and rank.identity.local_size > 1 else None
-
-
-def _drop_own(env: Env) -> Mapping[str, str]:
-    """Drop the variables that ompbind has set as torchrun does: ompbind is no launcher, its ranks are bound.
-
-    torchrun in a rank of ompbind sets the variables again, and one more.
-    """
-    if OMPBIND_RANK not in env or env.get(OMPBIND_RANK) != env.get("RANK") or env.get(TORCHRUN.mark):
-        return env
-    return {name: value for name, value in env.items() if name not in _FROM_RUN}
 
 
 def _find_innermost(
@@ -147,20 +128,21 @@ def _read_identity(launcher: Launcher, env: Env) -> RankIdentity:
         local_rank=read_number(env, launcher.local_rank),
         local_size=launcher.read_local_size(env),
     )
-    local_size = launcher.local_size if isinstance(launcher.local_size, str) else ""
-    local_text = f"{local_size or 'the number of ranks on this machine'}={identity.local_size}"
-    if identity.rank >= identity.size:
-        _refuse(launcher, f"{launcher.rank}={identity.rank}", f"{launcher.size}={identity.size}")
-    if identity.local_size and identity.local_rank >= identity.local_size:
-        _refuse(launcher, f"{launcher.local_rank}={identity.local_rank}", local_text)
-    if identity.local_size > identity.size:
-        _refuse(launcher, local_text, f"{launcher.size}={identity.size}")
+    local_name = launcher.local_size if isinstance(launcher.local_size, str) else ""
+    local_size = f"{local_name or 'the number of ranks on this machine'}={identity.local_size}"
+    local_rank, rank = f"{launcher.local_rank}={identity.local_rank}", f"{launcher.rank}={identity.rank}"
+    size = f"{launcher.size}={identity.size}"
+    for is_wrong, first, second in (
+        (identity.rank >= identity.size, rank, size),
+        (identity.local_size and identity.local_rank >= identity.local_size, local_rank, local_size),
+        (identity.local_size > identity.size, local_size, size),
+    ):
+        if is_wrong:
+            raise RequestError(
+                f"{first} and {second} contradict each other; {launcher.name} sets them for each rank",
+                hint="do not change these variables, or give --local-rank and --local-size",
+            )
     return identity
-
-
-def _refuse(launcher: Launcher, first: str, second: str) -> None:
-    text = f"{first} and {second} contradict each other; {launcher.name} sets them for each rank"
-    raise RequestError(text, hint="do not change these variables, or give --local-rank and --local-size")
 
 
 def _refuse_partial(env: Env) -> None:
@@ -171,7 +153,7 @@ def _refuse_partial(env: Env) -> None:
         return
     given = [name for name in launcher.needed if env.get(name)]
     text = f"{_list_names(given)} set, as {launcher.name} does, but {_explain_missing(launcher, env)}"
-    other = "" if launcher.local_rank else f"start ranks with {OPEN_MPI.name}'s mpirun, or "
+    other = "" if launcher.local_rank else "start ranks with Open MPI's mpirun, or "
     hint = f"{other}give --local-rank and --local-size; for a single rank these are 0 and 1"
     raise RequestError(text, hint=hint)
 

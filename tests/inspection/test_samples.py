@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ompbind.inspection import memory_readings
-from ompbind.inspection.memory_readings import (
+from ompbind.inspection import samples
+from ompbind.inspection.samples import (
     MOST_BYTES,
     MOST_SHARE,
     MemoryReading,
@@ -52,10 +52,10 @@ def test_all_readings_together_have_a_limit(costs):
 
 def test_a_sample_stops_reading_after_its_limit(monkeypatch):
     clock = iter(range(100))
-    monkeypatch.setattr(time, "thread_time", lambda: next(clock) * memory_readings.MOST_S / 2)
+    monkeypatch.setattr(time, "thread_time", lambda: next(clock) * samples.MOST_S / 2)
     first = read_memory({}, dict.fromkeys((1 << 22, 2 << 22, 3 << 22), 0))  # numbers above the highest PID
     assert list(first) == [1 << 22, 2 << 22]
-    assert sum_costs(first, 0.0) == memory_readings.MOST_S
+    assert sum_costs(first, 0.0) == samples.MOST_S
     assert sum_costs(first, time.monotonic() + 1) == 0.0
     assert list(read_memory(first, {3 << 22: 0, 1 << 22: 0, 2 << 22: MOST_BYTES + 1})) == [1 << 22, 3 << 22]
 

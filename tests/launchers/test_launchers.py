@@ -3,8 +3,8 @@
 import pytest
 
 from ompbind.errors import RequestError
-from ompbind.launchers.recognition import may_have_launcher, may_have_variables
-from ompbind.launchers.table import LAUNCHERS, find_batch_script, find_copies, find_launcher
+from ompbind.launchers.find import find_batch_script, find_copies, find_launcher
+from ompbind.launchers.launchers import LAUNCHERS, may_have_launcher, may_have_variables
 from tests.toys import run_with
 
 SCRIPT = {"SLURM_PROCID": "9", "SLURM_LOCALID": "0", "SLURM_NTASKS": "40"}
@@ -94,8 +94,8 @@ def test_each_variable_of_a_rank_is_recognized_by_its_name(launcher):
 
 
 TOY = """
-from ompbind.launchers import table
-from ompbind.launchers.launcher import Launcher
+from ompbind.launchers import launchers
+from ompbind.launchers.launchers import Launcher
 JSM = Launcher(
     name="JSM",
     rank="JSM_RANK",
@@ -106,11 +106,11 @@ JSM = Launcher(
     daemons=("jsmd",),
     example=("Four ranks of JSM", "jsrun -n 4 ompbind exec -- ./app"),
 )
-table.LAUNCHERS = (JSM, *table.LAUNCHERS)
+launchers.LAUNCHERS = (JSM, *launchers.LAUNCHERS)
 """
 
 
-def test_a_launcher_is_one_file_and_one_row():
+def test_a_launcher_is_one_row():
     text = run_with(TOY, "exec", "--help")
     assert "that a launcher started: JSM, torchrun, Open MPI, MPICH or Intel MPI, PALS, Flux, Slurm." in text
     assert "jsrun -n 4 ompbind exec -- ./app Four ranks of JSM" in text

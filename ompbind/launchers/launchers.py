@@ -1,0 +1,229 @@
+"""All launchers: the variables that each sets for a rank, and the names of its processes.
+
+To add a launcher: one row in `LAUNCHERS`.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+from ompbind.errors import RequestError
+from ompbind.machine.sources.root import whole_number
+from ompbind.record import Record
+
+Env: TypeAlias = Mapping[str, str]
+
+IN_LOCAL_RANK = "LOCAL"
+"""A part of the name of each variable with the local rank of a process."""
+
+IN_NAMES = (IN_LOCAL_RANK, "RANK", "SIZE", "PROCID", "NTASKS")
+"""Parts of names: each variable with a rank or with a number of ranks has one of them."""
+
+
+def may_have_launcher(env: Env) -> bool:
+    """Return whether a launcher may have set all variables of a rank, by their names alone."""
+    return any(IN_LOCAL_RANK in name for name in env)
+
+
+def may_have_variables(env: Env) -> bool:
+    """Return whether a launcher may have set any variable of a rank, also for the script of a job."""
+    return any(part in name for name in env for part in IN_NAMES)
+
+
+class Launcher(Record):
+    """One launcher: its name in messages, the variables that it sets for a rank, and its processes.
+
+    `rank`, `size` and `local_rank` are the variables that a rank needs; "" for a variable that the launcher
+    does not set: its ranks cannot be identified. `local_size` is the variable with the number of ranks on
+    this machine, or a function that finds the number in the environment (0 if unknown). The values of the
+    variables `run_id` together identify the job. `daemons` are the names of the processes that start ranks.
+    `step` is a variable that only ranks have, "" if `rank` is such a variable: Slurm sets the others for the
+    script of a batch job too. `job_steps` are its values for scripts and shells. `mark` is a variable that
+    only this launcher sets, if users set the others by hand, and if its process can have any name. With
+    `assumes_local_size`, the function `local_size` assumes equal numbers on all machines. `example` is
+    (description, command line) for the help.
+    """
+
+    name: str
+    rank: str
+    size: str
+    local_rank: str
+    local_size: str | Callable[[Env], int]
+    run_id: tuple[str, ...]
+    daemons: tuple[str, ...]
+    step: str = ""
+    job_steps: tuple[str, ...] = ()
+    mark: str = ""
+    assumes_local_size: bool = False
+    example: tuple[str, str] | None = None
+
+    def check(self) -> None:
+        """Raise ValueError for a variable that `may_have_variables` would not find."""
+        if self.local_rank and IN_LOCAL_RANK not in self.local_rank:
+            raise ValueError(f"{self.local_rank} has no {IN_LOCAL_RANK}")
+        for name in filter(None, (self.rank, self.size)):
+            if not any(part in name for part in IN_NAMES):
+                raise ValueError(f"{name} has none of {', '.join(IN_NAMES)}")
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """The variables that a rank needs."""
+        return tuple(filter(None, (self.step, self.rank, self.size, self.local_rank)))
+
+    def is_complete(self, env: Env) -> bool:
+        """Return whether an environment has all variables that a rank needs."""
+        return bool(self.local_rank) and all(env.get(name) for name in self.needed)
+
+    def is_script(self, env: Env) -> bool:
+        """Return whether an environment belongs to the script or the shell of a job, which is no rank."""
+        if not (self.step and env.get(self.rank)):
+            return False
+        return not env.get(self.step) or env.get(self.step) in self.job_steps
+
+    def is_partial(self, env: Env) -> bool:
+        """Return whether an environment has some of the variables that only a rank has, but not all."""
+        has_some = bool(env.get(self.rank) or env.get(self.local_rank))
+        return has_some and not (self.is_complete(env) or self.is_script(env))
+
+    def has_size(self, env: Env) -> bool:
+        """Return whether an environment has the number of all ranks, if only ranks have this variable."""
+        return bool(self.size and env.get(self.size)) and not self.step
+
+    def read_local_size(self, env: Env) -> int:
+        """Return the number of ranks on this machine, 0 if unknown; raises RequestError if it is wrong."""
+        if not isinstance(self.local_size, str):
+            return self.local_size(env)
+        return read_number(env, self.local_size) if env.get(self.local_size) else 0
+
+
+def read_number(env: Env, name: str) -> int:
+    """Return the number in a variable of a launcher; raises RequestError if it has none."""
+    number = whole_number(env.get(name))
+    if number is None:
+        text = f"the launcher set {name}={env.get(name, '')!r}, which is not a number"
+        raise RequestError(text, hint=f"do not change {name}, or give --local-rank and --local-size")
+    return number
+
+
+def _find_slurm_size(env: Env) -> int:
+    """Return the number of tasks on this node, 0 if unknown; raises RequestError for contradictions.
+
+    Slurm lists the tasks of this node as "0,1,2": also in heterogeneous jobs, which have one component on a
+    node. Without this list, the tasks of all nodes are counted: "4(x2),3" is 4 on two nodes each, then 3.
+    """
+    if tasks := env.get("SLURM_GTIDS"):
+        numbers = tasks.split(",")
+        if env.get("SLURM_PROCID") not in numbers:
+            text = f"SLURM_PROCID={env.get('SLURM_PROCID')} and SLURM_GTIDS={tasks} contradict each other"
+            raise RequestError(text, hint="start ranks with srun, and do not set these variables")
+        return len(numbers)
+    text = env.get("SLURM_STEP_TASKS_PER_NODE") or env.get("SLURM_TASKS_PER_NODE") or ""
+    node = read_number(env, "SLURM_NODEID") if env.get("SLURM_NODEID") else 0
+    counts = [
+        int(match[1])
+        for match in re.finditer(r"(\d+)(?:\(x(\d+)\))?", text)
+        for _ in range(min(int(match[2] or 1), node + 1))
+    ]
+    return counts[node] if node < len(counts) else 0
+
+
+def _find_flux_size(env: Env) -> int:
+    """Return the tasks on this node: total / nodes, as Flux sets only these; 0 if that cannot be true."""
+    size, nodes = read_number(env, "FLUX_JOB_SIZE"), read_number(env, "FLUX_JOB_NNODES")
+    equal = size // nodes if nodes and size % nodes == 0 else 0
+    return equal if equal > read_number(env, "FLUX_TASK_LOCAL_ID") else 0
+
+
+def _find_pals_size(env: Env) -> int:
+    """Return the number of ranks on this machine, 0 if unknown."""
+    names = (name for name in ("PALS_LOCAL_SIZE", "PMI_LOCAL_SIZE") if env.get(name))
+    return next((read_number(env, name) for name in names), 0)
+
+
+TORCHRUN = Launcher(
+    name="torchrun",
+    rank="RANK",
+    size="WORLD_SIZE",
+    local_rank="LOCAL_RANK",
+    local_size="LOCAL_WORLD_SIZE",
+    run_id=("TORCHELASTIC_RUN_ID", "MASTER_PORT"),
+    daemons=("pt_elastic", "torchrun"),  # before PyTorch 2.5 torchrun or python
+    mark="TORCHELASTIC_RUN_ID",
+)
+
+SLURM = Launcher(
+    name="Slurm",
+    rank="SLURM_PROCID",
+    size="SLURM_NTASKS",
+    local_rank="SLURM_LOCALID",
+    local_size=_find_slurm_size,
+    run_id=("SLURM_JOB_ID", "SLURM_STEP_ID"),
+    daemons=("slurmstepd",),
+    step="SLURM_STEP_ID",
+    job_steps=(str(0xFFFFFFFA), str(0xFFFFFFFB)),  # the shell of salloc, the script of sbatch
+    example=("Eight Slurm tasks", "srun -n 8 --cpu-bind=none ompbind exec -- ./app"),
+)
+
+LAUNCHERS = (
+    TORCHRUN,
+    Launcher(  # version 4, and version 5, which starts ranks with PRRTE
+        name="Open MPI",
+        rank="OMPI_COMM_WORLD_RANK",
+        size="OMPI_COMM_WORLD_SIZE",
+        local_rank="OMPI_COMM_WORLD_LOCAL_RANK",
+        local_size="OMPI_COMM_WORLD_LOCAL_SIZE",
+        run_id=("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"),
+        daemons=(
+            *("mpirun", "mpirun.openmpi", "mpiexec", "mpiexec.openmpi", "orterun", "orted"),
+            *("prterun", "prte", "prted"),
+        ),
+        example=("Four MPI ranks", "mpirun -n 4 --bind-to none ompbind exec -- ./app"),
+    ),
+    Launcher(  # MPICH's Hydra, and the launchers derived from it: Intel MPI, MVAPICH2
+        name="MPICH or Intel MPI",
+        rank="PMI_RANK",
+        size="PMI_SIZE",
+        local_rank="MPI_LOCALRANKID",
+        local_size="MPI_LOCALNRANKS",
+        run_id=("PMI_JOBID",),
+        daemons=("hydra_pmi_proxy",),
+    ),
+    # HPE Cray systems. PALS sets the number of all ranks in the variables of PMI only. The PMI plugins of
+    # Slurm and Flux set some of the variables of PALS too.
+    Launcher(
+        name="PALS",
+        rank="PALS_RANKID",
+        size="PMI_SIZE",
+        local_rank="PALS_LOCAL_RANKID",
+        local_size=_find_pals_size,
+        run_id=("PALS_APID",),
+        daemons=("palsd",),
+    ),
+    Launcher(
+        name="Flux",
+        rank="FLUX_TASK_RANK",
+        size="FLUX_JOB_SIZE",
+        local_rank="FLUX_TASK_LOCAL_ID",
+        local_size=_find_flux_size,
+        run_id=("FLUX_JOB_ID",),
+        daemons=("flux-shell",),
+        assumes_local_size=True,
+    ),
+    SLURM,
+    # PRRTE without Open MPI (`prterun`, `prun`) sets the rank, but neither the local rank nor any number of
+    # ranks: a rank has to ask the server of PRRTE with the PMIx library.
+    Launcher(
+        name="PRRTE",
+        rank="PMIX_RANK",
+        size="",
+        local_rank="",
+        local_size="",
+        run_id=("PMIX_NAMESPACE",),
+        daemons=("prterun", "prte", "prted"),
+    ),
+)
+"""All known launchers; where their processes are hidden, the first one with complete variables counts.
+
+torchrun is started by the others, but starts none of them. mpirun is started in jobs of PALS, Flux and Slurm,
+and Flux in jobs of Slurm. PALS sets no rank of its own for the ranks of a Hydra.
+"""
