@@ -41,7 +41,7 @@ def read_commands_workload(argv: Sequence[str], env: Mapping[str, str]) -> Workl
     return Workload(libraries=loaded, preload_warnings=work.preload_warnings)
 
 
-def read_command(argv: tuple[str, ...], env: Mapping[str, str], work: Workload) -> CommandFacts:
+def read_command_facts(argv: tuple[str, ...], env: Mapping[str, str], work: Workload) -> CommandFacts:
     """Read the facts about a command with a given workload; if it cannot run, `error` is the reason."""
     try:
         path = find_command(argv[0], env)

@@ -37,7 +37,10 @@ def check_cpus(host: HostFacts) -> Iterator[HostIssue]:
         yield ok("CPUs", f"all {len(machine.online)} online CPUs are allowed")
         return
     online = count(len(machine.online), "online CPU")
-    limits = _name_limits(host, machine)
+    causes = ("the cpuset of the cgroup", "the inherited affinity mask")
+    limits = " and ".join(compress(causes, _find_limits(host, machine)))
+    if host.enclosing and _is_limited_by_run(host, machine):
+        limits = f"the enclosing run (rank {host.enclosing.rank})"
     found = f"{len(machine.allowed)} of {online} allowed ({machine.allowed}): limited by {limits}"
     if len(machine.allowed) > 1 or _is_limited_by_run(host, machine):
         why = "programs that count or name all online CPUs get fewer; ompbind uses only the allowed CPUs"
@@ -56,13 +59,6 @@ def _find_limits(host: HostFacts, machine: Machine) -> tuple[bool, bool]:
 def _is_limited_by_run(host: HostFacts, machine: Machine) -> bool:
     """Return whether this process belongs to a rank, and may use exactly the CPUs of this rank."""
     return host.enclosing is not None and machine.allowed == host.enclosing.cpus
-
-
-def _name_limits(host: HostFacts, machine: Machine) -> str:
-    if host.enclosing and _is_limited_by_run(host, machine):
-        return f"the enclosing run (rank {host.enclosing.rank})"
-    causes = ("the cpuset of the cgroup", "the inherited affinity mask")
-    return " and ".join(compress(causes, _find_limits(host, machine)))
 
 
 def _explain_limits(host: HostFacts, machine: Machine) -> str:
@@ -159,12 +155,10 @@ def check_bind_call(host: HostFacts) -> Iterator[HostIssue]:
         why = "ranks cannot be bound, so none can be started"
         remedy = "allow sched_setaffinity in the seccomp profile or sandbox; until then use --mask none"
         yield error("sched_setaffinity", "is refused to this process", why, remedy)
+    elif host.may_bind is Permission.GRANTED:
+        yield ok("sched_setaffinity", "is permitted")
     else:
-        yield ok("sched_setaffinity", *_render_permission(host.may_bind))
-
-
-def _render_permission(permission: Permission) -> tuple[str, ...]:
-    return ("is permitted",) if permission is Permission.GRANTED else ()
+        yield ok("sched_setaffinity")
 
 
 def check_runs(host: HostFacts) -> Iterator[HostIssue]:

@@ -138,19 +138,15 @@ def check_variables(host: HostFacts) -> Iterator[HostIssue]:
     if host.enclosing:
         yield ok("variables", f"set for rank {host.enclosing.rank} by the enclosing run")
         return
-    issues = list(_find_wrong(host))
-    yield from issues
-    if not issues:
-        yield ok("variables", "none that would move, bind or multiply threads")
-
-
-def _find_wrong(host: HostFacts) -> Iterator[HostIssue]:
-    for name in dict.fromkeys(name for name, _, _ in RULES):
+    wrong: dict[str, tuple[str, str]] = {}
+    for name, is_wrong, why in RULES:
         value = host.env.get(name)
-        for rule_name, is_wrong, why in RULES:
-            if rule_name == name and value is not None and is_wrong(value, host):
-                yield _make_issue(name, value, why, host)
-                break
+        if value is not None and name not in wrong and is_wrong(value, host):
+            wrong[name] = (value, why)
+    for name in dict.fromkeys(name for name, _, _ in RULES if name in wrong):
+        yield _make_issue(name, *wrong[name], host)
+    if not wrong:
+        yield ok("variables", "none that would move, bind or multiply threads")
 
 
 def _make_issue(name: str, value: str, why: str, host: HostFacts) -> HostIssue:

@@ -134,35 +134,29 @@ PACKAGES = (
 
 def check_rebinding(host: HostFacts) -> Iterator[HostIssue]:
     """Look for programs that bind themselves, by variables, options or by default."""
-    issues = [*_find_variables(host), *_find_options(host), *_find_packages(host)]
+    issues = list(_find_programs(host))
     yield from issues
     if not issues:
         yield ok("programs that bind again", "none known")
 
 
-def _find_variables(host: HostFacts) -> Iterator[HostIssue]:
+def _find_programs(host: HostFacts) -> Iterator[HostIssue]:
+    """Look for variables, options of the command, and installed packages that it may use."""
     for row in VARIABLES:
         value = host.env.get(row.name)
         if value is not None and row.applies(value):
             remedy = f"set {row.name}={row.remedy}" if row.remedy else f"unset {row.name}"
             yield note(row.name, f"is {value!r}: {row.program} binds", row.why, remedy)
-
-
-def _find_options(host: HostFacts) -> Iterator[HostIssue]:
     words = host.command.argv[1:] if host.command else ()
-    for row in OPTIONS:
-        if any(word.partition("=")[0] == row.option for word in words):
-            yield note(row.option, f"{row.program} binds", row.why, f"omit {row.option}")
-
-
-def _find_packages(host: HostFacts) -> Iterator[HostIssue]:
-    """Look for installed packages that the command may use, and that bind by default."""
+    for option in OPTIONS:
+        if any(word.partition("=")[0] == option.option for word in words):
+            yield note(option.option, f"{option.program} binds", option.why, f"omit {option.option}")
     installed = {package.name for package in host.command.packages} if host.command else set[str]()
-    for row in PACKAGES:
-        is_off = bool(row.variable) and row.variable in host.env
-        if row.package in installed and not is_off and (_has_gpus(host) or not row.needs_gpus):
-            remedy = row.remedy or f"add --env {row.variable}={row.off}"
-            yield note(row.program, "binds by default, if the command uses it", row.why, remedy)
+    for package in PACKAGES:
+        is_off = bool(package.variable) and package.variable in host.env
+        if package.package in installed and not is_off and (_has_gpus(host) or not package.needs_gpus):
+            remedy = package.remedy or f"add --env {package.variable}={package.off}"
+            yield note(package.program, "binds by default, if the command uses it", package.why, remedy)
 
 
 def _has_gpus(host: HostFacts) -> bool:
