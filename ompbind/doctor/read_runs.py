@@ -3,9 +3,8 @@
 from collections.abc import Iterable, Mapping
 
 from ompbind.doctor.facts import EnclosingRank, HostFacts
-from ompbind.planning.occupancy import LiveRun
+from ompbind.planning.other_runs import LiveRun, find_other_runs
 from ompbind.planning.rank_variables import OMPBIND_RUN_ID, find_rank
-from ompbind.planning.run_relations import find_other_runs
 from ompbind.registry.registry import find_claims_directory, make_run_identity, read_live_runs
 from ompbind.text import clean_name
 

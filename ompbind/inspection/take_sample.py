@@ -11,7 +11,7 @@ from ompbind.inspection.read_load import Streaks, add_load, list_throttlings
 from ompbind.inspection.targets import KnownProcesses, Target, has_several_nodes, inspect, read_visible_runs
 from ompbind.machine.sources.linux.numa import read_memory_sizes
 from ompbind.machine.sources.root import DirectoryRoot
-from ompbind.planning.occupancy import LiveRun
+from ompbind.planning.other_runs import LiveRun
 from ompbind.procfs.process_state import ProcessState
 from ompbind.procfs.reader import TICKS_PER_S, read_migrations
 from ompbind.record import Record

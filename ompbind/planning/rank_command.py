@@ -123,7 +123,7 @@ def _make_variables(
     fields: Fields,
 ) -> dict[str, str | None]:
     """Return all variables of one rank; `numbers` are the variables of its identity."""
-    threads = make_openmp_variables(placement.cpus, placement.places, placement.threads, binding)
+    threads = make_openmp_variables(placement.cpus, placement.places_text, placement.threads, binding)
     if spec.keep_env:
         kept = spec.base.keys() | (_PAIR if _PAIR & spec.base.keys() else set())
         threads = {name: value for name, value in threads.items() if name not in kept}
@@ -159,7 +159,7 @@ def _make_device_variables(plan: Plan, placement: Placement, spec: RunSpec) -> V
 def make_thread_variables(placement: Placement, request: Request) -> dict[str, str | None]:
     """Return every variable that sets the threads of a rank and their binding; None removes a variable."""
     binding = _make_binding(request)
-    return make_openmp_variables(placement.cpus, placement.places, placement.threads, binding)
+    return make_openmp_variables(placement.cpus, placement.places_text, placement.threads, binding)
 
 
 def _make_binding(request: Request) -> Binding:

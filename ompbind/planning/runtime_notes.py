@@ -91,7 +91,7 @@ def _render_binding(plan: Plan) -> str:
         return "KMP_AFFINITY lists the CPUs, because a second runtime would read OMP_PLACES too"
     if syntax is BindingSyntax.UNBOUND:
         fork_unsafe = find_fork_unsafe(request)
-        if request.bind is Bind.NONE or fork_unsafe is None:
+        if request.effective_bind is Bind.NONE or fork_unsafe is None:
             return "only the process is bound, not its threads"
         runtime, _ = fork_unsafe
         versions = runtime.render_versions_before(runtime.facts.forks_safely_from)

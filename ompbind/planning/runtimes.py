@@ -52,7 +52,7 @@ def choose_syntax(request: Request) -> BindingSyntax:
 
     The list is for a preloaded runtime that reads KMP_AFFINITY: other runtimes in the process ignore it.
     """
-    if request.bind is Bind.NONE or (request.bind is Bind.RANK and find_fork_unsafe(request)):
+    if request.effective_bind is Bind.NONE or (request.bind is Bind.RANK and find_fork_unsafe(request)):
         return BindingSyntax.UNBOUND
     families = [runtime for runtime in KMP_READERS if request.omp_runtime in (None, runtime)]
     preloaded = request.workload is not None and request.workload.has(

@@ -8,7 +8,8 @@ mask is a filter: its order has no meaning, and an empty mask hides nothing. Its
 from collections.abc import Mapping, Sequence
 
 from ompbind.machine.devices import Device
-from ompbind.planning.devices.vendors import DeviceWord, VendorDevices, find_order, read_index, split_words
+from ompbind.planning.devices.vendors import VendorDevices, find_order, read_index, split_words
+from ompbind.planning.request import DeviceWord
 
 ZE_AFFINITY_MASK = "ZE_AFFINITY_MASK"
 _HIERARCHY = "ZE_FLAT_DEVICE_HIERARCHY"

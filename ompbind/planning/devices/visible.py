@@ -15,7 +15,8 @@ from ompbind.planning.devices.rocm import (
     ROCR_VISIBLE_DEVICES,
     find_rocm_devices,
 )
-from ompbind.planning.devices.vendors import VendorDevices, VisibleDevices
+from ompbind.planning.devices.vendors import VendorDevices
+from ompbind.planning.request import VisibleDevices
 
 VENDOR_VARIABLES = (
     CUDA_VISIBLE_DEVICES,
