@@ -32,8 +32,8 @@ from ompbind.planning.rank_command import (
     find_changed,
     make_command,
     make_spec_before_plan,
+    mask_secrets,
 )
-from ompbind.planning.secret_values import mask_secrets
 from ompbind.registry.claim_files import Claim
 from ompbind.registry.registry import make_run_identity
 

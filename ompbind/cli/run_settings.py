@@ -14,9 +14,8 @@ from ompbind.execution.run_options import RunOptions
 from ompbind.inspection.expectation import ExpectedBinding
 from ompbind.planning.placeholders import fill
 from ompbind.planning.plan import Plan
-from ompbind.planning.rank_command import RunSpec, make_commands
+from ompbind.planning.rank_command import RunSpec, make_commands, mask_secrets
 from ompbind.planning.rank_variables import OMPBIND_RUN_ID
-from ompbind.planning.secret_values import mask_secrets
 
 
 def choose_run_id(run_id: str | None) -> str:

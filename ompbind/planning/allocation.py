@@ -50,9 +50,8 @@ from ompbind.planning.strategies.core_sequence import (
     make_core_sequence,
     make_subsequence,
 )
-from ompbind.planning.strategies.domains import sort_by_node
 from ompbind.planning.strategies.sized import RequestedCores, take_cores
-from ompbind.planning.strategies.strategies import STRATEGIES, Strategy, check_strategy
+from ompbind.planning.strategies.strategies import STRATEGIES, Strategy, check_strategy, sort_by_node
 
 
 def make_placements(pool: CpuPool) -> list[Placement]:

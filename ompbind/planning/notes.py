@@ -14,8 +14,7 @@ from ompbind.planning.memory import explain_memory
 from ompbind.planning.other_runs import AvailableCpus, find_shared_cpus, render_occupancy
 from ompbind.planning.plan import Note, Plan
 from ompbind.planning.request import Sharing
-from ompbind.planning.runtime_notes import explain_runtime
-from ompbind.planning.runtimes import choose_syntax
+from ompbind.planning.runtimes import choose_syntax, explain_runtime
 from ompbind.planning.strategies.core_sequence import make_core_sequence
 from ompbind.planning.strategies.strategies import STRATEGIES
 from ompbind.planning.wrapper_notes import explain_wrappers

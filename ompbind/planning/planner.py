@@ -27,8 +27,7 @@ from ompbind.planning.other_runs import (
 )
 from ompbind.planning.plan import Note, Placement, Plan
 from ompbind.planning.request import Request, Sharing
-from ompbind.planning.runtime_notes import CONFLICT
-from ompbind.planning.runtimes import check_runtimes, choose_syntax, find_certain_runtimes
+from ompbind.planning.runtimes import CONFLICT, check_runtimes, choose_syntax, find_certain_runtimes
 from ompbind.planning.saved_plan import place_saved_ranks
 from ompbind.planning.strategies.strategies import (
     STRATEGIES,
