@@ -12,7 +12,7 @@ from types import NoneType, UnionType
 from typing import Any, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 from ompbind.bench.records import Candidate, Conclusion, Rules, Run, Session
-from ompbind.planning.secret_values import mask_word
+from ompbind.planning.rank_variables import mask_word
 from ompbind.record import Record
 
 Event: TypeAlias = "Mapping[str, object]"

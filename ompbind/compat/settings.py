@@ -6,13 +6,12 @@ A *foreign setting* is what one variable requests, or what the framework does if
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from ompbind.compat.framework import (
+from ompbind.compat.frameworks import (
     Environment,
     Framework,
     FrameworkInput,
     Selection,
     find_selection,
-    load_framework,
 )
 from ompbind.cpuset import CpuSet, count, named
 from ompbind.errors import MaskError
@@ -42,12 +41,12 @@ class ForeignSetting(Record):
     warning: str = ""
 
 
-def make_foreign_settings(framework: str, source: FrameworkInput) -> tuple[ForeignSetting, ...]:
+def make_foreign_settings(names: Framework, source: FrameworkInput) -> tuple[ForeignSetting, ...]:
     """Return the settings in the variables of a framework; an empty variable counts as not set.
 
     Raises MaskError, with the variable and the position, for a value that is not valid.
     """
-    names, env = load_framework(framework), source.env
+    env = source.env
     settings = [_make_bind_setting(names, source)]
     if is_sliced := _has_slices(names, env):
         settings.append(_make_slices_setting(names, source))

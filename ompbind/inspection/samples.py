@@ -17,7 +17,7 @@ from ompbind.inspection.verdict import ThreadIssue
 from ompbind.machine.sources.linux.cgroup import Throttling
 from ompbind.machine.sources.linux.numa import MemorySize, read_memory_sizes
 from ompbind.machine.sources.root import DirectoryRoot
-from ompbind.planning.occupancy import LiveRun
+from ompbind.planning.other_runs import LiveRun
 from ompbind.procfs.parsers import MemoryMap
 from ompbind.procfs.process_state import ThreadState
 from ompbind.procfs.reader import TICKS_PER_S, read_memory_map, read_migrations

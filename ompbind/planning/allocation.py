@@ -26,8 +26,12 @@ from itertools import cycle
 from ompbind.cpuset import EMPTY, CpuSet, count, union
 from ompbind.errors import PlanError
 from ompbind.machine.model import Level
-from ompbind.planning.allocation_checks import check_overlap, check_placements
-from ompbind.planning.allocation_errors import no_core_left_error, too_many_ranks_error
+from ompbind.planning.allocation_checks import (
+    check_overlap,
+    check_placements,
+    no_core_left_error,
+    too_many_ranks_error,
+)
 from ompbind.planning.cpu_pool import (
     CpuPool,
     find_siblings,
@@ -37,7 +41,7 @@ from ompbind.planning.cpu_pool import (
     sort_by_position,
 )
 from ompbind.planning.memory import measure_remote_memory
-from ompbind.planning.occupancy_text import OCCUPIED_HINT
+from ompbind.planning.other_runs import OCCUPIED_HINT
 from ompbind.planning.plan import Placement
 from ompbind.planning.request import Request
 from ompbind.planning.strategies.core_sequence import (
@@ -46,9 +50,8 @@ from ompbind.planning.strategies.core_sequence import (
     make_core_sequence,
     make_subsequence,
 )
-from ompbind.planning.strategies.domains import sort_by_node
 from ompbind.planning.strategies.sized import RequestedCores, take_cores
-from ompbind.planning.strategies.strategies import STRATEGIES, Strategy, check_strategy
+from ompbind.planning.strategies.strategies import STRATEGIES, Strategy, check_strategy, sort_by_node
 
 
 def make_placements(pool: CpuPool) -> list[Placement]:
@@ -57,30 +60,30 @@ def make_placements(pool: CpuPool) -> list[Placement]:
     Raises PlanError or MaskError if a rank would have no core, or would use or reserve CPUs of another rank,
     or would have more threads than --cores allows.
     """
-    if pool.parts:
+    if pool.cpus_by_rank:
         check_overlap(pool)
     if pool.request.devices:
         from ompbind.planning.devices.assignment import add_devices  # noqa: PLC0415 - door: devices
 
         pool = add_devices(pool)
-    placements = _place_parts(pool) if pool.parts else _place_by_strategy(pool)
+    placements = _place_parts(pool) if pool.cpus_by_rank else _place_by_strategy(pool)
     if pool.devices:
         pairs = zip(placements, pool.devices, strict=True)
         placements = [placement.replace(devices=devices) for placement, devices in pairs]
     request = pool.request
     if request.has_service_cpus:
-        overlapping = not pool.parts and STRATEGIES[request.strategy].overlapping
+        overlapping = not pool.cpus_by_rank and STRATEGIES[request.effective_strategy].overlapping
         placements = take_service_cpus(request, placements, overlapping=overlapping)
-    if pool.parts or request.reserve or request.reserve_total or (request.cores and request.threads):
+    if pool.cpus_by_rank or request.reserve or request.reserve_total or (request.cores and request.threads):
         check_placements(pool, placements)
     return placements
 
 
 def _place_parts(pool: CpuPool) -> list[Placement]:
     """Give every rank its part of the mask, without cores that are reserved and CPUs that --smt excludes."""
-    reserved_each, remainder = divmod(pool.request.reserve_total, len(pool.parts))
+    reserved_each, remainder = divmod(pool.request.reserve_total, len(pool.cpus_by_rank))
     placements = []
-    for rank, part in enumerate(pool.parts):
+    for rank, part in enumerate(pool.cpus_by_rank):
         position = {cpu: index for index, cpu in reversed(list(enumerate(part)))}
         core_cpus = find_usable_cpus(pool.replace(cpus=part))
         in_order = sorted(core_cpus, key=lambda cpus: min(position[cpu] for cpu in cpus))
@@ -93,14 +96,14 @@ def _place_by_strategy(pool: CpuPool) -> list[Placement]:
     """Let the strategy divide the cores of the pool among the ranks."""
     request = pool.request
     core_cpus, reserved = find_usable_cpus(pool), EMPTY
-    strategy, requested = STRATEGIES[request.strategy], None
+    strategy, requested = STRATEGIES[request.effective_strategy], None
     if strategy.by_os_number and request.nodes is None:  # nodes that the request names keep its order
         core_cpus = sort_by_node(pool.machine, core_cpus)
     if request.reserve_total:
         core_cpus, reserved = reserve_cores(pool, core_cpus)
     distances = {} if request.names_cpus else measure_remote_memory(pool.machine)
     sequence = make_core_sequence(pool.machine, core_cpus, distances)
-    check_strategy(sequence, request.strategy)
+    check_strategy(sequence, request.effective_strategy)
     if request.cores or request.threads:
         requested = find_requested(request, strategy, core_cpus)
     ranks = request.ranks or strategy.auto_ranks(sequence, requested)
@@ -129,7 +132,7 @@ def _place_on_own_cores(
 
         allocations = divide_near(pool, sequence, requested)
     else:
-        allocations = STRATEGIES[request.strategy].divide(sequence, ranks, requested)
+        allocations = STRATEGIES[request.effective_strategy].divide(sequence, ranks, requested)
     if request.service_cores and not requested:
         allocations = [put_compute_first(sequence, cores, request) for cores in allocations]
     return [
@@ -148,8 +151,8 @@ def _make_placement(pool: CpuPool, rank: int, core_cpus: Sequence[CpuSet], reser
     if used_cores < 1:
         raise no_core_left_error(pool.request, rank, len(core_cpus), reserve)
     used = union(core_cpus[:used_cores])
-    part = tuple(cpu for cpu in pool.parts[rank] if cpu in used) if pool.parts else ()
-    named_cpus = pool.parts[rank] if pool.parts else pool.position
+    part = tuple(cpu for cpu in pool.cpus_by_rank[rank] if cpu in used) if pool.cpus_by_rank else ()
+    named_cpus = pool.cpus_by_rank[rank] if pool.cpus_by_rank else pool.position
     service = find_siblings(pool.available, core_cpus[used_cores:kept_cores])
     return Placement(
         rank=rank,
@@ -299,7 +302,7 @@ def _share_cores(pool: CpuPool, core_cpus: tuple[CpuSet, ...], ranks: int) -> li
     if pool.request.other_cores:
         raise no_core_left_error(pool.request, ranks - 1, 1, pool.request.reserve)
     in_pool = find_siblings(pool.available, core_cpus) & CpuSet(pool.cpus)
-    limit = pool.request.smt if isinstance(pool.request.smt, int) else None
+    limit = pool.request.effective_smt if isinstance(pool.request.effective_smt, int) else None
     siblings = [core.cpus & in_pool for core in pool.cores(in_pool)]
     shareable = [limit_cpus(cpus, limit or len(cpus), pool.request.sibling) for cpus in siblings]
     cpus = [cpu for core in shareable for cpu in core]

@@ -11,7 +11,7 @@ from ompbind.openmp.binding import DISTRIBUTING_WORDS, Bind
 from ompbind.openmp.runtimes import KMP_AFFINITY, PLACE_VARIABLES
 from ompbind.planning.plan import Note, Placement, Plan
 from ompbind.planning.rank_command import make_thread_variables
-from ompbind.planning.runtime_notes import find_override
+from ompbind.planning.runtimes import find_override
 from ompbind.programs.workload import Workload
 from ompbind.programs.wrappers import Wrapper
 from ompbind.record import Record
@@ -69,7 +69,8 @@ def _find_cpus(wrapper: Wrapper, plan: Plan) -> CpuSet | None:
 def _leaves_unbound(plan: Plan) -> bool:
     """Return whether a plan binds nothing, as with --mask none: another program is to bind the ranks."""
     request = plan.request
-    return request.mask is None and request.strategy == "all" and request.bind is Bind.NONE
+    gets_all = request.mask is None and request.strategy == "all" and request.bind is Bind.NONE
+    return request.is_unbound or gets_all
 
 
 def _find_launcher(wrapper: Wrapper, plan: Plan | None) -> Iterator[WrapperEffect]:

@@ -51,7 +51,7 @@ def add_devices(pool: CpuPool) -> CpuPool:
     """
     request, cpus = pool.request, CpuSet(pool.cpus)
     selected = select_devices(pool.machine, request)
-    ranks = len(pool.parts) or request.ranks or _count_ranks(pool.machine, selected, request)
+    ranks = len(pool.cpus_by_rank) or request.ranks or _count_ranks(pool.machine, selected, request)
     if not ranks or gets_none(selected, request, ranks):
         return pool
     request = request.replace(ranks=ranks)

@@ -11,10 +11,9 @@ from ompbind.errors import PlanError
 from ompbind.machine.devices import Device, DeviceKind, has_rdma
 from ompbind.machine.model import Machine, Node
 from ompbind.machine.nodes import find_closest
-from ompbind.planning.devices.vendors import VisibleDevices
 from ompbind.planning.devices.visible import find_visible_devices
-from ompbind.planning.occupancy import AvailableCpus
-from ompbind.planning.request import Request
+from ompbind.planning.other_runs import AvailableCpus
+from ompbind.planning.request import Request, VisibleDevices
 from ompbind.record import Record
 
 LOCAL_DISTANCE, REMOTE_DISTANCE = 10, 20

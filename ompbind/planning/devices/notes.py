@@ -106,7 +106,7 @@ def _explain_locality(plan: Plan, group: RankLocality) -> Iterator[Note]:
         text = f"no allowed CPU is near {devices} ({named('CPU', locality.near)})"
         where = _render_places(plan, group.cpus)
         yield Note(code=FAR, text=f"{text}: {ranks} {_has(group.ranks)} CPUs on {where}", warning=True)
-    elif not (group.cpus <= locality.near or STRATEGIES[plan.request.strategy].overlapping):
+    elif not (group.cpus <= locality.near or STRATEGIES[plan.request.effective_strategy].overlapping):
         yield from _explain_far_ranks(plan, group)
 
 
@@ -151,7 +151,7 @@ def _explain_equal(plan: Plan, localities: Sequence[RankLocality]) -> Iterator[N
     group = localities[0]
     has_choice = len(group.devices) > 1 and len(group.ranks) > 1
     is_near = group.locality.is_known and group.cpus <= group.locality.near
-    if len(localities) == 1 and has_choice and is_near and plan.request.needs_strategy:
+    if len(localities) == 1 and has_choice and is_near and not plan.request.names_each_rank:
         text = f"all devices of ranks are near the same CPUs ({named('CPU', group.locality.near)})"
         yield Note(code="devices-equal", text=f"{text}: ranks share these evenly")
 

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping
 
 from ompbind.machine.devices import Device, DeviceKind
 from ompbind.machine.model import Machine
-from ompbind.planning.devices.vendors import VisibleDevices, read_index
-from ompbind.planning.request import Request
+from ompbind.planning.devices.vendors import read_index
+from ompbind.planning.request import Request, VisibleDevices
 from ompbind.record import Record
 
 _GPUS_OF_STEP, _BINDING_OF_GPUS = "SLURM_GPUS_ON_NODE", "SLURMD_TRES_BIND"

@@ -9,7 +9,6 @@ from ompbind.cpuset import CpuSet, named
 from ompbind.machine.devices import Device, DeviceKind
 from ompbind.planning.devices.cuda import CUDA_VISIBLE_DEVICES
 from ompbind.planning.devices.rocm import HIP_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES
-from ompbind.planning.devices.vendors import VisibleDevices
 from ompbind.planning.devices.visible import find_visible_devices
 from ompbind.planning.plan import Note, Placement, Plan
 from ompbind.planning.rank_variables import (
@@ -19,6 +18,7 @@ from ompbind.planning.rank_variables import (
     OMPBIND_RANK_DEVICES,
     Variables,
 )
+from ompbind.planning.request import VisibleDevices
 
 
 def make_device_variables(

@@ -39,8 +39,7 @@ from collections.abc import Sequence
 from itertools import accumulate, islice
 
 from ompbind.planning.strategies.core_sequence import CoreIndices, CoreSequence
-from ompbind.planning.strategies.scores import ShapeScores, Split
-from ompbind.planning.strategies.shapes import RankSizes, ShapeTree
+from ompbind.planning.strategies.shapes import RankSizes, ShapeScores, ShapeTree, Split
 from ompbind.record import Record
 
 RankPiece = tuple[int, int]

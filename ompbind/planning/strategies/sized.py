@@ -15,10 +15,11 @@ from ompbind.planning.strategies.core_sequence import (
     PRIORITY,
     CoreIndices,
     CoreSequence,
+    LevelRanges,
+    find_levels,
     find_nearest_memory,
     make_subsequence,
 )
-from ompbind.planning.strategies.level_ranges import LevelRanges, find_levels
 from ompbind.planning.strategies.packing import pack_ranks
 from ompbind.planning.strategies.shapes import RankSizes
 from ompbind.record import Record
