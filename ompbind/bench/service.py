@@ -23,15 +23,14 @@ from contextlib import ExitStack, closing
 from functools import reduce
 from operator import and_
 
-from ompbind.bench.metrics import read_values
-from ompbind.bench.output_text import describe_last_lines, make_output_paths
-from ompbind.bench.readiness import Check, PortCheck, make_check
+from ompbind.bench.metrics import describe_last_lines, make_output_paths, read_values
 from ompbind.bench.start_ranks import StartedRun, start_ranks
 from ompbind.bench.starts import CandidateStart, MeasuringSettings, Service
 from ompbind.cpuset import EMPTY, CpuSet, named
 from ompbind.errors import MeasurementError, RequestError
 from ompbind.execution.executables import find_executable
 from ompbind.execution.outcome import Outcome, render_exit_status
+from ompbind.execution.readiness import Check, PortCheck, make_check
 from ompbind.planning.placeholders import Fields, fill
 from ompbind.planning.rank_command import RankCommand
 from ompbind.record import Record

@@ -3,7 +3,7 @@
 Imports the base modules, procfs, `machine`, `openmp`, `programs`, `planning` and, for --verify and for loaded
 runtimes, `inspection`. `cli` passes a `Reporter`, which renders all messages. Start reading at `process_pair`
 (the two processes), then `supervisor` (the main loop) and `run_state` (its state: children, shutdown, output,
-accounting, each in its own module).
+accounting, each in its own module); `readiness` finds out whether a server is ready.
 To add a running option: a field of `run_options.RunOptions`, its consumer here, and its row in
 `cli.running_options`.
 """
