@@ -99,7 +99,10 @@ def run_service(
     process is left then.
     """
     run = _make_service_run(start, settings, directory)
-    _check_free_ports(run)
+    for rank, check in _make_checks(run).items():
+        if isinstance(check, PortCheck) and check.is_ready():
+            taken = f"port {check.port} accepts connections before rank {rank} has started"
+            raise MeasurementError(f"{taken}: another program has it")
     load = None
     with start_ranks(start, settings, directory, verify=verify) as ranks:
         if _wait_until_ready(run, ranks):
@@ -131,14 +134,6 @@ def _make_checks(run: _ServiceRun) -> dict[int, Check]:
         ready = fill(run.service.ready, run.make_fields(rank=rank, local_rank=rank), "--ready")
         checks[rank] = make_check(ready, make_output_paths(run.directory, rank))
     return checks
-
-
-def _check_free_ports(run: _ServiceRun) -> None:
-    """Raise MeasurementError if another program answers at a port of a rank: it would be measured instead."""
-    for rank, check in _make_checks(run).items():
-        if isinstance(check, PortCheck) and check.is_ready():
-            taken = f"port {check.port} accepts connections before rank {rank} has started"
-            raise MeasurementError(f"{taken}: another program has it")
 
 
 def _check_closing_ports(run: _ServiceRun, outcome: Outcome) -> None:
