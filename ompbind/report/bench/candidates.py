@@ -33,7 +33,14 @@ class Effort(Record):
 def render_candidates(candidates: Sequence[Candidate], refusals: Sequence[Refusal], screen: Screen) -> str:
     """Render the candidates as a table, and the refused ones with their reasons."""
     tables = [render_table(_make_columns(candidates), screen.text_width)] if candidates else []
-    return "\n\n".join([*tables, *_render_refusals(refusals, screen)])
+    names: dict[str, list[str]] = {}
+    for refusal in refusals:
+        names.setdefault(refusal.reason, []).append(refusal.name)
+    lines = [
+        render_paragraph(f"  {'; '.join(refused)}", reason, screen.text_width)
+        for reason, refused in names.items()
+    ]
+    return "\n\n".join([*tables, *(["\n".join(["cannot run:", *lines])] if lines else [])])
 
 
 def _make_columns(candidates: Sequence[Candidate]) -> list[Column]:
@@ -61,18 +68,6 @@ def _render_cpus(candidate: Candidate) -> str:
     if len(texts) > SHOWN_RANKS:
         texts = [*texts[: SHOWN_RANKS - 2], "...", texts[-1]]
     return " | ".join(texts)
-
-
-def _render_refusals(refusals: Sequence[Refusal], screen: Screen) -> list[str]:
-    """Return a paragraph for each reason, with the names of all candidates that are refused for it."""
-    names: dict[str, list[str]] = {}
-    for refusal in refusals:
-        names.setdefault(refusal.reason, []).append(refusal.name)
-    lines = [
-        render_paragraph(f"  {'; '.join(refused)}", reason, screen.text_width)
-        for reason, refused in names.items()
-    ]
-    return ["\n".join(["cannot run:", *lines])] if lines else []
 
 
 def render_effort(candidates: Sequence[Candidate], effort: Effort, screen: Screen) -> str:

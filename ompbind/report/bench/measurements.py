@@ -112,14 +112,12 @@ def _quote(word: str, *, ascii_only: bool) -> str:
     if word.isprintable() and (word.isascii() or not ascii_only):
         return shlex.quote(word)
     escaped = "".join(
-        char if char.isprintable() and (char.isascii() or not ascii_only) else _escape(char)
+        char
+        if char.isprintable() and (char.isascii() or not ascii_only)
+        else "".join(f"\\{byte:03o}" for byte in char.encode("utf-8", "surrogateescape"))
         for char in word.replace("\\", "\\\\").replace("'", "\\'")
     )
     return f"$'{escaped}'"
-
-
-def _escape(char: str) -> str:
-    return "".join(f"\\{byte:03o}" for byte in char.encode("utf-8", "surrogateescape"))
 
 
 _HUGE = 1e7  # numbers from here on are written with an exponent

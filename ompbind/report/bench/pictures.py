@@ -122,7 +122,7 @@ def draw_ratios(session: Session, group: Group, screen: Screen) -> Iterator[str]
     if not shown:
         return
     labels = [shorten_name(comparison.candidate, group) for comparison in shown]
-    length = min(screen.text_width - _find_label_width(labels, screen) - _GAP, _LONGEST)
+    length = min(screen.text_width - min(max(map(len, labels)), screen.text_width // 3) - _GAP, _LONGEST)
     ratios = [ratio for comparison in shown for ratio in _list_all(comparison, found[comparison.candidate])]
     axis = make_ratio_axis(ratios, length - 1)
     characters = _BOXES if screen.draws else _ASCII
@@ -136,11 +136,6 @@ def draw_ratios(session: Session, group: Group, screen: Screen) -> Iterator[str]
         f"{shorten_name(group.reference, group)}"
     )
     yield render_paragraph("picture", key, screen.text_width)
-
-
-def _find_label_width(labels: Iterable[str], screen: Screen) -> int:
-    """Return the characters of the longest label, at most a third of a line: longer ones are wrapped."""
-    return min(max(map(len, labels)), screen.text_width // 3)
 
 
 def _list_all(comparison: Comparison, ratios: Sequence[float]) -> Iterator[float]:

@@ -12,7 +12,6 @@ from ompbind.bench.records import Comparison, Conclusion, Group, Session
 from ompbind.cpuset import count
 from ompbind.record import Record
 from ompbind.report.bench.measurements import (
-    Scale,
     ScalingPoint,
     join_command,
     list_compared_runs,
@@ -125,7 +124,9 @@ def render_bench_svg(session: Session, conclusion: Conclusion) -> str:
     """Render a session as an SVG 1.1 file for light and dark backgrounds."""
     command = join_command(session.command)
     lines = [render_text(MARGIN, MARGIN + LINE, fit_text(command, WIDTH - 2 * MARGIN), "head")]
-    lines.append(render_text(MARGIN, MARGIN + 2 * LINE + 4, _make_legend(session), "faint"))
+    band = f"grey band: differences below {100 * session.rules.matters:g} % do not matter"
+    legend = f"dot: a run, or a round; bar: median; diamond: median ratio with its interval; {band}"
+    lines.append(render_text(MARGIN, MARGIN + 2 * LINE + 4, legend, "faint"))
     y = MARGIN + 3 * LINE
     for group in conclusion.groups:
         chart = _Chart(session=session, group=group, top=y)
@@ -135,13 +136,6 @@ def render_bench_svg(session: Session, conclusion: Conclusion) -> str:
     height = y + (SCALING_HEIGHT + MARGIN if scaling else 0)
     page = render_rect((0, 0), (WIDTH, height), "page")
     return render_svg_file((WIDTH, height), f"ompbind bench: {command}", STYLE, [page, *lines, *scaling])
-
-
-def _make_legend(session: Session) -> str:
-    """Return what dots, bars, diamonds and the grey band mean."""
-    matters = f"{100 * session.rules.matters:g} %"
-    band = f"grey band: differences below {matters} do not matter"
-    return f"dot: a run, or a round; bar: median; diamond: median ratio with its interval; {band}"
 
 
 class _Chart(Record):
@@ -204,7 +198,16 @@ def _render_chart(chart: _Chart) -> Iterator[str]:
     value_axis = make_value_axis(values or [1.0], _PANEL)
     ends = [end for row in chart.comparisons for end in row.interval or () if end > 0]
     ratio_axis = make_ratio_axis([*ends, *(ratio for row in ratios for ratio in row)], _PANEL)
-    yield from _render_headings(chart, scale)
+    y = chart.top + LINE
+    ranks = "" if chart.group.ranks is None else count(chart.group.ranks, "rank")
+    yield render_text(MARGIN, y, ranks, "head")
+    unit = f" ({scale.unit})" if scale.unit else ""
+    yield render_text(
+        _VALUES_X, y, fit_text(f"{name_metric(chart.session.metrics[0])}{unit}", _PANEL), "faint"
+    )
+    if chart.group.reference:
+        text = f"ratio to {shorten_name(chart.group.reference, chart.group)}, above 1 is better"
+        yield render_text(_RATIOS_X, y, fit_text(text, _PANEL), "faint")
     yield from _render_band(chart, ratio_axis)
     ticks = [(value_axis.find(tick), scale.render_tick(tick)) for tick in list_ticks(value_axis, _TICKS)]
     yield from _render_ticks(chart, _VALUES_X, ticks)
@@ -217,20 +220,6 @@ def _render_chart(chart: _Chart) -> Iterator[str]:
         yield from _render_values(comparison, runs[row], value_axis, (top + bottom) // 2)
         yield from _render_ratios(comparison, ratios[row], ratio_axis, (top + bottom) // 2)
         yield "</g>"
-
-
-def _render_headings(chart: _Chart, scale: Scale) -> Iterator[str]:
-    """Yield the headings: the number of ranks, and what both axes show."""
-    y = chart.top + LINE
-    ranks = "" if chart.group.ranks is None else count(chart.group.ranks, "rank")
-    yield render_text(MARGIN, y, ranks, "head")
-    unit = f" ({scale.unit})" if scale.unit else ""
-    yield render_text(
-        _VALUES_X, y, fit_text(f"{name_metric(chart.session.metrics[0])}{unit}", _PANEL), "faint"
-    )
-    if chart.group.reference:
-        text = f"ratio to {shorten_name(chart.group.reference, chart.group)}, above 1 is better"
-        yield render_text(_RATIOS_X, y, fit_text(text, _PANEL), "faint")
 
 
 def _render_band(chart: _Chart, axis: Axis) -> Iterator[str]:

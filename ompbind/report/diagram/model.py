@@ -78,7 +78,15 @@ def make_boxes(machine: Machine, overlay: Overlay = NOTHING) -> Box:
     """Return the tree of boxes of a machine, without sizes: heading, domains, distant memory, legend."""
     cores = make_cores(machine, overlay)
     body = make_body(machine, cores, framed_levels(machine), render_device_lines)
-    parts = (_heading(machine, overlay), *body, _legend(cores, machine, overlay))
+    lines = [*(overlay.heading or (machine.source, render_summary(machine))), *render_limits(machine)]
+    notes = overlay.notes if overlay.heading else [f"note: {remark}" for remark in machine.remarks]
+    texts = "\n".join(map(wrap_indented, [*lines, *notes])).split("\n")
+    inside = (Box(style="line", title=(text.strip(),)) for text in texts)
+    parts = (
+        Box(style="lines", arrangement="column", inside=tuple(inside)),
+        *body,
+        _legend(cores, machine, overlay),
+    )
     return Box(style="machine", arrangement="column", inside=tuple(part for part in parts if part.inside))
 
 
@@ -108,14 +116,6 @@ def _group(boxes: Iterable[Box], cpus: CpuSet = EMPTY) -> Box:
     inside = tuple(boxes)
     arrangement = _outer_arrangement(inside) if cpus else "wide"
     return Box(style="group", cpus=cpus, arrangement=arrangement, inside=inside)
-
-
-def _heading(machine: Machine, overlay: Overlay) -> Box:
-    lines = [*(overlay.heading or (machine.source, render_summary(machine))), *render_limits(machine)]
-    notes = overlay.notes if overlay.heading else [f"note: {remark}" for remark in machine.remarks]
-    texts = "\n".join(map(wrap_indented, [*lines, *notes])).split("\n")
-    inside = (Box(style="line", title=(text.strip(),)) for text in texts)
-    return Box(style="lines", arrangement="column", inside=tuple(inside))
 
 
 def framed_levels(machine: Machine) -> list[Level]:

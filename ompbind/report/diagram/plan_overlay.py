@@ -74,7 +74,10 @@ def make_overlay(plan: Plan) -> Overlay:
     cores = [core.cpus & plan.machine.online for core in plan.machine.at(Level.CORE)]
     ranks_by_core = [union(ranks_by_cpu.get(cpu, EMPTY) for cpu in core) for core in cores]
     symbols = _make_symbols([*ranks_by_core, *ranks_by_cpu.values()])
-    by_cpu = _annotate_rank_cpus(plan, ranks_by_cpu, symbols) | _annotate_other_cpus(plan, ranks_by_cpu)
+    made = {ranks: _annotate(ranks, symbols, named("rank", ranks)) for ranks in set(ranks_by_cpu.values())}
+    annotations = {cpu: made[ranks] for cpu, ranks in ranks_by_cpu.items()}
+    service = {cpu: _mark_service(annotations[cpu]) for cpu in plan.used - plan.compute}
+    by_cpu = annotations | service | _annotate_other_cpus(plan, ranks_by_cpu)
     by_core = list(_annotate_cores(plan, list(zip(cores, ranks_by_core, strict=True)), symbols, by_cpu))
     return Overlay(
         heading=make_plan_heading(plan),
@@ -125,17 +128,6 @@ def _rank_numbers(ranks: CpuSet) -> str:
         render_range(start, length) if length != 2 else f"{start}/{start + 1}"
         for start, length in ranks.ranges()
     )
-
-
-def _annotate_rank_cpus(plan: Plan, ranks_by_cpu: _RanksByCpu, symbols: _Symbols) -> dict[int, Annotation]:
-    made = {ranks: _annotate(ranks, symbols, named("rank", ranks)) for ranks in set(ranks_by_cpu.values())}
-    annotations = {cpu: made[ranks] for cpu, ranks in ranks_by_cpu.items()}
-    return annotations | {cpu: _mark_service(annotations[cpu]) for cpu in _service_cpus(plan)}
-
-
-def _service_cpus(plan: Plan) -> CpuSet:
-    """Return the CPUs on which no rank computes: they are for service threads only."""
-    return plan.used - plan.compute
 
 
 def _mark_service(annotation: Annotation) -> Annotation:

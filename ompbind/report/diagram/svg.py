@@ -253,16 +253,11 @@ def _render_box(box: Box) -> Iterator[str]:
     if box.style not in ("group", "lines", "line"):
         corner = ' rx="3"' if box.style in _CENTRED else ""
         yield f'<rect x="{box.x}" y="{box.y}" width="{box.width}" height="{box.height}"{corner}/>'
-    yield from _render_title(box)
-    for inner in box.inside:
-        yield from _render_box(inner)
-    yield "</g>"
-
-
-def _render_title(box: Box) -> Iterator[str]:
-    """Yield the lines of the title and the label below it; small boxes have them centred."""
     pad = get_padding(box.style)
     x = box.x + (box.width // 2 if box.style in _CENTRED else pad)
     lines = [("", line) for line in box.title] + [(' class="label"', box.label)] * bool(box.label)
     for row, (attribute, line) in enumerate(lines):
         yield f'<text{attribute} x="{x}" y="{box.y + pad + LINE * row + _BASE}">{escape_xml(line)}</text>'
+    for inner in box.inside:
+        yield from _render_box(inner)
+    yield "</g>"
