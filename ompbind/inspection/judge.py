@@ -116,10 +116,8 @@ def _find_issues(
     outside = tuple(mask for mask in masks if not mask <= expected.cpus)
     narrowed = tuple(mask for mask in masks if mask < expected.cpus and mask not in expected.masks)
     if outside:
-        cause = explain_escape(process)
-        yield _ProcessIssue(
-            code="outside", severity=Severity.ERROR, process=process, masks=outside, cause=cause
-        )
+        severity, cause = Severity.ERROR, explain_escape(process)
+        yield _ProcessIssue(code="outside", severity=severity, process=process, masks=outside, cause=cause)
     if narrowed:
         yield _explain_narrowed(process, expected, group, narrowed)
     if expected.bind not in (Bind.RANK, Bind.NONE):
@@ -159,25 +157,34 @@ def _shares_initial_cpu(process: ProcessState, expected: ExpectedBinding) -> boo
 
 def _find_place_issues(process: ProcessState, expected: ExpectedBinding) -> Iterator[_ProcessIssue]:
     """Find places with too many threads."""
-    first = None  # the place of the initial thread, None if that is the whole rank
+    runtimes, initial_thread = find_runtimes(process), process.initial_thread
+    first = None  # the place of the initial thread, unless that is the whole rank
     if expected.bind is Bind.EXACT and expected.rank is not None:
         first = expected.places[0]
-    elif expected.bind is Bind.EXACT and process.initial_thread:
-        first = process.initial_thread.cpus
+    elif expected.bind is Bind.EXACT and initial_thread:
+        first = initial_thread.cpus
     places = [place for place in dict.fromkeys(expected.places) if place != expected.cpus]
     counts = Counter(thread.cpus for thread in process.threads if thread.cpus in places)
-    per_cpu = max(1, len(find_runtimes(process)))
+    per_cpu = max(1, len(runtimes))
     crowded = [place for place in places if counts[place] > (1 if place == first else per_cpu * len(place))]
     if not crowded:
         return
     masks = tuple(place for place in crowded for _ in range(counts[place]))
     free = [place for place in places if not counts[place]]
-    shared = first if first in crowded and (expected.rank is not None or find_runtimes(process)) else None
-    severity = Severity.ERROR if free or (shared and expected.rank is None) else Severity.NOTE
-    cause = _explain_crowding(process, expected, shared)
+    shared = first if first in crowded and (expected.rank is not None or runtimes) else None
+    if shared:
+        cause = explain_narrowing(process, [shared]) or "they inherit the place of the initial thread"
+        if len(runtimes) > 1:
+            cause += f", and the second of {len(runtimes)} OpenMP runtimes sees only that place"
+        cause += f"; {explain_remedy(process, expected)}"
+    elif not runtimes:
+        cause = explain_without_variable(process, ())
+    else:
+        cause = "more threads than places, or several threads start parallel regions; use --bind rank"
     if free:
-        cause = f"{cause}; no thread is bound to {_name_masks(free)}"
-    code = "stacked" if severity is Severity.ERROR else "crowded"
+        cause += f"; no thread is bound to {_name_masks(free)}"
+    is_error = free or (shared and expected.rank is None)
+    code, severity = ("stacked", Severity.ERROR) if is_error else ("crowded", Severity.NOTE)
     yield _ProcessIssue(code=code, severity=severity, process=process, masks=masks, cause=cause)
 
 
@@ -187,34 +194,21 @@ def _find_absent_binding(
     """Find a process whose OpenMP threads are not bound as planned, or whose variables were changed."""
     changed = find_changed(process, expected)
     cause = explain_changed(process, expected, changed) if changed else ""
-    masks = tuple(thread.cpus for thread in process.threads)
+    code, severity = "environment", Severity.NOTE
     if is_unbound(process, expected):
+        code, severity = "unbound", Severity.ERROR
         if not cause:
             env = process.env
             written = " ".join(f"{name}={env[name]}" for name in PLACE_VARIABLES if name in env)
-            labels = " and ".join(dict.fromkeys(runtime.kind.label for runtime in find_runtimes(process)))
             how = f"with {written}" if written else "without places"
+            labels = " and ".join(dict.fromkeys(runtime.kind.label for runtime in find_runtimes(process)))
             cause = f"executed {how}, and {labels} did not bind them"
-        return _ProcessIssue(
-            code="unbound", severity=Severity.ERROR, process=process, masks=masks, cause=cause
-        )
-    if not changed:
+    elif not changed:
         return None
-    is_error = process is group[0] and binds(changed, expected)
-    severity = Severity.ERROR if is_error else Severity.NOTE
-    return _ProcessIssue(code="environment", severity=severity, process=process, masks=masks, cause=cause)
-
-
-def _explain_crowding(process: ProcessState, expected: ExpectedBinding, shared: CpuSet | None) -> str:
-    """Return why places have many threads; `shared` is the initial thread's place if it is among them."""
-    if shared:
-        cause = explain_narrowing(process, [shared]) or "they inherit the place of the initial thread"
-        if len(find_runtimes(process)) > 1:
-            cause += f", and the second of {len(find_runtimes(process))} OpenMP runtimes sees only that place"
-        return f"{cause}; {explain_remedy(process, expected)}"
-    if not find_runtimes(process):
-        return explain_without_variable(process, ())
-    return "more threads than places, or several threads start parallel regions; use --bind rank"
+    elif process is group[0] and binds(changed, expected):
+        severity = Severity.ERROR
+    masks = tuple(thread.cpus for thread in process.threads)
+    return _ProcessIssue(code=code, severity=severity, process=process, masks=masks, cause=cause)
 
 
 def _merge_issues(
@@ -278,6 +272,7 @@ def _summarize(masks: Sequence[CpuSet], expected: ExpectedBinding) -> str:
     whole = sum(mask == expected.cpus for mask in masks)
     where = named("CPU", expected.cpus)
     if whole == len(masks):
-        return f"{f'all {whole} threads are' if whole > 1 else 'the only thread is'} allowed on {where}"
+        who = f"all {whole} threads are" if whole > 1 else "the only thread is"
+        return f"{who} allowed on {where}"
     bound = f"{count(len(masks) - whole, 'thread')} bound to places"
     return f"{bound}, {whole} allowed on all of {where}" if whole else f"{bound} of {where}"

@@ -30,21 +30,19 @@ def read_load(processes: Sequence[ProcessState], at_s: float) -> LoadSample:
 
 def add_load(streaks: Streaks, inspection: Inspection) -> tuple[Streaks, Inspection]:
     """Add an inspection to the streaks of its groups; return it with the issues that follow."""
-    now = time.monotonic()
+    now, root = time.monotonic(), DirectoryRoot("/")
     found, groups, throttled = {}, [], []
-    root, by_cgroup = DirectoryRoot("/"), dict[str | None, Throttling | None]()
+    by_cgroup: dict[str | None, Throttling | None] = {}  # equal cgroups are read once
     for group in inspection.groups:
-        pid = str(group.first.pid)
+        pid = group.first.pid
         cgroup = root.read(f"proc/{pid}/cgroup")
         if cgroup not in by_cgroup:
-            by_cgroup[cgroup] = read_throttling(root, pid)
-        total = by_cgroup[cgroup]
-        key = (group.run_id, group.rank, group.first.pid)
-        before = streaks.get(key, Streak())
-        sample = LoadSample(at_s=now, processes=group.processes, throttling=total)
+            by_cgroup[cgroup] = read_throttling(root, str(pid))
+        before = streaks.get((group.run_id, group.rank, pid), Streak())
+        sample = LoadSample(at_s=now, processes=group.processes, throttling=by_cgroup[cgroup])
         if throttling := sample.throttled_since(before.last):
             throttled.append((group, throttling))
-        streak = found[key] = add_sample(before, sample)
+        streak = found[group.run_id, group.rank, pid] = add_sample(before, sample)
         groups.append(group.replace(verdict=judge_load(group.verdict, streak)))
     issues = (*inspection.shared_issues, *find_throttled(throttled))
     return found, inspection.replace(groups=tuple(groups), shared_issues=issues)

@@ -129,20 +129,17 @@ def inspect(target: Target, *, memory: bool = True, known: KnownProcesses | None
     pids = find_descendants(stats, [*target.pids, *(run.pid for run in target.runs)])
     others = {pid: stat for pid, stat in stats.items() if pid not in pids}
     run_ids = {run.run_id for run in target.runs}
-    if known or not run_ids:
-        detached = [pid for pid in others if pid in known]
-    else:  # processes of a run that are no longer its descendants
+    detached = others.keys() & known.keys()
+    if run_ids and not known:  # processes of a run that are no longer its descendants, if readable
         names = ((pid, (read_environ(pid) or {}).get(OMPBIND_RUN_ID, "")) for pid in others)
-        detached = [pid for pid, run_id in names if clean_name(run_id) in run_ids]
+        detached = {pid for pid, run_id in names if clean_name(run_id) in run_ids}
     pids |= find_descendants(stats, detached)
     states = ((pid, read_process(pid, is_library, is_relevant, known.get(pid))) for pid in sorted(pids))
     found = {pid: state for pid, state in states if state}
-    parent_masks = {
-        pid: read_affinity(state.parent) if state.parent else EMPTY for pid, state in found.items()
-    }
-    inspection = make_inspection(
-        ObservedProcesses(processes=found, runs=read_visible_runs(), parent_masks=parent_masks)
-    )
+    parents = {pid: state.parent for pid, state in found.items()}
+    masks = {pid: read_affinity(parent) if parent else EMPTY for pid, parent in parents.items()}
+    observed = ObservedProcesses(processes=found, runs=read_visible_runs(), parent_masks=masks)
+    inspection = make_inspection(observed)
     if not (memory and has_several_nodes()):
         return inspection
     groups = []
