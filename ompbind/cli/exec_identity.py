@@ -116,7 +116,7 @@ def join_job(
         identity, request = _request_own_cpus(identity, request, settings)
     if not request.devices or request.plan:
         return identity, request
-    return _keep_own_gpus(identity, machine, request, rank.launcher, quiet=settings.planning.quiet)
+    return keep_own_gpus(identity, machine, request, rank.launcher, quiet=settings.planning.quiet)
 
 
 def _request_own_cpus(
@@ -175,7 +175,7 @@ def _check_wait(rank: LauncherRank, identity: RankIdentity, settings: ExecSettin
         raise RequestError(text, hint=hint)
 
 
-def _keep_own_gpus(
+def keep_own_gpus(
     identity: RankIdentity, machine: Machine, request: Request, launcher: str, *, quiet: bool
 ) -> tuple[RankIdentity, Request]:
     """Return the identity of a rank and a request in which the rank has the GPUs that only this rank sees.
