@@ -135,17 +135,13 @@ def draw_ratios(session: Session, group: Group, screen: Screen) -> Iterator[str]
 def _draw_marks(axis: Axis, least: float, most: float) -> str:
     """Return the line above the picture: 1, and the ends of what is shown where there is space."""
     marks = [" "] * (axis.length + 1)
-    _write(marks, axis.find(1.0), "1")
+    marks[axis.find(1.0)] = "1"
     for ratio in (least, most):
         text = f"{ratio:.2f}"
         start = min(max(axis.find(ratio) - len(text) // 2, 0), axis.length + 1 - len(text))
         if all(mark == " " for mark in marks[max(start - 2, 0) : start + len(text) + 2]):
-            _write(marks, start, text)
+            marks[start : start + len(text)] = text
     return "".join(marks)
-
-
-def _write(cells: list[str], start: int, text: str) -> None:
-    cells[start : start + len(text)] = text
 
 
 def _draw_line(comparison: Comparison, ratios: Sequence[float], axis: Axis, characters: _Characters) -> str:
@@ -154,7 +150,7 @@ def _draw_line(comparison: Comparison, ratios: Sequence[float], axis: Axis, char
     cells[axis.find(1.0)] = characters.reference
     ends = [axis.find(end) for end in comparison.interval or () if end > 0]
     if ends:
-        _write(cells, min(ends), characters.line * (max(ends) - min(ends) + 1))
+        cells[min(ends) : max(ends) + 1] = characters.line * (max(ends) - min(ends) + 1)
     for ratio in ratios:
         at = axis.find(ratio)
         cells[at] = characters.dots if cells[at] in (characters.dot, characters.dots) else characters.dot
