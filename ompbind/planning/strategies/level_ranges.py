@@ -10,6 +10,8 @@ L3:
 A domain whose cores are not adjacent has several ranges.
 """
 
+from itertools import groupby
+
 from ompbind.planning.strategies.core_sequence import PRIORITY, CoreSequence, DomainNumbers
 from ompbind.record import Record
 
@@ -64,17 +66,12 @@ def _has_partial_overlap(level: LevelRanges, other: LevelRanges) -> bool:
 def _make_level_ranges(priority: int, numbers: DomainNumbers) -> LevelRanges:
     """Return the ranges of adjacent cores that have the same domain number."""
     ranges: list[CoreRange] = []
-    previous: int | None = None
-    for core, number in enumerate(numbers):
-        if number is not None and number == previous:
-            ranges[-1] = (ranges[-1][0], core + 1)
-        elif number is not None:
-            ranges.append((core, core + 1))
-        previous = number
     range_at: list[int] = []
-    for index, (_, stop) in enumerate(ranges):
-        range_at.extend([index] * (stop - len(range_at)))
-    range_at.extend([len(ranges)] * (len(numbers) - len(range_at)))
+    for number, cores in groupby(numbers):
+        start, size = len(range_at), len(list(cores))
+        range_at.extend([len(ranges)] * size)
+        if number is not None:
+            ranges.append((start, start + size))
     return LevelRanges(priority=priority, ranges=tuple(ranges), range_at=tuple(range_at))
 
 

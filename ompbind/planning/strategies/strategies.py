@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from ompbind.errors import PlanError
 from ompbind.machine.model import Level
 from ompbind.planning.strategies.core_sequence import CoreIndices, CoreSequence
-from ompbind.planning.strategies.domains import Divide, Domains, divide_domains, find_numa_parts
+from ompbind.planning.strategies.domains import Divide, divide_domains, find_numa_parts
 from ompbind.planning.strategies.packing import divide_equally
 from ompbind.planning.strategies.sized import RequestedCores, balance_requested, compact, cores, spread
 from ompbind.record import Record
@@ -65,12 +65,9 @@ def balanced(
 
 def _divide_domains(find_domains: Callable[[CoreSequence], Sequence[CoreIndices]], label: str) -> Divide:
     """Return the strategy that gives every rank one domain, or an equal share of one."""
-
-    def by_domain(sequence: CoreSequence, ranks: int, requested: RequestedCores | None) -> list[CoreIndices]:
-        domains = Domains(cores=find_domains(sequence), label=label, divide=balanced)
-        return divide_domains(sequence, ranks, requested, domains)
-
-    return by_domain
+    return lambda sequence, ranks, requested: divide_domains(
+        sequence, ranks, requested, find_domains(sequence), label=label, divide=balanced
+    )
 
 
 def all_cores(sequence: CoreSequence, ranks: int, requested: RequestedCores | None) -> list[CoreIndices]:
