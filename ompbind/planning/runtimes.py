@@ -5,7 +5,7 @@ first place. All that this thread creates later inherits the narrowed affinity m
 the CPUs that a second runtime finds. With some versions, places have another cost: forked children crash.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from ompbind.errors import PlanError
 from ompbind.machine.model import Level
@@ -128,15 +128,11 @@ def explain_runtime(plan: Plan) -> Iterator[Note]:
     request = plan.request
     known = request.workload is not None or request.omp_runtime is not None
     if known:
-        yield Note(
-            code="omp-runtime", text=f"OpenMP runtime: {_render_runtimes(request)}; {_render_binding(plan)}"
-        )
+        text = f"OpenMP runtime: {_render_runtimes(request)}; {_render_binding(plan)}"
+        yield Note(code="omp-runtime", text=text)
     for text in request.workload.preload_warnings if request.workload else ():
         yield Note(code="preload", text=text, warning=True)
-    overriding: Iterable[str] = ()
-    if request.user_variables:
-        overriding = find_overriding(plan)
-    for text in (*(_find_conflicts(plan) if known else ()), *overriding):
+    for text in (*(_find_conflicts(plan) if known else ()), *find_overriding(plan)):
         yield Note(code=CONFLICT, text=text, warning=True)
     workload, cores = request.workload, len(plan.machine.at(Level.CORE))
     threads = max(placement.threads for placement in plan.placements)
@@ -160,16 +156,14 @@ def _render_runtimes(request: Request) -> str:
         return ", ".join(f"{label} ({' and '.join(found)})" for label, found in sources.items())
     if workload.static:
         return f"unknown ({workload.program} is statically linked)"
+    if workload.opaque and not workload.program:
+        return "unknown (the command, or the program that it runs, was not found)"
     if workload.opaque:
-        missing = "the command, or the program that it runs, was not found"
-        return f"unknown ({_render_opaque(workload.program) if workload.program else missing})"
+        runs = f"the command runs {workload.program}"
+        return f"unknown ({runs}; ompbind cannot see what that program starts)"
     if workload.python:
         return f"none found in the packages of {workload.python}"
     return f"none found in {workload.program}" if workload.program else "unknown without a command"
-
-
-def _render_opaque(program: str) -> str:
-    return f"the command runs {program}; ompbind cannot see what that program starts"
 
 
 def _render_binding(plan: Plan) -> str:
@@ -238,10 +232,8 @@ def find_narrowing(request: Request, workload: Workload) -> Iterator[str]:
     remedy = "(--bind rank or thread avoids this)"
     if choose_syntax(request) is BindingSyntax.LIST:
         if not may_support_reset(request):
-            preloaded = (
-                runtime for runtime in KMP_READERS if workload.has(runtime, method=DetectionMethod.PRELOADED)
-            )
-            runtime = next(preloaded)
+            method = DetectionMethod.PRELOADED
+            runtime = next(runtime for runtime in KMP_READERS if workload.has(runtime, method=method))
             older = runtime.render_versions_before(runtime.facts.resets_from)
             yield (
                 f"{older} leaves the initial thread, and the threads and processes that it creates, "
@@ -272,12 +264,11 @@ def find_narrowing(request: Request, workload: Workload) -> Iterator[str]:
 
 def _find_certain_blas(workload: Workload) -> list[Library]:
     """Return the BLAS libraries that will certainly be loaded: most have a thread pool of their own."""
-    certain = (
-        detected.library
-        for detected in workload.libraries
-        if detected.method is not DetectionMethod.AVAILABLE
-    )
-    return [library for library in certain if library.kind.role is LibraryRole.BLAS]
+    return [
+        found.library
+        for found in workload.libraries
+        if found.method is not DetectionMethod.AVAILABLE and found.library.kind.role is LibraryRole.BLAS
+    ]
 
 
 def _may_hide_runtimes(request: Request) -> bool:

@@ -41,7 +41,11 @@ class RankLocality(Record):
 
 def explain_devices(plan: Plan) -> Iterator[Note]:
     """Yield notes on the devices of ranks, and on devices that the request names."""
-    yield from _explain_near(plan)
+    for word in plan.request.near:
+        locality = find_named_locality(plan.machine, word)
+        if locality.is_nearest:
+            text = f"no allowed CPU is near {word} ({named('CPU', locality.near)})"
+            yield Note(code=FAR, text=f"{text}: {named('CPU', locality.cpus)} are the nearest", warning=True)
     if not plan.request.devices:
         return
     if not plan.has_devices:
@@ -54,15 +58,6 @@ def explain_devices(plan: Plan) -> Iterator[Note]:
     yield from _explain_equal(plan, localities)
     yield from _explain_idle(plan)
     yield from _explain_unused(plan)
-
-
-def _explain_near(plan: Plan) -> Iterator[Note]:
-    """Explain that no CPU near a device that the request names is allowed."""
-    for word in plan.request.near:
-        locality = find_named_locality(plan.machine, word)
-        if locality.is_nearest:
-            text = f"no allowed CPU is near {word} ({named('CPU', locality.near)})"
-            yield Note(code=FAR, text=f"{text}: {named('CPU', locality.cpus)} are the nearest", warning=True)
 
 
 def _render_none(plan: Plan) -> str:
@@ -113,9 +108,8 @@ def _explain_locality(plan: Plan, group: RankLocality) -> Iterator[Note]:
 def _explain_far_ranks(plan: Plan, group: RankLocality) -> Iterator[Note]:
     """Warn of ranks that were given CPUs far from their devices; explain that near cores do not suffice."""
     near = group.locality.near
-    is_chosen = plan.request.needs_strategy and not plan.request.outside_ranks
     far = CpuSet(rank for rank in group.ranks if not plan.placements[rank].compute <= near)
-    if not is_chosen:
+    if plan.request.outside_ranks or not plan.request.needs_strategy:  # others have chosen these CPUs
         for rank in far:
             placement = plan.placements[rank]
             remote = named("CPU", placement.compute - near)
@@ -249,12 +243,10 @@ def _render_distances(plan: Plan) -> Iterator[str]:
 
 def measure_distances(plan: Plan) -> tuple[int | None, ...]:
     """Return the largest distance of each rank from the devices that decide its CPUs; None if unknown."""
-    return tuple(
-        _measure(plan, placement.compute, list_deciding(placement.devices)) if placement.devices else None
-        for placement in plan.placements
-    )
-
-
-def _measure(plan: Plan, cpus: CpuSet, devices: Sequence[Device]) -> int | None:
-    distances = (measure_distance(plan.machine, cpus, device) for device in devices)
-    return max((distance for distance in distances if distance is not None), default=None)
+    largest = []
+    for placement in plan.placements:
+        deciding = list_deciding(placement.devices)
+        distances = [measure_distance(plan.machine, placement.compute, device) for device in deciding]
+        known = (distance for distance in distances if distance is not None)
+        largest.append(max(known, default=None))
+    return tuple(largest)

@@ -14,8 +14,8 @@ from ompbind.planning.devices.rocm import (
     ROCR_VISIBLE_DEVICES,
     find_rocm_devices,
 )
-from ompbind.planning.devices.vendors import VendorDevices, find_order, read_index, split_words
-from ompbind.planning.request import DeviceWord, VisibleDevices
+from ompbind.planning.devices.vendors import VendorDevices, find_order, make_words, read_index, split_words
+from ompbind.planning.request import VisibleDevices
 
 # Which Intel GPUs are visible: the rules of `ZE_AFFINITY_MASK`.
 #
@@ -34,36 +34,24 @@ def find_level_zero_devices(gpus: Sequence[Device], env: Mapping[str, str]) -> V
     """Return the Intel GPUs of a machine that are visible with an environment."""
     accessible = tuple(gpu for gpu in gpus if not gpu.excluded)
     text = env.get(ZE_AFFINITY_MASK, "").strip()
-    order = _find_level_zero_order(accessible, env)
+    counts_tiles = env.get(_HIERARCHY, "").upper() != "COMPOSITE"
+    has_tiles = any(gpu.product.startswith(_WITH_TILES) for gpu in accessible)
+    order = None if counts_tiles and has_tiles else find_order(accessible)
     if order is None:
         hint = f"set {_HIERARCHY}=COMPOSITE, which counts whole GPUs"
         remark = f"{ZE_AFFINITY_MASK}: the numbers of the GPUs are not known ({hint})"
         return VendorDevices(devices=() if text else accessible, remarks=(remark,))
-    words = dict(_name_gpus(order, text))
+    items = dict.fromkeys(split_words(text))
+    words: dict[str, str] = {}
+    for index, gpu in enumerate(order):
+        own = [item for item in items if read_index(item.partition(".")[0]) == index]  # "1.0" names a tile
+        if own or not text:
+            words[gpu.name] = ",".join(own) or str(index)
     found = tuple(gpu for gpu in accessible if gpu.name in words)
     hidden = [gpu.name for gpu in accessible if gpu.name not in words]
     remarks = (f"{ZE_AFFINITY_MASK}={text} does not include {', '.join(hidden)}",) if hidden else ()
-    named = tuple(
-        DeviceWord(device=gpu.name, variable=ZE_AFFINITY_MASK, word=words[gpu.name]) for gpu in found
-    )
+    named = make_words(ZE_AFFINITY_MASK, ((gpu.name, words[gpu.name]) for gpu in found))
     return VendorDevices(devices=found, words=named, remarks=remarks)
-
-
-def _find_level_zero_order(gpus: tuple[Device, ...], env: Mapping[str, str]) -> tuple[Device, ...] | None:
-    """Return GPUs in the order of their numbers in the mask; None if it is not known."""
-    counts_tiles = env.get(_HIERARCHY, "").upper() != "COMPOSITE"
-    if counts_tiles and any(gpu.product.startswith(_WITH_TILES) for gpu in gpus):
-        return None
-    return find_order(gpus)
-
-
-def _name_gpus(order: Sequence[Device], text: str) -> list[tuple[str, str]]:
-    """Return (name, items of the mask) of the GPUs that a mask includes; items like "1.0" name a tile."""
-    if not text:
-        return [(gpu.name, str(index)) for index, gpu in enumerate(order)]
-    words = list(dict.fromkeys(split_words(text)))
-    items = [[word for word in words if read_index(word.partition(".")[0]) == i] for i in range(len(order))]
-    return [(gpu.name, ",".join(own)) for gpu, own in zip(order, items, strict=True) if own]
 
 
 VENDOR_VARIABLES = (

@@ -5,6 +5,7 @@ index in the sequence, which is the machine's order or the order of the requeste
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 
 from ompbind.cpuset import CpuSet
 from ompbind.machine.model import Level, Machine
@@ -39,11 +40,17 @@ class CoreSequence(Record):
 
     def domains(self, level: Level) -> tuple[CoreIndices, ...]:
         """Return the cores of each domain of a level; none if the machine has no such level."""
-        found: dict[int, list[int]] = {}
-        for core, number in enumerate(self.numbers(level)):
-            if number is not None:
-                found.setdefault(number, []).append(core)
-        return tuple(map(tuple, found.values()))
+        groups = group_cores(self.numbers(level))
+        groups.pop(None, None)
+        return tuple(groups.values())
+
+
+def group_cores(keys: Iterable[object]) -> dict[object, CoreIndices]:
+    """Return the cores by their keys, for the keys of all cores, in the order of their first cores."""
+    found: dict[object, list[int]] = {}
+    for core, key in enumerate(keys):
+        found.setdefault(key, []).append(core)
+    return {key: tuple(cores) for key, cores in found.items()}
 
 
 def make_core_sequence(
@@ -53,18 +60,16 @@ def make_core_sequence(
 
     `memory_distances` maps CPUs to the distance of their memory if that is remote.
     """
-    domain_numbers = (
-        (level, _number_cores((domain.cpus for domain in machine.at(level)), core_cpus))
-        for level in machine.levels
-        if level is not Level.CORE
-    )
-    kind_numbers = _number_cores((kind.cpus for kind in machine.kinds), core_cpus)
-    distances = tuple((memory_distances or {}).get(cpus.first, 0) for cpus in core_cpus)
+    distances = memory_distances or {}
     return CoreSequence(
         core_cpus=core_cpus,
-        domain_numbers=tuple(domain_numbers),
-        kind_numbers=kind_numbers,
-        memory_distances=distances,
+        domain_numbers=tuple(
+            (level, _number_cores((domain.cpus for domain in machine.at(level)), core_cpus))
+            for level in machine.levels
+            if level is not Level.CORE
+        ),
+        kind_numbers=_number_cores((kind.cpus for kind in machine.kinds), core_cpus),
+        memory_distances=tuple(distances.get(cpus.first, 0) for cpus in core_cpus),
     )
 
 
@@ -163,17 +168,12 @@ def _has_partial_overlap(level: LevelRanges, other: LevelRanges) -> bool:
 def _make_level_ranges(priority: int, numbers: DomainNumbers) -> LevelRanges:
     """Return the ranges of adjacent cores that have the same domain number."""
     ranges: list[CoreRange] = []
-    previous: int | None = None
-    for core, number in enumerate(numbers):
-        if number is not None and number == previous:
-            ranges[-1] = (ranges[-1][0], core + 1)
-        elif number is not None:
-            ranges.append((core, core + 1))
-        previous = number
     range_at: list[int] = []
-    for index, (_, stop) in enumerate(ranges):
-        range_at.extend([index] * (stop - len(range_at)))
-    range_at.extend([len(ranges)] * (len(numbers) - len(range_at)))
+    for number, cores in groupby(numbers):
+        start, size = len(range_at), len(list(cores))
+        range_at.extend([len(ranges)] * size)
+        if number is not None:
+            ranges.append((start, start + size))
     return LevelRanges(priority=priority, ranges=tuple(ranges), range_at=tuple(range_at))
 
 

@@ -1,12 +1,12 @@
 """The table of strategies, one record for each; and how domains are divided among ranks."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from ompbind.cpuset import CpuSet, count
 from ompbind.errors import PlanError
 from ompbind.machine.model import Level, Machine
-from ompbind.planning.strategies.core_sequence import CoreIndices, CoreSequence, make_subsequence
+from ompbind.planning.strategies.core_sequence import CoreIndices, CoreSequence, group_cores, make_subsequence
 from ompbind.planning.strategies.packing import divide_equally
 from ompbind.planning.strategies.sized import RequestedCores, balance_requested, compact, cores, spread
 from ompbind.record import Record
@@ -25,10 +25,12 @@ def find_numa_parts(sequence: CoreSequence) -> list[CoreIndices]:
     without ACPI reports the clusters of one chip as packages.
     """
     nodes = sequence.numbers(Level.NODE)
-    whole = _group_cores(nodes)
-    levels = [level for level in _SPLITTING if level is not Level.PACKAGE or not _differ_in_kind(sequence)]
-    ways = (_group_cores(zip(nodes, sequence.numbers(level), strict=True)) for level in levels)
-    return next((parts for parts in ways if len(parts) > len(whole)), whole)
+    whole = list(group_cores(nodes).values())
+    for level in _SPLITTING:
+        parts = list(group_cores(zip(nodes, sequence.numbers(level), strict=True)).values())
+        if len(parts) > len(whole) and not (level is Level.PACKAGE and _differ_in_kind(sequence)):
+            return parts
+    return whole
 
 
 def _differ_in_kind(sequence: CoreSequence) -> bool:
@@ -39,14 +41,6 @@ def _differ_in_kind(sequence: CoreSequence) -> bool:
     return len(set(map(frozenset, kinds.values()))) > 1
 
 
-def _group_cores(keys: Iterable[object]) -> list[CoreIndices]:
-    """Return the cores with equal keys, for the keys of all cores, in the order of their first cores."""
-    found: dict[object, list[int]] = {}
-    for core, key in enumerate(keys):
-        found.setdefault(key, []).append(core)
-    return [*map(tuple, found.values())]
-
-
 def sort_by_node(machine: Machine, core_cpus: tuple[CpuSet, ...]) -> tuple[CpuSet, ...]:
     """Return the usable CPUs of each core, by the OS numbers of their NUMA nodes."""
     numbers = {cpu: node.number for node in machine.nodes for cpu in node.cpus}
@@ -54,37 +48,33 @@ def sort_by_node(machine: Machine, core_cpus: tuple[CpuSet, ...]) -> tuple[CpuSe
     return tuple(sorted(core_cpus, key=lambda cpus: numbers.get(cpus.first, 0)))
 
 
-class Domains(Record):
-    """The domains that a strategy gives to ranks; `label` names one of them in messages.
-
-    `divide` divides the cores of a domain with several ranks.
-    """
-
-    cores: Sequence[CoreIndices]
-    label: str
-    divide: Divide
-
-
 def divide_domains(
-    sequence: CoreSequence, ranks: int, requested: RequestedCores | None, domains: Domains
+    sequence: CoreSequence,
+    ranks: int,
+    requested: RequestedCores | None,
+    domains: Sequence[CoreIndices],
+    *,
+    label: str,
+    divide: Divide,
 ) -> list[CoreIndices]:
-    """Give every rank one domain, or an equal share of one; ranks that request cores get these from one."""
-    sizes = [len(cores) for cores in domains.cores]
-    distances = [
-        sum(sequence.memory_distances[core] for core in cores) / len(cores) for cores in domains.cores
-    ]
+    """Give every rank one domain, or an equal share of one; ranks that request cores get these from one.
+
+    `label` names a domain in messages; `divide` divides the cores of a domain with several ranks.
+    """
+    sizes = [len(cores) for cores in domains]
+    distances = [sum(sequence.memory_distances[core] for core in cores) / len(cores) for cores in domains]
     counts = _count_ranks_per_domain(ranks, sizes, distances, requested.total if requested else 1)
     if requested and sum(counts) < ranks:
-        largest = f"the largest {domains.label} has {count(max(sizes), 'usable core')}"
+        largest = f"the largest {label} has {count(max(sizes), 'usable core')}"
         raise PlanError(
-            f"{requested.describe(ranks)} do not fit, each in one {domains.label}: {largest}",
+            f"{requested.describe(ranks)} do not fit, each in one {label}: {largest}",
             hint=requested.advise(sum(counts)),
         )
     return sorted(
         tuple(cores[core] for core in share)
-        for cores, domain_ranks in zip(domains.cores, counts, strict=True)
+        for cores, domain_ranks in zip(domains, counts, strict=True)
         if domain_ranks
-        for share in domains.divide(make_subsequence(sequence, cores), domain_ranks, requested)
+        for share in divide(make_subsequence(sequence, cores), domain_ranks, requested)
     )
 
 
@@ -162,12 +152,9 @@ def balanced(
 
 def _divide_domains(find_domains: Callable[[CoreSequence], Sequence[CoreIndices]], label: str) -> Divide:
     """Return the strategy that gives every rank one domain, or an equal share of one."""
-
-    def by_domain(sequence: CoreSequence, ranks: int, requested: RequestedCores | None) -> list[CoreIndices]:
-        domains = Domains(cores=find_domains(sequence), label=label, divide=balanced)
-        return divide_domains(sequence, ranks, requested, domains)
-
-    return by_domain
+    return lambda sequence, ranks, requested: divide_domains(
+        sequence, ranks, requested, find_domains(sequence), label=label, divide=balanced
+    )
 
 
 def all_cores(sequence: CoreSequence, ranks: int, requested: RequestedCores | None) -> list[CoreIndices]:
