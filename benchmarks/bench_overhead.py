@@ -35,8 +35,7 @@ from benchmarks.promises import BenchUsage, make_bench_promises, print_promises
 from benchmarks.rounds import compile_modules, make_parser
 from ompbind.bench.records import Candidate, Kind, Metric, Phase, Run, Status
 from ompbind.bench.run_candidate import run_candidate
-from ompbind.bench.start_ranks import SilentReporter
-from ompbind.bench.starts import CandidateStart, MeasuringSettings, Slot
+from ompbind.bench.start_ranks import CandidateStart, MeasuringSettings, SilentReporter, Slot
 from ompbind.execution.executables import find_starts
 from ompbind.execution.process_pair import Cleanup, become_supervisor
 from ompbind.execution.run_options import RunOptions

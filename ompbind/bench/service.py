@@ -24,8 +24,7 @@ from functools import reduce
 from operator import and_
 
 from ompbind.bench.metrics import describe_last_lines, make_output_paths, read_values
-from ompbind.bench.start_ranks import StartedRun, start_ranks
-from ompbind.bench.starts import CandidateStart, MeasuringSettings, Service
+from ompbind.bench.start_ranks import CandidateStart, MeasuringSettings, Service, StartedRun, start_ranks
 from ompbind.cpuset import EMPTY, CpuSet, named
 from ompbind.errors import MeasurementError, RequestError
 from ompbind.execution.executables import find_executable

@@ -22,9 +22,10 @@ import ompbind.execution.output.multiplexer
 import ompbind.execution.verify.evaluate  # noqa: F401 - before the forks: else each supervisor imports both
 from ompbind.bench.counters import find_events, open_counters, read_counters
 from ompbind.bench.interrupts import SignalMask
-from ompbind.bench.starts import CandidateStart, MeasuringSettings
+from ompbind.bench.records import Candidate, Metric, Phase
+from ompbind.cpuset import CpuSet
 from ompbind.errors import LaunchError, OmpbindError
-from ompbind.execution.executables import find_starts
+from ompbind.execution.executables import find_executable, find_starts
 from ompbind.execution.outcome import Outcome
 from ompbind.execution.output.multiplexer import Output
 from ompbind.execution.process_pair import Cleanup, become_supervisor
@@ -34,9 +35,69 @@ from ompbind.execution.run_options import RunOptions
 from ompbind.execution.supervisor import run_ranks
 from ompbind.execution.verify.evaluate import expect_ranks
 from ompbind.inspection.verdict import VerificationResult
+from ompbind.planning.plan import Plan
+from ompbind.planning.rank_command import RankCommand, RunSpec
 from ompbind.record import Record
 from ompbind.registry.claim_files import Claim
 from ompbind.registry.registry import lock_registry, make_run_identity
+
+
+class CandidateStart(Record):
+    """A candidate and the commands of its ranks; `plan` is None for the command without ompbind."""
+
+    candidate: Candidate
+    plan: Plan | None
+    spec: RunSpec
+    commands: Sequence[RankCommand]
+
+
+def check_commands(starts: Sequence[CandidateStart]) -> None:
+    """Raise LaunchError if the command of no candidate can be started, for example if its file is missing."""
+    errors = []
+    for start in starts:
+        try:
+            find_executable(start.commands[0])
+            return
+        except LaunchError as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
+
+
+class Service(Record):
+    """How ranks that are servers are measured: they run for `duration_s` seconds after they are ready.
+
+    `ready` is "tcp:PORT" or a regular expression that a line of every rank contains, "" for at once. `load`
+    is the command of a load generator, () for none; its output has the metrics then, and it is bound to the
+    reserved CPUs of the plan.
+    """
+
+    duration_s: float
+    ready: str = ""
+    load: tuple[str, ...] = ()
+
+
+class MeasuringSettings(Record):
+    """How each run is done; times are seconds, None for no limit.
+
+    `service` is for servers only; `timeout_s` is then the limit of the time until they are ready. `load_cpus`
+    are the CPUs of the load generator, None where no process can be bound.
+    """
+
+    run_id: str
+    metrics: tuple[Metric, ...]
+    timeout_s: float | None = None
+    grace_s: float = 10.0
+    service: Service | None = None
+    load_cpus: CpuSet | None = None
+
+
+class Slot(Record):
+    """When a run takes place: its number in the session, its phase and its round."""
+
+    number: int
+    phase: Phase
+    round: int
 
 
 class StartedRun:

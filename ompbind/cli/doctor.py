@@ -21,8 +21,8 @@ from ompbind.execution.mempolicy import reset_policy
 from ompbind.machine.sources.linux.cgroup import read_limits
 from ompbind.machine.sources.reading import read_machine
 from ompbind.machine.sources.root import DirectoryRoot
+from ompbind.programs.command import Workload
 from ompbind.programs.preload import find_preloads
-from ompbind.programs.workload import Workload
 from ompbind.record import Record
 from ompbind.report.doctor import render_issues, render_issues_json
 from ompbind.text import Severity

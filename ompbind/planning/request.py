@@ -19,7 +19,7 @@ from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.planning.configuration import Configuration
 from ompbind.planning.devices.vendors import VisibleDevices
 from ompbind.planning.saved_plan import SavedPlan
-from ompbind.programs.workload import Workload
+from ompbind.programs.command import Workload
 from ompbind.record import Record
 
 RANK_LIMIT = 1 << 16

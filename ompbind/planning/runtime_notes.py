@@ -25,8 +25,8 @@ from ompbind.planning.runtimes import (
     find_runtimes,
     may_support_reset,
 )
-from ompbind.programs.library_catalog import Library, LibraryRole
-from ompbind.programs.workload import DetectionMethod, Workload
+from ompbind.programs.command import Workload
+from ompbind.programs.library_catalog import DetectionMethod, Library, LibraryRole
 
 CONFLICT = "omp-runtime-conflict"
 """The code of warnings that threads will not run where the binding mode requests."""

@@ -11,8 +11,7 @@ from ompbind.errors import PlanError
 from ompbind.openmp.binding import Bind, BindingSyntax
 from ompbind.openmp.runtimes import KMP_READERS, OmpRuntime, find_aborting_pair, find_intercepting_pair
 from ompbind.planning.request import Request
-from ompbind.programs.library_catalog import LIBRARY_KINDS, Library
-from ompbind.programs.workload import DetectedLibrary, DetectionMethod
+from ompbind.programs.library_catalog import LIBRARY_KINDS, DetectedLibrary, DetectionMethod, Library
 
 
 def find_runtimes(request: Request) -> tuple[Library, ...]:

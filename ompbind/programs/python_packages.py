@@ -10,10 +10,15 @@ from glob import glob
 from itertools import product
 
 from ompbind.openmp.runtimes import OmpRuntime
-from ompbind.programs.known_programs import python_version
-from ompbind.programs.library_catalog import Library, LibraryRole, name_library
+from ompbind.programs.library_catalog import (
+    DetectedLibrary,
+    DetectionMethod,
+    Library,
+    LibraryRole,
+    name_library,
+)
 from ompbind.programs.library_search import find_library, identify_library, linker_directories, list_names
-from ompbind.programs.workload import DetectedLibrary, DetectionMethod
+from ompbind.programs.wrappers import python_version
 
 
 def find_default_python(env: Mapping[str, str]) -> str:

@@ -8,8 +8,19 @@ is last, on a line of its own that is never wrapped, so that it can be pasted.
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from ompbind.bench.records import Comparison, ComparisonResult, Conclusion, Group, Kind, Phase, Run, Session
-from ompbind.cpuset import count
+from ompbind.bench.records import (
+    Candidate,
+    Comparison,
+    ComparisonResult,
+    Conclusion,
+    GroupConclusion,
+    Kind,
+    Phase,
+    Refusal,
+    Run,
+    Session,
+)
+from ompbind.cpuset import CpuSet, count
 from ompbind.record import Record
 from ompbind.report.bench.measurements import (
     EXCLUDED,
@@ -35,7 +46,18 @@ from ompbind.report.bench.measurements import (
 from ompbind.report.bench.pictures import draw_ratios, draw_scaling
 from ompbind.report.ps import render_age
 from ompbind.report.run_summary import render_short
-from ompbind.report.text import PIPE, Column, Screen, clip, dim, render_bytes, render_paragraph, render_rows
+from ompbind.report.text import (
+    PIPE,
+    Column,
+    Screen,
+    clip,
+    dim,
+    render_bytes,
+    render_cpus,
+    render_paragraph,
+    render_rows,
+    render_table,
+)
 from ompbind.text import clean_line
 
 _NARROW = 72
@@ -92,7 +114,7 @@ class _GroupView(Record):
     """A group of a session, and the screen that shows it."""
 
     session: Session
-    group: Group
+    group: GroupConclusion
     screen: Screen
 
     @property
@@ -138,7 +160,7 @@ def _split_columns(first: Column, columns: Sequence[Column], width: int) -> Iter
     yield part
 
 
-def list_columns(session: Session, group: Group) -> list[Column]:
+def list_columns(session: Session, group: GroupConclusion) -> list[Column]:
     """Return all columns of the table of a group."""
     view = _GroupView(session=session, group=group, screen=PIPE)
     return [*_make_columns(view), *_make_usage_columns(view)]
@@ -155,7 +177,7 @@ def _render_styled(columns: Sequence[Column], view: _GroupView) -> str:
     return "\n".join([title, *rows])
 
 
-def _style(row: str, comparison: Comparison, group: Group) -> str:
+def _style(row: str, comparison: Comparison, group: GroupConclusion) -> str:
     if comparison.candidate == group.choice:
         return "\n".join(f"\033[1m{line}\033[22m" for line in row.split("\n"))
     return dim(row) if comparison.result in EXCLUDED else row
@@ -311,7 +333,7 @@ def _explain_choice(choice: Recommendation, session: Session) -> str:
     return f"{name}, {compared}{interval}, {rounds if comparison.fresh else unknown}"
 
 
-def _explain_none(group: Group) -> str:
+def _explain_none(group: GroupConclusion) -> str:
     """Return why nothing is recommended, and how to find out."""
     if not group.reference:
         return "nothing; no candidate could be measured"
@@ -321,3 +343,85 @@ def _explain_none(group: Group) -> str:
     return (
         f"nothing yet; {render_more_rounds(min(needed))} would decide (see --max-rounds, --budget, --results)"
     )
+
+
+SHOWN_RANKS = 4
+"""Ranks whose CPUs are shown; of more ranks, the first and the last ones."""
+
+SHOWN_CPUS = 40
+"""Characters of the CPUs of one rank at most."""
+
+TYPICAL_RUN_S = 10.0
+"""Seconds of a run where nothing is known about its time."""
+
+
+class Effort(Record):
+    """How much a session may run: `rounds` of each of its two phases, and seconds of a run, None if unknown.
+
+    With `same_work`, different numbers of ranks are compared. `budget_s` is when it stops, None for no limit.
+    """
+
+    rounds: int
+    same_work: bool
+    run_s: float | None = None
+    budget_s: float | None = None
+
+
+def render_candidates(candidates: Sequence[Candidate], refusals: Sequence[Refusal], screen: Screen) -> str:
+    """Render the candidates as a table, and the refused ones with their reasons."""
+    tables = [render_table(_make_columns_candidates(candidates), screen.text_width)] if candidates else []
+    names: dict[str, list[str]] = {}
+    for refusal in refusals:
+        names.setdefault(refusal.reason, []).append(refusal.name)
+    lines = [
+        render_paragraph(f"  {'; '.join(refused)}", reason, screen.text_width)
+        for reason, refused in names.items()
+    ]
+    return "\n\n".join([*tables, *(["\n".join(["cannot run:", *lines])] if lines else [])])
+
+
+def _make_columns_candidates(candidates: Sequence[Candidate]) -> list[Column]:
+    columns = [
+        Column(title="candidate", cells=[candidate.name for candidate in candidates], grows=True),
+        Column(title="ranks", cells=[str(candidate.ranks) for candidate in candidates], right=True),
+        Column(
+            title="threads", cells=[str(candidate.threads or "-") for candidate in candidates], right=True
+        ),
+        Column(
+            title="CPUs of each rank", cells=[_render_cpus(candidate) for candidate in candidates], grows=True
+        ),
+    ]
+    if any(candidate.same for candidate in candidates):
+        cells = ["; ".join(candidate.same) or "-" for candidate in candidates]
+        columns.append(Column(title="same plan", cells=cells, grows=True))
+    return columns
+
+
+def _render_cpus(candidate: Candidate) -> str:
+    """Return the CPUs of all ranks in short: "0-3 | 4-7", "0 | 1 | ... | 15"."""
+    if candidate.kind is Kind.UNBOUND:
+        return "not bound"
+    texts = [clip(render_cpus(CpuSet.from_list(cpus)), SHOWN_CPUS) for cpus in candidate.cpus]
+    if len(texts) > SHOWN_RANKS:
+        texts = [*texts[: SHOWN_RANKS - 2], "...", texts[-1]]
+    return " | ".join(texts)
+
+
+def render_effort(candidates: Sequence[Candidate], effort: Effort, screen: Screen) -> str:
+    """Render how many runs a session has at most, and how long these take.
+
+    The second phase runs the best candidate and the command without ompbind, of each number of ranks if these
+    are not compared.
+    """
+    groups = 1 if effort.same_work else len({candidate.ranks for candidate in candidates})
+    most = len(candidates) * (1 + effort.rounds) + 2 * groups * effort.rounds
+    run_s = effort.run_s or TYPICAL_RUN_S
+    shown = f"{run_s:.2g}" if run_s < TYPICAL_RUN_S else f"{run_s:.0f}"
+    text = (
+        f"{count(most, 'run')} at most: a warm-up and {count(effort.rounds, 'round')} of all candidates, then"
+        f" {count(effort.rounds, 'round')} of the best and of unbound; about"
+        f" {render_age(most * run_s)} if a run takes {shown} s"
+    )
+    if effort.budget_s is not None:
+        text += f", but --budget stops after {render_age(effort.budget_s)}"
+    return render_paragraph("time", f"{text}; a clear result needs fewer", screen.text_width)

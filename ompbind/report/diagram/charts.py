@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 
-from ompbind.bench.records import Comparison, Conclusion, Group, Session
+from ompbind.bench.records import Comparison, Conclusion, GroupConclusion, Session
 from ompbind.cpuset import count
 from ompbind.record import Record
 from ompbind.report.bench.measurements import (
@@ -142,7 +142,7 @@ class _Chart(Record):
     """The chart of a group: what it shows, and its position from `top` on."""
 
     session: Session
-    group: Group
+    group: GroupConclusion
     top: int
 
     @property
