@@ -2,7 +2,8 @@
 
 The rounds of the *choice* run all candidates, and name one for each group. The rounds of the *confirmation*
 run only this candidate and the reference, and the published ratio comes from these alone. Groups that need no
-choice wait for the confirmation. Both phases look only after planned rounds (see `comparing`).
+choice wait for the confirmation. Both phases look only after planned rounds (see `comparing`). The ratio of a
+chosen candidate is optimistic in the rounds of the choice, because the best of many candidates also had luck.
 """
 
 import math
@@ -42,13 +43,6 @@ from ompbind.bench.records import (
 from ompbind.bench.remarks import make_remarks
 from ompbind.cpuset import count
 from ompbind.record import Record
-
-# The choice of one candidate per group, from the rounds of the choice. It claims nothing.
-#
-# The ratio of a chosen candidate is optimistic, because the best of many candidates also had luck. So what
-# is published about it comes from fresh rounds (see `decision`).
-#
-
 
 FIRST_DROP = 4
 """The first round after which candidates can be dropped."""
@@ -153,23 +147,16 @@ def _find_dropped(group: Group, index: RunIndex) -> dict[str, str]:
     leaders = {
         number: _find_leader(group, index, number) for number in {*last.values()} if number >= FIRST_DROP
     }
-    reasons = {
-        name: _explain_drop(name, leaders[number], index)
-        for name, number in last.items()
-        if number in leaders
-    }
-    return {name: reason for name, reason in reasons.items() if reason}
-
-
-def _explain_drop(name: str, leader: str, index: RunIndex) -> str:
-    """Return why a candidate does not run any more, "" if it does."""
-    lost = index.compare(Phase.CHOICE, leader, name)
-    if len(lost) < FIRST_DROP or min(lost.values()) <= 0:
-        return ""
-    median = statistics.median(lost.values())
-    if median <= HOPELESS:
-        return ""
-    return f"{leader} was better in all {len(lost)} rounds, by {100 * math.expm1(median):.0f} % in the median"
+    reasons = {}
+    for name, number in last.items():
+        lost = index.compare(Phase.CHOICE, leaders[number], name) if number in leaders else {}
+        if len(lost) < FIRST_DROP or min(lost.values()) <= 0:
+            continue
+        median = statistics.median(lost.values())
+        if median > HOPELESS:
+            by = f"{100 * math.expm1(median):.0f} % in the median"
+            reasons[name] = f"{leaders[number]} was better in all {len(lost)} rounds, by {by}"
+    return reasons
 
 
 def _find_leader(group: Group, index: RunIndex, last: int) -> str:
@@ -335,9 +322,11 @@ def _remark_simpler(state: _State, groups: Iterable[GroupConclusion]) -> Iterato
 
 
 def _conclude_group(state: _State, group: Group, choice: Choice) -> GroupConclusion:
-    medians = {each.name: _find_median(state, each.name) for each in group.candidates}
-    compared = [_compare(state, group, choice, each.name) for each in group.candidates]
-    comparisons = [each.replace(median=medians[each.candidate]) for each in compared]
+    comparisons = []
+    for candidate in group.candidates:
+        values = state.index.values.get(candidate.name, ())
+        median = statistics.median(values) if values else None
+        comparisons.append(_compare(state, group, choice, candidate.name).replace(median=median))
     comparisons.sort(key=_get_order)
     return GroupConclusion(
         ranks=group.ranks,
@@ -345,11 +334,6 @@ def _conclude_group(state: _State, group: Group, choice: Choice) -> GroupConclus
         comparisons=tuple(comparisons),
         choice=_recommend(state, group, choice, comparisons),
     )
-
-
-def _find_median(state: _State, name: str) -> float | None:
-    values = state.index.values.get(name, ())
-    return statistics.median(values) if values else None
 
 
 def _get_order(comparison: Comparison) -> tuple[int, float]:
@@ -388,21 +372,16 @@ def _compare_in(state: _State, group: Group, name: str, phase: Phase) -> Compari
     if result == ComparisonResult.BEST and not fresh:
         result = ComparisonResult.FASTER
     unknown = result == ComparisonResult.UNKNOWN
+    interval = evidence.interval if evidence else None
     return Comparison(
         candidate=name,
         result=result,
         rounds=evidence.rounds if evidence else 0,
         ratio=math.exp(evidence.median) if evidence else None,
-        interval=_make_ratios(evidence),
+        interval=interval and (math.exp(interval[0]), math.exp(interval[1])),
         fresh=fresh and evidence is not None,
         more_rounds=estimate_more_rounds(evidence, criterion) if unknown else None,
     )
-
-
-def _make_ratios(evidence: Evidence | None) -> tuple[float, float] | None:
-    if evidence is None or evidence.interval is None:
-        return None
-    return math.exp(evidence.interval[0]), math.exp(evidence.interval[1])
 
 
 def _recommend(state: _State, group: Group, choice: Choice, comparisons: list[Comparison]) -> str:

@@ -216,7 +216,7 @@ def _check_few(runs: _Runs) -> Iterator[Remark]:
 
 
 def _check_unseen(runs: _Runs) -> Iterator[Remark]:
-    unseen = {}
+    text, unseen = "binding not verified: {} shorter than a sample", {}
     bound = [each.name for each in runs.session.candidates if each.kind != Kind.UNBOUND]
     by_candidate = _sort_by_candidate(runs.session.runs)
     for name in bound:
@@ -224,12 +224,8 @@ def _check_unseen(runs: _Runs) -> Iterator[Remark]:
         checks = len(results) - results.count(Verification.NOT_CHECKED)
         if checks and results.count(Verification.UNSEEN) == checks:
             unseen[name] = checks
-    texts = {
-        name: f"binding not verified: {count(checks, 'run')} shorter than a sample"
-        for name, checks in unseen.items()
-    }
-    common = f"binding not verified: {count(sum(unseen.values()), 'run')} shorter than a sample"
-    yield from _share("unseen", texts, len(bound), common)
+    texts = {name: text.format(count(checks, "run")) for name, checks in unseen.items()}
+    yield from _share("unseen", texts, len(bound), text.format(count(sum(unseen.values()), "run")))
 
 
 def _check_outliers(runs: _Runs) -> Iterator[Remark]:
@@ -279,28 +275,23 @@ def _check_modes(runs: _Runs) -> Iterator[Remark]:
             yield Remark(code="two-modes", candidate=name, text=text)
 
 
-def _check_throttling(runs: _Runs) -> Iterator[Remark]:
-    lost = [run.conditions.throttled_s for run in runs.compared if run.conditions.throttled_s]
-    if lost:
-        text = f"the CPU quota stopped threads in {_part(lost, runs)}, {sum(lost):.2g} s in all"
-        yield Remark(code="throttled", text=text)
-
-
-def _check_stolen(runs: _Runs) -> Iterator[Remark]:
-    lost = [
+def _check_lost_time(runs: _Runs) -> Iterator[Remark]:
+    total = count(len(runs.compared), "run")
+    throttled = [run.conditions.throttled_s for run in runs.compared if run.conditions.throttled_s]
+    if throttled:
+        part = f"{len(throttled)} of {total}, {sum(throttled):.2g} s in all"
+        yield Remark(code="throttled", text=f"the CPU quota stopped threads in {part}")
+    stolen = [
         run.conditions.stolen_s
         for run in runs.compared
         if run.conditions.stolen_s and run.conditions.stolen_s > MIN_STOLEN * max(run.wall_s, default=0)
     ]
-    if lost:
-        text = f"the hypervisor took CPU time in {_part(lost, runs)}, {sum(lost):.2g} s in all"
-        yield Remark(code="stolen", text=text)
-
-
-def _check_others(runs: _Runs) -> Iterator[Remark]:
-    shared = [run for run in runs.compared if run.conditions.other_runs]
+    if stolen:
+        part = f"{len(stolen)} of {total}, {sum(stolen):.2g} s in all"
+        yield Remark(code="stolen", text=f"the hypervisor took CPU time in {part}")
+    shared = sum(bool(run.conditions.other_runs) for run in runs.compared)
     if shared:
-        yield Remark(code="other-runs", text=f"other runs were live during {_part(shared, runs)}")
+        yield Remark(code="other-runs", text=f"other runs were live during {shared} of {total}")
 
 
 def _check_memory(runs: _Runs) -> Iterator[Remark]:
@@ -342,9 +333,7 @@ CHECKS: tuple[Callable[[_Runs], Iterable[Remark]], ...] = (
     _check_slow_starts,
     _check_trends,
     _check_modes,
-    _check_throttling,
-    _check_stolen,
-    _check_others,
+    _check_lost_time,
     _check_memory,
     _check_frequencies,
     _check_governors,
@@ -353,10 +342,6 @@ CHECKS: tuple[Callable[[_Runs], Iterable[Remark]], ...] = (
 
 def _percent(part: float) -> str:
     return f"{100 * part:.0f} %"
-
-
-def _part(some: Sequence[object], runs: _Runs) -> str:
-    return f"{len(some)} of {count(len(runs.compared), 'run')}"
 
 
 def _sort_by_candidate(runs: Iterable[Run]) -> dict[str, list[Run]]:

@@ -141,7 +141,10 @@ def _find_program(argv: list[str], env: Mapping[str, str]) -> tuple[Workload, El
             return work.replace(program=path), read_header(path), env
         try:
             elf = read_elf(path)
-            head = b"" if elf else _read_head(path)
+            head = b""
+            if elf is None:
+                with open(path, "rb") as file:
+                    head = file.read(_HEAD)
         except OSError:
             break
         if is_python(path) and not head.startswith(b"#!"):
@@ -152,11 +155,6 @@ def _find_program(argv: list[str], env: Mapping[str, str]) -> tuple[Workload, El
             return work.replace(program=path), elf, env
         argv = command
     return work, None, env
-
-
-def _read_head(path: str) -> bytes:
-    with open(path, "rb") as file:
-        return file.read(_HEAD)
 
 
 def _parse_interpreter(head: bytes, path: str) -> list[str]:

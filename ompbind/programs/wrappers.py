@@ -1,9 +1,9 @@
 """Programs that execute the command in their arguments, and what they change of what ompbind sets for a rank.
 
 A *wrapper* executes the command itself (`taskset -c 0 app`). A launcher starts processes of its own
-(`mpirun -n 2 app`): see `process_launchers`. The options before the command decide what a wrapper changes.
-To add a wrapper: a name in WRAPPERS of `known_programs`; if it changes the binding or variables, also rows in
-_OPTIONS and _READERS.
+(`mpirun -n 2 app`). Both are recognized by their names, as Pythons and shells are. The options before the
+command decide what a wrapper changes. To add a wrapper: a name in WRAPPERS; if it changes the binding or
+variables, also rows in _OPTIONS and _READERS.
 """
 
 import getopt
@@ -15,9 +15,6 @@ from ompbind.cpuset import CpuSet
 from ompbind.programs.find_command import find_file
 from ompbind.record import Record
 
-# Programs that are recognized by their names: Pythons, shells, wrappers, launchers of processes.
-#
-# `wrappers` and `process_launchers` read what a wrapper or a launcher in a command line does.
 #
 
 
@@ -231,18 +228,14 @@ def read_wrapper(path: str, words: Sequence[str], env: Mapping[str, str]) -> tup
         return Wrapper(text=launch.text, launch=launch), []
     if name not in WRAPPERS:
         return NO_WRAPPER, []
-    words = _split_string(words) if name == "env" else words
+    if name == "env" and words[:1] in (["-S"], ["--split-string"]):  # one argument is split into several
+        words = " ".join(words[1:]).split()
     options, rest = _parse_options(words, _OPTIONS.get(name, {}))
     start = find_command_word(rest, env, first=name in _WITH_SUBCOMMAND)
     wrapper = _READERS[name](options, rest[:start]) if name in _READERS else NO_WRAPPER
     own_words = words[: len(words) - len(rest) + start]
     text = " ".join([name, *own_words]).removesuffix(" --")
     return wrapper.replace(text=text), list(rest[start:])
-
-
-def _split_string(words: Sequence[str]) -> Sequence[str]:
-    """Return the arguments of env; -S splits one argument into several."""
-    return " ".join(words[1:]).split() if words[:1] in (["-S"], ["--split-string"]) else words
 
 
 def _parse_options(words: Sequence[str], spellings: Mapping[str, str]) -> tuple[Options, Sequence[str]]:
@@ -287,8 +280,9 @@ def _read_taskset(options: Options, words: Sequence[str]) -> Wrapper:
     names = [name for name, _ in options]
     if "pid" in names or not words:  # changes another process
         return NO_WRAPPER
-    read = CpuSet.from_list if "cpu-list" in names else _read_mask
-    return Wrapper(text="", rebinds=True, cpus=_read_cpus(words[0], read))
+    if "cpu-list" in names:
+        return Wrapper(text="", rebinds=True, cpus=_read_cpus(words[0], CpuSet.from_list))
+    return Wrapper(text="", rebinds=True, cpus=_read_cpus(words[0].removeprefix("0x"), CpuSet.from_mask))
 
 
 def _read_numactl(options: Options, words: Sequence[str]) -> Wrapper:
@@ -311,10 +305,6 @@ def _read_hwloc_bind(options: Options, words: Sequence[str]) -> Wrapper:
         return NO_WRAPPER
     memory = "--membind" in words
     return Wrapper(text="", rebinds=not memory or "--cpubind" in words, sets_memory=memory)
-
-
-def _read_mask(text: str) -> CpuSet:
-    return CpuSet.from_mask(text.removeprefix("0x"))
 
 
 def _read_cpus(text: str, read: Callable[[str], CpuSet]) -> CpuSet | None:

@@ -56,31 +56,20 @@ def make_value_axis(values: Iterable[float], length: int, *, from_zero: bool = F
 def list_ticks(axis: Axis, most: int) -> Sequence[float]:
     """Return at most so many round values of an axis, in rising order."""
     if axis.logarithmic and axis.high / axis.low > 4:
+        powers = range(floor(log10(axis.low)), ceil(log10(axis.high)) + 1)
         for factors in ((1, 2, 5), (1, 3), (1,)):
-            ticks = tuple(_list_powers(axis, factors))
+            values = (float(f"{factor}e{power}") for power in powers for factor in factors)
+            ticks = tuple(value for value in values if axis.low <= value <= axis.high)
             if len(ticks) <= most:
                 return ticks
         return ticks[:: ceil(len(ticks) / most)]
-    for step in _list_steps((axis.high - axis.low) / most):
+    least = (axis.high - axis.low) / most
+    powers = range(floor(log10(least)), floor(log10(least)) + 2)
+    for step in (float(f"{factor}e{power}") for power in powers for factor in (1, 2, 5)):
         first, last = ceil(axis.low / step), floor(axis.high / step)
         if last - first < most:
             break
     return tuple(float(f"{number * step:.12g}") for number in range(first, last + 1))
-
-
-def _list_powers(axis: Axis, factors: Sequence[int]) -> Iterator[float]:
-    """Yield the values of an axis that are a factor and a power of ten."""
-    for exponent in range(floor(log10(axis.low)), ceil(log10(axis.high)) + 1):
-        for factor in factors:
-            if axis.low <= (value := float(f"{factor}e{exponent}")) <= axis.high:
-                yield value
-
-
-def _list_steps(least: float) -> Iterator[float]:
-    """Yield round distances between ticks, from about a least distance on."""
-    exponent = floor(log10(least))
-    for power in (exponent, exponent + 1):
-        yield from (float(f"{factor}e{power}") for factor in (1, 2, 5))
 
 
 # Pictures of a session in the characters of a terminal.
@@ -123,12 +112,21 @@ def draw_ratios(session: Session, group: GroupConclusion, screen: Screen) -> Ite
         return
     labels = [shorten_name(comparison.candidate, group) for comparison in shown]
     length = min(screen.text_width - min(max(map(len, labels)), screen.text_width // 3) - _GAP, _LONGEST)
-    ratios = [ratio for comparison in shown for ratio in _list_all(comparison, found[comparison.candidate])]
+    ratios = [
+        ratio for each in shown for ratio in (*found[each.candidate], *(each.interval or ()), each.ratio)
+    ]
+    ratios = [ratio for ratio in ratios if ratio and ratio > 0]
     axis = make_ratio_axis(ratios, length - 1)
     characters = _BOXES if screen.draws else _ASCII
     lines = [_draw_line(each, found[each.candidate], axis, characters) for each in shown]
-    marks = _draw_marks(axis, min(ratios), max(ratios))
-    columns = [Column(title="", cells=labels, grows=True), Column(title=marks, cells=lines)]
+    marks = [" "] * (axis.length + 1)
+    _write(marks, axis.find(1.0), "1")
+    for ratio in (min(ratios), max(ratios)):
+        text = f"{ratio:.2f}"
+        start = min(max(axis.find(ratio) - len(text) // 2, 0), axis.length + 1 - len(text))
+        if all(mark == " " for mark in marks[max(start - 2, 0) : start + len(text) + 2]):
+            _write(marks, start, text)
+    columns = [Column(title="", cells=labels, grows=True), Column(title="".join(marks), cells=lines)]
     yield from render_rows(columns, screen.text_width)
     key = (
         f"{characters.dot} a round, {characters.dots} several, {characters.ends[0]}{characters.median}"
@@ -136,26 +134,6 @@ def draw_ratios(session: Session, group: GroupConclusion, screen: Screen) -> Ite
         f"{shorten_name(group.reference, group)}"
     )
     yield render_paragraph("picture", key, screen.text_width)
-
-
-def _list_all(comparison: Comparison, ratios: Sequence[float]) -> Iterator[float]:
-    """Yield everything of a comparison that the axis must show."""
-    yield from ratios
-    yield from (ratio for ratio in comparison.interval or () if ratio > 0)
-    if comparison.ratio:
-        yield comparison.ratio
-
-
-def _draw_marks(axis: Axis, least: float, most: float) -> str:
-    """Return the line above the picture: 1, and the ends of what is shown where there is space."""
-    marks = [" "] * (axis.length + 1)
-    _write(marks, axis.find(1.0), "1")
-    for ratio in (least, most):
-        text = f"{ratio:.2f}"
-        start = min(max(axis.find(ratio) - len(text) // 2, 0), axis.length + 1 - len(text))
-        if all(mark == " " for mark in marks[max(start - 2, 0) : start + len(text) + 2]):
-            _write(marks, start, text)
-    return "".join(marks)
 
 
 def _write(cells: list[str], start: int, text: str) -> None:
@@ -190,29 +168,20 @@ def draw_scaling(session: Session, conclusion: Conclusion, screen: Screen) -> It
     columns = [
         Column(title="ranks", cells=[str(point.ranks) for point in points], right=True),
         Column(title="best candidate", cells=names, grows=True),
-        Column(
-            title=name_metric(metric),
-            cells=[scale.render(point.value) for point in points],
-            right=True,
-        ),
+        Column(title=name_metric(metric), cells=[scale.render(point.value) for point in points], right=True),
     ]
     width = screen.text_width
     used = max(map(len, render_table(columns, width * 2 // 3).split("\n"))) + _GAP
     length = min(width - used, _LONGEST)
     most = max(value for point in points for value in (point.value, point.ideal or 0.0)) or 1.0
-    bars = [
-        _draw_bar(point.value / most, (point.ideal or 0.0) / most, length, characters) for point in points
-    ]
+    bars = []
+    for point in points:  # a bar of its share, with a mark where it would end with ideal scaling
+        cells = [characters.bar] * max(round(point.value / most * length), 1)
+        if point.ideal:
+            at = min(max(round(point.ideal / most * length) - 1, 0), length - 1)
+            cells += [" "] * (at + 1 - len(cells))
+            cells[at] = characters.reference
+        bars.append("".join(cells))
     yield render_table([*columns, Column(title="", cells=bars)], width)
     if any(point.ideal is not None for point in points):
         yield render_paragraph("scaling", f"{characters.reference} ideal", width)
-
-
-def _draw_bar(share: float, ideal: float, length: int, characters: _Characters) -> str:
-    """Return a bar of a share of `length`, with a mark at the ideal share, 0 for none."""
-    cells = [characters.bar] * max(round(share * length), 1)
-    if ideal:
-        at = min(max(round(ideal * length) - 1, 0), length - 1)
-        cells += [" "] * (at + 1 - len(cells))
-        cells[at] = characters.reference
-    return "".join(cells)

@@ -21,25 +21,32 @@ from ompbind.text import clean_line
 _MEDIAN = 12  # characters of a column with medians
 _OTHERS = 56  # characters of the other columns
 
+_OTHER_TIMES = (
+    "the sessions ran at different times; the ratio also contains what has changed on the machine between"
+    " them, such as other load or the temperature"
+)
+"""What cannot be concluded from the sessions."""
+
 
 def render_sessions(comparison: SessionsComparison, screen: Screen = PIPE) -> str:
     """Render the sessions, a table of the candidates, and what the ratios do not show."""
     sessions, changes, width = comparison.sessions, comparison.changes, screen.text_width
-    lines = [
-        render_paragraph(f"session {number}", _describe(session), width)
-        for number, session in enumerate(sessions, 1)
-    ]
+    lines = []
+    for number, session in enumerate(sessions, 1):
+        where = clean_line(", ".join(filter(None, (session.hardware.hostname, session.hardware.processor))))
+        runs, command = count(len(session.runs), "run"), clean_line(join_command(session.command))
+        text = ", ".join(filter(None, (_render_time(session.started), where, runs, command)))
+        lines.append(render_paragraph(f"session {number}", text, width))
     table = render_table(list(_make_columns(sessions, changes, width)), width) if changes else ""
-    text = "\n\n".join(filter(None, ("\n".join(lines), table, "\n".join(_make_notes(comparison, width)))))
+    better, _ = name_change(sessions[0].metrics[0])
+    last = f"session {len(sessions)}"
+    ratio = f"{last} compared with session 1; above 1, {last} is {better}"
+    notes = [render_paragraph("ratio", ratio, width)]
+    for difference in comparison.differences:
+        notes.append(render_paragraph("differs", clean_line(difference.text), width))
+    notes.append(render_paragraph("note", _OTHER_TIMES, width))
+    text = "\n\n".join(filter(None, ("\n".join(lines), table, "\n".join(notes))))
     return text if screen.draws else text.encode("ascii", "replace").decode()
-
-
-def _describe(session: Session) -> str:
-    """Return when and where a session ran, and what."""
-    where = clean_line(", ".join(filter(None, (session.hardware.hostname, session.hardware.processor))))
-    runs = count(len(session.runs), "run")
-    command = clean_line(join_command(session.command))
-    return ", ".join(filter(None, (_render_time(session.started), where, runs, command)))
 
 
 def _render_time(started: float) -> str:
@@ -80,19 +87,3 @@ def _render_change(change: CandidateChange, words: tuple[str, str]) -> str:
         return "too few runs"
     low, high = change.interval
     return words[0] if low > 1 else words[1] if high < 1 else "no difference known"
-
-
-def _make_notes(comparison: SessionsComparison, width: int) -> Iterator[str]:
-    """Yield what the ratio is, what differs between the sessions, and what cannot be concluded."""
-    sessions = comparison.sessions
-    better, _ = name_change(sessions[0].metrics[0])
-    last = f"session {len(sessions)}"
-    text = f"{last} compared with session 1; above 1, {last} is {better}"
-    yield render_paragraph("ratio", text, width)
-    for difference in comparison.differences:
-        yield render_paragraph("differs", clean_line(difference.text), width)
-    text = (
-        "the sessions ran at different times; the ratio also contains what has changed on the machine between"
-        " them, such as other load or the temperature"
-    )
-    yield render_paragraph("note", text, width)

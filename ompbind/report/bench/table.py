@@ -6,11 +6,9 @@ is last, on a line of its own that is never wrapped, so that it can be pasted.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 
 from ompbind.bench.records import (
     Candidate,
-    Comparison,
     ComparisonResult,
     Conclusion,
     GroupConclusion,
@@ -99,15 +97,12 @@ def _make_heading(session: Session, screen: Screen) -> Iterator[str]:
     yield render_paragraph("machine", clean_line(", ".join(machine)) or "unknown", width)
     compared = sum(run.phase is not Phase.WARM_UP for run in session.runs)
     runs = f"{count(compared, 'run')} and {count(len(session.runs) - compared, 'warm-up')}"
-    duration = f" in {render_age(_find_duration(session))}" if session.runs else ""
+    duration = ""
+    if session.runs:
+        end = max(run.started + max(run.wall_s, default=0.0) for run in session.runs)
+        duration = f" in {render_age(end - min(run.started for run in session.runs))}"
     reason = clean_line(session.ended) or "not finished"
     yield render_paragraph("session", f"{runs}{duration}: {reason}", width)
-
-
-def _find_duration(session: Session) -> float:
-    """Return the seconds from the start of the first run to the end of the last run."""
-    ends = [run.started + max(run.wall_s, default=0.0) for run in session.runs]
-    return max(ends) - min(run.started for run in session.runs)
 
 
 class _GroupView(Record):
@@ -116,16 +111,6 @@ class _GroupView(Record):
     session: Session
     group: GroupConclusion
     screen: Screen
-
-    @property
-    def names(self) -> list[str]:
-        """The names of the candidates, best first."""
-        return [comparison.candidate for comparison in self.group.comparisons]
-
-    @property
-    def short_names(self) -> list[str]:
-        """The names as the group shows them."""
-        return [shorten_name(name, self.group) for name in self.names]
 
 
 def _render_group(view: _GroupView, *, verbose: bool) -> Iterator[str]:
@@ -170,68 +155,59 @@ def _render_styled(columns: Sequence[Column], view: _GroupView) -> str:
     """Render a table; on terminals the choice is bold, and candidates that run no more are faint."""
     title, *rows = render_rows(columns, view.screen.text_width)
     if view.screen.styled:
-        rows = [
-            _style(row, comparison, view.group)
-            for row, comparison in zip(rows, view.group.comparisons, strict=True)
-        ]
+        for at, comparison in enumerate(view.group.comparisons):
+            if comparison.candidate == view.group.choice:
+                rows[at] = "\n".join(f"\033[1m{line}\033[22m" for line in rows[at].split("\n"))
+            elif comparison.result in EXCLUDED:
+                rows[at] = dim(rows[at])
     return "\n".join([title, *rows])
-
-
-def _style(row: str, comparison: Comparison, group: GroupConclusion) -> str:
-    if comparison.candidate == group.choice:
-        return "\n".join(f"\033[1m{line}\033[22m" for line in row.split("\n"))
-    return dim(row) if comparison.result in EXCLUDED else row
 
 
 def _make_columns(view: _GroupView) -> Iterator[Column]:
     comparisons, metric = view.group.comparisons, view.session.metrics[0]
     medians = [comparison.median for comparison in comparisons]
     scale = make_scale(metric, filter(None, medians))
-    yield Column(title="candidate", cells=view.short_names, grows=True)
+    names = [shorten_name(comparison.candidate, view.group) for comparison in comparisons]
+    yield Column(title="candidate", cells=names, grows=True)
     is_narrow = view.screen.text_width < _NARROW
     title = clip(name_metric(metric), _NARROW_TITLE) if is_narrow else name_metric(metric)
     yield Column(title=title, cells=list(map(scale.render, medians)), right=True)
-    yield Column(title="ratio", cells=align_points(map(_render_ratio, comparisons)), right=True)
+    ratios, rounds, results = [], [], []
+    for each in comparisons:
+        is_reference = each.result is ComparisonResult.REFERENCE
+        ratios.append("1" if is_reference else "-" if each.ratio is None else render_ratio(each.ratio))
+        rounds.append("" if is_reference else str(each.rounds))
+        needed = f"; {render_more_rounds(each.more_rounds)}" if each.more_rounds else ""
+        results.append(f"{each.result}{needed}")
+    yield Column(title="ratio", cells=align_points(ratios), right=True)
     yield Column(title="interval", cells=[render_interval(comparison.interval) for comparison in comparisons])
     if not is_narrow:
-        yield Column(title="rounds", cells=list(map(_render_rounds, comparisons)), right=True)
-    yield Column(title="result", cells=list(map(_render_result, comparisons)), grows=True)
-
-
-def _render_ratio(comparison: Comparison) -> str:
-    if comparison.result is ComparisonResult.REFERENCE:
-        return "1"
-    return "-" if comparison.ratio is None else render_ratio(comparison.ratio)
-
-
-def _render_rounds(comparison: Comparison) -> str:
-    return "" if comparison.result is ComparisonResult.REFERENCE else str(comparison.rounds)
-
-
-def _render_result(comparison: Comparison) -> str:
-    """Return the result in words, with the number of rounds that would decide."""
-    needed = f"; {render_more_rounds(comparison.more_rounds)}" if comparison.more_rounds else ""
-    return f"{comparison.result}{needed}"
+        yield Column(title="rounds", cells=rounds, right=True)
+    yield Column(title="result", cells=results, grows=True)
 
 
 def _make_usage_columns(view: _GroupView) -> Iterator[Column]:
     """Yield columns with medians over the runs of each candidate: other metrics, and what the runs used."""
     found = list_compared_runs(view.session)
-    rows = [found.get(name, ()) for name in view.names]
+    rows = [found.get(comparison.candidate, ()) for comparison in view.group.comparisons]
 
     def find_medians(find: Callable[[Run], float | None]) -> list[float | None]:
         return [find_median(map(find, runs)) for runs in rows]
 
     for at, metric in enumerate(view.session.metrics[1:], 1):
-        medians = find_medians(partial(_find_value, at))
+        medians = [
+            find_median(run.values[at] if len(run.values) > at else None for run in runs) for runs in rows
+        ]
         scale = make_scale(metric, filter(None, medians))
         yield from _make_column(name_metric(metric), medians, scale.render)
     yield from _make_column("CPU s", find_medians(lambda run: run.user_s + run.system_s), "{:.2f}".format)
-    yield from _make_column("memory", find_medians(lambda run: run.max_rss_bytes), _render_size)
+    memory = find_medians(lambda run: run.max_rss_bytes)
+    yield from _make_column("memory", memory, lambda size: render_bytes(round(size)))
     yield from _make_column("forced", find_medians(lambda run: run.forced_switches), render_short)
     yield from _make_column("migrations", find_medians(lambda run: run.migrations), render_short)
     for name in list_counters(view.session.runs):
-        yield from _make_column(name, find_medians(partial(_find_counter, name)), render_short)
+        counts = [find_median(dict(run.counters).get(name) for run in runs) for runs in rows]
+        yield from _make_column(name, counts, render_short)
 
 
 def _make_column(
@@ -241,18 +217,6 @@ def _make_column(
     if any(value is not None for value in values):
         cells = ["-" if value is None else render(value) for value in values]
         yield Column(title=clean_line(title), cells=cells, right=True)
-
-
-def _render_size(size: float) -> str:
-    return render_bytes(round(size))
-
-
-def _find_value(at: int, run: Run) -> float | None:
-    return run.values[at] if len(run.values) > at else None
-
-
-def _find_counter(name: str, run: Run) -> float | None:
-    return dict(run.counters).get(name)
 
 
 def _make_notes(session: Session, conclusion: Conclusion, screen: Screen) -> Iterator[str]:
@@ -369,7 +333,16 @@ class Effort(Record):
 
 def render_candidates(candidates: Sequence[Candidate], refusals: Sequence[Refusal], screen: Screen) -> str:
     """Render the candidates as a table, and the refused ones with their reasons."""
-    tables = [render_table(_make_columns_candidates(candidates), screen.text_width)] if candidates else []
+    columns = [
+        Column(title="candidate", cells=[candidate.name for candidate in candidates], grows=True),
+        Column(title="ranks", cells=[str(candidate.ranks) for candidate in candidates], right=True),
+        Column(title="threads", cells=[str(each.threads or "-") for each in candidates], right=True),
+        Column(title="CPUs of each rank", cells=list(map(_render_cpus, candidates)), grows=True),
+    ]
+    if any(candidate.same for candidate in candidates):
+        cells = ["; ".join(candidate.same) or "-" for candidate in candidates]
+        columns.append(Column(title="same plan", cells=cells, grows=True))
+    tables = [render_table(columns, screen.text_width)] if candidates else []
     names: dict[str, list[str]] = {}
     for refusal in refusals:
         names.setdefault(refusal.reason, []).append(refusal.name)
@@ -377,24 +350,9 @@ def render_candidates(candidates: Sequence[Candidate], refusals: Sequence[Refusa
         render_paragraph(f"  {'; '.join(refused)}", reason, screen.text_width)
         for reason, refused in names.items()
     ]
-    return "\n\n".join([*tables, *(["\n".join(["cannot run:", *lines])] if lines else [])])
-
-
-def _make_columns_candidates(candidates: Sequence[Candidate]) -> list[Column]:
-    columns = [
-        Column(title="candidate", cells=[candidate.name for candidate in candidates], grows=True),
-        Column(title="ranks", cells=[str(candidate.ranks) for candidate in candidates], right=True),
-        Column(
-            title="threads", cells=[str(candidate.threads or "-") for candidate in candidates], right=True
-        ),
-        Column(
-            title="CPUs of each rank", cells=[_render_cpus(candidate) for candidate in candidates], grows=True
-        ),
-    ]
-    if any(candidate.same for candidate in candidates):
-        cells = ["; ".join(candidate.same) or "-" for candidate in candidates]
-        columns.append(Column(title="same plan", cells=cells, grows=True))
-    return columns
+    if lines:
+        tables.append("\n".join(["cannot run:", *lines]))
+    return "\n\n".join(tables)
 
 
 def _render_cpus(candidate: Candidate) -> str:

@@ -208,7 +208,11 @@ def _render_chart(chart: _Chart) -> Iterator[str]:
     if chart.group.reference:
         text = f"ratio to {shorten_name(chart.group.reference, chart.group)}, above 1 is better"
         yield render_text(_RATIOS_X, y, fit_text(text, _PANEL), "faint")
-    yield from _render_band(chart, ratio_axis)
+    matters, top, rows = chart.session.rules.matters, chart.first_row, chart.bottom - chart.first_row
+    first, last = ratio_axis.find(1 / (1 + matters)), ratio_axis.find(1 + matters)
+    yield render_rect((_RATIOS_X + first, top), (last - first, rows), "band")
+    x = _RATIOS_X + ratio_axis.find(1.0)
+    yield render_line((x, top), (x, chart.bottom), "zero")
     ticks = [(value_axis.find(tick), scale.render_tick(tick)) for tick in list_ticks(value_axis, _TICKS)]
     yield from _render_ticks(chart, _VALUES_X, ticks)
     ticks = [(ratio_axis.find(tick), f"{tick:g}") for tick in list_ticks(ratio_axis, _TICKS)]
@@ -216,19 +220,19 @@ def _render_chart(chart: _Chart) -> Iterator[str]:
     for row, (comparison, label) in enumerate(zip(chart.comparisons, chart.labels, strict=True)):
         top, bottom = chart.tops[row : row + 2]
         yield f'<g class="{"chosen" if comparison.candidate == chart.group.choice else "other"}">'
-        yield from _render_labels(comparison, label, top)
-        yield from _render_values(comparison, runs[row], value_axis, (top + bottom) // 2)
+        for number, line in enumerate(label, 1):
+            yield render_text(MARGIN, top + number * LINE - 1, line, "name")
+        ratio = "" if comparison.ratio is None else f", {render_ratio(comparison.ratio)}"
+        below = top + (len(label) + 1) * LINE - 1
+        yield render_text(MARGIN, below, fit_text(f"{comparison.result}{ratio}", _LABELS), "faint")
+        middle = (top + bottom) // 2
+        for number, value in enumerate(runs[row]):
+            yield _render_dot(_VALUES_X + value_axis.find(value), middle, number)
+        if comparison.median is not None and runs[row]:
+            x = _VALUES_X + value_axis.find(comparison.median)
+            yield render_line((x, middle - 12), (x, middle + 12), "mid")
         yield from _render_ratios(comparison, ratios[row], ratio_axis, (top + bottom) // 2)
         yield "</g>"
-
-
-def _render_band(chart: _Chart, axis: Axis) -> Iterator[str]:
-    """Yield the band of ratios that do not matter, and the line at 1."""
-    matters, top, rows = chart.session.rules.matters, chart.first_row, chart.bottom - chart.first_row
-    first, last = axis.find(1 / (1 + matters)), axis.find(1 + matters)
-    yield render_rect((_RATIOS_X + first, top), (last - first, rows), "band")
-    x = _RATIOS_X + axis.find(1.0)
-    yield render_line((x, top), (x, chart.bottom), "zero")
 
 
 def _render_ticks(chart: _Chart, x: int, ticks: Sequence[tuple[int, str]]) -> Iterator[str]:
@@ -237,24 +241,6 @@ def _render_ticks(chart: _Chart, x: int, ticks: Sequence[tuple[int, str]]) -> It
     for at, label in ticks:
         yield render_line((x + at, chart.first_row), (x + at, chart.bottom + 4), "grid")
         yield render_text(x + at, chart.bottom + LINE + 2, label, "faint middle")
-
-
-def _render_labels(comparison: Comparison, label: Sequence[str], y: int) -> Iterator[str]:
-    """Yield the lines of the name of a candidate and, below them, its result."""
-    for number, line in enumerate(label, 1):
-        yield render_text(MARGIN, y + number * LINE - 1, line, "name")
-    ratio = "" if comparison.ratio is None else f", {render_ratio(comparison.ratio)}"
-    y += (len(label) + 1) * LINE - 1
-    yield render_text(MARGIN, y, fit_text(f"{comparison.result}{ratio}", _LABELS), "faint")
-
-
-def _render_values(comparison: Comparison, values: Sequence[float], axis: Axis, y: int) -> Iterator[str]:
-    """Yield a dot for each run around a line at y, and a bar at the median."""
-    for number, value in enumerate(values):
-        yield _render_dot(_VALUES_X + axis.find(value), y, number)
-    if comparison.median is not None and values:
-        x = _VALUES_X + axis.find(comparison.median)
-        yield render_line((x, y - 12), (x, y + 12), "mid")
 
 
 def _render_ratios(comparison: Comparison, ratios: Sequence[float], axis: Axis, y: int) -> Iterator[str]:
@@ -323,7 +309,15 @@ def render_scaling(session: Session, conclusion: Conclusion, top: int) -> Iterat
         known = [(point, value) for point in points if (value := find(point)) is not None]
         places = [(_LEFT + ranks.find(point.ranks), bottom - axis.find(value)) for point, value in known]
         yield from _render_curve(style, places)
-    yield from _render_legend(points, top + 2 * LINE)
+    y = top + 2 * LINE
+    for style, name, find in _SERIES:
+        if any(find(point) is not None for point in points):
+            yield from _render_curve(style, [(_LEGEND_X, y), (_LEGEND_X + 30, y)])
+            yield render_text(_LEGEND_X + 42, y + 4, name)
+            y += LINE + 4
+    for point in points[:_LISTED]:
+        y += LINE
+        yield render_text(_LEGEND_X, y, fit_text(point.candidate, WIDTH - MARGIN - _LEGEND_X), "faint")
 
 
 def _list_labelled(points: Sequence[ScalingPoint], ranks: Axis) -> Iterator[tuple[int, ScalingPoint]]:
@@ -350,16 +344,3 @@ def _render_marker(style: str, place: tuple[int, int]) -> str:
     if style == "unbound":
         return f'<rect class="unbound-mark" x="{x - 4}" y="{y - 4}" width="8" height="8"/>'
     return f'<circle class="best-mark" cx="{x}" cy="{y}" r="5"/>'
-
-
-def _render_legend(points: Sequence[ScalingPoint], top: int) -> Iterator[str]:
-    """Yield what each curve means, and which candidate is best with each number of ranks."""
-    y = top
-    for style, name, find in _SERIES:
-        if any(find(point) is not None for point in points):
-            yield from _render_curve(style, [(_LEGEND_X, y), (_LEGEND_X + 30, y)])
-            yield render_text(_LEGEND_X + 42, y + 4, name)
-            y += LINE + 4
-    for point in points[:_LISTED]:
-        y += LINE
-        yield render_text(_LEGEND_X, y, fit_text(point.candidate, WIDTH - MARGIN - _LEGEND_X), "faint")

@@ -3,8 +3,7 @@
 A picture is made in three steps, and this module is the first:
 
     machine, plan ──▶ boxes ──▶ sizes and positions ──▶ text
-                      model     svg_layout              svg
-                                terminal (both steps, in characters)
+                      model     svg, or terminal in characters
 
 A box holds the boxes of what is inside it: a package its NUMA nodes, a core its CPUs. Domains of the same
 CPUs are one box with a joined title. Every online CPU is in exactly one box: a domain that overlaps others
@@ -17,12 +16,12 @@ only partially is drawn in parts, and the title of each part says so.
     └── group: the legend
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal
 
 from ompbind.cpuset import EMPTY, CpuSet, named, union
 from ompbind.machine.devices import Device
-from ompbind.machine.model import Domain, Level, Machine, Node, find_overlapping
+from ompbind.machine.model import Domain, Level, Machine, find_overlapping
 from ompbind.record import Record
 from ompbind.report.diagram.plan_overlay import NO_ANNOTATION, NOTHING, Overlay
 from ompbind.report.machine_text import (
@@ -100,7 +99,8 @@ def make_body(
         if node.cpus:
             continue
         memory = Box(style="memory", title=tuple(render_cpuless_node(node)))
-        near = _nearest_cpus(machine, node)
+        near = union(other.cpus for other in machine.nodes if other.number in node.nearest) & machine.online
+        near = near if near != machine.online else EMPTY
         if near:
             body = _add_memory(body, near, memory)
         else:
@@ -227,7 +227,13 @@ def _exclusion_reasons(machine: Machine) -> list[tuple[CpuSet, str]]:
 def _cpu_boxes(machine: Machine, overlay: Overlay) -> Iterator[Box]:
     marks = _cpu_marks(machine)
     properties = [*kind_marks(machine).values(), *_exclusion_reasons(machine), marks["not-allowed"]]
-    domain_names = _domain_names(machine)
+    names: dict[int, list[str]] = {}
+    levels = machine.levels
+    for domain in sorted(machine.domains, key=lambda domain: -levels.index(domain.level)):
+        title = domain.title
+        for cpu in domain.cpus:
+            names.setdefault(cpu, []).append(title)
+    domain_names = names
     symbols = (annotation.symbol for annotation in overlay.cpus.values())
     min_characters = max(len(str(max(machine.online))), *map(len, symbols), 0)
     for cpu in machine.online:
@@ -244,23 +250,6 @@ def _cpu_boxes(machine: Machine, overlay: Overlay) -> Iterator[Box]:
             cpus=CpuSet((cpu,)),
             min_characters=min_characters,
         )
-
-
-def _domain_names(machine: Machine) -> Mapping[int, Sequence[str]]:
-    """Map every CPU to the names of its domains, narrowest first."""
-    names: dict[int, list[str]] = {}
-    levels = machine.levels
-    for domain in sorted(machine.domains, key=lambda domain: -levels.index(domain.level)):
-        title = domain.title
-        for cpu in domain.cpus:
-            names.setdefault(cpu, []).append(title)
-    return names
-
-
-def _nearest_cpus(machine: Machine, node: Node) -> CpuSet:
-    """Return the CPUs that a node without CPUs is nearest to; none if it is equally near to all."""
-    near = union(other.cpus for other in machine.nodes if other.number in node.nearest) & machine.online
-    return near if near != machine.online else EMPTY
 
 
 def _add_memory(box: Box, near: CpuSet, memory: Box) -> Box:

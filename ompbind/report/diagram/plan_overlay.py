@@ -73,7 +73,13 @@ def make_overlay(plan: Plan) -> Overlay:
     ranks_by_cpu = _map_ranks((placement.cpuset, placement.rank) for placement in plan.placements)
     cores = [core.cpus & plan.machine.online for core in plan.machine.at(Level.CORE)]
     ranks_by_core = [union(ranks_by_cpu.get(cpu, EMPTY) for cpu in core) for core in cores]
-    symbols = _make_symbols([*ranks_by_core, *ranks_by_cpu.values()])
+    symbols: dict[CpuSet, str] = {}
+    letters = (f"{letter}{number or ''}" for number in itertools.count() for letter in ascii_lowercase)
+    for ranks in (*ranks_by_core, *ranks_by_cpu.values()):
+        if ranks and ranks not in symbols:
+            text = _rank_numbers(ranks)
+            symbols[ranks] = text if len(text) <= _SYMBOL_LIMIT else next(letters)
+
     made = {ranks: _annotate(ranks, symbols, named("rank", ranks)) for ranks in set(ranks_by_cpu.values())}
     annotations = {cpu: made[ranks] for cpu, ranks in ranks_by_cpu.items()}
     service = {cpu: _mark_service(annotations[cpu]) for cpu in plan.used - plan.compute}
@@ -109,17 +115,6 @@ def _map_ranks(given: Iterable[tuple[CpuSet, int]]) -> dict[int, CpuSet]:
             bits[cpu] = bits.get(cpu, 0) | ranks
     made = {ranks: CpuSet.from_bits(ranks) for ranks in bits.values()}
     return {cpu: made[ranks] for cpu, ranks in bits.items()}
-
-
-def _make_symbols(sets: Iterable[CpuSet]) -> dict[CpuSet, str]:
-    """Give every set of ranks a symbol: its numbers or, if these are long, the next of a, b, ... z, a1 ..."""
-    symbols: dict[CpuSet, str] = {}
-    letters = (f"{letter}{number or ''}" for number in itertools.count() for letter in ascii_lowercase)
-    for ranks in sets:
-        if ranks and ranks not in symbols:
-            text = _rank_numbers(ranks)
-            symbols[ranks] = text if len(text) <= _SYMBOL_LIMIT else next(letters)
-    return symbols
 
 
 def _rank_numbers(ranks: CpuSet) -> str:

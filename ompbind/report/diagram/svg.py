@@ -69,10 +69,15 @@ def _with_size(box: Box) -> Box:
     inside, positions = _arrange(box, min_width, gap)
     content_width, content_height = _extent(inside, positions)
     width = max(content_width, min_width)
-    lines = _join_title(box.title, width)
+    lines: list[str] = []  # the parts of the title, as many in a line as fit
+    for part in box.title:
+        if lines and CHARACTER * len(joined := f"{lines[-1]} · {part}") <= width:
+            lines[-1] = joined
+        else:
+            lines.append(part)
     top = pad + LINE * (len(lines) + bool(box.label)) + (pad // 2 if lines and inside else 0)
     return box.replace(
-        title=lines,
+        title=tuple(lines),
         inside=tuple(
             inner.replace(x=x + pad, y=y + top) for inner, (x, y) in zip(inside, positions, strict=True)
         ),
@@ -97,17 +102,6 @@ def _widen(raw: Box, sized: Box, width: int) -> Box:
     if raw.arrangement == "fill":
         return _with_size(raw.replace(width=max(width, _LEGEND_WIDTH)))
     return sized.replace(width=width) if raw.inside else _with_size(raw.replace(width=width))
-
-
-def _join_title(parts: Sequence[str], width: int) -> tuple[str, ...]:
-    """Join the parts of a title into lines that fit a width."""
-    lines: list[str] = []
-    for part in parts:
-        if lines and CHARACTER * len(joined := f"{lines[-1]} · {part}") <= width:
-            lines[-1] = joined
-        else:
-            lines.append(part)
-    return tuple(lines)
 
 
 def _grid_positions(boxes: Sequence[Box], columns: int, gap: int) -> Positions:

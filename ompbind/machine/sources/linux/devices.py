@@ -7,7 +7,7 @@ A program that computes on a GPU opens device files. They are checked on this ma
 """
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from ompbind.machine.devices import (
     AMD,
@@ -181,10 +181,16 @@ def read_devices(root: Root, machine: Machine, *, device_files: str | None = Non
     """
     functions = {function.address: function for function in read_functions(root)}
     relevant = [function for function in functions.values() if function.pci_class.startswith(CLASSES)]
+    kfd: dict[str, list[KfdGpu]] = {}
+    for gpu in read_kfd_gpus(root):
+        address = f"{gpu.slot}.{gpu.function}"
+        if address not in functions:  # some kernels write the number of a partition instead
+            address = f"{gpu.slot}.0"
+        kfd.setdefault(address, []).append(gpu)
     drivers = _Drivers(
         names=read_linked_names(root),
         nvidia=read_nvidia_gpus(root),
-        kfd=_group_by_function(read_kfd_gpus(root), functions),
+        kfd=kfd,
     )
     found = [
         part for function in relevant for part in _read_function_devices(root, machine, function, drivers)
@@ -201,19 +207,6 @@ def read_devices(root: Root, machine: Machine, *, device_files: str | None = Non
             for device in found
         ]
     )
-
-
-def _group_by_function(gpus: Iterable[KfdGpu], addresses: Collection[str]) -> Mapping[str, Sequence[KfdGpu]]:
-    """Return the GPUs of KFD by the address of their PCI function.
-
-    Some kernels write the number of a partition where the number of the function belongs. A GPU that is not
-    at its address is at function 0.
-    """
-    found: dict[str, list[KfdGpu]] = {}
-    for gpu in gpus:
-        address = f"{gpu.slot}.{gpu.function}"
-        found.setdefault(address if address in addresses else f"{gpu.slot}.0", []).append(gpu)
-    return found
 
 
 def _read_function_devices(
@@ -257,18 +250,14 @@ def _read_function_devices(
             file = () if instance.capability is None else (f"nvidia-cap{instance.capability}",)
             yield whole.replace(partition=number, names=(*file, *own), uuid=instance.uuid)
     elif kfd:
-        yield from _add_kfd_facts(device, kfd)
+        for number, gpu in enumerate(kfd):
+            part = device.replace(uuid=gpu.uuid, ordinal=gpu.ordinal)
+            if len(kfd) > 1:
+                render = (gpu.render_name,) if gpu.render_name else ()
+                part = part.replace(partition=number, names=render)
+            yield part
     else:
         yield device
-
-
-def _add_kfd_facts(device: Device, gpus: Sequence[KfdGpu]) -> Iterator[Device]:
-    for number, gpu in enumerate(gpus):
-        part = device.replace(uuid=gpu.uuid, ordinal=gpu.ordinal)
-        if len(gpus) > 1:
-            render = (gpu.render_name,) if gpu.render_name else ()
-            part = part.replace(partition=number, names=render)
-        yield part
 
 
 def _exclude_inaccessible(device: Device, device_files: str, *, is_host: bool) -> Device:
