@@ -136,7 +136,15 @@ class StartedRun:
         """Wait until all ranks have exited, and return how they exited; KeyboardInterrupt changes nothing."""
         while self._outcome is None:
             self._wait(None)
-            self._read()  # no signal can come between reading and keeping
+            block = os.read(self._pipe, 1 << 16)  # no signal can come between reading and keeping
+            self._received += block
+            if not block:
+                os.waitpid(self._pid, 0)
+                os.close(self._pipe)
+                if self._claim:
+                    self._claim.release()
+                failure = Outcome(exits=(), error=LaunchError("the supervisor was killed"))
+                self._outcome = pickle.loads(self._received) if self._received else failure
         return self._outcome
 
     def end(self) -> None:
@@ -158,19 +166,6 @@ class StartedRun:
         """Wait until there is something to read; return it."""
         with self.handle_signals():
             return select.select((self._pipe,), (), (), timeout_s)[0]
-
-    def _read(self) -> None:
-        """Read a part of the outcome; at its end, reap the foreground process, and release the claim."""
-        block = os.read(self._pipe, 1 << 16)
-        self._received += block
-        if block:
-            return
-        os.waitpid(self._pid, 0)
-        os.close(self._pipe)
-        if self._claim:
-            self._claim.release()
-        failure = Outcome(exits=(), error=LaunchError("the supervisor was killed"))
-        self._outcome = pickle.loads(self._received) if self._received else failure
 
 
 @contextmanager
@@ -200,47 +195,35 @@ def start_ranks(
     )
     find_events()  # before the fork, so that it is done once
     with SignalMask(signal.SIG_BLOCK, signal.valid_signals()) as signal_mask:
-        run = _start(start, options, signal_mask)
+        run = _fork_supervisor(start, options, signal_mask)
         try:
             yield run
         finally:
             run.end()
 
 
-def _start(start: CandidateStart, options: RunOptions, signal_mask: frozenset[int]) -> StartedRun:
-    """Register the run, and fork the process that starts the ranks; signals are blocked."""
-    claim = _register(start, options.run_id)
+def _fork_supervisor(start: CandidateStart, options: RunOptions, signal_mask: frozenset[int]) -> StartedRun:
+    """Register the run as `run` does, and fork the process that starts the ranks; signals are blocked."""
+    claim, pid = None, -1
+    if start.plan:  # ranks without a plan claim no CPUs
+        with lock_registry(start.plan.request.sharing, make_run_identity(options.run_id)) as registry:
+            claim = registry.register(start.plan)
     try:
-        return _fork(start, options, signal_mask, claim)
+        read_end, write_end = os.pipe()
+        parent = _Parent(pid=os.getpid(), pipe=write_end, signal_mask=signal_mask, claim=claim)
+        try:
+            pid = os.fork()
+            if pid == 0:
+                _run_child(start, options, parent)
+        finally:
+            os.close(write_end)
+            if pid < 0:
+                os.close(read_end)
     except OSError as error:
         if claim:
             claim.release()
         raise make_limit_error("cannot start the run", error) from error
-
-
-def _fork(
-    start: CandidateStart, options: RunOptions, signal_mask: frozenset[int], claim: Claim | None
-) -> StartedRun:
-    read_end, write_end = os.pipe()
-    parent = _Parent(pid=os.getpid(), pipe=write_end, signal_mask=signal_mask, claim=claim)
-    pid = -1
-    try:
-        pid = os.fork()
-        if pid == 0:
-            _run_child(start, options, parent)
-    finally:
-        os.close(write_end)
-        if pid < 0:
-            os.close(read_end)
     return StartedRun(pid, read_end, signal_mask, claim)
-
-
-def _register(start: CandidateStart, run_id: str) -> Claim | None:
-    """Register a plan as `run` does; ranks without a plan claim no CPUs."""
-    if start.plan is None:
-        return None
-    with lock_registry(start.plan.request.sharing, make_run_identity(run_id)) as registry:
-        return registry.register(start.plan)
 
 
 class _Parent(Record):
