@@ -58,8 +58,7 @@ _HOMES = {
     "planning.mask_suggestion": "suggest_mask",
     "planning.planner": "make_plan",
     "planning.request": "MemoryMode Request Sharing",
-    "programs.command_analysis": "read_workload",
-    "programs.workload": "Workload",
+    "programs.command": "Workload read_workload",
     "registry.registry": "read_occupied",
 }
 """Module → the names above that it defines."""

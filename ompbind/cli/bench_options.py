@@ -17,7 +17,7 @@ from ompbind.cli.readers import (
 from ompbind.cli.verbs import COMPARING, MEASURING, OUTPUT
 from ompbind.errors import OptionError
 from ompbind.execution.readiness import TCP, make_check
-from ompbind.report.bench.formats import EXPORTS, render_export_names
+from ompbind.report.bench.export import EXPORTS, render_export_names
 
 BENCH = ("bench",)
 

@@ -17,9 +17,8 @@ from ompbind.planning.placeholders import parse_env_file
 from ompbind.planning.rank_command import RunSpec
 from ompbind.planning.request import Request, SavedPlan, Sharing
 from ompbind.procfs.reader import read_environ
-from ompbind.programs.command_analysis import read_wrapped_workload
-from ompbind.programs.preload import find_missing_preloads, find_preloads, preload_entries
-from ompbind.programs.workload import Workload
+from ompbind.programs.command import Workload, preload_entries, read_wrapped_workload
+from ompbind.programs.preload import find_missing_preloads, find_preloads
 
 
 def make_request(

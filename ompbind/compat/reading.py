@@ -15,7 +15,7 @@ from ompbind.masks.mask import MaskWord
 from ompbind.openmp.binding import Bind
 from ompbind.openmp.runtimes import KMP_READERS
 from ompbind.planning.request import Compat, Request
-from ompbind.programs.workload import DetectionMethod
+from ompbind.programs.library_catalog import DetectionMethod
 
 
 def fill_request(

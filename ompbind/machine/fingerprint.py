@@ -11,7 +11,7 @@ between starts of one machine, or between equal machines, is left out:
 - CPUs that are offline, and remarks
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from ompbind.cpuset import union
 from ompbind.machine.devices import Device, DeviceKind
@@ -57,7 +57,26 @@ class Fingerprint(Record):
 
 def make_fingerprint(machine: Machine) -> Fingerprint:
     """Return the fingerprint of a machine."""
-    return Fingerprint(parts=tuple(_make_parts(machine)))
+    isolated = machine.isolated, machine.nohz_full
+    nodes = (
+        f"{node.number} {node.cpus} {'no memory' if node.memory_bytes == 0 else 'memory'} {node.distances}"
+        for node in machine.nodes
+    )
+    parts = [
+        ("arch", machine.arch),
+        ("cpus", _digest(machine.online, [str(machine.online)])),
+        _make_domain_part(machine, "cores"),
+        _make_domain_part(machine, "packages"),
+        ("nodes", _digest(machine.nodes, nodes)),
+        _make_domain_part(machine, "caches"),
+        ("kinds", _digest(machine.kinds, (f"{kind.name} {kind.cpus}" for kind in machine.kinds))),
+        ("isolated", _digest(union(isolated), map(str, isolated))),
+    ]
+    for kind in DeviceKind:
+        own = [device for device in machine.devices if device.kind is kind and not device.physical]
+        if own:
+            parts.append((str(kind), _digest(own, map(_render_device, own))))
+    return Fingerprint(parts=tuple(parts))
 
 
 def find_difference(left: Fingerprint, right: Fingerprint, kinds: Iterable[DeviceKind] = ()) -> str:
@@ -68,34 +87,9 @@ def find_difference(left: Fingerprint, right: Fingerprint, kinds: Iterable[Devic
     return next((subject for subject in subjects if first.get(subject) != second.get(subject)), "")
 
 
-def _make_parts(machine: Machine) -> Iterator[tuple[str, str]]:
-    yield "arch", machine.arch
-    yield "cpus", _digest(machine.online, [str(machine.online)])
-    for subject in ("cores", "packages"):
-        yield _make_domain_part(machine, subject)
-    yield (
-        "nodes",
-        _digest(machine.nodes, (_render_node(machine, index) for index in range(len(machine.nodes)))),
-    )
-    yield _make_domain_part(machine, "caches")
-    yield "kinds", _digest(machine.kinds, (f"{kind.name} {kind.cpus}" for kind in machine.kinds))
-    isolated = machine.isolated, machine.nohz_full
-    yield "isolated", _digest(union(isolated), map(str, isolated))
-    for kind in DeviceKind:
-        own = [device for device in machine.devices if device.kind is kind and not device.physical]
-        if own:
-            yield str(kind), _digest(own, map(_render_device, own))
-
-
 def _make_domain_part(machine: Machine, subject: str) -> tuple[str, str]:
     domains = [domain for level in _LEVELS[subject] for domain in machine.at(level)]
     return subject, _digest(domains, (f"{domain.level} {domain.cpus}" for domain in domains))
-
-
-def _render_node(machine: Machine, index: int) -> str:
-    node = machine.nodes[index]
-    memory = "no memory" if node.memory_bytes == 0 else "memory"
-    return f"{node.number} {node.cpus} {memory} {node.distances}"
 
 
 def _render_device(device: Device) -> str:

@@ -36,31 +36,19 @@ def make_nodes(memories: Sequence[NumaMemory], online: CpuSet, distances: Distan
     unique = {memory.number: memory for memory in memories}
     check_size(len(online), len(unique))
     assigned, cpus = EMPTY, dict.fromkeys(unique, EMPTY)
-    for memory in sorted(unique.values(), key=_closest_first):
+    for memory in sorted(
+        unique.values(), key=lambda each: (each.is_special, len(each.locality), each.number)
+    ):
         cpus[memory.number] = (memory.locality & online) - assigned
         assigned |= cpus[memory.number]
-    nodes = [
-        Node(
-            number=number,
-            cpus=cpus[number],
-            memory_bytes=unique[number].memory_bytes,
-            distances=_row(distances, number, sorted(unique)),
-        )
-        for number in sorted(unique)
-    ]
-    return add_nearest_nodes(
-        nodes, {number: _find_local_nodes(memory, cpus) for number, memory in unique.items()}
-    )
-
-
-def _closest_first(memory: NumaMemory) -> tuple[bool, int, int]:
-    return memory.is_special, len(memory.locality), memory.number
-
-
-def _row(distances: Distances, number: int, numbers: Sequence[int]) -> tuple[int, ...]:
-    """Return the distances from a node to all nodes, in order; none unless all are known."""
-    row = [distances.get((number, other)) for other in numbers]
-    return tuple(distance for distance in row if distance is not None) if None not in row else ()
+    nodes = []
+    for number in sorted(unique):
+        known = [distances[number, other] for other in sorted(unique) if (number, other) in distances]
+        row = tuple(known) if len(known) == len(unique) else ()
+        size = unique[number].memory_bytes
+        nodes.append(Node(number=number, cpus=cpus[number], memory_bytes=size, distances=row))
+    local = {number: _find_local_nodes(memory, cpus) for number, memory in unique.items()}
+    return add_nearest_nodes(nodes, local)
 
 
 def _find_local_nodes(memory: NumaMemory, cpus_by_node: Mapping[int, CpuSet]) -> CpuSet:
@@ -76,17 +64,18 @@ def add_nearest_nodes(nodes: Sequence[Node], initiators: Mapping[int, CpuSet]) -
     `initiators` are the closest nodes that the firmware reports (ACPI HMAT), by the number of a node; without
     them, distances decide.
     """
-    return tuple(
-        node.replace(nearest=_find_nearest(node, nodes, initiators.get(node.number, EMPTY))) for node in nodes
-    )
-
-
-def _find_nearest(node: Node, nodes: Sequence[Node], initiators: CpuSet) -> tuple[int, ...]:
-    if node.is_complete:
-        return ()
-    candidates = [other.number for other in nodes if (other.memory_bytes if node.cpus else other.cpus)]
-    near = tuple(number for number in candidates if number in initiators)
-    return near or tuple(find_closest(node, nodes, candidates))
+    found = []
+    for node in nodes:
+        nearest: tuple[int, ...] = ()
+        if not node.is_complete:
+            candidates = [
+                other.number for other in nodes if (other.memory_bytes if node.cpus else other.cpus)
+            ]
+            reported = initiators.get(node.number, EMPTY)
+            nearest = tuple(number for number in candidates if number in reported)
+            nearest = nearest or tuple(find_closest(node, nodes, candidates))
+        found.append(node.replace(nearest=nearest))
+    return tuple(found)
 
 
 def find_closest(node: Node, nodes: Sequence[Node], candidates: Iterable[int]) -> dict[int, int]:

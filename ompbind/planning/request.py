@@ -20,7 +20,7 @@ from ompbind.masks.mask import Item, Mask, MaskWord
 from ompbind.openmp.binding import Bind, ProcBind
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.planning.configuration import Configuration
-from ompbind.programs.workload import Workload
+from ompbind.programs.command import Workload
 from ompbind.record import Record
 
 RANK_LIMIT = 1 << 16

@@ -26,8 +26,14 @@ from ompbind.openmp.runtimes import (
 from ompbind.openmp.variables import split_words
 from ompbind.planning.plan import Note, Plan
 from ompbind.planning.request import Request
-from ompbind.programs.library_catalog import LIBRARY_KINDS, Library, LibraryRole
-from ompbind.programs.workload import DetectedLibrary, DetectionMethod, Workload
+from ompbind.programs.command import Workload
+from ompbind.programs.library_catalog import (
+    LIBRARY_KINDS,
+    DetectedLibrary,
+    DetectionMethod,
+    Library,
+    LibraryRole,
+)
 
 
 def find_runtimes(request: Request) -> tuple[Library, ...]:

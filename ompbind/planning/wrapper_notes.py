@@ -12,7 +12,7 @@ from ompbind.openmp.runtimes import KMP_AFFINITY, PLACE_VARIABLES
 from ompbind.planning.plan import Note, Plan
 from ompbind.planning.rank_command import make_thread_variables
 from ompbind.planning.runtimes import find_override
-from ompbind.programs.workload import Workload
+from ompbind.programs.command import Workload
 from ompbind.programs.wrappers import Wrapper
 from ompbind.record import Record
 

@@ -31,8 +31,8 @@ from ompbind.machine.devices import Device, DeviceKind
 from ompbind.machine.sources.linux.numa import MemorySize
 from ompbind.openmp.variables import OVERRIDING_VARIABLES, THREAD_COUNTS
 from ompbind.planning.other_runs import LiveRun
-from ompbind.programs.library_catalog import name_library
-from ompbind.programs.workload import DetectedLibrary, DetectionMethod, Workload
+from ompbind.programs.command import Workload
+from ompbind.programs.library_catalog import DetectedLibrary, DetectionMethod, name_library
 from ompbind.programs.wrappers import Wrapper
 from ompbind.report.doctor import render_issues, render_issues_json
 from ompbind.text import Severity

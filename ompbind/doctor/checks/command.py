@@ -7,8 +7,7 @@ from ompbind.doctor.facts import CommandFacts, HostFacts, HostIssue, error, note
 from ompbind.machine.model import Level
 from ompbind.openmp.runtimes import OmpRuntime, find_aborting_pair
 from ompbind.planning.wrapper_notes import find_effects
-from ompbind.programs.library_catalog import LIBRARY_KINDS, LIBRARY_PACKAGES
-from ompbind.programs.workload import DetectedLibrary, DetectionMethod
+from ompbind.programs.library_catalog import LIBRARY_KINDS, LIBRARY_PACKAGES, DetectedLibrary, DetectionMethod
 
 _ALLOCATION = "torch operations that allocate large tensors take longer with the allocator of glibc"
 _EXPECTED = {"tcmalloc": _ALLOCATION, OmpRuntime.INTEL.facts.library: OmpRuntime.INTEL.facts.preload_benefit}
