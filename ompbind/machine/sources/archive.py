@@ -16,7 +16,6 @@ import re
 import tarfile
 import zlib
 from bisect import bisect_left
-from collections.abc import Iterable
 from io import BufferedIOBase, BytesIO
 from itertools import islice, takewhile
 from posixpath import normpath
@@ -55,14 +54,16 @@ class ArchiveRoot:
         self._links: dict[str, str] = {}
         self._directories: list[str] = []
         try:
-            self._keep_all(_Unpacked(packed))
+            self._read_members(_Unpacked(packed))
         except (EOFError, *_READ_ERRORS) as error:
             reason = "it is truncated" if isinstance(error, EOFError) else error
             damaged = isinstance(error, tarfile.TarError)
             text = f"a header is damaged ({reason})" if damaged else reason
             raise MachineError(f"cannot read the archive {name}: {text}") from error
         self._sorted = sorted((*self._files, *self._links, *self._directories))
-        self._base = _find_base(self._sorted)
+        marker = "/sys/devices/system/"
+        before = next((f"/{name}".split(marker)[0] for name in self._sorted if marker in f"/{name}"), "")
+        self._base = f"{before}/"[1:]
 
     def read(self, path: str) -> str | None:
         """Return the text of a file, None if it is not in the archive."""
@@ -83,7 +84,7 @@ class ArchiveRoot:
         directory, _, name = path.rpartition("/")
         return self._links.get(f"{self._follow(self._base + directory)}/{name}")
 
-    def _keep_all(self, stream: "_Unpacked") -> None:
+    def _read_members(self, stream: "_Unpacked") -> None:
         """Keep the files that readers may use; raises one of `_READ_ERRORS` or EOFError for a bad archive."""
         archive = tarfile.TarFile(fileobj=stream, tarinfo=_Member)  # type: ignore[arg-type]
         texts: dict[bytes, bytes] = {}
@@ -182,10 +183,3 @@ def _open(packed: bytes) -> BufferedIOBase:
     if packed.startswith(b"BZh"):
         return bz2.BZ2File(file)
     return lzma.LZMAFile(file) if packed.startswith(b"\xfd") else file
-
-
-def _find_base(names: Iterable[str]) -> str:
-    """Return the directory that contains `sys/devices/system/`, with a slash; "" for the top."""
-    marker = "/sys/devices/system/"
-    found = next((name for name in names if marker in f"/{name}"), "")
-    return found[: f"/{found}".index(marker)] if found else ""

@@ -8,16 +8,13 @@ from ompbind.machine.model import Level, Machine, Node, Partition, make_domains
 
 def read_counts() -> Machine:
     """Read the numbers of CPUs and cores of this system; the machine is not `bindable`."""
-    return make_counted_machine(os.cpu_count() or 1, _count_cores(), os.uname().sysname)
-
-
-def _count_cores() -> int | None:
-    """Return the number of cores; None if it is unknown, or psutil is missing, as in the zipapp."""
     try:
         import psutil  # noqa: PLC0415 - door: loads psutil
-    except ImportError:
-        return None
-    return psutil.cpu_count(logical=False)
+    except ImportError:  # as in the zipapp
+        cores = None
+    else:
+        cores = psutil.cpu_count(logical=False)
+    return make_counted_machine(os.cpu_count() or 1, cores, os.uname().sysname)
 
 
 def make_counted_machine(cpus: int, cores: int | None, system: str) -> Machine:
