@@ -33,29 +33,29 @@ def make_nodes(memories: Sequence[NumaMemory], online: CpuSet, distances: Distan
     Of equally close memories the first has the CPUs; the others have none, and the first is their nearest.
     Raises MachineError for too many CPUs or nodes.
     """
-    unique = {memory.number: memory for memory in memories}
+    unique = {memory.number: memory for memory in sorted(memories, key=lambda memory: memory.number)}
     check_size(len(online), len(unique))
     assigned, cpus = EMPTY, dict.fromkeys(unique, EMPTY)
-    for memory in sorted(
-        unique.values(), key=lambda each: (each.is_special, len(each.locality), each.number)
-    ):
+    closest_first = sorted(
+        unique.values(), key=lambda memory: (memory.is_special, len(memory.locality), memory.number)
+    )
+    for memory in closest_first:
         cpus[memory.number] = (memory.locality & online) - assigned
         assigned |= cpus[memory.number]
-    nodes = []
-    for number in sorted(unique):
-        known = [distances[number, other] for other in sorted(unique) if (number, other) in distances]
-        row = tuple(known) if len(known) == len(unique) else ()
-        size = unique[number].memory_bytes
-        nodes.append(Node(number=number, cpus=cpus[number], memory_bytes=size, distances=row))
-    local = {number: _find_local_nodes(memory, cpus) for number, memory in unique.items()}
-    return add_nearest_nodes(nodes, local)
-
-
-def _find_local_nodes(memory: NumaMemory, cpus_by_node: Mapping[int, CpuSet]) -> CpuSet:
-    """Return the nodes with CPUs that a memory is local to; none if it is local to all of them."""
-    local = CpuSet(number for number, cpus in cpus_by_node.items() if not cpus.isdisjoint(memory.locality))
-    with_cpus = CpuSet(number for number, cpus in cpus_by_node.items() if cpus)
-    return EMPTY if local == with_cpus and len(local) > 1 else local
+    with_cpus = CpuSet(number for number in unique if cpus[number])
+    nodes, initiators = [], {}
+    for number, memory in unique.items():
+        row = [distances[number, other] for other in unique if (number, other) in distances]
+        node = Node(
+            number=number,
+            cpus=cpus[number],
+            memory_bytes=memory.memory_bytes,
+            distances=tuple(row) if len(row) == len(unique) else (),
+        )
+        nodes.append(node)
+        local = CpuSet(other for other in unique if not cpus[other].isdisjoint(memory.locality))
+        initiators[number] = EMPTY if local == with_cpus and len(local) > 1 else local  # all: none is closest
+    return add_nearest_nodes(nodes, initiators)
 
 
 def add_nearest_nodes(nodes: Sequence[Node], initiators: Mapping[int, CpuSet]) -> tuple[Node, ...]:
@@ -66,15 +66,12 @@ def add_nearest_nodes(nodes: Sequence[Node], initiators: Mapping[int, CpuSet]) -
     """
     found = []
     for node in nodes:
-        nearest: tuple[int, ...] = ()
         if not node.is_complete:
-            candidates = [
-                other.number for other in nodes if (other.memory_bytes if node.cpus else other.cpus)
-            ]
+            able = [other.number for other in nodes if (other.memory_bytes if node.cpus else other.cpus)]
             reported = initiators.get(node.number, EMPTY)
-            nearest = tuple(number for number in candidates if number in reported)
-            nearest = nearest or tuple(find_closest(node, nodes, candidates))
-        found.append(node.replace(nearest=nearest))
+            near = tuple(number for number in able if number in reported)
+            node = node.replace(nearest=near or tuple(find_closest(node, nodes, able)))
+        found.append(node)
     return tuple(found)
 
 
