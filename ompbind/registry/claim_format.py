@@ -119,11 +119,6 @@ def find_restarts(text: str) -> int:
     return text.encode().index(f"\n{RESTARTS}".encode()) + 1 + len(RESTARTS)
 
 
-# Parse the text of a claim, which any user can write.
-#
-# A text with an invalid field, or with more than a machine can need, counts as no claim.
-
-
 _RANK_LINE = "\nrank "
 _SET_LIMIT = 5 * MAX_CPUS // 2  # characters of a set: every second CPU of the largest machine
 
@@ -131,7 +126,8 @@ _SET_LIMIT = 5 * MAX_CPUS // 2  # characters of a set: every second CPU of the l
 def parse_text(text: str, uid: int, *, with_ranks: bool = True) -> LiveRun | None:
     """Return the run in a text that the user `uid` has written; None if the text is not a valid claim.
 
-    Planning needs no single ranks: without `with_ranks` their lines are not parsed.
+    It is not if a field is invalid, or if it has more than a machine can need. Planning needs no single
+    ranks: without `with_ranks` their lines are not parsed.
     """
     if not with_ranks and text.endswith("\n"):
         text = text.partition(_RANK_LINE)[0].rstrip("\n") + "\n"
@@ -143,16 +139,12 @@ def parse_text(text: str, uid: int, *, with_ranks: bool = True) -> LiveRun | Non
     try:
         given = [(name, values[key]) for key, name in FIELDS.items() if key in values]
         fields = {name: _PARSERS.get(name, clean_name)(value) for name, value in given}
-        ranks = tuple(_parse_rank(value) for key, value in pairs if key == "rank")
+        parts = (value.partition(" ") for key, value in pairs if key == "rank")
+        ranks = tuple((_parse_number(number), _parse_cpus(cpus)) for number, _, cpus in parts)
         restarts = _parse_number(values.get(RESTARTS.strip(), "0"))
         return LiveRun(uid=uid, ranks=ranks, restarts=restarts, **fields)
     except (TypeError, ValueError):  # a field is missing or invalid
         return None
-
-
-def _parse_rank(text: str) -> tuple[int, CpuSet]:
-    number, _, cpus = text.partition(" ")
-    return _parse_number(number), _parse_cpus(cpus)
 
 
 def _parse_number(text: str) -> int:
