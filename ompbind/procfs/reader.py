@@ -188,9 +188,8 @@ def read_memory_policy(pid: int) -> str | None:
             line = file.read(160).partition(b"\n")[0]  # the policy is among these bytes
     except OSError:
         return None
-    return next(
-        (mapping.policy for mapping in parse_numa_maps(line.decode("utf-8", "replace")).mappings), None
-    )
+    mappings = parse_numa_maps(line.decode("utf-8", "replace")).mappings
+    return mappings[0].policy if mappings else None
 
 
 def list_threads(pid: int) -> list[int]:
