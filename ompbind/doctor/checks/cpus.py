@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from itertools import compress
 
 from ompbind.cpuset import EMPTY, CpuSet, count, named
-from ompbind.doctor.facts import HostFacts, HostIssue, Permission, error, note, ok
+from ompbind.doctor.facts import UNKNOWN, HostFacts, HostIssue, Permission, error, note, ok
 from ompbind.machine.model import Level, Machine
 
 SHARING_COST = (
@@ -37,7 +37,10 @@ def check_cpus(host: HostFacts) -> Iterator[HostIssue]:
         yield ok("CPUs", f"all {len(machine.online)} online CPUs are allowed")
         return
     online = count(len(machine.online), "online CPU")
-    limits = _name_limits(host, machine)
+    causes = ("the cpuset of the cgroup", "the inherited affinity mask")
+    limits = " and ".join(compress(causes, _find_limits(host, machine)))
+    if host.enclosing and _is_limited_by_run(host, machine):
+        limits = f"the enclosing run (rank {host.enclosing.rank})"
     found = f"{len(machine.allowed)} of {online} allowed ({machine.allowed}): limited by {limits}"
     if len(machine.allowed) > 1 or _is_limited_by_run(host, machine):
         why = "programs that count or name all online CPUs get fewer; ompbind uses only the allowed CPUs"
@@ -56,13 +59,6 @@ def _find_limits(host: HostFacts, machine: Machine) -> tuple[bool, bool]:
 def _is_limited_by_run(host: HostFacts, machine: Machine) -> bool:
     """Return whether this process belongs to a rank, and may use exactly the CPUs of this rank."""
     return host.enclosing is not None and machine.allowed == host.enclosing.cpus
-
-
-def _name_limits(host: HostFacts, machine: Machine) -> str:
-    if host.enclosing and _is_limited_by_run(host, machine):
-        return f"the enclosing run (rank {host.enclosing.rank})"
-    causes = ("the cpuset of the cgroup", "the inherited affinity mask")
-    return " and ".join(compress(causes, _find_limits(host, machine)))
 
 
 def _explain_limits(host: HostFacts, machine: Machine) -> str:
@@ -139,9 +135,8 @@ def check_quota(host: HostFacts) -> Iterator[HostIssue]:
         return
     quota, cpus = machine.quota, len(machine.allowed)
     if quota is None or quota >= cpus:
-        yield ok(
-            "CPU quota", "none" if quota is None else f"{count(quota, 'CPU')}, enough for all allowed CPUs"
-        )
+        found = "none" if quota is None else f"{count(quota, 'CPU')}, enough for all allowed CPUs"
+        yield ok("CPU quota", found)
         return
     found = f"the cgroup limits CPU time to {quota:g} of {count(cpus, 'allowed CPU')}"
     why = "thread pools sized by CPU count exhaust the quota, and then all threads are throttled"
@@ -160,11 +155,7 @@ def check_bind_call(host: HostFacts) -> Iterator[HostIssue]:
         remedy = "allow sched_setaffinity in the seccomp profile or sandbox; until then use --mask none"
         yield error("sched_setaffinity", "is refused to this process", why, remedy)
     else:
-        yield ok("sched_setaffinity", *_render_permission(host.may_bind))
-
-
-def _render_permission(permission: Permission) -> tuple[str, ...]:
-    return ("is permitted",) if permission is Permission.GRANTED else ()
+        yield ok("sched_setaffinity", "is permitted" if host.may_bind is Permission.GRANTED else UNKNOWN)
 
 
 def check_runs(host: HostFacts) -> Iterator[HostIssue]:

@@ -6,7 +6,7 @@ from ompbind.cpuset import count, named
 from ompbind.doctor.facts import HostFacts, HostIssue, note, ok
 from ompbind.machine.devices import Device, DeviceKind
 from ompbind.machine.model import Level, Machine
-from ompbind.planning.devices.locality import DeviceLocality, find_locality, find_near
+from ompbind.planning.devices.locality import find_locality, find_near
 from ompbind.planning.devices.visible import find_visible_devices
 
 _FAR = "every transfer between this GPU and a rank crosses to another NUMA node"
@@ -16,13 +16,22 @@ _PROVIDER = "ask the provider of the machine"
 def check_devices(host: HostFacts) -> Iterator[HostIssue]:
     """Look for GPUs that no allowed CPU is near."""
     machine = host.machine
-    gpus = _find_gpus(host) if machine else []
-    if machine is None or not gpus:
+    if machine is None:
+        return
+    visible = find_visible_devices(machine.devices, host.env).devices
+    gpus = [device for device in visible if device.kind is DeviceKind.GPU]
+    if not gpus:
         return
     localities = [(gpu, find_locality(machine, [gpu], machine.allowed)) for gpu in gpus]
     far = [(gpu, locality) for gpu, locality in localities if locality.is_nearest]
     for gpu, locality in far:
-        yield _make_far_issue(machine, gpu, locality, in_container=bool(host.kernel.container))
+        node = "" if gpu.node is None else f" on NUMA node {gpu.node}"
+        found = f"is near {named('CPU', locality.near)}{node}, but only CPUs {machine.allowed} are allowed"
+        where = "AllowedCPUs= of the systemd unit"
+        if host.kernel.container:
+            where = "docker and podman: --cpuset-cpus"
+        allow = f"allow some of CPUs {locality.near} ({where}, taskset, or the batch system)"
+        yield note(f"{gpu.name} ({gpu.address})", found, _FAR, f"{allow}, or use another GPU")
     unknown = [gpu for gpu, locality in localities if not locality.is_known]
     if unknown and len(machine.at(Level.NODE)) > 1 and not host.kernel.hypervisor:
         found = f"{_list(unknown)}: the firmware does not report a NUMA node"
@@ -31,22 +40,6 @@ def check_devices(host: HostFacts) -> Iterator[HostIssue]:
     elif not far:
         near = "" if unknown else ", all near allowed CPUs"
         yield ok("GPUs", f"{count(len(gpus), 'GPU')}{near}")
-
-
-def _find_gpus(host: HostFacts) -> list[Device]:
-    """Return the GPUs that ranks may get with the environment of this process."""
-    devices = find_visible_devices(host.machine.devices, host.env).devices if host.machine else ()
-    return [device for device in devices if device.kind is DeviceKind.GPU]
-
-
-def _make_far_issue(
-    machine: Machine, gpu: Device, locality: DeviceLocality, *, in_container: bool
-) -> HostIssue:
-    node = "" if gpu.node is None else f" on NUMA node {gpu.node}"
-    found = f"is near {named('CPU', locality.near)}{node}, but only CPUs {machine.allowed} are allowed"
-    where = "docker and podman: --cpuset-cpus" if in_container else "AllowedCPUs= of the systemd unit"
-    remedy = f"allow some of CPUs {locality.near} ({where}, taskset, or the batch system), or use another GPU"
-    return note(f"{gpu.name} ({gpu.address})", found, _FAR, remedy)
 
 
 def _list(devices: Sequence[Device]) -> str:
@@ -59,10 +52,8 @@ def check_virtual(host: HostFacts) -> Iterator[HostIssue]:
     if machine is None or not hypervisor:
         return
     issues = [*_find_made_up_cores(machine, hypervisor), *_find_made_up_devices(machine, hypervisor)]
-    yield from issues
-    if not issues:
-        found = f"{hypervisor}: cores, caches and NUMA nodes are as the hypervisor reports them"
-        yield ok("virtual machine", found)
+    found = f"{hypervisor}: cores, caches and NUMA nodes are as the hypervisor reports them"
+    yield from issues or [ok("virtual machine", found)]
 
 
 def _find_made_up_cores(machine: Machine, hypervisor: str) -> Iterator[HostIssue]:
@@ -73,16 +64,11 @@ def _find_made_up_cores(machine: Machine, hypervisor: str) -> Iterator[HostIssue
         why = "ompbind cannot know which CPUs share a core or a cache: ranks may share them unseen"
         remedy = f"{_PROVIDER} for the real CPU topology (QEMU: -smp sockets=,cores=,threads=)"
         yield note("virtual machine", found, why, remedy)
-        return
-    if cpus > 1 and all(len(cache.cpus) == 1 for cache in machine.at(Level.L3)):
+    elif cpus > 1 and all(len(cache.cpus) == 1 for cache in machine.at(Level.L3)):
         found = f"{hypervisor}: no L3 cache is shared"
         why = "plans do not keep the threads of a rank in one cache, because none is reported"
-        yield note(
-            "virtual machine",
-            found,
-            why,
-            f"{_PROVIDER} for the caches (libvirt: <cache mode='passthrough'/>)",
-        )
+        remedy = f"{_PROVIDER} for the caches (libvirt: <cache mode='passthrough'/>)"
+        yield note("virtual machine", found, why, remedy)
 
 
 def _find_made_up_devices(machine: Machine, hypervisor: str) -> Iterator[HostIssue]:

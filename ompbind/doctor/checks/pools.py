@@ -23,9 +23,7 @@ def check_pools(host: HostFacts) -> Iterator[HostIssue]:
     if command is None or command.error:
         return
     issues = [*_find_python_pools(host, command), *_find_package_pools(host, command), *_find_others(host)]
-    yield from issues
-    if not issues:
-        yield ok("thread pools", "none known that variables do not limit")
+    yield from issues or [ok("thread pools", "none known that variables do not limit")]
 
 
 def _find_python_pools(host: HostFacts, command: CommandFacts) -> Iterator[HostIssue]:
