@@ -68,7 +68,10 @@ def judge(processes: Iterable[ProcessState], expected: ExpectedBinding | None = 
     The first process of the rank comes first. Processes of a run nested in the rank are skipped: that run has
     its own plan. The first process is never skipped, although `ompbind exec` gives it another run ID.
     """
-    group = _select_own(tuple(processes), expected.run_id if expected else "")
+    group = tuple(processes)
+    if group and expected and (run_id := expected.run_id):
+        own = (run_id, group[0].env.get(OMPBIND_RUN_ID, run_id))
+        group = tuple(process for process in group if process.env.get(OMPBIND_RUN_ID, run_id) in own)
     expected = expected or guess_expected(group)
     masks = [thread.cpus for process in group for thread in process.threads]
     found = [issue for process in group for issue in _find_issues(process, expected, group)]
@@ -86,14 +89,6 @@ def judge(processes: Iterable[ProcessState], expected: ExpectedBinding | None = 
         stacked=sum(sum(_count_stacked(process).values()) for process in group) if many else 0,
         runtimes=tuple(runtime.kind.label for runtime in runtimes),
     )
-
-
-def _select_own(processes: Sequence[ProcessState], run_id: str) -> tuple[ProcessState, ...]:
-    """Return the processes of a rank without the processes of nested runs; all if the run has no ID."""
-    if not (run_id and processes):
-        return tuple(processes)
-    own = (run_id, processes[0].env.get(OMPBIND_RUN_ID, run_id))
-    return tuple(process for process in processes if process.env.get(OMPBIND_RUN_ID, run_id) in own)
 
 
 def judge_memory_policy(verdict: Verdict, policy: str | None, expected: ExpectedBinding) -> Verdict:

@@ -126,7 +126,10 @@ def _run_in_child(candidate: str) -> tuple[str | None, list[ProbedThread]]:
 
 
 def _write_region(candidate: str, pipe: int) -> None:
-    """Load a runtime, run a region, and write the path of the library and a line for each thread."""
+    """Load a runtime, and run a parallel region with the default number of threads.
+
+    Writes the path of the library and a line for each thread.
+    """
     try:
         library = ctypes.CDLL(candidate)
         loaded = read_mapped_files("self", lambda file: name_runtime(file) is not None)
@@ -135,17 +138,8 @@ def _write_region(candidate: str, pipe: int) -> None:
         os.write(pipe, _NO_LIBRARY)
         return
     os.write(pipe, path.encode("utf-8", "surrogateescape") + b"\n")
-    for thread in _run_region(library, path):
-        os.write(pipe, json.dumps(thread.as_dict()).encode() + b"\n")
-
-
-def _run_region(library: ctypes.CDLL, path: str) -> list[ProbedThread]:
-    """Run a parallel region with the default number of threads, and read the binding of each thread.
-
-    Threads wait for each other at a barrier; otherwise one thread might run the body twice.
-    """
     count = int(library.omp_get_max_threads())
-    barrier = threading.Barrier(count)
+    barrier = threading.Barrier(count)  # otherwise one thread might run the body twice
     threads: list[ProbedThread] = []
 
     def run_body(_: int | None) -> None:
@@ -157,7 +151,8 @@ def _run_region(library: ctypes.CDLL, path: str) -> list[ProbedThread]:
 
     body = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(run_body)
     library.GOMP_parallel(body, None, ctypes.c_uint(count), ctypes.c_uint(0))
-    return threads
+    for thread in threads:
+        os.write(pipe, json.dumps(thread.as_dict()).encode() + b"\n")
 
 
 def _read_thread(library: ctypes.CDLL, path: str) -> ProbedThread:

@@ -9,7 +9,6 @@ from ompbind.machine.model import Level, Machine
 from ompbind.planning.devices.locality import find_locality, find_near
 from ompbind.planning.devices.visible import find_visible_devices
 
-_FAR = "every transfer between this GPU and a rank crosses to another NUMA node"
 _PROVIDER = "ask the provider of the machine"
 
 
@@ -31,7 +30,8 @@ def check_devices(host: HostFacts) -> Iterator[HostIssue]:
         if host.kernel.container:
             where = "docker and podman: --cpuset-cpus"
         allow = f"allow some of CPUs {locality.near} ({where}, taskset, or the batch system)"
-        yield note(f"{gpu.name} ({gpu.address})", found, _FAR, f"{allow}, or use another GPU")
+        why = "every transfer between this GPU and a rank crosses to another NUMA node"
+        yield note(f"{gpu.name} ({gpu.address})", found, why, f"{allow}, or use another GPU")
     unknown = [gpu for gpu, locality in localities if not locality.is_known]
     if unknown and len(machine.at(Level.NODE)) > 1 and not host.kernel.hypervisor:
         found = f"{_list(unknown)}: the firmware does not report a NUMA node"

@@ -167,9 +167,8 @@ class OutputMultiplexer:
             raise
         except OSError as error:
             self.close_streams(out)
-            raise LaunchError(
-                f"rank {rank}: cannot open its output streams: {error.strerror}", hint=_LIMITS_HINT
-            ) from error
+            wrong = f"rank {rank}: cannot open its output streams: {error.strerror}"
+            raise LaunchError(wrong, hint=_LIMITS_HINT) from error
 
     def close_streams(self, *write_ends: int) -> None:
         """Close the write ends of a rank's streams here, after the rank has inherited them."""
@@ -201,7 +200,7 @@ class OutputMultiplexer:
 
         They are not while a writer would block. `forward_ready` then reads the rest.
         """
-        self._end_streams((rank,))
+        self._read_rest((rank,))
         streams = (stream for forwarder in self._forwarders.values() for stream in forwarder.streams.values())
         return all(stream.rank != rank for stream in streams)
 
@@ -210,9 +209,9 @@ class OutputMultiplexer:
 
         A process that still has a write end open has left its rank; its further output is not read.
         """
-        self._end_streams()
+        self._read_rest()
 
-    def _end_streams(self, ranks: Collection[int] | None = None) -> None:
+    def _read_rest(self, ranks: Collection[int] | None = None) -> None:
         """Read what is left of some ranks, or of all, and close their streams."""
         for forwarder in set(self._forwarders.values()):
             forwarder.end_streams(ranks)
@@ -222,9 +221,8 @@ class OutputMultiplexer:
     @property
     def idle(self) -> bool:
         """Whether everything has been written and every stream is closed."""
-        return not any(
-            forwarder.streams or forwarder.writer.pending_bytes for forwarder in self._forwarders.values()
-        )
+        forwarders = self._forwarders.values()
+        return not any(forwarder.streams or forwarder.writer.pending_bytes for forwarder in forwarders)
 
     @property
     def written(self) -> int:
@@ -287,48 +285,39 @@ class OutputMultiplexer:
             if log >= 0:
                 os.close(log)
             raise
-        stream = self._make_stream(rank, fd, ends[0])
-        stream.is_pty, stream.log, stream.path = is_pty, log, path
-        self._forwarder(fd).add(stream)
-        return ends[1]
-
-    def _make_stream(self, rank: int, fd: int, read_end: int) -> RankStream:
         prefixes = make_prefixes(rank, coloured=self._output.colours[fd - 1])
-        stream = RankStream(rank, read_end, LinePrefixer(self._limit), prefixes)
+        stream = RankStream(rank, ends[0], LinePrefixer(self._limit), prefixes)
+        stream.is_pty, stream.log, stream.path = is_pty, log, path
         if fd == _ERR:
             stream.tail = b""
             self._tails[rank] = stream
-        elif self._output.pty:
+        elif is_pty:
             self._ptys[rank] = stream
-        return stream
+        self._forwarder(fd).add(stream)
+        return ends[1]
 
     def _forwarder(self, fd: int) -> Forwarder:
         """Return the forwarder to standard output or error; it is the same if both are the same file."""
-        if fd not in self._forwarders:
-            self._forwarders[fd] = self._make_forwarder(fd)
-        return self._forwarders[fd]
-
-    def _make_forwarder(self, fd: int) -> Forwarder:
+        if fd in self._forwarders:
+            return self._forwarders[fd]
         if fd == _ERR and _OUT in self._forwarders and is_same_file(_OUT, _ERR):
-            return self._forwarders[_OUT]
-        writer = open_writer(fd, _NAMES[fd])
-        forwarder = Forwarder(writer, self._events, timestamps=self._output.timestamps)
-        self._epoll.register(forwarder.readers, select.EPOLLIN)
-        self._by_fd[forwarder.readers.fileno()] = forwarder
+            forwarder = self._forwarders[_OUT]
+        else:
+            writer = open_writer(fd, _NAMES[fd])
+            forwarder = Forwarder(writer, self._events, timestamps=self._output.timestamps)
+            self._epoll.register(forwarder.readers, select.EPOLLIN)
+            self._by_fd[forwarder.readers.fileno()] = forwarder
+        self._forwarders[fd] = forwarder
         return forwarder
 
     def _set_paused(self, forwarder: Forwarder, paused: bool) -> None:
         """Pause a forwarder while its writer would block: wait for the writer instead of its streams."""
-        if paused:
-            self._wait_until_writable(forwarder)
+        writer_fd, events = forwarder.writer.fd, select.EPOLLOUT | select.EPOLLONESHOT
+        if paused and writer_fd in self._by_fd:
+            self._epoll.modify(writer_fd, events)
+        elif paused:
+            self._epoll.register(writer_fd, events)
+            self._by_fd[writer_fd] = forwarder
         if forwarder.paused != paused:
             forwarder.paused = paused
             self._epoll.modify(forwarder.readers, 0 if paused else select.EPOLLIN)
-
-    def _wait_until_writable(self, forwarder: Forwarder) -> None:
-        fd, events = forwarder.writer.fd, select.EPOLLOUT | select.EPOLLONESHOT
-        if fd in self._by_fd:
-            self._epoll.modify(fd, events)
-        else:
-            self._epoll.register(fd, events)
-            self._by_fd[fd] = forwarder
