@@ -84,7 +84,6 @@ class OptionRow(Record):
 
     option: str
     program: str
-    why: str = f"it starts its workers on CPUs that it chooses itself: {_REPLACES}"
 
 
 OPTIONS = (
@@ -99,7 +98,7 @@ OPTIONS = (
 
 
 class PackageRow(Record):
-    """A Python package that binds by default; `variable` and `off` turn this off.
+    """A Python package that binds by default; `variable` with the value 0 turns this off.
 
     `needs_gpus`: it does so only with GPUs and several NUMA nodes.
     """
@@ -108,7 +107,6 @@ class PackageRow(Record):
     program: str
     why: str
     variable: str = ""
-    off: str = "0"
     remedy: str = ""
     needs_gpus: bool = False
 
@@ -143,7 +141,8 @@ def check_rebinding(host: HostFacts) -> Iterator[HostIssue]:
     words = {word.partition("=")[0] for word in host.command.argv[1:]} if host.command else set[str]()
     for row in OPTIONS:
         if row.option in words:
-            issues.append(note(row.option, f"{row.program} binds", row.why, f"omit {row.option}"))
+            why = f"it starts its workers on CPUs that it chooses itself: {_REPLACES}"
+            issues.append(note(row.option, f"{row.program} binds", why, f"omit {row.option}"))
     issues.extend(_find_packages(host))
     yield from issues or [ok("programs that bind again", "none known")]
 
@@ -157,5 +156,5 @@ def _find_packages(host: HostFacts) -> Iterator[HostIssue]:
     for row in PACKAGES:
         is_off = bool(row.variable) and row.variable in host.env
         if row.package in installed and not is_off and (has_gpus or not row.needs_gpus):
-            remedy = row.remedy or f"add --env {row.variable}={row.off}"
+            remedy = row.remedy or f"add --env {row.variable}=0"
             yield note(row.program, "binds by default, if the command uses it", row.why, remedy)
