@@ -120,7 +120,7 @@ class Registry:
             if self._sharing is not Sharing.SHARE:
                 self._names = list_claims(self.handle)
                 if self._names:
-                    self._read()
+                    self._read_claims()
         except ClaimError:
             self.close()
             raise
@@ -162,7 +162,7 @@ class Registry:
             self.failure = raise_or_describe(self._sharing, f"cannot list {self.directory}", error)
         if self._names <= before:
             return False
-        self._read()
+        self._read_claims()
         return True
 
     def close(self) -> None:
@@ -171,7 +171,7 @@ class Registry:
             os.close(self.handle)  # which unlocks it
             self.handle = -1
 
-    def _read(self) -> None:
+    def _read_claims(self) -> None:
         found = read_claims(self.handle, self._names, with_ranks=False)
         self.live = found.runs
         self.occupied = select_other_runs(found.runs, self._identity, strict=self._sharing in _STRICT)

@@ -39,7 +39,7 @@ class Ticket:
 
     def is_first(self) -> bool:
         """Return whether no earlier ticket is live, or a rank of the same job has got its CPUs."""
-        while self._earlier and not self._read(self._earlier[-1:]):
+        while self._earlier and not self._read_named(self._earlier[-1:]):
             self._earlier.pop()
         if not self._earlier:
             return True
@@ -50,7 +50,7 @@ class Ticket:
         """Return the other runs that use the wanted CPUs, and the earlier runs that still wait for them."""
         others = find_other_runs(self._read_claims(), self._identity)
         users = (run for run in others if not run.claimed.isdisjoint(self._wanted))
-        return (*users, *self._read(self._earlier))
+        return (*users, *self._read_named(self._earlier))
 
     def sleep(self, limit_s: float) -> None:
         """Sleep until this run may be first, or may find CPUs if it is; or for `limit_s` seconds.
@@ -72,11 +72,11 @@ class Ticket:
 
     def _read_claims(self) -> tuple[LiveRun, ...]:
         try:
-            return self._read(list_claims(self._handle))
+            return self._read_named(list_claims(self._handle))
         except OSError:  # too many; this is an error once this run plans
             return ()
 
-    def _read(self, names: Collection[str]) -> tuple[LiveRun, ...]:
+    def _read_named(self, names: Collection[str]) -> tuple[LiveRun, ...]:
         return read_claims(self._handle, names, with_ranks=False).runs
 
 

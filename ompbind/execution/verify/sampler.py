@@ -204,7 +204,7 @@ class AffinitySampler:
     def begin(self, now: float) -> None:
         """Schedule the first sample, after all ranks have started."""
         self.began_at = now
-        self._begin_start(now)
+        self._reset(now)
 
     def begin_again(self, rank: int, now: float) -> None:
         """Verify from the start, after a rank was restarted; forget its last attempt."""
@@ -213,9 +213,9 @@ class AffinitySampler:
         self.streaks.pop(rank, None)
         self._activity.pop(rank, None)
         self._mask_counts.pop(rank, None)
-        self._begin_start(now)
+        self._reset(now)
 
-    def _begin_start(self, now: float) -> None:
+    def _reset(self, now: float) -> None:
         self.start_at = self.stable_since = now
         self.stable = self.complete = False
         self.doubled_s = FIRST_S
