@@ -69,9 +69,9 @@ def judge(processes: Iterable[ProcessState], expected: ExpectedBinding | None = 
     its own plan. The first process is never skipped, although `ompbind exec` gives it another run ID.
     """
     group = tuple(processes)
-    if group and expected and expected.run_id:
-        own = (expected.run_id, group[0].env.get(OMPBIND_RUN_ID, expected.run_id))
-        group = tuple(process for process in group if process.env.get(OMPBIND_RUN_ID, own[0]) in own)
+    if group and expected and (run_id := expected.run_id):
+        own = (run_id, group[0].env.get(OMPBIND_RUN_ID, run_id))
+        group = tuple(process for process in group if process.env.get(OMPBIND_RUN_ID, run_id) in own)
     expected = expected or guess_expected(group)
     masks = [thread.cpus for process in group for thread in process.threads]
     found = [issue for process in group for issue in _find_issues(process, expected, group)]
@@ -247,12 +247,8 @@ def _make_issue(
     elif len(set(masks)) == 1:
         text = f"{who} {verb} restricted to {named('CPU', masks[0])} out of {expected.cpus}: {first.cause}"
     else:
-        by_mask = Counter(masks).most_common()
-        parts = [f"{number} on {named('CPU', mask)}" for mask, number in by_mask[:_MASKS_SHOWN]]
-        if rest := sum(number for _, number in by_mask[_MASKS_SHOWN:]):
-            parts.append(f"{rest} on others")
-        where = f"parts of {named('CPU', expected.cpus)} ({', '.join(parts)})"
-        text = f"{who} {verb} restricted to {where}: {first.cause}"
+        parts = f"parts of {named('CPU', expected.cpus)} ({_count_by_mask(masks)})"
+        text = f"{who} {verb} restricted to {parts}: {first.cause}"
     return ThreadIssue(code=first.code, severity=first.severity, threads=len(masks), text=text)
 
 
@@ -263,6 +259,15 @@ def _name_masks(masks: Iterable[CpuSet]) -> str:
     if len(found) > _MASKS_SHOWN:
         shown.append(count(len(found) - _MASKS_SHOWN, "other"))
     return " or ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))
+
+
+def _count_by_mask(masks: Iterable[CpuSet]) -> str:
+    """Name the number of threads with each mask: "6 on CPU 0, 1 on CPU 1"."""
+    found = Counter(masks).most_common()
+    shown = [f"{number} on {named('CPU', mask)}" for mask, number in found[:_MASKS_SHOWN]]
+    if rest := sum(number for _, number in found[_MASKS_SHOWN:]):
+        shown.append(f"{rest} on others")
+    return ", ".join(shown)
 
 
 def _summarize(masks: Sequence[CpuSet], expected: ExpectedBinding) -> str:

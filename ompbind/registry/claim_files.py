@@ -210,7 +210,11 @@ def write_claim(run: LiveRun, handle: int, directory: str, suffix: str = CLAIM_S
     stem = f"{PREFIX}{run.uid}-{run.pid}-{os.urandom(4).hex()}"
     file = os.open(stem + NEW_SUFFIX, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=handle)
     try:
-        _write_locked(file, make_text(run).encode())
+        data = make_text(run).encode()
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # before other users can open it
+        while data:
+            data = data[os.write(file, data) :]
+        os.fchmod(file, 0o644)
         os.rename(stem + NEW_SUFFIX, stem + suffix, src_dir_fd=handle, dst_dir_fd=handle)
         return Claim(_move_descriptor(file), os.path.join(directory, stem + suffix))
     except OSError:
@@ -218,14 +222,6 @@ def write_claim(run: LiveRun, handle: int, directory: str, suffix: str = CLAIM_S
         raise
     finally:
         os.close(file)
-
-
-def _write_locked(file: int, data: bytes) -> None:
-    """Lock a new file before other users can open it, write it, and make it readable for all users."""
-    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    while data:
-        data = data[os.write(file, data) :]
-    os.fchmod(file, 0o644)
 
 
 def _move_descriptor(file: int) -> int:

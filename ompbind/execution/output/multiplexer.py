@@ -167,9 +167,8 @@ class OutputMultiplexer:
             raise
         except OSError as error:
             self.close_streams(out)
-            raise LaunchError(
-                f"rank {rank}: cannot open its output streams: {error.strerror}", hint=_LIMITS_HINT
-            ) from error
+            wrong = f"rank {rank}: cannot open its output streams: {error.strerror}"
+            raise LaunchError(wrong, hint=_LIMITS_HINT) from error
 
     def close_streams(self, *write_ends: int) -> None:
         """Close the write ends of a rank's streams here, after the rank has inherited them."""
@@ -201,7 +200,7 @@ class OutputMultiplexer:
 
         They are not while a writer would block. `forward_ready` then reads the rest.
         """
-        self._end_streams((rank,))
+        self._read_rest((rank,))
         streams = (stream for forwarder in self._forwarders.values() for stream in forwarder.streams.values())
         return all(stream.rank != rank for stream in streams)
 
@@ -210,9 +209,9 @@ class OutputMultiplexer:
 
         A process that still has a write end open has left its rank; its further output is not read.
         """
-        self._end_streams()
+        self._read_rest()
 
-    def _end_streams(self, ranks: Collection[int] | None = None) -> None:
+    def _read_rest(self, ranks: Collection[int] | None = None) -> None:
         """Read what is left of some ranks, or of all, and close their streams."""
         for forwarder in set(self._forwarders.values()):
             forwarder.end_streams(ranks)
@@ -222,9 +221,8 @@ class OutputMultiplexer:
     @property
     def idle(self) -> bool:
         """Whether everything has been written and every stream is closed."""
-        return not any(
-            forwarder.streams or forwarder.writer.pending_bytes for forwarder in self._forwarders.values()
-        )
+        forwarders = self._forwarders.values()
+        return not any(forwarder.streams or forwarder.writer.pending_bytes for forwarder in forwarders)
 
     @property
     def written(self) -> int:
@@ -289,12 +287,12 @@ class OutputMultiplexer:
             raise
         prefixes = make_prefixes(rank, coloured=self._output.colours[fd - 1])
         stream = RankStream(rank, ends[0], LinePrefixer(self._limit), prefixes)
+        stream.is_pty, stream.log, stream.path = is_pty, log, path
         if fd == _ERR:
             stream.tail = b""
             self._tails[rank] = stream
         elif is_pty:
             self._ptys[rank] = stream
-        stream.is_pty, stream.log, stream.path = is_pty, log, path
         self._forwarder(fd).add(stream)
         return ends[1]
 
@@ -314,12 +312,12 @@ class OutputMultiplexer:
 
     def _set_paused(self, forwarder: Forwarder, paused: bool) -> None:
         """Pause a forwarder while its writer would block: wait for the writer instead of its streams."""
-        fd, events = forwarder.writer.fd, select.EPOLLOUT | select.EPOLLONESHOT
-        if paused and fd in self._by_fd:
-            self._epoll.modify(fd, events)
+        writer_fd, events = forwarder.writer.fd, select.EPOLLOUT | select.EPOLLONESHOT
+        if paused and writer_fd in self._by_fd:
+            self._epoll.modify(writer_fd, events)
         elif paused:
-            self._epoll.register(fd, events)
-            self._by_fd[fd] = forwarder
+            self._epoll.register(writer_fd, events)
+            self._by_fd[writer_fd] = forwarder
         if forwarder.paused != paused:
             forwarder.paused = paused
             self._epoll.modify(forwarder.readers, 0 if paused else select.EPOLLIN)

@@ -14,7 +14,6 @@ from functools import partial
 from ompbind.execution.output.line_prefix import Buffer
 
 _BUFFERS_PER_WRITE = 512  # the kernel accepts twice as many
-_PIPE_BUF = select.PIPE_BUF
 
 Write = Callable[[Sequence[Buffer]], int]
 """Write the beginning of some buffers; return how many bytes; raise BlockingIOError if it would block."""
@@ -113,7 +112,7 @@ def _make_polling_write(fd: int) -> Write:
     def write(buffers: Sequence[Buffer]) -> int:
         if not poller.poll(0):
             raise BlockingIOError
-        parts, left = [], _PIPE_BUF
+        parts, left = [], select.PIPE_BUF
         for buffer in buffers:
             parts.append(memoryview(buffer)[:left])
             left -= len(parts[-1])

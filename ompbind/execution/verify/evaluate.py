@@ -57,7 +57,7 @@ def _evaluate(sampler: AffinitySampler, options: RunOptions, *, at_once: bool) -
     verified = _make_verified(sampler, options)
     if sampler.complete:
         verified = sampler.findings.confirm(verified, at_once=at_once)
-    else:  # keep only "outside" issues, of ranks with escaped threads: the others may still change
+    else:  # only threads outside their rank's CPUs: other issues may still go
         ranks = []
         for checked in verified.ranks:
             if checked.rank in sampler.escaped and checked.verdict:
@@ -130,13 +130,10 @@ def _make_verified(sampler: AffinitySampler, options: RunOptions) -> Verificatio
 def _make_error(verified: VerificationResult) -> LaunchError:
     wrong = {rank for rank, code in verified.errors if code != HIDDEN}
     ranks = named("rank", wrong or {rank for rank, _ in verified.errors})
+    message, hint = f"{ranks} could not be sampled", "mount a /proc that shows them"
     if wrong:
-        message, hint = (
-            f"the threads of {ranks} did not run as planned",
-            "the messages above show the reasons",
-        )
-    else:
-        message, hint = f"{ranks} could not be sampled", "mount a /proc that shows them"
+        message = f"the threads of {ranks} did not run as planned"
+        hint = "the messages above show the reasons"
     return LaunchError(f"--verify=strict: {message}", hint=f"{hint}; with --verify alone the run goes on")
 
 
