@@ -32,12 +32,6 @@ def find_rank(settings: ExecSettings) -> LauncherRank | None:
     return find_launcher(os.environ, _read_ancestors())
 
 
-def is_first_on_machine(settings: ExecSettings) -> bool:
-    """Return whether this process prints the messages that are the same for all ranks on this machine."""
-    rank = find_rank(settings)
-    return rank is None or rank.identity.local_rank == 0
-
-
 def _read_ancestors() -> Iterator[Ancestor]:
     return read_ancestors(DirectoryRoot("/"), os.getpid())
 

@@ -111,8 +111,9 @@ def _start_all(run: RunState) -> None:
             has_name = True
     start_signal_pipe(signal_pipe, run.foreground.signal_mask)
     leave_rank_cpus(run)
-    inherits = run.options.output is None and run.options.restart is not None  # as will later attempts
-    keeps_output = run.options.is_tagged or inherits
+    output = run.options.output
+    # Output is tagged here, or later attempts inherit it.
+    keeps_output = output.tag if output else run.options.restart is not None
     redirect_to_null(*((0,) if keeps_output else (0, 1)))
     if run.sampler:
         run.sampler.begin(time.monotonic())
@@ -128,7 +129,7 @@ def _handle_events(run: RunState, timeout_s: float | None) -> None:
     signals: list[int] = []
     exits = 0
     for file, _ in run.poller.poll(timeout_s, 64):
-        pid = run.children.find_by_pidfd(file)
+        pid = run.children.by_pidfd.get(file)
         if pid is not None:
             exits += reap_exited(run, pid)
         elif run.output.multiplexer and file == run.output.multiplexer.fileno():
@@ -141,10 +142,10 @@ def _handle_events(run: RunState, timeout_s: float | None) -> None:
         exits += reap_children(run)
     _check_deadlines(run)
     if exits:
-        run.orphans.request_check()
+        run.orphans.check_requested = True
     if run.children.waiting:
         return  # the next rank comes first
-    if run.orphans.is_check_due or run.shutdown.foreground_exited:
+    if run.orphans.check_requested or run.orphans.any_left or run.shutdown.foreground_exited:
         run.stop_orphans()
 
 

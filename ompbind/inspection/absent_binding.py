@@ -61,16 +61,17 @@ def explain_changed(process: ProcessState, expected: ExpectedBinding, names: Seq
     """Describe the variables of a process: "executed with A=1 (planned: 2) and without B"."""
     planned = dict(expected.variables)
     ordered = sorted(names, key=lambda name: (name not in PLACE_VARIABLES, planned[name] is None))
-    parts = [_explain_value(name, process.env.get(name), planned[name]) for name in ordered[:_SHOWN]]
+    parts = []
+    for name in ordered[:_SHOWN]:
+        value, plan = process.env.get(name), planned[name]
+        if value is None:
+            parts.append(f"without {name}")
+        else:
+            wanted = "unset" if plan is None else _shorten(plan)
+            parts.append(f"with {name}={_shorten(value)} (planned: {wanted})")
     if rest := len(names) - len(parts):
         parts.append(count(rest, "other changed variable"))
     return f"executed {' and '.join(filter(None, (', '.join(parts[:-1]), parts[-1])))}"
-
-
-def _explain_value(name: str, value: str | None, planned: str | None) -> str:
-    if value is None:
-        return f"without {name}"
-    return f"with {name}={_shorten(value)} (planned: {'unset' if planned is None else _shorten(planned)})"
 
 
 def _shorten(value: str) -> str:

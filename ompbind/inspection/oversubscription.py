@@ -16,7 +16,7 @@ delay. With n busy threads on c CPUs, the run delay is (n - c) / c of the CPU ti
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from ompbind.cpuset import CpuSet, count, named, union
 from ompbind.inspection.absent_binding import find_runtimes
@@ -153,20 +153,16 @@ def find_competitors(before: LoadSample | None, sample: LoadSample) -> Competito
     cpus = max(crowded, key=lambda cpus: (shares[cpus] / len(cpus), len(cpus), -cpus.bits))
     inside = [load for load in loads if load.share and load.thread.cpus <= cpus]
     throttling = sample.throttled_since(before)
+    # While the cgroup is throttled on a CPU, all runnable threads there wait.
+    throttled_s = throttling.throttled_s * shares[cpus] / len(cpus) if throttling else 0.0
+    delays = [load.delay_s for load in inside if load.delay_s is not None]
     return Competitors(
         cpus=cpus,
         threads=tuple((load.process, load.thread) for load in inside if load.share >= _LEAST_SHARE),
         runnable=shares[cpus],
         busy_s=sum(load.busy_s for load in inside),
-        # While the cgroup is throttled on a CPU, all runnable threads there wait.
-        delay_s=_add_delays(inside, throttling.throttled_s * shares[cpus] / len(cpus) if throttling else 0.0),
+        delay_s=max(0.0, sum(delays) - throttled_s) if len(delays) == len(inside) else None,
     )
-
-
-def _add_delays(loads: Sequence[_Load], throttled_s: float) -> float | None:
-    """Return the run delay of threads, without the time in which they were throttled; None if unknown."""
-    delays = [load.delay_s for load in loads if load.delay_s is not None]
-    return max(0.0, sum(delays) - throttled_s) if len(delays) == len(loads) else None
 
 
 def _measure(before: LoadSample | None, sample: LoadSample) -> list[_Load]:

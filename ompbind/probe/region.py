@@ -1,4 +1,12 @@
-"""The result of `ompbind probe`, as values."""
+"""A built-in OpenMP program: run a real parallel region in every OpenMP runtime of this machine.
+
+    for each candidate library:
+        fork --> child loads the library --> GOMP_parallel --> each thread reads its own mask and CPU
+                 child writes a JSON line for each thread to a pipe --> parent collects them
+
+Each runtime is loaded in its own child, since the first runtime in a process can narrow the mask that the
+next one sees. `GOMP_parallel`, to which gcc compiles a parallel region, exists in all of these runtimes.
+"""
 
 import ctypes
 import json
@@ -47,16 +55,6 @@ class ProbeResult(Record):
     cpu: int
     threads: tuple[ProbedThread, ...]
     failed: tuple[str, ...] = ()
-
-
-# A built-in OpenMP program: run a real parallel region in every OpenMP runtime of this machine.
-#
-#     for each candidate library:
-#         fork --> child loads the library --> GOMP_parallel --> each thread reads its own mask and CPU
-#                  child writes a JSON line for each thread to a pipe --> parent collects them
-#
-# Each runtime is loaded in its own child, since the first runtime in a process can narrow the mask that the
-# next one sees. `GOMP_parallel`, to which gcc compiles a parallel region, exists in all of these runtimes.
 
 
 _TIMEOUT_S = 20  # a child that has not exited by then is killed; some runtimes hang while they are loaded

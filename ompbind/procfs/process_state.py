@@ -163,6 +163,10 @@ def _read_thread(tid: int, task: int) -> ThreadState | None:
         return None
     if stat.state in EXITED_STATES or not cpus:
         return None
+    try:
+        delay_s = parse_run_delay_s(read_file(f"{tid}/schedstat", task))
+    except (OSError, ValueError):
+        delay_s = None
     return ThreadState(
         tid=tid,
         name=stat.name,
@@ -171,15 +175,8 @@ def _read_thread(tid: int, task: int) -> ThreadState | None:
         cpu=stat.cpu,
         policy=stat.policy,
         busy_s=stat.busy_ticks / TICKS_PER_S,
-        delay_s=_read_run_delay_s(tid, task),
+        delay_s=delay_s,
     )
-
-
-def _read_run_delay_s(tid: int, task: int) -> float | None:
-    try:
-        return parse_run_delay_s(read_file(f"{tid}/schedstat", task))
-    except (OSError, ValueError):
-        return None
 
 
 def _open_directory(path: str, parent: int | None = None) -> int:
