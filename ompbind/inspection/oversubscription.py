@@ -172,15 +172,14 @@ def _measure(before: LoadSample | None, sample: LoadSample) -> list[_Load]:
     if before is None or seconds <= 0 or any(thread.delay_s is None for _, thread in pairs):
         return [_Load(process=process, thread=thread, share=thread.state == "R") for process, thread in pairs]
     earlier = {thread.tid: thread for process in before.processes for thread in process.threads}
-    return [_compare(process, thread, earlier.get(thread.tid), seconds) for process, thread in pairs]
-
-
-def _compare(process: ProcessState, thread: ThreadState, old: ThreadState | None, seconds: float) -> _Load:
-    """Return the load of a thread since an earlier sample."""
-    busy_s = max(0.0, (thread.busy_s or 0.0) - ((old.busy_s if old else None) or 0.0))
-    delay_s = max(0.0, (thread.delay_s or 0.0) - ((old.delay_s if old else None) or 0.0))
-    share = min(1.0, (busy_s + delay_s) / seconds)
-    return _Load(process=process, thread=thread, share=share, busy_s=busy_s, delay_s=delay_s)
+    loads = []
+    for process, thread in pairs:
+        old = earlier.get(thread.tid)
+        busy_s = max(0.0, (thread.busy_s or 0.0) - ((old.busy_s if old else None) or 0.0))
+        delay_s = max(0.0, (thread.delay_s or 0.0) - ((old.delay_s if old else None) or 0.0))
+        share = min(1.0, (busy_s + delay_s) / seconds)
+        loads.append(_Load(process=process, thread=thread, share=share, busy_s=busy_s, delay_s=delay_s))
+    return loads
 
 
 def judge_load(verdict: Verdict, streak: Streak) -> Verdict:
