@@ -68,7 +68,7 @@ def supervise(
             while run.has_unfinished or run.orphans.any_left:
                 _handle_events(run, _find_sleep_s(run))
                 restart_due_ranks(run)
-            run.report(run.orphans.kill_rest())
+            run.output.message(run.orphans.kill_rest())
             return _finish(run)
         except BaseException:
             _kill_ranks(run)  # after any error, they would have no supervisor
@@ -134,8 +134,10 @@ def _handle_events(run: RunState, timeout_s: float | None) -> None:
             exits += reap_exited(run, pid)
         elif run.output.multiplexer and file == run.output.multiplexer.fileno():
             _forward_output(run)
+        elif (numbers := read_signals(file)) is not None:
+            signals += numbers
         else:
-            signals += _read_signals(run, file)
+            _handle_foreground_exit(run, file)
     for number in signals:
         _handle_signal(run, number)
     if signal.SIGCHLD in signals:
@@ -169,17 +171,13 @@ def _forward_output(run: RunState) -> None:
             signal_rank(pid, signal.SIGPIPE)
 
 
-def _read_signals(run: RunState, pipe: int) -> list[int]:
-    """Return the signals from a pipe; at end of file the foreground process is dead: kill all ranks."""
-    signals = read_signals(pipe)
-    if signals is not None:
-        return signals
+def _handle_foreground_exit(run: RunState, pipe: int) -> None:
+    """Kill all ranks, as the foreground process is dead: its pipe is at end of file."""
     run.poller.unregister(pipe)  # a pipe at end of file is always readable
     run.shutdown.foreground_exited = True
     run.children.cancel_waiting()
     run.restarts.cancel()
     _kill_ranks(run)
-    return []
 
 
 def _kill_ranks(run: RunState) -> None:
