@@ -31,7 +31,7 @@ class SavedPolicy(Record):
 
 
 @cache
-def _load_syscalls() -> Syscalls:
+def _load_policy_calls() -> Syscalls:
     """Return the system calls of this machine; raises LaunchError if they are unknown."""
     try:
         return load_syscalls()
@@ -42,7 +42,7 @@ def _load_syscalls() -> Syscalls:
 
 def read_policy() -> SavedPolicy | None:
     """Return the memory policy of the calling thread; None if it cannot be read."""
-    syscalls = _load_syscalls()
+    syscalls = _load_policy_calls()
     import ctypes  # noqa: PLC0415 - door: loads libffi; cannot fail after load_syscalls
 
     mode, mask = ctypes.c_int(), ctypes.create_string_buffer(MAXNODE // 8)
@@ -53,7 +53,7 @@ def read_policy() -> SavedPolicy | None:
 def restore_policy(saved: SavedPolicy | None) -> None:
     """Restore a policy of the calling thread; if that fails, or for None, set the kernel's default."""
     if saved is not None:
-        syscalls = _load_syscalls()
+        syscalls = _load_policy_calls()
         mask = (saved.mask, MAXNODE) if any(saved.mask) else (0, 0)
         if syscalls.call(syscalls.abi.set_mempolicy, saved.mode, *mask) == 0:
             return
@@ -65,7 +65,7 @@ def reset_policy() -> int:
 
     Raises LaunchError if the system calls are unknown.
     """
-    syscalls = _load_syscalls()
+    syscalls = _load_policy_calls()
     return -syscalls.call(syscalls.abi.set_mempolicy, DEFAULT, 0, 0)
 
 
@@ -74,7 +74,7 @@ def set_policy(policy: MemoryPolicy) -> None:
 
     Reading back is needed: if only some nodes are allowed, the kernel uses these and reports no error.
     """
-    syscalls = _load_syscalls()
+    syscalls = _load_policy_calls()
     mask = make_nodemask(CpuSet(policy.nodes), syscalls.abi)
     failed = -syscalls.call(syscalls.abi.set_mempolicy, policy.kernel_mode, mask, MAXNODE)
     if failed:

@@ -254,7 +254,7 @@ def _drain_output(run: RunState) -> None:
     multiplexer, shutdown = run.output.multiplexer, run.shutdown
     if multiplexer is None or shutdown.foreground_exited:
         return
-    multiplexer.finish()
+    multiplexer.end_streams()
     run.output.report_write_errors()
     while not (multiplexer.idle or shutdown.output_abandoned or shutdown.foreground_exited):
         shutdown.check_reader(multiplexer.written, time.monotonic())

@@ -42,7 +42,7 @@ class LogDirectory:
         """
         self._path = path
         self._force = force
-        self._directory = _open_directory(path)
+        self._directory = _open_log_directory(path)
         self._opened: dict[str, os.stat_result] = {}
         names = [f"{rank}.{kind}" for rank in ranks for kind in (OUT, ERR)]
         found = {name: entry for name in names if (entry := read_entry(self._directory, name))}
@@ -118,7 +118,7 @@ class LogDirectory:
             os.close(file)
 
 
-def _open_directory(path: str) -> OpenDirectory:
+def _open_log_directory(path: str) -> OpenDirectory:
     """Open a directory, which is made if it does not exist; raises LaunchError unless it can be written."""
     try:
         directory = open_directory(path)
