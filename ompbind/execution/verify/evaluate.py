@@ -57,7 +57,7 @@ def _evaluate(sampler: AffinitySampler, options: RunOptions, *, at_once: bool) -
     verified = _make_verified(sampler, options)
     if sampler.complete:
         verified = sampler.findings.confirm(verified, at_once=at_once)
-    else:  # only threads outside their rank's CPUs: other issues may still go
+    else:  # keep only "outside" issues, of ranks with escaped threads: the others may still change
         ranks = []
         for checked in verified.ranks:
             if checked.rank in sampler.escaped and checked.verdict:
@@ -93,7 +93,15 @@ def _report(run: RunState, sampler: AffinitySampler, verified: VerificationResul
     if run.can_report:
         run.output.write(run.reporter.verified(verified))
     if verified.errors and verified.strict and not (sampler.error or _is_exit_code_decided(run)):
-        sampler.error = _make_error(verified)
+        wrong = {rank for rank, code in verified.errors if code != HIDDEN}
+        if wrong:
+            text = f"the threads of {named('rank', wrong)} did not run as planned"
+            hint = "the messages above show the reasons"
+        else:
+            text = f"{named('rank', {rank for rank, _ in verified.errors})} could not be sampled"
+            hint = "mount a /proc that shows them"
+        hint = f"{hint}; with --verify alone the run goes on"
+        sampler.error = LaunchError(f"--verify=strict: {text}", hint=hint)
         if run.children.live:
             run.stop(signal.SIGTERM)
 
@@ -125,16 +133,6 @@ def _make_verified(sampler: AffinitySampler, options: RunOptions) -> Verificatio
         samples=sampler.samples,
         strict=options.strict,
     )
-
-
-def _make_error(verified: VerificationResult) -> LaunchError:
-    wrong = {rank for rank, code in verified.errors if code != HIDDEN}
-    ranks = named("rank", wrong or {rank for rank, _ in verified.errors})
-    message, hint = f"{ranks} could not be sampled", "mount a /proc that shows them"
-    if wrong:
-        message = f"the threads of {ranks} did not run as planned"
-        hint = "the messages above show the reasons"
-    return LaunchError(f"--verify=strict: {message}", hint=f"{hint}; with --verify alone the run goes on")
 
 
 def expect_ranks(
