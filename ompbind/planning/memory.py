@@ -1,6 +1,7 @@
 """The memory policies of ranks, and the notes on the memory that ranks use."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 
 from ompbind.cpuset import CpuSet, named
 from ompbind.machine.model import Machine
@@ -19,21 +20,15 @@ def add_policies(plan: Plan) -> Plan:
     if plan.request.memory is MemoryMode.LOCAL or not plan.machine.bindable:
         return plan
     node_of = {cpu: node.number for node in plan.machine.nodes for cpu in node.cpus}
-    # many ranks can share one tuple of CPUs: make a policy for each tuple only
-    distinct = {id(placement.cpus): placement for placement in plan.placements}
-    policies = {key: _make_policy(plan, placement, node_of) for key, placement in distinct.items()}
-    placements = (placement.replace(memory=policies[id(placement.cpus)]) for placement in plan.placements)
+    policies: dict[int, MemoryPolicy | None] = {}  # many ranks can share one tuple of CPUs
+    for placement in plan.placements:
+        key, nodes = id(placement.cpus), placement.memory_nodes
+        if key not in policies and nodes:
+            cpus_on = Counter(node_of.get(cpu) for cpu in placement.cpus)
+            main_node = max(nodes, key=lambda node: (cpus_on[node], -node))
+            policies[key] = MemoryPolicy(mode=plan.request.memory, nodes=nodes, main_node=main_node)
+    placements = (placement.replace(memory=policies.get(id(placement.cpus))) for placement in plan.placements)
     return plan.replace(placements=tuple(placements))
-
-
-def _make_policy(plan: Plan, placement: Placement, node_of: Mapping[int, int]) -> MemoryPolicy | None:
-    """Return the policy of a rank, None if none of its nodes is allowed; `node_of` is CPU → node."""
-    nodes = placement.memory_nodes
-    if not nodes:
-        return None
-    node_of_each_cpu = [node_of.get(cpu) for cpu in placement.cpus]
-    main_node = max(nodes, key=lambda node: (node_of_each_cpu.count(node), -node))
-    return MemoryPolicy(mode=plan.request.memory, nodes=nodes, main_node=main_node)
 
 
 def explain_memory(plan: Plan) -> Iterator[Note]:
@@ -43,10 +38,22 @@ def explain_memory(plan: Plan) -> Iterator[Note]:
         yield from _explain_remote(plan, plan.placements)
         return
     with_policy = [placement for placement in plan.placements if placement.memory]
-    yield from _explain_nearest(plan, with_policy)
+    if without := find_nodes_without_memory(plan.machine, with_policy):
+        ranks = _ranks(rank for rank in with_policy if not without.isdisjoint(CpuSet(rank.nodes)))
+        text = f"{named('NUMA node', without)} {'has' if len(without) == 1 else 'have'} no memory: "
+        text += f"memory of {ranks} comes from the nearest node that has some"
+        yield Note(code="memory-nearest", text=text)
     yield from _explain_remote(plan, with_policy)
     yield from _explain_several(plan.request.memory, with_policy)
-    yield from _explain_unset(plan)
+    without_policy = [placement for placement in plan.placements if placement.memory is None]
+    if without_policy:
+        if not plan.machine.bindable:
+            reason = "this system cannot bind memory"
+        elif remote := find_remote_cpus(plan):
+            reason = render_not_allowed(plan.machine, remote)
+        else:
+            reason = "no NUMA node with memory is known for these CPUs"
+        yield make_unset_note(plan.request.memory, without_policy, reason)
 
 
 def _explain_needs(plan: Plan) -> Iterator[Note]:
@@ -61,32 +68,16 @@ def _explain_needs(plan: Plan) -> Iterator[Note]:
         needed, present = plan.request.memory_bytes * len(ranks), sum(memory[node] or 0 for node in nodes)
         if nodes and None not in (memory[node] for node in nodes) and needed > present:
             need, have = ("needs" if len(ranks) == 1 else "need"), ("has" if len(nodes) == 1 else "have")
-            text = f"{named('rank', ranks)} {need} {_render_gib(needed)} of memory, but "
-            text += f"{named('NUMA node', nodes)} {have} {_render_gib(present)}"
+            needed_gib, present_gib = (round(number / (1 << 30), 1) for number in (needed, present))
+            text = f"{named('rank', ranks)} {need} {needed_gib:g} GiB of memory, but "
+            text += f"{named('NUMA node', nodes)} {have} {present_gib:g} GiB"
             yield Note(code="memory-needs", text=text, warning=True)
-
-
-def _render_gib(number: int) -> str:
-    return f"{round(number / (1 << 30), 1):g} GiB"
 
 
 def find_nodes_without_memory(machine: Machine, placements: Iterable[Placement]) -> CpuSet:
     """Return the NUMA nodes (OS numbers) of the ranks' CPUs that have no memory."""
     without = CpuSet(node.number for node in machine.nodes if node.memory_bytes == 0)
     return without & CpuSet(node for placement in placements for node in placement.nodes)
-
-
-def _explain_nearest(plan: Plan, placements: Sequence[Placement]) -> Iterator[Note]:
-    """Yield a note on NUMA nodes without memory."""
-    if without := find_nodes_without_memory(plan.machine, placements):
-        ranks = _ranks(
-            placement for placement in placements if not without.isdisjoint(CpuSet(placement.nodes))
-        )
-        verb = "has" if len(without) == 1 else "have"
-        text = (
-            f"{named('NUMA node', without)} {verb} no memory: memory of {ranks} comes from the nearest node"
-        )
-        yield Note(code="memory-nearest", text=f"{text} that has some")
 
 
 def _explain_remote(plan: Plan, placements: Sequence[Placement]) -> Iterator[Note]:
@@ -123,20 +114,6 @@ def _explain_several(mode: MemoryMode, placements: Sequence[Placement]) -> Itera
         if len(single) > 1:
             whose = "the memory of each comes from one NUMA node"
         yield Note(code="memory-single", text=f"nothing to interleave for {_ranks(single)}: {whose}")
-
-
-def _explain_unset(plan: Plan) -> Iterator[Note]:
-    """Yield a note on the ranks without a memory policy."""
-    without = [placement for placement in plan.placements if placement.memory is None]
-    remote = find_remote_cpus(plan)
-    if not plan.machine.bindable:
-        reason = "this system cannot bind memory"
-    elif remote:
-        reason = render_not_allowed(plan.machine, remote)
-    else:
-        reason = "no NUMA node with memory is known for these CPUs"
-    if without:
-        yield make_unset_note(plan.request.memory, without, reason)
 
 
 def make_unset_note(mode: MemoryMode, ranks: Iterable[Placement], reason: str) -> Note:

@@ -5,7 +5,7 @@ first place. All that this thread creates later inherits the narrowed affinity m
 the CPUs that a second runtime finds. With some versions, places have another cost: forked children crash.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from ompbind.errors import PlanError
 from ompbind.machine.model import Level
@@ -133,11 +133,12 @@ def explain_runtime(plan: Plan) -> Iterator[Note]:
         )
     for text in request.workload.preload_warnings if request.workload else ():
         yield Note(code="preload", text=text, warning=True)
-    overriding: Iterable[str] = ()
-    if request.user_variables:
-        overriding = find_overriding(plan)
-    for text in (*(_find_conflicts(plan) if known else ()), *overriding):
+    for text in _find_conflicts(plan) if known else ():
         yield Note(code=CONFLICT, text=text, warning=True)
+    for name, value in request.user_variables:
+        if effect := find_override(name, value, has_places=plan.has_places):
+            text = f"{name}={value} (from --env or --keep-env) {effect}"
+            yield Note(code=CONFLICT, text=text, warning=True)
     workload, cores = request.workload, len(plan.machine.at(Level.CORE))
     threads = max(placement.threads for placement in plan.placements)
     if workload and workload.python and threads > cores:
@@ -162,14 +163,11 @@ def _render_runtimes(request: Request) -> str:
         return f"unknown ({workload.program} is statically linked)"
     if workload.opaque:
         missing = "the command, or the program that it runs, was not found"
-        return f"unknown ({_render_opaque(workload.program) if workload.program else missing})"
+        opaque = f"the command runs {workload.program}; ompbind cannot see what that program starts"
+        return f"unknown ({opaque if workload.program else missing})"
     if workload.python:
         return f"none found in the packages of {workload.python}"
     return f"none found in {workload.program}" if workload.program else "unknown without a command"
-
-
-def _render_opaque(program: str) -> str:
-    return f"the command runs {program}; ompbind cannot see what that program starts"
 
 
 def _render_binding(plan: Plan) -> str:
@@ -192,7 +190,16 @@ def _render_binding(plan: Plan) -> str:
     if request.bind is Bind.RANK:
         return "so each rank has one place with all its CPUs, which works with every runtime"
     if request.bind is Bind.EXACT:
-        return render_exact_binding(request)
+        text = "each thread gets its own place"
+        if _may_hide_runtimes(request):
+            return text  # the warning of `warn_of_exact_binding` says more
+        if may_support_reset(request):
+            text += (
+                "; KMP_AFFINITY=reset (set by ompbind) unbinds the initial thread after each parallel region"
+            )
+        return (
+            text + "; if a second runtime is loaded later, all its threads run on the first CPU of the rank"
+        )
     return "each worker thread has its own place, the initial thread has all CPUs of the rank"
 
 
@@ -215,26 +222,21 @@ def _find_conflicts(plan: Plan) -> Iterator[str]:
     if request.proc_bind is not ProcBind.CLOSE and choose_syntax(request) is BindingSyntax.LIST:
         yield f"--proc-bind {request.proc_bind} has no effect: KMP_AFFINITY lists the CPUs in thread order"
     if request.bind is Bind.EXACT and any(len(placement.cpus) > 1 for placement in plan.placements):
-        yield from find_narrowing(request, request.workload or Workload())
+        yield from warn_of_exact_binding(request, request.workload or Workload())
 
 
-def render_exact_binding(request: Request) -> str:
-    """Return how OpenMP threads are bound with --bind exact."""
-    text = "each thread gets its own place"
-    if _may_hide_runtimes(request):
-        return text  # the warning of `find_narrowing` says more
-    if may_support_reset(request):
-        text += "; KMP_AFFINITY=reset (set by ompbind) unbinds the initial thread after each parallel region"
-    return text + "; if a second runtime is loaded later, all its threads run on the first CPU of the rank"
-
-
-def find_narrowing(request: Request, workload: Workload) -> Iterator[str]:
+def warn_of_exact_binding(request: Request, workload: Workload) -> Iterator[str]:
     """Yield a warning on threads that run on the first CPU of their rank with --bind exact.
 
     A runtime narrows the initial thread to the first place, which has one CPU. Threads and processes that
     it creates later inherit this CPU, and a second runtime finds no other.
     """
     found = find_runtimes(request)
+    blas = [  # the BLAS libraries that will certainly be loaded: most have a thread pool of their own
+        detected.library.kind
+        for detected in workload.libraries
+        if detected.method is not DetectionMethod.AVAILABLE and detected.library.kind.role is LibraryRole.BLAS
+    ]
     remedy = "(--bind rank or thread avoids this)"
     if choose_syntax(request) is BindingSyntax.LIST:
         if not may_support_reset(request):
@@ -252,9 +254,9 @@ def find_narrowing(request: Request, workload: Workload) -> Iterator[str]:
             "--bind exact leaves the initial thread on the first CPU of the rank; Python threads, child "
             f"processes and runtimes that start after {found[0].kind.label} is loaded run there too {remedy}"
         )
-    elif len(found) == 1 and (pools := _find_certain_blas(workload)) and not may_support_reset(request):
+    elif len(found) == 1 and blas and not may_support_reset(request):
         yield (
-            f"with --bind exact and {found[0].kind.label}, all threads of {pools[0].kind.label} will run "
+            f"with --bind exact and {found[0].kind.label}, all threads of {blas[0].label} will run "
             f"on the first CPU of the rank {remedy}"
         )
     elif len(found) > 1:
@@ -270,16 +272,6 @@ def find_narrowing(request: Request, workload: Workload) -> Iterator[str]:
         )
 
 
-def _find_certain_blas(workload: Workload) -> list[Library]:
-    """Return the BLAS libraries that will certainly be loaded: most have a thread pool of their own."""
-    certain = (
-        detected.library
-        for detected in workload.libraries
-        if detected.method is not DetectionMethod.AVAILABLE
-    )
-    return [library for library in certain if library.kind.role is LibraryRole.BLAS]
-
-
 def _may_hide_runtimes(request: Request) -> bool:
     """Return whether the command starts a program that cannot be determined, and no runtime is known."""
     return request.workload is not None and request.workload.opaque and not find_runtimes(request)
@@ -287,13 +279,6 @@ def _may_hide_runtimes(request: Request) -> bool:
 
 _DECIDING = {KMP_AFFINITY, *SUBSET_VARIABLES, *PLACE_VARIABLES}
 """Variables that bind threads within the affinity mask."""
-
-
-def find_overriding(plan: Plan) -> Iterator[str]:
-    """Yield a warning for each of the user's variables that overrides the binding of the plan."""
-    for name, value in plan.request.user_variables:
-        if effect := find_override(name, value, has_places=plan.has_places):
-            yield f"{name}={value} (from --env or --keep-env) {effect}"
 
 
 def find_override(name: str, value: str, *, has_places: bool) -> str:
