@@ -11,7 +11,7 @@ CPUs near them). For 8 GPUs:
 If ranks also get network interfaces, GPUs decide the CPUs, and each rank gets the nearest interfaces.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import TypeAlias
 
@@ -51,7 +51,10 @@ def add_devices(pool: CpuPool) -> CpuPool:
     """
     request, cpus = pool.request, CpuSet(pool.cpus)
     selected = select_devices(pool.machine, request)
-    ranks = len(pool.cpus_by_rank) or request.ranks or _count_ranks(pool.machine, selected, request)
+    each, number = request.devices_per_rank or 1, len(selected.main)
+    ranks = len(pool.cpus_by_rank) or request.ranks or number // each  # one for each device
+    if 0 < number < each and not ranks and request.devices != "auto":
+        raise _too_few_error(pool.machine, selected.main, request, 1)
     if not ranks or gets_none(selected, request, ranks):
         return pool
     request = request.replace(ranks=ranks)
@@ -103,16 +106,6 @@ def list_deciding(devices: Sequence[Device]) -> tuple[Device, ...]:
     return tuple(device for device in devices if device.kind is devices[0].kind)
 
 
-def _count_ranks(machine: Machine, selected: SelectedDevices, request: Request) -> int:
-    """Return the number of ranks if it is open: one for each device; 0 without devices."""
-    each = request.devices_per_rank or 1
-    if selected.main and len(selected.main) < each:
-        if request.devices == "auto":
-            return 0
-        raise _too_few_error(machine, selected.main, request, 1)
-    return len(selected.main) // each
-
-
 def gets_none(selected: SelectedDevices, request: Request, ranks: int) -> bool:
     """Return whether ranks get no devices, because the request leaves this open and GPUs are too few."""
     needed = (ranks + request.outside_device_ranks) * (request.devices_per_rank or 1)
@@ -124,8 +117,10 @@ def gets_none(selected: SelectedDevices, request: Request, ranks: int) -> bool:
 def _assign(machine: Machine, request: Request, selected: SelectedDevices, cpus: CpuSet) -> DeviceGroups:
     """Return the devices of all ranks on this machine, those outside the plan too."""
     main = selected.main
-    if request.device_order == "cpu":
-        main = _sort_by_cpus(machine, main, cpus)
+    if request.device_order == "cpu":  # the order of the cores near them
+        core_of = index_by_cpu(machine.at(Level.CORE))
+        near = {device: find_locality(machine, (device,), cpus).cpus for device in main}
+        main = tuple(sorted(main, key=lambda device: min(core_of[cpu] for cpu in near[device])))
     ranks = (request.ranks or 1) + request.outside_device_ranks
     groups = _divide(machine, main, request, ranks)
     groups = _let_share(machine, groups, ranks, cpus) if len(groups) < ranks else groups
@@ -133,16 +128,6 @@ def _assign(machine: Machine, request: Request, selected: SelectedDevices, cpus:
         return groups
     nearest = _assign_nearest(machine, request, selected.others, groups)
     return tuple(own + near for own, near in zip(groups, nearest, strict=True))
-
-
-def _sort_by_cpus(machine: Machine, devices: Sequence[Device], cpus: CpuSet) -> tuple[Device, ...]:
-    """Return devices in the order of the cores near them."""
-    core_of = index_by_cpu(machine.at(Level.CORE))
-
-    def find_first_core(device: Device) -> int:
-        return min(core_of[cpu] for cpu in find_locality(machine, (device,), cpus).cpus)
-
-    return tuple(sorted(devices, key=find_first_core))
 
 
 def _divide(machine: Machine, devices: Sequence[Device], request: Request, ranks: int) -> DeviceGroups:
@@ -239,7 +224,20 @@ def _assign_nearest(
         raise _too_few_error(machine, others, request, ranks)
     near = [[find_near(machine, device) for device in group] for group in groups]
     widths = [min(len(cpus) for cpus in sets) for sets in near]
-    distances = [[_measure(machine, sets, other) for other in others] for sets in near]
+    distances = [
+        [
+            min(
+                (
+                    distance
+                    for cpus in sets
+                    if cpus and (distance := measure_distance(machine, cpus, other)) is not None
+                ),
+                default=_UNKNOWN_DISTANCE,
+            )
+            for other in others
+        ]
+        for sets in near
+    ]
     pairs = sorted(
         (distance, widths[rank], rank, index)
         for rank, row in enumerate(distances)
@@ -268,9 +266,3 @@ def _choose_pairs(pairs: Sequence[tuple[int, int]], each: int, sizes: tuple[int,
                     chosen[rank].append(index)
                     users[index] += 1
     return chosen
-
-
-def _measure(machine: Machine, near: Iterable[CpuSet], other: Device) -> int:
-    """Return the distance of a device from the nearest of some sets of CPUs."""
-    distances = (measure_distance(machine, cpus, other) for cpus in near if cpus)
-    return min((distance for distance in distances if distance is not None), default=_UNKNOWN_DISTANCE)

@@ -87,20 +87,6 @@ def _find_unnamed(gpus: Iterable[Device]) -> list[Device]:
     return [gpu for gpu in gpus if gpu.partition is not None and not gpu.uuid]
 
 
-def _are_alike(gpus: Sequence[Device]) -> bool:
-    """Return whether all of some GPUs are near the same CPUs."""
-    return len({(gpu.cpus, gpu.node) for gpu in gpus}) < 2
-
-
-def _stand_in(gpus: Sequence[Device], word: str, taken: Sequence[Device]) -> Device | None:
-    """Return a MIG instance for a UUID that no file shows; None if there is none.
-
-    Which of them it is does not matter: the variable keeps the UUID, and all of them are near the same CPUs.
-    """
-    free = [gpu for gpu in _find_unnamed(gpus) if gpu not in taken]
-    return free[0] if free and _get_form(word) == "MIG-" else None
-
-
 def _find_cuda_order(gpus: Sequence[Device], env: Mapping[str, str]) -> tuple[Device, ...] | None:
     """Return GPUs in the order of CUDA's indices; None if that is not known.
 
@@ -126,7 +112,11 @@ def _find_named(gpus: tuple[Device, ...], order: tuple[Device, ...] | None, text
     if unclear := _find_unclear(gpus, order, words):
         return VendorDevices(remarks=(f"{where}: {unclear}",))
     for word in words:
-        gpu = _match(gpus, order or (), word) or _stand_in(gpus, word, found)
+        gpu = _match(gpus, order or (), word)
+        if gpu is None and _get_form(word) == "MIG-":
+            # a UUID that no file shows: which instance it is does not matter, as the variable keeps the UUID,
+            # and all of them are near the same CPUs
+            gpu = next((unnamed for unnamed in _find_unnamed(gpus) if unnamed not in found), None)
         if gpu in found or word in words[: len(found)]:
             return VendorDevices(remarks=(f"{where}: CUDA hides all GPUs, as '{word}' repeats a GPU",))
         if gpu is None or _get_form(word) != _get_form(words[0]):
@@ -142,10 +132,11 @@ def _find_named(gpus: tuple[Device, ...], order: tuple[Device, ...] | None, text
 
 def _find_unclear(gpus: Sequence[Device], order: Sequence[Device] | None, words: Sequence[str]) -> str:
     """Return why it is not known which GPU an item of the variable names; "" if that is known."""
+    are_alike = len({(gpu.cpus, gpu.node) for gpu in _find_unnamed(gpus)}) < 2
     for word in (word for word in words if _get_form(word) == _get_form(words[0])):
         if order is None and read_index(word) is not None:
             return f"which GPU has index {word} is not known ({_get_hint(gpus)})"
-        if _get_form(word) == "MIG-" and not match_prefix(gpus, word) and not _are_alike(_find_unnamed(gpus)):
+        if _get_form(word) == "MIG-" and not are_alike and not match_prefix(gpus, word):
             hint = "without --devices, ranks keep the variable; --near and --mask choose CPUs"
             return f"which GPU has the instance {word} is not known ({hint})"
     return ""

@@ -41,7 +41,11 @@ class RankLocality(Record):
 
 def explain_devices(plan: Plan) -> Iterator[Note]:
     """Yield notes on the devices of ranks, and on devices that the request names."""
-    yield from _explain_near(plan)
+    for word in plan.request.near:
+        near = find_named_locality(plan.machine, word)
+        if near.is_nearest:
+            text = f"no allowed CPU is near {word} ({named('CPU', near.near)})"
+            yield Note(code=FAR, text=f"{text}: {named('CPU', near.cpus)} are the nearest", warning=True)
     if not plan.request.devices:
         return
     if not plan.has_devices:
@@ -52,17 +56,13 @@ def explain_devices(plan: Plan) -> Iterator[Note]:
     for group in localities:
         yield from _explain_locality(plan, group)
     yield from _explain_equal(plan, localities)
-    yield from _explain_idle(plan)
+    if cpus := find_far_idle_cpus(plan):
+        cores = find_overlapping(plan.machine.at(Level.CORE), cpus)
+        text = f"{count(len(cores), 'core')} idle ({named('CPU', cpus)}): near no device of a rank"
+        divides_all = not (plan.request.cores or plan.request.near or plan.request.names_cpus)
+        remedy = "; --devices none divides all cores among ranks" if divides_all else ""
+        yield Note(code="devices-idle", text=f"{text}{remedy}")
     yield from _explain_unused(plan)
-
-
-def _explain_near(plan: Plan) -> Iterator[Note]:
-    """Explain that no CPU near a device that the request names is allowed."""
-    for word in plan.request.near:
-        locality = find_named_locality(plan.machine, word)
-        if locality.is_nearest:
-            text = f"no allowed CPU is near {word} ({named('CPU', locality.near)})"
-            yield Note(code=FAR, text=f"{text}: {named('CPU', locality.cpus)} are the nearest", warning=True)
 
 
 def _render_none(plan: Plan) -> str:
@@ -156,17 +156,6 @@ def _explain_equal(plan: Plan, localities: Sequence[RankLocality]) -> Iterator[N
         yield Note(code="devices-equal", text=f"{text}: ranks share these evenly")
 
 
-def _explain_idle(plan: Plan) -> Iterator[Note]:
-    """Name idle cores that are near no device of a rank."""
-    if cpus := find_far_idle_cpus(plan):
-        cores = find_overlapping(plan.machine.at(Level.CORE), cpus)
-        text = f"{count(len(cores), 'core')} idle ({named('CPU', cpus)}): near no device of a rank"
-        request = plan.request
-        divides_all = not (request.cores or request.near or request.names_cpus)
-        remedy = "; --devices none divides all cores among ranks" if divides_all else ""
-        yield Note(code="devices-idle", text=f"{text}{remedy}")
-
-
 def find_far_idle_cpus(plan: Plan) -> CpuSet:
     """Return the idle CPUs of cores without a rank that are near no device of a rank."""
     if plan.request.names_each_rank or plan.request.outside_ranks:
@@ -249,12 +238,11 @@ def _render_distances(plan: Plan) -> Iterator[str]:
 
 def measure_distances(plan: Plan) -> tuple[int | None, ...]:
     """Return the largest distance of each rank from the devices that decide its CPUs; None if unknown."""
-    return tuple(
-        _measure(plan, placement.compute, list_deciding(placement.devices)) if placement.devices else None
-        for placement in plan.placements
-    )
-
-
-def _measure(plan: Plan, cpus: CpuSet, devices: Sequence[Device]) -> int | None:
-    distances = (measure_distance(plan.machine, cpus, device) for device in devices)
-    return max((distance for distance in distances if distance is not None), default=None)
+    distances: list[int | None] = []
+    for placement in plan.placements:
+        found = (
+            measure_distance(plan.machine, placement.compute, device)
+            for device in list_deciding(placement.devices)
+        )
+        distances.append(max((distance for distance in found if distance is not None), default=None))
+    return tuple(distances)

@@ -34,12 +34,20 @@ def find_level_zero_devices(gpus: Sequence[Device], env: Mapping[str, str]) -> V
     """Return the Intel GPUs of a machine that are visible with an environment."""
     accessible = tuple(gpu for gpu in gpus if not gpu.excluded)
     text = env.get(ZE_AFFINITY_MASK, "").strip()
-    order = _find_level_zero_order(accessible, env)
+    counts_tiles = env.get(_HIERARCHY, "").upper() != "COMPOSITE"
+    has_tiles = any(gpu.product.startswith(_WITH_TILES) for gpu in accessible)
+    order = None if counts_tiles and has_tiles else find_order(accessible)
     if order is None:
         hint = f"set {_HIERARCHY}=COMPOSITE, which counts whole GPUs"
         remark = f"{ZE_AFFINITY_MASK}: the numbers of the GPUs are not known ({hint})"
         return VendorDevices(devices=() if text else accessible, remarks=(remark,))
-    words = dict(_name_gpus(order, text))
+    words = {gpu.name: str(index) for index, gpu in enumerate(order)}
+    if text:  # items of the mask such as "1.0" name a tile
+        items = list(dict.fromkeys(split_words(text)))
+        named_by = [
+            [item for item in items if read_index(item.partition(".")[0]) == i] for i in range(len(order))
+        ]
+        words = {gpu.name: ",".join(own) for gpu, own in zip(order, named_by, strict=True) if own}
     found = tuple(gpu for gpu in accessible if gpu.name in words)
     hidden = [gpu.name for gpu in accessible if gpu.name not in words]
     remarks = (f"{ZE_AFFINITY_MASK}={text} does not include {', '.join(hidden)}",) if hidden else ()
@@ -47,23 +55,6 @@ def find_level_zero_devices(gpus: Sequence[Device], env: Mapping[str, str]) -> V
         DeviceWord(device=gpu.name, variable=ZE_AFFINITY_MASK, word=words[gpu.name]) for gpu in found
     )
     return VendorDevices(devices=found, words=named, remarks=remarks)
-
-
-def _find_level_zero_order(gpus: tuple[Device, ...], env: Mapping[str, str]) -> tuple[Device, ...] | None:
-    """Return GPUs in the order of their numbers in the mask; None if it is not known."""
-    counts_tiles = env.get(_HIERARCHY, "").upper() != "COMPOSITE"
-    if counts_tiles and any(gpu.product.startswith(_WITH_TILES) for gpu in gpus):
-        return None
-    return find_order(gpus)
-
-
-def _name_gpus(order: Sequence[Device], text: str) -> list[tuple[str, str]]:
-    """Return (name, items of the mask) of the GPUs that a mask includes; items like "1.0" name a tile."""
-    if not text:
-        return [(gpu.name, str(index)) for index, gpu in enumerate(order)]
-    words = list(dict.fromkeys(split_words(text)))
-    items = [[word for word in words if read_index(word.partition(".")[0]) == i] for i in range(len(order))]
-    return [(gpu.name, ",".join(own)) for gpu, own in zip(order, items, strict=True) if own]
 
 
 VENDOR_VARIABLES = (
@@ -79,22 +70,20 @@ VENDOR_VARIABLES = (
 def find_visible_devices(devices: Sequence[Device], env: Mapping[str, str]) -> VisibleDevices:
     """Return the devices of a machine that are visible with the environment of the caller."""
     gpus = [device for device in devices if device.kind is DeviceKind.GPU]
-    found = [_find_of_vendor(gpus, vendor, env) for vendor in dict.fromkeys(gpu.vendor for gpu in gpus)]
+    found = []
+    for vendor in dict.fromkeys(gpu.vendor for gpu in gpus):
+        own = [gpu for gpu in gpus if gpu.vendor == vendor]
+        if vendor == NVIDIA:
+            found.append(find_cuda_devices(own, env))
+        elif vendor == AMD:
+            found.append(find_rocm_devices(own, env, alone=all(gpu.vendor != NVIDIA for gpu in gpus)))
+        elif vendor == INTEL:
+            found.append(find_level_zero_devices(own, env))
+        else:
+            found.append(VendorDevices(devices=tuple(gpu for gpu in own if not gpu.excluded)))
     nics = [device for device in devices if device.kind is DeviceKind.NIC and not device.excluded]
     return VisibleDevices(
         devices=(*(gpu for each in found for gpu in each.devices), *nics),
         words=tuple(word for each in found for word in each.words),
         remarks=tuple(remark for each in found for remark in each.remarks),
     )
-
-
-def _find_of_vendor(gpus: Sequence[Device], vendor: str, env: Mapping[str, str]) -> VendorDevices:
-    own = [gpu for gpu in gpus if gpu.vendor == vendor]
-    if vendor == NVIDIA:
-        return find_cuda_devices(own, env)
-    if vendor == AMD:
-        alone = all(gpu.vendor != NVIDIA for gpu in gpus)
-        return find_rocm_devices(own, env, alone=alone)
-    if vendor == INTEL:
-        return find_level_zero_devices(own, env)
-    return VendorDevices(devices=tuple(gpu for gpu in own if not gpu.excluded))
