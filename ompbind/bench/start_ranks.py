@@ -36,7 +36,7 @@ from ompbind.execution.verify.evaluate import expect_ranks
 from ompbind.inspection.verdict import VerificationResult
 from ompbind.record import Record
 from ompbind.registry.claim_files import Claim
-from ompbind.registry.registry import lock_registry, make_run_identity
+from ompbind.registry.registry import Registry, make_run_identity
 
 
 class StartedRun:
@@ -185,7 +185,7 @@ def _register(start: CandidateStart, run_id: str) -> Claim | None:
     """Register a plan as `run` does; ranks without a plan claim no CPUs."""
     if start.plan is None:
         return None
-    with lock_registry(start.plan.request.sharing, make_run_identity(run_id)) as registry:
+    with Registry(start.plan.request.sharing, make_run_identity(run_id)) as registry:
         return registry.register(start.plan)
 
 

@@ -4,7 +4,7 @@ A *foreign setting* is what one variable requests, or what the framework does if
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 
 from ompbind.compat.frameworks import (
     Environment,
@@ -79,11 +79,19 @@ def _make_bind_setting(names: Framework, source: FrameworkInput) -> ForeignSetti
         )
     unbound = word == names.unbound
     replacing = ("mask", "strategy", "cores")
+    if unbound:
+        mask = parse_mask(word)
+    else:
+        words = " or ".join(repr(word) for word in (names.automatic, names.unbound) if word)
+        hint = f"{names.title} accepts {words}, or one list per rank, as in '0-31|32-63'"
+        mask = _parse(names.bind, text, hint)
+        if mask.word is not None:
+            raise _make_error(names.bind, text, f"{names.title} does not accept {word!r}", hint)
     return ForeignSetting(
         name=names.bind,
         value=word,
         meaning="no binding (-m none)" if unbound else "the CPUs of ranks (-m)",
-        request_fields={"mask": parse_mask(word) if unbound else _parse_lists(names, text)},
+        request_fields={"mask": mask},
         overridden_by=(*replacing, "smt", "sibling", "bind") if unbound else replacing,
     )
 
@@ -123,15 +131,6 @@ def _number_nodes(machine: Machine, name: str) -> dict[str, Mask]:
     """Return the field of a request for all NUMA nodes by their OS numbers; none if there are no nodes."""
     numbers = sorted(node.number for node in machine.nodes if not node.cpus.isdisjoint(machine.allowed))
     return {"nodes": _select_nodes(",".join(map(str, numbers)), name)} if numbers else {}
-
-
-def _parse_lists(names: Framework, text: str) -> Mask:
-    words = " or ".join(repr(word) for word in (names.automatic, names.unbound) if word)
-    hint = f"{names.title} accepts {words}, or one list per rank, as in '0-31|32-63'"
-    mask = _parse(names.bind, text, hint)
-    if mask.word is not None:
-        raise _make_error(names.bind, text, f"{names.title} does not accept {text.strip()!r}", hint)
-    return mask
 
 
 _SERVICE_OPTIONS = ("service_total", "service_cores", "reserve", "reserve_total")
@@ -201,7 +200,12 @@ def _make_nodes_setting(name: str, source: FrameworkInput) -> ForeignSetting:
     (items,) = nodes.parts
     numbers = CpuSet(number for item in items for selector in item.chain for number in selector.numbers)
     if not numbers.isdisjoint(usable):
-        nodes = nodes.replace(parts=(tuple(_keep_nodes(items, usable)),))
+        kept = []
+        for item in items:
+            (selector,) = item.chain
+            if left := tuple(number for number in selector.numbers if number in usable):
+                kept.append(item.replace(chain=(selector.replace(numbers=left),)))
+        nodes = nodes.replace(parts=(tuple(kept),))
     return ForeignSetting(
         name=name,
         value=text.strip(),
@@ -225,15 +229,6 @@ def _explain_nodes(name: str, numbers: CpuSet, existing: CpuSet, usable: CpuSet)
     return f"{name}: {'; '.join(texts)}" if texts else ""
 
 
-def _keep_nodes(items: Iterable[Item], usable: CpuSet) -> Iterator[Item]:
-    """Yield the items that select usable NUMA nodes, without their other nodes."""
-    for item in items:
-        (selector,) = item.chain
-        numbers = tuple(number for number in selector.numbers if number in usable)
-        if numbers:
-            yield item.replace(chain=(selector.replace(numbers=numbers),))
-
-
 def _select_nodes(text: str, name: str) -> Mask:
     """Return the mask of NUMA nodes, by their OS numbers, in their order."""
     hint = "give the numbers of NUMA nodes in the order of ranks, as in '1,0' or '0-3'"
@@ -242,12 +237,8 @@ def _select_nodes(text: str, name: str) -> Mask:
         message = f"{invalid[0]!r} is not allowed in a list of NUMA nodes"
         raise MaskError(f"{name}: {message}", text=text, span=invalid.span(), hint=hint)
     (items,) = _parse(name, text, hint).parts
-    return Mask(text=text, parts=(tuple(_node_items(name, text, items)),))
-
-
-def _node_items(name: str, text: str, items: tuple[Item, ...]) -> Iterator[Item]:
-    """Turn items with numbers into items that select the NUMA nodes with these OS numbers."""
     used: set[int] = set()
+    nodes = []
     for item in items:
         repeated = used.intersection(item.cpus)
         if repeated:
@@ -255,7 +246,8 @@ def _node_items(name: str, text: str, items: tuple[Item, ...]) -> Iterator[Item]
             raise MaskError(message, text=text, span=item.span, hint="name each node once")
         used.update(item.cpus)
         selector = Selector(level=Level.NODE, numbers=item.cpus, by_os_number=True, span=item.span)
-        yield Item(span=item.span, chain=(selector,))
+        nodes.append(Item(span=item.span, chain=(selector,)))
+    return Mask(text=text, parts=(tuple(nodes),))
 
 
 def _parse(name: str, text: str, hint: str) -> Mask:

@@ -45,7 +45,6 @@ from ompbind.planning.other_runs import OCCUPIED_HINT
 from ompbind.planning.plan import Placement
 from ompbind.planning.request import Request
 from ompbind.planning.strategies.core_sequence import (
-    CoreIndices,
     CoreSequence,
     make_core_sequence,
     make_subsequence,
@@ -134,7 +133,13 @@ def _place_on_own_cores(
     else:
         allocations = STRATEGIES[request.effective_strategy].divide(sequence, ranks, requested)
     if request.service_cores and not requested:
-        allocations = [put_compute_first(sequence, cores, request) for cores in allocations]
+        # the cores with the fewest domains first, and service cores after them
+        others = request.other_cores
+        sizes = [max(1, len(cores) - others) for cores in allocations]
+        allocations = [
+            take_cores(sequence, cores, RequestedCores(compute=size, service=others))
+            for cores, size in zip(allocations, sizes, strict=True)
+        ]
     return [
         _make_placement(pool, rank, [sequence.core_cpus[core] for core in cores], request.reserve)
         for rank, cores in enumerate(allocations)
@@ -178,13 +183,6 @@ def find_requested(
     if service:
         return RequestedCores(compute=compute, service=service, reserved=reserved, remedy=remedy)
     return RequestedCores(compute=compute + reserved, remedy=remedy)  # the last ones are reserved
-
-
-def put_compute_first(sequence: CoreSequence, cores: CoreIndices, request: Request) -> CoreIndices:
-    """Return the cores of a rank, those with the fewest domains first, and service cores after them."""
-    others = request.other_cores
-    requested = RequestedCores(compute=max(1, len(cores) - others), service=others)
-    return take_cores(sequence, cores, requested)
 
 
 def reserve_cores(pool: CpuPool, core_cpus: tuple[CpuSet, ...]) -> tuple[tuple[CpuSet, ...], CpuSet]:
@@ -254,28 +252,24 @@ def take_service_cpus(
         shares = [sum(shares)] * len(shares)
     taken: dict[tuple[int, int], Placement] = {}  # many ranks can share one tuple of CPUs
     for placement, number in zip(placements, shares, strict=True):
-        key = (id(placement.cpus), number)
-        taken[key] = taken.get(key) or _take(request, placement, number)
+        key, cpus = (id(placement.cpus), number), len(placement.cpus)
+        if key in taken:
+            continue
+        if number >= cpus and not request.service_optional:
+            raise PlanError(
+                f"rank {placement.rank} would have no CPU left: it gets {count(cpus, 'CPU')} and has "
+                f"{count(number, 'service CPU')}",
+                hint="use fewer service CPUs (--service-total), or give the rank more CPUs",
+            )
+        service = CpuSet(sorted(placement.cpus)[max(1, cpus - number) :])
+        taken[key] = placement.replace(
+            cpus=tuple(cpu for cpu in placement.cpus if cpu not in service),
+            service_cpus=placement.service_cpus | service,
+        )
     return [
         taken[id(placement.cpus), number].replace(rank=placement.rank)
         for placement, number in zip(placements, shares, strict=True)
     ]
-
-
-def _take(request: Request, placement: Placement, number: int) -> Placement:
-    """Return the placement of a rank with its highest CPUs as service CPUs."""
-    cpus = len(placement.cpus)
-    if number >= cpus and not request.service_optional:
-        raise PlanError(
-            f"rank {placement.rank} would have no CPU left: it gets {count(cpus, 'CPU')} and has "
-            f"{count(number, 'service CPU')}",
-            hint="use fewer service CPUs (--service-total), or give the rank more CPUs",
-        )
-    service = CpuSet(sorted(placement.cpus)[max(1, cpus - number) :])
-    return placement.replace(
-        cpus=tuple(cpu for cpu in placement.cpus if cpu not in service),
-        service_cpus=placement.service_cpus | service,
-    )
 
 
 # More ranks than cores: ranks share as few cores as possible, each with hardware threads of its own.
@@ -284,8 +278,15 @@ def _take(request: Request, placement: Placement, number: int) -> Placement:
 
 
 def place_on_shared_cores(pool: CpuPool, core_cpus: tuple[CpuSet, ...], ranks: int) -> list[Placement]:
-    """Place more ranks than cores; `core_cpus` are the usable CPUs of each core."""
-    _check_free_cores(pool, ranks, len(core_cpus))
+    """Place more ranks than cores; `core_cpus` are the usable CPUs of each core. Raises PlanError."""
+    if pool.available.avoided:
+        unoccupied = make_cpu_pool(pool.available.replace(avoided=EMPTY), pool.request)
+        if ranks <= len(find_usable_cpus(unoccupied)) - pool.request.reserve_total:
+            cores = len(core_cpus)  # ranks would share these only because other runs occupy the rest
+            raise PlanError(
+                f"{count(ranks, 'rank')} would have to share {count(cores, 'core')}",
+                hint=f"start at most {count(cores, 'rank')}, or {OCCUPIED_HINT}",
+            )
     placements = _share_cores(pool, core_cpus, ranks)
     if not pool.devices:
         return placements
@@ -321,18 +322,6 @@ def _share_cores(pool: CpuPool, core_cpus: tuple[CpuSet, ...], ranks: int) -> li
         for share in _split_core(core, core_ranks)
     ]
     return [Placement(rank=rank, cpus=sort_by_position(pool, share)) for rank, share in enumerate(shares)]
-
-
-def _check_free_cores(pool: CpuPool, ranks: int, cores: int) -> None:
-    """Raise PlanError if ranks would have to share cores only because other runs occupy the rest."""
-    if not pool.available.avoided:
-        return
-    unoccupied = make_cpu_pool(pool.available.replace(avoided=EMPTY), pool.request)
-    if ranks <= len(find_usable_cpus(unoccupied)) - pool.request.reserve_total:
-        raise PlanError(
-            f"{count(ranks, 'rank')} would have to share {count(cores, 'core')}",
-            hint=f"start at most {count(cores, 'rank')}, or {OCCUPIED_HINT}",
-        )
 
 
 def _count_ranks_per_core(capacities: Sequence[int], ranks: int) -> list[int]:

@@ -143,16 +143,12 @@ def parse_text(text: str, uid: int, *, with_ranks: bool = True) -> LiveRun | Non
     try:
         given = [(name, values[key]) for key, name in FIELDS.items() if key in values]
         fields = {name: _PARSERS.get(name, clean_name)(value) for name, value in given}
-        ranks = tuple(_parse_rank(value) for key, value in pairs if key == "rank")
+        lines_of_ranks = [value.partition(" ") for key, value in pairs if key == "rank"]
+        ranks = tuple((_parse_number(number), _parse_cpus(cpus)) for number, _, cpus in lines_of_ranks)
         restarts = _parse_number(values.get(RESTARTS.strip(), "0"))
         return LiveRun(uid=uid, ranks=ranks, restarts=restarts, **fields)
     except (TypeError, ValueError):  # a field is missing or invalid
         return None
-
-
-def _parse_rank(text: str) -> tuple[int, CpuSet]:
-    number, _, cpus = text.partition(" ")
-    return _parse_number(number), _parse_cpus(cpus)
 
 
 def _parse_number(text: str) -> int:

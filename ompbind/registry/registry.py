@@ -34,7 +34,14 @@ from ompbind.planning.plan import Plan
 from ompbind.planning.rank_variables import OMPBIND_RUN_ID
 from ompbind.planning.request import Request, Sharing
 from ompbind.procfs.reader import read_pid_namespace
-from ompbind.registry.claim_files import Claim, ClaimList, read_claims, write_claim
+from ompbind.registry.claim_files import (
+    Claim,
+    ClaimList,
+    lock_directory,
+    read_claims,
+    render_ignored,
+    write_claim,
+)
 from ompbind.registry.claim_format import CLAIM_SUFFIXES, list_claims, make_live_run
 
 DIRECTORY_VARIABLE = "OMPBIND_RUNTIME_DIR"
@@ -62,19 +69,20 @@ def make_run_identity(run_id: str) -> RunIdentity:
 def find_claims_directory(env: Mapping[str, str]) -> str:
     """Return the directory of the claims of this machine, even if it cannot be used."""
     chosen = env.get(DIRECTORY_VARIABLE)
-    try:
-        return os.path.abspath(chosen) if chosen else next(filter(_is_public, DIRECTORIES), DIRECTORIES[-1])
-    except OSError:  # a relative path, and the current directory was removed
-        return chosen or DIRECTORIES[-1]
-
-
-def _is_public(path: str) -> bool:
-    """Return whether all users can write to a directory: by its mode, as root may write everywhere."""
-    try:
-        mode = os.stat(path).st_mode
-    except OSError:
-        return False
-    return stat.S_ISDIR(mode) and bool(mode & stat.S_IWOTH) and os.access(path, os.W_OK | os.X_OK)
+    if chosen:
+        try:
+            return os.path.abspath(chosen)
+        except OSError:  # a relative path, and the current directory was removed
+            return chosen
+    for path in DIRECTORIES:
+        try:
+            mode = os.stat(path).st_mode
+        except OSError:
+            continue
+        # by its mode, as root may write everywhere
+        if stat.S_ISDIR(mode) and mode & stat.S_IWOTH and os.access(path, os.W_OK | os.X_OK):
+            return path
+    return DIRECTORIES[-1]
 
 
 class Registry:
@@ -98,8 +106,6 @@ class Registry:
     @property
     def job_runs(self) -> tuple[LiveRun, ...]:
         """The live ranks of the same launcher's job."""
-        if not self.live:
-            return ()
         return find_job_runs(self.live, self._identity)
 
     def __enter__(self) -> Registry:
@@ -110,8 +116,6 @@ class Registry:
         try:
             self.handle = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
             if self._sharing in _STRICT:
-                from ompbind.registry.claim_files import lock_directory  # noqa: PLC0415 - door: other runs
-
                 lock_directory(self.handle, self.directory, self._sharing)
             if self._sharing is not Sharing.SHARE:
                 self._names = list_claims(self.handle)
@@ -168,18 +172,10 @@ class Registry:
             self.handle = -1
 
     def _read(self, names: Collection[str]) -> None:
-        from ompbind.registry.claim_files import read_claims, render_ignored  # noqa: PLC0415 - door: other runs
-        from ompbind.registry.registry import select_other_runs  # noqa: PLC0415 - door: other runs
-
         found = read_claims(self.handle, names, with_ranks=False)
         self.live = found.runs
         self.occupied = select_other_runs(found.runs, self._identity, strict=self._sharing in _STRICT)
         self.ignored = render_ignored(found.ignored, self.directory)
-
-
-def lock_registry(sharing: Sharing, identity: RunIdentity) -> Registry:
-    """Return the registry, which is open within `with`, while a run plans and registers."""
-    return Registry(sharing, identity)
 
 
 def raise_or_describe(sharing: Sharing, what: str, error: OSError) -> str:

@@ -21,7 +21,7 @@ from ompbind.planning.request import Sharing
 from ompbind.registry.claim_files import Claim, read_claims, write_claim
 from ompbind.registry.claim_format import CLAIM_SUFFIX, TICKET_SUFFIX, list_claims, make_waiting_run
 from ompbind.registry.directory_watch import DirectoryWatch
-from ompbind.registry.registry import Registry, lock_registry, raise_or_describe
+from ompbind.registry.registry import Registry, raise_or_describe
 
 
 class Ticket:
@@ -40,7 +40,11 @@ class Ticket:
         """Return whether no earlier ticket is live, or a rank of the same job has got its CPUs."""
         while self._earlier and not self._read(self._earlier[-1:]):
             self._earlier.pop()
-        return not self._earlier or self._has_job_started()
+        is_job_rank = self._identity.placement_index is not None
+        return not self._earlier or (
+            is_job_rank
+            and bool(find_job_runs(self._read_claims(), self._identity))  # it has all CPUs of the job
+        )
 
     def read_blockers(self) -> tuple[LiveRun, ...]:
         """Return the other runs that use the wanted CPUs, and the earlier runs that still wait for them."""
@@ -66,12 +70,6 @@ class Ticket:
         watches_claims = not self._earlier or self._identity.placement_index is not None
         return name in ("", *self._earlier[-1:]) or (watches_claims and name.endswith(CLAIM_SUFFIX))
 
-    def _has_job_started(self) -> bool:
-        """Return whether a rank of the same job has registered: it has registered the CPUs of all ranks."""
-        if self._identity.placement_index is None:
-            return False
-        return bool(find_job_runs(self._read_claims(), self._identity))
-
     def _read_claims(self) -> tuple[LiveRun, ...]:
         try:
             return self._read(list_claims(self._handle))
@@ -88,9 +86,14 @@ def take_ticket(identity: RunIdentity, wanted: CpuSet, sharing: Sharing) -> Iter
 
     `sharing` is AVOID or EXCLUSIVE. Raises ClaimError if claims cannot be read or written.
     """
-    with lock_registry(sharing, identity) as registry:
+    with Registry(sharing, identity) as registry:
         try:
-            ticket = _take_ticket(registry, identity, wanted)
+            handle, run = registry.handle, make_waiting_run(identity, wanted)
+            found = read_claims(handle, list_claims(handle, (TICKET_SUFFIX,)), with_ranks=False)
+            pairs = zip(found.names, found.runs, strict=True)
+            earlier = [name for name, other in pairs if must_wait_for(other, run, identity, registry.live)]
+            claim = write_claim(run, handle, registry.directory, TICKET_SUFFIX)
+            ticket = Ticket(claim, identity, wanted, earlier)
         except OSError as error:
             raise_or_describe(sharing, f"cannot wait in {registry.directory}", error)
             raise
@@ -98,13 +101,3 @@ def take_ticket(identity: RunIdentity, wanted: CpuSet, sharing: Sharing) -> Iter
         yield ticket
     finally:
         ticket.remove()
-
-
-def _take_ticket(registry: Registry, identity: RunIdentity, wanted: CpuSet) -> Ticket:
-    """Write a ticket in the locked directory of a registry."""
-    found = read_claims(registry.handle, list_claims(registry.handle, (TICKET_SUFFIX,)), with_ranks=False)
-    run = make_waiting_run(identity, wanted)
-    pairs = zip(found.names, found.runs, strict=True)
-    earlier = [name for name, other in pairs if must_wait_for(other, run, identity, registry.live)]
-    claim = write_claim(run, registry.handle, registry.directory, TICKET_SUFFIX)
-    return Ticket(claim, identity, wanted, earlier)

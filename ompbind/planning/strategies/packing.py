@@ -225,15 +225,11 @@ def divide_equally(sequence: CoreSequence, ranks: int) -> list[CoreIndices]:
     cores = len(sequence.core_cpus)
     rank_size = -(-cores // ranks)
     small_ranks = rank_size * ranks - cores
-    if not _has_boundaries(sequence):
+    # without a domain or a kind of cores that has several of the cores, but not all
+    numberings = (*(numbers for _, numbers in sequence.domain_numbers), sequence.kind_numbers)
+    if all(len(set(numbers)) in (1, len(numbers)) for numbers in numberings):
         large_ranks = ranks - small_ranks
         starts = [rank * rank_size - max(0, rank - large_ranks) for rank in range(ranks + 1)]
         return [tuple(range(starts[rank], starts[rank + 1])) for rank in range(ranks)]
     sizes = RankSizes(large=rank_size, small_ranks=small_ranks)
     return list(pack_ranks(sequence, sizes, least_reach=True))
-
-
-def _has_boundaries(sequence: CoreSequence) -> bool:
-    """Return whether a domain or a kind of cores has several of the cores, but not all."""
-    numberings = (*(numbers for _, numbers in sequence.domain_numbers), sequence.kind_numbers)
-    return any(len(set(numbers)) not in (1, len(numbers)) for numbers in numberings)

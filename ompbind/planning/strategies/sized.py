@@ -79,11 +79,10 @@ def take_cores(sequence: CoreSequence, cores: CoreIndices, requested: RequestedC
     windows = [cores[start : start + requested.compute] for start in starts]
     compute = min(windows, key=lambda window: measure_shares(sequence, [window], requested.compute))
     used = [(numbers, {numbers[core] for core in compute}) for _, numbers in sequence.domain_numbers]
-
-    def find_distance(core: int) -> list[bool]:
-        return [numbers[core] not in near for numbers, near in used]
-
-    others = sorted(set(cores).difference(compute), key=lambda core: (find_distance(core), core))
+    others = sorted(
+        set(cores).difference(compute),
+        key=lambda core: ([numbers[core] not in near for numbers, near in used], core),
+    )
     return *compute, *others[: requested.others]
 
 
@@ -126,15 +125,12 @@ def _count_domains(sequence: CoreSequence, cores: CoreIndices) -> list[int]:
 _Choose: TypeAlias = Callable[[Sequence[LevelRanges], list[CoreIndices], int], list[CoreIndices]]
 """Chooses a number of equally good positions, for these levels of domains."""
 
-_DivideEqually: TypeAlias = Callable[[CoreSequence, int], list[CoreIndices]]
-"""Divides all cores of a sequence equally among a number of ranks."""
-
-_Place: TypeAlias = Callable[[CoreSequence], list[CoreIndices]]
-"""Places ranks on a sequence."""
-
 
 def balance_requested(
-    sequence: CoreSequence, ranks: int, requested: RequestedCores, divide: _DivideEqually
+    sequence: CoreSequence,
+    ranks: int,
+    requested: RequestedCores,
+    divide: Callable[[CoreSequence, int], list[CoreIndices]],
 ) -> list[CoreIndices]:
     """Return the requested cores for every rank: from an equal share, or from positions far apart.
 
@@ -167,34 +163,40 @@ def cores(sequence: CoreSequence, ranks: int, requested: RequestedCores | None) 
 def _place(
     sequence: CoreSequence, ranks: int, requested: RequestedCores | None, choose: _Choose
 ) -> list[CoreIndices]:
-    """Return the cores of every rank as requested, compute cores first, or else the largest equal share."""
-    requested = requested or RequestedCores(compute=len(sequence.core_cpus) // ranks)
-    _check_size(sequence, ranks, requested)
-    return _use_nearest_memory(
-        sequence, ranks * requested.total, lambda part: _place_requested(part, ranks, requested, choose)
-    )
+    """Return the cores of every rank as requested, compute cores first, or else the largest equal share.
+
+    Raises PlanError if the ranks do not fit on the cores.
+    """
+    size = requested or RequestedCores(compute=len(sequence.core_cpus) // ranks)
+    available, needed = len(sequence.core_cpus), size.total * ranks
+    if needed > available:
+        need = "needs" if ranks == 1 else "need"
+        usable = "1 is" if available == 1 else f"{available} are"
+        raise PlanError(
+            f"{size.describe(ranks)} {need} {count(needed, 'core')}, but {usable} usable",
+            hint=size.advise(available // size.total),
+        )
+
+    def place(part: CoreSequence) -> list[CoreIndices]:
+        whole = _place_equal(part, ranks, size.total, choose)
+        if not size.others:
+            return whole
+        whole = [take_cores(part, cores, size) for cores in whole]
+        compute = _place_equal(part, ranks, size.compute, choose)
+        ways: list[list[CoreIndices]] = [whole, add_nearest(part, compute, size.others)]
+        return sorted(min(ways, key=lambda shares: measure_shares(part, shares, size.compute)))
+
+    return _use_nearest_memory(sequence, needed, place)
 
 
-def _use_nearest_memory(sequence: CoreSequence, cores: int, place: _Place) -> list[CoreIndices]:
+def _use_nearest_memory(
+    sequence: CoreSequence, cores: int, place: Callable[[CoreSequence], list[CoreIndices]]
+) -> list[CoreIndices]:
     """Place ranks that need so many cores on the cores with the nearest memory."""
     usable = find_nearest_memory(sequence, cores)
     if len(usable) == len(sequence.core_cpus):
         return place(sequence)
     return [tuple(usable[core] for core in share) for share in place(make_subsequence(sequence, usable))]
-
-
-def _place_requested(
-    sequence: CoreSequence, ranks: int, requested: RequestedCores, choose: _Choose
-) -> list[CoreIndices]:
-    """Return the cores of every rank as requested, compute cores first."""
-    whole = _place_equal(sequence, ranks, requested.total, choose)
-    if not requested.others:
-        return whole
-    whole = [take_cores(sequence, cores, requested) for cores in whole]
-    compute = _place_equal(sequence, ranks, requested.compute, choose)
-    ways = [whole, add_nearest(sequence, compute, requested.others)]
-    best = min(ways, key=lambda shares: measure_shares(sequence, shares, requested.compute))
-    return sorted(best)
 
 
 def _place_equal(sequence: CoreSequence, ranks: int, size: int, choose: _Choose) -> list[CoreIndices]:
@@ -252,16 +254,3 @@ def _deal_ranks(ranks: int, capacities: Sequence[int]) -> list[int]:
         for i in chosen[:left]:
             counts[i] += 1
     return counts
-
-
-def _check_size(sequence: CoreSequence, ranks: int, requested: RequestedCores) -> None:
-    """Raise PlanError if the ranks do not fit on the cores."""
-    available = len(sequence.core_cpus)
-    if requested.total * ranks > available:
-        need = "needs" if ranks == 1 else "need"
-        usable = "1 is" if available == 1 else f"{available} are"
-        cores = count(requested.total * ranks, "core")
-        raise PlanError(
-            f"{requested.describe(ranks)} {need} {cores}, but {usable} usable",
-            hint=requested.advise(available // requested.total),
-        )

@@ -26,17 +26,13 @@ def find_numa_parts(sequence: CoreSequence) -> list[CoreIndices]:
     """
     nodes = sequence.numbers(Level.NODE)
     whole = _group_cores(nodes)
-    levels = [level for level in _SPLITTING if level is not Level.PACKAGE or not _differ_in_kind(sequence)]
-    ways = (_group_cores(zip(nodes, sequence.numbers(level), strict=True)) for level in levels)
-    return next((parts for parts in ways if len(parts) > len(whole)), whole)
-
-
-def _differ_in_kind(sequence: CoreSequence) -> bool:
-    """Return whether packages have different kinds of cores."""
     kinds: dict[int | None, set[int | None]] = {}
     for package, kind in zip(sequence.numbers(Level.PACKAGE), sequence.kind_numbers, strict=True):
         kinds.setdefault(package, set()).add(kind)
-    return len(set(map(frozenset, kinds.values()))) > 1
+    differ_in_kind = len(set(map(frozenset, kinds.values()))) > 1
+    levels = [level for level in _SPLITTING if level is not Level.PACKAGE or not differ_in_kind]
+    ways = (_group_cores(zip(nodes, sequence.numbers(level), strict=True)) for level in levels)
+    return next((parts for parts in ways if len(parts) > len(whole)), whole)
 
 
 def _group_cores(keys: Iterable[object]) -> list[CoreIndices]:
