@@ -355,16 +355,11 @@ def _check_types(request: Request) -> None:
 
 def check_nodes(text: str, parts: Sequence[Sequence[Item]]) -> None:
     """Raise RequestError for a mask with this text and these parts that is not one list of NUMA nodes."""
-    if not _names_nodes(parts):
+    levels = {item.chain[-1].level if item.chain else None for part in parts for item in part}
+    has_cpus = any(item.cpus for part in parts for item in part)  # a number alone would be a CPU
+    if len(parts) != 1 or has_cpus or not levels <= {Level.NODE, None}:
         hint = "name the NUMA nodes of all ranks in one part, for example node:#0,node:#1"
         raise RequestError(f"nodes={text!r} is not one list of NUMA nodes", hint=hint)
-
-
-def _names_nodes(parts: Sequence[Sequence[Item]]) -> bool:
-    """Return whether a mask has one part that only names NUMA nodes: a number alone would be a CPU."""
-    levels = [item.chain[-1].level if item.chain else None for part in parts for item in part]
-    has_cpus = any(item.cpus for part in parts for item in part)
-    return len(parts) == 1 and not has_cpus and set(levels) <= {Level.NODE, None}
 
 
 def check_devices(

@@ -31,8 +31,9 @@ def find_cuda_devices(gpus: Sequence[Device], env: Mapping[str, str]) -> VendorD
     text = env.get(CUDA_VISIBLE_DEVICES)
     container = _narrow_to_container(gpus, env)
     slurm = narrow_to_slurm(container.devices, sort_by_address(container.devices), text, env)
-    visible, order = slurm.devices, _find_cuda_order(slurm.devices, env)
-    found = _find_all(visible, order) if text is None else _find_named(visible, order, text)
+    order = _find_cuda_order(slurm.devices, env)
+    gpus = slurm.devices
+    found = _find_all(gpus, order) if text is None else _find_named(gpus, order, text)
     return found.replace(remarks=container.remarks + slurm.remarks + found.remarks)
 
 
@@ -86,15 +87,6 @@ def _find_unnamed(gpus: Iterable[Device]) -> list[Device]:
     return [gpu for gpu in gpus if gpu.partition is not None and not gpu.uuid]
 
 
-def _stand_in(gpus: Sequence[Device], word: str, taken: Sequence[Device]) -> Device | None:
-    """Return a MIG instance for a UUID that no file shows; None if there is none.
-
-    Which of them it is does not matter: the variable keeps the UUID, and all of them are near the same CPUs.
-    """
-    free = [gpu for gpu in _find_unnamed(gpus) if gpu not in taken]
-    return free[0] if free and _get_form(word) == "MIG-" else None
-
-
 def _find_cuda_order(gpus: Sequence[Device], env: Mapping[str, str]) -> tuple[Device, ...] | None:
     """Return GPUs in the order of CUDA's indices; None if that is not known.
 
@@ -120,7 +112,11 @@ def _find_named(gpus: tuple[Device, ...], order: tuple[Device, ...] | None, text
     if unclear := _find_unclear(gpus, order, words):
         return VendorDevices(remarks=(f"{where}: {unclear}",))
     for word in words:
-        gpu = _match(gpus, order or (), word) or _stand_in(gpus, word, found)
+        gpu = _match(gpus, order or (), word)
+        if gpu is None and _get_form(word) == "MIG-":
+            # a UUID that no file shows: which instance it is does not matter, as the variable keeps the UUID,
+            # and all of them are near the same CPUs
+            gpu = next((unnamed for unnamed in _find_unnamed(gpus) if unnamed not in found), None)
         if gpu in found or word in words[: len(found)]:
             return VendorDevices(remarks=(f"{where}: CUDA hides all GPUs, as '{word}' repeats a GPU",))
         if gpu is None or _get_form(word) != _get_form(words[0]):
@@ -130,8 +126,7 @@ def _find_named(gpus: tuple[Device, ...], order: tuple[Device, ...] | None, text
     pairs = [(gpu.name, uuids.get(gpu.name, word)) for gpu, word in zip(found, words, strict=False)]
     rest = ",".join(words[len(found) :])
     remarks = (f"{where}: CUDA ignores '{rest}', because its first item names no GPU",) if rest else ()
-    if not words:
-        remarks = (f"{CUDA_VISIBLE_DEVICES} is empty: it hides all NVIDIA GPUs",)
+    remarks = remarks if words else (f"{CUDA_VISIBLE_DEVICES} is empty: it hides all NVIDIA GPUs",)
     return VendorDevices(devices=tuple(found), words=make_words(CUDA_VISIBLE_DEVICES, pairs), remarks=remarks)
 
 
@@ -141,7 +136,7 @@ def _find_unclear(gpus: Sequence[Device], order: Sequence[Device] | None, words:
     for word in (word for word in words if _get_form(word) == _get_form(words[0])):
         if order is None and read_index(word) is not None:
             return f"which GPU has index {word} is not known ({_get_hint(gpus)})"
-        if _get_form(word) == "MIG-" and not match_prefix(gpus, word) and not are_alike:
+        if _get_form(word) == "MIG-" and not are_alike and not match_prefix(gpus, word):
             hint = "without --devices, ranks keep the variable; --near and --mask choose CPUs"
             return f"which GPU has the instance {word} is not known ({hint})"
     return ""

@@ -42,10 +42,10 @@ class RankLocality(Record):
 def explain_devices(plan: Plan) -> Iterator[Note]:
     """Yield notes on the devices of ranks, and on devices that the request names."""
     for word in plan.request.near:
-        locality = find_named_locality(plan.machine, word)
-        if locality.is_nearest:
-            text = f"no allowed CPU is near {word} ({named('CPU', locality.near)})"
-            yield Note(code=FAR, text=f"{text}: {named('CPU', locality.cpus)} are the nearest", warning=True)
+        near = find_named_locality(plan.machine, word)
+        if near.is_nearest:
+            text = f"no allowed CPU is near {word} ({named('CPU', near.near)})"
+            yield Note(code=FAR, text=f"{text}: {named('CPU', near.cpus)} are the nearest", warning=True)
     if not plan.request.devices:
         return
     if not plan.has_devices:
@@ -56,7 +56,12 @@ def explain_devices(plan: Plan) -> Iterator[Note]:
     for group in localities:
         yield from _explain_locality(plan, group)
     yield from _explain_equal(plan, localities)
-    yield from _explain_idle(plan)
+    if cpus := find_far_idle_cpus(plan):
+        cores = find_overlapping(plan.machine.at(Level.CORE), cpus)
+        text = f"{count(len(cores), 'core')} idle ({named('CPU', cpus)}): near no device of a rank"
+        divides_all = not (plan.request.cores or plan.request.near or plan.request.names_cpus)
+        remedy = "; --devices none divides all cores among ranks" if divides_all else ""
+        yield Note(code="devices-idle", text=f"{text}{remedy}")
     yield from _explain_unused(plan)
 
 
@@ -108,8 +113,9 @@ def _explain_locality(plan: Plan, group: RankLocality) -> Iterator[Note]:
 def _explain_far_ranks(plan: Plan, group: RankLocality) -> Iterator[Note]:
     """Warn of ranks that were given CPUs far from their devices; explain that near cores do not suffice."""
     near = group.locality.near
+    is_chosen = plan.request.needs_strategy and not plan.request.outside_ranks
     far = CpuSet(rank for rank in group.ranks if not plan.placements[rank].compute <= near)
-    if plan.request.outside_ranks or not plan.request.needs_strategy:  # others have chosen these CPUs
+    if not is_chosen:
         for rank in far:
             placement = plan.placements[rank]
             remote = named("CPU", placement.compute - near)
@@ -148,17 +154,6 @@ def _explain_equal(plan: Plan, localities: Sequence[RankLocality]) -> Iterator[N
     if len(localities) == 1 and has_choice and is_near and not plan.request.names_each_rank:
         text = f"all devices of ranks are near the same CPUs ({named('CPU', group.locality.near)})"
         yield Note(code="devices-equal", text=f"{text}: ranks share these evenly")
-
-
-def _explain_idle(plan: Plan) -> Iterator[Note]:
-    """Name idle cores that are near no device of a rank."""
-    if cpus := find_far_idle_cpus(plan):
-        cores = find_overlapping(plan.machine.at(Level.CORE), cpus)
-        text = f"{count(len(cores), 'core')} idle ({named('CPU', cpus)}): near no device of a rank"
-        request = plan.request
-        divides_all = not (request.cores or request.near or request.names_cpus)
-        remedy = "; --devices none divides all cores among ranks" if divides_all else ""
-        yield Note(code="devices-idle", text=f"{text}{remedy}")
 
 
 def find_far_idle_cpus(plan: Plan) -> CpuSet:
@@ -243,10 +238,11 @@ def _render_distances(plan: Plan) -> Iterator[str]:
 
 def measure_distances(plan: Plan) -> tuple[int | None, ...]:
     """Return the largest distance of each rank from the devices that decide its CPUs; None if unknown."""
-    largest = []
+    distances: list[int | None] = []
     for placement in plan.placements:
-        deciding = list_deciding(placement.devices)
-        distances = [measure_distance(plan.machine, placement.compute, device) for device in deciding]
-        known = (distance for distance in distances if distance is not None)
-        largest.append(max(known, default=None))
-    return tuple(largest)
+        found = (
+            measure_distance(plan.machine, placement.compute, device)
+            for device in list_deciding(placement.devices)
+        )
+        distances.append(max((distance for distance in found if distance is not None), default=None))
+    return tuple(distances)
