@@ -12,8 +12,7 @@ from ompbind.bench.results_file import read_results
 from ompbind.bench.starts import CandidateStart
 from ompbind.cli.bench_candidates import make_starts
 from ompbind.cli.bench_options import SHOWING
-from ompbind.cli.bench_results import run_show
-from ompbind.cli.bench_session import run_bench
+from ompbind.cli.bench_session import run_bench, run_show
 from ompbind.cli.console import print_message, read_screen, write_stderr, write_stdout
 from ompbind.cli.option import ValueLevel, VerbContext
 from ompbind.cli.register import (

@@ -15,10 +15,13 @@ from contextlib import contextmanager
 import tomlkit
 
 from ompbind.bench.records import Candidate, Kind
+from ompbind.cli.config_defaults import find_preset, list_inherited
 from ompbind.cli.config_files import (
+    SIZE_LIMIT,
     FileContent,
     FileKind,
     FoundFiles,
+    find_user_file,
     read_found_files,
     read_named_file,
 )
@@ -31,10 +34,8 @@ from ompbind.cli.config_parse import (
     parse_document,
     parse_file,
 )
-from ompbind.cli.config_search import SIZE_LIMIT, find_user_file
 from ompbind.cli.option import Given, Option, ValueLevel, VerbContext
 from ompbind.cli.options import find_keys
-from ompbind.cli.presets import find_preset, list_inherited
 from ompbind.cli.run import VERB as RUN
 from ompbind.cli.settings import BenchSettings
 from ompbind.cli.verbs import CONFIGURATION

@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 from ompbind.bench.records import Conclusion, Session
 from ompbind.record import Record
-from ompbind.report.export.table import load_function
+from ompbind.report.export.formats import load_function
 
 RenderExport: TypeAlias = Callable[[Session, Conclusion], str]
 """Returns the text of an export."""
