@@ -131,7 +131,9 @@ def _find_numbers(
 def _plan(planning: Planning, choices: Choices, kind: Kind) -> PlannedChoices | RefusedChoices:
     """Plan some choices; more ranks or threads than the CPU quota are refused too."""
     try:
-        chosen = _choose(planning.settings, choices)
+        options = planning.settings.planning.sources.options
+        words = [word for choice in choices for word in make_choice_words(choice, options)]
+        chosen = _parse_again(planning.settings, words)
         spec = _make_spec(chosen)
         plan = planning.make_plan(planning.machine, _make_request(chosen, planning.machine, spec))
         throttling = find_throttling(plan)
@@ -147,12 +149,6 @@ def _plan(planning: Planning, choices: Choices, kind: Kind) -> PlannedChoices | 
 def _make_request(settings: PlanningSettings, machine: Machine, spec: RunSpec) -> Request:
     request = make_request(settings, make_spec_before_plan(spec))
     return complete_request(request, machine, settings)
-
-
-def _choose(settings: BenchSettings, choices: Choices) -> PlanningSettings:
-    """Return the settings with some choices, as if these were at the end of the options."""
-    options = settings.planning.sources.options
-    return _parse_again(settings, [word for choice in choices for word in make_choice_words(choice, options)])
 
 
 def _parse_again(settings: BenchSettings, words: Sequence[str]) -> PlanningSettings:

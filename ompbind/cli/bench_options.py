@@ -111,10 +111,10 @@ def _find_reason(option: Option) -> str:
     return _FIXED.get(option.key, "")
 
 
-def complete_variation(text: str, options: Iterable[Option]) -> tuple[str, ...]:
+def _complete_variation(text: str) -> tuple[str, ...]:
     """Return what may follow a part of a text of --vary: names of options, or the words of an option."""
     key, equals, values = text.partition("=")
-    varied = {option.key: option for option in options if not _find_reason(option)}
+    varied = {option.key: option for option in PLANNING_OPTIONS if not _find_reason(option)}
     if not equals:
         return tuple(f"{name}=" for name in varied)
     option = varied.get(key)
@@ -136,18 +136,15 @@ def make_choice_words(choice: tuple[str, str], options: Mapping[str, Option]) ->
         if text.lower() not in TRUE_WORDS + FALSE_WORDS:
             raise OptionError(f"{text!r} is not yes or no")
         return [option.long_name if text.lower() in TRUE_WORDS else option.reset_name]
-    if text == NONE and (option.multiple or not _accepts(option, text)):
+    if text == NONE and option.multiple:
         return [option.reset_name]
-    option.read(text)
-    return [f"{option.long_name}={text}"]
-
-
-def _accepts(option: Option, text: str) -> bool:
     try:
         option.read(text)
     except (OptionError, PositionError):
-        return False
-    return True
+        if text != NONE:
+            raise
+        return [option.reset_name]
+    return [f"{option.long_name}={text}"]
 
 
 _OF_COMMAND = ("chdir", "wrap", "fill")
@@ -206,11 +203,6 @@ def _read_variation(text: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Read --vary OPTION=V1,V2 as the only item; the values are checked where candidates are made."""
     values = parse_variation(text)
     return ((values[0].key, tuple(value.text for value in values)),)
-
-
-def _complete_variation(text: str) -> tuple[str, ...]:
-    """Return the options that can be varied, with "=", or after "=" the words of the option."""
-    return complete_variation(text, PLANNING_OPTIONS)
 
 
 def _read_pattern(text: str) -> tuple[str, ...]:

@@ -100,7 +100,10 @@ def run_bench(
     The code is 0; 1 if no run has succeeded; 128 and the number of the signal that stopped the session.
     """
     exports = prepare_exports(settings)
-    check_choice(settings)
+    if settings.save_preset:
+        from ompbind.cli.save_preset import check_preset  # noqa: PLC0415 - door: tomlkit
+
+        check_preset(settings.save_preset, settings)
     check_commands(starts)
     measuring = make_measuring_settings(settings, starts)
     new = _make_session(settings, starts, refusals, machine).replace(metrics=measuring.metrics)
@@ -163,24 +166,21 @@ def make_measuring_settings(settings: BenchSettings, starts: Sequence[CandidateS
     Raises PositionError for a wrong pattern, port or placeholder, RequestError for a load generator without
     CPUs, and LaunchError for a load generator that cannot be executed.
     """
+    service = None
+    if settings.duration is not None:  # ranks are servers
+        load = settings.load or ()
+        service = Service(duration_s=settings.duration, ready=settings.ready, load=load)
     made = MeasuringSettings(
         run_id=settings.planning.run_id or "",
         metrics=make_metrics(settings.metric, higher=settings.higher, combine=settings.combine),
         timeout_s=settings.timeout or None,
         grace_s=settings.grace,
-        service=_make_service(settings),
+        service=service,
         load_cpus=find_load_cpus(starts) if settings.load else None,
     )
     if made.service:
         check_service(starts, made)
     return made
-
-
-def _make_service(settings: BenchSettings) -> Service | None:
-    """Make what --duration, --ready and --load say; None where ranks are no servers."""
-    if settings.duration is None:
-        return None
-    return Service(duration_s=settings.duration, ready=settings.ready, load=settings.load or ())
 
 
 @contextmanager
@@ -189,18 +189,15 @@ def open_listener(session: Session, settings: BenchSettings) -> Iterator[Session
     streams = settings.format == "jsonl"
     listeners: list[SessionListener] = [EventStream(session)] if streams else []
     is_mixed = streams and sys.stdout is not None and sys.stdout.isatty()
-    if settings.planning.quiet or is_mixed or not _can_replace_lines():
+    is_terminal = sys.stderr is not None and sys.stderr.isatty()
+    can_replace_lines = is_terminal and os.environ.get("TERM", "dumb") != "dumb"
+    if settings.planning.quiet or is_mixed or not can_replace_lines:
         yield _Listeners(listeners)
         return
     from ompbind.cli.bench_progress import open_progress_line  # noqa: PLC0415 - door: rich
 
     with open_progress_line(settings.budget) as line:
         yield _Listeners([*listeners, line])
-
-
-def _can_replace_lines() -> bool:
-    """Return whether standard error is a terminal that can replace a line."""
-    return sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
 @contextmanager
@@ -260,14 +257,6 @@ def show_results(settings: BenchSettings, session: Session, exports: Sequence[Ex
     return conclusion
 
 
-def check_choice(settings: BenchSettings) -> None:
-    """Check that the preset of --save-preset can be saved; raises ConfigurationError."""
-    if settings.save_preset:
-        from ompbind.cli.save_preset import check_preset  # noqa: PLC0415 - door: tomlkit
-
-        check_preset(settings.save_preset, settings)
-
-
 def save_choice(settings: BenchSettings, session: Session, conclusion: Conclusion) -> None:
     """Save the recommended options as the preset of --save-preset, or print why no preset is saved."""
     name, choices = settings.save_preset, list(list_choices(session, conclusion))
@@ -291,16 +280,12 @@ def run_show(settings: BenchSettings) -> int:
     if not settings.planning.words:
         raise OptionError("--show: the files are missing", hint="give files of --results after the options")
     sessions = [read_results(path) for path in settings.planning.words]
-    if len(sessions) == 1:
-        return _show_single(settings, sessions[0])
-    return _show_several(settings, sessions)
-
-
-def _show_single(settings: BenchSettings, session: Session) -> int:
+    if len(sessions) > 1:
+        return _show_several(settings, sessions)
     if settings.fail_above is not None:
         hint = "give the file of an earlier session first, then the file of a later one"
         raise RequestError("--fail-above: only one session is given", hint=hint)
-    show_results(settings, session, prepare_exports(settings))
+    show_results(settings, sessions[0], prepare_exports(settings))
     return 0
 
 

@@ -72,7 +72,10 @@ def set_defaults(
     if not ctx.sources.is_given("preset"):
         use = match_preset(files, read_host())
     ctx.configuration = Configuration(
-        files=tuple(map(_describe, found.read)),
+        files=tuple(
+            UsedFile(kind=file.kind, path=file.path, sha256=sha256(file.data).hexdigest())
+            for file in found.read
+        ),
         ignored=found.ignored,
         preset=use.preset.name if use else "",
         preset_file=use.file.path if use else "",
@@ -80,9 +83,11 @@ def set_defaults(
         warnings=tuple(_make_warnings(files, found)),
     )
     default_map: dict[str, tuple[Given, ...]] = {}
-    for option, given in _list_givens(files, list_inherited(use, files) if use else ()):
+    for setting, level in _list_settings(files, list_inherited(use, files) if use else ()):
+        option = setting.option
         if own.get(option.key) is not option:  # of another verb, as --format of `plan`
             continue
+        given = Given(value=setting.value, level=level, place=setting.place)
         default_map[option.name] = (*default_map.get(option.name, ()), given)
     ctx.default_map = default_map
 
@@ -102,25 +107,16 @@ def read_host() -> Host:
     return Host(hostname=os.uname().nodename, cpus=os.cpu_count() or 1)
 
 
-def _describe(content: FileContent) -> UsedFile:
-    return UsedFile(kind=content.kind, path=content.path, sha256=sha256(content.data).hexdigest())
-
-
-def _list_givens(
+def _list_settings(
     files: Sequence[ConfigurationFile], chain: Sequence[PresetUse]
-) -> Iterator[tuple[Option, Given]]:
-    """Yield each occurrence that files and presets give to an option, lowest level first."""
+) -> Iterator[tuple[Setting, ValueLevel]]:
+    """Yield the settings of files and presets that have an effect, lowest level first."""
     for file in files:
         for setting in file.settings:
             if not _is_without_effect(file, setting):
-                yield _make_given(setting, _LEVELS[file.kind])
+                yield setting, _LEVELS[file.kind]
     for use in chain:
-        for setting in use.preset.settings:
-            yield _make_given(setting, ValueLevel.PRESET)
-
-
-def _make_given(setting: Setting, level: ValueLevel) -> tuple[Option, Given]:
-    return setting.option, Given(value=setting.value, level=level, place=setting.place)
+        yield from ((setting, ValueLevel.PRESET) for setting in use.preset.settings)
 
 
 def _is_without_effect(file: ConfigurationFile, setting: Setting) -> bool:

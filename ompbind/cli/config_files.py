@@ -133,25 +133,19 @@ def _list_searched(working: str, home: str, trusted: Collection[int]) -> Iterato
     above = []
     for directory in list_directories(working):
         above.append(directory)
-        if _may_others_write(directory, trusted):
+        try:
+            if is_shared(os.stat(directory), trusted):
+                break
+        except OSError:
             break
     home = os.path.realpath(home) if home else ""
     if home and os.path.commonpath((home, working)) == home:
         yield from above[: above.index(home) + 1] if home in above else above
         return
-    root = next((at for at, directory in enumerate(above) if _is_repository(directory)), -1)
-    yield from above[: root + 1]
-
-
-def _may_others_write(directory: str, trusted: Collection[int]) -> bool:
-    try:
-        return is_shared(os.stat(directory), trusted)
-    except OSError:
-        return True
-
-
-def _is_repository(directory: str) -> bool:
-    return any(os.path.lexists(os.path.join(directory, name)) for name in _REPOSITORIES)
+    for at, directory in enumerate(above):
+        if any(os.path.lexists(os.path.join(directory, name)) for name in _REPOSITORIES):
+            yield from above[: at + 1]
+            return
 
 
 def read_start(file: int) -> bytes:
@@ -193,12 +187,9 @@ def read_found_files(env: Mapping[str, str], system_file: str = SYSTEM_FILE) -> 
 
 
 def _read_found(kind: FileKind, path: str, trusted: Collection[int]) -> FileContent | IgnoredFile | None:
-    """Read a file; None if it does not exist, or if there is no path."""
-    return _read_in_directory(kind, path, trusted) if path and os.path.lexists(path) else None
-
-
-def _read_in_directory(kind: FileKind, path: str, trusted: Collection[int]) -> FileContent | IgnoredFile:
-    """Read a file that was found, in a directory that only trusted users may write to."""
+    """Read a file in a directory that only trusted users may write to; None if there is no file or path."""
+    if not (path and os.path.lexists(path)):
+        return None
     try:
         directory = os.open(os.path.dirname(path), _DIRECTORY)
         try:

@@ -158,10 +158,13 @@ def open_screen(*, is_terminal: bool) -> Iterator[LiveScreen]:
     """Prepare the terminal and the handlers of signals for views; restore them at the end."""
     reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     numbers = (*_QUITTING, signal.SIGWINCH, signal.SIGTSTP) if is_terminal else _QUITTING
-    before = {number: signal.signal(number, _do_nothing) for number in find_unignored(numbers)}
+    before = {number: signal.signal(number, lambda *_: None) for number in find_unignored(numbers)}
     signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     try:
-        screen = _make_screen(reading, is_terminal=is_terminal)
+        screen = LiveScreen(is_terminal=is_terminal, signals=reading)
+        if is_terminal and sys.stdin and sys.stdin.isatty():
+            keys = sys.stdin.fileno()
+            screen = screen.replace(keys=keys, modes=tuple(termios.tcgetattr(keys)))
         try:
             _enter(screen)
             yield screen
@@ -173,17 +176,6 @@ def open_screen(*, is_terminal: bool) -> Iterator[LiveScreen]:
             signal.signal(number, handler)
         os.close(reading)
         os.close(writing)
-
-
-def _do_nothing(number: int, frame: object) -> None:
-    """Handle a signal by doing nothing: Python has written its number to the pipe."""
-
-
-def _make_screen(signals: int, *, is_terminal: bool) -> LiveScreen:
-    if not (is_terminal and sys.stdin and sys.stdin.isatty()):
-        return LiveScreen(is_terminal=is_terminal, signals=signals)
-    keys = sys.stdin.fileno()
-    return LiveScreen(is_terminal=True, signals=signals, keys=keys, modes=tuple(termios.tcgetattr(keys)))
 
 
 def _enter(screen: LiveScreen) -> None:
@@ -226,7 +218,13 @@ def wait_for_event(screen: LiveScreen, timeout_s: float | None) -> ViewEvent:
     ready, _, _ = select.select(files, [], [], timeout_s)
     if screen.signals in ready:
         return _handle_signals(screen, read_signals(screen.signals) or [])
-    return _read_key(ready[0]) if ready else ViewEvent.TIMEOUT
+    if not ready:
+        return ViewEvent.TIMEOUT
+    try:
+        pressed = os.read(ready[0], 64)
+    except OSError:
+        pressed = b""  # as if the terminal was closed
+    return _KEYS.get(pressed[-1:], ViewEvent.REDRAW) if pressed else ViewEvent.QUIT
 
 
 def _handle_signals(screen: LiveScreen, numbers: Sequence[int]) -> ViewEvent:
@@ -239,12 +237,3 @@ def _handle_signals(screen: LiveScreen, numbers: Sequence[int]) -> ViewEvent:
         signal.signal(signal.SIGTSTP, handler)
         _enter(screen)
     return ViewEvent.REDRAW
-
-
-def _read_key(keys: int) -> ViewEvent:
-    """Read the keys that were pressed; the last one counts. The terminal was closed if there are none."""
-    try:
-        pressed = os.read(keys, 64)
-    except OSError:
-        pressed = b""
-    return _KEYS.get(pressed[-1:], ViewEvent.REDRAW) if pressed else ViewEvent.QUIT

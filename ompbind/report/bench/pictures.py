@@ -125,7 +125,7 @@ def draw_ratios(session: Session, group: Group, screen: Screen) -> Iterator[str]
     length = min(screen.text_width - _find_label_width(labels, screen) - _GAP, _LONGEST)
     ratios = [ratio for comparison in shown for ratio in _list_all(comparison, found[comparison.candidate])]
     axis = make_ratio_axis(ratios, length - 1)
-    characters = _BOXES if screen.draws else _ASCII
+    characters = _BOXES if screen.has_box_characters else _ASCII
     lines = [_draw_line(each, found[each.candidate], axis, characters) for each in shown]
     marks = _draw_marks(axis, min(ratios), max(ratios))
     columns = [Column(title="", cells=labels, grows=True), Column(title=marks, cells=lines)]
@@ -189,7 +189,7 @@ def draw_scaling(session: Session, conclusion: Conclusion, screen: Screen) -> It
     points = list_scaling(session, conclusion)
     if not points:
         return
-    metric, characters = session.metrics[0], _BOXES if screen.draws else _ASCII
+    metric, characters = session.metrics[0], _BOXES if screen.has_box_characters else _ASCII
     scale = make_scale(metric, [point.value for point in points])
     names = [clean_line(drop_ranks(point.candidate, point.ranks)) for point in points]
     columns = [

@@ -31,7 +31,7 @@ def render_sessions(comparison: SessionsComparison, screen: Screen = PIPE) -> st
     ]
     table = render_table(list(_make_columns(sessions, changes, width)), width) if changes else ""
     text = "\n\n".join(filter(None, ("\n".join(lines), table, "\n".join(_make_notes(comparison, width)))))
-    return text if screen.draws else text.encode("ascii", "replace").decode()
+    return text if screen.has_box_characters else text.encode("ascii", "replace").decode()
 
 
 def _describe(session: Session) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from ompbind.cpuset import CpuSet
 from ompbind.errors import RequestError
-from ompbind.planning.plan import Placement, Plan
+from ompbind.planning.plan import Plan
 from ompbind.planning.rank_variables import Variables
 from ompbind.planning.request import MemoryMode
 from ompbind.report.export.ranks import (
@@ -27,19 +27,15 @@ def render_taskset(plan: Plan) -> str:
 
 def render_numactl(plan: Plan) -> str:
     """Render for each rank a line to put before its command: `numactl --physcpubind=0-3 --membind=0`."""
-    return "\n".join(
-        " ".join([f"numactl --physcpubind={placement.cpuset}", *_numactl_memory(plan, placement)])
-        for placement in confined_ranks(plan)
-    )
-
-
-def _numactl_memory(plan: Plan, placement: Placement) -> list[str]:
-    """Return the memory option of a rank; --preferred-many (several nodes) needs numactl 2.0.15."""
     options = {MemoryMode.PREFERRED: "preferred", MemoryMode.INTERLEAVE: "interleave"}
-    option = options.get(plan.request.memory, "membind")
-    nodes = memory_nodes(plan, placement)
-    several = plan.request.memory is MemoryMode.PREFERRED and len(nodes) > 1
-    return [f"--{option}{'-many' if several else ''}={nodes}"] if nodes else []
+    lines = []
+    for placement in confined_ranks(plan):
+        option, nodes = options.get(plan.request.memory, "membind"), memory_nodes(plan, placement)
+        if option == "preferred" and len(nodes) > 1:
+            option = "preferred-many"  # needs numactl 2.0.15
+        memory = f" --{option}={nodes}" if nodes else ""
+        lines.append(f"numactl --physcpubind={placement.cpuset}{memory}")
+    return "\n".join(lines)
 
 
 RANKFILE_SLOTS = 48
@@ -96,17 +92,12 @@ def render_slurm(plan: Plan) -> str:
             )
     if all(memory):
         words.append(f"--mem-bind=mask_mem:{_masks(memory)}")
-    return " ".join([*words, *_gpu_options(plan, ranks)])
-
-
-def _gpu_options(plan: Plan, ranks: Sequence[Placement]) -> list[str]:
-    """Return the options that give each task its GPUs, by their numbers on a whole node."""
     gpus = [find_gpus(placement) for placement in ranks]
-    if not any(gpus):
-        return []
-    numbers = number_gpus(plan)
-    sets = [CpuSet(numbers[gpu.name] for gpu in own) for own in gpus]
-    return [f"--gpus-per-node={len(numbers)}", f"--gpu-bind=mask_gpu:{_masks(sets)}"]
+    if any(gpus):
+        numbers = number_gpus(plan)  # on a whole node
+        sets = [CpuSet(numbers[gpu.name] for gpu in own) for own in gpus]
+        words += [f"--gpus-per-node={len(numbers)}", f"--gpu-bind=mask_gpu:{_masks(sets)}"]
+    return " ".join(words)
 
 
 def _masks(sets: Sequence[CpuSet]) -> str:
