@@ -138,15 +138,11 @@ def _plan_round(session: Session) -> NextRound:
     ]
     confirming = choosing or [name for names in _find_confirmed(state) for name in names]
     phase = Phase.CHOICE if choosing else Phase.CONFIRMATION
-    names = _sort_by_position(session, confirming)
+    chosen = set(confirming)
+    names = tuple(candidate.name for candidate in session.candidates if candidate.name in chosen)
     number = 1 + state.index.find_last(phase, (candidate.name for candidate in session.candidates))
     ended = "" if names else _explain_end(state)
     return NextRound(phase=phase, round=number, candidates=names, dropped=tuple(gone), ended=ended)
-
-
-def _sort_by_position(session: Session, names: Iterable[str]) -> tuple[str, ...]:
-    chosen = set(names)
-    return tuple(candidate.name for candidate in session.candidates if candidate.name in chosen)
 
 
 def _find_confirmed(state: _State) -> list[tuple[str, str]]:

@@ -7,8 +7,7 @@ import time
 from ompbind.bench.conditions import find_system, make_conditions, read_counts, read_frequencies
 from ompbind.bench.counters import SWITCHES
 from ompbind.bench.interrupts import SignalMask, delay_interrupts
-from ompbind.bench.metrics import read_values
-from ompbind.bench.output_text import render_last_lines
+from ompbind.bench.metrics import read_values, render_last_lines
 from ompbind.bench.records import MIGRATIONS, Run, Status, Verification
 from ompbind.bench.service import run_service
 from ompbind.bench.start_ranks import start_ranks

@@ -23,14 +23,13 @@ from contextlib import ExitStack, closing
 from functools import reduce
 from operator import and_
 
-from ompbind.bench.metrics import read_values
-from ompbind.bench.output_text import describe_last_lines, make_output_paths
-from ompbind.bench.readiness import Check, PortCheck, make_check
+from ompbind.bench.metrics import describe_last_lines, make_output_paths, read_values
 from ompbind.bench.start_ranks import StartedRun, start_ranks
 from ompbind.bench.starts import CandidateStart, MeasuringSettings, Service
 from ompbind.cpuset import EMPTY, CpuSet, named
 from ompbind.errors import MeasurementError, RequestError
 from ompbind.execution.outcome import Outcome, render_exit_status
+from ompbind.execution.readiness import Check, PortCheck, make_check
 from ompbind.execution.spawn import find_executable
 from ompbind.planning.placeholders import Fields, fill
 from ompbind.planning.rank_command import RankCommand
@@ -100,7 +99,10 @@ def run_service(
     process is left then.
     """
     run = _make_service_run(start, settings, directory)
-    _check_free_ports(run)
+    for rank, check in _make_checks(run).items():
+        if isinstance(check, PortCheck) and check.is_ready():
+            taken = f"port {check.port} accepts connections before rank {rank} has started"
+            raise MeasurementError(f"{taken}: another program has it")
     load = None
     with start_ranks(start, settings, directory, verify=verify) as ranks:
         if _wait_until_ready(run, ranks):
@@ -132,14 +134,6 @@ def _make_checks(run: _ServiceRun) -> dict[int, Check]:
         ready = fill(run.service.ready, run.make_fields(rank=rank, local_rank=rank), "--ready")
         checks[rank] = make_check(ready, make_output_paths(run.directory, rank))
     return checks
-
-
-def _check_free_ports(run: _ServiceRun) -> None:
-    """Raise MeasurementError if another program answers at a port of a rank: it would be measured instead."""
-    for rank, check in _make_checks(run).items():
-        if isinstance(check, PortCheck) and check.is_ready():
-            taken = f"port {check.port} accepts connections before rank {rank} has started"
-            raise MeasurementError(f"{taken}: another program has it")
 
 
 def _check_closing_ports(run: _ServiceRun, outcome: Outcome) -> None:

@@ -125,7 +125,18 @@ def start_ranks(
     the run: so a signal at any moment leaves no rank, and not the claim of the run.
     Raises LaunchError if no process can be started, and ClaimError as `run` does.
     """
-    options = _make_options(start, settings, directory, verify=verify)
+    plan = start.plan
+    is_verified = verify and plan is not None and plan.machine.bindable
+    options = RunOptions(
+        run_id=settings.run_id,
+        output=Output(directory=directory),
+        grace_s=settings.grace_s,
+        timeout_s=None if settings.service else settings.timeout_s,
+        stop_on_exit=settings.service is not None,
+        ignore_late_signals=True,
+        stdin_first=False,
+        expected=expect_ranks(plan, settings.run_id, start.commands) if plan and is_verified else None,
+    )
     find_events()  # before the fork, so that it is done once
     with SignalMask(signal.SIG_BLOCK, signal.valid_signals()) as signal_mask:
         run = _start(start, options, signal_mask)
@@ -161,24 +172,6 @@ def _fork(
         if pid < 0:
             os.close(read_end)
     return StartedRun(pid, read_end, signal_mask, claim)
-
-
-def _make_options(
-    start: CandidateStart, settings: MeasuringSettings, directory: str, *, verify: bool
-) -> RunOptions:
-    """Make the options of the supervisor: any rank that fails stops the run."""
-    plan = start.plan
-    is_verified = verify and plan is not None and plan.machine.bindable
-    return RunOptions(
-        run_id=settings.run_id,
-        output=Output(directory=directory),
-        grace_s=settings.grace_s,
-        timeout_s=None if settings.service else settings.timeout_s,
-        stop_on_exit=settings.service is not None,
-        ignore_late_signals=True,
-        stdin_first=False,
-        expected=expect_ranks(plan, settings.run_id, start.commands) if plan and is_verified else None,
-    )
 
 
 def _register(start: CandidateStart, run_id: str) -> Claim | None:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from ompbind.bench.candidates import VariedText, parse_variation
 from ompbind.bench.metrics import read_pattern
-from ompbind.bench.readiness import TCP, make_check
 from ompbind.bench.records import Combine
 from ompbind.cli.option import FALSE_WORDS, FILES, TRUE_WORDS, Given, Option, Sources, ValueLevel
 from ompbind.cli.planning_options import PLANNING_OPTIONS
@@ -22,6 +21,7 @@ from ompbind.cli.readers import (
 from ompbind.cli.suggestions import suggest_value
 from ompbind.cli.verbs import COMPARING, CONFIGURATION, MEASURING, OUTPUT
 from ompbind.errors import OptionError, PositionError, RequestError
+from ompbind.execution.readiness import TCP, make_check
 from ompbind.report.bench.formats import EXPORTS, render_export_names
 from ompbind.text import suggest_name
 

@@ -9,7 +9,7 @@ import click
 from ompbind.cli.option import VerbContext
 from ompbind.cli.plan_messages import print_changed_variables, print_warnings, warn_about_copies
 from ompbind.cli.register import print_registry_messages, read_planning_machine, register_run
-from ompbind.cli.request import complete_request, make_request, make_run_spec
+from ompbind.cli.request import make_request, make_run_spec
 from ompbind.cli.run_report import RunReporter
 from ompbind.cli.run_settings import (
     choose_run_id,
@@ -112,17 +112,18 @@ def _plan_and_fork(settings: RunSettings) -> Outcome | None:
     """
     planning = settings.planning
     spec = make_run_spec(planning, planning.run_id or "")
-    request = make_request(planning, make_spec_before_plan(spec))
     if planning.topology != LIVE and not settings.dry_run:
         raise RequestError(
             "--topology: ranks can only run on this machine", hint="add --dry-run, or omit --topology"
         )
+    machine = read_planning_machine(planning)
+    request = make_request(planning, make_spec_before_plan(spec), machine)
     settings = fill_paths(settings, spec.run_id)
-    output = make_output(settings)  # before the machine is read: wrong options are reported first
+    output = make_output(settings)
     if settings.dry_run:
         from ompbind.cli.show_run import show_dry_run  # noqa: PLC0415 - door: --dry-run
 
-        show_dry_run(request, spec, settings)
+        show_dry_run(machine, request, spec, settings)
         return None
     file = None
     if settings.report is not None:
@@ -131,8 +132,6 @@ def _plan_and_fork(settings: RunSettings) -> Outcome | None:
         file = open_report(settings, spec)  # before anything starts
     if settings.rendezvous:
         spec = set_up_rendezvous(settings, spec)
-    machine = read_planning_machine(planning)
-    request = complete_request(request, machine, planning)
     found = register_run(machine, request, make_run_identity(spec.run_id), planning)
     plan, release = found.plan, found.claim.release if found.claim else lambda: None
     try:

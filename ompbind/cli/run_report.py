@@ -75,18 +75,14 @@ def report_failure(settings: RunSettings, error: Exception) -> None:
     try:
         filled = fill_paths(settings, run_id)
         file = prepare_report(filled.report or "", filled.log_dir or "")
-        if isinstance(error, OptionError) and _has_other_content(file):
+        head = read_head(file, _HEAD_BYTES) if isinstance(error, OptionError) else None
+        if head and SCHEMA.encode() not in head:
             return
     except (OmpbindError, OSError):
         return  # this error is shown once the other is corrected
     explained = error if isinstance(error, OmpbindError) else OmpbindError(str(error))
     spec = hide_secrets(RunSpec(argv=settings.planning.words, run_id=run_id, base={}), settings)
     _write(file, _render_failure(spec, explained), _REFUSED_WAIT_S)
-
-
-def _has_other_content(file: ReportFile) -> bool:
-    head = read_head(file, _HEAD_BYTES)
-    return bool(head) and SCHEMA.encode() not in (head or b"")
 
 
 class RunReporter:

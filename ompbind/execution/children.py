@@ -71,10 +71,19 @@ class Children:
 
     def add(self, pid: int, child: Child) -> None:
         """Note that a rank runs, and poll for its exit; its earlier exit no longer counts."""
-        child.pidfd = self._open_pidfd(pid)
         self.live[pid] = child
         if child.attempt > 1:
             self.exits.remove(self.find_exit(child.rank))
+        try:
+            pidfd = os.pidfd_open(pid)
+        except (OSError, AttributeError):
+            return  # SIGCHLD reports its exit too, but not which of several ranks exited first
+        if self._limit.is_near_limit(pidfd):
+            os.close(pidfd)
+            return
+        self._poller.register(pidfd, READABLE)
+        self._by_pidfd[pidfd] = pid
+        child.pidfd = pidfd
 
     def find_by_pidfd(self, pidfd: int) -> int | None:
         """Return the pid of the rank that a pidfd refers to; None for other files."""
@@ -105,15 +114,3 @@ class Children:
         for pid, child in self.live.items():
             child.signals.add(number)
             signal_rank(pid, number)
-
-    def _open_pidfd(self, pid: int) -> int:
-        try:
-            file = os.pidfd_open(pid)
-        except (OSError, AttributeError):
-            return -1  # SIGCHLD reports its exit too, but not which of several ranks exited first
-        if self._limit.is_near_limit(file):
-            os.close(file)
-            return -1
-        self._poller.register(file, READABLE)
-        self._by_pidfd[file] = pid
-        return file

@@ -128,7 +128,8 @@ def _handle_exit(run: RunState, rank_exit: RankExit) -> None:
     if (has_several_ranks or next_step) and not (run.output.reader_closed or is_expected):
         run.output.message(render_exit(rank_exit) + next_step)
     if rank_exit.rank in run.restarts.waiting:
-        _report_input(run, rank_exit)
+        if rank_exit.attempt == 1 and rank_exit.rank == run.input_rank and run.has_input:
+            run.output.message(f"only the first attempt of rank {rank_exit.rank} gets standard input")
     elif run.options.stop_on_failure and run.has_unfinished and not run.shutdown.begun:
         run.stop(signal.SIGTERM)
 
@@ -143,9 +144,3 @@ def _schedule_restart(run: RunState, rank_exit: RankExit, *, requested: bool) ->
         return f"; {refusal}"
     wait_s = run.restarts.schedule(policy, rank_exit, time.monotonic())
     return f"; attempt {rank_exit.attempt + 1} starts in {wait_s:g} s"
-
-
-def _report_input(run: RunState, rank_exit: RankExit) -> None:
-    """Say once that further attempts of the rank that had standard input do not get it."""
-    if rank_exit.attempt == 1 and rank_exit.rank == run.input_rank and run.has_input:
-        run.output.message(f"only the first attempt of rank {rank_exit.rank} gets standard input")

@@ -72,7 +72,12 @@ class RunState:
         self.shutdown = Shutdown(options.grace_s, options.timeout_s)
         self.output = RunOutput(options.output, sorted(ranks), self.poller, reporter)
         self.accounting = Accounting(has_quota=options.has_quota)
-        self.sampler = _make_sampler(options)
+        self.sampler: Sampler | None = None
+        if options.expected is not None:
+            from ompbind.execution.verify.sampler import AffinitySampler  # noqa: PLC0415 - door: --verify
+
+            planned = {rank: (found.cpus, threads) for rank, (found, threads) in options.expected.items()}
+            self.sampler = AffinitySampler(planned, options.run_id)
         self.orphans = OrphanTracker(options.run_id, options.grace_s, groups_only=options.keep_descendants)
 
     @property
@@ -116,16 +121,7 @@ class RunState:
             number = signal.SIGKILL  # orphans have had SIGTERM already; the next check kills them
         self.children.signal(number)
         self.children.signal(signal.SIGCONT)  # a stopped process acts on no signal but SIGKILL
-        self.shutdown.note_sent(number)
+        self.shutdown.kill_sent = number == signal.SIGKILL
         targets = named("rank", live.values()) if live else "processes left by ranks"
         if not (self.shutdown.error or self.output.reader_closed):
             self.output.message(f"stopping {targets} with {signal_name(number)}")
-
-
-def _make_sampler(options: RunOptions) -> Sampler | None:
-    if options.expected is None:
-        return None
-    from ompbind.execution.verify.sampler import AffinitySampler  # noqa: PLC0415 - door: --verify
-
-    planned = {rank: (expected.cpus, threads) for rank, (expected, threads) in options.expected.items()}
-    return AffinitySampler(planned, options.run_id)

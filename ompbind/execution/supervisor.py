@@ -174,7 +174,7 @@ def _read_signals(run: RunState, pipe: int) -> list[int]:
     if signals is not None:
         return signals
     run.poller.unregister(pipe)  # a pipe at end of file is always readable
-    run.shutdown.note_foreground_exit()
+    run.shutdown.foreground_exited = True
     run.children.cancel_waiting()
     run.restarts.cancel()
     _kill_ranks(run)

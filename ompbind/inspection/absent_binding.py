@@ -11,8 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from ompbind.cpuset import count
 from ompbind.inspection.expectation import ExpectedBinding, expect_variables
-from ompbind.openmp.binding import Bind
-from ompbind.openmp.places import render_places
+from ompbind.openmp.binding import Bind, render_places
 from ompbind.openmp.runtimes import KMP_AFFINITY, PLACE_VARIABLES, OmpRuntime
 from ompbind.procfs.process_state import ProcessState
 from ompbind.procfs.reader import read_mapped_files
@@ -59,18 +58,18 @@ def is_unbound(process: ProcessState, expected: ExpectedBinding) -> bool:
 
 def explain_changed(process: ProcessState, expected: ExpectedBinding, names: Sequence[str]) -> str:
     """Describe the variables of a process: "executed with A=1 (planned: 2) and without B"."""
-    planned = dict(expected.variables)
+    env, planned = process.env, dict(expected.variables)
     ordered = sorted(names, key=lambda name: (name not in PLACE_VARIABLES, planned[name] is None))
-    parts = [_explain_value(name, process.env.get(name), planned[name]) for name in ordered[:_SHOWN]]
+    parts = []
+    for name in ordered[:_SHOWN]:
+        value = planned[name]
+        original = "unset" if value is None else _shorten(value)
+        parts.append(
+            f"with {name}={_shorten(env[name])} (planned: {original})" if name in env else f"without {name}"
+        )
     if rest := len(names) - len(parts):
         parts.append(count(rest, "other changed variable"))
     return f"executed {' and '.join(filter(None, (', '.join(parts[:-1]), parts[-1])))}"
-
-
-def _explain_value(name: str, value: str | None, planned: str | None) -> str:
-    if value is None:
-        return f"without {name}"
-    return f"with {name}={_shorten(value)} (planned: {'unset' if planned is None else _shorten(planned)})"
 
 
 def _shorten(value: str) -> str:

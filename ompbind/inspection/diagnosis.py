@@ -11,13 +11,12 @@ With one place for the whole rank (--bind rank), or with OMP_PROC_BIND=false, no
 So the cause is looked for in the mask, the loaded libraries and the environment of each process.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.inspection.absent_binding import find_runtimes, has_runtime
 from ompbind.inspection.expectation import ExpectedBinding
-from ompbind.openmp.binding import Bind
-from ompbind.openmp.places import parse_places
+from ompbind.openmp.binding import Bind, parse_places
 from ompbind.openmp.runtimes import (
     CPU_LIST_VARIABLES,
     KMP_AFFINITY,
@@ -48,28 +47,24 @@ def explain_escape(process: ProcessState) -> str:
 
 def explain_narrowing(process: ProcessState, masks: Sequence[CpuSet]) -> str:
     """Return which variables make an OpenMP runtime narrow threads to these masks; "" if none do."""
-    return next(_find_causes(process, masks), "")
-
-
-def _find_causes(process: ProcessState, masks: Sequence[CpuSet]) -> Iterator[str]:
-    env = process.env
-    applies = "an OpenMP runtime applies {}={}"
-    if has_runtime(process, *KMP_READERS):
+    env, reads_kmp = process.env, has_runtime(process, *KMP_READERS)
+    applied: list[str] = []
+    if reads_kmp:
         kmp = env.get(KMP_AFFINITY, "")
-        if any(word in kmp for word in KMP_BINDS):
-            yield applies.format(KMP_AFFINITY, kmp)
-        yield from (applies.format(name, env[name]) for name in SUBSET_VARIABLES if env.get(name))
+        applied += [KMP_AFFINITY] if any(word in kmp for word in KMP_BINDS) else []
+        applied += [name for name in SUBSET_VARIABLES if env.get(name)]
     # In libgomp the standard variables of OpenMP have precedence over its own.
-    only_gomp_with_standard = not has_runtime(process, *KMP_READERS) and bool(env.keys() & PLACE_VARIABLES)
-    if find_runtimes(process) and not only_gomp_with_standard:
-        yield from (applies.format(name, env[name]) for name in CPU_LIST_VARIABLES if name in env)
-    if _binds_to(process, masks):
-        variables = " ".join(f"{name}={env[name]}" for name in PLACE_VARIABLES if name in env)
-        if process.initial_thread and process.initial_thread.cpus in masks:
-            bound = f"{_name_runtime(process)} bound the initial thread to the first place"
-            yield f"with {variables}, {bound}, and new threads and processes inherit its mask"
-        else:
-            yield f"{_name_runtime(process)} bound its own threads to places ({variables})"
+    if find_runtimes(process) and (reads_kmp or not env.keys() & PLACE_VARIABLES):
+        applied += [name for name in CPU_LIST_VARIABLES if name in env]
+    if applied:
+        return f"an OpenMP runtime applies {applied[0]}={env[applied[0]]}"
+    if not _binds_to(process, masks):
+        return ""
+    variables = " ".join(f"{name}={env[name]}" for name in PLACE_VARIABLES if name in env)
+    if process.initial_thread and process.initial_thread.cpus in masks:
+        bound = f"{_name_runtime(process)} bound the initial thread to the first place"
+        return f"with {variables}, {bound}, and new threads and processes inherit its mask"
+    return f"{_name_runtime(process)} bound its own threads to places ({variables})"
 
 
 def _binds_to(process: ProcessState, masks: Sequence[CpuSet]) -> bool:
@@ -102,11 +97,8 @@ def explain_inheriting(process: ProcessState, masks: Sequence[CpuSet], group: Se
     while parent and parent.pid not in visited:
         visited.add(parent.pid)
         initial_thread = parent.initial_thread
-        if (
-            initial_thread
-            and set(masks) == {initial_thread.cpus}
-            and explain_narrowing(parent, [initial_thread.cpus])
-        ):
+        has_masks = initial_thread and set(masks) == {initial_thread.cpus}
+        if has_masks and explain_narrowing(parent, masks):
             runtime = _name_runtime(parent)
             return f"inherited from {parent.name}, whose initial thread {runtime} bound to a place"
         parent = by_pid.get(parent.parent)
@@ -129,15 +121,15 @@ def _unreadable(process: ProcessState) -> str:
 
 def explain_remedy(process: ProcessState, expected: ExpectedBinding) -> str:
     """Return how to avoid that an OpenMP runtime narrows threads of a process."""
-    if expected.rank is not None and _lacks_only_places(process, expected):
+    if expected.rank is None:
+        return "use --bind rank"
+    if _lacks_only_places(process, expected):
         alone = f"with OMP_PROC_BIND={process.env['OMP_PROC_BIND']} alone"
         binds = f"{_name_runtime(process)} binds each thread to one CPU or core"
         return f"the command removed OMP_PLACES; {alone}, {binds}"
-    if expected.rank is not None and expected.bind in (Bind.RANK, Bind.NONE):
+    if expected.bind in (Bind.RANK, Bind.NONE):
         return "ompbind did not set these variables, they come from the command, --env or --keep-env"
-    if expected.rank is not None and expected.bind is Bind.EXACT:
-        return "use --bind thread or --bind rank"
-    return "use --bind rank"
+    return "use --bind thread or --bind rank" if expected.bind is Bind.EXACT else "use --bind rank"
 
 
 def _lacks_only_places(process: ProcessState, expected: ExpectedBinding) -> bool:
@@ -160,22 +152,16 @@ def guess_expected(processes: Sequence[ProcessState], parent_mask: CpuSet = EMPT
     CPUs of `parent_mask`, the mask of the parent, are expected.
     """
     masks = {thread.cpus for process in processes for thread in process.threads}
-    applied = [place for process in processes for place in _find_applied_places(process, masks)]
+    applied: list[CpuSet] = []
+    is_chosen = False  # by a runtime, other than as a single explicit place
+    for process in processes:
+        if explain_narrowing(process, list(masks)):
+            explicit = parse_places(process.env.get("OMP_PLACES", "")) or ()
+            is_chosen = is_chosen or len(explicit) != 1
+            applied += explicit if masks & set(explicit) else ()
     cpus = union([*masks, *applied])
-    if len(cpus) == 1 and any(_has_cpu_chosen_by_runtime(process, masks) for process in processes):
+    if len(cpus) == 1 and is_chosen:
         cpus |= parent_mask
     parts = sorted(masks - {cpus}, key=lambda mask: (mask.bits & -mask.bits, mask.bits))
     places = tuple(place for place in dict.fromkeys([*applied, *parts]) if place != cpus) if parts else ()
     return ExpectedBinding(rank=None, cpus=cpus, places=places, bind=Bind.EXACT if places else Bind.NONE)
-
-
-def _has_cpu_chosen_by_runtime(process: ProcessState, masks: set[CpuSet]) -> bool:
-    """Return whether a runtime chose the only CPU of a process, not a single explicit place in OMP_PLACES."""
-    places = parse_places(process.env.get("OMP_PLACES", "")) or ()
-    return len(places) != 1 and bool(explain_narrowing(process, list(masks)))
-
-
-def _find_applied_places(process: ProcessState, masks: set[CpuSet]) -> tuple[CpuSet, ...]:
-    """Return the places in OMP_PLACES of a process if a runtime has bound some of its threads to them."""
-    places = parse_places(process.env.get("OMP_PLACES", "")) or ()
-    return places if explain_narrowing(process, list(masks)) and masks & set(places) else ()

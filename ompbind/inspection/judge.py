@@ -68,7 +68,10 @@ def judge(processes: Iterable[ProcessState], expected: ExpectedBinding | None = 
     The first process of the rank comes first. Processes of a run nested in the rank are skipped: that run has
     its own plan. The first process is never skipped, although `ompbind exec` gives it another run ID.
     """
-    group = _select_own(tuple(processes), expected.run_id if expected else "")
+    group = tuple(processes)
+    if group and expected and expected.run_id:
+        own = (expected.run_id, group[0].env.get(OMPBIND_RUN_ID, expected.run_id))
+        group = tuple(process for process in group if process.env.get(OMPBIND_RUN_ID, own[0]) in own)
     expected = expected or guess_expected(group)
     masks = [thread.cpus for process in group for thread in process.threads]
     found = [issue for process in group for issue in _find_issues(process, expected, group)]
@@ -86,14 +89,6 @@ def judge(processes: Iterable[ProcessState], expected: ExpectedBinding | None = 
         stacked=sum(sum(_count_stacked(process).values()) for process in group) if many else 0,
         runtimes=tuple(runtime.kind.label for runtime in runtimes),
     )
-
-
-def _select_own(processes: Sequence[ProcessState], run_id: str) -> tuple[ProcessState, ...]:
-    """Return the processes of a rank without the processes of nested runs; all if the run has no ID."""
-    if not (run_id and processes):
-        return tuple(processes)
-    own = (run_id, processes[0].env.get(OMPBIND_RUN_ID, run_id))
-    return tuple(process for process in processes if process.env.get(OMPBIND_RUN_ID, run_id) in own)
 
 
 def judge_memory_policy(verdict: Verdict, policy: str | None, expected: ExpectedBinding) -> Verdict:
@@ -121,10 +116,8 @@ def _find_issues(
     outside = tuple(mask for mask in masks if not mask <= expected.cpus)
     narrowed = tuple(mask for mask in masks if mask < expected.cpus and mask not in expected.masks)
     if outside:
-        cause = explain_escape(process)
-        yield _ProcessIssue(
-            code="outside", severity=Severity.ERROR, process=process, masks=outside, cause=cause
-        )
+        severity, cause = Severity.ERROR, explain_escape(process)
+        yield _ProcessIssue(code="outside", severity=severity, process=process, masks=outside, cause=cause)
     if narrowed:
         yield _explain_narrowed(process, expected, group, narrowed)
     if expected.bind not in (Bind.RANK, Bind.NONE):
@@ -164,21 +157,34 @@ def _shares_initial_cpu(process: ProcessState, expected: ExpectedBinding) -> boo
 
 def _find_place_issues(process: ProcessState, expected: ExpectedBinding) -> Iterator[_ProcessIssue]:
     """Find places with too many threads."""
-    first = _find_first_place(process, expected)
+    runtimes, initial_thread = find_runtimes(process), process.initial_thread
+    first = None  # the place of the initial thread, unless that is the whole rank
+    if expected.bind is Bind.EXACT and expected.rank is not None:
+        first = expected.places[0]
+    elif expected.bind is Bind.EXACT and initial_thread:
+        first = initial_thread.cpus
     places = [place for place in dict.fromkeys(expected.places) if place != expected.cpus]
     counts = Counter(thread.cpus for thread in process.threads if thread.cpus in places)
-    per_cpu = max(1, len(find_runtimes(process)))
+    per_cpu = max(1, len(runtimes))
     crowded = [place for place in places if counts[place] > (1 if place == first else per_cpu * len(place))]
     if not crowded:
         return
     masks = tuple(place for place in crowded for _ in range(counts[place]))
     free = [place for place in places if not counts[place]]
-    shared = first if first in crowded and (expected.rank is not None or find_runtimes(process)) else None
-    severity = Severity.ERROR if free or (shared and expected.rank is None) else Severity.NOTE
-    cause = _explain_crowding(process, expected, shared)
+    shared = first if first in crowded and (expected.rank is not None or runtimes) else None
+    if shared:
+        cause = explain_narrowing(process, [shared]) or "they inherit the place of the initial thread"
+        if len(runtimes) > 1:
+            cause += f", and the second of {len(runtimes)} OpenMP runtimes sees only that place"
+        cause += f"; {explain_remedy(process, expected)}"
+    elif not runtimes:
+        cause = explain_without_variable(process, ())
+    else:
+        cause = "more threads than places, or several threads start parallel regions; use --bind rank"
     if free:
-        cause = f"{cause}; no thread is bound to {_name_masks(free)}"
-    code = "stacked" if severity is Severity.ERROR else "crowded"
+        cause += f"; no thread is bound to {_name_masks(free)}"
+    is_error = free or (shared and expected.rank is None)
+    code, severity = ("stacked", Severity.ERROR) if is_error else ("crowded", Severity.NOTE)
     yield _ProcessIssue(code=code, severity=severity, process=process, masks=masks, cause=cause)
 
 
@@ -188,45 +194,21 @@ def _find_absent_binding(
     """Find a process whose OpenMP threads are not bound as planned, or whose variables were changed."""
     changed = find_changed(process, expected)
     cause = explain_changed(process, expected, changed) if changed else ""
-    masks = tuple(thread.cpus for thread in process.threads)
+    code, severity = "environment", Severity.NOTE
     if is_unbound(process, expected):
-        cause = cause or _explain_unbound(process)
-        return _ProcessIssue(
-            code="unbound", severity=Severity.ERROR, process=process, masks=masks, cause=cause
-        )
-    if not changed:
+        code, severity = "unbound", Severity.ERROR
+        if not cause:
+            env = process.env
+            written = " ".join(f"{name}={env[name]}" for name in PLACE_VARIABLES if name in env)
+            how = f"with {written}" if written else "without places"
+            labels = " and ".join(dict.fromkeys(runtime.kind.label for runtime in find_runtimes(process)))
+            cause = f"executed {how}, and {labels} did not bind them"
+    elif not changed:
         return None
-    is_error = process is group[0] and binds(changed, expected)
-    severity = Severity.ERROR if is_error else Severity.NOTE
-    return _ProcessIssue(code="environment", severity=severity, process=process, masks=masks, cause=cause)
-
-
-def _explain_unbound(process: ProcessState) -> str:
-    written = " ".join(f"{name}={process.env[name]}" for name in PLACE_VARIABLES if name in process.env)
-    labels = " and ".join(dict.fromkeys(runtime.kind.label for runtime in find_runtimes(process)))
-    how = f"with {written}" if written else "without places"
-    return f"executed {how}, and {labels} did not bind them"
-
-
-def _find_first_place(process: ProcessState, expected: ExpectedBinding) -> CpuSet | None:
-    """Return the place of the initial thread, None if that is the whole rank."""
-    if expected.bind is not Bind.EXACT:
-        return None
-    if expected.rank is None:
-        return process.initial_thread.cpus if process.initial_thread else None
-    return expected.places[0]
-
-
-def _explain_crowding(process: ProcessState, expected: ExpectedBinding, shared: CpuSet | None) -> str:
-    """Return why places have many threads; `shared` is the initial thread's place if it is among them."""
-    if shared:
-        cause = explain_narrowing(process, [shared]) or "they inherit the place of the initial thread"
-        if len(find_runtimes(process)) > 1:
-            cause += f", and the second of {len(find_runtimes(process))} OpenMP runtimes sees only that place"
-        return f"{cause}; {explain_remedy(process, expected)}"
-    if not find_runtimes(process):
-        return explain_without_variable(process, ())
-    return "more threads than places, or several threads start parallel regions; use --bind rank"
+    elif process is group[0] and binds(changed, expected):
+        severity = Severity.ERROR
+    masks = tuple(thread.cpus for thread in process.threads)
+    return _ProcessIssue(code=code, severity=severity, process=process, masks=masks, cause=cause)
 
 
 def _merge_issues(
@@ -265,8 +247,12 @@ def _make_issue(
     elif len(set(masks)) == 1:
         text = f"{who} {verb} restricted to {named('CPU', masks[0])} out of {expected.cpus}: {first.cause}"
     else:
-        parts = f"parts of {named('CPU', expected.cpus)} ({_count_by_mask(masks)})"
-        text = f"{who} {verb} restricted to {parts}: {first.cause}"
+        by_mask = Counter(masks).most_common()
+        parts = [f"{number} on {named('CPU', mask)}" for mask, number in by_mask[:_MASKS_SHOWN]]
+        if rest := sum(number for _, number in by_mask[_MASKS_SHOWN:]):
+            parts.append(f"{rest} on others")
+        where = f"parts of {named('CPU', expected.cpus)} ({', '.join(parts)})"
+        text = f"{who} {verb} restricted to {where}: {first.cause}"
     return ThreadIssue(code=first.code, severity=first.severity, threads=len(masks), text=text)
 
 
@@ -279,15 +265,6 @@ def _name_masks(masks: Iterable[CpuSet]) -> str:
     return " or ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))
 
 
-def _count_by_mask(masks: Iterable[CpuSet]) -> str:
-    """Name the number of threads with each mask: "6 on CPU 0, 1 on CPU 1"."""
-    found = Counter(masks).most_common()
-    shown = [f"{number} on {named('CPU', mask)}" for mask, number in found[:_MASKS_SHOWN]]
-    if rest := sum(number for _, number in found[_MASKS_SHOWN:]):
-        shown.append(f"{rest} on others")
-    return ", ".join(shown)
-
-
 def _summarize(masks: Sequence[CpuSet], expected: ExpectedBinding) -> str:
     """Describe the binding of threads without issues."""
     if not masks:
@@ -295,10 +272,7 @@ def _summarize(masks: Sequence[CpuSet], expected: ExpectedBinding) -> str:
     whole = sum(mask == expected.cpus for mask in masks)
     where = named("CPU", expected.cpus)
     if whole == len(masks):
-        return (
-            f"all {whole} threads are allowed on {where}"
-            if whole > 1
-            else f"the only thread is allowed on {where}"
-        )
+        who = f"all {whole} threads are" if whole > 1 else "the only thread is"
+        return f"{who} allowed on {where}"
     bound = f"{count(len(masks) - whole, 'thread')} bound to places"
     return f"{bound}, {whole} allowed on all of {where}" if whole else f"{bound} of {where}"

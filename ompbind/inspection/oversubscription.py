@@ -16,7 +16,6 @@ delay. With n busy threads on c CPUs, the run delay is (n - c) / c of the CPU ti
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
 
 from ompbind.cpuset import CpuSet, count, named, union
 from ompbind.inspection.absent_binding import find_runtimes
@@ -152,21 +151,17 @@ def find_competitors(before: LoadSample | None, sample: LoadSample) -> Competito
         return None
     cpus = max(crowded, key=lambda cpus: (shares[cpus] / len(cpus), len(cpus), -cpus.bits))
     inside = [load for load in loads if load.share and load.thread.cpus <= cpus]
+    delays = [load.delay_s for load in inside if load.delay_s is not None]
     throttling = sample.throttled_since(before)
+    # While the cgroup is throttled on a CPU, all runnable threads there wait.
+    throttled_s = throttling.throttled_s * shares[cpus] / len(cpus) if throttling else 0.0
     return Competitors(
         cpus=cpus,
         threads=tuple((load.process, load.thread) for load in inside if load.share >= _LEAST_SHARE),
         runnable=shares[cpus],
         busy_s=sum(load.busy_s for load in inside),
-        # While the cgroup is throttled on a CPU, all runnable threads there wait.
-        delay_s=_add_delays(inside, throttling.throttled_s * shares[cpus] / len(cpus) if throttling else 0.0),
+        delay_s=max(0.0, sum(delays) - throttled_s) if len(delays) == len(inside) else None,
     )
-
-
-def _add_delays(loads: Sequence[_Load], throttled_s: float) -> float | None:
-    """Return the run delay of threads, without the time in which they were throttled; None if unknown."""
-    delays = [load.delay_s for load in loads if load.delay_s is not None]
-    return max(0.0, sum(delays) - throttled_s) if len(delays) == len(loads) else None
 
 
 def _measure(before: LoadSample | None, sample: LoadSample) -> list[_Load]:
@@ -176,15 +171,14 @@ def _measure(before: LoadSample | None, sample: LoadSample) -> list[_Load]:
     if before is None or seconds <= 0 or any(thread.delay_s is None for _, thread in pairs):
         return [_Load(process=process, thread=thread, share=thread.state == "R") for process, thread in pairs]
     earlier = {thread.tid: thread for process in before.processes for thread in process.threads}
-    return [_compare(process, thread, earlier.get(thread.tid), seconds) for process, thread in pairs]
-
-
-def _compare(process: ProcessState, thread: ThreadState, old: ThreadState | None, seconds: float) -> _Load:
-    """Return the load of a thread since an earlier sample."""
-    busy_s = max(0.0, (thread.busy_s or 0.0) - ((old.busy_s if old else None) or 0.0))
-    delay_s = max(0.0, (thread.delay_s or 0.0) - ((old.delay_s if old else None) or 0.0))
-    share = min(1.0, (busy_s + delay_s) / seconds)
-    return _Load(process=process, thread=thread, share=share, busy_s=busy_s, delay_s=delay_s)
+    loads = []
+    for process, thread in pairs:
+        old = earlier.get(thread.tid)
+        busy_s = max(0.0, (thread.busy_s or 0.0) - ((old and old.busy_s) or 0.0))
+        delay_s = max(0.0, (thread.delay_s or 0.0) - ((old and old.delay_s) or 0.0))
+        share = min(1.0, (busy_s + delay_s) / seconds)
+        loads.append(_Load(process=process, thread=thread, share=share, busy_s=busy_s, delay_s=delay_s))
+    return loads
 
 
 def judge_load(verdict: Verdict, streak: Streak) -> Verdict:
@@ -200,10 +194,8 @@ def judge_load(verdict: Verdict, streak: Streak) -> Verdict:
         text += f" {ratio:.1f} times as long as they ran"
     else:
         severity = Severity.WARNING
-        text = (
-            f"{competitors.runnable:.0f} threads were runnable on {cpus} in the last of {samples}; the kernel"
-        )
-        text += " does not count how long they waited (CONFIG_SCHED_INFO)"
+        text = f"{competitors.runnable:.0f} threads were runnable on {cpus} in the last of {samples}"
+        text += "; the kernel does not count how long they waited (CONFIG_SCHED_INFO)"
     issue = ThreadIssue(
         code="oversubscribed",
         severity=severity,
@@ -215,9 +207,7 @@ def judge_load(verdict: Verdict, streak: Streak) -> Verdict:
 
 def _name_pool(competitors: Competitors) -> str:
     """Name the process and the threads that most competitors belong to, and their planned number."""
-    pools: Mapping[tuple[int, str], int] = Counter(
-        (process.pid, thread.name) for process, thread in competitors.threads
-    )
+    pools = Counter((process.pid, thread.name) for process, thread in competitors.threads)
     pid, name = max(pools, key=lambda pool: (pools[pool], -pool[0]))
     process = next(process for process, _ in competitors.threads if process.pid == pid)
     text = f"likely pool: {count(pools[pid, name], 'thread')} {name!r} of {process.name} ({pid})"

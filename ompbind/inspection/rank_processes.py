@@ -23,7 +23,7 @@ from ompbind.inspection.judge import judge
 from ompbind.inspection.verdict import ThreadIssue, Verdict
 from ompbind.openmp.binding import Bind
 from ompbind.openmp.runtimes import KMP_AFFINITY, PLACE_VARIABLES
-from ompbind.planning.occupancy import LiveRun
+from ompbind.planning.other_runs import LiveRun
 from ompbind.planning.rank_variables import OMPBIND_RUN_ID, SUPERVISOR_NAME, find_attempt, find_rank
 from ompbind.procfs.parsers import MemoryMap
 from ompbind.procfs.process_state import ProcessState, ThreadState
@@ -67,12 +67,8 @@ class Inspection(Record):
     @property
     def severity(self) -> Severity:
         """The worst severity of all issues."""
-        return worst(
-            [
-                *(group.verdict.severity for group in self.groups),
-                *(issue.severity for issue in self.shared_issues),
-            ]
-        )
+        verdicts = [group.verdict.severity for group in self.groups]
+        return worst([*verdicts, *(issue.severity for issue in self.shared_issues)])
 
 
 class ObservedProcesses(Record):
@@ -96,18 +92,13 @@ def make_inspection(observed: ObservedProcesses) -> Inspection:
     supervisors = [process for process in observed.processes.values() if process.name == SUPERVISOR_NAME]
     own_pids = {pid for process in supervisors for pid in (process.pid, process.parent)}
     others = [process for pid, process in observed.processes.items() if pid not in own_pids]
-    by_depth = sorted(
-        others, key=lambda process: (sum(1 for _ in _ancestors(process, observed)), process.pid)
-    )
-    for process in by_depth:
+    others.sort(key=lambda process: (len(list(_ancestors(process, observed))), process.pid))
+    for process in others:
         members.setdefault(_find_group_key(process, observed), []).append(process)
     groups = [_make_group(key, tuple(processes), observed) for key, processes in members.items()]
-    groups.sort(key=_sort_key)
+    groups.sort(key=lambda group: (group.rank is None, group.rank or 0, group.first.pid))
+    groups.sort(key=lambda group: (group.run_id is None, group.run_id or ""))
     return Inspection(groups=tuple(groups), shared_issues=tuple(_find_shared_issues(groups, observed)))
-
-
-def _sort_key(group: RankProcesses) -> tuple[bool, str, bool, int, int]:
-    return group.run_id is None, group.run_id or "", group.rank is None, group.rank or 0, group.first.pid
 
 
 def _ancestors(process: ProcessState, observed: ObservedProcesses) -> Iterator[ProcessState]:
@@ -139,21 +130,18 @@ def _make_group(
 ) -> RankProcesses:
     run_id, rank, _ = key
     first = processes[0]
-    from_variables = expect_variables(first.env)
-    if from_variables:
-        expected: ExpectedBinding | None = _use_bind_of_run(from_variables, first, observed.runs)
+    expected = expect_variables(first.env)
+    if expected:
+        expected = _use_bind_of_run(expected, first, observed.runs)
     else:
         expected = _expect_by_cpus(run_id, processes, observed)
     assumed = expected or guess_expected(processes, observed.parent_masks.get(first.pid, EMPTY))
-    if expected and rank is None:
-        rank = expected.rank
-    verdict = judge(processes, assumed)
     return RankProcesses(
         run_id=run_id,
-        rank=rank,
+        rank=expected.rank if expected and rank is None else rank,
         processes=processes,
         expected=expected,
-        verdict=verdict,
+        verdict=judge(processes, assumed),
         attempt=find_attempt(first.env),
     )
 
@@ -169,10 +157,8 @@ def _use_bind_of_run(
     """
     if not first.env.keys() & {*PLACE_VARIABLES, KMP_AFFINITY}:
         expected = expected.replace(variables=(("OMP_PROC_BIND", "true"),))
-    ranks = (
-        (run.bind, rank) for run in runs if run.run_id == clean_name(expected.run_id) for rank in run.ranks
-    )
-    bind = next((bind for bind, rank in ranks if rank == (expected.rank, expected.cpus)), expected.bind)
+    own, rank = clean_name(expected.run_id), (expected.rank, expected.cpus)
+    bind = next((run.bind for run in runs if run.run_id == own and rank in run.ranks), expected.bind)
     return expected if bind == expected.bind else _set_bind(expected, bind, first.initial_thread)
 
 
@@ -183,9 +169,9 @@ def _expect_by_cpus(
 
     This is all that is known of ranks whose environment is not readable. None unless exactly one rank fits.
     """
-    ranks = [(run.bind, *rank) for run in observed.runs if run.run_id == run_id for rank in run.ranks]
     whole = union(thread.cpus for process in processes for thread in process.threads)
-    fitting = [(bind, rank, cpus) for bind, rank, cpus in ranks if whole <= cpus]
+    runs = (run for run in observed.runs if run.run_id == run_id)
+    fitting = [(run.bind, rank, cpus) for run in runs for rank, cpus in run.ranks if whole <= cpus]
     if len(fitting) != 1:
         return None
     bind, rank, cpus = fitting[0]
@@ -231,7 +217,15 @@ def _find_shared_issues(
             by_single_cpu.setdefault(cpus, []).append(group)
     for cpus, sharing in by_single_cpu.items():
         if len(sharing) > 1:
-            yield _make_single_cpu_issue(cpus, sharing)
+            shown = ", ".join(f"{group.first.name} ({group.first.pid})" for group in sharing[:4])
+            more = f" and {len(sharing) - 4} more" if len(sharing) > 4 else ""
+            text = f"{len(sharing)} processes are restricted to {named('CPU', cpus)}: {shown}{more}"
+            cause = next(filter(None, (explain_narrowing(group.first, [cpus]) for group in sharing)), "")
+            if cause:
+                text += f"; {cause}; give each process its own CPUs"
+            severity = Severity.ERROR if cause else Severity.NOTE
+            threads = sum(group.verdict.threads for group in sharing)
+            yield ThreadIssue(code="shared", severity=severity, threads=threads, text=text)
 
 
 def _find_overlap(group: RankProcesses, other: RankProcesses) -> Iterator[ThreadIssue]:
@@ -244,20 +238,3 @@ def _find_overlap(group: RankProcesses, other: RankProcesses) -> Iterator[Thread
         text = f"ranks {ranks} are both allowed on {named('CPU', both)}, contrary to the plan"
         threads = group.verdict.threads
         yield ThreadIssue(code="shared", severity=Severity.ERROR, threads=threads, text=text)
-
-
-def _make_single_cpu_issue(cpus: CpuSet, groups: Sequence[RankProcesses]) -> ThreadIssue:
-    """Return the issue of processes restricted to one CPU although their parents have more."""
-    shown = ", ".join(f"{group.first.name} ({group.first.pid})" for group in groups[:4])
-    if len(groups) > 4:
-        shown += f" and {len(groups) - 4} more"
-    causes = (explain_narrowing(group.first, [cpus]) for group in groups)
-    cause = next(filter(None, causes), "")
-    text = f"{len(groups)} processes are restricted to {named('CPU', cpus)}: {shown}"
-    if cause:
-        text += f"; {cause}; give each process its own CPUs"
-    severity, threads = (
-        Severity.ERROR if cause else Severity.NOTE,
-        sum(group.verdict.threads for group in groups),
-    )
-    return ThreadIssue(code="shared", severity=severity, threads=threads, text=text)

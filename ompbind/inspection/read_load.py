@@ -30,29 +30,22 @@ def read_load(processes: Sequence[ProcessState], at_s: float) -> LoadSample:
 
 def add_load(streaks: Streaks, inspection: Inspection) -> tuple[Streaks, Inspection]:
     """Add an inspection to the streaks of its groups; return it with the issues that follow."""
-    now = time.monotonic()
+    now, root = time.monotonic(), DirectoryRoot("/")
     found, groups, throttled = {}, [], []
-    throttlings = _read_throttlings(inspection.groups)
-    for group, total in zip(inspection.groups, throttlings, strict=True):
-        before = streaks.get(_make_key(group), Streak())
-        sample = LoadSample(at_s=now, processes=group.processes, throttling=total)
+    by_cgroup: dict[str | None, Throttling | None] = {}  # equal cgroups are read once
+    for group in inspection.groups:
+        pid = group.first.pid
+        cgroup = root.read(f"proc/{pid}/cgroup")
+        if cgroup not in by_cgroup:
+            by_cgroup[cgroup] = read_throttling(root, str(pid))
+        before = streaks.get((group.run_id, group.rank, pid), Streak())
+        sample = LoadSample(at_s=now, processes=group.processes, throttling=by_cgroup[cgroup])
         if throttling := sample.throttled_since(before.last):
             throttled.append((group, throttling))
-        streak = found[_make_key(group)] = add_sample(before, sample)
+        streak = found[group.run_id, group.rank, pid] = add_sample(before, sample)
         groups.append(group.replace(verdict=judge_load(group.verdict, streak)))
     issues = (*inspection.shared_issues, *find_throttled(throttled))
     return found, inspection.replace(groups=tuple(groups), shared_issues=issues)
-
-
-def _read_throttlings(groups: Sequence[RankProcesses]) -> Iterator[Throttling | None]:
-    """Yield the throttling of the cgroup of each group; equal cgroups are read once."""
-    root, by_cgroup = DirectoryRoot("/"), dict[str | None, Throttling | None]()
-    for group in groups:
-        pid = str(group.first.pid)
-        cgroup = root.read(f"proc/{pid}/cgroup")
-        if cgroup not in by_cgroup:
-            by_cgroup[cgroup] = read_throttling(root, pid)
-        yield by_cgroup[cgroup]
 
 
 def list_throttlings(streaks: Streaks) -> tuple[Throttling, ...]:
@@ -106,7 +99,3 @@ def was_throttled(streaks: Streaks) -> bool:
     """Return whether the cgroup of a group was throttled at any time before its last sample."""
     samples = (streak.last for streak in streaks.values())
     return any(sample and sample.throttling and sample.throttling.throttled_periods for sample in samples)
-
-
-def _make_key(group: RankProcesses) -> tuple[str | None, int | None, int]:
-    return group.run_id, group.rank, group.first.pid

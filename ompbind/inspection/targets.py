@@ -7,10 +7,10 @@ from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.errors import InspectError
 from ompbind.inspection.absent_binding import is_library
 from ompbind.inspection.expectation import is_relevant
-from ompbind.inspection.rank_processes import Inspection, ObservedProcesses, RankProcesses, make_inspection
-from ompbind.planning.occupancy import LiveRun
+from ompbind.inspection.rank_processes import Inspection, ObservedProcesses, make_inspection
+from ompbind.planning.other_runs import LiveRun
 from ompbind.planning.rank_variables import OMPBIND_RUN_ID
-from ompbind.procfs.parsers import EXITED_STATES, Stat, find_descendants, status_value
+from ompbind.procfs.parsers import EXITED_STATES, find_descendants, status_value
 from ompbind.procfs.process_state import ProcessState, read_process
 from ompbind.procfs.reader import (
     read_affinity,
@@ -129,30 +129,24 @@ def inspect(target: Target, *, memory: bool = True, known: KnownProcesses | None
     pids = find_descendants(stats, [*target.pids, *(run.pid for run in target.runs)])
     others = {pid: stat for pid, stat in stats.items() if pid not in pids}
     run_ids = {run.run_id for run in target.runs}
-    detached = others.keys() & known.keys() if known else _find_processes_of_runs(others, run_ids)
+    detached = others.keys() & known.keys()
+    if run_ids and not known:  # processes of a run that are no longer its descendants, if readable
+        names = ((pid, (read_environ(pid) or {}).get(OMPBIND_RUN_ID, "")) for pid in others)
+        detached = {pid for pid, run_id in names if clean_name(run_id) in run_ids}
     pids |= find_descendants(stats, detached)
     states = ((pid, read_process(pid, is_library, is_relevant, known.get(pid))) for pid in sorted(pids))
     found = {pid: state for pid, state in states if state}
-    parent_masks = {
-        pid: read_affinity(state.parent) if state.parent else EMPTY for pid, state in found.items()
-    }
-    inspection = make_inspection(
-        ObservedProcesses(processes=found, runs=read_visible_runs(), parent_masks=parent_masks)
-    )
+    parents = {pid: state.parent for pid, state in found.items()}
+    masks = {pid: read_affinity(parent) if parent else EMPTY for pid, parent in parents.items()}
+    observed = ObservedProcesses(processes=found, runs=read_visible_runs(), parent_masks=masks)
+    inspection = make_inspection(observed)
     if not (memory and has_several_nodes()):
         return inspection
-    return inspection.replace(groups=tuple(map(_add_memory, inspection.groups)))
-
-
-def _find_processes_of_runs(stats: dict[int, Stat], run_ids: set[str]) -> list[int]:
-    """Return the PIDs whose environment names one of these runs, as far as it is readable.
-
-    Among them are processes of a run that are no longer its descendants.
-    """
-    if not run_ids:
-        return []
-    named = ((pid, (read_environ(pid) or {}).get(OMPBIND_RUN_ID, "")) for pid in stats)
-    return [pid for pid, run_id in named if clean_name(run_id) in run_ids]
+    groups = []
+    for group in inspection.groups:
+        maps = ((process.pid, read_memory_map(process.pid)) for process in group.processes)
+        groups.append(group.replace(memory=tuple((pid, found) for pid, found in maps if found)))
+    return inspection.replace(groups=tuple(groups))
 
 
 def has_several_nodes() -> bool:
@@ -162,8 +156,3 @@ def has_several_nodes() -> bool:
             return len(CpuSet.from_list(file.read())) > 1
     except (OSError, ValueError):
         return False
-
-
-def _add_memory(group: RankProcesses) -> RankProcesses:
-    maps = ((process.pid, read_memory_map(process.pid)) for process in group.processes)
-    return group.replace(memory=tuple((pid, memory_map) for pid, memory_map in maps if memory_map))

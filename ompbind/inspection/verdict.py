@@ -57,9 +57,8 @@ class Verdict(Record):
     def add(self, *issues: ThreadIssue) -> "Verdict":
         """Return the verdict with more issues, worst first."""
         order = list(Severity)
-        return self.replace(
-            issues=tuple(sorted((*issues, *self.issues), key=lambda issue: order.index(issue.severity)))
-        )
+        found = sorted((*issues, *self.issues), key=lambda issue: order.index(issue.severity))
+        return self.replace(issues=tuple(found))
 
     @property
     def text(self) -> str:

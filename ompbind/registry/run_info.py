@@ -4,7 +4,7 @@ import pwd
 import time
 from collections.abc import Iterable
 
-from ompbind.planning.occupancy import LiveRun
+from ompbind.planning.other_runs import LiveRun
 from ompbind.procfs.reader import read_age_s, read_command_line, read_owner, read_pid_namespace
 from ompbind.record import Record
 

@@ -76,14 +76,10 @@ def set_own_affinity(cpus: CpuSet | None, undo: ExitStack) -> None:
     """Set the affinity mask of the calling thread; None changes nothing. Raises LaunchError."""
     if cpus is None:
         return
-    saved = CpuSet(os.sched_getaffinity(0))
-    undo.callback(_restore_own_affinity, threading.get_ident(), threading.get_native_id(), saved)
-    set_affinity(cpus)
-
-
-def _restore_own_affinity(ident: int, tid: int, saved: CpuSet) -> None:
+    saved, ident, tid = CpuSet(os.sched_getaffinity(0)), threading.get_ident(), threading.get_native_id()
     # Another thread may close an ExitStack. In the same thread 0 is right, even after a fork.
-    restore_affinity(0 if threading.get_ident() == ident else tid, saved)
+    undo.callback(lambda: restore_affinity(0 if threading.get_ident() == ident else tid, saved))
+    set_affinity(cpus)
 
 
 def restore_affinity(tid: int, saved: CpuSet) -> None:
@@ -100,7 +96,12 @@ def restore_affinity(tid: int, saved: CpuSet) -> None:
 
 def set_memory_policy(plan: Plan, placement: Placement, undo: ExitStack) -> None:
     """Set the memory policy of a rank in the calling thread; a thread can only set its own policy."""
-    policy = _find_supported_policy(plan, placement)
+    if placement.memory is None:
+        return
+    supported = replace_unsupported_policies(plan.replace(placements=(placement,), notes=()))
+    for note in supported.notes:
+        warn(note.text)
+    policy = supported.placements[0].memory
     if policy is None:
         return
     undo.callback(_restore_memory_policy, policy, threading.get_ident(), mempolicy.read_policy())
@@ -112,16 +113,6 @@ def _restore_memory_policy(policy: MemoryPolicy, ident: int, saved: SavedPolicy 
         mempolicy.restore_policy(saved)
     else:
         warn(f"the memory policy {policy} was set by another thread, which keeps it")
-
-
-def _find_supported_policy(plan: Plan, placement: Placement) -> MemoryPolicy | None:
-    """Return the policy that this system can set for a rank, with warnings of what it cannot set."""
-    if placement.memory is None:
-        return None
-    supported = replace_unsupported_policies(plan.replace(placements=(placement,), notes=()))
-    for note in supported.notes:
-        warn(note.text)
-    return supported.placements[0].memory
 
 
 _INTERNAL = (__name__.partition(".")[0], "contextlib")

@@ -4,9 +4,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from ompbind.compat.framework import FrameworkInput
+from ompbind.compat.frameworks import FRAMEWORKS, FrameworkInput
 from ompbind.compat.reading import fill_request
-from ompbind.compat.table import FRAMEWORKS
 from ompbind.errors import RequestError
 from ompbind.machine.model import Machine
 from ompbind.machine.sources.reading import read_machine

@@ -30,7 +30,7 @@ from ompbind.doctor.facts import (
 from ompbind.machine.devices import Device, DeviceKind
 from ompbind.machine.sources.linux.numa import MemorySize
 from ompbind.openmp.variables import OVERRIDING_VARIABLES, THREAD_COUNTS
-from ompbind.planning.occupancy import LiveRun
+from ompbind.planning.other_runs import LiveRun
 from ompbind.programs.library_catalog import name_library
 from ompbind.programs.workload import DetectedLibrary, DetectionMethod, Workload
 from ompbind.programs.wrappers import Wrapper

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ompbind.cpuset import CpuSet
 from ompbind.errors import MaskError, PlanError, PositionError
 from ompbind.masks.parse import parse_mask
-from ompbind.planning.occupancy import LiveRun
+from ompbind.planning.other_runs import LiveRun
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Bind, MemoryMode, Request
 from ompbind.registry.run_info import RunInfo

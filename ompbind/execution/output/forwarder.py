@@ -117,7 +117,11 @@ class Forwarder:
         """Write pending bytes; return whether the writer accepts more."""
         accepts_more = self.writer.flush()
         if self.writer.broken and not self._writer_lost:
-            self._close_for_broken_writer()
+            self._writer_lost = True
+            if self.writer.error_text:
+                self._events.write_errors.append(self.writer.error_text)
+            for stream in list(self.streams.values()):
+                self._reject(stream)  # so that ranks notice that the writer is broken
         return accepts_more
 
     def end_streams(self, ranks: Collection[int] | None = None) -> None:
@@ -167,30 +171,17 @@ class Forwarder:
             has_all = len(block) >= TAIL_BYTES
             stream.tail = block[-TAIL_BYTES:] if has_all else (stream.tail + block)[-TAIL_BYTES:]
         if stream.log >= 0:
-            self._write_log(stream, block)
+            try:
+                write_all(stream.log, block)
+            except OSError as error:
+                text = f"rank {stream.rank}: cannot write to {stream.path}: {error.strerror}"
+                self._events.write_errors.append(text)
+                os.close(stream.log)
+                stream.log = -1
         if self._writer_lost:
             self._reject(stream, written=True)
         else:
             self.writer.put(stream.prefixer.add(block, add_timestamp(stream.prefixes, timestamp)))
-
-    def _write_log(self, stream: RankStream, block: bytes) -> None:
-        """Write a block to the log file; after an error close the log file and forward on without it."""
-        try:
-            write_all(stream.log, block)
-        except OSError as error:
-            self._events.write_errors.append(
-                f"rank {stream.rank}: cannot write to {stream.path}: {error.strerror}"
-            )
-            os.close(stream.log)
-            stream.log = -1
-
-    def _close_for_broken_writer(self) -> None:
-        """Close all streams without a log file, so that their ranks notice that the writer is broken."""
-        self._writer_lost = True
-        if self.writer.error_text:
-            self._events.write_errors.append(self.writer.error_text)
-        for stream in list(self.streams.values()):
-            self._reject(stream)
 
     def _reject(self, stream: RankStream, *, written: bool = False) -> None:
         """Let a rank notice that its output is not read any more, unless a log file still gets it.

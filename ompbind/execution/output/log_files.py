@@ -47,7 +47,9 @@ class LogDirectory:
         names = [f"{rank}.{kind}" for rank in ranks for kind in (OUT, ERR)]
         found = {name: entry for name in names if (entry := read_entry(self._directory, name))}
         if found and not force:
-            raise _make_exists_error([os.path.join(path, name) for name in found])
+            more = f" and {count(len(found) - 1, 'more log file')} already exist"
+            text = f"{os.path.join(path, next(iter(found)))}{more if len(found) > 1 else ' already exists'}"
+            raise LaunchError(text, hint="use --force to overwrite, or choose another --log-dir")
         for name, entry in found.items():
             self._check_old(name, entry)
 
@@ -64,19 +66,17 @@ class LogDirectory:
         name = f"{rank}.{kind}"
         try:
             old = read_entry(self._directory, name) if self._force or heading else None
-            file = self._open_old(name, old) if old else create_file(self._directory, name, os.O_APPEND)
+            if old:
+                self._check_old(name, old)  # a pipe would block until it has a reader
+                file = open_existing(self._directory, name, old, os.O_APPEND)
+                os.set_blocking(file, True)
+            else:
+                file = create_file(self._directory, name, os.O_APPEND)
             _begin_log(file, heading)
         except OSError as error:
             wrong = f"rank {rank}: cannot open {self.make_path(rank, kind)}: {error.strerror}"
             raise LaunchError(wrong, hint=_CHOOSE_ANOTHER) from error
         self._opened[name] = os.fstat(file)
-        return file
-
-    def _open_old(self, name: str, old: os.stat_result) -> int:
-        """Open a file if it is a safe regular file; a pipe would block until it has a reader."""
-        self._check_old(name, old)
-        file = open_existing(self._directory, name, old, os.O_APPEND)
-        os.set_blocking(file, True)
         return file
 
     def _check_old(self, name: str, old: os.stat_result) -> None:
@@ -123,12 +123,6 @@ def _open_directory(path: str) -> OpenDirectory:
     if not os.access(".", os.W_OK | os.X_OK, dir_fd=directory.fd):
         raise LaunchError(f"no permission to write to the log directory {path}", hint=_CHOOSE_ANOTHER)
     return directory
-
-
-def _make_exists_error(paths: Sequence[str]) -> LaunchError:
-    more = f" and {count(len(paths) - 1, 'more log file')} already exist"
-    text = f"{paths[0]}{more if len(paths) > 1 else ' already exists'}"
-    return LaunchError(text, hint="use --force to overwrite, or choose another --log-dir")
 
 
 def _begin_log(file: int, heading: str) -> None:

@@ -287,48 +287,39 @@ class OutputMultiplexer:
             if log >= 0:
                 os.close(log)
             raise
-        stream = self._make_stream(rank, fd, ends[0])
+        prefixes = make_prefixes(rank, coloured=self._output.colours[fd - 1])
+        stream = RankStream(rank, ends[0], LinePrefixer(self._limit), prefixes)
+        if fd == _ERR:
+            stream.tail = b""
+            self._tails[rank] = stream
+        elif is_pty:
+            self._ptys[rank] = stream
         stream.is_pty, stream.log, stream.path = is_pty, log, path
         self._forwarder(fd).add(stream)
         return ends[1]
 
-    def _make_stream(self, rank: int, fd: int, read_end: int) -> RankStream:
-        prefixes = make_prefixes(rank, coloured=self._output.colours[fd - 1])
-        stream = RankStream(rank, read_end, LinePrefixer(self._limit), prefixes)
-        if fd == _ERR:
-            stream.tail = b""
-            self._tails[rank] = stream
-        elif self._output.pty:
-            self._ptys[rank] = stream
-        return stream
-
     def _forwarder(self, fd: int) -> Forwarder:
         """Return the forwarder to standard output or error; it is the same if both are the same file."""
-        if fd not in self._forwarders:
-            self._forwarders[fd] = self._make_forwarder(fd)
-        return self._forwarders[fd]
-
-    def _make_forwarder(self, fd: int) -> Forwarder:
+        if fd in self._forwarders:
+            return self._forwarders[fd]
         if fd == _ERR and _OUT in self._forwarders and is_same_file(_OUT, _ERR):
-            return self._forwarders[_OUT]
-        writer = open_writer(fd, _NAMES[fd])
-        forwarder = Forwarder(writer, self._events, timestamps=self._output.timestamps)
-        self._epoll.register(forwarder.readers, select.EPOLLIN)
-        self._by_fd[forwarder.readers.fileno()] = forwarder
+            forwarder = self._forwarders[_OUT]
+        else:
+            writer = open_writer(fd, _NAMES[fd])
+            forwarder = Forwarder(writer, self._events, timestamps=self._output.timestamps)
+            self._epoll.register(forwarder.readers, select.EPOLLIN)
+            self._by_fd[forwarder.readers.fileno()] = forwarder
+        self._forwarders[fd] = forwarder
         return forwarder
 
     def _set_paused(self, forwarder: Forwarder, paused: bool) -> None:
         """Pause a forwarder while its writer would block: wait for the writer instead of its streams."""
-        if paused:
-            self._wait_until_writable(forwarder)
+        fd, events = forwarder.writer.fd, select.EPOLLOUT | select.EPOLLONESHOT
+        if paused and fd in self._by_fd:
+            self._epoll.modify(fd, events)
+        elif paused:
+            self._epoll.register(fd, events)
+            self._by_fd[fd] = forwarder
         if forwarder.paused != paused:
             forwarder.paused = paused
             self._epoll.modify(forwarder.readers, 0 if paused else select.EPOLLIN)
-
-    def _wait_until_writable(self, forwarder: Forwarder) -> None:
-        fd, events = forwarder.writer.fd, select.EPOLLOUT | select.EPOLLONESHOT
-        if fd in self._by_fd:
-            self._epoll.modify(fd, events)
-        else:
-            self._epoll.register(fd, events)
-            self._by_fd[fd] = forwarder

@@ -57,8 +57,13 @@ def _evaluate(sampler: AffinitySampler, options: RunOptions, *, at_once: bool) -
     verified = _make_verified(sampler, options)
     if sampler.complete:
         verified = sampler.findings.confirm(verified, at_once=at_once)
-    else:
-        verified = _keep_escaped(sampler, verified)
+    else:  # keep only "outside" issues, of ranks with escaped threads: the others may still change
+        ranks = []
+        for checked in verified.ranks:
+            if checked.rank in sampler.escaped and checked.verdict:
+                outside = tuple(issue for issue in checked.verdict.issues if issue.code == "outside")
+                ranks.append(checked.replace(verdict=checked.verdict.replace(issues=outside)))
+        verified = verified.replace(ranks=tuple(ranks))
     sampler.verified = verified
     return verified if sampler.complete or verified.errors else None
 
@@ -120,16 +125,6 @@ def _make_verified(sampler: AffinitySampler, options: RunOptions) -> Verificatio
         samples=sampler.samples,
         strict=options.strict,
     )
-
-
-def _keep_escaped(sampler: AffinitySampler, verified: VerificationResult) -> VerificationResult:
-    """Keep only ranks with escaped threads, and only their "outside" issues: the others may still change."""
-    ranks = []
-    for checked in verified.ranks:
-        if checked.rank in sampler.escaped and checked.verdict:
-            outside = tuple(issue for issue in checked.verdict.issues if issue.code == "outside")
-            ranks.append(checked.replace(verdict=checked.verdict.replace(issues=outside)))
-    return verified.replace(ranks=tuple(ranks))
 
 
 def _make_error(verified: VerificationResult) -> LaunchError:

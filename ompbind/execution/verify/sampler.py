@@ -246,7 +246,12 @@ class AffinitySampler:
             self.stable_since = now
         self.hidden |= {rank for pid, rank in live.items() if rank not in counts and _is_running(pid)}
         self._find_escaped(counts)
-        activity = {rank: _make_activity(pids, processes) for rank, pids in pids_by_rank.items()}
+        activity = {
+            rank: frozenset(
+                (pid, processes[pid].busy_ticks, processes[pid].arguments) for pid in pids if pid in processes
+            )
+            for rank, pids in pids_by_rank.items()
+        }
         if self.complete or self._find_stable(counts, now):
             changed |= {rank for rank in counts if activity[rank] != self._activity.get(rank)}
         for pid, rank in live.items():
@@ -301,11 +306,6 @@ def _is_running(child: int) -> bool:
         return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
     except ChildProcessError:
         return False
-
-
-def _make_activity(pids: Iterable[int], processes: Mapping[int, Stat]) -> Activity:
-    found = ((pid, processes[pid]) for pid in pids if pid in processes)
-    return frozenset((pid, process.busy_ticks, process.arguments) for pid, process in found)
 
 
 def find_rank_processes(

@@ -15,7 +15,7 @@ from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.errors import MachineError
 from ompbind.machine.core_kinds import CoreTraits, make_kinds
 from ompbind.machine.devices import Device, DeviceKind, number_devices
-from ompbind.machine.model import CoreKind, CoreKindName, Level, Machine, Node, Partition, drop_repeated
+from ompbind.machine.model import CoreKindName, Level, Machine, Node, Partition, drop_repeated
 from ompbind.machine.nodes import add_nearest_nodes
 from ompbind.record import Record
 from ompbind.text import suggest_name
@@ -110,9 +110,14 @@ def make_sample_machine(sample: SampleMachine, source: str, *, devices: bool = F
         if level is not Level.NODE
     }
     domains[Level.CORE] = [(None, cpus) for cpus in cores]
+    groups = _group(cores, tuple(kind.count for kind in sample.cores))
+    traits = [
+        CoreTraits(cpus=cpus, type=kind.kind, frequency=kind.megahertz or None)
+        for kind, cpus in zip(sample.cores, groups, strict=True)
+    ]
     machine = Machine(
         source=source, arch=sample.arch, online=online, allowed=online, nodes=nodes,
-        kinds=_make_kinds(sample, cores),
+        kinds=make_kinds(traits),
     ).with_domains(drop_repeated(domains, nodes))  # fmt: skip
     return machine.replace(devices=_make_devices(sample, nodes)) if devices else machine
 
@@ -171,16 +176,6 @@ def _measure(memory: SampleMemory, left: _Site, right: _Site) -> int:
         return 10
     own, package, other = memory.far_distances if left.is_far or right.is_far else (10, *memory.distances)
     return own if left.cpus == right.cpus else package if left.package == right.package else other
-
-
-def _make_kinds(sample: SampleMachine, cores: Sequence[CpuSet]) -> tuple[CoreKind, ...]:
-    groups = _group(cores, tuple(kind.count for kind in sample.cores))
-    return make_kinds(
-        [
-            CoreTraits(cpus=cpus, type=kind.kind, frequency=kind.megahertz or None)
-            for kind, cpus in zip(sample.cores, groups, strict=True)
-        ]
-    )
 
 
 def _make_devices(sample: SampleMachine, nodes: Sequence[Node]) -> tuple[Device, ...]:

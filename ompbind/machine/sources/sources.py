@@ -187,10 +187,6 @@ def _describe_content(head: bytes) -> str:
     return "it is not an archive, XML or JSON"
 
 
-def _is_archive(head: bytes) -> bool:
-    return head.startswith((b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0")) or head[257:262] == b"ustar"
-
-
 def _read_archive(given: SourceInput) -> Machine:
     from ompbind.machine.sources.archive import ArchiveRoot  # noqa: PLC0415 - door: loads tarfile
 
@@ -244,7 +240,10 @@ SOURCES: Sequence[TopologySource] = (
         label="a recording",
     ),
     TopologySource(
-        detect=lambda given: _is_archive(given.head), read=_read_archive
+        detect=lambda given: (
+            given.head.startswith((b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0")) or given.head[257:262] == b"ustar"
+        ),
+        read=_read_archive,
     ),  # described by the row above
     TopologySource(
         detect=lambda given: given.head.lstrip(b"\xef\xbb\xbf\xff\xfe\0 \t\r\n").startswith(b"<"),

@@ -17,7 +17,7 @@ OS numbers are a list ("0,4,2,6"), or they count in loops. The loops of "core:pa
 """
 
 import re
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 from math import prod
 from operator import mul
@@ -104,7 +104,13 @@ def _read_steps(text: str) -> list[_Step]:
     if steps[-1].level != "pu":
         raise _make_error("the last step is not pu:COUNT")
     for position, step in enumerate(steps):
-        _check(step, {other.level for other in steps[:position]})
+        outer = {other.level for other in steps[:position]}
+        if "pu" in outer:
+            raise _make_error("there is a step after pu")
+        if step.level is not None and step.level in outer:
+            raise _make_error(f"{step.type} appears twice")
+        if step.level in (Level.PACKAGE, Level.DIE) and Level.CORE in outer:
+            raise _make_error(f"{step.type} is inside core")
     return steps
 
 
@@ -116,16 +122,6 @@ def _make_step(match: re.Match[str]) -> _Step:
     if level is Level.NODE:
         return _Step(type=match["type"], level=level, count=count, attached=((size, indexes),))
     return _Step(type=match["type"], level=level, count=count, indexes=indexes)
-
-
-def _check(step: _Step, outer: Set[Level | str | None]) -> None:
-    """Raise MachineError for a level that appears twice or in the wrong order."""
-    if "pu" in outer:
-        raise _make_error("there is a step after pu")
-    if step.level is not None and step.level in outer:
-        raise _make_error(f"{step.type} appears twice")
-    if step.level in (Level.PACKAGE, Level.DIE) and Level.CORE in outer:
-        raise _make_error(f"{step.type} is inside core")
 
 
 def _find_level(word: str) -> Level | str | None:

@@ -8,14 +8,9 @@ from ompbind.record import Record
 from ompbind.report.ps import render_age
 from ompbind.report.text import Column, Screen, clip, render_cpus, render_paragraph, render_table
 
-SHOWN_RANKS = 4
-"""Ranks whose CPUs are shown; of more ranks, the first and the last ones."""
-
-SHOWN_CPUS = 40
-"""Characters of the CPUs of one rank at most."""
-
-TYPICAL_RUN_S = 10.0
-"""Seconds of a run where nothing is known about its time."""
+_SHOWN_RANKS = 4  # ranks whose CPUs are shown; of more ranks, the first and the last ones
+_SHOWN_CPUS = 40  # characters of the CPUs of one rank, at most
+_TYPICAL_RUN_S = 10.0  # seconds of a run where nothing is known about its time
 
 
 class Effort(Record):
@@ -31,48 +26,40 @@ class Effort(Record):
 
 
 def render_candidates(candidates: Sequence[Candidate], refusals: Sequence[Refusal], screen: Screen) -> str:
-    """Render the candidates as a table, and the refused ones with their reasons."""
-    tables = [render_table(_make_columns(candidates), screen.text_width)] if candidates else []
-    return "\n\n".join([*tables, *_render_refusals(refusals, screen)])
+    """Render the candidates as a table, and the names of the refused ones, a paragraph for each reason."""
+    parts = []
+    if candidates:
+        threads = [str(candidate.threads or "-") for candidate in candidates]
+        cpus = [_render_cpus_of_ranks(candidate) for candidate in candidates]
+        columns = [
+            Column(title="candidate", cells=[candidate.name for candidate in candidates], grows=True),
+            Column(title="ranks", cells=[str(candidate.ranks) for candidate in candidates], right=True),
+            Column(title="threads", cells=threads, right=True),
+            Column(title="CPUs of each rank", cells=cpus, grows=True),
+        ]
+        if any(candidate.same for candidate in candidates):
+            same = ["; ".join(candidate.same) or "-" for candidate in candidates]
+            columns.append(Column(title="same plan", cells=same, grows=True))
+        parts.append(render_table(columns, screen.text_width))
+    if refusals:
+        names: dict[str, list[str]] = {}
+        for refusal in refusals:
+            names.setdefault(refusal.reason, []).append(refusal.name)
+        lines = ["cannot run:"]
+        for reason, refused in names.items():
+            lines.append(render_paragraph(f"  {'; '.join(refused)}", reason, screen.text_width))
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)
 
 
-def _make_columns(candidates: Sequence[Candidate]) -> list[Column]:
-    columns = [
-        Column(title="candidate", cells=[candidate.name for candidate in candidates], grows=True),
-        Column(title="ranks", cells=[str(candidate.ranks) for candidate in candidates], right=True),
-        Column(
-            title="threads", cells=[str(candidate.threads or "-") for candidate in candidates], right=True
-        ),
-        Column(
-            title="CPUs of each rank", cells=[_render_cpus(candidate) for candidate in candidates], grows=True
-        ),
-    ]
-    if any(candidate.same for candidate in candidates):
-        cells = ["; ".join(candidate.same) or "-" for candidate in candidates]
-        columns.append(Column(title="same plan", cells=cells, grows=True))
-    return columns
-
-
-def _render_cpus(candidate: Candidate) -> str:
+def _render_cpus_of_ranks(candidate: Candidate) -> str:
     """Return the CPUs of all ranks in short: "0-3 | 4-7", "0 | 1 | ... | 15"."""
     if candidate.kind is Kind.UNBOUND:
         return "not bound"
-    texts = [clip(render_cpus(CpuSet.from_list(cpus)), SHOWN_CPUS) for cpus in candidate.cpus]
-    if len(texts) > SHOWN_RANKS:
-        texts = [*texts[: SHOWN_RANKS - 2], "...", texts[-1]]
+    texts = [clip(render_cpus(CpuSet.from_list(cpus)), _SHOWN_CPUS) for cpus in candidate.cpus]
+    if len(texts) > _SHOWN_RANKS:
+        texts = [*texts[: _SHOWN_RANKS - 2], "...", texts[-1]]
     return " | ".join(texts)
-
-
-def _render_refusals(refusals: Sequence[Refusal], screen: Screen) -> list[str]:
-    """Return a paragraph for each reason, with the names of all candidates that are refused for it."""
-    names: dict[str, list[str]] = {}
-    for refusal in refusals:
-        names.setdefault(refusal.reason, []).append(refusal.name)
-    lines = [
-        render_paragraph(f"  {'; '.join(refused)}", reason, screen.text_width)
-        for reason, refused in names.items()
-    ]
-    return ["\n".join(["cannot run:", *lines])] if lines else []
 
 
 def render_effort(candidates: Sequence[Candidate], effort: Effort, screen: Screen) -> str:
@@ -83,8 +70,8 @@ def render_effort(candidates: Sequence[Candidate], effort: Effort, screen: Scree
     """
     groups = 1 if effort.same_work else len({candidate.ranks for candidate in candidates})
     most = len(candidates) * (1 + effort.rounds) + 2 * groups * effort.rounds
-    run_s = effort.run_s or TYPICAL_RUN_S
-    shown = f"{run_s:.2g}" if run_s < TYPICAL_RUN_S else f"{run_s:.0f}"
+    run_s = effort.run_s or _TYPICAL_RUN_S
+    shown = f"{run_s:.2g}" if run_s < _TYPICAL_RUN_S else f"{run_s:.0f}"
     text = (
         f"{count(most, 'run')} at most: a warm-up and {count(effort.rounds, 'round')} of all candidates, then"
         f" {count(effort.rounds, 'round')} of the best and of unbound; about"

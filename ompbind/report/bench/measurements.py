@@ -112,18 +112,14 @@ def _quote(word: str, *, ascii_only: bool) -> str:
     if word.isprintable() and (word.isascii() or not ascii_only):
         return shlex.quote(word)
     escaped = "".join(
-        char if char.isprintable() and (char.isascii() or not ascii_only) else _escape(char)
+        char
+        if char.isprintable() and (char.isascii() or not ascii_only)
+        else "".join(f"\\{byte:03o}" for byte in char.encode("utf-8", "surrogateescape"))
         for char in word.replace("\\", "\\\\").replace("'", "\\'")
     )
     return f"$'{escaped}'"
 
 
-def _escape(char: str) -> str:
-    return "".join(f"\\{byte:03o}" for byte in char.encode("utf-8", "surrogateescape"))
-
-
-_HUGE = 1e7  # numbers from here on are written with an exponent
-_TITLE = 16  # characters of the name of a metric, at most
 _WIDEST = 5  # decimals of a number below 10, at most; larger numbers have fewer
 
 
@@ -138,13 +134,9 @@ class Scale(Record):
         """Return a value with its unit, "-" for None."""
         if value is None:
             return "-"
-        unit = f" {self.unit}" if self.unit else ""
-        return f"{self.render_number(value)}{unit}"
-
-    def render_number(self, value: float) -> str:
-        """Return a value without its unit."""
         scaled = value * self.factor
-        return f"{scaled:.3e}" if abs(scaled) >= _HUGE else f"{scaled:.{self.decimals}f}"
+        number = f"{scaled:.3e}" if abs(scaled) >= 1e7 else f"{scaled:.{self.decimals}f}"
+        return f"{number} {self.unit}" if self.unit else number
 
     def render_tick(self, value: float) -> str:
         """Return a round value of an axis without its unit."""
@@ -192,19 +184,16 @@ def align_points(numbers: Iterable[str]) -> list[str]:
     return [text + " " * (max(tails) - tail) for text, tail in zip(texts, tails, strict=True)]
 
 
-_MANY_ROUNDS = 1000
-
-
 def render_more_rounds(rounds: int) -> str:
     """Return about how many more rounds are needed; the estimate of a large number is rough."""
-    if rounds > _MANY_ROUNDS:
-        return f"more than {_MANY_ROUNDS:,} more rounds"
+    if rounds > 1000:
+        return "more than 1,000 more rounds"
     return f"about {count(rounds if rounds < 100 else round(rounds, -1), 'more round')}"
 
 
 def name_metric(metric: Metric) -> str:
-    """Return the title of a metric for a column: "time" for the wall time."""
-    return clip(clean_line(metric.name), _TITLE) if metric.pattern else "time"
+    """Return the title of a metric for a column, at most 16 characters: "time" for the wall time."""
+    return clip(clean_line(metric.name), 16) if metric.pattern else "time"
 
 
 def name_change(metric: Metric) -> tuple[str, str]:
@@ -239,31 +228,22 @@ def list_scaling(session: Session, conclusion: Conclusion) -> tuple[ScalingPoint
     same work, and shrink with the number of ranks if they share it. A sum of higher values grows. Other
     metrics have no ideal.
     """
-    ranked: dict[int, list[tuple[Candidate, Comparison, bool]]] = {}
+    rows: dict[int, list[tuple[Candidate, float, bool]]] = {}  # by ranks: median, and whether it is chosen
     candidates = index_candidates(session)
     for group in conclusion.groups:
         for comparison in group.comparisons:
             candidate = candidates.get(comparison.candidate)
             has_failed = comparison.result is ComparisonResult.DISQUALIFIED
             if candidate and comparison.median is not None and not has_failed:
-                row = (candidate, comparison, comparison.candidate == group.choice)
-                ranked.setdefault(candidate.ranks, []).append(row)
-    points = [_make_point(session, ranks, ranked[ranks]) for ranks in sorted(ranked)]
-    return tuple(_with_ideals(points, session)) if len(points) > 1 else ()
-
-
-EXCLUDED = (ComparisonResult.DROPPED, ComparisonResult.DISQUALIFIED)
-"""Results of candidates that do not run any more."""
-
-
-def _make_point(
-    session: Session, ranks: int, rows: Sequence[tuple[Candidate, Comparison, bool]]
-) -> ScalingPoint:
+                row = (candidate, comparison.median, comparison.candidate == group.choice)
+                rows.setdefault(candidate.ranks, []).append(row)
     direction = -1 if session.metrics[0].higher else 1
-    values = [(candidate, comparison.median or 0.0, chosen) for candidate, comparison, chosen in rows]
-    best, value, _ = min(values, key=lambda row: (not row[2], direction * row[1]))
-    unbound = next((value for candidate, value, _ in values if candidate.kind is Kind.UNBOUND), None)
-    return ScalingPoint(ranks=ranks, candidate=best.name, value=value, unbound=unbound)
+    points = []
+    for ranks in sorted(rows):
+        best, value, _ = min(rows[ranks], key=lambda row: (not row[2], direction * row[1]))
+        unbound = next((value for each, value, _ in rows[ranks] if each.kind is Kind.UNBOUND), None)
+        points.append(ScalingPoint(ranks=ranks, candidate=best.name, value=value, unbound=unbound))
+    return tuple(_with_ideals(points, session)) if len(points) > 1 else ()
 
 
 def _with_ideals(points: Sequence[ScalingPoint], session: Session) -> Iterator[ScalingPoint]:

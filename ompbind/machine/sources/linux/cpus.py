@@ -103,19 +103,15 @@ def read_domains(
         if level is not Level.CORE:
             parts[level] = _read_siblings(root, online, level, with_core)
     packages = parts[Level.PACKAGE] or _group_by_package_id(root, online)
-    if _partially_overlap(parts[Level.CLUSTER], packages):
+    clusters = parts[Level.CLUSTER]
+    owner = {cpu: cpus for _, cpus in packages for cpu in cpus} if clusters else {}
+    if any(not cpus <= owner.get(cpus.first, cpus) for _, cpus in clusters):
         remarks.append(f"packages {PARTIALLY_OVERLAP} clusters: physical_package_id is used instead")
         packages = _group_by_package_id(root, online)
     parts[Level.PACKAGE] = _join_halves(root, packages, nodes)
     if parts[Level.PACKAGE] != packages:
         remarks.append("halves of packages are joined by physical_package_id")
     return parts, remarks
-
-
-def _partially_overlap(inner: Partition, outer: Partition) -> bool:
-    """Return whether an inner domain has CPUs of several outer domains."""
-    owner = {cpu: cpus for _, cpus in outer for cpu in cpus} if inner else {}
-    return any(not cpus <= owner.get(cpus.first, cpus) for _, cpus in inner)
 
 
 def _read_siblings(root: Root, online: CpuSet, level: Level, with_core: CpuSet = EMPTY) -> Partition:

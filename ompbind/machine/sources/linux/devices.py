@@ -54,7 +54,15 @@ def read_devices(root: Root, machine: Machine, *, device_files: str | None = Non
     if device_files is not None:
         is_host = is_on_host(root, device_files)
         found = [_exclude_inaccessible(device, device_files, is_host=is_host) for device in found]
-    return number_devices(_exclude_virtual(found))
+    usable = {device.address for device in found if not device.excluded}
+    return number_devices(  # ranks can get the physical function itself
+        [
+            device.replace(excluded=f"virtual function of {device.physical}")
+            if device.physical in usable and not device.excluded
+            else device
+            for device in found
+        ]
+    )
 
 
 def _group_by_function(gpus: Iterable[KfdGpu], addresses: Collection[str]) -> Mapping[str, Sequence[KfdGpu]]:
@@ -97,30 +105,23 @@ def _read_function_devices(
         physical=read_link_target(root, function, "physfn"),
         excluded=f"reserved by {driver} for a virtual machine" if driver in _FOR_VIRTUAL_MACHINES else "",
     )
-    yield from _divide(device, drivers.nvidia.get(address), drivers.kfd.get(address, ()))
-
-
-def _divide(device: Device, nvidia: NvidiaGpu | None, kfd: Sequence[KfdGpu]) -> Iterator[Device]:
-    """Yield the partitions of a GPU, or the GPU itself, with what the vendor's driver says of it."""
+    nvidia = drivers.nvidia.get(address)
+    kfd = drivers.kfd.get(address, ())
     if device.kind is not DeviceKind.GPU:
         yield device
     elif nvidia:
-        yield from _add_nvidia_facts(device, nvidia)
+        own = () if nvidia.minor is None else (f"nvidia{nvidia.minor}",)
+        excluded = device.excluded or ("NVIDIA's driver excludes it" if nvidia.is_excluded else "")
+        whole = device.replace(names=(*device.names, *own), uuid=nvidia.uuid, excluded=excluded)
+        if not nvidia.instances:
+            yield whole
+        for number, instance in enumerate(nvidia.instances):
+            file = () if instance.capability is None else (f"nvidia-cap{instance.capability}",)
+            yield whole.replace(partition=number, names=(*file, *own), uuid=instance.uuid)
     elif kfd:
         yield from _add_kfd_facts(device, kfd)
     else:
         yield device
-
-
-def _add_nvidia_facts(device: Device, gpu: NvidiaGpu) -> Iterator[Device]:
-    own = () if gpu.minor is None else (f"nvidia{gpu.minor}",)
-    excluded = device.excluded or ("NVIDIA's driver excludes it" if gpu.is_excluded else "")
-    whole = device.replace(names=(*device.names, *own), uuid=gpu.uuid, excluded=excluded)
-    if not gpu.instances:
-        yield whole
-    for number, instance in enumerate(gpu.instances):
-        file = () if instance.capability is None else (f"nvidia-cap{instance.capability}",)
-        yield whole.replace(partition=number, names=(*file, *own), uuid=instance.uuid)
 
 
 def _add_kfd_facts(device: Device, gpus: Sequence[KfdGpu]) -> Iterator[Device]:
@@ -136,17 +137,6 @@ def _exclude_inaccessible(device: Device, device_files: str, *, is_host: bool) -
     if device.kind is not DeviceKind.GPU or device.excluded:
         return device
     return device.replace(excluded=find_denial(device, device_files, is_host=is_host))
-
-
-def _exclude_virtual(devices: Sequence[Device]) -> list[Device]:
-    """Exclude virtual functions of physical functions that ranks can get themselves."""
-    usable = {device.address for device in devices if not device.excluded}
-    return [
-        device.replace(excluded=f"virtual function of {device.physical}")
-        if device.physical in usable and not device.excluded
-        else device
-        for device in devices
-    ]
 
 
 # Whether this process can open the device files of a GPU.

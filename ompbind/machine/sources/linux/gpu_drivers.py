@@ -46,20 +46,16 @@ def read_nvidia_gpus(root: Root) -> dict[str, NvidiaGpu]:
 
 def _read_gpu(root: Root, path: str) -> NvidiaGpu:
     facts = dict(keyed_lines(root.read(path)))
-    uuid, minor = _clean_uuid(facts.get("GPU UUID", "")), whole_number(facts.get("Device Minor"), 1 << 20)
+    text = facts.get("GPU UUID", "")
+    digits = text.removeprefix("GPU-").replace("-", "").lower()
+    is_uuid = text.startswith("GPU-") and len(digits) == 32 and is_hexadecimal(digits)
+    uuid, minor = (text if is_uuid else ""), whole_number(facts.get("Device Minor"), 1 << 20)
     return NvidiaGpu(
         uuid=uuid,
         minor=minor,
         is_excluded=facts.get("GPU Excluded", facts.get("GPU Blacklisted")) == "Yes",
         instances=() if minor is None else tuple(_read_instances(root, minor, uuid)),
     )
-
-
-def _clean_uuid(text: str) -> str:
-    """Return a UUID such as "GPU-46f77619-68bf-…"; "" for anything else, as question marks."""
-    digits = text.removeprefix("GPU-").replace("-", "").lower()
-    is_uuid = text.startswith("GPU-") and len(digits) == 32 and is_hexadecimal(digits)
-    return text if is_uuid else ""
 
 
 def _read_instances(root: Root, minor: int, uuid: str) -> Iterator[MigInstance]:

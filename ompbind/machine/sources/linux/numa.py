@@ -38,7 +38,8 @@ def read_nodes(root: Root, online: CpuSet) -> tuple[tuple[Node, ...], list[str]]
     directories = numbered(root.names(NODE_DIRECTORY), "node")
     found = directories & (read_list(root, f"{NODE_DIRECTORY}/online") or directories) or directories
     check_size(nodes=len(found))
-    gpus = _read_gpu_nodes(root) & found
+    texts = (root.read(f"{GPU_DIRECTORY}/{name}/numa_status") for name in root.names(GPU_DIRECTORY))
+    gpus = numbers_in(value for text in texts for key, value in keyed_lines(text) if key == "Node") & found
     if not found - gpus:
         size = parse_meminfo(root.read("proc/meminfo")).get("MemTotal")
         return (Node(number=0, cpus=online, memory_bytes=size),), []
@@ -88,12 +89,6 @@ def _make_remarks(overlapping: CpuSet, gpus: CpuSet) -> Iterator[str]:
         )
     if gpus:
         yield render_gpu_remark(gpus)
-
-
-def _read_gpu_nodes(root: Root) -> CpuSet:
-    """Return the nodes that are the memory of GPUs, from the files of NVIDIA's driver."""
-    texts = (root.read(f"{GPU_DIRECTORY}/{name}/numa_status") for name in root.names(GPU_DIRECTORY))
-    return numbers_in(value for text in texts for key, value in keyed_lines(text) if key == "Node")
 
 
 def _read_initiators(root: Root, number: int) -> CpuSet:

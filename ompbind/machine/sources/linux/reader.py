@@ -102,12 +102,8 @@ def _read_cpus(root: Root, affinity: CpuSet | None) -> tuple[CpuSet, CpuSet, lis
 
 def read_recorded(root: Root, *, devices: bool = False) -> Machine:
     """Read a recording; its cgroup files decide which CPUs are allowed. Raises MachineError."""
-    machine = read_root(root, None, _recorded_arch(root))
-    return add_devices(machine, root) if devices else machine
-
-
-def _recorded_arch(root: Root) -> str:
-    """Return the architecture that a recording names, or "unknown"."""
     files = ("arch", "proc/hwloc-nofile-info")
     lines = (line for path in files for line in keyed_lines(root.read(path)))
-    return next((value for key, value in lines if key in ("Architecture", "arch") and value), "unknown")
+    arch = next((value for key, value in lines if key in ("Architecture", "arch") and value), "unknown")
+    machine = read_root(root, None, arch)
+    return add_devices(machine, root) if devices else machine
