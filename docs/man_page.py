@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from ompbind import __version__
-from ompbind.cli.config_search import FILE_NAME, PYPROJECT, SYSTEM_FILE
+from ompbind.cli.config_files import FILE_NAME, PYPROJECT, SYSTEM_FILE
 from ompbind.cli.main import cli, load_verb
 from ompbind.cli.option import Option
 from ompbind.cli.verb import METAVARS, SHORT_EXAMPLES, Verb

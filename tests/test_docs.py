@@ -19,7 +19,7 @@ from ompbind.compat.frameworks import FRAMEWORKS
 from ompbind.errors import MaskError
 from ompbind.launchers.launchers import LAUNCHERS
 from ompbind.planning.strategies.strategies import STRATEGIES
-from ompbind.report.export.table import FORMATS
+from ompbind.report.export.formats import FORMATS
 from ompbind.report.plan_json import render_plan_json
 
 ROOT = Path(__file__).parent.parent

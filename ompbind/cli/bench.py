@@ -12,8 +12,7 @@ from ompbind.bench.results_file import read_results
 from ompbind.bench.start_ranks import CandidateStart
 from ompbind.cli.bench_candidates import make_starts
 from ompbind.cli.bench_options import SHOWING
-from ompbind.cli.bench_results import run_show
-from ompbind.cli.bench_session import run_bench
+from ompbind.cli.bench_session import run_bench, run_show
 from ompbind.cli.console import print_message, read_screen, write_stderr, write_stdout
 from ompbind.cli.option import ValueLevel, VerbContext
 from ompbind.cli.register import (
@@ -128,22 +127,17 @@ def _render(
 ) -> str:
     """Return the candidates, and how many runs they may need."""
     candidates = [start.candidate for start in starts]
+    path, times = settings.results, list[float]()
+    if path and os.path.lexists(path):
+        times = [max(run.wall_s) for run in read_results(path).runs if run.wall_s]
     effort = Effort(
         rounds=settings.max_rounds,
         same_work=settings.has_same_work,
-        run_s=settings.duration or _read_run_s(settings.results),
+        run_s=settings.duration or (median(times) if times else None),
         budget_s=settings.budget,
     )
     table = render_candidates(candidates, refusals, screen)
     return f"{table}\n\n{render_effort(candidates, effort, screen)}" if candidates else table
-
-
-def _read_run_s(path: str | None) -> float | None:
-    """Return the median time of the runs in a results file, in seconds; None without any run."""
-    if path is None or not os.path.lexists(path):
-        return None
-    times = [max(run.wall_s) for run in read_results(path).runs if run.wall_s]
-    return median(times) if times else None
 
 
 def _check_show(planning: PlanningSettings) -> None:

@@ -10,7 +10,7 @@ from hashlib import sha256
 from ompbind.bench.candidates import Choices, add_ranks, make_combinations, make_proposal
 from ompbind.bench.records import Candidate, Kind, Refusal
 from ompbind.bench.start_ranks import CandidateStart
-from ompbind.cli.bench_variations import check_variations, make_choice_words, render_run_words
+from ompbind.cli.bench_options import check_variations, make_choice_words, render_run_words
 from ompbind.cli.request import make_request, make_run_spec
 from ompbind.cli.settings import BenchSettings, PlanningSettings
 from ompbind.errors import OmpbindError, PlanError
@@ -133,7 +133,9 @@ def _find_numbers(
 def _plan(planning: Planning, choices: Choices, kind: Kind) -> PlannedChoices | RefusedChoices:
     """Plan some choices; more ranks or threads than the CPU quota are refused too."""
     try:
-        chosen = _choose(planning.settings, choices)
+        options = planning.settings.planning.sources.options
+        words = [word for choice in choices for word in make_choice_words(choice, options)]
+        chosen = _parse_again(planning.settings, words)
         spec = _make_spec(chosen)
         request = make_request(chosen, make_spec_before_plan(spec), planning.machine)
         plan = planning.make_plan(planning.machine, request)
@@ -145,12 +147,6 @@ def _plan(planning: Planning, choices: Choices, kind: Kind) -> PlannedChoices | 
         ranks = None if number == AUTO else int(number)
         return RefusedChoices(kind=kind, choices=choices, ranks=ranks, reason=error.message)
     return PlannedChoices(kind=kind, choices=choices, settings=chosen, spec=spec, plan=plan)
-
-
-def _choose(settings: BenchSettings, choices: Choices) -> PlanningSettings:
-    """Return the settings with some choices, as if these were at the end of the options."""
-    options = settings.planning.sources.options
-    return _parse_again(settings, [word for choice in choices for word in make_choice_words(choice, options)])
 
 
 def _parse_again(settings: BenchSettings, words: Sequence[str]) -> PlanningSettings:

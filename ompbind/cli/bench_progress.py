@@ -1,64 +1,81 @@
-"""What is shown while a session runs: a line on the terminal, and with --format jsonl each event."""
+"""The line on a terminal that shows the progress of a session, drawn by rich.
 
-import os
+The line is replaced before each run. No thread refreshes it: threads and forks do not mix, and a thread would
+use CPU time of the ranks. The cursor stays visible, so there is nothing to restore if ompbind is killed.
+"""
+
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
-from ompbind.bench.events import Event, make_header, make_run_event, render_event
-from ompbind.bench.records import NextRound, Session
-from ompbind.bench.session import SessionListener
-from ompbind.cli.console import write_stdout
-from ompbind.cli.settings import BenchSettings
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
 
-
-class _Listeners:
-    """Several listeners as one, which may be none."""
-
-    def __init__(self, listeners: Iterable[SessionListener]) -> None:
-        self._listeners = tuple(listeners)
-
-    def show_start(self, session: Session, upcoming: NextRound, candidate: str) -> None:
-        for listener in self._listeners:
-            listener.show_start(session, upcoming, candidate)
-
-    def show_event(self, event: Event) -> None:
-        for listener in self._listeners:
-            listener.show_event(event)
+from ompbind.bench.events import Event
+from ompbind.bench.records import NextRound, Phase, Session
+from ompbind.bench.session import estimate_most_s, estimate_run_s, find_best_so_far
+from ompbind.cli.console import read_screen
+from ompbind.report.ps import render_age
+from ompbind.text import clean_line
 
 
-class EventStream:
-    """Prints each event on standard output."""
+class ProgressLine:
+    """One line: the round, the candidate that runs, the time left and the best so far."""
 
-    def __init__(self, session: Session) -> None:
-        """Print the events of a session until now: its header, and runs of an earlier start."""
-        self.show_event(make_header(session))
-        for run in session.runs:
-            self.show_event(make_run_event(run))
+    def __init__(self, live: Live, budget_s: float | None) -> None:
+        self._live = live
+        self._stop_at = float("inf") if budget_s is None else time.monotonic() + budget_s
+        self._round: tuple[Phase, int] | None = None
+        self._end_at: float | None = None
 
     def show_start(self, session: Session, upcoming: NextRound, candidate: str) -> None:
-        """Do nothing: the event of a run comes at its end."""
+        """Replace the line; the time left is estimated once per round.
+
+        A terminal that is gone does not stop the session: it may run with nohup.
+        """
+        if self._round != (upcoming.phase, upcoming.round):
+            self._round = (upcoming.phase, upcoming.round)
+            most_s = estimate_most_s(session, upcoming)
+            self._end_at = None if most_s is None else min(self._stop_at, time.monotonic() + most_s)
+        line = ", ".join(self._make_parts(session, upcoming, candidate))
+        self._live.console.width = read_screen(sys.stderr).width - 1
+        with suppress(OSError):
+            self._live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)
+
+    def _make_parts(self, session: Session, upcoming: NextRound, candidate: str) -> Iterator[str]:
+        run_s = estimate_run_s(session, candidate)
+        span = "" if run_s is None else f" ({render_age(run_s) if run_s >= 10 else f'{run_s:.2g} s'})"
+        yield f"{_name_round(session, upcoming)}: {clean_line(candidate)}{span}"
+        if self._end_at is not None:
+            yield f"at most {render_age(self._end_at - time.monotonic())} left"
+        best = find_best_so_far(session, candidate)
+        if best:
+            yield f"best so far: {clean_line(best)}"
 
     def show_event(self, event: Event) -> None:
-        """Print an event as one line."""
-        write_stdout(render_event(event))
+        """Do nothing: the line changes before the next run."""
+
+
+def _name_round(session: Session, upcoming: NextRound) -> str:
+    """Return the name of a round: "warm-up", "choice 5/40"."""
+    number = "" if upcoming.phase is Phase.WARM_UP else f" {upcoming.round}/{session.rules.max_rounds}"
+    return f"{upcoming.phase.value}{number}"
 
 
 @contextmanager
-def open_listener(session: Session, settings: BenchSettings) -> Iterator[SessionListener]:
-    """Yield what shows a session: events with --format jsonl, progress if standard error is a terminal."""
-    streams = settings.format == "jsonl"
-    listeners: list[SessionListener] = [EventStream(session)] if streams else []
-    is_mixed = streams and sys.stdout is not None and sys.stdout.isatty()
-    if settings.planning.quiet or is_mixed or not _can_replace_lines():
-        yield _Listeners(listeners)
-        return
-    from ompbind.cli.progress_line import open_progress_line  # noqa: PLC0415 - door: rich
-
-    with open_progress_line(settings.budget) as line:
-        yield _Listeners([*listeners, line])
-
-
-def _can_replace_lines() -> bool:
-    """Return whether standard error is a terminal that can replace a line."""
-    return sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+def open_progress_line(budget_s: float | None) -> Iterator[ProgressLine]:
+    """Yield the line on standard error, a terminal; remove the line at the end."""
+    console = Console(file=sys.stderr)
+    live = Live(
+        console=console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False
+    )
+    with suppress(OSError):
+        live.start()
+        console.show_cursor()  # rich hides it, and could not show it after SIGKILL
+    try:
+        yield ProgressLine(live, budget_s)
+    finally:
+        with suppress(OSError):
+            live.stop()

@@ -1,35 +1,95 @@
 """The session of `bench`, once its candidates are known: it runs, is saved, and its results are shown."""
 
 import gc
+import os
 import random
 import signal
+import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from ompbind import __version__
+from ompbind.bench.compare_sessions import compare_sessions, find_failures
 from ompbind.bench.conditions import read_hardware
 from ompbind.bench.counters import explain_missing, find_events
-from ompbind.bench.decision import find_next
-from ompbind.bench.events import Event, mask_session
+from ompbind.bench.decision import conclude, find_next
+from ompbind.bench.events import (
+    Event,
+    make_conclusion_event,
+    make_header,
+    make_run_event,
+    mask_session,
+    render_event,
+)
 from ompbind.bench.interrupts import catch_interrupts
 from ompbind.bench.metrics import make_metrics
-from ompbind.bench.records import Refusal, Rules, Session, Status
-from ompbind.bench.results_file import open_results
+from ompbind.bench.records import Conclusion, Kind, NextRound, Refusal, Rules, Session, Status
+from ompbind.bench.results_file import open_results, read_results
 from ompbind.bench.run_candidate import run_candidate
 from ompbind.bench.service import check_service, find_load_cpus
-from ompbind.bench.session import INTERRUPTED, SessionCalls, run_session
+from ompbind.bench.session import INTERRUPTED, SessionCalls, SessionListener, run_session
 from ompbind.bench.start_ranks import CandidateStart, MeasuringSettings, Service, check_commands
-from ompbind.cli.bench_progress import open_listener
-from ompbind.cli.bench_results import check_choice, prepare_exports, save_choice, show_results
-from ompbind.cli.bench_variations import render_words
-from ompbind.cli.console import print_message
+from ompbind.cli.bench_options import render_words
+from ompbind.cli.console import print_message, read_screen, write_stdout
 from ompbind.cli.settings import BenchSettings
 from ompbind.cpuset import count
+from ompbind.errors import OptionError, RequestError
 from ompbind.execution.job_control import exit_by_interrupt
+from ompbind.execution.report_file import ReportFile, prepare_report, write_report
 from ompbind.machine.model import Machine
+from ompbind.record import Record
+from ompbind.report.bench.export import EXPORTS
+from ompbind.report.bench.measurements import list_choices
+from ompbind.report.bench.sessions import render_sessions
+from ompbind.report.bench.table import render_bench
 
 _FAILED = 1
+
+
+_EXCEEDED = 1
+
+
+_SEEDS = 1 << 32
+
+
+class ExportFile(Record):
+    """A format of --export, and its file; None is standard output."""
+
+    format: str
+    file: ReportFile | None
+
+
+class _Listeners:
+    """Several listeners as one, which may be none."""
+
+    def __init__(self, listeners: Iterable[SessionListener]) -> None:
+        self._listeners = tuple(listeners)
+
+    def show_start(self, session: Session, upcoming: NextRound, candidate: str) -> None:
+        for listener in self._listeners:
+            listener.show_start(session, upcoming, candidate)
+
+    def show_event(self, event: Event) -> None:
+        for listener in self._listeners:
+            listener.show_event(event)
+
+
+class EventStream:
+    """Prints each event on standard output."""
+
+    def __init__(self, session: Session) -> None:
+        """Print the events of a session until now: its header, and runs of an earlier start."""
+        self.show_event(make_header(session))
+        for run in session.runs:
+            self.show_event(make_run_event(run))
+
+    def show_start(self, session: Session, upcoming: NextRound, candidate: str) -> None:
+        """Do nothing: the event of a run comes at its end."""
+
+    def show_event(self, event: Event) -> None:
+        """Print an event as one line."""
+        write_stdout(render_event(event))
 
 
 def run_bench(
@@ -40,7 +100,10 @@ def run_bench(
     The code is 0; 1 if no run has succeeded; 128 and the number of the signal that stopped the session.
     """
     exports = prepare_exports(settings)
-    check_choice(settings)
+    if settings.save_preset:
+        from ompbind.cli.save_preset import check_preset  # noqa: PLC0415 - door: tomlkit
+
+        check_preset(settings.save_preset, settings)
     check_commands(starts)
     measuring = make_measuring_settings(settings, starts)
     new = _make_session(settings, starts, refusals, machine).replace(metrics=measuring.metrics)
@@ -86,6 +149,57 @@ def _make_session(
     )
 
 
+def make_rules(settings: BenchSettings) -> Rules:
+    """Make what the session decides and when it ends; without --seed the order of rounds is random."""
+    seed = settings.seed
+    return Rules(
+        same_work=settings.has_same_work,
+        matters=settings.matters,
+        max_rounds=settings.max_rounds,
+        seed=random.SystemRandom().randrange(_SEEDS) if seed is None else seed,
+    )
+
+
+def make_measuring_settings(settings: BenchSettings, starts: Sequence[CandidateStart]) -> MeasuringSettings:
+    """Make the settings of each run of the candidates.
+
+    Raises PositionError for a wrong pattern, port or placeholder, RequestError for a load generator without
+    CPUs, and LaunchError for a load generator that cannot be executed.
+    """
+    service = None
+    if settings.duration is not None:  # ranks are servers
+        load = settings.load or ()
+        service = Service(duration_s=settings.duration, ready=settings.ready, load=load)
+    made = MeasuringSettings(
+        run_id=settings.planning.run_id or "",
+        metrics=make_metrics(settings.metric, higher=settings.higher, combine=settings.combine),
+        timeout_s=settings.timeout or None,
+        grace_s=settings.grace,
+        service=service,
+        load_cpus=find_load_cpus(starts) if settings.load else None,
+    )
+    if made.service:
+        check_service(starts, made)
+    return made
+
+
+@contextmanager
+def open_listener(session: Session, settings: BenchSettings) -> Iterator[SessionListener]:
+    """Yield what shows a session: events with --format jsonl, progress if standard error is a terminal."""
+    streams = settings.format == "jsonl"
+    listeners: list[SessionListener] = [EventStream(session)] if streams else []
+    is_mixed = streams and sys.stdout is not None and sys.stdout.isatty()
+    is_terminal = sys.stderr is not None and sys.stderr.isatty()
+    can_replace_lines = is_terminal and os.environ.get("TERM", "dumb") != "dumb"
+    if settings.planning.quiet or is_mixed or not can_replace_lines:
+        yield _Listeners(listeners)
+        return
+    from ompbind.cli.bench_progress import open_progress_line  # noqa: PLC0415 - door: rich
+
+    with open_progress_line(settings.budget) as line:
+        yield _Listeners([*listeners, line])
+
+
 @contextmanager
 def _open_saved(settings: BenchSettings, new: Session) -> Iterator[tuple[Session, Callable[[Event], None]]]:
     """Yield the session with the runs of its results file, and the function that saves an event there.
@@ -115,41 +229,81 @@ def _find_exit_code(session: Session, arrived: Sequence[int]) -> int:
     return 0 if any(run.status is Status.OK for run in session.runs) else _FAILED
 
 
-_SEEDS = 1 << 32
+def prepare_exports(settings: BenchSettings) -> tuple[ExportFile, ...]:
+    """Check that all exports can be written; raises RequestError."""
+    return tuple(
+        ExportFile(format=name, file=prepare_report(path) if path else None) for name, path in settings.export
+    )
 
 
-def make_measuring_settings(settings: BenchSettings, starts: Sequence[CandidateStart]) -> MeasuringSettings:
-    """Make the settings of each run of the candidates.
+def show_results(settings: BenchSettings, session: Session, exports: Sequence[ExportFile]) -> Conclusion:
+    """Print and export what a session found, and return it.
 
-    Raises PositionError for a wrong pattern, port or placeholder, RequestError for a load generator without
-    CPUs, and LaunchError for a load generator that cannot be executed.
+    Standard output has the conclusion as an event, or an export without a file, or else the table. Exports
+    have no secret values.
     """
-    made = MeasuringSettings(
-        run_id=settings.planning.run_id or "",
-        metrics=make_metrics(settings.metric, higher=settings.higher, combine=settings.combine),
-        timeout_s=settings.timeout or None,
-        grace_s=settings.grace,
-        service=_make_service(settings),
-        load_cpus=find_load_cpus(starts) if settings.load else None,
-    )
-    if made.service:
-        check_service(starts, made)
-    return made
+    conclusion = conclude(session)
+    if settings.format == "jsonl":
+        write_stdout(render_event(make_conclusion_event(conclusion)))
+    elif all(export.file for export in exports):
+        write_stdout(render_bench(session, conclusion, read_screen(), verbose=settings.planning.verbose))
+    masked = mask_session(session)
+    for export in exports:
+        text = EXPORTS[export.format].render(masked, conclusion)
+        if export.file:
+            write_report(export.file, text)
+        else:
+            write_stdout(text)
+    return conclusion
 
 
-def _make_service(settings: BenchSettings) -> Service | None:
-    """Make what --duration, --ready and --load say; None where ranks are no servers."""
-    if settings.duration is None:
-        return None
-    return Service(duration_s=settings.duration, ready=settings.ready, load=settings.load or ())
+def save_choice(settings: BenchSettings, session: Session, conclusion: Conclusion) -> None:
+    """Save the recommended options as the preset of --save-preset, or print why no preset is saved."""
+    name, choices = settings.save_preset, list(list_choices(session, conclusion))
+    bound = [choice.candidate for choice in choices if choice.candidate.kind is not Kind.UNBOUND]
+    if not name:
+        return
+    if len(choices) == len(bound) == 1:
+        from ompbind.cli.save_preset import save_preset  # noqa: PLC0415 - door: tomlkit
+
+        path = save_preset(name, bound[0], settings)
+        print_message(f"{bound[0].name} is saved as preset {name} in {path}")
+        return
+    why = "no candidate is recommended" if not choices else "the command without ompbind is recommended"
+    if len(choices) > 1:
+        why = "different numbers of ranks are not compared, so several candidates are recommended"
+    print_message(f"warning: --save-preset {name}: nothing is saved: {why}")
 
 
-def make_rules(settings: BenchSettings) -> Rules:
-    """Make what the session decides and when it ends; without --seed the order of rounds is random."""
-    seed = settings.seed
-    return Rules(
-        same_work=settings.has_same_work,
-        matters=settings.matters,
-        max_rounds=settings.max_rounds,
-        seed=random.SystemRandom().randrange(_SEEDS) if seed is None else seed,
-    )
+def run_show(settings: BenchSettings) -> int:
+    """Show a session, or compare several; return 1 if the last one exceeds --fail-above, else 0."""
+    if not settings.planning.words:
+        raise OptionError("--show: the files are missing", hint="give files of --results after the options")
+    sessions = [read_results(path) for path in settings.planning.words]
+    if len(sessions) > 1:
+        return _show_several(settings, sessions)
+    if settings.fail_above is not None:
+        hint = "give the file of an earlier session first, then the file of a later one"
+        raise RequestError("--fail-above: only one session is given", hint=hint)
+    show_results(settings, sessions[0], prepare_exports(settings))
+    return 0
+
+
+def _show_several(settings: BenchSettings, sessions: Sequence[Session]) -> int:
+    if settings.export:
+        hint = "export each session with a command of its own"
+        raise RequestError("--export: several sessions are given", hint=hint)
+    comparison = compare_sessions(sessions)
+    write_stdout(render_sessions(comparison, read_screen()))
+    if settings.fail_above is None:
+        return 0
+    failures = find_failures(comparison, settings.fail_above)
+    for text in failures:
+        print_message(f"--fail-above: {text}")
+    unknown = [
+        change for change in comparison.changes if change.ratio is not None and change.interval is None
+    ]
+    if unknown:
+        few = count(len(unknown), "candidate")
+        print_message(f"--fail-above: not checked for {few} with too few runs for an interval")
+    return _EXCEEDED if failures else 0

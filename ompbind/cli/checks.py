@@ -5,7 +5,7 @@ not, the option of the lower level gives way, which -v shows.
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ompbind.cli.option import Sources, ValueLevel, VerbContext
@@ -262,7 +262,10 @@ def check_options(ctx: VerbContext) -> OptionFindings:
             replaced.append(f"{sources.render(loser)} is not used with {_render_other(winner, sources)}")
             values[loser] = sources.options[loser].default_value
             del sources.effective[loser]
-    texts = (_make_sentence(names, text) for text, names in warnings.items())
+    texts = []
+    for text, (*others, last) in warnings.items():
+        subject = " and ".join(filter(None, (", ".join(others), last)))
+        texts.append(f"{subject} {text.replace('has', 'have', 1) if others else text}")
     return OptionFindings(warnings=tuple(texts), replaced=tuple(replaced))
 
 
@@ -314,9 +317,3 @@ def _render_other(name: str, sources: Sources) -> str:
     """Return the option that prevents another: as it could be written, and whether that is its default."""
     is_default = not sources.is_given(name) and sources.options[name].default_text is not None
     return f"the default {sources.render(name)}" if is_default else sources.render(name)
-
-
-def _make_sentence(names: Sequence[str], text: str) -> str:
-    """Return the warning about some options, "A has no effect" or "A, B and C have no effect"."""
-    subject = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
-    return f"{subject} {text if len(names) == 1 else text.replace('has', 'have', 1)}"

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import click
 
 from ompbind.cli.console import read_screen, write_stdout
-from ompbind.cli.option import Option, Sources, ValueLevel, VerbContext
+from ompbind.cli.option import Given, Option, Sources, ValueLevel, VerbContext
 from ompbind.cli.running_options import ALL_VALUES
 from ompbind.cli.settings import make_settings
 from ompbind.cli.verb import Verb
@@ -64,18 +64,12 @@ def config(ctx: click.Context) -> int:
 def _list_values(option: Option, sources: Sources, *, shows_secrets: bool) -> Iterator[ValueSource]:
     """Yield each occurrence that makes the value of an option, or its default."""
     default = False if option.is_flag else option.default_text
-    if not sources.is_given(option.name):
-        yield _make_source(default, ValueLevel.DEFAULT, "")
-        return
-    for given in sources.effective[option.name]:
+    not_given = Given(value=None, level=ValueLevel.DEFAULT, place="")
+    for given in sources.effective.get(option.name, [not_given]):
         text = default if given.value is None else given.value
         if isinstance(text, str) and not shows_secrets:
             text = mask_word(text)
-        yield _make_source(text, given.level, given.place)
-
-
-def _make_source(value: str | bool | None, level: ValueLevel, name: str) -> ValueSource:
-    return ValueSource(value=value, level=level.name.lower(), name=name)
+        yield ValueSource(value=text, level=given.level.name.lower(), name=given.place)
 
 
 VERB = Verb(

@@ -1,16 +1,29 @@
-"""The content of configuration files and the preset → the defaults of click, and what was read."""
+"""The content of configuration files and the preset → the defaults of click, and what was read.
+
+--preset names a preset of any file. Without it, a preset whose `match` fits this machine is used, from the
+user's and the system's file only: a project must not choose for its users.
+"""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from hashlib import sha256
 
 from ompbind.cli.config_files import FileContent, FileKind, FoundFiles
-from ompbind.cli.config_parse import ConfigurationFile, Setting, parse_file, parse_preset_names
+from ompbind.cli.config_parse import (
+    HOSTNAME,
+    ConfigurationFile,
+    Preset,
+    Setting,
+    parse_file,
+    parse_preset_names,
+)
 from ompbind.cli.option import Given, Option, ValueLevel, VerbContext, find_settings
-from ompbind.cli.presets import Host, PresetUse, find_preset, list_inherited, match_preset
 from ompbind.cli.verbs import BINDING, CPUS, DEVICES
-from ompbind.errors import OmpbindError
+from ompbind.errors import ConfigurationError, OmpbindError
 from ompbind.planning.configuration import Configuration, UsedFile
+from ompbind.record import Record
+from ompbind.text import suggest_name
 
 PROJECT_SECTIONS = (CPUS, DEVICES, BINDING)
 """The sections of the options that the defaults of a found project file can set.
@@ -26,6 +39,26 @@ _LEVELS = {
 }
 
 
+INHERITED_LIMIT = 20
+"""The most presets that a preset inherits, directly or not."""
+
+_NAMED = 10  # presets that an error lists
+
+
+class Host(Record):
+    """What `match` compares: the name of this machine, and its online CPUs."""
+
+    hostname: str
+    cpus: int
+
+
+class PresetUse(Record):
+    """A preset and the file that defines it."""
+
+    preset: Preset
+    file: ConfigurationFile
+
+
 def set_defaults(
     ctx: VerbContext, found: FoundFiles, name: str | None, find_keys: Callable[[], Mapping[str, Option]]
 ) -> None:
@@ -39,7 +72,10 @@ def set_defaults(
     if not ctx.sources.is_given("preset"):
         use = match_preset(files, read_host())
     ctx.configuration = Configuration(
-        files=tuple(map(_describe, found.read)),
+        files=tuple(
+            UsedFile(kind=file.kind, path=file.path, sha256=sha256(file.data).hexdigest())
+            for file in found.read
+        ),
         ignored=found.ignored,
         preset=use.preset.name if use else "",
         preset_file=use.file.path if use else "",
@@ -47,9 +83,11 @@ def set_defaults(
         warnings=tuple(_make_warnings(files, found)),
     )
     default_map: dict[str, tuple[Given, ...]] = {}
-    for option, given in _list_givens(files, list_inherited(use, files) if use else ()):
+    for setting, level in _list_settings(files, list_inherited(use, files) if use else ()):
+        option = setting.option
         if own.get(option.key) is not option:  # of another verb, as --format of `plan`
             continue
+        given = Given(value=setting.value, level=level, place=setting.place)
         default_map[option.name] = (*default_map.get(option.name, ()), given)
     ctx.default_map = default_map
 
@@ -69,25 +107,16 @@ def read_host() -> Host:
     return Host(hostname=os.uname().nodename, cpus=os.cpu_count() or 1)
 
 
-def _describe(content: FileContent) -> UsedFile:
-    return UsedFile(kind=content.kind, path=content.path, sha256=sha256(content.data).hexdigest())
-
-
-def _list_givens(
+def _list_settings(
     files: Sequence[ConfigurationFile], chain: Sequence[PresetUse]
-) -> Iterator[tuple[Option, Given]]:
-    """Yield each occurrence that files and presets give to an option, lowest level first."""
+) -> Iterator[tuple[Setting, ValueLevel]]:
+    """Yield the settings of files and presets that have an effect, lowest level first."""
     for file in files:
         for setting in file.settings:
             if not _is_without_effect(file, setting):
-                yield _make_given(setting, _LEVELS[file.kind])
+                yield setting, _LEVELS[file.kind]
     for use in chain:
-        for setting in use.preset.settings:
-            yield _make_given(setting, ValueLevel.PRESET)
-
-
-def _make_given(setting: Setting, level: ValueLevel) -> tuple[Option, Given]:
-    return setting.option, Given(value=setting.value, level=level, place=setting.place)
+        yield from ((setting, ValueLevel.PRESET) for setting in use.preset.settings)
 
 
 def _is_without_effect(file: ConfigurationFile, setting: Setting) -> bool:
@@ -120,3 +149,90 @@ def list_preset_names(found: FoundFiles) -> tuple[str, ...]:
         except OmpbindError:
             continue
     return tuple(dict.fromkeys(names))
+
+
+def find_preset(files: Sequence[ConfigurationFile], name: str, source: str) -> PresetUse:
+    """Return the preset that `source` (--preset or its variable) names.
+
+    The user's preset hides a preset of the system. Raises ConfigurationError if no file defines it, or if a
+    project file and another file do.
+    """
+    uses = [use for use in _list_presets(files) if use.preset.name == name]
+    if not uses:
+        raise ConfigurationError(f"{source}: preset {name!r} is not defined", hint=_list_names(files, name))
+    if len(uses) > 1 and uses[-1].file.kind is FileKind.PROJECT:
+        text = f"{source}: {uses[-1].file.path} and {uses[-2].file.path} both define the preset {name!r}"
+        raise ConfigurationError(text, hint="rename one of them, or name the file with --config")
+    return uses[-1]
+
+
+def _list_presets(files: Sequence[ConfigurationFile]) -> Iterator[PresetUse]:
+    """Yield all presets, lowest precedence of their files first."""
+    for file in files:
+        yield from (PresetUse(preset=preset, file=file) for preset in file.presets)
+
+
+def _list_names(files: Sequence[ConfigurationFile], wrong: str) -> str:
+    """Return a hint with the presets that are defined."""
+    names = list(dict.fromkeys(use.preset.name for use in _list_presets(files)))
+    near = suggest_name(wrong, names)
+    if near:
+        return f"did you mean {near}?"
+    shown = ", ".join(names[:_NAMED]) + (" …" if len(names) > _NAMED else "")
+    return f"these are defined: {shown}" if names else "'ompbind config' shows which files are read"
+
+
+def match_preset(files: Sequence[ConfigurationFile], host: Host) -> PresetUse | None:
+    """Return the preset whose conditions fit a machine; None if there is none.
+
+    The user's file decides before the system's. Raises ConfigurationError for two such presets in one file.
+    """
+    for kind in (FileKind.USER, FileKind.SYSTEM):
+        matching = [
+            use for use in _list_presets(files) if use.file.kind is kind and is_matching(use.preset, host)
+        ]
+        if len(matching) > 1:
+            names = " and ".join(use.preset.name for use in matching)
+            text = f"{matching[0].file.path}: the presets {names} both match this machine"
+            raise ConfigurationError(text, hint=f"choose with --preset, or narrow {HOSTNAME} of their match")
+        if matching:
+            return matching[0]
+    return None
+
+
+def is_matching(preset: Preset, host: Host) -> bool:
+    """Return whether a preset has conditions that all fit a machine; * and ? stand for any characters."""
+    names = (host.hostname, host.hostname.partition(".")[0])
+    is_host = not preset.hostname or any(fnmatchcase(name, preset.hostname) for name in names)
+    return preset.selects_machines and is_host and preset.cpus in (0, host.cpus)
+
+
+def list_inherited(use: PresetUse, files: Sequence[ConfigurationFile]) -> tuple[PresetUse, ...]:
+    """Return a preset after the presets that it extends: later ones replace values of earlier ones.
+
+    A preset of the user's file may also extend a preset of the system's file. Raises ConfigurationError for
+    an unknown preset and for a cycle.
+    """
+    chain = [use]
+    while name := chain[0].preset.inherits:
+        chain.insert(0, _find_base(chain[0], name, files))
+        names = [(entry.file.kind, entry.preset.name) for entry in chain]
+        if names[0] in names[1:]:
+            circle = " → ".join(name for _, name in reversed(names[: names.index(names[0], 1) + 1]))
+            text = f"{chain[0].file.path}: presets inherit in a circle: {circle}"
+            raise ConfigurationError(text, hint="remove inherits from one of them")
+        if len(chain) > INHERITED_LIMIT:
+            text = f"{use.file.path}: preset {use.preset.name} inherits more than {INHERITED_LIMIT} presets"
+            raise ConfigurationError(text, hint="put the keys of several presets into one preset")
+    return tuple(chain)
+
+
+def _find_base(use: PresetUse, name: str, files: Sequence[ConfigurationFile]) -> PresetUse:
+    """Return the preset that another extends: of the same file, or of the system's for the user's file."""
+    below = [file for file in files if file.kind is FileKind.SYSTEM] if use.file.kind is FileKind.USER else []
+    allowed = [*below, use.file]
+    bases = [base for base in _list_presets(allowed) if base.preset.name == name]
+    if not bases:
+        text = f"{use.file.path}: preset {use.preset.name} inherits {name!r}, which is not defined"
+        raise ConfigurationError(text, hint=_list_names(allowed, name))
+    return bases[-1]

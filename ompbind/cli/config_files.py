@@ -1,4 +1,7 @@
-"""Read the configuration files that apply, and refuse files that other users can write.
+"""Find and read the configuration files that apply, and refuse files that other users can write.
+
+A project file is in the working directory or above it, in the home of the user or in a repository. The search
+stops at the first directory that other users own or may write to.
 
 Each file is opened without waiting and without following a link, in a directory that stays open, and is
 checked on its descriptor.
@@ -7,23 +10,31 @@ checked on its descriptor.
 import errno
 import os
 import stat
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from enum import StrEnum
 
-from ompbind.cli.config_search import (
-    FILE,
-    SIZE_LIMIT,
-    SYSTEM_FILE,
-    find_home,
-    find_project_file,
-    find_user_file,
-    read_start,
-    read_working_directory,
-)
 from ompbind.errors import ConfigurationError
 from ompbind.execution.safe_files import UnsafeFileError, is_shared, read_trusted_users
 from ompbind.planning.configuration import IgnoredFile
 from ompbind.record import Record
+
+FILE_NAME, PYPROJECT = "ompbind.toml", "pyproject.toml"
+PROJECT_NAMES = (FILE_NAME, PYPROJECT)
+"""The names of project files; the first name that a directory has is used."""
+
+SYSTEM_FILE = "/etc/ompbind.toml"
+
+SIZE_LIMIT = 256 << 10
+"""The largest configuration file that is read, in bytes."""
+
+TOOL_TABLE = b"[tool.ompbind"
+"""Bytes of a pyproject.toml with options of ompbind; without them it is not parsed."""
+
+FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+"""How a configuration file is opened: without waiting, and without following a link."""
+
+_REPOSITORIES = (".git", ".hg", ".jj")
+
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
@@ -53,6 +64,96 @@ class FoundFiles(Record):
 
 
 NO_FILES = FoundFiles()
+
+
+_TOO_LONG = "it has more than 256 KiB"
+_OPEN_DIRECTORY = "other users own its directory or may write to it ('chmod go-w DIRECTORY' if it is yours)"
+
+
+def find_user_file(env: Mapping[str, str]) -> str:
+    """Return the path of the user's file, even if there is no such file; "" if there is no home."""
+    base = env.get("XDG_CONFIG_HOME", "")
+    home = find_home(env)
+    base = base if os.path.isabs(base) else home and os.path.join(home, ".config")
+    return base and os.path.join(base, "ompbind", FILE_NAME)
+
+
+def find_home(env: Mapping[str, str]) -> str:
+    """Return the home of the user, "" if it is unknown."""
+    home = env.get("HOME") or os.path.expanduser("~")
+    return home if os.path.isabs(home) else ""
+
+
+def list_directories(directory: str) -> Iterator[str]:
+    """Yield an absolute directory and its parents, the root directory last."""
+    yield directory
+    while (parent := os.path.dirname(directory)) != directory:
+        directory = parent
+        yield directory
+
+
+def read_working_directory() -> str:
+    """Return the working directory without symbolic links; "" if it was removed."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
+
+
+def find_project_file(working: str, home: str, trusted: Collection[int]) -> str:
+    """Return the path of the nearest project file; "" if there is none, or no working directory.
+
+    Whether the file may be used is not checked.
+    """
+    for directory in _list_searched(working, home, trusted) if working else ():
+        for name in PROJECT_NAMES:
+            path = os.path.join(directory, name)
+            if _has_table(path) if name == PYPROJECT else os.path.lexists(path):
+                return path
+    return ""
+
+
+def _has_table(path: str) -> bool:
+    """Return whether a file is a pyproject.toml with options of ompbind, whether it may be used or not."""
+    try:
+        file = os.open(path, FILE)
+    except OSError:
+        return False
+    try:
+        return stat.S_ISREG(os.fstat(file).st_mode) and TOOL_TABLE in read_start(file)
+    finally:
+        os.close(file)
+
+
+def _list_searched(working: str, home: str, trusted: Collection[int]) -> Iterator[str]:
+    """Yield the directories to search, the working directory first.
+
+    A directory that others own or may write to is the last: if it has a file, a warning names the file.
+    """
+    above = []
+    for directory in list_directories(working):
+        above.append(directory)
+        try:
+            if is_shared(os.stat(directory), trusted):
+                break
+        except OSError:
+            break
+    home = os.path.realpath(home) if home else ""
+    if home and os.path.commonpath((home, working)) == home:
+        yield from above[: above.index(home) + 1] if home in above else above
+        return
+    for at, directory in enumerate(above):
+        if any(os.path.lexists(os.path.join(directory, name)) for name in _REPOSITORIES):
+            yield from above[: at + 1]
+            return
+
+
+def read_start(file: int) -> bytes:
+    """Return the bytes of an open file, at most one more than SIZE_LIMIT."""
+    data = b""
+    while len(data) <= SIZE_LIMIT and (piece := os.read(file, SIZE_LIMIT + 1 - len(data))):
+        data += piece
+    return data
 
 
 def read_named_file(path: str, source: str) -> FoundFiles:
@@ -86,12 +187,9 @@ def read_found_files(env: Mapping[str, str], system_file: str = SYSTEM_FILE) -> 
 
 
 def _read_found(kind: FileKind, path: str, trusted: Collection[int]) -> FileContent | IgnoredFile | None:
-    """Read a file; None if it does not exist, or if there is no path."""
-    return _read_in_directory(kind, path, trusted) if path and os.path.lexists(path) else None
-
-
-def _read_in_directory(kind: FileKind, path: str, trusted: Collection[int]) -> FileContent | IgnoredFile:
-    """Read a file that was found, in a directory that only trusted users may write to."""
+    """Read a file in a directory that only trusted users may write to; None if there is no file or path."""
+    if not (path and os.path.lexists(path)):
+        return None
     try:
         directory = os.open(os.path.dirname(path), _DIRECTORY)
         try:
@@ -118,10 +216,6 @@ def _read_trusted(path: str, trusted: Collection[int], directory: int | None = N
     if len(data) > SIZE_LIMIT:  # it has grown since it was opened
         raise UnsafeFileError(errno.EFBIG, _TOO_LONG)
     return data
-
-
-_TOO_LONG = "it has more than 256 KiB"
-_OPEN_DIRECTORY = "other users own its directory or may write to it ('chmod go-w DIRECTORY' if it is yours)"
 
 
 def find_file_risk(status: os.stat_result, trusted: Collection[int]) -> str:

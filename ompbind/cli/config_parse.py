@@ -9,8 +9,7 @@ import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from ompbind.cli.config_files import FileContent, FileKind
-from ompbind.cli.config_search import PYPROJECT
+from ompbind.cli.config_files import PYPROJECT, FileContent, FileKind
 from ompbind.cli.option import Option
 from ompbind.cli.suggestions import suggest_value
 from ompbind.errors import ConfigurationError, OmpbindError, PositionError

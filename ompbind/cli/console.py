@@ -54,18 +54,13 @@ def read_screen(stream: TextIO | None = None) -> Screen:
         width, height = os.get_terminal_size(stream.fileno())
     except (AttributeError, OSError, ValueError):  # the stream is None, or no terminal, or closed
         width, height = 0, 0
-    draws = has_box_characters(getattr(stream, "encoding", None))
+    encoding = getattr(stream, "encoding", None) or ""
     return Screen(
         width=max(width or PIPE.width, NARROW),
         height=height or PIPE.height,
         styled=supports_colours(stream),
-        draws=draws,
+        has_box_characters=encoding.lower().replace("-", "") == "utf8",
     )
-
-
-def has_box_characters(encoding: str | None) -> bool:
-    """Return whether an encoding has the characters that boxes are drawn with."""
-    return (encoding or "").lower().replace("-", "") == "utf8"
 
 
 def supports_colours(stream: TextIO | None) -> bool:

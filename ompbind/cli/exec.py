@@ -124,8 +124,7 @@ def _print_before_start(found: Registered, identity: RankIdentity, spec: RunSpec
 
 def _render_rank(plan: Plan, identity: RankIdentity, spec: RunSpec) -> str:
     """Return the line about this rank, and lines with what was filled for it."""
-    from ompbind.report.plan import render_rank  # noqa: PLC0415 - door: -v and --dry-run
-    from ompbind.report.rank_commands import render_command  # noqa: PLC0415 - door: -v and --dry-run
+    from ompbind.report.plan import render_command, render_rank  # noqa: PLC0415 - door: texts of a plan
 
     shown = mask_secrets(spec)
     filled = render_command(make_command(plan, identity, shown), shown)

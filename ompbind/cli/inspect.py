@@ -28,10 +28,6 @@ EXAMPLES = (
 )
 
 
-def _complete(text: str) -> list[str]:
-    return sorted({run.run_id for run in read_visible_runs()})
-
-
 HELP = """Show the affinity mask and last CPU of each thread of running processes, and the issues found.
 
 A process is shown with all its descendants, a run with all its ranks. Ranks are compared with their
@@ -57,7 +53,18 @@ def inspect(ctx: click.Context) -> int:
     interval_s, what = _read_interval(settings.watch or "", settings.words)
     _check_options(what, settings)
     target = None if settings.all else find_target(what)
-    return _show(target, settings) if settings.watch is None else watch_target(target, interval_s)
+    if settings.watch is not None:
+        return watch_target(target, interval_s)
+    target = target or find_all_runs()
+    inspection, problems = _inspect(target), settings.problems
+    if settings.format == "json":
+        write_stdout(render_inspection_json(select_problems(inspection) if problems else inspection))
+    elif not target.pids and not target.runs:
+        write_stdout(NONE_LIVE)
+    else:
+        text = render_inspection(inspection, each=settings.verbose, problems=problems, screen=read_screen())
+        write_stdout(text)
+    return 1 if inspection.severity is Severity.ERROR else 0
 
 
 def _read_interval(text: str, what: tuple[str, ...]) -> tuple[float | None, tuple[str, ...]]:
@@ -92,19 +99,6 @@ def _check_options(what: tuple[str, ...], settings: InspectSettings) -> None:
         raise InspectError("--watch excludes --problems", hint="--watch shows ranks with errors first")
 
 
-def _show(target: Target | None, settings: InspectSettings) -> int:
-    target = target or find_all_runs()
-    inspection, problems = _inspect(target), settings.problems
-    if settings.format == "json":
-        write_stdout(render_inspection_json(select_problems(inspection) if problems else inspection))
-    elif not target.pids and not target.runs:
-        write_stdout(NONE_LIVE)
-    else:
-        text = render_inspection(inspection, each=settings.verbose, problems=problems, screen=read_screen())
-        write_stdout(text)
-    return 1 if inspection.severity is Severity.ERROR else 0
-
-
 def _inspect(target: Target) -> Inspection:
     """Inspect a target; while more threads are runnable than there are CPUs, look again for 10 seconds.
 
@@ -130,5 +124,5 @@ VERB = Verb(
     summary="Show each running thread's affinity mask and last CPU.",
     examples=EXAMPLES,
     words="targets",
-    complete_word=_complete,
+    complete_word=lambda _: sorted({run.run_id for run in read_visible_runs()}),
 )

@@ -1,18 +1,61 @@
-"""`ompbind inspect --watch`: refresh a view on a terminal; in a pipe print one view after the other."""
+"""`ompbind inspect --watch`: refresh a view on a terminal; in a pipe print one view after the other.
+
+On a terminal, the view is on the alternate screen without a cursor; keys are read without Enter and echo.
+Handlers of signals do nothing: Python writes a byte for each to a pipe, so no signal interrupts the code that
+restores the terminal. It is restored at the end, after an error, and while Ctrl-Z stops the process.
+"""
 
 import os
+import select
+import signal
 import sys
+import termios
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import Any
 
 from ompbind.cli.console import print_message, read_screen, write_stdout
-from ompbind.cli.live_screen import LiveScreen, ViewEvent, open_screen, show_view, wait_for_event
 from ompbind.cli.other_options import INTERVAL_S
+from ompbind.execution.signals import find_unignored, read_signals
 from ompbind.inspection.samples import SampleDelta, SampleHistory, compare_samples, sum_costs, take_sample
 from ompbind.inspection.targets import Target, find_all_runs
 from ompbind.record import Record
 from ompbind.report.live_view import render_view
 from ompbind.report.text import Screen
 from ompbind.text import Severity
+
+_ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l\x1b[?7l", "\x1b[m\x1b[?7h\x1b[?25h\x1b[?1049l"
+"""Escape sequences: show the alternate screen, hide the cursor, cut long lines; and the reverse."""
+
+_QUITTING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+
+
+class ViewEvent(StrEnum):
+    """Why a wait is over: a key, a signal, or its time limit."""
+
+    QUIT = "quit"
+    PAUSE = "pause"
+    REDRAW = "redraw"
+    TIMEOUT = "timeout"
+
+
+_KEYS = {b"q": ViewEvent.QUIT, b"Q": ViewEvent.QUIT, b" ": ViewEvent.PAUSE}
+
+
+class LiveScreen(Record):
+    """Where views are shown: on a terminal a view replaces the last one, else it follows the last one.
+
+    `signals` is the read end of the pipe of signals. `keys` is standard input, None if it is no terminal;
+    `modes` are its modes before.
+    """
+
+    is_terminal: bool
+    signals: int
+    keys: int | None = None
+    modes: Sequence[Any] = ()
+
 
 _FIRST_S = 0.3  # seconds between the first two samples: a view shows the difference of two
 _PIPE_LINES = 48  # lines of a view in a pipe
@@ -108,3 +151,89 @@ def _show(screen: LiveScreen, view: _ShownView) -> None:
 def _render(view: _ShownView, size: Screen, keys: str) -> tuple[str, ...]:
     every = "paused" if view.paused else f"every {view.pause_s:.3g} s"
     return render_view(view.delta, f"{view.clock}  {every}{keys}", size)
+
+
+@contextmanager
+def open_screen(*, is_terminal: bool) -> Iterator[LiveScreen]:
+    """Prepare the terminal and the handlers of signals for views; restore them at the end."""
+    reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    numbers = (*_QUITTING, signal.SIGWINCH, signal.SIGTSTP) if is_terminal else _QUITTING
+    before = {number: signal.signal(number, lambda *_: None) for number in find_unignored(numbers)}
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    try:
+        screen = LiveScreen(is_terminal=is_terminal, signals=reading)
+        if is_terminal and sys.stdin and sys.stdin.isatty():
+            keys = sys.stdin.fileno()
+            screen = screen.replace(keys=keys, modes=tuple(termios.tcgetattr(keys)))
+        try:
+            _enter(screen)
+            yield screen
+        finally:
+            _leave(screen)
+    finally:
+        signal.set_wakeup_fd(-1)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        os.close(reading)
+        os.close(writing)
+
+
+def _enter(screen: LiveScreen) -> None:
+    if screen.keys is not None:
+        modes = list(screen.modes)
+        modes[3] &= ~(termios.ICANON | termios.ECHO)
+        termios.tcsetattr(screen.keys, termios.TCSANOW, modes)
+    if screen.is_terminal:
+        _write(_ENTER)
+
+
+def _leave(screen: LiveScreen) -> None:
+    """Restore the terminal; if it no longer exists, do nothing."""
+    try:
+        if screen.is_terminal:
+            _write(_LEAVE)
+        if screen.keys is not None:
+            termios.tcsetattr(screen.keys, termios.TCSANOW, list(screen.modes))
+    except (OSError, termios.error):
+        pass
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def show_view(screen: LiveScreen, lines: Sequence[str]) -> None:
+    """Replace the last view by these lines, which fit the terminal; else print them and an empty line."""
+    if screen.is_terminal:
+        *others, last = lines
+        _write("\x1b[H" + "\r\n".join([*(f"\x1b[K{line}" for line in others), f"\x1b[J{last}"]))
+    else:
+        write_stdout("\n".join([*lines, ""]))
+
+
+def wait_for_event(screen: LiveScreen, timeout_s: float | None) -> ViewEvent:
+    """Wait for a key or a signal, or until the time is over; None is no limit."""
+    files = [screen.signals] if screen.keys is None else [screen.signals, screen.keys]
+    ready, _, _ = select.select(files, [], [], timeout_s)
+    if screen.signals in ready:
+        return _handle_signals(screen, read_signals(screen.signals) or [])
+    if not ready:
+        return ViewEvent.TIMEOUT
+    try:
+        pressed = os.read(ready[0], 64)
+    except OSError:
+        pressed = b""  # as if the terminal was closed
+    return _KEYS.get(pressed[-1:], ViewEvent.REDRAW) if pressed else ViewEvent.QUIT
+
+
+def _handle_signals(screen: LiveScreen, numbers: Sequence[int]) -> ViewEvent:
+    if any(number in _QUITTING for number in numbers):
+        return ViewEvent.QUIT
+    if signal.SIGTSTP in numbers:
+        _leave(screen)
+        handler = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTSTP)  # returns when the shell continues this process
+        signal.signal(signal.SIGTSTP, handler)
+        _enter(screen)
+    return ViewEvent.REDRAW

@@ -111,7 +111,7 @@ def _exit_at_once(code: int) -> NoReturn:
 def run_words(args: Sequence[str]) -> int:
     """Run a command line and return its exit code; raises OmpbindError, and OSError of the output."""
     if "_OMPBIND_COMPLETE" in os.environ:
-        from ompbind.cli.completion_scripts import register  # noqa: PLC0415 - door: a shell completes words
+        from ompbind.cli.completion import register  # noqa: PLC0415 - door: a shell completes words
 
         register()
     elif not args:  # an error with each version of click

@@ -316,6 +316,7 @@ class Option(click.Option):
         """
         from ompbind.cli.suggestions import (  # noqa: PLC0415 - door: a wrong command line
             find_option,
+            make_hint,
             suggest_value,
         )
 
@@ -326,7 +327,7 @@ class Option(click.Option):
         given = "" if following.startswith("-") else following
         meant = find_option(typed, given, [name for known in options for name in known.names])
         if meant:
-            return f"did you mean {meant}?"
+            return make_hint(meant)
         verb = ctx.command.name or ""
         has_short_help = any(known.is_everyday(verb) for known in options)
         is_left_out = has_short_help and not self.is_everyday(verb)

@@ -4,7 +4,7 @@ from ompbind.cli.option import FILES, Option, complete_list
 from ompbind.cli.readers import at_least, one_of
 from ompbind.cli.verbs import OUTPUT
 from ompbind.planning.strategies.strategies import STRATEGIES
-from ompbind.report.export.table import FORMATS, formats_for, formats_help
+from ompbind.report.export.formats import FORMATS, formats_for, formats_help
 
 INTERVAL_S = "2"
 """Seconds between two samples of `inspect --watch`, where none are given."""

@@ -15,7 +15,7 @@ from ompbind.errors import OptionError, PlanError
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import RunSpec, make_local_identities, make_variables
 from ompbind.planning.rank_variables import Variables
-from ompbind.report.export.table import FORMATS
+from ompbind.report.export.formats import FORMATS
 from ompbind.report.plan_explanation import (
     render_comparison,
     render_comparison_json,

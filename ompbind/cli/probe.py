@@ -40,8 +40,9 @@ def probe(ctx: click.Context) -> int:
     settings = make_settings(ProbeSettings, ctx.params)
     python = settings.python
     chosen = "" if python is None else _find_python(python)
-    if python is None:
-        _print_replaced()
+    directory, default = os.environ.get("VIRTUAL_ENV"), find_default_python(os.environ)
+    if python is None and directory and default != os.path.join(directory, "bin", "python"):
+        print_message(f"VIRTUAL_ENV={directory} has no bin/python: the packages of {default} are searched")
     result = run_probe(os.environ, chosen)
     text = render_probe(result, os.environ) if settings.format == "table" else render_probe_json(result)
     os.write(1, (text + "\n").encode())  # a single write, so that lines of ranks do not mix
@@ -53,24 +54,13 @@ def _find_python(name: str) -> str:
     python = read_workload((name,), os.environ).python
     if not python:
         hint = "give the path of an interpreter, as in .venv/bin/python"
-        raise RequestError(f"--python {name!r}: {_explain_refused(name)}", hint=hint)
+        reason = "this is not a Python interpreter"  # without a slash, it may be a command in PATH
+        if os.path.isdir(name):
+            reason = "it is a directory"
+        elif "/" in name and not os.path.lexists(name):
+            reason = "there is no such file"
+        raise RequestError(f"--python {name!r}: {reason}", hint=hint)
     return python
-
-
-def _explain_refused(name: str) -> str:
-    """Return why a name is not that of a Python; a name without a slash may be a command in PATH."""
-    if os.path.isdir(name):
-        return "it is a directory"
-    if "/" in name and not os.path.lexists(name):
-        return "there is no such file"
-    return "this is not a Python interpreter"
-
-
-def _print_replaced() -> None:
-    """Print which Python is used if VIRTUAL_ENV names a directory without one."""
-    directory, python = os.environ.get("VIRTUAL_ENV"), find_default_python(os.environ)
-    if directory and python != os.path.join(directory, "bin", "python"):
-        print_message(f"VIRTUAL_ENV={directory} has no bin/python: the packages of {python} are searched")
 
 
 VERB = Verb(

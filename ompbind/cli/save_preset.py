@@ -15,10 +15,12 @@ from contextlib import contextmanager
 import tomlkit
 
 from ompbind.bench.records import Candidate, Kind
+from ompbind.cli.config_defaults import find_preset, list_inherited
 from ompbind.cli.config_files import (
+    SIZE_LIMIT,
     FileContent,
     FileKind,
-    FoundFiles,
+    find_user_file,
     read_found_files,
     read_named_file,
 )
@@ -31,10 +33,8 @@ from ompbind.cli.config_parse import (
     parse_document,
     parse_file,
 )
-from ompbind.cli.config_search import SIZE_LIMIT, find_user_file
 from ompbind.cli.option import Given, Option, ValueLevel, VerbContext
 from ompbind.cli.options import find_keys
-from ompbind.cli.presets import find_preset, list_inherited
 from ompbind.cli.run import VERB as RUN
 from ompbind.cli.settings import BenchSettings
 from ompbind.cli.verbs import CONFIGURATION
@@ -68,7 +68,9 @@ def save_preset(name: str, candidate: Candidate, settings: BenchSettings) -> str
     --config in the `settings` of `bench` chooses the file; the preset that `bench` used is inherited. Raises
     ConfigurationError, and RequestError for a candidate without options.
     """
-    _check_bound(candidate)
+    if candidate.kind is Kind.UNBOUND:
+        text = f"no preset can be saved: {candidate.name} is the command without ompbind"
+        raise RequestError(text, hint="start the command itself")
     path = _read_preset_file(settings).content.path
     try:
         os.makedirs(os.path.dirname(path) or ".", 0o700, exist_ok=True)
@@ -83,12 +85,6 @@ def save_preset(name: str, candidate: Candidate, settings: BenchSettings) -> str
         message = f"{path}: the preset cannot be written: {error.strerror or error}"
         raise ConfigurationError(message, hint=_OWN_FILE) from error
     return path
-
-
-def _check_bound(candidate: Candidate) -> None:
-    if candidate.kind is Kind.UNBOUND:
-        text = f"no preset can be saved: {candidate.name} is the command without ompbind"
-        raise RequestError(text, hint="start the command itself")
 
 
 class _PresetFile(Record):
@@ -108,16 +104,12 @@ def _read_preset_file(settings: BenchSettings) -> _PresetFile:
     path = find_user_file(os.environ)
     if not path:
         raise ConfigurationError("no preset can be saved: there is no home directory", hint=_OWN_FILE)
-    return _PresetFile(content=_find_user_content(found, path), files=found.read)
-
-
-def _find_user_content(found: FoundFiles, path: str) -> FileContent:
-    """Return the content of the user's file, empty if there is none; raises ConfigurationError."""
-    for file in found.ignored:
-        if file.path == path:
-            raise ConfigurationError(f"{path}: no preset can be saved: {file.reason}", hint=_OWN_FILE)
+    for ignored in found.ignored:
+        if ignored.path == path:
+            raise ConfigurationError(f"{path}: no preset can be saved: {ignored.reason}", hint=_OWN_FILE)
     empty = FileContent(kind=FileKind.USER, path=path, data=b"")
-    return next((file for file in found.read if file.kind is FileKind.USER), empty)
+    content = next((file for file in found.read if file.kind is FileKind.USER), empty)
+    return _PresetFile(content=content, files=found.read)
 
 
 def _check_new(name: str, target: _PresetFile) -> None:

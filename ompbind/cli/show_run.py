@@ -11,8 +11,7 @@ from ompbind.machine.model import Machine
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import RunSpec, find_changed, make_commands
 from ompbind.planning.request import Request
-from ompbind.report.plan import render_plan
-from ompbind.report.rank_commands import find_filled_variables, render_commands
+from ompbind.report.plan import find_filled_variables, render_commands, render_plan
 
 
 def show_dry_run(machine: Machine, request: Request, spec: RunSpec, settings: RunSettings) -> None:

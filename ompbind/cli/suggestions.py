@@ -69,11 +69,6 @@ class OtherOption(Record):
     needs: str = ""
 
 
-def _write_mask(value: str) -> str:
-    """Return the mask for an option that may have no value: the next word may be the command."""
-    return f"-m {shlex.quote(value)}" if value[:1].isdecimal() else "-m MASK"
-
-
 def _write_port(value: str) -> str:
     """Return a variable with a port for each rank, from a port or a placeholder for one."""
     port = f"{{rank+{value if value.isdecimal() else 8000}}}"
@@ -111,10 +106,6 @@ def _write_level(value: str) -> str:
     return f"-s {level if level.startswith('l') else f'{level}s'}" if level else ""
 
 
-def _write_inspect(value: str) -> str:
-    return f"'ompbind inspect {value if value.isdecimal() else 'PID'}'"
-
-
 def _write_variable(value: str) -> str:
     """Return --env for a variable; MPICH has its value in the next word."""
     return f"--env {shlex.quote(value)}" if "=" in value else f"--env {value or 'NAME'}=VALUE"
@@ -128,15 +119,6 @@ def _write_restarts(value: str) -> str:
     if word.isdecimal() or limit.isdecimal():
         return f"--on-failure restart:{limit or word}"
     return "--on-failure restart" if value else "--on-failure restart:N"
-
-
-def _write_memory(value: str) -> str:
-    """Return --memory for nodes as of numactl, or for a word of Slurm."""
-    return "--memory local" if value in ("local", "none", "no") else "--memory bind"
-
-
-def _write_hint(value: str) -> str:
-    return {"nomultithread": "--smt 1", "multithread": "--smt all"}.get(value, "")
 
 
 OTHER_OPTIONS = (
@@ -162,13 +144,15 @@ OTHER_OPTIONS = (
     OtherOption(names=("--cpu", "--cpu-list", "--core-list", "--cpu-set", "--cpuset", "--cpuset-cpus",
                        "--cpu-mask", "--cpumask", "--physcpubind", "-C", "--affinity", "--cpu-affinity"),
                 write="-m {value}", example="MASK"),
-    OtherOption(names=("--pin", "--pinning", "--taskset"), read=_write_mask),
+    OtherOption(names=("--pin", "--pinning", "--taskset"),  # they may have no value, and the command follows
+                read=lambda v: f"-m {shlex.quote(v)}" if v[:1].isdecimal() else "-m MASK"),
     OtherOption(names=("--cpunodebind", "--cpuset-mems", "--numa", "--numa-node", "--numa-nodes"),
                 read=_write_nodes),
     OtherOption(names=("--cpu-bind", "--cpu_bind", "--bind-to", "-bind-to", "--binding", "-binding",
                        "--map-by", "-map-by", "--distribution"),
                 read=_write_placement),
-    OtherOption(names=("--hint",), read=_write_hint),
+    OtherOption(names=("--hint",),
+                read=lambda v: {"nomultithread": "--smt 1", "multithread": "--smt all"}.get(v, "")),
     OtherOption(names=("--threads-per-core",), write="--smt {value}", example="K"),
     OtherOption(names=("--use-hwthread-cpus", "--hyperthreading", "--ht"), write="--smt all"),
     OtherOption(names=("--oversubscribe", "--overcommit", "-O"), write="--share"),
@@ -177,7 +161,8 @@ OTHER_OPTIONS = (
     OtherOption(names=("--gpus", "--gpu", "-G", "--gpus-per-node", "--gpu-bind", "--gres"),
                 write="--devices gpu"),
     # memory
-    OtherOption(names=("--membind", "--mem-bind", "--mem_bind"), read=_write_memory),
+    OtherOption(names=("--membind", "--mem-bind", "--mem_bind"),
+                read=lambda v: "--memory local" if v in ("local", "none", "no") else "--memory bind"),
     OtherOption(names=("--interleave", "-i"), write="--memory interleave"),
     OtherOption(names=("--preferred",), write="--memory preferred"),
     OtherOption(names=("--localalloc",), write="--memory local"),
@@ -206,7 +191,8 @@ OTHER_OPTIONS = (
     OtherOption(names=("--json",), write="'ompbind plan --format json'", needs="--dry-run"),
     OtherOption(names=("--joblog",), write="--report {value}", example="FILE"),
     OtherOption(names=("-V",), write="--version"),
-    OtherOption(names=("-p", "--pid"), read=_write_inspect, needs="--problems"),
+    OtherOption(names=("-p", "--pid"), needs="--problems",
+                read=lambda v: f"'ompbind inspect {v if v.isdecimal() else 'PID'}'"),
     # failures and time limits
     OtherOption(names=("--time", "--time-limit"), write="--timeout {value}", example="TIME"),
     OtherOption(names=("--kill-after", "--stop-timeout", "--stop-grace-period"),
@@ -259,6 +245,11 @@ def suggest_option(name: str, value: str, known: Collection[str]) -> str:
     long = [option.removeprefix("--") for option in known if option.startswith("--")]
     similar = suggest_name(name.lstrip("-").replace("_", "-"), long)
     return find_option(name, value, known) or (similar and f"--{similar}")
+
+
+def make_hint(meant: str) -> str:
+    """Return a hint with what to write: a question for one proposal, an instruction for several."""
+    return f"write {meant}" if ", or " in meant else f"did you mean {meant}?"
 
 
 def find_option(name: str, value: str, known: Collection[str]) -> str:

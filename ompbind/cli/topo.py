@@ -5,9 +5,9 @@ import click
 from ompbind.cli.console import read_screen, write_stdout
 from ompbind.cli.settings import make_settings
 from ompbind.cli.verb import Verb
-from ompbind.machine.model import Machine
 from ompbind.machine.sources.reading import read_machine
 from ompbind.record import Record
+from ompbind.report.topology import render_json, render_listing, render_tree
 
 EXAMPLES = (
     ("This machine", "ompbind topo"),
@@ -36,26 +36,18 @@ class TopoSettings(Record):
 def topo(ctx: click.Context) -> int:
     """Show the machine: its CPUs and devices, and which CPUs are allowed."""
     settings = make_settings(TopoSettings, ctx.params)
-    write_stdout(_render(read_machine(settings.topology, devices=True), settings.format))
+    machine = read_machine(settings.topology, devices=True)
+    if settings.format == "json":
+        write_stdout(render_json(machine))
+    elif settings.format == "svg":
+        from ompbind.report.diagram.svg import render_svg  # noqa: PLC0415 - door: pictures
+
+        write_stdout(render_svg(machine))
+    elif settings.format == "table":
+        write_stdout(render_listing(machine, read_screen()))
+    else:
+        write_stdout(render_tree(machine, read_screen()))
     return 0
-
-
-def _render(machine: Machine, format_: str) -> str:
-    if format_ == "json":
-        from ompbind.report.topology import render_json  # noqa: PLC0415 - door: formats
-
-        return render_json(machine)
-    if format_ == "svg":
-        from ompbind.report.diagram.svg import render_svg  # noqa: PLC0415 - door: formats
-
-        return render_svg(machine)
-    if format_ == "table":
-        from ompbind.report.topology import render_listing  # noqa: PLC0415 - door: formats
-
-        return render_listing(machine, read_screen())
-    from ompbind.report.topology import render_tree  # noqa: PLC0415 - door: formats
-
-    return render_tree(machine, read_screen())
 
 
 VERB = Verb(

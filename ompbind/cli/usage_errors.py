@@ -7,7 +7,7 @@ import click
 
 from ompbind.cli.option import Option
 from ompbind.cli.options import find_options
-from ompbind.cli.suggestions import NO_VERBS, find_option, suggest_option, suggest_verb
+from ompbind.cli.suggestions import NO_VERBS, find_option, make_hint, suggest_option, suggest_verb
 from ompbind.cli.verbs import VERBS
 from ompbind.errors import OptionError
 from ompbind.programs.find_command import find_file
@@ -25,7 +25,8 @@ def explain_usage_error(error: click.UsageError, args: Sequence[str] = ()) -> Op
         hint = _suggest_option(error, args)
         name, _ = _find_typed(error.option_name, args)
         return OptionError(f"no such option {name!r}", hint=hint or see_help)
-    message = _restyle(error.format_message())
+    message = error.format_message().strip().removeprefix("Got ").removesuffix(".")  # click writes sentences
+    message = message[:1].lower() + message[1:]
     is_verb = message.startswith("no such command")
     return OptionError(message, hint=(_suggest_verb(args) if is_verb else "") or see_help)
 
@@ -57,7 +58,7 @@ def _suggest_option(error: click.NoSuchOption, args: Sequence[str]) -> str:
             typed = next((verb for verb in verbs if verb in args), verbs[0])
             return f"write options after the verb: 'ompbind {typed} {name}'"
         meant = suggest_option(name, value, ["--help", "--version"])
-        return f"did you mean {meant}?" if meant else ""
+        return make_hint(meant) if meant else ""
     params = error.ctx.command.params
     known = ["--help", "--version", *(known for param in params for known in param.opts)]
     if name.startswith("--no"):
@@ -67,7 +68,7 @@ def _suggest_option(error: click.NoSuchOption, args: Sequence[str]) -> str:
         return "write --version before the verb: 'ompbind --version'"
     if verbs and not meant.startswith(name) and not find_option(name, value, known):
         return f"{name} is an option of {', '.join(verbs)}"
-    return f"did you mean {meant}?" if meant else ""
+    return make_hint(meant) if meant else ""
 
 
 def _suggest_verb(args: Sequence[str]) -> str:
@@ -78,9 +79,3 @@ def _suggest_verb(args: Sequence[str]) -> str:
         return f"did you mean {meant!r}?"
     is_command = word not in NO_VERBS and find_file(word, os.environ)
     return f"to start a command, write 'ompbind run -- {word}'" if is_command else ""
-
-
-def _restyle(message: str) -> str:
-    """Return a message of click without its capital letter and full stop."""
-    text = message.strip().removeprefix("Got ").removesuffix(".")
-    return text[:1].lower() + text[1:]

@@ -5,7 +5,7 @@
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import Any, Literal
 
 import click
@@ -78,7 +78,9 @@ class Verb(click.Command):
             params.append(_make_argument(words, complete_word))
         self.has_short_help = any(option.is_everyday(name) for option in self.options)
         if self.has_short_help:
-            params.append(_make_help_all())
+            text = "Show all options and examples and exit."
+            flags = {"is_flag": True, "is_eager": True, "expose_value": False}
+            params.append(click.Option(["--help-all"], callback=_show_all, help=text, **flags))
         super().__init__(
             name,
             context_settings={"auto_envvar_prefix": PREFIX.rstrip("_")},
@@ -209,7 +211,8 @@ class Verb(click.Command):
         """Write the examples: a line for each in the short help, where they fit, otherwise two lines."""
         short = self._is_short(ctx)
         examples = self.examples[:SHORT_EXAMPLES] if short else self.examples
-        rows = list(_align(examples))
+        width = max((len(line) for _, line in examples), default=0)
+        rows = [f"{line.ljust(width)}  {description}" for description, line in examples]
         with formatter.section("Examples"):
             if short and max(map(len, rows), default=0) + formatter.current_indent <= formatter.width:
                 formatter.write("".join(f"{'':>{formatter.current_indent}}{row}\n" for row in rows))
@@ -253,25 +256,6 @@ def _make_argument(words: WordsAfter, complete: Complete | None) -> click.Argume
         metavar=METAVARS[words],
         type=click.UNPROCESSED,
         shell_complete=complete_word,
-    )
-
-
-def _align(examples: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Yield a line for each example: the command lines in one column, the descriptions in the next."""
-    pairs = list(examples)
-    width = max((len(line) for _, line in pairs), default=0)
-    for description, line in pairs:
-        yield f"{line.ljust(width)}  {description}"
-
-
-def _make_help_all() -> click.Option:
-    return click.Option(
-        ["--help-all"],
-        is_flag=True,
-        is_eager=True,
-        expose_value=False,
-        callback=_show_all,
-        help="Show all options and examples and exit.",
     )
 
 

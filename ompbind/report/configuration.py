@@ -39,11 +39,6 @@ def render_configuration(
         Column(title="value", cells=[_render_value(source.value) for _, source in rows], grows=True),
         Column(title="source", cells=where, grows=True),
     ]
-    return "\n".join([*_render_files(configuration, width), "", render_table(columns, width)])
-
-
-def _render_files(configuration: Configuration, width: int) -> list[str]:
-    """Return the lines about files and the preset."""
     lines = [render_paragraph(f"{file.kind} file", file.path, width) for file in configuration.files]
     lines += [
         render_paragraph(f"{file.kind} file", f"{file.path} is ignored: {file.reason}", width)
@@ -51,7 +46,8 @@ def _render_files(configuration: Configuration, width: int) -> list[str]:
     ]
     preset = f"{configuration.preset}, from {configuration.preset_file}" if configuration.preset else "none"
     how = "; its match fits this machine" if configuration.is_matched else ""
-    return [*(lines or ["no configuration file"]), render_paragraph("preset", preset + how, width)]
+    lines = [*(lines or ["no configuration file"]), render_paragraph("preset", preset + how, width)]
+    return "\n".join([*lines, "", render_table(columns, width)])
 
 
 def _render_source(source: ValueSource, configuration: Configuration) -> str:
@@ -71,10 +67,16 @@ def _render_value(value: Value) -> str:
 
 def render_configuration_json(values: Sequence[OptionValue], configuration: Configuration) -> str:
     """Render the same as JSON, schema ompbind-config/1."""
+    options = []
+    for option in values:
+        given = [source.value for source in option.sources if source.value is not None]
+        value: object = given if option.is_list else option.sources[-1].value
+        sources = [{"level": source.level, "name": source.name or None} for source in option.sources]
+        options.append({"name": option.name, "value": value, "sources": sources})
     record = {
         "schema": "ompbind-config/1",
         "configuration": configuration_record(configuration),
-        "options": [_option_record(option) for option in values],
+        "options": options,
     }
     return json.dumps(record, indent=2)
 
@@ -89,10 +91,3 @@ def configuration_record(configuration: Configuration) -> dict[str, object]:
         "matched": configuration.is_matched,
         "digest": configuration.digest or None,
     }
-
-
-def _option_record(option: OptionValue) -> dict[str, object]:
-    given = [source.value for source in option.sources if source.value is not None]
-    value: object = given if option.is_list else option.sources[-1].value
-    sources = [{"level": source.level, "name": source.name or None} for source in option.sources]
-    return {"name": option.name, "value": value, "sources": sources}

@@ -96,7 +96,9 @@ def _render_group(group: RankProcesses, width: int, *, each: bool) -> Iterator[s
         yield from _render_process(alike, width, shown_env, each=each)
         first = alike[0]
         if memory_map := memory.get(first.pid):
-            yield from _render_memory(memory_map, width)
+            parts = [f"{render_bytes(size)} on node {node}" for node, size in memory_map.anonymous_nodes]
+            parts += [f"policy {memory_map.policy}"] if memory_map.policy else []
+            yield from [wrap_indented(f"    memory: {', '.join(parts)}", width)] if parts else []
         if first.unreadable:
             yield f"    {' and '.join(first.unreadable)}: not readable by you"
         shown_env = shown_env or first.env
@@ -142,7 +144,8 @@ def _render_process(
         yield f"    {library.kind.role}: {clip(clean_lines(path), 60)}"
     variables = {name: value for name, value in process.variables if each or name in _VARIABLES_SHOWN}
     if variables and any(shown_env.get(name) != value for name, value in variables.items()):
-        words = " ".join(f"{name}={_quote(value)}" for name, value in variables.items())
+        quoted = ((name, v if v.split() == [v] else shlex.quote(v)) for name, v in variables.items())
+        words = " ".join(f"{name}={value}" for name, value in quoted)
         yield wrap_indented(clean_lines(f"    environment: {words}"), width)
 
 
@@ -179,18 +182,6 @@ def make_command(process: ProcessState) -> str:
     if not process.command:
         return f"[{process.name}], {'kernel thread' if process.is_kernel_thread else 'no command line'}"
     return clip(" ".join(shlex.join(process.command).split()), COMMAND_LIMIT)
-
-
-def _quote(value: str) -> str:
-    """Quote a value if it is empty or has spaces."""
-    return shlex.quote(value) if not value or value.split() != [value] else value
-
-
-def _render_memory(memory: MemoryMap, width: int) -> Iterator[str]:
-    parts = [f"{render_bytes(size)} on node {node}" for node, size in memory.anonymous_nodes]
-    parts += [f"policy {memory.policy}"] if memory.policy else []
-    if parts:
-        yield wrap_indented(f"    memory: {', '.join(parts)}", width)
 
 
 def render_inspection_json(inspection: Inspection) -> str:

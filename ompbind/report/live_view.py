@@ -4,12 +4,50 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from ompbind.cpuset import CpuSet, count, union
 from ompbind.inspection.rank_processes import RankProcesses
-from ompbind.inspection.samples import CpuUse, RankUse, SampleDelta, ThreadUse
+from ompbind.inspection.samples import RankUse, SampleDelta, ThreadUse
 from ompbind.inspection.verdict import ThreadIssue
-from ompbind.machine.sources.linux.cgroup import Throttling
-from ompbind.report.live_table import FAINT, GAP, LiveColumn, LiveRow, fit, render_live_table, style
-from ompbind.report.text import Screen, render_bytes, render_cpus
+from ompbind.record import Record
+from ompbind.report.text import Screen, count_columns, render_bytes, render_cpus
 from ompbind.text import Severity, clean_lines
+
+# Tables of `inspect --watch`: a line for each row; a narrow screen has fewer columns.
+#
+# Tables of other commands wrap long cells instead (`text.render_table`): there, each word counts.
+#
+# Drawn without a library: with 4 ranks of 16 threads, tables of rich take 14 ms for 80x24 characters and 25
+# ms for 160x50, this takes 0.5 and 0.9 ms. A sample takes 11 ms, so rich alone would bring the view above 1
+# % of a CPU at the default interval.
+#
+
+
+GAP = "  "
+_LEAST_LAST = len("warning: oversubscribed")  # other columns are left out for so much of the last one
+
+_STYLES = {Severity.OK: "32", Severity.NOTE: "33", Severity.WARNING: "1;33", Severity.ERROR: "1;31"}
+"""Numbers of the escape sequences for colours and bold text."""
+
+BOLD, FAINT = "1", "2"
+"""Numbers of the escape sequences for bold and faint text."""
+
+
+class LiveColumn(Record):
+    """A column. `least` is its least width, so that the table does not change with every number.
+
+    If the screen is too narrow, the columns with the highest `order` are left out first; 0 is always shown.
+    """
+
+    title: str
+    order: int = 0
+    least: int = 0
+    right: bool = True
+
+
+class LiveRow(Record):
+    """A row: a cell for each column; the last one has the colour of the severity, if there is one."""
+
+    cells: tuple[str, ...]
+    severity: Severity | None = None
+
 
 _SHARED_ISSUES_SHOWN = 2
 _BARS_MOST = 16  # CPUs that are drawn as bars; more CPUs are drawn as a character each
@@ -47,16 +85,26 @@ _THREAD_COLUMNS = (
 def render_view(delta: SampleDelta, head: str, screen: Screen) -> tuple[str, ...]:
     """Render the lines of a view that fits the screen: totals, CPUs, groups, shared issues and threads."""
     cpus = _draw_cpus(delta, screen)
-    shared = [_render_issue(issue) for issue in delta.shared_issues[:_SHARED_ISSUES_SHOWN]]
+    shared = [
+        f"{_render_codes(issue.severity, [issue])} ({clean_lines(issue.text)})"
+        for issue in delta.shared_issues[:_SHARED_ISSUES_SHOWN]
+    ]
     rows = max(screen.height - len(cpus) - len(shared) - 4, 4)  # without two lines of totals, two of titles
     groups = len(delta.groups) + len(delta.absent_ranks)
-    group_rows = min(groups, max(rows // 2, rows - len(delta.threads)))
-    threads = delta.threads[: max(rows - group_rows, 1)]
+    shown = min(groups, max(rows // 2, rows - len(delta.threads)))
+    threads = delta.threads[: max(rows - shown, 1)]
+    group_rows = list(_make_group_rows(delta, shown, screen))
+    ids = [use.group.run_id for use in delta.groups] + [run_id for run_id, _ in delta.absent_ranks]
+    runs = list(dict.fromkeys(filter(None, ids)))
+    first = 0 if len(runs) > 1 else 1  # the table of groups has a column for the run if there are several
+    named_runs = [f"run {runs[0]}" if len(runs) == 1 else count(len(runs), "run")] if runs else []
     lines = [
-        style(fit(GAP.join([*_name_runs(_list_runs(delta)), head]), screen.width), FAINT, screen),
+        style(fit(GAP.join([*named_runs, head]), screen.width), FAINT, screen),
         fit(_render_totals(delta), screen.width),
         *(fit(line, screen.width) for line in cpus),
-        *_render_groups(delta, group_rows, screen),
+        *render_live_table(
+            _GROUP_COLUMNS[first:], [row.replace(cells=row.cells[first:]) for row in group_rows], screen
+        ),
         *(fit(line, screen.width) for line in shared),
         *render_live_table(_THREAD_COLUMNS, [_make_thread_row(use) for use in threads], screen),
     ]
@@ -68,44 +116,20 @@ def _render_totals(delta: SampleDelta) -> str:
     if not delta.groups:
         return "no processes"
     delays = [use.delay_share for use in delta.threads if use.delay_share is not None]
+    others = sum(use.group.rank is None for use in delta.groups)
+    ranks = len(delta.groups) - others
+    shares = [cgroup.throttled_periods / max(cgroup.periods, 1) for cgroup in delta.throttlings]
     parts = [
-        *_count_groups([use.group.rank for use in delta.groups]),
+        count(ranks, "rank") if ranks else "",
+        ("1 process" if others == 1 else f"{others} processes") if others else "",
         count(len(delta.threads), "thread"),
         f"{sum(use.share for use in delta.groups):.0%} CPU",
         f"{sum(delays):.0%} wait" if delays else "",
-        _render_throttled(delta.throttlings),
+        f"{max(shares):.0%} throttled" if shares else "",  # the cgroup that was throttled most
         f"{sum(use.migrations_per_s for use in delta.groups):.0f} migr/s",
         render_bytes(sum(use.resident_bytes for use in delta.groups)),
     ]
     return GAP.join(filter(None, parts))
-
-
-def _list_runs(delta: SampleDelta) -> list[str]:
-    found = [use.group.run_id for use in delta.groups] + [run_id for run_id, _ in delta.absent_ranks]
-    return list(dict.fromkeys(filter(None, found)))
-
-
-def _name_runs(runs: Sequence[str]) -> Iterator[str]:
-    if runs:
-        yield f"run {runs[0]}" if len(runs) == 1 else count(len(runs), "run")
-
-
-def _count_groups(ranks: Sequence[int | None]) -> Iterator[str]:
-    others = sum(rank is None for rank in ranks)
-    if len(ranks) > others:
-        yield count(len(ranks) - others, "rank")
-    if others:
-        yield "1 process" if others == 1 else f"{others} processes"
-
-
-def _render_throttled(throttlings: Sequence[Throttling]) -> str:
-    """Return in how many periods the cgroup that was throttled most was throttled."""
-    shares = [cgroup.throttled_periods / max(cgroup.periods, 1) for cgroup in throttlings]
-    return f"{max(shares):.0%} throttled" if shares else ""
-
-
-def _render_issue(issue: ThreadIssue) -> str:
-    return f"{_render_codes(issue.severity, [issue])} ({clean_lines(issue.text)})"
 
 
 def _draw_cpus(delta: SampleDelta, screen: Screen) -> list[str]:
@@ -117,7 +141,11 @@ def _draw_cpus(delta: SampleDelta, screen: Screen) -> list[str]:
     if len(uses) <= _BARS_MOST:
         lines = _draw_bars([*((f"CPU {use.cpu}", use.share) for use in uses), *nodes], screen)
     else:
-        lines = [*_draw_bars(nodes, screen), *_draw_lines(uses, screen)]
+        per_line = min(64, screen.width - 8)  # CPUs, each a character; the first has its number before it
+        strip = _draw_strip([use.share for use in uses], screen)
+        parts = range(0, len(uses), per_line)
+        lines = _draw_bars(nodes, screen)
+        lines += [f"{uses[i].cpu:>5} |{strip[i : i + per_line]}|" for i in parts]
     return lines[: max(screen.height // 3, 1)]
 
 
@@ -128,26 +156,18 @@ def _find_cpus(group: RankProcesses) -> CpuSet:
 
 def _draw_bars(shares: Sequence[tuple[str, float]], screen: Screen) -> list[str]:
     """Draw (name, share) pairs as bars, several in a line."""
-    cells = [f"{name:<7} {_draw_bar(share, screen)} {share:>4.0%}".ljust(20) for name, share in shares]
+    full, empty = ("█", "·") if screen.has_box_characters else ("#", ".")
+    cells = []
+    for name, share in shares:
+        length = round(share * 5)
+        cells.append(f"{name:<7} {full * length}{empty * (5 - length)} {share:>4.0%}".ljust(20))
     each = max(screen.width // 20, 1)
     return ["".join(cells[i : i + each]).rstrip() for i in range(0, len(cells), each)]
 
 
-def _draw_bar(share: float, screen: Screen) -> str:
-    full = round(share * 5)
-    return ("█" if screen.draws else "#") * full + ("·" if screen.draws else ".") * (5 - full)
-
-
-def _draw_lines(uses: Sequence[CpuUse], screen: Screen) -> list[str]:
-    """Draw a character for each CPU, in lines of at most 64 each with its first CPU before it."""
-    per_line = min(64, screen.width - 8)
-    text = _draw_strip([use.share for use in uses], screen)
-    return [f"{uses[i].cpu:>5} |{text[i : i + per_line]}|" for i in range(0, len(uses), per_line)]
-
-
 def _draw_strip(shares: Sequence[float], screen: Screen) -> str:
     """Return a character for each share."""
-    steps = "·▁▂▃▄▅▆▇█" if screen.draws else ".12345678"
+    steps = "·▁▂▃▄▅▆▇█" if screen.has_box_characters else ".12345678"
     return "".join(steps[min(round(share * 8), 8)] for share in shares)
 
 
@@ -159,20 +179,14 @@ def _draw_group_cpus(cpus: CpuSet, shares: dict[int, float], width: int, screen:
     return _draw_strip([sum(part) / len(part) for part in parts], screen)
 
 
-def _render_groups(delta: SampleDelta, rows: int, screen: Screen) -> Iterator[str]:
-    """Yield the table of groups; it has a column for the run if there are several."""
-    first = 0 if len(_list_runs(delta)) > 1 else 1
-    found = _make_group_rows(delta, rows, screen)
-    shortened = [row.replace(cells=row.cells[first:]) for row in found]
-    return render_live_table(_GROUP_COLUMNS[first:], shortened, screen)
-
-
 def _make_group_rows(delta: SampleDelta, rows: int, screen: Screen) -> Iterator[LiveRow]:
     """Yield a row for each group and each absent rank; if they do not fit, those with errors come first."""
     shown, total = delta.groups, len(delta.groups) + len(delta.absent_ranks)
     after = [_make_mark(run_id, str(rank), "not running") for run_id, rank in delta.absent_ranks]
     if total > rows:
-        shown = tuple(sorted(shown, key=_severity_key))[: max(rows - 1, 1)]
+        order = list(Severity)
+        by_severity = sorted(shown, key=lambda use: (order.index(use.group.verdict.severity), -use.share))
+        shown = tuple(by_severity)[: max(rows - 1, 1)]
         after = [_make_mark("", "...", f"{total - len(shown)} more")]
     shares = {use.cpu: use.share for use in delta.cpus}
     width = next(width for least, width in _STRIP_WIDTHS if screen.width >= least)
@@ -241,11 +255,64 @@ def _render_codes(severity: Severity, issues: Iterable[ThreadIssue]) -> str:
     return f"{severity}: {', '.join(codes)}" if codes else str(severity)
 
 
-def _severity_key(use: RankUse) -> tuple[int, float]:
-    return list(Severity).index(use.group.verdict.severity), -use.share
-
-
 def _shorten_cpus(cpus: CpuSet) -> str:
     """Return CPUs as text of at most 15 characters: a long list as its first CPU and how many there are."""
     text = render_cpus(cpus)
     return text if len(text) <= 15 else f"{cpus.first}...({len(cpus)})"
+
+
+def render_live_table(
+    columns: Sequence[LiveColumn], rows: Sequence[LiveRow], screen: Screen
+) -> Iterator[str]:
+    """Yield the lines of a table. The last column gets the rest of the line, and is cut if it is too long."""
+    widths = [_find_width(column, [row.cells[i] for row in rows]) for i, column in enumerate(columns)]
+    shown = _choose_columns(columns, widths, screen.width)
+    last = screen.width - sum(widths[i] + len(GAP) for i in shown[:-1])
+    titles = [_align(columns[i], columns[i].title, widths[i]) for i in shown[:-1]]
+    yield style(GAP.join([*titles, fit(columns[-1].title, last)]), BOLD, screen)
+    for row in rows:
+        cells = [_align(columns[i], row.cells[i], widths[i]) for i in shown[:-1]]
+        text = fit(row.cells[-1], last)
+        cells.append(style(text, _STYLES[row.severity], screen) if row.severity else text)
+        yield GAP.join(cells).rstrip()
+
+
+def _find_width(column: LiveColumn, cells: Sequence[str]) -> int:
+    """Return the width of a column; 0 if all its cells are empty."""
+    if cells and not any(cells):
+        return 0
+    return max(column.least, *map(count_columns, (column.title, *cells)))
+
+
+def _choose_columns(columns: Sequence[LiveColumn], widths: Sequence[int], width: int) -> list[int]:
+    """Return the indices of the columns that fit, without empty columns.
+
+    The last column keeps what it needs, or `_LEAST_LAST`.
+    """
+    shown = [i for i, column in enumerate(columns) if widths[i]]
+    last = min(widths[-1], _LEAST_LAST)
+    for i in sorted(shown, key=lambda i: -columns[i].order):
+        if sum(widths[j] + len(GAP) for j in shown[:-1]) + last <= width or not columns[i].order:
+            break
+        shown.remove(i)
+    return shown
+
+
+def _align(column: LiveColumn, text: str, width: int) -> str:
+    space = " " * (width - count_columns(text))
+    return space + text if column.right else text + space
+
+
+def fit(text: str, width: int) -> str:
+    """Return a text without control characters, cut to a width."""
+    text = clean_lines(text)
+    if count_columns(text) <= width:
+        return text
+    while count_columns(text) > width - 3:
+        text = text[:-1]
+    return f"{text}..."
+
+
+def style(text: str, code: str, screen: Screen) -> str:
+    """Return a text with colours, if the screen has them."""
+    return f"\x1b[{code}m{text}\x1b[m" if screen.styled else text

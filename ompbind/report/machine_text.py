@@ -118,7 +118,11 @@ def render_device_tables(devices: Sequence[Device], screen: Screen) -> Iterator[
         Column(title="names", cells=[", ".join(device.names) or "-" for device in devices], grows=True),
     ]
     yield render_table(columns, screen.text_width)
-    remarks = ((device, ", ".join(_render_details(device))) for device in devices)
+    remarks = []
+    for device in devices:
+        details = [*_render_state(device)]
+        details += [f"virtual function of {device.physical}"] if device.physical else []
+        remarks.append((device, ", ".join(details)))
     uuids = ((device, device.uuid) for device in devices)
     for title, pairs in (("remark", remarks), ("UUID", uuids)):
         known = [(device, text) for device, text in pairs if text]
@@ -147,12 +151,6 @@ def _render_state(device: Device) -> Iterator[str]:
         yield _NOT_FOR_RANKS
     if device.excluded:
         yield f"excluded: {device.excluded}"
-
-
-def _render_details(device: Device) -> Iterator[str]:
-    yield from _render_state(device)
-    if device.physical:
-        yield f"virtual function of {device.physical}"
 
 
 def _render_function(partitions: Sequence[Device]) -> str:

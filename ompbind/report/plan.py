@@ -1,13 +1,15 @@
-"""A plan for people: a table."""
+"""A plan for people: a table, and the commands of ranks with what was filled in."""
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import groupby
 
 from ompbind.cpuset import CpuSet, count
 from ompbind.machine.model import Level, index_by_cpu
 from ompbind.openmp.binding import Bind
+from ompbind.planning.placeholders import has_placeholders
 from ompbind.planning.plan import Placement, Plan
-from ompbind.planning.rank_command import RankIdentity
+from ompbind.planning.rank_command import RankCommand, RankIdentity, RunSpec
 from ompbind.planning.request import MemoryMode
 from ompbind.report.machine_text import render_summary
 from ompbind.report.text import (
@@ -20,7 +22,7 @@ from ompbind.report.text import (
     render_table,
     wrap_indented,
 )
-from ompbind.text import clean_lines
+from ompbind.text import clean_line, clean_lines
 
 
 def render_plan(plan: Plan, screen: Screen = PIPE) -> str:
@@ -100,3 +102,47 @@ def _places(plan: Plan, placement: Placement) -> str:
     groups = [(cpus, len(list(equal))) for cpus, equal in groupby(lists)]
     texts = [f"{times}×{{{cpus}}}" if times > 1 else f"{{{cpus}}}" for cpus, times in groups]
     return f"{count(len(lists), 'place')}: {' '.join(texts)}"
+
+
+def render_commands(commands: Sequence[RankCommand], variables: Collection[str], width: int) -> str:
+    """Render the command and the directory of all ranks, and the variables with placeholders.
+
+    What is the same for all ranks has a line. What differs is in a table with a row for each rank.
+    """
+    found = dict(_find_values(commands, variables))
+    same = {title: values[0] for title, values in found.items() if len(set(values)) == 1}
+    lines = [f"{title} of every rank: {clean_lines(value)}" for title, value in same.items()]
+    different = [
+        Column(title=title, cells=list(map(clean_line, values)), grows=True)
+        for title, values in found.items()
+        if title not in same
+    ]
+    if different:
+        ranks = Column(title="rank", cells=[str(command.rank) for command in commands], right=True)
+        lines += [*([""] if lines else []), render_table([ranks, *different], width)]
+    return "\n".join(lines)
+
+
+def render_command(command: RankCommand, spec: RunSpec) -> str:
+    """Render the command, the directory and the variables of one rank of a job; "" if nothing was filled."""
+    variables = find_filled_variables(spec)
+    if not (variables or command.directory or command.argv != spec.argv):
+        return ""
+    values = _find_values([command], variables)
+    return "\n".join(f"{title} of rank {command.rank}: {clean_lines(value)}" for title, [value] in values)
+
+
+def find_filled_variables(spec: RunSpec) -> list[str]:
+    """Return the names of the variables with placeholders."""
+    return [name for name, value in spec.added_variables if has_placeholders(value)]
+
+
+def _find_values(
+    commands: Sequence[RankCommand], variables: Iterable[str]
+) -> Iterator[tuple[str, list[str]]]:
+    """Yield what is shown of commands: a title, and its value for each rank."""
+    for name in dict.fromkeys(variables):
+        yield name, [command.env.get(name, "") for command in commands]
+    if any(command.directory for command in commands):
+        yield "directory", [command.directory for command in commands]
+    yield "command", [shlex.join(command.argv) for command in commands]

@@ -64,7 +64,11 @@ def render_comparison(
     if plans:
         heading = make_heading(list(plans.values()), ", ".join(plans))
         lines = [*(wrap_indented(line, width) for line in heading), ""]
-        lines += [render_table(_measure_columns(plans), width), "", render_table(_rank_columns(plans), width)]
+        measures = {name: dict(_measure_rows(measure_plan(plan))) for name, plan in plans.items()}
+        names = list(next(iter(measures.values())))
+        table = [Column(title="metric (lower is better)", cells=names, grows=True)]
+        table += [Column(title=name, cells=list(row.values()), right=True) for name, row in measures.items()]
+        lines += [render_table(table, width), "", render_table(_rank_columns(plans), width)]
     messages = [
         render_paragraph(f"{name}: warning", note.text, width)
         for name, plan in plans.items()
@@ -75,12 +79,6 @@ def render_comparison(
         render_paragraph(name, f"{error.message} ({error.hint})", width) for name, error in refused.items()
     ]
     return "\n".join([*lines, *([""] if lines and messages else []), *messages])
-
-
-def _measure_columns(plans: Mapping[str, Plan]) -> list[Column]:
-    rows = {name: dict(_measure_rows(measure_plan(plan))) for name, plan in plans.items()}
-    names = Column(title="metric (lower is better)", cells=list(next(iter(rows.values()))), grows=True)
-    return [names, *(Column(title=name, cells=list(row.values()), right=True) for name, row in rows.items())]
 
 
 def _rank_columns(plans: Mapping[str, Plan]) -> list[Column]:

@@ -4,13 +4,12 @@ import json
 from collections.abc import Sequence
 
 from ompbind.machine.fingerprint import make_fingerprint
-from ompbind.masks.mask import Mask, mask_text
+from ompbind.masks.mask import mask_text
 from ompbind.planning.metrics import measure_plan
 from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.rank_variables import Variables
 from ompbind.planning.rationale import make_reasons
 from ompbind.planning.request import Request
-from ompbind.programs.command import Workload
 from ompbind.programs.library_catalog import DetectedLibrary
 from ompbind.report.configuration import configuration_record
 from ompbind.report.machine_text import device_record
@@ -23,7 +22,7 @@ def render_plan_json(plan: Plan, variables: Sequence[Variables]) -> str:
 
 def plan_record(plan: Plan, variables: Sequence[Variables]) -> dict[str, object]:
     """Return the JSON value of a plan."""
-    metrics = measure_plan(plan)
+    metrics, work = measure_plan(plan), plan.request.workload
     return {
         "schema": "ompbind-plan/1",
         "machine": {
@@ -37,7 +36,14 @@ def plan_record(plan: Plan, variables: Sequence[Variables]) -> dict[str, object]
         },
         "request": _request_record(plan.request),
         "configuration": configuration_record(plan.request.configuration),
-        "workload": _workload_record(plan.request.workload) if plan.request.workload else None,
+        "workload": work
+        and {
+            "program": work.program or None,
+            "python": work.python or None,
+            "opaque": work.opaque,
+            "preload": list(work.preload),
+            "libraries": list(map(library_record, work.libraries)),
+        },
         "ranks": [_rank_record(*pair) for pair in zip(plan.placements, variables, strict=True)],
         "reserved": str(plan.reserved),
         "idle": str(plan.idle),
@@ -49,6 +55,7 @@ def plan_record(plan: Plan, variables: Sequence[Variables]) -> dict[str, object]
 
 
 def _request_record(request: Request) -> dict[str, object]:
+    items = [item for part in request.nodes.parts for item in part] if request.nodes else []
     return {
         "ranks": "auto" if request.ranks is None else request.ranks,
         "mask": mask_text(request.mask) if request.mask else "auto",
@@ -71,7 +78,7 @@ def _request_record(request: Request) -> dict[str, object]:
         "allow_partial": request.allow_partial,
         "strict": request.strict,
         "omp_runtime": str(request.omp_runtime or "auto"),
-        "nodes": _node_numbers(request.nodes),
+        "nodes": [number for item in items for selector in item.chain for number in selector.numbers],
         "compat": request.compat.framework if request.compat else None,
         "devices": request.devices if request.devices == "auto" else list(map(str, request.devices)),
         "devices_per_rank": request.devices_per_rank,
@@ -80,16 +87,6 @@ def _request_record(request: Request) -> dict[str, object]:
         "near": list(request.near),
         "nic_variables": list(request.nic_variables),
         "plan": request.plan.name if request.plan else None,
-    }
-
-
-def _workload_record(workload: Workload) -> dict[str, object]:
-    return {
-        "program": workload.program or None,
-        "python": workload.python or None,
-        "opaque": workload.opaque,
-        "preload": list(workload.preload),
-        "libraries": list(map(library_record, workload.libraries)),
     }
 
 
@@ -103,12 +100,6 @@ def library_record(found: DetectedLibrary) -> dict[str, object]:
         "how": str(found.method),
         "by": found.origin,
     }
-
-
-def _node_numbers(nodes: Mask | None) -> list[int]:
-    """Return the NUMA nodes that a request is limited to, in its order; none if it is not limited."""
-    items = [item for part in nodes.parts for item in part] if nodes else []
-    return [number for item in items for selector in item.chain for number in selector.numbers]
 
 
 def _rank_record(placement: Placement, env: Variables) -> dict[str, object]:

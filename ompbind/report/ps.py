@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Sequence
 
 from ompbind.cpuset import named, union
-from ompbind.planning.other_runs import NAMED_RUNS, LiveRun
+from ompbind.planning.other_runs import NAMED_RUNS
 from ompbind.registry.run_info import RunInfo
 from ompbind.report.text import PIPE, Column, Screen, clip, render_cpus, render_table
 from ompbind.text import clean_line
@@ -20,23 +20,19 @@ def render_ps(infos: Sequence[RunInfo], now: float, screen: Screen = PIPE) -> st
     if not infos:
         return NONE_LIVE
     runs = [info.run for info in infos]
+    ranks = ["waits" if run.wanted else str(len(run.ranks) or "many") for run in runs]
     restarts = Column(title="restarts", cells=[str(run.restarts) for run in runs], right=True)
     columns = [
         Column(title="run", cells=[run.run_id for run in runs], grows=True),
         Column(title="user", cells=[info.user for info in infos]),
         Column(title="pid", cells=[str(run.pid) for run in runs], right=True),
         Column(title="age", cells=[render_age(now - run.started) for run in runs], right=True),
-        Column(title="ranks", cells=[_ranks(run) for run in runs], right=True),
+        Column(title="ranks", cells=ranks, right=True),
         *([restarts] if any(run.restarts for run in runs) else []),
         Column(title="CPUs", cells=[_cpus(info) for info in infos], grows=True),
         Column(title="command", cells=[_command(info.command) for info in infos], grows=True),
     ]
     return render_table(columns, screen.text_width)
-
-
-def _ranks(run: LiveRun) -> str:
-    """Return how many ranks a run has; "waits" if it has none yet."""
-    return "waits" if run.wanted else str(len(run.ranks) or "many")
 
 
 def _cpus(info: RunInfo) -> str:
@@ -69,26 +65,19 @@ def render_ps_json(infos: Sequence[RunInfo]) -> str:
     """Render live runs, and the runs that wait, as JSON, schema ompbind-ps/1."""
     record = {
         "schema": "ompbind-ps/1",
-        "runs": [_record(info) for info in infos if not info.run.wanted],
-        "waiting": [_waiting_record(info) for info in infos if info.run.wanted],
+        "runs": [_make_record(info) for info in infos if not info.run.wanted],
+        "waiting": [_make_record(info) for info in infos if info.run.wanted],
     }
     return json.dumps(record, indent=2)
 
 
-def _record(info: RunInfo) -> dict[str, object]:
-    """Return a live run for JSON."""
-    ranks = [{"rank": rank, "cpus": str(cpus)} for rank, cpus in info.run.ranks]
-    return _make_record(info, ranks=ranks, restarts=info.run.restarts, held=str(info.run.claimed))
-
-
-def _waiting_record(info: RunInfo) -> dict[str, object]:
-    """Return a run that waits for JSON."""
-    return _make_record(info, wanted=str(info.run.wanted))
-
-
-def _make_record(info: RunInfo, **cpus: object) -> dict[str, object]:
-    """Return the facts about a run and its process, and about its CPUs."""
+def _make_record(info: RunInfo) -> dict[str, object]:
+    """Return the facts about a run and its process, and about its CPUs, or the CPUs that it waits for."""
     run = info.run
+    cpus: dict[str, object] = {"wanted": str(run.wanted)}
+    if not run.wanted:
+        ranks = [{"rank": rank, "cpus": str(own)} for rank, own in run.ranks]
+        cpus = {"ranks": ranks, "restarts": run.restarts, "held": str(run.claimed)}
     return {
         "run_id": run.run_id,
         "inside": run.parent_run_id or None,
@@ -108,12 +97,9 @@ def render_blockers(infos: Sequence[RunInfo]) -> str:
     Example: "run serve (pid 4711, user alice) uses CPUs 0-3; run job (pid 4712, user bob) waits for CPUs 0-7"
     """
     jobs = list({(info.run.run_id, info.user): info for info in reversed(infos)}.values())[::-1]
-    texts = [_render(info) for info in jobs[:NAMED_RUNS]]
+    texts = []
+    for run, user in ((info.run, info.user) for info in jobs[:NAMED_RUNS]):
+        what = f"waits for {named('CPU', run.wanted)}" if run.wanted else f"uses {named('CPU', run.claimed)}"
+        texts.append(f"run {run.run_id} (pid {run.pid}, user {user}) {what}")
     more = [f"{len(jobs) - NAMED_RUNS} more"] if len(jobs) > NAMED_RUNS else []
     return "; ".join(texts + more)
-
-
-def _render(info: RunInfo) -> str:
-    run = info.run
-    action = f"waits for {named('CPU', run.wanted)}" if run.wanted else f"uses {named('CPU', run.claimed)}"
-    return f"run {run.run_id} (pid {run.pid}, user {info.user}) {action}"

@@ -4,7 +4,6 @@ import json
 
 from ompbind.execution.outcome import Outcome, RankExit, exit_code, find_hint
 from ompbind.execution.signals import signal_name
-from ompbind.machine.sources.linux.cgroup import Throttling
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import (
     RankCommand,
@@ -27,12 +26,17 @@ def render_run(plan: Plan | None, spec: RunSpec, outcome: Outcome, started: floa
     """
     exits = sorted(outcome.exits, key=lambda rank_exit: rank_exit.rank)
     started_as = {command.rank: command for command in make_commands(plan, spec)} if plan else {}
+    planned = None
+    if plan:
+        identities = make_local_identities(plan)
+        planned = plan_record(plan, [make_variables(plan, identity, spec) for identity in identities])
+    throttling = outcome.throttling
     record = {
         "schema": SCHEMA,
         "run_id": spec.run_id,
         "command": list(spec.argv),
         "started": started,
-        "plan": _plan_record(plan, spec) if plan else None,
+        "plan": planned,
         "ranks": [
             {
                 **_rank_record(rank_exit, outcome),
@@ -43,26 +47,17 @@ def render_run(plan: Plan | None, spec: RunSpec, outcome: Outcome, started: floa
         "exit_code": exit_code(outcome),
         "timed_out": outcome.timed_out,
         "oom_kills": outcome.oom_kills,
-        "throttling": _throttling_record(outcome.throttling) if outcome.throttling else None,
+        "throttling": throttling
+        and {
+            "periods": throttling.periods,
+            "throttled_periods": throttling.throttled_periods,
+            "throttled_s": throttling.throttled_s,
+        },
         "error": outcome.error.message if outcome.error else None,
         "troubles": list(outcome.write_errors),
         "verified": verified_record(outcome.verified),
     }
     return json.dumps(record, indent=2)
-
-
-def _throttling_record(throttling: Throttling) -> dict[str, object]:
-    return {
-        "periods": throttling.periods,
-        "throttled_periods": throttling.throttled_periods,
-        "throttled_s": throttling.throttled_s,
-    }
-
-
-def _plan_record(plan: Plan, spec: RunSpec) -> dict[str, object]:
-    return plan_record(
-        plan, [make_variables(plan, identity, spec) for identity in make_local_identities(plan)]
-    )
 
 
 def _command_record(command: RankCommand | None, spec: RunSpec) -> dict[str, object]:
@@ -84,16 +79,15 @@ def _rank_record(rank_exit: RankExit, outcome: Outcome) -> dict[str, object]:
         **rank_exit.usage.as_dict(),
         "hint": find_hint(rank_exit, outcome) or None,
         "last_words": list(rank_exit.last_lines),
-        "attempts": [_attempt_record(attempt) for attempt in (*rank_exit.earlier, rank_exit)],
-    }
-
-
-def _attempt_record(rank_exit: RankExit) -> dict[str, object]:
-    return {
-        "attempt": rank_exit.attempt,
-        "pid": rank_exit.pid,
-        "exit_code": rank_exit.code,
-        "signal": rank_exit.signal,
-        "started": rank_exit.started,
-        "wall_s": rank_exit.usage.wall_s,
+        "attempts": [
+            {
+                "attempt": attempt.attempt,
+                "pid": attempt.pid,
+                "exit_code": attempt.code,
+                "signal": attempt.signal,
+                "started": attempt.started,
+                "wall_s": attempt.usage.wall_s,
+            }
+            for attempt in (*rank_exit.earlier, rank_exit)
+        ],
     }

@@ -102,16 +102,10 @@ def _render_group(exits: Sequence[RankExit], hint: str, *, with_words: bool, wid
         text += f"; last lines of rank {writer.rank}:" if writer else ""
     yield render_paragraph("ompbind", text, width)
     if writer:
-        yield from _last_lines(writer.last_lines, width)
+        shown = "\n".join(map(make_visible, writer.last_lines)).strip("\n")  # as on a terminal, no colours
+        yield from (wrap_quoted(clip(line, LINE_LIMIT), width) for line in shown.split("\n")[-LAST_LINES:])
     if hint:
         yield render_paragraph("  hint", hint, width)
-
-
-def _last_lines(words: Sequence[str], width: int) -> Iterator[str]:
-    """Yield the last lines of a rank as a terminal would show them, without colours."""
-    text = "\n".join(map(make_visible, words)).strip("\n")
-    for line in text.split("\n")[-LAST_LINES:]:
-        yield wrap_quoted(clip(line, LINE_LIMIT), width)
 
 
 def render_throttling(outcome: Outcome, plan: Plan, width: int = WIDTH) -> str:

@@ -19,12 +19,12 @@ WIDEST = 200
 
 
 class Screen(Record):
-    """What a terminal shows: characters in a line, lines, colours (`styled`) and box characters (`draws`)."""
+    """What a terminal shows: characters in a line, lines, colours (`styled`), box characters."""
 
     width: int = WIDTH
     height: int = 24
     styled: bool = False
-    draws: bool = True
+    has_box_characters: bool = True
 
     @property
     def text_width(self) -> int:
@@ -34,7 +34,7 @@ class Screen(Record):
     @property
     def times(self) -> str:
         """The character between a number and what is counted."""
-        return "×" if self.draws else "x"
+        return "×" if self.has_box_characters else "x"
 
 
 PIPE = Screen()
@@ -65,10 +65,10 @@ def render_rows(columns: Sequence[Column], width: int = WIDTH) -> Iterator[str]:
     for row in zip(*((column.title, *column.cells) for column in columns), strict=True):
         lines = []
         for texts in zip_longest(*map(_wrap_cell, row, widths), fillvalue=""):
-            cells = (
-                text.rjust(cell_width) if column.right else text.ljust(cell_width)
-                for text, cell_width, column in zip(texts, widths, columns, strict=True)
-            )
+            cells = []
+            for text, cell_width, column in zip(texts, widths, columns, strict=True):
+                space = " " * (cell_width - count_columns(text))
+                cells.append(space + text if column.right else text + space)
             lines.append((" " * gap).join(cells).rstrip())
         yield "\n".join(lines)
 
@@ -80,7 +80,7 @@ def _column_widths(columns: Sequence[Column], width: int) -> tuple[list[int], in
     titles need not wrap, and then to the growing columns. From the shortest on, each of these gets what its
     longest cell needs, but at most an equal share of what is left: a long column gets what short ones leave.
     """
-    needed = [max(map(len, (column.title, *column.cells))) for column in columns]
+    needed = [max(map(count_columns, (column.title, *column.cells))) for column in columns]
     for gap, longest_word in _DENSITIES:
         widths = [_least_width(column, longest_word) for column in columns]
         left = width - gap * (len(columns) - 1) - sum(widths)
@@ -106,20 +106,31 @@ characters: these are to be copied.
 
 def _least_width(column: Column, longest_word: int) -> int:
     """Return the width in which the title of a column wraps or, if it grows, all cells wrap between words."""
-    title = max(map(len, column.title.split()), default=0)
+    title = max(map(count_columns, column.title.split()), default=0)
     if not column.grows:
-        return max(title, *map(len, column.cells), 0)
+        return max(title, *map(count_columns, column.cells), 0)
     words = (word for cell in column.cells for word in _WORD_END.split(cell))
-    return min(max(title, *map(len, words), 0), longest_word)
+    return min(max(title, *map(count_columns, words), 0), longest_word)
 
 
 _WORD_END = re.compile(r"\s|(?<=[,|])")
 
 
 def _wrap_cell(text: str, width: int) -> list[str]:
-    """Split a cell into lines: at spaces if its words fit, else after commas and bars too."""
-    if len(text) <= width:
+    """Split a cell into lines: at spaces if its words fit, else after commas and bars too.
+
+    A text with wide characters is split anywhere, as usual in languages that have them.
+    """
+    columns = count_columns(text)
+    if columns <= width:
         return [text]
+    if columns > len(text):
+        split = [""]
+        for char in text:
+            if count_columns(split[-1] + char) > width:
+                split.append("")
+            split[-1] += char
+        return [line.strip() for line in split]
     lines = textwrap.wrap(
         breakable(text, width, _MAY_END),
         width,

@@ -156,15 +156,10 @@ def _branch(view: _View, same: Sequence[Domain], levels: Sequence[Level]) -> Ite
         else:
             yield title if equal[0].cpus & view.machine.allowed else f"{title}{_NOT_ALLOWED}"
             yield from (f"  {line}" for line in inner)
-        yield from _device_lines(inner_view, equal)
+        devices = [device for domain in equal for device in inner_view.devices.get(domain, ())]
+        yield from (f"  {line}" for line in render_device_lines(devices, equal[0].cpus))
     if is_series:
         yield from _device_lines_of_series(view, same)
-
-
-def _device_lines(view: _View, equal: Sequence[Domain]) -> Iterator[str]:
-    """Yield the lines of the devices of domains with the same CPUs."""
-    devices = [device for domain in equal for device in view.devices.get(domain, ())]
-    yield from (f"  {line}" for line in render_device_lines(devices, equal[0].cpus))
 
 
 def _device_lines_of_series(view: _View, same: Sequence[Domain]) -> Iterator[str]:
@@ -275,7 +270,11 @@ def render_listing(machine: Machine, screen: Screen = PIPE) -> str:
     cpus = list(machine.online | machine.offline)
     columns = [Column(title="CPU", cells=[str(cpu) for cpu in cpus], right=True)]
     for level in (level for level in _COLUMNS if machine.at(level)):
-        numbers = _numbers(machine, level)
+        numbers = {
+            cpu: str(domain.os_id if level is Level.NODE else domain.index)
+            for domain in machine.at(level)
+            for cpu in domain.cpus
+        }
         title = "node" if level is Level.NODE else level.label
         columns.append(Column(title=title, cells=[numbers.get(cpu, "-") for cpu in cpus], right=True))
     if machine.kinds:
@@ -289,14 +288,6 @@ def render_listing(machine: Machine, screen: Screen = PIPE) -> str:
     return "\n\n".join(["\n".join(lines), *tables])
 
 
-def _numbers(machine: Machine, level: Level) -> dict[int, str]:
-    return {
-        cpu: str(domain.os_id if level is Level.NODE else domain.index)
-        for domain in machine.at(level)
-        for cpu in domain.cpus
-    }
-
-
 def _state(machine: Machine, cpu: int) -> str:
     """Return why a CPU is not used, "allowed" if nothing excludes it."""
     if cpu not in machine.online:
@@ -308,6 +299,9 @@ def _state(machine: Machine, cpu: int) -> str:
 
 def render_json(machine: Machine) -> str:
     """Render the machine as JSON, schema ompbind-topo/1: CPU sets as list text, memory in bytes."""
+    columns = {str(level): index_by_cpu(machine.at(level)) for level in Level if level is not Level.NODE}
+    node_of = {cpu: node.number for node in machine.nodes for cpu in node.cpus}
+    kind_of = kind_by_cpu(machine.kinds)
     record = {
         "schema": "ompbind-topo/1",
         "source": machine.source,
@@ -319,7 +313,16 @@ def render_json(machine: Machine) -> str:
         "nohz_full": str(machine.nohz_full),
         "quota_cpus": machine.quota,
         "memory_allowed": None if machine.memory_allowed is None else str(machine.memory_allowed),
-        "cpus": list(_cpu_records(machine)),
+        "cpus": [
+            {
+                "cpu": cpu,
+                **{name: column.get(cpu) for name, column in columns.items()},
+                "node": node_of.get(cpu),
+                "kind": kind_of.get(cpu),
+                "allowed": cpu in machine.allowed,
+            }
+            for cpu in machine.online
+        ],
         "nodes": [
             {
                 "node": node.number,
@@ -345,17 +348,3 @@ def render_json(machine: Machine) -> str:
         "fingerprint": make_fingerprint(machine).as_dict(),
     }
     return json.dumps(record, indent=2)
-
-
-def _cpu_records(machine: Machine) -> Iterator[dict[str, object]]:
-    columns = {str(level): index_by_cpu(machine.at(level)) for level in Level if level is not Level.NODE}
-    node_of = {cpu: node.number for node in machine.nodes for cpu in node.cpus}
-    kind_of = kind_by_cpu(machine.kinds)
-    for cpu in machine.online:
-        yield {
-            "cpu": cpu,
-            **{name: column.get(cpu) for name, column in columns.items()},
-            "node": node_of.get(cpu),
-            "kind": kind_of.get(cpu),
-            "allowed": cpu in machine.allowed,
-        }

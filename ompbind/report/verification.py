@@ -38,7 +38,10 @@ def render_verified(
     if bad and verified.ended:
         return "" if quiet else render_paragraph("ompbind", _summarize_errors(verified, bad), width)
     if bad:
-        return "\n".join(_render_errors(bad, plan, width))
+        ranks = named("rank", (rank.rank for rank in bad))
+        head = render_paragraph("ompbind: warning", f"the threads of {ranks} do not run as planned", width)
+        table = render_table(_make_columns(bad[:MOST], plan), width)
+        return "\n".join((head, table, *_render_reasons(bad, width)))
     if quiet:
         return ""
     # The notes of a long run were reported when they were found.
@@ -50,16 +53,28 @@ def render_verified(
 def _make_sentence(verified: VerificationResult, plan: Plan) -> str:
     """Return the sentence for a result without errors; memory policies are in it if one is planned."""
     verdicts = [rank.verdict for rank in verified.ranks if rank.verdict]
-    not_sampled = "; ".join(_explain_not_sampled(verified))
+    unseen = []
+    for texts, hidden in ((_NOT_SAMPLED, False), (_HIDDEN, True)):
+        ranks = [rank.rank for rank in verified.ranks if not rank.verdict and rank.hidden == hidden]
+        if ranks:
+            unseen.append(f"{named('rank', ranks)} {texts[len(ranks) > 1]}")
+    not_sampled = "; ".join(unseen)
     if not verdicts:
         return f"not verified: {not_sampled}"
     policies = sorted({rank.memory for rank in verified.ranks if rank.memory})
     planned = any(placement.memory for placement in plan.placements)
     memory = f", memory policy {' and '.join(policies)}" if planned and policies else ""
     where = f"each on the CPUs of its rank{_count_bound(verdicts, plan)}{memory}"
-    when = "" if verified.ended else _explain_when(verified)
+    when = ""
+    if not verified.ended and (verified.stable or not verified.complete):
+        when = f", {verified.seen_s:.0f} s after the start"
+    elif not verified.ended:
+        when = f", but their number or masks still change after {verified.seen_s:.0f} s"
     head = f"verified for {_render_duration(verified)}" if verified.ended else "verified"
-    return f"{head}: {_count_threads(verdicts)}, {where}{when}{f'; {not_sampled}' if not_sampled else ''}"
+    runtimes = ", ".join(sorted({name for verdict in verdicts for name in verdict.runtimes}))
+    threads = count(sum(verdict.threads for verdict in verdicts), "thread")
+    counts = f"{count(len(verdicts), 'rank')}, {threads}{f' ({runtimes})' if runtimes else ''}"
+    return f"{head}: {counts}, {where}{when}{f'; {not_sampled}' if not_sampled else ''}"
 
 
 def _count_bound(verdicts: Sequence[Verdict], plan: Plan) -> str:
@@ -104,34 +119,6 @@ def _name_errors(errors: Sequence[tuple[int, ThreadIssue]]) -> tuple[str, str]:
     """Return the names of the ranks with some errors, and the codes of these errors."""
     ranks = named("rank", {rank for rank, _ in errors})
     return ranks, ", ".join(dict.fromkeys(issue.code for _, issue in errors))
-
-
-def _explain_not_sampled(verified: VerificationResult) -> Iterator[str]:
-    for texts, hidden in ((_NOT_SAMPLED, False), (_HIDDEN, True)):
-        ranks = [rank.rank for rank in verified.ranks if not rank.verdict and rank.hidden == hidden]
-        if ranks:
-            yield f"{named('rank', ranks)} {texts[len(ranks) > 1]}"
-
-
-def _explain_when(verified: VerificationResult) -> str:
-    """Return when the last sample was, or that threads did not become stable at the start."""
-    if verified.stable or not verified.complete:
-        return f", {verified.seen_s:.0f} s after the start"
-    return f", but their number or masks still change after {verified.seen_s:.0f} s"
-
-
-def _count_threads(verdicts: Sequence[Verdict]) -> str:
-    names = sorted({name for verdict in verdicts for name in verdict.runtimes})
-    runtimes = f" ({', '.join(names)})" if names else ""
-    threads = count(sum(verdict.threads for verdict in verdicts), "thread")
-    return f"{count(len(verdicts), 'rank')}, {threads}{runtimes}"
-
-
-def _render_errors(bad: Sequence[RankVerification], plan: Plan, width: int) -> Iterator[str]:
-    ranks = named("rank", (rank.rank for rank in bad))
-    yield render_paragraph("ompbind: warning", f"the threads of {ranks} do not run as planned", width)
-    yield render_table(_make_columns(bad[:MOST], plan), width)
-    yield from _render_reasons(bad, width)
 
 
 def _make_columns(ranks: Sequence[RankVerification], plan: Plan) -> list[Column]:

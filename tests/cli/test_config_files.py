@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from ompbind.cli.config_files import (
+    SIZE_LIMIT,
     FileKind,
     find_file_risk,
     read_found_files,
     read_named_file,
 )
-from ompbind.cli.config_search import SIZE_LIMIT
 from ompbind.errors import ConfigurationError
 from tests.live.other_user import NOBODY
 

@@ -2,9 +2,9 @@
 
 import pytest
 
+from ompbind.cli.config_defaults import Host, find_preset, list_inherited, match_preset
 from ompbind.cli.config_files import FileKind
 from ompbind.cli.config_parse import ConfigurationFile, Preset
-from ompbind.cli.presets import Host, find_preset, list_inherited, match_preset
 from ompbind.errors import ConfigurationError
 
 HOST = Host(hostname="node07.cluster.org", cpus=64)

@@ -13,7 +13,7 @@ from ompbind.machine.model import Level, find_overlapping
 from ompbind.machine.sources.reading import read_machine
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
-from ompbind.report.export.server_settings import render_vllm
+from ompbind.report.export.variables import render_vllm
 from tests.recordings import RECORDINGS, name_of, recorded, sampled
 
 ANSWERS = RECORDINGS / "../vllm/auto.json"

@@ -7,7 +7,7 @@ import shutil
 import signal
 import time
 
-from ompbind.cli.completion_scripts import SCRIPTS
+from ompbind.cli.completion import SCRIPTS
 from tests.live.conftest import clean_environment
 
 PACKAGE = "/usr/share/bash-completion/bash_completion"

@@ -19,7 +19,7 @@ SESSION = """
 import os, signal, sys, threading
 from ompbind.bench.interrupts import catch_interrupts
 from ompbind.bench.session import SessionCalls, run_session
-from ompbind.cli.bench_progress import open_listener
+from ompbind.cli.bench_session import open_listener
 from tests.bench.fakes import *
 from tests.cli.command_lines import read_bench
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from ompbind.cli.completion_scripts import SCRIPTS
+from ompbind.cli.completion import SCRIPTS
 from ompbind.cli.options import find_options
 from tests.live.shells import START, Shell
 

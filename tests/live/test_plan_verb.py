@@ -15,7 +15,7 @@ from ompbind.machine.sources.reading import read_machine
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from ompbind.report.diagram.terminal import render_picture
-from ompbind.report.export.table import FORMATS
+from ompbind.report.export.formats import FORMATS
 from ompbind.report.text import Screen
 from ompbind.report.topology import render_json
 from tests.live.conftest import OMPBIND, clean_environment, required

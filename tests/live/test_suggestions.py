@@ -308,7 +308,7 @@ SHELL = "a command with shell syntax needs a shell"
         (["run", "--help-al"], "did you mean --help-all?"),
         (["topo", "--help-all"], "see 'ompbind topo --help'"),
         (["plan", "--no-strategi"], "did you mean --no-strategy?"),
-        (["run", "-tp", "4"], "did you mean -n 4, or the option of the server after --?"),
+        (["run", "-tp", "4"], "write -n 4, or the option of the server after --"),
         (["plan", "--version"], "write --version before the verb: 'ompbind --version'"),
         (["plan", "--dry-run"], "--dry-run is an option of run, exec, bench"),
         (["--threads", "4", "plan"], "write options after the verb: 'ompbind plan --threads'"),

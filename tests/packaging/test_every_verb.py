@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from ompbind.cli.verbs import VERBS
-from ompbind.report.export.table import FORMATS
+from ompbind.report.export.formats import FORMATS
 from tests.live.conftest import claims, ompbind
 
 __all__ = ["claims", "ompbind"]  # fixtures

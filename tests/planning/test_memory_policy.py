@@ -15,8 +15,8 @@ from ompbind.masks.parse import parse_mask
 from ompbind.planning.plan import MemoryPolicy
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import MemoryMode, Request
-from ompbind.report.export.binding_tools import render_numactl
-from ompbind.report.export.table import FORMATS
+from ompbind.report.export.formats import FORMATS
+from ompbind.report.export.tool_options import render_numactl
 from ompbind.report.plan import render_plan
 from ompbind.report.plan_json import plan_record
 from ompbind.report.topology import render_json

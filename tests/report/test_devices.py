@@ -13,7 +13,7 @@ from ompbind.inspection.rank_processes import RankProcesses
 from ompbind.inspection.verdict import Verdict
 from ompbind.machine.sources.ompbind_json import make_machine_from_json
 from ompbind.planning.rank_command import RunSpec, make_local_identities, make_variables
-from ompbind.report.export.table import FORMATS
+from ompbind.report.export.formats import FORMATS
 from ompbind.report.inspect import make_title
 from ompbind.report.machine_text import device_record
 from ompbind.report.plan import render_plan, render_rank

@@ -20,7 +20,7 @@ from ompbind.planning.placeholders import parse_assignment
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import RunSpec, make_local_identities, make_variables
 from ompbind.planning.request import Request, Sharing
-from ompbind.report.export.table import FORMATS
+from ompbind.report.export.formats import FORMATS
 from tests.machines import Shape, make_machine
 from tests.planning.test_promises import cases
 from tests.toys import run_with
@@ -373,7 +373,7 @@ def test_values_of_several_lines_do_not_go_into_lines():
 
 
 TOY = """
-from ompbind.report.export.table import FORMATS, Format
+from ompbind.report.export.formats import FORMATS, Format
 FORMATS["cgroup"] = Format(render="__main__:render_cgroup", ranks="any", help="values of cpuset.cpus")
 def render_cgroup(plan):
     return chr(10).join(str(placement.cpuset) for placement in plan.placements)

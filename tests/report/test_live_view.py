@@ -20,7 +20,7 @@ SCREENS = [
     Screen(width=160, height=50),
     Screen(width=40, height=12),
     Screen(width=200, height=60),
-    Screen(draws=False),
+    Screen(has_box_characters=False),
     Screen(styled=True),
 ]
 
@@ -59,7 +59,7 @@ def test_views_fit(cpu_count, processes, threads, screen, name):
     shown = [re.sub(r"\x1b\[[\d;]*m", "", line) for line in lines]
     assert len(lines) <= screen.height
     assert max(map(count_columns, shown)) <= screen.width
-    assert screen.draws or "".join(shown).replace("世界", "").isascii()
+    assert screen.has_box_characters or "".join(shown).replace("世界", "").isascii()
     assert "\x1b" not in "".join(shown)
     assert screen.styled or list(lines) == shown
 
@@ -97,7 +97,7 @@ def test_few_cpus_have_bars():
 def test_the_cpus_of_each_rank_are_drawn():
     first, second = draw(4, 2, 2, Screen())[4:6]
     assert ("·▂" in first, "▄▆" in second) == (True, True)
-    assert "46" in draw(4, 2, 2, Screen(draws=False))[5]
+    assert "46" in draw(4, 2, 2, Screen(has_box_characters=False))[5]
     wide, narrow = (draw(128, 2, 2, Screen(width=width)) for width in (160, 80))
     assert "▄▄▄▅▅▅▅▅▅▅▅▅▅▅▅▆▆▆▆▆▆▆▆▆▆▇▇▇▇▇▇▇" not in narrow[6]
     assert max(map(len, re.findall("[·▁▂▃▄▅▆▇█]+", wide[6]))) == 32  # two CPUs are a character

@@ -3,7 +3,7 @@
 import pytest
 
 from ompbind.planning.rank_command import RankCommand
-from ompbind.report.rank_commands import render_commands
+from ompbind.report.plan import render_commands
 
 
 def make(rank, *argv, directory="", **env):

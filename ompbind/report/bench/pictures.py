@@ -118,7 +118,7 @@ def draw_ratios(session: Session, group: GroupConclusion, screen: Screen) -> Ite
         if comparison.ratio:
             ratios.append(comparison.ratio)
     axis = make_ratio_axis(ratios, min(width - label_width - _GAP, _LONGEST) - 1)
-    characters = _BOXES if screen.draws else _ASCII
+    characters = _BOXES if screen.has_box_characters else _ASCII
     lines = [_draw_line(each, found[each.candidate], axis, characters) for each in shown]
     marks = _draw_marks(axis, min(ratios), max(ratios))
     yield from render_rows(
@@ -166,7 +166,7 @@ def draw_scaling(session: Session, conclusion: Conclusion, screen: Screen) -> It
     points = list_scaling(session, conclusion)
     if not points:
         return
-    metric, characters = session.metrics[0], _BOXES if screen.draws else _ASCII
+    metric, characters = session.metrics[0], _BOXES if screen.has_box_characters else _ASCII
     scale = make_scale(metric, [point.value for point in points])
     names = [clean_line(drop_ranks(point.candidate, point.ranks)) for point in points]
     columns = [

@@ -33,7 +33,7 @@ def render_sessions(comparison: SessionsComparison, screen: Screen = PIPE) -> st
         lines.append(render_paragraph(f"session {number}", ", ".join(filter(None, parts)), width))
     table = render_table(list(_make_columns(sessions, changes, width)), width) if changes else ""
     text = "\n\n".join(filter(None, ("\n".join(lines), table, "\n".join(_make_notes(comparison, width)))))
-    return text if screen.draws else text.encode("ascii", "replace").decode()
+    return text if screen.has_box_characters else text.encode("ascii", "replace").decode()
 
 
 def _render_time(started: float) -> str:

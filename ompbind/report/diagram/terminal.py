@@ -174,7 +174,7 @@ class _DrawingOptions(Record):
 
     @property
     def frame(self) -> Frame:
-        return UNICODE if self.screen.draws else ASCII
+        return UNICODE if self.screen.has_box_characters else ASCII
 
 
 class _MeasuredBox(Record):
@@ -195,7 +195,7 @@ def render_picture(plan: Plan, screen: Screen) -> str:
     notes = _wrap_lines([*_idle_threads_note(overlay), *overlay.notes], screen)
     legend = _render_legend([*_keys(len(plan.placements), overlay, screen, counts_cores)], screen)
     text = "\n\n".join(filter(None, map("\n".join, (heading, body, legend, notes))))
-    return text if screen.draws else text.encode("ascii", "replace").decode()
+    return text if screen.has_box_characters else text.encode("ascii", "replace").decode()
 
 
 def _wrap_lines(texts: Iterable[str], screen: Screen) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""A plan as options for other tools: one file per tool, and the table of all formats.
+"""A plan as options for other tools: files by subject, and the table of all formats.
 
 Other tools take the CPUs of a rank as a set of OS numbers. They know neither
 the order of CPUs nor which thread gets which CPU. A format names the NUMA nodes of a rank's memory if they
@@ -7,5 +7,5 @@ processes, formats that bind raise RequestError.
 
 Imports the base modules, `openmp` and `planning`; `ompbind plan --format` takes its names and help from the
 table.
-To add an export format: one file, and one row in `table`.
+To add an export format: one function, and one row in `formats`.
 """

@@ -95,4 +95,4 @@ def test_a_session_with_an_absurd_time(started):
 
 def test_without_box_characters_all_is_ascii():
     sessions = make_two(command=("größe",))
-    assert render(sessions, CHANGES, [], Screen(draws=False)).isascii()
+    assert render(sessions, CHANGES, [], Screen(has_box_characters=False)).isascii()

@@ -105,7 +105,7 @@ def test_a_narrow_screen_keeps_names_whole():
 
 def test_without_box_characters_all_is_ascii():
     session, conclusion = make_usual_session(command=("python", "größe.py"))
-    text = render_bench(session, conclusion, Screen(draws=False))
+    text = render_bench(session, conclusion, Screen(has_box_characters=False))
     assert text.isascii()
     assert re.search(r"\[[=.:]*o[=.:]*\]", text)
     words = text.splitlines()[-1].split(" -- ")[1]

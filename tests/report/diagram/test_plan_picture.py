@@ -34,7 +34,7 @@ from tests.report.diagram.test_svg import (
 )
 
 PLAIN = Screen()
-ASCII = Screen(draws=False)
+ASCII = Screen(has_box_characters=False)
 
 
 def plan(machine, mask=None, **options):
@@ -314,7 +314,7 @@ def arbitrary_plans(draw):
 
 @given(arbitrary_plans(), st.integers(40, 120))
 def test_any_picture_fits_its_screen(made, width):
-    for screen in (Screen(width=width), Screen(width=width, draws=False)):
+    for screen in (Screen(width=width), Screen(width=width, has_box_characters=False)):
         lines = render_picture(made, screen).split("\n")
         assert max(map(len, lines)) <= width
         assert not [line for line in lines if line != line.rstrip()]
