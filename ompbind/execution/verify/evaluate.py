@@ -93,7 +93,14 @@ def _report(run: RunState, sampler: AffinitySampler, verified: VerificationResul
     if run.can_report:
         run.output.write(run.reporter.verified(verified))
     if verified.errors and verified.strict and not (sampler.error or _is_exit_code_decided(run)):
-        sampler.error = _make_error(verified)
+        wrong = {rank for rank, code in verified.errors if code != HIDDEN}
+        ranks = named("rank", wrong or {rank for rank, _ in verified.errors})
+        message, hint = f"{ranks} could not be sampled", "mount a /proc that shows them"
+        if wrong:
+            message = f"the threads of {ranks} did not run as planned"
+            hint = "the messages above show the reasons"
+        hint += "; with --verify alone the run goes on"
+        sampler.error = LaunchError(f"--verify=strict: {message}", hint=hint)
         if run.children.live:
             run.stop(signal.SIGTERM)
 
@@ -125,16 +132,6 @@ def _make_verified(sampler: AffinitySampler, options: RunOptions) -> Verificatio
         samples=sampler.samples,
         strict=options.strict,
     )
-
-
-def _make_error(verified: VerificationResult) -> LaunchError:
-    wrong = {rank for rank, code in verified.errors if code != HIDDEN}
-    ranks = named("rank", wrong or {rank for rank, _ in verified.errors})
-    message, hint = f"{ranks} could not be sampled", "mount a /proc that shows them"
-    if wrong:
-        message = f"the threads of {ranks} did not run as planned"
-        hint = "the messages above show the reasons"
-    return LaunchError(f"--verify=strict: {message}", hint=f"{hint}; with --verify alone the run goes on")
 
 
 def expect_ranks(
