@@ -4,7 +4,7 @@ from functools import cache
 
 from ompbind.machine.model import Machine
 from ompbind.machine.sources.reading import read_machine
-from ompbind.planning.devices.vendors import VisibleDevices
+from ompbind.planning.request import VisibleDevices
 from tests.recordings import RECORDINGS, recorded
 
 ANSWERS = {path.name.removesuffix(".devices.json"): path for path in recorded("devices/*.devices.json")}

@@ -15,7 +15,7 @@ import pytest
 from ompbind import Request, make_plan, read_machine
 from ompbind.cli.main import load_verb
 from ompbind.cli.verbs import VERBS
-from ompbind.compat.table import FRAMEWORKS
+from ompbind.compat.frameworks import FRAMEWORKS
 from ompbind.errors import MaskError
 from ompbind.launchers.launchers import LAUNCHERS
 from ompbind.planning.strategies.strategies import STRATEGIES

@@ -15,7 +15,7 @@ from ompbind.machine.model import Machine
 from ompbind.machine.sources.linux.cgroup import Throttling, read_limits, read_oom_kills, read_throttling
 from ompbind.machine.sources.linux.cpus import CPU
 from ompbind.machine.sources.root import DirectoryRoot, Root, keyed_lines, whole_number
-from ompbind.planning.run_relations import find_other_runs
+from ompbind.planning.other_runs import find_other_runs
 from ompbind.procfs.reader import TICKS_PER_S
 from ompbind.record import Record
 from ompbind.registry.registry import find_claims_directory, make_run_identity, read_live_runs

@@ -5,14 +5,14 @@ dropped, and for the end of the session. A resumed session adds events; an end b
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 from ompbind.bench.records import Candidate, Conclusion, Rules, Run, Session
-from ompbind.planning.secret_values import mask_word
+from ompbind.planning.rank_variables import mask_word
 from ompbind.record import Record
 
 Event: TypeAlias = "Mapping[str, object]"
@@ -79,7 +79,9 @@ def parse_session(lines: Iterable[str]) -> Session:
         try:
             event = _parse_event(line)
             if session is None:
-                session = _parse_header(event)
+                if event.get("schema") != SCHEMA:
+                    raise ValueError(f"the schema is not {SCHEMA}")
+                session = make_record(Session, event)
             elif event.get("event") == RULES:
                 session = session.replace(rules=make_record(Rules, event))
             elif event.get("event") == RUN:
@@ -92,22 +94,6 @@ def parse_session(lines: Iterable[str]) -> Session:
     if session is None:
         raise ValueError("it has no lines")
     return session.replace(runs=tuple(runs), ended=ended)
-
-
-def _parse_event(line: str) -> dict[str, object]:
-    try:
-        event = json.loads(line)
-    except ValueError:
-        raise ValueError("not JSON") from None
-    if not isinstance(event, dict):
-        raise ValueError("not a JSON object")
-    return event
-
-
-def _parse_header(event: dict[str, object]) -> Session:
-    if event.get("schema") != SCHEMA:
-        raise ValueError(f"the schema is not {SCHEMA}")
-    return make_record(Session, event)
 
 
 # Records to JSON values and back: fields by name, tuples as arrays, words of enums as text.
@@ -126,6 +112,16 @@ def make_json(value: object) -> object:
     if isinstance(value, tuple):
         return [make_json(item) for item in value]
     return value.value if isinstance(value, StrEnum) else value
+
+
+def _parse_event(line: str) -> dict[str, object]:
+    try:
+        event = json.loads(line)
+    except ValueError:
+        raise ValueError("not JSON") from None
+    if not isinstance(event, dict):
+        raise ValueError("not a JSON object")
+    return event
 
 
 def make_record(kind: type[R], value: object) -> R:
@@ -160,7 +156,12 @@ def _read_value(hint: Any, value: object) -> object:
             return None
         (hint,) = (choice for choice in get_args(hint) if choice is not NoneType)
     if get_origin(hint) is tuple and isinstance(value, list):
-        return _read_items(get_args(hint), value)
+        hints = get_args(hint)
+        if hints[-1] is Ellipsis:  # items of one type in any number: (X, ...)
+            hints = (hints[0],) * len(value)
+        if len(hints) != len(value):
+            raise ValueError(f"{len(value)} values in place of {len(hints)}")
+        return tuple(_read_value(hint, item) for hint, item in zip(hints, value, strict=True))
     if isinstance(hint, type) and issubclass(hint, Record):
         return make_record(hint, value)
     if isinstance(hint, type) and issubclass(hint, StrEnum) and isinstance(value, str):
@@ -170,15 +171,6 @@ def _read_value(hint: Any, value: object) -> object:
     if type(value) is not hint:
         raise ValueError(f"unexpected value {value!r}")
     return value
-
-
-def _read_items(hints: Sequence[Any], items: Sequence[object]) -> tuple[object, ...]:
-    """Return the items of a tuple: of one type in any number (X, ...), or one item of each type."""
-    if hints[-1] is Ellipsis:
-        hints = [hints[0]] * len(items)
-    if len(hints) != len(items):
-        raise ValueError(f"{len(items)} values in place of {len(hints)}")
-    return tuple(_read_value(hint, item) for hint, item in zip(hints, items, strict=True))
 
 
 def mask_session(session: Session) -> Session:

@@ -8,18 +8,25 @@ last match counts, because programs print progress first and the result last. It
 """
 
 import math
+import os
 import re
-import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from itertools import count
 
-from ompbind.bench.output_text import describe_last_lines, make_output_paths, read_blocks
 from ompbind.bench.records import Combine, Metric
 from ompbind.errors import MeasurementError, PositionError
-from ompbind.text import clean_line
+from ompbind.execution.output.line_prefix import decode_last_lines
+from ompbind.execution.output.log_files import ERR, OUT
+from ompbind.execution.readiness import OutputReader, compile_pattern
+from ompbind.text import clean_line, remove_escape_sequences
 
 NAME_WIDTH = 20
 """Characters of the name of a metric at most: it is the title of a column."""
+
+_TAIL_BYTES = 4096
+_LAST_LINES, _LINE_WIDTH = 3, 200
+"""Lines of the last words of a program in an error, and characters of each."""
 
 _GROUP_HINT = "put the number in parentheses, as in 'tokens/s: ([0-9.,e+-]+)'"
 
@@ -39,19 +46,6 @@ def read_pattern(text: str) -> re.Pattern[str]:
     if not pattern.groups:
         raise PositionError("the pattern has no group", text=text, span=(0, len(text)), hint=_GROUP_HINT)
     return pattern
-
-
-def compile_pattern(text: str) -> re.Pattern[str]:
-    """Compile a regular expression; raises PositionError if it is wrong."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of syntax that may change its meaning in later versions
-            return re.compile(text)
-    except (re.error, OverflowError, RecursionError) as error:
-        at = getattr(error, "pos", None) or 0
-        wrong = f"wrong regular expression: {getattr(error, 'msg', 'it is too large')}"
-        hint = "the syntax is that of Python's module re; a backslash makes a character literal, as in '\\('"
-        raise PositionError(wrong, text=text, span=(at, at + 1), hint=hint) from None
 
 
 def make_metrics(
@@ -135,11 +129,23 @@ def _find_last_matches(
     found: list[re.Match[str] | None] = [None] * len(patterns)
     for path in paths:
         missing = [index for index, match in enumerate(found) if match is None]
-        for block in read_blocks(path) if missing else ():
+        for block in _read_blocks(path) if missing else ():
             lines = block.split("\n")
             for index in missing:
                 found[index] = _find_last_match(patterns[index], lines) or found[index]
     return found
+
+
+def _read_blocks(path: str) -> Iterator[str]:
+    """Yield the lines of a file, many at a time; nothing if the program did not open it."""
+    try:
+        reader = OutputReader(path)
+    except FileNotFoundError:
+        return
+    with closing(reader):
+        while lines := reader.read_lines():
+            yield lines
+        yield reader.incomplete
 
 
 def _find_last_match(pattern: re.Pattern[str], lines: Sequence[str]) -> re.Match[str] | None:
@@ -188,3 +194,29 @@ def _combine(metric: Metric, values: Sequence[float]) -> float:
         wrong = f"{value:g} cannot be compared: it must be above 0 and finite"
         raise MeasurementError(f"metric '{clean_line(metric.pattern)}': {wrong}")
     return value
+
+
+def make_output_paths(directory: str, rank: int) -> tuple[str, str]:
+    """Return the paths of standard output and standard error of a rank."""
+    return os.path.join(directory, f"{rank}.{OUT}"), os.path.join(directory, f"{rank}.{ERR}")
+
+
+def describe_last_lines(paths: tuple[str, str]) -> str:
+    """Return the end of an error: the last lines of standard error, else of standard output."""
+    for path in reversed(paths):
+        try:
+            with open(path, "rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(0, size - _TAIL_BYTES))
+                data = file.read(_TAIL_BYTES).replace(b"\r", b"\n")
+        except OSError:
+            continue
+        if shown := render_last_lines(decode_last_lines(data, whole=size <= _TAIL_BYTES)):
+            return f"; {shown}"
+    return "; it has written nothing"
+
+
+def render_last_lines(lines: Sequence[str]) -> str:
+    """Return the last lines of a program that are not empty, in one line; "" without any."""
+    written = [clean_line(remove_escape_sequences(line))[:_LINE_WIDTH] for line in lines if line.strip()]
+    return f"last lines: {' | '.join(written[-_LAST_LINES:])}" if written else ""

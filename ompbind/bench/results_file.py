@@ -25,7 +25,6 @@ from ompbind.bench.records import Session
 from ompbind.cpuset import count
 from ompbind.errors import LaunchError, RequestError
 from ompbind.execution.safe_files import (
-    OpenDirectory,
     UnsafeFileError,
     create_file,
     is_same,
@@ -83,15 +82,37 @@ def open_results(path: str, session: Session, *, any_seed: bool) -> tuple[Result
         data = _read_all(path, file)
         size = data.rfind(b"\n") + 1
         if not size:
-            return _begin(path, file, data, session), session
+            if not (data.startswith(_START) or _START.startswith(data)):
+                raise RequestError(
+                    f"--results {path}: the file exists and is not a results file", hint=_ANOTHER
+                )
+            results = ResultsFile(path, file, 0)
+            results.append(make_header(session))
+            return results, session
         saved = _parse(path, data[:size])
-        _check_session(path, saved, session, any_seed=any_seed)
-        return _resume(ResultsFile(path, file, size), saved, session)
+        found = [*find_differences(saved, session), *find_candidate_differences(saved, session)]
+        texts = [difference.text for difference in found]
+        if not any_seed and saved.rules.seed != session.rules.seed:
+            texts.append(f"--seed: {saved.rules.seed}, now {session.rules.seed}")
+        if saved.rules.max_rounds > session.rules.max_rounds:
+            texts.append(f"--max-rounds: {saved.rules.max_rounds}, now only {session.rules.max_rounds}")
+        if texts:
+            more = f", and {count(len(texts) - 3, 'more difference')}" if len(texts) > 3 else ""
+            message = f"--results {path} has another session: {'; '.join(texts[:3])}{more}"
+            hint = f"{_ANOTHER}, or show its results with 'ompbind bench --show {path}'"
+            raise RequestError(message, hint=hint)
+        results = ResultsFile(path, file, size)
+        rules = saved.rules.replace(max_rounds=session.rules.max_rounds)
+        if rules != saved.rules:
+            results.append(make_rules_event(rules))
+        return results, saved.replace(rules=rules)
     except BaseException as error:
         if file >= 0:
             os.close(file)
         if isinstance(error, OSError):
-            raise _make_error(path, error) from error
+            raise RequestError(
+                f"--results {path}: cannot be written: {error.strerror}", hint=_ANOTHER
+            ) from error
         raise
 
 
@@ -113,21 +134,17 @@ def _open_file(path: str) -> int:
     try:
         entry = read_entry(directory, name)
         if entry is None:
-            return _create(directory, name, path)
+            if name in ("", ".", ".."):
+                raise RequestError(
+                    f"--results {path!r}: not the name of a file", hint="choose a name such as a.jsonl"
+                )
+            return create_file(directory, name, os.O_APPEND)
         if not stat.S_ISREG(entry.st_mode):
             hint = f"{_ANOTHER}; --format jsonl writes to standard output"
             raise RequestError(f"--results {path}: not a regular file", hint=hint)
         return open_existing(directory, name, entry, os.O_APPEND)
     finally:
         directory.close()
-
-
-def _create(directory: OpenDirectory, name: str, path: str) -> int:
-    if name in ("", ".", ".."):
-        raise RequestError(
-            f"--results {path!r}: not the name of a file", hint="choose a name such as a.jsonl"
-        )
-    return create_file(directory, name, os.O_APPEND)
 
 
 def _lock(path: str, file: int) -> None:
@@ -155,39 +172,3 @@ def _parse(path: str, data: bytes) -> Session:
         raise RequestError(
             f"{path} is not a results file: {error}", hint="give a file of --results"
         ) from error
-
-
-def _begin(path: str, file: int, data: bytes, session: Session) -> ResultsFile:
-    """Write the first line; raises RequestError for a file that no session has begun to write."""
-    if not (data.startswith(_START) or _START.startswith(data)):
-        raise RequestError(f"--results {path}: the file exists and is not a results file", hint=_ANOTHER)
-    results = ResultsFile(path, file, 0)
-    results.append(make_header(session))
-    return results
-
-
-def _resume(results: ResultsFile, saved: Session, session: Session) -> tuple[ResultsFile, Session]:
-    """Return the saved session; more rounds than it had are saved."""
-    rules = saved.rules.replace(max_rounds=session.rules.max_rounds)
-    if rules != saved.rules:
-        results.append(make_rules_event(rules))
-    return results, saved.replace(rules=rules)
-
-
-def _check_session(path: str, saved: Session, session: Session, *, any_seed: bool) -> None:
-    """Raise RequestError if a session cannot be resumed, because something differs."""
-    found = [*find_differences(saved, session), *find_candidate_differences(saved, session)]
-    texts = [difference.text for difference in found]
-    if not any_seed and saved.rules.seed != session.rules.seed:
-        texts.append(f"--seed: {saved.rules.seed}, now {session.rules.seed}")
-    if saved.rules.max_rounds > session.rules.max_rounds:
-        texts.append(f"--max-rounds: {saved.rules.max_rounds}, now only {session.rules.max_rounds}")
-    if texts:
-        more = f", and {count(len(texts) - 3, 'more difference')}" if len(texts) > 3 else ""
-        message = f"--results {path} has another session: {'; '.join(texts[:3])}{more}"
-        hint = f"{_ANOTHER}, or show its results with 'ompbind bench --show {path}'"
-        raise RequestError(message, hint=hint)
-
-
-def _make_error(path: str, error: OSError) -> RequestError:
-    return RequestError(f"--results {path}: cannot be written: {error.strerror}", hint=_ANOTHER)

@@ -7,12 +7,10 @@ import time
 from ompbind.bench.conditions import find_system, make_conditions, read_counts, read_frequencies
 from ompbind.bench.counters import SWITCHES
 from ompbind.bench.interrupts import SignalMask, delay_interrupts
-from ompbind.bench.metrics import read_values
-from ompbind.bench.output_text import render_last_lines
+from ompbind.bench.metrics import read_values, render_last_lines
 from ompbind.bench.records import MIGRATIONS, Run, Status, Verification
 from ompbind.bench.service import run_service
-from ompbind.bench.start_ranks import start_ranks
-from ompbind.bench.starts import CandidateStart, MeasuringSettings, Slot
+from ompbind.bench.start_ranks import CandidateStart, MeasuringSettings, Slot, start_ranks
 from ompbind.errors import OmpbindError
 from ompbind.execution.outcome import Outcome, RankExit, find_hint, render_exit_status
 from ompbind.inspection.verdict import VerificationResult

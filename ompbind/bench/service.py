@@ -18,19 +18,17 @@ environment of bench, not of a rank; its words may have the placeholders {size},
 import os
 import select
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from functools import reduce
 from operator import and_
 
-from ompbind.bench.metrics import read_values
-from ompbind.bench.output_text import describe_last_lines, make_output_paths
-from ompbind.bench.readiness import Check, PortCheck, make_check
-from ompbind.bench.start_ranks import StartedRun, start_ranks
-from ompbind.bench.starts import CandidateStart, MeasuringSettings, Service
+from ompbind.bench.metrics import describe_last_lines, make_output_paths, read_values
+from ompbind.bench.start_ranks import CandidateStart, MeasuringSettings, Service, StartedRun, start_ranks
 from ompbind.cpuset import EMPTY, CpuSet, named
 from ompbind.errors import MeasurementError, RequestError
 from ompbind.execution.outcome import Outcome, render_exit_status
+from ompbind.execution.readiness import Check, PortCheck, make_check
 from ompbind.execution.spawn import find_executable
 from ompbind.planning.placeholders import Fields, fill
 from ompbind.planning.rank_command import RankCommand
@@ -100,7 +98,10 @@ def run_service(
     process is left then.
     """
     run = _make_service_run(start, settings, directory)
-    _check_free_ports(run)
+    for rank, check in _make_checks(run).items():
+        if isinstance(check, PortCheck) and check.is_ready():
+            taken = f"port {check.port} accepts connections before rank {rank} has started"
+            raise MeasurementError(f"{taken}: another program has it")
     load = None
     with start_ranks(start, settings, directory, verify=verify) as ranks:
         if _wait_until_ready(run, ranks):
@@ -134,14 +135,6 @@ def _make_checks(run: _ServiceRun) -> dict[int, Check]:
     return checks
 
 
-def _check_free_ports(run: _ServiceRun) -> None:
-    """Raise MeasurementError if another program answers at a port of a rank: it would be measured instead."""
-    for rank, check in _make_checks(run).items():
-        if isinstance(check, PortCheck) and check.is_ready():
-            taken = f"port {check.port} accepts connections before rank {rank} has started"
-            raise MeasurementError(f"{taken}: another program has it")
-
-
 def _check_closing_ports(run: _ServiceRun, outcome: Outcome) -> None:
     """Raise MeasurementError if a rank has failed, and connections of an earlier run still have its port."""
     checks = _make_checks(run)
@@ -169,16 +162,12 @@ def _wait_until_ready(run: _ServiceRun, ranks: StartedRun) -> bool:
                 return False
             waiting = {rank: check for rank, check in waiting.items() if not check.is_ready()}
             if waiting and time.monotonic() > until:
-                raise MeasurementError(_describe_waiting(run, waiting, limit_s))
+                rank, check = next(iter(waiting.items()))
+                verb = "is" if len(waiting) == 1 else "are"
+                last_lines = describe_last_lines(make_output_paths(run.directory, rank))
+                missing = f"{named('rank', waiting)} {verb} not ready within {limit_s:g} s (--timeout)"
+                raise MeasurementError(f"{missing}: {check.describe(rank)}{last_lines}")
     return True
-
-
-def _describe_waiting(run: _ServiceRun, waiting: Mapping[int, Check], limit_s: float) -> str:
-    rank, check = next(iter(waiting.items()))
-    verb = "is" if len(waiting) == 1 else "are"
-    last_lines = describe_last_lines(make_output_paths(run.directory, rank))
-    missing = f"{named('rank', waiting)} {verb} not ready within {limit_s:g} s (--timeout)"
-    return f"{missing}: {check.describe(rank)}{last_lines}"
 
 
 def _measure(run: _ServiceRun, ranks: StartedRun) -> Outcome | None:

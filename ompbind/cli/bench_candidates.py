@@ -9,9 +9,9 @@ from hashlib import sha256
 
 from ompbind.bench.candidates import Choices, add_ranks, make_combinations, make_proposal
 from ompbind.bench.records import Candidate, Kind, Refusal
-from ompbind.bench.starts import CandidateStart
+from ompbind.bench.start_ranks import CandidateStart
 from ompbind.cli.bench_variations import check_variations, make_choice_words, render_run_words
-from ompbind.cli.request import complete_request, make_request, make_run_spec
+from ompbind.cli.request import make_request, make_run_spec
 from ompbind.cli.settings import BenchSettings, PlanningSettings
 from ompbind.errors import OmpbindError, PlanError
 from ompbind.machine.model import Machine
@@ -106,7 +106,9 @@ def _propose(settings: BenchSettings, machine: Machine) -> tuple[Choices, ...]:
     if not settings.has_same_work:
         fixed.append(RANKS)
     try:
-        return make_proposal(machine, _make_request(planning, machine, _make_spec(planning)), fixed) or ((),)
+        return make_proposal(
+            machine, make_request(planning, make_spec_before_plan(_make_spec(planning)), machine), fixed
+        ) or ((),)
     except OmpbindError:
         return ((),)  # the default plan is refused with the same reason
 
@@ -133,7 +135,8 @@ def _plan(planning: Planning, choices: Choices, kind: Kind) -> PlannedChoices | 
     try:
         chosen = _choose(planning.settings, choices)
         spec = _make_spec(chosen)
-        plan = planning.make_plan(planning.machine, _make_request(chosen, planning.machine, spec))
+        request = make_request(chosen, make_spec_before_plan(spec), planning.machine)
+        plan = planning.make_plan(planning.machine, request)
         throttling = find_throttling(plan)
         if throttling:
             raise PlanError(throttling[0].text)
@@ -142,11 +145,6 @@ def _plan(planning: Planning, choices: Choices, kind: Kind) -> PlannedChoices | 
         ranks = None if number == AUTO else int(number)
         return RefusedChoices(kind=kind, choices=choices, ranks=ranks, reason=error.message)
     return PlannedChoices(kind=kind, choices=choices, settings=chosen, spec=spec, plan=plan)
-
-
-def _make_request(settings: PlanningSettings, machine: Machine, spec: RunSpec) -> Request:
-    request = make_request(settings, make_spec_before_plan(spec))
-    return complete_request(request, machine, settings)
 
 
 def _choose(settings: BenchSettings, choices: Choices) -> PlanningSettings:

@@ -2,7 +2,6 @@
 
 from ompbind.bench.candidates import parse_variation
 from ompbind.bench.metrics import read_pattern
-from ompbind.bench.readiness import TCP, make_check
 from ompbind.bench.records import Combine
 from ompbind.cli.bench_variations import complete_variation
 from ompbind.cli.option import FILES, Option
@@ -17,7 +16,8 @@ from ompbind.cli.readers import (
 )
 from ompbind.cli.verbs import COMPARING, MEASURING, OUTPUT
 from ompbind.errors import OptionError
-from ompbind.report.bench.formats import EXPORTS, render_export_names
+from ompbind.execution.readiness import TCP, make_check
+from ompbind.report.bench.export import EXPORTS, render_export_names
 
 BENCH = ("bench",)
 

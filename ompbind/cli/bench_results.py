@@ -13,7 +13,7 @@ from ompbind.cpuset import count
 from ompbind.errors import OptionError, RequestError
 from ompbind.execution.report_file import ReportFile, prepare_report, write_report
 from ompbind.record import Record
-from ompbind.report.bench.formats import EXPORTS
+from ompbind.report.bench.export import EXPORTS
 from ompbind.report.bench.measurements import list_choices
 from ompbind.report.bench.sessions import render_sessions
 from ompbind.report.bench.table import render_bench
@@ -46,7 +46,7 @@ def show_results(settings: BenchSettings, session: Session, exports: Sequence[Ex
         write_stdout(render_bench(session, conclusion, read_screen(), verbose=settings.planning.verbose))
     masked = mask_session(session)
     for export in exports:
-        text = EXPORTS[export.format].load()(masked, conclusion)
+        text = EXPORTS[export.format].render(masked, conclusion)
         if export.file:
             write_report(export.file, text)
         else:

@@ -19,7 +19,7 @@ from ompbind.bench.results_file import open_results
 from ompbind.bench.run_candidate import run_candidate
 from ompbind.bench.service import check_service, find_load_cpus
 from ompbind.bench.session import INTERRUPTED, SessionCalls, run_session
-from ompbind.bench.starts import CandidateStart, MeasuringSettings, Service, check_commands
+from ompbind.bench.start_ranks import CandidateStart, MeasuringSettings, Service, check_commands
 from ompbind.cli.bench_progress import open_listener
 from ompbind.cli.bench_results import check_choice, prepare_exports, save_choice, show_results
 from ompbind.cli.bench_variations import render_words

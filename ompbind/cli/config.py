@@ -9,7 +9,7 @@ from ompbind.cli.option import Option, Sources, ValueLevel, VerbContext
 from ompbind.cli.running_options import ALL_VALUES
 from ompbind.cli.settings import make_settings
 from ompbind.cli.verb import Verb
-from ompbind.planning.secret_values import mask_word
+from ompbind.planning.rank_variables import mask_word
 from ompbind.record import Record
 from ompbind.report.configuration import (
     OptionValue,

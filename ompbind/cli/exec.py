@@ -6,7 +6,7 @@ from typing import NoReturn
 import click
 
 from ompbind.cli.console import print_message, read_screen, write_stdout
-from ompbind.cli.exec_identity import find_rank, is_first_on_machine, join_job, make_single_identity
+from ompbind.cli.exec_identity import find_rank, join_job, make_single_identity
 from ompbind.cli.option import VerbContext
 from ompbind.cli.plan_messages import print_changed_variables, print_warnings
 from ompbind.cli.register import (
@@ -18,7 +18,7 @@ from ompbind.cli.register import (
     read_planning_machine,
     register_run,
 )
-from ompbind.cli.request import complete_request, make_request, make_run_spec
+from ompbind.cli.request import make_request, make_run_spec
 from ompbind.cli.settings import ExecSettings, make_planning_settings, make_settings
 from ompbind.cli.verb import Verb
 from ompbind.errors import RequestError
@@ -33,8 +33,8 @@ from ompbind.planning.rank_command import (
     find_changed,
     make_command,
     make_spec_before_plan,
+    mask_secrets,
 )
-from ompbind.planning.secret_values import mask_secrets
 from ompbind.registry.claim_files import Claim
 from ompbind.registry.registry import make_run_identity
 
@@ -63,7 +63,8 @@ def _make_settings(ctx: click.Context) -> ExecSettings:
 
 
 def _prints_warnings(ctx: click.Context) -> bool:
-    return is_first_on_machine(_make_settings(ctx))
+    rank = find_rank(_make_settings(ctx))  # the messages are the same for all ranks on this machine
+    return rank is None or rank.identity.local_rank == 0
 
 
 def exec_rank(ctx: click.Context) -> int:
@@ -78,8 +79,7 @@ def exec_rank(ctx: click.Context) -> int:
     rank = find_rank(settings)
     spec = make_run_spec(planning, rank.run_id if rank else f"exec-{os.getpid()}")
     numbers = (rank.identity.rank, rank.identity.local_rank) if rank else (0, 0)
-    request = make_request(planning, make_spec_before_plan(spec, *numbers))
-    request = complete_request(request, machine, planning)
+    request = make_request(planning, make_spec_before_plan(spec, *numbers), machine)
     if rank:
         identity, request = join_job(rank, machine, request, settings)
     else:
@@ -89,8 +89,12 @@ def exec_rank(ctx: click.Context) -> int:
 
         request = fit_plan(request, identity)
     if settings.dry_run:
+        from ompbind.report.plan import render_plan  # noqa: PLC0415 - door: --dry-run
+
         others = read_other_runs(machine, request, quiet=planning.quiet)
-        _show(plan_or_suggest(machine, request, others), identity, spec)
+        plan = plan_or_suggest(machine, request, others)
+        shown = _render_rank(plan, identity, spec)
+        write_stdout(f"{render_plan(plan, read_screen())}\n\n{shown}" if identity.local_rank == 0 else shown)
         return 0
     run_identity = make_run_identity(spec.run_id)
     if rank:
@@ -116,14 +120,6 @@ def _print_before_start(found: Registered, identity: RankIdentity, spec: RunSpec
     if verbose:
         for line in _render_rank(plan, identity, spec).splitlines():
             print_message(line)
-
-
-def _show(plan: Plan, identity: RankIdentity, spec: RunSpec) -> None:
-    """Print what the rank would get, and for the first rank of the machine the plan."""
-    from ompbind.report.plan import render_plan  # noqa: PLC0415 - door: --dry-run
-
-    rank = _render_rank(plan, identity, spec)
-    write_stdout(f"{render_plan(plan, read_screen())}\n\n{rank}" if identity.local_rank == 0 else rank)
 
 
 def _render_rank(plan: Plan, identity: RankIdentity, spec: RunSpec) -> str:

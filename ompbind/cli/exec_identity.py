@@ -29,16 +29,10 @@ def find_rank(settings: ExecSettings) -> LauncherRank | None:
     rank = _read_options(settings)
     if rank or not may_have_variables(os.environ):
         return rank
-    return find_launcher(os.environ, _read_ancestors())
+    return find_launcher(os.environ, _read_own_ancestors())
 
 
-def is_first_on_machine(settings: ExecSettings) -> bool:
-    """Return whether this process prints the messages that are the same for all ranks on this machine."""
-    rank = find_rank(settings)
-    return rank is None or rank.identity.local_rank == 0
-
-
-def _read_ancestors() -> Iterator[Ancestor]:
+def _read_own_ancestors() -> Iterator[Ancestor]:
     return read_ancestors(DirectoryRoot("/"), os.getpid())
 
 
@@ -65,40 +59,29 @@ def _read_options(settings: ExecSettings) -> LauncherRank | None:
     identity = RankIdentity(
         placement_index=local_rank, rank=rank, size=size, local_rank=local_rank, local_size=local_size
     )
-    starter = find_starter(tuple(_read_ancestors()), ())
+    starter = find_starter(tuple(_read_own_ancestors()), ())
     return LauncherRank(launcher=BY_HAND, identity=identity, run_id=f"ranks-{os.getppid()}", starter=starter)
 
 
 def make_single_identity(settings: ExecSettings) -> RankIdentity:
     """Return the identity of a single rank; print a message in the script of a batch job.
 
-    Raises RequestError if several ranks are requested.
+    Raises RequestError if several ranks are requested; the number of --plan does not count.
     """
-    if _has_other_ranks(settings) or may_have_variables(os.environ):
-        _explain_single_rank(settings)
+    planning = settings.planning
+    has_other_ranks = planning.ranks != 1 and planning.plan is None
+    if has_other_ranks or may_have_variables(os.environ):
+        script_of = find_batch_script(os.environ, _read_own_ancestors())
+        why, use = "no launcher has started this process", f"use one of {render_launcher_names()}"
+        if script_of:
+            why = f"this is the script or shell of a {script_of.name} job, not one of its ranks"
+            use = f"write '{script_of.example[1]}'" if script_of.example else use
+        if has_other_ranks:
+            text = f"-n {planning.sources.text('ranks')}: {why}, so exec starts a single rank"
+            raise RequestError(text, hint=f"start several ranks with 'ompbind run', or {use}")
+        if script_of and not planning.quiet:
+            print_message(f"{why}: exec starts a single rank (for several ranks, {use})")
     return RankIdentity(placement_index=0, rank=0, size=1, local_rank=0, local_size=1)
-
-
-def _has_other_ranks(settings: ExecSettings) -> bool:
-    """Return whether another number of ranks than 1 is requested; --plan has a number of its own."""
-    return settings.planning.ranks != 1 and settings.planning.plan is None
-
-
-def _explain_single_rank(settings: ExecSettings) -> None:
-    """Print why exec starts a single rank, in the script of a batch job.
-
-    Raises RequestError if several ranks are requested.
-    """
-    script_of = find_batch_script(os.environ, _read_ancestors())
-    why, use = "no launcher has started this process", f"use one of {render_launcher_names()}"
-    if script_of:
-        why = f"this is the script or shell of a {script_of.name} job, not one of its ranks"
-        use = f"write '{script_of.example[1]}'" if script_of.example else use
-    if _has_other_ranks(settings):
-        text = f"-n {settings.planning.sources.text('ranks')}: {why}, so exec starts a single rank"
-        raise RequestError(text, hint=f"start several ranks with 'ompbind run', or {use}")
-    if script_of and not settings.planning.quiet:
-        _print_messages(f"{why}: exec starts a single rank (for several ranks, {use})")
 
 
 def join_job(
@@ -116,24 +99,18 @@ def join_job(
     if settings.planning.wait is not None:
         _check_wait(rank, identity, settings, bound=bound)
     if identity.local_rank == 0 and settings.planning.verbose:
-        _print_messages(*rank.unused)
+        for text in rank.unused:
+            print_message(text)
     if bound and request.mask is None:
         if identity.local_rank == 0 and not settings.planning.quiet:
             cpus = named("CPU", machine.allowed)
             text = f"ranks are already bound by {rank.launcher}, rank {identity.rank} to {cpus}"
             effect = "--plan can only give them these CPUs" if request.plan else "they keep their CPUs"
-            _print_messages(f"{text}; {effect}")
+            print_message(f"{text}; {effect}")
         identity, request = _request_own_cpus(identity, request, settings)
     if not request.devices or request.plan:
         return identity, request
-    from ompbind.cli.exec_identity import keep_own_gpus  # noqa: PLC0415 - door: devices
-
     return keep_own_gpus(identity, machine, request, rank.launcher, quiet=settings.planning.quiet)
-
-
-def _print_messages(*texts: str) -> None:
-    for text in texts:
-        print_message(text)
 
 
 def _request_own_cpus(

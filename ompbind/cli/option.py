@@ -18,7 +18,7 @@ from click.shell_completion import CompletionItem
 from ompbind.cli.verbs import CONFIGURATION, CPUS, PLANNING, PREFIX
 from ompbind.errors import MaskError, OmpbindError, OptionError, PlanError, PositionError
 from ompbind.planning.configuration import Configuration
-from ompbind.planning.secret_values import mask_word
+from ompbind.planning.rank_variables import mask_word
 from ompbind.record import Record
 
 FILES = "file"

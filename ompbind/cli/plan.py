@@ -8,7 +8,7 @@ from ompbind.cli.console import print_message, read_screen, write_stdout
 from ompbind.cli.option import VerbContext
 from ompbind.cli.plan_messages import print_warnings
 from ompbind.cli.register import plan_or_suggest, read_other_runs, read_planning_machine
-from ompbind.cli.request import complete_request, make_request, make_run_spec
+from ompbind.cli.request import make_request, make_run_spec
 from ompbind.cli.settings import PlanSettings, make_planning_settings, make_settings
 from ompbind.cli.verb import Verb
 from ompbind.errors import OptionError, PlanError
@@ -63,10 +63,8 @@ def plan(ctx: click.Context) -> int:
         several = [name for name, format_ in FORMATS.items() if format_.ranks != "all"]
         raise OptionError(f"--rank requires --format {', '.join(several[:-1])} or {several[-1]}")
     spec = make_run_spec(planning, RUN_ID)
-    request = make_request(planning, spec)
     machine = read_planning_machine(planning)
-    for_workers = planning.compat == format_
-    request = complete_request(request, machine, planning, for_workers=for_workers)
+    request = make_request(planning, spec, machine, for_workers=planning.compat == format_)
     planned = plan_or_suggest(machine, request, read_other_runs(machine, request))
     variables = _variables(planned, spec) if chosen.takes == "variables" else []
     if chosen.ranks == "one" or rank is not None:
@@ -98,9 +96,8 @@ def _compare(settings: PlanSettings, strategies: Sequence[str]) -> int:
     if settings.explain or settings.rank is not None or format_ not in ("table", "json"):
         raise OptionError("--compare requires --format table or json, and excludes --explain and --rank")
     spec = make_run_spec(planning, RUN_ID)
-    request = make_request(planning, spec)
     machine = read_planning_machine(planning)
-    request = complete_request(request, machine, planning)
+    request = make_request(planning, spec, machine)
     occupied = read_other_runs(machine, request)
     if request.names_each_rank or request.is_unbound:
         raise OptionError(

@@ -5,8 +5,8 @@ import json
 from ompbind.cpuset import count
 from ompbind.errors import OptionError, RequestError
 from ompbind.planning.rank_command import RankIdentity
-from ompbind.planning.request import Request
-from ompbind.planning.saved_plan import SavedPlan, parse_saved_plan
+from ompbind.planning.request import Request, SavedPlan
+from ompbind.planning.saved_plan import parse_saved_plan
 
 _MOST_BYTES = 64 << 20
 """Bytes of a plan at most; a rank has some 3,000, most of them variables."""

@@ -15,7 +15,7 @@ from ompbind.errors import MaskError, PlanError
 from ompbind.execution.mempolicy import replace_unsupported_policies
 from ompbind.machine.model import Machine
 from ompbind.machine.sources.reading import read_machine
-from ompbind.planning.occupancy import NAMED_RUNS, LiveRun, RunIdentity
+from ompbind.planning.other_runs import NAMED_RUNS, LiveRun, RunIdentity
 from ompbind.planning.plan import Plan
 from ompbind.planning.planner import find_possible_cpus, make_plan
 from ompbind.planning.request import MemoryMode, Request

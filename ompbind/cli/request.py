@@ -1,10 +1,9 @@
 """The request for a plan, and what all ranks have in common, made from the settings of a verb."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from ompbind.cli.console import print_message
-from ompbind.cli.env_files import read_env_files
 from ompbind.cli.option import ValueLevel
 from ompbind.cli.options import find_variables
 from ompbind.cli.settings import PlanningSettings
@@ -14,22 +13,34 @@ from ompbind.execution.affinity import WorkingDirectory
 from ompbind.machine.model import Machine
 from ompbind.openmp.binding import DISTRIBUTING_WORDS
 from ompbind.openmp.variables import OVERRIDING_VARIABLES
+from ompbind.planning.placeholders import parse_env_file
 from ompbind.planning.rank_command import RunSpec
-from ompbind.planning.request import Request, Sharing
-from ompbind.planning.saved_plan import SavedPlan
+from ompbind.planning.request import Request, SavedPlan, Sharing
 from ompbind.procfs.reader import read_environ
-from ompbind.programs.command_analysis import read_wrapped_workload
-from ompbind.programs.preload import find_missing_preloads, find_preloads, preload_entries
-from ompbind.programs.workload import Workload
+from ompbind.programs.command import Workload, preload_entries, read_wrapped_workload
+from ompbind.programs.preload import find_missing_preloads, find_preloads
 
 
-def make_request(settings: PlanningSettings, spec: RunSpec) -> Request:
-    """Make the request from the settings, without --compat.
+def make_request(
+    settings: PlanningSettings, spec: RunSpec, machine: Machine, *, for_workers: bool = False
+) -> Request:
+    """Make the request from the settings, with the visible devices of the machine, and what --compat reads.
 
     `spec` is what the first rank, or under a launcher this rank, runs as far as is known before the plan.
-    Raises RequestError for options that contradict each other.
+    With `for_workers`, the plan is for workers that the framework of --compat starts itself. Raises
+    RequestError for options that contradict each other.
     """
-    return Request(
+    chosen = {
+        Sharing.SHARE: settings.share,
+        Sharing.AVOID: settings.avoid,
+        Sharing.EXCLUSIVE: settings.exclusive,
+    }
+    visible = None
+    if machine.devices:
+        from ompbind.planning.devices.visible import find_visible_devices  # noqa: PLC0415 - door: devices
+
+        visible = find_visible_devices(machine.devices, os.environ)
+    request = Request(
         ranks=settings.ranks,
         mask=settings.mask,
         strategy=settings.strategy,
@@ -42,7 +53,7 @@ def make_request(settings: PlanningSettings, spec: RunSpec) -> Request:
         reserve=settings.reserve,
         reserve_total=settings.reserve_total,
         core_kind=settings.core_kind,
-        sharing=_choose_sharing(settings),
+        sharing=next((sharing for sharing, is_chosen in chosen.items() if is_chosen), Sharing.WARN),
         allow_partial=settings.allow_partial,
         devices=settings.devices,
         devices_per_rank=settings.devices_per_rank,
@@ -50,6 +61,7 @@ def make_request(settings: PlanningSettings, spec: RunSpec) -> Request:
         device_order=settings.device_order,
         near=settings.near,
         nic_variables=settings.nic_variables,
+        visible=visible,
         bind=settings.bind,
         proc_bind=settings.proc_bind,
         omp_runtime=settings.omp_runtime,
@@ -60,24 +72,11 @@ def make_request(settings: PlanningSettings, spec: RunSpec) -> Request:
         user_variables=_user_variables(settings, spec),
         configuration=settings.configuration,
     )
-
-
-def complete_request(
-    request: Request, machine: Machine, settings: PlanningSettings, *, for_workers: bool = False
-) -> Request:
-    """Complete a request, once the machine is read: visible devices, and what --compat reads.
-
-    With `for_workers`, the plan is for workers that the framework of --compat starts itself.
-    """
     if settings.plan:
         _check_ranks_of_plan(settings, settings.plan)
-    if machine.devices:
-        from ompbind.planning.devices.visible import find_visible_devices  # noqa: PLC0415 - door: devices
-
-        request = request.replace(visible=find_visible_devices(machine.devices, os.environ))
     if not settings.compat:
         return request
-    from ompbind.compat.framework import FrameworkInput  # noqa: PLC0415 - door: --compat
+    from ompbind.compat.frameworks import FrameworkInput  # noqa: PLC0415 - door: --compat
     from ompbind.compat.reading import fill_request  # noqa: PLC0415 - door: --compat
 
     source = FrameworkInput(machine=machine, env=os.environ, command=settings.words, for_workers=for_workers)
@@ -138,16 +137,6 @@ def _read_workload(spec: RunSpec, env: Mapping[str, str]) -> Workload:
         return read_wrapped_workload(spec.wrap, spec.argv, env)
 
 
-def _choose_sharing(settings: PlanningSettings) -> Sharing:
-    """Return which of --share, --avoid and --exclusive is given; the checks allow one of them."""
-    given = {
-        Sharing.SHARE: settings.share,
-        Sharing.AVOID: settings.avoid,
-        Sharing.EXCLUSIVE: settings.exclusive,
-    }
-    return next((sharing for sharing, is_given in given.items() if is_given), Sharing.WARN)
-
-
 def make_run_spec(settings: PlanningSettings, run_id: str) -> RunSpec:
     """Make what all ranks have in common; --run-id overrides `run_id`."""
     hidden, added = _compat_variables(settings.compat)
@@ -198,3 +187,33 @@ def _caller_environment() -> dict[str, str]:
         if given is None or (given and "LC_CTYPE" not in given):  # {}: it may not be read
             del env["LC_CTYPE"]
     return env
+
+
+_MOST_BYTES = 1 << 20
+"""Bytes of a file of variables at most; the kernel allows a rank about as many."""
+
+
+def read_env_files(paths: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield the (NAME, value) pairs of files of variables, in order; raises RequestError or PositionError."""
+    for path in paths:
+        yield from parse_env_file(_read_text(path), path, os.environ)
+
+
+def _read_text(path: str) -> str:
+    """Return the text of a small file."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise RequestError(
+            f"cannot read {path}: {error.strerror}", hint="give the path of a file with lines NAME=VALUE"
+        ) from error
+    if len(data) > _MOST_BYTES:
+        raise RequestError(
+            f"{path} is larger than 1 MiB", hint="write a variable in each line, as NAME=VALUE"
+        )
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise RequestError(f"{path}, line {line}: the text is not UTF-8", hint="save it as UTF-8") from error

@@ -67,26 +67,24 @@ def _render_failure(spec: RunSpec, error: OmpbindError) -> str:
 
 
 def report_failure(settings: RunSettings, error: Exception) -> None:
-    """Write the report of a run that failed before it started.
+    """Write the report of a run that failed before it started, if there is --report.
 
     After a usage error, only a report or an empty file is replaced: the name may be a mistake too.
     """
+    if settings.report is None or settings.dry_run:
+        return
     run_id = settings.planning.run_id or make_run_id()
     try:
         filled = fill_paths(settings, run_id)
         file = prepare_report(filled.report or "", filled.log_dir or "")
-        if isinstance(error, OptionError) and _has_other_content(file):
+        head = read_head(file, _HEAD_BYTES) if isinstance(error, OptionError) else None
+        if head and SCHEMA.encode() not in head:
             return
     except (OmpbindError, OSError):
         return  # this error is shown once the other is corrected
     explained = error if isinstance(error, OmpbindError) else OmpbindError(str(error))
     spec = hide_secrets(RunSpec(argv=settings.planning.words, run_id=run_id, base={}), settings)
     _write(file, _render_failure(spec, explained), _REFUSED_WAIT_S)
-
-
-def _has_other_content(file: ReportFile) -> bool:
-    head = read_head(file, _HEAD_BYTES)
-    return bool(head) and SCHEMA.encode() not in (head or b"")
 
 
 class RunReporter:

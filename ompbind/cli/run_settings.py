@@ -13,9 +13,8 @@ from ompbind.execution.output.multiplexer import Output
 from ompbind.execution.run_options import RunOptions
 from ompbind.planning.placeholders import fill
 from ompbind.planning.plan import Plan
-from ompbind.planning.rank_command import RunSpec, make_commands
+from ompbind.planning.rank_command import RunSpec, make_commands, mask_secrets
 from ompbind.planning.rank_variables import OMPBIND_RUN_ID
-from ompbind.planning.secret_values import mask_secrets
 from ompbind.registry.claim_files import Claim
 
 

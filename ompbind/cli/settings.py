@@ -12,8 +12,7 @@ from ompbind.masks.mask import Mask
 from ompbind.openmp.binding import Bind, ProcBind
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.planning.configuration import Configuration
-from ompbind.planning.request import MemoryMode, Smt
-from ompbind.planning.saved_plan import SavedPlan
+from ompbind.planning.request import MemoryMode, SavedPlan, Smt
 from ompbind.record import Record
 
 Settings = TypeVar("Settings", bound=Record)

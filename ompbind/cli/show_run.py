@@ -4,10 +4,10 @@ import sys
 
 from ompbind.cli.console import read_screen, write_stderr, write_stdout
 from ompbind.cli.plan_messages import print_changed_variables
-from ompbind.cli.register import plan_or_suggest, read_other_runs, read_planning_machine
-from ompbind.cli.request import complete_request
+from ompbind.cli.register import plan_or_suggest, read_other_runs
 from ompbind.cli.run_settings import hide_secrets, set_up_rendezvous
 from ompbind.cli.settings import RunSettings
+from ompbind.machine.model import Machine
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import RunSpec, find_changed, make_commands
 from ompbind.planning.request import Request
@@ -15,10 +15,8 @@ from ompbind.report.plan import render_plan
 from ompbind.report.rank_commands import find_filled_variables, render_commands
 
 
-def show_dry_run(request: Request, spec: RunSpec, settings: RunSettings) -> None:
+def show_dry_run(machine: Machine, request: Request, spec: RunSpec, settings: RunSettings) -> None:
     """Print the plan of a dry run."""
-    machine = read_planning_machine(settings.planning)
-    request = complete_request(request, machine, settings.planning)
     plan = plan_or_suggest(machine, request, read_other_runs(machine, request, quiet=settings.planning.quiet))
     if settings.rendezvous:
         spec = set_up_rendezvous(settings, spec)

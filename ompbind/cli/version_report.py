@@ -26,7 +26,7 @@ from ompbind.launchers.launchers import LAUNCHERS
 from ompbind.machine.sources.linux.cgroup import read_versions
 from ompbind.machine.sources.reading import read_machine
 from ompbind.machine.sources.root import DirectoryRoot
-from ompbind.planning.secret_values import MASKED, is_secret, mask_word
+from ompbind.planning.rank_variables import MASKED, is_secret, mask_word
 from ompbind.probe.libraries import find_candidates
 from ompbind.programs.library_search import find_library, linker_directories
 from ompbind.report.machine_text import render_limits, render_summary

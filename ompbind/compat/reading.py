@@ -5,30 +5,33 @@ framework would read its variables and bind threads again: so some variables are
 that binds gets a value with which the framework keeps the CPUs of the rank.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import pairwise
 
-from ompbind.compat.framework import FrameworkInput, explain_workers, load_framework, make_workers_hint
+from ompbind.compat.frameworks import FRAMEWORKS, Framework, FrameworkInput
 from ompbind.compat.settings import ForeignSetting, make_foreign_settings
+from ompbind.cpuset import count
 from ompbind.masks.mask import MaskWord
 from ompbind.openmp.binding import Bind
 from ompbind.openmp.runtimes import KMP_READERS
 from ompbind.planning.request import Compat, Request
-from ompbind.programs.workload import DetectionMethod
+from ompbind.programs.library_catalog import DetectionMethod
 
 
 def fill_request(
     request: Request, framework: str, source: FrameworkInput, given: Collection[str] = ()
 ) -> Request:
     """Return the request with the settings of a framework, except where an option is `given`."""
-    names = load_framework(framework)
+    names = FRAMEWORKS[framework]
     read: list[str] = []
     others: list[str] = []
     warnings: list[str] = []
-    for setting in make_foreign_settings(framework, source):
+    for setting in make_foreign_settings(names, source):
         reason = _find_objection(setting, request, given)
         fields = {name: value for name, value in setting.request_fields.items() if name not in given}
         request = request if reason else request.replace(**fields)
-        meaning = f"{setting.meaning}{_render_options(fields)}"
+        shown = [f"{_OPTIONS[name]} {value}" for name, value in fields.items() if value and name in _OPTIONS]
+        meaning = setting.meaning + (f" ({' '.join(shown)})" if shown else "")
         if not setting.value:
             others += [] if reason or not setting.meaning else [f"{setting.name} is not set: {meaning}"]
         elif reason:
@@ -37,9 +40,11 @@ def fill_request(
             read.append(f"{setting.name}={setting.value} is read as {meaning}")
             warnings += [setting.warning] if setting.warning else []
     others.extend(names.explain(source, request))
-    warnings.extend(explain_workers(framework, source, request))
+    warnings.extend(_explain_workers(framework, source, request))
     others.append(names.effect)
-    variables = names.kmp_variables if _preloads_kmp(request) else ()
+    variables: tuple[tuple[str, str], ...] = ()
+    if request.workload and request.workload.has(*KMP_READERS, method=DetectionMethod.PRELOADED):
+        variables = names.kmp_variables
     if variables:
         values = " and ".join(f"{name}={value}" for name, value in variables)
         others.append(f"ranks get {values} unless you set them, as {names.title} does for this runtime")
@@ -49,7 +54,7 @@ def fill_request(
         others=tuple(others),
         warnings=tuple(warnings),
         divided=names.divided,
-        workers="" if "mask" in given else make_workers_hint(framework, request),
+        workers="" if "mask" in given else _make_workers_hint(framework, request),
         variables=variables,
     )
     return request.replace(compat=compat)
@@ -57,14 +62,14 @@ def fill_request(
 
 def find_hidden_variables(framework: str) -> tuple[str, ...]:
     """Return the variables of a framework that are removed from ranks."""
-    names = load_framework(framework)
+    names = FRAMEWORKS[framework]
     hidden = (names.bind, names.reserve, names.nodes, names.slices, *names.others)
     return tuple(name for name in hidden if name)
 
 
 def make_rank_variables(framework: str) -> tuple[tuple[str, str], ...]:
     """Return the (NAME, value) pairs that are set in ranks; values may have fields such as {cpus}."""
-    names = load_framework(framework)
+    names = FRAMEWORKS[framework]
     return ((names.bind, names.inside),)
 
 
@@ -90,15 +95,47 @@ _OPTIONS: Mapping[str, str] = {
 """The options for fields of a request that a note shows."""
 
 
-def _render_options(fields: Mapping[str, object]) -> str:
-    """Return the options that are the same as some fields of a request: " (-s nodes --smt 1)"."""
-    options = " ".join(
-        f"{_OPTIONS[name]} {value}" for name, value in fields.items() if value and name in _OPTIONS
-    )
-    return f" ({options})" if options else ""
+def _make_workers_hint(framework: str, request: Request) -> str:
+    """Return what to do if the CPU lists are for the workers of one server; "" without several lists."""
+    lists = len(request.mask.parts) if request.mask else 0
+    command = FRAMEWORKS[framework].workers
+    if not command or lists < 2:
+        return ""
+    remedy = _render_remedy(framework, lists)
+    what = f"for one server with {lists} workers ({command} {lists}), {remedy}"
+    return f"{what}; for {lists} servers, use -n {lists}"
 
 
-def _preloads_kmp(request: Request) -> bool:
-    """Return whether an OpenMP runtime that reads KMP variables is preloaded."""
-    workload = request.workload
-    return workload is not None and workload.has(*KMP_READERS, method=DetectionMethod.PRELOADED)
+def _explain_workers(framework: str, source: FrameworkInput, request: Request) -> Iterator[str]:
+    """Yield a warning if the command is a server that starts several workers, and ranks are bound.
+
+    If the plan is for the workers of a server, yield a warning if their number is not the number of ranks.
+    """
+    workers = _count_workers(FRAMEWORKS[framework], source.command)
+    if workers == 1 or request.is_unbound:
+        return
+    if not source.for_workers:
+        remedy = _render_remedy(framework, workers)
+        yield f"each server starts {workers} workers, and a rank has the CPUs of one worker; {remedy}"
+    elif request.ranks not in (None, workers):
+        lists = count(request.ranks or 0, "CPU list")
+        yield f"the server starts {workers} workers, and the plan has {lists}; use -n {workers}"
+
+
+def _render_remedy(framework: str, workers: int) -> str:
+    plan = f"ompbind plan -n {workers} --compat {framework} --format {framework}"
+    return f'use eval "$({plan})" instead of ompbind run'
+
+
+def _count_workers(names: Framework, command: Sequence[str]) -> int:
+    """Return the number of workers that a server starts; wrong values of its options do not count."""
+    options = names.worker_options
+    if names.joint_replicas not in command:
+        options += names.replica_options
+    workers = 1
+    for word, following in pairwise([*command, ""]):
+        name, _, value = word.partition("=")
+        value = value or following
+        if name.replace("_", "-") in options and value.isascii() and value.isdigit():
+            workers *= int(value)
+    return workers

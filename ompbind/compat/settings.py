@@ -4,15 +4,14 @@ A *foreign setting* is what one variable requests, or what the framework does if
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 
-from ompbind.compat.framework import (
+from ompbind.compat.frameworks import (
     Environment,
     Framework,
     FrameworkInput,
     Selection,
     find_selection,
-    load_framework,
 )
 from ompbind.cpuset import CpuSet, count, named
 from ompbind.errors import MaskError
@@ -42,12 +41,12 @@ class ForeignSetting(Record):
     warning: str = ""
 
 
-def make_foreign_settings(framework: str, source: FrameworkInput) -> tuple[ForeignSetting, ...]:
+def make_foreign_settings(names: Framework, source: FrameworkInput) -> tuple[ForeignSetting, ...]:
     """Return the settings in the variables of a framework; an empty variable counts as not set.
 
     Raises MaskError, with the variable and the position, for a value that is not valid.
     """
-    names, env = load_framework(framework), source.env
+    env = source.env
     settings = [_make_bind_setting(names, source)]
     if is_sliced := _has_slices(names, env):
         settings.append(_make_slices_setting(names, source))
@@ -202,7 +201,12 @@ def _make_nodes_setting(name: str, source: FrameworkInput) -> ForeignSetting:
     (items,) = nodes.parts
     numbers = CpuSet(number for item in items for selector in item.chain for number in selector.numbers)
     if not numbers.isdisjoint(usable):
-        nodes = nodes.replace(parts=(tuple(_keep_nodes(items, usable)),))
+        kept = []
+        for item in items:
+            (selector,) = item.chain
+            if own := tuple(number for number in selector.numbers if number in usable):
+                kept.append(item.replace(chain=(selector.replace(numbers=own),)))
+        nodes = nodes.replace(parts=(tuple(kept),))
     return ForeignSetting(
         name=name,
         value=text.strip(),
@@ -226,48 +230,31 @@ def _explain_nodes(name: str, numbers: CpuSet, existing: CpuSet, usable: CpuSet)
     return f"{name}: {'; '.join(texts)}" if texts else ""
 
 
-def _keep_nodes(items: Iterable[Item], usable: CpuSet) -> Iterator[Item]:
-    """Yield the items that select usable NUMA nodes, without their other nodes."""
-    for item in items:
-        (selector,) = item.chain
-        numbers = tuple(number for number in selector.numbers if number in usable)
-        if numbers:
-            yield item.replace(chain=(selector.replace(numbers=numbers),))
-
-
 def _select_nodes(text: str, name: str) -> Mask:
-    """Return the mask of NUMA nodes, by their OS numbers, in their order."""
+    """Return the mask of the NUMA nodes with the OS numbers in a text, in their order."""
     hint = "give the numbers of NUMA nodes in the order of ranks, as in '1,0' or '0-3'"
     invalid = re.search(r"[^0-9, \t-]", text)
     if invalid:
         message = f"{invalid[0]!r} is not allowed in a list of NUMA nodes"
         raise MaskError(f"{name}: {message}", text=text, span=invalid.span(), hint=hint)
     (items,) = _parse(name, text, hint).parts
-    return Mask(text=text, parts=(tuple(_node_items(name, text, items)),))
-
-
-def _node_items(name: str, text: str, items: tuple[Item, ...]) -> Iterator[Item]:
-    """Turn items with numbers into items that select the NUMA nodes with these OS numbers."""
     used: set[int] = set()
+    selected = []
     for item in items:
-        repeated = used.intersection(item.cpus)
-        if repeated:
+        if repeated := used.intersection(item.cpus):
             message = f"{name}: NUMA node {min(repeated)} is named twice"
             raise MaskError(message, text=text, span=item.span, hint="name each node once")
         used.update(item.cpus)
         selector = Selector(level=Level.NODE, numbers=item.cpus, by_os_number=True, span=item.span)
-        yield Item(span=item.span, chain=(selector,))
+        selected.append(Item(span=item.span, chain=(selector,)))
+    return Mask(text=text, parts=(tuple(selected),))
 
 
 def _parse(name: str, text: str, hint: str) -> Mask:
     """Parse the lists of a variable; unlike in masks, spaces are allowed around every number."""
-
-    def squeeze(
-        item: re.Match[str],
-    ) -> str:  # moves spaces around a dash to the end, so that positions stay right
-        return re.sub(r"[ \t]*-[ \t]*", "-", item[0]).ljust(len(item[0]))
-
-    squeezed = re.sub(r"[^,|]+", squeeze, text)
+    items = re.split(r"([,|])", text)
+    # spaces around a dash move to the end of their item, so that positions stay right
+    squeezed = "".join(re.sub(r"[ \t]*-[ \t]*", "-", item).ljust(len(item)) for item in items)
     try:
         return parse_mask(squeezed).replace(text=text)
     except MaskError as error:

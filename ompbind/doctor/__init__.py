@@ -1,6 +1,6 @@
 """`ompbind doctor`: what on this machine or in this environment would break a binding.
 
-Imports the base modules, `machine`, `planning`, `programs` and `registry`. The readers here fill
-`facts`; the checks make issues from these and read nothing.
-To add a check: one function in `checks`, and one row in `table`.
+`read_host` fills `facts`; `all_checks` runs the functions in `checks`, which make issues and read nothing.
+Imports rooms up to `execution`; facts about options are arguments of `read_host`.
+To add a check: one function in `checks`, and one row in `all_checks`.
 """

@@ -9,8 +9,8 @@ from enum import StrEnum
 from ompbind.cpuset import CpuSet
 from ompbind.machine.model import Machine
 from ompbind.machine.sources.linux.numa import MemorySize
-from ompbind.planning.occupancy import LiveRun
-from ompbind.programs.workload import Workload
+from ompbind.planning.other_runs import LiveRun
+from ompbind.programs.command import Workload
 from ompbind.record import Record
 from ompbind.text import Severity
 

@@ -8,15 +8,14 @@ from glob import escape, glob
 from ompbind.doctor.checks.rebinding import PACKAGES as REBINDING_PACKAGES
 from ompbind.doctor.facts import CommandFacts, Package
 from ompbind.errors import LaunchError
-from ompbind.programs.command_analysis import read_workload
+from ompbind.programs.command import Workload, read_workload
 from ompbind.programs.elf import read_header
 from ompbind.programs.find_command import find_command, find_script_error
-from ompbind.programs.known_programs import is_python
-from ompbind.programs.library_catalog import LIBRARY_KINDS, PRELOADABLE
+from ompbind.programs.library_catalog import LIBRARY_KINDS, PRELOADABLE, DetectionMethod
 from ompbind.programs.library_search import find_library_of_kind
 from ompbind.programs.preload import preload_directories
 from ompbind.programs.python_packages import find_default_python, find_site_packages
-from ompbind.programs.workload import DetectionMethod, Workload
+from ompbind.programs.wrappers import is_python
 
 WORTHWHILE = tuple(
     name
@@ -41,7 +40,7 @@ def read_commands_workload(argv: Sequence[str], env: Mapping[str, str]) -> Workl
     return Workload(libraries=loaded, preload_warnings=work.preload_warnings)
 
 
-def read_command(argv: tuple[str, ...], env: Mapping[str, str], work: Workload) -> CommandFacts:
+def read_command_facts(argv: tuple[str, ...], env: Mapping[str, str], work: Workload) -> CommandFacts:
     """Read the facts about a command with a given workload; if it cannot run, `error` is the reason."""
     try:
         path = find_command(argv[0], env)

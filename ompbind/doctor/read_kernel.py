@@ -24,6 +24,7 @@ _FILES = (("run/.containerenv", "podman"), (".dockerenv", "Docker"))
 
 def read_kernel(root: Root) -> KernelFacts:
     """Read the release of the kernel and the settings that matter to ranks."""
+    times = read_cpu_times(root)
     return KernelFacts(
         release=_word(root, "proc/sys/kernel/osrelease"),
         container=_read_container(root),
@@ -32,7 +33,7 @@ def read_kernel(root: Root) -> KernelFacts:
         numa_balancing=whole_number(root.read("proc/sys/kernel/numa_balancing")),
         huge_pages=_selected(root.read(f"{_HUGE_PAGES}/enabled")),
         defrag=_selected(root.read(f"{_HUGE_PAGES}/defrag")),
-        stolen=_read_stolen(root),
+        stolen=times[-1] / sum(times) if times and sum(times) else None,
     )
 
 
@@ -61,12 +62,6 @@ def _read_hypervisor(root: Root) -> str:
     maker = _word(root, "sys/class/dmi/id/sys_vendor")
     is_virtual = "hypervisor" in flags.split() or maker in _VIRTUAL_MAKERS
     return (maker or "a hypervisor") if is_virtual else _word(root, "sys/hypervisor/type")
-
-
-def _read_stolen(root: Root) -> float | None:
-    """Read the steal time since boot as a share of all CPU time, 0 to 1; None if unknown."""
-    times = read_cpu_times(root)
-    return times[-1] / sum(times) if times and sum(times) else None
 
 
 def read_cpu_times(root: Root) -> tuple[int, ...] | None:

@@ -4,6 +4,7 @@ Imports the base modules, procfs, `machine`, `openmp`, `programs`, `planning` an
 runtimes, `inspection`. `cli` passes a `Reporter`, which renders all messages. Start reading at `process_pair`
 (the two processes), then `supervisor` (the main loop, and the way of a signal to the ranks), `start` and
 `spawn` (a rank), and `run_state` (the state: children, shutdown, output, each in its own module).
+`readiness` finds out whether a server is ready.
 To add a running option: a field of `run_options.RunOptions`, its consumer here, and its row in
 `cli.running_options`.
 """

@@ -73,22 +73,13 @@ class OrphanTracker:
         self.unkillable: set[int] = set()
         self.without_environment: set[int] = set()
         self.all_killed = False  # all ranks were killed: so are all their descendants
-        self._is_check_requested = False
+        self.check_requested = False  # a child has exited since the last check, and may have left orphans
         self._listed: Mapping[int, Stat] = {}  # the processes of the last check that can be orphans
 
     @property
     def any_left(self) -> bool:
         """Return whether the last check has found orphans."""
         return bool(self.kill_at)
-
-    @property
-    def is_check_due(self) -> bool:
-        """Return whether a child has exited since the last check, or that check has found orphans."""
-        return self._is_check_requested or self.any_left
-
-    def request_check(self) -> None:
-        """Note that a child has exited, which may have left orphans."""
-        self._is_check_requested = True
 
     def become_parent(self) -> None:
         """Have the kernel make this process the parent of all orphans of ranks."""
@@ -117,7 +108,7 @@ class OrphanTracker:
         SIGKILL at once. Returns a message to report, "" for none.
         """
         now = time.monotonic()
-        self._is_check_requested = False
+        self.check_requested = False
         self.all_killed = kill and self.is_subreaper and not self.groups_only
         orphans = self._find_orphans(live) if self._may_exist(live) else {}
         if not orphans:
@@ -185,30 +176,24 @@ class OrphanTracker:
         self._listed = read_descendants() if self.is_subreaper else read_processes()
         self.groups = {group: owner for group, owner in self.groups.items() if signal_group(group, 0)}
         if not is_proc_of_pid_namespace():
-            return {-group: owner for group, owner in self.groups.items() if self._is_ours(group)}
+            # A group without a child of this process may have become empty, and the kernel may have given its
+            # number to another group.
+            return {
+                -group: owner
+                for group, owner in self.groups.items()
+                if has_children(group) or not self.is_subreaper
+            }
         if self.all_killed:
             orphans = dict.fromkeys(self._listed.keys() - live.keys() - self.unkillable, _UNATTRIBUTED)
-        else:
-            orphans = self._attribute_listed(live)
-        return self._find_orphan_children(live, orphans.keys()) | orphans
-
-    def _attribute_listed(self, live: Mapping[int, Owner]) -> dict[int, Owner]:
-        """Return the owners of the orphans among the listed processes, with all their descendants."""
-        supervisor = os.getpid()
-        orphans: dict[int, Owner] = {}
+            return self._find_orphan_children(live, orphans.keys()) | orphans
+        orphans = {}
         for pid, process in self._listed.items():
-            is_candidate = process.parent == supervisor or process.group in self.groups
+            is_candidate = process.parent == os.getpid() or process.group in self.groups
             owner = self._attribute(pid, process.group, live) if is_candidate else None
             if owner is not None:
-                orphans.update(dict.fromkeys(self._with_descendants(pid), owner))
-        return orphans
-
-    def _is_ours(self, group: int) -> bool:
-        """Return whether the process group of an exited rank has a child of this process.
-
-        If it has none, it may have become empty, and the kernel may have given its number to another group.
-        """
-        return has_children(group) or not self.is_subreaper
+                all_descendants = find_descendants(self._listed, (pid,)) - self.unkillable
+                orphans |= dict.fromkeys({pid} if self.groups_only else all_descendants, owner)
+        return self._find_orphan_children(live, orphans.keys()) | orphans
 
     def _attribute(self, pid: int, group: int, live: Mapping[int, Owner]) -> Owner | None:
         """Return the exited attempt that a process is attributed to; None if it is not to be stopped."""
@@ -239,9 +224,6 @@ class OrphanTracker:
             if found or not (new or (not known and self._has_unexpected_child(live))):
                 return {pid: owner for pid, owner in found.items() if owner is not None}
         return {}
-
-    def _with_descendants(self, pid: int) -> Collection[int]:
-        return {pid} if self.groups_only else find_descendants(self._listed, (pid,)) - self.unkillable
 
     def _read_owner(self, pid: int, *, wait: bool) -> Owner:
         """Return the rank and the attempt in the environment of a process of this run."""

@@ -3,7 +3,6 @@
 import os
 import signal
 import time
-from resource import struct_rusage
 
 from ompbind.execution.outcome import RankExit, make_usage, render_exit
 from ompbind.execution.processes import REAPED_AT_ONCE, signal_parent, signal_rank
@@ -22,10 +21,23 @@ def reap(run: RunState, pid: int) -> bool:
         found, status, used = os.wait4(pid, os.WNOHANG | os.WUNTRACED)
     except ChildProcessError:
         return False
-    if found in run.children.live and os.WIFSTOPPED(status):
+    child = run.children.live.get(found)
+    if child and os.WIFSTOPPED(status):
         _handle_stop(run, found, os.WSTOPSIG(status))
-    elif found in run.children.live:
-        _handle_exit(run, _make_rank_exit(run, found, status, used))
+    elif child:
+        code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
+        wall_s = time.monotonic() - child.started_at
+        rank_exit = RankExit(
+            rank=child.rank,
+            pid=found,
+            code=code,
+            signal=None if code is not None else os.WTERMSIG(status),
+            usage=make_usage(used, wall_s, run.accounting.inherited_rss_bytes),
+            stopped=run.shutdown.begun,
+            attempt=child.attempt,
+            started=time.time() - wall_s,
+        )
+        _handle_exit(run, rank_exit)
     return found != 0
 
 
@@ -88,22 +100,6 @@ _EMPTY_INPUT = (
 )
 
 
-def _make_rank_exit(run: RunState, pid: int, status: int, used: struct_rusage) -> RankExit:
-    code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
-    child = run.children.live[pid]
-    wall_s = time.monotonic() - child.started_at
-    return RankExit(
-        rank=child.rank,
-        pid=pid,
-        code=code,
-        signal=None if code is not None else os.WTERMSIG(status),
-        usage=make_usage(used, wall_s, run.accounting.inherited_rss_bytes),
-        stopped=run.shutdown.begun,
-        attempt=child.attempt,
-        started=time.time() - wall_s,
-    )
-
-
 def _handle_exit(run: RunState, rank_exit: RankExit) -> None:
     """Handle the exit of a rank: take the terminal back, report a failure, restart it or stop the others."""
     child = run.children.note_exit(rank_exit)
@@ -128,7 +124,8 @@ def _handle_exit(run: RunState, rank_exit: RankExit) -> None:
     if (has_several_ranks or next_step) and not (run.output.reader_closed or is_expected):
         run.output.message(render_exit(rank_exit) + next_step)
     if rank_exit.rank in run.restarts.waiting:
-        _report_input(run, rank_exit)
+        if rank_exit.attempt == 1 and rank_exit.rank == run.input_rank and run.has_input:
+            run.output.message(f"only the first attempt of rank {rank_exit.rank} gets standard input")
     elif run.options.stop_on_failure and run.has_unfinished and not run.shutdown.begun:
         run.stop(signal.SIGTERM)
 
@@ -143,9 +140,3 @@ def _schedule_restart(run: RunState, rank_exit: RankExit, *, requested: bool) ->
         return f"; {refusal}"
     wait_s = run.restarts.schedule(policy, rank_exit, time.monotonic())
     return f"; attempt {rank_exit.attempt + 1} starts in {wait_s:g} s"
-
-
-def _report_input(run: RunState, rank_exit: RankExit) -> None:
-    """Say once that further attempts of the rank that had standard input do not get it."""
-    if rank_exit.attempt == 1 and rank_exit.rank == run.input_rank and run.has_input:
-        run.output.message(f"only the first attempt of rank {rank_exit.rank} gets standard input")

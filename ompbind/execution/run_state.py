@@ -72,7 +72,12 @@ class RunState:
         self.shutdown = Shutdown(options.grace_s, options.timeout_s)
         self.output = RunOutput(options.output, sorted(ranks), self.poller, reporter)
         self.accounting = Accounting(has_quota=options.has_quota)
-        self.sampler = _make_sampler(options)
+        self.sampler: Sampler | None = None
+        if options.expected is not None:
+            from ompbind.execution.verify.sampler import AffinitySampler  # noqa: PLC0415 - door: --verify
+
+            planned = {rank: (found.cpus, threads) for rank, (found, threads) in options.expected.items()}
+            self.sampler = AffinitySampler(planned, options.run_id)
         self.orphans = OrphanTracker(options.run_id, options.grace_s, groups_only=options.keep_descendants)
 
     @property
@@ -85,15 +90,10 @@ class RunState:
         """Return whether messages about ranks still have a reader."""
         return not (self.output.reader_closed or self.shutdown.foreground_exited)
 
-    def report(self, message: str) -> None:
-        """Write a message, unless it is empty."""
-        if message:
-            self.output.message(message)
-
     def stop_orphans(self) -> None:
         """Find orphans and signal them; all descendants if all ranks were killed."""
         all_killed = self.shutdown.kill_sent or self.shutdown.foreground_exited
-        self.report(self.orphans.stop(self.children.owners, kill=all_killed))
+        self.output.message(self.orphans.stop(self.children.owners, kill=all_killed))
 
     def stop(self, first: int) -> None:
         """Start the escalation with the signal `first`, or send its next signal; start no more ranks."""
@@ -116,16 +116,7 @@ class RunState:
             number = signal.SIGKILL  # orphans have had SIGTERM already; the next check kills them
         self.children.signal(number)
         self.children.signal(signal.SIGCONT)  # a stopped process acts on no signal but SIGKILL
-        self.shutdown.note_sent(number)
+        self.shutdown.kill_sent = number == signal.SIGKILL
         targets = named("rank", live.values()) if live else "processes left by ranks"
         if not (self.shutdown.error or self.output.reader_closed):
             self.output.message(f"stopping {targets} with {signal_name(number)}")
-
-
-def _make_sampler(options: RunOptions) -> Sampler | None:
-    if options.expected is None:
-        return None
-    from ompbind.execution.verify.sampler import AffinitySampler  # noqa: PLC0415 - door: --verify
-
-    planned = {rank: (expected.cpus, threads) for rank, (expected, threads) in options.expected.items()}
-    return AffinitySampler(planned, options.run_id)

@@ -99,14 +99,6 @@ class Shutdown:
         """Note which signal came before all ranks were started; the first one stays."""
         self.start_interrupted_by = self.start_interrupted_by or number
 
-    def note_sent(self, number: int) -> None:
-        """Note which signal was sent to all ranks."""
-        self.kill_sent = number == signal.SIGKILL
-
-    def note_foreground_exit(self) -> None:
-        """Note that the foreground process has exited."""
-        self.foreground_exited = True
-
     def note_timeout(self, now: float) -> bool:
         """Return True once, when the timeout is over and nothing has stopped the run before."""
         if self._timeout_at is None or now < self._timeout_at:

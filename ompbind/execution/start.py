@@ -15,12 +15,17 @@ from ompbind.planning.rank_command import make_attempt
 def start_rank(run: RunState, rank: int, last: RankExit | None = None) -> None:
     """Start a rank, or start it again if `last` is its exit; a failed start stops the run."""
     command, path = run.starts[rank]
-    attempt = last.attempt + 1 if last else 1
+    attempt, heading = 1, ""
     if last:
+        attempt = last.attempt + 1
         command = make_attempt(command, attempt)
+        heading = (  # a line of the log files before the output of the attempt
+            f"--- ompbind: rank {rank}, attempt {attempt}, {time.strftime('%Y-%m-%d %H:%M:%S')};"
+            f" attempt {last.attempt} {render_exit_status(last)} ---"
+        )
     multiplexer = run.output.multiplexer
     try:
-        out, err = multiplexer.open_streams(rank, _render_heading(last)) if multiplexer else (-1, -1)
+        out, err = multiplexer.open_streams(rank, heading) if multiplexer else (-1, -1)
         files = (-1 if rank == run.input_rank and not last else run.empty_input.file, out, err)
         terminal = run.terminal if _gets_terminal(run) else None
         started_at = time.monotonic()
@@ -48,17 +53,6 @@ def _gets_terminal(run: RunState) -> bool:
         return False
     inherits = run.options.output is None and not run.output.goes_to_pipe
     return not run.foreground.can_request_terminal or (os.isatty(0) and inherits)
-
-
-def _render_heading(last: RankExit | None) -> str:
-    """Return the line of the log files before the output of an attempt; "" before the first."""
-    if last is None:
-        return ""
-    now = time.strftime("%Y-%m-%d %H:%M:%S")
-    return (
-        f"--- ompbind: rank {last.rank}, attempt {last.attempt + 1}, {now};"
-        f" attempt {last.attempt} {render_exit_status(last)} ---"
-    )
 
 
 def restart_due_ranks(run: RunState) -> None:

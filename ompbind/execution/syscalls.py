@@ -21,37 +21,32 @@ class Abi(Record):
     is_big_endian: bool
 
 
-_X32 = 1 << 30
 _X86, _ARM, _NEW = r"x86_64|i[3-6]86", r"arm.*|aarch64.*", r"riscv.*|loongarch.*"
-_CALLS: tuple[tuple[str, tuple[int, ...], str, tuple[int, int, int]], ...] = (
-    (_X86, (8,), "", (239, 238, 298)),
-    (_X86, (4,), "x32", (_X32 + 239, _X32 + 238, _X32 + 298)),
-    (_X86, (4,), "", (275, 276, 336)),
-    (_ARM, (8,), "", (236, 237, 241)),
-    (_ARM, (4,), "", (320, 321, 364)),
-    (_NEW, (4, 8), "", (236, 237, 241)),
-    (r"ppc.*", (4, 8), "", (260, 261, 319)),
-    (r"s390x?", (4, 8), "", (269, 270, 331)),
-    (r"mips.*", (8,), "", (5228, 5229, 5292)),
-    (r"mips.*", (4,), "abin32", (6232, 6233, 6296)),
-    (r"mips.*", (4,), "", (4269, 4270, 4333)),
-    (r"sparc.*", (4, 8), "", (304, 305, 327)),
+_CALLS: tuple[tuple[str, tuple[int, ...], tuple[int, int, int]], ...] = (
+    (_X86, (8,), (239, 238, 298)),
+    (_X86, (4,), (275, 276, 336)),
+    (_ARM, (8,), (236, 237, 241)),
+    (_ARM, (4,), (320, 321, 364)),
+    (_NEW, (4, 8), (236, 237, 241)),
+    (r"ppc.*", (4, 8), (260, 261, 319)),
+    (r"s390x?", (4, 8), (269, 270, 331)),
+    (r"mips.*", (8,), (5228, 5229, 5292)),
+    (r"mips.*", (4,), (4269, 4270, 4333)),
 )
-"""uname machine, bytes per word, end of triplet → get_mempolicy, set_mempolicy, perf_event_open.
+"""uname machine, bytes per word → get_mempolicy, set_mempolicy, perf_event_open."""
 
-The first match counts.
-"""
+_UNKNOWN = ("x32", "abin32")
+"""How triplets of programs end that have other numbers than programs with words of equal size."""
 
 
 def find_abi(machine: str, word_bytes: int, triplet: str = "", *, is_big_endian: bool = False) -> Abi | None:
     """Return the interface for programs of a kind; None if `_CALLS` has no row for it.
 
     `machine` is from uname, so it can be the name of a 64-bit kernel for a 32-bit program. `triplet` is the
-    multiarch name of the interpreter, "" if it has none. Only the triplet distinguishes two kinds of programs
-    with words of equal size, such as i386 and x32.
+    multiarch name of the interpreter, "" if it has none.
     """
-    for machines, sizes, end, (get, set_, perf) in _CALLS:
-        if re.fullmatch(machines, machine) and word_bytes in sizes and triplet.endswith(end):
+    for machines, sizes, (get, set_, perf) in _CALLS:
+        if re.fullmatch(machines, machine) and word_bytes in sizes and not triplet.endswith(_UNKNOWN):
             return Abi(
                 get_mempolicy=get,
                 set_mempolicy=set_,

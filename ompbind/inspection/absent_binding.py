@@ -11,8 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from ompbind.cpuset import count
 from ompbind.inspection.expectation import ExpectedBinding, expect_variables
-from ompbind.openmp.binding import Bind
-from ompbind.openmp.places import render_places
+from ompbind.openmp.binding import Bind, render_places
 from ompbind.openmp.runtimes import KMP_AFFINITY, PLACE_VARIABLES, OmpRuntime
 from ompbind.procfs.process_state import ProcessState
 from ompbind.procfs.reader import read_mapped_files

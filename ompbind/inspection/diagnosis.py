@@ -16,8 +16,7 @@ from collections.abc import Sequence
 from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.inspection.absent_binding import find_runtimes, has_runtime
 from ompbind.inspection.expectation import ExpectedBinding
-from ompbind.openmp.binding import Bind
-from ompbind.openmp.places import parse_places
+from ompbind.openmp.binding import Bind, parse_places
 from ompbind.openmp.runtimes import (
     CPU_LIST_VARIABLES,
     KMP_AFFINITY,

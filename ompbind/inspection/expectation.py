@@ -7,8 +7,7 @@ smaller set of the rank's CPUs that is not one of its places.
 from collections.abc import Mapping, Sequence
 
 from ompbind.cpuset import EMPTY, CpuSet
-from ompbind.openmp.binding import Bind
-from ompbind.openmp.places import parse_places
+from ompbind.openmp.binding import Bind, parse_places
 from ompbind.openmp.runtimes import PLACE_VARIABLES, SPIN_SETTINGS
 from ompbind.openmp.variables import OVERRIDING_VARIABLES, THREAD_COUNTS
 from ompbind.planning.rank_variables import (

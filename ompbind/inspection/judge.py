@@ -76,10 +76,14 @@ def judge(processes: Iterable[ProcessState], expected: ExpectedBinding | None = 
     masks = [thread.cpus for process in group for thread in process.threads]
     found = [issue for process in group for issue in _find_wrong_masks(process, expected, group)]
     found += [issue for process in group if (issue := _find_absent_binding(process, expected, group))]
+    merged: dict[tuple[str, str, frozenset[CpuSet]], list[_ProcessIssue]] = {}
+    for issue in found:
+        merged.setdefault((issue.code, issue.cause, frozenset(issue.masks)), []).append(issue)
+    issues, order = (_make_issue(alike, group, expected) for alike in merged.values()), list(Severity)
     runtimes = max(map(find_runtimes, group), key=len, default=())
     many = len(expected.cpus) > 1
     return Verdict(
-        issues=_merge_issues(found, group, expected),
+        issues=tuple(sorted(issues, key=lambda issue: (order.index(issue.severity), -issue.threads))),
         summary=_summarize(masks, expected),
         processes=len(group),
         threads=len(masks),
@@ -205,20 +209,10 @@ def _find_absent_binding(
     return _ProcessIssue(code=code, severity=severity, process=process, masks=masks, cause=cause)
 
 
-def _merge_issues(
-    found: Iterable[_ProcessIssue], group: Sequence[ProcessState], expected: ExpectedBinding
-) -> tuple[ThreadIssue, ...]:
-    """Merge issues with the same code, cause and masks; worst first, then by the number of threads."""
-    merged: dict[tuple[str, str, frozenset[CpuSet]], list[_ProcessIssue]] = {}
-    for issue in found:
-        merged.setdefault((issue.code, issue.cause, frozenset(issue.masks)), []).append(issue)
-    issues = [_make_issue(alike, group, expected) for alike in merged.values()]
-    return tuple(sorted(issues, key=lambda issue: (list(Severity).index(issue.severity), -issue.threads)))
-
-
 def _make_issue(
     alike: Sequence[_ProcessIssue], group: Sequence[ProcessState], expected: ExpectedBinding
 ) -> ThreadIssue:
+    """Merge issues with the same code, cause and masks."""
     masks = [mask for issue in alike for mask in issue.masks]
     first, process = alike[0], alike[0].process
     total = sum(len(issue.process.threads) for issue in alike)

@@ -17,9 +17,9 @@ from ompbind.inspection.verdict import ThreadIssue
 from ompbind.machine.sources.linux.cgroup import Throttling
 from ompbind.machine.sources.linux.numa import MemorySize, read_memory_sizes
 from ompbind.machine.sources.root import DirectoryRoot
-from ompbind.planning.occupancy import LiveRun
+from ompbind.planning.other_runs import LiveRun
 from ompbind.procfs.parsers import MemoryMap
-from ompbind.procfs.process_state import ProcessState, ThreadState
+from ompbind.procfs.process_state import ThreadState
 from ompbind.procfs.reader import TICKS_PER_S, read_memory_map, read_migrations
 from ompbind.record import Record
 from ompbind.text import clean_name
@@ -98,32 +98,25 @@ def compare_samples(before: Sample, after: Sample) -> SampleDelta:
     """Return the difference of two samples; a thread that has started in between counts from its start."""
     span_s = max(after.at_s - before.at_s, 1e-3)
     threads = tuple(_compare_threads(before, after, span_s))
+    by_group: dict[int, list[ThreadUse]] = {id(group): [] for group in after.inspection.groups}
+    for use in threads:
+        by_group[id(use.group)].append(use)
+    cpus, times = [], {cpu: (busy_s, all_s) for cpu, busy_s, all_s in before.cpus}
+    for cpu, busy_s, all_s in after.cpus:
+        old_busy_s, old_all_s = times.get(cpu, (busy_s, all_s))
+        share = (busy_s - old_busy_s) / (all_s - old_all_s) if all_s > old_all_s else 0.0
+        cpus.append(CpuUse(cpu=cpu, share=min(max(share, 0.0), 1.0)))
+    old = {throttling.cgroup: throttling for throttling in before.throttlings}
     return SampleDelta(
         span_s=span_s,
-        cpus=tuple(_compare_cpus(before, after)),
-        groups=tuple(_sum_groups(after.inspection.groups, threads)),
+        cpus=tuple(cpus),
+        groups=tuple(_sum_threads(group, by_group[id(group)]) for group in after.inspection.groups),
         threads=tuple(sorted(threads, key=lambda use: (-use.share, -use.migrations_per_s, use.thread.tid))),
         shared_issues=after.inspection.shared_issues,
-        throttlings=tuple(_compare_throttlings(before, after)),
+        throttlings=tuple(now.since(old[now.cgroup]) for now in after.throttlings if now.cgroup in old),
         absent_ranks=after.absent_ranks,
         nodes=after.nodes,
     )
-
-
-def _compare_cpus(before: Sample, after: Sample) -> Iterator[CpuUse]:
-    earlier = {cpu: (busy_s, all_s) for cpu, busy_s, all_s in before.cpus}
-    for cpu, busy_s, all_s in after.cpus:
-        old_busy_s, old_all_s = earlier.get(cpu, (busy_s, all_s))
-        span_s = all_s - old_all_s
-        share = (busy_s - old_busy_s) / span_s if span_s > 0 else 0.0
-        yield CpuUse(cpu=cpu, share=min(max(share, 0.0), 1.0))
-
-
-def _compare_throttlings(before: Sample, after: Sample) -> Iterator[Throttling]:
-    earlier = {throttling.cgroup: throttling for throttling in before.throttlings}
-    for throttling in after.throttlings:
-        if throttling.cgroup in earlier:
-            yield throttling.since(earlier[throttling.cgroup])
 
 
 def _compare_threads(before: Sample, after: Sample, span_s: float) -> Iterator[ThreadUse]:
@@ -156,15 +149,7 @@ def _list_threads(sample: Sample) -> Iterator[tuple[RankProcesses, ThreadState]]
                 yield group, thread
 
 
-def _sum_groups(groups: Sequence[RankProcesses], threads: Sequence[ThreadUse]) -> Iterator[RankUse]:
-    by_group: dict[int, list[ThreadUse]] = {}
-    for use in threads:
-        by_group.setdefault(id(use.group), []).append(use)
-    for group in groups:
-        yield _sum_group(group, by_group.get(id(group), []))
-
-
-def _sum_group(group: RankProcesses, threads: Sequence[ThreadUse]) -> RankUse:
+def _sum_threads(group: RankProcesses, threads: Sequence[ThreadUse]) -> RankUse:
     delays = [use.delay_share for use in threads if use.delay_share is not None]
     nodes = Counter[int]()
     for _, memory in group.memory:
@@ -280,13 +265,20 @@ def take_sample(target: Target, history: SampleHistory) -> tuple[SampleHistory, 
     processes = {process.pid: process for group in inspection.groups for process in group.processes}
     sizes = {pid: process.resident_bytes or 0 for pid, process in processes.items()}
     memory = read_memory(history.memory, sizes) if has_several_nodes() else {}
+    groups = []
+    for group in inspection.groups:
+        known_memory = ((process.pid, memory.get(process.pid)) for process in group.processes)
+        read = ((pid, reading.memory) for pid, reading in known_memory if reading and reading.memory)
+        groups.append(group.replace(memory=tuple(read)))
+    migrations = (
+        read_migrations(process.pid, (thread.tid for thread in process.threads))
+        for process in processes.values()
+    )
     sample = Sample(
         at_s=time.monotonic(),
-        inspection=inspection.replace(
-            groups=tuple(_add_memory(group, memory) for group in inspection.groups)
-        ),
+        inspection=inspection.replace(groups=tuple(groups)),
         cpus=read_cpu_times(),
-        migrations=tuple(chain.from_iterable(map(_read_migrations, processes.values()))),
+        migrations=tuple(chain.from_iterable(migrations)),
         throttlings=list_throttlings(streaks),
         absent_ranks=tuple(find_absent_ranks(live, inspection)),
         live_runs=len(live),
@@ -294,17 +286,6 @@ def take_sample(target: Target, history: SampleHistory) -> tuple[SampleHistory, 
     )
     samples = history.samples + 1
     return SampleHistory(samples=samples, streaks=streaks, memory=memory, known=processes), sample
-
-
-def _read_migrations(process: ProcessState) -> Iterator[tuple[int, int]]:
-    return read_migrations(process.pid, (thread.tid for thread in process.threads))
-
-
-def _add_memory(group: RankProcesses, readings: MemoryReadings) -> RankProcesses:
-    known = ((process.pid, readings.get(process.pid)) for process in group.processes)
-    return group.replace(
-        memory=tuple((pid, reading.memory) for pid, reading in known if reading and reading.memory)
-    )
 
 
 def find_absent_ranks(runs: Sequence[LiveRun], inspection: Inspection) -> Iterator[tuple[str, int]]:
@@ -325,10 +306,9 @@ def read_cpu_times() -> tuple[tuple[int, float, float], ...]:
             lines = [line.split() for line in file if line.startswith("cpu") and line[3].isdigit()]
     except OSError:
         return ()
-    return tuple(_sum_up(int(line[0][3:]), *map(int, line[1:9])) for line in lines)
-
-
-def _sum_up(cpu: int, *ticks: int) -> tuple[int, float, float]:
-    """Sum up the fields user … steal; the fields for guests after them are included in user and nice."""
-    idle = ticks[3] + ticks[4]  # idle and iowait
-    return cpu, (sum(ticks) - idle) / TICKS_PER_S, sum(ticks) / TICKS_PER_S
+    times = []
+    for name, *fields in lines:
+        ticks = [int(field) for field in fields[:8]]  # user … steal, which include the fields for guests
+        idle = ticks[3] + ticks[4]  # idle and iowait
+        times.append((int(name[3:]), (sum(ticks) - idle) / TICKS_PER_S, sum(ticks) / TICKS_PER_S))
+    return tuple(times)

@@ -8,7 +8,7 @@ from ompbind.errors import InspectError
 from ompbind.inspection.absent_binding import is_library
 from ompbind.inspection.expectation import is_relevant
 from ompbind.inspection.rank_processes import Inspection, ObservedProcesses, make_inspection
-from ompbind.planning.occupancy import LiveRun
+from ompbind.planning.other_runs import LiveRun
 from ompbind.planning.rank_variables import OMPBIND_RUN_ID
 from ompbind.procfs.parsers import EXITED_STATES, find_descendants, status_value
 from ompbind.procfs.process_state import ProcessState, read_process

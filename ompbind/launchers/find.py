@@ -121,17 +121,21 @@ def _find_innermost(
 
 def _read_identity(launcher: Launcher, env: Env) -> RankIdentity:
     """Return which rank the variables of a launcher describe; raises RequestError if they are wrong."""
+    name, number = "the number of ranks on this machine", 0
+    if isinstance(launcher.local_size, str):
+        name = launcher.local_size or name
+        number = read_number(env, name) if env.get(name) else 0
+    else:
+        number = launcher.local_size(env)
     identity = RankIdentity(
         placement_index=read_number(env, launcher.local_rank),
         rank=read_number(env, launcher.rank),
         size=read_number(env, launcher.size),
         local_rank=read_number(env, launcher.local_rank),
-        local_size=launcher.read_local_size(env),
+        local_size=number,
     )
-    local_name = launcher.local_size if isinstance(launcher.local_size, str) else ""
-    local_size = f"{local_name or 'the number of ranks on this machine'}={identity.local_size}"
-    local_rank, rank = f"{launcher.local_rank}={identity.local_rank}", f"{launcher.rank}={identity.rank}"
-    size = f"{launcher.size}={identity.size}"
+    local_rank, local_size = f"{launcher.local_rank}={identity.local_rank}", f"{name}={number}"
+    rank, size = f"{launcher.rank}={identity.rank}", f"{launcher.size}={identity.size}"
     for is_wrong, first, second in (
         (identity.rank >= identity.size, rank, size),
         (identity.local_size and identity.local_rank >= identity.local_size, local_rank, local_size),

@@ -37,34 +37,28 @@ class CoreTraits(Record):
 def make_kinds(traits: Sequence[CoreTraits]) -> tuple[CoreKind, ...]:
     """Return the kinds of cores, strongest first; none if all cores are equal."""
     if {core.type for core in traits} == {"performance", "efficiency"}:
-        return _by_type(traits)
+        strong, weak = (
+            max(core.capacity or core.frequency or 0 for core in traits if core.type == name)
+            for name in CORE_KIND_NAMES
+        )
+        share = min(1.0, weak / strong) if strong and weak else 0.5
+        strengths: dict[CoreKindName, int] = {
+            "performance": STRONGEST,
+            "efficiency": round(STRONGEST * share),
+        }
+        cpus = {name: union(core.cpus for core in traits if core.type == name) for name in strengths}
+        return tuple(
+            CoreKind(name=name, cpus=cpus[name], strength=strength, source="type")
+            for name, strength in strengths.items()
+        )
     for source in ("capacity", "frequency"):  # the better fact first
         known = [(int(value), core) for core in traits if (value := getattr(core, source))]
-        floors = _find_floors([value for value, _ in known])
+        descending = sorted({value for value, _ in known}, reverse=True)
+        pairs = zip(descending, [*descending[1:], 0], strict=False)  # of nothing, no pairs
+        floors = [value for value, weaker in pairs if weaker < STEP * value]
         if len(known) == len(traits) and len(floors) > 1:
             return _by_floors(known, floors, source)
     return ()
-
-
-def _by_type(traits: Sequence[CoreTraits]) -> tuple[CoreKind, ...]:
-    strong, weak = (
-        max(core.capacity or core.frequency or 0 for core in traits if core.type == name)
-        for name in CORE_KIND_NAMES
-    )
-    share = min(1.0, weak / strong) if strong and weak else 0.5
-    strengths: dict[CoreKindName, int] = {"performance": STRONGEST, "efficiency": round(STRONGEST * share)}
-    cpus = {name: union(core.cpus for core in traits if core.type == name) for name in strengths}
-    return tuple(
-        CoreKind(name=name, cpus=cpus[name], strength=strength, source="type")
-        for name, strength in strengths.items()
-    )
-
-
-def _find_floors(values: Sequence[int]) -> list[int]:
-    """Return the lowest value of each kind, strongest kind first."""
-    descending = sorted(set(values), reverse=True)
-    pairs = zip(descending, [*descending[1:], 0], strict=False)  # of nothing, no pairs
-    return [value for value, weaker in pairs if weaker < STEP * value]
 
 
 def _by_floors(

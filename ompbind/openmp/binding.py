@@ -1,7 +1,12 @@
-"""How OpenMP threads are bound: the modes of --bind, and how a binding is written for a runtime."""
+"""How OpenMP threads are bound: the modes of --bind, the places of a rank in each mode, and their text."""
 
+import re
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
+from itertools import cycle, islice
 
+from ompbind.cpuset import EMPTY, CpuSet
+from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.record import Record
 
 
@@ -45,3 +50,86 @@ class Binding(Record):
     proc_bind: ProcBind = ProcBind.CLOSE
     syntax: BindingSyntax = BindingSyntax.PLACES
     reset: bool = False
+
+
+# A *place* is a set of CPUs within which an OpenMP thread may move. The text has the form `{a,b},{c}` with
+# decimal numbers, which every OpenMP runtime reads in the same way. If it is longer than TEXT_LIMIT bytes,
+# runs of CPUs are written as `{start:length}`.
+#
+# Most runtimes *narrow* the initial thread, the thread that runs `main`: its affinity mask shrinks to its
+# place, which is the first one. All that this thread creates later inherits the mask: other threads, child
+# processes, a second runtime. Therefore the first place has all CPUs of the rank, unless the mode is
+# "exact". *Service CPUs*, on which no worker runs, are in the first place only; then every thread has a place
+# of its own, because a second thread in the first place would be a worker on service CPUs. Measured with
+# libgomp, libomp 14 to 19 and libiomp5, which all accept a place several times:
+#
+#     mode    places of a rank with CPUs 0-3 (cores 0,1 and 2,3)   and service CPUs 4-5
+#     rank    {0,1,2,3}                                            {0,1,2,3,4,5},{0,1,2,3},{0,1,2,3},{0,1,2,3}
+#     core    {0,1,2,3},{2,3}                                      {0,1,2,3,4,5},{0,1},{2,3},{2,3}
+#     thread  {0,1,2,3},{1},{2},{3}                                {0,1,2,3,4,5},{1},{2},{3}
+#     exact   {0},{1},{2},{3}   (narrows the initial thread to CPU 0)
+
+
+TEXT_LIMIT = min(runtime.facts.places_limit for runtime in OmpRuntime if runtime.facts.places_limit)
+"""The longest OMP_PLACES that every runtime accepts, in bytes."""
+
+
+def make_places(
+    cpus: Sequence[int], cores: Sequence[CpuSet], bind: Bind, threads: int = 0, service_cpus: CpuSet = EMPTY
+) -> tuple[tuple[CpuSet, ...], str]:
+    """Return the places of a rank in order of its threads, and their text; none if the text is too long.
+
+    `cores` has the CPUs that compute of each core, in the order of the rank. With service CPUs, a rank has a
+    place for each of its `threads`. If these are too long with Bind.RANK, the rank has one place.
+    """
+    if bind is Bind.NONE:
+        return (), ""
+    compute = CpuSet(cpus)
+    each = tuple(CpuSet((cpu,)) for cpu in cpus)
+    if service_cpus:
+        core_of = {cpu: core for core in cores for cpu in core}
+        place_of = {
+            Bind.RANK: lambda cpu: compute,
+            Bind.CORE: lambda cpu: core_of[cpu],
+        }.get(bind, lambda cpu: CpuSet((cpu,)))
+        whole = compute | service_cpus
+        workers = tuple(map(place_of, islice(cycle(cpus), 1, threads)))
+        ways = [(whole, *workers)] + ([(whole,)] if bind is Bind.RANK else [])
+    else:
+        others = {Bind.RANK: (), Bind.CORE: tuple(cores[1:])}.get(bind, each[1:])
+        ways = [(each[0] if bind is Bind.EXACT else compute, *others)]
+    texts = ((places, render_places(places)) for places in ways)
+    return next(((places, text) for places, text in texts if text is not None), ((), ""))
+
+
+def render_places(places: Sequence[CpuSet]) -> str | None:
+    """Return places as the value of OMP_PLACES; None if it is too long for some runtime."""
+    runs = (
+        ",".join(str(start) if length == 1 else f"{start}:{length}" for start, length in place.ranges())
+        for place in places
+    )
+    for texts in ((",".join(map(str, place)) for place in places), runs):
+        text = ",".join(f"{{{place}}}" for place in texts)
+        if len(text) <= TEXT_LIMIT:
+            return text
+    return None
+
+
+def parse_places(text: str) -> tuple[CpuSet, ...] | None:
+    """Return the places in a value of OMP_PLACES; None for forms other than `{a,b}` and `{start:length}`."""
+    text = "".join(text.split())
+    if not (text.startswith("{") and text.endswith("}")):
+        return None
+    try:
+        return tuple(CpuSet(_parse_place(place)) for place in text[1:-1].split("},{"))
+    except ValueError:
+        return None
+
+
+def _parse_place(place: str) -> Iterator[int]:
+    for item in place.split(","):
+        numbers = item.split(":")
+        if len(numbers) > 2 or not all(re.fullmatch("[0-9]{1,5}", number) for number in numbers):
+            raise ValueError(f"{item!r} names no CPUs")
+        first, length = int(numbers[0]), int(numbers[-1]) if len(numbers) > 1 else 1
+        yield from range(first, first + length)

@@ -7,9 +7,7 @@ ignores the places, or binds threads to CPUs outside the affinity mask of the pr
 
 from collections.abc import Mapping, Sequence
 
-from ompbind.cpuset import CpuSet
 from ompbind.openmp.binding import Bind, Binding, BindingSyntax, ProcBind
-from ompbind.openmp.places import render_places
 from ompbind.openmp.runtimes import CLEARED_VARIABLES, KMP_AFFINITY, PLACE_VARIABLES
 
 THREAD_COUNTS = (
@@ -38,46 +36,31 @@ OVERRIDING_VARIABLES = (
 
 def make_openmp_variables(
     cpus: Sequence[int],
-    places: Sequence[CpuSet],
+    places_text: str,
     threads: int,
     binding: Binding,
 ) -> dict[str, str | None]:
     """Return every variable that sets threads and binding: its value, or None to remove it.
 
-    `cpus` are the CPUs of the rank in thread order. Without `places`, threads are not bound.
+    `cpus` are the CPUs of the rank in thread order, `places_text` are its places as the value of OMP_PLACES.
+    Without places, threads are not bound. A rank with service CPUs has one place per thread, also with
+    Bind.RANK: only `close` gives them to its threads in order.
     """
     variables: dict[str, str | None] = dict.fromkeys(OVERRIDING_VARIABLES)
     variables.update(dict.fromkeys(THREAD_COUNTS, str(threads)))
     variables[LIBUV_VARIABLE] = str(max(threads, LIBUV_DEFAULT))
-    text = render_places(places) if places else None
-    if not text:
+    if not places_text:
         return {**variables, "OMP_PROC_BIND": "false"}
-    if binding.syntax is BindingSyntax.LIST:
-        return {**variables, KMP_AFFINITY: _render_cpu_list(cpus, reset=binding.reset)}
-    variables["OMP_PLACES"] = text
-    variables["OMP_PROC_BIND"] = _render_proc_bind(places, binding)
+    if binding.syntax is BindingSyntax.LIST:  # without `granularity=fine`, each CPU stands for its whole core
+        reset, numbers = "reset," if binding.reset else "", ",".join(map(str, cpus))
+        return {**variables, KMP_AFFINITY: f"{reset}granularity=fine,explicit,proclist=[{numbers}]"}
+    variables["OMP_PLACES"] = places_text
+    variables["OMP_PROC_BIND"] = str(binding.proc_bind)
+    if binding.mode is Bind.RANK:
+        variables["OMP_PROC_BIND"] = "true" if places_text.count("{") == 1 else str(ProcBind.CLOSE)
     if binding.mode is Bind.EXACT and binding.reset:
         variables[KMP_AFFINITY] = "reset"
     return variables
-
-
-def _render_proc_bind(places: Sequence[CpuSet], binding: Binding) -> str:
-    """Return the value of OMP_PROC_BIND: every thread of a rank with one place is bound to that place.
-
-    With Bind.RANK, a rank with service CPUs has one place per thread, which only `close` gives it in order.
-    """
-    if binding.mode is Bind.RANK:
-        return "true" if len(places) == 1 else str(ProcBind.CLOSE)
-    return str(binding.proc_bind)
-
-
-def _render_cpu_list(cpus: Sequence[int], *, reset: bool) -> str:
-    """Return the value of KMP_AFFINITY that binds each thread to one CPU, in order.
-
-    Without `granularity=fine`, each CPU stands for its whole core.
-    """
-    numbers = ",".join(map(str, cpus))
-    return f"{'reset,' if reset else ''}granularity=fine,explicit,proclist=[{numbers}]"
 
 
 def split_words(value: str) -> set[str]:

@@ -21,13 +21,17 @@ example with 2 ranks, 8 cores of 2 CPUs, --smt 1, --service-cores 1 and --reserv
 """
 
 from collections.abc import Sequence
-from itertools import cycle
+from itertools import cycle, pairwise
 
 from ompbind.cpuset import EMPTY, CpuSet, count, union
 from ompbind.errors import PlanError
 from ompbind.machine.model import Level
-from ompbind.planning.allocation_checks import check_overlap, check_placements
-from ompbind.planning.allocation_errors import no_core_left_error, too_many_ranks_error
+from ompbind.planning.allocation_checks import (
+    check_overlap,
+    check_placements,
+    no_core_left_error,
+    too_many_ranks_error,
+)
 from ompbind.planning.cpu_pool import (
     CpuPool,
     find_siblings,
@@ -37,18 +41,16 @@ from ompbind.planning.cpu_pool import (
     sort_by_position,
 )
 from ompbind.planning.memory import measure_remote_memory
-from ompbind.planning.occupancy_text import OCCUPIED_HINT
+from ompbind.planning.other_runs import OCCUPIED_HINT
 from ompbind.planning.plan import Placement
 from ompbind.planning.request import Request
 from ompbind.planning.strategies.core_sequence import (
-    CoreIndices,
     CoreSequence,
     make_core_sequence,
     make_subsequence,
 )
-from ompbind.planning.strategies.domains import sort_by_node
 from ompbind.planning.strategies.sized import RequestedCores, take_cores
-from ompbind.planning.strategies.strategies import STRATEGIES, Strategy, check_strategy
+from ompbind.planning.strategies.strategies import STRATEGIES, Strategy, check_strategy, sort_by_node
 
 
 def make_placements(pool: CpuPool) -> list[Placement]:
@@ -57,30 +59,30 @@ def make_placements(pool: CpuPool) -> list[Placement]:
     Raises PlanError or MaskError if a rank would have no core, or would use or reserve CPUs of another rank,
     or would have more threads than --cores allows.
     """
-    if pool.parts:
+    if pool.cpus_by_rank:
         check_overlap(pool)
     if pool.request.devices:
         from ompbind.planning.devices.assignment import add_devices  # noqa: PLC0415 - door: devices
 
         pool = add_devices(pool)
-    placements = _place_parts(pool) if pool.parts else _place_by_strategy(pool)
+    placements = _place_parts(pool) if pool.cpus_by_rank else _place_by_strategy(pool)
     if pool.devices:
         pairs = zip(placements, pool.devices, strict=True)
         placements = [placement.replace(devices=devices) for placement, devices in pairs]
     request = pool.request
     if request.has_service_cpus:
-        overlapping = not pool.parts and STRATEGIES[request.strategy].overlapping
+        overlapping = not pool.cpus_by_rank and STRATEGIES[request.effective_strategy].overlapping
         placements = take_service_cpus(request, placements, overlapping=overlapping)
-    if pool.parts or request.reserve or request.reserve_total or (request.cores and request.threads):
+    if pool.cpus_by_rank or request.reserve or request.reserve_total or (request.cores and request.threads):
         check_placements(pool, placements)
     return placements
 
 
 def _place_parts(pool: CpuPool) -> list[Placement]:
     """Give every rank its part of the mask, without cores that are reserved and CPUs that --smt excludes."""
-    reserved_each, remainder = divmod(pool.request.reserve_total, len(pool.parts))
+    reserved_each, remainder = divmod(pool.request.reserve_total, len(pool.cpus_by_rank))
     placements = []
-    for rank, part in enumerate(pool.parts):
+    for rank, part in enumerate(pool.cpus_by_rank):
         position = {cpu: index for index, cpu in reversed(list(enumerate(part)))}
         core_cpus = find_usable_cpus(pool.replace(cpus=part))
         in_order = sorted(core_cpus, key=lambda cpus: min(position[cpu] for cpu in cpus))
@@ -93,14 +95,14 @@ def _place_by_strategy(pool: CpuPool) -> list[Placement]:
     """Let the strategy divide the cores of the pool among the ranks."""
     request = pool.request
     core_cpus, reserved = find_usable_cpus(pool), EMPTY
-    strategy, requested = STRATEGIES[request.strategy], None
+    strategy, requested = STRATEGIES[request.effective_strategy], None
     if strategy.by_os_number and request.nodes is None:  # nodes that the request names keep its order
         core_cpus = sort_by_node(pool.machine, core_cpus)
     if request.reserve_total:
         core_cpus, reserved = reserve_cores(pool, core_cpus)
     distances = {} if request.names_cpus else measure_remote_memory(pool.machine)
     sequence = make_core_sequence(pool.machine, core_cpus, distances)
-    check_strategy(sequence, request.strategy)
+    check_strategy(sequence, request.effective_strategy)
     if request.cores or request.threads:
         requested = find_requested(request, strategy, core_cpus)
     ranks = request.ranks or strategy.auto_ranks(sequence, requested)
@@ -111,7 +113,7 @@ def _place_by_strategy(pool: CpuPool) -> list[Placement]:
         shared = _make_placement(pool, 0, sequence.core_cpus, request.reserve)
         placements = [shared.replace(rank=rank) for rank in range(ranks)]
     elif ranks > len(sequence.core_cpus) and not (request.cores or (requested and requested.total > 1)):
-        placements = place_on_shared_cores(pool, sequence.core_cpus, ranks)
+        placements = _place_on_shared_cores(pool, sequence.core_cpus, ranks)
     else:
         placements = _place_on_own_cores(pool, sequence, ranks, requested)
     if not reserved:
@@ -129,9 +131,12 @@ def _place_on_own_cores(
 
         allocations = divide_near(pool, sequence, requested)
     else:
-        allocations = STRATEGIES[request.strategy].divide(sequence, ranks, requested)
+        allocations = STRATEGIES[request.effective_strategy].divide(sequence, ranks, requested)
     if request.service_cores and not requested:
-        allocations = [put_compute_first(sequence, cores, request) for cores in allocations]
+        others = request.other_cores
+        sizes = [RequestedCores(compute=max(1, len(cores) - others), service=others) for cores in allocations]
+        pairs = zip(allocations, sizes, strict=True)
+        allocations = [take_cores(sequence, cores, size) for cores, size in pairs]
     return [
         _make_placement(pool, rank, [sequence.core_cpus[core] for core in cores], request.reserve)
         for rank, cores in enumerate(allocations)
@@ -148,8 +153,8 @@ def _make_placement(pool: CpuPool, rank: int, core_cpus: Sequence[CpuSet], reser
     if used_cores < 1:
         raise no_core_left_error(pool.request, rank, len(core_cpus), reserve)
     used = union(core_cpus[:used_cores])
-    part = tuple(cpu for cpu in pool.parts[rank] if cpu in used) if pool.parts else ()
-    named_cpus = pool.parts[rank] if pool.parts else pool.position
+    part = tuple(cpu for cpu in pool.cpus_by_rank[rank] if cpu in used) if pool.cpus_by_rank else ()
+    named_cpus = pool.cpus_by_rank[rank] if pool.cpus_by_rank else pool.position
     service = find_siblings(pool.available, core_cpus[used_cores:kept_cores])
     return Placement(
         rank=rank,
@@ -165,23 +170,14 @@ def find_requested(
     """Return the cores that each rank requests with --cores, or else with --threads; None for neither."""
     service, reserved = request.service_cores, request.reserve
     if request.cores:
-        return RequestedCores(
-            compute=request.cores, service=service, reserved=reserved, remedy="fewer cores with -c"
-        )
-    if request.threads is None or not strategy.sized:
+        compute, remedy = request.cores, "fewer cores with -c"
+    elif request.threads is None or not strategy.sized:
         return None
-    compute = -(-request.threads // min(len(cpus) for cpus in core_cpus))
-    remedy = "fewer threads with -t"
-    if service:
-        return RequestedCores(compute=compute, service=service, reserved=reserved, remedy=remedy)
-    return RequestedCores(compute=compute + reserved, remedy=remedy)  # the last ones are reserved
-
-
-def put_compute_first(sequence: CoreSequence, cores: CoreIndices, request: Request) -> CoreIndices:
-    """Return the cores of a rank, those with the fewest domains first, and service cores after them."""
-    others = request.other_cores
-    requested = RequestedCores(compute=max(1, len(cores) - others), service=others)
-    return take_cores(sequence, cores, requested)
+    else:
+        compute, remedy = -(-request.threads // min(map(len, core_cpus))), "fewer threads with -t"
+        if not service:
+            compute, reserved = compute + reserved, 0  # the last ones are reserved
+    return RequestedCores(compute=compute, service=service, reserved=reserved, remedy=remedy)
 
 
 def reserve_cores(pool: CpuPool, core_cpus: tuple[CpuSet, ...]) -> tuple[tuple[CpuSet, ...], CpuSet]:
@@ -200,12 +196,12 @@ def reserve_cores(pool: CpuPool, core_cpus: tuple[CpuSet, ...]) -> tuple[tuple[C
         )
     sequence = make_core_sequence(pool.machine, core_cpus)
     nodes = sequence.domains(Level.NODE)
-    without_node = tuple(set(range(len(core_cpus))).difference(*nodes))
+    without_node = set(range(len(core_cpus))).difference(*nodes)
     node_cores = cycle([[core_cpus[core] for core in sorted(cores)] for cores in (*nodes, without_node)])
     removed: list[CpuSet] = []
     while len(removed) < wanted:
-        remaining = next(node_cores)
-        removed.extend([remaining.pop()] if remaining else ())
+        if remaining := next(node_cores):
+            removed.append(remaining.pop())
     reserved = union(removed)
     kept = tuple(cpus for cpus in core_cpus if cpus.isdisjoint(reserved))
     return kept, find_siblings(pool.available, removed)
@@ -252,14 +248,14 @@ def take_service_cpus(
     taken: dict[tuple[int, int], Placement] = {}  # many ranks can share one tuple of CPUs
     for placement, number in zip(placements, shares, strict=True):
         key = (id(placement.cpus), number)
-        taken[key] = taken.get(key) or _take(request, placement, number)
+        taken[key] = taken.get(key) or _take_highest(request, placement, number)
     return [
         taken[id(placement.cpus), number].replace(rank=placement.rank)
         for placement, number in zip(placements, shares, strict=True)
     ]
 
 
-def _take(request: Request, placement: Placement, number: int) -> Placement:
+def _take_highest(request: Request, placement: Placement, number: int) -> Placement:
     """Return the placement of a rank with its highest CPUs as service CPUs."""
     cpus = len(placement.cpus)
     if number >= cpus and not request.service_optional:
@@ -275,49 +271,42 @@ def _take(request: Request, placement: Placement, number: int) -> Placement:
     )
 
 
-# More ranks than cores: ranks share as few cores as possible, each with hardware threads of its own.
-#
-# Every core gets one rank before any core gets two, and no rank has CPUs of two cores.
+def _place_on_shared_cores(pool: CpuPool, core_cpus: tuple[CpuSet, ...], ranks: int) -> list[Placement]:
+    """Place more ranks than cores: cores with several ranks split their hardware threads evenly.
 
-
-def place_on_shared_cores(pool: CpuPool, core_cpus: tuple[CpuSet, ...], ranks: int) -> list[Placement]:
-    """Place more ranks than cores; `core_cpus` are the usable CPUs of each core."""
-    _check_free_cores(pool, ranks, len(core_cpus))
-    placements = _share_cores(pool, core_cpus, ranks)
-    if not pool.devices:
-        return placements
-    from ompbind.planning.devices.assignment import exchange_cpus  # noqa: PLC0415 - door: devices
-
-    return exchange_cpus(pool, placements)
-
-
-def _share_cores(pool: CpuPool, core_cpus: tuple[CpuSet, ...], ranks: int) -> list[Placement]:
-    """Return the placements of more ranks than cores: cores with several ranks split their siblings evenly.
-
-    Raises PlanError for more ranks than CPUs, unless ranks may share CPUs.
+    Every core gets one rank before any core gets two, and no rank has CPUs of two cores. `core_cpus` are the
+    usable CPUs of each core. Raises PlanError for more ranks than CPUs, unless ranks may share CPUs.
     """
+    _check_free_cores(pool, ranks, len(core_cpus))
     if pool.request.other_cores:
         raise no_core_left_error(pool.request, ranks - 1, 1, pool.request.reserve)
     in_pool = find_siblings(pool.available, core_cpus) & CpuSet(pool.cpus)
-    limit = pool.request.smt if isinstance(pool.request.smt, int) else None
+    limit = pool.request.effective_smt if isinstance(pool.request.effective_smt, int) else None
     siblings = [core.cpus & in_pool for core in pool.cores(in_pool)]
     shareable = [limit_cpus(cpus, limit or len(cpus), pool.request.sibling) for cpus in siblings]
     cpus = [cpu for core in shareable for cpu in core]
     if ranks > len(cpus):
         if not pool.request.share:
             raise too_many_ranks_error(pool.available, ranks, CpuSet(cpus))
-        return [Placement(rank=rank, cpus=(cpus[rank * len(cpus) // ranks],)) for rank in range(ranks)]
-    counts = _count_ranks_per_core([len(core) for core in shareable], ranks)
-    used = [
-        usable if len(usable) >= core_ranks else limit_cpus(core, core_ranks, pool.request.sibling)
-        for usable, core, core_ranks in zip(core_cpus, shareable, counts, strict=True)
+        shares = [CpuSet([cpus[rank * len(cpus) // ranks]]) for rank in range(ranks)]
+    else:
+        counts = _count_ranks_per_core([len(core) for core in shareable], ranks)
+        shares = []
+        for usable, core, core_ranks in zip(core_cpus, shareable, counts, strict=True):
+            if len(usable) >= core_ranks:
+                own = tuple(usable)
+            else:
+                own = tuple(limit_cpus(core, core_ranks, pool.request.sibling))
+            bounds = [i * len(own) // core_ranks for i in range(core_ranks + 1)]
+            shares += [CpuSet(own[start:stop]) for start, stop in pairwise(bounds)]
+    placements = [
+        Placement(rank=rank, cpus=sort_by_position(pool, share)) for rank, share in enumerate(shares)
     ]
-    shares = [
-        share
-        for core, core_ranks in zip(used, counts, strict=True)
-        for share in _split_core(core, core_ranks)
-    ]
-    return [Placement(rank=rank, cpus=sort_by_position(pool, share)) for rank, share in enumerate(shares)]
+    if not pool.devices:
+        return placements
+    from ompbind.planning.devices.assignment import exchange_cpus  # noqa: PLC0415 - door: devices
+
+    return exchange_cpus(pool, placements)
 
 
 def _check_free_cores(pool: CpuPool, ranks: int, cores: int) -> None:
@@ -346,10 +335,3 @@ def _count_ranks_per_core(capacities: Sequence[int], ranks: int) -> list[int]:
         for core in not_full:
             counts[core] += 1
     return counts
-
-
-def _split_core(cpus: CpuSet, ranks: int) -> list[CpuSet]:
-    """Split the CPUs of one core evenly among ranks, in order."""
-    numbers = tuple(cpus)
-    bounds = [i * len(numbers) // ranks for i in range(ranks + 1)]
-    return [CpuSet(numbers[bounds[i] : bounds[i + 1]]) for i in range(ranks)]

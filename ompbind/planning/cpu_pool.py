@@ -4,15 +4,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from ompbind.cpuset import EMPTY, CpuSet, count, named, union
+from ompbind.errors import PlanError
 from ompbind.machine.devices import Device
 from ompbind.machine.model import Domain, Level, Machine, find_overlapping
-from ompbind.masks.mask import Mask, MaskWord, part_error
-from ompbind.planning.allocation_errors import no_core_error, render_core_kinds
-from ompbind.planning.mask_notes import explain_threads
+from ompbind.masks.mask import Mask, part_error
 from ompbind.planning.mask_resolution import Parts, resolve_mask
-from ompbind.planning.occupancy import AvailableCpus, sort_by_core
+from ompbind.planning.other_runs import AvailableCpus, sort_by_core
 from ompbind.planning.plan import Note
-from ompbind.planning.request import Request
+from ompbind.planning.request import Request, Smt
 from ompbind.record import Record
 
 SMT8_AUTO_LIMIT = 4
@@ -22,17 +21,16 @@ SMT8_AUTO_LIMIT = 4
 class CpuPool(Record):
     """The ordered CPUs that a request may use.
 
-    `position` is the index of each CPU in `cpus`. `explicit` is True if a mask names the CPUs.
-    `parts` are the CPUs of each part, if the mask has several parts: one for each rank. `devices` are the
-    devices of each rank, empty if ranks get none.
+    `position` is the index of each CPU in `cpus`. `cpus_by_rank` are the CPUs of each rank, if the mask has a
+    part for each. `devices` are the devices of each rank, empty if ranks get none.
     """
 
     available: AvailableCpus
     request: Request
     cpus: tuple[int, ...]
     position: Mapping[int, int]
-    explicit: bool = False
-    parts: tuple[tuple[int, ...], ...] = ()
+    named_by_mask: bool = False
+    cpus_by_rank: tuple[tuple[int, ...], ...] = ()
     devices: tuple[tuple[Device, ...], ...] = ()
     notes: tuple[Note, ...] = ()
 
@@ -44,7 +42,7 @@ class CpuPool(Record):
     def cores(self, cpus: CpuSet) -> tuple[Domain, ...]:
         """Return the cores with some of these CPUs, in the machine's order or that of the requested nodes."""
         found = find_overlapping(self.machine.at(Level.CORE), cpus)
-        if self.explicit or self.request.nodes is None:
+        if self.named_by_mask or self.request.nodes is None:
             return found
         return tuple(sorted(found, key=lambda core: min(self.position[cpu] for cpu in core.cpus & cpus)))
 
@@ -54,65 +52,108 @@ def make_cpu_pool(available: AvailableCpus, request: Request) -> CpuPool:
 
     Raises MaskError if the mask does not fit the machine, PlanError if no CPU is left.
     """
-    near = _find_near_cpus(available, request)
-    if request.mask is None or request.mask.word is MaskWord.AUTO:
-        cpus = tuple(cpu for cpu in _default_cpus(available, request) if cpu in near)
-        if not cpus:
-            raise no_core_error(available, request)
-        return CpuPool(available=available, request=request, cpus=cpus, position=_make_positions(cpus))
-    parts, partial = find_parts(request.mask, available, request, near)
-    cpus = tuple(cpu for part in parts for cpu in part)
-    return CpuPool(
-        available=available,
-        request=request,
-        cpus=cpus,
-        position=_make_positions(cpus),
-        explicit=True,
-        parts=parts if len(parts) > 1 else (),
-        notes=(*partial, *explain_threads(available.machine, request.smt, request.mask, CpuSet(cpus))),
-    )
+    machine, near = available.machine, available.machine.online
+    if request.near:
+        from ompbind.planning.devices.locality import find_near_cpus  # noqa: PLC0415 - door: devices
 
-
-def _default_cpus(available: AvailableCpus, request: Request) -> Iterator[int]:
-    """Yield the CPUs to use if no mask names any: all default CPUs, or all CPUs of the requested nodes."""
-    cpus_of_kind = available.machine.cpus_of_kind(request.core_kind)
+        near = find_near_cpus(available, request.near)
+    of_kind = machine.cpus_of_kind(request.core_kind)
+    if request.mask is not None and request.mask.parts:
+        parts, dropped = _resolve_parts(request.mask, available, request, near)
+        cpus = tuple(cpu for part in parts for cpu in part)
+        notes = [
+            Note(code="mask-partial", text=f"dropped from the mask: {text}", warning=True) for text in dropped
+        ]
+        return CpuPool(
+            available=available,
+            request=request,
+            cpus=cpus,
+            position={cpu: index for index, cpu in enumerate(cpus)},
+            named_by_mask=True,
+            cpus_by_rank=parts if len(parts) > 1 else (),
+            notes=(*notes, *_explain_hardware_threads(machine, request.smt, request.mask, CpuSet(cpus))),
+        )
     if request.nodes is None:
-        yield from sort_by_core(available.machine, available.default_cpus & cpus_of_kind)
+        cpus = tuple(sort_by_core(machine, available.default_cpus & of_kind & near))
     else:
         (on_nodes,), _ = resolve_mask(request.nodes, available)
-        yield from (cpu for cpu in on_nodes if cpu in cpus_of_kind)
+        cpus = tuple(cpu for cpu in on_nodes if cpu in of_kind and cpu in near)
+    if not cpus:
+        kind = "" if request.core_kind == "all" else f"{request.core_kind} "
+        state = "free" if available.avoided else "allowed"
+        where = f" near {', '.join(request.near)}" if request.near else ""
+        raise PlanError(f"no {kind}core{where} is {state}", hint=_render_core_kinds(machine))
+    position = {cpu: index for index, cpu in enumerate(cpus)}
+    return CpuPool(available=available, request=request, cpus=cpus, position=position)
 
 
-def _find_near_cpus(available: AvailableCpus, request: Request) -> CpuSet:
-    """Return the CPUs near the devices that the request names; all online CPUs if it names none."""
-    if not request.near:
-        return available.machine.online
-    from ompbind.planning.devices.locality import find_near_cpus  # noqa: PLC0415 - door: devices
+def _resolve_parts(
+    mask: Mask, available: AvailableCpus, request: Request, near: CpuSet
+) -> tuple[Parts, tuple[str, ...]]:
+    """Return the CPUs of each part that are `near` and of the requested kind, and a text for each drop.
 
-    return find_near_cpus(available, request.near)
+    Raises MaskError if the mask does not fit the machine or the request, also if it has several parts, but
+    not one for each rank.
+    """
+    machine = available.machine
+    parts, dropped = resolve_mask(mask, available, allow_partial=request.allow_partial)
+    narrowings = (
+        (machine.cpus_of_kind(request.core_kind), f"{request.core_kind} core", _render_core_kinds(machine)),
+        (near, f"CPU near {', '.join(request.near)}", f"{named('CPU', near)} are near, or omit --near"),
+    )
+    for usable, what, hint in narrowings:
+        parts = tuple(tuple(cpu for cpu in part if cpu in usable) for part in parts)
+        for items, part in zip(mask.parts, parts, strict=True):
+            if not part:
+                raise part_error(mask, items, f"this part of the mask names no {what}", hint)
+    number, ranks = len(mask.parts), request.ranks
+    if number == 1 or ranks in (None, number):
+        return parts, dropped
+    surplus = [item for part in mask.parts[ranks:] for item in part]
+    items = tuple(surplus or (item for part in mask.parts for item in part))
+    message = f"the mask has {number} parts for {count(ranks or 0, 'rank')}"
+    write = f"write {count(ranks or 0, 'part')}"
+    hint = f"use -n {number}, {write}, or write a mask without '|' to divide it among the ranks"
+    if ranks == 1 and request.compat and request.compat.workers:
+        hint = request.compat.workers
+    raise part_error(mask, items, message, hint)
 
 
-def _make_positions(cpus: Sequence[int]) -> dict[int, int]:
-    return {cpu: index for index, cpu in enumerate(cpus)}
+def _render_core_kinds(machine: Machine) -> str:
+    """Return the hint that names the kinds of cores and their CPUs."""
+    if not machine.kinds:
+        return "all cores of this machine are of one kind"
+    kinds = ", ".join(f"{kind.name}: {named('CPU', kind.cpus)}" for kind in machine.kinds)
+    return f"the core kinds of this machine are {kinds}"
+
+
+def _explain_hardware_threads(machine: Machine, limit: Smt, mask: Mask, named_cpus: CpuSet) -> Iterator[Note]:
+    """Explain that --smt uses fewer CPUs than the mask names, or that domains mean all hardware threads."""
+    by_core = [core.cpus & named_cpus for core in machine.at(Level.CORE)]
+    names_domain = any(item.chain and not item.excluded for part in mask.parts for item in part)
+    if limit == "auto" and names_domain and (most := max(map(len, by_core))) > 1:
+        text = f"domains in the mask mean all their hardware threads: up to {most} per core are used"
+        yield Note(code="smt", text=f"{text} (--smt 1 uses one)")
+    if isinstance(limit, int) and (pruned := union(cpus for cpus in by_core if len(cpus) > limit)):
+        uses = f"--smt {limit} uses only {count(limit, 'CPU')} of each core"
+        text = f"the mask names {named('CPU', pruned)}; {uses}"
+        yield Note(code="smt", text=text)
 
 
 def find_usable_cpus(pool: CpuPool) -> tuple[CpuSet, ...]:
     """Return the usable CPUs of each core of the pool: at most as many as SMT allows, in machine order."""
-    in_pool, limit = CpuSet(pool.cpus), _find_smt_limit(pool)
+    in_pool, smt = CpuSet(pool.cpus), pool.request.effective_smt
+    threads = _count_hardware_threads(pool.machine)
+    if isinstance(smt, int):
+        limit = smt
+    elif smt == "all" or pool.named_by_mask:
+        limit = threads
+    else:
+        limit = SMT8_AUTO_LIMIT if threads >= 8 else 1
     return tuple(limit_cpus(core.cpus & in_pool, limit, pool.request.sibling) for core in pool.cores(in_pool))
 
 
-def _find_smt_limit(pool: CpuPool) -> int:
-    """Return how many CPUs of each core may be used."""
-    if isinstance(pool.request.smt, int):
-        return pool.request.smt
-    threads = _count_threads(pool.machine)
-    if pool.request.smt == "all" or pool.explicit:
-        return threads
-    return SMT8_AUTO_LIMIT if threads >= 8 else 1
-
-
-def _count_threads(machine: Machine) -> int:
+def _count_hardware_threads(machine: Machine) -> int:
     """Return the hardware threads of the largest core, on POWER with offline ones.
 
     POWER numbers the hardware threads of a core one after the other, so the smallest distance between the
@@ -145,50 +186,3 @@ def find_siblings(available: AvailableCpus, core_cpus: Sequence[CpuSet]) -> CpuS
         return EMPTY
     cores = find_overlapping(available.machine.at(Level.CORE), union(core_cpus))
     return union(core.cpus for core in cores) & available.free
-
-
-def find_parts(
-    mask: Mask, available: AvailableCpus, request: Request, near: CpuSet
-) -> tuple[Parts, tuple[Note, ...]]:
-    """Return the CPUs of each part that are `near` and of the requested kind, and notes on dropped CPUs.
-
-    Raises MaskError if the mask does not fit the machine or the request.
-    """
-    machine = available.machine
-    selected, dropped = resolve_mask(mask, available, allow_partial=request.allow_partial)
-    cpus_of_kind = machine.cpus_of_kind(request.core_kind)
-    parts = tuple(tuple(cpu for cpu in part if cpu in cpus_of_kind) for part in selected)
-    for items, part in zip(mask.parts, parts, strict=True):
-        if not part:
-            message = f"this part of the mask names no {request.core_kind} core"
-            raise part_error(mask, items, message, render_core_kinds(machine))
-    parts = _narrow_parts(mask, parts, near, request)
-    _check_parts(mask, request)
-    return parts, tuple(
-        Note(code="mask-partial", text=f"dropped from the mask: {text}", warning=True) for text in dropped
-    )
-
-
-def _narrow_parts(mask: Mask, parts: Parts, near: CpuSet, request: Request) -> Parts:
-    """Return the CPUs near the devices that the request names; raises MaskError for a part without any."""
-    narrowed = tuple(tuple(cpu for cpu in part if cpu in near) for part in parts)
-    for items, part in zip(mask.parts, narrowed, strict=True):
-        if not part:
-            message = f"this part of the mask names no CPU near {', '.join(request.near)}"
-            raise part_error(mask, items, message, f"{named('CPU', near)} are near, or omit --near")
-    return narrowed
-
-
-def _check_parts(mask: Mask, request: Request) -> None:
-    """Raise MaskError if the mask has several parts, but not one for each rank."""
-    parts, ranks = len(mask.parts), request.ranks
-    if parts == 1 or ranks in (None, parts):
-        return
-    surplus = [item for part in mask.parts[ranks:] for item in part]
-    items = tuple(surplus or (item for part in mask.parts for item in part))
-    message = f"the mask has {parts} parts for {count(ranks or 0, 'rank')}"
-    number = count(ranks or 0, "part")
-    hint = f"use -n {parts}, write {number}, or write a mask without '|' to divide it among the ranks"
-    if ranks == 1 and request.compat and request.compat.workers:
-        hint = request.compat.workers
-    raise part_error(mask, items, message, hint)

@@ -17,8 +17,7 @@ from ompbind.cpuset import EMPTY, CpuSet, named, union
 from ompbind.errors import MaskError
 from ompbind.machine.model import Domain, Level, Machine, find_overlapping
 from ompbind.masks.mask import SELECTABLE, Item, Mask, Selector, part_error
-from ompbind.planning.occupancy import AvailableCpus, sort_by_core
-from ompbind.planning.occupancy_text import render_occupancy
+from ompbind.planning.other_runs import AvailableCpus, render_occupancy, sort_by_core
 
 Parts = tuple[tuple[int, ...], ...]
 

@@ -20,7 +20,7 @@ from ompbind.machine.model import Level, Machine, find_overlapping, index_by_cpu
 from ompbind.masks.mask import Item, Mask, Selector, item_text
 from ompbind.masks.parse import parse_mask
 from ompbind.planning.mask_resolution import find_selectable, resolve_item, resolve_mask
-from ompbind.planning.occupancy import AvailableCpus, LiveRun
+from ompbind.planning.other_runs import AvailableCpus, LiveRun
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from ompbind.record import Record

@@ -43,10 +43,20 @@ def explain_memory(plan: Plan) -> Iterator[Note]:
         yield from _explain_remote(plan, plan.placements)
         return
     with_policy = [placement for placement in plan.placements if placement.memory]
-    yield from _explain_nearest(plan, with_policy)
+    if lacking := find_nodes_without_memory(plan.machine, with_policy):
+        ranks = _ranks(found for found in with_policy if not lacking.isdisjoint(CpuSet(found.nodes)))
+        text = f"{named('NUMA node', lacking)} {'has' if len(lacking) == 1 else 'have'} no memory"
+        text += f": memory of {ranks} comes from the nearest node that has some"
+        yield Note(code="memory-nearest", text=text)
     yield from _explain_remote(plan, with_policy)
     yield from _explain_several(plan.request.memory, with_policy)
-    yield from _explain_unset(plan)
+    if without := [placement for placement in plan.placements if placement.memory is None]:
+        reason = "no NUMA node with memory is known for these CPUs"
+        if not plan.machine.bindable:
+            reason = "this system cannot bind memory"
+        elif remote := find_remote_cpus(plan):
+            reason = render_not_allowed(plan.machine, remote)
+        yield make_unset_note(plan.request.memory, without, reason)
 
 
 def _explain_needs(plan: Plan) -> Iterator[Note]:
@@ -76,19 +86,6 @@ def find_nodes_without_memory(machine: Machine, placements: Iterable[Placement])
     return without & CpuSet(node for placement in placements for node in placement.nodes)
 
 
-def _explain_nearest(plan: Plan, placements: Sequence[Placement]) -> Iterator[Note]:
-    """Yield a note on NUMA nodes without memory."""
-    if without := find_nodes_without_memory(plan.machine, placements):
-        ranks = _ranks(
-            placement for placement in placements if not without.isdisjoint(CpuSet(placement.nodes))
-        )
-        verb = "has" if len(without) == 1 else "have"
-        text = (
-            f"{named('NUMA node', without)} {verb} no memory: memory of {ranks} comes from the nearest node"
-        )
-        yield Note(code="memory-nearest", text=f"{text} that has some")
-
-
 def _explain_remote(plan: Plan, placements: Sequence[Placement]) -> Iterator[Note]:
     """Yield a note on ranks with remote memory: a warning if they have a memory policy."""
     cpus = find_remote_cpus(plan)
@@ -96,8 +93,8 @@ def _explain_remote(plan: Plan, placements: Sequence[Placement]) -> Iterator[Not
     if not ranks:
         return
     uses = "uses" if len(cpus) == 1 else "use"
-    why = render_not_allowed(plan.machine, cpus)
-    text = f"{why}: {named('CPU', cpus)} ({_ranks(ranks)}) {uses} memory of other nodes"
+    text = render_not_allowed(plan.machine, cpus)
+    text += f": {named('CPU', cpus)} ({_ranks(ranks)}) {uses} memory of other nodes"
     is_limited = plan.request.memory is not MemoryMode.LOCAL
     yield Note(code=LIMITED if is_limited else "memory-remote", text=text, warning=is_limited)
 
@@ -119,24 +116,9 @@ def _explain_several(mode: MemoryMode, placements: Sequence[Placement]) -> Itera
         source = "each page comes from the node nearest to the CPU that first uses it"
         yield Note(code="memory-several", text=f"{text}: {source}")
     if single and mode is MemoryMode.INTERLEAVE:
-        whose = "its memory comes from one NUMA node"
-        if len(single) > 1:
-            whose = "the memory of each comes from one NUMA node"
-        yield Note(code="memory-single", text=f"nothing to interleave for {_ranks(single)}: {whose}")
-
-
-def _explain_unset(plan: Plan) -> Iterator[Note]:
-    """Yield a note on the ranks without a memory policy."""
-    without = [placement for placement in plan.placements if placement.memory is None]
-    remote = find_remote_cpus(plan)
-    if not plan.machine.bindable:
-        reason = "this system cannot bind memory"
-    elif remote:
-        reason = render_not_allowed(plan.machine, remote)
-    else:
-        reason = "no NUMA node with memory is known for these CPUs"
-    if without:
-        yield make_unset_note(plan.request.memory, without, reason)
+        whose = "its memory" if len(single) == 1 else "the memory of each"
+        text = f"nothing to interleave for {_ranks(single)}: {whose} comes from one NUMA node"
+        yield Note(code="memory-single", text=text)
 
 
 def make_unset_note(mode: MemoryMode, ranks: Iterable[Placement], reason: str) -> Note:

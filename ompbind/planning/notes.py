@@ -7,18 +7,14 @@ from collections.abc import Callable, Iterable, Iterator
 
 from ompbind.cpuset import EMPTY, CpuSet, count, named, union
 from ompbind.machine.model import Level, cpus_of_cores, find_overlapping, index_by_cpu
-from ompbind.masks.mask import MaskWord
 from ompbind.openmp.binding import Bind, BindingSyntax
 from ompbind.planning.allocation import divide_service
-from ompbind.planning.conflicts import explain_other_runs
-from ompbind.planning.mask_notes import explain_numbers
 from ompbind.planning.mask_resolution import resolve_mask
-from ompbind.planning.memory import explain_memory, find_remote_cpus
-from ompbind.planning.occupancy import AvailableCpus
+from ompbind.planning.memory import explain_memory
+from ompbind.planning.other_runs import AvailableCpus, find_shared_cpus, render_occupancy
 from ompbind.planning.plan import Note, Plan
-from ompbind.planning.request import Compat, MemoryMode, Sharing
-from ompbind.planning.runtime_notes import explain_runtime
-from ompbind.planning.runtimes import choose_syntax
+from ompbind.planning.request import Sharing
+from ompbind.planning.runtimes import choose_syntax, explain_runtime
 from ompbind.planning.strategies.core_sequence import make_core_sequence
 from ompbind.planning.strategies.strategies import STRATEGIES
 from ompbind.planning.wrapper_notes import explain_wrappers
@@ -29,6 +25,27 @@ def explain(plan: Plan) -> list[Note]:
     return [note for explain_subject in _SUBJECTS for note in explain_subject(plan)]
 
 
+def _has(numbers: CpuSet) -> str:
+    return "has" if len(numbers) == 1 else "have"
+
+
+def _explain_compat(plan: Plan) -> Iterator[Note]:
+    """Explain how variables of other programs were read (--compat)."""
+    compat, request = plan.request.compat, plan.request
+    if compat is None:
+        return
+    for text in (*compat.read, *compat.others):
+        yield Note(code="compat", text=text)
+    for text in compat.warnings:
+        yield Note(code="compat", text=text, warning=True)
+    if compat.divided and request.effective_strategy in ("numa", "nodes"):
+        cores = find_overlapping(plan.machine.at(Level.CORE), plan.compute)
+        sequence = make_core_sequence(plan.machine, tuple(core.cpus & plan.compute for core in cores))
+        domains = STRATEGIES[request.strategy].auto_ranks(sequence, None)
+        if domains < len(plan.placements):  # several ranks share a domain
+            yield Note(code="compat", text=compat.divided)
+
+
 def _explain_machine(plan: Plan) -> Iterator[Note]:
     for remark in plan.machine.remarks:
         yield Note(code="machine", text=remark, warning=True)
@@ -37,24 +54,33 @@ def _explain_machine(plan: Plan) -> Iterator[Note]:
         yield Note(code="not-bindable", text=text, warning=True)
 
 
-def _explain_compat(plan: Plan) -> Iterable[Note]:
-    if not plan.request.compat:
-        return ()
-    return explain_compat(plan, plan.request.compat)
-
-
-def _explain_numbers(plan: Plan) -> Iterable[Note]:
-    if not plan.request.mask:
-        return ()
-    return explain_numbers(plan, plan.request.mask)
+def _explain_numbers(plan: Plan) -> Iterator[Note]:
+    """Explain which NUMA nodes a mask means where its node numbers are not OS numbers."""
+    nodes = find_overlapping(plan.machine.at(Level.NODE), plan.machine.allowed)
+    named_numbers = {
+        number
+        for part in (plan.request.mask.parts if plan.request.mask else ())
+        for item in part
+        for selector in item.chain[:1]
+        if selector.level is Level.NODE and not selector.by_os_number
+        for number in selector.numbers
+    }
+    different = [
+        number for number in sorted(named_numbers) if number < len(nodes) and nodes[number].os_id != number
+    ]
+    if different:
+        pairs = ", ".join(f"node:{number} is OS node {nodes[number].os_id}" for number in different)
+        text = f"masks number NUMA nodes in topology order: {pairs} (node:# takes OS numbers)"
+        yield Note(code="node-numbers", text=text)
 
 
 def _explain_unused(plan: Plan) -> Iterator[Note]:
     """List hardware threads and cores that are idle; CPUs that are excluded by default have other notes."""
-    used, excluded_by_default = plan.used, plan.machine.excluded_by_default
+    request, used, excluded_by_default = plan.request, plan.used, plan.machine.excluded_by_default
     cores = plan.machine.at(Level.CORE)
     idle_siblings = cpus_of_cores(plan.machine, used) & plan.idle - excluded_by_default
-    if idle_siblings and plan.request.smt != "all" and plan.request.mask is None:
+    # hardware threads are idle because a plan of --plan does not have them, not because of --smt
+    if idle_siblings and request.smt != "all" and request.mask is None and request.plan is None:
         text = f"idle hardware threads on cores of ranks: {named('CPU', idle_siblings)} (--smt all uses them)"
         yield Note(code="smt", text=text)
     idle = plan.idle - excluded_by_default
@@ -67,146 +93,50 @@ def _explain_unused(plan: Plan) -> Iterator[Note]:
         yield Note(code="idle", text=f"{count(len(idle_cores), 'core')} idle ({named('CPU', cpus)})")
 
 
-def _explain_isolated(plan: Plan) -> Iterable[Note]:
-    if not plan.machine.exclusion_reasons:
-        return ()
-    return explain_isolated(plan)
+def _explain_isolated(plan: Plan) -> Iterator[Note]:
+    """List CPUs that are not used because they are isolated, or used although they share isolated cores.
+
+    These are CPUs of the mask that are isolated, or share a core with isolated CPUs, and are not used; and
+    CPUs of ranks that share a core with isolated CPUs without a rank.
+    """
+    machine, used = plan.machine, plan.used
+    if not machine.exclusion_reasons:
+        return
+    siblings = machine.isolated_siblings
+    if excluded := plan.idle & machine.excluded_by_default:
+        excluded &= _find_requested(plan)
+        if isolated := excluded - cpus_of_cores(machine, used) - siblings:
+            names = [name for name, cpus in machine.exclusion_reasons if not cpus.isdisjoint(isolated)]
+            text = f"not used because {' or '.join(names)}: {named('CPU', isolated)} ({_advise(isolated)})"
+            yield Note(code="set-apart", text=text)
+        if shared := excluded & siblings:
+            verb = "it shares" if len(shared) == 1 else "they share"
+            text = f"{named('CPU', shared)} not used: {verb} a core with isolated CPUs ({_advise(shared)})"
+            yield Note(code="isolated-siblings", text=text)
+    isolated = union(cpus for _, cpus in machine.exclusion_reasons) & machine.online - used
+    if sharing := siblings & used & cpus_of_cores(machine, isolated):
+        shared = cpus_of_cores(machine, sharing) & isolated
+        text = f"{named('CPU', sharing)} {'shares' if len(sharing) == 1 else 'share'} a core with isolated "
+        text += f"{named('CPU', shared)}: programs on {named('CPU', shared)} run slower"
+        yield Note(code="isolated-siblings", text=text)
 
 
-def _explain_kinds(plan: Plan) -> Iterable[Note]:
-    if len(plan.machine.kinds) < 2:
-        return ()
-    return explain_kinds(plan)
+def _find_requested(plan: Plan) -> CpuSet:
+    """Return the CPUs that the mask or the nodes of a request contain, isolated ones too; without, all."""
+    request, machine = plan.request, plan.machine.replace(isolated=EMPTY, nohz_full=EMPTY)
+    mask = request.mask if request.mask and request.mask.parts else request.nodes
+    if mask is None:
+        return machine.allowed
+    parts, _ = resolve_mask(mask, AvailableCpus(machine=machine), allow_partial=True)
+    return CpuSet(cpu for part in parts for cpu in part)
 
 
-def _explain_nodes(plan: Plan) -> Iterator[Note]:
-    if crossing := CpuSet(placement.rank for placement in plan.placements if len(placement.nodes) > 1):
-        subject = f"{named('rank', crossing)} {'has' if len(crossing) == 1 else 'have'}"
-        yield Note(code="crosses-nodes", text=f"{subject} CPUs on more than one NUMA node")
+def _advise(cpus: CpuSet) -> str:
+    it = "it" if len(cpus) == 1 else "them"
+    return f"name {it} by number in --mask to use {it}"
 
 
-def _explain_quota(plan: Plan) -> Iterable[Note]:
-    if plan.machine.quota is None:
-        return ()
-    return explain_quota(plan)
-
-
-def _explain_threads(plan: Plan) -> Iterator[Note]:
-    """Warn of more threads than CPUs in a rank."""
-    oversubscribed = CpuSet(
-        placement.rank for placement in plan.placements if placement.threads > len(placement.cpus)
-    )
-    if oversubscribed:
-        verb = "has" if len(oversubscribed) == 1 else "have"
-        text = f"{named('rank', oversubscribed)} {verb} more threads than CPUs: they will wait for each other"
-        yield Note(code="oversubscribed", text=f"{text} (lower --threads)", warning=True)
-
-
-def _explain_sharing(plan: Plan) -> Iterator[Note]:
-    """List ranks that share cores or CPUs, unless the strategy gives the same cores to all ranks."""
-    core_of = index_by_cpu(plan.machine.at(Level.CORE))
-    owners: dict[int, set[int]] = {}
-    if not STRATEGIES[plan.request.strategy].overlapping:
-        for placement in plan.placements:
-            for cpu in (*placement.cpus, *placement.service_cpus):
-                owners.setdefault(core_of[cpu], set()).add(placement.rank)
-    if sharing := CpuSet(rank for ranks in owners.values() if len(ranks) > 1 for rank in ranks):
-        yield Note(code="shared-cores", text=f"{named('rank', sharing)} share cores with other ranks")
-    given = sum(len(placement.cpus) + len(placement.service_cpus) for placement in plan.placements)
-    if given != len(plan.used):
-        yield Note(code="shared", text="ranks share CPUs, as requested")
-
-
-def _explain_memory(plan: Plan) -> Iterable[Note]:
-    request = plan.request
-    if request.memory is MemoryMode.LOCAL and not (request.memory_bytes or find_remote_cpus(plan)):
-        return ()
-    return explain_memory(plan)
-
-
-def _explain_other_runs(plan: Plan) -> Iterable[Note]:
-    if not plan.occupied and plan.request.sharing not in (Sharing.AVOID, Sharing.EXCLUSIVE):
-        return ()
-    return explain_other_runs(plan)
-
-
-def _explain_service(plan: Plan) -> Iterable[Note]:
-    if not (plan.request.has_service or any(placement.service_cpus for placement in plan.placements)):
-        return ()
-    return explain_service(plan)
-
-
-def _explain_places(plan: Plan) -> Iterator[Note]:
-    without = CpuSet(placement.rank for placement in plan.placements if not placement.places)
-    if without and choose_syntax(plan.request) is not BindingSyntax.UNBOUND and plan.machine.bindable:
-        text = f"OMP_PLACES of {named('rank', without)} is too long for some runtimes"
-        text += ": threads will not be bound (--bind rank is shorter)"
-        yield Note(code="places-too-long", text=text, warning=True)
-
-
-def _explain_device_variables(plan: Plan) -> Iterable[Note]:
-    if not plan.has_devices:
-        return ()
-    from ompbind.planning.devices.variables import explain_variables  # noqa: PLC0415 - door: devices
-
-    return explain_variables(plan)
-
-
-def _explain_wrappers(plan: Plan) -> Iterable[Note]:
-    if not (plan.request.workload and plan.request.workload.wrappers):
-        return ()
-    return explain_wrappers(plan)
-
-
-def _explain_devices(plan: Plan) -> Iterable[Note]:
-    if not (plan.request.devices or plan.request.near):
-        return ()
-    from ompbind.planning.devices.notes import explain_devices  # noqa: PLC0415 - door: devices
-
-    return explain_devices(plan)
-
-
-_SUBJECTS: tuple[Callable[[Plan], Iterable[Note]], ...] = (
-    _explain_compat,
-    _explain_machine,
-    _explain_numbers,
-    _explain_unused,
-    _explain_isolated,
-    _explain_kinds,
-    _explain_nodes,
-    _explain_devices,
-    _explain_memory,
-    _explain_quota,
-    _explain_threads,
-    _explain_sharing,
-    _explain_other_runs,
-    _explain_service,
-    _explain_places,
-    explain_runtime,
-    _explain_device_variables,
-    _explain_wrappers,
-)
-"""What notes are about: a function for each subject, in the order of output."""
-
-
-def explain_compat(plan: Plan, compat: Compat) -> Iterator[Note]:
-    """Explain how variables of other programs were read (--compat)."""
-    for text in (*compat.read, *compat.others):
-        yield Note(code="compat", text=text)
-    for text in compat.warnings:
-        yield Note(code="compat", text=text, warning=True)
-    if compat.divided and plan.request.strategy in ("numa", "nodes") and _divides_domains(plan):
-        yield Note(code="compat", text=compat.divided)
-
-
-def _divides_domains(plan: Plan) -> bool:
-    """Return whether several ranks share a domain of the strategy; domains of all ranks are counted."""
-    cores = find_overlapping(plan.machine.at(Level.CORE), plan.compute)
-    sequence = make_core_sequence(plan.machine, tuple(core.cpus & plan.compute for core in cores))
-    return STRATEGIES[plan.request.strategy].auto_ranks(sequence, None) < len(plan.placements)
-
-
-def explain_kinds(plan: Plan) -> Iterator[Note]:
+def _explain_kinds(plan: Plan) -> Iterator[Note]:
     """Explain that ranks, or threads of one rank, run on cores of different kinds and speed."""
     used = plan.used
     kinds = [kind for kind in plan.machine.kinds if not kind.cpus.isdisjoint(used)]
@@ -225,17 +155,24 @@ def explain_kinds(plan: Plan) -> Iterator[Note]:
     yield Note(code="mixed-kinds", text=text)
 
 
-QUOTA_RANKS = "quota-ranks"
-"""The code of the note on more ranks than CPUs in the CPU quota."""
+def _explain_nodes(plan: Plan) -> Iterator[Note]:
+    if crossing := CpuSet(placement.rank for placement in plan.placements if len(placement.nodes) > 1):
+        text = f"{named('rank', crossing)} {_has(crossing)} CPUs on more than one NUMA node"
+        yield Note(code="crosses-nodes", text=text)
 
 
-def explain_quota(plan: Plan) -> Iterator[Note]:
+_QUOTA_RANKS = "quota-ranks"
+
+
+def _explain_quota(plan: Plan) -> Iterator[Note]:
     """Warn of more ranks or threads than CPUs in the CPU quota, and of threads that it limits."""
-    placements = plan.placements
     throttling = find_throttling(plan)
-    limited = CpuSet(placement.threads for placement in placements if placement.threads < len(placement.cpus))
-    if limited and plan.request.threads is None and not any(note.code == QUOTA_RANKS for note in throttling):
-        text = f"{_describe_quota(plan)}: threads per rank limited to {limited}"
+    limited = CpuSet(
+        placement.threads for placement in plan.placements if placement.threads < len(placement.cpus)
+    )
+    has_too_many_ranks = any(note.code == _QUOTA_RANKS for note in throttling)
+    if plan.machine.quota is not None and limited and plan.request.threads is None and not has_too_many_ranks:
+        text = f"the CPU quota of the cgroup is {plan.machine.quota:g}: threads per rank limited to {limited}"
         yield Note(code="quota", text=text, warning=True)
     yield from throttling
 
@@ -248,100 +185,79 @@ def find_throttling(plan: Plan) -> list[Note]:
         return notes
     ranks = len(placements) + outside
     threads = sum(placement.threads for placement in placements) + outside * placements[0].threads
+    is_quota = f"the CPU quota of the cgroup is {quota:g}"
     if ranks > max(quota, 1):
-        text = (
-            f"{_describe_quota(plan)}, which is too little for {count(ranks, 'rank')}: they will be throttled"
-        )
+        text = f"{is_quota}, which is too little for {count(ranks, 'rank')}: they will be throttled"
         text += " (start fewer ranks, or raise the quota)"
-        notes.append(Note(code=QUOTA_RANKS, text=text, warning=True))
+        notes.append(Note(code=_QUOTA_RANKS, text=text, warning=True))
     if threads > max(quota, ranks):
-        text = f"{_describe_quota(plan)}: {threads} threads will be throttled (lower --threads)"
+        text = f"{is_quota}: {threads} threads will be throttled (lower --threads)"
         notes.append(Note(code="quota", text=text, warning=True))
     return notes
 
 
-def _describe_quota(plan: Plan) -> str:
-    return f"the CPU quota of the cgroup is {plan.machine.quota:g}"
+def _explain_threads(plan: Plan) -> Iterator[Note]:
+    """Warn of more threads than CPUs in a rank."""
+    if ranks := CpuSet(
+        placement.rank for placement in plan.placements if placement.threads > len(placement.cpus)
+    ):
+        text = f"{named('rank', ranks)} {_has(ranks)} more threads than CPUs: they will wait for each other"
+        yield Note(code="oversubscribed", text=f"{text} (lower --threads)", warning=True)
 
 
-def explain_isolated(plan: Plan) -> Iterator[Note]:
-    """Yield notes on CPUs that are not used because of isolation, and on used siblings of isolated CPUs."""
-    yield from _explain_excluded(plan)
-    yield from _explain_siblings(plan)
+def _explain_sharing(plan: Plan) -> Iterator[Note]:
+    """List ranks that share cores or CPUs, unless the strategy gives the same cores to all ranks."""
+    core_of = index_by_cpu(plan.machine.at(Level.CORE))
+    owners: dict[int, set[int]] = {}
+    if not STRATEGIES[plan.request.effective_strategy].overlapping:
+        for placement in plan.placements:
+            for cpu in (*placement.cpus, *placement.service_cpus):
+                owners.setdefault(core_of[cpu], set()).add(placement.rank)
+    if sharing := CpuSet(rank for ranks in owners.values() if len(ranks) > 1 for rank in ranks):
+        yield Note(code="shared-cores", text=f"{named('rank', sharing)} share cores with other ranks")
+    given = sum(len(placement.cpus) + len(placement.service_cpus) for placement in plan.placements)
+    if given != len(plan.used):
+        yield Note(code="shared", text="ranks share CPUs, as requested")
 
 
-def _explain_excluded(plan: Plan) -> Iterator[Note]:
-    """List CPUs of the mask that are isolated, or share a core with isolated CPUs, and are not used."""
-    excluded, siblings = plan.idle & plan.machine.excluded_by_default, plan.machine.isolated_siblings
-    if not excluded:
+def _explain_other_runs(plan: Plan) -> Iterator[Note]:
+    """Explain which CPUs of the plan other runs use too, or which CPUs it avoids because of them."""
+    sharing = plan.request.sharing
+    if plan.machine.source != "live" and not plan.occupied:
+        if sharing in (Sharing.AVOID, Sharing.EXCLUSIVE):
+            text = f"--{sharing} has no effect: live runs are known only on the live machine"
+            yield Note(code="avoided", text=text)
         return
-    excluded &= _find_requested(plan)
-    if isolated := excluded - cpus_of_cores(plan.machine, plan.used) - siblings:
-        names = [name for name, cpus in plan.machine.exclusion_reasons if not cpus.isdisjoint(isolated)]
-        text = f"not used because {' or '.join(names)}: {named('CPU', isolated)} ({_advise(isolated)})"
-        yield Note(code="set-apart", text=text)
-    if shared := excluded & siblings:
-        verb = "it shares" if len(shared) == 1 else "they share"
-        text = f"{named('CPU', shared)} not used: {verb} a core with isolated CPUs ({_advise(shared)})"
-        yield Note(code="isolated-siblings", text=text)
+    available = AvailableCpus(machine=plan.machine, runs=plan.occupied, avoided=plan.avoided)
+    shared = find_shared_cpus(available, plan.used | plan.reserved)
+    if shared and sharing is Sharing.WARN:
+        text = f"{render_occupancy(available, shared)}: threads will compete for CPUs"
+        text += " (--avoid uses other CPUs, --share hides this warning)"
+        yield Note(code="overlaps-run", text=text, warning=True)
+    elif avoided := plan.avoided & plan.machine.allowed:
+        yield Note(code="avoided", text=f"not used: {render_occupancy(available, avoided)}")
 
 
-def _find_requested(plan: Plan) -> CpuSet:
-    """Return the CPUs that the mask or the nodes of a request contain, isolated ones too; without, all."""
-    request, machine = plan.request, plan.machine.replace(isolated=EMPTY, nohz_full=EMPTY)
-    has_mask = request.mask is not None and request.mask.word is not MaskWord.AUTO
-    mask = request.mask if has_mask else request.nodes
-    if mask is None:
-        return machine.allowed
-    parts, _ = resolve_mask(mask, AvailableCpus(machine=machine), allow_partial=True)
-    return CpuSet(cpu for part in parts for cpu in part)
+def _explain_service(plan: Plan) -> Iterator[Note]:
+    """List ranks without their optional service CPUs, and ranks for which a framework has none.
 
-
-def _advise(cpus: CpuSet) -> str:
-    it = "it" if len(cpus) == 1 else "them"
-    return f"name {it} by number in --mask to use {it}"
-
-
-def _explain_siblings(plan: Plan) -> Iterator[Note]:
-    """Explain that ranks use CPUs that share a core with isolated CPUs without a rank."""
-    isolated = union(cpus for _, cpus in plan.machine.exclusion_reasons) & plan.machine.online - plan.used
-    siblings = plan.machine.isolated_siblings & plan.used & cpus_of_cores(plan.machine, isolated)
-    if siblings:
-        verb = "shares" if len(siblings) == 1 else "share"
-        shared = cpus_of_cores(plan.machine, siblings) & isolated
-        text = f"{named('CPU', siblings)} {verb} a core with isolated {named('CPU', shared)}"
-        slower = f"programs on {named('CPU', shared)} run slower"
-        yield Note(code="isolated-siblings", text=f"{text}: {slower}")
-
-
-def explain_service(plan: Plan) -> Iterator[Note]:
-    """Yield notes on ranks without service CPUs, and on ranks that have some."""
-    yield from _explain_missing(plan)
-    yield from _explain_present(plan)
-
-
-def _explain_missing(plan: Plan) -> Iterator[Note]:
-    """List ranks without their optional service CPUs, and ranks for which a framework has none."""
-    ranks = len(plan.placements)
-    wanted = [*zip(plan.placements, divide_service(plan.request, ranks), strict=True)]
+    Explain which ranks have service CPUs far away, or workers that may use their service CPUs.
+    """
+    ranks, machine, request = len(plan.placements), plan.machine, plan.request
+    wanted = [*zip(plan.placements, divide_service(request, ranks), strict=True)]
     fewer = CpuSet(placement.rank for placement, number in wanted if len(placement.service_cpus) < number)
-    if fewer and plan.request.service_optional:
-        text = f"{named('rank', fewer)} {'has' if len(fewer) == 1 else 'have'} too few CPUs for service CPUs"
+    if fewer and request.service_optional:
+        text = f"{named('rank', fewer)} {_has(fewer)} too few CPUs for service CPUs"
         yield Note(code="service-missing", text=f"{text}: other threads use the CPUs that compute")
     unserved = [placement for placement, number in wanted if not (number or placement.service_cpus)]
     without = CpuSet(placement.rank for placement in unserved if len(placement.cpus) > 1)
-    if without and plan.request.service_total and plan.request.compat:
-        text = f"{named('rank', without)} {'has' if len(without) == 1 else 'have'} no service CPU"
+    if without and request.service_total and request.compat:
+        text = f"{named('rank', without)} {_has(without)} no service CPU"
         remedy = f"if each rank is a server, use --service-total {ranks}"
         yield Note(code="service-uneven", text=f"{text}: {remedy}")
-
-
-def _explain_present(plan: Plan) -> Iterator[Note]:
-    """Explain which ranks have service CPUs far away, or workers that may use their service CPUs."""
-    with_service = [placement for placement in plan.placements if placement.service_cpus]
-    if not with_service:
+    if not (with_service := [placement for placement in plan.placements if placement.service_cpus]):
         return
-    nodes = index_by_cpu(plan.machine.at(Level.NODE))
+    nodes = index_by_cpu(machine.at(Level.NODE))
     remote = CpuSet(
         placement.rank
         for placement in with_service
@@ -349,20 +265,74 @@ def _explain_present(plan: Plan) -> Iterator[Note]:
         <= {nodes.get(cpu) for cpu in placement.cpus}
     )
     if remote:
-        subject = f"{named('rank', remote)} {'has' if len(remote) == 1 else 'have'}"
-        text = f"{subject} service CPUs on other NUMA nodes than the CPUs that compute"
-        yield Note(code="service-remote", text=text)
+        text = f"{named('rank', remote)} {_has(remote)} service CPUs on other NUMA nodes"
+        yield Note(code="service-remote", text=f"{text} than the CPUs that compute")
+    yield from _explain_service_workers(plan)
+
+
+def _explain_service_workers(plan: Plan) -> Iterator[Note]:
+    """Explain that OpenMP workers may use service CPUs."""
     unbound = CpuSet(
         placement.rank
-        for placement in with_service
-        if placement.threads > 1 and not any(place == placement.compute for place in placement.places)
+        for placement in plan.placements
+        if placement.service_cpus
+        and placement.threads > 1
+        and not any(place == placement.compute for place in placement.places)
     )
-    if unbound and plan.request.bind is Bind.RANK and plan.machine.bindable:
+    bind = plan.request.effective_bind
+    if unbound and bind is Bind.RANK and plan.machine.bindable:
         reason = "OMP_PLACES is too long for some runtimes"
         if choose_syntax(plan.request) is BindingSyntax.UNBOUND:
             reason = "with places, forked children crash in the OpenMP runtime of the command"
         text = f"OpenMP workers of {named('rank', unbound)} may use service CPUs: {reason}"
         yield Note(code="service-workers", text=text, warning=True)
-    elif plan.request.bind is Bind.NONE:
+    elif bind is Bind.NONE:
         text = "OpenMP workers may use service CPUs too, because --bind none does not bind them"
         yield Note(code="service-unbound", text=text)
+
+
+def _explain_places(plan: Plan) -> Iterator[Note]:
+    without = CpuSet(placement.rank for placement in plan.placements if not placement.places)
+    if without and choose_syntax(plan.request) is not BindingSyntax.UNBOUND and plan.machine.bindable:
+        text = f"OMP_PLACES of {named('rank', without)} is too long for some runtimes"
+        text += ": threads will not be bound (--bind rank is shorter)"
+        yield Note(code="places-too-long", text=text, warning=True)
+
+
+def _explain_devices(plan: Plan) -> Iterable[Note]:
+    if not (plan.request.devices or plan.request.near):
+        return ()
+    from ompbind.planning.devices.notes import explain_devices  # noqa: PLC0415 - door: devices
+
+    return explain_devices(plan)
+
+
+def _explain_device_variables(plan: Plan) -> Iterable[Note]:
+    if not plan.has_devices:
+        return ()
+    from ompbind.planning.devices.variables import explain_variables  # noqa: PLC0415 - door: devices
+
+    return explain_variables(plan)
+
+
+_SUBJECTS: tuple[Callable[[Plan], Iterable[Note]], ...] = (
+    _explain_compat,
+    _explain_machine,
+    _explain_numbers,
+    _explain_unused,
+    _explain_isolated,
+    _explain_kinds,
+    _explain_nodes,
+    _explain_devices,
+    explain_memory,
+    _explain_quota,
+    _explain_threads,
+    _explain_sharing,
+    _explain_other_runs,
+    _explain_service,
+    _explain_places,
+    explain_runtime,
+    _explain_device_variables,
+    explain_wrappers,
+)
+"""What notes are about: a function for each subject, in the order of output."""

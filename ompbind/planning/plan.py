@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.machine.devices import Device
 from ompbind.machine.model import Machine
-from ompbind.planning.occupancy import LiveRun
+from ompbind.planning.other_runs import LiveRun
 from ompbind.planning.request import MemoryMode, Request
 from ompbind.record import Record
 
@@ -69,6 +69,8 @@ class MemoryPolicy(Record):
 class Placement(Record):
     """What one rank gets; `cpus` are in thread order, `places` are empty if OpenMP should not bind threads.
 
+    `places_text` are the places as the value of OMP_PLACES.
+
     `service_cpus` are CPUs that the rank has besides: no OpenMP worker runs there. `reserved` are the CPUs of
     cores that --reserve takes from this rank: no rank may use them. `nodes` are the NUMA nodes of `cpus`.
     `memory_nodes` are the nodes with allowed memory (cpuset.mems) among them, with each node without memory
@@ -79,6 +81,7 @@ class Placement(Record):
     rank: int
     cpus: tuple[int, ...]
     places: tuple[CpuSet, ...] = ()
+    places_text: str = ""
     threads: int = 1
     nodes: tuple[int, ...] = ()
     memory_nodes: tuple[int, ...] = ()

@@ -1,31 +1,39 @@
 """`make_plan`: machine × request × other live runs → plan, a pure function."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import cycle, islice
 
 from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.errors import OmpbindError, PlanError, RequestError
 from ompbind.machine.model import Level, Machine, index_by_cpu
-from ompbind.openmp.binding import Bind, BindingSyntax
-from ompbind.openmp.places import Cores, make_places, make_service_places, render_places
+from ompbind.openmp.binding import Bind, BindingSyntax, make_places
 from ompbind.planning.allocation import make_placements, use_whole_service_cores
-from ompbind.planning.conflicts import check_exclusive, make_available
-from ompbind.planning.cpu_pool import CpuPool, make_cpu_pool
-from ompbind.planning.memory import add_policies, map_local_memory, map_remote_memory
+from ompbind.planning.cpu_pool import make_cpu_pool
+from ompbind.planning.memory import (
+    LIMITED,
+    NARROWED,
+    UNSET,
+    add_policies,
+    map_local_memory,
+    map_remote_memory,
+)
 from ompbind.planning.notes import explain
-from ompbind.planning.occupancy import AvailableCpus, LiveRun, whole_cores
-from ompbind.planning.occupancy_text import render_occupancy
-from ompbind.planning.plan import Placement, Plan
-from ompbind.planning.request import MemoryMode, Request
-from ompbind.planning.runtimes import check_runtimes, choose_syntax, find_certain_runtimes
-from ompbind.planning.saved_placements import make_saved_plan
+from ompbind.planning.other_runs import (
+    AvailableCpus,
+    LiveRun,
+    find_shared_cpus,
+    make_available,
+    render_occupancy,
+    whole_cores,
+)
+from ompbind.planning.plan import Note, Placement, Plan
+from ompbind.planning.request import Request, Sharing
+from ompbind.planning.runtimes import CONFLICT, check_runtimes, choose_syntax, find_certain_runtimes
+from ompbind.planning.saved_plan import place_saved_ranks
 from ompbind.planning.strategies.strategies import (
     STRATEGIES,
     list_others_that_take_cores,
     list_others_that_take_devices,
 )
-from ompbind.planning.strictness import check_strict
-from ompbind.planning.thread_counts import make_thread_counts
 
 
 def make_plan(machine: Machine, request: Request, occupied: Sequence[LiveRun] = ()) -> Plan:
@@ -40,23 +48,36 @@ def make_plan(machine: Machine, request: Request, occupied: Sequence[LiveRun] = 
     ((8, 10, 12, 14), 4)
     """
     if request.plan is not None:
-        return make_saved_plan(machine, request, occupied)
-    if request.strategy not in STRATEGIES:
-        raise RequestError(f"unknown strategy {request.strategy!r}", hint=f"use {', '.join(STRATEGIES)}")
-    if request.cores and (usable := list_others_that_take_cores(request.strategy)):
-        message = f"--cores has no effect with --strategy {request.strategy}"
-        raise PlanError(message, hint=f"use {usable}")
-    _check_takes_devices(request)
+        request, placements = place_saved_ranks(machine, request)
+        return _finish_plan(AvailableCpus(machine=machine, runs=tuple(occupied)), request, placements)
+    _check_strategy(request)
     try:
-        return _make_plan(machine, request, occupied)
+        check_runtimes(find_certain_runtimes(request))
+        available = make_available(machine, request, occupied)
+        placements, notes = _allocate(available, _normalise(request))
+        placements = list(_add_details(machine, request, placements))
+        return _finish_plan(available, request, placements, notes)
     except OmpbindError as error:
         if request.compat and request.compat.read:
             error.hint += f" ({'; '.join(request.compat.read)}; unset a variable to ignore it)"
         raise
 
 
-def _check_takes_devices(request: Request) -> None:
-    """Raise PlanError if ranks get devices, but the strategy cannot divide the cores near these."""
+def find_possible_cpus(machine: Machine, request: Request) -> CpuSet:
+    """Return the CPUs of all cores that a request may get if no other run is live; raises as `make_plan`."""
+    if request.plan is not None:
+        return whole_cores(machine, request.plan.used)
+    pool = make_cpu_pool(AvailableCpus(machine=machine), _normalise(request))
+    return whole_cores(machine, CpuSet(pool.cpus))
+
+
+def _check_strategy(request: Request) -> None:
+    """Raise an error for an unknown strategy, or if it cannot divide the requested cores or devices."""
+    if request.strategy not in STRATEGIES:
+        raise RequestError(f"unknown strategy {request.strategy!r}", hint=f"use {', '.join(STRATEGIES)}")
+    if request.cores and (usable := list_others_that_take_cores(request.strategy)):
+        message = f"--cores has no effect with --strategy {request.strategy}"
+        raise PlanError(message, hint=f"use {usable}")
     usable = list_others_that_take_devices(request.strategy)
     if not (request.devices and request.needs_strategy and usable):
         return
@@ -68,59 +89,22 @@ def _check_takes_devices(request: Request) -> None:
     raise PlanError(message, hint=f"{hint}; ranks get CPUs near their devices")
 
 
-def _make_plan(machine: Machine, request: Request, occupied: Sequence[LiveRun]) -> Plan:
-    original, request = request, _restate(request)
-    if len(runtimes := find_certain_runtimes(request)) > 1:
-        check_runtimes(runtimes)
-    available = AvailableCpus(machine=machine)
-    if occupied:
-        available = make_available(machine, request, occupied)
-    pool, placements = _allocate(available, request)
-    draft = Plan(
-        machine=machine,
-        request=request,
-        placements=tuple(_add_details(machine, request, placements)),
-        reserved=union(placement.reserved for placement in placements),
-        occupied=available.runs,
-        avoided=available.avoided,
-    )
-    draft = draft.replace(idle=available.free - draft.reserved - draft.used)
-    if occupied:
-        check_exclusive(draft)
-    if request.memory is not MemoryMode.LOCAL:
-        draft = add_policies(draft)
-    plan = draft.replace(request=original, notes=pool.notes + tuple(explain(draft)))
-    if request.strict:
-        check_strict(plan)
-    return plan
-
-
-def find_possible_cpus(machine: Machine, request: Request) -> CpuSet:
-    """Return the CPUs of all cores that a request may get if no other run is live; raises as `make_plan`."""
-    if request.plan is not None:
-        return whole_cores(machine, request.plan.used)
-    pool = make_cpu_pool(AvailableCpus(machine=machine), _restate(request))
-    return whole_cores(machine, CpuSet(pool.cpus))
-
-
-def _restate(request: Request) -> Request:
-    """Return a request in other words: whole service cores where ranks request a number of cores.
-
-    With the mask "none", ranks may use all CPUs and are not bound.
-    """
-    if request.is_unbound:
-        return request.replace(mask=None, strategy="all", smt="all", bind=Bind.NONE)
-    requests_cores = request.cores or (request.threads and STRATEGIES[request.strategy].sized)
+def _normalise(request: Request) -> Request:
+    """Return the request for allocation: whole service cores where ranks request a number of cores."""
+    requests_cores = request.cores or (request.threads and STRATEGIES[request.effective_strategy].sized)
     if not (request.has_service_cpus and requests_cores) or request.names_each_rank:
         return request
     return use_whole_service_cores(request)
 
 
-def _allocate(available: AvailableCpus, request: Request) -> tuple[CpuPool, list[Placement]]:
-    """Allocate the CPUs to ranks; if this fails because of other runs, the error says which CPUs they use."""
+def _allocate(available: AvailableCpus, request: Request) -> tuple[list[Placement], tuple[Note, ...]]:
+    """Allocate the CPUs to ranks; return their placements, and the notes on the mask.
+
+    If this fails because of other runs, the error says which CPUs they use.
+    """
     try:
         pool = make_cpu_pool(available, request)
-        return pool, make_placements(pool)
+        return make_placements(pool), pool.notes
     except PlanError as error:
         avoided = available.avoided & available.machine.allowed
         if not avoided or _find_error_without_runs(available, request) == error.message:
@@ -143,6 +127,7 @@ def _add_details(machine: Machine, request: Request, placements: Sequence[Placem
     domains = machine.at(Level.NODE)
     local, remote = map_local_memory(machine), map_remote_memory(machine)
     binds = machine.bindable and choose_syntax(request) is not BindingSyntax.UNBOUND
+    bind = request.effective_bind if binds else Bind.NONE
     previous: Placement | None = None
     for placement, threads in zip(placements, _count_threads(machine, request, placements), strict=True):
         if previous is not None and previous.cpus is placement.cpus and previous.threads == threads:
@@ -155,9 +140,12 @@ def _add_details(machine: Machine, request: Request, placements: Sequence[Placem
         cores: dict[int, list[int]] = {}
         for cpu in placement.cpus:
             cores.setdefault(core_of[cpu], []).append(cpu)
-        bind = request.bind if binds else Bind.NONE
+        places, text = make_places(
+            placement.cpus, [*map(CpuSet, cores.values())], bind, threads, placement.service_cpus
+        )
         previous = placement.replace(
-            places=_make_places(placement, [*map(CpuSet, cores.values())], bind, threads),
+            places=places,
+            places_text=text,
             threads=threads,
             nodes=nodes,
             memory_nodes=_find_memory_nodes(nodes, local) or _find_memory_nodes(nodes, remote),
@@ -175,17 +163,63 @@ def _count_threads(machine: Machine, request: Request, placements: Sequence[Plac
     return make_thread_counts(cpus, machine.quota * len(cpus) / (len(cpus) + request.outside_ranks))
 
 
+# Threads beyond the CPU quota of the cgroup make no program faster: the kernel stops the threads of all ranks
+# together until the next period begins. So the quota is divided in proportion to the CPUs of the ranks, and
+# each share is rounded down: ranks of one job wait for the slowest, so equal ranks have equal numbers of
+# threads. A rank whose share is less than one CPU has one thread; the other ranks divide the rest.
+
+
+def make_thread_counts(cpus: Sequence[int], quota: float) -> list[int]:
+    """Return the number of threads of each rank, for ranks with these numbers of CPUs (1 or more).
+
+    `quota` is the CPU time that the ranks have together, in CPUs. The sum is at most the quota, or one thread
+    per rank: three ranks with 4 CPUs each and a quota of 8.5 have 2 each.
+    """
+    rest, left = quota, sum(cpus)  # what ranks with a share of one CPU or more divide, and their CPUs
+    for number in sorted(cpus):
+        if rest * number >= left:
+            break
+        rest, left = max(0.0, rest - 1), left - number
+    return [max(1, min(number, int(rest * number / left))) if left else 1 for number in cpus]
+
+
 def _find_memory_nodes(nodes: Sequence[int], memory_of: Mapping[int, Iterable[int]]) -> tuple[int, ...]:
     """Return the nodes with the memory of some nodes, in ascending order; `memory_of` has them by node."""
     return tuple(sorted({near for node in nodes for near in memory_of.get(node, ())}))
 
 
-def _make_places(placement: Placement, cores: Cores, bind: Bind, threads: int) -> tuple[CpuSet, ...]:
-    """Return the places of a rank; none if their text is too long, or just one with Bind.RANK."""
-    if placement.service_cpus:
-        cpu_of_threads = tuple(islice(cycle(placement.cpus), threads))
-        ways = [make_service_places(cpu_of_threads, cores, bind, placement.service_cpus)]
-        ways += [(placement.cpuset,)] if bind is Bind.RANK else []
-    else:
-        ways = [make_places(placement.cpus, cores, bind)]
-    return next((places for places in ways if render_places(places) is not None), ())
+def _finish_plan(
+    available: AvailableCpus, request: Request, placements: Sequence[Placement], notes: tuple[Note, ...] = ()
+) -> Plan:
+    """Return the plan of placements, with what is idle, memory policies and notes.
+
+    Raises PlanError if other runs use its CPUs with --exclusive, or if it is not what --strict requires.
+    """
+    draft = Plan(
+        machine=available.machine,
+        request=request,
+        placements=tuple(placements),
+        reserved=union(placement.reserved for placement in placements) & available.machine.allowed,
+        occupied=available.runs,
+        avoided=available.avoided,
+    )
+    draft = draft.replace(idle=available.free - draft.reserved - draft.used)
+    shared = find_shared_cpus(available, draft.used | draft.reserved)
+    if shared and request.sharing is Sharing.EXCLUSIVE:
+        raise PlanError(
+            f"not exclusive: {render_occupancy(available, shared)}",
+            hint="wait for these runs ('run --wait'), name other CPUs (--mask), or use free cores (--avoid)",
+        )
+    draft = add_policies(draft)
+    plan = draft.replace(notes=notes + tuple(explain(draft)))
+    failures = [note.text for note in plan.notes if note.code in REFUSED_IF_STRICT]
+    if request.strict and failures:
+        raise PlanError("; ".join(failures), hint="without --strict this is a warning")
+    return plan
+
+
+REFUSED_IF_STRICT = (
+    "not-bindable", "quota-ranks", "places-too-long", "service-workers", "preload", "wrapper", "device-far",
+    CONFLICT, UNSET, LIMITED, NARROWED,
+)  # fmt: skip
+"""The codes of notes that say that ranks cannot have what was requested: their binding, or a CPU each."""

@@ -10,9 +10,10 @@ from ompbind.errors import RequestError
 from ompbind.openmp.binding import Binding
 from ompbind.openmp.runtimes import PLACE_VARIABLES
 from ompbind.openmp.variables import find_overridden_variables, make_openmp_variables
-from ompbind.planning.placeholders import Fields, fill, fill_word
+from ompbind.planning.placeholders import Fields, fill
 from ompbind.planning.plan import MemoryPolicy, Placement, Plan
 from ompbind.planning.rank_variables import (
+    MASKED,
     NAMES_OF_DEVICES,
     OMPBIND_ATTEMPT,
     OMPBIND_CPUS,
@@ -23,6 +24,8 @@ from ompbind.planning.rank_variables import (
     OMPBIND_WORKER_NAME,
     Variables,
     apply_variables,
+    is_secret,
+    mask_word,
 )
 from ompbind.planning.request import Request
 from ompbind.planning.runtimes import choose_syntax, may_support_reset
@@ -91,11 +94,10 @@ class RankCommand(Record):
 
 def make_local_identities(plan: Plan) -> list[RankIdentity]:
     """Return the identities of the ranks of a run that has ranks on this machine only."""
-    return make_identities(len(plan.placements))
+    return _make_identities(len(plan.placements))
 
 
-def make_identities(size: int) -> list[RankIdentity]:
-    """Return the identities of `size` ranks that all run on this machine."""
+def _make_identities(size: int) -> list[RankIdentity]:
     return [
         RankIdentity(placement_index=rank, rank=rank, size=size, local_rank=rank, local_size=size)
         for rank in range(size)
@@ -107,59 +109,51 @@ def make_variables(plan: Plan, identity: RankIdentity, spec: RunSpec) -> dict[st
 
     With --keep-env, variables that the caller's environment already has are left out.
     """
-    placement = plan.placements[identity.placement_index]
-    numbers = make_identity_variables(placement, identity, spec)
-    fields = make_fields(numbers, identity)
-    return _make_variables(plan, placement, spec, _make_binding(plan.request), numbers=numbers, fields=fields)
+    return _make_variables(plan, identity, spec, _make_binding(plan.request))[0]
 
 
 def _make_variables(
-    plan: Plan,
-    placement: Placement,
-    spec: RunSpec,
-    binding: Binding,
-    *,
-    numbers: Variables,
-    fields: Fields,
-) -> dict[str, str | None]:
-    """Return all variables of one rank; `numbers` are the variables of its identity."""
-    threads = make_openmp_variables(placement.cpus, placement.places, placement.threads, binding)
+    plan: Plan, identity: RankIdentity, spec: RunSpec, binding: Binding
+) -> tuple[dict[str, str | None], Fields]:
+    """Return all variables of one rank, and the values of its placeholders."""
+    placement, base = plan.placements[identity.placement_index], spec.base
+    numbers = make_identity_variables(placement, identity, spec)
+    fields = _make_fields(numbers, identity)
+    threads = make_openmp_variables(placement.cpus, placement.places_text, placement.threads, binding)
     if spec.keep_env:
-        kept = spec.base.keys() | (_PAIR if _PAIR & spec.base.keys() else set())
+        kept = base.keys() | (_PAIR if _PAIR & base.keys() else set())
         threads = {name: value for name, value in threads.items() if name not in kept}
+    # a rank without devices inherits none of a rank of another run
+    devices: Variables = {name: None for name in NAMES_OF_DEVICES if name in base}
+    if placement.devices:
+        from ompbind.planning.devices.variables import make_device_variables  # noqa: PLC0415 - door: devices
+
+        devices = make_device_variables(placement, plan, base, keep_env=spec.keep_env)
     defaults = plan.request.compat.variables if plan.request.compat else ()
     variables = {
-        **dict.fromkeys(name for name in spec.removed_variables if name in spec.base),
-        **{name: value for name, value in defaults if name not in spec.base},
+        **dict.fromkeys(name for name in spec.removed_variables if name in base),
+        **{name: value for name, value in defaults if name not in base},
         **threads,
         **numbers,
-        **_make_device_variables(plan, placement, spec),
-        **fill_variables(spec, fields),
+        **devices,
+        **_fill_variables(spec, fields),
     }
     workload = plan.request.workload
     if workload and workload.preload:  # --preload is already merged with LD_PRELOAD of --env, if there is one
         preload = ":".join(workload.preload)
         is_filled = "LD_PRELOAD" in dict(spec.added_variables)
-        variables["LD_PRELOAD"] = fill_text(preload, fields, "LD_PRELOAD") if is_filled else preload
-    if spec.freeze_directory:  # put before the user's own directories, which all stay
-        path = variables.get("PYTHONPATH", spec.base.get("PYTHONPATH"))
-        variables["PYTHONPATH"] = _put_first(spec.freeze_directory, path or "")
-    return variables
-
-
-def _make_device_variables(plan: Plan, placement: Placement, spec: RunSpec) -> Variables:
-    """Return the variables that give a rank its devices; a rank without devices inherits none of a rank."""
-    if not placement.devices:
-        return {name: None for name in NAMES_OF_DEVICES if name in spec.base}
-    from ompbind.planning.devices.variables import make_device_variables  # noqa: PLC0415 - door: devices
-
-    return make_device_variables(placement, plan, spec.base, keep_env=spec.keep_env)
+        variables["LD_PRELOAD"] = fill(preload, fields, "LD_PRELOAD") if is_filled else preload
+    if spec.freeze_directory:  # put before the user's own directories, which all stay, also an empty one
+        path = variables.get("PYTHONPATH", base.get("PYTHONPATH")) or ""
+        others = [item for item in path.split(":") if item != spec.freeze_directory] if path else []
+        variables["PYTHONPATH"] = ":".join([spec.freeze_directory, *others])
+    return variables, fields
 
 
 def make_thread_variables(placement: Placement, request: Request) -> dict[str, str | None]:
     """Return every variable that sets the threads of a rank and their binding; None removes a variable."""
     binding = _make_binding(request)
-    return make_openmp_variables(placement.cpus, placement.places, placement.threads, binding)
+    return make_openmp_variables(placement.cpus, placement.places_text, placement.threads, binding)
 
 
 def _make_binding(request: Request) -> Binding:
@@ -187,28 +181,35 @@ def make_command(
     PositionError for a placeholder with a negative value, RequestError for `wrap_ranks` that do not exist.
     """
     placement = plan.placements[identity.placement_index]
-    numbers = make_identity_variables(placement, identity, spec)
-    fields = make_fields(numbers, identity)
-    binding = binding or _make_binding(plan.request)
+    variables, fields = _make_variables(plan, identity, spec, binding or _make_binding(plan.request))
+    cpus = placement.cpuset if plan.machine.bindable else None
+    return _make_filled(identity, spec, variables, fields).replace(cpus=cpus, memory=placement.memory)
+
+
+def make_unbound_commands(size: int, spec: RunSpec, allowed: CpuSet) -> list[RankCommand]:
+    """Return the commands of ranks without a plan: they inherit the environment and the affinity mask.
+
+    Each gets the variables of the user and its number in the run, so that ranks can divide their work, but no
+    variable of a plan: each may use all devices of the caller. The placeholder {cpus} stands for all
+    `allowed` CPUs.
+    """
+    placement = Placement(rank=0, cpus=tuple(allowed))
+    of_plan = (OMPBIND_CPUS, OMPBIND_RESERVED_CPUS, OMPBIND_SERVICE_CPUS, *NAMES_OF_DEVICES)
+    commands = []
+    for identity in _make_identities(size):
+        numbers = make_identity_variables(placement, identity, spec)
+        fields = _make_fields(numbers, identity)
+        removed = dict.fromkeys(of_plan)
+        variables = {**dict.fromkeys(spec.removed_variables), **numbers, **removed}
+        variables.update(_fill_variables(spec, fields))
+        commands.append(_make_filled(identity, spec, variables, fields))
+    return commands
+
+
+def _make_filled(identity: RankIdentity, spec: RunSpec, variables: Variables, fields: Fields) -> RankCommand:
+    """Return the command of a rank with these variables, with its placeholders filled in, not bound."""
     env = dict(spec.base)
-    apply_variables(_make_variables(plan, placement, spec, binding, numbers=numbers, fields=fields), env)
-    return RankCommand(
-        rank=identity.rank,
-        argv=(*make_wrapper(identity, spec, fields), *fill_argv(spec, fields)),
-        env=env,
-        directory=fill_text(spec.chdir, fields, "--chdir"),
-        cpus=placement.cpuset if plan.machine.bindable else None,
-        memory=placement.memory,
-    )
-
-
-def fill_variables(spec: RunSpec, fields: Fields) -> dict[str, str]:
-    """Return the variables of the user for one rank."""
-    return {name: fill_text(value, fields, name) for name, value in spec.added_variables}
-
-
-def make_wrapper(identity: RankIdentity, spec: RunSpec, fields: Fields) -> tuple[str, ...]:
-    """Return the words before the command of a rank; () for a rank that is not wrapped."""
+    apply_variables(variables, env)
     missing = [rank for rank in spec.wrap_ranks or () if rank >= identity.size]
     if missing:
         raise RequestError(
@@ -216,23 +217,26 @@ def make_wrapper(identity: RankIdentity, spec: RunSpec, fields: Fields) -> tuple
             hint=f"this run has {named('rank', range(identity.size))}",
         )
     is_wrapped = spec.wrap_ranks is None or identity.rank in spec.wrap_ranks
-    return tuple(fill_text(word, fields, "--wrap") for word in spec.wrap) if is_wrapped else ()
-
-
-def fill_argv(spec: RunSpec, fields: Fields) -> tuple[str, ...]:
-    """Return the command of one rank, with its placeholders filled in if --fill is used."""
-    return (
-        tuple(fill_text(word, fields, "the command", is_command=True) for word in spec.argv)
-        if spec.fill_argv
-        else spec.argv
+    wrapper = tuple(fill(word, fields, "--wrap") for word in spec.wrap) if is_wrapped else ()
+    return RankCommand(
+        rank=identity.rank,
+        argv=(*wrapper, *_fill_argv(spec, fields)),
+        env=env,
+        directory=fill(spec.chdir, fields, "--chdir"),
+        cpus=None,
     )
 
 
-def fill_text(text: str, fields: Fields, where: str, *, is_command: bool = False) -> str:
-    """Return a text with its placeholders filled in, as that of an option or as a word of a command."""
-    if "{" not in text:
-        return text
-    return (fill_word if is_command else fill)(text, fields, where)
+def _fill_variables(spec: RunSpec, fields: Fields) -> dict[str, str]:
+    """Return the variables of the user for one rank."""
+    return {name: fill(value, fields, name) for name, value in spec.added_variables}
+
+
+def _fill_argv(spec: RunSpec, fields: Fields) -> tuple[str, ...]:
+    """Return the command of one rank, with its placeholders filled in if --fill is used."""
+    if not spec.fill_argv:
+        return spec.argv
+    return tuple(fill(word, fields, "the command", is_command=True) for word in spec.argv)
 
 
 def make_spec_before_plan(spec: RunSpec, rank: int = 0, local_rank: int = 0) -> RunSpec:
@@ -242,10 +246,10 @@ def make_spec_before_plan(spec: RunSpec, rank: int = 0, local_rank: int = 0) -> 
     """
     fields: Fields = {"rank": rank, "local_rank": local_rank, "run_id": spec.run_id}
     return spec.replace(
-        argv=fill_argv(spec, fields),
+        argv=_fill_argv(spec, fields),
         fill_argv=False,
-        wrap=tuple(fill_text(word, fields, "--wrap", is_command=True) for word in spec.wrap),
-        chdir=fill_text(spec.chdir, fields, "--chdir", is_command=True),
+        wrap=tuple(fill(word, fields, "--wrap", is_command=True) for word in spec.wrap),
+        chdir=fill(spec.chdir, fields, "--chdir", is_command=True),
     )
 
 
@@ -267,7 +271,11 @@ def find_changed(plan: Plan, spec: RunSpec) -> dict[str, str | None]:
 def make_identity_variables(
     placement: Placement, identity: RankIdentity, spec: RunSpec
 ) -> dict[str, str | None]:
-    """Return the variables with the number of a rank, its run and its CPUs."""
+    """Return the variables with the number of a rank, its run and its CPUs.
+
+    The CPUs are kernel list text if they are in rising order, else one by one in thread order.
+    """
+    in_order = placement.cpus == tuple(placement.compute)
     return {
         "RANK": str(identity.rank),
         "LOCAL_RANK": str(identity.local_rank),
@@ -276,31 +284,14 @@ def make_identity_variables(
         OMPBIND_RUN_ID: spec.run_id,
         OMPBIND_RANK: str(identity.rank),
         OMPBIND_ATTEMPT: "1",
-        OMPBIND_CPUS: _render_cpus(placement),
+        OMPBIND_CPUS: str(placement.compute) if in_order else ",".join(map(str, placement.cpus)),
         OMPBIND_RESERVED_CPUS: str(placement.reserved),
         OMPBIND_SERVICE_CPUS: str(placement.service_cpus),
         OMPBIND_WORKER_NAME: f"{spec.run_id}-rank-{identity.rank}",
     }
 
 
-def _put_first(directory: str, path: str) -> str:
-    """Return a search path with the directory first, and nowhere else.
-
-    An empty path has no items; an empty item of a path is the current directory and stays.
-    """
-    others = [item for item in path.split(":") if item != directory] if path else []
-    return ":".join([directory, *others])
-
-
-def _render_cpus(placement: Placement) -> str:
-    """Return the CPUs as kernel list text if they are in rising order, else one by one in thread order."""
-    cpus = placement.compute
-    if placement.cpus == tuple(cpus):
-        return str(cpus)
-    return ",".join(map(str, placement.cpus))
-
-
-def make_fields(numbers: Variables, identity: RankIdentity) -> dict[str, int | str]:
+def _make_fields(numbers: Variables, identity: RankIdentity) -> Fields:
     """Return the values of all placeholders for one rank; `numbers` are the variables of its identity."""
     return {
         "rank": identity.rank,
@@ -311,28 +302,16 @@ def make_fields(numbers: Variables, identity: RankIdentity) -> dict[str, int | s
     }
 
 
-def make_unbound_commands(size: int, spec: RunSpec, allowed: CpuSet) -> list[RankCommand]:
-    """Return the commands of ranks without a plan: they inherit the environment and the affinity mask.
+def mask_secrets(spec: RunSpec) -> RunSpec:
+    """Return what ranks have in common with "***" for secret values, for reports and messages.
 
-    Each gets the variables of the user and its number in the run, so that ranks can divide their work, but no
-    variable of a plan: each may use all devices of the caller. The placeholder {cpus} stands for all
-    `allowed` CPUs.
+    Masked are the variables of the user, and words NAME=VALUE of the command and of its wrapper, as in
+    `env NAME=VALUE ./app`.
     """
-    placement = Placement(rank=0, cpus=tuple(allowed))
-    return [_make_unbound_command(placement, identity, spec) for identity in make_identities(size)]
-
-
-def _make_unbound_command(placement: Placement, identity: RankIdentity, spec: RunSpec) -> RankCommand:
-    numbers = make_identity_variables(placement, identity, spec)
-    fields = make_fields(numbers, identity)
-    env = dict(spec.base)
-    of_plan = (OMPBIND_CPUS, OMPBIND_RESERVED_CPUS, OMPBIND_SERVICE_CPUS, *NAMES_OF_DEVICES)
-    apply_variables({**dict.fromkeys(spec.removed_variables), **numbers, **dict.fromkeys(of_plan)}, env)
-    apply_variables(fill_variables(spec, fields), env)
-    return RankCommand(
-        rank=identity.rank,
-        argv=(*make_wrapper(identity, spec, fields), *fill_argv(spec, fields)),
-        env=env,
-        directory=fill_text(spec.chdir, fields, "--chdir"),
-        cpus=None,
+    return spec.replace(
+        argv=tuple(map(mask_word, spec.argv)),
+        wrap=tuple(map(mask_word, spec.wrap)),
+        added_variables=tuple(
+            (name, MASKED if is_secret(name) else value) for name, value in spec.added_variables
+        ),
     )

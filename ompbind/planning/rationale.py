@@ -142,10 +142,9 @@ def _explain_strategy(plan: Plan, metrics: Metrics) -> Iterator[str]:
 def _explain_shares(plan: Plan, metrics: Metrics) -> Iterator[str]:
     core_of = index_by_cpu(plan.machine.at(Level.CORE))
     sizes = Counter(len({core_of[cpu] for cpu in placement.cpus}) for placement in plan.placements)
-    groups = (
-        f"{count(times, 'rank')} with {count(size, 'core')}{' each' if times > 1 else ''}"
-        for size, times in sorted(sizes.items(), reverse=True)
-    )
+    groups = []
+    for size, times in sorted(sizes.items(), reverse=True):
+        groups.append(f"{count(times, 'rank')} with {count(size, 'core')}{' each' if times > 1 else ''}")
     yield f"{'; '.join(groups)}."
     if metrics.shared:
         yield f"Several ranks share {count(metrics.shared, 'core')}."
@@ -164,11 +163,10 @@ def _explain_boundaries(plan: Plan, metrics: Metrics) -> Iterator[str]:
             by_crossing.setdefault(boundary.crossing, []).append(f"{boundary.level.label}s")
     taken = not plan.request.cores and (plan.request.reserve or plan.request.has_service)
     by_memory = plan.request.cores and measure_remote_memory(plan.machine)
-    plain = not (
-        plan.request.names_each_rank or plan.request.is_unbound or taken or by_memory or plan.has_devices
-    )
-    nested = not any(PARTIALLY_OVERLAP in remark for remark in plan.machine.remarks)
-    forced = plain and nested and STRATEGIES[plan.request.strategy].fewest_crossings
+    others_decide = plan.request.names_each_rank or plan.request.is_unbound or plan.has_devices
+    overlap = any(PARTIALLY_OVERLAP in remark for remark in plan.machine.remarks)
+    fewest = STRATEGIES[plan.request.strategy].fewest_crossings
+    forced = fewest and not (others_decide or taken or by_memory or overlap)
     for crossing, labels in sorted(by_crossing.items(), reverse=True):
         if not crossing:
             yield f"No rank is split over {join_words(labels, 'or')} if it fits in one."
@@ -201,18 +199,15 @@ def _explain_service(plan: Plan, metrics: Metrics) -> Iterator[str]:
 
 
 def _explain_reserve(plan: Plan, metrics: Metrics) -> Iterator[str]:
-    if plan.request.reserve and plan.request.cores:
-        number = plan.request.reserve
+    number, total = plan.request.reserve, plan.request.reserve_total
+    if number and plan.request.cores:
         verb = "is" if number == 1 else "are"
         yield f"{count(number, 'core')} more per rank {verb} reserved, as requested."
-    elif plan.request.reserve:
-        number = plan.request.reserve
+    elif number:
         cores = "core of each rank's share is" if number == 1 else f"{number} cores of each rank's share are"
         yield f"The last {cores} reserved, as requested."
-    elif plan.request.reserve_total:
-        reserved = count(plan.request.reserve_total, "core")
-        verb = "is" if plan.request.reserve_total == 1 else "are"
-        yield f"{reserved} {verb} reserved, as requested."
+    elif total:
+        yield f"{count(total, 'core')} {'is' if total == 1 else 'are'} reserved, as requested."
         yield "They are the last cores of each NUMA node, or of each part of the mask, round-robin."
 
 
@@ -280,12 +275,7 @@ def _explain_memory(plan: Plan, metrics: Metrics) -> Iterator[str]:
     if remote := find_remote_cpus(plan):
         text = render_not_allowed(plan.machine, remote)
         yield f"{text[0].upper()}{text[1:]}; allowed memory of other nodes is used."
-    elif (
-        is_local
-        and not without
-        and len(plan.machine.nodes) > 1
-        and all(placement.nodes for placement in plan.placements)
-    ):
+    elif is_local and not without and len(plan.machine.nodes) > 1 and all(p.nodes for p in plan.placements):
         yield "ompbind sets no policy; by default Linux uses the NUMA nodes of the rank's CPUs."
 
 

@@ -5,20 +5,22 @@ may use: they are for the operating system and other programs. *Service* cores b
 worker runs there: they are for the rank's own schedulers and I/O threads.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Literal, TypeAlias
 
+from ompbind.cpuset import CpuSet, union
 from ompbind.errors import RequestError
-from ompbind.machine.devices import DeviceKind
+from ompbind.machine.devices import Device, DeviceKind
+from ompbind.machine.fingerprint import Fingerprint
 from ompbind.machine.model import CORE_KIND_NAMES, CoreKindName, Level
 from ompbind.masks.mask import Item, Mask, MaskWord
 from ompbind.openmp.binding import Bind, ProcBind
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.planning.configuration import Configuration
-from ompbind.planning.devices.vendors import VisibleDevices
-from ompbind.planning.saved_plan import SavedPlan
-from ompbind.programs.workload import Workload
+from ompbind.programs.command import Workload
 from ompbind.record import Record
 
 RANK_LIMIT = 1 << 16
@@ -53,6 +55,10 @@ Smt: TypeAlias = int | Literal["auto", "all"]
 """Hardware threads to use per core: at most a number, all, or the machine's default (auto)."""
 
 
+FRAMEWORK_NAMES = ("vllm", "sglang")
+"""The frameworks of --compat; `compat.frameworks` has a row for each."""
+
+
 class Compat(Record):
     """The framework whose variables were read (--compat), and what follows from them besides the fields.
 
@@ -69,6 +75,79 @@ class Compat(Record):
     divided: str = ""
     workers: str = ""
     variables: tuple[tuple[str, str], ...] = ()
+
+
+class DeviceWord(Record):
+    """How a variable names a device: `word` is one or more items of the value, as "0", "GPU-46f77619-…"."""
+
+    device: str
+    variable: str
+    word: str
+
+
+class VisibleDevices(Record):
+    """The devices that ranks may get, in device order; the order in a variable of the vendor counts.
+
+    `words` name the GPUs in the variables that their vendors read; a GPU without words cannot be given to a
+    rank by a variable. `remarks` say what is not visible and why.
+    """
+
+    devices: tuple[Device, ...] = ()
+    words: tuple[DeviceWord, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+
+class SavedDevice(Record):
+    """A device of a rank, by its PCI address and the number of its partition; `name` is for messages."""
+
+    name: str
+    kind: DeviceKind
+    address: str
+    partition: int | None = None
+
+
+class SavedRank(Record):
+    """What a rank gets; the fields have the meaning of the fields of `Placement`."""
+
+    cpus: tuple[int, ...]
+    places: tuple[CpuSet, ...]
+    places_text: str
+    threads: int
+    nodes: tuple[int, ...]
+    memory_nodes: tuple[int, ...]
+    devices: tuple[SavedDevice, ...]
+    reserved: CpuSet
+    service_cpus: CpuSet
+
+    @property
+    def cpuset(self) -> CpuSet:
+        """All CPUs of the rank, with the service CPUs."""
+        return CpuSet(self.cpus) | self.service_cpus
+
+
+class SavedPlan(Record):
+    """A plan that was made before; `name` is its file, `memory` the word of its memory mode."""
+
+    name: str
+    fingerprint: Fingerprint
+    bind: Bind
+    proc_bind: ProcBind
+    memory: str
+    ranks: tuple[SavedRank, ...]
+
+    @property
+    def device_kinds(self) -> tuple[DeviceKind, ...]:
+        """The kinds of devices that ranks get."""
+        return tuple(dict.fromkeys(device.kind for rank in self.ranks for device in rank.devices))
+
+    @property
+    def used(self) -> CpuSet:
+        """The CPUs of all ranks."""
+        return union(rank.cpuset for rank in self.ranks)
+
+    def choose(self, rank: int) -> SavedPlan:
+        """Return the plan with one of its ranks only."""
+        return self.replace(ranks=(self.ranks[rank],))
 
 
 class Request(Record):
@@ -176,6 +255,21 @@ class Request(Record):
     def is_unbound(self) -> bool:
         """Whether the mask is `none`: every rank may use all CPUs."""
         return self.mask is not None and self.mask.word is MaskWord.NONE
+
+    @property
+    def effective_strategy(self) -> str:
+        """The strategy that divides the cores: with the mask `none`, every rank gets all."""
+        return "all" if self.is_unbound else self.strategy
+
+    @property
+    def effective_smt(self) -> Smt:
+        """The hardware threads to use per core: with the mask `none`, all."""
+        return "all" if self.is_unbound else self.smt
+
+    @property
+    def effective_bind(self) -> Bind:
+        """How OpenMP threads are bound: with the mask `none`, not at all."""
+        return Bind.NONE if self.is_unbound else self.bind
 
     @property
     def needs_strategy(self) -> bool:

@@ -1,22 +1,25 @@
-"""A plan that was made before, as `ompbind plan --format json` writes it: the parts that are used again.
+"""A plan that was made before, as `ompbind plan --format json` writes it: what ranks get of it again.
 
 These are the CPUs, places, threads, NUMA nodes, devices, reserved and service CPUs of each rank, the binding
 mode and the memory mode. All else in the file has no effect, in particular its variables. The file may come
-from anyone: every value is checked before it is used.
+from anyone: every value is checked before it is used. On a machine, nothing is chosen: CPUs or devices that a
+rank cannot have are an error that names the rank.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
-from ompbind.cpuset import CPU_LIMIT, CpuSet, union
-from ompbind.errors import OptionError
-from ompbind.machine.devices import DeviceKind
-from ompbind.machine.fingerprint import LABELS, Fingerprint
-from ompbind.openmp.binding import Bind, ProcBind
-from ompbind.openmp.places import render_places
-from ompbind.record import Record
+from ompbind.cpuset import CPU_LIMIT, CpuSet, named, union
+from ompbind.errors import OptionError, PlanError
+from ompbind.machine.devices import Device, DeviceKind
+from ompbind.machine.fingerprint import LABELS, Fingerprint, find_difference, make_fingerprint
+from ompbind.machine.model import Machine
+from ompbind.openmp.binding import Bind, ProcBind, render_places
+from ompbind.planning.plan import Placement
+from ompbind.planning.request import MemoryMode, Request, SavedDevice, SavedPlan, SavedRank
+from ompbind.planning.runtimes import check_runtimes, find_certain_runtimes
 
 Data: TypeAlias = Mapping[str, Any]
 
@@ -24,58 +27,6 @@ SCHEMA = "ompbind-plan/1"
 REMEDY = "make a plan on this machine: ompbind plan --format json"
 _LIMIT = 1 << 31
 """Numbers of threads and partitions are smaller: OpenMP reads numbers of 31 bits."""
-
-
-class SavedDevice(Record):
-    """A device of a rank, by its PCI address and the number of its partition; `name` is for messages."""
-
-    name: str
-    kind: DeviceKind
-    address: str
-    partition: int | None = None
-
-
-class SavedRank(Record):
-    """What a rank gets; the fields have the meaning of the fields of `Placement`."""
-
-    cpus: tuple[int, ...]
-    places: tuple[CpuSet, ...]
-    threads: int
-    nodes: tuple[int, ...]
-    memory_nodes: tuple[int, ...]
-    devices: tuple[SavedDevice, ...]
-    reserved: CpuSet
-    service_cpus: CpuSet
-
-    @property
-    def cpuset(self) -> CpuSet:
-        """All CPUs of the rank, with the service CPUs."""
-        return CpuSet(self.cpus) | self.service_cpus
-
-
-class SavedPlan(Record):
-    """A plan that was made before; `name` is its file, `memory` the word of its memory mode."""
-
-    name: str
-    fingerprint: Fingerprint
-    bind: Bind
-    proc_bind: ProcBind
-    memory: str
-    ranks: tuple[SavedRank, ...]
-
-    @property
-    def device_kinds(self) -> tuple[DeviceKind, ...]:
-        """The kinds of devices that ranks get."""
-        return tuple(dict.fromkeys(device.kind for rank in self.ranks for device in rank.devices))
-
-    @property
-    def used(self) -> CpuSet:
-        """The CPUs of all ranks."""
-        return union(rank.cpuset for rank in self.ranks)
-
-    def choose(self, rank: int) -> SavedPlan:
-        """Return the plan with one of its ranks only."""
-        return self.replace(ranks=(self.ranks[rank],))
 
 
 def parse_saved_plan(data: object, name: str) -> SavedPlan:
@@ -94,45 +45,48 @@ def _parse(data: Data, name: str) -> SavedPlan:
     if data.get("schema") != SCHEMA:
         raise ValueError(f"schema is {_show(data.get('schema'))}, not {SCHEMA!r}")
     request = _object(_get(data, "request"), "request")
-    ranks = _list(_get(data, "ranks"), "ranks")
+    ranks = _list(data, "ranks")
     if not ranks:
         raise ValueError("ranks is empty")
+    machine = _object(_get(data, "machine"), "machine")
+    parts = _object(_get(machine, "fingerprint", "machine."), "machine.fingerprint")
+    needed = [subject for subject in LABELS if subject in parts or subject not in [*map(str, DeviceKind)]]
+    fingerprint = tuple((subject, _word(parts, subject, where="machine.fingerprint.")) for subject in needed)
     saved = SavedPlan(
         name=name,
-        fingerprint=_fingerprint(_object(_get(data, "machine"), "machine")),
+        fingerprint=Fingerprint(parts=fingerprint),
         bind=Bind.NONE if request.get("mask") == "none" else Bind(_word(request, "bind", Bind)),
         proc_bind=ProcBind(_word(request, "proc_bind", ProcBind)),
         memory=_word(request, "memory"),
-        ranks=tuple(_rank(row, number) for number, row in enumerate(ranks)),
+        ranks=tuple(_parse_rank(row, number) for number, row in enumerate(ranks)),
     )
     if used := saved.used & union(rank.reserved for rank in saved.ranks):
         raise ValueError(f"CPUs {used} are reserved, but ranks have them")
     return saved
 
 
-def _fingerprint(machine: Data) -> Fingerprint:
-    parts = _object(_get(machine, "fingerprint", "machine."), "machine.fingerprint")
-    needed = [subject for subject in LABELS if subject in parts or subject not in [*map(str, DeviceKind)]]
-    where = "machine.fingerprint."
-    return Fingerprint(parts=tuple((subject, _word(parts, subject, where=where)) for subject in needed))
-
-
-def _rank(value: object, number: int) -> SavedRank:
+def _parse_rank(value: object, number: int) -> SavedRank:
     where = f"ranks[{number}]"
     row, inside = _object(value, where), f"{where}."
     if _get(row, "rank", inside) != number or isinstance(row["rank"], bool):
         raise ValueError(
             f"{inside}rank is {_show(row['rank'])}, not {number}: all ranks are needed, in order"
         )
-    cpus = _numbers(row, "cpus", inside, CPU_LIMIT)
-    places = _list(_get(row, "places", inside), f"{inside}places")
+    cpus = _numbers(row, "cpus", inside)
+    places = tuple(
+        _cpus(place, f"{inside}places[{index}]") for index, place in enumerate(_list(row, "places", inside))
+    )
     rank = SavedRank(
         cpus=cpus,
-        places=tuple(_cpus(place, f"{inside}places[{index}]") for index, place in enumerate(places)),
+        places=places,
+        places_text=(render_places(places) or "") if places else "",
         threads=_number(_get(row, "threads", inside), f"{inside}threads", _LIMIT),
-        nodes=_numbers(row, "nodes", inside, CPU_LIMIT),
-        memory_nodes=_numbers(row, "memory_nodes", inside, CPU_LIMIT),
-        devices=_devices(row, inside),
+        nodes=_numbers(row, "nodes", inside),
+        memory_nodes=_numbers(row, "memory_nodes", inside),
+        devices=tuple(
+            _parse_device(device, f"{inside}devices[{index}]")
+            for index, device in enumerate(_list(row, "devices", inside))
+        ),
         reserved=_cpus(_get(row, "reserved", inside), f"{inside}reserved"),
         service_cpus=_cpus(_get(row, "service_cpus", inside), f"{inside}service_cpus"),
     )
@@ -154,16 +108,11 @@ def _check_rank(rank: SavedRank, where: str) -> None:
     if outside or not all(rank.places):
         wrong = f"has CPUs {outside}, which the rank has not" if outside else "has a place without CPUs"
         raise ValueError(f"{where}.places {wrong}")
-    if rank.places and render_places(rank.places) is None:
+    if rank.places and not rank.places_text:
         raise ValueError(f"{where}.places is too long for OMP_PLACES")
 
 
-def _devices(row: Data, inside: str) -> tuple[SavedDevice, ...]:
-    values = _list(_get(row, "devices", inside), f"{inside}devices")
-    return tuple(_device(value, f"{inside}devices[{index}]") for index, value in enumerate(values))
-
-
-def _device(value: object, where: str) -> SavedDevice:
+def _parse_device(value: object, where: str) -> SavedDevice:
     row, inside = _object(value, where), f"{where}."
     partition = row.get("partition")
     return SavedDevice(
@@ -186,7 +135,8 @@ def _object(value: object, where: str) -> Data:
     return value
 
 
-def _list(value: object, where: str) -> list[object]:
+def _list(row: Data, key: str, inside: str = "") -> list[object]:
+    value, where = _get(row, key, inside), f"{inside}{key}"
     if not isinstance(value, list):
         raise ValueError(f"{where} is not an array")
     return value
@@ -202,9 +152,9 @@ def _word(
     return value
 
 
-def _numbers(row: Data, key: str, inside: str, limit: int) -> tuple[int, ...]:
-    where = f"{inside}{key}"
-    return tuple(_number(value, where, limit) for value in _list(_get(row, key, inside), where))
+def _numbers(row: Data, key: str, inside: str) -> tuple[int, ...]:
+    """Return numbers of CPUs or of NUMA nodes."""
+    return tuple(_number(value, f"{inside}{key}", CPU_LIMIT) for value in _list(row, key, inside))
 
 
 def _number(value: object, where: str, limit: int) -> int:
@@ -222,10 +172,78 @@ def _cpus(value: object, where: str) -> CpuSet:
         raise ValueError(f"{where}: {error}") from None
 
 
-_SHOWN = 40
-
-
 def _show(value: object) -> str:
     """Return a value of the file for a message, cut if it is long."""
     text = "missing" if value is None else repr(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+    return text if len(text) <= 40 else f"{text[:40]}…"
+
+
+def place_saved_ranks(machine: Machine, request: Request) -> tuple[Request, list[Placement]]:
+    """Return the request with what `request.plan` decides for all ranks, and their placements.
+
+    Raises PlanError if it is a plan for another machine, or if a rank may not use what the plan gives it.
+    """
+    saved = request.plan
+    assert saved is not None
+    _check_machine(saved, machine)
+    if saved.memory not in map(str, MemoryMode):
+        raise PlanError(f"{saved.name}: {saved.memory!r} is not a memory mode", hint=REMEDY)
+    request = request.replace(
+        ranks=len(saved.ranks), bind=saved.bind, proc_bind=saved.proc_bind, memory=MemoryMode(saved.memory)
+    )
+    check_runtimes(find_certain_runtimes(request))
+    return request, [_place(request, machine, saved, rank) for rank in range(len(saved.ranks))]
+
+
+def _check_machine(saved: SavedPlan, machine: Machine) -> None:
+    """Raise PlanError if the plan is for a machine with another fingerprint; the error says what differs."""
+    own = make_fingerprint(machine)
+    subject = find_difference(saved.fingerprint, own, saved.device_kinds)
+    if not subject:
+        return
+    theirs, ours = (each.as_dict().get(subject, "0:") for each in (saved.fingerprint, own))
+    label, numbers = LABELS[subject], (theirs.partition(":")[0], ours.partition(":")[0])
+    why = f"the {label} differ"
+    if subject == "arch":
+        why = f"its {label} is {theirs}, that of this machine {ours}"
+    elif numbers[0] != numbers[1]:
+        why = f"its machine has {numbers[0]} {label}, this machine {numbers[1]}"
+    raise PlanError(f"{saved.name} is a plan for another machine: {why}", hint=REMEDY)
+
+
+def _place(request: Request, machine: Machine, saved: SavedPlan, rank: int) -> Placement:
+    """Return the placement of one rank; raises PlanError if it may not use its CPUs, memory or devices."""
+    row = saved.ranks[rank]
+    if missing := row.cpuset - machine.allowed:
+        is_or_are = "is" if len(missing) == 1 else "are"
+        raise PlanError(
+            f"rank {rank}: {named('CPU', missing)} of {saved.name} {is_or_are} not allowed",
+            hint=f"only CPUs {machine.allowed} are allowed here; make the plan where ranks start",
+        )
+    known = CpuSet(node.number for node in machine.nodes)
+    if unknown := CpuSet((*row.nodes, *row.memory_nodes)) - known:
+        text = f"rank {rank}: {named('NUMA node', unknown)} of {saved.name} does not exist"
+        raise PlanError(text, hint=REMEDY)
+    allowed = known if machine.memory_allowed is None else machine.memory_allowed
+    if missing := CpuSet(row.memory_nodes) - allowed:
+        raise PlanError(
+            f"rank {rank}: the memory of {named('NUMA node', missing)} of {saved.name} is not allowed",
+            hint=f"cpuset.mems allows {allowed or 'none'}; make the plan where ranks start",
+        )
+    fields = {name: value for name, value in row.as_dict().items() if name != "devices"}
+    return Placement(rank=rank, devices=tuple(_find_devices(request, machine, saved, rank)), **fields)
+
+
+def _find_devices(request: Request, machine: Machine, saved: SavedPlan, rank: int) -> Iterator[Device]:
+    """Yield the devices of a rank as this machine has them; raises PlanError for one that is not visible."""
+    visible = {device.name for device in request.visible.devices} if request.visible else set[str]()
+    present = {(device.kind, device.address, device.partition): device for device in machine.devices}
+    for known in saved.ranks[rank].devices:
+        device = present.get((known.kind, known.address, known.partition))
+        if device is None or device.name not in visible:
+            reason = "is not visible" if device else "does not exist"
+            raise PlanError(
+                f"rank {rank}: {known.name} ({known.address}) of {saved.name} {reason}",
+                hint="make the plan where ranks start, with the same visible devices",
+            )
+        yield device

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from ompbind.cpuset import CpuSet, union
 from ompbind.openmp.binding import DISTRIBUTING_WORDS, Bind
 from ompbind.openmp.runtimes import KMP_AFFINITY, PLACE_VARIABLES
-from ompbind.planning.plan import Note, Placement, Plan
+from ompbind.planning.plan import Note, Plan
 from ompbind.planning.rank_command import make_thread_variables
-from ompbind.planning.runtime_notes import find_override
-from ompbind.programs.workload import Workload
+from ompbind.planning.runtimes import find_override
+from ompbind.programs.command import Workload
 from ompbind.programs.wrappers import Wrapper
 from ompbind.record import Record
 
@@ -69,7 +69,8 @@ def _find_cpus(wrapper: Wrapper, plan: Plan) -> CpuSet | None:
 def _leaves_unbound(plan: Plan) -> bool:
     """Return whether a plan binds nothing, as with --mask none: another program is to bind the ranks."""
     request = plan.request
-    return request.mask is None and request.strategy == "all" and request.bind is Bind.NONE
+    gets_all = request.mask is None and request.strategy == "all" and request.bind is Bind.NONE
+    return request.is_unbound or gets_all
 
 
 def _find_launcher(wrapper: Wrapper, plan: Plan | None) -> Iterator[WrapperEffect]:
@@ -80,14 +81,14 @@ def _find_launcher(wrapper: Wrapper, plan: Plan | None) -> Iterator[WrapperEffec
     if not launch.workers:
         effect = f"binds its processes by rules of its own; the plan binds only {launch.text.split()[0]}"
         yield WrapperEffect(words=launch.text, effect=effect, remedy=remedy)
-    elif not (plan and all(_has_cpus_for(launch.workers, placement) for placement in plan.placements)):
+    elif not (plan and launch.workers.isdecimal() and _has_cpus_for(int(launch.workers), plan)):
         effect = f"starts several processes ({launch.workers}), which share the CPUs of one rank"
         yield WrapperEffect(words=launch.text, effect=effect, remedy=remedy, code=WRAPPER_THREADS)
 
 
-def _has_cpus_for(workers: str, placement: Placement) -> bool:
-    """Return whether all threads of several processes have a CPU each; False if their number is unknown."""
-    return workers.isdecimal() and int(workers) * placement.threads <= len(placement.cpus)
+def _has_cpus_for(workers: int, plan: Plan) -> bool:
+    """Return whether in each rank all threads of several processes have a CPU each."""
+    return all(workers * placement.threads <= len(placement.cpus) for placement in plan.placements)
 
 
 def _find_removed(wrapper: Wrapper, plan: Plan | None) -> Iterator[WrapperEffect]:
@@ -97,25 +98,22 @@ def _find_removed(wrapper: Wrapper, plan: Plan | None) -> Iterator[WrapperEffect
         remedy = "use 'env -u NAME' for each variable to remove"
         yield WrapperEffect(words="env -i", effect=effect, remedy=remedy)
         return
-    bound_by = _find_set(plan) if plan else list(PLACE_VARIABLES)
+    bound_by = list(PLACE_VARIABLES)
+    if plan:
+        variables = make_thread_variables(plan.placements[0], plan.request)
+        bound_by = [name for name in PLACE_VARIABLES if variables[name] is not None] or [KMP_AFFINITY]
     removed = [name for name in bound_by if name in wrapper.removed]
     if removed and not (plan and _is_harmless(plan, all_removed=removed == bound_by)):
-        words = " ".join(f"-u {name}" for name in removed)
+        words = f"env {' '.join(f'-u {name}' for name in removed)}"
         remedy = "remove it; --bind none turns binding off"
-        yield WrapperEffect(
-            words=f"env {words}", effect="undoes the binding of OpenMP threads", remedy=remedy
-        )
-    if _THREADS in wrapper.removed and not (plan and all(map(_has_one_thread_per_cpu, plan.placements))):
+        yield WrapperEffect(words=words, effect="undoes the binding of OpenMP threads", remedy=remedy)
+    if _THREADS in wrapper.removed and not (
+        plan and all(placement.threads == len(placement.cpus) for placement in plan.placements)
+    ):
         effect = "removes the number of threads of its rank"
         remedy = "remove it, and set the number with --threads"
         words = f"env -u {_THREADS}"
         yield WrapperEffect(words=words, effect=effect, remedy=remedy, code=WRAPPER_THREADS)
-
-
-def _find_set(plan: Plan) -> list[str]:
-    """Return the variables with which a plan binds threads: of OpenMP, or a CPU list for one runtime."""
-    variables = make_thread_variables(plan.placements[0], plan.request)
-    return [name for name in PLACE_VARIABLES if variables[name] is not None] or [KMP_AFFINITY]
 
 
 def _is_harmless(plan: Plan, *, all_removed: bool) -> bool:
@@ -125,10 +123,6 @@ def _is_harmless(plan: Plan, *, all_removed: bool) -> bool:
     """
     has_single_cpus = all(len(placement.cpuset) == 1 for placement in plan.placements)
     return has_single_cpus or (all_removed and all(len(found.places) < 2 for found in plan.placements))
-
-
-def _has_one_thread_per_cpu(placement: Placement) -> bool:
-    return placement.threads == len(placement.cpus)
 
 
 def _find_assigned(wrapper: Wrapper, plan: Plan | None) -> Iterator[WrapperEffect]:

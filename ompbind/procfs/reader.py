@@ -140,7 +140,7 @@ def read_age_s(pid: int) -> float | None:
     return time.clock_gettime(time.CLOCK_BOOTTIME) - stat.start_ticks / TICKS_PER_S if stat else None
 
 
-def read_command(pid: int) -> tuple[str, ...]:
+def read_command_line(pid: int) -> tuple[str, ...]:
     """Read /proc/PID/cmdline as words; empty for kernel threads and if the process does not exist."""
     return parse_command(read_if_allowed(pid, "cmdline") or b"")
 

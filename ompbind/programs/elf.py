@@ -128,7 +128,9 @@ def _read(file: BinaryIO, head: bytes) -> Elf:
     )
     for tag, at in tags:
         if tag in (_NEEDED, _SONAME, _RPATH, _RUNPATH):
-            found.setdefault(tag, []).append(_read_text(file, start + at))
+            file.seek(start + at)
+            data = file.read(_TEXT_LIMIT)
+            found.setdefault(tag, []).append(data[: data.index(b"\0")].decode("utf-8", "surrogateescape"))
     return Elf(
         machine=_read_numbers(head, 0, _MACHINE, order)[0],
         bits=64 if is_64_bit else 32,
@@ -174,9 +176,3 @@ def _read_numbers(data: bytes, at: int, fields: Fields, order: Order) -> list[in
     if at + sum(fields[-1]) > len(data):
         raise ValueError("truncated")
     return [int.from_bytes(data[at + start : at + start + size], order) for start, size in fields]
-
-
-def _read_text(file: BinaryIO, offset: int) -> str:
-    file.seek(offset)
-    data = file.read(_TEXT_LIMIT)
-    return data[: data.index(b"\0")].decode("utf-8", "surrogateescape")

@@ -58,7 +58,13 @@ def explain_failure(name: str, paths: Iterable[str], is_command: Callable[[str],
     exists = os.path.exists if "/" in name else os.path.isfile  # PATH may have directories of this name
     refused = next(filter(exists, paths), None)
     if refused is not None:
-        return _explain_refused(refused)
+        if os.path.isdir(refused):
+            return CommandNotExecutableError(f"cannot execute {refused}: it is a directory")
+        if not os.path.isfile(refused):
+            return CommandNotExecutableError(f"cannot execute {refused}: it is not a regular file")
+        return CommandNotExecutableError(
+            f"cannot execute {refused}: permission denied", hint=f"chmod +x {refused}"
+        )
     hint = "there is no such file" if "/" in name else "install it, or add its directory to PATH"
     return CommandNotFoundError(
         f"command not found: {name or repr(name)}", hint=_find_hint(name, is_command) or hint
@@ -84,15 +90,6 @@ def _find_hint(name: str, is_command: Callable[[str], bool]) -> str:
     if first == "cd":
         return "cd is a command of shells; use --chdir DIR"
     return f"{first} is a command of shells; use sh -c '{first} ...'" if first in _SHELL_COMMANDS else ""
-
-
-def _explain_refused(path: str) -> CommandNotExecutableError:
-    """Return the error for a file that exists and cannot be executed."""
-    if os.path.isdir(path):
-        return CommandNotExecutableError(f"cannot execute {path}: it is a directory")
-    if not os.path.isfile(path):
-        return CommandNotExecutableError(f"cannot execute {path}: it is not a regular file")
-    return CommandNotExecutableError(f"cannot execute {path}: permission denied", hint=f"chmod +x {path}")
 
 
 def find_script_error(path: str) -> CommandNotFoundError | None:

@@ -91,19 +91,15 @@ def _shortest_first(path: str) -> tuple[int, str]:
 
 def linker_directories(env: Mapping[str, str]) -> list[str]:
     """Return the directories that the dynamic linker searches after the RPATH or RUNPATH of a file."""
-    return list(dict.fromkeys([*_library_path(env), *_configured_directories(), *_DEFAULT_DIRECTORIES]))
+    if _CONFIGURATION not in _configured:
+        _configured[_CONFIGURATION] = tuple(_read_configuration(_CONFIGURATION, _INCLUDE_DEPTH))
+    return list(dict.fromkeys([*_library_path(env), *_configured[_CONFIGURATION], *_DEFAULT_DIRECTORIES]))
 
 
 def _library_path(env: Mapping[str, str]) -> list[str]:
     """Return the directories of LD_LIBRARY_PATH; an empty item is the current directory."""
     value = env.get("LD_LIBRARY_PATH", "").replace(";", ":")
     return [directory or "." for directory in value.split(":")] if value else []
-
-
-def _configured_directories() -> tuple[str, ...]:
-    if _CONFIGURATION not in _configured:
-        _configured[_CONFIGURATION] = tuple(_read_configuration(_CONFIGURATION, _INCLUDE_DEPTH))
-    return _configured[_CONFIGURATION]
 
 
 def _read_configuration(path: str, depth: int) -> Iterator[str]:

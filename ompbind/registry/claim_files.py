@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 
 from ompbind.cpuset import count
 from ompbind.errors import ClaimError
-from ompbind.planning.occupancy import NAMED_RUNS, LiveRun
+from ompbind.planning.other_runs import NAMED_RUNS, LiveRun
 from ompbind.planning.request import Sharing
 from ompbind.procfs.reader import read_lock_holder, read_owner
 from ompbind.record import Record

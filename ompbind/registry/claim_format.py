@@ -19,7 +19,7 @@ from typing import Any
 
 from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.machine.model import MAX_CPUS
-from ompbind.planning.occupancy import LiveRun, RunIdentity
+from ompbind.planning.other_runs import LiveRun, RunIdentity
 from ompbind.planning.plan import Plan
 from ompbind.text import clean_name
 

@@ -29,11 +29,10 @@ from ompbind.cpuset import union
 from ompbind.errors import ClaimError
 from ompbind.machine.model import Machine
 from ompbind.machine.sources.linux.reader import LIVE
-from ompbind.planning.occupancy import LiveRun, RunIdentity
+from ompbind.planning.other_runs import LiveRun, RunIdentity, find_job_runs, find_other_runs
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_variables import OMPBIND_RUN_ID
 from ompbind.planning.request import Request, Sharing
-from ompbind.planning.run_relations import find_job_runs, find_other_runs
 from ompbind.procfs.reader import read_pid_namespace
 from ompbind.registry.claim_files import (
     Claim,

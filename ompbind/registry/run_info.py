@@ -4,8 +4,8 @@ import pwd
 import time
 from collections.abc import Iterable
 
-from ompbind.planning.occupancy import LiveRun
-from ompbind.procfs.reader import read_age_s, read_command, read_owner, read_pid_namespace
+from ompbind.planning.other_runs import LiveRun
+from ompbind.procfs.reader import read_age_s, read_command_line, read_owner, read_pid_namespace
 from ompbind.record import Record
 
 
@@ -22,7 +22,7 @@ _TOLERANCE_S = 2  # of the start time of a process: kernel ticks and the clock d
 
 def read_run_info(runs: Iterable[LiveRun]) -> tuple[RunInfo, ...]:
     """Return each run with the name of its user and the command line of its process."""
-    return tuple(RunInfo(run=run, user=read_user(run.uid), command=_read_command(run)) for run in runs)
+    return tuple(RunInfo(run=run, user=read_user(run.uid), command=_read_command_of_run(run)) for run in runs)
 
 
 def read_user(uid: int) -> str:
@@ -33,14 +33,14 @@ def read_user(uid: int) -> str:
         return str(uid)
 
 
-def _read_command(run: LiveRun) -> tuple[str, ...] | None:
+def _read_command_of_run(run: LiveRun) -> tuple[str, ...] | None:
     """Return the command line of a run's process.
 
     None if the process has exited, is in another PID namespace, or if its pid now belongs to another process.
     """
     if run.pid_space != read_pid_namespace():
         return None
-    age_s, words, owner = read_age_s(run.pid), read_command(run.pid), read_owner(run.pid)
+    age_s, words, owner = read_age_s(run.pid), read_command_line(run.pid), read_owner(run.pid)
     if age_s is None or owner != run.uid or not words or age_s + _TOLERANCE_S < time.time() - run.started:
         return None
     return words

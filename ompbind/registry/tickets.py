@@ -16,9 +16,8 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 from ompbind.cpuset import CpuSet
-from ompbind.planning.occupancy import LiveRun, RunIdentity
+from ompbind.planning.other_runs import LiveRun, RunIdentity, find_job_runs, find_other_runs, must_wait_for
 from ompbind.planning.request import Sharing
-from ompbind.planning.run_relations import find_job_runs, find_other_runs, must_wait_for
 from ompbind.registry.claim_files import Claim, read_claims, write_claim
 from ompbind.registry.claim_format import CLAIM_SUFFIX, TICKET_SUFFIX, list_claims, make_waiting_run
 from ompbind.registry.directory_watch import DirectoryWatch

@@ -32,48 +32,38 @@ def render_issues(issues: Sequence[HostIssue], screen: Screen = PIPE) -> str:
     unknown = [issue.subject for issue in passed if issue.found == UNKNOWN]
     if unknown:
         lines.append(wrap_indented(f"{UNKNOWN}: {', '.join(unknown)}", width))
-    return "\n".join([*lines, "", _count_severities(issues)])
-
-
-def _count_severities(issues: Sequence[HostIssue]) -> str:
-    found = Counter(issue.severity for issue in issues)
-    errors, notes = count(found[Severity.ERROR], "error"), count(found[Severity.NOTE], "note")
-    return f"{errors}, {notes}, {found[Severity.OK]} ok"
+    numbers = Counter(issue.severity for issue in issues)
+    errors, notes = count(numbers[Severity.ERROR], "error"), count(numbers[Severity.NOTE], "note")
+    return "\n".join([*lines, "", f"{errors}, {notes}, {numbers[Severity.OK]} ok"])
 
 
 def render_issues_json(issues: Sequence[HostIssue], host: HostFacts) -> str:
     """Render the results and the command as JSON, schema ompbind-doctor/1."""
+    command, work = host.command, host.workload
     record = {
         "schema": "ompbind-doctor/1",
         "problems": sum(issue.severity is Severity.ERROR for issue in issues),
         "notes": sum(issue.severity is Severity.NOTE for issue in issues),
-        "command": _command(host),
-        "findings": list(map(_issue_record, issues)),
+        "command": command
+        and {
+            "argv": list(command.argv),
+            "program": work.program or None,
+            "python": work.python or None,
+            "python_version": ".".join(map(str, command.python)) if command.python else None,
+            "site": work.site_packages or None,
+            "opaque": work.opaque,
+            "libraries": list(map(library_record, work.libraries)),
+        },
+        "findings": [
+            {
+                "check": issue.check_name,
+                "level": issue.severity.json_level,
+                "subject": issue.subject,
+                "found": issue.found,
+                "why": issue.why or None,
+                "remedy": issue.remedy or None,
+            }
+            for issue in issues
+        ],
     }
     return json.dumps(record, indent=2)
-
-
-def _issue_record(issue: HostIssue) -> dict[str, object]:
-    return {
-        "check": issue.check_name,
-        "level": issue.severity.json_level,
-        "subject": issue.subject,
-        "found": issue.found,
-        "why": issue.why or None,
-        "remedy": issue.remedy or None,
-    }
-
-
-def _command(host: HostFacts) -> dict[str, object] | None:
-    command, work = host.command, host.workload
-    if command is None:
-        return None
-    return {
-        "argv": list(command.argv),
-        "program": work.program or None,
-        "python": work.python or None,
-        "python_version": ".".join(map(str, command.python)) if command.python else None,
-        "site": work.site_packages or None,
-        "opaque": work.opaque,
-        "libraries": list(map(library_record, work.libraries)),
-    }

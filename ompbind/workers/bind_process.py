@@ -19,7 +19,7 @@ from ompbind.planning.rank_variables import Variables
 from ompbind.procfs.reader import list_threads, read_affinity, read_stat
 from ompbind.programs.library_catalog import Library
 from ompbind.record import Record
-from ompbind.workers.environment import Selection, VariableChoice, make_changes
+from ompbind.workers.environment import Selection, make_changes
 from ompbind.workers.process_settings import (
     check_machine,
     one_thread_at_a_time,
@@ -63,11 +63,6 @@ def bind_threads(cpus: CpuSet | None, undo: ExitStack) -> None:
     saved: _Masks = {}
     own_mask = read_affinity(os.getpid()) or read_affinity(0)  # the initial thread may have exited
     undo.callback(_restore_threads, saved, cpus, own_mask)
-    _bind_threads(cpus, saved)
-
-
-def _bind_threads(cpus: CpuSet, saved: _Masks) -> None:
-    """Bind all threads and add their previous masks to `saved`."""
     for number, masks in enumerate(_read_new_masks()):
         unbound = {thread: mask for thread, mask in masks.items() if number == 0 or mask != cpus}
         if not unbound:
@@ -104,14 +99,14 @@ def _read_new_masks() -> Iterator[_Masks]:
     for _ in range(PASSES):
         new = {
             thread: mask
-            for thread in _list_threads()
+            for thread in _list_bindable_threads()
             if thread not in known and (mask := read_affinity(thread.tid))
         }
         known.update(new)
         yield new
 
 
-def _list_threads() -> list[_Thread]:
+def _list_bindable_threads() -> list[_Thread]:
     """Return the threads of this process whose masks can be set; raises LaunchError if they are unknown."""
     pid = os.getpid()
     tids = list_threads(pid)
@@ -139,7 +134,7 @@ class ProcessBinding(Record):
 
 
 _FIXED_BY_MODULES = {"NUMBA_NUM_THREADS": "numba"}
-"""Variables that stay as they are if a module is imported.
+"""Variables that stay as they are if a module is imported, unless `extra` has them.
 
 Numba reads its variable at each compilation. After its threads have started, another value is an error.
 Without the variable, Numba counts the CPUs of the affinity mask.
@@ -178,18 +173,24 @@ def bind_process(
     loaded runtime shows that the caller is in a parallel region. Warns as `placed`.
     """
     global _undo
-    choice = VariableChoice(run_id=run_id, variables=variables, extra=extra)
     with one_thread_at_a_time(
         "bind_process cannot be called inside 'with placed(...)'", hint="leave the block first"
     ):
         # while no other thread changes os.environ
-        changes = _drop_fixed(make_changes(plan, rank, choice, os.environ), extra or {})
+        changes = make_changes(plan, rank, os.environ, run_id=run_id, variables=variables, extra=extra)
+        fixed = {name for name, module in _FIXED_BY_MODULES.items() if module in sys.modules}
+        changes = {name: value for name, value in changes.items() if name not in fixed - (extra or {}).keys()}
         check_machine(plan)
         placement = plan.placements[rank]
         if _undo is not None:
             raise LaunchError("bind_process has bound this process already", hint="call unbind() first")
         runtimes = read_own_runtimes()
-        _check_region(runtimes)
+        for runtime in runtimes:
+            if _is_in_region(runtime):
+                raise LaunchError(
+                    f"bind_process is called in a parallel region of {runtime.kind.label}",
+                    hint="call bind_process before or after the region",
+                )
         with ExitStack() as undo:
             set_variables(changes, undo)
             bind_threads(placement.cpuset if plan.machine.bindable else None, undo)
@@ -214,22 +215,6 @@ def unbind() -> None:
             raise LaunchError("this process is not bound by bind_process", hint="call bind_process first")
         undo, _undo = _undo, None
         undo.close()
-
-
-def _drop_fixed(changes: Variables, extra: Variables) -> Variables:
-    """Return the changes without variables that an imported module fixes; `extra` is always set."""
-    fixed = {name for name, module in _FIXED_BY_MODULES.items() if module in sys.modules}
-    return {name: value for name, value in changes.items() if name in extra or name not in fixed}
-
-
-def _check_region(runtimes: tuple[Library, ...]) -> None:
-    """Raise LaunchError if a loaded runtime runs the caller in a parallel region."""
-    for runtime in runtimes:
-        if _is_in_region(runtime):
-            raise LaunchError(
-                f"bind_process is called in a parallel region of {runtime.kind.label}",
-                hint="call bind_process before or after the region",
-            )
 
 
 def _is_in_region(runtime: Library) -> bool:

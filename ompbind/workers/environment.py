@@ -1,38 +1,30 @@
-"""The environment of one rank, for workers that a Python program starts or becomes."""
+"""The environment of one rank, for workers of a Python program, and the variables of a framework."""
 
 import os
 from collections.abc import Collection, Mapping
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
+from ompbind.compat.frameworks import FRAMEWORKS, FrameworkInput
+from ompbind.compat.reading import fill_request, find_hidden_variables, make_rank_variables
 from ompbind.cpuset import named
 from ompbind.errors import RequestError
+from ompbind.machine.model import Machine
+from ompbind.machine.sources.reading import read_machine
 from ompbind.openmp.runtimes import PLACE_VARIABLES
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import (
-    RankIdentity,
     RunSpec,
     make_identity_variables,
     make_local_identities,
     make_variables,
 )
 from ompbind.planning.rank_variables import Variables, apply_variables
-from ompbind.record import Record
+from ompbind.planning.request import Request
 
 Selection: TypeAlias = Literal["all", "openmp"] | Collection[str]
 """Which variables to set: all that a rank has; all but the number of the rank and similar; or these names."""
 
 _SELECTION_HINT = "use 'all', 'openmp', or a tuple of names"
-
-
-class VariableChoice(Record):
-    """Which variables a worker gets; `run_id` names the run, "" for "python-" and the pid of this process.
-
-    `extra` are further variables, which override the variables of ompbind; None removes a variable.
-    """
-
-    run_id: str = ""
-    variables: Selection = "all"
-    extra: Variables | None = None
 
 
 def make_environment(
@@ -56,55 +48,46 @@ def make_environment(
     >>> env["PATH"], env["OMP_NUM_THREADS"], env["OMP_PLACES"], env["RANK"]
     ('/bin', '4', '{8,10,12,14}', '1')
     """
-    choice = VariableChoice(run_id=run_id, variables=variables, extra=extra)
     env = dict(os.environ if base is None else base)
-    apply_variables(make_changes(plan, rank, choice, env), env)
+    apply_variables(make_changes(plan, rank, env, run_id=run_id, variables=variables, extra=extra), env)
     return env
 
 
-def make_changes(plan: Plan, rank: int, choice: VariableChoice, base: Mapping[str, str]) -> Variables:
-    """Return the variables of a rank to set (value) or remove (None) in `base`; raises RequestError."""
-    identity = _find_identity(plan, rank)
-    compat = plan.request.compat
-    spec = _make_run_spec(choice.run_id, base, compat.framework if compat else None)
-    everything = make_variables(plan, identity, spec)
-    of_identity = make_identity_variables(plan.placements[rank], identity, spec)
-    names = _select_names(choice.variables, everything, of_identity)
-    own = dict(plan.request.user_variables)
-    return {**{name: everything[name] for name in names}, **own, **_read_extra(choice.extra)}
+def make_changes(
+    plan: Plan,
+    rank: int,
+    base: Mapping[str, str],
+    *,
+    run_id: str,
+    variables: Selection,
+    extra: Variables | None,
+) -> Variables:
+    """Return the variables of a rank to set (value) or remove (None) in `base`; raises RequestError.
 
-
-def _read_extra(extra: Variables | None) -> Variables:
-    """Return the further variables; raises RequestError if a value is no text, such as a port as a number."""
+    The arguments are those of `make_environment`. With --compat, the variables of the framework that would
+    bind threads again are removed.
+    """
+    identities = make_local_identities(plan)
+    if type(rank) is not int or not 0 <= rank < len(identities):  # isinstance would accept True
+        hint = f"the plan has {named('rank', range(len(identities)))}, counted from 0"
+        raise RequestError(f"there is no rank {rank!r}", hint=hint)
+    spec = RunSpec(argv=(), run_id=run_id or f"python-{os.getpid()}", base=base)
+    if plan.request.compat:
+        framework = plan.request.compat.framework
+        spec = spec.replace(
+            removed_variables=find_hidden_variables(framework), added_variables=make_rank_variables(framework)
+        )
+    everything = make_variables(plan, identities[rank], spec)
+    of_identity = make_identity_variables(plan.placements[rank], identities[rank], spec)
+    names = _select_names(variables, everything, of_identity)
     for name, value in (extra or {}).items():
-        if value is not None and not isinstance(value, str):
+        if value is not None and not isinstance(value, str):  # such as a port as a number
             raise RequestError(
                 f"extra: the value of {name!r} is {value!r}, which is not a string",
                 hint=f"write extra={{{name!r}: {str(value)!r}}}; None removes a variable",
             )
-    return extra or {}
-
-
-def _make_run_spec(run_id: str, base: Mapping[str, str], framework: str | None) -> RunSpec:
-    """Return the specification of a run; with the variables of a framework that would bind threads again."""
-    spec = RunSpec(argv=(), run_id=run_id or f"python-{os.getpid()}", base=base)
-    if framework is None:
-        return spec
-    from ompbind.compat.reading import find_hidden_variables, make_rank_variables  # noqa: PLC0415 - door: --compat
-
-    return spec.replace(
-        removed_variables=find_hidden_variables(framework), added_variables=make_rank_variables(framework)
-    )
-
-
-def _find_identity(plan: Plan, rank: int) -> RankIdentity:
-    identities = make_local_identities(plan)
-    if type(rank) is int and 0 <= rank < len(identities):  # isinstance would accept True
-        return identities[rank]
-    raise RequestError(
-        f"there is no rank {rank!r}",
-        hint=f"the plan has {named('rank', range(len(identities)))}, counted from 0",
-    )
+    selected = {name: everything[name] for name in names}
+    return {**selected, **dict(plan.request.user_variables), **(extra or {})}
 
 
 def _select_names(selection: Selection, everything: Variables, of_identity: Variables) -> Collection[str]:
@@ -124,3 +107,31 @@ def _select_names(selection: Selection, everything: Variables, of_identity: Vari
         hint = f"name {' and '.join(PLACE_VARIABLES)}: runtimes differ on one without the other"
         raise RequestError(f"variables: {missing.pop()} is missing", hint=hint)
     return selection
+
+
+def read_compat(
+    framework: str,
+    env: Mapping[str, str] | None = None,
+    *,
+    machine: Machine | None = None,
+    request: Request | None = None,
+) -> dict[str, Any]:
+    """Return the fields of a request that the variables of a framework change, as `run --compat` does.
+
+    `framework` is "vllm" or "sglang". `env` is by default os.environ, `machine` is by default this machine.
+    A field of `request` that has not its default overrides the variable for the same thing. Raises
+    RequestError for an unknown framework, MaskError for a value that is not valid.
+
+    >>> from ompbind import Request, make_plan, read_machine
+    >>> machine = read_machine("synthetic:pack:2 core:4 pu:2")
+    >>> changes = read_compat("vllm", {"VLLM_CPU_OMP_THREADS_BIND": "0-3|8-11"}, machine=machine)
+    >>> print(make_plan(machine, Request(ranks=2, **changes)))
+    0: 0-3 | 1: 8-11
+    """
+    if framework not in FRAMEWORKS:
+        raise RequestError(f"unknown framework {framework!r}", hint=f"use {', '.join(FRAMEWORKS)}")
+    before = request or Request()
+    given = [name for name, default in Request.defaults.items() if getattr(before, name) != default]
+    source = FrameworkInput(machine=machine or read_machine(), env=os.environ if env is None else env)
+    after = fill_request(before, framework, source, given)
+    return {name: value for name, value in after.as_dict().items() if value != getattr(before, name)}

@@ -11,7 +11,7 @@ from typing import Any
 
 from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.rank_variables import Variables
-from ompbind.workers.environment import Selection, VariableChoice, make_changes
+from ompbind.workers.environment import Selection, make_changes
 from ompbind.workers.process_settings import (
     check_machine,
     one_thread_at_a_time,
@@ -52,12 +52,12 @@ def placed(
     that multiprocessing did not spawn, of memory policies that cannot be set, and of an affinity mask that
     cannot be restored.
     """
-    choice = VariableChoice(run_id=run_id, variables=variables, extra=extra)
     with one_thread_at_a_time(
         "'with placed(...)' blocks cannot be nested",
         hint="start the worker, leave the block, then enter the next block",
     ):
-        changes = make_changes(plan, rank, choice, os.environ)  # while no other thread changes os.environ
+        # while no other thread changes os.environ
+        changes = make_changes(plan, rank, os.environ, run_id=run_id, variables=variables, extra=extra)
         check_machine(plan)
         placement = plan.placements[rank]
         with _spawn_by_default(), ExitStack() as undo:

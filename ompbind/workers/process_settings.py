@@ -16,10 +16,10 @@ from ompbind.cpuset import CpuSet, named
 from ompbind.errors import LaunchError, RequestError
 from ompbind.execution import mempolicy
 from ompbind.execution.affinity import set_affinity
-from ompbind.execution.mempolicy import SavedPolicy, replace_unsupported_policies
+from ompbind.execution.mempolicy import replace_unsupported_policies
 from ompbind.machine.model import MAX_CPUS
 from ompbind.machine.sources.linux.reader import LIVE
-from ompbind.planning.plan import MemoryPolicy, Placement, Plan
+from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.rank_variables import Variables, apply_variables
 
 
@@ -76,14 +76,10 @@ def set_own_affinity(cpus: CpuSet | None, undo: ExitStack) -> None:
     """Set the affinity mask of the calling thread; None changes nothing. Raises LaunchError."""
     if cpus is None:
         return
-    saved = CpuSet(os.sched_getaffinity(0))
-    undo.callback(_restore_own_affinity, threading.get_ident(), threading.get_native_id(), saved)
-    set_affinity(cpus)
-
-
-def _restore_own_affinity(ident: int, tid: int, saved: CpuSet) -> None:
+    saved, ident, tid = CpuSet(os.sched_getaffinity(0)), threading.get_ident(), threading.get_native_id()
     # Another thread may close an ExitStack. In the same thread 0 is right, even after a fork.
-    restore_affinity(0 if threading.get_ident() == ident else tid, saved)
+    undo.callback(lambda: restore_affinity(0 if threading.get_ident() == ident else tid, saved))
+    set_affinity(cpus)
 
 
 def restore_affinity(tid: int, saved: CpuSet) -> None:
@@ -100,28 +96,24 @@ def restore_affinity(tid: int, saved: CpuSet) -> None:
 
 def set_memory_policy(plan: Plan, placement: Placement, undo: ExitStack) -> None:
     """Set the memory policy of a rank in the calling thread; a thread can only set its own policy."""
-    policy = _find_supported_policy(plan, placement)
-    if policy is None:
-        return
-    undo.callback(_restore_memory_policy, policy, threading.get_ident(), mempolicy.read_policy())
-    mempolicy.set_policy(policy)
-
-
-def _restore_memory_policy(policy: MemoryPolicy, ident: int, saved: SavedPolicy | None) -> None:
-    if threading.get_ident() == ident:
-        mempolicy.restore_policy(saved)
-    else:
-        warn(f"the memory policy {policy} was set by another thread, which keeps it")
-
-
-def _find_supported_policy(plan: Plan, placement: Placement) -> MemoryPolicy | None:
-    """Return the policy that this system can set for a rank, with warnings of what it cannot set."""
     if placement.memory is None:
-        return None
+        return
     supported = replace_unsupported_policies(plan.replace(placements=(placement,), notes=()))
     for note in supported.notes:
         warn(note.text)
-    return supported.placements[0].memory
+    policy = supported.placements[0].memory
+    if policy is None:
+        return
+    ident, saved = threading.get_ident(), mempolicy.read_policy()
+
+    def restore() -> None:
+        if threading.get_ident() == ident:
+            mempolicy.restore_policy(saved)
+        else:
+            warn(f"the memory policy {policy} was set by another thread, which keeps it")
+
+    undo.callback(restore)
+    mempolicy.set_policy(policy)
 
 
 _INTERNAL = (__name__.partition(".")[0], "contextlib")

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ompbind.bench.metrics import NAME_WIDTH, make_metrics, read_pattern, read_values
-from ompbind.bench.output_text import BLOCK_BYTES, OutputReader
 from ompbind.bench.records import Combine, Metric
 from ompbind.errors import MeasurementError, PositionError
+from ompbind.execution.readiness import BLOCK_BYTES, OutputReader
 
 RATE = r"tokens/s: ([0-9.,e+-]+)"
 

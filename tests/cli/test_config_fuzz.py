@@ -9,7 +9,7 @@ from ompbind.cli import config_defaults, configuration
 from ompbind.cli.config_files import FileContent, FileKind, FoundFiles
 from ompbind.cli.main import load_verb
 from ompbind.cli.options import find_keys
-from ompbind.cli.request import complete_request, make_request, make_run_spec
+from ompbind.cli.request import make_request, make_run_spec
 from ompbind.cli.settings import make_planning_settings
 from ompbind.errors import ConfigurationError, OmpbindError
 from ompbind.machine.sources.reading import read_machine
@@ -50,7 +50,7 @@ def check(content, preset):
     try:
         planning = read_settings(content, preset)
         spec = make_spec_before_plan(make_run_spec(planning, "run"))
-        plan = make_plan(MACHINE, complete_request(make_request(planning, spec), MACHINE, planning))
+        plan = make_plan(MACHINE, make_request(planning, spec, MACHINE))
     except ConfigurationError as error:
         preset_is_missing = "is not defined" in error.message and preset is not None
         assert error.message.startswith(PATH) or preset_is_missing

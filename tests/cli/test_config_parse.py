@@ -8,7 +8,7 @@ from ompbind.cli.option import Option
 from ompbind.cli.readers import count_or, names_of, one_of
 from ompbind.errors import ConfigurationError, PositionError
 from ompbind.masks.parse import parse_mask
-from ompbind.planning.assignments import parse_assignment
+from ompbind.planning.placeholders import parse_assignment
 from ompbind.report.text import render_error
 
 

@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from ompbind.cli.main import load_verb
-from ompbind.compat.framework import FrameworkInput
+from ompbind.compat.frameworks import FRAMEWORKS, FrameworkInput
 from ompbind.compat.reading import fill_request, find_hidden_variables, make_rank_variables
 from ompbind.compat.settings import make_foreign_settings
 from ompbind.cpuset import CpuSet
@@ -17,7 +17,7 @@ from ompbind.masks.parse import parse_mask
 from ompbind.openmp.binding import Bind
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import RunSpec, make_command, make_local_identities
-from ompbind.planning.request import Request
+from ompbind.planning.request import FRAMEWORK_NAMES, Request
 from tests.machines import Shape, make_machine
 from tests.planning.test_faults_of_others import with_level
 from tests.planning.test_planner import lists
@@ -143,7 +143,7 @@ def test_threads_of_a_rank_follow_the_order_of_visible_nodes():
 )
 def test_errors_name_the_variable_and_mark_the_position(framework, env, marked, message):
     with pytest.raises(MaskError, match=message) as caught:
-        make_foreign_settings(framework, FrameworkInput(machine=DUAL, env=env))
+        make_foreign_settings(FRAMEWORKS[framework], FrameworkInput(machine=DUAL, env=env))
     ((name, text),) = env.items()
     assert caught.value.message.startswith(f"{name}: ")
     assert (caught.value.text, text[slice(*caught.value.span)]) == (text, marked)
@@ -539,20 +539,23 @@ def test_unknown_families_are_usage_errors():
 
 
 TOY = """
-import sys, types
-from ompbind.compat.framework import Framework, Selection
-from ompbind.compat.table import FRAMEWORKS
-sys.modules["tgi"] = types.ModuleType("tgi")
-sys.modules["tgi"].FRAMEWORK = Framework(
+from ompbind.compat.frameworks import Framework, Selection
+from ompbind.compat.frameworks import FRAMEWORKS
+from ompbind.planning import request
+request.FRAMEWORK_NAMES += ("tgi",)
+FRAMEWORKS["tgi"] = Framework(
     title="TGI", bind="TGI_CPUS", automatic="each", reserve="TGI_SPARE", inside="{cpus}",
     selections=(Selection(request_fields={"smt": 1}),),
     effect="ranks get their CPUs in TGI_CPUS",
 )
-FRAMEWORKS["tgi"] = "tgi"
 """
 
 
-def test_a_framework_is_one_file_and_one_row():
+def test_every_framework_has_a_name_and_a_row():
+    assert tuple(FRAMEWORKS) == FRAMEWORK_NAMES
+
+
+def test_a_framework_is_one_row_and_its_name():
     assert "--compat vllm|sglang|tgi" in run_with(TOY, "plan", "--help-all")
     options = ("-n", "2", "--compat", "tgi", "--topology", "synthetic:pack:1 core:8 pu:1")
     text = run_with(TOY, "plan", *options, TGI_CPUS="4-7|0-3", TGI_SPARE="1")

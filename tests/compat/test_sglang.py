@@ -2,7 +2,7 @@
 
 import pytest
 
-from ompbind.compat.framework import FrameworkInput
+from ompbind.compat.frameworks import FrameworkInput
 from ompbind.compat.reading import fill_request
 from ompbind.cpuset import CpuSet
 from ompbind.machine.sources.reading import read_machine

@@ -5,7 +5,7 @@ import shlex
 
 import pytest
 
-from ompbind.compat.framework import FrameworkInput
+from ompbind.compat.frameworks import FrameworkInput
 from ompbind.compat.reading import fill_request
 from ompbind.cpuset import CpuSet, union
 from ompbind.errors import MachineError

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ompbind.compat.framework import FrameworkInput
+from ompbind.compat.frameworks import FrameworkInput
 from ompbind.compat.reading import fill_request
 from ompbind.masks.parse import parse_mask
 from ompbind.planning.planner import make_plan

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ompbind.cpuset import CpuSet
+from ompbind.doctor.all_checks import CHECKS, run_checks
 from ompbind.doctor.checks.environment import RULES
 from ompbind.doctor.checks.rebinding import OPTIONS, PACKAGES
 from ompbind.doctor.checks.rebinding import VARIABLES as REBINDING_VARIABLES
@@ -26,13 +27,12 @@ from ompbind.doctor.facts import (
     note,
     ok,
 )
-from ompbind.doctor.table import CHECKS, run_checks
 from ompbind.machine.devices import Device, DeviceKind
 from ompbind.machine.sources.linux.numa import MemorySize
 from ompbind.openmp.variables import OVERRIDING_VARIABLES, THREAD_COUNTS
-from ompbind.planning.occupancy import LiveRun
-from ompbind.programs.library_catalog import name_library
-from ompbind.programs.workload import DetectedLibrary, DetectionMethod, Workload
+from ompbind.planning.other_runs import LiveRun
+from ompbind.programs.command import Workload
+from ompbind.programs.library_catalog import DetectedLibrary, DetectionMethod, name_library
 from ompbind.programs.wrappers import Wrapper
 from ompbind.report.doctor import render_issues, render_issues_json
 from ompbind.text import Severity
@@ -597,7 +597,7 @@ def test_errors_come_first():
 
 TOY = """
 from ompbind.doctor.facts import note
-from ompbind.doctor.table import CHECKS
+from ompbind.doctor.all_checks import CHECKS
 CHECKS["moon"] = lambda here: [note("moon", "is full", "threads howl", "wait two weeks")]
 """
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ompbind.cpuset import CpuSet
+from ompbind.doctor.all_checks import run_checks
 from ompbind.doctor.facts import (
     EnclosingRank,
     FrequencyFacts,
@@ -16,17 +17,16 @@ from ompbind.doctor.facts import (
     MemoryFacts,
     Permission,
 )
-from ompbind.doctor.read_command import find_preloadable, read_command, read_commands_workload
+from ompbind.doctor.read_command import find_preloadable, read_command_facts, read_commands_workload
+from ompbind.doctor.read_host import find_enclosing
 from ompbind.doctor.read_kernel import interpret_status, read_frequency, read_kernel, read_memory
-from ompbind.doctor.read_runs import find_enclosing
-from ompbind.doctor.table import run_checks
 from ompbind.errors import MachineError
 from ompbind.machine.sources.archive import ArchiveRoot
 from ompbind.machine.sources.linux.numa import MemorySize
 from ompbind.machine.sources.linux.reader import read_recorded
 from ompbind.machine.sources.root import DirectoryRoot
-from ompbind.planning.occupancy import LiveRun
-from ompbind.programs.workload import Workload
+from ompbind.planning.other_runs import LiveRun
+from ompbind.programs.command import Workload
 from tests.machines import Shape, write_tree
 from tests.recordings import recorded, sampled
 
@@ -177,7 +177,7 @@ def environment(tmp_path):
 
 def describe(argv, env):
     work = read_commands_workload(argv, env)
-    return read_command(argv, env, work)
+    return read_command_facts(argv, env, work)
 
 
 def test_a_command_of_a_python(environment):

@@ -7,7 +7,7 @@ from ompbind.inspection.expectation import ExpectedBinding, expect_variables
 from ompbind.inspection.judge import judge
 from ompbind.inspection.rank_processes import ObservedProcesses, make_inspection
 from ompbind.openmp.binding import Bind
-from ompbind.planning.occupancy import LiveRun
+from ompbind.planning.other_runs import LiveRun
 from ompbind.text import Severity
 from tests.inspection.test_judge import TORCH, cpus, process
 

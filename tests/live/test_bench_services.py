@@ -11,14 +11,13 @@ from pathlib import Path
 import pytest
 
 from ompbind.bench.metrics import make_metrics
-from ompbind.bench.readiness import PortCheck
 from ompbind.bench.records import Status
 from ompbind.bench.run_candidate import run_candidate
 from ompbind.bench.service import READY_LIMIT_S, check_service, find_load_cpus, run_service
-from ompbind.bench.start_ranks import start_ranks
-from ompbind.bench.starts import Service
+from ompbind.bench.start_ranks import Service, start_ranks
 from ompbind.cpuset import CpuSet
 from ompbind.errors import LaunchError, MeasurementError, PositionError, RequestError
+from ompbind.execution.readiness import PortCheck
 from tests.live.candidates import SLOT, make_settings, make_start
 from tests.live.conftest import wait_until
 
@@ -202,7 +201,7 @@ def test_the_record_of_a_server_that_fails_has_the_reason(scene):
 
 SELF_CONNECTION = """
 import fcntl, socket, struct
-from ompbind.bench.readiness import PortCheck
+from ompbind.execution.readiness import PortCheck
 with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
     SIOCSIFFLAGS, IFF_UP = 0x8914, 1
     fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", IFF_UP))

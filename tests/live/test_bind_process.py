@@ -24,9 +24,10 @@ from ompbind import (
     unbind,
 )
 from ompbind.cpuset import CpuSet
-from ompbind.execution import mempolicy, thread_masks
-from ompbind.machine.sources.other_systems import make_counted_machine
+from ompbind.execution import mempolicy
+from ompbind.machine.sources.linux.reader import make_counted_machine
 from ompbind.procfs.parsers import parse_stat
+from ompbind.workers import bind_process as bind_process_module
 from tests.live.conftest import clean_environment, required, two_cpus, wait_until
 from tests.live.process_settings import is_restored, read_masks, state
 from tests.live.runtimes import path_of
@@ -156,13 +157,13 @@ def test_no_thread_is_missed_while_threads_start_and_exit(plan):
 def test_a_thread_that_exits_between_listing_and_binding_is_no_error(plan, cpus, monkeypatch):
     exited = subprocess.Popen(["true"])
     exited.wait()
-    real = thread_masks.read_affinity
-    monkeypatch.setattr(thread_masks, "read_affinity", lambda tid: real(tid) or CpuSet(cpus))
-    lists = thread_masks.list_threads
-    monkeypatch.setattr(thread_masks, "list_threads", lambda pid: [*lists(pid), exited.pid])
-    stat = thread_masks.read_stat
+    real = bind_process_module.read_affinity
+    monkeypatch.setattr(bind_process_module, "read_affinity", lambda tid: real(tid) or CpuSet(cpus))
+    lists = bind_process_module.list_threads
+    monkeypatch.setattr(bind_process_module, "list_threads", lambda pid: [*lists(pid), exited.pid])
+    stat = bind_process_module.read_stat
     own = f"{os.getpid()}/task/{os.getpid()}"
-    monkeypatch.setattr(thread_masks, "read_stat", lambda path: stat(path) or stat(own))
+    monkeypatch.setattr(bind_process_module, "read_stat", lambda path: stat(path) or stat(own))
     bind_process(plan, 0)
     assert set(read_masks().values()) == {str(cpus[0])}
     unbind()
@@ -173,13 +174,13 @@ def test_a_thread_with_the_number_of_an_exited_thread_does_not_get_its_mask(
 ):
     tid = start_thread(lambda: os.sched_setaffinity(0, {cpus[1]}))
     bind_process(plan, 0)
-    real = thread_masks.read_stat
+    real = bind_process_module.read_stat
 
     def read_later_start(path):
         stat = real(path)
         return stat.replace(start_ticks=stat.start_ticks + 1) if path.endswith(f"/{tid}") else stat
 
-    monkeypatch.setattr(thread_masks, "read_stat", read_later_start)
+    monkeypatch.setattr(bind_process_module, "read_stat", read_later_start)
     unbind()
     assert read_masks()[str(tid)] == read_masks()[str(os.getpid())] != str(cpus[1])
 
@@ -188,15 +189,15 @@ def test_threads_that_start_without_end_are_an_error_and_nothing_is_changed(
     plan, cpus, start_thread, monkeypatch
 ):
     before_all = os.sched_getaffinity(0)
-    real, made = thread_masks.list_threads, []
+    real, made = bind_process_module.list_threads, []
 
     def list_and_start(pid):
         found = real(pid)
-        if len(made) < thread_masks.PASSES:
+        if len(made) < bind_process_module.PASSES:
             made.append(start_thread(lambda: os.sched_setaffinity(0, {cpus[1]})))
         return found
 
-    monkeypatch.setattr(thread_masks, "list_threads", list_and_start)
+    monkeypatch.setattr(bind_process_module, "list_threads", list_and_start)
     variables = dict(os.environ)
     with pytest.raises(LaunchError, match="after 10 attempts") as failure:
         bind_process(plan, 0)
@@ -208,7 +209,7 @@ def test_threads_that_start_without_end_are_an_error_and_nothing_is_changed(
 
 
 def test_threads_that_start_without_end_are_a_warning_of_unbind(plan, cpus, start_thread, monkeypatch):
-    real, made = thread_masks.list_threads, []
+    real, made = bind_process_module.list_threads, []
 
     def start_and_list(pid):
         made.append(start_thread(lambda: os.sched_setaffinity(0, {cpus[0]})))
@@ -216,11 +217,11 @@ def test_threads_that_start_without_end_are_a_warning_of_unbind(plan, cpus, star
 
     whole = os.sched_getaffinity(0)
     bind_process(plan, 0)
-    monkeypatch.setattr(thread_masks, "list_threads", start_and_list)
+    monkeypatch.setattr(bind_process_module, "list_threads", start_and_list)
     with pytest.warns(RuntimeWarning, match="after 10 attempts to restore all threads") as warned:
         unbind()
     assert [warning.filename for warning in warned] == [__file__]
-    assert len(made) == thread_masks.PASSES
+    assert len(made) == bind_process_module.PASSES
     assert all(os.sched_getaffinity(int(tid)) == whole for tid in read_masks())
     assert "OMPBIND_RANK" not in os.environ
 
@@ -241,7 +242,7 @@ def test_the_mask_of_each_thread_is_restored_if_another_cannot_be_set(plan, cpus
     start_thread(lambda: os.sched_setaffinity(0, {cpus[1]}))
     start_thread()
     before = state()
-    real, calls = thread_masks.set_affinity, []
+    real, calls = bind_process_module.set_affinity, []
 
     def refuse_third(wanted, tid):
         calls.append(tid)
@@ -249,7 +250,7 @@ def test_the_mask_of_each_thread_is_restored_if_another_cannot_be_set(plan, cpus
             raise LaunchError("refused")
         real(wanted, tid)
 
-    monkeypatch.setattr(thread_masks, "set_affinity", refuse_third)
+    monkeypatch.setattr(bind_process_module, "set_affinity", refuse_third)
     with pytest.raises(LaunchError, match="refused"):
         bind_process(plan, 0)
     assert len(calls) == 3
@@ -297,7 +298,7 @@ def test_without_binding_only_the_variables_are_set():
 
 def test_without_proc_nothing_is_changed(plan, monkeypatch):
     before = state()
-    monkeypatch.setattr(thread_masks, "list_threads", lambda pid: [])
+    monkeypatch.setattr(bind_process_module, "list_threads", lambda pid: [])
     with pytest.raises(LaunchError, match="threads of this process cannot be listed"):
         bind_process(plan, 0)
     assert state() == before

@@ -19,7 +19,7 @@ import pytest
 from ompbind.cli import register
 from ompbind.cpuset import CpuSet
 from ompbind.errors import ClaimError, PlanError
-from ompbind.planning.occupancy import LiveRun
+from ompbind.planning.other_runs import LiveRun
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request, Sharing
 from ompbind.registry import claim_files, claim_format

@@ -16,7 +16,7 @@ from ompbind.inspection.expectation import is_relevant
 from ompbind.inspection.rank_processes import ObservedProcesses, make_inspection
 from ompbind.inspection.samples import SampleHistory, read_cpu_times, take_sample
 from ompbind.inspection.targets import Target
-from ompbind.planning.occupancy import LiveRun
+from ompbind.planning.other_runs import LiveRun
 from ompbind.procfs import process_state, reader
 from ompbind.registry.claim_format import make_text
 from ompbind.report.inspect import render_inspection

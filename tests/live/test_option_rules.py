@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from ompbind.cli.options import find_options
-from ompbind.cli.request import complete_request, make_request, make_run_spec
+from ompbind.cli.request import make_request, make_run_spec
 from ompbind.cli.run import VERB
 from ompbind.cli.run_settings import make_output, make_run_options
 from ompbind.cli.settings import RunSettings, make_planning_settings, make_settings
 from ompbind.cpuset import CpuSet
 from ompbind.errors import OmpbindError
 from ompbind.machine.model import CoreKind
-from ompbind.planning.occupancy import LiveRun
+from ompbind.planning.other_runs import LiveRun
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import make_command, make_local_identities, make_spec_before_plan
 from tests.machines import Shape, make_machine
@@ -167,8 +167,7 @@ def plan_result(planning, runs):
     """Return what ranks get (CPUs, memory, variables), the plan, and its warnings; or the error alone."""
     try:
         spec = make_run_spec(planning, "run")
-        request = make_request(planning, make_spec_before_plan(spec))
-        plan = make_plan(HYBRID, complete_request(request, HYBRID, planning), runs)
+        plan = make_plan(HYBRID, make_request(planning, make_spec_before_plan(spec), HYBRID), runs)
     except OmpbindError as error:
         return None, None, error.message
     commands = [make_command(plan, identity, spec) for identity in make_local_identities(plan)]

@@ -23,7 +23,7 @@ from ompbind.cpuset import CpuSet
 from ompbind.errors import ClaimError, LaunchError, RequestError
 from ompbind.execution.output.log_files import LogDirectory
 from ompbind.execution.report_file import prepare_report, write_report
-from ompbind.planning.occupancy import LiveRun
+from ompbind.planning.other_runs import LiveRun
 from ompbind.planning.request import Sharing
 from ompbind.registry import claim_files
 from ompbind.registry.claim_format import TEXT_LIMIT, make_text

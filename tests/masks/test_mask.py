@@ -8,7 +8,7 @@ from ompbind.errors import MaskError
 from ompbind.masks.mask import MaskWord, mask_text
 from ompbind.masks.parse import parse_mask
 from ompbind.planning.mask_resolution import resolve_mask
-from ompbind.planning.occupancy import AvailableCpus
+from ompbind.planning.other_runs import AvailableCpus
 from tests.long import examples
 from tests.mask_texts import broken, machines, masks
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ompbind.cpuset import CpuSet
-from ompbind.openmp.places import TEXT_LIMIT, parse_places, render_places
+from ompbind.openmp.binding import TEXT_LIMIT, parse_places, render_places
 
 
 @given(st.lists(st.sets(st.integers(0, 4095), min_size=1), min_size=1, max_size=300))

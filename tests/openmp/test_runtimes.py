@@ -93,7 +93,7 @@ def test_help_lists_it(run):
 def test_its_files_are_detected_and_probe_searches_for_them(run, toys):
     code = """if True:
         import sys
-        from ompbind.openmp.places import TEXT_LIMIT
+        from ompbind.openmp.binding import TEXT_LIMIT
         from ompbind.probe.libraries import find_candidates, name_runtime
         from ompbind.programs.library_search import identify_library
         libraries = [identify_library(path) for path in sys.argv[1:3]]

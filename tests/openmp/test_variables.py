@@ -3,8 +3,7 @@
 import pytest
 
 from ompbind.cpuset import CpuSet
-from ompbind.openmp.binding import Bind, Binding, ProcBind
-from ompbind.openmp.places import make_places
+from ompbind.openmp.binding import Bind, Binding, ProcBind, make_places
 from ompbind.openmp.variables import (
     OVERRIDING_VARIABLES,
     THREAD_COUNTS,
@@ -18,7 +17,7 @@ CORES = tuple(CpuSet((cpu, cpu + 8)) for cpu in CPUS)
 
 
 def variables(cpus=CPUS, bind=Bind.RANK, **binding):
-    return make_openmp_variables(cpus, make_places(cpus, CORES, bind), 4, Binding(mode=bind, **binding))
+    return make_openmp_variables(cpus, make_places(cpus, CORES, bind)[1], 4, Binding(mode=bind, **binding))
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ompbind.errors import OptionError, PositionError
-from ompbind.planning.assignments import parse_assignment, parse_env_file
-from ompbind.planning.placeholders import fill
+from ompbind.planning.placeholders import fill, parse_assignment, parse_env_file
 
 
 @pytest.mark.parametrize(

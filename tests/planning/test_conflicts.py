@@ -8,7 +8,7 @@ from ompbind.cpuset import CpuSet, union
 from ompbind.errors import MaskError, PlanError
 from ompbind.machine.model import Level, find_overlapping
 from ompbind.masks.parse import parse_mask
-from ompbind.planning.occupancy import LiveRun
+from ompbind.planning.other_runs import LiveRun
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request, Sharing
 from ompbind.planning.strategies.strategies import STRATEGIES

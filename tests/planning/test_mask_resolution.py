@@ -7,7 +7,7 @@ from ompbind.errors import MaskError
 from ompbind.machine.sources.reading import read_machine
 from ompbind.masks.parse import parse_mask
 from ompbind.planning.mask_resolution import resolve_mask
-from ompbind.planning.occupancy import AvailableCpus
+from ompbind.planning.other_runs import AvailableCpus
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from tests.machines import Shape, make_machine

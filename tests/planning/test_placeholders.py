@@ -1,5 +1,7 @@
 """The grammar of placeholders."""
 
+from functools import partial
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -10,11 +12,11 @@ from ompbind.planning.placeholders import (
     NUMBERS,
     check,
     fill,
-    fill_word,
     has_placeholders,
     make_literal,
 )
 
+fill_word = partial(fill, is_command=True)
 FIELDS = {"rank": 10, "local_rank": 2, "size": 16, "cpus": "4-7,12", "run_id": "night"}
 
 

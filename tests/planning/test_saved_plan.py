@@ -13,12 +13,11 @@ from ompbind.errors import OmpbindError, OptionError, PlanError
 from ompbind.machine.devices import Device, DeviceKind
 from ompbind.machine.fingerprint import find_difference, make_fingerprint
 from ompbind.openmp.binding import Bind, ProcBind
-from ompbind.planning.devices.vendors import VisibleDevices
 from ompbind.planning.devices.visible import find_visible_devices
-from ompbind.planning.occupancy import LiveRun
+from ompbind.planning.other_runs import LiveRun
 from ompbind.planning.planner import find_possible_cpus
 from ompbind.planning.rank_command import RunSpec, make_local_identities, make_variables
-from ompbind.planning.request import MemoryMode, Sharing
+from ompbind.planning.request import MemoryMode, Sharing, VisibleDevices
 from ompbind.planning.saved_plan import parse_saved_plan
 from ompbind.report.machine_text import device_record
 from ompbind.report.plan_json import plan_record

@@ -2,8 +2,8 @@
 
 import pytest
 
-from ompbind.planning.rank_command import RunSpec
-from ompbind.planning.secret_values import SECRET_WORDS, is_secret, mask_secrets
+from ompbind.planning.rank_command import RunSpec, mask_secrets
+from ompbind.planning.rank_variables import SECRET_WORDS, is_secret
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ompbind.errors import PlanError, RequestError
-from ompbind.planning.planner import make_plan
+from ompbind.planning.planner import make_plan, make_thread_counts
 from ompbind.planning.request import Request
-from ompbind.planning.thread_counts import make_thread_counts
 from tests.long import examples
 from tests.machines import Shape, make_machine
 

@@ -57,7 +57,7 @@ def test_facts_of_a_live_process(child):
     assert (processes[pid].parent, processes[pid].group) == (os.getpid(), os.getpgid(0))
     assert pid in reader.read_children()
     assert reader.read_environ(pid)["ODD"] == "=="
-    assert reader.read_command(pid) == tuple(child.args)
+    assert reader.read_command_line(pid) == tuple(child.args)
     assert signal.SIGUSR1 in reader.read_caught_signals(pid)
     assert signal.SIGUSR2 not in reader.read_caught_signals(pid)
     assert 0 <= reader.read_age_s(pid) < 60
@@ -74,7 +74,7 @@ def test_facts_of_a_process_that_does_not_exist(child):
     assert pid not in reader.read_processes()
     assert reader.read_stat(pid) is reader.read_age_s(pid) is reader.read_owner(pid) is None
     assert reader.read_environ(pid) == {}
-    assert (reader.read_command(pid), reader.list_threads(pid)) == ((), [])
+    assert (reader.read_command_line(pid), reader.list_threads(pid)) == ((), [])
     assert (reader.read_caught_signals(pid), reader.read_affinity(pid)) == (set(), EMPTY)
     assert (reader.read_mapped_files(pid, bool), reader.read_memory_policy(pid)) == ((), None)
     assert read_process(pid, bool, bool) is None

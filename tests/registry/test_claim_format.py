@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.errors import OmpbindError
-from ompbind.planning.occupancy import LiveRun, RunIdentity
-from ompbind.planning.run_relations import find_job_runs, find_other_runs, must_wait_for
+from ompbind.planning.other_runs import LiveRun, RunIdentity, find_job_runs, find_other_runs, must_wait_for
 from ompbind.registry.claim_format import (
     HEAD,
     RANKS_LIMIT,

@@ -137,7 +137,11 @@ class Forwarder:
 
     def _read_round(self) -> bool:
         """Read a block of each ready stream; return whether the writer accepts more."""
-        timestamp = _read_clock() if self._timestamps else b""
+        timestamp = b""
+        if self._timestamps:  # the local time of day to the millisecond, as `20:06:53.123`
+            now = time.time()
+            day = time.localtime(now)
+            timestamp = b"%02d:%02d:%02d.%03d" % (day.tm_hour, day.tm_min, day.tm_sec, now % 1 * 1000)
         while self._ready:
             stream = self.streams.get(self._ready.popleft())
             if stream:
@@ -213,10 +217,3 @@ class Forwarder:
         if stream.log >= 0:
             os.close(stream.log)
             stream.log = -1
-
-
-def _read_clock() -> bytes:
-    """Return the local time of day to the millisecond, as `20:06:53.123`."""
-    now = time.time()
-    day = time.localtime(now)
-    return b"%02d:%02d:%02d.%03d" % (day.tm_hour, day.tm_min, day.tm_sec, now % 1 * 1000)

@@ -72,7 +72,14 @@ class LogDirectory:
                 os.set_blocking(file, True)
             else:
                 file = create_file(self._directory, name, os.O_APPEND)
-            _begin_log(file, heading)
+            try:
+                if heading:
+                    write_all(file, f"\n{heading}\n".encode())  # the line before may be incomplete
+                else:
+                    os.ftruncate(file, 0)
+            except OSError:
+                os.close(file)
+                raise
         except OSError as error:
             wrong = f"rank {rank}: cannot open {self.make_path(rank, kind)}: {error.strerror}"
             raise LaunchError(wrong, hint=_CHOOSE_ANOTHER) from error
@@ -123,18 +130,6 @@ def _open_log_directory(path: str) -> OpenDirectory:
     if not os.access(".", os.W_OK | os.X_OK, dir_fd=directory.fd):
         raise LaunchError(f"no permission to write to the log directory {path}", hint=_CHOOSE_ANOTHER)
     return directory
-
-
-def _begin_log(file: int, heading: str) -> None:
-    """Write the heading of a further attempt, or truncate the file for the first; after an error close it."""
-    try:
-        if heading:
-            write_all(file, f"\n{heading}\n".encode())  # the line before may be incomplete
-        else:
-            os.ftruncate(file, 0)
-    except OSError:
-        os.close(file)
-        raise
 
 
 def write_all(fd: int, block: bytes) -> None:

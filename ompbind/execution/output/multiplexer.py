@@ -15,7 +15,7 @@ import os
 import select
 import sys
 import termios
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from ompbind.errors import LaunchError
 from ompbind.execution.output.forwarder import TAIL_BYTES, Forwarder, OutputEvents, RankStream
@@ -167,8 +167,9 @@ class OutputMultiplexer:
             raise
         except OSError as error:
             self.close_streams(out)
-            wrong = f"rank {rank}: cannot open its output streams: {error.strerror}"
-            raise LaunchError(wrong, hint=_LIMITS_HINT) from error
+            raise LaunchError(
+                f"rank {rank}: cannot open its output streams: {error.strerror}", hint=_LIMITS_HINT
+            ) from error
 
     def close_streams(self, *write_ends: int) -> None:
         """Close the write ends of a rank's streams here, after the rank has inherited them."""
@@ -195,34 +196,25 @@ class OutputMultiplexer:
         if not forwarder.paused:
             self._set_paused(forwarder, not forwarder.flush())
 
-    def end_streams(self, rank: int) -> bool:
-        """Read what is left of an exited rank, and return whether its streams are closed.
+    def end_streams(self, rank: int | None = None) -> bool:
+        """Read what is left of an exited rank, None for all ranks, and return whether its streams are closed.
 
-        They are not while a writer would block. `forward_ready` then reads the rest.
+        They are not while a writer would block. `forward_ready` then reads the rest. A process that still has
+        a write end open has left its rank; its further output is not read.
         """
-        self._read_rest((rank,))
-        streams = (stream for forwarder in self._forwarders.values() for stream in forwarder.streams.values())
-        return all(stream.rank != rank for stream in streams)
-
-    def finish(self) -> None:
-        """Read what is left, after all processes of all ranks have exited.
-
-        A process that still has a write end open has left its rank; its further output is not read.
-        """
-        self._read_rest()
-
-    def _read_rest(self, ranks: Collection[int] | None = None) -> None:
-        """Read what is left of some ranks, or of all, and close their streams."""
         for forwarder in set(self._forwarders.values()):
-            forwarder.end_streams(ranks)
+            forwarder.end_streams(None if rank is None else (rank,))
             if not forwarder.paused:
                 self._set_paused(forwarder, not forwarder.forward())
+        streams = (stream for forwarder in self._forwarders.values() for stream in forwarder.streams.values())
+        return all(rank not in (None, stream.rank) for stream in streams)
 
     @property
     def idle(self) -> bool:
         """Whether everything has been written and every stream is closed."""
-        forwarders = self._forwarders.values()
-        return not any(forwarder.streams or forwarder.writer.pending_bytes for forwarder in forwarders)
+        return not any(
+            forwarder.streams or forwarder.writer.pending_bytes for forwarder in self._forwarders.values()
+        )
 
     @property
     def written(self) -> int:
@@ -287,12 +279,12 @@ class OutputMultiplexer:
             raise
         prefixes = make_prefixes(rank, coloured=self._output.colours[fd - 1])
         stream = RankStream(rank, ends[0], LinePrefixer(self._limit), prefixes)
-        stream.is_pty, stream.log, stream.path = is_pty, log, path
         if fd == _ERR:
             stream.tail = b""
             self._tails[rank] = stream
         elif is_pty:
             self._ptys[rank] = stream
+        stream.is_pty, stream.log, stream.path = is_pty, log, path
         self._forwarder(fd).add(stream)
         return ends[1]
 
@@ -312,12 +304,12 @@ class OutputMultiplexer:
 
     def _set_paused(self, forwarder: Forwarder, paused: bool) -> None:
         """Pause a forwarder while its writer would block: wait for the writer instead of its streams."""
-        writer_fd, events = forwarder.writer.fd, select.EPOLLOUT | select.EPOLLONESHOT
-        if paused and writer_fd in self._by_fd:
-            self._epoll.modify(writer_fd, events)
+        fd, events = forwarder.writer.fd, select.EPOLLOUT | select.EPOLLONESHOT
+        if paused and fd in self._by_fd:
+            self._epoll.modify(fd, events)
         elif paused:
-            self._epoll.register(writer_fd, events)
-            self._by_fd[writer_fd] = forwarder
+            self._epoll.register(fd, events)
+            self._by_fd[fd] = forwarder
         if forwarder.paused != paused:
             forwarder.paused = paused
             self._epoll.modify(forwarder.readers, 0 if paused else select.EPOLLIN)

@@ -50,10 +50,12 @@ class NonBlockingWriter:
                 self._drop(self._write(self._pending[:_BUFFERS_PER_WRITE]))
             except BlockingIOError:
                 return False
-            except BrokenPipeError:
-                self._break("")
             except OSError as error:
-                self._break(f"cannot write to {self.name}: {error.strerror}")
+                self.broken = True
+                if not isinstance(error, BrokenPipeError):
+                    self.error_text = f"cannot write to {self.name}: {error.strerror}"
+                self.pending_bytes = 0
+                self._pending.clear()
         return True
 
     def _drop(self, written: int) -> None:
@@ -69,12 +71,6 @@ class NonBlockingWriter:
             whole += 1
         del self._pending[:whole]
         self._pending[0] = memoryview(self._pending[0])[written:]
-
-    def _break(self, error_text: str) -> None:
-        self.broken = True
-        self.error_text = error_text
-        self.pending_bytes = 0
-        self._pending.clear()
 
 
 def open_writer(fd: int, name: str) -> NonBlockingWriter:

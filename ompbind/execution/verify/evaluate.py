@@ -57,7 +57,7 @@ def _evaluate(sampler: AffinitySampler, options: RunOptions, *, at_once: bool) -
     verified = _make_verified(sampler, options)
     if sampler.complete:
         verified = sampler.findings.confirm(verified, at_once=at_once)
-    else:  # only threads outside their rank's CPUs: other issues may still go
+    else:  # keep only "outside" issues, of ranks with escaped threads: the others may still change
         ranks = []
         for checked in verified.ranks:
             if checked.rank in sampler.escaped and checked.verdict:
@@ -94,13 +94,14 @@ def _report(run: RunState, sampler: AffinitySampler, verified: VerificationResul
         run.output.write(run.reporter.verified(verified))
     if verified.errors and verified.strict and not (sampler.error or _is_exit_code_decided(run)):
         wrong = {rank for rank, code in verified.errors if code != HIDDEN}
-        ranks = named("rank", wrong or {rank for rank, _ in verified.errors})
-        message, hint = f"{ranks} could not be sampled", "mount a /proc that shows them"
         if wrong:
-            message = f"the threads of {ranks} did not run as planned"
+            text = f"the threads of {named('rank', wrong)} did not run as planned"
             hint = "the messages above show the reasons"
-        hint += "; with --verify alone the run goes on"
-        sampler.error = LaunchError(f"--verify=strict: {message}", hint=hint)
+        else:
+            text = f"{named('rank', {rank for rank, _ in verified.errors})} could not be sampled"
+            hint = "mount a /proc that shows them"
+        hint = f"{hint}; with --verify alone the run goes on"
+        sampler.error = LaunchError(f"--verify=strict: {text}", hint=hint)
         if run.children.live:
             run.stop(signal.SIGTERM)
 

@@ -199,12 +199,12 @@ class AffinitySampler:
         self._run_id = run_id
         self._activity: dict[int, Activity] = {}  # when the snapshot of a rank was read
         self._mask_counts: dict[int, MaskCounts] = {}
-        self._outside: frozenset[tuple[int, CpuSet]] = frozenset()  # ranks and masks, in the last sample
+        self._escaped_masks: frozenset[tuple[int, CpuSet]] = frozenset()
 
     def begin(self, now: float) -> None:
         """Schedule the first sample, after all ranks have started."""
         self.began_at = now
-        self._reset(now)
+        self._begin_start(now)
 
     def begin_again(self, rank: int, now: float) -> None:
         """Verify from the start, after a rank was restarted; forget its last attempt."""
@@ -213,9 +213,9 @@ class AffinitySampler:
         self.streaks.pop(rank, None)
         self._activity.pop(rank, None)
         self._mask_counts.pop(rank, None)
-        self._reset(now)
+        self._begin_start(now)
 
-    def _reset(self, now: float) -> None:
+    def _begin_start(self, now: float) -> None:
         self.start_at = self.stable_since = now
         self.stable = self.complete = False
         self.doubled_s = FIRST_S
@@ -245,19 +245,17 @@ class AffinitySampler:
         if changed:
             self.stable_since = now
         self.hidden |= {rank for pid, rank in live.items() if rank not in counts and _is_running(pid)}
-        pairs = ((rank, mask) for rank, found in counts.items() for mask in found)
-        outside = frozenset((rank, mask) for rank, mask in pairs if not mask <= self._planned[rank][0])
-        self.escaped = frozenset(rank for rank, _ in outside & self._outside)
-        self._outside = outside
+        masks = frozenset((rank, mask) for rank, found in counts.items() for mask in found)
+        outside = frozenset((rank, mask) for rank, mask in masks if not mask <= self._planned[rank][0])
+        self.escaped = frozenset(rank for rank, _ in outside & self._escaped_masks)
+        self._escaped_masks = outside
         activity = {
-            rank: frozenset((pid, s.busy_ticks, s.arguments) for pid in pids if (s := processes.get(pid)))
+            rank: frozenset(
+                (pid, processes[pid].busy_ticks, processes[pid].arguments) for pid in pids if pid in processes
+            )
             for rank, pids in pids_by_rank.items()
         }
-        if not self.complete:
-            few = any(sum(found.values()) < self._planned[rank][1] for rank, found in counts.items())
-            self.stable = now - self.stable_since >= (FEW_STABLE_S if few else STABLE_S)
-            self.complete = self.stable or now >= self.start_at + LONGEST_S
-        if self.complete:
+        if self.complete or self._find_stable(counts, now):
             changed |= {rank for rank in counts if activity[rank] != self._activity.get(rank)}
         for pid, rank in live.items():
             if rank in changed | self.escaped:
@@ -276,6 +274,13 @@ class AffinitySampler:
             self.due_at = now + find_step_s(self.doubled_s, limiting_s, unconfirmed=unconfirmed)
         else:
             self.due_at = min(now + self.doubled_s, self.start_at + LONGEST_S)
+
+    def _find_stable(self, mask_counts: Mapping[int, MaskCounts], now: float) -> bool:
+        """Find out whether threads are stable, and return whether the start is complete now."""
+        few = any(sum(counts.values()) < self._planned[rank][1] for rank, counts in mask_counts.items())
+        self.stable = now - self.stable_since >= (FEW_STABLE_S if few else STABLE_S)
+        self.complete = self.stable or now >= self.start_at + LONGEST_S
+        return self.complete
 
     def _read_snapshot(self, rank: int, first_pid: int, pids: Iterable[int]) -> None:
         """Read the processes of a rank, its first process first; if that has exited, change nothing."""

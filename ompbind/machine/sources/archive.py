@@ -16,7 +16,6 @@ import re
 import tarfile
 import zlib
 from bisect import bisect_left
-from collections.abc import Iterable
 from io import BufferedIOBase, BytesIO
 from itertools import islice, takewhile
 from posixpath import normpath
@@ -62,7 +61,9 @@ class ArchiveRoot:
             text = f"a header is damaged ({reason})" if damaged else reason
             raise MachineError(f"cannot read the archive {name}: {text}") from error
         self._sorted = sorted((*self._files, *self._links, *self._directories))
-        self._base = _find_base(self._sorted)
+        marker = "/sys/devices/system/"  # the directory that contains it is the root
+        found = next((name for name in self._sorted if marker in f"/{name}"), "")
+        self._base = found[: f"/{found}".index(marker)] if found else ""
 
     def read(self, path: str) -> str | None:
         """Return the text of a file, None if it is not in the archive."""
@@ -182,10 +183,3 @@ def _open(packed: bytes) -> BufferedIOBase:
     if packed.startswith(b"BZh"):
         return bz2.BZ2File(file)
     return lzma.LZMAFile(file) if packed.startswith(b"\xfd") else file
-
-
-def _find_base(names: Iterable[str]) -> str:
-    """Return the directory that contains `sys/devices/system/`, with a slash; "" for the top."""
-    marker = "/sys/devices/system/"
-    found = next((name for name in names if marker in f"/{name}"), "")
-    return found[: f"/{found}".index(marker)] if found else ""

@@ -49,13 +49,13 @@ def add_devices(pool: CpuPool) -> CpuPool:
 
     Raises PlanError if requested devices are not visible, or are too few.
     """
-    request, cpus = pool.request, CpuSet(pool.cpus)
+    request = pool.request
     selected = select_devices(pool.machine, request)
-    ranks = len(pool.parts) or request.ranks or _count_ranks(pool.machine, selected, request)
+    ranks = len(pool.cpus_by_rank) or request.ranks or _count_ranks(pool.machine, selected, request)
     if not ranks or gets_none(selected, request, ranks):
         return pool
     request = request.replace(ranks=ranks)
-    devices = _assign(pool.machine, request, selected, cpus)
+    devices = _assign(pool.machine, request, selected, CpuSet(pool.cpus))
     first = request.first_rank if request.outside_device_ranks else 0
     return pool.replace(request=request, devices=devices[first : first + ranks])
 
@@ -67,12 +67,10 @@ def divide_near(pool: CpuPool, sequence: CoreSequence, requested: RequestedCores
     """
     request, divide = pool.request, STRATEGIES[pool.request.strategy].divide
     if not request.outside_ranks:
-        needed = requested.total if requested else 1 + request.other_cores
-        localities = _find_localities(pool)
         near = divide_near_devices(
             sequence,
-            localities,
-            needed,
+            _find_localities(pool),
+            requested.total if requested else 1 + request.other_cores,
             lambda part, ranks: divide(part, ranks, requested),
             is_exact=requested is not None,
         )
@@ -85,9 +83,8 @@ def exchange_cpus(pool: CpuPool, placements: Sequence[Placement]) -> list[Placem
     """Return placements of ranks that share cores, in the order of the cores near their devices."""
     core_of = index_by_cpu(pool.machine.at(Level.CORE))
     localities = _find_localities(pool)
-    ranks = sorted(
-        range(len(localities)), key=lambda rank: min(core_of[cpu] for cpu in localities[rank].preferred)
-    )
+    first_cores = [min(core_of[cpu] for cpu in locality.preferred) for locality in localities]
+    ranks = sorted(range(len(localities)), key=first_cores.__getitem__)
     exchanged = (placement.replace(rank=rank) for rank, placement in zip(ranks, placements, strict=True))
     return sorted(exchanged, key=lambda placement: placement.rank)
 
@@ -115,9 +112,8 @@ def _count_ranks(machine: Machine, selected: SelectedDevices, request: Request) 
 
 def gets_none(selected: SelectedDevices, request: Request, ranks: int) -> bool:
     """Return whether ranks get no devices, because the request leaves this open and GPUs are too few."""
-    needed = (ranks + request.outside_device_ranks) * (request.devices_per_rank or 1)
-    if request.share_devices:
-        needed = request.devices_per_rank or 1
+    users = 1 if request.share_devices else ranks + request.outside_device_ranks
+    needed = users * (request.devices_per_rank or 1)
     return not selected.main or (request.devices == "auto" and needed > len(selected.main))
 
 
@@ -125,24 +121,17 @@ def _assign(machine: Machine, request: Request, selected: SelectedDevices, cpus:
     """Return the devices of all ranks on this machine, those outside the plan too."""
     main = selected.main
     if request.device_order == "cpu":
-        main = _sort_by_cpus(machine, main, cpus)
+        core_of = index_by_cpu(machine.at(Level.CORE))
+        near = {device: find_locality(machine, (device,), cpus).cpus for device in main}
+        main = tuple(sorted(main, key=lambda device: min(core_of[cpu] for cpu in near[device])))
     ranks = (request.ranks or 1) + request.outside_device_ranks
     groups = _divide(machine, main, request, ranks)
-    groups = _let_share(machine, groups, ranks, cpus) if len(groups) < ranks else groups
+    if len(groups) < ranks:
+        groups = _let_share(machine, groups, ranks, cpus)
     if not selected.others:
         return groups
     nearest = _assign_nearest(machine, request, selected.others, groups)
     return tuple(own + near for own, near in zip(groups, nearest, strict=True))
-
-
-def _sort_by_cpus(machine: Machine, devices: Sequence[Device], cpus: CpuSet) -> tuple[Device, ...]:
-    """Return devices in the order of the cores near them."""
-    core_of = index_by_cpu(machine.at(Level.CORE))
-
-    def find_first_core(device: Device) -> int:
-        return min(core_of[cpu] for cpu in find_locality(machine, (device,), cpus).cpus)
-
-    return tuple(sorted(devices, key=find_first_core))
 
 
 def _divide(machine: Machine, devices: Sequence[Device], request: Request, ranks: int) -> DeviceGroups:

@@ -31,9 +31,8 @@ def find_cuda_devices(gpus: Sequence[Device], env: Mapping[str, str]) -> VendorD
     text = env.get(CUDA_VISIBLE_DEVICES)
     container = _narrow_to_container(gpus, env)
     slurm = narrow_to_slurm(container.devices, sort_by_address(container.devices), text, env)
-    order = _find_cuda_order(slurm.devices, env)
-    gpus = slurm.devices
-    found = _find_all(gpus, order) if text is None else _find_named(gpus, order, text)
+    visible, order = slurm.devices, _find_cuda_order(slurm.devices, env)
+    found = _find_all(visible, order) if text is None else _find_named(visible, order, text)
     return found.replace(remarks=container.remarks + slurm.remarks + found.remarks)
 
 
@@ -87,11 +86,6 @@ def _find_unnamed(gpus: Iterable[Device]) -> list[Device]:
     return [gpu for gpu in gpus if gpu.partition is not None and not gpu.uuid]
 
 
-def _are_alike(gpus: Sequence[Device]) -> bool:
-    """Return whether all of some GPUs are near the same CPUs."""
-    return len({(gpu.cpus, gpu.node) for gpu in gpus}) < 2
-
-
 def _stand_in(gpus: Sequence[Device], word: str, taken: Sequence[Device]) -> Device | None:
     """Return a MIG instance for a UUID that no file shows; None if there is none.
 
@@ -136,16 +130,18 @@ def _find_named(gpus: tuple[Device, ...], order: tuple[Device, ...] | None, text
     pairs = [(gpu.name, uuids.get(gpu.name, word)) for gpu, word in zip(found, words, strict=False)]
     rest = ",".join(words[len(found) :])
     remarks = (f"{where}: CUDA ignores '{rest}', because its first item names no GPU",) if rest else ()
-    remarks = remarks if words else (f"{CUDA_VISIBLE_DEVICES} is empty: it hides all NVIDIA GPUs",)
+    if not words:
+        remarks = (f"{CUDA_VISIBLE_DEVICES} is empty: it hides all NVIDIA GPUs",)
     return VendorDevices(devices=tuple(found), words=make_words(CUDA_VISIBLE_DEVICES, pairs), remarks=remarks)
 
 
 def _find_unclear(gpus: Sequence[Device], order: Sequence[Device] | None, words: Sequence[str]) -> str:
     """Return why it is not known which GPU an item of the variable names; "" if that is known."""
+    are_alike = len({(gpu.cpus, gpu.node) for gpu in _find_unnamed(gpus)}) < 2
     for word in (word for word in words if _get_form(word) == _get_form(words[0])):
         if order is None and read_index(word) is not None:
             return f"which GPU has index {word} is not known ({_get_hint(gpus)})"
-        if _get_form(word) == "MIG-" and not match_prefix(gpus, word) and not _are_alike(_find_unnamed(gpus)):
+        if _get_form(word) == "MIG-" and not match_prefix(gpus, word) and not are_alike:
             hint = "without --devices, ranks keep the variable; --near and --mask choose CPUs"
             return f"which GPU has the instance {word} is not known ({hint})"
     return ""

@@ -11,10 +11,9 @@ from ompbind.errors import PlanError
 from ompbind.machine.devices import Device, DeviceKind, has_rdma
 from ompbind.machine.model import Machine, Node
 from ompbind.machine.nodes import find_closest
-from ompbind.planning.devices.vendors import VisibleDevices
 from ompbind.planning.devices.visible import find_visible_devices
-from ompbind.planning.occupancy import AvailableCpus
-from ompbind.planning.request import Request
+from ompbind.planning.other_runs import AvailableCpus
+from ompbind.planning.request import Request, VisibleDevices
 from ompbind.record import Record
 
 LOCAL_DISTANCE, REMOTE_DISTANCE = 10, 20
@@ -104,15 +103,14 @@ def measure_distance(machine: Machine, cpus: CpuSet, device: Device) -> int | No
     if not remote:
         return LOCAL_DISTANCE
     near_nodes = CpuSet(node.number for node in _find_nodes(machine, near))
-    return max(_measure_nodes(machine, node, near_nodes) for node in _find_nodes(machine, remote))
-
-
-def _measure_nodes(machine: Machine, node: Node, others: CpuSet) -> int:
-    """Return the distance of a NUMA node from the nearest of some nodes, which have CPUs."""
-    if node.number in others:
-        return LOCAL_DISTANCE
-    closest = find_closest(node, machine.nodes, others)
-    return next(iter(closest.values()), REMOTE_DISTANCE)
+    distances = []
+    for node in _find_nodes(machine, remote):
+        if node.number in near_nodes:
+            distances.append(LOCAL_DISTANCE)
+        else:
+            closest = find_closest(node, machine.nodes, near_nodes)
+            distances.append(next(iter(closest.values()), REMOTE_DISTANCE))
+    return max(distances)
 
 
 _LISTED = 16
@@ -189,7 +187,8 @@ def select_devices(machine: Machine, request: Request) -> SelectedDevices:
     gpus = tuple(device for device in visible.devices if device.kind is DeviceKind.GPU)
     if request.devices == "auto":
         return SelectedDevices(main=gpus)
-    nics = _prefer_rdma([device for device in visible.devices if device.kind is DeviceKind.NIC])
+    nics = tuple(device for device in visible.devices if device.kind is DeviceKind.NIC)
+    nics = tuple(filter(has_rdma, nics)) or nics
     found = {DeviceKind.GPU: gpus, DeviceKind.NIC: nics}
     for kind in map(DeviceKind, request.devices):
         if not found[kind]:
@@ -208,20 +207,14 @@ def find_usable_devices(machine: Machine, request: Request) -> VisibleDevices:
     return visible.replace(devices=usable)
 
 
-def _prefer_rdma(nics: Sequence[Device]) -> tuple[Device, ...]:
-    return tuple(nic for nic in nics if has_rdma(nic)) or tuple(nics)
-
-
 def render_reasons(kind: DeviceKind, machine: Machine, request: Request) -> str:
     """Return why devices of a kind are not visible, as " (reason; reason)"; "" if no reason is known."""
     remarks = find_usable_devices(machine, request).remarks
-    excluded = [
-        f"{device}: {device.excluded}"
-        for device in machine.devices
-        if device.kind is kind and device.excluded
-    ]
-    reasons = "; ".join((*(remarks if kind is DeviceKind.GPU else ()), *excluded))
-    return f" ({reasons})" if reasons else ""
+    reasons = list(remarks) if kind is DeviceKind.GPU else []
+    for device in machine.devices:
+        if device.kind is kind and device.excluded:
+            reasons.append(f"{device}: {device.excluded}")
+    return f" ({'; '.join(reasons)})" if reasons else ""
 
 
 def count_devices(number: int, devices: Iterable[Device]) -> str:

@@ -41,7 +41,11 @@ class RankLocality(Record):
 
 def explain_devices(plan: Plan) -> Iterator[Note]:
     """Yield notes on the devices of ranks, and on devices that the request names."""
-    yield from _explain_near(plan)
+    for word in plan.request.near:
+        locality = find_named_locality(plan.machine, word)
+        if locality.is_nearest:
+            text = f"no allowed CPU is near {word} ({named('CPU', locality.near)})"
+            yield Note(code=FAR, text=f"{text}: {named('CPU', locality.cpus)} are the nearest", warning=True)
     if not plan.request.devices:
         return
     if not plan.has_devices:
@@ -54,15 +58,6 @@ def explain_devices(plan: Plan) -> Iterator[Note]:
     yield from _explain_equal(plan, localities)
     yield from _explain_idle(plan)
     yield from _explain_unused(plan)
-
-
-def _explain_near(plan: Plan) -> Iterator[Note]:
-    """Explain that no CPU near a device that the request names is allowed."""
-    for word in plan.request.near:
-        locality = find_named_locality(plan.machine, word)
-        if locality.is_nearest:
-            text = f"no allowed CPU is near {word} ({named('CPU', locality.near)})"
-            yield Note(code=FAR, text=f"{text}: {named('CPU', locality.cpus)} are the nearest", warning=True)
 
 
 def _render_none(plan: Plan) -> str:
@@ -106,16 +101,15 @@ def _explain_locality(plan: Plan, group: RankLocality) -> Iterator[Note]:
         text = f"no allowed CPU is near {devices} ({named('CPU', locality.near)})"
         where = _render_places(plan, group.cpus)
         yield Note(code=FAR, text=f"{text}: {ranks} {_has(group.ranks)} CPUs on {where}", warning=True)
-    elif not (group.cpus <= locality.near or STRATEGIES[plan.request.strategy].overlapping):
+    elif not (group.cpus <= locality.near or STRATEGIES[plan.request.effective_strategy].overlapping):
         yield from _explain_far_ranks(plan, group)
 
 
 def _explain_far_ranks(plan: Plan, group: RankLocality) -> Iterator[Note]:
     """Warn of ranks that were given CPUs far from their devices; explain that near cores do not suffice."""
     near = group.locality.near
-    is_chosen = plan.request.needs_strategy and not plan.request.outside_ranks
     far = CpuSet(rank for rank in group.ranks if not plan.placements[rank].compute <= near)
-    if not is_chosen:
+    if plan.request.outside_ranks or not plan.request.needs_strategy:  # others have chosen these CPUs
         for rank in far:
             placement = plan.placements[rank]
             remote = named("CPU", placement.compute - near)
@@ -151,7 +145,7 @@ def _explain_equal(plan: Plan, localities: Sequence[RankLocality]) -> Iterator[N
     group = localities[0]
     has_choice = len(group.devices) > 1 and len(group.ranks) > 1
     is_near = group.locality.is_known and group.cpus <= group.locality.near
-    if len(localities) == 1 and has_choice and is_near and plan.request.needs_strategy:
+    if len(localities) == 1 and has_choice and is_near and not plan.request.names_each_rank:
         text = f"all devices of ranks are near the same CPUs ({named('CPU', group.locality.near)})"
         yield Note(code="devices-equal", text=f"{text}: ranks share these evenly")
 
@@ -249,12 +243,10 @@ def _render_distances(plan: Plan) -> Iterator[str]:
 
 def measure_distances(plan: Plan) -> tuple[int | None, ...]:
     """Return the largest distance of each rank from the devices that decide its CPUs; None if unknown."""
-    return tuple(
-        _measure(plan, placement.compute, list_deciding(placement.devices)) if placement.devices else None
-        for placement in plan.placements
-    )
-
-
-def _measure(plan: Plan, cpus: CpuSet, devices: Sequence[Device]) -> int | None:
-    distances = (measure_distance(plan.machine, cpus, device) for device in devices)
-    return max((distance for distance in distances if distance is not None), default=None)
+    largest = []
+    for placement in plan.placements:
+        deciding = list_deciding(placement.devices)
+        distances = [measure_distance(plan.machine, placement.compute, device) for device in deciding]
+        known = (distance for distance in distances if distance is not None)
+        largest.append(max(known, default=None))
+    return tuple(largest)

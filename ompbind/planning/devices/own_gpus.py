@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping
 
 from ompbind.machine.devices import Device, DeviceKind
 from ompbind.machine.model import Machine
-from ompbind.planning.devices.vendors import VisibleDevices, read_index
-from ompbind.planning.request import Request
+from ompbind.planning.devices.vendors import read_index
+from ompbind.planning.request import Request, VisibleDevices
 from ompbind.record import Record
 
 _GPUS_OF_STEP, _BINDING_OF_GPUS = "SLURM_GPUS_ON_NODE", "SLURMD_TRES_BIND"
@@ -43,10 +43,8 @@ def find_own_gpus(
     too few for all ranks, but the GPUs of the machine are not.
     """
     wants_gpus = request.devices == "auto" or DeviceKind.GPU in request.devices
-    own, every = (
-        _select_gpus(request.visible.devices if request.visible else ()),
-        _select_gpus(machine.devices),
-    )
+    own = _select_gpus(request.visible.devices) if request.visible else ()
+    every = _select_gpus(machine.devices)
     if ranks == 1 or not wants_gpus or not own:
         return None
     given = (read_index(env.get(_GPUS_OF_STEP, "")) or 0) if by_slurm else 0
@@ -69,8 +67,7 @@ def request_all_gpus(request: Request, own: OwnGpus) -> tuple[Request, int] | No
     Returns None if that plan cannot be the same for all ranks.
     """
     each = len(own.gpus)
-    starts = range(0, len(own.all_gpus), each)
-    groups = [set(own.all_gpus[start : start + each]) for start in starts]
+    groups = [set(own.all_gpus[start : start + each]) for start in range(0, len(own.all_gpus), each)]
     fits = request.devices_per_rank in (None, each) and request.needs_strategy
     if not (own.are_divided and fits and set(own.gpus) in groups):
         return None

@@ -67,9 +67,9 @@ def _find_named(gpus: tuple[Device, ...], order: tuple[Device, ...] | None, text
     pairs = [(gpu.name, uuids.get(gpu.name, word)) for gpu, word in zip(found, words, strict=False)]
     rest = ",".join(words[len(found) :])
     remarks = (f"{where}: ROCm ignores '{rest}', as its first item is invalid or repeated",) if rest else ()
-    remarks = remarks if words else (f"{ROCR_VISIBLE_DEVICES} is empty: it hides all AMD GPUs",)
-    named = make_words(ROCR_VISIBLE_DEVICES, pairs)
-    return VendorDevices(devices=tuple(found), words=named, remarks=remarks)
+    if not words:
+        remarks = (f"{ROCR_VISIBLE_DEVICES} is empty: it hides all AMD GPUs",)
+    return VendorDevices(devices=tuple(found), words=make_words(ROCR_VISIBLE_DEVICES, pairs), remarks=remarks)
 
 
 def _match(gpus: Sequence[Device], order: Sequence[Device], word: str) -> Device | None:
@@ -86,7 +86,7 @@ def _match(gpus: Sequence[Device], order: Sequence[Device], word: str) -> Device
 
 def _find_counting_variables(env: Mapping[str, str], *, alone: bool) -> list[str]:
     """Return the set variables with positions among the GPUs that ROCR_VISIBLE_DEVICES has left."""
-    for_hip = [HIP_VISIBLE_DEVICES, *([CUDA_VISIBLE_DEVICES] if alone else [])]
+    for_hip = [HIP_VISIBLE_DEVICES, CUDA_VISIBLE_DEVICES] if alone else [HIP_VISIBLE_DEVICES]
     hip = next((name for name in for_hip if env.get(name)), None)
     has_same_numbers = env.get(GPU_DEVICE_ORDINAL) == env.get(ROCR_VISIBLE_DEVICES)  # Slurm sets both
     opencl = None if has_same_numbers else GPU_DEVICE_ORDINAL
@@ -103,7 +103,8 @@ def _count(
     """
     if left is None:
         where = f"{variables[0]}={env[variables[0]]}"
-        return VendorDevices(remarks=(f"{where}: the order of the GPUs is not known (set {_ROCR_INSTEAD})",))
+        hint = f"set {ROCR_VISIBLE_DEVICES} to UUIDs, which rocminfo shows"
+        return VendorDevices(remarks=(f"{where}: the order of the GPUs is not known ({hint})",))
     named = {name: _name_positions(left, env[name]) for name in variables}
     devices = tuple(gpu for gpu in named[variables[0]] if all(gpu in words for words in named.values()))
     for_hip = {HIP_VISIBLE_DEVICES: named[GPU_DEVICE_ORDINAL]} if variables == [GPU_DEVICE_ORDINAL] else {}
@@ -117,9 +118,6 @@ def _count(
     rule = f"; it counts the GPUs that {ROCR_VISIBLE_DEVICES} leaves" if ROCR_VISIBLE_DEVICES in env else ""
     remarks = (f"{values} does not include {', '.join(hidden)}{rule}",) if hidden else ()
     return VendorDevices(devices=devices, words=tuple(words), remarks=remarks)
-
-
-_ROCR_INSTEAD = "ROCR_VISIBLE_DEVICES to UUIDs, which rocminfo shows"
 
 
 def _name_positions(left: Sequence[Device], text: str) -> dict[Device, str]:

@@ -20,22 +20,18 @@ Localities that partially overlap are made disjoint first: the wider one loses t
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeAlias
 
 from ompbind.cpuset import CpuSet
 from ompbind.planning.devices.locality import DeviceLocality
 from ompbind.planning.strategies.core_sequence import CoreIndices, CoreSequence, make_subsequence
 from ompbind.record import Record
 
-_Divide: TypeAlias = Callable[[CoreSequence, int], list[CoreIndices]]
-"""Divides a sequence among a number of ranks."""
-
-_Cores: TypeAlias = frozenset[int]
-"""Cores as indices of the sequence."""
-
 
 class RankGroup(Record):
-    """Ranks with the same locality: `usable` are the cores that they may get, `near` the preferred ones."""
+    """Ranks with the same locality: `usable` are the cores that they may get, `near` the preferred ones.
+
+    Cores are indices of the sequence.
+    """
 
     ranks: tuple[int, ...]
     near: frozenset[int]
@@ -46,7 +42,7 @@ def divide_near_devices(
     sequence: CoreSequence,
     localities: Sequence[DeviceLocality],
     needed: int,
-    divide: _Divide,
+    divide: Callable[[CoreSequence, int], list[CoreIndices]],
     *,
     is_exact: bool = False,
 ) -> list[CoreIndices] | None:
@@ -67,13 +63,11 @@ def divide_near_devices(
         if widened == groups:
             return None
         groups = widened
-    shares: dict[int, CoreIndices] = {}
     if is_exact:  # else the strategy could choose distant cores of a group that has near ones too
-        counts = {
-            rank: needed if group.near != group.usable else counts[rank]
-            for group in nested
-            for rank in group.ranks
-        }
+        for group in nested:
+            if group.near != group.usable:
+                counts.update(dict.fromkeys(group.ranks, needed))
+    shares: dict[int, CoreIndices] = {}
     for group, cores in _take(nested, counts):
         divided = divide(make_subsequence(sequence, cores), len(group.ranks))
         for rank, share in zip(group.ranks, divided, strict=True):
@@ -87,7 +81,7 @@ def _make_groups(sequence: CoreSequence, localities: Sequence[DeviceLocality]) -
     found: dict[DeviceLocality, list[int]] = {}
     for rank, locality in enumerate(localities):
         found.setdefault(locality, []).append(rank)
-    by_cores: dict[tuple[_Cores, _Cores], list[int]] = {}
+    by_cores: dict[tuple[frozenset[int], frozenset[int]], list[int]] = {}
     for locality, ranks in found.items():
         usable = _find_cores(sequence, locality.cpus) or everything
         near = _find_cores(sequence, locality.preferred) or usable
@@ -98,7 +92,7 @@ def _make_groups(sequence: CoreSequence, localities: Sequence[DeviceLocality]) -
     ]
 
 
-def _find_cores(sequence: CoreSequence, cpus: CpuSet) -> _Cores:
+def _find_cores(sequence: CoreSequence, cpus: CpuSet) -> frozenset[int]:
     return frozenset(core for core, own in enumerate(sequence.core_cpus) if not own.isdisjoint(cpus))
 
 
@@ -138,11 +132,9 @@ def _count_cores(groups: Sequence[RankGroup]) -> dict[int, int]:
 
 def _widen(sequence: CoreSequence, group: RankGroup) -> RankGroup:
     """Return a group that may use the next wider domain; the same group if it may use all cores already."""
-    domains = [
-        frozenset(domain) for level, _ in sequence.domain_numbers for domain in sequence.domains(level)
-    ]
-    domains.append(frozenset(range(len(sequence.core_cpus))))
-    wider = (domain for domain in domains if group.usable < domain)
+    domains = [domain for level, _ in sequence.domain_numbers for domain in sequence.domains(level)]
+    domains.append(tuple(range(len(sequence.core_cpus))))
+    wider = (cores for cores in map(frozenset, domains) if group.usable < cores)
     return group.replace(usable=min(wider, key=len, default=group.usable))
 
 

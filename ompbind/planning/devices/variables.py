@@ -9,7 +9,6 @@ from ompbind.cpuset import CpuSet, named
 from ompbind.machine.devices import Device, DeviceKind
 from ompbind.planning.devices.cuda import CUDA_VISIBLE_DEVICES
 from ompbind.planning.devices.rocm import HIP_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES
-from ompbind.planning.devices.vendors import VisibleDevices
 from ompbind.planning.devices.visible import find_visible_devices
 from ompbind.planning.plan import Note, Placement, Plan
 from ompbind.planning.rank_variables import (
@@ -19,6 +18,7 @@ from ompbind.planning.rank_variables import (
     OMPBIND_RANK_DEVICES,
     Variables,
 )
+from ompbind.planning.request import VisibleDevices
 
 
 def make_device_variables(
@@ -38,8 +38,11 @@ def make_device_variables(
         OMPBIND_RANK_DEVICES: ",".join(device.name for device in placement.devices),
         OMPBIND_NICS: ",".join(map(_find_interface, nics)) or None,
         **(_name_for_hip(dict(_narrow(visible, gpus))) if gpus else {}),
-        **(dict(_make_nic_variables(nics, plan.request.nic_variables)) if nics else {}),
     }
+    for name in plan.request.nic_variables if nics else ():
+        value = _RENDER_NICS[name](nics)
+        if value is not None:  # None: this library cannot use these network interfaces
+            variables[name] = value
     kept = base.keys() - NAMES_OF_DEVICES if keep_env else ()
     return {name: value for name, value in variables.items() if name not in kept}
 
@@ -100,8 +103,8 @@ def _name_for_hip(variables: dict[str, str]) -> dict[str, str]:
     of_amd = variables.get(ROCR_VISIBLE_DEVICES)
     if not (of_amd and variables.get(CUDA_VISIBLE_DEVICES)):
         return variables
-    positions = range(len(of_amd.split(",")))
-    return {**variables, HIP_VISIBLE_DEVICES: ",".join(map(str, positions))}
+    positions = map(str, range(len(of_amd.split(","))))
+    return {**variables, HIP_VISIBLE_DEVICES: ",".join(positions)}
 
 
 def _find_interface(nic: Device) -> str:
@@ -120,24 +123,11 @@ def _name_ports(nics: Sequence[Device]) -> str:
     return ",".join(f"{_find_interface(nic)}:1" if nic.rdma_names else _find_interface(nic) for nic in nics)
 
 
-def _name_first(nics: Sequence[Device]) -> str:
-    """Return a value of PSM3_NIC, which names a single device."""
-    return _find_interface(nics[0])
-
-
 _RENDER_NICS: Mapping[str, Callable[[Sequence[Device]], str | None]] = dict(
-    zip(NIC_VARIABLES, (_match_exactly, _name_ports, _name_first), strict=True)
+    zip(NIC_VARIABLES, (_match_exactly, _name_ports, lambda nics: _find_interface(nics[0])), strict=True)
 )
-"""Each variable in the format of its library.
+"""Each variable in the format of its library; PSM3_NIC names a single device.
 
 Sources: NCCL's documentation of NCCL_IB_HCA ("=" for exact names); "Which network devices does UCX use" in
 UCX's FAQ; `psmi_parse_nic_var` in the psm3 provider of libfabric.
 """
-
-
-def _make_nic_variables(nics: Sequence[Device], names: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield the requested variables; none for a library that cannot use these network interfaces."""
-    for name in names:
-        value = _RENDER_NICS[name](nics)
-        if value is not None:
-            yield name, value

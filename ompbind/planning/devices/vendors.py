@@ -3,27 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from ompbind.machine.devices import Device
+from ompbind.planning.request import DeviceWord
 from ompbind.record import Record
-
-
-class DeviceWord(Record):
-    """How a variable names a device: `word` is one or more items of the value, as "0", "GPU-46f77619-…"."""
-
-    device: str
-    variable: str
-    word: str
-
-
-class VisibleDevices(Record):
-    """The devices that ranks may get, in device order; the order in a variable of the vendor counts.
-
-    `words` name the GPUs in the variables that their vendors read; a GPU without words cannot be given to a
-    rank by a variable. `remarks` say what is not visible and why.
-    """
-
-    devices: tuple[Device, ...] = ()
-    words: tuple[DeviceWord, ...] = ()
-    remarks: tuple[str, ...] = ()
 
 
 class VendorDevices(Record):

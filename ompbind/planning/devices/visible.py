@@ -8,14 +8,51 @@ from collections.abc import Mapping, Sequence
 
 from ompbind.machine.devices import AMD, INTEL, NVIDIA, Device, DeviceKind
 from ompbind.planning.devices.cuda import CUDA_VISIBLE_DEVICES, find_cuda_devices
-from ompbind.planning.devices.level_zero import ZE_AFFINITY_MASK, find_level_zero_devices
 from ompbind.planning.devices.rocm import (
     GPU_DEVICE_ORDINAL,
     HIP_VISIBLE_DEVICES,
     ROCR_VISIBLE_DEVICES,
     find_rocm_devices,
 )
-from ompbind.planning.devices.vendors import VendorDevices, VisibleDevices
+from ompbind.planning.devices.vendors import VendorDevices, find_order, make_words, read_index, split_words
+from ompbind.planning.request import VisibleDevices
+
+# Which Intel GPUs are visible: the rules of `ZE_AFFINITY_MASK`.
+#
+# Source: "Affinity Mask" and "Device Hierarchy" in the programming guide of the Level Zero specification.
+# The mask is a filter: its order has no meaning, and an empty mask hides nothing. Its numbers count whole
+# GPUs (`ZE_FLAT_DEVICE_HIERARCHY=COMPOSITE`), or else all tiles of all GPUs.
+
+
+ZE_AFFINITY_MASK = "ZE_AFFINITY_MASK"
+_HIERARCHY = "ZE_FLAT_DEVICE_HIERARCHY"
+_WITH_TILES = ("0bd", "0b6")
+"""Beginnings of product numbers of the Data Center GPU Max series, which has 1 or 2 tiles."""
+
+
+def find_level_zero_devices(gpus: Sequence[Device], env: Mapping[str, str]) -> VendorDevices:
+    """Return the Intel GPUs of a machine that are visible with an environment."""
+    accessible = tuple(gpu for gpu in gpus if not gpu.excluded)
+    text = env.get(ZE_AFFINITY_MASK, "").strip()
+    counts_tiles = env.get(_HIERARCHY, "").upper() != "COMPOSITE"
+    has_tiles = any(gpu.product.startswith(_WITH_TILES) for gpu in accessible)
+    order = None if counts_tiles and has_tiles else find_order(accessible)
+    if order is None:
+        hint = f"set {_HIERARCHY}=COMPOSITE, which counts whole GPUs"
+        remark = f"{ZE_AFFINITY_MASK}: the numbers of the GPUs are not known ({hint})"
+        return VendorDevices(devices=() if text else accessible, remarks=(remark,))
+    items = dict.fromkeys(split_words(text))
+    words: dict[str, str] = {}
+    for index, gpu in enumerate(order):
+        own = [item for item in items if read_index(item.partition(".")[0]) == index]  # "1.0" names a tile
+        if own or not text:
+            words[gpu.name] = ",".join(own) or str(index)
+    found = tuple(gpu for gpu in accessible if gpu.name in words)
+    hidden = [gpu.name for gpu in accessible if gpu.name not in words]
+    remarks = (f"{ZE_AFFINITY_MASK}={text} does not include {', '.join(hidden)}",) if hidden else ()
+    named = make_words(ZE_AFFINITY_MASK, ((gpu.name, words[gpu.name]) for gpu in found))
+    return VendorDevices(devices=found, words=named, remarks=remarks)
+
 
 VENDOR_VARIABLES = (
     CUDA_VISIBLE_DEVICES,

@@ -2,6 +2,6 @@
 
 Imports the base modules, `machine` and its own modules; `planning.allocation` calls the functions in the
 table.
-To add a strategy: one function, in a file of its own or in the file of its family, and one row in `table`,
-which imports the file only when the strategy is used.
+To add a strategy: one function, in `strategies` or in the file of its family, and one row in the table of
+`strategies`.
 """

@@ -39,8 +39,7 @@ from collections.abc import Sequence
 from itertools import accumulate, islice
 
 from ompbind.planning.strategies.core_sequence import CoreIndices, CoreSequence
-from ompbind.planning.strategies.scores import ShapeScores, Split
-from ompbind.planning.strategies.shapes import RankSizes, ShapeTree
+from ompbind.planning.strategies.shapes import RankSizes, ShapeScores, ShapeTree, Split
 from ompbind.record import Record
 
 RankPiece = tuple[int, int]
@@ -86,49 +85,44 @@ def pack_ranks(
     hold the whole rank.
     """
     tree = ShapeTree(sequence, ranks, ignore_unavoidable=ignore_unavoidable, least_reach=least_reach)
-    packing = _Packing(tree)
-    packing.allocate_all(min_score)
+    packing = _Packing(tree, min_score)
+    waiting = [_PlacedShape(shape=len(tree.shapes) - 1, starts=(0,), small_ranks=ranks.small_ranks)]
+    while waiting:
+        waiting.extend(packing.allocate(waiting.pop()))
     return dict(sorted((tuple(sorted(cores)), score) for cores, score in packing.allocations))
 
 
 class _Packing:
     """The allocation of ranks to the cores of a tree of shapes."""
 
-    def __init__(self, tree: ShapeTree) -> None:
+    def __init__(self, tree: ShapeTree, min_score: int) -> None:
         self.shapes, self.halves, self.ranks = tree.shapes, tree.halves, tree.ranks
-        self.least_reach = tree.least_reach
+        self.least_reach, self.min_score = tree.least_reach, min_score
         self.scores = ShapeScores(tree)
         self.allocations: list[tuple[list[int], int]] = []  # of each rank: its cores and its score
 
-    def allocate_all(self, min_score: int) -> None:
-        """Allocate all cores to ranks with at least a minimal score."""
-        root = _PlacedShape(shape=len(self.shapes) - 1, starts=(0,), small_ranks=self.ranks.small_ranks)
-        waiting = [root]
-        while waiting:
-            waiting.extend(self.allocate(waiting.pop(), min_score))
-
-    def allocate(self, domain: _PlacedShape, min_score: int) -> list[_PlacedShape]:
+    def allocate(self, domain: _PlacedShape) -> list[_PlacedShape]:
         """Allocate the cores of a domain to the ranks inside it and to ranks that cross into it.
 
         Returns the halves of a domain that has halves: they are still to be allocated.
         """
         if not self.halves[domain.shape]:
-            own = self.start_ranks(domain, (), min_score)
+            own = self.start_ranks(domain, ())
             start = domain.starts[0]
             cores = list(range(start, start + self.shapes[domain.shape].size))
             order = iter(cores[::-1] if domain.backwards else cores)
             for rank, size in (*domain.head, *own, *domain.tail):
                 self.allocations[rank][0].extend(islice(order, size))
             return []
-        domain, (_, index, _, in_second, total) = self.choose_split(domain)
-        child, first, second = self.halves[domain.shape][-index]
-        total = -total
+        domain, (_, negative_index, _, in_second, negative_total) = self.choose_split(domain)
+        child, first, second = self.halves[domain.shape][-negative_index]
+        in_first = -negative_total - in_second
         starts = self.find_starts(domain)
         halves = (
             _PlacedShape(
                 shape=first,
                 starts=starts[:child] + starts[child + 1 :],
-                small_ranks=total - in_second,
+                small_ranks=in_first,
                 backwards=domain.backwards,
             ),
             _PlacedShape(
@@ -138,7 +132,7 @@ class _Packing:
                 backwards=domain.backwards,
             ),
         )
-        return self.fill_halves(domain, halves, self.start_ranks(domain, halves, min_score))
+        return self.fill_halves(domain, halves, self.start_ranks(domain, halves))
 
     def choose_split(self, domain: _PlacedShape) -> tuple[_PlacedShape, Split]:
         """Return the best split of a domain, and the domain, reversed if that is better.
@@ -148,12 +142,10 @@ class _Packing:
         if self.least_reach and domain.head and not domain.tail:
             domain = domain.reversed
         split = self.find_best_split(domain)
-        if (
-            self.least_reach
-            and domain.head
-            and (other := self.find_best_split(domain.reversed))[0] > split[0]
-        ):
-            return domain.reversed, other
+        if self.least_reach and domain.head:
+            other = self.find_best_split(domain.reversed)
+            if other[0] > split[0]:
+                return domain.reversed, other
         return domain, split
 
     def find_best_split(self, domain: _PlacedShape) -> Split:
@@ -174,12 +166,10 @@ class _Packing:
             kind.sort(reverse=not domain.backwards)
         return tuple(by_kind[child].pop() for child in children)
 
-    def start_ranks(
-        self, domain: _PlacedShape, halves: Sequence[_PlacedShape], min_score: int
-    ) -> list[RankPiece]:
+    def start_ranks(self, domain: _PlacedShape, halves: Sequence[_PlacedShape]) -> list[RankPiece]:
         """Return the ranks that fit into a domain but into neither half, large ranks first."""
         score = domain.inherited_score + self.shapes[domain.shape].score
-        if score < min_score:
+        if score < self.min_score:
             return []
         in_halves = sum(self.scores.count_ranks(half.shape, half.small_ranks) for half in halves)
         count = self.scores.count_ranks(domain.shape, domain.small_ranks) - in_halves
@@ -226,15 +216,10 @@ def divide_equally(sequence: CoreSequence, ranks: int) -> list[CoreIndices]:
     cores = len(sequence.core_cpus)
     rank_size = -(-cores // ranks)
     small_ranks = rank_size * ranks - cores
-    if not _has_boundaries(sequence):
+    numberings = (*(numbers for _, numbers in sequence.domain_numbers), sequence.kind_numbers)
+    if all(len(set(numbers)) in (1, len(numbers)) for numbers in numberings):  # no boundaries
         large_ranks = ranks - small_ranks
         starts = [rank * rank_size - max(0, rank - large_ranks) for rank in range(ranks + 1)]
         return [tuple(range(starts[rank], starts[rank + 1])) for rank in range(ranks)]
     sizes = RankSizes(large=rank_size, small_ranks=small_ranks)
     return list(pack_ranks(sequence, sizes, least_reach=True))
-
-
-def _has_boundaries(sequence: CoreSequence) -> bool:
-    """Return whether a domain or a kind of cores has several of the cores, but not all."""
-    numberings = (*(numbers for _, numbers in sequence.domain_numbers), sequence.kind_numbers)
-    return any(len(set(numbers)) not in (1, len(numbers)) for numbers in numberings)

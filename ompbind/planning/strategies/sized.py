@@ -15,10 +15,11 @@ from ompbind.planning.strategies.core_sequence import (
     PRIORITY,
     CoreIndices,
     CoreSequence,
+    LevelRanges,
+    find_levels,
     find_nearest_memory,
     make_subsequence,
 )
-from ompbind.planning.strategies.level_ranges import LevelRanges, find_levels
 from ompbind.planning.strategies.packing import pack_ranks
 from ompbind.planning.strategies.shapes import RankSizes
 from ompbind.record import Record
@@ -78,11 +79,10 @@ def take_cores(sequence: CoreSequence, cores: CoreIndices, requested: RequestedC
     windows = [cores[start : start + requested.compute] for start in starts]
     compute = min(windows, key=lambda window: measure_shares(sequence, [window], requested.compute))
     used = [(numbers, {numbers[core] for core in compute}) for _, numbers in sequence.domain_numbers]
-
-    def find_distance(core: int) -> list[bool]:
-        return [numbers[core] not in near for numbers, near in used]
-
-    others = sorted(set(cores).difference(compute), key=lambda core: (find_distance(core), core))
+    others = sorted(
+        set(cores).difference(compute),
+        key=lambda core: ([numbers[core] not in near for numbers, near in used], core),
+    )
     return *compute, *others[: requested.others]
 
 
@@ -125,15 +125,12 @@ def _count_domains(sequence: CoreSequence, cores: CoreIndices) -> list[int]:
 _Choose: TypeAlias = Callable[[Sequence[LevelRanges], list[CoreIndices], int], list[CoreIndices]]
 """Chooses a number of equally good positions, for these levels of domains."""
 
-_DivideEqually: TypeAlias = Callable[[CoreSequence, int], list[CoreIndices]]
-"""Divides all cores of a sequence equally among a number of ranks."""
-
-_Place: TypeAlias = Callable[[CoreSequence], list[CoreIndices]]
-"""Places ranks on a sequence."""
-
 
 def balance_requested(
-    sequence: CoreSequence, ranks: int, requested: RequestedCores, divide: _DivideEqually
+    sequence: CoreSequence,
+    ranks: int,
+    requested: RequestedCores,
+    divide: Callable[[CoreSequence, int], list[CoreIndices]],
 ) -> list[CoreIndices]:
     """Return the requested cores for every rank: from an equal share, or from positions far apart.
 
@@ -150,12 +147,12 @@ def balance_requested(
 
 def compact(sequence: CoreSequence, ranks: int, requested: RequestedCores | None) -> list[CoreIndices]:
     """Pack ranks from the start of the machine; as few as possible for their size cross domain boundaries."""
-    return _place(sequence, ranks, requested, lambda _, positions, left: positions[:left])
+    return _place_ranks(sequence, ranks, requested, lambda _, positions, left: positions[:left])
 
 
 def spread(sequence: CoreSequence, ranks: int, requested: RequestedCores | None) -> list[CoreIndices]:
     """Place ranks as far apart as possible; as few as possible for their size cross domain boundaries."""
-    return _place(sequence, ranks, requested, _choose_far_apart)
+    return _place_ranks(sequence, ranks, requested, _choose_far_apart)
 
 
 def cores(sequence: CoreSequence, ranks: int, requested: RequestedCores | None) -> list[CoreIndices]:
@@ -163,37 +160,34 @@ def cores(sequence: CoreSequence, ranks: int, requested: RequestedCores | None) 
     return compact(sequence, ranks, RequestedCores(compute=1))
 
 
-def _place(
+def _place_ranks(
     sequence: CoreSequence, ranks: int, requested: RequestedCores | None, choose: _Choose
 ) -> list[CoreIndices]:
     """Return the cores of every rank as requested, compute cores first, or else the largest equal share."""
-    requested = requested or RequestedCores(compute=len(sequence.core_cpus) // ranks)
-    _check_size(sequence, ranks, requested)
-    return _use_nearest_memory(
-        sequence, ranks * requested.total, lambda part: _place_requested(part, ranks, requested, choose)
-    )
+    size = requested or RequestedCores(compute=len(sequence.core_cpus) // ranks)
+    _check_size(sequence, ranks, size)
+
+    def place(part: CoreSequence) -> list[CoreIndices]:
+        whole = _place_equal(part, ranks, size.total, choose)
+        if not size.others:
+            return whole
+        whole = [take_cores(part, cores, size) for cores in whole]
+        compute = _place_equal(part, ranks, size.compute, choose)
+        ways = [whole, add_nearest(part, compute, size.others)]
+        best = min(ways, key=lambda shares: measure_shares(part, shares, size.compute))
+        return sorted(best)
+
+    return _use_nearest_memory(sequence, ranks * size.total, place)
 
 
-def _use_nearest_memory(sequence: CoreSequence, cores: int, place: _Place) -> list[CoreIndices]:
+def _use_nearest_memory(
+    sequence: CoreSequence, cores: int, place: Callable[[CoreSequence], list[CoreIndices]]
+) -> list[CoreIndices]:
     """Place ranks that need so many cores on the cores with the nearest memory."""
     usable = find_nearest_memory(sequence, cores)
     if len(usable) == len(sequence.core_cpus):
         return place(sequence)
     return [tuple(usable[core] for core in share) for share in place(make_subsequence(sequence, usable))]
-
-
-def _place_requested(
-    sequence: CoreSequence, ranks: int, requested: RequestedCores, choose: _Choose
-) -> list[CoreIndices]:
-    """Return the cores of every rank as requested, compute cores first."""
-    whole = _place_equal(sequence, ranks, requested.total, choose)
-    if not requested.others:
-        return whole
-    whole = [take_cores(sequence, cores, requested) for cores in whole]
-    compute = _place_equal(sequence, ranks, requested.compute, choose)
-    ways = [whole, add_nearest(sequence, compute, requested.others)]
-    best = min(ways, key=lambda shares: measure_shares(sequence, shares, requested.compute))
-    return sorted(best)
 
 
 def _place_equal(sequence: CoreSequence, ranks: int, size: int, choose: _Choose) -> list[CoreIndices]:

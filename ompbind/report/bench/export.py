@@ -1,4 +1,4 @@
-"""Formats of `--export` that are text: a session and its conclusion for other programs and documents.
+"""The formats of `bench --export`: a session and its conclusion for other programs and documents.
 
 JSON has the schema ompbind-bench-result/1. Its `results` have the keys and units of hyperfine's JSON export,
 so that programs for it work, and further keys.
@@ -8,12 +8,13 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from itertools import zip_longest
 from statistics import fmean, median, stdev
 
 from ompbind.bench.events import make_json
-from ompbind.bench.records import Candidate, Conclusion, Phase, Run, Session
+from ompbind.bench.records import Conclusion, Phase, Run, Session
+from ompbind.record import Record
 from ompbind.report.bench.measurements import (
     join_command,
     list_choices,
@@ -24,7 +25,7 @@ from ompbind.report.bench.measurements import (
     name_ranks,
 )
 from ompbind.report.bench.table import list_columns
-from ompbind.report.text import Column
+from ompbind.report.diagram.charts import render_bench_svg
 
 
 def render_json(session: Session, conclusion: Conclusion) -> str:
@@ -64,70 +65,65 @@ def render_json(session: Session, conclusion: Conclusion) -> str:
 
 
 def _make_results(session: Session) -> Iterator[dict[str, object]]:
-    """Yield what hyperfine exports of a command, for each candidate with a run that counts.
+    """Yield what hyperfine exports of a command, and more, for each candidate with a run that counts.
 
     Times are seconds: of the slowest rank, and CPU time as the mean of all runs.
     """
-    runs = list_compared_runs(session)
+    counting = list_compared_runs(session)
     for candidate in session.candidates:
-        if counting := runs.get(candidate.name):
-            yield _make_hyperfine_result(candidate, counting, session) | {
-                "name": candidate.name,
-                **{key: getattr(candidate, key) for key in _CANDIDATE_KEYS},
-                "values": [list(run.values) for run in counting],
-            }
-
-
-_CANDIDATE_KEYS = ("kind", "ranks", "options", "cpus", "threads", "same")
-
-
-def _make_hyperfine_result(candidate: Candidate, runs: Sequence[Run], session: Session) -> dict[str, object]:
-    times = [max(run.wall_s, default=run.values[0]) for run in runs]
-    memory = [run.max_rss_bytes for run in runs]
-    return {
-        "command": join_command(make_command(candidate, session.command)),
-        "mean": fmean(times),
-        "stddev": stdev(times) if len(times) > 1 else None,
-        "median": median(times),
-        "user": fmean(run.user_s for run in runs),
-        "system": fmean(run.system_s for run in runs),
-        "min": min(times),
-        "max": max(times),
-        "times": times,
-        **({} if None in memory else {"memory_usage_byte": memory}),
-        "exit_codes": [max(run.exit_codes, default=0) for run in runs],
-        **({"parameters": dict(candidate.choices)} if candidate.choices else {}),
-    }
+        runs = counting.get(candidate.name)
+        if not runs:
+            continue
+        times = [max(run.wall_s, default=run.values[0]) for run in runs]
+        memory = [run.max_rss_bytes for run in runs]
+        yield {
+            "command": join_command(make_command(candidate, session.command)),
+            "mean": fmean(times),
+            "stddev": stdev(times) if len(times) > 1 else None,
+            "median": median(times),
+            "user": fmean(run.user_s for run in runs),
+            "system": fmean(run.system_s for run in runs),
+            "min": min(times),
+            "max": max(times),
+            "times": times,
+            **({} if None in memory else {"memory_usage_byte": memory}),
+            "exit_codes": [max(run.exit_codes, default=0) for run in runs],
+            **({"parameters": dict(candidate.choices)} if candidate.choices else {}),
+            "name": candidate.name,
+            "kind": candidate.kind,
+            "ranks": candidate.ranks,
+            "options": candidate.options,
+            "cpus": candidate.cpus,
+            "threads": candidate.threads,
+            "same": candidate.same,
+            "values": [list(run.values) for run in runs],
+        }
 
 
 def render_csv(session: Session, conclusion: Conclusion) -> str:
     """Render all runs as CSV, warm-ups and failed runs too: a row for each, in the order of the runs."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(name for name, _ in _list_cells(_NO_RUN, session))
+    nothing = Run(candidate="", number=0, phase=Phase.WARM_UP, round=0, started=0.0)  # for the names alone
+    writer.writerow(name for name, _ in _list_cells(nothing, session))
     for run in session.runs:
         writer.writerow(value for _, value in _list_cells(run, session))
     return stream.getvalue().rstrip("\n")
 
 
-_NO_RUN = Run(candidate="", number=0, phase=Phase.WARM_UP, round=0, started=0.0)
-
-_CONDITIONS = ("throttled_s", "throttled_periods", "stolen_s", "other_runs", "frequency_mhz", "governor")
-"""Columns on what else happened during a run."""
-
-
 def _list_cells(run: Run, session: Session) -> Iterator[tuple[str, object]]:
     """Yield the columns of a run, with their names; a value that is unknown is None."""
-    yield from ((name, getattr(run, name)) for name in ("number", "candidate"))
-    yield from ((name, getattr(run, name)) for name in ("phase", "round", "started", "status"))
-    yield "verification", run.verification
+    names = ("number", "candidate", "phase", "round", "started", "status", "verification")
+    yield from ((name, getattr(run, name)) for name in names)
     for metric, value in zip_longest(session.metrics, run.values):
         yield metric.name, value
     yield "wall_s", max(run.wall_s, default=None)
     used = ("user_s", "system_s", "max_rss_bytes", "forced_switches", "migrations")
     yield from ((name, getattr(run, name)) for name in used)
-    yield from ((name, dict(run.counters).get(name)) for name in list_counters(session.runs))
-    yield from ((name, getattr(run.conditions, name)) for name in (*_CONDITIONS, "oom_kills"))
+    counters = dict(run.counters)
+    yield from ((name, counters.get(name)) for name in list_counters(session.runs))
+    conditions = ("throttled_s", "throttled_periods", "stolen_s", "other_runs", "frequency_mhz", "governor")
+    yield from ((name, getattr(run.conditions, name)) for name in (*conditions, "oom_kills"))
     yield "exit_codes", " ".join(map(str, run.exit_codes))
     yield "reason", make_words(run.reason)
 
@@ -138,25 +134,40 @@ def render_markdown(session: Session, conclusion: Conclusion) -> str:
     for group in conclusion.groups:
         if heading := name_ranks(group):
             parts.append(f"### {heading}")
-        parts.append("\n".join(_render_rows(list_columns(session, group))))
+        columns = list_columns(session, group)
+        rows = [
+            [column.title for column in columns],
+            ["---:" if column.right else ":---" for column in columns],
+            *zip(*(column.cells for column in columns), strict=True),
+        ]
+        parts.append("\n".join(f"| {' | '.join(map(_escape_markdown, row))} |" for row in rows))
     for choice in list_choices(session, conclusion):
         words = join_command(make_command(choice.candidate, session.command))
         parts.append(f"Recommended: {_escape_markdown(choice.candidate.name)}\n\n```sh\n{words}\n```")
     return "\n\n".join(parts)
 
 
-def _render_rows(columns: Sequence[Column]) -> Iterator[str]:
-    """Yield the lines of a table in Markdown."""
-    yield _join_row(column.title for column in columns)
-    yield _join_row("---:" if column.right else ":---" for column in columns)
-    for cells in zip(*(column.cells for column in columns), strict=True):
-        yield _join_row(cells)
-
-
-def _join_row(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(map(_escape_markdown, cells))} |"
-
-
 def _escape_markdown(text: str) -> str:
     """Escape what Markdown would read as markup: names have bars, asterisks and underscores."""
     return re.sub(r"([\\|*_`<\[\]])", r"\\\1", text)
+
+
+class ExportFormat(Record):
+    """A format of `--export`: the function that renders a session and its conclusion, and its help."""
+
+    render: Callable[[Session, Conclusion], str]
+    help: str = ""
+
+
+EXPORTS: Mapping[str, ExportFormat] = {
+    "json": ExportFormat(render=render_json, help="also for scripts of hyperfine"),
+    "csv": ExportFormat(render=render_csv, help="a row for each run"),
+    "markdown": ExportFormat(render=render_markdown),
+    "svg": ExportFormat(render=render_bench_svg),
+}
+"""Every format by its name, in the order of --help."""
+
+
+def render_export_names() -> str:
+    """Return the names of all formats, each with its help in parentheses."""
+    return ", ".join(f"{name} ({row.help})" if row.help else name for name, row in EXPORTS.items())

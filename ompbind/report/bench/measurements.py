@@ -14,7 +14,7 @@ from ompbind.bench.records import (
     Comparison,
     ComparisonResult,
     Conclusion,
-    Group,
+    GroupConclusion,
     Kind,
     Metric,
     Phase,
@@ -36,7 +36,7 @@ def list_compared_runs(session: Session) -> Mapping[str, tuple[Run, ...]]:
     return {name: tuple(runs) for name, runs in found.items()}
 
 
-def list_ratios(session: Session, group: Group) -> Mapping[str, tuple[float, ...]]:
+def list_ratios(session: Session, group: GroupConclusion) -> Mapping[str, tuple[float, ...]]:
     """Return the ratio of each round, by candidate; above 1 the candidate is better than the reference.
 
     A comparison that is `fresh` has only rounds after the choice. Comparisons without a ratio have no rounds.
@@ -56,12 +56,12 @@ def list_counters(runs: Iterable[Run]) -> tuple[str, ...]:
     return tuple(name for name in names if name != MIGRATIONS)
 
 
-def shorten_name(name: str, group: Group) -> str:
+def shorten_name(name: str, group: GroupConclusion) -> str:
     """Return the name of a candidate for texts about its group: without the number of ranks."""
     return clean_line(drop_ranks(name, group.ranks))
 
 
-def name_ranks(group: Group) -> str:
+def name_ranks(group: GroupConclusion) -> str:
     """Return the number of ranks of a group, if the names of its candidates have it; else ""."""
     names = [comparison.candidate for comparison in group.comparisons]
     is_named = any(drop_ranks(name, group.ranks) != name for name in names)
@@ -76,7 +76,7 @@ def make_words(reason: str) -> str:
 class Recommendation(Record):
     """The candidate to recommend within a group, and its comparison."""
 
-    group: Group
+    group: GroupConclusion
     candidate: Candidate
     comparison: Comparison
 
@@ -112,18 +112,14 @@ def _quote(word: str, *, ascii_only: bool) -> str:
     if word.isprintable() and (word.isascii() or not ascii_only):
         return shlex.quote(word)
     escaped = "".join(
-        char if char.isprintable() and (char.isascii() or not ascii_only) else _escape(char)
+        char
+        if char.isprintable() and (char.isascii() or not ascii_only)
+        else "".join(f"\\{byte:03o}" for byte in char.encode("utf-8", "surrogateescape"))
         for char in word.replace("\\", "\\\\").replace("'", "\\'")
     )
     return f"$'{escaped}'"
 
 
-def _escape(char: str) -> str:
-    return "".join(f"\\{byte:03o}" for byte in char.encode("utf-8", "surrogateescape"))
-
-
-_HUGE = 1e7  # numbers from here on are written with an exponent
-_TITLE = 16  # characters of the name of a metric, at most
 _WIDEST = 5  # decimals of a number below 10, at most; larger numbers have fewer
 
 
@@ -138,13 +134,9 @@ class Scale(Record):
         """Return a value with its unit, "-" for None."""
         if value is None:
             return "-"
-        unit = f" {self.unit}" if self.unit else ""
-        return f"{self.render_number(value)}{unit}"
-
-    def render_number(self, value: float) -> str:
-        """Return a value without its unit."""
         scaled = value * self.factor
-        return f"{scaled:.3e}" if abs(scaled) >= _HUGE else f"{scaled:.{self.decimals}f}"
+        number = f"{scaled:.3e}" if abs(scaled) >= 1e7 else f"{scaled:.{self.decimals}f}"
+        return f"{number} {self.unit}" if self.unit else number
 
     def render_tick(self, value: float) -> str:
         """Return a round value of an axis without its unit."""
@@ -192,19 +184,16 @@ def align_points(numbers: Iterable[str]) -> list[str]:
     return [text + " " * (max(tails) - tail) for text, tail in zip(texts, tails, strict=True)]
 
 
-_MANY_ROUNDS = 1000
-
-
 def render_more_rounds(rounds: int) -> str:
     """Return about how many more rounds are needed; the estimate of a large number is rough."""
-    if rounds > _MANY_ROUNDS:
-        return f"more than {_MANY_ROUNDS:,} more rounds"
+    if rounds > 1000:
+        return "more than 1,000 more rounds"
     return f"about {count(rounds if rounds < 100 else round(rounds, -1), 'more round')}"
 
 
 def name_metric(metric: Metric) -> str:
-    """Return the title of a metric for a column: "time" for the wall time."""
-    return clip(clean_line(metric.name), _TITLE) if metric.pattern else "time"
+    """Return the title of a metric for a column, at most 16 characters: "time" for the wall time."""
+    return clip(clean_line(metric.name), 16) if metric.pattern else "time"
 
 
 def name_change(metric: Metric) -> tuple[str, str]:
@@ -239,31 +228,22 @@ def list_scaling(session: Session, conclusion: Conclusion) -> tuple[ScalingPoint
     same work, and shrink with the number of ranks if they share it. A sum of higher values grows. Other
     metrics have no ideal.
     """
-    ranked: dict[int, list[tuple[Candidate, Comparison, bool]]] = {}
+    rows: dict[int, list[tuple[Candidate, float, bool]]] = {}  # by ranks: median, and whether it is chosen
     candidates = index_candidates(session)
     for group in conclusion.groups:
         for comparison in group.comparisons:
             candidate = candidates.get(comparison.candidate)
             has_failed = comparison.result is ComparisonResult.DISQUALIFIED
             if candidate and comparison.median is not None and not has_failed:
-                row = (candidate, comparison, comparison.candidate == group.choice)
-                ranked.setdefault(candidate.ranks, []).append(row)
-    points = [_make_point(session, ranks, ranked[ranks]) for ranks in sorted(ranked)]
-    return tuple(_with_ideals(points, session)) if len(points) > 1 else ()
-
-
-EXCLUDED = (ComparisonResult.DROPPED, ComparisonResult.DISQUALIFIED)
-"""Results of candidates that do not run any more."""
-
-
-def _make_point(
-    session: Session, ranks: int, rows: Sequence[tuple[Candidate, Comparison, bool]]
-) -> ScalingPoint:
+                row = (candidate, comparison.median, comparison.candidate == group.choice)
+                rows.setdefault(candidate.ranks, []).append(row)
     direction = -1 if session.metrics[0].higher else 1
-    values = [(candidate, comparison.median or 0.0, chosen) for candidate, comparison, chosen in rows]
-    best, value, _ = min(values, key=lambda row: (not row[2], direction * row[1]))
-    unbound = next((value for candidate, value, _ in values if candidate.kind is Kind.UNBOUND), None)
-    return ScalingPoint(ranks=ranks, candidate=best.name, value=value, unbound=unbound)
+    points = []
+    for ranks in sorted(rows):
+        best, value, _ = min(rows[ranks], key=lambda row: (not row[2], direction * row[1]))
+        unbound = next((value for each, value, _ in rows[ranks] if each.kind is Kind.UNBOUND), None)
+        points.append(ScalingPoint(ranks=ranks, candidate=best.name, value=value, unbound=unbound))
+    return tuple(_with_ideals(points, session)) if len(points) > 1 else ()
 
 
 def _with_ideals(points: Sequence[ScalingPoint], session: Session) -> Iterator[ScalingPoint]:

@@ -1,10 +1,10 @@
-"""Axes of pictures: the position of a value, and the values that are marked."""
+"""Axes of pictures, and pictures of sessions in the characters of a terminal: ratios and scaling."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from math import ceil, floor, log, log10
 
 from ompbind.bench.candidates import drop_ranks
-from ompbind.bench.records import Comparison, Conclusion, Group, Session
+from ompbind.bench.records import Comparison, Conclusion, GroupConclusion, Session
 from ompbind.record import Record
 from ompbind.report.bench.measurements import list_ratios, list_scaling, make_scale, name_metric, shorten_name
 from ompbind.report.text import Column, Screen, render_paragraph, render_rows, render_table
@@ -55,36 +55,23 @@ def make_value_axis(values: Iterable[float], length: int, *, from_zero: bool = F
 
 def list_ticks(axis: Axis, most: int) -> Sequence[float]:
     """Return at most so many round values of an axis, in rising order."""
-    if axis.logarithmic and axis.high / axis.low > 4:
+    if axis.logarithmic and axis.high / axis.low > 4:  # some factors times powers of ten
+        exponents = range(floor(log10(axis.low)), ceil(log10(axis.high)) + 1)
         for factors in ((1, 2, 5), (1, 3), (1,)):
-            ticks = tuple(_list_powers(axis, factors))
+            values = (float(f"{factor}e{exponent}") for exponent in exponents for factor in factors)
+            ticks = [value for value in values if axis.low <= value <= axis.high]
             if len(ticks) <= most:
                 return ticks
         return ticks[:: ceil(len(ticks) / most)]
-    for step in _list_steps((axis.high - axis.low) / most):
+    least = (axis.high - axis.low) / most
+    exponent = floor(log10(least))
+    for step in (float(f"{factor}e{power}") for power in (exponent, exponent + 1) for factor in (1, 2, 5)):
         first, last = ceil(axis.low / step), floor(axis.high / step)
         if last - first < most:
             break
-    return tuple(float(f"{number * step:.12g}") for number in range(first, last + 1))
+    return [float(f"{number * step:.12g}") for number in range(first, last + 1)]
 
 
-def _list_powers(axis: Axis, factors: Sequence[int]) -> Iterator[float]:
-    """Yield the values of an axis that are a factor and a power of ten."""
-    for exponent in range(floor(log10(axis.low)), ceil(log10(axis.high)) + 1):
-        for factor in factors:
-            if axis.low <= (value := float(f"{factor}e{exponent}")) <= axis.high:
-                yield value
-
-
-def _list_steps(least: float) -> Iterator[float]:
-    """Yield round distances between ticks, from about a least distance on."""
-    exponent = floor(log10(least))
-    for power in (exponent, exponent + 1):
-        yield from (float(f"{factor}e{power}") for factor in (1, 2, 5))
-
-
-# Pictures of a session in the characters of a terminal.
-#
 # Ratios: a line for each candidate, with a dot for each round, and the median with its interval. All lines
 # have one axis, on which equal factors have equal lengths:
 #
@@ -115,56 +102,46 @@ _BOXES = _Characters(dot="·", dots=":", ends=("├", "┤"), line="─", median
 _ASCII = _Characters(dot=".", dots=":", ends=("[", "]"), line="=", median="o", reference="|", bar="#")
 
 
-def draw_ratios(session: Session, group: Group, screen: Screen) -> Iterator[str]:
+def draw_ratios(session: Session, group: GroupConclusion, screen: Screen) -> Iterator[str]:
     """Yield the lines of a picture of the ratios of a group; none if no ratio is known."""
     found = list_ratios(session, group)
     shown = [comparison for comparison in group.comparisons if found[comparison.candidate]]
     if not shown:
         return
     labels = [shorten_name(comparison.candidate, group) for comparison in shown]
-    length = min(screen.text_width - _find_label_width(labels, screen) - _GAP, _LONGEST)
-    ratios = [ratio for comparison in shown for ratio in _list_all(comparison, found[comparison.candidate])]
-    axis = make_ratio_axis(ratios, length - 1)
+    width = screen.text_width
+    label_width = min(max(map(len, labels)), width // 3)  # longer labels are wrapped
+    ratios: list[float] = []  # all that the axis must show
+    for comparison in shown:
+        ratios += found[comparison.candidate]
+        ratios += (end for end in comparison.interval or () if end > 0)
+        if comparison.ratio:
+            ratios.append(comparison.ratio)
+    axis = make_ratio_axis(ratios, min(width - label_width - _GAP, _LONGEST) - 1)
     characters = _BOXES if screen.draws else _ASCII
     lines = [_draw_line(each, found[each.candidate], axis, characters) for each in shown]
     marks = _draw_marks(axis, min(ratios), max(ratios))
-    columns = [Column(title="", cells=labels, grows=True), Column(title=marks, cells=lines)]
-    yield from render_rows(columns, screen.text_width)
+    yield from render_rows(
+        [Column(title="", cells=labels, grows=True), Column(title=marks, cells=lines)], width
+    )
     key = (
         f"{characters.dot} a round, {characters.dots} several, {characters.ends[0]}{characters.median}"
         f"{characters.ends[1]} median and interval, {characters.reference} "
         f"{shorten_name(group.reference, group)}"
     )
-    yield render_paragraph("picture", key, screen.text_width)
-
-
-def _find_label_width(labels: Iterable[str], screen: Screen) -> int:
-    """Return the characters of the longest label, at most a third of a line: longer ones are wrapped."""
-    return min(max(map(len, labels)), screen.text_width // 3)
-
-
-def _list_all(comparison: Comparison, ratios: Sequence[float]) -> Iterator[float]:
-    """Yield everything of a comparison that the axis must show."""
-    yield from ratios
-    yield from (ratio for ratio in comparison.interval or () if ratio > 0)
-    if comparison.ratio:
-        yield comparison.ratio
+    yield render_paragraph("picture", key, width)
 
 
 def _draw_marks(axis: Axis, least: float, most: float) -> str:
     """Return the line above the picture: 1, and the ends of what is shown where there is space."""
     marks = [" "] * (axis.length + 1)
-    _write(marks, axis.find(1.0), "1")
+    marks[axis.find(1.0)] = "1"
     for ratio in (least, most):
         text = f"{ratio:.2f}"
         start = min(max(axis.find(ratio) - len(text) // 2, 0), axis.length + 1 - len(text))
         if all(mark == " " for mark in marks[max(start - 2, 0) : start + len(text) + 2]):
-            _write(marks, start, text)
+            marks[start : start + len(text)] = text
     return "".join(marks)
-
-
-def _write(cells: list[str], start: int, text: str) -> None:
-    cells[start : start + len(text)] = text
 
 
 def _draw_line(comparison: Comparison, ratios: Sequence[float], axis: Axis, characters: _Characters) -> str:
@@ -173,7 +150,7 @@ def _draw_line(comparison: Comparison, ratios: Sequence[float], axis: Axis, char
     cells[axis.find(1.0)] = characters.reference
     ends = [axis.find(end) for end in comparison.interval or () if end > 0]
     if ends:
-        _write(cells, min(ends), characters.line * (max(ends) - min(ends) + 1))
+        cells[min(ends) : max(ends) + 1] = characters.line * (max(ends) - min(ends) + 1)
     for ratio in ratios:
         at = axis.find(ratio)
         cells[at] = characters.dots if cells[at] in (characters.dot, characters.dots) else characters.dot
@@ -195,19 +172,13 @@ def draw_scaling(session: Session, conclusion: Conclusion, screen: Screen) -> It
     columns = [
         Column(title="ranks", cells=[str(point.ranks) for point in points], right=True),
         Column(title="best candidate", cells=names, grows=True),
-        Column(
-            title=name_metric(metric),
-            cells=[scale.render(point.value) for point in points],
-            right=True,
-        ),
+        Column(title=name_metric(metric), cells=[scale.render(point.value) for point in points], right=True),
     ]
     width = screen.text_width
     used = max(map(len, render_table(columns, width * 2 // 3).split("\n"))) + _GAP
     length = min(width - used, _LONGEST)
     most = max(value for point in points for value in (point.value, point.ideal or 0.0)) or 1.0
-    bars = [
-        _draw_bar(point.value / most, (point.ideal or 0.0) / most, length, characters) for point in points
-    ]
+    bars = [_draw_bar(each.value / most, (each.ideal or 0.0) / most, length, characters) for each in points]
     yield render_table([*columns, Column(title="", cells=bars)], width)
     if any(point.ideal is not None for point in points):
         yield render_paragraph("scaling", f"{characters.reference} ideal", width)

@@ -25,21 +25,15 @@ _OTHERS = 56  # characters of the other columns
 def render_sessions(comparison: SessionsComparison, screen: Screen = PIPE) -> str:
     """Render the sessions, a table of the candidates, and what the ratios do not show."""
     sessions, changes, width = comparison.sessions, comparison.changes, screen.text_width
-    lines = [
-        render_paragraph(f"session {number}", _describe(session), width)
-        for number, session in enumerate(sessions, 1)
-    ]
+    lines = []
+    for number, session in enumerate(sessions, 1):
+        where = ", ".join(filter(None, (session.hardware.hostname, session.hardware.processor)))
+        runs, command = count(len(session.runs), "run"), join_command(session.command)
+        parts = (_render_time(session.started), clean_line(where), runs, clean_line(command))
+        lines.append(render_paragraph(f"session {number}", ", ".join(filter(None, parts)), width))
     table = render_table(list(_make_columns(sessions, changes, width)), width) if changes else ""
     text = "\n\n".join(filter(None, ("\n".join(lines), table, "\n".join(_make_notes(comparison, width)))))
     return text if screen.draws else text.encode("ascii", "replace").decode()
-
-
-def _describe(session: Session) -> str:
-    """Return when and where a session ran, and what."""
-    where = clean_line(", ".join(filter(None, (session.hardware.hostname, session.hardware.processor))))
-    runs = count(len(session.runs), "run")
-    command = clean_line(join_command(session.command))
-    return ", ".join(filter(None, (_render_time(session.started), where, runs, command)))
 
 
 def _render_time(started: float) -> str:
@@ -58,8 +52,7 @@ def _make_columns(
     if len(sessions) * _MEDIAN + _OTHERS > width:
         numbers = range(0, len(sessions), max(len(sessions) - 1, 1))
     metric = sessions[0].metrics[0]
-    medians = [median for change in changes for median in change.medians if median]
-    scale = make_scale(metric, medians)
+    scale = make_scale(metric, (median for change in changes for median in change.medians if median))
     yield Column(title="candidate", cells=[clean_line(change.candidate) for change in changes], grows=True)
     for number in numbers:
         title = f"{name_metric(metric)} {number + 1}"
@@ -87,8 +80,7 @@ def _make_notes(comparison: SessionsComparison, width: int) -> Iterator[str]:
     sessions = comparison.sessions
     better, _ = name_change(sessions[0].metrics[0])
     last = f"session {len(sessions)}"
-    text = f"{last} compared with session 1; above 1, {last} is {better}"
-    yield render_paragraph("ratio", text, width)
+    yield render_paragraph("ratio", f"{last} compared with session 1; above 1, {last} is {better}", width)
     for difference in comparison.differences:
         yield render_paragraph("differs", clean_line(difference.text), width)
     text = (

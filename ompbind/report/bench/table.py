@@ -6,13 +6,21 @@ is last, on a line of its own that is never wrapped, so that it can be pasted.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 
-from ompbind.bench.records import Comparison, ComparisonResult, Conclusion, Group, Kind, Phase, Run, Session
-from ompbind.cpuset import count
+from ompbind.bench.records import (
+    Candidate,
+    ComparisonResult,
+    Conclusion,
+    GroupConclusion,
+    Kind,
+    Phase,
+    Refusal,
+    Run,
+    Session,
+)
+from ompbind.cpuset import CpuSet, count
 from ompbind.record import Record
 from ompbind.report.bench.measurements import (
-    EXCLUDED,
     Recommendation,
     align_points,
     find_median,
@@ -35,20 +43,24 @@ from ompbind.report.bench.measurements import (
 from ompbind.report.bench.pictures import draw_ratios, draw_scaling
 from ompbind.report.ps import render_age
 from ompbind.report.run_summary import render_short
-from ompbind.report.text import PIPE, Column, Screen, clip, dim, render_bytes, render_paragraph, render_rows
+from ompbind.report.text import (
+    PIPE,
+    Column,
+    Screen,
+    clip,
+    dim,
+    render_bytes,
+    render_cpus,
+    render_paragraph,
+    render_rows,
+    render_table,
+)
 from ompbind.text import clean_line
 
-_NARROW = 72
-"""Characters of a line below which the table has no column of rounds."""
-
-_NARROW_TITLE = 10
-"""Characters of the name of a metric in such a table: beside long ratios it has no space for more."""
-
-_FEW = 3
-"""Dropped candidates whose reasons are shown; the reasons of more candidates are alike."""
-
-_WIDE = 120
-"""Characters of a line from which on the table has columns on what the runs used."""
+_NARROW = 72  # characters of a line below which the table has no column of rounds
+_NARROW_TITLE = 10  # characters of the name of a metric in such a table; it stands beside long ratios
+_WIDE = 120  # characters of a line from which on the table has columns on what the runs used
+_FEW = 3  # dropped candidates whose reasons are shown; the reasons of more candidates are alike
 
 
 def render_bench(
@@ -57,7 +69,7 @@ def render_bench(
     """Render what a session found; with `verbose` narrow screens show what the runs used too."""
     parts = ["\n".join(_make_heading(session, screen))]
     for group in conclusion.groups:
-        parts += _render_group(_GroupView(session=session, group=group, screen=screen), verbose=verbose)
+        parts += _render_group(session, group, screen, verbose=verbose)
     parts += [
         "\n".join(draw_scaling(session, conclusion, screen)),
         "\n".join(_make_notes(session, conclusion, screen)),
@@ -77,49 +89,31 @@ def _make_heading(session: Session, screen: Screen) -> Iterator[str]:
     yield render_paragraph("machine", clean_line(", ".join(machine)) or "unknown", width)
     compared = sum(run.phase is not Phase.WARM_UP for run in session.runs)
     runs = f"{count(compared, 'run')} and {count(len(session.runs) - compared, 'warm-up')}"
-    duration = f" in {render_age(_find_duration(session))}" if session.runs else ""
+    duration = ""
+    if session.runs:
+        end = max(run.started + max(run.wall_s, default=0.0) for run in session.runs)
+        duration = f" in {render_age(end - min(run.started for run in session.runs))}"
     reason = clean_line(session.ended) or "not finished"
     yield render_paragraph("session", f"{runs}{duration}: {reason}", width)
 
 
-def _find_duration(session: Session) -> float:
-    """Return the seconds from the start of the first run to the end of the last run."""
-    ends = [run.started + max(run.wall_s, default=0.0) for run in session.runs]
-    return max(ends) - min(run.started for run in session.runs)
-
-
-class _GroupView(Record):
-    """A group of a session, and the screen that shows it."""
-
-    session: Session
-    group: Group
-    screen: Screen
-
-    @property
-    def names(self) -> list[str]:
-        """The names of the candidates, best first."""
-        return [comparison.candidate for comparison in self.group.comparisons]
-
-    @property
-    def short_names(self) -> list[str]:
-        """The names as the group shows them."""
-        return [shorten_name(name, self.group) for name in self.names]
-
-
-def _render_group(view: _GroupView, *, verbose: bool) -> Iterator[str]:
+def _render_group(
+    session: Session, group: GroupConclusion, screen: Screen, *, verbose: bool
+) -> Iterator[str]:
     """Yield the table of a group, further tables on what its runs used, and the picture of its ratios."""
-    columns, usage = list(_make_columns(view)), list(_make_usage_columns(view))
-    width = view.screen.text_width
-    heading = name_ranks(view.group)
-    yield f"\033[1m{heading}\033[22m" if heading and view.screen.styled else heading
+    columns, usage = list(_make_columns(session, group, screen)), list(_make_usage_columns(session, group))
+    width = screen.text_width
+    heading = name_ranks(group)
+    yield f"\033[1m{heading}\033[22m" if heading and screen.styled else heading
     if _measure([*columns, *usage]) <= width:
-        yield _render_styled([*columns, *usage], view)
+        yield _render_styled([*columns, *usage], group, screen)
     else:
-        yield _render_styled(columns, view)
+        yield _render_styled(columns, group, screen)
         if verbose or width >= _WIDE:
-            yield from (_render_styled(part, view) for part in _split_columns(columns[0], usage, width))
-    yield "\n".join(draw_ratios(view.session, view.group, view.screen))
-    yield "\n".join(_make_group_notes(view))
+            for part in _split_columns(columns[0], usage, width):
+                yield _render_styled(part, group, screen)
+    yield "\n".join(draw_ratios(session, group, screen))
+    yield "\n".join(_make_group_notes(session, group, width))
 
 
 def _measure(columns: Sequence[Column]) -> int:
@@ -138,78 +132,68 @@ def _split_columns(first: Column, columns: Sequence[Column], width: int) -> Iter
     yield part
 
 
-def list_columns(session: Session, group: Group) -> list[Column]:
+def list_columns(session: Session, group: GroupConclusion) -> list[Column]:
     """Return all columns of the table of a group."""
-    view = _GroupView(session=session, group=group, screen=PIPE)
-    return [*_make_columns(view), *_make_usage_columns(view)]
+    return [*_make_columns(session, group, PIPE), *_make_usage_columns(session, group)]
 
 
-def _render_styled(columns: Sequence[Column], view: _GroupView) -> str:
+def _render_styled(columns: Sequence[Column], group: GroupConclusion, screen: Screen) -> str:
     """Render a table; on terminals the choice is bold, and candidates that run no more are faint."""
-    title, *rows = render_rows(columns, view.screen.text_width)
-    if view.screen.styled:
-        rows = [
-            _style(row, comparison, view.group)
-            for row, comparison in zip(rows, view.group.comparisons, strict=True)
-        ]
+    title, *rows = render_rows(columns, screen.text_width)
+    if screen.styled:
+        for at, comparison in enumerate(group.comparisons):
+            if comparison.candidate == group.choice:
+                rows[at] = "\n".join(f"\033[1m{line}\033[22m" for line in rows[at].split("\n"))
+            elif comparison.result in (ComparisonResult.DROPPED, ComparisonResult.DISQUALIFIED):
+                rows[at] = dim(rows[at])
     return "\n".join([title, *rows])
 
 
-def _style(row: str, comparison: Comparison, group: Group) -> str:
-    if comparison.candidate == group.choice:
-        return "\n".join(f"\033[1m{line}\033[22m" for line in row.split("\n"))
-    return dim(row) if comparison.result in EXCLUDED else row
-
-
-def _make_columns(view: _GroupView) -> Iterator[Column]:
-    comparisons, metric = view.group.comparisons, view.session.metrics[0]
+def _make_columns(session: Session, group: GroupConclusion, screen: Screen) -> Iterator[Column]:
+    """Yield columns on the comparison of each candidate with the reference."""
+    comparisons, metric = group.comparisons, session.metrics[0]
     medians = [comparison.median for comparison in comparisons]
-    scale = make_scale(metric, filter(None, medians))
-    yield Column(title="candidate", cells=view.short_names, grows=True)
-    is_narrow = view.screen.text_width < _NARROW
+    ratios, rounds, results = [], [], []
+    for comparison in comparisons:
+        is_reference = comparison.result is ComparisonResult.REFERENCE
+        ratio = "-" if comparison.ratio is None else render_ratio(comparison.ratio)
+        ratios.append("1" if is_reference else ratio)
+        rounds.append("" if is_reference else str(comparison.rounds))
+        needed = f"; {render_more_rounds(comparison.more_rounds)}" if comparison.more_rounds else ""
+        results.append(f"{comparison.result}{needed}")
+    names = [shorten_name(comparison.candidate, group) for comparison in comparisons]
+    yield Column(title="candidate", cells=names, grows=True)
+    is_narrow = screen.text_width < _NARROW
     title = clip(name_metric(metric), _NARROW_TITLE) if is_narrow else name_metric(metric)
+    scale = make_scale(metric, filter(None, medians))
     yield Column(title=title, cells=list(map(scale.render, medians)), right=True)
-    yield Column(title="ratio", cells=align_points(map(_render_ratio, comparisons)), right=True)
+    yield Column(title="ratio", cells=align_points(ratios), right=True)
     yield Column(title="interval", cells=[render_interval(comparison.interval) for comparison in comparisons])
     if not is_narrow:
-        yield Column(title="rounds", cells=list(map(_render_rounds, comparisons)), right=True)
-    yield Column(title="result", cells=list(map(_render_result, comparisons)), grows=True)
+        yield Column(title="rounds", cells=rounds, right=True)
+    yield Column(title="result", cells=results, grows=True)
 
 
-def _render_ratio(comparison: Comparison) -> str:
-    if comparison.result is ComparisonResult.REFERENCE:
-        return "1"
-    return "-" if comparison.ratio is None else render_ratio(comparison.ratio)
-
-
-def _render_rounds(comparison: Comparison) -> str:
-    return "" if comparison.result is ComparisonResult.REFERENCE else str(comparison.rounds)
-
-
-def _render_result(comparison: Comparison) -> str:
-    """Return the result in words, with the number of rounds that would decide."""
-    needed = f"; {render_more_rounds(comparison.more_rounds)}" if comparison.more_rounds else ""
-    return f"{comparison.result}{needed}"
-
-
-def _make_usage_columns(view: _GroupView) -> Iterator[Column]:
+def _make_usage_columns(session: Session, group: GroupConclusion) -> Iterator[Column]:
     """Yield columns with medians over the runs of each candidate: other metrics, and what the runs used."""
-    found = list_compared_runs(view.session)
-    rows = [found.get(name, ()) for name in view.names]
+    found = list_compared_runs(session)
+    rows = [found.get(comparison.candidate, ()) for comparison in group.comparisons]
 
     def find_medians(find: Callable[[Run], float | None]) -> list[float | None]:
         return [find_median(map(find, runs)) for runs in rows]
 
-    for at, metric in enumerate(view.session.metrics[1:], 1):
-        medians = find_medians(partial(_find_value, at))
+    for at, metric in enumerate(session.metrics[1:], 1):
+        medians = [find_median(run.values[at] for run in runs if len(run.values) > at) for runs in rows]
         scale = make_scale(metric, filter(None, medians))
         yield from _make_column(name_metric(metric), medians, scale.render)
     yield from _make_column("CPU s", find_medians(lambda run: run.user_s + run.system_s), "{:.2f}".format)
-    yield from _make_column("memory", find_medians(lambda run: run.max_rss_bytes), _render_size)
+    sizes = find_medians(lambda run: run.max_rss_bytes)
+    yield from _make_column("memory", sizes, lambda size: render_bytes(round(size)))
     yield from _make_column("forced", find_medians(lambda run: run.forced_switches), render_short)
     yield from _make_column("migrations", find_medians(lambda run: run.migrations), render_short)
-    for name in list_counters(view.session.runs):
-        yield from _make_column(name, find_medians(partial(_find_counter, name)), render_short)
+    for name in list_counters(session.runs):
+        medians = [find_median(dict(run.counters).get(name) for run in runs) for runs in rows]
+        yield from _make_column(name, medians, render_short)
 
 
 def _make_column(
@@ -219,18 +203,6 @@ def _make_column(
     if any(value is not None for value in values):
         cells = ["-" if value is None else render(value) for value in values]
         yield Column(title=clean_line(title), cells=cells, right=True)
-
-
-def _render_size(size: float) -> str:
-    return render_bytes(round(size))
-
-
-def _find_value(at: int, run: Run) -> float | None:
-    return run.values[at] if len(run.values) > at else None
-
-
-def _find_counter(name: str, run: Run) -> float | None:
-    return dict(run.counters).get(name)
 
 
 def _make_notes(session: Session, conclusion: Conclusion, screen: Screen) -> Iterator[str]:
@@ -252,10 +224,9 @@ def _make_notes(session: Session, conclusion: Conclusion, screen: Screen) -> Ite
         yield render_paragraph("remark", clean_line(f"{where}{remark.text}"), width)
 
 
-def _make_group_notes(view: _GroupView) -> Iterator[str]:
+def _make_group_notes(session: Session, group: GroupConclusion, width: int) -> Iterator[str]:
     """Yield which candidates of a group have the same plan, and why candidates do not run any more."""
-    width, group = view.screen.text_width, view.group
-    candidates = index_candidates(view.session)
+    candidates = index_candidates(session)
     for comparison in group.comparisons:
         name = comparison.candidate
         if name in candidates and candidates[name].same:
@@ -311,7 +282,7 @@ def _explain_choice(choice: Recommendation, session: Session) -> str:
     return f"{name}, {compared}{interval}, {rounds if comparison.fresh else unknown}"
 
 
-def _explain_none(group: Group) -> str:
+def _explain_none(group: GroupConclusion) -> str:
     """Return why nothing is recommended, and how to find out."""
     if not group.reference:
         return "nothing; no candidate could be measured"
@@ -321,3 +292,77 @@ def _explain_none(group: Group) -> str:
     return (
         f"nothing yet; {render_more_rounds(min(needed))} would decide (see --max-rounds, --budget, --results)"
     )
+
+
+_SHOWN_RANKS = 4  # ranks whose CPUs are shown; of more ranks, the first and the last ones
+_SHOWN_CPUS = 40  # characters of the CPUs of one rank, at most
+_TYPICAL_RUN_S = 10.0  # seconds of a run where nothing is known about its time
+
+
+class Effort(Record):
+    """How much a session may run: `rounds` of each of its two phases, and seconds of a run, None if unknown.
+
+    With `same_work`, different numbers of ranks are compared. `budget_s` is when it stops, None for no limit.
+    """
+
+    rounds: int
+    same_work: bool
+    run_s: float | None = None
+    budget_s: float | None = None
+
+
+def render_candidates(candidates: Sequence[Candidate], refusals: Sequence[Refusal], screen: Screen) -> str:
+    """Render the candidates as a table, and the names of the refused ones, a paragraph for each reason."""
+    parts = []
+    if candidates:
+        threads = [str(candidate.threads or "-") for candidate in candidates]
+        cpus = [_render_cpus_of_ranks(candidate) for candidate in candidates]
+        columns = [
+            Column(title="candidate", cells=[candidate.name for candidate in candidates], grows=True),
+            Column(title="ranks", cells=[str(candidate.ranks) for candidate in candidates], right=True),
+            Column(title="threads", cells=threads, right=True),
+            Column(title="CPUs of each rank", cells=cpus, grows=True),
+        ]
+        if any(candidate.same for candidate in candidates):
+            same = ["; ".join(candidate.same) or "-" for candidate in candidates]
+            columns.append(Column(title="same plan", cells=same, grows=True))
+        parts.append(render_table(columns, screen.text_width))
+    if refusals:
+        names: dict[str, list[str]] = {}
+        for refusal in refusals:
+            names.setdefault(refusal.reason, []).append(refusal.name)
+        lines = ["cannot run:"]
+        for reason, refused in names.items():
+            lines.append(render_paragraph(f"  {'; '.join(refused)}", reason, screen.text_width))
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)
+
+
+def _render_cpus_of_ranks(candidate: Candidate) -> str:
+    """Return the CPUs of all ranks in short: "0-3 | 4-7", "0 | 1 | ... | 15"."""
+    if candidate.kind is Kind.UNBOUND:
+        return "not bound"
+    texts = [clip(render_cpus(CpuSet.from_list(cpus)), _SHOWN_CPUS) for cpus in candidate.cpus]
+    if len(texts) > _SHOWN_RANKS:
+        texts = [*texts[: _SHOWN_RANKS - 2], "...", texts[-1]]
+    return " | ".join(texts)
+
+
+def render_effort(candidates: Sequence[Candidate], effort: Effort, screen: Screen) -> str:
+    """Render how many runs a session has at most, and how long these take.
+
+    The second phase runs the best candidate and the command without ompbind, of each number of ranks if these
+    are not compared.
+    """
+    groups = 1 if effort.same_work else len({candidate.ranks for candidate in candidates})
+    most = len(candidates) * (1 + effort.rounds) + 2 * groups * effort.rounds
+    run_s = effort.run_s or _TYPICAL_RUN_S
+    shown = f"{run_s:.2g}" if run_s < _TYPICAL_RUN_S else f"{run_s:.0f}"
+    text = (
+        f"{count(most, 'run')} at most: a warm-up and {count(effort.rounds, 'round')} of all candidates, then"
+        f" {count(effort.rounds, 'round')} of the best and of unbound; about"
+        f" {render_age(most * run_s)} if a run takes {shown} s"
+    )
+    if effort.budget_s is not None:
+        text += f", but --budget stops after {render_age(effort.budget_s)}"
+    return render_paragraph("time", f"{text}; a clear result needs fewer", screen.text_width)

@@ -6,11 +6,10 @@ Positions are whole pixels.
 
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, chain, pairwise
 
-from ompbind.bench.records import Comparison, Conclusion, Group, Session
+from ompbind.bench.records import Comparison, Conclusion, GroupConclusion, Session
 from ompbind.cpuset import count
-from ompbind.record import Record
 from ompbind.report.bench.measurements import (
     Scale,
     ScalingPoint,
@@ -94,11 +93,6 @@ def fit_text(text: str, width: int) -> str:
     return clip(text, max(width // _CHARACTER, 4))
 
 
-def wrap_text(text: str, width: int) -> list[str]:
-    """Split a text into lines of at most so many pixels, at spaces where possible."""
-    return textwrap.wrap(text, width // _CHARACTER, break_on_hyphens=False) or [""]
-
-
 # A session as a picture: a row for each candidate, with the values of its runs and its ratio.
 #
 #     unbound      2 ranks                     time                           ratio to unbound
@@ -110,7 +104,6 @@ def wrap_text(text: str, width: int) -> list[str]:
 # round, and the median ratio with its interval. The reference has no ratio. A scaling curve follows if the
 # session has several numbers of ranks.
 
-
 _LABELS = 230  # pixels of the names and results
 _PANEL = 310  # pixels of each axis
 _GAP = WIDTH - 2 * MARGIN - _LABELS - 2 * _PANEL
@@ -118,136 +111,77 @@ _PADDING = 6  # pixels between the texts of two candidates
 _VALUES_X = MARGIN + _LABELS
 _RATIOS_X = _VALUES_X + _PANEL + _GAP
 _TICKS = 7  # marks of an axis, at most
-_DOT = 3  # radius of a dot
 
 
 def render_bench_svg(session: Session, conclusion: Conclusion) -> str:
     """Render a session as an SVG 1.1 file for light and dark backgrounds."""
     command = join_command(session.command)
-    lines = [render_text(MARGIN, MARGIN + LINE, fit_text(command, WIDTH - 2 * MARGIN), "head")]
-    lines.append(render_text(MARGIN, MARGIN + 2 * LINE + 4, _make_legend(session), "faint"))
+    band = f"grey band: differences below {100 * session.rules.matters:g} % do not matter"
+    legend = f"dot: a run, or a round; bar: median; diamond: median ratio with its interval; {band}"
+    lines = [
+        render_text(MARGIN, MARGIN + LINE, fit_text(command, WIDTH - 2 * MARGIN), "head"),
+        render_text(MARGIN, MARGIN + 2 * LINE + 4, legend, "faint"),
+    ]
     y = MARGIN + 3 * LINE
     for group in conclusion.groups:
-        chart = _Chart(session=session, group=group, top=y)
-        lines += _render_chart(chart)
-        y += chart.height + MARGIN
+        chart, bottom = _render_chart(session, group, y)
+        lines += chart
+        y = bottom + 2 * LINE + MARGIN
     scaling = list(render_scaling(session, conclusion, y))
     height = y + (SCALING_HEIGHT + MARGIN if scaling else 0)
     page = render_rect((0, 0), (WIDTH, height), "page")
     return render_svg_file((WIDTH, height), f"ompbind bench: {command}", STYLE, [page, *lines, *scaling])
 
 
-def _make_legend(session: Session) -> str:
-    """Return what dots, bars, diamonds and the grey band mean."""
-    matters = f"{100 * session.rules.matters:g} %"
-    band = f"grey band: differences below {matters} do not matter"
-    return f"dot: a run, or a round; bar: median; diamond: median ratio with its interval; {band}"
-
-
-class _Chart(Record):
-    """The chart of a group: what it shows, and its position from `top` on."""
-
-    session: Session
-    group: Group
-    top: int
-
-    @property
-    def comparisons(self) -> Sequence[Comparison]:
-        """The rows."""
-        return self.group.comparisons
-
-    @property
-    def first_row(self) -> int:
-        """The top of the first row, below the headings."""
-        return self.top + 2 * LINE
-
-    @property
-    def labels(self) -> Sequence[Sequence[str]]:
-        """The lines of the name of each row; names are wrapped, not cut, because their ends can differ."""
-        names = (shorten_name(row.candidate, self.group) for row in self.comparisons)
-        return [wrap_text(name, _LABELS) for name in names]
-
-    @property
-    def tops(self) -> Sequence[int]:
-        """The top of each row, then the bottom of the last row."""
-        heights = (LINE * (1 + len(label)) + _PADDING for label in self.labels)
-        return list(accumulate(heights, initial=self.first_row))
-
-    @property
-    def bottom(self) -> int:
-        """The bottom of the last row."""
-        return self.tops[-1]
-
-    @property
-    def height(self) -> int:
-        """Pixels of the chart, with the texts below its axes."""
-        return self.bottom + 2 * LINE - self.top
-
-    @property
-    def runs(self) -> Sequence[tuple[float, ...]]:
-        """The values of the runs that count, of each row."""
-        runs = list_compared_runs(self.session)
-        return [tuple(run.values[0] for run in runs.get(row.candidate, ())) for row in self.comparisons]
-
-    @property
-    def ratios(self) -> Sequence[tuple[float, ...]]:
-        """The ratio of each round, of each row."""
-        ratios = list_ratios(self.session, self.group)
-        return [ratios[row.candidate] for row in self.comparisons]
-
-
-def _render_chart(chart: _Chart) -> Iterator[str]:
-    """Yield the headings, the axes and the rows of a chart."""
-    runs, ratios = chart.runs, chart.ratios
-    values = [value for row in runs for value in row]
-    scale = make_scale(chart.session.metrics[0], values)
-    value_axis = make_value_axis(values or [1.0], _PANEL)
-    ends = [end for row in chart.comparisons for end in row.interval or () if end > 0]
-    ratio_axis = make_ratio_axis([*ends, *(ratio for row in ratios for ratio in row)], _PANEL)
-    yield from _render_headings(chart, scale)
-    yield from _render_band(chart, ratio_axis)
+def _render_chart(session: Session, group: GroupConclusion, y: int) -> tuple[list[str], int]:
+    """Return the headings, the axes and the rows of a group from y on, and the bottom of its rows."""
+    runs, ratios, comparisons = list_compared_runs(session), list_ratios(session, group), group.comparisons
+    values = [[run.values[0] for run in runs.get(row.candidate, ())] for row in comparisons]
+    shown = list(chain.from_iterable(values))
+    scale = make_scale(session.metrics[0], shown)
+    value_axis = make_value_axis(shown or [1.0], _PANEL)
+    ends = [end for row in comparisons for end in row.interval or () if end > 0]
+    ratio_axis = make_ratio_axis(chain(ends, *ratios.values()), _PANEL)
+    # names are wrapped, not cut, because their ends can differ
+    names = (shorten_name(row.candidate, group) for row in comparisons)
+    labels = [textwrap.wrap(name, _LABELS // _CHARACTER, break_on_hyphens=False) or [""] for name in names]
+    heights = (LINE * (1 + len(label)) + _PADDING for label in labels)
+    edges = list(accumulate(heights, initial=y + 2 * LINE))  # the top of each row, and the bottom of the last
+    top, bottom = edges[0], edges[-1]
+    lines = [*_render_headings(session, group, scale, y + LINE)]
+    matters = session.rules.matters
+    first, one, last = (_RATIOS_X + ratio_axis.find(ratio) for ratio in (1 / (1 + matters), 1.0, 1 + matters))
+    lines.append(render_rect((first, top), (last - first, bottom - top), "band"))
+    lines.append(render_line((one, top), (one, bottom), "zero"))
     ticks = [(value_axis.find(tick), scale.render_tick(tick)) for tick in list_ticks(value_axis, _TICKS)]
-    yield from _render_ticks(chart, _VALUES_X, ticks)
+    lines += _render_ticks(_VALUES_X, ticks, top, bottom)
     ticks = [(ratio_axis.find(tick), f"{tick:g}") for tick in list_ticks(ratio_axis, _TICKS)]
-    yield from _render_ticks(chart, _RATIOS_X, ticks)
-    for row, (comparison, label) in enumerate(zip(chart.comparisons, chart.labels, strict=True)):
-        top, bottom = chart.tops[row : row + 2]
-        yield f'<g class="{"chosen" if comparison.candidate == chart.group.choice else "other"}">'
-        yield from _render_labels(comparison, label, top)
-        yield from _render_values(comparison, runs[row], value_axis, (top + bottom) // 2)
-        yield from _render_ratios(comparison, ratios[row], ratio_axis, (top + bottom) // 2)
-        yield "</g>"
+    lines += _render_ticks(_RATIOS_X, ticks, top, bottom)
+    for row, label, own, (start, stop) in zip(comparisons, labels, values, pairwise(edges), strict=True):
+        lines.append(f'<g class="{"chosen" if row.candidate == group.choice else "other"}">')
+        lines += _render_labels(row, label, start)
+        lines += _render_values(row, own, value_axis, (start + stop) // 2)
+        lines += _render_ratios(row, ratios[row.candidate], ratio_axis, (start + stop) // 2)
+        lines.append("</g>")
+    return lines, bottom
 
 
-def _render_headings(chart: _Chart, scale: Scale) -> Iterator[str]:
+def _render_headings(session: Session, group: GroupConclusion, scale: Scale, y: int) -> Iterator[str]:
     """Yield the headings: the number of ranks, and what both axes show."""
-    y = chart.top + LINE
-    ranks = "" if chart.group.ranks is None else count(chart.group.ranks, "rank")
-    yield render_text(MARGIN, y, ranks, "head")
+    yield render_text(MARGIN, y, "" if group.ranks is None else count(group.ranks, "rank"), "head")
     unit = f" ({scale.unit})" if scale.unit else ""
-    yield render_text(
-        _VALUES_X, y, fit_text(f"{name_metric(chart.session.metrics[0])}{unit}", _PANEL), "faint"
-    )
-    if chart.group.reference:
-        text = f"ratio to {shorten_name(chart.group.reference, chart.group)}, above 1 is better"
+    yield render_text(_VALUES_X, y, fit_text(f"{name_metric(session.metrics[0])}{unit}", _PANEL), "faint")
+    if group.reference:
+        text = f"ratio to {shorten_name(group.reference, group)}, above 1 is better"
         yield render_text(_RATIOS_X, y, fit_text(text, _PANEL), "faint")
 
 
-def _render_band(chart: _Chart, axis: Axis) -> Iterator[str]:
-    """Yield the band of ratios that do not matter, and the line at 1."""
-    matters, top, rows = chart.session.rules.matters, chart.first_row, chart.bottom - chart.first_row
-    first, last = axis.find(1 / (1 + matters)), axis.find(1 + matters)
-    yield render_rect((_RATIOS_X + first, top), (last - first, rows), "band")
-    x = _RATIOS_X + axis.find(1.0)
-    yield render_line((x, top), (x, chart.bottom), "zero")
-
-
-def _render_ticks(chart: _Chart, x: int, ticks: Sequence[tuple[int, str]]) -> Iterator[str]:
+def _render_ticks(x: int, ticks: Sequence[tuple[int, str]], top: int, bottom: int) -> Iterator[str]:
     """Yield a line and a label for each mark of an axis that begins at x, given with its position."""
-    yield render_line((x, chart.bottom), (x + _PANEL, chart.bottom), "grid")
+    yield render_line((x, bottom), (x + _PANEL, bottom), "grid")
     for at, label in ticks:
-        yield render_line((x + at, chart.first_row), (x + at, chart.bottom + 4), "grid")
-        yield render_text(x + at, chart.bottom + LINE + 2, label, "faint middle")
+        yield render_line((x + at, top), (x + at, bottom + 4), "grid")
+        yield render_text(x + at, bottom + LINE + 2, label, "faint middle")
 
 
 def _render_labels(comparison: Comparison, label: Sequence[str], y: int) -> Iterator[str]:
@@ -283,14 +217,10 @@ def _render_ratios(comparison: Comparison, ratios: Sequence[float], axis: Axis, 
 
 def _render_dot(x: int, y: int, number: int) -> str:
     """Render a dot; successive dots are at different heights, so that equal values are visible."""
-    return f'<circle class="dot" cx="{x}" cy="{y + 4 * (number % 5 - 2)}" r="{_DOT}"/>'
+    return f'<circle class="dot" cx="{x}" cy="{y + 4 * (number % 5 - 2)}" r="3"/>'
 
 
-# The scaling curve of a session: the values of the best candidate over the number of ranks.
-#
-# A second curve is the command without ompbind, a third the ideal. Equal factors of ranks have equal
-# lengths.
-
+# The scaling curve of a session: values over the number of ranks, of which equal factors have equal lengths.
 
 SCALING_HEIGHT = 300
 """Pixels of the scaling curve, with its heading and the texts below its axis."""
@@ -299,12 +229,8 @@ _LEFT = MARGIN + 70  # the left end of the curve
 _LENGTH = 500  # pixels of the axis of ranks
 _LEGEND_X = _LEFT + _LENGTH + 40
 _HEIGHT = SCALING_HEIGHT - 5 * LINE  # pixels of the axis of values
-_AXIS_TICKS = 6  # marks of an axis, at most
-_LISTED = 10  # best candidates that are listed
 
-_Find = Callable[[ScalingPoint], float | None]
-
-_SERIES: tuple[tuple[str, str, _Find], ...] = (
+_SERIES: tuple[tuple[str, str, Callable[[ScalingPoint], float | None]], ...] = (
     ("best", "best candidate", lambda point: point.value),
     ("unbound", "without ompbind", lambda point: point.unbound),
     ("ideal", "ideal", lambda point: point.ideal),
@@ -323,12 +249,16 @@ def render_scaling(session: Session, conclusion: Conclusion, top: int) -> Iterat
     scale, bottom = make_scale(metric, values), top + 2 * LINE + _HEIGHT
     unit = f" ({scale.unit})" if scale.unit else ""
     yield render_text(MARGIN, top + LINE, fit_text(f"{name_metric(metric)}{unit} by ranks", WIDTH), "head")
-    for tick in list_ticks(axis, _AXIS_TICKS):
+    for tick in list_ticks(axis, most=6):
         y = bottom - axis.find(tick)
         yield render_line((_LEFT, y), (_LEFT + _LENGTH, y), "grid")
         yield render_text(_LEFT - 8, y + 4, scale.render_tick(tick), "faint end")
-    for x, point in _list_labelled(points, ranks):
-        yield render_text(x, bottom + LINE + 2, str(point.ranks), "faint middle")
+    last = -WIDTH
+    for point in points:
+        x = _LEFT + ranks.find(point.ranks)
+        if x - last >= 40:  # there is space for a label
+            last = x
+            yield render_text(x, bottom + LINE + 2, str(point.ranks), "faint middle")
     yield render_text(_LEFT + _LENGTH // 2, bottom + 2 * LINE + 4, "ranks", "faint middle")
     for style, _, find in _SERIES:
         known = [(point, value) for point in points if (value := find(point)) is not None]
@@ -337,40 +267,25 @@ def render_scaling(session: Session, conclusion: Conclusion, top: int) -> Iterat
     yield from _render_legend(points, top + 2 * LINE)
 
 
-def _list_labelled(points: Sequence[ScalingPoint], ranks: Axis) -> Iterator[tuple[int, ScalingPoint]]:
-    """Yield the points with space for a label below the axis, and their positions."""
-    last = -WIDTH
-    for point in points:
-        x = _LEFT + ranks.find(point.ranks)
-        if x - last >= 40:
-            last = x
-            yield x, point
-
-
 def _render_curve(style: str, places: Sequence[tuple[int, int]]) -> Iterator[str]:
-    """Yield a curve through some places, with a marker at each."""
+    """Yield a curve through some places, with a marker at each: a circle, or a square for `unbound`."""
     if len(places) > 1:
         line = "L".join(f"{x} {y}" for x, y in places)
         yield f'<path class="{style}" d="M{line}"/>'
-    yield from (_render_marker(style, place) for place in places if style != "ideal")
+    for x, y in places:
+        if style == "best":
+            yield f'<circle class="best-mark" cx="{x}" cy="{y}" r="5"/>'
+        elif style == "unbound":
+            yield f'<rect class="unbound-mark" x="{x - 4}" y="{y - 4}" width="8" height="8"/>'
 
 
-def _render_marker(style: str, place: tuple[int, int]) -> str:
-    """Render the marker of a curve: a circle, or a square for `unbound`."""
-    x, y = place
-    if style == "unbound":
-        return f'<rect class="unbound-mark" x="{x - 4}" y="{y - 4}" width="8" height="8"/>'
-    return f'<circle class="best-mark" cx="{x}" cy="{y}" r="5"/>'
-
-
-def _render_legend(points: Sequence[ScalingPoint], top: int) -> Iterator[str]:
+def _render_legend(points: Sequence[ScalingPoint], y: int) -> Iterator[str]:
     """Yield what each curve means, and which candidate is best with each number of ranks."""
-    y = top
     for style, name, find in _SERIES:
         if any(find(point) is not None for point in points):
             yield from _render_curve(style, [(_LEGEND_X, y), (_LEGEND_X + 30, y)])
             yield render_text(_LEGEND_X + 42, y + 4, name)
             y += LINE + 4
-    for point in points[:_LISTED]:
+    for point in points[:10]:
         y += LINE
         yield render_text(_LEGEND_X, y, fit_text(point.candidate, WIDTH - MARGIN - _LEGEND_X), "faint")

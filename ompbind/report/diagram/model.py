@@ -3,8 +3,7 @@
 A picture is made in three steps, and this module is the first:
 
     machine, plan ──▶ boxes ──▶ sizes and positions ──▶ text
-                      model     svg_layout              svg
-                                terminal (both steps, in characters)
+                      model     svg or terminal         svg or terminal
 
 A box holds the boxes of what is inside it: a package its NUMA nodes, a core its CPUs. Domains of the same
 CPUs are one box with a joined title. Every online CPU is in exactly one box: a domain that overlaps others
@@ -17,12 +16,12 @@ only partially is drawn in parts, and the title of each part says so.
     └── group: the legend
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal
 
 from ompbind.cpuset import EMPTY, CpuSet, named, union
 from ompbind.machine.devices import Device
-from ompbind.machine.model import Domain, Level, Machine, Node, find_overlapping
+from ompbind.machine.model import Domain, Level, Machine, find_overlapping
 from ompbind.record import Record
 from ompbind.report.diagram.plan_overlay import NO_ANNOTATION, NOTHING, Overlay
 from ompbind.report.machine_text import (
@@ -78,7 +77,15 @@ def make_boxes(machine: Machine, overlay: Overlay = NOTHING) -> Box:
     """Return the tree of boxes of a machine, without sizes: heading, domains, distant memory, legend."""
     cores = make_cores(machine, overlay)
     body = make_body(machine, cores, framed_levels(machine), render_device_lines)
-    parts = (_heading(machine, overlay), *body, _legend(cores, machine, overlay))
+    lines = [*(overlay.heading or (machine.source, render_summary(machine))), *render_limits(machine)]
+    notes = overlay.notes if overlay.heading else [f"note: {remark}" for remark in machine.remarks]
+    texts = "\n".join(map(wrap_indented, [*lines, *notes])).split("\n")
+    inside = (Box(style="line", title=(text.strip(),)) for text in texts)
+    parts = (
+        Box(style="lines", arrangement="column", inside=tuple(inside)),
+        *body,
+        _legend(cores, machine, overlay),
+    )
     return Box(style="machine", arrangement="column", inside=tuple(part for part in parts if part.inside))
 
 
@@ -86,14 +93,14 @@ def make_body(
     machine: Machine, cores: Sequence[Box], levels: Sequence[Level], render_devices: DeviceText
 ) -> tuple[Box, Box]:
     """Return cores in the boxes of some levels, and memory and devices in none of them, without sizes."""
-    body: Box = _group(_nested(machine, cores, machine.online, levels), machine.online)
+    body = _group(_nested(machine, cores, machine.online, levels), machine.online)
     unattached: list[Box] = []
     for node in reversed(machine.nodes):
         if node.cpus:
             continue
         memory = Box(style="memory", title=tuple(render_cpuless_node(node)))
-        near = _nearest_cpus(machine, node)
-        if near:
+        near = union(other.cpus for other in machine.nodes if other.number in node.nearest) & machine.online
+        if near and near != machine.online:
             body = _add_memory(body, near, memory)
         else:
             unattached.insert(0, memory)
@@ -108,14 +115,6 @@ def _group(boxes: Iterable[Box], cpus: CpuSet = EMPTY) -> Box:
     inside = tuple(boxes)
     arrangement = _outer_arrangement(inside) if cpus else "wide"
     return Box(style="group", cpus=cpus, arrangement=arrangement, inside=inside)
-
-
-def _heading(machine: Machine, overlay: Overlay) -> Box:
-    lines = [*(overlay.heading or (machine.source, render_summary(machine))), *render_limits(machine)]
-    notes = overlay.notes if overlay.heading else [f"note: {remark}" for remark in machine.remarks]
-    texts = "\n".join(map(wrap_indented, [*lines, *notes])).split("\n")
-    inside = (Box(style="line", title=(text.strip(),)) for text in texts)
-    return Box(style="lines", arrangement="column", inside=tuple(inside))
 
 
 def framed_levels(machine: Machine) -> list[Level]:
@@ -134,8 +133,14 @@ def framed_levels(machine: Machine) -> list[Level]:
 
 def _nested(machine: Machine, cores: Sequence[Box], inside: CpuSet, levels: Sequence[Level]) -> list[Box]:
     """Return the boxes inside a set of CPUs, level by level; each CPU is in exactly one of them."""
-    if not levels:
-        return [_part_of_core(core, inside) for core in cores if not core.cpus.isdisjoint(inside)]
+    if not levels:  # a core may have CPUs that belong to another box
+        return [
+            core.replace(
+                cpus=core.cpus & inside, inside=tuple(cell for cell in core.inside if cell.cpus <= inside)
+            )
+            for core in cores
+            if not core.cpus.isdisjoint(inside)
+        ]
     boxes, rest = [], inside
     for domain, cpus in _split_among(machine.at(levels[0]), inside):
         boxes.append(_framed(machine, domain, cpus, _nested(machine, cores, cpus, levels[1:])))
@@ -172,14 +177,6 @@ def _framed(machine: Machine, domain: Domain, cpus: CpuSet, inner: Sequence[Box]
 def _outer_arrangement(inner: Sequence[Box]) -> Arrangement:
     """Return the arrangement of the outermost boxes."""
     return "wide" if inner and inner[0].style in _WIDE else "square"
-
-
-def _part_of_core(core: Box, cpus: CpuSet) -> Box:
-    """Return a core without the CPUs that belong to another box."""
-    if core.cpus <= cpus:
-        return core
-    inside = tuple(cell for cell in core.inside if cell.cpus <= cpus)
-    return core.replace(cpus=core.cpus & cpus, inside=inside)
 
 
 def make_cores(machine: Machine, overlay: Overlay) -> tuple[Box, ...]:
@@ -227,13 +224,18 @@ def _exclusion_reasons(machine: Machine) -> list[tuple[CpuSet, str]]:
 def _cpu_boxes(machine: Machine, overlay: Overlay) -> Iterator[Box]:
     marks = _cpu_marks(machine)
     properties = [*kind_marks(machine).values(), *_exclusion_reasons(machine), marks["not-allowed"]]
-    domain_names = _domain_names(machine)
+    domain_names: dict[int, list[str]] = {cpu: [] for cpu in machine.online}  # narrowest first
+    for level in reversed(machine.levels):
+        for domain in machine.at(level):
+            title = domain.title
+            for cpu in domain.cpus & machine.online:
+                domain_names[cpu].append(title)
     symbols = (annotation.symbol for annotation in overlay.cpus.values())
     min_characters = max(len(str(max(machine.online))), *map(len, symbols), 0)
     for cpu in machine.online:
         annotation = overlay.cpus.get(cpu, NO_ANNOTATION)
         words = (words for cpus, words in properties if cpu in cpus)
-        tooltip = (f"CPU {cpu}", annotation.words, *domain_names.get(cpu, ()), *words)
+        tooltip = (f"CPU {cpu}", annotation.words, *domain_names[cpu], *words)
         own_marks = (mark for mark, (cpus, _) in marks.items() if cpu in cpus)
         yield Box(
             style="cpu",
@@ -244,23 +246,6 @@ def _cpu_boxes(machine: Machine, overlay: Overlay) -> Iterator[Box]:
             cpus=CpuSet((cpu,)),
             min_characters=min_characters,
         )
-
-
-def _domain_names(machine: Machine) -> Mapping[int, Sequence[str]]:
-    """Map every CPU to the names of its domains, narrowest first."""
-    names: dict[int, list[str]] = {}
-    levels = machine.levels
-    for domain in sorted(machine.domains, key=lambda domain: -levels.index(domain.level)):
-        title = domain.title
-        for cpu in domain.cpus:
-            names.setdefault(cpu, []).append(title)
-    return names
-
-
-def _nearest_cpus(machine: Machine, node: Node) -> CpuSet:
-    """Return the CPUs that a node without CPUs is nearest to; none if it is equally near to all."""
-    near = union(other.cpus for other in machine.nodes if other.number in node.nearest) & machine.online
-    return near if near != machine.online else EMPTY
 
 
 def _add_memory(box: Box, near: CpuSet, memory: Box) -> Box:
@@ -299,17 +284,16 @@ def _legend(cores: Sequence[Box], machine: Machine, overlay: Overlay) -> Box:
     if any(not core.marks for core in cores):
         use = " and their use" if overlay.cpus else ""
         keys.append((("core",), f"core, with its CPU numbers{use}"))
-    kinds = kind_marks(machine).items()
-    keys += [(("core", mark), words) for mark, (cpus, words) in kinds if cpus & machine.online]
+    for mark, (cpus, words) in kind_marks(machine).items():
+        if cpus & machine.online:
+            keys.append((("core", mark), words))
     annotations = (*overlay.ranks, *overlay.cpu_keys)
     for annotation in annotations:
-        keys.append(
-            (("cpu", annotation.mark), " = ".join(filter(None, (annotation.symbol, annotation.words))))
-        )
+        words = " = ".join(filter(None, (annotation.symbol, annotation.words)))
+        keys.append((("cpu", annotation.mark), words))
     explained = {annotation.mark for annotation in annotations}
-    others = _cpu_marks(machine).items()
-    keys += [
-        (("cpu", mark), f"CPU {words}") for mark, (cpus, words) in others if cpus and mark not in explained
-    ]
+    for mark, (cpus, words) in _cpu_marks(machine).items():
+        if cpus and mark not in explained:
+            keys.append((("cpu", mark), f"CPU {words}"))
     entries = _group(Box(style="key", marks=marks, title=(words,)) for marks, words in keys)
     return entries.replace(arrangement="fill")

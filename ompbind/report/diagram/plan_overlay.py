@@ -74,7 +74,7 @@ def make_overlay(plan: Plan) -> Overlay:
     cores = [core.cpus & plan.machine.online for core in plan.machine.at(Level.CORE)]
     ranks_by_core = [union(ranks_by_cpu.get(cpu, EMPTY) for cpu in core) for core in cores]
     symbols = _make_symbols([*ranks_by_core, *ranks_by_cpu.values()])
-    by_cpu = _annotate_rank_cpus(plan, ranks_by_cpu, symbols) | _annotate_other_cpus(plan, ranks_by_cpu)
+    by_cpu = _annotate_cpus(plan, ranks_by_cpu, symbols)
     by_core = list(_annotate_cores(plan, list(zip(cores, ranks_by_core, strict=True)), symbols, by_cpu))
     return Overlay(
         heading=make_plan_heading(plan),
@@ -127,17 +127,6 @@ def _rank_numbers(ranks: CpuSet) -> str:
     )
 
 
-def _annotate_rank_cpus(plan: Plan, ranks_by_cpu: _RanksByCpu, symbols: _Symbols) -> dict[int, Annotation]:
-    made = {ranks: _annotate(ranks, symbols, named("rank", ranks)) for ranks in set(ranks_by_cpu.values())}
-    annotations = {cpu: made[ranks] for cpu, ranks in ranks_by_cpu.items()}
-    return annotations | {cpu: _mark_service(annotations[cpu]) for cpu in _service_cpus(plan)}
-
-
-def _service_cpus(plan: Plan) -> CpuSet:
-    """Return the CPUs on which no rank computes: they are for service threads only."""
-    return plan.used - plan.compute
-
-
 def _mark_service(annotation: Annotation) -> Annotation:
     """Return the annotation of a service CPU, or of a core with only such CPUs, of the same ranks."""
     words = f"for service threads of {annotation.words.partition(':')[0]}"
@@ -152,11 +141,14 @@ def _annotate(ranks: CpuSet, symbols: _Symbols, words: str) -> Annotation:
     return Annotation(symbol=symbols[ranks], mark=mark, words=words)
 
 
-def _annotate_other_cpus(plan: Plan, ranks_by_cpu: _RanksByCpu) -> dict[int, Annotation]:
-    """Return the annotations of the online CPUs that no rank has."""
+def _annotate_cpus(plan: Plan, ranks_by_cpu: _RanksByCpu, symbols: _Symbols) -> dict[int, Annotation]:
+    """Return the annotations of all online CPUs: of those that ranks have, and of the others."""
+    made = {ranks: _annotate(ranks, symbols, named("rank", ranks)) for ranks in set(ranks_by_cpu.values())}
+    annotations = {cpu: made[ranks] for cpu, ranks in ranks_by_cpu.items()}
+    for cpu in plan.used - plan.compute:  # no rank computes there
+        annotations[cpu] = _mark_service(annotations[cpu])
     machine = plan.machine
     reserved_for = _map_ranks((placement.reserved, placement.rank) for placement in plan.placements)
-    annotations = {}
     for cpu in machine.online - CpuSet(ranks_by_cpu):
         if cpu in plan.reserved:
             ranks = reserved_for.get(cpu, EMPTY)

@@ -28,10 +28,9 @@ from ompbind.report.machine_text import render_summary
 # All numbers are whole pixels and depend on the content alone: the same machine always gives the same
 # picture.
 
-
-CHARACTER = 7  # pixels of an average character, at most, in the sans-serif fonts of browsers
+_CHARACTER = 7  # pixels of an average character, at most, in the sans-serif fonts of browsers
 LINE = 16  # pixels from one line of text to the next
-MAX_WIDTH = 1600  # pixels that a row of packages, or of other wide boxes, may take before it wraps
+_MAX_WIDTH = 1600  # pixels that a row of packages, or of other wide boxes, may take before it wraps
 _LEGEND_WIDTH = 640  # pixels that the legend may take, even if the rest of the picture is narrower
 _ASPECT = 1.6  # width by height of an ideal near-square arrangement on a screen
 _EMPTY_COST = 3.0  # cost of empty space in the last row, compared with the distance to that aspect
@@ -51,21 +50,11 @@ _SPACE = {
 Positions = Sequence[tuple[int, int]]  # the left upper corners of boxes
 
 
-def make_layout(box: Box) -> Box:
-    """Return a box with its size and position, and so all boxes inside it."""
-    return _with_absolute_positions(_with_size(box), 0, 0)
-
-
-def get_padding(style: str) -> int:
-    """Return the pixels from the edge of a box to its content."""
-    return _SPACE.get(style, _SPACE["other"])[0]
-
-
 def _with_size(box: Box) -> Box:
     """Return a box with its size; the boxes inside have sizes, and positions relative to it."""
     pad, gap = _SPACE.get(box.style, _SPACE["other"])
     longest = max(box.min_characters, len(box.label), *map(len, box.title))
-    min_width = max(box.width - 2 * pad, CHARACTER * longest)
+    min_width = max(box.width - 2 * pad, _CHARACTER * longest)
     inside, positions = _arrange(box, min_width, gap)
     content_width, content_height = _extent(inside, positions)
     width = max(content_width, min_width)
@@ -88,22 +77,21 @@ def _arrange(box: Box, min_width: int, gap: int) -> tuple[Sequence[Box], Positio
         columns = _choose_columns(inside, box.arrangement, gap, min_width)
         return inside, _grid_positions(inside, columns, gap)
     width = max((inner.width for inner in inside if inner.arrangement != "fill"), default=0)
-    inside = [_widen(raw, sized, width) for raw, sized in zip(box.inside, inside, strict=True)]
+    for at, inner in enumerate(box.inside):  # all get the width of the column
+        if inner.arrangement == "fill":
+            inside[at] = _with_size(inner.replace(width=max(width, _LEGEND_WIDTH)))
+        elif inner.inside:
+            inside[at] = inside[at].replace(width=width)
+        else:
+            inside[at] = _with_size(inner.replace(width=width))
     return inside, _grid_positions(inside, 1, gap)
-
-
-def _widen(raw: Box, sized: Box, width: int) -> Box:
-    """Return a box of a column in the width of the column, given without and with its size."""
-    if raw.arrangement == "fill":
-        return _with_size(raw.replace(width=max(width, _LEGEND_WIDTH)))
-    return sized.replace(width=width) if raw.inside else _with_size(raw.replace(width=width))
 
 
 def _join_title(parts: Sequence[str], width: int) -> tuple[str, ...]:
     """Join the parts of a title into lines that fit a width."""
     lines: list[str] = []
     for part in parts:
-        if lines and CHARACTER * len(joined := f"{lines[-1]} · {part}") <= width:
+        if lines and _CHARACTER * len(joined := f"{lines[-1]} · {part}") <= width:
             lines[-1] = joined
         else:
             lines.append(part)
@@ -138,7 +126,7 @@ def _choose_columns(boxes: Sequence[Box], arrangement: Arrangement, gap: int, mi
         return 1
     choices = sorted({-(-len(boxes) // rows) for rows in range(1, len(boxes) + 1)})
     extents = {columns: _extent(boxes, _grid_positions(boxes, columns, gap)) for columns in choices}
-    limit = MAX_WIDTH if arrangement == "wide" else min_width
+    limit = _MAX_WIDTH if arrangement == "wide" else min_width
     fitting = [columns for columns in choices if extents[columns][0] <= limit] or choices[:1]
     if arrangement != "square":
         return fitting[-1]
@@ -219,9 +207,6 @@ _PLAN_STYLE = "\n".join(
 )
 """The style sheet of CPUs in the picture of a plan, in addition to _STYLE."""
 
-_CENTRED = ("cpu", "key")  # styles of boxes with centred text
-_BASE = LINE - 4  # pixels from the top of a line of text to its base line
-
 
 def render_svg(machine: Machine) -> str:
     """Render the machine as an SVG 1.1 file: boxes in boxes, down to its CPUs by number.
@@ -229,7 +214,7 @@ def render_svg(machine: Machine) -> str:
     Domains, cores and CPUs have tooltips. Characters other than ASCII are written as references, so the
     encoding of the file does not matter.
     """
-    return _render(make_boxes(machine), f"{machine.source}: {render_summary(machine)}", _STYLE)
+    return _render_boxes(make_boxes(machine), f"{machine.source}: {render_summary(machine)}", _STYLE)
 
 
 def render_plan_svg(plan: Plan) -> str:
@@ -238,11 +223,12 @@ def render_plan_svg(plan: Plan) -> str:
     The tooltip of a core shows all CPUs and the number of threads of its rank.
     """
     overlay = make_overlay(plan)
-    return _render(make_boxes(plan.machine, overlay), " ".join(overlay.heading), f"{_STYLE}\n{_PLAN_STYLE}")
+    boxes, style = make_boxes(plan.machine, overlay), f"{_STYLE}\n{_PLAN_STYLE}"
+    return _render_boxes(boxes, " ".join(overlay.heading), style)
 
 
-def _render(boxes: Box, title: str, style: str) -> str:
-    picture = make_layout(boxes)
+def _render_boxes(boxes: Box, title: str, style: str) -> str:
+    picture = _with_absolute_positions(_with_size(boxes), 0, 0)
     return render_svg_file((picture.width, picture.height), title, style, _render_box(picture))
 
 
@@ -250,19 +236,18 @@ def _render_box(box: Box) -> Iterator[str]:
     yield f'<g class="{" ".join((box.style, *box.marks))}">'
     if box.tooltip:
         yield f"<title>{escape_xml(box.tooltip)}</title>"
+    is_centred = box.style in ("cpu", "key")
     if box.style not in ("group", "lines", "line"):
-        corner = ' rx="3"' if box.style in _CENTRED else ""
+        corner = ' rx="3"' if is_centred else ""
         yield f'<rect x="{box.x}" y="{box.y}" width="{box.width}" height="{box.height}"{corner}/>'
-    yield from _render_title(box)
+    pad, _ = _SPACE.get(box.style, _SPACE["other"])
+    x = box.x + (box.width // 2 if is_centred else pad)
+    y = box.y + pad - 4  # pixels from the base line of a text to its bottom
+    for line in box.title:
+        y += LINE
+        yield f'<text x="{x}" y="{y}">{escape_xml(line)}</text>'
+    if box.label:
+        yield f'<text class="label" x="{x}" y="{y + LINE}">{escape_xml(box.label)}</text>'
     for inner in box.inside:
         yield from _render_box(inner)
     yield "</g>"
-
-
-def _render_title(box: Box) -> Iterator[str]:
-    """Yield the lines of the title and the label below it; small boxes have them centred."""
-    pad = get_padding(box.style)
-    x = box.x + (box.width // 2 if box.style in _CENTRED else pad)
-    lines = [("", line) for line in box.title] + [(' class="label"', box.label)] * bool(box.label)
-    for row, (attribute, line) in enumerate(lines):
-        yield f'<text{attribute} x="{x}" y="{box.y + pad + LINE * row + _BASE}">{escape_xml(line)}</text>'

@@ -17,14 +17,13 @@ too long, the innermost boxes are left out, one level after the other.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, zip_longest
 from textwrap import wrap
 
 from ompbind.cpuset import count
 from ompbind.machine.model import Level, Machine
 from ompbind.planning.plan import Plan
 from ompbind.record import Record
-from ompbind.report.diagram import text_canvas as canvas
 from ompbind.report.diagram.model import Box, framed_levels, kind_marks, make_body, make_cores
 from ompbind.report.diagram.plan_overlay import (
     KEYS,
@@ -34,10 +33,105 @@ from ompbind.report.diagram.plan_overlay import (
     Overlay,
     make_overlay,
 )
-from ompbind.report.diagram.text_canvas import FRAME_WIDTH, Block, stack
 from ompbind.report.machine_text import render_device_names
 from ompbind.report.text import Screen, breakable
 from ompbind.text import clean_lines
+
+# Blocks of text: stacked, side by side, padded, framed.
+#
+# All lines of a block have the same width on the screen. A line may also hold escape sequences for colours;
+# this is why a block knows its width, and the length of its lines is never used.
+#
+#     ┌ title ─────┐ ┌ title ─┐
+#     │ ┌ title ─┐ │ │ block  │      beside([frame(stack([frame(block), block])), frame(block)])
+#     │ │ block  │ │ └────────┘
+#     │ └────────┘ │
+#     │ block      │
+#     └────────────┘
+#
+
+
+class Block(Record):
+    """Lines that take `width` characters each on the screen."""
+
+    width: int = 0
+    lines: tuple[str, ...] = ()
+
+
+class Frame(Record):
+    """The characters of a frame: left corner, line, right corner; `separator` is between parts of a title."""
+
+    top: tuple[str, str, str]
+    side: str
+    bottom: tuple[str, str, str]
+    separator: str
+
+
+UNICODE = Frame(top=("┌", "─", "┐"), side="│", bottom=("└", "─", "┘"), separator=" · ")
+ASCII = Frame(top=("+", "-", "+"), side="|", bottom=("+", "-", "+"), separator=", ")
+
+FRAME_WIDTH = 4  # characters that a frame adds to the width: a border and a space on each side
+
+
+def text_block(lines: Sequence[str], width: int = 0) -> Block:
+    """Make a block of lines without colours, padded to the longest line, or to `width` if that is more."""
+    width = max(width, *map(len, lines), 0)
+    return Block(width=width, lines=tuple(line.ljust(width) for line in lines))
+
+
+def pad(block: Block, width: int) -> Block:
+    """Widen a block with spaces."""
+    spaces = " " * (width - block.width)
+    return Block(width=width, lines=tuple(f"{line}{spaces}" for line in block.lines)) if spaces else block
+
+
+def stack(blocks: Sequence[Block]) -> Block:
+    """Put blocks below each other."""
+    width = max((block.width for block in blocks), default=0)
+    return Block(width=width, lines=tuple(line for block in blocks for line in pad(block, width).lines))
+
+
+def beside(blocks: Sequence[Block], gap: int) -> Block:
+    """Put blocks beside each other with a gap of so many spaces; empty lines fill up shorter blocks."""
+    rows = zip_longest(*(block.lines for block in blocks))
+    empty = [" " * block.width for block in blocks]
+    lines = ((fill if cell is None else cell for cell, fill in zip(row, empty, strict=True)) for row in rows)
+    width = sum(block.width for block in blocks) + gap * (len(blocks) - 1)
+    return Block(width=width, lines=tuple((" " * gap).join(line) for line in lines))
+
+
+def balanced_columns(count: int, width: int, available: int, gap: int) -> int:
+    """Return how many of `count` blocks of one width stand in a row: all, or about equally many in every row.
+
+    `available` is the width of a row, `gap` the spaces between two blocks.
+    """
+    most = max(1, (available + gap) // (width + gap))
+    rows = -(-count // most)
+    return -(-count // rows)
+
+
+def frame(block: Block, title: Sequence[str], width: int, style: Frame) -> Block:
+    """Draw a frame of some outer width around a block, with the first line of its title in the border."""
+    inner = width - FRAME_WIDTH
+    first, *further = title
+    left, line, right = style.top
+    border = f"{left} {first} {line * (inner - len(first))}{right}"
+    inside = stack([text_block(further, inner), pad(block, inner)])
+    left, line, right = style.bottom
+    lines = [border, *(f"{style.side} {text} {style.side}" for text in inside.lines)]
+    return Block(width=width, lines=(*lines, f"{left}{line * (width - 2)}{right}"))
+
+
+def join_title(parts: Iterable[str], width: int, separator: str) -> list[str]:
+    """Join the parts of a title into lines of at most `width` characters; longer parts are wrapped."""
+    lines: list[str] = []
+    for part in parts:
+        if lines and len(joined := f"{lines[-1]}{separator}{part}") <= width:
+            lines[-1] = joined
+        else:
+            lines.extend(wrap(part, width, break_on_hyphens=False))
+    return lines
+
 
 LINES = 72
 """Lines of boxes; in a longer picture neighbouring cores are counted, and then inner boxes are left out."""
@@ -79,8 +173,8 @@ class _DrawingOptions(Record):
     counts_cores: bool = False
 
     @property
-    def frame(self) -> canvas.Frame:
-        return canvas.UNICODE if self.screen.draws else canvas.ASCII
+    def frame(self) -> Frame:
+        return UNICODE if self.screen.draws else ASCII
 
 
 class _MeasuredBox(Record):
@@ -195,11 +289,11 @@ def _draw(boxes: Sequence[Box], available: int, options: _DrawingOptions, is_col
         title_width = max(len(box.title[0]) for box in same) if style else 0
         measured = [_measure(box, available, title_width, options) for box in same]
         width, gap = max(item.width for item in measured), _ROW_GAP if style else _FRAME_GAP
-        columns = 1 if is_column else canvas.balanced_columns(len(measured), width, available, gap)
+        columns = 1 if is_column else balanced_columns(len(measured), width, available, gap)
         if columns == 1:  # space is left, so that titles can take one line
             width = max([width, *(m.one_line_width for m in measured if m.one_line_width <= available)])
         finished = [_finish(item, width, options) for item in measured]
-        blocks += [canvas.beside(finished[i : i + columns], gap) for i in range(0, len(finished), columns)]
+        blocks += [beside(finished[i : i + columns], gap) for i in range(0, len(finished), columns)]
     return stack(blocks)
 
 
@@ -216,13 +310,13 @@ def _measure(box: Box, available: int, title_width: int, options: _DrawingOption
     block = _draw(box.inside, inner_width, options, box.arrangement == "column")
     separator = options.frame.separator
     if box.style == "devices":  # these lines are joined as far as the boxes beside them are wide
-        lines = [line for part in box.title for line in canvas.join_title([part], available, "")]
+        lines = [line for part in box.title for line in join_title([part], available, "")]
         return _MeasuredBox(box=box, inside=block, width=max(map(len, lines)))
     if not is_framed:
-        title = canvas.text_block(canvas.join_title(box.title, available, separator))
+        title = text_block(join_title(box.title, available, separator))
         block = stack([title, block])
         return _MeasuredBox(box=box, inside=block, width=block.width)
-    longest = max(len(line) for part in box.title for line in canvas.join_title([part], inner_width, ""))
+    longest = max(len(line) for part in box.title for line in join_title([part], inner_width, ""))
     return _MeasuredBox(
         box=box,
         inside=block,
@@ -235,12 +329,12 @@ def _measure(box: Box, available: int, title_width: int, options: _DrawingOption
 def _finish(measured: _MeasuredBox, width: int, options: _DrawingOptions) -> Block:
     """Return the block of a box in its final width, with its frame."""
     if measured.box.style == "devices":
-        title = canvas.join_title(measured.box.title, width, options.frame.separator)
-        return canvas.text_block(title, width)
+        title = join_title(measured.box.title, width, options.frame.separator)
+        return text_block(title, width)
     if not measured.is_framed:
-        return canvas.pad(measured.inside, width)
-    title = canvas.join_title(measured.box.title, width - FRAME_WIDTH, options.frame.separator)
-    return canvas.frame(measured.inside, title, width, options.frame)
+        return pad(measured.inside, width)
+    title = join_title(measured.box.title, width - FRAME_WIDTH, options.frame.separator)
+    return frame(measured.inside, title, width, options.frame)
 
 
 def _draw_row(row: Box, available: int, title_width: int, options: _DrawingOptions) -> Block:
@@ -249,7 +343,7 @@ def _draw_row(row: Box, available: int, title_width: int, options: _DrawingOptio
     indent = title_width + 2 if title_width else 0
     cell_width = options.cell_width
     if indent + cell_width > max(available // 2, cell_width):
-        above = canvas.text_block(canvas.join_title([title.rstrip()], available, ""))
+        above = text_block(join_title([title.rstrip()], available, ""))
         return stack([above, _draw_row(row.replace(title=("",)), available, 0, options)])
     cells = row.inside
     columns = _cells_per_line(len(cells), available - indent, cell_width)
@@ -265,7 +359,7 @@ def _cells_per_line(count: int, available: int, cell_width: int) -> int:
     most = max(1, (available + 1) // (cell_width + 1))
     if count <= most:
         return count
-    fewest = canvas.balanced_columns(count, cell_width, available, 1)
+    fewest = balanced_columns(count, cell_width, available, 1)
     return next(rounded for step in (8, 4, 1) if (rounded := -(-fewest // step) * step) <= most)
 
 

@@ -546,7 +546,7 @@ def test_a_source_is_one_row():
         import sys
         from ompbind.machine.sources import sources
         from ompbind.machine.sources.synthetic import parse_synthetic
-        table.SOURCES = (*table.SOURCES, table.TopologySource(
+        sources.SOURCES = (*sources.SOURCES, sources.TopologySource(
             detect=lambda given: given.head.startswith(b"twins "),
             read=lambda given: parse_synthetic(f"core:{int(given.head[6:])} pu:2", given.text),
             describe="a count of twins",

@@ -11,8 +11,7 @@ from ompbind.errors import PlanError
 from ompbind.machine.model import CoreKind, Level, make_domains
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
-from ompbind.planning.strategies.core_sequence import PRIORITY, make_core_sequence
-from ompbind.planning.strategies.level_ranges import find_levels, split_range
+from ompbind.planning.strategies.core_sequence import PRIORITY, find_levels, make_core_sequence, split_range
 from ompbind.planning.strategies.packing import divide_equally, pack_ranks
 from ompbind.planning.strategies.shapes import RankSizes
 from ompbind.planning.strategies.sized import RequestedCores, compact, spread
@@ -187,7 +186,7 @@ def test_a_search_without_time_crosses_the_fewest_boundaries(monkeypatch, limits
     whole = {ranks: balanced(KNIGHTS_LANDING, ranks) for ranks in range(1, 69)}
     monkeypatch.setattr("ompbind.planning.strategies.shapes.SEARCH_LIMIT", limits[0])
     monkeypatch.setattr("ompbind.planning.strategies.shapes.CHILDREN_LIMIT", limits[1])
-    monkeypatch.setattr("ompbind.planning.strategies.scores.SMALL_RANKS_LIMIT", 0)
+    monkeypatch.setattr("ompbind.planning.strategies.shapes.SMALL_RANKS_LIMIT", 0)
     for ranks, best in whole.items():
         rough = balanced(KNIGHTS_LANDING, ranks)
         assert sorted(core for indices in rough for core in indices) == list(range(68))

@@ -12,7 +12,7 @@ from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.errors import PlanError
 from ompbind.machine.model import CoreKind, Level, Machine, Node, make_domains
 from ompbind.masks.parse import parse_mask
-from ompbind.planning.occupancy import LiveRun
+from ompbind.planning.other_runs import LiveRun
 from ompbind.planning.plan import Note, Placement, Plan
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request, Sharing

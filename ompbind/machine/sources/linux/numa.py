@@ -9,7 +9,7 @@
 A CPU that several nodes list belongs to the first of them. Nodes that are the memory of GPUs are excluded.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from ompbind.cpuset import EMPTY, CpuSet, named
 from ompbind.machine.model import Node, check_size, render_gpu_remark
@@ -38,7 +38,8 @@ def read_nodes(root: Root, online: CpuSet) -> tuple[tuple[Node, ...], list[str]]
     directories = numbered(root.names(NODE_DIRECTORY), "node")
     found = directories & (read_list(root, f"{NODE_DIRECTORY}/online") or directories) or directories
     check_size(nodes=len(found))
-    gpus = _read_gpu_nodes(root) & found
+    texts = (root.read(f"{GPU_DIRECTORY}/{name}/numa_status") for name in root.names(GPU_DIRECTORY))
+    gpus = numbers_in(value for text in texts for key, value in keyed_lines(text) if key == "Node") & found
     if not found - gpus:
         size = parse_meminfo(root.read("proc/meminfo")).get("MemTotal")
         return (Node(number=0, cpus=online, memory_bytes=size),), []
@@ -47,7 +48,12 @@ def read_nodes(root: Root, online: CpuSet) -> tuple[tuple[Node, ...], list[str]]
         listed = [node.replace(memory_bytes=None) for node in listed]
     if not any(node.cpus for node in listed):  # the CPUs of nodes are unknown
         listed[0] = listed[0].replace(cpus=online)
-    disjoint, overlapping = _make_disjoint(listed)
+    assigned, overlapping, disjoint = EMPTY, EMPTY, []
+    for node in listed:  # each CPU stays in the first node that lists it
+        if not node.cpus.isdisjoint(assigned):
+            overlapping |= CpuSet((node.number,))
+        disjoint.append(node.replace(cpus=node.cpus - assigned))
+        assigned |= node.cpus
     nodes = tuple(node.replace(distances=_drop_distances(node, found, gpus)) for node in disjoint)
     if not all(node.is_complete for node in nodes):
         initiators = {node.number: _read_initiators(root, node.number) for node in nodes if not node.cpus}
@@ -69,17 +75,6 @@ def _read_node(root: Root, number: int, online: CpuSet) -> Node:
     )
 
 
-def _make_disjoint(listed: Sequence[Node]) -> tuple[list[Node], CpuSet]:
-    """Keep each CPU in the first node that lists it; return all nodes, and which nodes overlapped."""
-    assigned, overlapping, disjoint = EMPTY, [], []
-    for node in listed:
-        if not node.cpus.isdisjoint(assigned):
-            overlapping.append(node.number)
-        disjoint.append(node.replace(cpus=node.cpus - assigned))
-        assigned |= node.cpus
-    return disjoint, CpuSet(overlapping)
-
-
 def _make_remarks(overlapping: CpuSet, gpus: CpuSet) -> Iterator[str]:
     if overlapping:
         yield (
@@ -88,12 +83,6 @@ def _make_remarks(overlapping: CpuSet, gpus: CpuSet) -> Iterator[str]:
         )
     if gpus:
         yield render_gpu_remark(gpus)
-
-
-def _read_gpu_nodes(root: Root) -> CpuSet:
-    """Return the nodes that are the memory of GPUs, from the files of NVIDIA's driver."""
-    texts = (root.read(f"{GPU_DIRECTORY}/{name}/numa_status") for name in root.names(GPU_DIRECTORY))
-    return numbers_in(value for text in texts for key, value in keyed_lines(text) if key == "Node")
 
 
 def _read_initiators(root: Root, number: int) -> CpuSet:

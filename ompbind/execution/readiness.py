@@ -3,15 +3,16 @@
 Both are checked for each rank: --ready REGEX or --ready tcp:PORT, with placeholders as in tcp:{rank+8000}.
 """
 
+import codecs
 import errno
+import io
 import re
 import socket
+import warnings
 from collections.abc import Iterable
 
-from ompbind.bench.metrics import compile_pattern
-from ompbind.bench.output_text import OutputReader
 from ompbind.errors import PositionError
-from ompbind.text import clean_line
+from ompbind.text import clean_line, remove_escape_sequences
 
 TCP = "tcp:"
 """What --ready begins with to wait for a port."""
@@ -19,6 +20,13 @@ TCP = "tcp:"
 _PORTS = range(1, 1 << 16)
 _CONNECT_S = 0.5  # for a connection to this machine: it succeeds or fails at once, unless the server is busy
 _ADDRESSES = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
+
+
+BLOCK_BYTES = 1 << 20
+"""Bytes that are read at once, and characters of a line that are kept together."""
+
+OVERLAP = 1000
+"""Characters at the end of a part of a longer line that its next part begins with: no number is split."""
 
 
 class PortCheck:
@@ -61,6 +69,41 @@ def _can_connect(family: int, host: str, port: int) -> bool:
         return False
 
 
+class OutputReader:
+    """Reads the lines of an output file, which a program may still extend.
+
+    Output may be large and may be binary, so it is read in blocks, as UTF-8 with "?" for other bytes. Line
+    feed, carriage return and both together end a line: progress bars write carriage returns. Colours are
+    removed.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._file = open(path, "rb", buffering=0)  # noqa: SIM115 - `close` closes it
+        utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+        self._decoder = io.IncrementalNewlineDecoder(utf8, translate=True)
+        self._rest = ""
+
+    @property
+    def incomplete(self) -> str:
+        """What follows the last line end, once `read_lines` has returned ""."""
+        return remove_escape_sequences(self._rest)
+
+    def read_lines(self) -> str:
+        """Return the next whole lines, without the last line end; "" at the end of the file."""
+        while data := self._file.read(BLOCK_BYTES):
+            text = self._rest + self._decoder.decode(data)
+            lines, _, self._rest = text.rpartition("\n")
+            if not lines and len(text) > BLOCK_BYTES:
+                lines, self._rest = text, text[-OVERLAP:]
+            if lines:
+                return remove_escape_sequences(lines)
+        return ""
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
 class LineCheck:
     """Checks whether a line of some output files matches a pattern; reads only what is new."""
 
@@ -77,13 +120,13 @@ class LineCheck:
                 self._missing.remove(path)
             except FileNotFoundError:
                 pass  # the rank has not started yet
-        return any(map(self._reads_match, self._readers))
-
-    def _reads_match(self, reader: OutputReader) -> bool:
-        while lines := reader.read_lines():
-            if any(map(self._pattern.search, lines.split("\n"))):
+        for reader in self._readers:
+            while lines := reader.read_lines():
+                if any(map(self._pattern.search, lines.split("\n"))):
+                    return True
+            if self._pattern.search(reader.incomplete):
                 return True
-        return self._pattern.search(reader.incomplete) is not None
+        return False
 
     def describe(self, rank: int) -> str:
         """Return why a rank is not ready."""
@@ -93,6 +136,19 @@ class LineCheck:
         """Close the files."""
         for reader in self._readers:
             reader.close()
+
+
+def compile_pattern(text: str) -> re.Pattern[str]:
+    """Compile a regular expression; raises PositionError if it is wrong."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of syntax that may change its meaning in later versions
+            return re.compile(text)
+    except (re.error, OverflowError, RecursionError) as error:
+        at = getattr(error, "pos", None) or 0
+        wrong = f"wrong regular expression: {getattr(error, 'msg', 'it is too large')}"
+        hint = "the syntax is that of Python's module re; a backslash makes a character literal, as in '\\('"
+        raise PositionError(wrong, text=text, span=(at, at + 1), hint=hint) from None
 
 
 Check = PortCheck | LineCheck

@@ -1,0 +1,192 @@
+"""What is known of frameworks: their variables, and how they select CPUs; one `Framework` row for each."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from ompbind.cpuset import CpuSet, named
+from ompbind.machine.model import Level, Machine, find_overlapping
+from ompbind.openmp.binding import Bind
+from ompbind.planning.request import Request
+from ompbind.record import Record
+
+Environment = Mapping[str, str]
+
+
+class FrameworkInput(Record):
+    """What a framework reads when it starts: the machine, its variables, the words of its command.
+
+    `for_workers` is true if the plan becomes the variable `bind`, for the workers of one server.
+    """
+
+    machine: Machine
+    env: Environment
+    command: tuple[str, ...] = ()
+    for_workers: bool = False
+
+
+class Selection(Record):
+    """How a framework selects CPUs on some architectures (as in `uname -m`; the first letters are enough).
+
+    `request_fields` are values for fields of `Request`. If the variable for reserved CPUs is not set, the
+    framework reserves `service_each` CPUs for each rank and `service_total` for all ranks together.
+    """
+
+    architectures: tuple[str, ...] = ("",)
+    request_fields: Mapping[str, object]
+    service_each: int = 0
+    service_total: int = 0
+
+
+class Framework(Record):
+    """The variables of one framework; `FRAMEWORKS` has one such record for each.
+
+    `title` is its name in messages. The variable `bind` selects the CPUs of ranks; with its value `automatic`
+    the framework selects them itself, as in the first of `selections` for the architecture; its value
+    `unbound` means no binding ("" if there is no such value). `reserve` is the variable for reserved CPUs,
+    `nodes` for NUMA nodes, `slices` for equal parts of the machine instead of NUMA nodes, `memory` for GiB of
+    memory per rank, "" if there is none. The option `connector` of its command reserves one more CPU.
+
+    In ranks, `bind` has the value `inside`, with fields such as {cpus}; `effect` is the note on it. The
+    variables `others` are removed from ranks, because they contradict a plan. If a runtime that reads KMP
+    variables is preloaded, ranks get `kmp_variables`. `divided` is the note if ranks share a domain, and
+    `explain` returns notes on other differences. `workers` is the command line of a server with workers, up
+    to their number, and `worker_options` are the options of its command whose product is that number; the
+    `replica_options` are among them unless the command has the option `joint_replicas`. For these workers,
+    `ompbind plan --format` has a format with the name of the framework.
+    """
+
+    title: str
+    bind: str
+    automatic: str
+    selections: tuple[Selection, ...]
+    unbound: str = ""
+    reserve: str = ""
+    nodes: str = ""
+    slices: str = ""
+    memory: str = ""
+    connector: str = ""
+    others: tuple[str, ...] = ()
+    inside: str
+    effect: str
+    kmp_variables: tuple[tuple[str, str], ...] = ()
+    divided: str = ""
+    explain: Callable[[FrameworkInput, Request], Iterable[str]] = lambda source, request: ()
+    workers: str = ""
+    worker_options: tuple[str, ...] = ()
+    replica_options: tuple[str, ...] = ()
+    joint_replicas: str = ""
+
+
+def find_selection(names: Framework, machine: Machine) -> Selection | None:
+    """Return how a framework selects CPUs on a machine, None if it does not support the architecture."""
+    found = (selection for selection in names.selections if machine.arch.startswith(selection.architectures))
+    return next(found, None)
+
+
+def _explain_differences(source: FrameworkInput, request: Request) -> Iterator[str]:
+    """Yield a note for each difference between vLLM's CPUs and the plan, other than the number of ranks."""
+    machine = source.machine
+    if request.service_total and request.names_each_rank:
+        yield f"vLLM itself ignores {_VLLM.reserve} if CPU lists are given"
+    if request.mask is not None:
+        return
+    yield from _explain_architecture(machine, request)
+    if request.bind is Bind.EXACT and not source.env.get(_VLLM.reserve):
+        yield "vLLM reserves CPUs; ranks do not, because --bind exact leaves no thread that could use them"
+    if request.strategy == "compact" and _VLLM.slices in source.env:
+        if any(len(core.cpus) > 1 for core in machine.at(Level.CORE)):
+            yield "vLLM slices hardware threads, so that ranks can share cores; ranks get whole cores"
+        elif not _has_rising_numbers(machine):
+            yield "vLLM slices CPUs by number; ranks get cores that share packages and caches"
+    if request.strategy == "numa":
+        yield from _explain_nodes(machine, request)
+
+
+def _explain_architecture(machine: Machine, request: Request) -> Iterator[str]:
+    """Explain what vLLM selects on some architectures."""
+    cores = machine.at(Level.CORE)
+    if find_selection(_VLLM, machine) is None:
+        yield f"vLLM cannot select CPUs on {machine.arch}; ranks get CPUs by -s {request.strategy}"
+    elif machine.arch.startswith("ppc") and any(all(cpu % 8 >= 4 for cpu in core.cpus) for core in cores):
+        yield "vLLM uses the CPUs with number % 8 < 4: on this machine it leaves whole cores idle"
+    elif machine.arch.startswith("riscv") and request.strategy == "balanced" and request.ranks != 1:
+        yield "vLLM takes this machine for one NUMA node, and stops; ranks divide all cores evenly"
+
+
+def _explain_nodes(machine: Machine, request: Request) -> Iterator[str]:
+    """Explain what vLLM does with NUMA nodes without allowed CPUs, and with several packages in a node."""
+    if any(
+        len(find_overlapping(machine.at(level), node.cpus & machine.allowed)) > 1
+        for node in machine.at(Level.NODE)
+        for level in (Level.PACKAGE, Level.BOOK, Level.DRAWER)
+    ):
+        if request.nodes is not None:
+            yield f"vLLM ignores {_VLLM.nodes} if a NUMA node has several packages, books or drawers"
+        return
+    usable = machine.memory_allowed
+    nodes = sorted(
+        (node.number, node.cpus.isdisjoint(machine.allowed))
+        for node in machine.nodes
+        if usable is None or node.number in usable
+    )
+    empty = CpuSet(number for number, is_empty in nodes[: request.ranks] if is_empty)
+    if empty and request.nodes is None:
+        yield f"{named('NUMA node', empty)} skipped: no CPU is allowed; vLLM would give a rank no CPU"
+
+
+def _has_rising_numbers(machine: Machine) -> bool:
+    """Return whether the cores of each NUMA node have rising CPU numbers in the order of the machine."""
+    nodes = [find_overlapping(machine.at(Level.CORE), node.cpus) for node in machine.at(Level.NODE)]
+    numbers = [[core.cpus.first for core in cores] for cores in nodes]
+    return numbers == [*map(sorted, numbers)]
+
+
+_VLLM = Framework(
+    title="vLLM",
+    bind="VLLM_CPU_OMP_THREADS_BIND",
+    automatic="auto",
+    unbound="nobind",
+    selections=(
+        Selection(
+            # "unknown": not every description of a machine says its architecture
+            architectures=("x86", "amd64", "i386", "i686", "s390", "unknown"),
+            request_fields={"sibling": "last"},  # of one hardware thread per core: --smt auto
+            service_total=1,
+        ),
+        Selection(architectures=("arm", "aarch64"), request_fields={"smt": "all"}, service_each=1),
+        Selection(  # vLLM takes the machine for one NUMA node, because lscpu shows no nodes and no cores
+            architectures=("riscv",), request_fields={"strategy": "balanced", "smt": "all"}, service_each=1
+        ),
+        Selection(architectures=("ppc",), request_fields={"smt": 4}, service_total=1),
+    ),
+    reserve="VLLM_CPU_NUM_OF_RESERVED_CPU",
+    nodes="CPU_VISIBLE_MEMORY_NODES",
+    slices="VLLM_CPU_SIM_MULTI_NUMA",
+    memory="VLLM_CPU_KVCACHE_SPACE",
+    connector="--kv-transfer-config",
+    inside="nobind",
+    effect="ranks get VLLM_CPU_OMP_THREADS_BIND=nobind, so that vLLM does not bind threads again",
+    kmp_variables=(("KMP_BLOCKTIME", "5"), ("KMP_TPAUSE", "0")),
+    divided="more ranks than NUMA nodes or packages: ranks divide these evenly (vLLM stops, or on s390x "
+    "uses CPUs twice)",
+    explain=_explain_differences,
+    workers="vllm serve -tp",
+    worker_options=("-tp", "--tensor-parallel-size", "-pp", "--pipeline-parallel-size"),
+    replica_options=("-dp", "--data-parallel-size"),
+)
+
+_SGLANG = Framework(
+    title="SGLang",
+    bind="SGLANG_CPU_OMP_THREADS_BIND",
+    automatic="all",
+    selections=(Selection(request_fields={"strategy": "nodes", "smt": 1}),),
+    inside="{cpus}",
+    effect="ranks get their CPUs in SGLANG_CPU_OMP_THREADS_BIND, so that SGLang binds threads to them",
+    divided="SGLang stops if there are more ranks than NUMA nodes; ranks divide these evenly",
+    workers="python -m sglang.launch_server --tp",
+    worker_options=("--tp", "--tp-size", "--tensor-parallel-size", "--pp-size", "--pipeline-parallel-size"),
+    replica_options=("--dp", "--dp-size", "--data-parallel-size"),
+    joint_replicas="--enable-dp-attention",  # the replicas are then parts of the other workers
+)
+
+FRAMEWORKS: Mapping[str, Framework] = {"vllm": _VLLM, "sglang": _SGLANG}
+"""The frameworks by their names for --compat, which are FRAMEWORK_NAMES."""

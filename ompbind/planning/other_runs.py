@@ -1,0 +1,193 @@
+"""Other live runs: which CPUs they occupy, which of these are left, and which runs contend with a new run.
+
+A run *claims* the CPUs of its ranks and the CPUs that it reserves. A rank of a launcher's job claims the CPUs
+of all ranks of the job on its machine: ranks that start later must still find their CPUs free. Two runs
+contend wherever they occupy the same core: its hardware threads share its execution units.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from ompbind.cpuset import EMPTY, CpuSet, named, union
+from ompbind.errors import PlanError
+from ompbind.machine.model import Level, Machine, find_overlapping
+from ompbind.planning.request import Request, Sharing
+from ompbind.record import Record
+from ompbind.text import clean_name
+
+NAMED_RUNS = 3
+"""How many runs a message names; it only counts the others."""
+
+
+class LiveRun(Record):
+    """One live run, or one live rank of a launcher's job; `started` is in seconds since the epoch.
+
+    `ranks` are (rank, its CPUs). `claimed` are all CPUs that other runs should not use. `avoided` are the
+    CPUs that it did not use because other runs occupied their cores when it was planned. `parent_run_id` is
+    the run in which it was started, "" if none. `pid_space` is the inode number of the PID namespace of
+    `pid`, 0 if unknown. `bind` is the binding mode of its ranks, "" if unknown. `restarts` is how often ranks
+    were restarted so far. `configuration` is the digest of the configuration files that it has read, "" if
+    none. `division` is equal for ranks of a job that have divided the CPUs of this machine in the same way,
+    "" if the rank has a plan of its own. `wanted` are the CPUs of the cores that it may get, if it waits
+    until CPUs are free; it then claims none.
+    """
+
+    run_id: str
+    pid: int
+    uid: int
+    started: int
+    ranks: tuple[tuple[int, CpuSet], ...]
+    claimed: CpuSet
+    avoided: CpuSet = EMPTY
+    parent_run_id: str = ""
+    pid_space: int = 0
+    bind: str = ""
+    restarts: int = 0
+    configuration: str = ""
+    division: str = ""
+    wanted: CpuSet = EMPTY
+
+
+class RunIdentity(Record):
+    """The identity of the run that is about to start.
+
+    `parent_run_id` is the run in which it starts, "" if none.
+    Under a launcher it is one rank of a job: `rank` is its number, `placement_index` the index of its
+    placement in the plan for all ranks of this machine. Otherwise `placement_index` is None: the run has all
+    placements.
+    """
+
+    run_id: str
+    pid: int
+    uid: int
+    started: int
+    parent_run_id: str = ""
+    placement_index: int | None = None
+    rank: int = 0
+    pid_space: int = 0
+
+
+class AvailableCpus(Record):
+    """The CPUs of a machine that a plan may use; `runs` are the other live runs there.
+
+    `avoided` are the CPUs of the cores that these runs occupy, if the request avoids them (--avoid).
+    """
+
+    machine: Machine
+    runs: tuple[LiveRun, ...] = ()
+    avoided: CpuSet = EMPTY
+
+    @property
+    def free(self) -> CpuSet:
+        """The allowed CPUs that are not avoided."""
+        return self.machine.allowed - self.avoided
+
+    @property
+    def default_cpus(self) -> CpuSet:
+        """The CPUs that are used if no mask names any: free and not excluded by default."""
+        return self.free - self.machine.excluded_by_default
+
+
+def occupied_cores(machine: Machine, run: LiveRun) -> CpuSet:
+    """Return all CPUs of the cores that a run occupies, even if it claims only some of a core's CPUs."""
+    return whole_cores(machine, run.claimed)
+
+
+def whole_cores(machine: Machine, cpus: CpuSet) -> CpuSet:
+    """Return all CPUs of the cores that have some of these CPUs."""
+    return union(core.cpus for core in find_overlapping(machine.at(Level.CORE), cpus))
+
+
+def sort_by_core(machine: Machine, cpus: CpuSet) -> Iterator[int]:
+    """Yield `cpus` core by core in the machine's order, so that SMT siblings are adjacent."""
+    for core in machine.at(Level.CORE):
+        if not core.cpus.isdisjoint(cpus):  # cheaper than the intersection, and most cores are disjoint
+            yield from core.cpus & cpus
+
+
+def make_available(machine: Machine, request: Request, runs: Sequence[LiveRun]) -> AvailableCpus:
+    """Return the CPUs that a plan may use: with --avoid, no core that another run occupies.
+
+    Raises PlanError if that leaves no core.
+    """
+    available = AvailableCpus(machine=machine, runs=tuple(runs))
+    if request.sharing is not Sharing.AVOID or not runs:
+        return available
+    available = available.replace(avoided=union(occupied_cores(machine, run) for run in runs))
+    if available.free:
+        return available
+    raise PlanError(f"no core is free: {render_occupancy(available, machine.allowed)}", hint=OCCUPIED_HINT)
+
+
+def find_shared_cpus(available: AvailableCpus, cpus: CpuSet) -> CpuSet:
+    """Return those of some CPUs that are on cores of other runs."""
+    occupied = union(occupied_cores(available.machine, run) for run in available.runs)
+    return occupied & cpus if occupied else EMPTY
+
+
+OCCUPIED_HINT = "wait until other runs finish ('ompbind ps' lists them), or share their CPUs with --share"
+
+
+def render_occupancy(available: AvailableCpus, cpus: CpuSet) -> str:
+    """Return the text that says which runs use some CPUs, or other hardware threads of their cores.
+
+    Ranks of one job are named once, and a run without a name has exited.
+    """
+    runs = [run for run in available.runs if not occupied_cores(available.machine, run).isdisjoint(cpus)]
+    where = "in use" if not union(run.claimed for run in runs).isdisjoint(cpus) else "on cores in use"
+    text = f"{named('CPU', cpus)} {'is' if len(cpus) == 1 else 'are'} {where} by "
+    pids = {run.run_id: run.pid for run in reversed(runs)}
+    names = list(dict.fromkeys(run.run_id for run in runs if run.run_id))
+    if not names:
+        return text + "a run that has exited since the first rank of this job was planned"
+    users = [f"run {name} (pid {pids[name]})" for name in names[:NAMED_RUNS]]
+    users += [f"{len(names) - NAMED_RUNS} more"] if len(names) > NAMED_RUNS else []
+    *some, last = users
+    return text + (f"{', '.join(some)} and {last}" if some else last)
+
+
+def find_other_runs(runs: Iterable[LiveRun], identity: RunIdentity) -> tuple[LiveRun, ...]:
+    """Return the runs that could contend with a new run: all but the runs it starts in and its own job."""
+    runs = tuple(runs)
+    ancestors = set(_find_ancestors(runs, identity))
+    own = (
+        run
+        for run in runs
+        if (run.run_id in ancestors and run.uid == identity.uid) or _is_same_job(run, identity)
+    )
+    own_ids = set(map(id, own))
+    return tuple(run for run in runs if id(run) not in own_ids)
+
+
+def find_job_runs(runs: Iterable[LiveRun], identity: RunIdentity) -> tuple[LiveRun, ...]:
+    """Return the live ranks of the same launcher's job; none if the new run is no rank of a job."""
+    return tuple(run for run in runs if _is_same_job(run, identity))
+
+
+def _is_same_job(run: LiveRun, identity: RunIdentity) -> bool:
+    is_job_rank = identity.placement_index is not None
+    return is_job_rank and (run.run_id, run.uid) == (clean_name(identity.run_id), identity.uid)
+
+
+def must_wait_for(other: LiveRun, run: LiveRun, identity: RunIdentity, live: tuple[LiveRun, ...]) -> bool:
+    """Return whether a new `run` gets its CPUs after `other`, which waits already.
+
+    `live` are the runs that have their CPUs. A run that wants other cores does not count, nor a rank of the
+    same job: the first rank that gets CPUs gets them for all ranks. A run that starts in a rank waits only
+    for runs in the same outer run: a run outside may wait until the outer run has exited.
+    """
+    if other.wanted.isdisjoint(run.wanted) or _is_same_job(other, identity):
+        return False
+    return set(_find_ancestors(live, run)) <= set(_find_ancestors(live, other))
+
+
+def _find_ancestors(runs: tuple[LiveRun, ...], run: RunIdentity | LiveRun) -> Iterator[str]:
+    """Yield the run id of the parent run, of its parent run, and so on; all of them of one user."""
+    known, new = set[str](), {clean_name(run.parent_run_id)} - {""}
+    while new:
+        yield from new
+        known |= new
+        new = (
+            {found.parent_run_id for found in runs if found.run_id in new and found.uid == run.uid}
+            - known
+            - {""}
+        )
