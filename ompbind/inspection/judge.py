@@ -74,7 +74,7 @@ def judge(processes: Iterable[ProcessState], expected: ExpectedBinding | None = 
         group = tuple(process for process in group if process.env.get(OMPBIND_RUN_ID, run_id) in own)
     expected = expected or guess_expected(group)
     masks = [thread.cpus for process in group for thread in process.threads]
-    found = [issue for process in group for issue in _find_issues(process, expected, group)]
+    found = [issue for process in group for issue in _find_wrong_masks(process, expected, group)]
     found += [issue for process in group if (issue := _find_absent_binding(process, expected, group))]
     merged: dict[tuple[str, str, frozenset[CpuSet]], list[_ProcessIssue]] = {}
     for issue in found:
@@ -113,9 +113,10 @@ def _count_stacked(process: ProcessState) -> Mapping[CpuSet, int]:
     return {mask: number for mask, number in masks.items() if len(mask) == 1 and number > 1}
 
 
-def _find_issues(
+def _find_wrong_masks(
     process: ProcessState, expected: ExpectedBinding, group: Sequence[ProcessState]
 ) -> Iterator[_ProcessIssue]:
+    """Find threads with other masks than planned: outside, narrowed, or too many on a place."""
     masks = [thread.cpus for thread in process.threads]
     outside = tuple(mask for mask in masks if not mask <= expected.cpus)
     narrowed = tuple(mask for mask in masks if mask < expected.cpus and mask not in expected.masks)
@@ -123,26 +124,19 @@ def _find_issues(
         severity, cause = Severity.ERROR, explain_escape(process)
         yield _ProcessIssue(code="outside", severity=severity, process=process, masks=outside, cause=cause)
     if narrowed:
-        yield _explain_narrowed(process, expected, group, narrowed)
+        inherited = explain_inheriting(process, narrowed, group)
+        # A process that only inherited its mask needs no advice: its parent gets it.
+        by_runtime = "" if inherited and not find_runtimes(process) else explain_narrowing(process, narrowed)
+        code, severity, cause = "narrowed", Severity.ERROR, inherited
+        if by_runtime:
+            cause = f"{by_runtime}; {explain_remedy(process, expected)}"
+        elif not inherited:
+            cause = explain_without_variable(process, narrowed)
+            if not _shares_initial_cpu(process, expected):
+                code, severity = "confined", Severity.NOTE
+        yield _ProcessIssue(code=code, severity=severity, process=process, masks=narrowed, cause=cause)
     if expected.bind not in (Bind.RANK, Bind.NONE):
         yield from _find_place_issues(process, expected)
-
-
-def _explain_narrowed(
-    process: ProcessState, expected: ExpectedBinding, group: Sequence[ProcessState], masks: tuple[CpuSet, ...]
-) -> _ProcessIssue:
-    """Return the issue of narrowed threads: "narrowed" if a runtime did it, else "confined"."""
-    inherited = explain_inheriting(process, masks, group)
-    # A process that only inherited its mask needs no advice: its parent gets it.
-    by_runtime = "" if inherited and not find_runtimes(process) else explain_narrowing(process, masks)
-    code, severity, cause = "narrowed", Severity.ERROR, inherited
-    if by_runtime:
-        cause = f"{by_runtime}; {explain_remedy(process, expected)}"
-    elif not inherited:
-        cause = explain_without_variable(process, masks)
-        if not _shares_initial_cpu(process, expected):
-            code, severity = "confined", Severity.NOTE
-    return _ProcessIssue(code=code, severity=severity, process=process, masks=masks, cause=cause)
 
 
 def _shares_initial_cpu(process: ProcessState, expected: ExpectedBinding) -> bool:

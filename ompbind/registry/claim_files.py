@@ -149,18 +149,14 @@ def lock_directory(handle: int, directory: str, sharing: Sharing) -> None:
     give_up_at = time.monotonic() + LOCK_TIMEOUT_S
     while not try_lock(handle, fcntl.LOCK_EX):
         if time.monotonic() >= give_up_at:
-            text = f"{_find_lock_holder(handle)} has kept {directory} locked for {LOCK_TIMEOUT_S:g} s"
+            status = os.fstat(handle)
+            pid = read_lock_holder(os.major(status.st_dev), os.minor(status.st_dev), status.st_ino)
+            owner = read_owner(pid) if pid else None
+            who = "another process" if owner is None else f"process {pid} of user {read_user(owner)}"
+            text = f"{who} has kept {directory} locked for {LOCK_TIMEOUT_S:g} s"
             hint = f"ask its user to stop it and try again, or omit --{sharing}"
             raise ClaimError(f"--{sharing} is not possible: {text}", hint=hint)
         time.sleep(0.002)
-
-
-def _find_lock_holder(handle: int) -> str:
-    """Return the process that has locked a directory, with its user, as far as this user can find them."""
-    status = os.fstat(handle)
-    pid = read_lock_holder(os.major(status.st_dev), os.minor(status.st_dev), status.st_ino)
-    owner = read_owner(pid) if pid else None
-    return "another process" if owner is None else f"process {pid} of user {read_user(owner)}"
 
 
 _DESCRIPTORS = (700, 240, 60, 20)

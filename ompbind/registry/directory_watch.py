@@ -38,7 +38,7 @@ class DirectoryWatch:
     def sleep(self, limit_s: float, names: Names) -> None:
         """Sleep until a file whose name `names` accepts may have changed, or for `limit_s` seconds."""
         limit_s = min(self._delay_s, limit_s)
-        self._delay_s = min(2 * self._delay_s, self._longest_s)
+        self._delay_s = min(2 * self._delay_s, self._longest_s)  # unless there is a change
         if self._file < 0:
             time.sleep(limit_s)
             return

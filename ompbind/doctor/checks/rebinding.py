@@ -143,18 +143,14 @@ def check_rebinding(host: HostFacts) -> Iterator[HostIssue]:
         if row.option in words:
             why = f"it starts its workers on CPUs that it chooses itself: {_REPLACES}"
             issues.append(note(row.option, f"{row.program} binds", why, f"omit {row.option}"))
-    issues.extend(_find_packages(host))
-    yield from issues or [ok("programs that bind again", "none known")]
-
-
-def _find_packages(host: HostFacts) -> Iterator[HostIssue]:
-    """Look for installed packages that the command may use, and that bind by default."""
     machine, has_gpus = host.machine, False
     if machine and len(machine.at(Level.NODE)) > 1:
         has_gpus = any(device.kind is DeviceKind.GPU for device in machine.devices)
     installed = {package.name for package in host.command.packages} if host.command else set[str]()
-    for row in PACKAGES:
-        is_off = bool(row.variable) and row.variable in host.env
-        if row.package in installed and not is_off and (has_gpus or not row.needs_gpus):
-            remedy = row.remedy or f"add --env {row.variable}=0"
-            yield note(row.program, "binds by default, if the command uses it", row.why, remedy)
+    for package in PACKAGES:
+        is_off = bool(package.variable) and package.variable in host.env
+        if package.package in installed and not is_off and (has_gpus or not package.needs_gpus):
+            remedy = package.remedy or f"add --env {package.variable}=0"
+            found = "binds by default, if the command uses it"
+            issues.append(note(package.program, found, package.why, remedy))
+    yield from issues or [ok("programs that bind again", "none known")]
