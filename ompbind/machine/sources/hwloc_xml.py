@@ -42,7 +42,6 @@ from ompbind.machine.model import (
 )
 from ompbind.machine.nodes import NumaMemory, make_nodes
 from ompbind.machine.sources.root import whole_number
-from ompbind.record import Record
 from ompbind.text import clean_name
 
 DistanceEntries = Iterator[tuple[tuple[int, int], int]]
@@ -55,7 +54,7 @@ _TYPES = {
     "L2Cache": Level.L2,
     "Core": Level.CORE,
 }
-"""Levels by their type in hwloc; version 1 writes `Socket`, and `Cache` with a depth (`_find_level`)."""
+"""Levels by their type in hwloc; version 1 writes `Socket`, and `Cache` with a depth."""
 
 _GROUPS = {"Cluster": Level.CLUSTER, "Book": Level.BOOK, "Drawer": Level.DRAWER}
 """Levels of objects of type Group, by their subtype."""
@@ -82,11 +81,17 @@ def parse_xml(data: bytes, source: str, *, devices: bool = False) -> Machine:
     try:
         tree = _read_tree(data)
         machine = _make_machine(tree, source)
-        return machine.replace(devices=parse_devices(tree, machine)) if devices else machine
+        if devices:
+            functions = _find_functions(tree, machine.online, machine.online)
+            made = (
+                device for function, near in functions for device in _make_devices(function, near, machine)
+            )
+            machine = machine.replace(devices=number_devices(made))
     except (ParseError, UnicodeError, LookupError) as error:
         raise MachineError(f"{source} is not valid XML: {error}") from error
     except ValueError as error:
         raise MachineError(f"{source} is not hwloc XML: {error}") from error
+    return machine
 
 
 def _read_tree(data: bytes) -> Element:
@@ -141,8 +146,8 @@ def _make_machine(tree: Element, source: str) -> Machine:
         memory_allowed=parse_cpuset(top.get("allowed_nodeset", top.get("nodeset"))) or None,
         nodes=nodes,
         remarks=(
-            *_explain_version(tree),
-            *_make_remarks(top, hidden, hidden_nodes, gpus, has_cores=Level.CORE in parts),
+            *_make_remarks(tree, hidden, hidden_nodes, has_cores=Level.CORE in parts),
+            *([render_gpu_remark(gpus)] if gpus else ()),
             *([f"{named('NUMA node', unusable)}: memory unknown or not allowed"] if unusable else ()),
         ),
     ).with_domains(drop_repeated(parts, nodes))
@@ -156,24 +161,23 @@ def _read_parts(objects: Sequence[Element]) -> dict[Level, Partition]:
     """
     parts: dict[Level, Partition] = {}
     for obj in objects:
-        level, cpus = _find_level(obj), parse_cpuset(obj.get("cpuset"))
-        if level is not None and cpus and obj.get("subtype") != "MemorySideCache":
+        type_, subtype, cpus = obj.get("type", ""), obj.get("subtype", ""), parse_cpuset(obj.get("cpuset"))
+        if type_ == "Cache" and obj.get("cache_type") != _INSTRUCTION_CACHE:
+            type_ = f"L{obj.get('depth', '')}Cache"
+        level = _GROUPS.get(subtype) if type_ == "Group" else _TYPES.get(type_)
+        if level is not None and cpus and subtype != "MemorySideCache":
             has_number = level not in (Level.L2, Level.L3, Level.CORE, Level.CLUSTER)
             parts.setdefault(level, []).append((_number(obj) if has_number else None, cpus))
     return parts
 
 
-def _find_level(obj: Element) -> Level | None:
-    type_ = obj.get("type", "")
-    if type_ == "Cache" and obj.get("cache_type") != _INSTRUCTION_CACHE:
-        type_ = f"L{obj.get('depth', '')}Cache"
-    return _GROUPS.get(obj.get("subtype", "")) if type_ == "Group" else _TYPES.get(type_)
-
-
 def _read_memories(objects: Sequence[Element]) -> tuple[list[NumaMemory], list[int], list[int]]:
     """Return the memories, and the numbers of nodes of GPUs, and of nodes whose CPUs are not in the XML."""
     kept, gpus, hidden = list[NumaMemory](), list[int](), list[int]()
-    cpus_of_groups = _map_to_groups(objects)
+    # The CPUs of the innermost group around each object: in version 1 a node without CPUs has an empty set,
+    # and is in the same group as the node that it is near to.
+    groups = ((obj, parse_cpuset(obj.get("cpuset"))) for obj in objects if obj.get("type") == "Group")
+    cpus_of_groups = {inner: cpus for group, cpus in groups if cpus for inner in group.iter("object")}
     for obj in objects:
         number = _number(obj)
         if obj.get("type") != "NUMANode" or number is None:
@@ -184,13 +188,14 @@ def _read_memories(objects: Sequence[Element]) -> tuple[list[NumaMemory], list[i
         elif not locality and parse_cpuset(obj.get("complete_cpuset")):
             hidden.append(number)
         else:
-            memory = NumaMemory(
-                number=number,
-                locality=locality or cpus_of_groups.get(obj, EMPTY),
-                memory_bytes=whole_number(obj.get("local_memory")),
-                is_special=not locality or obj.get("subtype", "DRAM") != "DRAM",
+            kept.append(
+                NumaMemory(
+                    number=number,
+                    locality=locality or cpus_of_groups.get(obj, EMPTY),
+                    memory_bytes=whole_number(obj.get("local_memory")),
+                    is_special=not locality or obj.get("subtype", "DRAM") != "DRAM",
+                )
             )
-            kept.append(memory)
     return kept, gpus, hidden
 
 
@@ -208,15 +213,6 @@ def _find_unusable_nodes(objects: Sequence[Element]) -> dict[int, CpuSet]:
         if cpus and len(nodes) == 1 and nodes.isdisjoint(known) and parse_cpuset(obj.get("nodeset")) == EMPTY:
             found.setdefault(nodes.first, cpus)
     return found
-
-
-def _map_to_groups(objects: Sequence[Element]) -> dict[Element, CpuSet]:
-    """Return the CPUs of the innermost group around each object.
-
-    In version 1 a node without CPUs has an empty set. It is in the same group as the node that it is near to.
-    """
-    groups = ((obj, parse_cpuset(obj.get("cpuset"))) for obj in objects if obj.get("type") == "Group")
-    return {inner: cpus for group, cpus in groups if cpus for inner in group.iter("object")}
 
 
 def _make_nodes(
@@ -268,9 +264,12 @@ def _scaled(value: str, base: float) -> int | None:
 
 
 def _read_traits(tree: Element, cores: Sequence[Domain]) -> Iterator[CoreTraits]:
-    kinds = [(parse_cpuset(kind.get("cpuset")) or EMPTY, _infos(kind)) for kind in tree.iter("cpukind")]
+    kinds = [(parse_cpuset(kind.get("cpuset")) or EMPTY, kind) for kind in tree.iter("cpukind")]
     for core in cores:
-        infos = next((infos for cpus, infos in kinds if core.cpus <= cpus), {})
+        kind = next((kind for cpus, kind in kinds if core.cpus <= cpus), None)
+        elements = [] if kind is None else list(kind.iter("info"))
+        # the first of equal names counts
+        infos = {info.get("name"): info.get("value", "") for info in reversed(elements)}
         yield CoreTraits(
             cpus=core.cpus,
             type=_CORE_TYPES.get(infos.get("CoreType", "")),
@@ -279,29 +278,18 @@ def _read_traits(tree: Element, cores: Sequence[Domain]) -> Iterator[CoreTraits]
         )
 
 
-def _infos(kind: Element) -> Mapping[str, str]:
-    """Return the `info` elements of a kind of cores, value by name; the first of equal names counts."""
-    return {info.get("name", ""): info.get("value", "") for info in reversed(list(kind.iter("info")))}
-
-
-def _explain_version(tree: Element) -> Iterator[str]:
-    """Explain that a later version of hwloc wrote the XML, which may mean other things by the same words."""
+def _make_remarks(
+    tree: Element, hidden: CpuSet, hidden_nodes: list[int], *, has_cores: bool
+) -> Iterator[str]:
     version = tree.get("version", "")
     if (whole_number(version.partition(".")[0]) or 0) > _NEWEST_VERSION:
         yield f"the XML has version {clean_name(version)}: only versions 1 to {_NEWEST_VERSION} are known"
-
-
-def _make_remarks(
-    top: Element, hidden: CpuSet, hidden_nodes: list[int], gpus: list[int], *, has_cores: bool
-) -> Iterator[str]:
-    if hidden and "online_cpuset" not in top.attrib:
+    if hidden and "online_cpuset" not in next(tree.iter("object")).attrib:
         yield f"{named('CPU', hidden)}: offline or not allowed when the XML was written"
     if hidden_nodes:
         yield f"{named('NUMA node', hidden_nodes)} excluded: no CPUs in the XML"
     if not has_cores:
         yield "core siblings are unknown: each CPU counts as a core"
-    if gpus:
-        yield render_gpu_remark(gpus)
 
 
 # GPUs, network interfaces and accelerators in hwloc XML, of versions 1, 2 and 3.
@@ -323,52 +311,41 @@ _RDMA_TYPES = ("3", "32", "48")
 """Types of OS devices of RDMA: 3 in versions 1 and 2; a bit in version 3, also with that of networks."""
 
 
-class _Function(Record):
-    """A PCI function in XML: its object, the CPUs of the object around it, and its OS devices."""
-
-    element: Element
-    near: CpuSet
-    names: tuple[Element, ...]
-
-
-def parse_devices(tree: Element, machine: Machine) -> tuple[Device, ...]:
-    """Return the devices in hwloc XML in device order, from the tree and the machine made from it.
-
-    Raises ValueError for a PCI address or a set of CPUs that is not valid.
-    """
-    functions = _find_functions(tree, machine.online, machine.online)
-    return number_devices(device for found in functions for device in _make_devices(found, machine))
-
-
-def _find_functions(outer: Element, near: CpuSet, online: CpuSet) -> Iterator[_Function]:
-    """Yield the PCI functions inside an object that is near some CPUs."""
+def _find_functions(outer: Element, near: CpuSet, online: CpuSet) -> Iterator[tuple[Element, CpuSet]]:
+    """Yield the PCI functions inside an object that is near some CPUs, and the CPUs that each is near."""
     for inner in outer.iterfind("object"):
         if inner.get("type") == "PCIDev":
-            yield _Function(element=inner, near=near, names=tuple(_find_names(inner)))
+            yield inner, near
         around = parse_cpuset(inner.get("cpuset")) or EMPTY
         yield from _find_functions(inner, around & online or near, online)
 
 
-def _find_names(function: Element) -> Iterator[Element]:
+def _find_os_devices(function: Element) -> Iterator[Element]:
     """Yield the OS devices of a PCI function, but not of functions below it."""
     for inner in function.iterfind("object"):
         if inner.get("type") == "OSDev" and inner.get("name"):
             yield inner
         if inner.get("type") != "PCIDev":
-            yield from _find_names(inner)
+            yield from _find_os_devices(inner)
 
 
-def _make_devices(function: _Function, machine: Machine) -> Iterator[Device]:
-    """Yield the device of a PCI function, or its partitions; nothing for functions of other kinds."""
-    pci_class, vendor, product = _parse_type(function.element.get("pci_type", ""))
-    kind = find_kind(pci_class, vendor, map(_name, function.names))
+def _make_devices(function: Element, near: CpuSet, machine: Machine) -> Iterator[Device]:
+    """Yield the device of a PCI function, or its partitions; nothing for functions of other kinds.
+
+    Raises ValueError for a PCI address that is not valid.
+    """
+    type_ = function.get("pci_type", "")  # "0302 [10de:2335] [10de:18be] a1"
+    pci_class = _hex(type_[:4])
+    vendor, product = map(_hex, type_.partition("[")[2].partition("]")[0].partition(":")[::2])
+    names = list(_find_os_devices(function))
+    kind = find_kind(pci_class, vendor, map(_name, names))
     if kind is None:
         return
-    address = function.element.get("pci_busid", "").lower()
+    address = function.get("pci_busid", "").lower()
     if not is_address(address):
         raise ValueError(f"the PCI address {clean_name(address)!r} is not valid")
-    cpus, node = _locate(function.near, machine)
-    parts = _partition(function.names) if kind is DeviceKind.GPU else [function.names]
+    cpus, node = _locate(near, machine)
+    parts = _partition(names) if kind is DeviceKind.GPU else [names]
     for number, part in enumerate(parts):
         yield Device(
             kind=kind,
@@ -391,12 +368,6 @@ def _name(os_device: Element) -> str:
     return clean_name(os_device.get("name", ""))
 
 
-def _parse_type(text: str) -> tuple[str, str, str]:
-    """Return class, vendor and product of "0302 [10de:2335] [10de:18be] a1"; "" for what is missing."""
-    vendor, _, product = text.partition("[")[2].partition("]")[0].partition(":")
-    return _hex(text[:4]), _hex(vendor), _hex(product)
-
-
 def _hex(text: str) -> str:
     number = text.lower()
     return number if len(number) == 4 and is_hexadecimal(number) else ""
@@ -414,14 +385,14 @@ def _locate(near: CpuSet, machine: Machine) -> tuple[CpuSet, int | None]:
     return near, next((node.number for node in nodes if near <= node.cpus), None)
 
 
-def _partition(names: Sequence[Element]) -> list[list[Element]]:
+def _partition(names: list[Element]) -> list[list[Element]]:
     """Divide the OS devices of a GPU among its partitions; other names belong to each partition."""
     for stem in _PARTITION_NAMES:
         own = [found for found in names if _name(found).startswith(stem)]
         if len(own) > 1:
             common = [found for found in names if found not in own]
             return [[found, *common] for found in own]
-    return [list(names)]
+    return [names]
 
 
 def _find_uuid(names: Sequence[Element], vendor: str) -> str:

@@ -32,21 +32,16 @@ def make_machine_from_json(data: Data, source: str, *, devices: bool = False) ->
         message = f"{source!r} has the schema {str(data['schema'])[:40]!r}, not {SCHEMA!r}"
         raise MachineError(message, hint=_HINT)
     try:
-        machine = _make(data, source)
-        return machine.replace(devices=_devices(data, machine)) if devices else machine
+        machine = _make_machine(data, source)
+        return machine.replace(devices=_make_devices(data, machine)) if devices else machine
     except (TypeError, ValueError, KeyError, AttributeError) as error:
-        message = f"{source} is not valid {SCHEMA}: {_explain(error)}"
-        raise MachineError(message, hint=_HINT) from error
+        reason = str(error)
+        if not isinstance(error, ValueError):  # the text of Python about wrong types names only its own types
+            reason = f"{error} is missing" if isinstance(error, KeyError) else "a value has the wrong type"
+        raise MachineError(f"{source} is not valid {SCHEMA}: {reason}", hint=_HINT) from error
 
 
-def _explain(error: Exception) -> str:
-    """Return what is wrong with the data; the text of Python about wrong types names only its own types."""
-    if isinstance(error, KeyError):
-        return f"{error} is missing"
-    return str(error) if isinstance(error, ValueError) else "a value has the wrong type"
-
-
-def _make(data: Data, source: str) -> Machine:
+def _make_machine(data: Data, source: str) -> Machine:
     online = _set(data, "online")
     if not online:
         raise ValueError("it names no online CPU")
@@ -54,8 +49,17 @@ def _make(data: Data, source: str) -> Machine:
     if CpuSet(rows) != online:
         raise ValueError(f"'cpus' has CPUs {CpuSet(rows)}, 'online' has {online}")
     check_size(len(online), len(data["nodes"]))
-    nodes = tuple(_node(row) for row in data["nodes"])
-    parts: dict[Level, Partition] = {level: list(_partition(rows, data, level)) for level in Level}
+    nodes = tuple(
+        Node(
+            number=_number(row["node"], CPU_LIMIT),
+            cpus=CpuSet.from_list(row["cpus"]),
+            memory_bytes=_number_or_none(row.get("memory_bytes")),
+            distances=tuple(map(_number, row.get("distances", ()))),
+            nearest=tuple(map(_number, row.get("nearest", ()))),
+        )
+        for row in data["nodes"]
+    )
+    parts: dict[Level, Partition] = {level: list(_group_cpus(rows, data, level)) for level in Level}
     parts[Level.NODE] = make_node_partition(nodes)
     allowed = _set(data, "allowed") & online
     if not allowed:
@@ -68,12 +72,12 @@ def _make(data: Data, source: str) -> Machine:
         allowed=allowed,
         domains=make_domains(online, parts),
         nodes=nodes,
-        kinds=tuple(_kind(row) for row in data.get("kinds", ())),
+        kinds=tuple(map(_make_kind, data.get("kinds", ()))),
         isolated=_set(data, "isolated"),
         nohz_full=_set(data, "nohz_full"),
-        quota=_quota(data.get("quota_cpus")),
+        quota=_check_quota(data.get("quota_cpus")),
         bindable=data.get("bindable", True) is True,
-        remarks=tuple(str(remark) for remark in data.get("remarks", ())),
+        remarks=tuple(map(str, data.get("remarks", ()))),
         memory_allowed=None if data.get("memory_allowed") is None else _set(data, "memory_allowed"),
     )
 
@@ -89,7 +93,7 @@ def _number(value: object, limit: int = 1 << 62) -> int:
     return value
 
 
-def _quota(value: object) -> float | None:
+def _check_quota(value: object) -> float | None:
     if value is None:
         return None
     if not isinstance(value, int | float) or not 0 < value < float("inf"):
@@ -97,30 +101,18 @@ def _quota(value: object) -> float | None:
     return float(value)
 
 
-def _partition(rows: Mapping[int, Data], data: Data, level: Level) -> Iterator[tuple[int | None, CpuSet]]:
+def _group_cpus(rows: Mapping[int, Data], data: Data, level: Level) -> Iterator[tuple[int | None, CpuSet]]:
     """Group the CPUs by their logical number at a level; yield (OS number or None, CPUs) of each domain."""
     os_ids = {row["index"]: _number(row["os_id"]) for row in data.get("os_ids", ()) if row["level"] == level}
     groups: dict[int, list[int]] = {}
     for cpu, row in rows.items():
-        index = row.get(level)
-        if index is not None:
+        if (index := row.get(level)) is not None:
             groups.setdefault(_number(index), []).append(cpu)
     for index, cpus in groups.items():
         yield os_ids.get(index), CpuSet(cpus)
 
 
-def _node(row: Data) -> Node:
-    memory = row.get("memory_bytes")
-    return Node(
-        number=_number(row["node"], CPU_LIMIT),
-        cpus=CpuSet.from_list(row["cpus"]),
-        memory_bytes=None if memory is None else _number(memory),
-        distances=tuple(_number(distance) for distance in row.get("distances", ())),
-        nearest=tuple(_number(node) for node in row.get("nearest", ())),
-    )
-
-
-def _kind(row: Data) -> CoreKind:
+def _make_kind(row: Data) -> CoreKind:
     if row["kind"] not in CORE_KIND_NAMES:
         raise ValueError(f"{row['kind']!r} is not a kind of core")
     return CoreKind(
@@ -131,8 +123,8 @@ def _kind(row: Data) -> CoreKind:
     )
 
 
-def _devices(data: Data, machine: Machine) -> tuple[Device, ...]:
-    devices = tuple(map(_device, data.get("devices", ())))
+def _make_devices(data: Data, machine: Machine) -> tuple[Device, ...]:
+    devices = tuple(map(_make_device, data.get("devices", ())))
     names = {device.name for device in devices}
     if min(len(names), len({(device.address, device.partition) for device in devices})) < len(devices):
         raise ValueError("'devices' has a device twice")
@@ -142,7 +134,7 @@ def _devices(data: Data, machine: Machine) -> tuple[Device, ...]:
     return devices
 
 
-def _device(row: Data) -> Device:
+def _make_device(row: Data) -> Device:
     kind, _, index = row["device"].partition(":")
     if row["kind"] != kind or kind not in list(DeviceKind):
         raise ValueError(f"{row['device']!r} is not a device of the kind {row['kind']!r}")

@@ -14,8 +14,8 @@ from itertools import accumulate, pairwise
 from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.errors import MachineError
 from ompbind.machine.core_kinds import CoreTraits, make_kinds
-from ompbind.machine.devices import Device, DeviceKind, number_devices
-from ompbind.machine.model import CoreKind, CoreKindName, Level, Machine, Node, Partition, drop_repeated
+from ompbind.machine.devices import NVIDIA, Device, DeviceKind, number_devices
+from ompbind.machine.model import CoreKindName, Level, Machine, Node, Partition, drop_repeated
 from ompbind.machine.nodes import add_nearest_nodes
 from ompbind.record import Record
 from ompbind.text import suggest_name
@@ -87,15 +87,11 @@ def find_sample(source: str, samples: Sequence[SampleMachine]) -> SampleMachine:
     found = next((sample for sample in samples if sample.name == name), None)
     if found is None:
         message = f"there is no sample machine {name!r}" if name else f"{source!r} lacks a name"
+        near = suggest_name(name, (sample.name for sample in samples))
+        suggestion = f"did you mean {prefix}:{near}? Otherwise " if near else ""
         names = "; ".join(f"{prefix}:{sample.name} ({sample.summary})" for sample in samples)
-        raise MachineError(message, hint=f"{_suggest(prefix, name, samples)}use one of: {names}")
+        raise MachineError(message, hint=f"{suggestion}use one of: {names}")
     return found
-
-
-def _suggest(prefix: str, name: str, samples: Sequence[SampleMachine]) -> str:
-    """Return a question with the sample whose name is similar, or ""."""
-    near = suggest_name(name, (sample.name for sample in samples))
-    return f"did you mean {prefix}:{near}? Otherwise " if near else ""
 
 
 def make_sample_machine(sample: SampleMachine, source: str, *, devices: bool = False) -> Machine:
@@ -110,9 +106,13 @@ def make_sample_machine(sample: SampleMachine, source: str, *, devices: bool = F
         if level is not Level.NODE
     }
     domains[Level.CORE] = [(None, cpus) for cpus in cores]
+    groups = _group(cores, tuple(group.count for group in sample.cores))
+    traits = [
+        CoreTraits(cpus=cpus, type=group.kind, frequency=group.megahertz or None)
+        for group, cpus in zip(sample.cores, groups, strict=True)
+    ]
     machine = Machine(
-        source=source, arch=sample.arch, online=online, allowed=online, nodes=nodes,
-        kinds=_make_kinds(sample, cores),
+        source=source, arch=sample.arch, online=online, allowed=online, nodes=nodes, kinds=make_kinds(traits)
     ).with_domains(drop_repeated(domains, nodes))  # fmt: skip
     return machine.replace(devices=_make_devices(sample, nodes)) if devices else machine
 
@@ -156,9 +156,7 @@ def _make_nodes(sample: SampleMachine, parts: dict[Level, list[CpuSet]]) -> tupl
             number=number,
             cpus=EMPTY if site.is_far else site.cpus,
             memory_bytes=memory.far_bytes if site.is_far else memory.bytes,
-            distances=tuple(_measure(memory, site, other) for other in sites)
-            if any(memory.distances)
-            else (),
+            distances=tuple(_measure(memory, site, other) for other in sites if any(memory.distances)),
         )
         for number, site in zip(memory.numbers or range(len(sites)), sites, strict=True)
     ]
@@ -173,16 +171,6 @@ def _measure(memory: SampleMemory, left: _Site, right: _Site) -> int:
     return own if left.cpus == right.cpus else package if left.package == right.package else other
 
 
-def _make_kinds(sample: SampleMachine, cores: Sequence[CpuSet]) -> tuple[CoreKind, ...]:
-    groups = _group(cores, tuple(kind.count for kind in sample.cores))
-    return make_kinds(
-        [
-            CoreTraits(cpus=cpus, type=kind.kind, frequency=kind.megahertz or None)
-            for kind, cpus in zip(sample.cores, groups, strict=True)
-        ]
-    )
-
-
 def _make_devices(sample: SampleMachine, nodes: Sequence[Node]) -> tuple[Device, ...]:
     cpus = {node.number: node.cpus for node in nodes}
     return number_devices(
@@ -195,26 +183,23 @@ def _make_devices(sample: SampleMachine, nodes: Sequence[Node]) -> tuple[Device,
     )  # fmt: skip
 
 
-# The table of sample machines: small ones for examples, and models of real machines.
-#
-# The models follow public descriptions; memory sizes, node distances and PCI addresses are typical values.
-# To add a machine, add a row; `samples` explains the fields.
-
+# The models of real machines follow public descriptions; memory sizes, node distances and PCI addresses are
+# typical values.
 
 _GIB = 1 << 30
-_NVIDIA, _MELLANOX = "10de", "15b3"
+_MELLANOX = "15b3"
 
 
 def _make_gpu(address: str, node: int, *names: str) -> SampleDevice:
     """Return a GPU of the examples; its UUID is made from its address."""
     uuid = f"GPU-46f77619-68bf-8f9d-7cfb-61fa9c4ca69{address[5]}"
     return SampleDevice(
-        address=address, node=node, names=names, vendor=_NVIDIA, product="2335", uuid=uuid
+        address=address, node=node, names=names, vendor=NVIDIA, product="2335", uuid=uuid
     )  # fmt: skip
 
 
 def _make_a100(address: str, node: int) -> SampleDevice:
-    return SampleDevice(address=address, node=node, vendor=_NVIDIA, product="20b0")
+    return SampleDevice(address=address, node=node, vendor=NVIDIA, product="20b0")
 
 
 def _make_nic(address: str, node: int, *names: str, product: str = "", vendor: str = "") -> SampleDevice:
