@@ -25,7 +25,7 @@ from ompbind.planning.runtimes import (
     find_runtimes,
     may_support_reset,
 )
-from ompbind.programs.library_catalog import Library, LibraryRole
+from ompbind.programs.library_catalog import LibraryRole
 from ompbind.programs.workload import DetectionMethod, Workload
 
 CONFLICT = "omp-runtime-conflict"
@@ -139,6 +139,8 @@ def find_narrowing(request: Request, workload: Workload) -> Iterator[str]:
     """
     found = find_runtimes(request)
     remedy = "(--bind rank or thread avoids this)"
+    libraries = [each.library for each in workload.libraries if each.method is not DetectionMethod.AVAILABLE]
+    pools = [library for library in libraries if library.kind.role is LibraryRole.BLAS]
     if choose_syntax(request) is BindingSyntax.LIST:
         if not may_support_reset(request):
             method = DetectionMethod.PRELOADED
@@ -153,7 +155,7 @@ def find_narrowing(request: Request, workload: Workload) -> Iterator[str]:
             "--bind exact leaves the initial thread on the first CPU of the rank; Python threads, child "
             f"processes and runtimes that start after {found[0].kind.label} is loaded run there too {remedy}"
         )
-    elif len(found) == 1 and (pools := _find_certain_blas(workload)) and not may_support_reset(request):
+    elif len(found) == 1 and pools and not may_support_reset(request):
         yield (
             f"with --bind exact and {found[0].kind.label}, all threads of {pools[0].kind.label} will run "
             f"on the first CPU of the rank {remedy}"
@@ -169,15 +171,6 @@ def find_narrowing(request: Request, workload: Workload) -> Iterator[str]:
             "threads will run on the first CPU of the rank (for a program with only one runtime, "
             "--omp-runtime turns this warning off)"
         )
-
-
-def _find_certain_blas(workload: Workload) -> list[Library]:
-    """Return the BLAS libraries that will certainly be loaded: most have a thread pool of their own."""
-    return [
-        found.library
-        for found in workload.libraries
-        if found.method is not DetectionMethod.AVAILABLE and found.library.kind.role is LibraryRole.BLAS
-    ]
 
 
 def _may_hide_runtimes(request: Request) -> bool:

@@ -6,7 +6,7 @@ word. Wrappers that change nothing of a plan get no note.
 
 from collections.abc import Iterator
 
-from ompbind.cpuset import CpuSet, union
+from ompbind.cpuset import union
 from ompbind.openmp.binding import DISTRIBUTING_WORDS, Bind
 from ompbind.openmp.runtimes import KMP_AFFINITY, PLACE_VARIABLES
 from ompbind.planning.plan import Note, Plan
@@ -48,7 +48,10 @@ def _find_affinity(wrapper: Wrapper, plan: Plan | None) -> Iterator[WrapperEffec
     if plan and _leaves_unbound(plan):
         return
     placements = plan.placements if plan else ()
-    cpus = _find_cpus(wrapper, plan) if plan else None
+    cpus = wrapper.cpus  # None: not known
+    if plan and wrapper.nodes is not None:
+        nodes = [node for node in plan.machine.nodes if node.number in wrapper.nodes]
+        cpus = union(node.cpus for node in nodes) if len(nodes) == len(wrapper.nodes) else None
     if wrapper.rebinds and not (plan and all(cpus == placement.cpuset for placement in placements)):
         effect = "replaces the affinity mask of its rank"
         remedy = "remove it, and select CPUs with --mask"
@@ -56,14 +59,6 @@ def _find_affinity(wrapper: Wrapper, plan: Plan | None) -> Iterator[WrapperEffec
     if wrapper.sets_memory and any(placement.memory for placement in placements):
         effect = "replaces the memory policy of its rank"
         yield WrapperEffect(words=wrapper.text, effect=effect, remedy="remove it, or omit --memory")
-
-
-def _find_cpus(wrapper: Wrapper, plan: Plan) -> CpuSet | None:
-    """Return the CPUs to which a wrapper sets the mask of a rank; None if they are not known."""
-    if wrapper.nodes is None:
-        return wrapper.cpus
-    nodes = [node for node in plan.machine.nodes if node.number in wrapper.nodes]
-    return union(node.cpus for node in nodes) if len(nodes) == len(wrapper.nodes) else None
 
 
 def _leaves_unbound(plan: Plan) -> bool:

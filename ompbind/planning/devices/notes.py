@@ -57,7 +57,13 @@ def explain_devices(plan: Plan) -> Iterator[Note]:
         yield from _explain_locality(plan, group)
     yield from _explain_equal(plan, localities)
     yield from _explain_idle(plan)
-    yield from _explain_unused(plan)
+    if plan.request.outside_device_ranks:
+        return
+    selected = select_devices(plan.machine, plan.request)
+    used = {device for placement in plan.placements for device in placement.devices}
+    if unused := [device for device in (*selected.main, *selected.others) if device not in used]:
+        verb = "is" if len(unused) == 1 else "are"
+        yield Note(code="devices-unused", text=f"{join_words(unused)} {verb} left to other programs")
 
 
 def _render_none(plan: Plan) -> str:
@@ -169,18 +175,6 @@ def find_far_idle_cpus(plan: Plan) -> CpuSet:
     near = union(group.locality.near or plan.machine.online for group in localities)
     far, used = plan.idle - near - plan.machine.excluded_by_default, plan.used
     return union(core.cpus for core in plan.machine.at(Level.CORE) if core.cpus.isdisjoint(used)) & far
-
-
-def _explain_unused(plan: Plan) -> Iterator[Note]:
-    """Name visible devices of the requested kinds that no rank gets."""
-    if plan.request.outside_device_ranks:
-        return
-    selected = select_devices(plan.machine, plan.request)
-    used = {device for placement in plan.placements for device in placement.devices}
-    unused = [device for device in (*selected.main, *selected.others) if device not in used]
-    if unused:
-        verb = "is" if len(unused) == 1 else "are"
-        yield Note(code="devices-unused", text=f"{join_words(unused)} {verb} left to other programs")
 
 
 def give_device_reasons(plan: Plan) -> Iterator[str]:
