@@ -12,7 +12,6 @@ this is why a block knows its width, and the length of its lines is never used.
 """
 
 from collections.abc import Iterable, Sequence
-from itertools import zip_longest
 from textwrap import wrap
 
 from ompbind.record import Record
@@ -60,11 +59,10 @@ def stack(blocks: Sequence[Block]) -> Block:
 
 def beside(blocks: Sequence[Block], gap: int) -> Block:
     """Put blocks beside each other with a gap of so many spaces; empty lines fill up shorter blocks."""
-    rows = zip_longest(*(block.lines for block in blocks))
-    empty = [" " * block.width for block in blocks]
-    lines = ((fill if cell is None else cell for cell, fill in zip(row, empty, strict=True)) for row in rows)
+    height = max(len(block.lines) for block in blocks)
+    columns = [(*block.lines, *[" " * block.width] * (height - len(block.lines))) for block in blocks]
     width = sum(block.width for block in blocks) + gap * (len(blocks) - 1)
-    return Block(width=width, lines=tuple((" " * gap).join(line) for line in lines))
+    return Block(width=width, lines=tuple(map((" " * gap).join, zip(*columns, strict=True))))
 
 
 def balanced_columns(count: int, width: int, available: int, gap: int) -> int:
