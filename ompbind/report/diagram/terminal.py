@@ -192,8 +192,12 @@ def render_picture(plan: Plan, screen: Screen) -> str:
     overlay = make_overlay(plan)
     body, counts_cores = _render_body(plan.machine, overlay, screen)
     heading = _wrap_lines(overlay.heading, screen)
-    notes = _wrap_lines([*_idle_threads_note(overlay), *overlay.notes], screen)
-    legend = _render_legend([*_keys(len(plan.placements), overlay, screen, counts_cores)], screen)
+    legend = _render_legend(len(plan.placements), overlay, screen, counts_cores)
+    # a picture of cores does not show idle hardware threads of used cores
+    idle = [cpu for cpu, annotation in overlay.cpus.items() if annotation.mark == "idle"]
+    hidden = sum(overlay.cores[cpu].mark != "idle" for cpu in idle)
+    note = [f"note: {count(hidden, 'idle hardware thread')} on cores of ranks"] if hidden else []
+    notes = _wrap_lines([*note, *overlay.notes], screen)
     text = "\n\n".join(filter(None, map("\n".join, (heading, body, legend, notes))))
     return text if screen.has_box_characters else text.encode("ascii", "replace").decode()
 
@@ -213,10 +217,10 @@ def _render_body(machine: Machine, overlay: Overlay, screen: Screen) -> tuple[li
     if len(complete) <= LINES:
         return complete, False
     options = options.replace(counts_cores=True)
-    bodies = (
-        make_body(machine, cores, levels[:keep], render_device_names) for keep in range(len(levels), 0, -1)
-    )
-    shorter = [_render_boxes(body, options) for body in bodies]
+    shorter = [
+        _render_boxes(make_body(machine, cores, levels[:keep], render_device_names), options)
+        for keep in range(len(levels), 0, -1)
+    ]
     first = (shorter or [complete])[0]
     return next((lines for lines in shorter if len(lines) <= LINES), first), bool(shorter)
 
@@ -236,44 +240,32 @@ def _simplify(box: Box, options: _DrawingOptions) -> Box:
     """Return a box with rows of cells in place of its cores; a cache that holds only cores becomes a row."""
     if box.style in _TEXT_STYLES:
         return box
-    inside = [inner.inside[0] if _is_single_core(inner) else inner for inner in box.inside]
+    inside = []
+    for inner in box.inside:  # a cache, die or cluster of a single core is not shown
+        is_single = inner.style in _ROW_LEVELS and [core.style for core in inner.inside] == [Level.CORE]
+        inside.append(inner.inside[0] if is_single else inner)
     items: list[Box] = []
-    for kind, run in groupby(inside, key=lambda inner: _core_kind(inner, options)):
-        same = list(run)
-        if kind is None:
-            items.extend(_simplify(inner, options) for inner in same)
-        else:
-            items.append(_make_row(kind, same, options))
+    for is_core, run in groupby(inside, key=lambda inner: inner.style == Level.CORE):
+        if not is_core:
+            items += (_simplify(inner, options) for inner in run)
+            continue
+        for kind, cores in groupby(run, key=lambda core: options.kinds.get(core.cpus.first, "")):
+            items.append(_make_row(kind, cores, options))
     if box.style in _ROW_LEVELS and [item.style for item in items] == [_CORES]:
         title = options.frame.separator.join(filter(None, (*box.title, *items[0].title)))
         return items[0].replace(style=_TITLED_CORES, title=(title,))
     return box.replace(inside=tuple(items))
 
 
-def _is_single_core(box: Box) -> bool:
-    """Return whether a box is a cache, die or cluster of a single core."""
-    return box.style in _ROW_LEVELS and [inner.style for inner in box.inside] == [str(Level.CORE)]
-
-
-def _core_kind(box: Box, options: _DrawingOptions) -> str | None:
-    """Return the kind of a core, "" if the machine has only one kind; None for a box that is no core."""
-    return options.kinds.get(box.cpus.first, "") if box.style == Level.CORE else None
-
-
 def _make_row(kind: str, cores: Iterable[Box], options: _DrawingOptions) -> Box:
     annotations = [options.annotations[core.cpus.first] for core in cores]
     cells = [(annotation.symbol, annotation.mark) for annotation in annotations]
     if options.counts_cores:
-        cells = [
-            (_with_count(symbol, len(list(run)), options.screen), mark)
-            for (symbol, mark), run in groupby(cells)
-        ]
+        runs = [(symbol, mark, len(list(run))) for (symbol, mark), run in groupby(cells)]
+        times = options.screen.times
+        cells = [(f"{symbol}{times}{n}" if n > 1 else symbol, mark) for symbol, mark, n in runs]
     inside = (Box(style=_CELL, title=(text,), marks=(mark,)) for text, mark in cells)
     return Box(style=_CORES, title=(kind,), inside=tuple(inside))
-
-
-def _with_count(symbol: str, times: int, screen: Screen) -> str:
-    return f"{symbol}{screen.times}{times}" if times > 1 else symbol
 
 
 def _draw(boxes: Sequence[Box], available: int, options: _DrawingOptions, is_column: bool = False) -> Block:
@@ -374,31 +366,22 @@ def _colour(text: str, mark: str, screen: Screen) -> str:
     return f"\033[{_COLOURS[mark]}m{text}\033[0m" if screen.styled else text
 
 
-def _render_legend(keys: Sequence[Annotation], screen: Screen) -> Iterator[str]:
-    """Yield the lines of the legend: a column of symbols, and beside it what they mean."""
+def _render_legend(ranks: int, overlay: Overlay, screen: Screen, counts_cores: bool) -> Iterator[str]:
+    """Yield the lines of the legend: a column of symbols, and beside it what they mean.
+
+    The ranks are listed one by one if they are few.
+    """
+    keys = list(overlay.ranks)
+    if ranks > KEYS:
+        words = "ranks; --format table lists their CPUs"
+        keys = [NO_ANNOTATION.replace(symbol=f"0 to {ranks - 1}", words=words)]
+    keys += overlay.core_keys
+    if counts_cores:
+        words = "two cores beside each other"
+        keys.append(NO_ANNOTATION.replace(symbol=f"{screen.times}2", words=words))
     width = max(len(key.symbol) for key in keys)
     for key in keys:
         symbol = _colour(key.symbol, key.mark, screen) if key.mark else key.symbol
         first, *further = wrap(key.words, screen.width - width - 2, break_on_hyphens=False)
         yield f"{' ' * (width - len(key.symbol))}{symbol}  {first}"
         yield from (f"{' ' * (width + 2)}{line}" for line in further)
-
-
-def _keys(ranks: int, overlay: Overlay, screen: Screen, counts_cores: bool) -> Iterator[Annotation]:
-    """Yield the keys of the legend: the ranks, one by one if they are few, and all other symbols."""
-    if ranks <= KEYS:
-        yield from overlay.ranks
-    else:
-        words = "ranks; --format table lists their CPUs"
-        yield NO_ANNOTATION.replace(symbol=f"0 to {ranks - 1}", words=words)
-    yield from overlay.core_keys
-    if counts_cores:
-        yield NO_ANNOTATION.replace(symbol=f"{screen.times}2", words="two cores beside each other")
-
-
-def _idle_threads_note(overlay: Overlay) -> Iterator[str]:
-    """Yield a note on idle hardware threads of used cores, which a picture of cores does not show."""
-    idle = [cpu for cpu, annotation in overlay.cpus.items() if annotation.mark == "idle"]
-    hidden = sum(overlay.cores[cpu].mark != "idle" for cpu in idle)
-    if hidden:
-        yield f"note: {count(hidden, 'idle hardware thread')} on cores of ranks"
