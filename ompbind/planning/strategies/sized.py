@@ -183,8 +183,9 @@ def _place(
             return whole
         whole = [take_cores(part, cores, size) for cores in whole]
         compute = _place_equal(part, ranks, size.compute, choose)
-        ways: list[list[CoreIndices]] = [whole, add_nearest(part, compute, size.others)]
-        return sorted(min(ways, key=lambda shares: measure_shares(part, shares, size.compute)))
+        ways = [whole, add_nearest(part, compute, size.others)]
+        best = min(ways, key=lambda shares: measure_shares(part, shares, size.compute))
+        return sorted(best)
 
     return _use_nearest_memory(sequence, needed, place)
 
