@@ -21,7 +21,7 @@ example with 2 ranks, 8 cores of 2 CPUs, --smt 1, --service-cores 1 and --reserv
 """
 
 from collections.abc import Sequence
-from itertools import cycle
+from itertools import cycle, pairwise
 
 from ompbind.cpuset import EMPTY, CpuSet, count, union
 from ompbind.errors import PlanError
@@ -316,11 +316,11 @@ def _share_cores(pool: CpuPool, core_cpus: tuple[CpuSet, ...], ranks: int) -> li
         usable if len(usable) >= core_ranks else limit_cpus(core, core_ranks, pool.request.sibling)
         for usable, core, core_ranks in zip(core_cpus, shareable, counts, strict=True)
     ]
-    shares = [
-        share
-        for core, core_ranks in zip(used, counts, strict=True)
-        for share in _split_core(core, core_ranks)
-    ]
+    shares: list[CpuSet] = []
+    for core, core_ranks in zip(used, counts, strict=True):  # its CPUs are split evenly, in order
+        numbers = tuple(core)
+        bounds = [i * len(numbers) // core_ranks for i in range(core_ranks + 1)]
+        shares.extend(CpuSet(numbers[start:stop]) for start, stop in pairwise(bounds))
     return [Placement(rank=rank, cpus=sort_by_position(pool, share)) for rank, share in enumerate(shares)]
 
 
@@ -338,10 +338,3 @@ def _count_ranks_per_core(capacities: Sequence[int], ranks: int) -> list[int]:
         for core in not_full:
             counts[core] += 1
     return counts
-
-
-def _split_core(cpus: CpuSet, ranks: int) -> list[CpuSet]:
-    """Split the CPUs of one core evenly among ranks, in order."""
-    numbers = tuple(cpus)
-    bounds = [i * len(numbers) // ranks for i in range(ranks + 1)]
-    return [CpuSet(numbers[bounds[i] : bounds[i + 1]]) for i in range(ranks)]
