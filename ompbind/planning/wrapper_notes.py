@@ -100,7 +100,13 @@ def _find_removed(wrapper: Wrapper, plan: Plan | None) -> Iterator[WrapperEffect
         variables = make_thread_variables(plan.placements[0], plan.request)
         bound_by = [name for name in PLACE_VARIABLES if variables[name] is not None] or [KMP_AFFINITY]
     removed = [name for name in bound_by if name in wrapper.removed]
-    if removed and not (plan and _is_harmless(plan, all_removed=removed == bound_by)):
+    # threads run on the same CPUs without some variables that bind them, or without all; with
+    # OMP_PROC_BIND=true alone, runtimes bind threads to single CPUs
+    is_harmless = plan and (
+        all(len(placement.cpuset) == 1 for placement in plan.placements)
+        or (removed == bound_by and all(len(found.places) < 2 for found in plan.placements))
+    )
+    if removed and not is_harmless:
         words = " ".join(f"-u {name}" for name in removed)
         remedy = "remove it; --bind none turns binding off"
         yield WrapperEffect(
@@ -112,15 +118,6 @@ def _find_removed(wrapper: Wrapper, plan: Plan | None) -> Iterator[WrapperEffect
         remedy = "remove it, and set the number with --threads"
         words = f"env -u {_THREADS}"
         yield WrapperEffect(words=words, effect=effect, remedy=remedy, code=WRAPPER_THREADS)
-
-
-def _is_harmless(plan: Plan, *, all_removed: bool) -> bool:
-    """Return whether threads run on the same CPUs without some or all variables that bind them.
-
-    With `OMP_PROC_BIND=true` alone, runtimes bind threads to single CPUs.
-    """
-    has_single_cpus = all(len(placement.cpuset) == 1 for placement in plan.placements)
-    return has_single_cpus or (all_removed and all(len(found.places) < 2 for found in plan.placements))
 
 
 def _find_assigned(wrapper: Wrapper, plan: Plan | None) -> Iterator[WrapperEffect]:

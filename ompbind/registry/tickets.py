@@ -56,18 +56,19 @@ class Ticket:
 
         Each run is woken by the ticket before it, and only the first run by claims.
         """
-        self._watch.sleep(limit_s, self._is_awaited)
+        watches_claims = not self._earlier or self._identity.placement_index is not None
+
+        def is_awaited(name: str) -> bool:
+            """Return whether a change of a file matters; "" if it is not known which files have changed."""
+            return name in ("", *self._earlier[-1:]) or (watches_claims and name.endswith(CLAIM_SUFFIX))
+
+        self._watch.sleep(limit_s, is_awaited)
 
     def remove(self) -> None:
         """Remove the ticket."""
         self._claim.release()
         self._watch.close()
         os.close(self._handle)
-
-    def _is_awaited(self, name: str) -> bool:
-        """Return whether a change of a file matters; "" if it is not known which files have changed."""
-        watches_claims = not self._earlier or self._identity.placement_index is not None
-        return name in ("", *self._earlier[-1:]) or (watches_claims and name.endswith(CLAIM_SUFFIX))
 
     def _read_claims(self) -> tuple[LiveRun, ...]:
         try:

@@ -1,6 +1,6 @@
 """The notes and reasons of a plan about devices: which ranks are far from theirs, and what stays idle."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from ompbind.cpuset import EMPTY, CpuSet, count, join_words, named, union
 from ompbind.machine.devices import Device, DeviceKind
@@ -55,14 +55,25 @@ def explain_devices(plan: Plan) -> Iterator[Note]:
     localities = _find_localities(plan)
     for group in localities:
         yield from _explain_locality(plan, group)
-    yield from _explain_equal(plan, localities)
+    group = localities[0]
+    has_choice = len(localities) == 1 and len(group.devices) > 1 and len(group.ranks) > 1
+    is_near = group.locality.is_known and group.cpus <= group.locality.near
+    if has_choice and is_near and not plan.request.names_each_rank:
+        text = f"all devices of ranks are near the same CPUs ({named('CPU', group.locality.near)})"
+        yield Note(code="devices-equal", text=f"{text}: ranks share these evenly")
     if cpus := find_far_idle_cpus(plan):
         cores = find_overlapping(plan.machine.at(Level.CORE), cpus)
         text = f"{count(len(cores), 'core')} idle ({named('CPU', cpus)}): near no device of a rank"
         divides_all = not (plan.request.cores or plan.request.near or plan.request.names_cpus)
         remedy = "; --devices none divides all cores among ranks" if divides_all else ""
         yield Note(code="devices-idle", text=f"{text}{remedy}")
-    yield from _explain_unused(plan)
+    if plan.request.outside_device_ranks:
+        return
+    selected = select_devices(plan.machine, plan.request)
+    used = {device for placement in plan.placements for device in placement.devices}
+    if unused := [device for device in (*selected.main, *selected.others) if device not in used]:
+        verb = "is" if len(unused) == 1 else "are"
+        yield Note(code="devices-unused", text=f"{join_words(unused)} {verb} left to other programs")
 
 
 def _render_none(plan: Plan) -> str:
@@ -146,16 +157,6 @@ def _has(ranks: CpuSet) -> str:
     return "has" if len(ranks) == 1 else "have"
 
 
-def _explain_equal(plan: Plan, localities: Sequence[RankLocality]) -> Iterator[Note]:
-    """Explain that the CPUs of ranks do not depend on their devices, because these are equally near."""
-    group = localities[0]
-    has_choice = len(group.devices) > 1 and len(group.ranks) > 1
-    is_near = group.locality.is_known and group.cpus <= group.locality.near
-    if len(localities) == 1 and has_choice and is_near and not plan.request.names_each_rank:
-        text = f"all devices of ranks are near the same CPUs ({named('CPU', group.locality.near)})"
-        yield Note(code="devices-equal", text=f"{text}: ranks share these evenly")
-
-
 def find_far_idle_cpus(plan: Plan) -> CpuSet:
     """Return the idle CPUs of cores without a rank that are near no device of a rank."""
     if plan.request.names_each_rank or plan.request.outside_ranks:
@@ -164,18 +165,6 @@ def find_far_idle_cpus(plan: Plan) -> CpuSet:
     near = union(group.locality.near or plan.machine.online for group in localities)
     far, used = plan.idle - near - plan.machine.excluded_by_default, plan.used
     return union(core.cpus for core in plan.machine.at(Level.CORE) if core.cpus.isdisjoint(used)) & far
-
-
-def _explain_unused(plan: Plan) -> Iterator[Note]:
-    """Name visible devices of the requested kinds that no rank gets."""
-    if plan.request.outside_device_ranks:
-        return
-    selected = select_devices(plan.machine, plan.request)
-    used = {device for placement in plan.placements for device in placement.devices}
-    unused = [device for device in (*selected.main, *selected.others) if device not in used]
-    if unused:
-        verb = "is" if len(unused) == 1 else "are"
-        yield Note(code="devices-unused", text=f"{join_words(unused)} {verb} left to other programs")
 
 
 def give_device_reasons(plan: Plan) -> Iterator[str]:

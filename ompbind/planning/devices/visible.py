@@ -14,7 +14,7 @@ from ompbind.planning.devices.rocm import (
     ROCR_VISIBLE_DEVICES,
     find_rocm_devices,
 )
-from ompbind.planning.devices.vendors import VendorDevices, find_order, read_index, split_words
+from ompbind.planning.devices.vendors import find_order, read_index, split_words
 from ompbind.planning.request import DeviceWord, VisibleDevices
 
 # Which Intel GPUs are visible: the rules of `ZE_AFFINITY_MASK`.
@@ -30,7 +30,7 @@ _WITH_TILES = ("0bd", "0b6")
 """Beginnings of product numbers of the Data Center GPU Max series, which has 1 or 2 tiles."""
 
 
-def find_level_zero_devices(gpus: Sequence[Device], env: Mapping[str, str]) -> VendorDevices:
+def find_level_zero_devices(gpus: Sequence[Device], env: Mapping[str, str]) -> VisibleDevices:
     """Return the Intel GPUs of a machine that are visible with an environment."""
     accessible = tuple(gpu for gpu in gpus if not gpu.excluded)
     text = env.get(ZE_AFFINITY_MASK, "").strip()
@@ -40,7 +40,7 @@ def find_level_zero_devices(gpus: Sequence[Device], env: Mapping[str, str]) -> V
     if order is None:
         hint = f"set {_HIERARCHY}=COMPOSITE, which counts whole GPUs"
         remark = f"{ZE_AFFINITY_MASK}: the numbers of the GPUs are not known ({hint})"
-        return VendorDevices(devices=() if text else accessible, remarks=(remark,))
+        return VisibleDevices(devices=() if text else accessible, remarks=(remark,))
     words = {gpu.name: str(index) for index, gpu in enumerate(order)}
     if text:  # items of the mask such as "1.0" name a tile
         items = list(dict.fromkeys(split_words(text)))
@@ -54,7 +54,7 @@ def find_level_zero_devices(gpus: Sequence[Device], env: Mapping[str, str]) -> V
     named = tuple(
         DeviceWord(device=gpu.name, variable=ZE_AFFINITY_MASK, word=words[gpu.name]) for gpu in found
     )
-    return VendorDevices(devices=found, words=named, remarks=remarks)
+    return VisibleDevices(devices=found, words=named, remarks=remarks)
 
 
 VENDOR_VARIABLES = (
@@ -80,7 +80,7 @@ def find_visible_devices(devices: Sequence[Device], env: Mapping[str, str]) -> V
         elif vendor == INTEL:
             found.append(find_level_zero_devices(own, env))
         else:
-            found.append(VendorDevices(devices=tuple(gpu for gpu in own if not gpu.excluded)))
+            found.append(VisibleDevices(devices=tuple(gpu for gpu in own if not gpu.excluded)))
     nics = [device for device in devices if device.kind is DeviceKind.NIC and not device.excluded]
     return VisibleDevices(
         devices=(*(gpu for each in found for gpu in each.devices), *nics),
