@@ -64,8 +64,8 @@ def make_changes(
 ) -> Variables:
     """Return the variables of a rank to set (value) or remove (None) in `base`; raises RequestError.
 
-    The arguments are those of `make_environment`. With --compat, the variables of the framework that would
-    bind threads again are removed.
+    `run_id`, `variables` and `extra` are as for `make_environment`. If variables of a framework were read
+    (--compat), the variables by which it would bind threads again are removed.
     """
     identities = make_local_identities(plan)
     if type(rank) is not int or not 0 <= rank < len(identities):  # isinstance would accept True
