@@ -7,7 +7,7 @@ A program that computes on a GPU opens device files. They are checked on this ma
 """
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from ompbind.machine.devices import AMD, CLASSES, Device, DeviceKind, find_kind, number_devices
 from ompbind.machine.model import Machine
@@ -22,18 +22,9 @@ from ompbind.machine.sources.linux.pci import (
     read_number,
 )
 from ompbind.machine.sources.root import Root
-from ompbind.record import Record
 
 _FOR_VIRTUAL_MACHINES = ("vfio-pci", "pci-stub", "xen-pciback")
 """Drivers that reserve a function for a virtual machine."""
-
-
-class _Drivers(Record):
-    """What drivers say of PCI functions: names by (address, class), and the GPUs of vendors by address."""
-
-    names: Mapping[tuple[str, str], Sequence[str]]
-    nvidia: Mapping[str, NvidiaGpu]
-    kfd: Mapping[str, Sequence[KfdGpu]]
 
 
 def read_devices(root: Root, machine: Machine, *, device_files: str | None = None) -> tuple[Device, ...]:
@@ -42,42 +33,44 @@ def read_devices(root: Root, machine: Machine, *, device_files: str | None = Non
     `device_files` is the directory of the device files of this machine, None for a recording.
     """
     functions = {function.address: function for function in read_functions(root)}
-    relevant = [function for function in functions.values() if function.pci_class.startswith(CLASSES)]
-    drivers = _Drivers(
-        names=read_linked_names(root),
-        nvidia=read_nvidia_gpus(root),
-        kfd=_group_by_function(read_kfd_gpus(root), functions),
-    )
-    found = [
-        part for function in relevant for part in _read_function_devices(root, machine, function, drivers)
-    ]
+    names, nvidia = read_linked_names(root), read_nvidia_gpus(root)
+    kfd: dict[str, list[KfdGpu]] = {}
+    for gpu in read_kfd_gpus(root):
+        # Some kernels write the number of a partition where the number of the function belongs: a GPU that is
+        # not at its address is at function 0.
+        address = f"{gpu.slot}.{gpu.function}"
+        kfd.setdefault(address if address in functions else f"{gpu.slot}.0", []).append(gpu)
+    found: list[Device] = []
+    for address, function in functions.items():
+        if function.pci_class.startswith(CLASSES):
+            gpus = kfd.get(address, ())
+            found += _read_function_devices(root, machine, function, names, nvidia.get(address), gpus)
     if device_files is not None:
         is_host = is_on_host(root, device_files)
-        found = [_exclude_inaccessible(device, device_files, is_host=is_host) for device in found]
+        found = [
+            device.replace(excluded=find_denial(device, device_files, is_host=is_host))
+            if device.kind is DeviceKind.GPU and not device.excluded
+            else device
+            for device in found
+        ]
     return number_devices(_exclude_virtual(found))
 
 
-def _group_by_function(gpus: Iterable[KfdGpu], addresses: Collection[str]) -> Mapping[str, Sequence[KfdGpu]]:
-    """Return the GPUs of KFD by the address of their PCI function.
-
-    Some kernels write the number of a partition where the number of the function belongs. A GPU that is not
-    at its address is at function 0.
-    """
-    found: dict[str, list[KfdGpu]] = {}
-    for gpu in gpus:
-        address = f"{gpu.slot}.{gpu.function}"
-        found.setdefault(address if address in addresses else f"{gpu.slot}.0", []).append(gpu)
-    return found
-
-
 def _read_function_devices(
-    root: Root, machine: Machine, function: PciFunction, drivers: _Drivers
+    root: Root,
+    machine: Machine,
+    function: PciFunction,
+    linked_names: Mapping[tuple[str, str], Sequence[str]],
+    nvidia: NvidiaGpu | None,
+    kfd: Sequence[KfdGpu],
 ) -> Iterator[Device]:
-    """Yield the device of a PCI function or its partitions; nothing if the function is no device."""
-    address = function.address
-    names = read_names(root, function, drivers.names)
+    """Yield the device of a PCI function or its partitions; nothing if the function is no device.
+
+    `nvidia` and `kfd` are what the vendors' drivers say of the function.
+    """
+    names = read_names(root, function, linked_names)
     vendor = read_number(root, f"{function.directory}/vendor")
-    is_driven = address in drivers.nvidia or address in drivers.kfd
+    is_driven = nvidia is not None or bool(kfd)
     kind = find_kind(function.pci_class, vendor, names.all, is_driven=is_driven)
     if kind is None:
         return
@@ -86,7 +79,7 @@ def _read_function_devices(
     device = Device(
         kind=kind,
         index=0,
-        address=address,
+        address=function.address,
         pci_class=function.pci_class,
         vendor=vendor,
         product=read_number(root, f"{function.directory}/device"),
@@ -97,16 +90,9 @@ def _read_function_devices(
         physical=read_link_target(root, function, "physfn"),
         excluded=f"reserved by {driver} for a virtual machine" if driver in _FOR_VIRTUAL_MACHINES else "",
     )
-    yield from _divide(device, drivers.nvidia.get(address), drivers.kfd.get(address, ()))
-
-
-def _divide(device: Device, nvidia: NvidiaGpu | None, kfd: Sequence[KfdGpu]) -> Iterator[Device]:
-    """Yield the partitions of a GPU, or the GPU itself, with what the vendor's driver says of it."""
-    if device.kind is not DeviceKind.GPU:
-        yield device
-    elif nvidia:
+    if kind is DeviceKind.GPU and nvidia:
         yield from _add_nvidia_facts(device, nvidia)
-    elif kfd:
+    elif kind is DeviceKind.GPU and kfd:
         yield from _add_kfd_facts(device, kfd)
     else:
         yield device
@@ -127,15 +113,8 @@ def _add_kfd_facts(device: Device, gpus: Sequence[KfdGpu]) -> Iterator[Device]:
     for number, gpu in enumerate(gpus):
         part = device.replace(uuid=gpu.uuid, ordinal=gpu.ordinal)
         if len(gpus) > 1:
-            render = (gpu.render_name,) if gpu.render_name else ()
-            part = part.replace(partition=number, names=render)
+            part = part.replace(partition=number, names=tuple(filter(None, [gpu.render_name])))
         yield part
-
-
-def _exclude_inaccessible(device: Device, device_files: str, *, is_host: bool) -> Device:
-    if device.kind is not DeviceKind.GPU or device.excluded:
-        return device
-    return device.replace(excluded=find_denial(device, device_files, is_host=is_host))
 
 
 def _exclude_virtual(devices: Sequence[Device]) -> list[Device]:

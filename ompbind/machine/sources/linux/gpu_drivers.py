@@ -40,26 +40,22 @@ class NvidiaGpu(Record):
 
 def read_nvidia_gpus(root: Root) -> dict[str, NvidiaGpu]:
     """Read the GPUs that NVIDIA's driver uses, by PCI address."""
-    names = [name for name in root.names(GPU_DIRECTORY) if is_address(name.lower())]
-    return {name.lower(): _read_gpu(root, f"{GPU_DIRECTORY}/{name}/information") for name in names}
-
-
-def _read_gpu(root: Root, path: str) -> NvidiaGpu:
-    facts = dict(keyed_lines(root.read(path)))
-    uuid, minor = _clean_uuid(facts.get("GPU UUID", "")), whole_number(facts.get("Device Minor"), 1 << 20)
-    return NvidiaGpu(
-        uuid=uuid,
-        minor=minor,
-        is_excluded=facts.get("GPU Excluded", facts.get("GPU Blacklisted")) == "Yes",
-        instances=() if minor is None else tuple(_read_instances(root, minor, uuid)),
-    )
-
-
-def _clean_uuid(text: str) -> str:
-    """Return a UUID such as "GPU-46f77619-68bf-…"; "" for anything else, as question marks."""
-    digits = text.removeprefix("GPU-").replace("-", "").lower()
-    is_uuid = text.startswith("GPU-") and len(digits) == 32 and is_hexadecimal(digits)
-    return text if is_uuid else ""
+    gpus: dict[str, NvidiaGpu] = {}
+    for name in root.names(GPU_DIRECTORY):
+        if not is_address(name.lower()):
+            continue
+        facts = dict(keyed_lines(root.read(f"{GPU_DIRECTORY}/{name}/information")))
+        uuid, minor = facts.get("GPU UUID", ""), whole_number(facts.get("Device Minor"), 1 << 20)
+        digits = uuid.removeprefix("GPU-").replace("-", "").lower()
+        if not (uuid.startswith("GPU-") and len(digits) == 32 and is_hexadecimal(digits)):
+            uuid = ""  # question marks, for example
+        gpus[name.lower()] = NvidiaGpu(
+            uuid=uuid,
+            minor=minor,
+            is_excluded=facts.get("GPU Excluded", facts.get("GPU Blacklisted")) == "Yes",
+            instances=() if minor is None else tuple(_read_instances(root, minor, uuid)),
+        )
+    return gpus
 
 
 def _read_instances(root: Root, minor: int, uuid: str) -> Iterator[MigInstance]:
@@ -69,12 +65,12 @@ def _read_instances(root: Root, minor: int, uuid: str) -> Iterator[MigInstance]:
         for inner in numbered(root.names(f"{directory}/gi{outer}"), "ci"):
             facts = dict(keyed_lines(root.read(f"{directory}/gi{outer}/ci{inner}/access")))
             yield MigInstance(
-                uuid=f"MIG-{uuid}/{outer}/{inner}" if uuid and _names_by_number(root) else "",
+                uuid=f"MIG-{uuid}/{outer}/{inner}" if uuid and _has_numbered_instances(root) else "",
                 capability=whole_number(facts.get("DeviceFileMinor"), 1 << 20),
             )
 
 
-def _names_by_number(root: Root) -> bool:
+def _has_numbered_instances(root: Root) -> bool:
     """Return whether the driver is so old that CUDA knows MIG instances by their GPU and by numbers."""
     words = (root.read(f"{_DRIVER}/version") or "").split()
     versions = [word.split(".") for word in words if "." in word and word.replace(".", "").isdigit()]
@@ -111,17 +107,15 @@ class KfdGpu(Record):
 def read_kfd_gpus(root: Root) -> tuple[KfdGpu, ...]:
     """Read the AMD GPUs and partitions, in ROCm's order."""
     directory = next((path for path in _DIRECTORIES if root.names(path)), _DIRECTORIES[0])
-    nodes = numbered(root.names(directory), "")
-    texts = (root.read(f"{directory}/{node}/properties") for node in nodes)
-    found = [properties for text in texts if text and (properties := _parse(text)).get("simd_count")]
-    return tuple(_make_gpu(ordinal, properties) for ordinal, properties in enumerate(found))
-
-
-def _parse(text: str) -> dict[str, int]:
-    """Return the properties of a node; a unique identifier has up to 64 bits."""
-    pairs = (line.partition(" ") for line in text.splitlines())
-    numbers = ((name, whole_number(value, 1 << 64)) for name, _, value in pairs)
-    return {name: number for name, number in numbers if number is not None}
+    found: list[KfdGpu] = []
+    for node in numbered(root.names(directory), ""):
+        lines = (root.read(f"{directory}/{node}/properties") or "").splitlines()
+        pairs = (line.partition(" ") for line in lines)
+        numbers = ((name, whole_number(value, 1 << 64)) for name, _, value in pairs)
+        properties = {name: number for name, number in numbers if number is not None}
+        if properties.get("simd_count"):
+            found.append(_make_gpu(len(found), properties))
+    return tuple(found)
 
 
 def _make_gpu(ordinal: int, properties: dict[str, int]) -> KfdGpu:

@@ -44,7 +44,9 @@ def read_root(root: Root, affinity: CpuSet | None, arch: str) -> Machine:
     nodes, node_remarks = read_nodes(root, online)
     parts, domain_remarks = read_domains(root, online, [node.cpus for node in nodes])
     limits = read_limits(root)
-    isolated, nohz_full = ((read_list(root, f"{CPU}/{name}") or EMPTY) & online for name in EXCLUSION_FILES)
+    isolated, nohz_full = (
+        (read_list(root, f"{CPU}/{name}") or EMPTY) & online for name in ("isolated", "nohz_full")
+    )
     allowed = online if limits.cpuset is None else online & limits.cpuset
     if affinity is not None:
         allowed &= add_isolated(affinity, allowed, isolated)
@@ -54,6 +56,10 @@ def read_root(root: Root, affinity: CpuSet | None, arch: str) -> Machine:
             f"cgroup cpuset {limits.cpuset or 'none'}, affinity mask {affinity or 'none'}",
             hint="allow this process an online CPU: in its cgroup's cpuset and in its affinity mask",
         )
+    memory_allowed = limits.mems
+    if affinity is not None:
+        own = status_value(root.read("proc/self/status") or "", "Mems_allowed_list")
+        memory_allowed = CpuSet.from_list(own or "") or limits.mems
     machine = Machine(
         source=root.name,
         arch=arch,
@@ -64,14 +70,10 @@ def read_root(root: Root, affinity: CpuSet | None, arch: str) -> Machine:
         isolated=isolated,
         nohz_full=nohz_full,
         quota=limits.quota,
-        memory_allowed=(_read_mems_allowed(root) if affinity is not None else None) or limits.mems,
+        memory_allowed=memory_allowed,
         remarks=(*cpu_remarks, *domain_remarks, *node_remarks),
     ).with_domains(drop_repeated(parts, nodes))
     return machine.replace(kinds=read_kinds(root, machine.at(Level.CORE)))
-
-
-EXCLUSION_FILES = ("isolated", "nohz_full")
-"""Files in `sys/devices/system/cpu` with CPUs that the kernel keeps other work off."""
 
 
 def add_isolated(affinity: CpuSet, usable: CpuSet, isolated: CpuSet) -> CpuSet:
@@ -82,12 +84,6 @@ def add_isolated(affinity: CpuSet, usable: CpuSet, isolated: CpuSet) -> CpuSet:
     """
     others = usable - isolated
     return affinity | isolated if others and others <= affinity else affinity
-
-
-def _read_mems_allowed(root: Root) -> CpuSet | None:
-    """Read the NUMA nodes whose memory this process may use, from `proc/self/status`."""
-    text = status_value(root.read("proc/self/status") or "", "Mems_allowed_list")
-    return None if text is None else CpuSet.from_list(text)
 
 
 def _read_cpus(root: Root, affinity: CpuSet | None) -> tuple[CpuSet, CpuSet, list[str]]:
@@ -102,12 +98,7 @@ def _read_cpus(root: Root, affinity: CpuSet | None) -> tuple[CpuSet, CpuSet, lis
 
 def read_recorded(root: Root, *, devices: bool = False) -> Machine:
     """Read a recording; its cgroup files decide which CPUs are allowed. Raises MachineError."""
-    machine = read_root(root, None, _recorded_arch(root))
+    lines = (line for path in ("arch", "proc/hwloc-nofile-info") for line in keyed_lines(root.read(path)))
+    named = (value for key, value in lines if key in ("Architecture", "arch") and value)
+    machine = read_root(root, None, next(named, "unknown"))
     return add_devices(machine, root) if devices else machine
-
-
-def _recorded_arch(root: Root) -> str:
-    """Return the architecture that a recording names, or "unknown"."""
-    files = ("arch", "proc/hwloc-nofile-info")
-    lines = (line for path in files for line in keyed_lines(root.read(path)))
-    return next((value for key, value in lines if key in ("Architecture", "arch") and value), "unknown")
