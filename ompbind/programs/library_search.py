@@ -76,7 +76,9 @@ def find_library_of_kind(name: str, program: Elf | None, directories: Sequence[s
     for directory in directories:
         for stem in LIBRARY_KINDS[name].stems:
             files = (file for file in list_names(directory) if file.startswith(stem) and ".so" in file)
-            for path in sorted((os.path.join(directory, file) for file in files), key=_shortest_first):
+            # libtcmalloc.so.4 before its target libtcmalloc.so.4.5.9
+            for file in sorted(files, key=lambda file: (len(file), file)):
+                path = os.path.join(directory, file)
                 library = identify_library(path)
                 is_of_kind = library is not None and library.kind.name == name
                 if is_of_kind and os.path.isfile(path) and is_loadable(path, program):
@@ -84,26 +86,17 @@ def find_library_of_kind(name: str, program: Elf | None, directories: Sequence[s
     return None
 
 
-def _shortest_first(path: str) -> tuple[int, str]:
-    """Sort `libtcmalloc.so.4` before `libtcmalloc.so.4.5.9`, its target."""
-    return len(os.path.basename(path)), path
-
-
 def linker_directories(env: Mapping[str, str]) -> list[str]:
     """Return the directories that the dynamic linker searches after the RPATH or RUNPATH of a file."""
-    return list(dict.fromkeys([*_library_path(env), *_configured_directories(), *_DEFAULT_DIRECTORIES]))
+    if _CONFIGURATION not in _configured:
+        _configured[_CONFIGURATION] = tuple(_read_configuration(_CONFIGURATION, _INCLUDE_DEPTH))
+    return list(dict.fromkeys([*_library_path(env), *_configured[_CONFIGURATION], *_DEFAULT_DIRECTORIES]))
 
 
 def _library_path(env: Mapping[str, str]) -> list[str]:
     """Return the directories of LD_LIBRARY_PATH; an empty item is the current directory."""
     value = env.get("LD_LIBRARY_PATH", "").replace(";", ":")
     return [directory or "." for directory in value.split(":")] if value else []
-
-
-def _configured_directories() -> tuple[str, ...]:
-    if _CONFIGURATION not in _configured:
-        _configured[_CONFIGURATION] = tuple(_read_configuration(_CONFIGURATION, _INCLUDE_DEPTH))
-    return _configured[_CONFIGURATION]
 
 
 def _read_configuration(path: str, depth: int) -> Iterator[str]:

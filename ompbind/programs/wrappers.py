@@ -104,16 +104,8 @@ def _read_torchrun(own_words: Sequence[str], words: Sequence[str]) -> Launch | N
 
 def _make_launch(text: str, launcher: str, command: Sequence[str]) -> Launch:
     """Return the processes of a command that `launcher` should start; long commands are cut."""
-    shown = " ".join([*command[:_SHOWN_WORDS], *(["..."] if len(command) > _SHOWN_WORDS else [])])
+    shown = " ".join([*command[:3], *(["..."] if len(command) > 3 else [])])
     return Launch(text=text, instead=f"{launcher} ompbind exec -- {shown}")
-
-
-_SHOWN_WORDS = 3
-"""Words of a command that a message shows."""
-
-
-_WITH_SUBCOMMAND = ("perf",)
-"""Wrappers whose first argument is not the command, although it may have the name of one: `perf stat app`."""
 
 
 class Wrapper(Record):
@@ -165,18 +157,15 @@ def read_wrapper(path: str, words: Sequence[str], env: Mapping[str, str]) -> tup
         return Wrapper(text=launch.text, launch=launch), []
     if name not in WRAPPERS:
         return NO_WRAPPER, []
-    words = _split_string(words) if name == "env" else words
+    if name == "env" and words[:1] in (["-S"], ["--split-string"]):  # splits one argument into several
+        words = " ".join(words[1:]).split()
     options, rest = _parse_options(words, _OPTIONS.get(name, {}))
-    start = find_command_word(rest, env, first=name in _WITH_SUBCOMMAND)
+    # the first argument of perf is not the command, although it may have the name of one: `perf stat app`
+    start = find_command_word(rest, env, first=name == "perf")
     wrapper = _READERS[name](options, rest[:start]) if name in _READERS else NO_WRAPPER
     own_words = words[: len(words) - len(rest) + start]
     text = " ".join([name, *own_words]).removesuffix(" --")
     return wrapper.replace(text=text), list(rest[start:])
-
-
-def _split_string(words: Sequence[str]) -> Sequence[str]:
-    """Return the arguments of env; -S splits one argument into several."""
-    return " ".join(words[1:]).split() if words[:1] in (["-S"], ["--split-string"]) else words
 
 
 def _parse_options(words: Sequence[str], spellings: Mapping[str, str]) -> tuple[Options, Sequence[str]]:
@@ -221,8 +210,9 @@ def _read_taskset(options: Options, words: Sequence[str]) -> Wrapper:
     names = [name for name, _ in options]
     if "pid" in names or not words:  # changes another process
         return NO_WRAPPER
-    read = CpuSet.from_list if "cpu-list" in names else _read_mask
-    return Wrapper(text="", rebinds=True, cpus=_read_cpus(words[0], read))
+    is_list, mask = "cpu-list" in names, words[0].removeprefix("0x")
+    cpus = _read_cpus(words[0], CpuSet.from_list) if is_list else _read_cpus(mask, CpuSet.from_mask)
+    return Wrapper(text="", rebinds=True, cpus=cpus)
 
 
 def _read_numactl(options: Options, words: Sequence[str]) -> Wrapper:
@@ -245,10 +235,6 @@ def _read_hwloc_bind(options: Options, words: Sequence[str]) -> Wrapper:
         return NO_WRAPPER
     memory = "--membind" in words
     return Wrapper(text="", rebinds=not memory or "--cpubind" in words, sets_memory=memory)
-
-
-def _read_mask(text: str) -> CpuSet:
-    return CpuSet.from_mask(text.removeprefix("0x"))
 
 
 def _read_cpus(text: str, read: Callable[[str], CpuSet]) -> CpuSet | None:

@@ -111,6 +111,7 @@ def read_kfd_gpus(root: Root) -> tuple[KfdGpu, ...]:
     for node in numbered(root.names(directory), ""):
         lines = (root.read(f"{directory}/{node}/properties") or "").splitlines()
         pairs = (line.partition(" ") for line in lines)
+        # a unique identifier has up to 64 bits
         numbers = ((name, whole_number(value, 1 << 64)) for name, _, value in pairs)
         properties = {name: number for name, number in numbers if number is not None}
         if properties.get("simd_count"):

@@ -58,11 +58,12 @@ def read_nodes(root: Root, online: CpuSet) -> tuple[tuple[Node, ...], list[str]]
             distances = tuple(distances[i] for i, number in enumerate(found) if number not in gpus)
         nodes[index] = node.replace(cpus=node.cpus - assigned, distances=distances)
         assigned |= node.cpus
-    remarks = [render_gpu_remark(gpus)] if gpus else []
+    remarks = []
     if overlapping:
-        lists = f"{named('NUMA node', overlapping)} {'lists' if len(overlapping) == 1 else 'list'}"
-        remark = f"{lists} CPUs of other nodes: each CPU belongs to the first node that lists it"
-        remarks.insert(0, remark)
+        nodes_list = f"{named('NUMA node', overlapping)} {'lists' if len(overlapping) == 1 else 'list'}"
+        remarks.append(f"{nodes_list} CPUs of other nodes: each CPU belongs to the first node that lists it")
+    if gpus:
+        remarks.append(render_gpu_remark(gpus))
     initiators = {node.number: _read_initiators(root, node.number) for node in nodes if not node.cpus}
     return add_nearest_nodes(nodes, initiators), remarks
 
