@@ -68,10 +68,10 @@ def _read_function_devices(
 
     `nvidia` and `kfd` are what the vendors' drivers say of the function.
     """
-    names = read_names(root, function, linked_names)
+    names, rdma_names = read_names(root, function, linked_names)
     vendor = read_number(root, f"{function.directory}/vendor")
     is_driven = nvidia is not None or bool(kfd)
-    kind = find_kind(function.pci_class, vendor, names.all, is_driven=is_driven)
+    kind = find_kind(function.pci_class, vendor, names, is_driven=is_driven)
     if kind is None:
         return
     locality = read_locality(root, function, machine)
@@ -85,15 +85,19 @@ def _read_function_devices(
         product=read_number(root, f"{function.directory}/device"),
         cpus=locality.cpus,
         node=locality.node,
-        names=names.all,
-        rdma_names=names.rdma,
+        names=names,
+        rdma_names=rdma_names,
         physical=read_link_target(root, function, "physfn"),
         excluded=f"reserved by {driver} for a virtual machine" if driver in _FOR_VIRTUAL_MACHINES else "",
     )
     if kind is DeviceKind.GPU and nvidia:
         yield from _add_nvidia_facts(device, nvidia)
+    elif kind is DeviceKind.GPU and len(kfd) > 1:
+        for number, gpu in enumerate(kfd):
+            own = tuple(filter(None, [gpu.render_name]))
+            yield device.replace(partition=number, names=own, uuid=gpu.uuid, ordinal=gpu.ordinal)
     elif kind is DeviceKind.GPU and kfd:
-        yield from _add_kfd_facts(device, kfd)
+        yield device.replace(uuid=kfd[0].uuid, ordinal=kfd[0].ordinal)
     else:
         yield device
 
@@ -107,14 +111,6 @@ def _add_nvidia_facts(device: Device, gpu: NvidiaGpu) -> Iterator[Device]:
     for number, instance in enumerate(gpu.instances):
         file = () if instance.capability is None else (f"nvidia-cap{instance.capability}",)
         yield whole.replace(partition=number, names=(*file, *own), uuid=instance.uuid)
-
-
-def _add_kfd_facts(device: Device, gpus: Sequence[KfdGpu]) -> Iterator[Device]:
-    for number, gpu in enumerate(gpus):
-        part = device.replace(uuid=gpu.uuid, ordinal=gpu.ordinal)
-        if len(gpus) > 1:
-            part = part.replace(partition=number, names=tuple(filter(None, [gpu.render_name])))
-        yield part
 
 
 def _exclude_virtual(devices: Sequence[Device]) -> list[Device]:

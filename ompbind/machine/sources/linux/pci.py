@@ -33,13 +33,6 @@ class PciFunction(Record):
     bridges: tuple[str, ...] = ()
 
 
-class FunctionNames(Record):
-    """What drivers call a PCI function; RDMA libraries use the names `rdma`, which are also in `all`."""
-
-    all: tuple[str, ...] = ()
-    rdma: tuple[str, ...] = ()
-
-
 class Locality(Record):
     """The CPUs that a device is near, and their NUMA node; empty and None if that is not known."""
 
@@ -103,13 +96,16 @@ def read_linked_names(root: Root) -> Mapping[tuple[str, str], Sequence[str]]:
 
 def read_names(
     root: Root, function: PciFunction, linked: Mapping[tuple[str, str], Sequence[str]]
-) -> FunctionNames:
-    """Read what drivers call a PCI function, from its directory, in addition to the names in links."""
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Read what drivers call a PCI function, from its directory, in addition to the names in links.
+
+    Returns all names, and those that RDMA libraries use.
+    """
     found = {kind: set(linked.get((function.address, kind), ())) for kind in _NAMES}
     for kind in found.keys() & set(root.names(function.directory)):
         found[kind].update(root.names(f"{function.directory}/{kind}"))
     names = [name for kind in _NAMES for name in _sort_usable(found[kind])]
-    return FunctionNames(all=tuple(dict.fromkeys(names)), rdma=tuple(_sort_usable(found["infiniband"])))
+    return tuple(dict.fromkeys(names)), tuple(_sort_usable(found["infiniband"]))
 
 
 def _sort_usable(names: Iterable[str]) -> list[str]:
