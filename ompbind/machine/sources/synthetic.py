@@ -100,9 +100,8 @@ def _read_steps(text: str) -> list[_Step]:
             if int(match["count"]) < 1:
                 raise _make_error(f"the count in {match['type']}:{match['count']} is not positive")
             memory = _parse_attributes(match["attributes"], _MEMORY_BYTES)
-            step = _Step(type=match["type"], level=level, count=int(match["count"]))
-            is_node = level is Level.NODE
-            steps.append(step.replace(attached=(memory,)) if is_node else step.replace(indexes=memory[1]))
+            step = _Step(type=match["type"], level=level, count=int(match["count"]), indexes=memory[1])
+            steps.append(step.replace(indexes="", attached=(memory,)) if level is Level.NODE else step)
         rest = rest[match.end() :].strip()
     if steps[-1].level != "pu":
         raise _make_error("the last step is not pu:COUNT")
