@@ -13,7 +13,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from itertools import combinations, islice
 from typing import Literal, TypeAlias
@@ -200,24 +200,28 @@ def make_domains(online: CpuSet, partitions: Mapping[Level, Partition]) -> tuple
 
     A domain loses CPUs that are not online or that an earlier domain of its level has; an empty domain is
     dropped. A CPU in no core becomes a core of its own.
+
+    Logical numbers follow the nesting, not the OS numbers of CPUs: all cores of package 0 come before all
+    cores of package 1. So a domain is sorted by the first CPU of each domain around it, outermost first, then
+    by its own first CPU.
     """
-    kept: dict[Level, Partition] = {}
-    for level, parts in partitions.items():
-        kept[level], free = [], online
-        for os_id, cpus in parts:
-            if not cpus.isdisjoint(free):
-                kept[level].append((os_id, cpus & free))
-                free = free - cpus
+    kept = {level: _make_disjoint(online, parts) for level, parts in partitions.items()}
     cores = kept.get(Level.CORE, [])
     without_core = online - union(cpus for _, cpus in cores)
     kept[Level.CORE] = [*cores, *((None, CpuSet((cpu,))) for cpu in without_core)]
-
-    def find_width(level: Level) -> tuple[int, int, int]:
-        """Sort by the largest domain, then by the number of domains, then as `Level` lists the levels."""
-        return -max(len(cpus) for _, cpus in kept[level]), len(kept[level]), list(Level).index(level)
-
-    order = sorted((level for level in kept if kept[level]), key=find_width)
-    return tuple(_number_domains(kept, order))
+    widths = {level: max(len(cpus) for _, cpus in parts) for level, parts in kept.items() if parts}
+    by_width = sorted(widths, key=lambda level: (-widths[level], len(kept[level]), list(Level).index(level)))
+    domains: list[Domain] = []
+    outer: list[dict[int, int]] = []  # for each wider level, the first CPU of the domain of each CPU
+    for level in by_width:
+        firsts = [cpus.first for _, cpus in kept[level]]
+        paths = [tuple(first_by_cpu.get(first, first) for first_by_cpu in outer) for first in firsts]
+        ranked = sorted(zip(paths, firsts, kept[level], strict=True), key=lambda entry: entry[:2])
+        for index, (_, _, (os_id, cpus)) in enumerate(ranked):
+            domains.append(Domain(level=level, index=index, cpus=cpus, os_id=os_id))
+        if level is not by_width[-1]:
+            outer.append({cpu: first for _, first, (_, cpus) in ranked for cpu in cpus})
+    return tuple(domains)
 
 
 def drop_repeated(partitions: Mapping[Level, Partition], nodes: Iterable[Node]) -> dict[Level, Partition]:
@@ -238,22 +242,15 @@ def drop_repeated(partitions: Mapping[Level, Partition], nodes: Iterable[Node]) 
     return {**partitions, Level.DIE: dies, Level.CLUSTER: kept}
 
 
-def _number_domains(kept: Mapping[Level, Partition], order: Sequence[Level]) -> Iterator[Domain]:
-    """Yield the domains of all levels, numbered in machine order.
-
-    Logical numbers follow the nesting, not the OS numbers of CPUs: all cores of package 0 come before all
-    cores of package 1. So a domain is sorted by the first CPU of each domain around it, outermost first, then
-    by its own first CPU. `outer` maps each CPU to that first CPU, for each wider level.
-    """
-    outer: list[dict[int, int]] = []
-    for level in order:
-        firsts = [cpus.first for _, cpus in kept[level]]
-        paths = [tuple(first_by_cpu.get(first, first) for first_by_cpu in outer) for first in firsts]
-        ranked = sorted(zip(paths, firsts, kept[level], strict=True), key=lambda entry: entry[:2])
-        for index, (_, _, (os_id, cpus)) in enumerate(ranked):
-            yield Domain(level=level, index=index, cpus=cpus, os_id=os_id)
-        if level is not order[-1]:
-            outer.append({cpu: first for _, first, (_, cpus) in ranked for cpu in cpus})
+def _make_disjoint(online: CpuSet, parts: Partition) -> Partition:
+    """Return disjoint, non-empty domains of online CPUs."""
+    kept: Partition = []
+    free = online
+    for os_id, cpus in parts:
+        if not cpus.isdisjoint(free):
+            kept.append((os_id, cpus & free))
+            free = free - cpus
+    return kept
 
 
 def cpus_of_cores(machine: Machine, cpus: CpuSet) -> CpuSet:

@@ -83,11 +83,8 @@ class Elf(Record):
 
     def runs_with(self, other: Elf) -> bool:
         """Return whether both files can be loaded into one process."""
-        return (self.machine, self.bits, self.is_little_endian) == (
-            other.machine,
-            other.bits,
-            other.is_little_endian,
-        )
+        is_same_machine = self.machine == other.machine and self.bits == other.bits
+        return is_same_machine and self.is_little_endian == other.is_little_endian
 
 
 def read_elf(path: str) -> Elf | None:
@@ -97,7 +94,7 @@ def read_elf(path: str) -> Elf | None:
         if head[:4] != b"\x7fELF":
             return None
         try:
-            return _read(file, head)
+            return _parse(file, head)
         except ValueError:
             return None
 
@@ -110,13 +107,13 @@ def read_header(path: str) -> Elf | None:
         return None
 
 
-def _read(file: BinaryIO, head: bytes) -> Elf:
+def _parse(file: BinaryIO, head: bytes) -> Elf:
     """Read a file whose first bytes are `head`; raises ValueError if it is truncated."""
     is_64_bit, is_little_endian = head[4:5] == b"\2", head[5:6] == b"\1"
     order: Order = "little" if is_little_endian else "big"
     segments = list(_read_segments(file, head, order, is_64_bit=is_64_bit))
-    section = next(((offset, size) for kind, offset, _, size in segments if kind == _DYNAMIC), None)
-    tags = list(_read_tags(file, section, order, is_64_bit=is_64_bit)) if section else []
+    section = next(((offset, size) for kind, offset, _, size in segments if kind == _DYNAMIC), (0, 0))
+    tags = list(_read_tags(file, *section, order, is_64_bit=is_64_bit))
     strings, found = dict(tags).get(_STRINGS), dict[int, list[str]]()
     start = next(  # the offset of the string table in the file; its tag has its address in memory
         (
@@ -130,7 +127,8 @@ def _read(file: BinaryIO, head: bytes) -> Elf:
         if tag in (_NEEDED, _SONAME, _RPATH, _RUNPATH):
             file.seek(start + at)
             data = file.read(_TEXT_LIMIT)
-            found.setdefault(tag, []).append(data[: data.index(b"\0")].decode("utf-8", "surrogateescape"))
+            text = data[: data.index(b"\0")].decode("utf-8", "surrogateescape")
+            found.setdefault(tag, []).append(text)
     return Elf(
         machine=_read_numbers(head, 0, _MACHINE, order)[0],
         bits=64 if is_64_bit else 32,
@@ -157,10 +155,9 @@ def _read_segments(
 
 
 def _read_tags(
-    file: BinaryIO, section: tuple[int, int], order: Order, *, is_64_bit: bool
+    file: BinaryIO, offset: int, size: int, order: Order, *, is_64_bit: bool
 ) -> Iterator[tuple[int, int]]:
-    """Yield the (tag, value) pairs of the dynamic section, which is (offset, size), up to DT_NULL."""
-    offset, size = section
+    """Yield the (tag, value) pairs of the dynamic section up to DT_NULL."""
     file.seek(offset)
     table = file.read(min(size, _HEADERS_LIMIT))
     length = sum(_TAG[is_64_bit][-1])

@@ -2,20 +2,9 @@
 
 import os
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 
-from ompbind.errors import CommandNotExecutableError, CommandNotFoundError, LaunchError
-
-
-def find_command(name: str, env: Mapping[str, str]) -> str:
-    """Return the path of the file that a command `name` executes, by the PATH of `env`.
-
-    Raises CommandNotFoundError if there is no file, CommandNotExecutableError if it cannot be executed.
-    """
-    path = find_file(name, env)
-    if path is not None:
-        return path
-    raise explain_failure(name, _list_paths(name, env), lambda word: find_file(word, env) is not None)
+from ompbind.errors import CommandNotExecutableError, CommandNotFoundError
 
 
 def find_file(name: str, env: Mapping[str, str]) -> str | None:
@@ -32,10 +21,7 @@ def _list_paths(name: str, env: Mapping[str, str]) -> list[str]:
     return [os.path.join(directory or ".", name) for directory in directories]
 
 
-# Explain why a command cannot be executed.
-#
 # Hints are for words that work in a shell, and not as a command: `cd /tmp`, `PORT=8000 app`, `'app arg'`.
-
 
 _SHELL_COMMANDS = (".", "alias", "eval", "exec", "export", "source", "trap", "ulimit", "umask", "unset")
 """Commands of shells that are no files."""
@@ -50,28 +36,31 @@ _ENTRY_POINT_HINT = (
 )
 
 
-def explain_failure(name: str, paths: Iterable[str], is_command: Callable[[str], bool]) -> LaunchError:
-    """Return the error for a command `name` if none of the `paths` that it may name can be executed.
+def find_command(name: str, env: Mapping[str, str]) -> str:
+    """Return the path of the file that a command `name` executes, by the PATH of `env`.
 
-    `is_command` returns whether another name is that of a command.
+    Raises CommandNotFoundError if there is no file, CommandNotExecutableError if it cannot be executed.
     """
+    found = find_file(name, env)
+    if found is not None:
+        return found
     exists = os.path.exists if "/" in name else os.path.isfile  # PATH may have directories of this name
-    refused = next(filter(exists, paths), None)
-    if refused is not None:
-        if os.path.isdir(refused):
-            return CommandNotExecutableError(f"cannot execute {refused}: it is a directory")
-        if not os.path.isfile(refused):
-            return CommandNotExecutableError(f"cannot execute {refused}: it is not a regular file")
-        return CommandNotExecutableError(
-            f"cannot execute {refused}: permission denied", hint=f"chmod +x {refused}"
+    refused = next(filter(exists, _list_paths(name, env)), None)
+    if refused is None:
+        hint = "there is no such file" if "/" in name else "install it, or add its directory to PATH"
+        raise CommandNotFoundError(
+            f"command not found: {name or repr(name)}", hint=_find_hint(name, env) or hint
         )
-    hint = "there is no such file" if "/" in name else "install it, or add its directory to PATH"
-    return CommandNotFoundError(
-        f"command not found: {name or repr(name)}", hint=_find_hint(name, is_command) or hint
+    if os.path.isdir(refused):
+        raise CommandNotExecutableError(f"cannot execute {refused}: it is a directory")
+    if not os.path.isfile(refused):
+        raise CommandNotExecutableError(f"cannot execute {refused}: it is not a regular file")
+    raise CommandNotExecutableError(
+        f"cannot execute {refused}: permission denied", hint=f"chmod +x {refused}"
     )
 
 
-def _find_hint(name: str, is_command: Callable[[str], bool]) -> str:
+def _find_hint(name: str, env: Mapping[str, str]) -> str:
     """Return what to write in place of a word that is no command; "" if it looks like one."""
     variable, equals, _ = name.partition("=")
     first = name.split(" ")[0]
@@ -85,7 +74,7 @@ def _find_hint(name: str, is_command: Callable[[str], bool]) -> str:
         return f"a command with shell syntax needs a shell: -- sh -c {shlex.quote(name)}"
     if is_assignment:
         return f"set a variable with an option: --env {shlex.quote(name)}"
-    if first != name and is_command(first):
+    if first != name and find_file(first, env):
         return f"write the command without quotes around all of it: -- {name}"
     if first == "cd":
         return "cd is a command of shells; use --chdir DIR"
@@ -94,7 +83,11 @@ def _find_hint(name: str, is_command: Callable[[str], bool]) -> str:
 
 def find_script_error(path: str) -> CommandNotFoundError | None:
     """Return why the first line (#!) of a script does not work; None for a correct line and other files."""
-    line = _read_first_line(path)
+    try:
+        with open(path, "rb") as file:
+            line = os.fsdecode(file.readline(256).removesuffix(b"\n"))  # Linux reads as many bytes
+    except OSError:
+        return None
     if not line.startswith("#!"):
         return None
     # Linux splits the line at spaces and tabs; a carriage return is a part of the name
@@ -107,11 +100,3 @@ def find_script_error(path: str) -> CommandNotFoundError | None:
     else:
         return None
     return CommandNotFoundError(f"cannot execute {path}: {problem}", hint=hint)
-
-
-def _read_first_line(path: str) -> str:
-    try:
-        with open(path, "rb") as file:
-            return os.fsdecode(file.readline(256).removesuffix(b"\n"))  # Linux reads as many bytes
-    except OSError:
-        return ""

@@ -87,7 +87,6 @@ LIBRARY_PACKAGES: Mapping[str, str] = {
 
 _KIND_BY_STEM = {stem: kind for kind in LIBRARY_KINDS.values() for stem in kind.stems}
 _PLUGINS = tuple(stem for runtime in OmpRuntime for stem in runtime.facts.plugins)
-_DELETED = " (deleted)"  # what /proc/PID/maps adds to the path of an unlinked file
 
 
 class Library(Record):
@@ -127,20 +126,16 @@ class DetectedLibrary(Record):
 
 def name_library(path: str) -> Library | None:
     """Return the known library that a path names; None if it is not known. The file is not read."""
-    path = path.removesuffix(_DELETED)
+    path = path.removesuffix(" (deleted)")  # which /proc/PID/maps adds to the path of an unlinked file
     stem, dot, _ = path.rpartition("/")[2].partition(".so")
     kind = _KIND_BY_STEM.get(stem) or _KIND_BY_STEM.get(stem.partition("-")[0])
     if not dot or kind is None or stem.startswith(_PLUGINS):
         return None
-    return Library(path=path, kind=kind, version=_parse_version(path, kind))
-
-
-def _parse_version(path: str, kind: LibraryKind) -> int | None:
-    """Return the version that a path of a runtime names: 14 for /usr/lib/llvm-14/lib/libomp.so."""
+    # a path may name the version of a runtime: 14 for /usr/lib/llvm-14/lib/libomp.so
     prefix = kind.family.facts.version_directory if kind.family else ""
-    _, found, rest = path.partition(f"/{prefix}") if prefix else ("", "", "")
-    digits = rest.partition("/")[0]
-    return int(digits) if found and digits.isascii() and digits.isdigit() and len(digits) < 4 else None
+    digits = path.partition(f"/{prefix}")[2].partition("/")[0] if prefix else ""
+    has_version = digits.isascii() and digits.isdigit() and len(digits) < 4
+    return Library(path=path, kind=kind, version=int(digits) if has_version else None)
 
 
 def name_libraries(paths: Iterable[str]) -> tuple[Library, ...]:

@@ -28,13 +28,13 @@ def find_preloads(names: Sequence[str], workload: Workload, env: Mapping[str, st
     """
     program = read_header(workload.program) or read_header(find_default_python(env))
     directories = list(dict.fromkeys(preload_directories(workload, env)))
-    found = (_find(name, program, directories) for name in names)
+    found = (_find_preload(name, program, directories) for name in names)
     return tuple(dict.fromkeys([*found, *preload_entries(env)]))
 
 
-def _find(name: str, program: Elf | None, directories: Sequence[str]) -> str:
+def _find_preload(name: str, program: Elf | None, directories: Sequence[str]) -> str:
     if "/" in name:
-        return _checked(name, program)
+        return _check_file(name, program)
     if name not in PRELOADABLE:
         raise RequestError(
             f"--preload {name}: neither a path nor one of {', '.join(PRELOADABLE)}",
@@ -42,8 +42,11 @@ def _find(name: str, program: Elf | None, directories: Sequence[str]) -> str:
         )
     path = find_library_of_kind(name, program, directories)
     if path is None:
+        existing = [directory for directory in directories if os.path.isdir(directory)]
+        if len(existing) > 5:
+            existing = [*existing[:3], f"{existing[3]} and {len(existing) - 4} more directories"]
         raise RequestError(
-            f"--preload {name}: no {LIBRARY_KINDS[name].label} in {_render_directories(directories)}",
+            f"--preload {name}: no {LIBRARY_KINDS[name].label} in {', '.join(existing)}",
             hint=_find_misleading_link(name, directories)
             or f"install {LIBRARY_PACKAGES[name]}, or give its path",
         )
@@ -60,14 +63,7 @@ def _find_misleading_link(name: str, directories: Sequence[str]) -> str:
     return ""
 
 
-def _render_directories(directories: Sequence[str]) -> str:
-    existing = [directory for directory in directories if os.path.isdir(directory)]
-    if len(existing) > 5:
-        return f"{', '.join(existing[:4])} and {len(existing) - 4} more directories"
-    return ", ".join(existing)
-
-
-def _checked(path: str, program: Elf | None) -> str:
+def _check_file(path: str, program: Elf | None) -> str:
     """Return the absolute path of a file that can be preloaded; raises RequestError for others."""
     absolute = os.path.abspath(path)
     if not os.path.isfile(absolute):

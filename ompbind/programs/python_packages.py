@@ -42,13 +42,12 @@ def find_site_packages(python: str, env: Mapping[str, str]) -> list[str]:
         sites += [os.path.join(base, path) for path in paths]
         if not env.get("PYTHONNOUSERSITE") and env.get("HOME"):
             sites.append(os.path.join(env["HOME"], ".local/lib", series, "site-packages"))
-    python_path = [directory for directory in env.get("PYTHONPATH", "").split(":") if directory]
     found: list[str] = []
-    for pattern in (*python_path, *sites):
-        if "*" in pattern:
-            found += sorted(glob(pattern), reverse=True)  # the highest version first
-        elif os.path.isdir(pattern):
-            found.append(pattern)
+    for site in (*filter(None, env.get("PYTHONPATH", "").split(":")), *sites):
+        if "*" in site:  # the highest version first
+            found += sorted(glob(site), reverse=True)
+        elif os.path.isdir(site):
+            found.append(site)
     return list(dict.fromkeys(map(os.path.realpath, found)))
 
 
@@ -80,14 +79,15 @@ def find_packaged(python: str, sites: Sequence[str]) -> tuple[DetectedLibrary, .
             library = identify_library(os.path.join(directory, name))
             if library and library.kind.role in (LibraryRole.RUNTIME, LibraryRole.BLAS):
                 found.setdefault(library.path, _available(library, origin))
-    if not any(detected.library.kind.role is LibraryRole.RUNTIME for detected in found.values()):
-        # the system's runtime, if a package needs it and bundles none, as Debian's packages do
-        for site, facts in product(sites, (runtime.facts for runtime in OmpRuntime if runtime.facts.used_by)):
-            package = next((name for name in facts.used_by if name in list_names(site)), None)
-            path = find_library(facts.sonames[0], None, linker_directories({})) if package else None
-            system = identify_library(path) if path else None
-            if system and package:
-                found[system.path] = _available(system, package)
+    if any(detected.library.kind.role is LibraryRole.RUNTIME for detected in found.values()):
+        return tuple(found.values())
+    # the system's runtime, if a package needs it and bundles none, as Debian's packages do
+    for site, facts in product(sites, (runtime.facts for runtime in OmpRuntime if runtime.facts.used_by)):
+        package = next((name for name in facts.used_by if name in list_names(site)), None)
+        path = find_library(facts.sonames[0], None, linker_directories({})) if package else None
+        library = identify_library(path) if path else None
+        if library and package:
+            found[library.path] = _available(library, package)
     return tuple(found.values())
 
 

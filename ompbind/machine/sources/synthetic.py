@@ -17,7 +17,7 @@ OS numbers are a list ("0,4,2,6"), or they count in loops. The loops of "core:pa
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence, Set
 from itertools import accumulate, pairwise
 from math import prod
 from operator import mul
@@ -68,7 +68,9 @@ def parse_synthetic(text: str, source: str) -> Machine:
     check_size(widths[-1], sum(width * len(step.attached) for width, step in zip(widths, steps, strict=True)))
     numbers = _parse_indexes(steps[-1].indexes, steps, widths[-1])
     sizes = [len(numbers) // width for width in widths]  # CPUs of each object of a level
-    sets = [[CpuSet(numbers[at : at + size]) for at in range(0, len(numbers), size)] for size in sizes]
+    sets = [
+        [CpuSet(numbers[start : start + size]) for start in range(0, len(numbers), size)] for size in sizes
+    ]
     parts: dict[Level, Partition] = {}
     for step, objects in zip(steps, sets, strict=True):
         if isinstance(step.level, Level) and step.level is not Level.NODE:
@@ -88,35 +90,34 @@ def _read_steps(text: str) -> list[_Step]:
         match = _STEP.match(rest.lower()) or _ATTACHED.match(rest.lower())
         if match is None:
             raise _make_error(f"{rest.split()[0]!r} is not TYPE:COUNT or [numa]")
-        if match.re is _STEP:
-            steps.append(_make_step(match))
-        elif _find_level(match["type"]) is Level.NODE:
+        level = _find_level(match["type"])
+        if match.re is _ATTACHED:
+            if level is not Level.NODE:
+                raise _make_error(f"{match[0]} is not a memory: only [numa] is")
             memory = _parse_attributes(match["attributes"], 0)
             steps[-1] = steps[-1].replace(attached=(*steps[-1].attached, memory))
         else:
-            raise _make_error(f"{match[0]} is not a memory: only [numa] is")
+            if int(match["count"]) < 1:
+                raise _make_error(f"the count in {match['type']}:{match['count']} is not positive")
+            memory = _parse_attributes(match["attributes"], _MEMORY_BYTES)
+            step = _Step(type=match["type"], level=level, count=int(match["count"]), indexes=memory[1])
+            steps.append(step.replace(indexes="", attached=(memory,)) if level is Level.NODE else step)
         rest = rest[match.end() :].strip()
     if steps[-1].level != "pu":
         raise _make_error("the last step is not pu:COUNT")
     for position, step in enumerate(steps):
-        outer = {other.level for other in steps[:position]}
-        if "pu" in outer:
-            raise _make_error("there is a step after pu")
-        if step.level is not None and step.level in outer:
-            raise _make_error(f"{step.type} appears twice")
-        if step.level in (Level.PACKAGE, Level.DIE) and Level.CORE in outer:
-            raise _make_error(f"{step.type} is inside core")
+        _check_order(step, {other.level for other in steps[:position]})
     return steps
 
 
-def _make_step(match: re.Match[str]) -> _Step:
-    count, level = int(match["count"]), _find_level(match["type"])
-    if count < 1:
-        raise _make_error(f"the count in {match['type']}:{match['count']} is not positive")
-    size, indexes = _parse_attributes(match["attributes"], _MEMORY_BYTES)
-    if level is Level.NODE:
-        return _Step(type=match["type"], level=level, count=count, attached=((size, indexes),))
-    return _Step(type=match["type"], level=level, count=count, indexes=indexes)
+def _check_order(step: _Step, outer: Set[Level | str | None]) -> None:
+    """Raise MachineError for a level that appears twice or in the wrong order."""
+    if "pu" in outer:
+        raise _make_error("there is a step after pu")
+    if step.level is not None and step.level in outer:
+        raise _make_error(f"{step.type} appears twice")
+    if step.level in (Level.PACKAGE, Level.DIE) and Level.CORE in outer:
+        raise _make_error(f"{step.type} is inside core")
 
 
 def _find_level(word: str) -> Level | str | None:
@@ -145,43 +146,59 @@ def _parse_indexes(text: str, steps: Sequence[_Step], total: int) -> list[int]:
         numbers = [int(word) for word in text.split(",")]
     else:
         numbers, weight = [0] * total, 1
-        for step, count in _parse_loops(text, steps, total):
-            numbers = [number + (at // step) % count * weight for at, number in enumerate(numbers)]
+        for step, count in _parse_loops(text, steps, total):  # the fastest first
+            numbers = [number + i // step % count * weight for i, number in enumerate(numbers)]
             weight *= count
     if len(numbers) != total or len(set(numbers)) != total or max(numbers) >= CPU_LIMIT:
         raise _make_error(f"indexes={text[:40]} does not give different numbers to {total} objects")
     return numbers
 
 
-def _parse_loops(text: str, steps: Sequence[_Step], total: int) -> Iterator[tuple[int, int]]:
-    """Yield the loops (step, count) of "2*4:1*2" or of types like "core:pack", the fastest first.
+def _parse_loops(text: str, steps: Sequence[_Step], total: int) -> list[tuple[int, int]]:
+    """Return the loops (step, count) of "2*4:1*2" or of types like "core:pack".
 
     For a type, the step is the number of innermost objects in one object of this type, and the count is the
     number of these objects in one object of the next outer type that is named. A last loop counts the rest.
     """
     words = text.split(":")
     if all(re.fullmatch(r"[1-9][0-9]{0,6}\*[1-9][0-9]{0,6}", word) for word in words):
-        yield from ((int(step), int(count)) for step, _, count in (word.partition("*") for word in words))
-        return
-    depths = [_find_depth(word, steps) for word in words]
+        return [(int(step), int(count)) for step, _, count in (word.partition("*") for word in words)]
+    depths = []
+    for word in words:
+        level = _find_level(word)
+        named = (i for i, step in enumerate(steps) if step.type == word or (level and step.level == level))
+        depth = next(named, None)
+        if depth is None:
+            raise _make_error(f"indexes name {word!r}, but there is no such step")
+        depths.append(depth)
     inside = {depth: prod(step.count for step in steps[depth + 1 :]) for depth in depths}
     outer = dict(pairwise(sorted({0, *depths}, reverse=True)))
     counts = {depth: prod(step.count for step in steps[outer[depth] + 1 : depth + 1]) for depth in depths}
-    yield from ((inside[depth], counts[depth]) for depth in depths)
-    yield 1, max(1, total // prod(counts.values()))
-
-
-def _find_depth(word: str, steps: Sequence[_Step]) -> int:
-    level = _find_level(word)
-    for depth, step in enumerate(steps):
-        if step.type == word or (level is not None and step.level == level):
-            return depth
-    raise _make_error(f"indexes name {word!r}, but there is no such step")
+    return [
+        *((inside[depth], counts[depth]) for depth in depths),
+        (1, max(1, total // prod(counts.values()))),
+    ]
 
 
 def _make_memories(steps: Sequence[_Step], sets: Sequence[Sequence[CpuSet]]) -> list[NumaMemory]:
-    """Make all memories; memories without indexes get the free numbers, in the order of `_list_memories`."""
-    found = list(_list_memories(steps, sets))
+    """Make all memories; memories without indexes get the free numbers, in the order of hwloc.
+
+    That is the order of a depth-first walk that visits an object after the objects in it. The key of object
+    i of n at a level is its end as a share of the machine, (i + 1) / n; at an equal end inner objects come
+    first.
+    """
+    walk = sorted(
+        ((i + 1) / len(objects), -depth, i)
+        for depth, (step, objects) in enumerate(zip(steps, sets, strict=True))
+        if step.attached
+        for i in range(len(objects))
+    )
+    found = list[tuple[int | None, int, CpuSet]]()  # number, bytes, CPUs
+    for _, negative_depth, i in walk:
+        depth = -negative_depth
+        for size, indexes in steps[depth].attached:
+            numbers = _parse_indexes(indexes, steps[: depth + 1], len(sets[depth]))
+            found.append((numbers[i] if indexes else None, size, sets[depth][i]))
     if not found:
         return [NumaMemory(number=0, locality=union(sets[0]), memory_bytes=_MEMORY_BYTES)]
     used = CpuSet(number for number, _, _ in found if number is not None)
@@ -190,28 +207,6 @@ def _make_memories(steps: Sequence[_Step], sets: Sequence[Sequence[CpuSet]]) -> 
         NumaMemory(number=next(free) if number is None else number, locality=cpus, memory_bytes=size)
         for number, size, cpus in found
     ]
-
-
-def _list_memories(
-    steps: Sequence[_Step], sets: Sequence[Sequence[CpuSet]]
-) -> Iterator[tuple[int | None, int, CpuSet]]:
-    """Yield (number or None, bytes, CPUs) of all memories in the order of hwloc.
-
-    That is the order of a depth-first walk that visits an object after the objects in it. The key of object
-    i of n at a level is its end as a share of the machine, (i + 1) / n; at an equal end inner objects come
-    first.
-    """
-    walk = [
-        ((i + 1) / len(objects), -depth, i)
-        for depth, (step, objects) in enumerate(zip(steps, sets, strict=True))
-        if step.attached
-        for i in range(len(objects))
-    ]
-    for _, negative_depth, i in sorted(walk):
-        depth = -negative_depth
-        for size, indexes in steps[depth].attached:
-            numbers = _parse_indexes(indexes, steps[: depth + 1], len(sets[depth]))
-            yield (numbers[i] if indexes else None), size, sets[depth][i]
 
 
 def _make_error(message: str) -> MachineError:

@@ -11,7 +11,7 @@ and of all its ancestors are read, innermost first: the first cpuset counts, and
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from ompbind.cpuset import CpuSet
 from ompbind.machine.sources.root import Root, whole_number
@@ -44,7 +44,11 @@ def read_limits(root: Root) -> CgroupLimits:
     for directory in read_directories(root):
         cpuset = _read_cpuset(root, directory, "cpus") if cpuset is None else cpuset
         mems = _read_cpuset(root, directory, "mems") if mems is None else mems
-        quotas.extend(_read_quota(root, directory))
+        words = (root.read(f"{directory}/cpu.max") or "").split()
+        files = [root.read(f"{directory}/cpu.cfs_{name}_us") for name in ("quota", "period") if not words]
+        numbers = [whole_number(word) for word in words or files]
+        if len(numbers) == 2 and numbers[0] and numbers[1]:
+            quotas.append(numbers[0] / numbers[1])  # CPU time divided by the period, both in µs
     return CgroupLimits(cpuset=cpuset, mems=mems, quota=min(quotas, default=None))
 
 
@@ -75,21 +79,18 @@ def read_oom_kills(root: Root) -> int | None:
     """
     paths = dict(_read_paths(root))
     for mount in _read_mounts(root):
-        for path in _list_oom_counters(mount, paths):
-            text = root.read(path)
+        if "" in mount[0]:
+            files = [f"{directory}/memory.events" for directory in _list_directories(mount, paths.get(""))]
+        else:
+            own = paths.get("memory") if "memory" in mount[0] else None
+            files = [f"{directory}/memory.oom_control" for directory in _list_directories(mount, own)][:1]
+        for file in files:
+            text = root.read(file)
             if text is not None:  # kernels before 4.13 have no line "oom_kill"
                 pairs = (line.split() for line in text.splitlines())
                 counts = (pair[1] for pair in pairs if len(pair) == 2 and pair[0] == "oom_kill")
                 return whole_number(next(counts, None))
     return None
-
-
-def _list_oom_counters(mount: _Mount, paths: dict[str, str]) -> list[str]:
-    """Return the files that may count OOM kills of the process, nearest first."""
-    if "" in mount[0]:
-        return [f"{directory}/memory.events" for directory in _list_directories(mount, paths.get(""))]
-    own = paths.get("memory") if "memory" in mount[0] else None
-    return [f"{directory}/memory.oom_control" for directory in _list_directories(mount, own)][:1]
 
 
 def _read_paths(root: Root, process: str = "self") -> Iterator[tuple[str, str]]:
@@ -161,15 +162,6 @@ def _read_cpuset(root: Root, directory: str, kind: str) -> CpuSet | None:
     return None
 
 
-def _read_quota(root: Root, directory: str) -> Iterator[float]:
-    """Yield the quota of a cgroup in CPUs if it has one: CPU time divided by the period, both in µs."""
-    words = (root.read(f"{directory}/cpu.max") or "").split()
-    files = [root.read(f"{directory}/cpu.cfs_{name}_us") for name in ("quota", "period") if not words]
-    numbers = [whole_number(word) for word in words or files]
-    if len(numbers) == 2 and numbers[0] and numbers[1]:
-        yield numbers[0] / numbers[1]
-
-
 class Throttling(Record):
     """How often and for how long the CPU quotas of a cgroup and of its ancestors have throttled it.
 
@@ -204,26 +196,20 @@ def read_throttling(root: Root, process: str = "self") -> Throttling | None:
     `process` is its PID. Counted since the cgroups were created, and summed over quotas; most processes have
     one quota at most. None if no cgroup counts periods.
     """
-    directories = read_directories(root, process, controllers=frozenset(("", "cpu")))
-    found = [counters for directory in directories if (counters := _read_throttling(root, directory))]
+    innermost, found = "", list[Mapping[str, int]]()
+    for directory in read_directories(root, process, controllers=frozenset(("", "cpu"))):
+        pairs = (line.split() for line in (root.read(f"{directory}/cpu.stat") or "").splitlines())
+        counts = {pair[0]: whole_number(pair[1]) or 0 for pair in pairs if len(pair) == 2}
+        if "nr_periods" in counts:
+            innermost = innermost or directory
+            found.append(counts)
     if not found:
         return None
-    return found[0].replace(
-        periods=sum(counters.periods for counters in found),
-        throttled_periods=sum(counters.throttled_periods for counters in found),
-        throttled_s=sum(counters.throttled_s for counters in found),
-    )
-
-
-def _read_throttling(root: Root, directory: str) -> Throttling | None:
-    """Read the counters of one cgroup: times in µs (version 2) or ns (version 1); None without periods."""
-    pairs = (line.split() for line in (root.read(f"{directory}/cpu.stat") or "").splitlines())
-    counts = {pair[0]: whole_number(pair[1]) or 0 for pair in pairs if len(pair) == 2}
-    if "nr_periods" not in counts:
-        return None
     return Throttling(
-        cgroup=directory,
-        periods=counts["nr_periods"],
-        throttled_periods=counts.get("nr_throttled", 0),
-        throttled_s=counts.get("throttled_usec", 0) / 1e6 + counts.get("throttled_time", 0) / 1e9,
+        cgroup=innermost,
+        periods=sum(counts["nr_periods"] for counts in found),
+        throttled_periods=sum(counts.get("nr_throttled", 0) for counts in found),
+        throttled_s=sum(  # in µs in version 2, in ns in version 1
+            counts.get("throttled_usec", 0) / 1e6 + counts.get("throttled_time", 0) / 1e9 for counts in found
+        ),
     )

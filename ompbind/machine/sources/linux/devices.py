@@ -214,10 +214,10 @@ def _read_function_devices(
 ) -> Iterator[Device]:
     """Yield the device of a PCI function or its partitions; nothing if the function is no device."""
     address = function.address
-    names = read_names(root, function, drivers.names)
+    names, rdma_names = read_names(root, function, drivers.names)
     vendor = read_number(root, f"{function.directory}/vendor")
     is_driven = address in drivers.nvidia or address in drivers.kfd
-    kind = find_kind(function.pci_class, vendor, names.all, is_driven=is_driven)
+    kind = find_kind(function.pci_class, vendor, names, is_driven=is_driven)
     if kind is None:
         return
     locality = read_locality(root, function, machine)
@@ -231,8 +231,8 @@ def _read_function_devices(
         product=read_number(root, f"{function.directory}/device"),
         cpus=locality.cpus,
         node=locality.node,
-        names=names.all,
-        rdma_names=names.rdma,
+        names=names,
+        rdma_names=rdma_names,
         physical=read_link_target(root, function, "physfn"),
         excluded=f"reserved by {driver} for a virtual machine" if driver in _FOR_VIRTUAL_MACHINES else "",
     )

@@ -39,26 +39,33 @@ def read_nodes(root: Root, online: CpuSet) -> tuple[tuple[Node, ...], list[str]]
     found = directories & (read_list(root, f"{NODE_DIRECTORY}/online") or directories) or directories
     check_size(nodes=len(found))
     texts = (root.read(f"{GPU_DIRECTORY}/{name}/numa_status") for name in root.names(GPU_DIRECTORY))
-    gpus = numbers_in(value for text in texts for key, value in keyed_lines(text) if key == "Node") & found
+    lines = (line for text in texts for line in keyed_lines(text))
+    gpus = numbers_in(value for key, value in lines if key == "Node") & found
     if not found - gpus:
         size = parse_meminfo(root.read("proc/meminfo")).get("MemTotal")
         return (Node(number=0, cpus=online, memory_bytes=size),), []
-    listed = [_read_node(root, number, online) for number in found - gpus]
-    if not any(node.memory_bytes for node in listed):  # recordings without sizes have zeros in all nodes
-        listed = [node.replace(memory_bytes=None) for node in listed]
-    if not any(node.cpus for node in listed):  # the CPUs of nodes are unknown
-        listed[0] = listed[0].replace(cpus=online)
-    assigned, overlapping, disjoint = EMPTY, EMPTY, []
-    for node in listed:  # each CPU stays in the first node that lists it
+    nodes = [_read_node(root, number, online) for number in found - gpus]
+    if not any(node.memory_bytes for node in nodes):  # recordings without sizes have zeros in all nodes
+        nodes = [node.replace(memory_bytes=None) for node in nodes]
+    if not any(node.cpus for node in nodes):  # the CPUs of nodes are unknown
+        nodes[0] = nodes[0].replace(cpus=online)
+    assigned, overlapping = EMPTY, []
+    for index, node in enumerate(nodes):
         if not node.cpus.isdisjoint(assigned):
-            overlapping |= CpuSet((node.number,))
-        disjoint.append(node.replace(cpus=node.cpus - assigned))
+            overlapping.append(node.number)
+        distances = node.distances
+        if gpus and len(distances) == len(found):
+            distances = tuple(distances[i] for i, number in enumerate(found) if number not in gpus)
+        nodes[index] = node.replace(cpus=node.cpus - assigned, distances=distances)
         assigned |= node.cpus
-    nodes = tuple(node.replace(distances=_drop_distances(node, found, gpus)) for node in disjoint)
-    if not all(node.is_complete for node in nodes):
-        initiators = {node.number: _read_initiators(root, node.number) for node in nodes if not node.cpus}
-        nodes = add_nearest_nodes(nodes, initiators)
-    return nodes, list(_make_remarks(overlapping, gpus))
+    remarks = []
+    if overlapping:
+        nodes_list = f"{named('NUMA node', overlapping)} {'lists' if len(overlapping) == 1 else 'list'}"
+        remarks.append(f"{nodes_list} CPUs of other nodes: each CPU belongs to the first node that lists it")
+    if gpus:
+        remarks.append(render_gpu_remark(gpus))
+    initiators = {node.number: _read_initiators(root, node.number) for node in nodes if not node.cpus}
+    return add_nearest_nodes(nodes, initiators), remarks
 
 
 def _read_node(root: Root, number: int, online: CpuSet) -> Node:
@@ -75,16 +82,6 @@ def _read_node(root: Root, number: int, online: CpuSet) -> Node:
     )
 
 
-def _make_remarks(overlapping: CpuSet, gpus: CpuSet) -> Iterator[str]:
-    if overlapping:
-        yield (
-            f"{named('NUMA node', overlapping)} {'lists' if len(overlapping) == 1 else 'list'} CPUs of other "
-            "nodes: each CPU belongs to the first node that lists it"
-        )
-    if gpus:
-        yield render_gpu_remark(gpus)
-
-
 def _read_initiators(root: Root, number: int) -> CpuSet:
     """Return the nodes that the firmware reports as closest to a node.
 
@@ -93,19 +90,6 @@ def _read_initiators(root: Root, number: int) -> CpuSet:
     directories = (f"{NODE_DIRECTORY}/node{number}/access{kind}/initiators" for kind in (1, 0))
     nodes = (numbered(root.names(directory), "node") for directory in directories)
     return next(filter(None, nodes), EMPTY)
-
-
-def _drop_distances(node: Node, found: CpuSet, gpus: CpuSet) -> tuple[int, ...]:
-    """Return the distances of a node to all nodes but the excluded ones."""
-    if not gpus or len(node.distances) != len(found):
-        return node.distances
-    pairs = zip(found, node.distances, strict=True)
-    return tuple(distance for number, distance in pairs if number not in gpus)
-
-
-# How much memory of each NUMA node is free, from `sys/devices/system/node/nodeN/meminfo`.
-#
-# A module of its own: a start of ranks reads the nodes, and not how much of them is free.
 
 
 class MemorySize(Record):

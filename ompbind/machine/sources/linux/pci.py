@@ -20,7 +20,6 @@ from ompbind.record import Record
 
 _BUS = "sys/bus/pci/devices"
 _NAMES = ("drm", "accel", "net", "infiniband")
-_RDMA = "infiniband"
 _DEPTH_LIMIT = 40  # directories below sys/devices; a kernel allows 255 buses, machines have up to 10 bridges
 _NAME_LIMIT = 64  # characters of a name; the kernel allows 15 for interfaces and 63 for RDMA devices
 
@@ -32,13 +31,6 @@ class PciFunction(Record):
     directory: str
     pci_class: str = ""
     bridges: tuple[str, ...] = ()
-
-
-class FunctionNames(Record):
-    """What drivers call a PCI function; RDMA libraries use the names `rdma`, which are also in `all`."""
-
-    all: tuple[str, ...] = ()
-    rdma: tuple[str, ...] = ()
 
 
 class Locality(Record):
@@ -55,9 +47,9 @@ def read_functions(root: Root) -> Iterator[PciFunction]:
         path = (root.link(f"{_BUS}/{name}") or "").rstrip("/").split("/")
         yield _read_function(root, f"{_BUS}/{name}", [*path[:-1], name])
     if not names:
-        tops = (name for name in root.names("sys/devices") if name.startswith("pci"))
-        for top in tops:
-            yield from _search(root, f"sys/devices/{top}", _DEPTH_LIMIT)
+        for top in root.names("sys/devices"):
+            if top.startswith("pci"):
+                yield from _search(root, f"sys/devices/{top}", _DEPTH_LIMIT)
 
 
 def _search(root: Root, directory: str, depth: int) -> Iterator[PciFunction]:
@@ -104,16 +96,19 @@ def read_linked_names(root: Root) -> Mapping[tuple[str, str], Sequence[str]]:
 
 def read_names(
     root: Root, function: PciFunction, linked: Mapping[tuple[str, str], Sequence[str]]
-) -> FunctionNames:
-    """Read what drivers call a PCI function, from its directory, in addition to the names in links."""
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Read what drivers call a PCI function, from its directory, in addition to the names in links.
+
+    Returns all names, and those that RDMA libraries use.
+    """
     found = {kind: set(linked.get((function.address, kind), ())) for kind in _NAMES}
     for kind in found.keys() & set(root.names(function.directory)):
         found[kind].update(root.names(f"{function.directory}/{kind}"))
-    names = [name for kind in _NAMES for name in _usable(found[kind])]
-    return FunctionNames(all=tuple(dict.fromkeys(names)), rdma=tuple(_usable(found[_RDMA])))
+    names = [name for kind in _NAMES for name in _sort_usable(found[kind])]
+    return tuple(dict.fromkeys(names)), tuple(_sort_usable(found["infiniband"]))
 
 
-def _usable(names: Iterable[str]) -> list[str]:
+def _sort_usable(names: Iterable[str]) -> list[str]:
     """Return the names that fit into variables and messages, in the order of their numbers."""
     usable = (name for name in names if len(name) <= _NAME_LIMIT and name.isascii() and name.isprintable())
     return sorted((name for name in usable if not {" ", ","} & set(name)), key=_by_number)
@@ -141,9 +136,8 @@ def read_locality(root: Root, function: PciFunction, machine: Machine) -> Locali
         f"{_BUS}/{bridge}" if below_bus else "/".join(above[: len(above) - level])
         for level, bridge in enumerate(function.bridges)
     ]
-    paths = [function.directory, *bridges]
-    found = (_read_own_locality(root, path, machine) for path in paths)
-    return next((locality for locality in found if locality), Locality())
+    found = (_read_own_locality(root, path, machine) for path in (function.directory, *bridges))
+    return next(filter(None, found), Locality())
 
 
 def _read_own_locality(root: Root, directory: str, machine: Machine) -> Locality | None:
