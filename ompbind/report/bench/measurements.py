@@ -246,31 +246,24 @@ def list_scaling(session: Session, conclusion: Conclusion) -> tuple[ScalingPoint
             if candidate and comparison.median is not None and not has_failed:
                 row = (candidate, comparison, comparison.candidate == group.choice)
                 ranked.setdefault(candidate.ranks, []).append(row)
-    points = [_make_point(session, ranks, ranked[ranks]) for ranks in sorted(ranked)]
-    return tuple(_with_ideals(points, session)) if len(points) > 1 else ()
+    if len(ranked) < 2:
+        return ()
+    metric, points = session.metrics[0], list[ScalingPoint]()
+    direction = -1 if metric.higher else 1
+    for ranks, rows in sorted(ranked.items()):
+        values = [(candidate, comparison.median or 0.0, chosen) for candidate, comparison, chosen in rows]
+        best, value, _ = min(values, key=lambda row: (not row[2], direction * row[1]))
+        unbound = next((value for candidate, value, _ in values if candidate.kind is Kind.UNBOUND), None)
+        first, ratio = (points[0].value, ranks / points[0].ranks) if points else (value, 1.0)
+        ideal = None
+        if not metric.pattern:
+            ideal = first / ratio if session.rules.same_work else first
+        elif metric.higher and metric.combine is Combine.SUM:
+            ideal = first * ratio
+        point = ScalingPoint(ranks=ranks, candidate=best.name, value=value, unbound=unbound, ideal=ideal)
+        points.append(point)
+    return tuple(points)
 
 
 EXCLUDED = (ComparisonResult.DROPPED, ComparisonResult.DISQUALIFIED)
 """Results of candidates that do not run any more."""
-
-
-def _make_point(
-    session: Session, ranks: int, rows: Sequence[tuple[Candidate, Comparison, bool]]
-) -> ScalingPoint:
-    direction = -1 if session.metrics[0].higher else 1
-    values = [(candidate, comparison.median or 0.0, chosen) for candidate, comparison, chosen in rows]
-    best, value, _ = min(values, key=lambda row: (not row[2], direction * row[1]))
-    unbound = next((value for candidate, value, _ in values if candidate.kind is Kind.UNBOUND), None)
-    return ScalingPoint(ranks=ranks, candidate=best.name, value=value, unbound=unbound)
-
-
-def _with_ideals(points: Sequence[ScalingPoint], session: Session) -> Iterator[ScalingPoint]:
-    first, metric = points[0], session.metrics[0]
-    for point in points:
-        ratio = point.ranks / first.ranks
-        if not metric.pattern:
-            yield point.replace(ideal=first.value / ratio if session.rules.same_work else first.value)
-        elif metric.higher and metric.combine is Combine.SUM:
-            yield point.replace(ideal=first.value * ratio)
-        else:
-            yield point

@@ -1,4 +1,4 @@
-"""The elements of charts in SVG: text, lines, markers, and their style for light and dark backgrounds.
+"""A session of bench as charts in SVG: a row for each candidate, and the scaling curve.
 
 Series differ in the shape of their markers and in dashes too, so that a chart is readable without colours.
 Positions are whole pixels.
@@ -10,7 +10,6 @@ from itertools import accumulate
 
 from ompbind.bench.records import Comparison, Conclusion, GroupConclusion, Session
 from ompbind.cpuset import count
-from ompbind.record import Record
 from ompbind.report.bench.measurements import (
     ScalingPoint,
     join_command,
@@ -129,118 +128,82 @@ def render_bench_svg(session: Session, conclusion: Conclusion) -> str:
     lines.append(render_text(MARGIN, MARGIN + 2 * LINE + 4, legend, "faint"))
     y = MARGIN + 3 * LINE
     for group in conclusion.groups:
-        chart = _Chart(session=session, group=group, top=y)
-        lines += _render_chart(chart)
-        y += chart.height + MARGIN
+        chart, bottom = _render_chart(session, group, y)
+        lines += chart
+        y = bottom + MARGIN
     scaling = list(render_scaling(session, conclusion, y))
     height = y + (SCALING_HEIGHT + MARGIN if scaling else 0)
     page = render_rect((0, 0), (WIDTH, height), "page")
     return render_svg_file((WIDTH, height), f"ompbind bench: {command}", STYLE, [page, *lines, *scaling])
 
 
-class _Chart(Record):
-    """The chart of a group: what it shows, and its position from `top` on."""
+def _render_chart(session: Session, group: GroupConclusion, top: int) -> tuple[list[str], int]:
+    """Return the elements of the chart of a group from `top` on, and its bottom: headings, axes, rows."""
+    rows, metric = group.comparisons, session.metrics[0]
+    runs_by_name, ratios_by_name = list_compared_runs(session), list_ratios(session, group)
+    runs = [tuple(run.values[0] for run in runs_by_name.get(row.candidate, ())) for row in rows]
+    ratios = [ratios_by_name[row.candidate] for row in rows]
+    # names are wrapped, not cut, because their ends can differ
+    labels = [wrap_text(shorten_name(row.candidate, group), _LABELS) for row in rows]
+    heights = (LINE * (1 + len(label)) + _PADDING for label in labels)
+    first_row = top + 2 * LINE
+    tops = list(accumulate(heights, initial=first_row))  # of each row, then the bottom of the last row
+    bottom = tops[-1]
 
-    session: Session
-    group: GroupConclusion
-    top: int
-
-    @property
-    def comparisons(self) -> Sequence[Comparison]:
-        """The rows."""
-        return self.group.comparisons
-
-    @property
-    def first_row(self) -> int:
-        """The top of the first row, below the headings."""
-        return self.top + 2 * LINE
-
-    @property
-    def labels(self) -> Sequence[Sequence[str]]:
-        """The lines of the name of each row; names are wrapped, not cut, because their ends can differ."""
-        names = (shorten_name(row.candidate, self.group) for row in self.comparisons)
-        return [wrap_text(name, _LABELS) for name in names]
-
-    @property
-    def tops(self) -> Sequence[int]:
-        """The top of each row, then the bottom of the last row."""
-        heights = (LINE * (1 + len(label)) + _PADDING for label in self.labels)
-        return list(accumulate(heights, initial=self.first_row))
-
-    @property
-    def bottom(self) -> int:
-        """The bottom of the last row."""
-        return self.tops[-1]
-
-    @property
-    def height(self) -> int:
-        """Pixels of the chart, with the texts below its axes."""
-        return self.bottom + 2 * LINE - self.top
-
-    @property
-    def runs(self) -> Sequence[tuple[float, ...]]:
-        """The values of the runs that count, of each row."""
-        runs = list_compared_runs(self.session)
-        return [tuple(run.values[0] for run in runs.get(row.candidate, ())) for row in self.comparisons]
-
-    @property
-    def ratios(self) -> Sequence[tuple[float, ...]]:
-        """The ratio of each round, of each row."""
-        ratios = list_ratios(self.session, self.group)
-        return [ratios[row.candidate] for row in self.comparisons]
-
-
-def _render_chart(chart: _Chart) -> Iterator[str]:
-    """Yield the headings, the axes and the rows of a chart."""
-    runs, ratios = chart.runs, chart.ratios
-    values = [value for row in runs for value in row]
-    scale = make_scale(chart.session.metrics[0], values)
+    values = [value for of_row in runs for value in of_row]
+    scale = make_scale(metric, values)
     value_axis = make_value_axis(values or [1.0], _PANEL)
-    ends = [end for row in chart.comparisons for end in row.interval or () if end > 0]
-    ratio_axis = make_ratio_axis([*ends, *(ratio for row in ratios for ratio in row)], _PANEL)
-    y = chart.top + LINE
-    ranks = "" if chart.group.ranks is None else count(chart.group.ranks, "rank")
-    yield render_text(MARGIN, y, ranks, "head")
+    ends = [end for row in rows for end in row.interval or () if end > 0]
+    ratio_axis = make_ratio_axis([*ends, *(ratio for of_row in ratios for ratio in of_row)], _PANEL)
+
+    y = top + LINE
     unit = f" ({scale.unit})" if scale.unit else ""
-    yield render_text(
-        _VALUES_X, y, fit_text(f"{name_metric(chart.session.metrics[0])}{unit}", _PANEL), "faint"
-    )
-    if chart.group.reference:
-        text = f"ratio to {shorten_name(chart.group.reference, chart.group)}, above 1 is better"
-        yield render_text(_RATIOS_X, y, fit_text(text, _PANEL), "faint")
-    matters, top, rows = chart.session.rules.matters, chart.first_row, chart.bottom - chart.first_row
+    lines = [
+        render_text(MARGIN, y, "" if group.ranks is None else count(group.ranks, "rank"), "head"),
+        render_text(_VALUES_X, y, fit_text(f"{name_metric(metric)}{unit}", _PANEL), "faint"),
+    ]
+    if group.reference:
+        text = f"ratio to {shorten_name(group.reference, group)}, above 1 is better"
+        lines.append(render_text(_RATIOS_X, y, fit_text(text, _PANEL), "faint"))
+    matters, x = session.rules.matters, _RATIOS_X + ratio_axis.find(1.0)
     first, last = ratio_axis.find(1 / (1 + matters)), ratio_axis.find(1 + matters)
-    yield render_rect((_RATIOS_X + first, top), (last - first, rows), "band")
-    x = _RATIOS_X + ratio_axis.find(1.0)
-    yield render_line((x, top), (x, chart.bottom), "zero")
-    ticks = [(value_axis.find(tick), scale.render_tick(tick)) for tick in list_ticks(value_axis, _TICKS)]
-    yield from _render_ticks(chart, _VALUES_X, ticks)
-    ticks = [(ratio_axis.find(tick), f"{tick:g}") for tick in list_ticks(ratio_axis, _TICKS)]
-    yield from _render_ticks(chart, _RATIOS_X, ticks)
-    for row, (comparison, label) in enumerate(zip(chart.comparisons, chart.labels, strict=True)):
-        top, bottom = chart.tops[row : row + 2]
-        yield f'<g class="{"chosen" if comparison.candidate == chart.group.choice else "other"}">'
-        for number, line in enumerate(label, 1):
-            yield render_text(MARGIN, top + number * LINE - 1, line, "name")
-        ratio = "" if comparison.ratio is None else f", {render_ratio(comparison.ratio)}"
-        below = top + (len(label) + 1) * LINE - 1
-        yield render_text(MARGIN, below, fit_text(f"{comparison.result}{ratio}", _LABELS), "faint")
-        middle = (top + bottom) // 2
-        for number, value in enumerate(runs[row]):
-            yield _render_dot(_VALUES_X + value_axis.find(value), middle, number)
-        if comparison.median is not None and runs[row]:
-            x = _VALUES_X + value_axis.find(comparison.median)
-            yield render_line((x, middle - 12), (x, middle + 12), "mid")
-        yield from _render_ratios(comparison, ratios[row], ratio_axis, (top + bottom) // 2)
-        yield "</g>"
+    lines.append(render_rect((_RATIOS_X + first, first_row), (last - first, bottom - first_row), "band"))
+    lines.append(render_line((x, first_row), (x, bottom), "zero"))
+    value_ticks = [
+        (value_axis.find(tick), scale.render_tick(tick)) for tick in list_ticks(value_axis, _TICKS)
+    ]
+    ratio_ticks = [(ratio_axis.find(tick), f"{tick:g}") for tick in list_ticks(ratio_axis, _TICKS)]
+    for left, ticks in ((_VALUES_X, value_ticks), (_RATIOS_X, ratio_ticks)):
+        lines.append(render_line((left, bottom), (left + _PANEL, bottom), "grid"))
+        for at, label in ticks:
+            lines.append(render_line((left + at, first_row), (left + at, bottom + 4), "grid"))
+            lines.append(render_text(left + at, bottom + LINE + 2, label, "faint middle"))
+    for number, row in enumerate(rows):
+        middle = (tops[number] + tops[number + 1]) // 2
+        lines.append(f'<g class="{"chosen" if row.candidate == group.choice else "other"}">')
+        lines += _render_label(row, labels[number], tops[number])
+        lines += _render_values(row, runs[number], value_axis, middle)
+        lines += _render_ratios(row, ratios[number], ratio_axis, middle)
+        lines.append("</g>")
+    return lines, bottom + 2 * LINE
 
 
-def _render_ticks(chart: _Chart, x: int, ticks: Sequence[tuple[int, str]]) -> Iterator[str]:
-    """Yield a line and a label for each mark of an axis that begins at x, given with its position."""
-    yield render_line((x, chart.bottom), (x + _PANEL, chart.bottom), "grid")
-    for at, label in ticks:
-        yield render_line((x + at, chart.first_row), (x + at, chart.bottom + 4), "grid")
-        yield render_text(x + at, chart.bottom + LINE + 2, label, "faint middle")
+def _render_label(comparison: Comparison, label: Sequence[str], top: int) -> Iterator[str]:
+    """Yield the lines of the name of a candidate and, below them, its result."""
+    for number, line in enumerate(label, 1):
+        yield render_text(MARGIN, top + number * LINE - 1, line, "name")
+    ratio = "" if comparison.ratio is None else f", {render_ratio(comparison.ratio)}"
+    below = top + (len(label) + 1) * LINE - 1
+    yield render_text(MARGIN, below, fit_text(f"{comparison.result}{ratio}", _LABELS), "faint")
+
+
+def _render_values(comparison: Comparison, values: Sequence[float], axis: Axis, y: int) -> Iterator[str]:
+    """Yield a dot for each run around a line at y, and a bar at the median."""
+    for number, value in enumerate(values):
+        yield _render_dot(_VALUES_X + axis.find(value), y, number)
+    if comparison.median is not None and values:
+        x = _VALUES_X + axis.find(comparison.median)
+        yield render_line((x, y - 12), (x, y + 12), "mid")
 
 
 def _render_ratios(comparison: Comparison, ratios: Sequence[float], axis: Axis, y: int) -> Iterator[str]:
@@ -302,8 +265,12 @@ def render_scaling(session: Session, conclusion: Conclusion, top: int) -> Iterat
         y = bottom - axis.find(tick)
         yield render_line((_LEFT, y), (_LEFT + _LENGTH, y), "grid")
         yield render_text(_LEFT - 8, y + 4, scale.render_tick(tick), "faint end")
-    for x, point in _list_labelled(points, ranks):
-        yield render_text(x, bottom + LINE + 2, str(point.ranks), "faint middle")
+    last = -WIDTH
+    for point in points:  # those with space for a label below the axis
+        x = _LEFT + ranks.find(point.ranks)
+        if x - last >= 40:
+            last = x
+            yield render_text(x, bottom + LINE + 2, str(point.ranks), "faint middle")
     yield render_text(_LEFT + _LENGTH // 2, bottom + 2 * LINE + 4, "ranks", "faint middle")
     for style, _, find in _SERIES:
         known = [(point, value) for point in points if (value := find(point)) is not None]
@@ -320,27 +287,13 @@ def render_scaling(session: Session, conclusion: Conclusion, top: int) -> Iterat
         yield render_text(_LEGEND_X, y, fit_text(point.candidate, WIDTH - MARGIN - _LEGEND_X), "faint")
 
 
-def _list_labelled(points: Sequence[ScalingPoint], ranks: Axis) -> Iterator[tuple[int, ScalingPoint]]:
-    """Yield the points with space for a label below the axis, and their positions."""
-    last = -WIDTH
-    for point in points:
-        x = _LEFT + ranks.find(point.ranks)
-        if x - last >= 40:
-            last = x
-            yield x, point
-
-
 def _render_curve(style: str, places: Sequence[tuple[int, int]]) -> Iterator[str]:
     """Yield a curve through some places, with a marker at each."""
     if len(places) > 1:
         line = "L".join(f"{x} {y}" for x, y in places)
         yield f'<path class="{style}" d="M{line}"/>'
-    yield from (_render_marker(style, place) for place in places if style != "ideal")
-
-
-def _render_marker(style: str, place: tuple[int, int]) -> str:
-    """Render the marker of a curve: a circle, or a square for `unbound`."""
-    x, y = place
-    if style == "unbound":
-        return f'<rect class="unbound-mark" x="{x - 4}" y="{y - 4}" width="8" height="8"/>'
-    return f'<circle class="best-mark" cx="{x}" cy="{y}" r="5"/>'
+    for x, y in places if style != "ideal" else ():
+        if style == "unbound":
+            yield f'<rect class="unbound-mark" x="{x - 4}" y="{y - 4}" width="8" height="8"/>'
+        else:
+            yield f'<circle class="best-mark" cx="{x}" cy="{y}" r="5"/>'

@@ -54,11 +54,21 @@ def read_nodes(root: Root, online: CpuSet) -> tuple[tuple[Node, ...], list[str]]
             overlapping |= CpuSet((node.number,))
         disjoint.append(node.replace(cpus=node.cpus - assigned))
         assigned |= node.cpus
-    nodes = tuple(node.replace(distances=_drop_distances(node, found, gpus)) for node in disjoint)
+    for at, node in enumerate(disjoint):
+        if gpus and len(node.distances) == len(found):
+            pairs = zip(found, node.distances, strict=True)
+            kept = tuple(distance for number, distance in pairs if number not in gpus)
+            disjoint[at] = node.replace(distances=kept)
+    nodes = tuple(disjoint)
     if not all(node.is_complete for node in nodes):
         initiators = {node.number: _read_initiators(root, node.number) for node in nodes if not node.cpus}
         nodes = add_nearest_nodes(nodes, initiators)
-    return nodes, list(_make_remarks(overlapping, gpus))
+    remarks = [render_gpu_remark(gpus)] if gpus else []
+    if overlapping:
+        verb = "lists" if len(overlapping) == 1 else "list"
+        belongs = "each CPU belongs to the first node that lists it"
+        remarks.insert(0, f"{named('NUMA node', overlapping)} {verb} CPUs of other nodes: {belongs}")
+    return nodes, remarks
 
 
 def _read_node(root: Root, number: int, online: CpuSet) -> Node:
@@ -75,16 +85,6 @@ def _read_node(root: Root, number: int, online: CpuSet) -> Node:
     )
 
 
-def _make_remarks(overlapping: CpuSet, gpus: CpuSet) -> Iterator[str]:
-    if overlapping:
-        yield (
-            f"{named('NUMA node', overlapping)} {'lists' if len(overlapping) == 1 else 'list'} CPUs of other "
-            "nodes: each CPU belongs to the first node that lists it"
-        )
-    if gpus:
-        yield render_gpu_remark(gpus)
-
-
 def _read_initiators(root: Root, number: int) -> CpuSet:
     """Return the nodes that the firmware reports as closest to a node.
 
@@ -93,19 +93,6 @@ def _read_initiators(root: Root, number: int) -> CpuSet:
     directories = (f"{NODE_DIRECTORY}/node{number}/access{kind}/initiators" for kind in (1, 0))
     nodes = (numbered(root.names(directory), "node") for directory in directories)
     return next(filter(None, nodes), EMPTY)
-
-
-def _drop_distances(node: Node, found: CpuSet, gpus: CpuSet) -> tuple[int, ...]:
-    """Return the distances of a node to all nodes but the excluded ones."""
-    if not gpus or len(node.distances) != len(found):
-        return node.distances
-    pairs = zip(found, node.distances, strict=True)
-    return tuple(distance for number, distance in pairs if number not in gpus)
-
-
-# How much memory of each NUMA node is free, from `sys/devices/system/node/nodeN/meminfo`.
-#
-# A module of its own: a start of ranks reads the nodes, and not how much of them is free.
 
 
 class MemorySize(Record):
