@@ -14,7 +14,7 @@ between starts of one machine, or between equal machines, is left out:
 from collections.abc import Iterable
 
 from ompbind.cpuset import union
-from ompbind.machine.devices import Device, DeviceKind
+from ompbind.machine.devices import DeviceKind
 from ompbind.machine.model import Level, Machine
 from ompbind.record import Record
 
@@ -75,7 +75,12 @@ def make_fingerprint(machine: Machine) -> Fingerprint:
     for kind in DeviceKind:
         own = [device for device in machine.devices if device.kind is kind and not device.physical]
         if own:
-            parts.append((str(kind), _digest(own, map(_render_device, own))))
+            about = (
+                f"{each.address} {each.partition} {each.pci_class} {each.vendor} {each.product}"
+                f" {each.cpus} {each.node}"
+                for each in own
+            )
+            parts.append((str(kind), _digest(own, about)))
     return Fingerprint(parts=tuple(parts))
 
 
@@ -90,11 +95,6 @@ def find_difference(left: Fingerprint, right: Fingerprint, kinds: Iterable[Devic
 def _make_domain_part(machine: Machine, subject: str) -> tuple[str, str]:
     domains = [domain for level in _LEVELS[subject] for domain in machine.at(level)]
     return subject, _digest(domains, (f"{domain.level} {domain.cpus}" for domain in domains))
-
-
-def _render_device(device: Device) -> str:
-    numbers = f"{device.pci_class} {device.vendor} {device.product}"
-    return f"{device.address} {device.partition} {numbers} {device.cpus} {device.node}"
 
 
 def _digest(things: Iterable[object], lines: Iterable[str]) -> str:

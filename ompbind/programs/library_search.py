@@ -76,17 +76,14 @@ def find_library_of_kind(name: str, program: Elf | None, directories: Sequence[s
     for directory in directories:
         for stem in LIBRARY_KINDS[name].stems:
             files = (file for file in list_names(directory) if file.startswith(stem) and ".so" in file)
-            for path in sorted((os.path.join(directory, file) for file in files), key=_shortest_first):
+            # libtcmalloc.so.4 before libtcmalloc.so.4.5.9, its target
+            for file in sorted(files, key=lambda file: (len(file), file)):
+                path = os.path.join(directory, file)
                 library = identify_library(path)
                 is_of_kind = library is not None and library.kind.name == name
                 if is_of_kind and os.path.isfile(path) and is_loadable(path, program):
                     return path
     return None
-
-
-def _shortest_first(path: str) -> tuple[int, str]:
-    """Sort `libtcmalloc.so.4` before `libtcmalloc.so.4.5.9`, its target."""
-    return len(os.path.basename(path)), path
 
 
 def linker_directories(env: Mapping[str, str]) -> list[str]:

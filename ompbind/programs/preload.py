@@ -42,8 +42,12 @@ def _find(name: str, program: Elf | None, directories: Sequence[str]) -> str:
         )
     path = find_library_of_kind(name, program, directories)
     if path is None:
+        existing = [directory for directory in directories if os.path.isdir(directory)]
+        shown = ", ".join(existing)
+        if len(existing) > 5:
+            shown = f"{', '.join(existing[:4])} and {len(existing) - 4} more directories"
         raise RequestError(
-            f"--preload {name}: no {LIBRARY_KINDS[name].label} in {_render_directories(directories)}",
+            f"--preload {name}: no {LIBRARY_KINDS[name].label} in {shown}",
             hint=_find_misleading_link(name, directories)
             or f"install {LIBRARY_PACKAGES[name]}, or give its path",
         )
@@ -58,13 +62,6 @@ def _find_misleading_link(name: str, directories: Sequence[str]) -> str:
         if target and target.kind.name != name and target.kind.name in PRELOADABLE:
             return f"{path} is a link to {os.path.basename(target.path)}: use --preload {target.kind.name}"
     return ""
-
-
-def _render_directories(directories: Sequence[str]) -> str:
-    existing = [directory for directory in directories if os.path.isdir(directory)]
-    if len(existing) > 5:
-        return f"{', '.join(existing[:4])} and {len(existing) - 4} more directories"
-    return ", ".join(existing)
 
 
 def _checked(path: str, program: Elf | None) -> str:

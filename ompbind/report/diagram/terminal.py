@@ -48,7 +48,6 @@ from ompbind.text import clean_lines
 #     │ └────────┘ │
 #     │ block      │
 #     └────────────┘
-#
 
 
 class Block(Record):
@@ -264,16 +263,13 @@ def _make_row(kind: str, cores: Iterable[Box], options: _DrawingOptions) -> Box:
     annotations = [options.annotations[core.cpus.first] for core in cores]
     cells = [(annotation.symbol, annotation.mark) for annotation in annotations]
     if options.counts_cores:
+        counted = [(symbol, mark, len(list(run))) for (symbol, mark), run in groupby(cells)]
         cells = [
-            (_with_count(symbol, len(list(run)), options.screen), mark)
-            for (symbol, mark), run in groupby(cells)
+            (f"{symbol}{options.screen.times}{times}" if times > 1 else symbol, mark)
+            for symbol, mark, times in counted
         ]
     inside = (Box(style=_CELL, title=(text,), marks=(mark,)) for text, mark in cells)
     return Box(style=_CORES, title=(kind,), inside=tuple(inside))
-
-
-def _with_count(symbol: str, times: int, screen: Screen) -> str:
-    return f"{symbol}{screen.times}{times}" if times > 1 else symbol
 
 
 def _draw(boxes: Sequence[Box], available: int, options: _DrawingOptions, is_column: bool = False) -> Block:

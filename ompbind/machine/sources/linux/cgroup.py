@@ -44,7 +44,11 @@ def read_limits(root: Root) -> CgroupLimits:
     for directory in read_directories(root):
         cpuset = _read_cpuset(root, directory, "cpus") if cpuset is None else cpuset
         mems = _read_cpuset(root, directory, "mems") if mems is None else mems
-        quotas.extend(_read_quota(root, directory))
+        words = (root.read(f"{directory}/cpu.max") or "").split()
+        files = [root.read(f"{directory}/cpu.cfs_{name}_us") for name in ("quota", "period") if not words]
+        numbers = [whole_number(word) for word in words or files]  # CPU time and period, both in µs
+        if len(numbers) == 2 and numbers[0] and numbers[1]:
+            quotas.append(numbers[0] / numbers[1])
     return CgroupLimits(cpuset=cpuset, mems=mems, quota=min(quotas, default=None))
 
 
@@ -159,15 +163,6 @@ def _read_cpuset(root: Root, directory: str, kind: str) -> CpuSet | None:
         if found:
             return found
     return None
-
-
-def _read_quota(root: Root, directory: str) -> Iterator[float]:
-    """Yield the quota of a cgroup in CPUs if it has one: CPU time divided by the period, both in µs."""
-    words = (root.read(f"{directory}/cpu.max") or "").split()
-    files = [root.read(f"{directory}/cpu.cfs_{name}_us") for name in ("quota", "period") if not words]
-    numbers = [whole_number(word) for word in words or files]
-    if len(numbers) == 2 and numbers[0] and numbers[1]:
-        yield numbers[0] / numbers[1]
 
 
 class Throttling(Record):

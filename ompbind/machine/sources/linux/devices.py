@@ -41,7 +41,6 @@ from ompbind.record import Record
 #
 # The driver needs no library for these. Until a program has used a GPU, its UUID is shown as question
 # marks.
-#
 
 
 _DRIVER = "proc/driver/nvidia"
