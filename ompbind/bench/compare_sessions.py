@@ -16,7 +16,7 @@ from functools import cache
 from statistics import NormalDist, median
 
 from ompbind.bench.comparing import make_index
-from ompbind.bench.records import Candidate, Metric, Session
+from ompbind.bench.records import Session
 from ompbind.errors import RequestError
 from ompbind.record import Record
 from ompbind.text import clean_line
@@ -41,8 +41,7 @@ class Difference(Record):
 
 
 def find_differences(before: Session, now: Session) -> tuple[Difference, ...]:
-    """Return how the machine, the command, and what is measured differ; the seed, the
-    rounds and the options may differ.
+    """Return how the machine, the command, and what is measured differ; seed, rounds and options may differ.
 
     Candidates are compared by `find_candidate_differences`.
     """
@@ -62,7 +61,12 @@ def _render_facts(session: Session) -> Iterator[tuple[str, str]]:
     yield "allowed CPUs", hardware.allowed
     yield "CPU quota", "none" if hardware.quota is None else f"{hardware.quota:g} CPUs"
     yield "command", shlex.join(session.command)
-    yield "metrics", ", ".join(map(_render_metric, session.metrics))
+    metrics = []
+    for metric in session.metrics:
+        better = "higher" if metric.higher else "lower"
+        pattern = f" {metric.pattern!r}" if metric.pattern else ""
+        metrics.append(f"{metric.name}{pattern} ({metric.combine.value}, {better} is better)")
+    yield "metrics", ", ".join(metrics)
     yield "--duration", "" if duration_s is None else f"{duration_s:g} s"
     yield "--ready", session.ready
     yield "--load", shlex.join(session.load)
@@ -70,27 +74,19 @@ def _render_facts(session: Session) -> Iterator[tuple[str, str]]:
     yield "--matters", f"{session.rules.matters:.2%}"
 
 
-def _render_metric(metric: Metric) -> str:
-    better = "higher" if metric.higher else "lower"
-    pattern = f" {metric.pattern!r}" if metric.pattern else ""
-    return f"{metric.name}{pattern} ({metric.combine.value}, {better} is better)"
-
-
 def find_candidate_differences(before: Session, now: Session) -> tuple[Difference, ...]:
     """Return candidates that only one session has, and candidates with another plan or other variables.
 
     The digest of a plan contains the command, so digests are compared only if the commands are equal.
     """
-    old, new = _index_candidates(before), _index_candidates(now)
-    names = Difference(about="candidates", before="; ".join(old), now="; ".join(new))
+    old, new = ({each.name: each for each in session.candidates} for session in (before, now))
+    found = []
+    if old.keys() != new.keys():
+        found.append(Difference(about="candidates", before="; ".join(old), now="; ".join(new)))
     changed = [name for name in old if name in new and old[name].digest != new[name].digest]
-    plans = Difference(about=f"other plans or variables of {'; '.join(changed)}")
-    has_plans = bool(changed) and before.command == now.command
-    return (*((names,) if old.keys() != new.keys() else ()), *((plans,) if has_plans else ()))
-
-
-def _index_candidates(session: Session) -> dict[str, Candidate]:
-    return {candidate.name: candidate for candidate in session.candidates}
+    if changed and before.command == now.command:
+        found.append(Difference(about=f"other plans or variables of {'; '.join(changed)}"))
+    return tuple(found)
 
 
 ERROR = 0.05
@@ -157,12 +153,13 @@ def compare_sessions(sessions: Sequence[Session]) -> SessionsComparison:
     names = dict.fromkeys(candidate.name for session in sessions for candidate in session.candidates)
     both = [name for name in names if values[0].get(name) and values[-1].get(name)]
     error = ERROR / max(1, len(both))
-    higher = sessions[-1].metrics[0].higher
-    changes = (_compare([of.get(name, ()) for of in values], higher=higher, error=error) for name in names)
     first, last = sessions[0], sessions[-1]
+    higher = last.metrics[0].higher
     return SessionsComparison(
         sessions=tuple(sessions),
-        changes=tuple(change.replace(candidate=name) for name, change in zip(names, changes, strict=True)),
+        changes=tuple(
+            _compare(name, [of.get(name, ()) for of in values], higher=higher, error=error) for name in names
+        ),
         differences=(*find_differences(first, last), *find_candidate_differences(first, last)),
     )
 
@@ -181,11 +178,11 @@ def find_failures(comparison: SessionsComparison, limit: float) -> tuple[str, ..
     return tuple(found)
 
 
-def _compare(values: Sequence[Sequence[float]], *, higher: bool, error: float) -> CandidateChange:
-    """Return how a candidate has changed; without its name."""
+def _compare(name: str, values: Sequence[Sequence[float]], *, higher: bool, error: float) -> CandidateChange:
+    """Return how a candidate has changed, from its values in each session."""
     before, now = values[0], values[-1]
     change = CandidateChange(
-        candidate="",
+        candidate=name,
         medians=tuple(median(found) if found else None for found in values),
         runs=tuple(map(len, values)),
     )

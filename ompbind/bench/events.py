@@ -11,7 +11,7 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
-from ompbind.bench.records import Candidate, Conclusion, Rules, Run, Session
+from ompbind.bench.records import Conclusion, Rules, Run, Session
 from ompbind.planning.rank_variables import mask_word
 from ompbind.record import Record
 
@@ -96,6 +96,16 @@ def parse_session(lines: Iterable[str]) -> Session:
     return session.replace(runs=tuple(runs), ended=ended)
 
 
+def _parse_event(line: str) -> dict[str, object]:
+    try:
+        event = json.loads(line)
+    except ValueError:
+        raise ValueError("not JSON") from None
+    if not isinstance(event, dict):
+        raise ValueError("not a JSON object")
+    return event
+
+
 # Records to JSON values and back: fields by name, tuples as arrays, words of enums as text.
 #
 # The types of the fields decide how a value is read. Fields that a newer version has added are ignored, and
@@ -112,16 +122,6 @@ def make_json(value: object) -> object:
     if isinstance(value, tuple):
         return [make_json(item) for item in value]
     return value.value if isinstance(value, StrEnum) else value
-
-
-def _parse_event(line: str) -> dict[str, object]:
-    try:
-        event = json.loads(line)
-    except ValueError:
-        raise ValueError("not JSON") from None
-    if not isinstance(event, dict):
-        raise ValueError("not a JSON object")
-    return event
 
 
 def make_record(kind: type[R], value: object) -> R:
@@ -179,12 +179,11 @@ def mask_session(session: Session) -> Session:
         command=tuple(map(mask_word, session.command)),
         options=tuple(map(mask_word, session.options)),
         load=tuple(map(mask_word, session.load)),
-        candidates=tuple(map(_mask_candidate, session.candidates)),
-    )
-
-
-def _mask_candidate(candidate: Candidate) -> Candidate:
-    return candidate.replace(
-        choices=tuple((key, mask_word(text)) for key, text in candidate.choices),
-        options=tuple(map(mask_word, candidate.options)),
+        candidates=tuple(
+            candidate.replace(
+                choices=tuple((key, mask_word(text)) for key, text in candidate.choices),
+                options=tuple(map(mask_word, candidate.options)),
+            )
+            for candidate in session.candidates
+        ),
     )

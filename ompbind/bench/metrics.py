@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from itertools import count
+from itertools import chain, count
 
 from ompbind.bench.records import Combine, Metric
 from ompbind.errors import MeasurementError, PositionError
@@ -61,7 +61,9 @@ def make_metrics(
     chosen = Combine(combine) if combine else (Combine.SUM if higher else Combine.SLOWEST)
     names: list[str] = []
     for text in patterns:
-        names.append(_make_unique(_make_name(read_pattern(text)), names))
+        name = _make_name(read_pattern(text))
+        numbered = (f"{name[: NAME_WIDTH - 3]} {number}" for number in count(2))
+        names.append(next(new for new in chain((name,), numbered) if new not in names))
     return tuple(
         Metric(name=name, pattern=text, higher=higher, combine=chosen)
         for name, text in zip(names, patterns, strict=True)
@@ -81,13 +83,6 @@ def _strip_syntax(text: str) -> str:
     """Return the text of a part of a regular expression, without characters that separate a value."""
     literal = _SYNTAX.sub(lambda match: match[1] or " ", text)
     return clean_line(" ".join(literal.split())).strip(" :=,;\"'")
-
-
-def _make_unique(name: str, others: Sequence[str]) -> str:
-    """Return the name, with a number if others have the same name."""
-    if name not in others:
-        return name
-    return next(new for i in count(2) if (new := f"{name[: NAME_WIDTH - 3]} {i}") not in others)
 
 
 def read_values(

@@ -26,7 +26,6 @@ from ompbind.record import Record
 # What the values of one candidate look like in the order of its runs: outliers, slow starts, trends, modes.
 #
 # Each function returns None (or nothing) for normal noise, except in at most 5 % of series.
-#
 
 
 MIN_VALUES = 8

@@ -12,7 +12,7 @@ from ompbind.bench.records import MIGRATIONS, Run, Status, Verification
 from ompbind.bench.service import run_service
 from ompbind.bench.start_ranks import CandidateStart, MeasuringSettings, Slot, start_ranks
 from ompbind.errors import OmpbindError
-from ompbind.execution.outcome import Outcome, RankExit, find_hint, render_exit_status
+from ompbind.execution.outcome import Outcome, find_hint, render_exit_status
 from ompbind.inspection.verdict import VerificationResult
 from ompbind.procfs.reader import read_affinity
 from ompbind.text import Severity
@@ -98,16 +98,10 @@ def find_failure(outcome: Outcome, timeout_s: float | None) -> str:
         return outcome.error.message
     if outcome.timed_out:
         return f"timeout after {timeout_s:g} s"
-    return _describe_exit(failed, outcome) if failed else ""
-
-
-def _describe_exit(failed: RankExit, outcome: Outcome) -> str:
-    parts = (
-        f"rank {failed.rank} {render_exit_status(failed)}",
-        render_last_lines(failed.last_lines),
-        find_hint(failed, outcome),
-    )
-    return "; ".join(filter(None, parts))
+    if failed is None:
+        return ""
+    exited = f"rank {failed.rank} {render_exit_status(failed)}"
+    return "; ".join(filter(None, (exited, render_last_lines(failed.last_lines), find_hint(failed, outcome))))
 
 
 def find_verification(verified: VerificationResult | None) -> tuple[Verification, str]:

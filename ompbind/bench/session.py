@@ -108,20 +108,16 @@ class _Recorder:
         self.running = candidate
         self.calls.listener.show_start(self.session, upcoming, candidate)
 
-    def add_run(self, run: Run) -> None:
-        grown = self.session.replace(runs=(*self.session.runs, run), ended="")
-        self._add(grown, make_run_event(run))
-
     def add_drops(self, dropped: Iterable[tuple[str, str]]) -> None:
         for candidate, reason in dropped:
-            self._add(self.session, make_drop_event(candidate, reason))
+            self.add(self.session, make_drop_event(candidate, reason))
 
     def end(self, reason: str) -> None:
         """End the session; if it was finished before and only read again, it has this event already."""
         if self.session.ended != reason:
-            self._add(self.session.replace(ended=reason), make_end_event(reason))
+            self.add(self.session.replace(ended=reason), make_end_event(reason))
 
-    def _add(self, session: Session, event: Event) -> None:
+    def add(self, session: Session, event: Event) -> None:
         with delay_interrupts():
             self.session = session
             self.calls.save(event)
@@ -134,26 +130,22 @@ def _run_rounds(recorder: _Recorder, starts: Mapping[str, CandidateStart], budge
     upcoming = recorder.calls.find_next(recorder.session)
     while upcoming.candidates:
         recorder.add_drops(upcoming.dropped)
-        left_s = None if budget_s is None else began_at + budget_s - time.monotonic()
-        if not _fits(recorder.session, upcoming, left_s):
-            return f"the next round would exceed the budget of {budget_s:g} s"
+        if budget_s is not None and upcoming.phase is not Phase.WARM_UP:  # the warm-up always starts
+            left_s = began_at + budget_s - time.monotonic()
+            if (estimate_round_s(recorder.session, upcoming) or 0.0) > left_s:
+                return f"the next round would exceed the budget of {budget_s:g} s"
         for name in make_order(upcoming, recorder.session.rules.seed):
             recorder.start(upcoming, name)
-            recorder.add_run(_run_candidate(recorder, starts[name], upcoming))
+            run = _run_or_fail(recorder, starts[name], upcoming)
+            grown = recorder.session.replace(runs=(*recorder.session.runs, run), ended="")
+            recorder.add(grown, make_run_event(run))
         upcoming = recorder.calls.find_next(recorder.session)
     if recorder.session.ended != upcoming.ended:  # else it was finished before, and is only read again
         recorder.add_drops(upcoming.dropped)
     return upcoming.ended
 
 
-def _fits(session: Session, upcoming: NextRound, left_s: float | None) -> bool:
-    """Return whether a round fits in the time that is left; the warm-up always starts."""
-    if left_s is None or upcoming.phase is Phase.WARM_UP:
-        return True
-    return (estimate_round_s(session, upcoming) or 0.0) <= left_s
-
-
-def _run_candidate(recorder: _Recorder, start: CandidateStart, upcoming: NextRound) -> Run:
+def _run_or_fail(recorder: _Recorder, start: CandidateStart, upcoming: NextRound) -> Run:
     """Run a candidate; if its ranks cannot be started, it has failed."""
     slot = Slot(number=len(recorder.session.runs), phase=upcoming.phase, round=upcoming.round)
     began = time.time()

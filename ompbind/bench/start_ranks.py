@@ -7,6 +7,7 @@
 
 See `execution.process_pair` for the two processes between bench and the ranks. If bench is killed, the
 foreground process is killed too, so the supervisor kills all ranks, and removes the files of the run.
+The records come first: what is started, and how each run is measured.
 """
 
 import os

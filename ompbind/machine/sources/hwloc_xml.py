@@ -348,7 +348,9 @@ def _find_names(function: Element) -> Iterator[Element]:
 
 def _make_devices(function: _Function, machine: Machine) -> Iterator[Device]:
     """Yield the device of a PCI function, or its partitions; nothing for functions of other kinds."""
-    pci_class, vendor, product = _parse_type(function.element.get("pci_type", ""))
+    pci_type = function.element.get("pci_type", "")  # as "0302 [10de:2335] [10de:18be] a1"
+    pci_class = _hex(pci_type[:4])
+    vendor, product = map(_hex, pci_type.partition("[")[2].partition("]")[0].partition(":")[::2])
     kind = find_kind(pci_class, vendor, map(_name, function.names))
     if kind is None:
         return
@@ -377,12 +379,6 @@ def _make_devices(function: _Function, machine: Machine) -> Iterator[Device]:
 
 def _name(os_device: Element) -> str:
     return clean_name(os_device.get("name", ""))
-
-
-def _parse_type(text: str) -> tuple[str, str, str]:
-    """Return class, vendor and product of "0302 [10de:2335] [10de:18be] a1"; "" for what is missing."""
-    vendor, _, product = text.partition("[")[2].partition("]")[0].partition(":")
-    return _hex(text[:4]), _hex(vendor), _hex(product)
 
 
 def _hex(text: str) -> str:

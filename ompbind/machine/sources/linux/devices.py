@@ -41,7 +41,6 @@ from ompbind.record import Record
 #
 # The driver needs no library for these. Until a program has used a GPU, its UUID is shown as question
 # marks.
-#
 
 
 _DRIVER = "proc/driver/nvidia"
@@ -70,22 +69,22 @@ class NvidiaGpu(Record):
 
 def read_nvidia_gpus(root: Root) -> dict[str, NvidiaGpu]:
     """Read the GPUs that NVIDIA's driver uses, by PCI address."""
-    names = [name for name in root.names(GPU_DIRECTORY) if is_address(name.lower())]
-    return {name.lower(): _read_gpu(root, f"{GPU_DIRECTORY}/{name}/information") for name in names}
-
-
-def _read_gpu(root: Root, path: str) -> NvidiaGpu:
-    facts = dict(keyed_lines(root.read(path)))
-    text = facts.get("GPU UUID", "")
-    digits = text.removeprefix("GPU-").replace("-", "").lower()
-    is_uuid = text.startswith("GPU-") and len(digits) == 32 and is_hexadecimal(digits)
-    uuid, minor = (text if is_uuid else ""), whole_number(facts.get("Device Minor"), 1 << 20)
-    return NvidiaGpu(
-        uuid=uuid,
-        minor=minor,
-        is_excluded=facts.get("GPU Excluded", facts.get("GPU Blacklisted")) == "Yes",
-        instances=() if minor is None else tuple(_read_instances(root, minor, uuid)),
-    )
+    found = {}
+    for name in root.names(GPU_DIRECTORY):
+        if not is_address(name.lower()):
+            continue
+        facts = dict(keyed_lines(root.read(f"{GPU_DIRECTORY}/{name}/information")))
+        uuid, minor = facts.get("GPU UUID", ""), whole_number(facts.get("Device Minor"), 1 << 20)
+        digits = uuid.removeprefix("GPU-").replace("-", "").lower()
+        if not (uuid.startswith("GPU-") and len(digits) == 32 and is_hexadecimal(digits)):
+            uuid = ""  # anything else, as question marks
+        found[name.lower()] = NvidiaGpu(
+            uuid=uuid,
+            minor=minor,
+            is_excluded=facts.get("GPU Excluded", facts.get("GPU Blacklisted")) == "Yes",
+            instances=() if minor is None else tuple(_read_instances(root, minor, uuid)),
+        )
+    return found
 
 
 def _read_instances(root: Root, minor: int, uuid: str) -> Iterator[MigInstance]:
@@ -138,28 +137,24 @@ def read_kfd_gpus(root: Root) -> tuple[KfdGpu, ...]:
     """Read the AMD GPUs and partitions, in ROCm's order."""
     directory = next((path for path in _DIRECTORIES if root.names(path)), _DIRECTORIES[0])
     nodes = numbered(root.names(directory), "")
-    texts = (root.read(f"{directory}/{node}/properties") for node in nodes)
-    found = [properties for text in texts if text and (properties := _parse(text)).get("simd_count")]
-    return tuple(_make_gpu(ordinal, properties) for ordinal, properties in enumerate(found))
-
-
-def _parse(text: str) -> dict[str, int]:
-    """Return the properties of a node; a unique identifier has up to 64 bits."""
-    pairs = (line.partition(" ") for line in text.splitlines())
-    numbers = ((name, whole_number(value, 1 << 64)) for name, _, value in pairs)
-    return {name: number for name, number in numbers if number is not None}
-
-
-def _make_gpu(ordinal: int, properties: dict[str, int]) -> KfdGpu:
-    location, domain = properties.get("location_id", 0), properties.get("domain", 0)
-    minor, unique_id = properties.get("drm_render_minor", 0), properties.get("unique_id", 0)
-    return KfdGpu(
-        ordinal=ordinal,
-        slot=f"{domain & 0xFFFFFFFF:04x}:{location >> 8 & 0xFF:02x}:{location >> 3 & 0x1F:02x}",
-        function=location & 7,
-        uuid=f"GPU-{unique_id:016x}" if unique_id else "",
-        render_name=f"renderD{minor}" if minor else "",
-    )
+    found: list[KfdGpu] = []
+    for node in nodes:
+        lines = (root.read(f"{directory}/{node}/properties") or "").splitlines()
+        pairs = (line.partition(" ") for line in lines)
+        numbers = {name: whole_number(value, 1 << 64) or 0 for name, _, value in pairs}
+        if not numbers.get("simd_count"):
+            continue
+        location, domain = numbers.get("location_id", 0), numbers.get("domain", 0)
+        minor, unique_id = numbers.get("drm_render_minor", 0), numbers.get("unique_id", 0)
+        gpu = KfdGpu(
+            ordinal=len(found),
+            slot=f"{domain & 0xFFFFFFFF:04x}:{location >> 8 & 0xFF:02x}:{location >> 3 & 0x1F:02x}",
+            function=location & 7,
+            uuid=f"GPU-{unique_id:016x}" if unique_id else "",
+            render_name=f"renderD{minor}" if minor else "",
+        )
+        found.append(gpu)
+    return tuple(found)
 
 
 _FOR_VIRTUAL_MACHINES = ("vfio-pci", "pci-stub", "xen-pciback")
@@ -187,17 +182,15 @@ def read_devices(root: Root, machine: Machine, *, device_files: str | None = Non
         if address not in functions:  # some kernels write the number of a partition instead
             address = f"{gpu.slot}.0"
         kfd.setdefault(address, []).append(gpu)
-    drivers = _Drivers(
-        names=read_linked_names(root),
-        nvidia=read_nvidia_gpus(root),
-        kfd=kfd,
-    )
+    drivers = _Drivers(names=read_linked_names(root), nvidia=read_nvidia_gpus(root), kfd=kfd)
     found = [
         part for function in relevant for part in _read_function_devices(root, machine, function, drivers)
     ]
     if device_files is not None:
         is_host = is_on_host(root, device_files)
-        found = [_exclude_inaccessible(device, device_files, is_host=is_host) for device in found]
+        for at, device in enumerate(found):
+            if device.kind is DeviceKind.GPU and not device.excluded:
+                found[at] = device.replace(excluded=find_denial(device, device_files, is_host=is_host))
     usable = {device.address for device in found if not device.excluded}
     return number_devices(  # ranks can get the physical function itself
         [
@@ -260,12 +253,6 @@ def _read_function_devices(
         yield device
 
 
-def _exclude_inaccessible(device: Device, device_files: str, *, is_host: bool) -> Device:
-    if device.kind is not DeviceKind.GPU or device.excluded:
-        return device
-    return device.replace(excluded=find_denial(device, device_files, is_host=is_host))
-
-
 # Whether this process can open the device files of a GPU.
 #
 # In a container, sysfs shows all GPUs of the machine, but only some have device files or are permitted by
@@ -284,9 +271,19 @@ def find_denial(device: Device, directory: str, *, is_host: bool = False) -> str
     if not paths:
         return "no driver that computes uses it"
     for path, mode in paths:
+        file = f"{directory}/{path}"
+        if os.access(file, mode):
+            continue
         is_made_later = is_host and path.startswith("nvidia")
-        if refusal := _find_refusal(f"{directory}/{path}", mode, is_needed=not is_made_later):
-            return refusal
+        try:
+            os.lstat(file)
+        except FileNotFoundError:
+            if is_made_later:
+                continue
+            return f"{file} does not exist"
+        except OSError:
+            pass
+        return f"no access to {file}"
     return ""
 
 
@@ -314,15 +311,3 @@ def _files_of(device: Device) -> Iterator[tuple[str, int]]:
 
 def _is_numbered(name: str, stem: str) -> bool:
     return name.startswith(stem) and name[len(stem) :].isdigit()
-
-
-def _find_refusal(path: str, mode: int, *, is_needed: bool) -> str:
-    if os.access(path, mode):
-        return ""
-    try:
-        os.lstat(path)
-    except FileNotFoundError:
-        return f"{path} does not exist" if is_needed else ""
-    except OSError:
-        pass
-    return f"no access to {path}"

@@ -12,6 +12,96 @@ from ompbind.machine.sources.linux.numa import read_nodes
 from ompbind.machine.sources.root import DirectoryRoot, Root, keyed_lines, read_list
 from ompbind.procfs.parsers import status_value
 
+LIVE = "live"
+"""The topology source of the machine that ompbind runs on."""
+
+
+def read_live(*, devices: bool = False) -> Machine:
+    """Read this machine, and what this process may use of it. Raises MachineError."""
+    if not sys.platform.startswith("linux"):
+        return read_counts()
+    affinity = CpuSet(os.sched_getaffinity(0))
+    root = DirectoryRoot("/", name=LIVE)
+    machine = read_root(root, affinity, os.uname().machine)
+    return add_devices(machine, root, device_files="/dev") if devices else machine
+
+
+def add_devices(machine: Machine, root: Root, device_files: str | None = None) -> Machine:
+    """Return the machine with its devices; `device_files` is the directory of their files, None if absent."""
+    from ompbind.machine.sources.linux.devices import read_devices  # noqa: PLC0415 - door: devices
+
+    return machine.replace(devices=read_devices(root, machine, device_files=device_files))
+
+
+def read_root(root: Root, affinity: CpuSet | None, arch: str) -> Machine:
+    """Read the machine below a root, without devices; `affinity` is None for a recording.
+
+    Raises MachineError.
+    """
+    try:
+        online, offline, cpu_remarks = read_online(root)
+    except MachineError:
+        if affinity is None:
+            raise
+        online, offline, cpu_remarks = affinity, EMPTY, []  # without sysfs, the affinity mask is online
+    check_size(cpus=len(online))
+    nodes, node_remarks = read_nodes(root, online)
+    parts, domain_remarks = read_domains(root, online, [node.cpus for node in nodes])
+    limits = read_limits(root)
+    isolated, nohz_full = ((read_list(root, f"{CPU}/{name}") or EMPTY) & online for name in EXCLUSION_FILES)
+    allowed = online if limits.cpuset is None else online & limits.cpuset
+    memory_allowed = limits.mems
+    if affinity is not None:
+        allowed &= add_isolated(affinity, allowed, isolated)
+        listed = status_value(root.read("proc/self/status") or "", "Mems_allowed_list")
+        memory_allowed = CpuSet.from_list(listed or "") or limits.mems
+    if not allowed:
+        raise MachineError(
+            f"no CPU of {root.name} is allowed: online {online}, "
+            f"cgroup cpuset {limits.cpuset or 'none'}, affinity mask {affinity or 'none'}",
+            hint="allow this process an online CPU: in its cgroup's cpuset and in its affinity mask",
+        )
+    machine = Machine(
+        source=root.name,
+        arch=arch,
+        online=online,
+        offline=offline,
+        allowed=allowed,
+        nodes=nodes,
+        isolated=isolated,
+        nohz_full=nohz_full,
+        quota=limits.quota,
+        memory_allowed=memory_allowed,
+        remarks=(*cpu_remarks, *domain_remarks, *node_remarks),
+    ).with_domains(drop_repeated(parts, nodes))
+    return machine.replace(kinds=read_kinds(root, machine.at(Level.CORE)))
+
+
+EXCLUSION_FILES = ("isolated", "nohz_full")
+"""Files in `sys/devices/system/cpu` with CPUs that the kernel keeps other work off."""
+
+
+def add_isolated(affinity: CpuSet, usable: CpuSet, isolated: CpuSet) -> CpuSet:
+    """Return an affinity mask with the isolated CPUs added, if it is the kernel's default mask.
+
+    The kernel starts every process without the isolated CPUs, but any process may bind to them. A mask that
+    lacks other usable CPUs, too, was set on purpose and is returned unchanged.
+    """
+    others = usable - isolated
+    return affinity | isolated if others and others <= affinity else affinity
+
+
+def read_recorded(root: Root, *, devices: bool = False) -> Machine:
+    """Read a recording; its cgroup files decide which CPUs are allowed. Raises MachineError."""
+    files = ("arch", "proc/hwloc-nofile-info")
+    lines = (line for path in files for line in keyed_lines(root.read(path)))
+    arch = next((value for key, value in lines if key in ("Architecture", "arch") and value), "unknown")
+    machine = read_root(root, None, arch)
+    return add_devices(machine, root) if devices else machine
+
+
+# Systems without sysfs, on which ompbind cannot bind: only the numbers of CPUs and cores are known.
+
 
 def read_counts() -> Machine:
     """Read the numbers of CPUs and cores of this system; the machine is not `bindable`."""
@@ -43,99 +133,3 @@ def make_counted_machine(cpus: int, cores: int | None, system: str) -> Machine:
         bindable=False,
         remarks=(f"{system} does not report the topology: only the {counts} used",),
     )
-
-
-LIVE = "live"
-"""The topology source of the machine that ompbind runs on."""
-
-
-def read_live(*, devices: bool = False) -> Machine:
-    """Read this machine, and what this process may use of it. Raises MachineError."""
-    if not sys.platform.startswith("linux"):
-        return read_counts()
-    affinity = CpuSet(os.sched_getaffinity(0))
-    root = DirectoryRoot("/", name=LIVE)
-    machine = read_root(root, affinity, os.uname().machine)
-    return add_devices(machine, root, device_files="/dev") if devices else machine
-
-
-def add_devices(machine: Machine, root: Root, device_files: str | None = None) -> Machine:
-    """Return the machine with its devices; `device_files` is the directory of their files, None if absent."""
-    from ompbind.machine.sources.linux.devices import read_devices  # noqa: PLC0415 - door: devices
-
-    return machine.replace(devices=read_devices(root, machine, device_files=device_files))
-
-
-def read_root(root: Root, affinity: CpuSet | None, arch: str) -> Machine:
-    """Read the machine below a root, without devices; `affinity` is None for a recording.
-
-    Raises MachineError.
-    """
-    online, offline, cpu_remarks = _read_cpus(root, affinity)
-    check_size(cpus=len(online))
-    nodes, node_remarks = read_nodes(root, online)
-    parts, domain_remarks = read_domains(root, online, [node.cpus for node in nodes])
-    limits = read_limits(root)
-    isolated, nohz_full = ((read_list(root, f"{CPU}/{name}") or EMPTY) & online for name in EXCLUSION_FILES)
-    allowed = online if limits.cpuset is None else online & limits.cpuset
-    if affinity is not None:
-        allowed &= add_isolated(affinity, allowed, isolated)
-    if not allowed:
-        raise MachineError(
-            f"no CPU of {root.name} is allowed: online {online}, "
-            f"cgroup cpuset {limits.cpuset or 'none'}, affinity mask {affinity or 'none'}",
-            hint="allow this process an online CPU: in its cgroup's cpuset and in its affinity mask",
-        )
-    machine = Machine(
-        source=root.name,
-        arch=arch,
-        online=online,
-        offline=offline,
-        allowed=allowed,
-        nodes=nodes,
-        isolated=isolated,
-        nohz_full=nohz_full,
-        quota=limits.quota,
-        memory_allowed=(_read_mems_allowed(root) if affinity is not None else None) or limits.mems,
-        remarks=(*cpu_remarks, *domain_remarks, *node_remarks),
-    ).with_domains(drop_repeated(parts, nodes))
-    return machine.replace(kinds=read_kinds(root, machine.at(Level.CORE)))
-
-
-EXCLUSION_FILES = ("isolated", "nohz_full")
-"""Files in `sys/devices/system/cpu` with CPUs that the kernel keeps other work off."""
-
-
-def add_isolated(affinity: CpuSet, usable: CpuSet, isolated: CpuSet) -> CpuSet:
-    """Return an affinity mask with the isolated CPUs added, if it is the kernel's default mask.
-
-    The kernel starts every process without the isolated CPUs, but any process may bind to them. A mask that
-    lacks other usable CPUs, too, was set on purpose and is returned unchanged.
-    """
-    others = usable - isolated
-    return affinity | isolated if others and others <= affinity else affinity
-
-
-def _read_mems_allowed(root: Root) -> CpuSet | None:
-    """Read the NUMA nodes whose memory this process may use, from `proc/self/status`."""
-    text = status_value(root.read("proc/self/status") or "", "Mems_allowed_list")
-    return None if text is None else CpuSet.from_list(text)
-
-
-def _read_cpus(root: Root, affinity: CpuSet | None) -> tuple[CpuSet, CpuSet, list[str]]:
-    """Read the online and offline CPUs, and remarks; without sysfs, the affinity mask is online."""
-    try:
-        return read_online(root)
-    except MachineError:
-        if affinity is None:
-            raise
-        return affinity, EMPTY, []
-
-
-def read_recorded(root: Root, *, devices: bool = False) -> Machine:
-    """Read a recording; its cgroup files decide which CPUs are allowed. Raises MachineError."""
-    files = ("arch", "proc/hwloc-nofile-info")
-    lines = (line for path in files for line in keyed_lines(root.read(path)))
-    arch = next((value for key, value in lines if key in ("Architecture", "arch") and value), "unknown")
-    machine = read_root(root, None, arch)
-    return add_devices(machine, root) if devices else machine
