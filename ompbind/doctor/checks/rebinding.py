@@ -152,15 +152,14 @@ def _find_programs(host: HostFacts) -> Iterator[HostIssue]:
         if any(word.partition("=")[0] == option.option for word in words):
             yield note(option.option, f"{option.program} binds", option.why, f"omit {option.option}")
     installed = {package.name for package in host.command.packages} if host.command else set[str]()
+    machine = host.machine
+    has_gpus = (
+        machine is not None
+        and any(device.kind is DeviceKind.GPU for device in machine.devices)
+        and len(machine.at(Level.NODE)) > 1
+    )
     for package in PACKAGES:
         is_off = bool(package.variable) and package.variable in host.env
-        if package.package in installed and not is_off and (_has_gpus(host) or not package.needs_gpus):
+        if package.package in installed and not is_off and (has_gpus or not package.needs_gpus):
             remedy = package.remedy or f"add --env {package.variable}={package.off}"
             yield note(package.program, "binds by default, if the command uses it", package.why, remedy)
-
-
-def _has_gpus(host: HostFacts) -> bool:
-    """Return whether there are GPUs and several NUMA nodes."""
-    machine = host.machine
-    kinds = {device.kind for device in machine.devices} if machine else set[DeviceKind]()
-    return machine is not None and DeviceKind.GPU in kinds and len(machine.at(Level.NODE)) > 1
