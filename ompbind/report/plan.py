@@ -199,7 +199,12 @@ def render_comparison(
         names = list(next(iter(measures.values())))
         table = [Column(title="metric (lower is better)", cells=names, grows=True)]
         table += [Column(title=name, cells=list(row.values()), right=True) for name, row in measures.items()]
-        lines += [render_table(table, width), "", render_table(_rank_columns(plans), width)]
+        most = max(len(plan.placements) for plan in plans.values())
+        ranks = [Column(title="rank", cells=[str(rank) for rank in range(most)], right=True)]
+        for name, plan in plans.items():
+            cells = [render_cpus(placement.cpuset) for placement in plan.placements]
+            ranks.append(Column(title=name, cells=cells + ["-"] * (most - len(cells)), grows=True))
+        lines += [render_table(table, width), "", render_table(ranks, width)]
     messages = [
         render_paragraph(f"{name}: warning", note.text, width)
         for name, plan in plans.items()
@@ -210,12 +215,3 @@ def render_comparison(
         render_paragraph(name, f"{error.message} ({error.hint})", width) for name, error in refused.items()
     ]
     return "\n".join([*lines, *([""] if lines and messages else []), *messages])
-
-
-def _rank_columns(plans: Mapping[str, Plan]) -> list[Column]:
-    most = max(len(plan.placements) for plan in plans.values())
-    columns = [Column(title="rank", cells=[str(rank) for rank in range(most)], right=True)]
-    for name, plan in plans.items():
-        cells = [render_cpus(placement.cpuset) for placement in plan.placements]
-        columns.append(Column(title=name, cells=cells + ["-"] * (most - len(cells)), grows=True))
-    return columns

@@ -31,7 +31,11 @@ def check_command(host: HostFacts) -> Iterator[HostIssue]:
             "command", f"{work.program} is for {command.arch}", why, f"use a program that is built for {arch}"
         )
     else:
-        yield ok("command", f"runs {work.program}{_render_python(command, work.site_packages)}")
+        python = ""
+        if command.python:
+            version = ".".join(map(str, command.python)) + (", isolated" if command.isolated else "")
+            python = f" (Python {version}; packages in {work.site_packages or 'none'})"
+        yield ok("command", f"runs {work.program}{python}")
 
 
 def _runs_on(arch: str, machine: str) -> bool:
@@ -40,14 +44,6 @@ def _runs_on(arch: str, machine: str) -> bool:
         ("x86_64", "i386"), ("x86_64", "x32"), ("aarch64", "arm"), ("ppc64", "ppc"), ("armv7l", "arm"),
         ("i686", "i386"), ("i586", "i386"), ("armv8l", "arm"), ("mips64", "mips"),
     ) or machine in ("unknown", "")  # fmt: skip
-
-
-def _render_python(command: CommandFacts, site: str) -> str:
-    if command.python is None:
-        return ""
-    major, minor = command.python
-    isolated = ", isolated" if command.isolated else ""
-    return f" (Python {major}.{minor}{isolated}; packages in {site or 'none'})"
 
 
 def check_wrappers(host: HostFacts) -> Iterator[HostIssue]:
