@@ -30,13 +30,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
+
 import ompbind.cli.main  # noqa: F401 - bench has loaded it too
 from benchmarks.promises import BenchUsage, make_bench_promises, print_promises
 from benchmarks.rounds import compile_modules, make_parser
 from ompbind.bench.records import Candidate, Kind, Metric, Phase, Run, Status
 from ompbind.bench.run_candidate import run_candidate
-from ompbind.bench.start_ranks import SilentReporter
-from ompbind.bench.starts import CandidateStart, MeasuringSettings, Slot
+from ompbind.bench.start_ranks import CandidateStart, MeasuringSettings, SilentReporter, Slot
 from ompbind.execution.process_pair import Cleanup, become_supervisor
 from ompbind.execution.run_options import RunOptions
 from ompbind.execution.spawn import find_starts

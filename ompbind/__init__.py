@@ -45,9 +45,8 @@ _HOMES = {
     "cpuset": "CpuSet",
     "errors": "LaunchError MachineError MaskError OmpbindError PlanError RequestError",
     "workers.bind_process": "ProcessBinding bind_process unbind",
-    "workers.environment": "make_environment",
+    "workers.environment": "make_environment read_compat",
     "workers.placed": "placed",
-    "workers.read_compat": "read_compat",
     "machine.model": "Level Machine",
     "machine.sources.reading": "read_machine",
     "masks.mask": "Mask",
@@ -58,8 +57,7 @@ _HOMES = {
     "planning.mask_suggestion": "suggest_mask",
     "planning.planner": "make_plan",
     "planning.request": "MemoryMode Request Sharing",
-    "programs.command_analysis": "read_workload",
-    "programs.workload": "Workload",
+    "programs.command": "Workload read_workload",
     "registry.registry": "read_occupied",
 }
 """Module → the names above that it defines."""

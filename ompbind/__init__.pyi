@@ -10,13 +10,11 @@ from ompbind.planning.mask_suggestion import suggest_mask
 from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import MemoryMode, Request, Sharing
-from ompbind.programs.command_analysis import read_workload
-from ompbind.programs.workload import Workload
+from ompbind.programs.command import Workload, read_workload
 from ompbind.registry.registry import read_occupied
 from ompbind.workers.bind_process import ProcessBinding, bind_process, unbind
-from ompbind.workers.environment import make_environment
+from ompbind.workers.environment import make_environment, read_compat
 from ompbind.workers.placed import placed
-from ompbind.workers.read_compat import read_compat
 
 __all__ = [
     "Bind",

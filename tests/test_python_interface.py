@@ -82,7 +82,7 @@ WITH_EXAMPLES = [
     ("ompbind.masks.parse", "parse_mask"),
     ("ompbind.planning.planner", "make_plan"),
     ("ompbind.workers.environment", "make_environment"),
-    ("ompbind.workers.read_compat", "read_compat"),
+    ("ompbind.workers.environment", "read_compat"),
 ]
 
 

@@ -14,7 +14,6 @@ from ompbind.errors import OmpbindError, PositionError, RequestError
 from ompbind.machine.model import CORE_KIND_NAMES, Level, Machine, find_overlapping
 from ompbind.openmp.binding import Bind
 from ompbind.planning.notes import find_throttling
-from ompbind.planning.plan import Plan
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import MemoryMode, Request
 from ompbind.record import Record
@@ -130,12 +129,23 @@ def make_proposal(machine: Machine, request: Request, fixed: Collection[str]) ->
     seen: list[object] = []
     made: list[Choices] = []
     for choices in _list_proposed(machine, request, fixed):
-        found = _describe(machine, request, choices)
-        if found is not None and found not in seen:
-            seen.append(found)
-            made.append(tuple((choice.key, choice.text) for choice in choices))
         if len(made) == MOST:
             break
+        try:
+            plan = make_plan(machine, request.replace(**{choice.field: choice.value for choice in choices}))
+        except OmpbindError:
+            continue
+        interleaves = any(choice.key == "memory" for choice in choices)
+        has_remote_memory = any(len(placement.memory_nodes) > 1 for placement in plan.placements)
+        if find_throttling(plan) or (interleaves and not has_remote_memory):
+            continue
+        found = [
+            (placement.cpus, placement.places, placement.threads, placement.service_cpus, placement.memory)
+            for placement in plan.placements
+        ]
+        if found not in seen:
+            seen.append(found)
+            made.append(tuple((choice.key, choice.text) for choice in choices))
     return tuple(made)
 
 
@@ -180,36 +190,11 @@ def _make(key: str, value: object) -> ProposedChoice:
     return ProposedChoice(key=key, text=str(value), field=key.replace("-", "_"), value=value)
 
 
-def _describe(machine: Machine, request: Request, choices: Sequence[ProposedChoice]) -> object:
-    """Return what ranks would get; None if that cannot be planned, or is not sensible."""
-    chosen = request.replace(**{choice.field: choice.value for choice in choices})
-    try:
-        plan = make_plan(machine, chosen)
-    except OmpbindError:
-        return None
-    interleaves = any(choice.key == "memory" for choice in choices)
-    if find_throttling(plan) or (interleaves and not _has_remote_memory(plan)):
-        return None
-    return [
-        (placement.cpus, placement.places, placement.threads, placement.service_cpus, placement.memory)
-        for placement in plan.placements
-    ]
-
-
-def _has_remote_memory(plan: Plan) -> bool:
-    """Return whether a rank has the memory of several NUMA nodes."""
-    return any(len(placement.memory_nodes) > 1 for placement in plan.placements)
-
-
 def add_ranks(name: str, ranks: int) -> str:
     """Return a name with the number of ranks before it."""
-    return f"{_make_prefix(ranks)}{name}"
+    return f"{count(ranks, 'rank')}, {name}"
 
 
 def drop_ranks(name: str, ranks: int | None) -> str:
     """Return a name without the number of ranks, for a text that is about this number only."""
-    return name if ranks is None else name.removeprefix(_make_prefix(ranks))
-
-
-def _make_prefix(ranks: int) -> str:
-    return f"{count(ranks, 'rank')}, "
+    return name if ranks is None else name.removeprefix(add_ranks("", ranks))

@@ -148,7 +148,11 @@ def compare_sessions(sessions: Sequence[Session]) -> SessionsComparison:
     The error is divided by the number of candidates that are in both sessions. Raises RequestError if the
     first metrics differ.
     """
-    _check_metrics(sessions)
+    metrics = dict.fromkeys(session.metrics[0] for session in sessions)
+    if len(metrics) > 1:
+        measured = ", ".join(dict.fromkeys(metric.name for metric in metrics))
+        hint = "compare sessions with the same --metric, --higher and --combine"
+        raise RequestError(f"the sessions do not measure the same: {measured}", hint=hint)
     values = [make_index(session).values for session in sessions]
     names = dict.fromkeys(candidate.name for session in sessions for candidate in session.candidates)
     both = [name for name in names if values[0].get(name) and values[-1].get(name)]
@@ -165,25 +169,16 @@ def compare_sessions(sessions: Sequence[Session]) -> SessionsComparison:
 
 def find_failures(comparison: SessionsComparison, limit: float) -> tuple[str, ...]:
     """Return a sentence for each candidate that is slower by more than `limit`, or has no valid runs now."""
-    return tuple(filter(None, (_describe_failure(change, limit) for change in comparison.changes)))
-
-
-def _describe_failure(change: CandidateChange, limit: float) -> str:
-    name = f"candidate {clean_line(change.candidate)}"
-    if change.has_failed:
-        return f"{name} has no valid run in the last session"
-    if change.ratio is None or change.interval is None or not change.is_slower(limit):
-        return ""
-    slower, most, least = (f"{1 / ratio - 1:.1%}" for ratio in (change.ratio, *change.interval))
-    return f"{name} is slower by {slower} in the last session ({least} to {most}; the limit is {limit:.1%})"
-
-
-def _check_metrics(sessions: Iterable[Session]) -> None:
-    metrics = dict.fromkeys(session.metrics[0] for session in sessions)
-    if len(metrics) > 1:
-        names = ", ".join(dict.fromkeys(metric.name for metric in metrics))
-        hint = "compare sessions with the same --metric, --higher and --combine"
-        raise RequestError(f"the sessions do not measure the same: {names}", hint=hint)
+    found = []
+    for change in comparison.changes:
+        name = f"candidate {clean_line(change.candidate)}"
+        if change.has_failed:
+            found.append(f"{name} has no valid run in the last session")
+        elif change.ratio and change.interval and change.is_slower(limit):
+            slower, most, least = (f"{1 / ratio - 1:.1%}" for ratio in (change.ratio, *change.interval))
+            bounds = f"{least} to {most}; the limit is {limit:.1%}"
+            found.append(f"{name} is slower by {slower} in the last session ({bounds})")
+    return tuple(found)
 
 
 def _compare(values: Sequence[Sequence[float]], *, higher: bool, error: float) -> CandidateChange:

@@ -2,21 +2,21 @@
 
 The rounds of the *choice* run all candidates, and name one for each group. The rounds of the *confirmation*
 run only this candidate and the reference, and the published ratio comes from these alone. Groups that need no
-choice wait for the confirmation. Both phases look only after planned rounds (see `comparing`).
+choice wait for the confirmation. Both phases look only after planned rounds (see `comparing`). The ratio of a
+chosen candidate is optimistic in the rounds of the choice, because the best of many candidates also had luck.
 """
 
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from ompbind.bench.choice import Choice, find_open, find_simplest_leader, make_choice
 from ompbind.bench.comparing import (
     BETTER,
     DECIDED,
     NOT_BETTER,
     Criterion,
     Evidence,
-    Members,
+    Group,
     RunIndex,
     count_comparisons,
     estimate_more_rounds,
@@ -32,7 +32,7 @@ from ompbind.bench.records import (
     Comparison,
     ComparisonResult,
     Conclusion,
-    Group,
+    GroupConclusion,
     NextRound,
     Phase,
     Remark,
@@ -44,23 +44,150 @@ from ompbind.bench.remarks import make_remarks
 from ompbind.cpuset import count
 from ompbind.record import Record
 
+FIRST_DROP = 4
+"""The first round after which candidates can be dropped."""
+
+HOPELESS = math.log(1.1)
+"""A candidate that lost every round, in the median by more than this log ratio, is dropped."""
+
+
+class Choice(Record):
+    """The state of the choice in a group.
+
+    `made` is whether the group needs no further rounds of the choice. Then `candidate` is the chosen
+    contender, "" if no contender is better than the reference. `remaining` are the contenders that were not
+    dropped, `dropped` the others with reasons.
+    """
+
+    remaining: tuple[str, ...]
+    dropped: Mapping[str, str]
+    candidate: str = ""
+    made: bool = False
+
+
+def make_choice(group: Group, index: RunIndex, rules: Rules, criterion: Criterion) -> Choice:
+    """Return the choice of a group after its last round.
+
+    A group with one remaining contender has nothing to choose: all its further rounds are fresh. A choice
+    that is being confirmed is final, also if a resumed session may have more rounds.
+    """
+    dropped = _find_dropped(group, index)
+    remaining = tuple(name for name in group.contenders if name not in dropped)
+    state = Choice(remaining=remaining, dropped=dropped)
+    if len(remaining) < 2:
+        return state.replace(candidate="".join(remaining), made=True)
+    last = index.find_last(Phase.CHOICE, (group.reference, *remaining))
+    is_confirming = any(index.find_last(Phase.CONFIRMATION, (name,)) for name in remaining)
+    at_end = last >= find_last_round(rules.max_rounds) or is_confirming
+    if not at_end and last not in make_looks(rules.max_rounds):
+        return state
+    return _choose(state, group, index, criterion, at_end=at_end)
+
+
+def _choose(state: Choice, group: Group, index: RunIndex, criterion: Criterion, *, at_end: bool) -> Choice:
+    """Return the choice at a look: the simplest of the candidates that are as good as the best.
+
+    At the end there is a choice in any case, except if the best candidate is not better than the reference.
+    """
+    logs = {name: index.compare(Phase.CHOICE, name, group.reference).values() for name in state.remaining}
+    results = {name: judge(make_evidence(values, criterion), criterion) for name, values in logs.items()}
+    leaders = _find_leaders(group.reference, state.remaining, index, criterion)
+    best = leaders[-1] if leaders else state.remaining[0]
+    if results[best] in NOT_BETTER and (at_end or set(results.values()) <= NOT_BETTER):
+        return state.replace(made=True)
+    is_best = results[best] == ComparisonResult.BEST and _is_clear(best, state.remaining, index, criterion)
+    simpler = group.find_simpler(best, state.remaining)
+    if at_end or (is_best and not find_open(best, simpler, index, criterion)):
+        return state.replace(candidate=leaders[0] if leaders else best, made=True)
+    return state
+
+
+def find_simplest_leader(group: Group, index: RunIndex, criterion: Criterion, names: Sequence[str]) -> str:
+    """Return the simplest candidate that is as good as the best of `names`, by the median; "" without any."""
+    leaders = _find_leaders(group.reference, names, index, criterion)
+    return leaders[0] if leaders else ""
+
+
+def find_open(name: str, others: Iterable[str], index: RunIndex, criterion: Criterion) -> list[str]:
+    """Return the other candidates for which the rounds do not show whether `name` is better."""
+    results = {other: judge(_compare_choice(name, other, index, criterion), criterion) for other in others}
+    return [other for other, result in results.items() if result == ComparisonResult.UNKNOWN]
+
+
+def _is_clear(best: str, others: Iterable[str], index: RunIndex, criterion: Criterion) -> bool:
+    """Return whether no other contender can be better by what matters."""
+    for other in others:
+        evidence = _compare_choice(best, other, index, criterion)
+        low = evidence.interval[0] if evidence and evidence.interval else -math.inf
+        if other != best and low <= -criterion.matters:
+            return False
+    return True
+
+
+def _compare_choice(name: str, other: str, index: RunIndex, criterion: Criterion) -> Evidence | None:
+    """Return what the rounds of the choice say about two candidates; above 0 `name` is better."""
+    return make_evidence(index.compare(Phase.CHOICE, name, other).values(), criterion)
+
+
+def _find_leaders(reference: str, names: Iterable[str], index: RunIndex, criterion: Criterion) -> list[str]:
+    """Return the candidates that are as good as the best by the median: the simplest first, the best last."""
+    compared = {name: _compare_choice(name, reference, index, criterion) for name in names}
+    medians = {name: evidence.median for name, evidence in compared.items() if evidence}
+    if not medians:
+        return []
+    best = max(medians, key=medians.__getitem__)
+    lost = {name: _compare_choice(best, name, index, criterion) for name in medians}
+    close = [name for name, evidence in lost.items() if evidence and evidence.median < criterion.matters]
+    return [*close, best]
+
+
+def _find_dropped(group: Group, index: RunIndex) -> dict[str, str]:
+    """Return the reasons by contender: each is judged by the rounds up to its last round."""
+    last = {name: index.find_last(Phase.CHOICE, (name,)) for name in group.contenders}
+    leaders = {
+        number: _find_leader(group, index, number) for number in {*last.values()} if number >= FIRST_DROP
+    }
+    reasons = {}
+    for name, number in last.items():
+        lost = index.compare(Phase.CHOICE, leaders[number], name) if number in leaders else {}
+        if len(lost) < FIRST_DROP or min(lost.values()) <= 0:
+            continue
+        median = statistics.median(lost.values())
+        if median > HOPELESS:
+            by = f"{100 * math.expm1(median):.0f} % in the median"
+            reasons[name] = f"{leaders[number]} was better in all {len(lost)} rounds, by {by}"
+    return reasons
+
+
+def _find_leader(group: Group, index: RunIndex, last: int) -> str:
+    """Return the best candidate in a round, by the median of all rounds up to it; "" without valid runs.
+
+    Later runs do not count, so a dropped candidate stays dropped, also if this leader fails later.
+    """
+    ran = [each.name for each in group.candidates if last in index.logs.get((Phase.CHOICE, each.name), ())]
+    medians = {}
+    for name in ran:
+        ratios = index.compare(Phase.CHOICE, name, ran[0])
+        medians[name] = statistics.median(ratio for number, ratio in ratios.items() if number <= last)
+    return max(medians, key=medians.__getitem__, default="")
+
 
 class _State(Record):
     """A session, its groups, the choice of each, and the criteria of both phases."""
 
     rules: Rules
     index: RunIndex
-    groups: tuple[Members, ...]
+    groups: tuple[Group, ...]
     choices: tuple[Choice, ...]
     choosing: Criterion
     confirming: Criterion
 
-    def list_choices(self) -> list[tuple[Members, Choice]]:
+    def list_choices(self) -> list[tuple[Group, Choice]]:
         """Return the groups that have a chosen candidate, each with its choice."""
         pairs = zip(self.groups, self.choices, strict=True)
         return [(group, choice) for group, choice in pairs if choice.candidate]
 
-    def judge_choice(self, group: Members, choice: Choice) -> ComparisonResult:
+    def judge_choice(self, group: Group, choice: Choice) -> ComparisonResult:
         """Return what the fresh rounds say about the choice of a group."""
         ratios = self.index.compare(Phase.CONFIRMATION, choice.candidate, group.reference)
         return judge(make_evidence(ratios.values(), self.confirming), self.confirming)
@@ -182,7 +309,7 @@ def conclude(session: Session) -> Conclusion:
     return Conclusion(groups=groups, remarks=remarks)
 
 
-def _remark_simpler(state: _State, groups: Iterable[Group]) -> Iterator[Remark]:
+def _remark_simpler(state: _State, groups: Iterable[GroupConclusion]) -> Iterator[Remark]:
     """Yield the recommended candidates that are not known to be better than simpler candidates."""
     for members, choice, group in zip(state.groups, state.choices, groups, strict=True):
         if group.choice in choice.remaining:
@@ -194,22 +321,19 @@ def _remark_simpler(state: _State, groups: Iterable[Group]) -> Iterator[Remark]:
                 yield Remark(code="simpler", candidate=group.choice, text=text)
 
 
-def _conclude_group(state: _State, group: Members, choice: Choice) -> Group:
-    medians = {each.name: _find_median(state, each.name) for each in group.candidates}
-    compared = [_compare(state, group, choice, each.name) for each in group.candidates]
-    comparisons = [each.replace(median=medians[each.candidate]) for each in compared]
+def _conclude_group(state: _State, group: Group, choice: Choice) -> GroupConclusion:
+    comparisons = []
+    for candidate in group.candidates:
+        values = state.index.values.get(candidate.name, ())
+        median = statistics.median(values) if values else None
+        comparisons.append(_compare(state, group, choice, candidate.name).replace(median=median))
     comparisons.sort(key=_get_order)
-    return Group(
+    return GroupConclusion(
         ranks=group.ranks,
         reference=group.reference,
         comparisons=tuple(comparisons),
         choice=_recommend(state, group, choice, comparisons),
     )
-
-
-def _find_median(state: _State, name: str) -> float | None:
-    values = state.index.values.get(name, ())
-    return statistics.median(values) if values else None
 
 
 def _get_order(comparison: Comparison) -> tuple[int, float]:
@@ -221,7 +345,7 @@ def _get_order(comparison: Comparison) -> tuple[int, float]:
     return int(comparison.result != ComparisonResult.BEST), -ratio
 
 
-def _compare(state: _State, group: Members, choice: Choice, name: str) -> Comparison:
+def _compare(state: _State, group: Group, choice: Choice, name: str) -> Comparison:
     """Return the comparison of a candidate with the reference, without its median."""
     if name in state.index.disqualified:
         reason = state.index.disqualified[name]
@@ -239,7 +363,7 @@ def _compare(state: _State, group: Members, choice: Choice, name: str) -> Compar
     return chosen
 
 
-def _compare_in(state: _State, group: Members, name: str, phase: Phase) -> Comparison:
+def _compare_in(state: _State, group: Group, name: str, phase: Phase) -> Comparison:
     """Return the comparison in the rounds of one phase. Only fresh rounds show that the choice is best."""
     fresh = phase == Phase.CONFIRMATION
     criterion = state.confirming if fresh else state.choosing
@@ -248,24 +372,19 @@ def _compare_in(state: _State, group: Members, name: str, phase: Phase) -> Compa
     if result == ComparisonResult.BEST and not fresh:
         result = ComparisonResult.FASTER
     unknown = result == ComparisonResult.UNKNOWN
+    interval = evidence.interval if evidence else None
     return Comparison(
         candidate=name,
         result=result,
         rounds=evidence.rounds if evidence else 0,
         ratio=math.exp(evidence.median) if evidence else None,
-        interval=_make_ratios(evidence),
+        interval=interval and (math.exp(interval[0]), math.exp(interval[1])),
         fresh=fresh and evidence is not None,
         more_rounds=estimate_more_rounds(evidence, criterion) if unknown else None,
     )
 
 
-def _make_ratios(evidence: Evidence | None) -> tuple[float, float] | None:
-    if evidence is None or evidence.interval is None:
-        return None
-    return math.exp(evidence.interval[0]), math.exp(evidence.interval[1])
-
-
-def _recommend(state: _State, group: Members, choice: Choice, comparisons: list[Comparison]) -> str:
+def _recommend(state: _State, group: Group, choice: Choice, comparisons: list[Comparison]) -> str:
     """Return the candidate to recommend, "" if nothing is known.
 
     If no candidate is better than the reference, it is the reference: nothing is simpler than no change.

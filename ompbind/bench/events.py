@@ -96,16 +96,6 @@ def parse_session(lines: Iterable[str]) -> Session:
     return session.replace(runs=tuple(runs), ended=ended)
 
 
-def _parse_event(line: str) -> dict[str, object]:
-    try:
-        event = json.loads(line)
-    except ValueError:
-        raise ValueError("not JSON") from None
-    if not isinstance(event, dict):
-        raise ValueError("not a JSON object")
-    return event
-
-
 # Records to JSON values and back: fields by name, tuples as arrays, words of enums as text.
 #
 # The types of the fields decide how a value is read. Fields that a newer version has added are ignored, and
@@ -122,6 +112,16 @@ def make_json(value: object) -> object:
     if isinstance(value, tuple):
         return [make_json(item) for item in value]
     return value.value if isinstance(value, StrEnum) else value
+
+
+def _parse_event(line: str) -> dict[str, object]:
+    try:
+        event = json.loads(line)
+    except ValueError:
+        raise ValueError("not JSON") from None
+    if not isinstance(event, dict):
+        raise ValueError("not a JSON object")
+    return event
 
 
 def make_record(kind: type[R], value: object) -> R:

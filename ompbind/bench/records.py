@@ -243,7 +243,7 @@ class Comparison(Record):
     reason: str = ""
 
 
-class Group(Record):
+class GroupConclusion(Record):
     """Candidates that do the same work: all candidates with one number of ranks, or all candidates.
 
     `ranks` is None if the group has several numbers of ranks. `reference` is the unbound candidate that the
@@ -271,7 +271,7 @@ class Remark(Record):
 class Conclusion(Record):
     """Everything that is concluded from the runs of a session so far."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[GroupConclusion, ...]
     remarks: tuple[Remark, ...] = ()
 
 

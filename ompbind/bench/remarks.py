@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from ompbind.bench.comparing import RunIndex, is_comparable, is_valid
 from ompbind.bench.records import (
     ComparisonResult,
-    Group,
+    GroupConclusion,
     Kind,
     Phase,
     Remark,
@@ -20,9 +20,106 @@ from ompbind.bench.records import (
     Status,
     Verification,
 )
-from ompbind.bench.series import START, find_modes, find_outliers, find_slow_start, find_trend
 from ompbind.cpuset import count
 from ompbind.record import Record
+
+# What the values of one candidate look like in the order of its runs: outliers, slow starts, trends, modes.
+#
+# Each function returns None (or nothing) for normal noise, except in at most 5 % of series.
+#
+
+
+MIN_VALUES = 8
+"""Fewer values show nothing."""
+
+SPREADS = 6 * 1.4826
+"""An outlier is this many median absolute deviations from the median: six standard deviations if normal."""
+
+START = 3
+"""How many first runs are compared with the others."""
+
+CERTAIN = 2.58
+"""The standard score that a trend needs, for an error of 1 %."""
+
+MIN_MODE_VALUES = 12
+MODE_SHARE = 0.2
+"""A mode has at least this part of the values, so that outliers are no mode."""
+
+UNIFORM_SPLIT = 0.75
+"""The part of the variance that the two halves of a uniform distribution explain; a normal one has 0.64."""
+
+
+class Modes(Record):
+    """Two modes: the part of the values in the lower mode, and the mean of each."""
+
+    share: float
+    low: float
+    high: float
+
+
+def find_outliers(logs: Sequence[float], matters: float) -> list[float]:
+    """Return the differences from the median of the values that are outliers."""
+    if len(logs) < MIN_VALUES:
+        return []
+    median = statistics.median(logs)
+    differences = [log - median for log in logs]
+    limit = SPREADS * statistics.median(map(abs, differences))
+    return [each for each in differences if abs(each) > max(limit, matters)]
+
+
+def find_slow_start(logs: Sequence[float], matters: float) -> float | None:
+    """Return by how much the first START values are below the median of the others, if all are the lowest.
+
+    By chance that happens in one of 56 series of eight values, and more rarely in longer series.
+    """
+    first, others = logs[:START], logs[START:]
+    if len(logs) < MIN_VALUES or max(first) >= min(others):
+        return None
+    difference = statistics.median(others) - statistics.median(first)
+    return difference if difference >= matters else None
+
+
+def find_trend(logs: Sequence[float], matters: float) -> float | None:
+    """Return how much the values rise from their first to their last third (Mann-Kendall test)."""
+    count = len(logs)
+    if count < MIN_VALUES:
+        return None
+    rises = sum(
+        (later > log) - (later < log) for number, log in enumerate(logs) for later in logs[number + 1 :]
+    )
+    deviation = math.sqrt(count * (count - 1) * (2 * count + 5) / 18)
+    third = count // 3
+    rise = statistics.median(logs[-third:]) - statistics.median(logs[:third])
+    is_certain = abs(rises) - 1 > CERTAIN * deviation and rises * rise > 0
+    return rise if is_certain and abs(rise) >= matters else None
+
+
+def find_modes(logs: Sequence[float], matters: float) -> Modes | None:
+    """Return the two modes if the best split in two explains more of the variance than without modes.
+
+    The limit was found by simulation: 5 % of uniform series with 12 to 270 values are above it, and fewer
+    than 1 % of normal series.
+    """
+    count = len(logs)
+    if count < MIN_MODE_VALUES:
+        return None
+    ordered = sorted(logs)
+    mean, variance = statistics.fmean(ordered), statistics.pvariance(ordered)
+    best, split, below = 0.0, 0, 0.0
+    least = math.ceil(MODE_SHARE * count)
+    for number, log in enumerate(ordered[: count - least], 1):
+        below += log - mean
+        between = below**2 / (number * (count - number))
+        if number >= least and between > best:
+            best, split = between, number
+    limit = UNIFORM_SPLIT + 0.5 / math.sqrt(count)
+    if best <= limit * variance:
+        return None
+    low, high = statistics.fmean(ordered[:split]), statistics.fmean(ordered[split:])
+    if high - low < matters:
+        return None
+    return Modes(share=split / count, low=low, high=high)
+
 
 MIN_STOLEN = 0.01
 """Stolen time is reported for runs that lost this part of their wall time."""
@@ -40,7 +137,7 @@ class _Runs(Record):
     """
 
     session: Session
-    groups: tuple[Group, ...]
+    groups: tuple[GroupConclusion, ...]
     compared: tuple[Run, ...]
     logs: Mapping[str, Sequence[float]]
     matters: float
@@ -48,7 +145,9 @@ class _Runs(Record):
     slow_starts: Mapping[str, float]
 
 
-def make_remarks(session: Session, index: RunIndex, groups: tuple[Group, ...]) -> tuple[Remark, ...]:
+def make_remarks(
+    session: Session, index: RunIndex, groups: tuple[GroupConclusion, ...]
+) -> tuple[Remark, ...]:
     """Return all remarks: first on what was compared, then on values, then on the machine.
 
     A throughput starts slowly if it is low. The first runs do not count for a trend, and a trend makes the
@@ -117,7 +216,7 @@ def _check_few(runs: _Runs) -> Iterator[Remark]:
 
 
 def _check_unseen(runs: _Runs) -> Iterator[Remark]:
-    unseen = {}
+    text, unseen = "binding not verified: {} shorter than a sample", {}
     bound = [each.name for each in runs.session.candidates if each.kind != Kind.UNBOUND]
     by_candidate = _sort_by_candidate(runs.session.runs)
     for name in bound:
@@ -125,12 +224,8 @@ def _check_unseen(runs: _Runs) -> Iterator[Remark]:
         checks = len(results) - results.count(Verification.NOT_CHECKED)
         if checks and results.count(Verification.UNSEEN) == checks:
             unseen[name] = checks
-    texts = {
-        name: f"binding not verified: {count(checks, 'run')} shorter than a sample"
-        for name, checks in unseen.items()
-    }
-    common = f"binding not verified: {count(sum(unseen.values()), 'run')} shorter than a sample"
-    yield from _share("unseen", texts, len(bound), common)
+    texts = {name: text.format(count(checks, "run")) for name, checks in unseen.items()}
+    yield from _share("unseen", texts, len(bound), text.format(count(sum(unseen.values()), "run")))
 
 
 def _check_outliers(runs: _Runs) -> Iterator[Remark]:
@@ -180,28 +275,23 @@ def _check_modes(runs: _Runs) -> Iterator[Remark]:
             yield Remark(code="two-modes", candidate=name, text=text)
 
 
-def _check_throttling(runs: _Runs) -> Iterator[Remark]:
-    lost = [run.conditions.throttled_s for run in runs.compared if run.conditions.throttled_s]
-    if lost:
-        text = f"the CPU quota stopped threads in {_part(lost, runs)}, {sum(lost):.2g} s in all"
-        yield Remark(code="throttled", text=text)
-
-
-def _check_stolen(runs: _Runs) -> Iterator[Remark]:
-    lost = [
+def _check_lost_time(runs: _Runs) -> Iterator[Remark]:
+    total = count(len(runs.compared), "run")
+    throttled = [run.conditions.throttled_s for run in runs.compared if run.conditions.throttled_s]
+    if throttled:
+        part = f"{len(throttled)} of {total}, {sum(throttled):.2g} s in all"
+        yield Remark(code="throttled", text=f"the CPU quota stopped threads in {part}")
+    stolen = [
         run.conditions.stolen_s
         for run in runs.compared
         if run.conditions.stolen_s and run.conditions.stolen_s > MIN_STOLEN * max(run.wall_s, default=0)
     ]
-    if lost:
-        text = f"the hypervisor took CPU time in {_part(lost, runs)}, {sum(lost):.2g} s in all"
-        yield Remark(code="stolen", text=text)
-
-
-def _check_others(runs: _Runs) -> Iterator[Remark]:
-    shared = [run for run in runs.compared if run.conditions.other_runs]
+    if stolen:
+        part = f"{len(stolen)} of {total}, {sum(stolen):.2g} s in all"
+        yield Remark(code="stolen", text=f"the hypervisor took CPU time in {part}")
+    shared = sum(bool(run.conditions.other_runs) for run in runs.compared)
     if shared:
-        yield Remark(code="other-runs", text=f"other runs were live during {_part(shared, runs)}")
+        yield Remark(code="other-runs", text=f"other runs were live during {shared} of {total}")
 
 
 def _check_memory(runs: _Runs) -> Iterator[Remark]:
@@ -243,9 +333,7 @@ CHECKS: tuple[Callable[[_Runs], Iterable[Remark]], ...] = (
     _check_slow_starts,
     _check_trends,
     _check_modes,
-    _check_throttling,
-    _check_stolen,
-    _check_others,
+    _check_lost_time,
     _check_memory,
     _check_frequencies,
     _check_governors,
@@ -254,10 +342,6 @@ CHECKS: tuple[Callable[[_Runs], Iterable[Remark]], ...] = (
 
 def _percent(part: float) -> str:
     return f"{100 * part:.0f} %"
-
-
-def _part(some: Sequence[object], runs: _Runs) -> str:
-    return f"{len(some)} of {count(len(runs.compared), 'run')}"
 
 
 def _sort_by_candidate(runs: Iterable[Run]) -> dict[str, list[Run]]:

@@ -101,7 +101,11 @@ def open_results(path: str, session: Session, *, any_seed: bool) -> tuple[Result
             message = f"--results {path} has another session: {'; '.join(texts[:3])}{more}"
             hint = f"{_ANOTHER}, or show its results with 'ompbind bench --show {path}'"
             raise RequestError(message, hint=hint)
-        return _resume(ResultsFile(path, file, size), saved, session)
+        results = ResultsFile(path, file, size)
+        rules = saved.rules.replace(max_rounds=session.rules.max_rounds)
+        if rules != saved.rules:
+            results.append(make_rules_event(rules))
+        return results, saved.replace(rules=rules)
     except BaseException as error:
         if file >= 0:
             os.close(file)
@@ -168,11 +172,3 @@ def _parse(path: str, data: bytes) -> Session:
         raise RequestError(
             f"{path} is not a results file: {error}", hint="give a file of --results"
         ) from error
-
-
-def _resume(results: ResultsFile, saved: Session, session: Session) -> tuple[ResultsFile, Session]:
-    """Return the saved session; more rounds than it had are saved."""
-    rules = saved.rules.replace(max_rounds=session.rules.max_rounds)
-    if rules != saved.rules:
-        results.append(make_rules_event(rules))
-    return results, saved.replace(rules=rules)

@@ -10,8 +10,7 @@ from ompbind.bench.interrupts import SignalMask, delay_interrupts
 from ompbind.bench.metrics import read_values, render_last_lines
 from ompbind.bench.records import MIGRATIONS, Run, Status, Verification
 from ompbind.bench.service import run_service
-from ompbind.bench.start_ranks import start_ranks
-from ompbind.bench.starts import CandidateStart, MeasuringSettings, Slot
+from ompbind.bench.start_ranks import CandidateStart, MeasuringSettings, Slot, start_ranks
 from ompbind.errors import OmpbindError
 from ompbind.execution.outcome import Outcome, RankExit, find_hint, render_exit_status
 from ompbind.inspection.verdict import VerificationResult

@@ -18,14 +18,13 @@ environment of bench, not of a rank; its words may have the placeholders {size},
 import os
 import select
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from functools import reduce
 from operator import and_
 
 from ompbind.bench.metrics import describe_last_lines, make_output_paths, read_values
-from ompbind.bench.start_ranks import StartedRun, start_ranks
-from ompbind.bench.starts import CandidateStart, MeasuringSettings, Service
+from ompbind.bench.start_ranks import CandidateStart, MeasuringSettings, Service, StartedRun, start_ranks
 from ompbind.cpuset import EMPTY, CpuSet, named
 from ompbind.errors import MeasurementError, RequestError
 from ompbind.execution.outcome import Outcome, render_exit_status
@@ -163,16 +162,12 @@ def _wait_until_ready(run: _ServiceRun, ranks: StartedRun) -> bool:
                 return False
             waiting = {rank: check for rank, check in waiting.items() if not check.is_ready()}
             if waiting and time.monotonic() > until:
-                raise MeasurementError(_describe_waiting(run, waiting, limit_s))
+                rank, check = next(iter(waiting.items()))
+                verb = "is" if len(waiting) == 1 else "are"
+                last_lines = describe_last_lines(make_output_paths(run.directory, rank))
+                missing = f"{named('rank', waiting)} {verb} not ready within {limit_s:g} s (--timeout)"
+                raise MeasurementError(f"{missing}: {check.describe(rank)}{last_lines}")
     return True
-
-
-def _describe_waiting(run: _ServiceRun, waiting: Mapping[int, Check], limit_s: float) -> str:
-    rank, check = next(iter(waiting.items()))
-    verb = "is" if len(waiting) == 1 else "are"
-    last_lines = describe_last_lines(make_output_paths(run.directory, rank))
-    missing = f"{named('rank', waiting)} {verb} not ready within {limit_s:g} s (--timeout)"
-    return f"{missing}: {check.describe(rank)}{last_lines}"
 
 
 def _measure(run: _ServiceRun, ranks: StartedRun) -> Outcome | None:

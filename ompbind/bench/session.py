@@ -14,7 +14,7 @@ from ompbind.bench.comparing import make_index
 from ompbind.bench.events import Event, make_drop_event, make_end_event, make_run_event
 from ompbind.bench.interrupts import TimeIsUp, delay_interrupts, limit_time
 from ompbind.bench.records import NextRound, Phase, Run, Session, Status
-from ompbind.bench.starts import CandidateStart, Slot
+from ompbind.bench.start_ranks import CandidateStart, Slot
 from ompbind.errors import OmpbindError
 from ompbind.record import Record
 

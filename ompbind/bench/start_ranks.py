@@ -22,7 +22,8 @@ import ompbind.execution.output.multiplexer
 import ompbind.execution.verify.evaluate  # noqa: F401 - before the forks: else each supervisor imports both
 from ompbind.bench.counters import find_events, open_counters, read_counters
 from ompbind.bench.interrupts import SignalMask
-from ompbind.bench.starts import CandidateStart, MeasuringSettings
+from ompbind.bench.records import Candidate, Metric, Phase
+from ompbind.cpuset import CpuSet
 from ompbind.errors import LaunchError, OmpbindError
 from ompbind.execution.outcome import Outcome
 from ompbind.execution.output.multiplexer import Output
@@ -30,13 +31,73 @@ from ompbind.execution.process_pair import Cleanup, become_supervisor
 from ompbind.execution.processes import exit_with_parent, signal_process
 from ompbind.execution.rlimits import make_limit_error
 from ompbind.execution.run_options import RunOptions
-from ompbind.execution.spawn import find_starts
+from ompbind.execution.spawn import find_executable, find_starts
 from ompbind.execution.supervisor import supervise
 from ompbind.execution.verify.evaluate import expect_ranks
 from ompbind.inspection.verdict import VerificationResult
+from ompbind.planning.plan import Plan
+from ompbind.planning.rank_command import RankCommand, RunSpec
 from ompbind.record import Record
 from ompbind.registry.claim_files import Claim
 from ompbind.registry.registry import lock_registry, make_run_identity
+
+
+class CandidateStart(Record):
+    """A candidate and the commands of its ranks; `plan` is None for the command without ompbind."""
+
+    candidate: Candidate
+    plan: Plan | None
+    spec: RunSpec
+    commands: Sequence[RankCommand]
+
+
+def check_commands(starts: Sequence[CandidateStart]) -> None:
+    """Raise LaunchError if the command of no candidate can be started, for example if its file is missing."""
+    errors = []
+    for start in starts:
+        try:
+            find_executable(start.commands[0])
+            return
+        except LaunchError as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
+
+
+class Service(Record):
+    """How ranks that are servers are measured: they run for `duration_s` seconds after they are ready.
+
+    `ready` is "tcp:PORT" or a regular expression that a line of every rank contains, "" for at once. `load`
+    is the command of a load generator, () for none; its output has the metrics then, and it is bound to the
+    reserved CPUs of the plan.
+    """
+
+    duration_s: float
+    ready: str = ""
+    load: tuple[str, ...] = ()
+
+
+class MeasuringSettings(Record):
+    """How each run is done; times are seconds, None for no limit.
+
+    `service` is for servers only; `timeout_s` is then the limit of the time until they are ready. `load_cpus`
+    are the CPUs of the load generator, None where no process can be bound.
+    """
+
+    run_id: str
+    metrics: tuple[Metric, ...]
+    timeout_s: float | None = None
+    grace_s: float = 10.0
+    service: Service | None = None
+    load_cpus: CpuSet | None = None
+
+
+class Slot(Record):
+    """When a run takes place: its number in the session, its phase and its round."""
+
+    number: int
+    phase: Phase
+    round: int
 
 
 class StartedRun:
@@ -75,7 +136,15 @@ class StartedRun:
         """Wait until all ranks have exited, and return how they exited; KeyboardInterrupt changes nothing."""
         while self._outcome is None:
             self._wait(None)
-            self._read()  # no signal can come between reading and keeping
+            block = os.read(self._pipe, 1 << 16)  # no signal can come between reading and keeping
+            self._received += block
+            if not block:
+                os.waitpid(self._pid, 0)
+                os.close(self._pipe)
+                if self._claim:
+                    self._claim.release()
+                failure = Outcome(exits=(), error=LaunchError("the supervisor was killed"))
+                self._outcome = pickle.loads(self._received) if self._received else failure
         return self._outcome
 
     def end(self) -> None:
@@ -97,19 +166,6 @@ class StartedRun:
         """Wait until there is something to read; return it."""
         with self.handle_signals():
             return select.select((self._pipe,), (), (), timeout_s)[0]
-
-    def _read(self) -> None:
-        """Read a part of the outcome; at its end, reap the foreground process, and release the claim."""
-        block = os.read(self._pipe, 1 << 16)
-        self._received += block
-        if block:
-            return
-        os.waitpid(self._pid, 0)
-        os.close(self._pipe)
-        if self._claim:
-            self._claim.release()
-        failure = Outcome(exits=(), error=LaunchError("the supervisor was killed"))
-        self._outcome = pickle.loads(self._received) if self._received else failure
 
 
 @contextmanager
@@ -139,47 +195,35 @@ def start_ranks(
     )
     find_events()  # before the fork, so that it is done once
     with SignalMask(signal.SIG_BLOCK, signal.valid_signals()) as signal_mask:
-        run = _start(start, options, signal_mask)
+        run = _fork_supervisor(start, options, signal_mask)
         try:
             yield run
         finally:
             run.end()
 
 
-def _start(start: CandidateStart, options: RunOptions, signal_mask: frozenset[int]) -> StartedRun:
-    """Register the run, and fork the process that starts the ranks; signals are blocked."""
-    claim = _register(start, options.run_id)
+def _fork_supervisor(start: CandidateStart, options: RunOptions, signal_mask: frozenset[int]) -> StartedRun:
+    """Register the run as `run` does, and fork the process that starts the ranks; signals are blocked."""
+    claim, pid = None, -1
+    if start.plan:  # ranks without a plan claim no CPUs
+        with lock_registry(start.plan.request.sharing, make_run_identity(options.run_id)) as registry:
+            claim = registry.register(start.plan)
     try:
-        return _fork(start, options, signal_mask, claim)
+        read_end, write_end = os.pipe()
+        parent = _Parent(pid=os.getpid(), pipe=write_end, signal_mask=signal_mask, claim=claim)
+        try:
+            pid = os.fork()
+            if pid == 0:
+                _run_child(start, options, parent)
+        finally:
+            os.close(write_end)
+            if pid < 0:
+                os.close(read_end)
     except OSError as error:
         if claim:
             claim.release()
         raise make_limit_error("cannot start the run", error) from error
-
-
-def _fork(
-    start: CandidateStart, options: RunOptions, signal_mask: frozenset[int], claim: Claim | None
-) -> StartedRun:
-    read_end, write_end = os.pipe()
-    parent = _Parent(pid=os.getpid(), pipe=write_end, signal_mask=signal_mask, claim=claim)
-    pid = -1
-    try:
-        pid = os.fork()
-        if pid == 0:
-            _run_child(start, options, parent)
-    finally:
-        os.close(write_end)
-        if pid < 0:
-            os.close(read_end)
     return StartedRun(pid, read_end, signal_mask, claim)
-
-
-def _register(start: CandidateStart, run_id: str) -> Claim | None:
-    """Register a plan as `run` does; ranks without a plan claim no CPUs."""
-    if start.plan is None:
-        return None
-    with lock_registry(start.plan.request.sharing, make_run_identity(run_id)) as registry:
-        return registry.register(start.plan)
 
 
 class _Parent(Record):

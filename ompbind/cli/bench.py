@@ -9,7 +9,7 @@ import click
 
 from ompbind.bench.records import Refusal
 from ompbind.bench.results_file import read_results
-from ompbind.bench.starts import CandidateStart
+from ompbind.bench.start_ranks import CandidateStart
 from ompbind.cli.bench_candidates import make_starts
 from ompbind.cli.bench_options import SHOWING
 from ompbind.cli.bench_session import run_bench, run_show
@@ -29,7 +29,7 @@ from ompbind.machine.model import Machine
 from ompbind.machine.sources.linux.reader import LIVE
 from ompbind.planning.plan import Plan
 from ompbind.planning.request import Request
-from ompbind.report.bench.candidates import Effort, render_candidates, render_effort
+from ompbind.report.bench.table import Effort, render_candidates, render_effort
 from ompbind.report.text import Screen
 
 EXAMPLES = (

@@ -9,7 +9,7 @@ from hashlib import sha256
 
 from ompbind.bench.candidates import Choices, add_ranks, make_combinations, make_proposal
 from ompbind.bench.records import Candidate, Kind, Refusal
-from ompbind.bench.starts import CandidateStart
+from ompbind.bench.start_ranks import CandidateStart
 from ompbind.cli.bench_options import check_variations, make_choice_words, render_run_words
 from ompbind.cli.request import make_request, make_run_spec
 from ompbind.cli.settings import BenchSettings, PlanningSettings

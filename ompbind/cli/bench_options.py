@@ -22,7 +22,7 @@ from ompbind.cli.suggestions import suggest_value
 from ompbind.cli.verbs import COMPARING, CONFIGURATION, MEASURING, OUTPUT
 from ompbind.errors import OptionError, PositionError, RequestError
 from ompbind.execution.readiness import TCP, make_check
-from ompbind.report.bench.formats import EXPORTS, render_export_names
+from ompbind.report.bench.export import EXPORTS, render_export_names
 from ompbind.text import suggest_name
 
 NONE = "none"

@@ -29,7 +29,7 @@ from ompbind.bench.results_file import open_results, read_results
 from ompbind.bench.run_candidate import run_candidate
 from ompbind.bench.service import check_service, find_load_cpus
 from ompbind.bench.session import INTERRUPTED, SessionCalls, SessionListener, run_session
-from ompbind.bench.starts import CandidateStart, MeasuringSettings, Service, check_commands
+from ompbind.bench.start_ranks import CandidateStart, MeasuringSettings, Service, check_commands
 from ompbind.cli.bench_options import render_words
 from ompbind.cli.console import print_message, read_screen, write_stdout
 from ompbind.cli.settings import BenchSettings
@@ -39,7 +39,7 @@ from ompbind.execution.job_control import exit_by_interrupt
 from ompbind.execution.report_file import ReportFile, prepare_report, write_report
 from ompbind.machine.model import Machine
 from ompbind.record import Record
-from ompbind.report.bench.formats import EXPORTS
+from ompbind.report.bench.export import EXPORTS
 from ompbind.report.bench.measurements import list_choices
 from ompbind.report.bench.sessions import render_sessions
 from ompbind.report.bench.table import render_bench
@@ -249,7 +249,7 @@ def show_results(settings: BenchSettings, session: Session, exports: Sequence[Ex
         write_stdout(render_bench(session, conclusion, read_screen(), verbose=settings.planning.verbose))
     masked = mask_session(session)
     for export in exports:
-        text = EXPORTS[export.format].load()(masked, conclusion)
+        text = EXPORTS[export.format].render(masked, conclusion)
         if export.file:
             write_report(export.file, text)
         else:

@@ -6,7 +6,7 @@ from typing import NoReturn
 import click
 
 from ompbind.cli.console import print_message, read_screen, write_stdout
-from ompbind.cli.exec_identity import find_rank, is_first_on_machine, join_job, make_single_identity
+from ompbind.cli.exec_identity import find_rank, join_job, make_single_identity
 from ompbind.cli.option import VerbContext
 from ompbind.cli.plan_messages import print_changed_variables, print_warnings
 from ompbind.cli.register import (
@@ -63,7 +63,8 @@ def _make_settings(ctx: click.Context) -> ExecSettings:
 
 
 def _prints_warnings(ctx: click.Context) -> bool:
-    return is_first_on_machine(_make_settings(ctx))
+    rank = find_rank(_make_settings(ctx))  # the messages are the same for all ranks on this machine
+    return rank is None or rank.identity.local_rank == 0
 
 
 def exec_rank(ctx: click.Context) -> int:

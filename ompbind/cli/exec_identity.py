@@ -29,16 +29,10 @@ def find_rank(settings: ExecSettings) -> LauncherRank | None:
     rank = _read_options(settings)
     if rank or not may_have_variables(os.environ):
         return rank
-    return find_launcher(os.environ, _read_ancestors())
+    return find_launcher(os.environ, _read_own_ancestors())
 
 
-def is_first_on_machine(settings: ExecSettings) -> bool:
-    """Return whether this process prints the messages that are the same for all ranks on this machine."""
-    rank = find_rank(settings)
-    return rank is None or rank.identity.local_rank == 0
-
-
-def _read_ancestors() -> Iterator[Ancestor]:
+def _read_own_ancestors() -> Iterator[Ancestor]:
     return read_ancestors(DirectoryRoot("/"), os.getpid())
 
 
@@ -65,7 +59,7 @@ def _read_options(settings: ExecSettings) -> LauncherRank | None:
     identity = RankIdentity(
         placement_index=local_rank, rank=rank, size=size, local_rank=local_rank, local_size=local_size
     )
-    starter = find_starter(tuple(_read_ancestors()), ())
+    starter = find_starter(tuple(_read_own_ancestors()), ())
     return LauncherRank(launcher=BY_HAND, identity=identity, run_id=f"ranks-{os.getppid()}", starter=starter)
 
 
@@ -77,7 +71,7 @@ def make_single_identity(settings: ExecSettings) -> RankIdentity:
     planning = settings.planning
     has_other_ranks = planning.ranks != 1 and planning.plan is None
     if has_other_ranks or may_have_variables(os.environ):
-        script_of = find_batch_script(os.environ, _read_ancestors())
+        script_of = find_batch_script(os.environ, _read_own_ancestors())
         why, use = "no launcher has started this process", f"use one of {render_launcher_names()}"
         if script_of:
             why = f"this is the script or shell of a {script_of.name} job, not one of its ranks"

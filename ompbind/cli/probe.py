@@ -9,7 +9,7 @@ from ompbind.cli.settings import make_settings
 from ompbind.cli.verb import Verb
 from ompbind.errors import RequestError
 from ompbind.probe.region import run_probe
-from ompbind.programs.command_analysis import read_workload
+from ompbind.programs.command import read_workload
 from ompbind.programs.python_packages import find_default_python
 from ompbind.record import Record
 from ompbind.report.probe import render_probe, render_probe_json

@@ -22,7 +22,7 @@ from ompbind.planning.request import MemoryMode, Request
 from ompbind.record import Record
 from ompbind.registry.claim_files import Claim
 from ompbind.registry.claim_format import make_division
-from ompbind.registry.registry import DIRECTORY_VARIABLE, Registry, lock_registry, try_read_occupied
+from ompbind.registry.registry import DIRECTORY_VARIABLE, Registry, try_read_occupied
 from ompbind.registry.tickets import Ticket, take_ticket
 
 T = TypeVar("T")
@@ -69,7 +69,7 @@ def register_run(
     Raises the errors of `plan_and_register`, and PlanError after the time limit of --wait.
     """
     if settings.wait is None:
-        with lock_registry(request.sharing, identity) as registry:
+        with Registry(request.sharing, identity) as registry:
             plan, claim = plan_and_register(machine, request, registry)
             return Registered(plan=plan, claim=claim, registry=registry)
     is_first = identity.placement_index in (None, 0)
@@ -87,7 +87,15 @@ def register_when_free(
     """
 
     def attempt() -> Registered | None:
-        return _try_to_register(read(), request, identity.replace(started=int(time.time())))
+        """Plan and register; return None if other runs prevent it."""
+        machine, started = read(), identity.replace(started=int(time.time()))
+        plan_or_suggest(machine, request, ())
+        with Registry(request.sharing, started) as registry:
+            try:
+                plan, claim = plan_and_register(machine, request, registry)
+            except (PlanError, MaskError):
+                return None
+            return Registered(plan=plan, claim=claim, registry=registry)
 
     machine = read()
     plan_or_suggest(machine, request, ())
@@ -120,17 +128,6 @@ def _render_blockers(ticket: Ticket) -> str:
     return render_blockers(read_run_info(ticket.read_blockers())) or "another run has just released them"
 
 
-def _try_to_register(machine: Machine, request: Request, identity: RunIdentity) -> Registered | None:
-    """Plan and register; return None if other runs prevent it."""
-    plan_or_suggest(machine, request, ())
-    with lock_registry(request.sharing, identity) as registry:
-        try:
-            plan, claim = plan_and_register(machine, request, registry)
-        except (PlanError, MaskError):
-            return None
-        return Registered(plan=plan, claim=claim, registry=registry)
-
-
 _TRIES = 8
 """How often a run plans again at most, because other runs have registered meanwhile."""
 
@@ -140,24 +137,22 @@ def plan_and_register(machine: Machine, request: Request, registry: Registry) ->
 
     Raises the errors of `make_local_plan`, and ClaimError as `Registry`.
     """
-    plan, claim = _plan_and_register(machine, request, registry)
+    plan = make_local_plan(machine, request, registry.occupied)
+    claim = None
+    for _ in range(_TRIES):
+        claim = registry.register(plan)
+        if claim is None or not registry.find_new_runs(claim):
+            break
+        before, plan = plan, make_local_plan(machine, request, registry.occupied)
+        if plan.placements == before.placements:  # only the notes differ
+            break
+        claim.release()
+    else:
+        claim = registry.register(plan)
     if claim is None and registry.failure:
         effect = "this run is not registered, so other runs may use its CPUs"
         registry.failure = f"{effect}: {registry.failure}"
     return plan, claim
-
-
-def _plan_and_register(machine: Machine, request: Request, registry: Registry) -> tuple[Plan, Claim | None]:
-    plan = make_local_plan(machine, request, registry.occupied)
-    for _ in range(_TRIES):
-        claim = registry.register(plan)
-        if claim is None or not registry.find_new_runs(claim):
-            return plan, claim
-        before, plan = plan, make_local_plan(machine, request, registry.occupied)
-        if plan.placements == before.placements:  # only the notes differ
-            return plan, claim
-        claim.release()
-    return plan, registry.register(plan)
 
 
 def make_local_plan(machine: Machine, request: Request, occupied: Sequence[LiveRun]) -> Plan:

@@ -17,9 +17,8 @@ from ompbind.planning.placeholders import parse_env_file
 from ompbind.planning.rank_command import RunSpec
 from ompbind.planning.request import Request, SavedPlan, Sharing
 from ompbind.procfs.reader import read_environ
-from ompbind.programs.command_analysis import read_wrapped_workload
-from ompbind.programs.preload import find_missing_preloads, find_preloads, preload_entries
-from ompbind.programs.workload import Workload
+from ompbind.programs.command import Workload, preload_entries, read_wrapped_workload
+from ompbind.programs.preload import find_missing_preloads, find_preloads
 
 
 def make_request(
@@ -140,7 +139,20 @@ def _read_workload(spec: RunSpec, env: Mapping[str, str]) -> Workload:
 
 def make_run_spec(settings: PlanningSettings, run_id: str) -> RunSpec:
     """Make what all ranks have in common; --run-id overrides `run_id`."""
-    hidden, added = _compat_variables(settings.compat)
+    hidden: tuple[str, ...] = ()
+    added: tuple[tuple[str, str], ...] = ()
+    if settings.compat:
+        from ompbind.compat.reading import (  # noqa: PLC0415 - door: --compat
+            find_hidden_variables,
+            make_rank_variables,
+        )
+
+        hidden, added = find_hidden_variables(settings.compat), make_rank_variables(settings.compat)
+    # its sitecustomize freezes thread counts; nothing is imported from it
+    shims = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "shims")
+    if settings.freeze_threads and ":" in shims:
+        hint = "install ompbind in a directory without a colon, or omit --freeze-threads"
+        raise RequestError(f"PYTHONPATH cannot contain {shims}", hint=hint)
     return RunSpec(
         argv=settings.words,
         run_id=settings.run_id or run_id,
@@ -152,29 +164,8 @@ def make_run_spec(settings: PlanningSettings, run_id: str) -> RunSpec:
         chdir=settings.chdir or "",
         added_variables=(*added, *read_env_files(settings.env_file), *settings.env),
         keep_env=settings.keep_env,
-        freeze_directory=_find_shims() if settings.freeze_threads else "",
+        freeze_directory=shims if settings.freeze_threads else "",
     )
-
-
-def _find_shims() -> str:
-    """Return the directory whose sitecustomize freezes thread counts; nothing is imported from it."""
-    directory = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "shims")
-    if ":" in directory:
-        hint = "install ompbind in a directory without a colon, or omit --freeze-threads"
-        raise RequestError(f"PYTHONPATH cannot contain {directory}", hint=hint)
-    return directory
-
-
-def _compat_variables(family: str | None) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
-    """Return the variables of a framework that ranks do not inherit, and (name, value) of those they get."""
-    if family is None:
-        return (), ()
-    from ompbind.compat.reading import (  # noqa: PLC0415 - door: --compat
-        find_hidden_variables,
-        make_rank_variables,
-    )
-
-    return find_hidden_variables(family), make_rank_variables(family)
 
 
 def _caller_environment() -> dict[str, str]:

@@ -10,7 +10,7 @@ from ompbind.cli.option import VerbContext
 from ompbind.cli.plan_messages import print_changed_variables, print_warnings, warn_about_copies
 from ompbind.cli.register import print_registry_messages, read_planning_machine, register_run
 from ompbind.cli.request import make_request, make_run_spec
-from ompbind.cli.run_report import RunReporter
+from ompbind.cli.run_report import RunReporter, finish_report, open_report, report_failure
 from ompbind.cli.run_settings import (
     choose_run_id,
     fill_paths,
@@ -80,7 +80,7 @@ def run(ctx: click.Context) -> int:
     except Exception as error:
         if isinstance(error, OmpbindError):
             settings.planning.sources.explain(error)  # before the report: it has the same message
-        _report_failure(settings, error)
+        report_failure(settings, error)
         raise
     if outcome is None:
         return 0
@@ -93,16 +93,7 @@ def run(ctx: click.Context) -> int:
 
 def _report_refused(ctx: click.Context, error: OmpbindError) -> None:
     """Write the report of a run whose options are wrong."""
-    _report_failure(_make_settings(ctx), error)
-
-
-def _report_failure(settings: RunSettings, error: Exception) -> None:
-    """Write the report of a run that failed before it started, if there is --report."""
-    if settings.report is None or settings.dry_run:
-        return
-    from ompbind.cli.run_report import report_failure  # noqa: PLC0415 - door: --report
-
-    report_failure(settings, error)
+    report_failure(_make_settings(ctx), error)
 
 
 def _plan_and_fork(settings: RunSettings) -> Outcome | None:
@@ -125,11 +116,7 @@ def _plan_and_fork(settings: RunSettings) -> Outcome | None:
 
         show_dry_run(machine, request, spec, settings)
         return None
-    file = None
-    if settings.report is not None:
-        from ompbind.cli.run_report import open_report  # noqa: PLC0415 - door: --report
-
-        file = open_report(settings, spec)  # before anything starts
+    file = open_report(settings, spec) if settings.report is not None else None  # before anything starts
     if settings.rendezvous:
         spec = set_up_rendezvous(settings, spec)
     found = register_run(machine, request, make_run_identity(spec.run_id), planning)
@@ -151,11 +138,7 @@ def _plan_and_fork(settings: RunSettings) -> Outcome | None:
             outcome = supervise(starts, options, foreground, reporter)
     finally:
         release()
-    if file is None:
-        return outcome
-    from ompbind.cli.run_report import finish_report  # noqa: PLC0415 - door: --report
-
-    return finish_report(file, outcome, (plan, spec, began_at), settings)
+    return finish_report(file, outcome, (plan, spec, began_at), settings) if file else outcome
 
 
 def _print_before_start(plan: Plan, registry: Registry, spec: RunSpec, settings: RunSettings) -> None:

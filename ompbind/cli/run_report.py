@@ -67,10 +67,12 @@ def _render_failure(spec: RunSpec, error: OmpbindError) -> str:
 
 
 def report_failure(settings: RunSettings, error: Exception) -> None:
-    """Write the report of a run that failed before it started.
+    """Write the report of a run that failed before it started, if there is --report.
 
     After a usage error, only a report or an empty file is replaced: the name may be a mistake too.
     """
+    if settings.report is None or settings.dry_run:
+        return
     run_id = settings.planning.run_id or make_run_id()
     try:
         filled = fill_paths(settings, run_id)

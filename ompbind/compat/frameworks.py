@@ -95,8 +95,11 @@ def _explain_differences(source: FrameworkInput, request: Request) -> Iterator[s
     if request.strategy == "compact" and _VLLM.slices in source.env:
         if any(len(core.cpus) > 1 for core in machine.at(Level.CORE)):
             yield "vLLM slices hardware threads, so that ranks can share cores; ranks get whole cores"
-        elif not _has_rising_numbers(machine):
-            yield "vLLM slices CPUs by number; ranks get cores that share packages and caches"
+        else:
+            nodes = [find_overlapping(machine.at(Level.CORE), node.cpus) for node in machine.at(Level.NODE)]
+            numbers = [[core.cpus.first for core in cores] for cores in nodes]
+            if numbers != [*map(sorted, numbers)]:  # in the order of the machine they do not rise
+                yield "vLLM slices CPUs by number; ranks get cores that share packages and caches"
     if request.strategy == "numa":
         yield from _explain_nodes(machine, request)
 
@@ -131,13 +134,6 @@ def _explain_nodes(machine: Machine, request: Request) -> Iterator[str]:
     empty = CpuSet(number for number, is_empty in nodes[: request.ranks] if is_empty)
     if empty and request.nodes is None:
         yield f"{named('NUMA node', empty)} skipped: no CPU is allowed; vLLM would give a rank no CPU"
-
-
-def _has_rising_numbers(machine: Machine) -> bool:
-    """Return whether the cores of each NUMA node have rising CPU numbers in the order of the machine."""
-    nodes = [find_overlapping(machine.at(Level.CORE), node.cpus) for node in machine.at(Level.NODE)]
-    numbers = [[core.cpus.first for core in cores] for cores in nodes]
-    return numbers == [*map(sorted, numbers)]
 
 
 _VLLM = Framework(

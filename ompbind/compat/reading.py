@@ -15,7 +15,7 @@ from ompbind.masks.mask import MaskWord
 from ompbind.openmp.binding import Bind
 from ompbind.openmp.runtimes import KMP_READERS
 from ompbind.planning.request import Compat, Request
-from ompbind.programs.workload import DetectionMethod
+from ompbind.programs.library_catalog import DetectionMethod
 
 
 def fill_request(
@@ -48,13 +48,19 @@ def fill_request(
     if variables:
         values = " and ".join(f"{name}={value}" for name, value in variables)
         others.append(f"ranks get {values} unless you set them, as {names.title} does for this runtime")
+    lists = len(request.mask.parts) if request.mask else 0
+    hint = ""  # what to do if the CPU lists are for the workers of one server
+    if "mask" not in given and names.workers and lists > 1:
+        server = f"{names.workers} {lists}"
+        hint = f"for one server with {lists} workers ({server}), {_render_remedy(framework, lists)}"
+        hint += f"; for {lists} servers, use -n {lists}"
     compat = Compat(
         framework=framework,
         read=tuple(read),
         others=tuple(others),
         warnings=tuple(warnings),
         divided=names.divided,
-        workers="" if "mask" in given else _make_workers_hint(framework, request),
+        workers=hint,
         variables=variables,
     )
     return request.replace(compat=compat)
@@ -93,17 +99,6 @@ _OPTIONS: Mapping[str, str] = {
     "strategy": "-s", "smt": "--smt", "sibling": "--sibling", "service_total": "--service-total",
 }  # fmt: skip
 """The options for fields of a request that a note shows."""
-
-
-def _make_workers_hint(framework: str, request: Request) -> str:
-    """Return what to do if the CPU lists are for the workers of one server; "" without several lists."""
-    lists = len(request.mask.parts) if request.mask else 0
-    command = FRAMEWORKS[framework].workers
-    if not command or lists < 2:
-        return ""
-    remedy = _render_remedy(framework, lists)
-    what = f"for one server with {lists} workers ({command} {lists}), {remedy}"
-    return f"{what}; for {lists} servers, use -n {lists}"
 
 
 def _explain_workers(framework: str, source: FrameworkInput, request: Request) -> Iterator[str]:

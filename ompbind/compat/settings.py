@@ -70,11 +70,17 @@ def _make_bind_setting(names: Framework, source: FrameworkInput) -> ForeignSetti
     text = source.env.get(names.bind, "")
     word = text.strip()
     if _is_automatic(names, source.env):
+        selection = find_selection(names, source.machine)
+        fields = {"strategy": "numa", **(selection.request_fields if selection else {})}
+        if _has_slices(names, source.env):
+            del fields["strategy"]  # see _make_slices_setting
+        elif fields["strategy"] == "nodes":  # whole NUMA nodes, which `numa` would split
+            fields.update(_number_nodes(source.machine, names.bind))
         return ForeignSetting(
             name=names.bind,
             value=word,
             meaning=f"the CPUs that {names.title} selects",
-            request_fields=_select_cpus(names, source),
+            request_fields=fields,
             overridden_by=("mask",),
         )
     unbound = word == names.unbound
@@ -86,17 +92,6 @@ def _make_bind_setting(names: Framework, source: FrameworkInput) -> ForeignSetti
         request_fields={"mask": parse_mask(word) if unbound else _parse_lists(names, text)},
         overridden_by=(*replacing, "smt", "sibling", "bind") if unbound else replacing,
     )
-
-
-def _select_cpus(names: Framework, source: FrameworkInput) -> Mapping[str, object]:
-    """Return the fields of a request for the CPUs that a framework selects itself."""
-    selection = find_selection(names, source.machine)
-    fields = {"strategy": "numa", **(selection.request_fields if selection else {})}
-    if _has_slices(names, source.env):
-        del fields["strategy"]  # see _make_slices_setting
-    elif fields["strategy"] == "nodes":  # whole NUMA nodes, which `numa` would split
-        fields.update(_number_nodes(source.machine, names.bind))
-    return fields
 
 
 def _is_automatic(names: Framework, env: Environment) -> bool:

@@ -10,7 +10,7 @@ from ompbind.cpuset import CpuSet
 from ompbind.machine.model import Machine
 from ompbind.machine.sources.linux.numa import MemorySize
 from ompbind.planning.other_runs import LiveRun
-from ompbind.programs.workload import Workload
+from ompbind.programs.command import Workload
 from ompbind.record import Record
 from ompbind.text import Severity
 

@@ -8,15 +8,14 @@ from glob import escape, glob
 from ompbind.doctor.checks.rebinding import PACKAGES as REBINDING_PACKAGES
 from ompbind.doctor.facts import CommandFacts, Package
 from ompbind.errors import LaunchError
-from ompbind.programs.command_analysis import read_workload
+from ompbind.programs.command import Workload, read_workload
 from ompbind.programs.elf import read_header
 from ompbind.programs.find_command import find_command, find_script_error
-from ompbind.programs.known_programs import is_python
-from ompbind.programs.library_catalog import LIBRARY_KINDS, PRELOADABLE
+from ompbind.programs.library_catalog import LIBRARY_KINDS, PRELOADABLE, DetectionMethod
 from ompbind.programs.library_search import find_library_of_kind
 from ompbind.programs.preload import preload_directories
 from ompbind.programs.python_packages import find_default_python, find_site_packages
-from ompbind.programs.workload import DetectionMethod, Workload
+from ompbind.programs.wrappers import is_python
 
 WORTHWHILE = tuple(
     name

@@ -15,8 +15,8 @@ from ompbind.machine.sources.reading import read_machine
 from ompbind.machine.sources.root import DirectoryRoot
 from ompbind.planning.other_runs import LiveRun, find_other_runs
 from ompbind.planning.rank_variables import OMPBIND_RUN_ID, find_rank
+from ompbind.programs.command import Workload
 from ompbind.programs.preload import find_preloads
-from ompbind.programs.workload import Workload
 from ompbind.registry.registry import find_claims_directory, make_run_identity, read_live_runs
 from ompbind.text import clean_name
 

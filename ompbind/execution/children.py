@@ -27,8 +27,9 @@ class Children:
     """All ranks of one run.
 
     `waiting` are ranks to be started, the next one last. `live` are running ranks by pid, which is also the
-    number of their process group. `exits` are the last exits of ranks that do not run, in the order in which
-    they came. `is_single` is true for a run of one rank, which can have the terminal.
+    number of their process group. `by_pidfd` has their pids by pidfd. `exits` are the last exits of ranks
+    that do not run, in the order in which they came. `is_single` is true for a run of one rank, which can
+    have the terminal.
     """
 
     def __init__(self, ranks: Sequence[int], poller: Poller, limit: FileLimit) -> None:
@@ -36,7 +37,7 @@ class Children:
         self.waiting = list(reversed(ranks))
         self.live: dict[int, Child] = {}
         self.exits: list[RankExit] = []
-        self._by_pidfd: dict[int, int] = {}
+        self.by_pidfd: dict[int, int] = {}
         self._poller = poller
         self._limit = limit
 
@@ -82,18 +83,14 @@ class Children:
             os.close(pidfd)
             return
         self._poller.register(pidfd, READABLE)
-        self._by_pidfd[pidfd] = pid
+        self.by_pidfd[pidfd] = pid
         child.pidfd = pidfd
-
-    def find_by_pidfd(self, pidfd: int) -> int | None:
-        """Return the pid of the rank that a pidfd refers to; None for other files."""
-        return self._by_pidfd.get(pidfd)
 
     def close_pidfd(self, pid: int) -> None:
         """Rely on SIGCHLD alone for the exit of a rank."""
         child = self.live[pid]
         if child.pidfd >= 0:
-            del self._by_pidfd[child.pidfd]
+            del self.by_pidfd[child.pidfd]
             # Closing alone is not enough: a rank that is just being spawned may have a copy.
             self._poller.unregister(child.pidfd)
             os.close(child.pidfd)

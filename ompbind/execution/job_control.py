@@ -76,26 +76,24 @@ class EmptyInput:
 
     def __init__(self, *, traced: bool) -> None:
         self.file = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-        self._traced = traced and self._replace_by_memory()
+        self._traced = False
+        if traced:
+            try:
+                writable = os.memfd_create("stdin")
+                os.utime(writable, (0, 0))
+                readable = os.open(f"/proc/self/fd/{writable}", os.O_RDONLY | os.O_CLOEXEC)
+            except (OSError, AttributeError):
+                return  # this system has no such files
+            os.dup2(readable, self.file, inheritable=False)
+            os.close(writable)
+            os.close(readable)
+            self._traced = True
 
     def take_read(self) -> bool:
         """Return whether a rank has read the file since the start; later calls return False."""
         was_read = self._traced and os.fstat(self.file).st_atime_ns != 0
         self._traced = self._traced and not was_read
         return was_read
-
-    def _replace_by_memory(self) -> bool:
-        """Open an empty file in memory, for reading only; returns False on systems that have none."""
-        try:
-            writable = os.memfd_create("stdin")
-            os.utime(writable, (0, 0))
-            readable = os.open(f"/proc/self/fd/{writable}", os.O_RDONLY | os.O_CLOEXEC)
-        except (OSError, AttributeError):
-            return False
-        os.dup2(readable, self.file, inheritable=False)
-        os.close(writable)
-        os.close(readable)
-        return True
 
 
 def exit_by_interrupt() -> None:

@@ -31,7 +31,7 @@ class SavedPolicy(Record):
 
 
 @cache
-def _load_syscalls() -> Syscalls:
+def _load_policy_calls() -> Syscalls:
     """Return the system calls of this machine; raises LaunchError if they are unknown."""
     try:
         return load_syscalls()
@@ -42,7 +42,7 @@ def _load_syscalls() -> Syscalls:
 
 def read_policy() -> SavedPolicy | None:
     """Return the memory policy of the calling thread; None if it cannot be read."""
-    syscalls = _load_syscalls()
+    syscalls = _load_policy_calls()
     import ctypes  # noqa: PLC0415 - door: loads libffi; cannot fail after load_syscalls
 
     mode, mask = ctypes.c_int(), ctypes.create_string_buffer(MAXNODE // 8)
@@ -53,7 +53,7 @@ def read_policy() -> SavedPolicy | None:
 def restore_policy(saved: SavedPolicy | None) -> None:
     """Restore a policy of the calling thread; if that fails, or for None, set the kernel's default."""
     if saved is not None:
-        syscalls = _load_syscalls()
+        syscalls = _load_policy_calls()
         mask = (saved.mask, MAXNODE) if any(saved.mask) else (0, 0)
         if syscalls.call(syscalls.abi.set_mempolicy, saved.mode, *mask) == 0:
             return
@@ -65,7 +65,7 @@ def reset_policy() -> int:
 
     Raises LaunchError if the system calls are unknown.
     """
-    syscalls = _load_syscalls()
+    syscalls = _load_policy_calls()
     return -syscalls.call(syscalls.abi.set_mempolicy, DEFAULT, 0, 0)
 
 
@@ -74,7 +74,7 @@ def set_policy(policy: MemoryPolicy) -> None:
 
     Reading back is needed: if only some nodes are allowed, the kernel uses these and reports no error.
     """
-    syscalls = _load_syscalls()
+    syscalls = _load_policy_calls()
     mask = make_nodemask(CpuSet(policy.nodes), syscalls.abi)
     failed = -syscalls.call(syscalls.abi.set_mempolicy, policy.kernel_mode, mask, MAXNODE)
     if failed:
@@ -142,23 +142,29 @@ def replace_unsupported_policies(plan: Plan) -> Plan:
     """
     policies = dict.fromkeys(placement.memory for placement in plan.placements)
     results = {policy: _try(policy) for policy in policies if policy}
-    placements, changed = [], []
+    placements: list[Placement] = []
+    narrowed: list[str] = []
+    unset: dict[str, list[Placement]] = {}
     for placement in plan.placements:
-        supported = results[placement.memory][0] if placement.memory else None
+        supported, why = results[placement.memory] if placement.memory else (None, "")
         placements.append(placement.replace(memory=supported))
-        if supported != placement.memory:
-            changed.append(placement)
-    notes = tuple(_explain(plan, changed, results))
+        if placement.memory and supported is None:
+            unset.setdefault(why, []).append(placement)
+        elif supported and supported != placement.memory:
+            narrowed.append(f"rank {placement.rank}: {supported.main_node}")
+    notes = [make_unset_note(plan.request.memory, ranks, why) for why, ranks in unset.items()]
+    if narrowed:
+        text = (
+            f"this kernel can prefer only one NUMA node (several from Linux 5.15 on): {', '.join(narrowed)}"
+        )
+        notes.insert(0, Note(code=NARROWED, text=text, warning=True))
     if plan.request.strict and notes:
         raise LaunchError(notes[0].text, hint=f"omit --strict, or --memory {plan.request.memory}")
-    return plan.replace(placements=tuple(placements), notes=plan.notes + notes)
+    return plan.replace(placements=tuple(placements), notes=(*plan.notes, *notes))
 
 
-_Result = tuple[MemoryPolicy | None, str]
-"""The policy to use instead of a policy (the same, one for a single node, or None), and the error if any."""
-
-
-def _try(policy: MemoryPolicy) -> _Result:
+def _try(policy: MemoryPolicy) -> tuple[MemoryPolicy | None, str]:
+    """Return the policy to use (the same, one for a single node, or None), and the error if any."""
     try:
         with temporary_policy(policy):
             return policy, ""
@@ -169,29 +175,8 @@ def _try(policy: MemoryPolicy) -> _Result:
         return None, why
 
 
-def _explain(plan: Plan, changed: list[Placement], results: dict[MemoryPolicy, _Result]) -> Iterator[Note]:
-    """Yield a note on ranks with a policy for one node, and notes on ranks without a policy, by error."""
-    narrowed: list[str] = []
-    unset: dict[str, list[Placement]] = {}
-    for placement in changed:
-        if placement.memory:
-            supported, why = results[placement.memory]
-            if supported:
-                narrowed.append(f"rank {placement.rank}: {supported.main_node}")
-            else:
-                unset.setdefault(why, []).append(placement)
-    if narrowed:
-        text = "this kernel can prefer only one NUMA node (several from Linux 5.15 on): "
-        yield Note(code=NARROWED, text=text + ", ".join(narrowed), warning=True)
-    for why, ranks in unset.items():
-        yield make_unset_note(plan.request.memory, ranks, why)
-
-
-# The binary interface of memory policies: masks of NUMA nodes.
-#
-# A mask is an array of words (C `unsigned long`), whose size and byte order depend on the program, not on
-# the kernel.
-
+# A mask of NUMA nodes is an array of words (C `unsigned long`), whose size and byte order depend on the
+# program, not on the kernel.
 
 DEFAULT = 0
 """The mode of a thread without a policy (MPOL_DEFAULT)."""

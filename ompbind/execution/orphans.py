@@ -73,22 +73,13 @@ class OrphanTracker:
         self.unkillable: set[int] = set()
         self.without_environment: set[int] = set()
         self.all_killed = False  # all ranks were killed: so are all their descendants
-        self._is_check_requested = False
+        self.check_requested = False  # a child has exited since the last check, and may have left orphans
         self._listed: Mapping[int, Stat] = {}  # the processes of the last check that can be orphans
 
     @property
     def any_left(self) -> bool:
         """Return whether the last check has found orphans."""
         return bool(self.kill_at)
-
-    @property
-    def is_check_due(self) -> bool:
-        """Return whether a child has exited since the last check, or that check has found orphans."""
-        return self._is_check_requested or self.any_left
-
-    def request_check(self) -> None:
-        """Note that a child has exited, which may have left orphans."""
-        self._is_check_requested = True
 
     def become_parent(self) -> None:
         """Have the kernel make this process the parent of all orphans of ranks."""
@@ -117,7 +108,7 @@ class OrphanTracker:
         SIGKILL at once. Returns a message to report, "" for none.
         """
         now = time.monotonic()
-        self._is_check_requested = False
+        self.check_requested = False
         self.all_killed = kill and self.is_subreaper and not self.groups_only
         orphans = self._find_orphans(live) if self._may_exist(live) else {}
         if not orphans:

@@ -150,13 +150,13 @@ def kill_descendants(limit_s: float, spared: Collection[int] = ()) -> set[int] |
     can_find = is_proc_of_pid_namespace()
     until = time.monotonic() + (limit_s if can_find else _EXIT_WAIT_S)
     sweep = 0
-    _reap_exited()
+    _reap_zombies()
     while has_children():
         # Ranks are children: they are killed first, before reading /proc takes a few milliseconds.
         left = _kill_once(spared, only_children=sweep % _SWEEPS_OF_CHILDREN != 1)
         if time.monotonic() >= until or (spared and not left):
             return left if can_find else None
-        if not _reap_exited():
+        if not _reap_zombies():
             time.sleep(_SWEEP_PAUSE_S)
         sweep += 1
     return set()
@@ -183,7 +183,7 @@ def _kill_once(spared: Collection[int], *, only_children: bool) -> set[int]:
     return left
 
 
-def _reap_exited() -> bool:
+def _reap_zombies() -> bool:
     """Reap up to REAPED_AT_ONCE children that have exited; returns whether there was any."""
     reaped = 0
     try:

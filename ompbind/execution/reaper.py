@@ -3,7 +3,6 @@
 import os
 import signal
 import time
-from resource import struct_rusage
 
 from ompbind.execution.outcome import RankExit, make_usage, render_exit
 from ompbind.execution.processes import REAPED_AT_ONCE, signal_parent, signal_rank
@@ -22,10 +21,23 @@ def reap(run: RunState, pid: int) -> bool:
         found, status, used = os.wait4(pid, os.WNOHANG | os.WUNTRACED)
     except ChildProcessError:
         return False
-    if found in run.children.live and os.WIFSTOPPED(status):
+    child = run.children.live.get(found)
+    if child and os.WIFSTOPPED(status):
         _handle_stop(run, found, os.WSTOPSIG(status))
-    elif found in run.children.live:
-        _handle_exit(run, _make_rank_exit(run, found, status, used))
+    elif child:
+        code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
+        wall_s = time.monotonic() - child.started_at
+        rank_exit = RankExit(
+            rank=child.rank,
+            pid=found,
+            code=code,
+            signal=None if code is not None else os.WTERMSIG(status),
+            usage=make_usage(used, wall_s, run.accounting.inherited_rss_bytes),
+            stopped=run.shutdown.begun,
+            attempt=child.attempt,
+            started=time.time() - wall_s,
+        )
+        _handle_exit(run, rank_exit)
     return found != 0
 
 
@@ -86,22 +98,6 @@ _EMPTY_INPUT = (
     "a rank has read standard input, which is empty: several ranks cannot share the terminal"
     " (-n 1 starts a single rank; '< FILE' gives a file to rank 0)"
 )
-
-
-def _make_rank_exit(run: RunState, pid: int, status: int, used: struct_rusage) -> RankExit:
-    code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
-    child = run.children.live[pid]
-    wall_s = time.monotonic() - child.started_at
-    return RankExit(
-        rank=child.rank,
-        pid=pid,
-        code=code,
-        signal=None if code is not None else os.WTERMSIG(status),
-        usage=make_usage(used, wall_s, run.accounting.inherited_rss_bytes),
-        stopped=run.shutdown.begun,
-        attempt=child.attempt,
-        started=time.time() - wall_s,
-    )
 
 
 def _handle_exit(run: RunState, rank_exit: RankExit) -> None:

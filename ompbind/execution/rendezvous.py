@@ -144,40 +144,32 @@ def _draw(pool: Sequence[int]) -> list[int]:
 def _reserve(port: int) -> Rendezvous:
     """Reserve a port while it is bound on all addresses, as servers do; raises OSError if it is busy.
 
-    If another process has bound its name, the result has a note.
+    The reservation is a socket with the name of the port. If another process has bound this name, the result
+    has a note.
     """
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as server:
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_STREAM) as server,
+        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as name,
+    ):
         server.bind(("", port))
         port = server.getsockname()[1]
-        _check_ipv6(port)
-        ident = os.urandom(8).hex()
         try:
-            return Rendezvous(port=port, ident=ident, reservation=_bind_name(port))
+            with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as ipv6_server:
+                ipv6_server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                ipv6_server.bind(("::", port))
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise
+            # this system has no IPv6
+        ident = os.urandom(8).hex()
+        if sys.platform != "linux":
+            return Rendezvous(port=port, ident=ident)
+        try:
+            name.bind(f"\0ompbind-port-{port}")
+            # at least 3, even if standard files are closed; the socket closes on exec
+            return Rendezvous(port=port, ident=ident, reservation=fcntl(name, F_DUPFD_CLOEXEC, 3))
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise
         note = f"port {port} is free but not reserved: other processes hold the names of all tried ports"
         return Rendezvous(port=port, ident=ident, note=note)
-
-
-def _check_ipv6(port: int) -> None:
-    """Raise OSError if the port is in use with IPv6; does nothing on systems without IPv6."""
-    try:
-        with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as server:
-            server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            server.bind(("::", port))
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise
-
-
-def _bind_name(port: int) -> int:
-    """Bind the name of a port, and return the socket; raises OSError if another run has bound it.
-
-    The number of the socket is at least 3, even if standard files are closed. The socket closes on exec.
-    """
-    if sys.platform != "linux":
-        return -1
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as name:
-        name.bind(f"\0ompbind-port-{port}")
-        return fcntl(name, F_DUPFD_CLOEXEC, 3)

@@ -19,12 +19,14 @@ from ompbind.execution.safe_files import (
     OpenDirectory,
     UnsafeFileError,
     find_entry_risk,
-    find_link_risk,
+    find_risk,
     is_same,
+    is_shared,
     open_directory,
     open_existing,
     open_parent,
     read_entry,
+    read_trusted_users,
     replace_file,
 )
 from ompbind.record import Record
@@ -146,8 +148,10 @@ def _find_descriptor(name: str) -> int | None:
             if directory in descriptor_directories:
                 return int(last) if last.isascii() and last.isdigit() and len(last) < 10 else None
             link = os.path.join(directory, last)
-            risk = find_link_risk(link)
-            if risk:
+            trusted = read_trusted_users()
+            status, above = os.lstat(link), os.stat(directory)
+            is_risky = stat.S_ISLNK(status.st_mode) and is_shared(above, trusted)
+            if risk := find_risk(status, trusted) if is_risky else "":
                 raise _make_error(link, risk, _OWN_DIRECTORY)
             name = os.path.join(directory, os.readlink(link))
     return None

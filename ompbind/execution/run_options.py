@@ -44,11 +44,6 @@ class RunOptions(Record):
     has_quota: bool = False
 
     @property
-    def is_tagged(self) -> bool:
-        """Return whether ompbind prefixes every line of ranks, so that it forwards their output."""
-        return self.output is not None and self.output.tag
-
-    @property
     def files_per_rank(self) -> int:
         """The number of files that ompbind has open for each running rank, its pidfd included."""
         return self.output.files_per_rank if self.output else 1

@@ -90,15 +90,10 @@ class RunState:
         """Return whether messages about ranks still have a reader."""
         return not (self.output.reader_closed or self.shutdown.foreground_exited)
 
-    def report(self, message: str) -> None:
-        """Write a message, unless it is empty."""
-        if message:
-            self.output.message(message)
-
     def stop_orphans(self) -> None:
         """Find orphans and signal them; all descendants if all ranks were killed."""
         all_killed = self.shutdown.kill_sent or self.shutdown.foreground_exited
-        self.report(self.orphans.stop(self.children.owners, kill=all_killed))
+        self.output.message(self.orphans.stop(self.children.owners, kill=all_killed))
 
     def stop(self, first: int) -> None:
         """Start the escalation with the signal `first`, or send its next signal; start no more ranks."""

@@ -163,14 +163,6 @@ def find_entry_risk(directory: OpenDirectory, entry: os.stat_result | None) -> s
     return find_risk(entry, read_trusted_users()) if entry and directory.shared else ""
 
 
-def find_link_risk(path: str) -> str:
-    """Return why a symbolic link must not be followed; "" if there is no risk. Raises OSError."""
-    trusted = read_trusted_users()
-    status, directory = os.lstat(path), os.stat(os.path.dirname(path))
-    is_link = stat.S_ISLNK(status.st_mode)
-    return find_risk(status, trusted) if is_link and is_shared(directory, trusted) else ""
-
-
 def create_file(directory: OpenDirectory, name: str, flags: int = 0) -> int:
     """Create a file for writing, with the mode of umask, and return its descriptor; raises OSError."""
     if not directory.foreign:

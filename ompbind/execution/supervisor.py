@@ -68,7 +68,7 @@ def supervise(
             while run.has_unfinished or run.orphans.any_left:
                 _handle_events(run, _find_sleep_s(run))
                 restart_due_ranks(run)
-            run.report(run.orphans.kill_rest())
+            run.output.message(run.orphans.kill_rest())
             return _finish(run)
         except BaseException:
             _kill_ranks(run)  # after any error, they would have no supervisor
@@ -111,8 +111,9 @@ def _start_all(run: RunState) -> None:
             has_name = True
     start_signal_pipe(signal_pipe, run.foreground.signal_mask)
     leave_rank_cpus(run)
-    inherits = run.options.output is None and run.options.restart is not None  # as will later attempts
-    keeps_output = run.options.is_tagged or inherits
+    output = run.options.output
+    # Output is tagged here, or later attempts inherit it.
+    keeps_output = output.tag if output else run.options.restart is not None
     redirect_to_null(*((0,) if keeps_output else (0, 1)))
     if run.sampler:
         run.sampler.begin(time.monotonic())
@@ -128,23 +129,25 @@ def _handle_events(run: RunState, timeout_s: float | None) -> None:
     signals: list[int] = []
     exits = 0
     for file, _ in run.poller.poll(timeout_s, 64):
-        pid = run.children.find_by_pidfd(file)
+        pid = run.children.by_pidfd.get(file)
         if pid is not None:
             exits += reap_exited(run, pid)
         elif run.output.multiplexer and file == run.output.multiplexer.fileno():
             _forward_output(run)
+        elif (numbers := read_signals(file)) is not None:
+            signals += numbers
         else:
-            signals += _read_signals(run, file)
+            _handle_foreground_exit(run, file)
     for number in signals:
         _handle_signal(run, number)
     if signal.SIGCHLD in signals:
         exits += reap_children(run)
     _check_deadlines(run)
     if exits:
-        run.orphans.request_check()
+        run.orphans.check_requested = True
     if run.children.waiting:
         return  # the next rank comes first
-    if run.orphans.is_check_due or run.shutdown.foreground_exited:
+    if run.orphans.check_requested or run.orphans.any_left or run.shutdown.foreground_exited:
         run.stop_orphans()
 
 
@@ -168,17 +171,13 @@ def _forward_output(run: RunState) -> None:
             signal_rank(pid, signal.SIGPIPE)
 
 
-def _read_signals(run: RunState, pipe: int) -> list[int]:
-    """Return the signals from a pipe; at end of file the foreground process is dead: kill all ranks."""
-    signals = read_signals(pipe)
-    if signals is not None:
-        return signals
+def _handle_foreground_exit(run: RunState, pipe: int) -> None:
+    """Kill all ranks, as the foreground process is dead: its pipe is at end of file."""
     run.poller.unregister(pipe)  # a pipe at end of file is always readable
     run.shutdown.foreground_exited = True
     run.children.cancel_waiting()
     run.restarts.cancel()
     _kill_ranks(run)
-    return []
 
 
 def _kill_ranks(run: RunState) -> None:
@@ -255,7 +254,7 @@ def _drain_output(run: RunState) -> None:
     multiplexer, shutdown = run.output.multiplexer, run.shutdown
     if multiplexer is None or shutdown.foreground_exited:
         return
-    multiplexer.finish()
+    multiplexer.end_streams()
     run.output.report_write_errors()
     while not (multiplexer.idle or shutdown.output_abandoned or shutdown.foreground_exited):
         shutdown.check_reader(multiplexer.written, time.monotonic())

@@ -64,9 +64,10 @@ def explain_changed(process: ProcessState, expected: ExpectedBinding, names: Seq
     for name in ordered[:_SHOWN]:
         value = planned[name]
         original = "unset" if value is None else _shorten(value)
-        parts.append(
-            f"with {name}={_shorten(env[name])} (planned: {original})" if name in env else f"without {name}"
-        )
+        if name in env:
+            parts.append(f"with {name}={_shorten(env[name])} (planned: {original})")
+        else:
+            parts.append(f"without {name}")
     if rest := len(names) - len(parts):
         parts.append(count(rest, "other changed variable"))
     return f"executed {' and '.join(filter(None, (', '.join(parts[:-1]), parts[-1])))}"

@@ -123,25 +123,18 @@ def explain_remedy(process: ProcessState, expected: ExpectedBinding) -> str:
     """Return how to avoid that an OpenMP runtime narrows threads of a process."""
     if expected.rank is None:
         return "use --bind rank"
-    if _lacks_only_places(process, expected):
-        alone = f"with OMP_PROC_BIND={process.env['OMP_PROC_BIND']} alone"
+    # If the planned variables are not known, --bind rank sets both.
+    in_rank_mode = {"OMP_PLACES": "{}", "OMP_PROC_BIND": "close" if expected.service_cpus else "true"}
+    planned = {**(in_rank_mode if expected.bind is Bind.RANK else {}), **dict(expected.variables)}
+    bind = process.env.get("OMP_PROC_BIND")
+    is_removed = planned.get("OMP_PLACES") and "OMP_PLACES" not in process.env
+    if is_removed and bind is not None and bind == planned.get("OMP_PROC_BIND"):
+        alone = f"with OMP_PROC_BIND={bind} alone"
         binds = f"{_name_runtime(process)} binds each thread to one CPU or core"
         return f"the command removed OMP_PLACES; {alone}, {binds}"
     if expected.bind in (Bind.RANK, Bind.NONE):
         return "ompbind did not set these variables, they come from the command, --env or --keep-env"
     return "use --bind thread or --bind rank" if expected.bind is Bind.EXACT else "use --bind rank"
-
-
-def _lacks_only_places(process: ProcessState, expected: ExpectedBinding) -> bool:
-    """Return whether a process has OMP_PROC_BIND as planned, but not the planned OMP_PLACES.
-
-    If the planned variables are not known, --bind rank sets both.
-    """
-    in_rank_mode = {"OMP_PLACES": "{}", "OMP_PROC_BIND": "close" if expected.service_cpus else "true"}
-    planned = {**(in_rank_mode if expected.bind is Bind.RANK else {}), **dict(expected.variables)}
-    bind = process.env.get("OMP_PROC_BIND")
-    is_removed = bool(planned.get("OMP_PLACES")) and "OMP_PLACES" not in process.env
-    return is_removed and bind is not None and bind == planned.get("OMP_PROC_BIND")
 
 
 def guess_expected(processes: Sequence[ProcessState], parent_mask: CpuSet = EMPTY) -> ExpectedBinding:

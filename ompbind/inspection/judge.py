@@ -69,17 +69,21 @@ def judge(processes: Iterable[ProcessState], expected: ExpectedBinding | None = 
     its own plan. The first process is never skipped, although `ompbind exec` gives it another run ID.
     """
     group = tuple(processes)
-    if group and expected and expected.run_id:
-        own = (expected.run_id, group[0].env.get(OMPBIND_RUN_ID, expected.run_id))
-        group = tuple(process for process in group if process.env.get(OMPBIND_RUN_ID, own[0]) in own)
+    if group and expected and (run_id := expected.run_id):
+        own = (run_id, group[0].env.get(OMPBIND_RUN_ID, run_id))
+        group = tuple(process for process in group if process.env.get(OMPBIND_RUN_ID, run_id) in own)
     expected = expected or guess_expected(group)
     masks = [thread.cpus for process in group for thread in process.threads]
-    found = [issue for process in group for issue in _find_issues(process, expected, group)]
+    found = [issue for process in group for issue in _find_wrong_masks(process, expected, group)]
     found += [issue for process in group if (issue := _find_absent_binding(process, expected, group))]
+    merged: dict[tuple[str, str, frozenset[CpuSet]], list[_ProcessIssue]] = {}
+    for issue in found:
+        merged.setdefault((issue.code, issue.cause, frozenset(issue.masks)), []).append(issue)
+    issues, order = (_make_issue(alike, group, expected) for alike in merged.values()), list(Severity)
     runtimes = max(map(find_runtimes, group), key=len, default=())
     many = len(expected.cpus) > 1
     return Verdict(
-        issues=_merge_issues(found, group, expected),
+        issues=tuple(sorted(issues, key=lambda issue: (order.index(issue.severity), -issue.threads))),
         summary=_summarize(masks, expected),
         processes=len(group),
         threads=len(masks),
@@ -109,9 +113,10 @@ def _count_stacked(process: ProcessState) -> Mapping[CpuSet, int]:
     return {mask: number for mask, number in masks.items() if len(mask) == 1 and number > 1}
 
 
-def _find_issues(
+def _find_wrong_masks(
     process: ProcessState, expected: ExpectedBinding, group: Sequence[ProcessState]
 ) -> Iterator[_ProcessIssue]:
+    """Find threads with other masks than planned: outside, narrowed, or too many on a place."""
     masks = [thread.cpus for thread in process.threads]
     outside = tuple(mask for mask in masks if not mask <= expected.cpus)
     narrowed = tuple(mask for mask in masks if mask < expected.cpus and mask not in expected.masks)
@@ -119,26 +124,19 @@ def _find_issues(
         severity, cause = Severity.ERROR, explain_escape(process)
         yield _ProcessIssue(code="outside", severity=severity, process=process, masks=outside, cause=cause)
     if narrowed:
-        yield _explain_narrowed(process, expected, group, narrowed)
+        inherited = explain_inheriting(process, narrowed, group)
+        # A process that only inherited its mask needs no advice: its parent gets it.
+        by_runtime = "" if inherited and not find_runtimes(process) else explain_narrowing(process, narrowed)
+        code, severity, cause = "narrowed", Severity.ERROR, inherited
+        if by_runtime:
+            cause = f"{by_runtime}; {explain_remedy(process, expected)}"
+        elif not inherited:
+            cause = explain_without_variable(process, narrowed)
+            if not _shares_initial_cpu(process, expected):
+                code, severity = "confined", Severity.NOTE
+        yield _ProcessIssue(code=code, severity=severity, process=process, masks=narrowed, cause=cause)
     if expected.bind not in (Bind.RANK, Bind.NONE):
         yield from _find_place_issues(process, expected)
-
-
-def _explain_narrowed(
-    process: ProcessState, expected: ExpectedBinding, group: Sequence[ProcessState], masks: tuple[CpuSet, ...]
-) -> _ProcessIssue:
-    """Return the issue of narrowed threads: "narrowed" if a runtime did it, else "confined"."""
-    inherited = explain_inheriting(process, masks, group)
-    # A process that only inherited its mask needs no advice: its parent gets it.
-    by_runtime = "" if inherited and not find_runtimes(process) else explain_narrowing(process, masks)
-    code, severity, cause = "narrowed", Severity.ERROR, inherited
-    if by_runtime:
-        cause = f"{by_runtime}; {explain_remedy(process, expected)}"
-    elif not inherited:
-        cause = explain_without_variable(process, masks)
-        if not _shares_initial_cpu(process, expected):
-            code, severity = "confined", Severity.NOTE
-    return _ProcessIssue(code=code, severity=severity, process=process, masks=masks, cause=cause)
 
 
 def _shares_initial_cpu(process: ProcessState, expected: ExpectedBinding) -> bool:
@@ -211,20 +209,10 @@ def _find_absent_binding(
     return _ProcessIssue(code=code, severity=severity, process=process, masks=masks, cause=cause)
 
 
-def _merge_issues(
-    found: Iterable[_ProcessIssue], group: Sequence[ProcessState], expected: ExpectedBinding
-) -> tuple[ThreadIssue, ...]:
-    """Merge issues with the same code, cause and masks; worst first, then by the number of threads."""
-    merged: dict[tuple[str, str, frozenset[CpuSet]], list[_ProcessIssue]] = {}
-    for issue in found:
-        merged.setdefault((issue.code, issue.cause, frozenset(issue.masks)), []).append(issue)
-    issues = [_make_issue(alike, group, expected) for alike in merged.values()]
-    return tuple(sorted(issues, key=lambda issue: (list(Severity).index(issue.severity), -issue.threads)))
-
-
 def _make_issue(
     alike: Sequence[_ProcessIssue], group: Sequence[ProcessState], expected: ExpectedBinding
 ) -> ThreadIssue:
+    """Merge issues with the same code, cause and masks."""
     masks = [mask for issue in alike for mask in issue.masks]
     first, process = alike[0], alike[0].process
     total = sum(len(issue.process.threads) for issue in alike)
@@ -247,12 +235,8 @@ def _make_issue(
     elif len(set(masks)) == 1:
         text = f"{who} {verb} restricted to {named('CPU', masks[0])} out of {expected.cpus}: {first.cause}"
     else:
-        by_mask = Counter(masks).most_common()
-        parts = [f"{number} on {named('CPU', mask)}" for mask, number in by_mask[:_MASKS_SHOWN]]
-        if rest := sum(number for _, number in by_mask[_MASKS_SHOWN:]):
-            parts.append(f"{rest} on others")
-        where = f"parts of {named('CPU', expected.cpus)} ({', '.join(parts)})"
-        text = f"{who} {verb} restricted to {where}: {first.cause}"
+        parts = f"parts of {named('CPU', expected.cpus)} ({_count_by_mask(masks)})"
+        text = f"{who} {verb} restricted to {parts}: {first.cause}"
     return ThreadIssue(code=first.code, severity=first.severity, threads=len(masks), text=text)
 
 
@@ -263,6 +247,15 @@ def _name_masks(masks: Iterable[CpuSet]) -> str:
     if len(found) > _MASKS_SHOWN:
         shown.append(count(len(found) - _MASKS_SHOWN, "other"))
     return " or ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))
+
+
+def _count_by_mask(masks: Iterable[CpuSet]) -> str:
+    """Name the number of threads with each mask: "6 on CPU 0, 1 on CPU 1"."""
+    found = Counter(masks).most_common()
+    shown = [f"{number} on {named('CPU', mask)}" for mask, number in found[:_MASKS_SHOWN]]
+    if rest := sum(number for _, number in found[_MASKS_SHOWN:]):
+        shown.append(f"{rest} on others")
+    return ", ".join(shown)
 
 
 def _summarize(masks: Sequence[CpuSet], expected: ExpectedBinding) -> str:

@@ -101,32 +101,22 @@ def compare_samples(before: Sample, after: Sample) -> SampleDelta:
     by_group: dict[int, list[ThreadUse]] = {id(group): [] for group in after.inspection.groups}
     for use in threads:
         by_group[id(use.group)].append(use)
+    cpus, times = [], {cpu: (busy_s, all_s) for cpu, busy_s, all_s in before.cpus}
+    for cpu, busy_s, all_s in after.cpus:
+        old_busy_s, old_all_s = times.get(cpu, (busy_s, all_s))
+        share = (busy_s - old_busy_s) / (all_s - old_all_s) if all_s > old_all_s else 0.0
+        cpus.append(CpuUse(cpu=cpu, share=min(max(share, 0.0), 1.0)))
+    old = {throttling.cgroup: throttling for throttling in before.throttlings}
     return SampleDelta(
         span_s=span_s,
-        cpus=tuple(_compare_cpus(before, after)),
+        cpus=tuple(cpus),
         groups=tuple(_sum_threads(group, by_group[id(group)]) for group in after.inspection.groups),
         threads=tuple(sorted(threads, key=lambda use: (-use.share, -use.migrations_per_s, use.thread.tid))),
         shared_issues=after.inspection.shared_issues,
-        throttlings=tuple(_compare_throttlings(before, after)),
+        throttlings=tuple(now.since(old[now.cgroup]) for now in after.throttlings if now.cgroup in old),
         absent_ranks=after.absent_ranks,
         nodes=after.nodes,
     )
-
-
-def _compare_cpus(before: Sample, after: Sample) -> Iterator[CpuUse]:
-    earlier = {cpu: (busy_s, all_s) for cpu, busy_s, all_s in before.cpus}
-    for cpu, busy_s, all_s in after.cpus:
-        old_busy_s, old_all_s = earlier.get(cpu, (busy_s, all_s))
-        span_s = all_s - old_all_s
-        share = (busy_s - old_busy_s) / span_s if span_s > 0 else 0.0
-        yield CpuUse(cpu=cpu, share=min(max(share, 0.0), 1.0))
-
-
-def _compare_throttlings(before: Sample, after: Sample) -> Iterator[Throttling]:
-    earlier = {throttling.cgroup: throttling for throttling in before.throttlings}
-    for throttling in after.throttlings:
-        if throttling.cgroup in earlier:
-            yield throttling.since(earlier[throttling.cgroup])
 
 
 def _compare_threads(before: Sample, after: Sample, span_s: float) -> Iterator[ThreadUse]:

@@ -121,28 +121,30 @@ def _find_innermost(
 
 def _read_identity(launcher: Launcher, env: Env) -> RankIdentity:
     """Return which rank the variables of a launcher describe; raises RequestError if they are wrong."""
-    identity = RankIdentity(
-        placement_index=read_number(env, launcher.local_rank),
-        rank=read_number(env, launcher.rank),
-        size=read_number(env, launcher.size),
-        local_rank=read_number(env, launcher.local_rank),
-        local_size=launcher.read_local_size(env),
+    local_rank, rank, size = (
+        read_number(env, name) for name in (launcher.local_rank, launcher.rank, launcher.size)
     )
-    local_name = launcher.local_size if isinstance(launcher.local_size, str) else ""
-    local_size = f"{local_name or 'the number of ranks on this machine'}={identity.local_size}"
-    local_rank, rank = f"{launcher.local_rank}={identity.local_rank}", f"{launcher.rank}={identity.rank}"
-    size = f"{launcher.size}={identity.size}"
+    if isinstance(launcher.local_size, str):
+        size_name = launcher.local_size
+        local_size = read_number(env, size_name) if env.get(size_name) else 0
+    else:
+        size_name, local_size = "", launcher.local_size(env)
+    local_size_text = f"{size_name or 'the number of ranks on this machine'}={local_size}"
+    local_rank_text, rank_text = f"{launcher.local_rank}={local_rank}", f"{launcher.rank}={rank}"
+    size_text = f"{launcher.size}={size}"
     for is_wrong, first, second in (
-        (identity.rank >= identity.size, rank, size),
-        (identity.local_size and identity.local_rank >= identity.local_size, local_rank, local_size),
-        (identity.local_size > identity.size, local_size, size),
+        (rank >= size, rank_text, size_text),
+        (local_size and local_rank >= local_size, local_rank_text, local_size_text),
+        (local_size > size, local_size_text, size_text),
     ):
         if is_wrong:
             raise RequestError(
                 f"{first} and {second} contradict each other; {launcher.name} sets them for each rank",
                 hint="do not change these variables, or give --local-rank and --local-size",
             )
-    return identity
+    return RankIdentity(
+        placement_index=local_rank, rank=rank, size=size, local_rank=local_rank, local_size=local_size
+    )
 
 
 def _refuse_partial(env: Env) -> None:

@@ -89,12 +89,6 @@ class Launcher(Record):
         """Return whether an environment has the number of all ranks, if only ranks have this variable."""
         return bool(self.size and env.get(self.size)) and not self.step
 
-    def read_local_size(self, env: Env) -> int:
-        """Return the number of ranks on this machine, 0 if unknown; raises RequestError if it is wrong."""
-        if not isinstance(self.local_size, str):
-            return self.local_size(env)
-        return read_number(env, self.local_size) if env.get(self.local_size) else 0
-
 
 def read_number(env: Env, name: str) -> int:
     """Return the number in a variable of a launcher; raises RequestError if it has none."""

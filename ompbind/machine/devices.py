@@ -4,7 +4,7 @@ A *device* is one PCI function, or a partition of a GPU that shares its PCI func
 It is *near* the CPUs from which its memory and registers are reached without crossing to another NUMA node.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from enum import StrEnum
 
 from ompbind.cpuset import EMPTY, CpuSet
@@ -70,9 +70,6 @@ class Device(Record):
         return self.name
 
 
-_HEXADECIMAL = frozenset("0123456789abcdef")
-
-
 def is_address(text: str) -> bool:
     """Return whether a text is the address of a PCI function, like "0000:06:00.0" or "10000000:06:00.0"."""
     head, _, function = text.rpartition(".")
@@ -83,7 +80,7 @@ def is_address(text: str) -> bool:
 
 def is_hexadecimal(text: str) -> bool:
     """Return whether a text has only hexadecimal digits, in lower case."""
-    return _HEXADECIMAL.issuperset(text)
+    return not text.strip("0123456789abcdef")
 
 
 def number_devices(found: Iterable[Device]) -> tuple[Device, ...]:
@@ -92,13 +89,15 @@ def number_devices(found: Iterable[Device]) -> tuple[Device, ...]:
     Device order is the vendor's own order where it is known, else the order of PCI addresses. Vendors follow
     each other by their first address. A UUID that several devices have is dropped: it identifies none.
     """
-    devices = sorted(_drop_repeated_uuids(list(found)), key=_by_address)
+    devices = sorted(found, key=_by_address)
     vendors = {device.vendor: number for number, device in reversed(list(enumerate(devices)))}
-    devices.sort(key=lambda device: (vendors[device.vendor], *_by_ordinal(device)))
+    devices.sort(key=lambda device: (vendors[device.vendor], device.ordinal is None, device.ordinal or 0))
+    uuids = [device.uuid for device in devices if device.uuid]
     numbers = dict.fromkeys(DeviceKind, 0)
     numbered = []
     for device in sorted(devices, key=lambda device: list(DeviceKind).index(device.kind)):
-        numbered.append(device.replace(index=numbers[device.kind]))
+        uuid = device.uuid if uuids.count(device.uuid) == 1 else ""
+        numbered.append(device.replace(index=numbers[device.kind], uuid=uuid))
         numbers[device.kind] += 1
     return tuple(numbered)
 
@@ -106,18 +105,6 @@ def number_devices(found: Iterable[Device]) -> tuple[Device, ...]:
 def sort_by_address(devices: Iterable[Device]) -> tuple[Device, ...]:
     """Return devices in the order of their PCI addresses, and of their partitions."""
     return tuple(sorted(devices, key=_by_address))
-
-
-def _drop_repeated_uuids(devices: Sequence[Device]) -> Iterator[Device]:
-    seen, repeated = set[str](), set[str]()
-    for device in devices:
-        (repeated if device.uuid in seen else seen).add(device.uuid)
-    for device in devices:
-        yield device.replace(uuid="") if device.uuid in repeated else device
-
-
-def _by_ordinal(device: Device) -> tuple[bool, int]:
-    return device.ordinal is None, device.ordinal or 0
 
 
 def _by_address(device: Device) -> tuple[tuple[int, ...], int]:
@@ -128,8 +115,6 @@ def _by_address(device: Device) -> tuple[tuple[int, ...], int]:
 
 NVIDIA, AMD, INTEL = "10de", "1002", "8086"
 """Numbers of PCI vendors, in 4 hexadecimal digits."""
-
-_GPU_VENDORS = (NVIDIA, AMD, INTEL)
 
 _NETWORK, _GRAPHICS, _PROCESSING = "02", "03", "12"
 _CO_PROCESSOR, _INFINIBAND = "0b40", "0c06"
@@ -162,7 +147,7 @@ def find_kind(
         return DeviceKind.NIC if any(names) else None
     computes = is_driven or any(name.startswith(_PROGRAMS_COMPUTE_ON) for name in names)
     if base == _GRAPHICS:
-        is_gpu = computes or (vendor in _GPU_VENDORS and pci_class in _COMPUTES)
+        is_gpu = computes or (vendor in (NVIDIA, AMD, INTEL) and pci_class in _COMPUTES)
         return DeviceKind.GPU if is_gpu else DeviceKind.DISPLAY
     if base == _PROCESSING:
         is_gpu = vendor == AMD or (vendor == NVIDIA and computes)

@@ -11,15 +11,11 @@ between starts of one machine, or between equal machines, is left out:
 - CPUs that are offline, and remarks
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
-from ompbind.cpuset import union
-from ompbind.machine.devices import Device, DeviceKind
+from ompbind.machine.devices import DeviceKind
 from ompbind.machine.model import Level, Machine
 from ompbind.record import Record
-
-_DIGITS = 16
-"""Hexadecimal digits of a digest: equal digests of different machines would be a chance of 1 in 2^64."""
 
 _LEVELS = {
     "cores": (Level.CORE,),
@@ -57,7 +53,36 @@ class Fingerprint(Record):
 
 def make_fingerprint(machine: Machine) -> Fingerprint:
     """Return the fingerprint of a machine."""
-    return Fingerprint(parts=tuple(_make_parts(machine)))
+    lines = {"cpus": [str(machine.online)]}
+    for subject, levels in _LEVELS.items():
+        domains = [domain for level in levels for domain in machine.at(level)]
+        lines[subject] = [f"{domain.level} {domain.cpus}" for domain in domains]
+    lines["nodes"] = [
+        f"{node.number} {node.cpus} {'no memory' if node.memory_bytes == 0 else 'memory'} {node.distances}"
+        for node in machine.nodes
+    ]
+    lines["kinds"] = [f"{kind.name} {kind.cpus}" for kind in machine.kinds]
+    lines["isolated"] = [str(machine.isolated), str(machine.nohz_full)]
+    for device in machine.devices:
+        if not device.physical:
+            lines.setdefault(str(device.kind), []).append(
+                f"{device.address} {device.partition} {device.pci_class} {device.vendor} {device.product}"
+                f" {device.cpus} {device.node}"
+            )
+    counts = {"cpus": len(machine.online), "isolated": len(machine.isolated | machine.nohz_full)}
+    parts = (
+        (subject, f"{counts.get(subject, len(lines[subject]))}:{_digest(lines[subject])}")
+        for subject in LABELS
+        if subject in lines
+    )
+    return Fingerprint(parts=(("arch", machine.arch), *parts))
+
+
+def _digest(lines: Iterable[str]) -> str:
+    """Return a digest of the sorted lines: two machines have the same by a chance of 1 in 2^64."""
+    from hashlib import sha256  # noqa: PLC0415 - door: loads OpenSSL
+
+    return sha256("\n".join(sorted(lines)).encode()).hexdigest()[:16]
 
 
 def find_difference(left: Fingerprint, right: Fingerprint, kinds: Iterable[DeviceKind] = ()) -> str:
@@ -66,46 +91,3 @@ def find_difference(left: Fingerprint, right: Fingerprint, kinds: Iterable[Devic
     ignored = set(map(str, DeviceKind)) - set(map(str, kinds))
     subjects = (subject for subject in LABELS if subject not in ignored)
     return next((subject for subject in subjects if first.get(subject) != second.get(subject)), "")
-
-
-def _make_parts(machine: Machine) -> Iterator[tuple[str, str]]:
-    yield "arch", machine.arch
-    yield "cpus", _digest(machine.online, [str(machine.online)])
-    for subject in ("cores", "packages"):
-        yield _make_domain_part(machine, subject)
-    yield (
-        "nodes",
-        _digest(machine.nodes, (_render_node(machine, index) for index in range(len(machine.nodes)))),
-    )
-    yield _make_domain_part(machine, "caches")
-    yield "kinds", _digest(machine.kinds, (f"{kind.name} {kind.cpus}" for kind in machine.kinds))
-    isolated = machine.isolated, machine.nohz_full
-    yield "isolated", _digest(union(isolated), map(str, isolated))
-    for kind in DeviceKind:
-        own = [device for device in machine.devices if device.kind is kind and not device.physical]
-        if own:
-            yield str(kind), _digest(own, map(_render_device, own))
-
-
-def _make_domain_part(machine: Machine, subject: str) -> tuple[str, str]:
-    domains = [domain for level in _LEVELS[subject] for domain in machine.at(level)]
-    return subject, _digest(domains, (f"{domain.level} {domain.cpus}" for domain in domains))
-
-
-def _render_node(machine: Machine, index: int) -> str:
-    node = machine.nodes[index]
-    memory = "no memory" if node.memory_bytes == 0 else "memory"
-    return f"{node.number} {node.cpus} {memory} {node.distances}"
-
-
-def _render_device(device: Device) -> str:
-    numbers = f"{device.pci_class} {device.vendor} {device.product}"
-    return f"{device.address} {device.partition} {numbers} {device.cpus} {device.node}"
-
-
-def _digest(things: Iterable[object], lines: Iterable[str]) -> str:
-    """Return the number of some things, and a digest of the sorted lines about them."""
-    from hashlib import sha256  # noqa: PLC0415 - door: loads OpenSSL
-
-    text = "\n".join(sorted(lines))
-    return f"{len(tuple(things))}:{sha256(text.encode()).hexdigest()[:_DIGITS]}"

@@ -201,11 +201,22 @@ def make_domains(online: CpuSet, partitions: Mapping[Level, Partition]) -> tuple
     A domain loses CPUs that are not online or that an earlier domain of its level has; an empty domain is
     dropped. A CPU in no core becomes a core of its own.
     """
-    kept = {level: _clean(online, parts) for level, parts in partitions.items()}
+    kept: dict[Level, Partition] = {}
+    for level, parts in partitions.items():
+        kept[level], free = [], online
+        for os_id, cpus in parts:
+            if not cpus.isdisjoint(free):
+                kept[level].append((os_id, cpus & free))
+                free = free - cpus
     cores = kept.get(Level.CORE, [])
     without_core = online - union(cpus for _, cpus in cores)
     kept[Level.CORE] = [*cores, *((None, CpuSet((cpu,))) for cpu in without_core)]
-    order = sorted((level for level in kept if kept[level]), key=lambda lv: _widest_first(kept[lv], lv))
+
+    def find_width(level: Level) -> tuple[int, int, int]:
+        """Sort by the largest domain, then by the number of domains, then as `Level` lists the levels."""
+        return -max(len(cpus) for _, cpus in kept[level]), len(kept[level]), list(Level).index(level)
+
+    order = sorted((level for level in kept if kept[level]), key=find_width)
     return tuple(_number_domains(kept, order))
 
 
@@ -225,22 +236,6 @@ def drop_repeated(partitions: Mapping[Level, Partition], nodes: Iterable[Node]) 
     clusters = shapes.pop(Level.CLUSTER, frozenset())
     kept = partitions.get(Level.CLUSTER, []) if clusters not in shapes.values() else []
     return {**partitions, Level.DIE: dies, Level.CLUSTER: kept}
-
-
-def _clean(online: CpuSet, parts: Partition) -> Partition:
-    """Return disjoint, non-empty domains of online CPUs."""
-    kept: Partition = []
-    free = online
-    for os_id, cpus in parts:
-        if not cpus.isdisjoint(free):
-            kept.append((os_id, cpus & free))
-            free = free - cpus
-    return kept
-
-
-def _widest_first(parts: Partition, level: Level) -> tuple[int, int, int]:
-    """Sort levels by their largest domain, then by their number of domains, then as `Level` lists them."""
-    return -max(len(cpus) for _, cpus in parts), len(parts), list(Level).index(level)
 
 
 def _number_domains(kept: Mapping[Level, Partition], order: Sequence[Level]) -> Iterator[Domain]:

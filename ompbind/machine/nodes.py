@@ -33,41 +33,29 @@ def make_nodes(memories: Sequence[NumaMemory], online: CpuSet, distances: Distan
     Of equally close memories the first has the CPUs; the others have none, and the first is their nearest.
     Raises MachineError for too many CPUs or nodes.
     """
-    unique = {memory.number: memory for memory in memories}
+    unique = {memory.number: memory for memory in sorted(memories, key=lambda memory: memory.number)}
     check_size(len(online), len(unique))
     assigned, cpus = EMPTY, dict.fromkeys(unique, EMPTY)
-    for memory in sorted(unique.values(), key=_closest_first):
+    closest_first = sorted(
+        unique.values(), key=lambda memory: (memory.is_special, len(memory.locality), memory.number)
+    )
+    for memory in closest_first:
         cpus[memory.number] = (memory.locality & online) - assigned
         assigned |= cpus[memory.number]
-    nodes = [
-        Node(
+    with_cpus = CpuSet(number for number in unique if cpus[number])
+    nodes, initiators = [], {}
+    for number, memory in unique.items():
+        row = [distances[number, other] for other in unique if (number, other) in distances]
+        node = Node(
             number=number,
             cpus=cpus[number],
-            memory_bytes=unique[number].memory_bytes,
-            distances=_row(distances, number, sorted(unique)),
+            memory_bytes=memory.memory_bytes,
+            distances=tuple(row) if len(row) == len(unique) else (),
         )
-        for number in sorted(unique)
-    ]
-    return add_nearest_nodes(
-        nodes, {number: _find_local_nodes(memory, cpus) for number, memory in unique.items()}
-    )
-
-
-def _closest_first(memory: NumaMemory) -> tuple[bool, int, int]:
-    return memory.is_special, len(memory.locality), memory.number
-
-
-def _row(distances: Distances, number: int, numbers: Sequence[int]) -> tuple[int, ...]:
-    """Return the distances from a node to all nodes, in order; none unless all are known."""
-    row = [distances.get((number, other)) for other in numbers]
-    return tuple(distance for distance in row if distance is not None) if None not in row else ()
-
-
-def _find_local_nodes(memory: NumaMemory, cpus_by_node: Mapping[int, CpuSet]) -> CpuSet:
-    """Return the nodes with CPUs that a memory is local to; none if it is local to all of them."""
-    local = CpuSet(number for number, cpus in cpus_by_node.items() if not cpus.isdisjoint(memory.locality))
-    with_cpus = CpuSet(number for number, cpus in cpus_by_node.items() if cpus)
-    return EMPTY if local == with_cpus and len(local) > 1 else local
+        nodes.append(node)
+        local = CpuSet(other for other in unique if not cpus[other].isdisjoint(memory.locality))
+        initiators[number] = EMPTY if local == with_cpus and len(local) > 1 else local  # all: none is closest
+    return add_nearest_nodes(nodes, initiators)
 
 
 def add_nearest_nodes(nodes: Sequence[Node], initiators: Mapping[int, CpuSet]) -> tuple[Node, ...]:
@@ -76,17 +64,15 @@ def add_nearest_nodes(nodes: Sequence[Node], initiators: Mapping[int, CpuSet]) -
     `initiators` are the closest nodes that the firmware reports (ACPI HMAT), by the number of a node; without
     them, distances decide.
     """
-    return tuple(
-        node.replace(nearest=_find_nearest(node, nodes, initiators.get(node.number, EMPTY))) for node in nodes
-    )
-
-
-def _find_nearest(node: Node, nodes: Sequence[Node], initiators: CpuSet) -> tuple[int, ...]:
-    if node.is_complete:
-        return ()
-    candidates = [other.number for other in nodes if (other.memory_bytes if node.cpus else other.cpus)]
-    near = tuple(number for number in candidates if number in initiators)
-    return near or tuple(find_closest(node, nodes, candidates))
+    found = []
+    for node in nodes:
+        if not node.is_complete:
+            able = [other.number for other in nodes if (other.memory_bytes if node.cpus else other.cpus)]
+            reported = initiators.get(node.number, EMPTY)
+            near = tuple(number for number in able if number in reported)
+            node = node.replace(nearest=near or tuple(find_closest(node, nodes, able)))
+        found.append(node)
+    return tuple(found)
 
 
 def find_closest(node: Node, nodes: Sequence[Node], candidates: Iterable[int]) -> dict[int, int]:

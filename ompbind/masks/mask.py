@@ -236,7 +236,10 @@ def item_text(item: Item) -> str:
 
 def _make_canonical(part: Iterable[Item]) -> Iterator[Item]:
     """Yield the items of a part without positions and repetitions, exclusions last; adjacent lists merged."""
-    items = [_without_spans(item) for item in part]
+    items = [
+        item.replace(span=(0, 0), chain=tuple(selector.replace(span=(0, 0)) for selector in item.chain))
+        for item in part
+    ]
     included = [item for item in items if not item.excluded] or [Item()]
     named: set[int | Item] = set()
     run: dict[int, None] = {}
@@ -254,12 +257,6 @@ def _make_canonical(part: Iterable[Item]) -> Iterator[Item]:
     if numbers := CpuSet(cpu for item in excluded for cpu in item.cpus):
         yield Item(excluded=True, cpus=tuple(numbers))
     yield from sorted({item for item in excluded if not item.cpus}, key=item_text)
-
-
-def _without_spans(item: Item) -> Item:
-    """Return an item without its positions in the text."""
-    chain = tuple(selector.replace(span=(0, 0)) for selector in item.chain)
-    return item.replace(span=(0, 0), chain=chain)
 
 
 def mask_text(mask: Mask) -> str:

@@ -122,11 +122,6 @@ def _correct_hex(body: str) -> str:
     return "0x" + ",".join(re.sub(r"[^0-9a-f]", "", word) for word in words)
 
 
-def _correct_chain(body: str) -> str:
-    """Return the selectors of a chain whose names are known, or close to a known name."""
-    return ".".join(filter(None, map(_correct_selector, body.split("."))))
-
-
 def _correct_selector(selector: str) -> str:
     found = re.match(r"(l[123](?![0-9])|l[123](?=[0-9])|[a-z]+)[^0-9#-]*(#?)(.*)", selector)
     if found is None:
@@ -161,7 +156,7 @@ def _correct_numbers(body: str) -> str:
 _RULES = (
     (r"(auto|none|nobind|any|every|everything|all|\*)$", lambda _body: "all"),
     (r"0?x|(?=.*[a-f])[0-9a-f]{2,}$", _correct_hex),
-    (r"[a-z]", _correct_chain),
+    (r"[a-z]", lambda body: ".".join(filter(None, map(_correct_selector, body.split("."))))),
     (r"", _correct_numbers),
 )
 """How items are corrected: (pattern at the start of the item, function); the first match counts."""

@@ -101,11 +101,6 @@ def _find_unusable(mask: Mask, item: Item, cpus: CpuSet, available: AvailableCpu
         yield part_error(mask, (item,), render_occupancy(available, occupied), _usable_hint(available))
 
 
-def _find_occupied(mask: Mask, item: Item, cpus: CpuSet, available: AvailableCpus) -> Iterator[MaskError]:
-    """Yield an error if other runs occupy all of the selected CPUs; otherwise the free ones are used."""
-    return (error for error in _find_unusable(mask, item, cpus, available) if cpus <= available.avoided)
-
-
 def _resolve_chain(mask: Mask, item: Item, available: AvailableCpus) -> Resolved:
     """Resolve a chain of selectors; each selects within the domains of the selector before it."""
     machine = available.machine
@@ -126,8 +121,9 @@ def _resolve_chain(mask: Mask, item: Item, available: AvailableCpus) -> Resolved
     # CPUs excluded by default are used only if a domain has no others, siblings before isolated CPUs
     excluded, siblings = machine.excluded_by_default, machine.isolated_siblings
     wanted = [cpus - excluded or cpus & siblings or cpus for cpus in outer_sets]
-    if not item.excluded:
-        errors.extend(_find_occupied(mask, item, union(wanted), available))
+    selected_cpus = union(wanted)
+    if not item.excluded and selected_cpus <= available.avoided:  # otherwise the free ones are used
+        errors.extend(_find_unusable(mask, item, selected_cpus, available))
     return tuple(cpu for cpus in wanted for cpu in sort_by_core(machine, cpus & available.free)), errors
 
 

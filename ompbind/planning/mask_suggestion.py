@@ -1,16 +1,16 @@
 """Suggest a mask that works: the closest one with which the same request can be planned.
 
-The idea: correct the mask step by step (`_CORRECTIONS`), smallest change first, and try to plan after each
-step; the first text that can be planned is the suggestion. So this module needs no rule about which masks are
+The idea: correct the mask step by step (`_correct`), smallest change first, and try to plan after each step;
+the first text that can be planned is the suggestion. So this module needs no rule about which masks are
 refused. Parts are texts here, because valid items must stay as the user wrote them. An example with 3 ranks
 on 8 cores of one CPU each:
 
-    0-3|1,5|99   → _keep_usable         0-3|1,5|
-                 → _keep_first_names    0-3|5|
+    0-3|1,5|99   → usable CPUs only     0-3|1,5|
+                 → no CPU twice         0-3|5|
                  → _fill_up             0-3|5|4
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 from operator import and_
 
@@ -27,12 +27,11 @@ from ompbind.record import Record
 
 
 class _Context(Record):
-    """The request, its mask and the CPUs; `requested` is how many CPUs each part names by number."""
+    """The request, its mask and the CPUs."""
 
     available: AvailableCpus
     request: Request
     mask: Mask
-    requested: tuple[int, ...]
 
     @property
     def machine(self) -> Machine:
@@ -54,48 +53,73 @@ def suggest_mask(machine: Machine, request: Request, occupied: Sequence[LiveRun]
     mask = request.mask
     if mask is None or mask.word is not None:
         return ""
-    requested = (sum(len(item.cpus) for item in part if not item.excluded) for part in mask.parts)
     available = AvailableCpus(machine=machine, runs=tuple(occupied))
-    context = _Context(available=available, request=request, mask=mask, requested=tuple(requested))
-    parts: _PartTexts = [",".join(_source_text(mask, item) for item in part) for part in mask.parts]
     tried = {""}
-    for correct in _CORRECTIONS:
-        parts = correct(context, parts)
+    for parts in _correct(_Context(available=available, request=request, mask=mask)):
         text = "" if "" in parts else "|".join(parts)
-        if text not in tried and _can_plan(context, text):
-            return text
+        if text in tried:
+            continue
         tried.add(text)
+        try:
+            make_plan(machine, request.replace(mask=parse_mask(text)), occupied)
+        except OmpbindError:
+            continue
+        return text
     return ""
 
 
-def _can_plan(context: _Context, text: str) -> bool:
-    try:
-        make_plan(context.machine, context.request.replace(mask=parse_mask(text)), context.available.runs)
-    except OmpbindError:
-        return False
-    return True
+def _correct(context: _Context) -> Iterator[_PartTexts]:
+    """Yield the parts of corrected masks; each correction is applied to the result of the previous."""
+    machine, request = context.machine, context.request
+    parts: _PartTexts = [
+        ",".join(filter(None, (_usable_item(context, item) for item in part))) for part in context.mask.parts
+    ]
+    yield parts
+    # without exclusions, where these leave no CPU
+    parts = [part if _resolve(context, part) else _included_text(part) for part in parts]
+    yield parts
+    smt, exhausted = request.smt, list[Callable[[CpuSet], CpuSet]]()
+    if not request.share:  # every CPU only in the first part that names it
+        exhausted.append(lambda used: used)
+    if isinstance(smt, int):  # the CPUs of each core that are named first, as many as --smt allows
+        exhausted.append(lambda used: _find_cores(machine, used, smt))
+    if request.reserve:  # every core only in the first part that names it
+        exhausted.append(lambda used: _find_cores(machine, used, 1))
+    for find_unwanted in exhausted:
+        kept: list[str] = []
+        used = EMPTY
+        for part in parts:
+            kept.append(_remove(context, part, find_unwanted(used)))
+            used |= CpuSet(_resolve(context, kept[-1]))
+        parts = kept
+        yield parts
+    parts = _fill_up(context, parts)
+    yield parts
+    # one part, which the strategy then divides
+    kept = [part for part in parts if part]
+    if any("^" in part for part in kept):
+        kept = list(
+            render_sequence(tuple(dict.fromkeys(cpu for part in kept for cpu in _resolve(context, part))))
+        )
+    yield [",".join(kept)]
+    yield from (["all"], ["auto"], [str(machine.allowed & context.cpus_of_kind)])
 
 
 def _source_text(mask: Mask, item: Item) -> str:
     return mask.text[item.span[0] : item.span[1]]
 
 
-def _keep_usable(context: _Context, parts: _PartTexts) -> _PartTexts:
-    """Remove from every item the CPUs and domains that cannot be used on this machine."""
-    return [
-        ",".join(filter(None, (_usable_item(context, item) for item in part))) for part in context.mask.parts
-    ]
-
-
 def _usable_item(context: _Context, item: Item) -> str:
+    """Return the text of an item without CPUs and domains that cannot be used on this machine."""
     cpus, errors = resolve_item(context.mask, item, context.available)
     if not errors:
         return _source_text(context.mask, item)
     if item.chain:
         return _usable_chain(context, item)
-    existing = context.machine.online | context.machine.offline
-    kept = tuple(cpu for cpu in item.cpus if cpu in existing) if item.excluded else cpus
-    return item_text(item.replace(cpus=kept)) if kept else ""
+    if item.excluded:
+        existing = context.machine.online | context.machine.offline
+        cpus = tuple(cpu for cpu in item.cpus if cpu in existing)
+    return item_text(item.replace(cpus=cpus)) if cpus else ""
 
 
 def _usable_chain(context: _Context, item: Item) -> str:
@@ -103,20 +127,21 @@ def _usable_chain(context: _Context, item: Item) -> str:
     chain: list[Selector] = []
     outer_sets = [context.machine.allowed]
     for original in item.chain:
-        usable = _usable_selector(context, original, outer_sets)
-        if item.excluded and not (usable and CpuSet(usable[0].numbers) <= CpuSet(original.numbers)):
+        selector = _usable_selector(context, original, outer_sets)
+        if item.excluded and not (selector and CpuSet(selector.numbers) <= CpuSet(original.numbers)):
             return ""
-        for selector in usable:
-            chain.append(selector)
-            selectable = [(find_selectable(context.machine, selector, outer), outer) for outer in outer_sets]
-            outer_sets = [
-                domains[number].cpus & outer for domains, outer in selectable for number in selector.numbers
-            ]
+        if selector is None:
+            continue
+        chain.append(selector)
+        selectable = [(find_selectable(context.machine, selector, outer), outer) for outer in outer_sets]
+        outer_sets = [
+            domains[number].cpus & outer for domains, outer in selectable for number in selector.numbers
+        ]
     return item_text(item.replace(chain=tuple(chain))) if chain else ""
 
 
-def _usable_selector(context: _Context, selector: Selector, outer_sets: Sequence[CpuSet]) -> list[Selector]:
-    """Return a selector with only numbers that select a domain in every outer set; [] if no number does.
+def _usable_selector(context: _Context, selector: Selector, outer_sets: Sequence[CpuSet]) -> Selector | None:
+    """Return a selector with only numbers that select a domain in every outer set; None if no number does.
 
     If none of its own numbers does, it gets other numbers, preferably ones that the mask does not name yet.
     """
@@ -125,58 +150,28 @@ def _usable_selector(context: _Context, selector: Selector, outer_sets: Sequence
     )
     if not selectable:
         by_index = selector.replace(by_os_number=False)
-        return _usable_selector(context, by_index, outer_sets) if selector.by_os_number else []
-    selectors = (other for part in context.mask.parts for item in part for other in item.chain)
+        return _usable_selector(context, by_index, outer_sets) if selector.by_os_number else None
     key = selector.level, selector.by_os_number
-    same_level = (other for other in selectors if (other.level, other.by_os_number) == key)
-    named = CpuSet(number for other in same_level for number in other.numbers)
+    named = CpuSet(
+        number
+        for part in context.mask.parts
+        for item in part
+        for other in item.chain
+        if (other.level, other.by_os_number) == key
+        for number in other.numbers
+    )
     numbers = selectable & CpuSet(selector.numbers) or selectable - named or selectable
     kept = tuple(numbers)
     is_one_range = CpuSet.from_list(range_text(kept)) == numbers
-    return [selector.replace(numbers=kept if is_one_range else kept[:1])]
-
-
-def _drop_exclusions(context: _Context, parts: _PartTexts) -> _PartTexts:
-    """Remove the exclusions of parts that would otherwise have no CPU."""
-    return [part if _resolve(context, part) else _included_text(part) for part in parts]
+    return selector.replace(numbers=kept if is_one_range else kept[:1])
 
 
 def _included_text(part: str) -> str:
-    mask = parse_mask(part) if part else None
-    items = mask.parts[0] if mask else ()
-    return ",".join(_source_text(mask, item) for item in items if mask and not item.excluded)
-
-
-def _keep_first_names(context: _Context, parts: _PartTexts) -> _PartTexts:
-    """Leave every CPU only in the first part that names it, unless parts may share CPUs."""
-    return parts if context.request.share else _remove_earlier(context, parts, lambda used: used)
-
-
-def _limit_smt(context: _Context, parts: _PartTexts) -> _PartTexts:
-    """Leave only the CPUs of each core that are named first, as many as --smt allows."""
-    limit = context.request.smt
-    if not isinstance(limit, int):
-        return parts
-    return _remove_earlier(context, parts, lambda used: _find_cores(context, used, limit))
-
-
-def _keep_first_cores(context: _Context, parts: _PartTexts) -> _PartTexts:
-    """Leave every core only in the first part that names it, if whole cores are to be reserved."""
-    if not context.request.reserve:
-        return parts
-    return _remove_earlier(context, parts, lambda used: _find_cores(context, used))
-
-
-def _remove_earlier(
-    context: _Context, parts: _PartTexts, exhausted: Callable[[CpuSet], CpuSet]
-) -> _PartTexts:
-    """Remove from every part the CPUs that are exhausted: a function of the CPUs of all parts before it."""
-    kept: list[str] = []
-    used = EMPTY
-    for part in parts:
-        kept.append(_remove(context, part, exhausted(used)))
-        used |= CpuSet(_resolve(context, kept[-1]))
-    return kept
+    """Return the text of a part without its exclusions."""
+    if not part:
+        return ""
+    mask = parse_mask(part)
+    return ",".join(_source_text(mask, item) for item in mask.parts[0] if not item.excluded)
 
 
 def _remove(context: _Context, part: str, unwanted: CpuSet) -> str:
@@ -219,15 +214,17 @@ def _fill_up(context: _Context, parts: _PartTexts) -> _PartTexts:
     core_of = index_by_cpu(context.machine.at(Level.CORE))
     lists = [list(_resolve(context, part)) for part in parts] + [[] for _ in range(ranks - len(parts))]
     filled = [*parts, *("" for _ in lists[len(parts) :])]
-    requested = [*context.requested, *(0 for _ in lists)]
+    requested = [sum(len(item.cpus) for item in part if not item.excluded) for part in context.mask.parts]
+    requested += [0] * len(lists)
     used, most = union(map(CpuSet, lists)), max(map(len, lists))
+    others = context.request.other_cores
     for rank, cpus in enumerate(lists):
         cores = {core_of[cpu] for cpu in cpus}
         size = requested[rank] or most
-        if len(cores) > context.request.other_cores or not size:
+        if len(cores) > others or not size:
             continue
         for cpu in _find_free(context, used):
-            if len(cpus) >= size and len(cores) > context.request.other_cores:
+            if len(cpus) >= size and len(cores) > others:
                 break
             cpus.append(cpu)
             cores.add(core_of[cpu])
@@ -246,15 +243,6 @@ def _find_free(context: _Context, used: CpuSet) -> list[int]:
     return [*on_unused_cores, *others]
 
 
-def _merge_parts(context: _Context, parts: _PartTexts) -> _PartTexts:
-    """Make one part of all parts, which the strategy then divides."""
-    kept = [part for part in parts if part]
-    if not any("^" in part for part in kept):
-        return [",".join(kept)]
-    cpus = dict.fromkeys(cpu for part in kept for cpu in _resolve(context, part))
-    return [",".join(render_sequence(tuple(cpus)))]
-
-
 def _resolve(context: _Context, part: str) -> tuple[int, ...]:
     """Return the usable CPUs of the requested core kind that a part names; none if it is not valid."""
     if not part:
@@ -266,22 +254,7 @@ def _resolve(context: _Context, part: str) -> tuple[int, ...]:
     return tuple(cpu for cpu in cpus if cpu in context.cpus_of_kind)
 
 
-def _find_cores(context: _Context, cpus: CpuSet, minimum: int = 1) -> CpuSet:
+def _find_cores(machine: Machine, cpus: CpuSet, minimum: int) -> CpuSet:
     """Return all CPUs of the cores that have at least `minimum` of the given CPUs."""
-    cores = find_overlapping(context.machine.at(Level.CORE), cpus)
+    cores = find_overlapping(machine.at(Level.CORE), cpus)
     return union(core.cpus for core in cores if len(core.cpus & cpus) >= minimum)
-
-
-_CORRECTIONS = (
-    _keep_usable,
-    _drop_exclusions,
-    _keep_first_names,
-    _limit_smt,
-    _keep_first_cores,
-    _fill_up,
-    _merge_parts,
-    lambda context, parts: ["all"],
-    lambda context, parts: ["auto"],
-    lambda context, parts: [str(context.machine.allowed & context.cpus_of_kind)],
-)
-"""The corrections of a mask; each is applied to the result of the previous, until the mask can be planned."""

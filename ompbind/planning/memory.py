@@ -1,6 +1,7 @@
 """The memory policies of ranks, and the notes on the memory that ranks use."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 
 from ompbind.cpuset import CpuSet, named
 from ompbind.machine.model import Machine
@@ -19,21 +20,15 @@ def add_policies(plan: Plan) -> Plan:
     if plan.request.memory is MemoryMode.LOCAL or not plan.machine.bindable:
         return plan
     node_of = {cpu: node.number for node in plan.machine.nodes for cpu in node.cpus}
-    # many ranks can share one tuple of CPUs: make a policy for each tuple only
-    distinct = {id(placement.cpus): placement for placement in plan.placements}
-    policies = {key: _make_policy(plan, placement, node_of) for key, placement in distinct.items()}
-    placements = (placement.replace(memory=policies[id(placement.cpus)]) for placement in plan.placements)
+    policies: dict[int, MemoryPolicy | None] = {}  # many ranks can share one tuple of CPUs
+    for placement in plan.placements:
+        key, nodes = id(placement.cpus), placement.memory_nodes
+        if key not in policies and nodes:
+            cpus_on = Counter(node_of.get(cpu) for cpu in placement.cpus)
+            main_node = max(nodes, key=lambda node: (cpus_on[node], -node))
+            policies[key] = MemoryPolicy(mode=plan.request.memory, nodes=nodes, main_node=main_node)
+    placements = (placement.replace(memory=policies.get(id(placement.cpus))) for placement in plan.placements)
     return plan.replace(placements=tuple(placements))
-
-
-def _make_policy(plan: Plan, placement: Placement, node_of: Mapping[int, int]) -> MemoryPolicy | None:
-    """Return the policy of a rank, None if none of its nodes is allowed; `node_of` is CPU → node."""
-    nodes = placement.memory_nodes
-    if not nodes:
-        return None
-    node_of_each_cpu = [node_of.get(cpu) for cpu in placement.cpus]
-    main_node = max(nodes, key=lambda node: (node_of_each_cpu.count(node), -node))
-    return MemoryPolicy(mode=plan.request.memory, nodes=nodes, main_node=main_node)
 
 
 def explain_memory(plan: Plan) -> Iterator[Note]:
@@ -43,20 +38,22 @@ def explain_memory(plan: Plan) -> Iterator[Note]:
         yield from _explain_remote(plan, plan.placements)
         return
     with_policy = [placement for placement in plan.placements if placement.memory]
-    if lacking := find_nodes_without_memory(plan.machine, with_policy):
-        ranks = _ranks(found for found in with_policy if not lacking.isdisjoint(CpuSet(found.nodes)))
-        text = f"{named('NUMA node', lacking)} {'has' if len(lacking) == 1 else 'have'} no memory"
-        text += f": memory of {ranks} comes from the nearest node that has some"
+    if without := find_nodes_without_memory(plan.machine, with_policy):
+        ranks = _ranks(rank for rank in with_policy if not without.isdisjoint(CpuSet(rank.nodes)))
+        text = f"{named('NUMA node', without)} {'has' if len(without) == 1 else 'have'} no memory: "
+        text += f"memory of {ranks} comes from the nearest node that has some"
         yield Note(code="memory-nearest", text=text)
     yield from _explain_remote(plan, with_policy)
     yield from _explain_several(plan.request.memory, with_policy)
-    if without := [placement for placement in plan.placements if placement.memory is None]:
-        reason = "no NUMA node with memory is known for these CPUs"
+    without_policy = [placement for placement in plan.placements if placement.memory is None]
+    if without_policy:
         if not plan.machine.bindable:
             reason = "this system cannot bind memory"
         elif remote := find_remote_cpus(plan):
             reason = render_not_allowed(plan.machine, remote)
-        yield make_unset_note(plan.request.memory, without, reason)
+        else:
+            reason = "no NUMA node with memory is known for these CPUs"
+        yield make_unset_note(plan.request.memory, without_policy, reason)
 
 
 def _explain_needs(plan: Plan) -> Iterator[Note]:
@@ -71,13 +68,10 @@ def _explain_needs(plan: Plan) -> Iterator[Note]:
         needed, present = plan.request.memory_bytes * len(ranks), sum(memory[node] or 0 for node in nodes)
         if nodes and None not in (memory[node] for node in nodes) and needed > present:
             need, have = ("needs" if len(ranks) == 1 else "need"), ("has" if len(nodes) == 1 else "have")
-            text = f"{named('rank', ranks)} {need} {_render_gib(needed)} of memory, but "
-            text += f"{named('NUMA node', nodes)} {have} {_render_gib(present)}"
+            needed_gib, present_gib = (round(number / (1 << 30), 1) for number in (needed, present))
+            text = f"{named('rank', ranks)} {need} {needed_gib:g} GiB of memory, but "
+            text += f"{named('NUMA node', nodes)} {have} {present_gib:g} GiB"
             yield Note(code="memory-needs", text=text, warning=True)
-
-
-def _render_gib(number: int) -> str:
-    return f"{round(number / (1 << 30), 1):g} GiB"
 
 
 def find_nodes_without_memory(machine: Machine, placements: Iterable[Placement]) -> CpuSet:
@@ -93,8 +87,8 @@ def _explain_remote(plan: Plan, placements: Sequence[Placement]) -> Iterator[Not
     if not ranks:
         return
     uses = "uses" if len(cpus) == 1 else "use"
-    text = render_not_allowed(plan.machine, cpus)
-    text += f": {named('CPU', cpus)} ({_ranks(ranks)}) {uses} memory of other nodes"
+    why = render_not_allowed(plan.machine, cpus)
+    text = f"{why}: {named('CPU', cpus)} ({_ranks(ranks)}) {uses} memory of other nodes"
     is_limited = plan.request.memory is not MemoryMode.LOCAL
     yield Note(code=LIMITED if is_limited else "memory-remote", text=text, warning=is_limited)
 
@@ -116,9 +110,10 @@ def _explain_several(mode: MemoryMode, placements: Sequence[Placement]) -> Itera
         source = "each page comes from the node nearest to the CPU that first uses it"
         yield Note(code="memory-several", text=f"{text}: {source}")
     if single and mode is MemoryMode.INTERLEAVE:
-        whose = "its memory" if len(single) == 1 else "the memory of each"
-        text = f"nothing to interleave for {_ranks(single)}: {whose} comes from one NUMA node"
-        yield Note(code="memory-single", text=text)
+        whose = "its memory comes from one NUMA node"
+        if len(single) > 1:
+            whose = "the memory of each comes from one NUMA node"
+        yield Note(code="memory-single", text=f"nothing to interleave for {_ranks(single)}: {whose}")
 
 
 def make_unset_note(mode: MemoryMode, ranks: Iterable[Placement], reason: str) -> Note:

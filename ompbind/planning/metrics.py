@@ -84,6 +84,7 @@ def measure(machine: Machine, usable: CpuSet, ranks: Sequence[CpuSet]) -> Metric
     usable_cores = {core_of[cpu]: cpu for cpu in usable}
     sizes_and_repeats = {cpus: (len(cores[cpus]), times) for cpus, times in repeats.items()}
     usable_cpus = list(usable_cores.values())
+    firsts = CpuSet(core.cpus.first for core in machine.at(Level.CORE))
     return Metrics(
         idle=len(usable_cores.keys() - ranks_on.keys()),
         shared=sum(times > 1 for times in ranks_on.values()),
@@ -92,15 +93,10 @@ def measure(machine: Machine, usable: CpuSet, ranks: Sequence[CpuSet]) -> Metric
         mixed=sum(times for cpus, times in repeats.items() if len({kinds.get(cpu) for cpu in cpus}) > 1),
         borders=tuple(
             _measure_boundary(machine, level, usable_cpus, sizes_and_repeats)
-            for level in _find_levels(machine)
+            for level in PRIORITY
+            if any(len(domain.cpus & firsts) > 1 for domain in machine.at(level))
         ),
     )
-
-
-def _find_levels(machine: Machine) -> list[Level]:
-    """Return the levels with a domain of more than one core, most important first."""
-    firsts = CpuSet(core.cpus.first for core in machine.at(Level.CORE))
-    return [level for level in PRIORITY if any(len(domain.cpus & firsts) > 1 for domain in machine.at(level))]
 
 
 def _measure_boundary(

@@ -128,8 +128,12 @@ def _add_details(machine: Machine, request: Request, placements: Sequence[Placem
     local, remote = map_local_memory(machine), map_remote_memory(machine)
     binds = machine.bindable and choose_syntax(request) is not BindingSyntax.UNBOUND
     bind = request.effective_bind if binds else Bind.NONE
+    counts = [request.threads or len(placement.cpus) for placement in placements]
+    if request.threads is None and machine.quota is not None:  # ranks outside the plan have their part of it
+        ranks = len(counts) + request.outside_ranks
+        counts = make_thread_counts(counts, machine.quota * len(counts) / ranks)
     previous: Placement | None = None
-    for placement, threads in zip(placements, _count_threads(machine, request, placements), strict=True):
+    for placement, threads in zip(placements, counts, strict=True):
         if previous is not None and previous.cpus is placement.cpus and previous.threads == threads:
             previous = previous.replace(rank=placement.rank, devices=placement.devices)
             yield previous
@@ -151,16 +155,6 @@ def _add_details(machine: Machine, request: Request, placements: Sequence[Placem
             memory_nodes=_find_memory_nodes(nodes, local) or _find_memory_nodes(nodes, remote),
         )
         yield previous
-
-
-def _count_threads(machine: Machine, request: Request, placements: Sequence[Placement]) -> list[int]:
-    """Return the number of threads of each rank; ranks outside the plan have their part of the CPU quota."""
-    if request.threads is not None:
-        return [request.threads] * len(placements)
-    cpus = [len(placement.cpus) for placement in placements]
-    if machine.quota is None:
-        return cpus
-    return make_thread_counts(cpus, machine.quota * len(cpus) / (len(cpus) + request.outside_ranks))
 
 
 # Threads beyond the CPU quota of the cgroup make no program faster: the kernel stops the threads of all ranks

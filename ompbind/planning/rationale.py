@@ -17,7 +17,7 @@ from ompbind.planning.memory import (
     measure_remote_memory,
     render_not_allowed,
 )
-from ompbind.planning.metrics import Boundary, Metrics
+from ompbind.planning.metrics import Metrics
 from ompbind.planning.plan import Plan
 from ompbind.planning.request import MemoryMode
 from ompbind.planning.strategies.strategies import STRATEGIES
@@ -36,18 +36,14 @@ def make_reasons(plan: Plan, metrics: Metrics) -> tuple[Reason, ...]:
     choices = _CHOICES
     if plan.request.plan:  # its CPUs were chosen for a request that is not known
         kept = {about: choices[about] for about in ("shares", "borders", "binding", "memory")}
-        choices = {"plan": _explain_saved_plan, **kept}
+        text = f"CPUs, places and threads are from {plan.request.plan.name}, a plan for an equal machine."
+        choices = {"plan": lambda plan, metrics: iter((text,)), **kept}
     return tuple(
         Reason(about=about, text=text)
         for about, explain_choice in choices.items()
         for text in [" ".join(explain_choice(plan, metrics))]
         if text
     )
-
-
-def _explain_saved_plan(plan: Plan, metrics: Metrics) -> Iterator[str]:
-    if plan.request.plan:
-        yield f"CPUs, places and threads are from {plan.request.plan.name}, a plan for an equal machine."
 
 
 def _explain_cpus(plan: Plan, metrics: Metrics) -> Iterator[str]:
@@ -158,8 +154,11 @@ def _explain_boundaries(plan: Plan, metrics: Metrics) -> Iterator[str]:
     Levels with equal numbers share a sentence. Levels whose domains are all smaller than a rank are left out.
     """
     by_crossing: dict[int, list[str]] = {}
+    cores = find_overlapping(plan.machine.at(Level.CORE), plan.machine.allowed)
+    firsts = CpuSet(core.cpus.first for core in cores)
     for boundary in metrics.borders:
-        if boundary.crossing or _smallest_rank_fits(plan, metrics, boundary):
+        largest = max(len(domain.cpus & firsts) for domain in plan.machine.at(boundary.level))
+        if boundary.crossing or largest >= metrics.smallest:
             by_crossing.setdefault(boundary.crossing, []).append(f"{boundary.level.label}s")
     taken = not plan.request.cores and (plan.request.reserve or plan.request.has_service)
     by_memory = plan.request.cores and measure_remote_memory(plan.machine)
@@ -175,14 +174,6 @@ def _explain_boundaries(plan: Plan, metrics: Metrics) -> Iterator[str]:
         ranks = f"{crossing} of {count(len(plan.placements), 'rank')} {verb}"
         reason = ": equal shares make this necessary" if forced else ""
         yield f"{ranks} split over several {join_words(labels, 'or')}, although {they} in one{reason}."
-
-
-def _smallest_rank_fits(plan: Plan, metrics: Metrics, boundary: Boundary) -> bool:
-    """Return whether the smallest rank fits in a domain of the level."""
-    firsts = CpuSet(
-        core.cpus.first for core in find_overlapping(plan.machine.at(Level.CORE), plan.machine.allowed)
-    )
-    return any(len(domain.cpus & firsts) >= metrics.smallest for domain in plan.machine.at(boundary.level))
 
 
 def _explain_service(plan: Plan, metrics: Metrics) -> Iterator[str]:

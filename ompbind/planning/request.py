@@ -7,7 +7,7 @@ worker runs there: they are for the rank's own schedulers and I/O threads.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Literal, TypeAlias
 
@@ -16,11 +16,11 @@ from ompbind.errors import RequestError
 from ompbind.machine.devices import Device, DeviceKind
 from ompbind.machine.fingerprint import Fingerprint
 from ompbind.machine.model import CORE_KIND_NAMES, CoreKindName, Level
-from ompbind.masks.mask import Item, Mask, MaskWord
+from ompbind.masks.mask import Mask, MaskWord
 from ompbind.openmp.binding import Bind, ProcBind
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.planning.configuration import Configuration
-from ompbind.programs.workload import Workload
+from ompbind.programs.command import Workload
 from ompbind.record import Record
 
 RANK_LIMIT = 1 << 16
@@ -282,7 +282,12 @@ class Request(Record):
         if self.ranks is not None and not 1 <= self.ranks <= RANK_LIMIT:
             raise RequestError(f"cannot plan {self.ranks} ranks", hint=f"use 1 to {RANK_LIMIT} ranks")
         if self.nodes is not None:
-            check_nodes(self.nodes.text, self.nodes.parts)
+            parts = self.nodes.parts
+            levels = {item.chain[-1].level if item.chain else None for part in parts for item in part}
+            has_cpus = any(item.cpus for part in parts for item in part)  # a number alone would be a CPU
+            if len(parts) != 1 or has_cpus or not levels <= {Level.NODE, None}:
+                hint = "name the NUMA nodes of all ranks in one part, for example node:#0,node:#1"
+                raise RequestError(f"nodes={self.nodes.text!r} is not one list of NUMA nodes", hint=hint)
         if self.threads is not None and self.threads < 1:
             raise RequestError(f"cannot plan {self.threads} threads per rank", hint="use at least 1 thread")
         if self.smt not in ("auto", "all") and (type(self.smt) is not int or self.smt < 1):
@@ -297,7 +302,7 @@ class Request(Record):
             raise RequestError("--reserve and --reserve-total contradict each other", hint=hint)
         _check_cores(self)
         if self.devices or self.near or self.devices_per_rank is not None:
-            check_devices(self.devices, self.near, self.devices_per_rank, known=DEVICE_KINDS)
+            _check_devices(self)
 
 
 _FIELD_TYPES: Mapping[str, tuple[type, str]] = {
@@ -353,30 +358,15 @@ def _check_types(request: Request) -> None:
             raise RequestError(f"{name}={values[name]!r} is unknown", hint=f"use {', '.join(words)}")
 
 
-def check_nodes(text: str, parts: Sequence[Sequence[Item]]) -> None:
-    """Raise RequestError for a mask with this text and these parts that is not one list of NUMA nodes."""
-    if not _names_nodes(parts):
-        hint = "name the NUMA nodes of all ranks in one part, for example node:#0,node:#1"
-        raise RequestError(f"nodes={text!r} is not one list of NUMA nodes", hint=hint)
-
-
-def _names_nodes(parts: Sequence[Sequence[Item]]) -> bool:
-    """Return whether a mask has one part that only names NUMA nodes: a number alone would be a CPU."""
-    levels = [item.chain[-1].level if item.chain else None for part in parts for item in part]
-    has_cpus = any(item.cpus for part in parts for item in part)
-    return len(parts) == 1 and not has_cpus and set(levels) <= {Level.NODE, None}
-
-
-def check_devices(
-    devices: Sequence[str], near: Sequence[str], devices_per_rank: int | None, *, known: Sequence[str]
-) -> None:
+def _check_devices(request: Request) -> None:
     """Raise RequestError for an unknown kind of device, or for an impossible number of devices."""
+    devices, each = request.devices, request.devices_per_rank
     kinds = (devices,) if isinstance(devices, str) else devices
-    if devices != "auto" and not set(known).issuperset(kinds):
+    if devices != "auto" and not set(DEVICE_KINDS).issuperset(kinds):
         hint = "use (DeviceKind.GPU,), (DeviceKind.NIC,), both, 'auto', or () for none"
         raise RequestError(f"devices={devices!r} names no devices that ranks can get", hint=hint)
-    if not isinstance(near, tuple):
-        raise RequestError(f"near={near!r} is not a tuple", hint="use near=('gpu:0',)")
-    if devices_per_rank is not None and devices_per_rank < 1:
+    if not isinstance(request.near, tuple):
+        raise RequestError(f"near={request.near!r} is not a tuple", hint="use near=('gpu:0',)")
+    if each is not None and each < 1:
         hint = "use 1 or more, or None for an equal share"
-        raise RequestError(f"cannot plan {devices_per_rank} devices per rank", hint=hint)
+        raise RequestError(f"cannot plan {each} devices per rank", hint=hint)

@@ -26,8 +26,14 @@ from ompbind.openmp.runtimes import (
 from ompbind.openmp.variables import split_words
 from ompbind.planning.plan import Note, Plan
 from ompbind.planning.request import Request
-from ompbind.programs.library_catalog import LIBRARY_KINDS, Library, LibraryRole
-from ompbind.programs.workload import DetectedLibrary, DetectionMethod, Workload
+from ompbind.programs.command import Workload
+from ompbind.programs.library_catalog import (
+    LIBRARY_KINDS,
+    DetectedLibrary,
+    DetectionMethod,
+    Library,
+    LibraryRole,
+)
 
 
 def find_runtimes(request: Request) -> tuple[Library, ...]:
@@ -128,12 +134,17 @@ def explain_runtime(plan: Plan) -> Iterator[Note]:
     request = plan.request
     known = request.workload is not None or request.omp_runtime is not None
     if known:
-        text = f"OpenMP runtime: {_render_runtimes(request)}; {_render_binding(plan)}"
-        yield Note(code="omp-runtime", text=text)
+        yield Note(
+            code="omp-runtime", text=f"OpenMP runtime: {_render_runtimes(request)}; {_render_binding(plan)}"
+        )
     for text in request.workload.preload_warnings if request.workload else ():
         yield Note(code="preload", text=text, warning=True)
-    for text in (*(_find_conflicts(plan) if known else ()), *find_overriding(plan)):
+    for text in _find_conflicts(plan) if known else ():
         yield Note(code=CONFLICT, text=text, warning=True)
+    for name, value in request.user_variables:
+        if effect := find_override(name, value, has_places=plan.has_places):
+            text = f"{name}={value} (from --env or --keep-env) {effect}"
+            yield Note(code=CONFLICT, text=text, warning=True)
     workload, cores = request.workload, len(plan.machine.at(Level.CORE))
     threads = max(placement.threads for placement in plan.placements)
     if workload and workload.python and threads > cores:
@@ -156,11 +167,10 @@ def _render_runtimes(request: Request) -> str:
         return ", ".join(f"{label} ({' and '.join(found)})" for label, found in sources.items())
     if workload.static:
         return f"unknown ({workload.program} is statically linked)"
-    if workload.opaque and not workload.program:
-        return "unknown (the command, or the program that it runs, was not found)"
     if workload.opaque:
-        runs = f"the command runs {workload.program}"
-        return f"unknown ({runs}; ompbind cannot see what that program starts)"
+        missing = "the command, or the program that it runs, was not found"
+        opaque = f"the command runs {workload.program}; ompbind cannot see what that program starts"
+        return f"unknown ({opaque if workload.program else missing})"
     if workload.python:
         return f"none found in the packages of {workload.python}"
     return f"none found in {workload.program}" if workload.program else "unknown without a command"
@@ -186,7 +196,16 @@ def _render_binding(plan: Plan) -> str:
     if request.bind is Bind.RANK:
         return "so each rank has one place with all its CPUs, which works with every runtime"
     if request.bind is Bind.EXACT:
-        return render_exact_binding(request)
+        text = "each thread gets its own place"
+        if _may_hide_runtimes(request):
+            return text  # the warning of `warn_of_exact_binding` says more
+        if may_support_reset(request):
+            text += (
+                "; KMP_AFFINITY=reset (set by ompbind) unbinds the initial thread after each parallel region"
+            )
+        return (
+            text + "; if a second runtime is loaded later, all its threads run on the first CPU of the rank"
+        )
     return "each worker thread has its own place, the initial thread has all CPUs of the rank"
 
 
@@ -209,31 +228,28 @@ def _find_conflicts(plan: Plan) -> Iterator[str]:
     if request.proc_bind is not ProcBind.CLOSE and choose_syntax(request) is BindingSyntax.LIST:
         yield f"--proc-bind {request.proc_bind} has no effect: KMP_AFFINITY lists the CPUs in thread order"
     if request.bind is Bind.EXACT and any(len(placement.cpus) > 1 for placement in plan.placements):
-        yield from find_narrowing(request, request.workload or Workload())
+        yield from warn_of_exact_binding(request, request.workload or Workload())
 
 
-def render_exact_binding(request: Request) -> str:
-    """Return how OpenMP threads are bound with --bind exact."""
-    text = "each thread gets its own place"
-    if _may_hide_runtimes(request):
-        return text  # the warning of `find_narrowing` says more
-    if may_support_reset(request):
-        text += "; KMP_AFFINITY=reset (set by ompbind) unbinds the initial thread after each parallel region"
-    return text + "; if a second runtime is loaded later, all its threads run on the first CPU of the rank"
-
-
-def find_narrowing(request: Request, workload: Workload) -> Iterator[str]:
+def warn_of_exact_binding(request: Request, workload: Workload) -> Iterator[str]:
     """Yield a warning on threads that run on the first CPU of their rank with --bind exact.
 
     A runtime narrows the initial thread to the first place, which has one CPU. Threads and processes that
     it creates later inherit this CPU, and a second runtime finds no other.
     """
     found = find_runtimes(request)
+    blas = [  # the BLAS libraries that will certainly be loaded: most have a thread pool of their own
+        detected.library.kind
+        for detected in workload.libraries
+        if detected.method is not DetectionMethod.AVAILABLE and detected.library.kind.role is LibraryRole.BLAS
+    ]
     remedy = "(--bind rank or thread avoids this)"
     if choose_syntax(request) is BindingSyntax.LIST:
         if not may_support_reset(request):
-            method = DetectionMethod.PRELOADED
-            runtime = next(runtime for runtime in KMP_READERS if workload.has(runtime, method=method))
+            preloaded = (
+                runtime for runtime in KMP_READERS if workload.has(runtime, method=DetectionMethod.PRELOADED)
+            )
+            runtime = next(preloaded)
             older = runtime.render_versions_before(runtime.facts.resets_from)
             yield (
                 f"{older} leaves the initial thread, and the threads and processes that it creates, "
@@ -244,9 +260,9 @@ def find_narrowing(request: Request, workload: Workload) -> Iterator[str]:
             "--bind exact leaves the initial thread on the first CPU of the rank; Python threads, child "
             f"processes and runtimes that start after {found[0].kind.label} is loaded run there too {remedy}"
         )
-    elif len(found) == 1 and (pools := _find_certain_blas(workload)) and not may_support_reset(request):
+    elif len(found) == 1 and blas and not may_support_reset(request):
         yield (
-            f"with --bind exact and {found[0].kind.label}, all threads of {pools[0].kind.label} will run "
+            f"with --bind exact and {found[0].kind.label}, all threads of {blas[0].label} will run "
             f"on the first CPU of the rank {remedy}"
         )
     elif len(found) > 1:
@@ -262,15 +278,6 @@ def find_narrowing(request: Request, workload: Workload) -> Iterator[str]:
         )
 
 
-def _find_certain_blas(workload: Workload) -> list[Library]:
-    """Return the BLAS libraries that will certainly be loaded: most have a thread pool of their own."""
-    return [
-        found.library
-        for found in workload.libraries
-        if found.method is not DetectionMethod.AVAILABLE and found.library.kind.role is LibraryRole.BLAS
-    ]
-
-
 def _may_hide_runtimes(request: Request) -> bool:
     """Return whether the command starts a program that cannot be determined, and no runtime is known."""
     return request.workload is not None and request.workload.opaque and not find_runtimes(request)
@@ -278,13 +285,6 @@ def _may_hide_runtimes(request: Request) -> bool:
 
 _DECIDING = {KMP_AFFINITY, *SUBSET_VARIABLES, *PLACE_VARIABLES}
 """Variables that bind threads within the affinity mask."""
-
-
-def find_overriding(plan: Plan) -> Iterator[str]:
-    """Yield a warning for each of the user's variables that overrides the binding of the plan."""
-    for name, value in plan.request.user_variables:
-        if effect := find_override(name, value, has_places=plan.has_places):
-            yield f"{name}={value} (from --env or --keep-env) {effect}"
 
 
 def find_override(name: str, value: str, *, has_places: bool) -> str:

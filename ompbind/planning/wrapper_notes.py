@@ -6,13 +6,13 @@ word. Wrappers that change nothing of a plan get no note.
 
 from collections.abc import Iterator
 
-from ompbind.cpuset import CpuSet, union
+from ompbind.cpuset import union
 from ompbind.openmp.binding import DISTRIBUTING_WORDS, Bind
 from ompbind.openmp.runtimes import KMP_AFFINITY, PLACE_VARIABLES
 from ompbind.planning.plan import Note, Plan
 from ompbind.planning.rank_command import make_thread_variables
 from ompbind.planning.runtimes import find_override
-from ompbind.programs.workload import Workload
+from ompbind.programs.command import Workload
 from ompbind.programs.wrappers import Wrapper
 from ompbind.record import Record
 
@@ -45,10 +45,14 @@ def find_effects(workload: Workload, plan: Plan | None = None) -> Iterator[Wrapp
 
 
 def _find_affinity(wrapper: Wrapper, plan: Plan | None) -> Iterator[WrapperEffect]:
+    """Yield the effects of taskset, numactl and similar on the affinity mask and the memory policy."""
     if plan and _leaves_unbound(plan):
         return
+    cpus = wrapper.cpus
+    if plan and wrapper.nodes is not None:  # its CPUs are known if all its nodes are
+        nodes = [node for node in plan.machine.nodes if node.number in wrapper.nodes]
+        cpus = union(node.cpus for node in nodes) if len(nodes) == len(wrapper.nodes) else None
     placements = plan.placements if plan else ()
-    cpus = _find_cpus(wrapper, plan) if plan else None
     if wrapper.rebinds and not (plan and all(cpus == placement.cpuset for placement in placements)):
         effect = "replaces the affinity mask of its rank"
         remedy = "remove it, and select CPUs with --mask"
@@ -56,14 +60,6 @@ def _find_affinity(wrapper: Wrapper, plan: Plan | None) -> Iterator[WrapperEffec
     if wrapper.sets_memory and any(placement.memory for placement in placements):
         effect = "replaces the memory policy of its rank"
         yield WrapperEffect(words=wrapper.text, effect=effect, remedy="remove it, or omit --memory")
-
-
-def _find_cpus(wrapper: Wrapper, plan: Plan) -> CpuSet | None:
-    """Return the CPUs to which a wrapper sets the mask of a rank; None if they are not known."""
-    if wrapper.nodes is None:
-        return wrapper.cpus
-    nodes = [node for node in plan.machine.nodes if node.number in wrapper.nodes]
-    return union(node.cpus for node in nodes) if len(nodes) == len(wrapper.nodes) else None
 
 
 def _leaves_unbound(plan: Plan) -> bool:
@@ -81,14 +77,15 @@ def _find_launcher(wrapper: Wrapper, plan: Plan | None) -> Iterator[WrapperEffec
     if not launch.workers:
         effect = f"binds its processes by rules of its own; the plan binds only {launch.text.split()[0]}"
         yield WrapperEffect(words=launch.text, effect=effect, remedy=remedy)
-    elif not (plan and launch.workers.isdecimal() and _has_cpus_for(int(launch.workers), plan)):
+    elif not (
+        plan
+        and launch.workers.isdecimal()
+        and all(
+            int(launch.workers) * placement.threads <= len(placement.cpus) for placement in plan.placements
+        )
+    ):
         effect = f"starts several processes ({launch.workers}), which share the CPUs of one rank"
         yield WrapperEffect(words=launch.text, effect=effect, remedy=remedy, code=WRAPPER_THREADS)
-
-
-def _has_cpus_for(workers: int, plan: Plan) -> bool:
-    """Return whether in each rank all threads of several processes have a CPU each."""
-    return all(workers * placement.threads <= len(placement.cpus) for placement in plan.placements)
 
 
 def _find_removed(wrapper: Wrapper, plan: Plan | None) -> Iterator[WrapperEffect]:
@@ -99,30 +96,28 @@ def _find_removed(wrapper: Wrapper, plan: Plan | None) -> Iterator[WrapperEffect
         yield WrapperEffect(words="env -i", effect=effect, remedy=remedy)
         return
     bound_by = list(PLACE_VARIABLES)
-    if plan:
+    if plan:  # a CPU list for one runtime, if not the variables of OpenMP
         variables = make_thread_variables(plan.placements[0], plan.request)
         bound_by = [name for name in PLACE_VARIABLES if variables[name] is not None] or [KMP_AFFINITY]
     removed = [name for name in bound_by if name in wrapper.removed]
-    if removed and not (plan and _is_harmless(plan, all_removed=removed == bound_by)):
-        words = f"env {' '.join(f'-u {name}' for name in removed)}"
+    # threads run on the same CPUs without some variables that bind them, or without all; with
+    # OMP_PROC_BIND=true alone, runtimes bind threads to single CPUs
+    is_harmless = plan and (
+        all(len(placement.cpuset) == 1 for placement in plan.placements)
+        or (removed == bound_by and all(len(found.places) < 2 for found in plan.placements))
+    )
+    if removed and not is_harmless:
+        words = " ".join(f"-u {name}" for name in removed)
         remedy = "remove it; --bind none turns binding off"
-        yield WrapperEffect(words=words, effect="undoes the binding of OpenMP threads", remedy=remedy)
-    if _THREADS in wrapper.removed and not (
-        plan and all(placement.threads == len(placement.cpus) for placement in plan.placements)
-    ):
+        yield WrapperEffect(
+            words=f"env {words}", effect="undoes the binding of OpenMP threads", remedy=remedy
+        )
+    has_default = plan and all(placement.threads == len(placement.cpus) for placement in plan.placements)
+    if _THREADS in wrapper.removed and not has_default:
         effect = "removes the number of threads of its rank"
         remedy = "remove it, and set the number with --threads"
         words = f"env -u {_THREADS}"
         yield WrapperEffect(words=words, effect=effect, remedy=remedy, code=WRAPPER_THREADS)
-
-
-def _is_harmless(plan: Plan, *, all_removed: bool) -> bool:
-    """Return whether threads run on the same CPUs without some or all variables that bind them.
-
-    With `OMP_PROC_BIND=true` alone, runtimes bind threads to single CPUs.
-    """
-    has_single_cpus = all(len(placement.cpuset) == 1 for placement in plan.placements)
-    return has_single_cpus or (all_removed and all(len(found.places) < 2 for found in plan.placements))
 
 
 def _find_assigned(wrapper: Wrapper, plan: Plan | None) -> Iterator[WrapperEffect]:

@@ -6,7 +6,7 @@ the libraries of wheels. Nothing is loaded here.
 
 import glob
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.programs.library_catalog import name_library
@@ -25,11 +25,20 @@ def find_candidates(env: Mapping[str, str], python: str = "") -> list[str]:
 
     `python` is the Python whose packages are searched, "" for the default Python.
     """
-    seen: dict[tuple[str, OmpRuntime | None], str] = {}
-    for path in _find_paths(env, python or find_default_python(env)):
-        if name_runtime(path):
-            seen.setdefault(identify_runtime(path), path)
-    return [*NAMES, *seen.values()]
+    python = python or find_default_python(env)
+    directories = [os.path.join(os.path.dirname(os.path.dirname(python)), "lib"), *_SYSTEM]
+    if env.get("CONDA_PREFIX"):
+        directories.append(os.path.join(env["CONDA_PREFIX"], "lib"))
+    for site in find_site_packages(python, env):
+        directories.extend(os.path.join(site, below) for below in _IN_SITE_PACKAGES)
+    paths: list[str] = []
+    for directory in directories:
+        paths.extend(sorted(glob.glob(os.path.join(directory, "lib*.so*"))))
+    paths.extend(env.get("LD_PRELOAD", "").replace(":", " ").split())
+    found: dict[tuple[str, OmpRuntime | None], str] = {}
+    for path in filter(name_runtime, paths):
+        found.setdefault(identify_runtime(path), path)
+    return [*NAMES, *found.values()]
 
 
 def identify_runtime(path: str) -> tuple[str, OmpRuntime | None]:
@@ -42,14 +51,3 @@ def name_runtime(path: str) -> OmpRuntime | None:
     """Return the OpenMP runtime with this file name, None for any other file."""
     library = name_library(path)
     return library.family if library else None
-
-
-def _find_paths(env: Mapping[str, str], python: str) -> Iterator[str]:
-    directories = [os.path.join(os.path.dirname(os.path.dirname(python)), "lib"), *_SYSTEM]
-    if env.get("CONDA_PREFIX"):
-        directories.append(os.path.join(env["CONDA_PREFIX"], "lib"))
-    for site in find_site_packages(python, env):
-        directories.extend(os.path.join(site, below) for below in _IN_SITE_PACKAGES)
-    for directory in directories:
-        yield from sorted(glob.glob(os.path.join(directory, "lib*.so*")))
-    yield from env.get("LD_PRELOAD", "").replace(":", " ").split()

@@ -1,11 +1,19 @@
-"""The result of `ompbind probe`, as values."""
+"""A built-in OpenMP program: run a real parallel region in every OpenMP runtime of this machine.
+
+    for each candidate library:
+        fork --> child loads the library --> GOMP_parallel --> each thread reads its own mask and CPU
+                 child writes a JSON line for each thread to a pipe --> parent collects them
+
+Each runtime is loaded in its own child, since the first runtime in a process can narrow the mask that the
+next one sees. `GOMP_parallel`, to which gcc compiles a parallel region, exists in all of these runtimes.
+"""
 
 import ctypes
 import json
 import os
 import signal
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from ompbind.cpuset import CpuSet
 from ompbind.openmp.runtimes import OmpRuntime
@@ -47,16 +55,6 @@ class ProbeResult(Record):
     cpu: int
     threads: tuple[ProbedThread, ...]
     failed: tuple[str, ...] = ()
-
-
-# A built-in OpenMP program: run a real parallel region in every OpenMP runtime of this machine.
-#
-#     for each candidate library:
-#         fork --> child loads the library --> GOMP_parallel --> each thread reads its own mask and CPU
-#                  child writes a JSON line for each thread to a pipe --> parent collects them
-#
-# Each runtime is loaded in its own child, since the first runtime in a process can narrow the mask that the
-# next one sees. `GOMP_parallel`, to which gcc compiles a parallel region, exists in all of these runtimes.
 
 
 _TIMEOUT_S = 20  # a child that has not exited by then is killed; some runtimes hang while they are loaded
@@ -112,7 +110,12 @@ def _run_in_child(candidate: str) -> tuple[str | None, list[ProbedThread]]:
     with open(read_end, encoding="utf-8") as pipe:
         lines = pipe.read().splitlines()
     os.waitpid(pid, 0)
-    _remove_leftover_files(pid)
+    # Some runtimes register with a file, which they remove only at a normal exit.
+    for file in {runtime.facts.leftover_file for runtime in OmpRuntime if runtime.facts.leftover_file}:
+        try:
+            os.unlink(file.format(pid=pid, uid=os.getuid()))
+        except OSError:
+            pass  # most runtimes have none
     if not lines:
         return candidate, []
     if lines[0] == _NO_LIBRARY.decode():
@@ -122,17 +125,11 @@ def _run_in_child(candidate: str) -> tuple[str | None, list[ProbedThread]]:
     return lines[0], sorted(threads, key=lambda thread: thread.thread)
 
 
-def _remove_leftover_files(pid: int) -> None:
-    """Remove the files by which some runtimes register: they remove them only at a normal exit."""
-    for file in {runtime.facts.leftover_file for runtime in OmpRuntime if runtime.facts.leftover_file}:
-        try:
-            os.unlink(file.format(pid=pid, uid=os.getuid()))
-        except OSError:
-            pass  # most runtimes have none
-
-
 def _write_region(candidate: str, pipe: int) -> None:
-    """Load a runtime, run a region, and write the path of the library and a line for each thread."""
+    """Load a runtime, and run a parallel region with the default number of threads.
+
+    Writes the path of the library and a line for each thread.
+    """
     try:
         library = ctypes.CDLL(candidate)
         loaded = read_mapped_files("self", lambda file: name_runtime(file) is not None)
@@ -141,17 +138,8 @@ def _write_region(candidate: str, pipe: int) -> None:
         os.write(pipe, _NO_LIBRARY)
         return
     os.write(pipe, path.encode("utf-8", "surrogateescape") + b"\n")
-    for thread in _run_region(library, path):
-        os.write(pipe, json.dumps(thread.as_dict()).encode() + b"\n")
-
-
-def _run_region(library: ctypes.CDLL, path: str) -> list[ProbedThread]:
-    """Run a parallel region with the default number of threads, and read the binding of each thread.
-
-    Threads wait for each other at a barrier; otherwise one thread might run the body twice.
-    """
     count = int(library.omp_get_max_threads())
-    barrier = threading.Barrier(count)
+    barrier = threading.Barrier(count)  # otherwise one thread might run the body twice
     threads: list[ProbedThread] = []
 
     def run_body(_: int | None) -> None:
@@ -163,12 +151,19 @@ def _run_region(library: ctypes.CDLL, path: str) -> list[ProbedThread]:
 
     body = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(run_body)
     library.GOMP_parallel(body, None, ctypes.c_uint(count), ctypes.c_uint(0))
-    return threads
+    for thread in threads:
+        os.write(pipe, json.dumps(thread.as_dict()).encode() + b"\n")
 
 
 def _read_thread(library: ctypes.CDLL, path: str) -> ProbedThread:
     """Read the binding of the calling thread from its runtime and the kernel."""
     place = int(library.omp_get_place_num())
+    places = []
+    for number in range(int(library.omp_get_num_places())):
+        size = int(library.omp_get_place_num_procs(number))
+        ids = (ctypes.c_int * max(size, 1))()
+        library.omp_get_place_proc_ids(number, ids)
+        places.append(str(CpuSet(ids[:size])))
     runtime = name_runtime(path)
     return ProbedThread(
         runtime=runtime.label if runtime else os.path.basename(path),
@@ -176,18 +171,10 @@ def _read_thread(library: ctypes.CDLL, path: str) -> ProbedThread:
         thread=int(library.omp_get_thread_num()),
         threads=int(library.omp_get_num_threads()),
         place=place if place >= 0 else None,
-        places=tuple(_read_places(library)),
+        places=tuple(places),
         cpus_allowed=_read_own_mask(),
         cpu=_read_own_cpu(),
     )
-
-
-def _read_places(library: ctypes.CDLL) -> Iterator[str]:
-    for number in range(int(library.omp_get_num_places())):
-        size = int(library.omp_get_place_num_procs(number))
-        ids = (ctypes.c_int * max(size, 1))()
-        library.omp_get_place_proc_ids(number, ids)
-        yield str(CpuSet(ids[:size]))
 
 
 def _read_own_mask() -> str:

@@ -229,7 +229,10 @@ def parse_numa_maps(text: str) -> MemoryMap:
         match = _POLICY.fullmatch(line)
         if match:
             policy, rest = match[1], match[2] or ""
-            found.setdefault((policy, _parse_kind(rest)), []).append(_parse_nodes(rest))
+            size = _PAGE.search(rest)
+            page_bytes = int(size[1]) * 1024 if size else 0
+            nodes = ((int(node), int(pages) * page_bytes) for node, pages in _NODE.findall(rest))
+            found.setdefault((policy, _parse_kind(rest)), []).append(tuple(nodes))
     mappings = (
         MappingStats(policy=policy, kind=kind, count=len(nodes), nodes=_sum_by_node(nodes))
         for (policy, kind), nodes in sorted(found.items())
@@ -244,13 +247,6 @@ def _parse_kind(rest: str) -> MappingKind:
     if word.startswith("stack"):  # kernels before 4.5 add the number of the thread
         return "stack"
     return "heap" if word == "heap" else "anonymous"
-
-
-def _parse_nodes(rest: str) -> tuple[tuple[int, int], ...]:
-    """Return (NUMA node, bytes) pairs: `N0=3` are 3 pages of `kernelpagesize_kB` KiB on node 0."""
-    size = _PAGE.search(rest)
-    page_bytes = int(size[1]) * 1024 if size else 0
-    return tuple((int(node), int(pages) * page_bytes) for node, pages in _NODE.findall(rest))
 
 
 def _sum_by_node(parts: Iterable[Iterable[tuple[int, int]]]) -> tuple[tuple[int, int], ...]:

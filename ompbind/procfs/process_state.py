@@ -8,6 +8,7 @@ process; all users may read its threads and their affinity masks.
 import os
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
+from itertools import compress
 
 from ompbind.cpuset import CpuSet
 from ompbind.procfs.parsers import (
@@ -24,9 +25,6 @@ from ompbind.record import Record
 
 Keep = Callable[[str], bool]
 """Returns whether to keep a file, by its path, or a variable, by its name."""
-
-_FORBIDDEN = ("libraries", "environment")
-"""What only the owner of a process may read, in the words of `ProcessState.unreadable`."""
 
 _parse_mask = lru_cache(CpuSet.from_list)  # thousands of threads have the same few masks
 
@@ -103,12 +101,14 @@ def read_process(
                 parent=stat.parent, threads=threads, resident_bytes=stat.resident_pages * PAGE_BYTES
             )
         # Files of /proc/PID are empty if the initial thread has exited: read the files of a live thread.
-        private = [_read_private(f"task/{threads[0].tid}/{name}", directory) for name in _PRIVATE]
+        task = f"task/{threads[0].tid}"
+        command, maps, environ = (
+            _read_private(f"{task}/{name}", directory) for name in ("cmdline", "maps", "environ")
+        )
     except (OSError, ValueError, IndexError):
         return None
     finally:
         os.close(directory)
-    command, maps, environ = private
     variables = sorted(parse_environ(environ or b"").items())
     return ProcessState(
         pid=pid,
@@ -118,16 +118,11 @@ def read_process(
         command=parse_command((command or b"").rstrip(b"\0")),
         files=parse_maps(maps or b"", keep_file),
         variables=tuple((name, value) for name, value in variables if keep_variable(name)),
-        unreadable=tuple(
-            name for name, data in zip(_FORBIDDEN, (maps, environ), strict=True) if data is None
-        ),
+        unreadable=tuple(compress(("libraries", "environment"), (maps is None, environ is None))),
         is_environment_overwritten=bool(environ) and not variables,
         is_kernel_thread=stat.is_kernel,
         resident_bytes=stat.resident_pages * PAGE_BYTES,
     )
-
-
-_PRIVATE = ("cmdline", "maps", "environ")
 
 
 def _read_private(path: str, directory: int) -> bytes | None:
@@ -163,6 +158,10 @@ def _read_thread(tid: int, task: int) -> ThreadState | None:
         return None
     if stat.state in EXITED_STATES or not cpus:
         return None
+    try:
+        delay_s = parse_run_delay_s(read_file(f"{tid}/schedstat", task))
+    except (OSError, ValueError):
+        delay_s = None
     return ThreadState(
         tid=tid,
         name=stat.name,
@@ -171,15 +170,8 @@ def _read_thread(tid: int, task: int) -> ThreadState | None:
         cpu=stat.cpu,
         policy=stat.policy,
         busy_s=stat.busy_ticks / TICKS_PER_S,
-        delay_s=_read_run_delay_s(tid, task),
+        delay_s=delay_s,
     )
-
-
-def _read_run_delay_s(tid: int, task: int) -> float | None:
-    try:
-        return parse_run_delay_s(read_file(f"{tid}/schedstat", task))
-    except (OSError, ValueError):
-        return None
 
 
 def _open_directory(path: str, parent: int | None = None) -> int:

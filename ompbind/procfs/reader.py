@@ -78,19 +78,19 @@ def read_processes() -> dict[int, Stat]:
         pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
     except OSError:
         return {}
-    found = ((pid, _read_stat(f"/proc/{pid}")) for pid in pids)
+    found = ((pid, _read_stat_in(f"/proc/{pid}")) for pid in pids)
     return {pid: stat for pid, stat in found if stat and stat.state not in EXITED_STATES}
 
 
 def read_stat(pid: int | str) -> Stat | None:
     """Read /proc/PID/stat; None if the process does not exist."""
     try:
-        return _read_stat(find_directory(pid))
+        return _read_stat_in(find_directory(pid))
     except OSError:
         return None
 
 
-def _read_stat(directory: str) -> Stat | None:
+def _read_stat_in(directory: str) -> Stat | None:
     try:
         return parse_stat(read_file(f"{directory}/stat"))
     except (OSError, ValueError):
@@ -188,9 +188,8 @@ def read_memory_policy(pid: int) -> str | None:
             line = file.read(160).partition(b"\n")[0]  # the policy is among these bytes
     except OSError:
         return None
-    return next(
-        (mapping.policy for mapping in parse_numa_maps(line.decode("utf-8", "replace")).mappings), None
-    )
+    mappings = parse_numa_maps(line.decode("utf-8", "replace")).mappings
+    return mappings[0].policy if mappings else None
 
 
 def list_threads(pid: int) -> list[int]:

@@ -1,6 +1,6 @@
 """What a command will run, as its files show: ELF headers, scripts, Python packages, libraries, preloads.
 
 Imports the base modules and `openmp`. Nothing is executed or imported to find out.
-To add a library that ompbind recognizes: one row in `library_catalog`. To add a shell or a launcher: its
-name in `known_programs`. To add a wrapper, such as `taskset`: see `wrappers`.
+To add a library that ompbind recognizes: one row in `library_catalog`. To add a shell, a launcher, or a
+wrapper such as `taskset`: its name in `wrappers`.
 """

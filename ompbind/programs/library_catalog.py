@@ -106,6 +106,25 @@ class Library(Record):
         return self.kind.family
 
 
+class DetectionMethod(StrEnum):
+    """Why a library is expected in a process, surest first."""
+
+    PRELOADED = "preloaded"
+    NEEDED = "needed"
+    AVAILABLE = "available"
+
+
+class DetectedLibrary(Record):
+    """A library that a command loads or may load.
+
+    `origin` names the cause: "LD_PRELOAD", a program, a Python package ("torch") or an installation prefix.
+    """
+
+    library: Library
+    method: DetectionMethod
+    origin: str
+
+
 def name_library(path: str) -> Library | None:
     """Return the known library that a path names; None if it is not known. The file is not read."""
     path = path.removesuffix(_DELETED)

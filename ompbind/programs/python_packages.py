@@ -10,10 +10,15 @@ from glob import glob
 from itertools import product
 
 from ompbind.openmp.runtimes import OmpRuntime
-from ompbind.programs.known_programs import python_version
-from ompbind.programs.library_catalog import Library, LibraryRole, name_library
+from ompbind.programs.library_catalog import (
+    DetectedLibrary,
+    DetectionMethod,
+    Library,
+    LibraryRole,
+    name_library,
+)
 from ompbind.programs.library_search import find_library, identify_library, linker_directories, list_names
-from ompbind.programs.workload import DetectedLibrary, DetectionMethod
+from ompbind.programs.wrappers import python_version
 
 
 def find_default_python(env: Mapping[str, str]) -> str:
@@ -38,7 +43,13 @@ def find_site_packages(python: str, env: Mapping[str, str]) -> list[str]:
         if not env.get("PYTHONNOUSERSITE") and env.get("HOME"):
             sites.append(os.path.join(env["HOME"], ".local/lib", series, "site-packages"))
     python_path = [directory for directory in env.get("PYTHONPATH", "").split(":") if directory]
-    return list(dict.fromkeys(os.path.realpath(site) for site in _expand([*python_path, *sites])))
+    found: list[str] = []
+    for pattern in (*python_path, *sites):
+        if "*" in pattern:
+            found += sorted(glob(pattern), reverse=True)  # the highest version first
+        elif os.path.isdir(pattern):
+            found.append(pattern)
+    return list(dict.fromkeys(map(os.path.realpath, found)))
 
 
 def _venv_home(python: str) -> str | None:
@@ -59,15 +70,6 @@ def _venv_home(python: str) -> str | None:
     return settings.get("home", "") if shared else ""
 
 
-def _expand(patterns: Sequence[str]) -> Iterator[str]:
-    """Yield the directories that exist, for a pattern with `*` the highest version first."""
-    for pattern in patterns:
-        if "*" in pattern:
-            yield from sorted(glob(pattern), reverse=True)
-        elif os.path.isdir(pattern):
-            yield pattern
-
-
 def find_packaged(python: str, sites: Sequence[str]) -> tuple[DetectedLibrary, ...]:
     """Return the known libraries that Python packages bundle, and those in the prefix of the environment."""
     found: dict[str, DetectedLibrary] = {}
@@ -79,18 +81,14 @@ def find_packaged(python: str, sites: Sequence[str]) -> tuple[DetectedLibrary, .
             if library and library.kind.role in (LibraryRole.RUNTIME, LibraryRole.BLAS):
                 found.setdefault(library.path, _available(library, origin))
     if not any(detected.library.kind.role is LibraryRole.RUNTIME for detected in found.values()):
-        found.update((detected.library.path, detected) for detected in _find_system_runtime(sites))
+        # the system's runtime, if a package needs it and bundles none, as Debian's packages do
+        for site, facts in product(sites, (runtime.facts for runtime in OmpRuntime if runtime.facts.used_by)):
+            package = next((name for name in facts.used_by if name in list_names(site)), None)
+            path = find_library(facts.sonames[0], None, linker_directories({})) if package else None
+            system = identify_library(path) if path else None
+            if system and package:
+                found[system.path] = _available(system, package)
     return tuple(found.values())
-
-
-def _find_system_runtime(sites: Sequence[str]) -> Iterator[DetectedLibrary]:
-    """Yield the system's runtime if a package needs it and bundles none, as Debian's packages do."""
-    for site, facts in product(sites, (runtime.facts for runtime in OmpRuntime if runtime.facts.used_by)):
-        package = next((name for name in facts.used_by if name in list_names(site)), None)
-        path = find_library(facts.sonames[0], None, linker_directories({})) if package else None
-        library = identify_library(path) if path else None
-        if library and package:
-            yield _available(library, package)
 
 
 def _available(library: Library, origin: str) -> DetectedLibrary:

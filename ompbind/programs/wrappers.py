@@ -1,9 +1,9 @@
 """Programs that execute the command in their arguments, and what they change of what ompbind sets for a rank.
 
 A *wrapper* executes the command itself (`taskset -c 0 app`). A launcher starts processes of its own
-(`mpirun -n 2 app`): see `process_launchers`. The options before the command decide what a wrapper changes.
-To add a wrapper: a name in WRAPPERS of `known_programs`; if it changes the binding or variables, also rows in
-_OPTIONS and _READERS.
+(`mpirun -n 2 app`). Both are recognized by their names, as Pythons and shells are. The options before the
+command decide what a wrapper changes. To add a wrapper: a name in WRAPPERS; if it changes the binding or
+variables, also rows in _OPTIONS and _READERS.
 """
 
 import getopt
@@ -13,14 +13,77 @@ from typing import TypeAlias
 
 from ompbind.cpuset import CpuSet
 from ompbind.programs.find_command import find_file
-from ompbind.programs.known_programs import (
-    PROCESS_LAUNCHERS,
-    TORCHRUN,
-    WRAPPERS,
-    find_launcher_name,
-    is_torchrun,
-)
 from ompbind.record import Record
+
+#
+
+
+SHELLS = (
+    "sh", "bash", "dash", "zsh", "ksh", "fish", "busybox", "make", "xargs", "parallel", "ompbind", "docker",
+    "podman", "uv", "uvx", "pixi", "poetry", "pdm", "hatch", "pipenv", "pipx", "conda", "mamba", "micromamba",
+)  # fmt: skip
+"""Programs that start others, which no file names: shells, package managers."""
+
+WRAPPERS = (
+    "env", "nice", "ionice", "nohup", "setsid", "stdbuf", "time", "timeout", "chrt", "taskset", "numactl",
+    "perf", "strace", "ltrace", "catchsegv", "gdb", "valgrind", "sudo", "exec", "prlimit", "setpriv", "flock",
+    "tini", "dumb-init", "unshare", "hwloc-bind",
+)  # fmt: skip
+"""Programs that execute the command in their arguments."""
+
+PROCESS_LAUNCHERS: Mapping[str, tuple[str, ...]] = {
+    "mpirun": (),
+    "mpiexec": (),
+    "srun": (),
+    "prun": (),
+    "prterun": (),
+    "orterun": (),
+    "jsrun": (),
+    "aprun": (),
+    "flux": ("run", "submit"),
+}
+"""Commands that start and bind the processes of a job, with the subcommands that do; () without any."""
+
+TORCHRUN, _TORCHRUN_MODULES = "torchrun", ("torch.distributed.run", "torch.distributed.launch")
+"""torchrun, and the modules with the same command line: `python -m torch.distributed.run`."""
+
+
+def is_python(path: str) -> bool:
+    """Return whether a file is a Python interpreter, by its name or the name of its link's target."""
+    return python_version(path) is not None or python_version(os.path.realpath(path)) is not None
+
+
+def python_version(path: str) -> str | None:
+    """Return the version in the name of a Python: "3.11", "3.13t" or ""; None for other names."""
+    name = os.path.basename(path)
+    stem = next((stem for stem in ("python", "pypy") if name.startswith(stem)), "")
+    version = name.removeprefix(stem)
+    return version if stem and not version.removesuffix("t").strip("0123456789.") else None
+
+
+def starts_others(path: str) -> bool:
+    """Return whether a program starts others, which no file names: a shell or a launcher."""
+    return os.path.basename(path) in SHELLS or find_launcher_name(path) in PROCESS_LAUNCHERS
+
+
+def find_launcher_name(path: str) -> str:
+    """Return the name that a launcher has in PROCESS_LAUNCHERS: "mpiexec" for mpiexec.hydra."""
+    return os.path.basename(path).partition(".")[0]
+
+
+def is_torchrun(path: str, words: Sequence[str]) -> bool:
+    """Return whether a program with some arguments is torchrun, or a Python that runs it as a module."""
+    name = os.path.basename(path)
+    if name.startswith("python") and words[:1] == ["-m"]:
+        return any(word in _TORCHRUN_MODULES for word in words[1:2])
+    return name == TORCHRUN
+
+
+def executes_arguments(path: str, words: Sequence[str]) -> bool:
+    """Return whether a program may execute a command in its arguments: a wrapper or a launcher."""
+    is_launcher = find_launcher_name(path) in PROCESS_LAUNCHERS or is_torchrun(path, words)
+    return is_launcher or os.path.basename(path) in WRAPPERS
+
 
 # Commands that start the processes of a job: `mpirun -n 4 ./app`, `torchrun --nproc-per-node 4 train.py`.
 #
@@ -165,18 +228,14 @@ def read_wrapper(path: str, words: Sequence[str], env: Mapping[str, str]) -> tup
         return Wrapper(text=launch.text, launch=launch), []
     if name not in WRAPPERS:
         return NO_WRAPPER, []
-    words = _split_string(words) if name == "env" else words
+    if name == "env" and words[:1] in (["-S"], ["--split-string"]):  # one argument is split into several
+        words = " ".join(words[1:]).split()
     options, rest = _parse_options(words, _OPTIONS.get(name, {}))
     start = find_command_word(rest, env, first=name in _WITH_SUBCOMMAND)
     wrapper = _READERS[name](options, rest[:start]) if name in _READERS else NO_WRAPPER
     own_words = words[: len(words) - len(rest) + start]
     text = " ".join([name, *own_words]).removesuffix(" --")
     return wrapper.replace(text=text), list(rest[start:])
-
-
-def _split_string(words: Sequence[str]) -> Sequence[str]:
-    """Return the arguments of env; -S splits one argument into several."""
-    return " ".join(words[1:]).split() if words[:1] in (["-S"], ["--split-string"]) else words
 
 
 def _parse_options(words: Sequence[str], spellings: Mapping[str, str]) -> tuple[Options, Sequence[str]]:
@@ -221,8 +280,9 @@ def _read_taskset(options: Options, words: Sequence[str]) -> Wrapper:
     names = [name for name, _ in options]
     if "pid" in names or not words:  # changes another process
         return NO_WRAPPER
-    read = CpuSet.from_list if "cpu-list" in names else _read_mask
-    return Wrapper(text="", rebinds=True, cpus=_read_cpus(words[0], read))
+    if "cpu-list" in names:
+        return Wrapper(text="", rebinds=True, cpus=_read_cpus(words[0], CpuSet.from_list))
+    return Wrapper(text="", rebinds=True, cpus=_read_cpus(words[0].removeprefix("0x"), CpuSet.from_mask))
 
 
 def _read_numactl(options: Options, words: Sequence[str]) -> Wrapper:
@@ -245,10 +305,6 @@ def _read_hwloc_bind(options: Options, words: Sequence[str]) -> Wrapper:
         return NO_WRAPPER
     memory = "--membind" in words
     return Wrapper(text="", rebinds=not memory or "--cpubind" in words, sets_memory=memory)
-
-
-def _read_mask(text: str) -> CpuSet:
-    return CpuSet.from_mask(text.removeprefix("0x"))
 
 
 def _read_cpus(text: str, read: Callable[[str], CpuSet]) -> CpuSet | None:

@@ -149,18 +149,14 @@ def lock_directory(handle: int, directory: str, sharing: Sharing) -> None:
     give_up_at = time.monotonic() + LOCK_TIMEOUT_S
     while not try_lock(handle, fcntl.LOCK_EX):
         if time.monotonic() >= give_up_at:
-            text = f"{_find_lock_holder(handle)} has kept {directory} locked for {LOCK_TIMEOUT_S:g} s"
+            status = os.fstat(handle)
+            pid = read_lock_holder(os.major(status.st_dev), os.minor(status.st_dev), status.st_ino)
+            owner = read_owner(pid) if pid else None
+            who = "another process" if owner is None else f"process {pid} of user {read_user(owner)}"
+            text = f"{who} has kept {directory} locked for {LOCK_TIMEOUT_S:g} s"
             hint = f"ask its user to stop it and try again, or omit --{sharing}"
             raise ClaimError(f"--{sharing} is not possible: {text}", hint=hint)
         time.sleep(0.002)
-
-
-def _find_lock_holder(handle: int) -> str:
-    """Return the process that has locked a directory, with its user, as far as this user can find them."""
-    status = os.fstat(handle)
-    pid = read_lock_holder(os.major(status.st_dev), os.minor(status.st_dev), status.st_ino)
-    owner = read_owner(pid) if pid else None
-    return "another process" if owner is None else f"process {pid} of user {read_user(owner)}"
 
 
 _DESCRIPTORS = (700, 240, 60, 20)
@@ -210,7 +206,11 @@ def write_claim(run: LiveRun, handle: int, directory: str, suffix: str = CLAIM_S
     stem = f"{PREFIX}{run.uid}-{run.pid}-{os.urandom(4).hex()}"
     file = os.open(stem + NEW_SUFFIX, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=handle)
     try:
-        _write_locked(file, make_text(run).encode())
+        data = make_text(run).encode()
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # before other users can open it
+        while data:
+            data = data[os.write(file, data) :]
+        os.fchmod(file, 0o644)
         os.rename(stem + NEW_SUFFIX, stem + suffix, src_dir_fd=handle, dst_dir_fd=handle)
         return Claim(_move_descriptor(file), os.path.join(directory, stem + suffix))
     except OSError:
@@ -218,14 +218,6 @@ def write_claim(run: LiveRun, handle: int, directory: str, suffix: str = CLAIM_S
         raise
     finally:
         os.close(file)
-
-
-def _write_locked(file: int, data: bytes) -> None:
-    """Lock a new file before other users can open it, write it, and make it readable for all users."""
-    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    while data:
-        data = data[os.write(file, data) :]
-    os.fchmod(file, 0o644)
 
 
 def _move_descriptor(file: int) -> int:

@@ -32,25 +32,45 @@ TEXT_LIMIT = 1 << 17
 RANKS_LIMIT = MAX_CPUS
 """The most ranks that are listed: one for each CPU of the largest machine."""
 
-FIELDS = {
-    "run": "run_id",
-    "pid": "pid",
-    "pid_space": "pid_space",
-    "started": "started",
-    "inside": "parent_run_id",
-    "held": "claimed",
-    "avoided": "avoided",
-    "bind": "bind",
-    "configuration": "configuration",
-    "division": "division",
-    "wanted": "wanted",
-}
-"""Key of a line → field of `LiveRun`; lines of ranks and of restarts are not included."""
-
 RESTARTS = "restarts "
 """The start of the line with the number of restarts."""
 
 _RESTART_DIGITS = 12
+
+_RANK_LINE = "\nrank "
+_SET_LIMIT = 5 * MAX_CPUS // 2  # characters of a set: every second CPU of the largest machine
+
+
+def _parse_number(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise ValueError(f"{text!r} is not a number")
+    return int(text)
+
+
+def _parse_cpus(text: str) -> CpuSet:
+    """Parse a set without strides: runs write none, and a short stride can name very many CPUs."""
+    if ":" in text or len(text) > _SET_LIMIT:
+        raise ValueError(f"{text!r} has a stride, or is too long")
+    cpus = CpuSet.from_list(text)
+    if cpus.bits.bit_length() > MAX_CPUS:
+        raise ValueError("CPUs past the highest possible one")
+    return cpus
+
+
+_FIELDS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
+    "run": ("run_id", lambda text: clean_name(text or "?")),
+    "pid": ("pid", _parse_number),
+    "pid_space": ("pid_space", _parse_number),
+    "started": ("started", _parse_number),
+    "inside": ("parent_run_id", clean_name),
+    "held": ("claimed", _parse_cpus),
+    "avoided": ("avoided", _parse_cpus),
+    "bind": ("bind", clean_name),
+    "configuration": ("configuration", clean_name),
+    "division": ("division", clean_name),
+    "wanted": ("wanted", _parse_cpus),
+}
+"""Key of a line → field of `LiveRun` and its parser; lines of ranks and of restarts are not included."""
 
 
 def make_live_run(plan: Plan, identity: RunIdentity) -> LiveRun:
@@ -101,7 +121,7 @@ def make_text(run: LiveRun) -> str:
 
     Lines for single ranks are left out if there are too many (thousands of ranks).
     """
-    head = [HEAD, *(f"{key} {getattr(run, name)}" for key, name in FIELDS.items())]
+    head = [HEAD, *(f"{key} {getattr(run, name)}" for key, (name, _) in _FIELDS.items())]
     head.append(RESTARTS + render_restarts(run.restarts))
     ranks = [f"rank {rank} {cpus}" for rank, cpus in run.ranks]
     text = "\n".join([*head, *ranks, ""])
@@ -119,19 +139,11 @@ def find_restarts(text: str) -> int:
     return text.encode().index(f"\n{RESTARTS}".encode()) + 1 + len(RESTARTS)
 
 
-# Parse the text of a claim, which any user can write.
-#
-# A text with an invalid field, or with more than a machine can need, counts as no claim.
-
-
-_RANK_LINE = "\nrank "
-_SET_LIMIT = 5 * MAX_CPUS // 2  # characters of a set: every second CPU of the largest machine
-
-
 def parse_text(text: str, uid: int, *, with_ranks: bool = True) -> LiveRun | None:
     """Return the run in a text that the user `uid` has written; None if the text is not a valid claim.
 
-    Planning needs no single ranks: without `with_ranks` their lines are not parsed.
+    It is not if a field is invalid, or if it has more than a machine can need. Planning needs no single
+    ranks: without `with_ranks` their lines are not parsed.
     """
     if not with_ranks and text.endswith("\n"):
         text = text.partition(_RANK_LINE)[0].rstrip("\n") + "\n"
@@ -141,46 +153,13 @@ def parse_text(text: str, uid: int, *, with_ranks: bool = True) -> LiveRun | Non
     pairs = [line.split(" ", 1) for line in lines if " " in line]
     values = dict(pairs)
     try:
-        given = [(name, values[key]) for key, name in FIELDS.items() if key in values]
-        fields = {name: _PARSERS.get(name, clean_name)(value) for name, value in given}
-        ranks = tuple(_parse_rank(value) for key, value in pairs if key == "rank")
+        fields = {name: parse(values[key]) for key, (name, parse) in _FIELDS.items() if key in values}
+        parts = (value.partition(" ") for key, value in pairs if key == "rank")
+        ranks = tuple((_parse_number(number), _parse_cpus(cpus)) for number, _, cpus in parts)
         restarts = _parse_number(values.get(RESTARTS.strip(), "0"))
         return LiveRun(uid=uid, ranks=ranks, restarts=restarts, **fields)
     except (TypeError, ValueError):  # a field is missing or invalid
         return None
-
-
-def _parse_rank(text: str) -> tuple[int, CpuSet]:
-    number, _, cpus = text.partition(" ")
-    return _parse_number(number), _parse_cpus(cpus)
-
-
-def _parse_number(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 18):
-        raise ValueError(f"{text!r} is not a number")
-    return int(text)
-
-
-def _parse_cpus(text: str) -> CpuSet:
-    """Parse a set without strides: runs write none, and a short stride can name very many CPUs."""
-    if ":" in text or len(text) > _SET_LIMIT:
-        raise ValueError(f"{text!r} has a stride, or is too long")
-    cpus = CpuSet.from_list(text)
-    if cpus.bits.bit_length() > MAX_CPUS:
-        raise ValueError("CPUs past the highest possible one")
-    return cpus
-
-
-_PARSERS: Mapping[str, Callable[[str], Any]] = {
-    "run_id": lambda text: clean_name(text or "?"),
-    "pid": _parse_number,
-    "pid_space": _parse_number,
-    "started": _parse_number,
-    "claimed": _parse_cpus,
-    "avoided": _parse_cpus,
-    "wanted": _parse_cpus,
-}
-"""Field of `LiveRun` → its parser; all other fields are names."""
 
 
 PREFIX = "ompbind-"

@@ -37,27 +37,22 @@ class DirectoryWatch:
 
     def sleep(self, limit_s: float, names: Names) -> None:
         """Sleep until a file whose name `names` accepts may have changed, or for `limit_s` seconds."""
-        if self._wait_for_change(min(self._delay_s, limit_s), names):
-            self._delay_s = _FIRST_DELAY_S
-        else:
-            self._delay_s = min(2 * self._delay_s, self._longest_s)
+        limit_s = min(self._delay_s, limit_s)
+        self._delay_s = min(2 * self._delay_s, self._longest_s)  # unless there is a change
+        if self._file < 0:
+            time.sleep(limit_s)
+            return
+        poll, deadline = select.poll(), time.monotonic() + limit_s
+        poll.register(self._file, select.POLLIN)
+        while (left_s := deadline - time.monotonic()) > 0:
+            if poll.poll(1000 * left_s) and any(map(names, _parse_names(os.read(self._file, 1 << 16)))):
+                self._delay_s = _FIRST_DELAY_S
+                return
 
     def close(self) -> None:
         """Stop the watch."""
         if self._file >= 0:
             os.close(self._file)
-
-    def _wait_for_change(self, limit_s: float, names: Names) -> bool:
-        """Return whether one of some files has changed within a time limit."""
-        if self._file < 0:
-            time.sleep(limit_s)
-            return False
-        poll, deadline = select.poll(), time.monotonic() + limit_s
-        poll.register(self._file, select.POLLIN)
-        while (left_s := deadline - time.monotonic()) > 0:
-            if poll.poll(1000 * left_s) and any(map(names, _parse_names(os.read(self._file, 1 << 16)))):
-                return True
-        return False
 
 
 def _open_watch(directory: str) -> int:

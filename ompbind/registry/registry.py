@@ -23,7 +23,7 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 from ompbind.cpuset import union
 from ompbind.errors import ClaimError
@@ -34,7 +34,14 @@ from ompbind.planning.plan import Plan
 from ompbind.planning.rank_variables import OMPBIND_RUN_ID
 from ompbind.planning.request import Request, Sharing
 from ompbind.procfs.reader import read_pid_namespace
-from ompbind.registry.claim_files import Claim, ClaimList, read_claims, write_claim
+from ompbind.registry.claim_files import (
+    Claim,
+    ClaimList,
+    lock_directory,
+    read_claims,
+    render_ignored,
+    write_claim,
+)
 from ompbind.registry.claim_format import CLAIM_SUFFIXES, list_claims, make_live_run
 
 DIRECTORY_VARIABLE = "OMPBIND_RUNTIME_DIR"
@@ -98,8 +105,6 @@ class Registry:
     @property
     def job_runs(self) -> tuple[LiveRun, ...]:
         """The live ranks of the same launcher's job."""
-        if not self.live:
-            return ()
         return find_job_runs(self.live, self._identity)
 
     def __enter__(self) -> Registry:
@@ -110,13 +115,11 @@ class Registry:
         try:
             self.handle = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
             if self._sharing in _STRICT:
-                from ompbind.registry.claim_files import lock_directory  # noqa: PLC0415 - door: other runs
-
                 lock_directory(self.handle, self.directory, self._sharing)
             if self._sharing is not Sharing.SHARE:
                 self._names = list_claims(self.handle)
                 if self._names:
-                    self._read(self._names)
+                    self._read_claims()
         except ClaimError:
             self.close()
             raise
@@ -158,7 +161,7 @@ class Registry:
             self.failure = raise_or_describe(self._sharing, f"cannot list {self.directory}", error)
         if self._names <= before:
             return False
-        self._read(self._names)
+        self._read_claims()
         return True
 
     def close(self) -> None:
@@ -167,11 +170,8 @@ class Registry:
             os.close(self.handle)  # which unlocks it
             self.handle = -1
 
-    def _read(self, names: Collection[str]) -> None:
-        from ompbind.registry.claim_files import read_claims, render_ignored  # noqa: PLC0415 - door: other runs
-        from ompbind.registry.registry import select_other_runs  # noqa: PLC0415 - door: other runs
-
-        found = read_claims(self.handle, names, with_ranks=False)
+    def _read_claims(self) -> None:
+        found = read_claims(self.handle, self._names, with_ranks=False)
         self.live = found.runs
         self.occupied = select_other_runs(found.runs, self._identity, strict=self._sharing in _STRICT)
         self.ignored = render_ignored(found.ignored, self.directory)

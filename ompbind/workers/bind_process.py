@@ -99,14 +99,14 @@ def _read_new_masks() -> Iterator[_Masks]:
     for _ in range(PASSES):
         new = {
             thread: mask
-            for thread in _list_threads()
+            for thread in _list_bindable_threads()
             if thread not in known and (mask := read_affinity(thread.tid))
         }
         known.update(new)
         yield new
 
 
-def _list_threads() -> list[_Thread]:
+def _list_bindable_threads() -> list[_Thread]:
     """Return the threads of this process whose masks can be set; raises LaunchError if they are unknown."""
     pid = os.getpid()
     tids = list_threads(pid)

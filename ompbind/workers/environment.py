@@ -1,11 +1,15 @@
-"""The environment of one rank, for workers that a Python program starts or becomes."""
+"""The environment of one rank, for workers of a Python program, and the variables of a framework."""
 
 import os
 from collections.abc import Collection, Mapping
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
+from ompbind.compat.frameworks import FRAMEWORKS, FrameworkInput
+from ompbind.compat.reading import fill_request, find_hidden_variables, make_rank_variables
 from ompbind.cpuset import named
 from ompbind.errors import RequestError
+from ompbind.machine.model import Machine
+from ompbind.machine.sources.reading import read_machine
 from ompbind.openmp.runtimes import PLACE_VARIABLES
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import (
@@ -15,6 +19,7 @@ from ompbind.planning.rank_command import (
     make_variables,
 )
 from ompbind.planning.rank_variables import Variables, apply_variables
+from ompbind.planning.request import Request
 
 Selection: TypeAlias = Literal["all", "openmp"] | Collection[str]
 """Which variables to set: all that a rank has; all but the number of the rank and similar; or these names."""
@@ -59,8 +64,8 @@ def make_changes(
 ) -> Variables:
     """Return the variables of a rank to set (value) or remove (None) in `base`; raises RequestError.
 
-    The arguments are those of `make_environment`. With --compat, the variables of the framework that would
-    bind threads again are removed.
+    `run_id`, `variables` and `extra` are as for `make_environment`. If variables of a framework were read
+    (--compat), the variables by which it would bind threads again are removed.
     """
     identities = make_local_identities(plan)
     if type(rank) is not int or not 0 <= rank < len(identities):  # isinstance would accept True
@@ -68,8 +73,6 @@ def make_changes(
         raise RequestError(f"there is no rank {rank!r}", hint=hint)
     spec = RunSpec(argv=(), run_id=run_id or f"python-{os.getpid()}", base=base)
     if plan.request.compat:
-        from ompbind.compat.reading import find_hidden_variables, make_rank_variables  # noqa: PLC0415 - door: --compat
-
         framework = plan.request.compat.framework
         spec = spec.replace(
             removed_variables=find_hidden_variables(framework), added_variables=make_rank_variables(framework)
@@ -104,3 +107,31 @@ def _select_names(selection: Selection, everything: Variables, of_identity: Vari
         hint = f"name {' and '.join(PLACE_VARIABLES)}: runtimes differ on one without the other"
         raise RequestError(f"variables: {missing.pop()} is missing", hint=hint)
     return selection
+
+
+def read_compat(
+    framework: str,
+    env: Mapping[str, str] | None = None,
+    *,
+    machine: Machine | None = None,
+    request: Request | None = None,
+) -> dict[str, Any]:
+    """Return the fields of a request that the variables of a framework change, as `run --compat` does.
+
+    `framework` is "vllm" or "sglang". `env` is by default os.environ, `machine` is by default this machine.
+    A field of `request` that has not its default overrides the variable for the same thing. Raises
+    RequestError for an unknown framework, MaskError for a value that is not valid.
+
+    >>> from ompbind import Request, make_plan, read_machine
+    >>> machine = read_machine("synthetic:pack:2 core:4 pu:2")
+    >>> changes = read_compat("vllm", {"VLLM_CPU_OMP_THREADS_BIND": "0-3|8-11"}, machine=machine)
+    >>> print(make_plan(machine, Request(ranks=2, **changes)))
+    0: 0-3 | 1: 8-11
+    """
+    if framework not in FRAMEWORKS:
+        raise RequestError(f"unknown framework {framework!r}", hint=f"use {', '.join(FRAMEWORKS)}")
+    before = request or Request()
+    given = [name for name, default in Request.defaults.items() if getattr(before, name) != default]
+    source = FrameworkInput(machine=machine or read_machine(), env=os.environ if env is None else env)
+    after = fill_request(before, framework, source, given)
+    return {name: value for name, value in after.as_dict().items() if value != getattr(before, name)}

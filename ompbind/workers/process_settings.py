@@ -16,10 +16,10 @@ from ompbind.cpuset import CpuSet, named
 from ompbind.errors import LaunchError, RequestError
 from ompbind.execution import mempolicy
 from ompbind.execution.affinity import set_affinity
-from ompbind.execution.mempolicy import SavedPolicy, replace_unsupported_policies
+from ompbind.execution.mempolicy import replace_unsupported_policies
 from ompbind.machine.model import MAX_CPUS
 from ompbind.machine.sources.linux.reader import LIVE
-from ompbind.planning.plan import MemoryPolicy, Placement, Plan
+from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.rank_variables import Variables, apply_variables
 
 
@@ -104,15 +104,16 @@ def set_memory_policy(plan: Plan, placement: Placement, undo: ExitStack) -> None
     policy = supported.placements[0].memory
     if policy is None:
         return
-    undo.callback(_restore_memory_policy, policy, threading.get_ident(), mempolicy.read_policy())
+    ident, saved = threading.get_ident(), mempolicy.read_policy()
+
+    def restore() -> None:
+        if threading.get_ident() == ident:
+            mempolicy.restore_policy(saved)
+        else:
+            warn(f"the memory policy {policy} was set by another thread, which keeps it")
+
+    undo.callback(restore)
     mempolicy.set_policy(policy)
-
-
-def _restore_memory_policy(policy: MemoryPolicy, ident: int, saved: SavedPolicy | None) -> None:
-    if threading.get_ident() == ident:
-        mempolicy.restore_policy(saved)
-    else:
-        warn(f"the memory policy {policy} was set by another thread, which keeps it")
 
 
 _INTERNAL = (__name__.partition(".")[0], "contextlib")

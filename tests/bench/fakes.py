@@ -1,7 +1,7 @@
 """A session with fakes in place of ranks and statistics: each run takes no time, and five rounds decide."""
 
 from ompbind.bench.records import Candidate, Hardware, Kind, NextRound, Phase, Rules, Run, Session
-from ompbind.bench.starts import CandidateStart, Slot
+from ompbind.bench.start_ranks import CandidateStart, Slot
 from ompbind.planning.rank_command import RunSpec
 
 NAMES = ("unbound", "default", "smt=2")

@@ -9,7 +9,7 @@ from ompbind.bench.records import (
     ComparisonResult,
     Conclusion,
     Conditions,
-    Group,
+    GroupConclusion,
     Hardware,
     Kind,
     Metric,
@@ -152,7 +152,7 @@ def _make_group(session, ranks, choices, changed):
     comparisons.sort(key=lambda comparison: -(comparison.ratio or 1.0))
     names = [candidate.name for candidate in members]
     several = len({candidate.ranks for candidate in members}) > 1
-    return Group(
+    return GroupConclusion(
         ranks=None if several else members[0].ranks,
         reference=reference,
         comparisons=tuple(comparisons),

@@ -16,7 +16,7 @@ from ompbind.bench.records import (
     Status,
     Verification,
 )
-from ompbind.bench.series import find_modes, find_outliers, find_slow_start, find_trend
+from ompbind.bench.remarks import find_modes, find_outliers, find_slow_start, find_trend
 
 MATTERS = math.log1p(0.02)
 FINDERS = (find_outliers, find_slow_start, find_trend, find_modes)

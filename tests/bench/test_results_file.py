@@ -15,7 +15,7 @@ from ompbind.bench.events import make_end_event, make_run_event
 from ompbind.bench.records import Metric, Phase, Rules
 from ompbind.bench.results_file import open_results, read_results
 from ompbind.bench.session import SessionCalls, run_session
-from ompbind.bench.starts import Slot
+from ompbind.bench.start_ranks import Slot
 from ompbind.errors import LaunchError, RequestError
 from tests.bench.fakes import Listener, find_next, make_run, make_session, make_starts
 from tests.long import rounds

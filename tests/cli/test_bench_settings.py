@@ -5,7 +5,7 @@ import shlex
 import pytest
 
 from ompbind.bench.records import Candidate, Combine, Kind, Metric, Rules
-from ompbind.bench.starts import CandidateStart, MeasuringSettings
+from ompbind.bench.start_ranks import CandidateStart, MeasuringSettings
 from ompbind.cli.bench_session import make_measuring_settings, make_rules
 from ompbind.cpuset import CpuSet
 from ompbind.errors import CommandNotFoundError, PositionError, RequestError

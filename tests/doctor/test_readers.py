@@ -26,7 +26,7 @@ from ompbind.machine.sources.linux.numa import MemorySize
 from ompbind.machine.sources.linux.reader import read_recorded
 from ompbind.machine.sources.root import DirectoryRoot
 from ompbind.planning.other_runs import LiveRun
-from ompbind.programs.workload import Workload
+from ompbind.programs.command import Workload
 from tests.machines import Shape, write_tree
 from tests.recordings import recorded, sampled
 

@@ -39,6 +39,6 @@ def test_events_come_between_two_parts_of_many_children():
 def test_children_that_are_killed_are_reaped_in_parts():
     script = """
     for _ in range(3):
-        print(processes._reap_exited(), processes.has_children())
+        print(processes._reap_zombies(), processes.has_children())
     """
     assert run_script(script) == ["True True", "True False", "False False"]

@@ -7,9 +7,9 @@ import pytest
 from ompbind.inspection.rank_processes import ObservedProcesses, make_inspection
 from ompbind.inspection.samples import Sample, compare_samples, find_absent_ranks
 from ompbind.machine.sources.linux.cgroup import Throttling
+from ompbind.openmp.binding import Bind
 from ompbind.planning.other_runs import LiveRun
 from ompbind.planning.rank_variables import SUPERVISOR_NAME
-from ompbind.planning.request import Bind
 from ompbind.registry.claim_format import make_text, parse_text
 from ompbind.report.inspect import NO_PROCESSES, render_inspection, render_inspection_json
 from ompbind.report.text import Screen

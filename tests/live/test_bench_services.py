@@ -14,8 +14,7 @@ from ompbind.bench.metrics import make_metrics
 from ompbind.bench.records import Status
 from ompbind.bench.run_candidate import run_candidate
 from ompbind.bench.service import READY_LIMIT_S, check_service, find_load_cpus, run_service
-from ompbind.bench.start_ranks import start_ranks
-from ompbind.bench.starts import Service
+from ompbind.bench.start_ranks import Service, start_ranks
 from ompbind.cpuset import CpuSet
 from ompbind.errors import LaunchError, MeasurementError, PositionError, RequestError
 from ompbind.execution.readiness import PortCheck

@@ -25,7 +25,7 @@ from ompbind import (
 )
 from ompbind.cpuset import CpuSet
 from ompbind.execution import mempolicy
-from ompbind.machine.sources.other_systems import make_counted_machine
+from ompbind.machine.sources.linux.reader import make_counted_machine
 from ompbind.procfs.parsers import parse_stat
 from ompbind.workers import bind_process as bind_process_module
 from tests.live.conftest import clean_environment, required, two_cpus, wait_until

@@ -25,7 +25,7 @@ from ompbind.planning.request import Request, Sharing
 from ompbind.registry import claim_files, claim_format
 from ompbind.registry import registry as module
 from ompbind.registry.claim_format import TEXT_LIMIT, make_text
-from ompbind.registry.registry import find_claims_directory, lock_registry, make_run_identity, read_live_runs
+from ompbind.registry.registry import Registry, find_claims_directory, make_run_identity, read_live_runs
 from tests.live.conftest import (
     OMPBIND,
     children_of,
@@ -171,7 +171,7 @@ def test_two_simultaneous_runs_never_get_the_same_cpus(tmp_path, args, outcomes)
 
 def claim_plan(machine, request, me):
     """Plan among the other runs and register the plan, as `run` does; return plan and claim."""
-    with lock_registry(request.sharing, me) as registry:
+    with Registry(request.sharing, me) as registry:
         plan = make_plan(machine, request, registry.occupied)
         return plan, registry.register(plan)
 
@@ -416,7 +416,7 @@ class LateRun:
 def test_a_run_that_registers_meanwhile_is_found(monkeypatch, claims, sharing, cpus, note):
     machine, request = make_machine(Shape(cores=4)), Request(strategy="cores", sharing=sharing)
     late = LateRun(monkeypatch, machine, Sharing.SHARE)
-    with lock_registry(sharing, make_run_identity("mine")) as registry:
+    with Registry(sharing, make_run_identity("mine")) as registry:
         plan, claim = register.plan_and_register(machine, request, registry)
     assert str(plan.placements[0].cpuset) == cpus
     assert note in " ".join(note.text for note in plan.notes)
@@ -432,7 +432,7 @@ def test_a_claim_that_is_written_meanwhile_refuses_an_exclusive_run(monkeypatch,
     LateRun(monkeypatch, machine, Sharing.SHARE)
     request = Request(strategy="cores", sharing=Sharing.EXCLUSIVE)
     with (
-        lock_registry(request.sharing, make_run_identity("mine")) as registry,
+        Registry(request.sharing, make_run_identity("mine")) as registry,
         pytest.raises(PlanError, match="not exclusive: CPU 0 is in use by run late"),
     ):
         register.plan_and_register(machine, request, registry)

@@ -77,7 +77,7 @@ def test_output_through_ompbind_is_refused_without_epoll():
 
 def test_the_number_of_cores_is_unknown_without_psutil():
     hide = "import sys; sys.modules['psutil'] = None"
-    read = "from ompbind.machine.sources.other_systems import read_counts; print(*read_counts().remarks)"
+    read = "from ompbind.machine.sources.linux.reader import read_counts; print(*read_counts().remarks)"
     command = [sys.executable, "-c", f"{hide}; {read}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert "only the number of CPUs is used" in done.stdout, done.stderr

@@ -24,7 +24,7 @@ from ompbind import (
     read_machine,
 )
 from ompbind.cpuset import CpuSet
-from ompbind.machine.sources.other_systems import make_counted_machine
+from ompbind.machine.sources.linux.reader import make_counted_machine
 from ompbind.workers.process_settings import restore_affinity
 from tests.live.conftest import allowed_list, clean_environment, two_cpus, wait_until
 from tests.live.process_settings import is_restored, state

@@ -116,7 +116,7 @@ class Watch:
         self.epoll.unregister(number)
         os.close(number)
         if not self.live:
-            self.multiplexer.finish()
+            self.multiplexer.end_streams()
 
     def stats(self):
         used = resource.getrusage(resource.RUSAGE_SELF)

@@ -16,8 +16,8 @@ from ompbind.planning.metrics import measure_plan
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import RunSpec, make_command, make_local_identities
 from ompbind.planning.request import MemoryMode, Request
-from ompbind.programs.library_catalog import LIBRARY_KINDS, Library
-from ompbind.programs.workload import DetectedLibrary, DetectionMethod, Workload
+from ompbind.programs.command import Workload
+from ompbind.programs.library_catalog import LIBRARY_KINDS, DetectedLibrary, DetectionMethod, Library
 from tests.machines import Shape, make_machine
 from tests.recordings import recorded, sampled
 

@@ -18,10 +18,10 @@ from ompbind.errors import MaskError, OmpbindError, PlanError, RequestError
 from ompbind.machine.model import Level, make_domains
 from ompbind.machine.sources.reading import read_machine
 from ompbind.masks.parse import parse_mask
-from ompbind.openmp.binding import TEXT_LIMIT, parse_places
+from ompbind.openmp.binding import TEXT_LIMIT, Bind, parse_places
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import RunSpec, make_command, make_local_identities, make_thread_variables
-from ompbind.planning.request import Bind, Request, Sharing
+from ompbind.planning.request import Request, Sharing
 from ompbind.planning.strategies.strategies import STRATEGIES
 from tests.long import examples
 from tests.machines import Shape, make_machine, write_tree

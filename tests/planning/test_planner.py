@@ -8,8 +8,9 @@ from ompbind.cpuset import CpuSet, union
 from ompbind.errors import MaskError, PlanError, RequestError
 from ompbind.machine.model import Level, make_domains
 from ompbind.masks.parse import parse_mask
+from ompbind.openmp.binding import Bind
 from ompbind.planning.planner import make_plan
-from ompbind.planning.request import Bind, Request, Sharing
+from ompbind.planning.request import Request, Sharing
 from tests.machines import Shape, make_machine
 from tests.planning.test_promises import shapes
 

@@ -8,7 +8,7 @@ from ompbind.errors import MaskError, PlanError
 from ompbind.machine.model import CoreKind, Level, find_overlapping, index_by_cpu
 from ompbind.masks.mask import SELECTABLE
 from ompbind.masks.parse import parse_mask
-from ompbind.openmp.binding import TEXT_LIMIT
+from ompbind.openmp.binding import TEXT_LIMIT, Bind, ProcBind
 from ompbind.openmp.variables import OVERRIDING_VARIABLES, THREAD_COUNTS
 from ompbind.planning.allocation import divide_service
 from ompbind.planning.cpu_pool import SMT8_AUTO_LIMIT
@@ -17,7 +17,7 @@ from ompbind.planning.metrics import measure_plan
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import make_thread_variables
 from ompbind.planning.rationale import make_reasons
-from ompbind.planning.request import Bind, ProcBind, Request
+from ompbind.planning.request import Request
 from ompbind.planning.strategies.strategies import STRATEGIES
 from tests.machines import Shape, make_machine
 

@@ -9,8 +9,8 @@ from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import make_thread_variables
 from ompbind.planning.request import Request
 from ompbind.planning.runtimes import CONFLICT
-from ompbind.programs.library_catalog import LIBRARY_KINDS, Library
-from ompbind.programs.workload import DetectedLibrary, DetectionMethod, Workload
+from ompbind.programs.command import Workload
+from ompbind.programs.library_catalog import LIBRARY_KINDS, DetectedLibrary, DetectionMethod, Library
 from tests.machines import Shape, make_machine
 
 DUAL = make_machine(Shape(packages=2, cores=4, smt=2))

@@ -10,8 +10,8 @@ from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import MemoryMode, Request
 from ompbind.planning.wrapper_notes import WRAPPER, WRAPPER_THREADS, find_effects
-from ompbind.programs.library_catalog import name_library
-from ompbind.programs.workload import DetectedLibrary, DetectionMethod, Workload
+from ompbind.programs.command import Workload
+from ompbind.programs.library_catalog import DetectedLibrary, DetectionMethod, name_library
 from ompbind.programs.wrappers import Launch, Wrapper
 from tests.machines import Shape, make_machine
 

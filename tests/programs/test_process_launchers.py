@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from ompbind.programs.command_analysis import read_workload
+from ompbind.programs.command import read_workload
 from ompbind.programs.wrappers import read_launch
 from tests.elves import make_elf
 

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from ompbind.cpuset import CpuSet
-from ompbind.programs.command_analysis import read_workload, read_wrapped_workload
+from ompbind.programs.command import read_workload, read_wrapped_workload
 from ompbind.programs.wrappers import Wrapper, read_wrapper
 from tests.elves import make_elf
 

@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from ompbind.cpuset import CpuSet
 from ompbind.errors import PlanError, RequestError
 from ompbind.masks.parse import parse_mask
+from ompbind.openmp.binding import Bind
 from ompbind.planning.placeholders import parse_assignment
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import RunSpec, make_local_identities, make_variables
-from ompbind.planning.request import Bind, Request, Sharing
+from ompbind.planning.request import Request, Sharing
 from ompbind.report.export.formats import FORMATS
 from tests.machines import Shape, make_machine
 from tests.planning.test_promises import cases

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from ompbind.cpuset import CpuSet
 from ompbind.errors import MaskError, PlanError, PositionError
 from ompbind.masks.parse import parse_mask
+from ompbind.openmp.binding import Bind
 from ompbind.planning.other_runs import LiveRun
 from ompbind.planning.planner import make_plan
-from ompbind.planning.request import Bind, MemoryMode, Request
+from ompbind.planning.request import MemoryMode, Request
 from ompbind.registry.run_info import RunInfo
 from ompbind.report.plan import render_comparison, render_explanation, render_plan
 from ompbind.report.ps import render_ps

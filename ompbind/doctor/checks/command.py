@@ -1,14 +1,13 @@
 """Checks of `ompbind doctor`: what a command would run, its wrappers, runtimes, preloads and thread pools."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from ompbind.cpuset import count
 from ompbind.doctor.facts import CommandFacts, HostFacts, HostIssue, error, note, ok
 from ompbind.machine.model import Level
 from ompbind.openmp.runtimes import OmpRuntime, find_aborting_pair
 from ompbind.planning.wrapper_notes import find_effects
-from ompbind.programs.library_catalog import LIBRARY_KINDS, LIBRARY_PACKAGES
-from ompbind.programs.workload import DetectedLibrary, DetectionMethod
+from ompbind.programs.library_catalog import LIBRARY_KINDS, LIBRARY_PACKAGES, DetectedLibrary, DetectionMethod
 
 _ALLOCATION = "torch operations that allocate large tensors take longer with the allocator of glibc"
 _EXPECTED = {"tcmalloc": _ALLOCATION, OmpRuntime.INTEL.facts.library: OmpRuntime.INTEL.facts.preload_benefit}
@@ -26,15 +25,15 @@ def check_command(host: HostFacts) -> Iterator[HostIssue]:
     elif not work.program:
         yield ok("command", f"runs {name}, and ompbind cannot see what that program starts")
     elif command.arch and arch and not _runs_on(command.arch, arch):
+        found = f"{work.program} is for {command.arch}"
         why = f"this machine is {arch}: the program runs only if an emulator is registered"
-        yield note(
-            "command", f"{work.program} is for {command.arch}", why, f"use a program that is built for {arch}"
-        )
+        yield note("command", found, why, f"use a program that is built for {arch}")
     else:
         python = ""
         if command.python:
-            version = ".".join(map(str, command.python)) + (", isolated" if command.isolated else "")
-            python = f" (Python {version}; packages in {work.site_packages or 'none'})"
+            version = ".".join(map(str, command.python))
+            isolated = ", isolated" if command.isolated else ""
+            python = f" (Python {version}{isolated}; packages in {work.site_packages or 'none'})"
         yield ok("command", f"runs {work.program}{python}")
 
 
@@ -65,13 +64,7 @@ def check_runtimes(host: HostFacts) -> Iterator[HostIssue]:
             yield ok("OpenMP runtimes", "none found")
         return
     issues = [*_check_abort(runtimes), *_check_initial_thread(runtimes), *_check_fork(runtimes)]
-    yield from issues
-    if not issues:
-        yield ok("OpenMP runtimes", _render_libraries(runtimes))
-
-
-def _render_libraries(libraries: Iterable[DetectedLibrary]) -> str:
-    return ", ".join(map(_render_library, libraries))
+    yield from issues or [ok("OpenMP runtimes", ", ".join(map(_render_library, runtimes)))]
 
 
 def _render_library(detected: DetectedLibrary) -> str:
@@ -105,7 +98,7 @@ def _check_initial_thread(runtimes: list[DetectedLibrary]) -> Iterator[HostIssue
         " if places are single CPUs, all threads of another runtime run on that CPU"
     )
     remedy = "use --bind rank (the default; one place with all CPUs of the rank), not --bind exact"
-    yield note("OpenMP runtimes", f"several: {_render_libraries(runtimes)}", why, remedy)
+    yield note("OpenMP runtimes", f"several: {', '.join(map(_render_library, runtimes))}", why, remedy)
 
 
 def _check_fork(runtimes: list[DetectedLibrary]) -> Iterator[HostIssue]:
@@ -116,10 +109,8 @@ def _check_fork(runtimes: list[DetectedLibrary]) -> Iterator[HostIssue]:
             continue
         since = family.render_version(family.facts.forks_safely_from)
         why = f"its forked child processes crash if OMP_PLACES names CPUs (before {since})"
-        remedy = (
-            f"use --bind rank (the default) or none, which set no places for it, or a newer {family.label}"
-        )
-        yield note("OpenMP runtimes", _render_library(runtime), why, remedy)
+        remedy = "use --bind rank (the default) or none, which set no places for it, or a newer"
+        yield note("OpenMP runtimes", _render_library(runtime), why, f"{remedy} {family.label}")
         return
 
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from itertools import compress
 
 from ompbind.cpuset import EMPTY, CpuSet, count, named
-from ompbind.doctor.facts import HostFacts, HostIssue, Permission, error, note, ok
-from ompbind.machine.model import Level, Machine
+from ompbind.doctor.facts import UNKNOWN, HostFacts, HostIssue, Permission, error, note, ok
+from ompbind.machine.model import Level
 
 SHARING_COST = (
     "threads that share a CPU take turns, and all threads of a parallel region wait for the last one"
@@ -36,43 +36,32 @@ def check_cpus(host: HostFacts) -> Iterator[HostIssue]:
     if machine.allowed == machine.online:
         yield ok("CPUs", f"all {len(machine.online)} online CPUs are allowed")
         return
-    online = count(len(machine.online), "online CPU")
-    causes = ("the cpuset of the cgroup", "the inherited affinity mask")
-    limits = " and ".join(compress(causes, _find_limits(host, machine)))
-    if host.enclosing and _is_limited_by_run(host, machine):
+    usable = machine.online if host.cpuset is None else machine.online & host.cpuset
+    limited_by = (usable != machine.online, machine.allowed != usable)  # cgroup, mask
+    is_rank = host.enclosing is not None and machine.allowed == host.enclosing.cpus
+    if host.enclosing and is_rank:
         limits = f"the enclosing run (rank {host.enclosing.rank})"
+        remedy = "none needed: a rank has its own CPUs"
+    else:
+        causes = ("the cpuset of the cgroup", "the inherited affinity mask")
+        limits = " and ".join(compress(causes, limited_by))
+        in_container = "docker and podman: --cpuset-cpus; Kubernetes: CPU requests"
+        outside = "change AllowedCPUs= of the systemd unit, or request more CPUs from the batch system"
+        origins = "taskset, numactl, a batch system or launcher, or a parent process that OpenMP has bound"
+        ways = (
+            in_container if host.kernel.container else outside,
+            f"to use more CPUs, find what has set the mask: {origins}; 'taskset -p $$' shows the mask of a"
+            " shell",
+        )
+        remedy = "; ".join(compress(ways, limited_by))
+    online = count(len(machine.online), "online CPU")
     found = f"{len(machine.allowed)} of {online} allowed ({machine.allowed}): limited by {limits}"
-    if len(machine.allowed) > 1 or _is_limited_by_run(host, machine):
+    if len(machine.allowed) > 1 or is_rank:
         why = "programs that count or name all online CPUs get fewer; ompbind uses only the allowed CPUs"
-        yield note("CPUs", found, why, _explain_limits(host, machine))
+        yield note("CPUs", found, why, remedy)
     else:
         why = "all ranks and threads share this CPU, and only one of them runs at a time"
-        yield error("CPUs", found, why, _explain_limits(host, machine))
-
-
-def _find_limits(host: HostFacts, machine: Machine) -> tuple[bool, bool]:
-    """Return whether the cpuset of the cgroup excludes CPUs, and whether the affinity mask does."""
-    usable = machine.online if host.cpuset is None else machine.online & host.cpuset
-    return usable != machine.online, machine.allowed != usable
-
-
-def _is_limited_by_run(host: HostFacts, machine: Machine) -> bool:
-    """Return whether this process belongs to a rank, and may use exactly the CPUs of this rank."""
-    return host.enclosing is not None and machine.allowed == host.enclosing.cpus
-
-
-def _explain_limits(host: HostFacts, machine: Machine) -> str:
-    """Return how to get more CPUs."""
-    if _is_limited_by_run(host, machine):
-        return "none needed: a rank has its own CPUs"
-    in_container = "docker and podman: --cpuset-cpus; Kubernetes: CPU requests"
-    outside = "change AllowedCPUs= of the systemd unit, or request more CPUs from the batch system"
-    origins = "taskset, numactl, a batch system or launcher, or a parent process that OpenMP has bound"
-    ways = (
-        in_container if host.kernel.container else outside,
-        f"to use more CPUs, find what has set the mask: {origins}; 'taskset -p $$' shows the mask of a shell",
-    )
-    return "; ".join(compress(ways, _find_limits(host, machine)))
+        yield error("CPUs", found, why, remedy)
 
 
 def check_cores(host: HostFacts) -> Iterator[HostIssue]:
@@ -135,9 +124,8 @@ def check_quota(host: HostFacts) -> Iterator[HostIssue]:
         return
     quota, cpus = machine.quota, len(machine.allowed)
     if quota is None or quota >= cpus:
-        yield ok(
-            "CPU quota", "none" if quota is None else f"{count(quota, 'CPU')}, enough for all allowed CPUs"
-        )
+        found = "none" if quota is None else f"{count(quota, 'CPU')}, enough for all allowed CPUs"
+        yield ok("CPU quota", found)
         return
     found = f"the cgroup limits CPU time to {quota:g} of {count(cpus, 'allowed CPU')}"
     why = "thread pools sized by CPU count exhaust the quota, and then all threads are throttled"
@@ -155,10 +143,8 @@ def check_bind_call(host: HostFacts) -> Iterator[HostIssue]:
         why = "ranks cannot be bound, so none can be started"
         remedy = "allow sched_setaffinity in the seccomp profile or sandbox; until then use --mask none"
         yield error("sched_setaffinity", "is refused to this process", why, remedy)
-    elif host.may_bind is Permission.GRANTED:
-        yield ok("sched_setaffinity", "is permitted")
     else:
-        yield ok("sched_setaffinity")
+        yield ok("sched_setaffinity", "is permitted" if host.may_bind is Permission.GRANTED else UNKNOWN)
 
 
 def check_runs(host: HostFacts) -> Iterator[HostIssue]:

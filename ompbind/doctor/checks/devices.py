@@ -9,7 +9,6 @@ from ompbind.machine.model import Level, Machine
 from ompbind.planning.devices.locality import find_locality, find_near
 from ompbind.planning.devices.visible import find_visible_devices
 
-_FAR = "every transfer between this GPU and a rank crosses to another NUMA node"
 _PROVIDER = "ask the provider of the machine"
 
 
@@ -18,7 +17,7 @@ def check_devices(host: HostFacts) -> Iterator[HostIssue]:
     machine = host.machine
     if machine is None:
         return
-    visible = find_visible_devices(machine.devices, host.env).devices  # to ranks with this environment
+    visible = find_visible_devices(machine.devices, host.env).devices
     gpus = [device for device in visible if device.kind is DeviceKind.GPU]
     if not gpus:
         return
@@ -27,15 +26,12 @@ def check_devices(host: HostFacts) -> Iterator[HostIssue]:
     for gpu, locality in far:
         node = "" if gpu.node is None else f" on NUMA node {gpu.node}"
         found = f"is near {named('CPU', locality.near)}{node}, but only CPUs {machine.allowed} are allowed"
-        where = (
-            "docker and podman: --cpuset-cpus"
-            if host.kernel.container
-            else "AllowedCPUs= of the systemd unit"
-        )
-        remedy = (
-            f"allow some of CPUs {locality.near} ({where}, taskset, or the batch system), or use another GPU"
-        )
-        yield note(f"{gpu.name} ({gpu.address})", found, _FAR, remedy)
+        where = "AllowedCPUs= of the systemd unit"
+        if host.kernel.container:
+            where = "docker and podman: --cpuset-cpus"
+        allow = f"allow some of CPUs {locality.near} ({where}, taskset, or the batch system)"
+        why = "every transfer between this GPU and a rank crosses to another NUMA node"
+        yield note(f"{gpu.name} ({gpu.address})", found, why, f"{allow}, or use another GPU")
     unknown = [gpu for gpu, locality in localities if not locality.is_known]
     if unknown and len(machine.at(Level.NODE)) > 1 and not host.kernel.hypervisor:
         found = f"{_list(unknown)}: the firmware does not report a NUMA node"
@@ -56,10 +52,8 @@ def check_virtual(host: HostFacts) -> Iterator[HostIssue]:
     if machine is None or not hypervisor:
         return
     issues = [*_find_made_up_cores(machine, hypervisor), *_find_made_up_devices(machine, hypervisor)]
-    yield from issues
-    if not issues:
-        found = f"{hypervisor}: cores, caches and NUMA nodes are as the hypervisor reports them"
-        yield ok("virtual machine", found)
+    found = f"{hypervisor}: cores, caches and NUMA nodes are as the hypervisor reports them"
+    yield from issues or [ok("virtual machine", found)]
 
 
 def _find_made_up_cores(machine: Machine, hypervisor: str) -> Iterator[HostIssue]:
@@ -70,16 +64,11 @@ def _find_made_up_cores(machine: Machine, hypervisor: str) -> Iterator[HostIssue
         why = "ompbind cannot know which CPUs share a core or a cache: ranks may share them unseen"
         remedy = f"{_PROVIDER} for the real CPU topology (QEMU: -smp sockets=,cores=,threads=)"
         yield note("virtual machine", found, why, remedy)
-        return
-    if cpus > 1 and all(len(cache.cpus) == 1 for cache in machine.at(Level.L3)):
+    elif cpus > 1 and all(len(cache.cpus) == 1 for cache in machine.at(Level.L3)):
         found = f"{hypervisor}: no L3 cache is shared"
         why = "plans do not keep the threads of a rank in one cache, because none is reported"
-        yield note(
-            "virtual machine",
-            found,
-            why,
-            f"{_PROVIDER} for the caches (libvirt: <cache mode='passthrough'/>)",
-        )
+        remedy = f"{_PROVIDER} for the caches (libvirt: <cache mode='passthrough'/>)"
+        yield note("virtual machine", found, why, remedy)
 
 
 def _find_made_up_devices(machine: Machine, hypervisor: str) -> Iterator[HostIssue]:

@@ -138,15 +138,12 @@ def check_variables(host: HostFacts) -> Iterator[HostIssue]:
     if host.enclosing:
         yield ok("variables", f"set for rank {host.enclosing.rank} by the enclosing run")
         return
-    wrong: dict[str, tuple[str, str]] = {}
+    issues: dict[str, HostIssue] = {}
     for name, is_wrong, why in RULES:
         value = host.env.get(name)
-        if value is not None and name not in wrong and is_wrong(value, host):
-            wrong[name] = (value, why)
-    for name in dict.fromkeys(name for name, _, _ in RULES if name in wrong):
-        yield _make_issue(name, *wrong[name], host)
-    if not wrong:
-        yield ok("variables", "none that would move, bind or multiply threads")
+        if name not in issues and value is not None and is_wrong(value, host):
+            issues[name] = _make_issue(name, value, why, host)
+    yield from issues.values() or [ok("variables", "none that would move, bind or multiply threads")]
 
 
 def _make_issue(name: str, value: str, why: str, host: HostFacts) -> HostIssue:
@@ -156,11 +153,8 @@ def _make_issue(name: str, value: str, why: str, host: HostFacts) -> HostIssue:
         does = "clears" if name in OVERRIDING_VARIABLES else "replaces"
         remedy = f"unset {name}; 'ompbind run' {does} it unless --keep-env is given"
         return note(name, found, why, remedy)
-    if (
-        name in dict(SPIN_SETTINGS)
-        and host.machine
-        and (host.machine.quota or 1e9) < len(host.machine.allowed)
-    ):
+    machine = host.machine
+    if name in dict(SPIN_SETTINGS) and machine and (machine.quota or 1e9) < len(machine.allowed):
         why += "; here this exhausts the CPU quota, and all threads are throttled"
         return error(name, found, why, f"unset {name}")
     return note(name, found, why, f"unset {name}")

@@ -98,9 +98,8 @@ def check_swap(host: HostFacts) -> Iterator[HostIssue]:
     elif used > SWAPPED * memory.total:
         found = f"{used >> 20} of {total >> 20} MiB are in use"
         why = "swapped-out memory of a rank is read from disk when it is accessed"
-        yield note(
-            "swap", found, why, "stop programs that need so much memory; as root: swapoff -a && swapon -a"
-        )
+        remedy = "stop programs that need so much memory; as root: swapoff -a && swapon -a"
+        yield note("swap", found, why, remedy)
     else:
         yield ok("swap", f"{used >> 20} of {total >> 20} MiB in use" if total else "none")
 
@@ -130,9 +129,8 @@ def check_frequencies(host: HostFacts) -> Iterator[HostIssue]:
     governors = ", ".join(f"{word} on {named('CPU', cpus)}" for word, cpus in frequency.governors)
     remedy = "as root: cpupower frequency-set -g performance"
     if len(words) > 1:
-        yield note(
-            "frequency", f"governors differ: {governors}", "equal ranks then take different times", remedy
-        )
+        why = "equal ranks then take different times"
+        yield note("frequency", f"governors differ: {governors}", why, remedy)
     elif words == {"powersave"} and not own:
         yield note("frequency", f"governor {governors}", "it keeps CPUs at their lowest frequency", remedy)
     elif slow:
@@ -140,9 +138,8 @@ def check_frequencies(host: HostFacts) -> Iterator[HostIssue]:
         remedy = "as root: cpupower set --epp performance"
         yield note("frequency", f"energy preference {slow[0]}", why, remedy)
     elif words <= {"performance", "powersave"}:
-        yield ok(
-            "frequency", f"governor {governors}" + (f" ({frequency.driver})" if frequency.driver else "")
-        )
+        driver = f" ({frequency.driver})" if frequency.driver else ""
+        yield ok("frequency", f"governor {governors}{driver}")
     else:
         why = "the frequency follows the load: measurements depend on what ran before"
         yield note("frequency", f"governor {governors}", why, remedy)

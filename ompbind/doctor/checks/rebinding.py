@@ -84,7 +84,6 @@ class OptionRow(Record):
 
     option: str
     program: str
-    why: str = f"it starts its workers on CPUs that it chooses itself: {_REPLACES}"
 
 
 OPTIONS = (
@@ -99,7 +98,7 @@ OPTIONS = (
 
 
 class PackageRow(Record):
-    """A Python package that binds by default; `variable` and `off` turn this off.
+    """A Python package that binds by default; `variable` with the value 0 turns this off.
 
     `needs_gpus`: it does so only with GPUs and several NUMA nodes.
     """
@@ -108,7 +107,6 @@ class PackageRow(Record):
     program: str
     why: str
     variable: str = ""
-    off: str = "0"
     remedy: str = ""
     needs_gpus: bool = False
 
@@ -134,32 +132,25 @@ PACKAGES = (
 
 def check_rebinding(host: HostFacts) -> Iterator[HostIssue]:
     """Look for programs that bind themselves, by variables, options or by default."""
-    issues = list(_find_programs(host))
-    yield from issues
-    if not issues:
-        yield ok("programs that bind again", "none known")
-
-
-def _find_programs(host: HostFacts) -> Iterator[HostIssue]:
-    """Look for variables, options of the command, and installed packages that it may use."""
-    for row in VARIABLES:
-        value = host.env.get(row.name)
-        if value is not None and row.applies(value):
-            remedy = f"set {row.name}={row.remedy}" if row.remedy else f"unset {row.name}"
-            yield note(row.name, f"is {value!r}: {row.program} binds", row.why, remedy)
-    words = host.command.argv[1:] if host.command else ()
-    for option in OPTIONS:
-        if any(word.partition("=")[0] == option.option for word in words):
-            yield note(option.option, f"{option.program} binds", option.why, f"omit {option.option}")
+    issues = []
+    for variable in VARIABLES:
+        name, value = variable.name, host.env.get(variable.name)
+        if value is not None and variable.applies(value):
+            remedy = f"set {name}={variable.remedy}" if variable.remedy else f"unset {name}"
+            issues.append(note(name, f"is {value!r}: {variable.program} binds", variable.why, remedy))
+    words = {word.partition("=")[0] for word in host.command.argv[1:]} if host.command else set[str]()
+    for row in OPTIONS:
+        if row.option in words:
+            why = f"it starts its workers on CPUs that it chooses itself: {_REPLACES}"
+            issues.append(note(row.option, f"{row.program} binds", why, f"omit {row.option}"))
+    machine, has_gpus = host.machine, False
+    if machine and len(machine.at(Level.NODE)) > 1:
+        has_gpus = any(device.kind is DeviceKind.GPU for device in machine.devices)
     installed = {package.name for package in host.command.packages} if host.command else set[str]()
-    machine = host.machine
-    has_gpus = (
-        machine is not None
-        and any(device.kind is DeviceKind.GPU for device in machine.devices)
-        and len(machine.at(Level.NODE)) > 1
-    )
     for package in PACKAGES:
         is_off = bool(package.variable) and package.variable in host.env
         if package.package in installed and not is_off and (has_gpus or not package.needs_gpus):
-            remedy = package.remedy or f"add --env {package.variable}={package.off}"
-            yield note(package.program, "binds by default, if the command uses it", package.why, remedy)
+            remedy = package.remedy or f"add --env {package.variable}=0"
+            found = "binds by default, if the command uses it"
+            issues.append(note(package.program, found, package.why, remedy))
+    yield from issues or [ok("programs that bind again", "none known")]

@@ -121,7 +121,7 @@ class Forwarder:
             if self.writer.error_text:
                 self._events.write_errors.append(self.writer.error_text)
             for stream in list(self.streams.values()):
-                self._reject(stream)  # so that ranks notice that the writer is broken
+                self._reject(stream)
         return accepts_more
 
     def end_streams(self, ranks: Collection[int] | None = None) -> None:
@@ -137,16 +137,20 @@ class Forwarder:
 
     def _read_round(self) -> bool:
         """Read a block of each ready stream; return whether the writer accepts more."""
-        timestamp = _read_clock() if self._timestamps else b""
+        timestamp = b""
+        if self._timestamps:  # the local time of day to the millisecond, as `20:06:53.123`
+            now = time.time()
+            day = time.localtime(now)
+            timestamp = b"%02d:%02d:%02d.%03d" % (day.tm_hour, day.tm_min, day.tm_sec, now % 1 * 1000)
         while self._ready:
             stream = self.streams.get(self._ready.popleft())
             if stream:
-                self._read(stream, timestamp)
+                self._read_block(stream, timestamp)
                 if self.writer.pending_bytes >= _FLUSH_BYTES and not self.flush():
                     return False  # the remaining streams of this round come first in the next one
         return self.flush()
 
-    def _read(self, stream: RankStream, timestamp: bytes) -> None:
+    def _read_block(self, stream: RankStream, timestamp: bytes) -> None:
         try:
             block = os.read(stream.read_end, _BLOCK_BYTES)
         except BlockingIOError:
@@ -168,15 +172,14 @@ class Forwarder:
 
     def _forward_block(self, stream: RankStream, block: bytes, timestamp: bytes) -> None:
         if stream.tail is not None:
-            has_all = len(block) >= TAIL_BYTES
-            stream.tail = block[-TAIL_BYTES:] if has_all else (stream.tail + block)[-TAIL_BYTES:]
+            stream.tail = (stream.tail + block[-TAIL_BYTES:])[-TAIL_BYTES:]
         if stream.log >= 0:
             try:
                 write_all(stream.log, block)
             except OSError as error:
                 text = f"rank {stream.rank}: cannot write to {stream.path}: {error.strerror}"
                 self._events.write_errors.append(text)
-                os.close(stream.log)
+                os.close(stream.log)  # forward on without it
                 stream.log = -1
         if self._writer_lost:
             self._reject(stream, written=True)
@@ -214,10 +217,3 @@ class Forwarder:
         if stream.log >= 0:
             os.close(stream.log)
             stream.log = -1
-
-
-def _read_clock() -> bytes:
-    """Return the local time of day to the millisecond, as `20:06:53.123`."""
-    now = time.time()
-    day = time.localtime(now)
-    return b"%02d:%02d:%02d.%03d" % (day.tm_hour, day.tm_min, day.tm_sec, now % 1 * 1000)

@@ -60,9 +60,9 @@ class LinePrefixer:
         """Add a block and return the lines that it completes."""
         limit = self._limit
         if len(block) <= limit:
-            return self._add(block, prefixes)
+            return self._add_short(block, prefixes)
         parts = (block[at : at + limit] for at in range(0, len(block), limit))
-        return [out for part in parts for out in self._add(part, prefixes)]
+        return [out for part in parts for out in self._add_short(part, prefixes)]
 
     def finish(self, prefixes: LinePrefixes) -> Sequence[Buffer]:
         """Return the incomplete last line, if there is any, with a newline added."""
@@ -71,7 +71,7 @@ class LinePrefixer:
         kept, self._kept = self._kept, bytearray()
         return self._next_prefix(prefixes), kept, b"\n"
 
-    def _add(self, block: bytes, prefixes: LinePrefixes) -> Sequence[Buffer]:
+    def _add_short(self, block: bytes, prefixes: LinePrefixes) -> Sequence[Buffer]:
         """Add a block of at most `limit` bytes: only its first line, with the kept bytes, can be longer.
 
         kept b"ab", block b"c\\nd\\nef"   ->   b"[2] ", b"ab", b"c\\n[2] d\\n"   kept b"ef"

@@ -42,13 +42,13 @@ class LogDirectory:
         """
         self._path = path
         self._force = force
-        self._directory = _open_directory(path)
+        self._directory = _open_log_directory(path)
         self._opened: dict[str, os.stat_result] = {}
         names = [f"{rank}.{kind}" for rank in ranks for kind in (OUT, ERR)]
         found = {name: entry for name in names if (entry := read_entry(self._directory, name))}
         if found and not force:
-            more = f" and {count(len(found) - 1, 'more log file')} already exist"
-            text = f"{os.path.join(path, next(iter(found)))}{more if len(found) > 1 else ' already exists'}"
+            more = f"and {count(len(found) - 1, 'more log file')} already exist"
+            text = f"{os.path.join(path, next(iter(found)))} {more if len(found) > 1 else 'already exists'}"
             raise LaunchError(text, hint="use --force to overwrite, or choose another --log-dir")
         for name, entry in found.items():
             self._check_old(name, entry)
@@ -66,13 +66,20 @@ class LogDirectory:
         name = f"{rank}.{kind}"
         try:
             old = read_entry(self._directory, name) if self._force or heading else None
-            if old:
-                self._check_old(name, old)  # a pipe would block until it has a reader
+            if old:  # a pipe, which is no regular file, would block until it has a reader
+                self._check_old(name, old)
                 file = open_existing(self._directory, name, old, os.O_APPEND)
                 os.set_blocking(file, True)
             else:
                 file = create_file(self._directory, name, os.O_APPEND)
-            _begin_log(file, heading)
+            try:
+                if heading:
+                    write_all(file, f"\n{heading}\n".encode())  # the line before may be incomplete
+                else:
+                    os.ftruncate(file, 0)
+            except OSError:
+                os.close(file)
+                raise
         except OSError as error:
             wrong = f"rank {rank}: cannot open {self.make_path(rank, kind)}: {error.strerror}"
             raise LaunchError(wrong, hint=_CHOOSE_ANOTHER) from error
@@ -111,7 +118,7 @@ class LogDirectory:
             os.close(file)
 
 
-def _open_directory(path: str) -> OpenDirectory:
+def _open_log_directory(path: str) -> OpenDirectory:
     """Open a directory, which is made if it does not exist; raises LaunchError unless it can be written."""
     try:
         directory = open_directory(path)
@@ -123,18 +130,6 @@ def _open_directory(path: str) -> OpenDirectory:
     if not os.access(".", os.W_OK | os.X_OK, dir_fd=directory.fd):
         raise LaunchError(f"no permission to write to the log directory {path}", hint=_CHOOSE_ANOTHER)
     return directory
-
-
-def _begin_log(file: int, heading: str) -> None:
-    """Write the heading of a further attempt, or truncate the file for the first; after an error close it."""
-    try:
-        if heading:
-            write_all(file, f"\n{heading}\n".encode())  # the line before may be incomplete
-        else:
-            os.ftruncate(file, 0)
-    except OSError:
-        os.close(file)
-        raise
 
 
 def write_all(fd: int, block: bytes) -> None:

@@ -15,7 +15,7 @@ import os
 import select
 import sys
 import termios
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from ompbind.errors import LaunchError
 from ompbind.execution.output.forwarder import TAIL_BYTES, Forwarder, OutputEvents, RankStream
@@ -196,28 +196,18 @@ class OutputMultiplexer:
         if not forwarder.paused:
             self._set_paused(forwarder, not forwarder.flush())
 
-    def end_streams(self, rank: int) -> bool:
-        """Read what is left of an exited rank, and return whether its streams are closed.
+    def end_streams(self, rank: int | None = None) -> bool:
+        """Read what is left of an exited rank, None for all ranks, and return whether its streams are closed.
 
-        They are not while a writer would block. `forward_ready` then reads the rest.
+        They are not while a writer would block. `forward_ready` then reads the rest. A process that still has
+        a write end open has left its rank; its further output is not read.
         """
-        self._end_streams((rank,))
-        streams = (stream for forwarder in self._forwarders.values() for stream in forwarder.streams.values())
-        return all(stream.rank != rank for stream in streams)
-
-    def finish(self) -> None:
-        """Read what is left, after all processes of all ranks have exited.
-
-        A process that still has a write end open has left its rank; its further output is not read.
-        """
-        self._end_streams()
-
-    def _end_streams(self, ranks: Collection[int] | None = None) -> None:
-        """Read what is left of some ranks, or of all, and close their streams."""
         for forwarder in set(self._forwarders.values()):
-            forwarder.end_streams(ranks)
+            forwarder.end_streams(None if rank is None else (rank,))
             if not forwarder.paused:
                 self._set_paused(forwarder, not forwarder.forward())
+        streams = (stream for forwarder in self._forwarders.values() for stream in forwarder.streams.values())
+        return all(rank not in (None, stream.rank) for stream in streams)
 
     @property
     def idle(self) -> bool:

@@ -48,8 +48,8 @@ class RunOutput:
         return self.multiplexer
 
     def message(self, line: str) -> None:
-        """Write a message about one event to standard error, after what was written before."""
-        self.write(self._reporter.message(line))
+        """Write a message about one event to standard error, after what was written before; "" for none."""
+        self.write(self._reporter.message(line) if line else "")
 
     def write(self, text: str) -> None:
         """Write text to standard error, after what was written before."""

@@ -14,7 +14,6 @@ from functools import partial
 from ompbind.execution.output.line_prefix import Buffer
 
 _BUFFERS_PER_WRITE = 512  # the kernel accepts twice as many
-_PIPE_BUF = select.PIPE_BUF
 
 Write = Callable[[Sequence[Buffer]], int]
 """Write the beginning of some buffers; return how many bytes; raise BlockingIOError if it would block."""
@@ -51,10 +50,12 @@ class NonBlockingWriter:
                 self._drop(self._write(self._pending[:_BUFFERS_PER_WRITE]))
             except BlockingIOError:
                 return False
-            except BrokenPipeError:
-                self._break("")
             except OSError as error:
-                self._break(f"cannot write to {self.name}: {error.strerror}")
+                self.broken = True
+                if not isinstance(error, BrokenPipeError):
+                    self.error_text = f"cannot write to {self.name}: {error.strerror}"
+                self.pending_bytes = 0
+                self._pending.clear()
         return True
 
     def _drop(self, written: int) -> None:
@@ -70,12 +71,6 @@ class NonBlockingWriter:
             whole += 1
         del self._pending[:whole]
         self._pending[0] = memoryview(self._pending[0])[written:]
-
-    def _break(self, error_text: str) -> None:
-        self.broken = True
-        self.error_text = error_text
-        self.pending_bytes = 0
-        self._pending.clear()
 
 
 def open_writer(fd: int, name: str) -> NonBlockingWriter:
@@ -113,7 +108,7 @@ def _make_polling_write(fd: int) -> Write:
     def write(buffers: Sequence[Buffer]) -> int:
         if not poller.poll(0):
             raise BlockingIOError
-        parts, left = [], _PIPE_BUF
+        parts, left = [], select.PIPE_BUF
         for buffer in buffers:
             parts.append(memoryview(buffer)[:left])
             left -= len(parts[-1])

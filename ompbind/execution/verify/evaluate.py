@@ -93,7 +93,15 @@ def _report(run: RunState, sampler: AffinitySampler, verified: VerificationResul
     if run.can_report:
         run.output.write(run.reporter.verified(verified))
     if verified.errors and verified.strict and not (sampler.error or _is_exit_code_decided(run)):
-        sampler.error = _make_error(verified)
+        wrong = {rank for rank, code in verified.errors if code != HIDDEN}
+        if wrong:
+            text = f"the threads of {named('rank', wrong)} did not run as planned"
+            hint = "the messages above show the reasons"
+        else:
+            text = f"{named('rank', {rank for rank, _ in verified.errors})} could not be sampled"
+            hint = "mount a /proc that shows them"
+        hint = f"{hint}; with --verify alone the run goes on"
+        sampler.error = LaunchError(f"--verify=strict: {text}", hint=hint)
         if run.children.live:
             run.stop(signal.SIGTERM)
 
@@ -125,19 +133,6 @@ def _make_verified(sampler: AffinitySampler, options: RunOptions) -> Verificatio
         samples=sampler.samples,
         strict=options.strict,
     )
-
-
-def _make_error(verified: VerificationResult) -> LaunchError:
-    wrong = {rank for rank, code in verified.errors if code != HIDDEN}
-    ranks = named("rank", wrong or {rank for rank, _ in verified.errors})
-    if wrong:
-        message, hint = (
-            f"the threads of {ranks} did not run as planned",
-            "the messages above show the reasons",
-        )
-    else:
-        message, hint = f"{ranks} could not be sampled", "mount a /proc that shows them"
-    return LaunchError(f"--verify=strict: {message}", hint=f"{hint}; with --verify alone the run goes on")
 
 
 def expect_ranks(

@@ -245,7 +245,10 @@ class AffinitySampler:
         if changed:
             self.stable_since = now
         self.hidden |= {rank for pid, rank in live.items() if rank not in counts and _is_running(pid)}
-        self._find_escaped(counts)
+        masks = frozenset((rank, mask) for rank, found in counts.items() for mask in found)
+        outside = frozenset((rank, mask) for rank, mask in masks if not mask <= self._planned[rank][0])
+        self.escaped = frozenset(rank for rank, _ in outside & self._escaped_masks)
+        self._escaped_masks = outside
         activity = {
             rank: frozenset(
                 (pid, processes[pid].busy_ticks, processes[pid].arguments) for pid in pids if pid in processes
@@ -271,13 +274,6 @@ class AffinitySampler:
             self.due_at = now + find_step_s(self.doubled_s, limiting_s, unconfirmed=unconfirmed)
         else:
             self.due_at = min(now + self.doubled_s, self.start_at + LONGEST_S)
-
-    def _find_escaped(self, mask_counts: Mapping[int, MaskCounts]) -> None:
-        """Set `escaped`: ranks with a mask outside their CPUs that was in the last sample too."""
-        pairs = ((rank, mask) for rank, counts in mask_counts.items() for mask in counts)
-        masks = frozenset((rank, mask) for rank, mask in pairs if not mask <= self._planned[rank][0])
-        self.escaped = frozenset(rank for rank, _ in masks & self._escaped_masks)
-        self._escaped_masks = masks
 
     def _find_stable(self, mask_counts: Mapping[int, MaskCounts], now: float) -> bool:
         """Find out whether threads are stable, and return whether the start is complete now."""

@@ -141,8 +141,7 @@ def _make_machine(tree: Element, source: str) -> Machine:
         memory_allowed=parse_cpuset(top.get("allowed_nodeset", top.get("nodeset"))) or None,
         nodes=nodes,
         remarks=(
-            *_explain_version(tree),
-            *_make_remarks(top, hidden, hidden_nodes, gpus, has_cores=Level.CORE in parts),
+            *_make_remarks(tree, hidden, hidden_nodes, gpus, has_cores=Level.CORE in parts),
             *([f"{named('NUMA node', unusable)}: memory unknown or not allowed"] if unusable else ()),
         ),
     ).with_domains(drop_repeated(parts, nodes))
@@ -156,18 +155,14 @@ def _read_parts(objects: Sequence[Element]) -> dict[Level, Partition]:
     """
     parts: dict[Level, Partition] = {}
     for obj in objects:
-        level, cpus = _find_level(obj), parse_cpuset(obj.get("cpuset"))
+        type_, cpus = obj.get("type", ""), parse_cpuset(obj.get("cpuset"))
+        if type_ == "Cache" and obj.get("cache_type") != _INSTRUCTION_CACHE:
+            type_ = f"L{obj.get('depth', '')}Cache"
+        level = _GROUPS.get(obj.get("subtype", "")) if type_ == "Group" else _TYPES.get(type_)
         if level is not None and cpus and obj.get("subtype") != "MemorySideCache":
             has_number = level not in (Level.L2, Level.L3, Level.CORE, Level.CLUSTER)
             parts.setdefault(level, []).append((_number(obj) if has_number else None, cpus))
     return parts
-
-
-def _find_level(obj: Element) -> Level | None:
-    type_ = obj.get("type", "")
-    if type_ == "Cache" and obj.get("cache_type") != _INSTRUCTION_CACHE:
-        type_ = f"L{obj.get('depth', '')}Cache"
-    return _GROUPS.get(obj.get("subtype", "")) if type_ == "Group" else _TYPES.get(type_)
 
 
 def _read_memories(objects: Sequence[Element]) -> tuple[list[NumaMemory], list[int], list[int]]:
@@ -268,9 +263,10 @@ def _scaled(value: str, base: float) -> int | None:
 
 
 def _read_traits(tree: Element, cores: Sequence[Domain]) -> Iterator[CoreTraits]:
-    kinds = [(parse_cpuset(kind.get("cpuset")) or EMPTY, _infos(kind)) for kind in tree.iter("cpukind")]
+    kinds = [(parse_cpuset(kind.get("cpuset")) or EMPTY, kind) for kind in tree.iter("cpukind")]
     for core in cores:
-        infos = next((infos for cpus, infos in kinds if core.cpus <= cpus), {})
+        found = next((list(kind.iter("info")) for cpus, kind in kinds if core.cpus <= cpus), [])
+        infos = {info.get("name", ""): info.get("value", "") for info in reversed(found)}  # the first counts
         yield CoreTraits(
             cpus=core.cpus,
             type=_CORE_TYPES.get(infos.get("CoreType", "")),
@@ -279,21 +275,13 @@ def _read_traits(tree: Element, cores: Sequence[Domain]) -> Iterator[CoreTraits]
         )
 
 
-def _infos(kind: Element) -> Mapping[str, str]:
-    """Return the `info` elements of a kind of cores, value by name; the first of equal names counts."""
-    return {info.get("name", ""): info.get("value", "") for info in reversed(list(kind.iter("info")))}
-
-
-def _explain_version(tree: Element) -> Iterator[str]:
-    """Explain that a later version of hwloc wrote the XML, which may mean other things by the same words."""
-    version = tree.get("version", "")
-    if (whole_number(version.partition(".")[0]) or 0) > _NEWEST_VERSION:
-        yield f"the XML has version {clean_name(version)}: only versions 1 to {_NEWEST_VERSION} are known"
-
-
 def _make_remarks(
-    top: Element, hidden: CpuSet, hidden_nodes: list[int], gpus: list[int], *, has_cores: bool
+    tree: Element, hidden: CpuSet, hidden_nodes: list[int], gpus: list[int], *, has_cores: bool
 ) -> Iterator[str]:
+    version = tree.get("version", "")
+    if (whole_number(version.partition(".")[0]) or 0) > _NEWEST_VERSION:  # words may mean other things
+        yield f"the XML has version {clean_name(version)}: only versions 1 to {_NEWEST_VERSION} are known"
+    top = next(tree.iter("object"), tree)
     if hidden and "online_cpuset" not in top.attrib:
         yield f"{named('CPU', hidden)}: offline or not allowed when the XML was written"
     if hidden_nodes:

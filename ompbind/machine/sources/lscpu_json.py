@@ -6,7 +6,6 @@ quotes. The summary does not show which CPUs share a core, so it is read for mac
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import compress
 from typing import Any
 
 from ompbind.cpuset import CPU_LIMIT, EMPTY, CpuSet
@@ -80,6 +79,9 @@ def _from_table(rows: Sequence[Row], source: str) -> Machine:
     }
     parts[Level.CORE] = _group_cores(rows_online, source)
     by_node = {number or 0: cpus for number, cpus in _group_cpus(rows_online, ("node",))}
+    remarks = [] if parts[Level.CORE] else ["the table has no column CORE: each CPU counts as a core"]
+    if not by_node:
+        remarks.append("the table has no column NODE: all CPUs count as one node")
     machine = Machine(
         source=source,
         arch="unknown",
@@ -87,7 +89,7 @@ def _from_table(rows: Sequence[Row], source: str) -> Machine:
         offline=CpuSet(known) - online,
         allowed=online,
         nodes=_make_nodes(by_node, online),
-        remarks=tuple(compress(_MISSING_COLUMN_REMARKS, (not parts[Level.CORE], not by_node))),
+        remarks=tuple(remarks),
     ).with_domains(parts)
     cores = [core.cpus for core in machine.at(Level.CORE)]
     traits = [CoreTraits(cpus=core, frequency=_frequency(rows_online[core.first])) for core in cores]
@@ -135,10 +137,6 @@ def _group_cores(rows: Mapping[int, Row], source: str) -> Partition:
     return _group_cpus(rows, ("l1d", *columns))
 
 
-_MISSING_COLUMN_REMARKS = (
-    "the table has no column CORE: each CPU counts as a core",
-    "the table has no column NODE: all CPUs count as one node",
-)
 _OS_NUMBERS = ("drawer", "book", "socket", "node")
 """The columns with OS numbers; lscpu counts the others itself."""
 

@@ -35,15 +35,10 @@ def make_machine_from_json(data: Data, source: str, *, devices: bool = False) ->
         machine = _make(data, source)
         return machine.replace(devices=_devices(data, machine)) if devices else machine
     except (TypeError, ValueError, KeyError, AttributeError) as error:
-        message = f"{source} is not valid {SCHEMA}: {_explain(error)}"
-        raise MachineError(message, hint=_HINT) from error
-
-
-def _explain(error: Exception) -> str:
-    """Return what is wrong with the data; the text of Python about wrong types names only its own types."""
-    if isinstance(error, KeyError):
-        return f"{error} is missing"
-    return str(error) if isinstance(error, ValueError) else "a value has the wrong type"
+        wrong = "a value has the wrong type"  # the text of Python about that names only its own types
+        if isinstance(error, KeyError | ValueError):
+            wrong = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise MachineError(f"{source} is not valid {SCHEMA}: {wrong}", hint=_HINT) from error
 
 
 def _make(data: Data, source: str) -> Machine:
@@ -60,6 +55,9 @@ def _make(data: Data, source: str) -> Machine:
     allowed = _set(data, "allowed") & online
     if not allowed:
         raise ValueError("it allows no online CPU")
+    quota = data.get("quota_cpus")
+    if quota is not None and (not isinstance(quota, int | float) or not 0 < quota < float("inf")):
+        raise ValueError(f"quota_cpus is {quota!r}, not a positive number")
     return Machine(
         source=source,
         arch=str(data["arch"]),
@@ -71,7 +69,7 @@ def _make(data: Data, source: str) -> Machine:
         kinds=tuple(_kind(row) for row in data.get("kinds", ())),
         isolated=_set(data, "isolated"),
         nohz_full=_set(data, "nohz_full"),
-        quota=_quota(data.get("quota_cpus")),
+        quota=None if quota is None else float(quota),
         bindable=data.get("bindable", True) is True,
         remarks=tuple(str(remark) for remark in data.get("remarks", ())),
         memory_allowed=None if data.get("memory_allowed") is None else _set(data, "memory_allowed"),
@@ -87,14 +85,6 @@ def _number(value: object, limit: int = 1 << 62) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < limit:
         raise ValueError(f"{value!r} is not a valid number")
     return value
-
-
-def _quota(value: object) -> float | None:
-    if value is None:
-        return None
-    if not isinstance(value, int | float) or not 0 < value < float("inf"):
-        raise ValueError(f"quota_cpus is {value!r}, not a positive number")
-    return float(value)
 
 
 def _partition(rows: Mapping[int, Data], data: Data, level: Level) -> Iterator[tuple[int | None, CpuSet]]:

@@ -88,14 +88,10 @@ def find_sample(source: str, samples: Sequence[SampleMachine]) -> SampleMachine:
     if found is None:
         message = f"there is no sample machine {name!r}" if name else f"{source!r} lacks a name"
         names = "; ".join(f"{prefix}:{sample.name} ({sample.summary})" for sample in samples)
-        raise MachineError(message, hint=f"{_suggest(prefix, name, samples)}use one of: {names}")
+        near = suggest_name(name, (sample.name for sample in samples))
+        question = f"did you mean {prefix}:{near}? Otherwise " if near else ""
+        raise MachineError(message, hint=f"{question}use one of: {names}")
     return found
-
-
-def _suggest(prefix: str, name: str, samples: Sequence[SampleMachine]) -> str:
-    """Return a question with the sample whose name is similar, or ""."""
-    near = suggest_name(name, (sample.name for sample in samples))
-    return f"did you mean {prefix}:{near}? Otherwise " if near else ""
 
 
 def make_sample_machine(sample: SampleMachine, source: str, *, devices: bool = False) -> Machine:
@@ -156,14 +152,13 @@ def _make_nodes(sample: SampleMachine, parts: dict[Level, list[CpuSet]]) -> tupl
         for cpus in parts[Level.NODE]
     ]
     sites = [*near, *(site.replace(is_far=True) for site in near)] if memory.far_bytes else near
+    measured = sites if any(memory.distances) else []
     nodes = [
         Node(
             number=number,
             cpus=EMPTY if site.is_far else site.cpus,
             memory_bytes=memory.far_bytes if site.is_far else memory.bytes,
-            distances=tuple(_measure(memory, site, other) for other in sites)
-            if any(memory.distances)
-            else (),
+            distances=tuple(_measure(memory, site, other) for other in measured),
         )
         for number, site in zip(memory.numbers or range(len(sites)), sites, strict=True)
     ]
@@ -188,12 +183,6 @@ def _make_devices(sample: SampleMachine, nodes: Sequence[Node]) -> tuple[Device,
         )
         for device in sample.devices
     )  # fmt: skip
-
-
-# The table of sample machines: small ones for examples, and models of real machines.
-#
-# The models follow public descriptions; memory sizes, node distances and PCI addresses are typical values.
-# To add a machine, add a row; `samples` explains the fields.
 
 
 _GIB = 1 << 30

@@ -7,6 +7,7 @@ import json
 import os
 import stat
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, BinaryIO
 
 from ompbind.errors import MachineError
@@ -28,6 +29,7 @@ SAMPLE = "sample:"
 SIZE_LIMIT = 64 << 20
 """Bytes of a file at most; the XML of 4,096 CPUs has a tenth."""
 
+_PACKED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0")  # how gzip, bzip2 and xz begin
 _HEAD_BYTES = 512  # enough for the magic number of a tar archive, at 257
 _CHUNK_BYTES = 1 << 20
 
@@ -43,21 +45,10 @@ class SourceInput:
         self.devices = devices
         self._error: OSError | ValueError | None = None
         self._file: BinaryIO | None = None
-        self._kept: dict[str, Any] = {}
 
-    def _once(self, name: str, read: Callable[[], Any]) -> Any:
-        """Return what a function returns; it is called once. `cached_property` takes time to import."""
-        if name not in self._kept:
-            self._kept[name] = read()
-        return self._kept[name]
-
-    @property
+    @cached_property
     def head(self) -> bytes:
         """The first bytes of the file, b"" if it cannot be read. The file is opened only once."""
-        head: bytes = self._once("head", self._read_head)
-        return head
-
-    def _read_head(self) -> bytes:
         try:
             if stat.S_ISFIFO(os.stat(self.text).st_mode) and not self.text.startswith(("/dev/", "/proc/")):
                 message = f"{self.text!r} is a named pipe"
@@ -68,13 +59,9 @@ class SourceInput:
             self._error = error
             return b""
 
-    @property
+    @cached_property
     def data(self) -> bytes:
         """The whole file. Raises MachineError if it is larger than `SIZE_LIMIT`."""
-        data: bytes = self._once("data", self._read_data)
-        return data
-
-    def _read_data(self) -> bytes:
         chunks = [self.head]
         try:  # in chunks, because standard input has no size and may be endless
             while (
@@ -91,20 +78,23 @@ class SourceInput:
             raise MachineError(f"{self.text!r} is larger than {SIZE_LIMIT >> 20} MiB", hint=source_hint())
         return data
 
-    @property
+    @cached_property
     def json(self) -> Mapping[str, Any] | None:
         """The object in a JSON file, {} for another JSON value, None for a file that is not JSON.
 
-        Raises MachineError if the JSON is invalid.
+        A version of lscpu writes a bare "-" as a value. Raises MachineError if the JSON is invalid.
         """
-        value: Mapping[str, Any] | None = self._once("json", self._read_json)
-        return value
-
-    def _read_json(self) -> Mapping[str, Any] | None:
         if not self.head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith((b"{", b"[")):
             return None
         try:
-            value = _json_value(self.data.decode("utf-8-sig"))
+            text = self.data.decode("utf-8-sig")
+            try:
+                value = json.loads(text)
+            except ValueError:
+                repaired = repair_json(text)
+                if repaired == text:
+                    raise
+                value = json.loads(repaired)
         except (ValueError, RecursionError) as error:
             raise MachineError(f"{self.text!r} is not valid JSON: {error}", hint=source_hint()) from error
         return value if isinstance(value, dict) else {}
@@ -199,34 +189,6 @@ def _read_xml(given: SourceInput) -> Machine:
     return parse_xml(given.data, given.text, devices=given.devices)
 
 
-def _read_lscpu(given: SourceInput) -> Machine:
-    return make_machine_from_lscpu(given.json or {}, given.text)
-
-
-def _read_own(given: SourceInput) -> Machine:
-    return make_machine_from_json(given.json or {}, given.text, devices=given.devices)
-
-
-def _read_synthetic(given: SourceInput) -> Machine:
-    return parse_synthetic(given.text.removeprefix(SYNTHETIC), given.text)
-
-
-def _read_sample(given: SourceInput) -> Machine:
-    sample = find_sample(given.text, SAMPLES)
-    return make_sample_machine(sample, given.text, devices=given.devices)
-
-
-def _json_value(text: str) -> Any:
-    """Return the value of a JSON text, also with the bare "-" that a version of lscpu writes."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        repaired = repair_json(text)
-        if repaired == text:
-            raise
-    return json.loads(repaired)
-
-
 SOURCES: Sequence[TopologySource] = (
     TopologySource(
         detect=lambda given: given.text == "-",
@@ -239,34 +201,37 @@ SOURCES: Sequence[TopologySource] = (
         describe="a directory or an archive (.tar.gz) with sys/ and proc/",
         label="a recording",
     ),
-    TopologySource(
-        detect=lambda given: (
-            given.head.startswith((b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0")) or given.head[257:262] == b"ustar"
-        ),
+    TopologySource(  # described by the row above
+        detect=lambda given: given.head.startswith(_PACKED) or given.head[257:262] == b"ustar",
         read=_read_archive,
-    ),  # described by the row above
+    ),
     TopologySource(
         detect=lambda given: given.head.lstrip(b"\xef\xbb\xbf\xff\xfe\0 \t\r\n").startswith(b"<"),
         read=_read_xml,
         describe="XML of lstopo",
         label="lstopo XML",
     ),
-    TopologySource(detect=lambda given: "schema" in (given.json or ()), read=_read_own),
+    TopologySource(
+        detect=lambda given: "schema" in (given.json or ()),
+        read=lambda given: make_machine_from_json(given.json or {}, given.text, devices=given.devices),
+    ),
     TopologySource(
         detect=lambda given: "cpus" in (given.json or ()) or "lscpu" in (given.json or ()),
-        read=_read_lscpu,
+        read=lambda given: make_machine_from_lscpu(given.json or {}, given.text),
         describe="JSON of `lscpu -J -e` or of `ompbind topo --format json`",
         label="JSON",
     ),
     TopologySource(
         detect=lambda given: given.text.startswith(SYNTHETIC),
-        read=_read_synthetic,
+        read=lambda given: parse_synthetic(given.text.removeprefix(SYNTHETIC), given.text),
         describe="'synthetic:pack:2 core:4 pu:2'",
         label="synthetic:...",
     ),
     TopologySource(
         detect=lambda given: given.text.startswith(SAMPLE),
-        read=_read_sample,
+        read=lambda given: make_sample_machine(
+            find_sample(given.text, SAMPLES), given.text, devices=given.devices
+        ),
         describe="a sample machine such as 'sample:two-sockets'",
         label="sample:NAME",
     ),

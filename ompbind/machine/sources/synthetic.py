@@ -67,7 +67,8 @@ def parse_synthetic(text: str, source: str) -> Machine:
     widths = list(accumulate((step.count for step in steps), mul))
     check_size(widths[-1], sum(width * len(step.attached) for width, step in zip(widths, steps, strict=True)))
     numbers = _parse_indexes(steps[-1].indexes, steps, widths[-1])
-    sets = [_split(numbers, width) for width in widths]
+    sizes = [len(numbers) // width for width in widths]  # CPUs of each object of a level
+    sets = [[CpuSet(numbers[at : at + size]) for at in range(0, len(numbers), size)] for size in sizes]
     parts: dict[Level, Partition] = {}
     for step, objects in zip(steps, sets, strict=True):
         if isinstance(step.level, Level) and step.level is not Level.NODE:
@@ -77,12 +78,6 @@ def parse_synthetic(text: str, source: str) -> Machine:
     nodes = make_nodes(_make_memories(steps, sets), online, {})
     machine = Machine(source=source, arch="unknown", online=online, allowed=online, nodes=nodes)
     return machine.with_domains(parts)
-
-
-def _split(numbers: Sequence[int], width: int) -> list[CpuSet]:
-    """Split the CPUs, in machine order, among the `width` objects of a level."""
-    size = len(numbers) // width
-    return [CpuSet(numbers[start : start + size]) for start in range(0, len(numbers), size)]
 
 
 def _read_steps(text: str) -> list[_Step]:
@@ -134,15 +129,12 @@ def _find_level(word: str) -> Level | str | None:
 def _parse_attributes(text: str | None, memory_bytes: int) -> tuple[int, str]:
     """Parse "memory=4GB indexes=1,0" into (bytes, indexes); other attributes are ignored."""
     pairs = dict(word.partition("=")[::2] for word in (text or "").split())
-    size = _parse_bytes(pairs["memory"]) if "memory" in pairs else memory_bytes
-    return size, pairs.get("indexes", "")
-
-
-def _parse_bytes(text: str) -> int:
-    found = re.fullmatch(r"([0-9]{1,18})([kmgt]?)(i?)b?", text)
-    if not found:
-        raise _make_error(f"memory={text} is not a size")
-    return int(found[1]) * (_BINARY_UNITS if found[3] else _UNITS).get(found[2], 1)
+    if "memory" in pairs:
+        found = re.fullmatch(r"([0-9]{1,18})([kmgt]?)(i?)b?", pairs["memory"])
+        if not found:
+            raise _make_error(f"memory={pairs['memory']} is not a size")
+        memory_bytes = int(found[1]) * (_BINARY_UNITS if found[3] else _UNITS).get(found[2], 1)
+    return memory_bytes, pairs.get("indexes", "")
 
 
 def _parse_indexes(text: str, steps: Sequence[_Step], total: int) -> list[int]:
@@ -152,23 +144,17 @@ def _parse_indexes(text: str, steps: Sequence[_Step], total: int) -> list[int]:
     if re.fullmatch(r"[0-9]{1,7}(,[0-9]{1,7})*", text):
         numbers = [int(word) for word in text.split(",")]
     else:
-        numbers = _count_in_loops(list(_parse_loops(text, steps, total)), total)
+        numbers, weight = [0] * total, 1
+        for step, count in _parse_loops(text, steps, total):
+            numbers = [number + (at // step) % count * weight for at, number in enumerate(numbers)]
+            weight *= count
     if len(numbers) != total or len(set(numbers)) != total or max(numbers) >= CPU_LIMIT:
         raise _make_error(f"indexes={text[:40]} does not give different numbers to {total} objects")
     return numbers
 
 
-def _count_in_loops(loops: Sequence[tuple[int, int]], total: int) -> list[int]:
-    """Return the OS number of each position; loops are (step, count), the fastest first."""
-    numbers, weight = [0] * total, 1
-    for step, count in loops:
-        numbers = [number + (position // step) % count * weight for position, number in enumerate(numbers)]
-        weight *= count
-    return numbers
-
-
 def _parse_loops(text: str, steps: Sequence[_Step], total: int) -> Iterator[tuple[int, int]]:
-    """Yield the loops (step, count) of "2*4:1*2" or of types like "core:pack".
+    """Yield the loops (step, count) of "2*4:1*2" or of types like "core:pack", the fastest first.
 
     For a type, the step is the number of innermost objects in one object of this type, and the count is the
     number of these objects in one object of the next outer type that is named. A last loop counts the rest.

@@ -234,19 +234,20 @@ def _assign_nearest(
         for rank, row in enumerate(distances)
         for index, distance in enumerate(row)
     )
-    chosen = _choose_pairs([pair[2:] for pair in pairs], each, (ranks, len(others)))
+    chosen = _choose_pairs([pair[2:] for pair in pairs], each, ranks=ranks, devices=len(others))
     if not request.devices_per_rank:
         for row, indices in zip(distances, chosen, strict=True):
             indices[:] = [index for index in indices if row[index] == min(row[other] for other in indices)]
     return tuple(tuple(others[index] for index in sorted(indices)) for indices in chosen)
 
 
-def _choose_pairs(pairs: Sequence[tuple[int, int]], each: int, sizes: tuple[int, int]) -> list[list[int]]:
+def _choose_pairs(
+    pairs: Sequence[tuple[int, int]], each: int, *, ranks: int, devices: int
+) -> list[list[int]]:
     """Choose `each` devices for every rank from (rank, device) pairs, the best first.
 
-    `sizes` are the numbers of ranks and devices. No device gets more ranks than necessary, if possible.
+    No device gets more ranks than necessary, if possible.
     """
-    ranks, devices = sizes
     most = -(-ranks * each // devices)
     chosen: list[list[int]] = [[] for _ in range(ranks)]
     users = [0] * devices

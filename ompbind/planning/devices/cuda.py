@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ompbind.machine.devices import Device, sort_by_address
 from ompbind.planning.devices.vendors import (
-    VendorDevices,
     are_of_one_product,
     find_all,
     find_unique_uuids,
@@ -20,23 +19,25 @@ from ompbind.planning.devices.vendors import (
     read_index,
     split_words,
 )
+from ompbind.planning.request import VisibleDevices
 
 CUDA_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 _CONTAINER = "NVIDIA_VISIBLE_DEVICES"
 _ORDER_HINT = "set CUDA_DEVICE_ORDER=PCI_BUS_ID, or name GPUs by their UUIDs"
 
 
-def find_cuda_devices(gpus: Sequence[Device], env: Mapping[str, str]) -> VendorDevices:
+def find_cuda_devices(gpus: Sequence[Device], env: Mapping[str, str]) -> VisibleDevices:
     """Return the NVIDIA GPUs of a machine that are visible with an environment."""
     text = env.get(CUDA_VISIBLE_DEVICES)
     container = _narrow_to_container(gpus, env)
     slurm = narrow_to_slurm(container.devices, sort_by_address(container.devices), text, env)
-    visible, order = slurm.devices, _find_cuda_order(slurm.devices, env)
-    found = _find_all(visible, order) if text is None else _find_named(visible, order, text)
+    order = _find_cuda_order(slurm.devices, env)
+    gpus = slurm.devices
+    found = _find_all(gpus, order) if text is None else _find_named(gpus, order, text)
     return found.replace(remarks=container.remarks + slurm.remarks + found.remarks)
 
 
-def _narrow_to_container(gpus: Sequence[Device], env: Mapping[str, str]) -> VendorDevices:
+def _narrow_to_container(gpus: Sequence[Device], env: Mapping[str, str]) -> VisibleDevices:
     """Return the accessible GPUs that the container runtime was asked to provide.
 
     Indices count all GPUs of the host, by PCI address; sysfs shows these in a container too. An item that
@@ -45,16 +46,16 @@ def _narrow_to_container(gpus: Sequence[Device], env: Mapping[str, str]) -> Vend
     accessible = tuple(gpu for gpu in gpus if not gpu.excluded)
     text = env.get(_CONTAINER, "").strip()
     if text in ("", "all", "void"):
-        return VendorDevices(devices=accessible)
+        return VisibleDevices(devices=accessible)
     by_address = sort_by_address(gpus)
     words = [] if text == "none" else split_words(text)
     named = [_match(gpus, by_address, word) for word in words]
     if None in named:
-        return VendorDevices(devices=accessible)
+        return VisibleDevices(devices=accessible)
     found = tuple(gpu for gpu in accessible if gpu in named)
     hidden = [gpu.name for gpu in accessible if gpu not in found]
     remarks = (f"{_CONTAINER}={text} does not include {', '.join(hidden)}",) if hidden else ()
-    return VendorDevices(devices=found, remarks=remarks)
+    return VisibleDevices(devices=found, remarks=remarks)
 
 
 def _match(gpus: Sequence[Device], order: Sequence[Device], word: str) -> Device | None:
@@ -65,7 +66,7 @@ def _match(gpus: Sequence[Device], order: Sequence[Device], word: str) -> Device
     return match_prefix(gpus, word) if _get_form(word) else None
 
 
-def _find_all(gpus: tuple[Device, ...], order: tuple[Device, ...] | None) -> VendorDevices:
+def _find_all(gpus: tuple[Device, ...], order: tuple[Device, ...] | None) -> VisibleDevices:
     """Return all GPUs where the variable is not set; of MIG instances without a known UUID only a single one.
 
     CUDA shows a program only one instance: without UUIDs, all ranks would use the same.
@@ -86,15 +87,6 @@ def _find_unnamed(gpus: Iterable[Device]) -> list[Device]:
     return [gpu for gpu in gpus if gpu.partition is not None and not gpu.uuid]
 
 
-def _stand_in(gpus: Sequence[Device], word: str, taken: Sequence[Device]) -> Device | None:
-    """Return a MIG instance for a UUID that no file shows; None if there is none.
-
-    Which of them it is does not matter: the variable keeps the UUID, and all of them are near the same CPUs.
-    """
-    free = [gpu for gpu in _find_unnamed(gpus) if gpu not in taken]
-    return free[0] if free and _get_form(word) == "MIG-" else None
-
-
 def _find_cuda_order(gpus: Sequence[Device], env: Mapping[str, str]) -> tuple[Device, ...] | None:
     """Return GPUs in the order of CUDA's indices; None if that is not known.
 
@@ -112,17 +104,21 @@ def _find_cuda_order(gpus: Sequence[Device], env: Mapping[str, str]) -> tuple[De
     return by_address if are_of_one_product(gpus) and not numbers else None
 
 
-def _find_named(gpus: tuple[Device, ...], order: tuple[Device, ...] | None, text: str) -> VendorDevices:
+def _find_named(gpus: tuple[Device, ...], order: tuple[Device, ...] | None, text: str) -> VisibleDevices:
     """Return the GPUs that the variable names, in its order."""
     found: list[Device] = []
     words = split_words(text)
     where = f"{CUDA_VISIBLE_DEVICES}={text}"
     if unclear := _find_unclear(gpus, order, words):
-        return VendorDevices(remarks=(f"{where}: {unclear}",))
+        return VisibleDevices(remarks=(f"{where}: {unclear}",))
     for word in words:
-        gpu = _match(gpus, order or (), word) or _stand_in(gpus, word, found)
+        gpu = _match(gpus, order or (), word)
+        if gpu is None and _get_form(word) == "MIG-":
+            # a UUID that no file shows: which instance it is does not matter, as the variable keeps the UUID,
+            # and all of them are near the same CPUs
+            gpu = next((unnamed for unnamed in _find_unnamed(gpus) if unnamed not in found), None)
         if gpu in found or word in words[: len(found)]:
-            return VendorDevices(remarks=(f"{where}: CUDA hides all GPUs, as '{word}' repeats a GPU",))
+            return VisibleDevices(remarks=(f"{where}: CUDA hides all GPUs, as '{word}' repeats a GPU",))
         if gpu is None or _get_form(word) != _get_form(words[0]):
             break
         found.append(gpu)
@@ -130,9 +126,10 @@ def _find_named(gpus: tuple[Device, ...], order: tuple[Device, ...] | None, text
     pairs = [(gpu.name, uuids.get(gpu.name, word)) for gpu, word in zip(found, words, strict=False)]
     rest = ",".join(words[len(found) :])
     remarks = (f"{where}: CUDA ignores '{rest}', because its first item names no GPU",) if rest else ()
-    if not words:
-        remarks = (f"{CUDA_VISIBLE_DEVICES} is empty: it hides all NVIDIA GPUs",)
-    return VendorDevices(devices=tuple(found), words=make_words(CUDA_VISIBLE_DEVICES, pairs), remarks=remarks)
+    remarks = remarks if words else (f"{CUDA_VISIBLE_DEVICES} is empty: it hides all NVIDIA GPUs",)
+    return VisibleDevices(
+        devices=tuple(found), words=make_words(CUDA_VISIBLE_DEVICES, pairs), remarks=remarks
+    )
 
 
 def _find_unclear(gpus: Sequence[Device], order: Sequence[Device] | None, words: Sequence[str]) -> str:
@@ -141,7 +138,7 @@ def _find_unclear(gpus: Sequence[Device], order: Sequence[Device] | None, words:
     for word in (word for word in words if _get_form(word) == _get_form(words[0])):
         if order is None and read_index(word) is not None:
             return f"which GPU has index {word} is not known ({_get_hint(gpus)})"
-        if _get_form(word) == "MIG-" and not match_prefix(gpus, word) and not are_alike:
+        if _get_form(word) == "MIG-" and not are_alike and not match_prefix(gpus, word):
             hint = "without --devices, ranks keep the variable; --near and --mask choose CPUs"
             return f"which GPU has the instance {word} is not known ({hint})"
     return ""

@@ -103,11 +103,9 @@ def measure_distance(machine: Machine, cpus: CpuSet, device: Device) -> int | No
     if not remote:
         return LOCAL_DISTANCE
     near_nodes = CpuSet(node.number for node in _find_nodes(machine, near))
-    distances = []
+    distances = [LOCAL_DISTANCE]
     for node in _find_nodes(machine, remote):
-        if node.number in near_nodes:
-            distances.append(LOCAL_DISTANCE)
-        else:
+        if node.number not in near_nodes:
             closest = find_closest(node, machine.nodes, near_nodes)
             distances.append(next(iter(closest.values()), REMOTE_DISTANCE))
     return max(distances)
@@ -150,21 +148,17 @@ def find_named_devices(machine: Machine, word: str) -> tuple[Device, ...]:
     by_uuid = [device for device in machine.devices if lower and device.uuid.lower().startswith(lower)]
     found = by_name or by_address or by_uuid
     if not found:
-        raise PlanError(f"--near {word}: this machine has no such device", hint=_list_devices(machine))
+        listed = ", ".join(f"{device} ({device.address})" for device in machine.devices[:_LISTED])
+        more = len(machine.devices) - _LISTED
+        hint = f"this machine has {listed}{f' and {more} more' if more > 0 else ''}"
+        if not listed:
+            hint = "no device of this machine is known; name CPUs with --mask"
+        raise PlanError(f"--near {word}: this machine has no such device", hint=hint)
     if not by_address and len(found) > 1:
         names = ", ".join(map(str, found[:_LISTED]))
         message = f"--near {word}: several devices have this name ({names})"
         raise PlanError(message, hint="name one of them, or several, separated by commas")
     return tuple(found)
-
-
-def _list_devices(machine: Machine) -> str:
-    """Return the hint with the names of devices."""
-    if not machine.devices:
-        return "no device of this machine is known; name CPUs with --mask"
-    listed = ", ".join(f"{device} ({device.address})" for device in machine.devices[:_LISTED])
-    more = len(machine.devices) - _LISTED
-    return f"this machine has {listed}{f' and {more} more' if more > 0 else ''}"
 
 
 class SelectedDevices(Record):
@@ -188,7 +182,7 @@ def select_devices(machine: Machine, request: Request) -> SelectedDevices:
     if request.devices == "auto":
         return SelectedDevices(main=gpus)
     nics = tuple(device for device in visible.devices if device.kind is DeviceKind.NIC)
-    nics = tuple(filter(has_rdma, nics)) or nics
+    nics = tuple(nic for nic in nics if has_rdma(nic)) or nics
     found = {DeviceKind.GPU: gpus, DeviceKind.NIC: nics}
     for kind in map(DeviceKind, request.devices):
         if not found[kind]:
@@ -210,11 +204,13 @@ def find_usable_devices(machine: Machine, request: Request) -> VisibleDevices:
 def render_reasons(kind: DeviceKind, machine: Machine, request: Request) -> str:
     """Return why devices of a kind are not visible, as " (reason; reason)"; "" if no reason is known."""
     remarks = find_usable_devices(machine, request).remarks
-    reasons = list(remarks) if kind is DeviceKind.GPU else []
-    for device in machine.devices:
-        if device.kind is kind and device.excluded:
-            reasons.append(f"{device}: {device.excluded}")
-    return f" ({'; '.join(reasons)})" if reasons else ""
+    excluded = [
+        f"{device}: {device.excluded}"
+        for device in machine.devices
+        if device.kind is kind and device.excluded
+    ]
+    reasons = "; ".join((*(remarks if kind is DeviceKind.GPU else ()), *excluded))
+    return f" ({reasons})" if reasons else ""
 
 
 def count_devices(number: int, devices: Iterable[Device]) -> str:

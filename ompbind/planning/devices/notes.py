@@ -1,6 +1,6 @@
 """The notes and reasons of a plan about devices: which ranks are far from theirs, and what stays idle."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from ompbind.cpuset import EMPTY, CpuSet, count, join_words, named, union
 from ompbind.machine.devices import Device, DeviceKind
@@ -42,10 +42,10 @@ class RankLocality(Record):
 def explain_devices(plan: Plan) -> Iterator[Note]:
     """Yield notes on the devices of ranks, and on devices that the request names."""
     for word in plan.request.near:
-        locality = find_named_locality(plan.machine, word)
-        if locality.is_nearest:
-            text = f"no allowed CPU is near {word} ({named('CPU', locality.near)})"
-            yield Note(code=FAR, text=f"{text}: {named('CPU', locality.cpus)} are the nearest", warning=True)
+        near = find_named_locality(plan.machine, word)
+        if near.is_nearest:
+            text = f"no allowed CPU is near {word} ({named('CPU', near.near)})"
+            yield Note(code=FAR, text=f"{text}: {named('CPU', near.cpus)} are the nearest", warning=True)
     if not plan.request.devices:
         return
     if not plan.has_devices:
@@ -55,9 +55,25 @@ def explain_devices(plan: Plan) -> Iterator[Note]:
     localities = _find_localities(plan)
     for group in localities:
         yield from _explain_locality(plan, group)
-    yield from _explain_equal(plan, localities)
-    yield from _explain_idle(plan)
-    yield from _explain_unused(plan)
+    group = localities[0]
+    has_choice = len(localities) == 1 and len(group.devices) > 1 and len(group.ranks) > 1
+    is_near = group.locality.is_known and group.cpus <= group.locality.near
+    if has_choice and is_near and not plan.request.names_each_rank:
+        text = f"all devices of ranks are near the same CPUs ({named('CPU', group.locality.near)})"
+        yield Note(code="devices-equal", text=f"{text}: ranks share these evenly")
+    if cpus := find_far_idle_cpus(plan):
+        cores = find_overlapping(plan.machine.at(Level.CORE), cpus)
+        text = f"{count(len(cores), 'core')} idle ({named('CPU', cpus)}): near no device of a rank"
+        divides_all = not (plan.request.cores or plan.request.near or plan.request.names_cpus)
+        remedy = "; --devices none divides all cores among ranks" if divides_all else ""
+        yield Note(code="devices-idle", text=f"{text}{remedy}")
+    if plan.request.outside_device_ranks:
+        return
+    selected = select_devices(plan.machine, plan.request)
+    used = {device for placement in plan.placements for device in placement.devices}
+    if unused := [device for device in (*selected.main, *selected.others) if device not in used]:
+        verb = "is" if len(unused) == 1 else "are"
+        yield Note(code="devices-unused", text=f"{join_words(unused)} {verb} left to other programs")
 
 
 def _render_none(plan: Plan) -> str:
@@ -108,8 +124,9 @@ def _explain_locality(plan: Plan, group: RankLocality) -> Iterator[Note]:
 def _explain_far_ranks(plan: Plan, group: RankLocality) -> Iterator[Note]:
     """Warn of ranks that were given CPUs far from their devices; explain that near cores do not suffice."""
     near = group.locality.near
+    is_chosen = plan.request.needs_strategy and not plan.request.outside_ranks
     far = CpuSet(rank for rank in group.ranks if not plan.placements[rank].compute <= near)
-    if plan.request.outside_ranks or not plan.request.needs_strategy:  # others have chosen these CPUs
+    if not is_chosen:
         for rank in far:
             placement = plan.placements[rank]
             remote = named("CPU", placement.compute - near)
@@ -140,27 +157,6 @@ def _has(ranks: CpuSet) -> str:
     return "has" if len(ranks) == 1 else "have"
 
 
-def _explain_equal(plan: Plan, localities: Sequence[RankLocality]) -> Iterator[Note]:
-    """Explain that the CPUs of ranks do not depend on their devices, because these are equally near."""
-    group = localities[0]
-    has_choice = len(group.devices) > 1 and len(group.ranks) > 1
-    is_near = group.locality.is_known and group.cpus <= group.locality.near
-    if len(localities) == 1 and has_choice and is_near and not plan.request.names_each_rank:
-        text = f"all devices of ranks are near the same CPUs ({named('CPU', group.locality.near)})"
-        yield Note(code="devices-equal", text=f"{text}: ranks share these evenly")
-
-
-def _explain_idle(plan: Plan) -> Iterator[Note]:
-    """Name idle cores that are near no device of a rank."""
-    if cpus := find_far_idle_cpus(plan):
-        cores = find_overlapping(plan.machine.at(Level.CORE), cpus)
-        text = f"{count(len(cores), 'core')} idle ({named('CPU', cpus)}): near no device of a rank"
-        request = plan.request
-        divides_all = not (request.cores or request.near or request.names_cpus)
-        remedy = "; --devices none divides all cores among ranks" if divides_all else ""
-        yield Note(code="devices-idle", text=f"{text}{remedy}")
-
-
 def find_far_idle_cpus(plan: Plan) -> CpuSet:
     """Return the idle CPUs of cores without a rank that are near no device of a rank."""
     if plan.request.names_each_rank or plan.request.outside_ranks:
@@ -169,18 +165,6 @@ def find_far_idle_cpus(plan: Plan) -> CpuSet:
     near = union(group.locality.near or plan.machine.online for group in localities)
     far, used = plan.idle - near - plan.machine.excluded_by_default, plan.used
     return union(core.cpus for core in plan.machine.at(Level.CORE) if core.cpus.isdisjoint(used)) & far
-
-
-def _explain_unused(plan: Plan) -> Iterator[Note]:
-    """Name visible devices of the requested kinds that no rank gets."""
-    if plan.request.outside_device_ranks:
-        return
-    selected = select_devices(plan.machine, plan.request)
-    used = {device for placement in plan.placements for device in placement.devices}
-    unused = [device for device in (*selected.main, *selected.others) if device not in used]
-    if unused:
-        verb = "is" if len(unused) == 1 else "are"
-        yield Note(code="devices-unused", text=f"{join_words(unused)} {verb} left to other programs")
 
 
 def give_device_reasons(plan: Plan) -> Iterator[str]:
@@ -243,10 +227,11 @@ def _render_distances(plan: Plan) -> Iterator[str]:
 
 def measure_distances(plan: Plan) -> tuple[int | None, ...]:
     """Return the largest distance of each rank from the devices that decide its CPUs; None if unknown."""
-    largest = []
+    distances: list[int | None] = []
     for placement in plan.placements:
-        deciding = list_deciding(placement.devices)
-        distances = [measure_distance(plan.machine, placement.compute, device) for device in deciding]
-        known = (distance for distance in distances if distance is not None)
-        largest.append(max(known, default=None))
-    return tuple(largest)
+        found = (
+            measure_distance(plan.machine, placement.compute, device)
+            for device in list_deciding(placement.devices)
+        )
+        distances.append(max((distance for distance in found if distance is not None), default=None))
+    return tuple(distances)

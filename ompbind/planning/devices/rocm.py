@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from ompbind.machine.devices import Device, sort_by_address
 from ompbind.planning.devices.cuda import CUDA_VISIBLE_DEVICES
 from ompbind.planning.devices.vendors import (
-    VendorDevices,
     find_all,
     find_order,
     find_unique_uuids,
@@ -21,6 +20,7 @@ from ompbind.planning.devices.vendors import (
     read_index,
     split_words,
 )
+from ompbind.planning.request import VisibleDevices
 
 ROCR_VISIBLE_DEVICES = "ROCR_VISIBLE_DEVICES"
 HIP_VISIBLE_DEVICES = "HIP_VISIBLE_DEVICES"
@@ -30,7 +30,9 @@ _UUID_LENGTH = 20
 """Characters of "GPU-" and 16 hexadecimal digits."""
 
 
-def find_rocm_devices(gpus: Sequence[Device], env: Mapping[str, str], *, alone: bool = True) -> VendorDevices:
+def find_rocm_devices(
+    gpus: Sequence[Device], env: Mapping[str, str], *, alone: bool = True
+) -> VisibleDevices:
     """Return the AMD GPUs of a machine that are visible with an environment.
 
     CUDA_VISIBLE_DEVICES counts only if they are `alone`: there are no NVIDIA GPUs that it could mean.
@@ -43,14 +45,14 @@ def find_rocm_devices(gpus: Sequence[Device], env: Mapping[str, str], *, alone: 
         found = find_all(slurm.devices, order, ROCR_VISIBLE_DEVICES, _UUID_HINT)
     else:
         found = _find_named(slurm.devices, order, text)
-    counted = _find_counting_variables(env, alone=alone)
+    counted = _select_effective(env, alone=alone)
     if counted and found.devices:
         later = _count(found.devices if text is not None else order, counted, env)
         found = later.replace(remarks=found.remarks + later.remarks)
     return found.replace(remarks=slurm.remarks + found.remarks)
 
 
-def _find_named(gpus: tuple[Device, ...], order: tuple[Device, ...] | None, text: str) -> VendorDevices:
+def _find_named(gpus: tuple[Device, ...], order: tuple[Device, ...] | None, text: str) -> VisibleDevices:
     """Return the GPUs that ROCR_VISIBLE_DEVICES names, in its order."""
     found: list[Device] = []
     words = split_words(text)
@@ -58,7 +60,7 @@ def _find_named(gpus: tuple[Device, ...], order: tuple[Device, ...] | None, text
     for word in words:
         if order is None and read_index(word) is not None:
             remark = f"{where}: which GPU has index {word} is not known ({_UUID_HINT})"
-            return VendorDevices(remarks=(remark,))
+            return VisibleDevices(remarks=(remark,))
         gpu = _match(gpus, order or (), word)
         if gpu is None or gpu in found:
             break
@@ -67,9 +69,9 @@ def _find_named(gpus: tuple[Device, ...], order: tuple[Device, ...] | None, text
     pairs = [(gpu.name, uuids.get(gpu.name, word)) for gpu, word in zip(found, words, strict=False)]
     rest = ",".join(words[len(found) :])
     remarks = (f"{where}: ROCm ignores '{rest}', as its first item is invalid or repeated",) if rest else ()
-    if not words:
-        remarks = (f"{ROCR_VISIBLE_DEVICES} is empty: it hides all AMD GPUs",)
-    return VendorDevices(devices=tuple(found), words=make_words(ROCR_VISIBLE_DEVICES, pairs), remarks=remarks)
+    remarks = remarks if words else (f"{ROCR_VISIBLE_DEVICES} is empty: it hides all AMD GPUs",)
+    named = make_words(ROCR_VISIBLE_DEVICES, pairs)
+    return VisibleDevices(devices=tuple(found), words=named, remarks=remarks)
 
 
 def _match(gpus: Sequence[Device], order: Sequence[Device], word: str) -> Device | None:
@@ -84,9 +86,9 @@ def _match(gpus: Sequence[Device], order: Sequence[Device], word: str) -> Device
     return found[0] if len(found) == 1 else None
 
 
-def _find_counting_variables(env: Mapping[str, str], *, alone: bool) -> list[str]:
+def _select_effective(env: Mapping[str, str], *, alone: bool) -> list[str]:
     """Return the set variables with positions among the GPUs that ROCR_VISIBLE_DEVICES has left."""
-    for_hip = [HIP_VISIBLE_DEVICES, CUDA_VISIBLE_DEVICES] if alone else [HIP_VISIBLE_DEVICES]
+    for_hip = [HIP_VISIBLE_DEVICES, *([CUDA_VISIBLE_DEVICES] if alone else [])]
     hip = next((name for name in for_hip if env.get(name)), None)
     has_same_numbers = env.get(GPU_DEVICE_ORDINAL) == env.get(ROCR_VISIBLE_DEVICES)  # Slurm sets both
     opencl = None if has_same_numbers else GPU_DEVICE_ORDINAL
@@ -95,7 +97,7 @@ def _find_counting_variables(env: Mapping[str, str], *, alone: bool) -> list[str
 
 def _count(
     left: tuple[Device, ...] | None, variables: Sequence[str], env: Mapping[str, str]
-) -> VendorDevices:
+) -> VisibleDevices:
     """Return the GPUs that all of these variables name, in the order of the first.
 
     A rank gets the words of these variables: ROCR_VISIBLE_DEVICES stays, as their positions count in it. HIP
@@ -103,8 +105,7 @@ def _count(
     """
     if left is None:
         where = f"{variables[0]}={env[variables[0]]}"
-        hint = f"set {ROCR_VISIBLE_DEVICES} to UUIDs, which rocminfo shows"
-        return VendorDevices(remarks=(f"{where}: the order of the GPUs is not known ({hint})",))
+        return VisibleDevices(remarks=(f"{where}: the order of the GPUs is not known (set {_ROCR_INSTEAD})",))
     named = {name: _name_positions(left, env[name]) for name in variables}
     devices = tuple(gpu for gpu in named[variables[0]] if all(gpu in words for words in named.values()))
     for_hip = {HIP_VISIBLE_DEVICES: named[GPU_DEVICE_ORDINAL]} if variables == [GPU_DEVICE_ORDINAL] else {}
@@ -117,7 +118,10 @@ def _count(
     values = ", ".join(f"{name}={env[name]}" for name in variables)
     rule = f"; it counts the GPUs that {ROCR_VISIBLE_DEVICES} leaves" if ROCR_VISIBLE_DEVICES in env else ""
     remarks = (f"{values} does not include {', '.join(hidden)}{rule}",) if hidden else ()
-    return VendorDevices(devices=devices, words=tuple(words), remarks=remarks)
+    return VisibleDevices(devices=devices, words=tuple(words), remarks=remarks)
+
+
+_ROCR_INSTEAD = "ROCR_VISIBLE_DEVICES to UUIDs, which rocminfo shows"
 
 
 def _name_positions(left: Sequence[Device], text: str) -> dict[Device, str]:

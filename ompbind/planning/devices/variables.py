@@ -37,11 +37,10 @@ def make_device_variables(
     variables = {
         OMPBIND_RANK_DEVICES: ",".join(device.name for device in placement.devices),
         OMPBIND_NICS: ",".join(map(_find_interface, nics)) or None,
-        **(_name_for_hip(dict(_narrow(visible, gpus))) if gpus else {}),
+        **(_narrow(visible, gpus) if gpus else {}),
     }
     for name in plan.request.nic_variables if nics else ():
-        value = _RENDER_NICS[name](nics)
-        if value is not None:  # None: this library cannot use these network interfaces
+        if value := _RENDER_NICS[name](nics):  # None for a library that cannot use these interfaces
             variables[name] = value
     kept = base.keys() - NAMES_OF_DEVICES if keep_env else ()
     return {name: value for name, value in variables.items() if name not in kept}
@@ -53,10 +52,13 @@ def _find_nics(placement: Placement) -> list[Device]:
 
 def explain_variables(plan: Plan) -> Iterator[Note]:
     """Explain which devices are not visible, and which variables are not set or override the plan's."""
-    visible = plan.request.visible
-    for remark in visible.remarks if visible else ():
-        yield Note(code="devices-visible", text=remark, warning=_has_unnamed(plan))
-    used = {word.variable for word in visible.words} if visible else set()
+    visible = plan.request.visible or VisibleDevices()
+    with_word = {word.device for word in visible.words}
+    given = {device for placement in plan.placements for device in placement.devices}
+    is_lacking = any(device.kind is DeviceKind.GPU and device.name not in with_word for device in given)
+    for remark in visible.remarks:  # a warning if a rank has a GPU that no variable can give it
+        yield Note(code="devices-visible", text=remark, warning=is_lacking)
+    used = {word.variable for word in visible.words}
     for name, value in plan.request.user_variables:
         if name in used:
             text = f"{name}={value} (from --env or --keep-env) will override the devices of the plan"
@@ -68,43 +70,31 @@ def explain_variables(plan: Plan) -> Iterator[Note]:
             yield Note(code="nic-variables", text=text, warning=True)
 
 
-def _has_unnamed(plan: Plan) -> bool:
-    """Return whether a rank has a GPU that no variable can give it."""
-    with_word = {word.device for word in plan.request.visible.words} if plan.request.visible else set()
-    given = {device for placement in plan.placements for device in placement.devices}
-    return any(device.kind is DeviceKind.GPU and device.name not in with_word for device in given)
-
-
 _HIDES_ALL = {"HIP_VISIBLE_DEVICES": "-1", "GPU_DEVICE_ORDINAL": "-1", "ZE_AFFINITY_MASK": None}
 """Values that hide all GPUs where an empty value hides none; None: no value does that."""
 
 
-def _narrow(visible: VisibleDevices, gpus: Sequence[Device]) -> Iterator[tuple[str, str]]:
-    """Yield each variable that names GPUs of the machine, with the words of these GPUs only.
+def _narrow(visible: VisibleDevices, gpus: Sequence[Device]) -> dict[str, str]:
+    """Return each variable that names GPUs of the machine, with the words of these GPUs only.
 
-    A GPU that no word names leaves the variables of its vendor as they are.
+    A GPU that no word names leaves the variables of its vendor as they are. A rank with GPUs of both NVIDIA
+    and AMD gets HIP_VISIBLE_DEVICES: otherwise HIP would read CUDA_VISIBLE_DEVICES, and find no GPU of AMD
+    that has the UUID of NVIDIA's GPU.
     """
     names = {gpu.name for gpu in gpus}
     with_word = {word.device for word in visible.words}
     unnamed = {gpu.vendor for gpu in gpus if gpu.name not in with_word}
     vendors = {device.name: device.vendor for device in visible.devices}
+    variables: dict[str, str] = {}
     for variable in dict.fromkeys(word.variable for word in visible.words):
         own = [word for word in visible.words if word.variable == variable]
         value = ",".join(word.word for word in own if word.device in names) or _HIDES_ALL.get(variable, "")
         if value is not None and vendors.get(own[0].device) not in unnamed:
-            yield variable, value
-
-
-def _name_for_hip(variables: dict[str, str]) -> dict[str, str]:
-    """Return the variables, with HIP_VISIBLE_DEVICES for a rank with GPUs of both NVIDIA and AMD.
-
-    Otherwise HIP would read CUDA_VISIBLE_DEVICES, and find no GPU of AMD that has the UUID of NVIDIA's GPU.
-    """
+            variables[variable] = value
     of_amd = variables.get(ROCR_VISIBLE_DEVICES)
-    if not (of_amd and variables.get(CUDA_VISIBLE_DEVICES)):
-        return variables
-    positions = map(str, range(len(of_amd.split(","))))
-    return {**variables, HIP_VISIBLE_DEVICES: ",".join(positions)}
+    if of_amd and variables.get(CUDA_VISIBLE_DEVICES):
+        variables[HIP_VISIBLE_DEVICES] = ",".join(map(str, range(len(of_amd.split(",")))))
+    return variables
 
 
 def _find_interface(nic: Device) -> str:
@@ -124,7 +114,11 @@ def _name_ports(nics: Sequence[Device]) -> str:
 
 
 _RENDER_NICS: Mapping[str, Callable[[Sequence[Device]], str | None]] = dict(
-    zip(NIC_VARIABLES, (_match_exactly, _name_ports, lambda nics: _find_interface(nics[0])), strict=True)
+    zip(
+        NIC_VARIABLES,
+        (_match_exactly, _name_ports, lambda nics: _find_interface(nics[0])),
+        strict=True,
+    )
 )
 """Each variable in the format of its library; PSM3_NIC names a single device.
 

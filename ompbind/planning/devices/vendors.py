@@ -1,22 +1,9 @@
-"""What a vendor's variables leave visible: the records and rules that all vendors have in common."""
+"""What a vendor's variables leave visible: the rules that all vendors have in common."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
 from ompbind.machine.devices import Device
-from ompbind.planning.request import DeviceWord
-from ompbind.record import Record
-
-
-class VendorDevices(Record):
-    """The GPUs of one vendor that are visible, in the order in which programs see them.
-
-    `words` name them in variables, in the order of each variable; without words no variable can give a device
-    to a rank. `remarks` say what is not visible, or cannot be given, and why.
-    """
-
-    devices: tuple[Device, ...] = ()
-    words: tuple[DeviceWord, ...] = ()
-    remarks: tuple[str, ...] = ()
+from ompbind.planning.request import DeviceWord, VisibleDevices
 
 
 def find_order(devices: Sequence[Device]) -> tuple[Device, ...] | None:
@@ -50,7 +37,7 @@ def make_words(variable: str, pairs: Iterable[tuple[str, str]]) -> tuple[DeviceW
 
 def find_all(
     gpus: tuple[Device, ...], order: tuple[Device, ...] | None, variable: str, hint: str
-) -> VendorDevices:
+) -> VisibleDevices:
     """Return all GPUs where their variable is not set: it gets UUIDs, or indices if their order is known."""
     uuids = find_unique_uuids(gpus)
     pairs = [(gpu.name, uuids[gpu.name]) for gpu in gpus] if uuids else []
@@ -58,7 +45,7 @@ def find_all(
         pairs = [(gpu.name, str(index)) for index, gpu in enumerate(order)]
     unknown = "neither the UUIDs of the GPUs nor the order of their indices are known"
     remarks = (f"ranks get no {variable}: {unknown} ({hint})",) if gpus and not pairs else ()
-    return VendorDevices(devices=gpus, words=make_words(variable, pairs), remarks=remarks)
+    return VisibleDevices(devices=gpus, words=make_words(variable, pairs), remarks=remarks)
 
 
 def match_prefix(devices: Sequence[Device], prefix: str) -> Device | None:
@@ -83,7 +70,7 @@ SLURM_VARIABLES = ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS")
 
 def narrow_to_slurm(
     devices: tuple[Device, ...], numbered: Sequence[Device], text: str | None, env: Mapping[str, str]
-) -> VendorDevices:
+) -> VisibleDevices:
     """Return the devices of the Slurm job, where more than these are accessible as far as is known.
 
     `numbered` are the devices in the order of Slurm's numbers, and `text` is the value of the vendor's
@@ -94,9 +81,9 @@ def narrow_to_slurm(
     numbers = [read_index(word) for word in split_words(env.get(variable, ""))]
     given = [device for number, device in enumerate(numbered) if number in numbers]
     if None in numbers or not given or len(given) != len(numbers) or len(given) == len(devices):
-        return VendorDevices(devices=devices)
+        return VisibleDevices(devices=devices)
     indices = {read_index(word) for word in split_words(text or "")}
     if text is not None and (None in indices or indices <= set(numbers)):
-        return VendorDevices(devices=devices)
+        return VisibleDevices(devices=devices)
     remark = f"{variable}={env[variable]}: only {', '.join(map(str, given))} belong to this job"
-    return VendorDevices(devices=tuple(device for device in devices if device in given), remarks=(remark,))
+    return VisibleDevices(devices=tuple(device for device in devices if device in given), remarks=(remark,))

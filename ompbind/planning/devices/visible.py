@@ -14,8 +14,8 @@ from ompbind.planning.devices.rocm import (
     ROCR_VISIBLE_DEVICES,
     find_rocm_devices,
 )
-from ompbind.planning.devices.vendors import VendorDevices, find_order, make_words, read_index, split_words
-from ompbind.planning.request import VisibleDevices
+from ompbind.planning.devices.vendors import find_order, read_index, split_words
+from ompbind.planning.request import DeviceWord, VisibleDevices
 
 # Which Intel GPUs are visible: the rules of `ZE_AFFINITY_MASK`.
 #
@@ -30,7 +30,7 @@ _WITH_TILES = ("0bd", "0b6")
 """Beginnings of product numbers of the Data Center GPU Max series, which has 1 or 2 tiles."""
 
 
-def find_level_zero_devices(gpus: Sequence[Device], env: Mapping[str, str]) -> VendorDevices:
+def find_level_zero_devices(gpus: Sequence[Device], env: Mapping[str, str]) -> VisibleDevices:
     """Return the Intel GPUs of a machine that are visible with an environment."""
     accessible = tuple(gpu for gpu in gpus if not gpu.excluded)
     text = env.get(ZE_AFFINITY_MASK, "").strip()
@@ -40,18 +40,21 @@ def find_level_zero_devices(gpus: Sequence[Device], env: Mapping[str, str]) -> V
     if order is None:
         hint = f"set {_HIERARCHY}=COMPOSITE, which counts whole GPUs"
         remark = f"{ZE_AFFINITY_MASK}: the numbers of the GPUs are not known ({hint})"
-        return VendorDevices(devices=() if text else accessible, remarks=(remark,))
-    items = dict.fromkeys(split_words(text))
-    words: dict[str, str] = {}
-    for index, gpu in enumerate(order):
-        own = [item for item in items if read_index(item.partition(".")[0]) == index]  # "1.0" names a tile
-        if own or not text:
-            words[gpu.name] = ",".join(own) or str(index)
+        return VisibleDevices(devices=() if text else accessible, remarks=(remark,))
+    words = {gpu.name: str(index) for index, gpu in enumerate(order)}
+    if text:  # items of the mask such as "1.0" name a tile
+        items = list(dict.fromkeys(split_words(text)))
+        named_by = [
+            [item for item in items if read_index(item.partition(".")[0]) == i] for i in range(len(order))
+        ]
+        words = {gpu.name: ",".join(own) for gpu, own in zip(order, named_by, strict=True) if own}
     found = tuple(gpu for gpu in accessible if gpu.name in words)
     hidden = [gpu.name for gpu in accessible if gpu.name not in words]
     remarks = (f"{ZE_AFFINITY_MASK}={text} does not include {', '.join(hidden)}",) if hidden else ()
-    named = make_words(ZE_AFFINITY_MASK, ((gpu.name, words[gpu.name]) for gpu in found))
-    return VendorDevices(devices=found, words=named, remarks=remarks)
+    named = tuple(
+        DeviceWord(device=gpu.name, variable=ZE_AFFINITY_MASK, word=words[gpu.name]) for gpu in found
+    )
+    return VisibleDevices(devices=found, words=named, remarks=remarks)
 
 
 VENDOR_VARIABLES = (
@@ -67,22 +70,20 @@ VENDOR_VARIABLES = (
 def find_visible_devices(devices: Sequence[Device], env: Mapping[str, str]) -> VisibleDevices:
     """Return the devices of a machine that are visible with the environment of the caller."""
     gpus = [device for device in devices if device.kind is DeviceKind.GPU]
-    found = [_find_of_vendor(gpus, vendor, env) for vendor in dict.fromkeys(gpu.vendor for gpu in gpus)]
+    found = []
+    for vendor in dict.fromkeys(gpu.vendor for gpu in gpus):
+        own = [gpu for gpu in gpus if gpu.vendor == vendor]
+        if vendor == NVIDIA:
+            found.append(find_cuda_devices(own, env))
+        elif vendor == AMD:
+            found.append(find_rocm_devices(own, env, alone=all(gpu.vendor != NVIDIA for gpu in gpus)))
+        elif vendor == INTEL:
+            found.append(find_level_zero_devices(own, env))
+        else:
+            found.append(VisibleDevices(devices=tuple(gpu for gpu in own if not gpu.excluded)))
     nics = [device for device in devices if device.kind is DeviceKind.NIC and not device.excluded]
     return VisibleDevices(
         devices=(*(gpu for each in found for gpu in each.devices), *nics),
         words=tuple(word for each in found for word in each.words),
         remarks=tuple(remark for each in found for remark in each.remarks),
     )
-
-
-def _find_of_vendor(gpus: Sequence[Device], vendor: str, env: Mapping[str, str]) -> VendorDevices:
-    own = [gpu for gpu in gpus if gpu.vendor == vendor]
-    if vendor == NVIDIA:
-        return find_cuda_devices(own, env)
-    if vendor == AMD:
-        alone = all(gpu.vendor != NVIDIA for gpu in gpus)
-        return find_rocm_devices(own, env, alone=alone)
-    if vendor == INTEL:
-        return find_level_zero_devices(own, env)
-    return VendorDevices(devices=tuple(gpu for gpu in own if not gpu.excluded))

@@ -1,4 +1,4 @@
-"""Formats of `--export` that are text: a session and its conclusion for other programs and documents.
+"""The formats of `bench --export`: a session and its conclusion for other programs and documents.
 
 JSON has the schema ompbind-bench-result/1. Its `results` have the keys and units of hyperfine's JSON export,
 so that programs for it work, and further keys.
@@ -8,12 +8,13 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import zip_longest
 from statistics import fmean, median, stdev
 
 from ompbind.bench.events import make_json
 from ompbind.bench.records import Conclusion, Phase, Run, Session
+from ompbind.record import Record
 from ompbind.report.bench.measurements import (
     join_command,
     list_choices,
@@ -24,6 +25,7 @@ from ompbind.report.bench.measurements import (
     name_ranks,
 )
 from ompbind.report.bench.table import list_columns
+from ompbind.report.diagram.charts import render_bench_svg
 
 
 def render_json(session: Session, conclusion: Conclusion) -> str:
@@ -148,3 +150,24 @@ def render_markdown(session: Session, conclusion: Conclusion) -> str:
 def _escape_markdown(text: str) -> str:
     """Escape what Markdown would read as markup: names have bars, asterisks and underscores."""
     return re.sub(r"([\\|*_`<\[\]])", r"\\\1", text)
+
+
+class ExportFormat(Record):
+    """A format of `--export`: the function that renders a session and its conclusion, and its help."""
+
+    render: Callable[[Session, Conclusion], str]
+    help: str = ""
+
+
+EXPORTS: Mapping[str, ExportFormat] = {
+    "json": ExportFormat(render=render_json, help="also for scripts of hyperfine"),
+    "csv": ExportFormat(render=render_csv, help="a row for each run"),
+    "markdown": ExportFormat(render=render_markdown),
+    "svg": ExportFormat(render=render_bench_svg),
+}
+"""Every format by its name, in the order of --help."""
+
+
+def render_export_names() -> str:
+    """Return the names of all formats, each with its help in parentheses."""
+    return ", ".join(f"{name} ({row.help})" if row.help else name for name, row in EXPORTS.items())

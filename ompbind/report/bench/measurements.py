@@ -14,7 +14,7 @@ from ompbind.bench.records import (
     Comparison,
     ComparisonResult,
     Conclusion,
-    Group,
+    GroupConclusion,
     Kind,
     Metric,
     Phase,
@@ -36,7 +36,7 @@ def list_compared_runs(session: Session) -> Mapping[str, tuple[Run, ...]]:
     return {name: tuple(runs) for name, runs in found.items()}
 
 
-def list_ratios(session: Session, group: Group) -> Mapping[str, tuple[float, ...]]:
+def list_ratios(session: Session, group: GroupConclusion) -> Mapping[str, tuple[float, ...]]:
     """Return the ratio of each round, by candidate; above 1 the candidate is better than the reference.
 
     A comparison that is `fresh` has only rounds after the choice. Comparisons without a ratio have no rounds.
@@ -56,12 +56,12 @@ def list_counters(runs: Iterable[Run]) -> tuple[str, ...]:
     return tuple(name for name in names if name != MIGRATIONS)
 
 
-def shorten_name(name: str, group: Group) -> str:
+def shorten_name(name: str, group: GroupConclusion) -> str:
     """Return the name of a candidate for texts about its group: without the number of ranks."""
     return clean_line(drop_ranks(name, group.ranks))
 
 
-def name_ranks(group: Group) -> str:
+def name_ranks(group: GroupConclusion) -> str:
     """Return the number of ranks of a group, if the names of its candidates have it; else ""."""
     names = [comparison.candidate for comparison in group.comparisons]
     is_named = any(drop_ranks(name, group.ranks) != name for name in names)
@@ -76,7 +76,7 @@ def make_words(reason: str) -> str:
 class Recommendation(Record):
     """The candidate to recommend within a group, and its comparison."""
 
-    group: Group
+    group: GroupConclusion
     candidate: Candidate
     comparison: Comparison
 

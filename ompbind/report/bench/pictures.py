@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import ceil, floor, log, log10
 
 from ompbind.bench.candidates import drop_ranks
-from ompbind.bench.records import Comparison, Conclusion, Group, Session
+from ompbind.bench.records import Comparison, Conclusion, GroupConclusion, Session
 from ompbind.record import Record
 from ompbind.report.bench.measurements import list_ratios, list_scaling, make_scale, name_metric, shorten_name
 from ompbind.report.text import Column, Screen, render_paragraph, render_rows, render_table
@@ -102,7 +102,7 @@ _BOXES = _Characters(dot="·", dots=":", ends=("├", "┤"), line="─", median
 _ASCII = _Characters(dot=".", dots=":", ends=("[", "]"), line="=", median="o", reference="|", bar="#")
 
 
-def draw_ratios(session: Session, group: Group, screen: Screen) -> Iterator[str]:
+def draw_ratios(session: Session, group: GroupConclusion, screen: Screen) -> Iterator[str]:
     """Yield the lines of a picture of the ratios of a group; none if no ratio is known."""
     found = list_ratios(session, group)
     shown = [comparison for comparison in group.comparisons if found[comparison.candidate]]

@@ -32,7 +32,19 @@ def render_sessions(comparison: SessionsComparison, screen: Screen = PIPE) -> st
         parts = (_render_time(session.started), clean_line(where), runs, clean_line(command))
         lines.append(render_paragraph(f"session {number}", ", ".join(filter(None, parts)), width))
     table = render_table(list(_make_columns(sessions, changes, width)), width) if changes else ""
-    text = "\n\n".join(filter(None, ("\n".join(lines), table, "\n".join(_make_notes(comparison, width)))))
+    better, _ = name_change(sessions[0].metrics[0])
+    last = f"session {len(sessions)}"
+    compared = f"{last} compared with session 1; above 1, {last} is {better}"
+    unknown = (
+        "the sessions ran at different times; the ratio also contains what has changed on the machine between"
+        " them, such as other load or the temperature"
+    )
+    notes = [
+        render_paragraph("ratio", compared, width),
+        *(render_paragraph("differs", clean_line(each.text), width) for each in comparison.differences),
+        render_paragraph("note", unknown, width),
+    ]
+    text = "\n\n".join(filter(None, ("\n".join(lines), table, "\n".join(notes))))
     return text if screen.has_box_characters else text.encode("ascii", "replace").decode()
 
 
@@ -73,18 +85,3 @@ def _render_change(change: CandidateChange, words: tuple[str, str]) -> str:
         return "too few runs"
     low, high = change.interval
     return words[0] if low > 1 else words[1] if high < 1 else "no difference known"
-
-
-def _make_notes(comparison: SessionsComparison, width: int) -> Iterator[str]:
-    """Yield what the ratio is, what differs between the sessions, and what cannot be concluded."""
-    sessions = comparison.sessions
-    better, _ = name_change(sessions[0].metrics[0])
-    last = f"session {len(sessions)}"
-    yield render_paragraph("ratio", f"{last} compared with session 1; above 1, {last} is {better}", width)
-    for difference in comparison.differences:
-        yield render_paragraph("differs", clean_line(difference.text), width)
-    text = (
-        "the sessions ran at different times; the ratio also contains what has changed on the machine between"
-        " them, such as other load or the temperature"
-    )
-    yield render_paragraph("note", text, width)

@@ -7,8 +7,19 @@ is last, on a line of its own that is never wrapped, so that it can be pasted.
 
 from collections.abc import Callable, Iterator, Sequence
 
-from ompbind.bench.records import ComparisonResult, Conclusion, Group, Kind, Phase, Run, Session
-from ompbind.cpuset import count
+from ompbind.bench.records import (
+    Candidate,
+    ComparisonResult,
+    Conclusion,
+    GroupConclusion,
+    Kind,
+    Phase,
+    Refusal,
+    Run,
+    Session,
+)
+from ompbind.cpuset import CpuSet, count
+from ompbind.record import Record
 from ompbind.report.bench.measurements import (
     Recommendation,
     align_points,
@@ -32,7 +43,18 @@ from ompbind.report.bench.measurements import (
 from ompbind.report.bench.pictures import draw_ratios, draw_scaling
 from ompbind.report.ps import render_age
 from ompbind.report.run_summary import render_short
-from ompbind.report.text import PIPE, Column, Screen, clip, dim, render_bytes, render_paragraph, render_rows
+from ompbind.report.text import (
+    PIPE,
+    Column,
+    Screen,
+    clip,
+    dim,
+    render_bytes,
+    render_cpus,
+    render_paragraph,
+    render_rows,
+    render_table,
+)
 from ompbind.text import clean_line
 
 _NARROW = 72  # characters of a line below which the table has no column of rounds
@@ -75,7 +97,9 @@ def _make_heading(session: Session, screen: Screen) -> Iterator[str]:
     yield render_paragraph("session", f"{runs}{duration}: {reason}", width)
 
 
-def _render_group(session: Session, group: Group, screen: Screen, *, verbose: bool) -> Iterator[str]:
+def _render_group(
+    session: Session, group: GroupConclusion, screen: Screen, *, verbose: bool
+) -> Iterator[str]:
     """Yield the table of a group, further tables on what its runs used, and the picture of its ratios."""
     columns, usage = list(_make_columns(session, group, screen)), list(_make_usage_columns(session, group))
     width = screen.text_width
@@ -108,12 +132,12 @@ def _split_columns(first: Column, columns: Sequence[Column], width: int) -> Iter
     yield part
 
 
-def list_columns(session: Session, group: Group) -> list[Column]:
+def list_columns(session: Session, group: GroupConclusion) -> list[Column]:
     """Return all columns of the table of a group."""
     return [*_make_columns(session, group, PIPE), *_make_usage_columns(session, group)]
 
 
-def _render_styled(columns: Sequence[Column], group: Group, screen: Screen) -> str:
+def _render_styled(columns: Sequence[Column], group: GroupConclusion, screen: Screen) -> str:
     """Render a table; on terminals the choice is bold, and candidates that run no more are faint."""
     title, *rows = render_rows(columns, screen.text_width)
     if screen.styled:
@@ -125,7 +149,7 @@ def _render_styled(columns: Sequence[Column], group: Group, screen: Screen) -> s
     return "\n".join([title, *rows])
 
 
-def _make_columns(session: Session, group: Group, screen: Screen) -> Iterator[Column]:
+def _make_columns(session: Session, group: GroupConclusion, screen: Screen) -> Iterator[Column]:
     """Yield columns on the comparison of each candidate with the reference."""
     comparisons, metric = group.comparisons, session.metrics[0]
     medians = [comparison.median for comparison in comparisons]
@@ -150,7 +174,7 @@ def _make_columns(session: Session, group: Group, screen: Screen) -> Iterator[Co
     yield Column(title="result", cells=results, grows=True)
 
 
-def _make_usage_columns(session: Session, group: Group) -> Iterator[Column]:
+def _make_usage_columns(session: Session, group: GroupConclusion) -> Iterator[Column]:
     """Yield columns with medians over the runs of each candidate: other metrics, and what the runs used."""
     found = list_compared_runs(session)
     rows = [found.get(comparison.candidate, ()) for comparison in group.comparisons]
@@ -200,7 +224,7 @@ def _make_notes(session: Session, conclusion: Conclusion, screen: Screen) -> Ite
         yield render_paragraph("remark", clean_line(f"{where}{remark.text}"), width)
 
 
-def _make_group_notes(session: Session, group: Group, width: int) -> Iterator[str]:
+def _make_group_notes(session: Session, group: GroupConclusion, width: int) -> Iterator[str]:
     """Yield which candidates of a group have the same plan, and why candidates do not run any more."""
     candidates = index_candidates(session)
     for comparison in group.comparisons:
@@ -258,7 +282,7 @@ def _explain_choice(choice: Recommendation, session: Session) -> str:
     return f"{name}, {compared}{interval}, {rounds if comparison.fresh else unknown}"
 
 
-def _explain_none(group: Group) -> str:
+def _explain_none(group: GroupConclusion) -> str:
     """Return why nothing is recommended, and how to find out."""
     if not group.reference:
         return "nothing; no candidate could be measured"
@@ -268,3 +292,77 @@ def _explain_none(group: Group) -> str:
     return (
         f"nothing yet; {render_more_rounds(min(needed))} would decide (see --max-rounds, --budget, --results)"
     )
+
+
+_SHOWN_RANKS = 4  # ranks whose CPUs are shown; of more ranks, the first and the last ones
+_SHOWN_CPUS = 40  # characters of the CPUs of one rank, at most
+_TYPICAL_RUN_S = 10.0  # seconds of a run where nothing is known about its time
+
+
+class Effort(Record):
+    """How much a session may run: `rounds` of each of its two phases, and seconds of a run, None if unknown.
+
+    With `same_work`, different numbers of ranks are compared. `budget_s` is when it stops, None for no limit.
+    """
+
+    rounds: int
+    same_work: bool
+    run_s: float | None = None
+    budget_s: float | None = None
+
+
+def render_candidates(candidates: Sequence[Candidate], refusals: Sequence[Refusal], screen: Screen) -> str:
+    """Render the candidates as a table, and the names of the refused ones, a paragraph for each reason."""
+    parts = []
+    if candidates:
+        threads = [str(candidate.threads or "-") for candidate in candidates]
+        cpus = [_render_cpus_of_ranks(candidate) for candidate in candidates]
+        columns = [
+            Column(title="candidate", cells=[candidate.name for candidate in candidates], grows=True),
+            Column(title="ranks", cells=[str(candidate.ranks) for candidate in candidates], right=True),
+            Column(title="threads", cells=threads, right=True),
+            Column(title="CPUs of each rank", cells=cpus, grows=True),
+        ]
+        if any(candidate.same for candidate in candidates):
+            same = ["; ".join(candidate.same) or "-" for candidate in candidates]
+            columns.append(Column(title="same plan", cells=same, grows=True))
+        parts.append(render_table(columns, screen.text_width))
+    if refusals:
+        names: dict[str, list[str]] = {}
+        for refusal in refusals:
+            names.setdefault(refusal.reason, []).append(refusal.name)
+        lines = ["cannot run:"]
+        for reason, refused in names.items():
+            lines.append(render_paragraph(f"  {'; '.join(refused)}", reason, screen.text_width))
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)
+
+
+def _render_cpus_of_ranks(candidate: Candidate) -> str:
+    """Return the CPUs of all ranks in short: "0-3 | 4-7", "0 | 1 | ... | 15"."""
+    if candidate.kind is Kind.UNBOUND:
+        return "not bound"
+    texts = [clip(render_cpus(CpuSet.from_list(cpus)), _SHOWN_CPUS) for cpus in candidate.cpus]
+    if len(texts) > _SHOWN_RANKS:
+        texts = [*texts[: _SHOWN_RANKS - 2], "...", texts[-1]]
+    return " | ".join(texts)
+
+
+def render_effort(candidates: Sequence[Candidate], effort: Effort, screen: Screen) -> str:
+    """Render how many runs a session has at most, and how long these take.
+
+    The second phase runs the best candidate and the command without ompbind, of each number of ranks if these
+    are not compared.
+    """
+    groups = 1 if effort.same_work else len({candidate.ranks for candidate in candidates})
+    most = len(candidates) * (1 + effort.rounds) + 2 * groups * effort.rounds
+    run_s = effort.run_s or _TYPICAL_RUN_S
+    shown = f"{run_s:.2g}" if run_s < _TYPICAL_RUN_S else f"{run_s:.0f}"
+    text = (
+        f"{count(most, 'run')} at most: a warm-up and {count(effort.rounds, 'round')} of all candidates, then"
+        f" {count(effort.rounds, 'round')} of the best and of unbound; about"
+        f" {render_age(most * run_s)} if a run takes {shown} s"
+    )
+    if effort.budget_s is not None:
+        text += f", but --budget stops after {render_age(effort.budget_s)}"
+    return render_paragraph("time", f"{text}; a clear result needs fewer", screen.text_width)

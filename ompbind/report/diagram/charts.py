@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, chain, pairwise
 
-from ompbind.bench.records import Comparison, Conclusion, Group, Session
+from ompbind.bench.records import Comparison, Conclusion, GroupConclusion, Session
 from ompbind.cpuset import count
 from ompbind.report.bench.measurements import (
     Scale,
@@ -133,7 +133,7 @@ def render_bench_svg(session: Session, conclusion: Conclusion) -> str:
     return render_svg_file((WIDTH, height), f"ompbind bench: {command}", STYLE, [page, *lines, *scaling])
 
 
-def _render_chart(session: Session, group: Group, y: int) -> tuple[list[str], int]:
+def _render_chart(session: Session, group: GroupConclusion, y: int) -> tuple[list[str], int]:
     """Return the headings, the axes and the rows of a group from y on, and the bottom of its rows."""
     runs, ratios, comparisons = list_compared_runs(session), list_ratios(session, group), group.comparisons
     values = [[run.values[0] for run in runs.get(row.candidate, ())] for row in comparisons]
@@ -166,7 +166,7 @@ def _render_chart(session: Session, group: Group, y: int) -> tuple[list[str], in
     return lines, bottom
 
 
-def _render_headings(session: Session, group: Group, scale: Scale, y: int) -> Iterator[str]:
+def _render_headings(session: Session, group: GroupConclusion, scale: Scale, y: int) -> Iterator[str]:
     """Yield the headings: the number of ranks, and what both axes show."""
     yield render_text(MARGIN, y, "" if group.ranks is None else count(group.ranks, "rank"), "head")
     unit = f" ({scale.unit})" if scale.unit else ""

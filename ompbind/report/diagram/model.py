@@ -93,7 +93,9 @@ def make_body(
     machine: Machine, cores: Sequence[Box], levels: Sequence[Level], render_devices: DeviceText
 ) -> tuple[Box, Box]:
     """Return cores in the boxes of some levels, and memory and devices in none of them, without sizes."""
-    body = _group(_nested(machine, cores, machine.online, levels), machine.online)
+    outer = _nested(machine, cores, machine.online, levels)
+    arrangement = _outer_arrangement(outer)
+    body = Box(style="group", cpus=machine.online, arrangement=arrangement, inside=tuple(outer))
     unattached: list[Box] = []
     for node in reversed(machine.nodes):
         if node.cpus:
@@ -107,14 +109,8 @@ def make_body(
     body = _add_devices(body, [device for device in machine.devices if device.cpus], render_devices)
     unknown = [device for device in machine.devices if not device.cpus]
     if unknown:
-        unattached.append(_make_device_box(unknown, EMPTY, render_devices))
-    return body, _group(unattached)
-
-
-def _group(boxes: Iterable[Box], cpus: CpuSet = EMPTY) -> Box:
-    inside = tuple(boxes)
-    arrangement = _outer_arrangement(inside) if cpus else "wide"
-    return Box(style="group", cpus=cpus, arrangement=arrangement, inside=inside)
+        unattached.append(Box(style="devices", title=tuple(render_devices(unknown, EMPTY))))
+    return body, Box(style="group", arrangement="wide", inside=tuple(unattached))
 
 
 def framed_levels(machine: Machine) -> list[Level]:
@@ -133,15 +129,16 @@ def framed_levels(machine: Machine) -> list[Level]:
 
 def _nested(machine: Machine, cores: Sequence[Box], inside: CpuSet, levels: Sequence[Level]) -> list[Box]:
     """Return the boxes inside a set of CPUs, level by level; each CPU is in exactly one of them."""
-    if not levels:  # a core may have CPUs that belong to another box
-        return [
-            core.replace(
-                cpus=core.cpus & inside, inside=tuple(cell for cell in core.inside if cell.cpus <= inside)
-            )
-            for core in cores
-            if not core.cpus.isdisjoint(inside)
-        ]
     boxes, rest = [], inside
+    if not levels:
+        for core in cores:
+            if core.cpus.isdisjoint(inside):
+                continue
+            if not core.cpus <= inside:  # its other CPUs belong to another box
+                cells = tuple(cell for cell in core.inside if cell.cpus <= inside)
+                core = core.replace(cpus=core.cpus & inside, inside=cells)
+            boxes.append(core)
+        return boxes
     for domain, cpus in _split_among(machine.at(levels[0]), inside):
         boxes.append(_framed(machine, domain, cpus, _nested(machine, cores, cpus, levels[1:])))
         rest -= cpus
@@ -270,12 +267,8 @@ def _add_devices(box: Box, devices: Sequence[Device], render_devices: DeviceText
     if not rest:
         return box.replace(inside=tuple(inside))
     content = Box(style="group", cpus=box.cpus, arrangement=box.arrangement, inside=tuple(inside))
-    shown = _make_device_box(rest, box.cpus, render_devices)
+    shown = Box(style="devices", title=tuple(render_devices(rest, box.cpus)))
     return box.replace(arrangement="column", inside=(content, shown))
-
-
-def _make_device_box(devices: Sequence[Device], around: CpuSet, render_devices: DeviceText) -> Box:
-    return Box(style="devices", title=tuple(render_devices(devices, around)))
 
 
 def _legend(cores: Sequence[Box], machine: Machine, overlay: Overlay) -> Box:
@@ -295,5 +288,5 @@ def _legend(cores: Sequence[Box], machine: Machine, overlay: Overlay) -> Box:
     for mark, (cpus, words) in _cpu_marks(machine).items():
         if cpus and mark not in explained:
             keys.append((("cpu", mark), f"CPU {words}"))
-    entries = _group(Box(style="key", marks=marks, title=(words,)) for marks, words in keys)
-    return entries.replace(arrangement="fill")
+    entries = (Box(style="key", marks=marks, title=(words,)) for marks, words in keys)
+    return Box(style="group", arrangement="fill", inside=tuple(entries))

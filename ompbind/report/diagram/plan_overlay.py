@@ -189,7 +189,7 @@ def _annotate_cores(
     plan: Plan, cores: Sequence[tuple[CpuSet, CpuSet]], symbols: _Symbols, by_cpu: Mapping[int, Annotation]
 ) -> Iterator[Annotation]:
     """Yield the annotation of every core; `cores` are pairs of its CPUs and of the ranks on it."""
-    single = {ranks.first for _, ranks in cores if len(ranks) == 1}
+    single, compute = {ranks.first for _, ranks in cores if len(ranks) == 1}, plan.compute
     words_of_rank = {
         placement.rank: _describe(placement) for placement in plan.placements if placement.rank in single
     }
@@ -197,7 +197,7 @@ def _annotate_cores(
         if ranks:
             words = words_of_rank[ranks.first] if len(ranks) == 1 else named("rank", ranks)
             annotation = _annotate(ranks, symbols, words)
-            yield _mark_service(annotation) if cpus.isdisjoint(plan.compute) else annotation
+            yield _mark_service(annotation) if cpus.isdisjoint(compute) else annotation
         else:
             first = min(
                 (by_cpu[cpu] for cpu in cpus), key=lambda annotation: _PRIORITY.index(annotation.mark)

@@ -3,7 +3,7 @@
 import pytest
 
 from ompbind.bench.records import Candidate, Kind, Refusal
-from ompbind.report.bench.candidates import Effort, render_candidates, render_effort
+from ompbind.report.bench.table import Effort, render_candidates, render_effort
 from ompbind.report.text import Screen
 
 UNBOUND = Candidate(name="64 ranks, unbound", kind=Kind.UNBOUND, ranks=64)

@@ -8,8 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from ompbind.bench.records import Phase
-from ompbind.report.bench import formats
-from ompbind.report.bench.formats import EXPORTS, ExportFormat
+from ompbind.report.bench.export import EXPORTS
 from tests.bench.sessions import (
     THROTTLED,
     TWO_METRICS,
@@ -23,22 +22,12 @@ from tests.bench.sessions import (
 def render(name, session=None, conclusion=None):
     if session is None:
         session, conclusion = make_usual_session()
-    return EXPORTS[name].load()(session, conclusion)
+    return EXPORTS[name].render(session, conclusion)
 
 
 @pytest.mark.parametrize("name", EXPORTS)
 def test_every_format_renders(name):
     assert "strategy=spread" in render(name)
-
-
-def test_a_row_of_the_table_is_a_format(monkeypatch):
-    row = ExportFormat(render=f"{__name__}:render_count", help="how many runs there are")
-    monkeypatch.setattr(formats, "EXPORTS", EXPORTS | {"count": row})
-    assert formats.EXPORTS["count"].load()(*make_usual_session()) == "79"
-
-
-def render_count(session, conclusion):
-    return str(len(session.runs))
 
 
 def test_json_has_the_conclusion():

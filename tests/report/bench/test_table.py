@@ -12,7 +12,7 @@ from ompbind.bench.records import (
     Comparison,
     ComparisonResult,
     Conclusion,
-    Group,
+    GroupConclusion,
     Metric,
     Rules,
     Session,
@@ -327,7 +327,7 @@ def test_candidates_that_fail_for_one_reason_are_one_note():
     }
 
     def render(comparisons):
-        group = Group(ranks=1, reference="", comparisons=comparisons)
+        group = GroupConclusion(ranks=1, reference="", comparisons=comparisons)
         return render_bench(session, Conclusion(groups=(group,)), Screen())
 
     text = render(tuple(failed.values()))

@@ -60,7 +60,12 @@ def read_online(root: Root) -> tuple[CpuSet, CpuSet, list[str]]:
     MachineError if all of these are missing.
     """
     directories, listed = numbered(root.names(CPU), "cpu"), read_list(root, f"{CPU}/online")
-    online = listed or _read_online_one_by_one(root, directories)
+    online = listed or CpuSet(
+        cpu for cpu in directories if (root.read(f"{CPU}/cpu{cpu}/online") or "1").strip() != "0"
+    )
+    if not listed:  # CPUs that only proc/cpuinfo lists are online too
+        lines = keyed_lines(root.read("proc/cpuinfo"))
+        online |= numbers_in(value for key, value in lines if key == "processor") - directories
     if not online:
         raise MachineError(
             f"{root.name} names no CPU in {CPU}/online, as cpuN directories, or in proc/cpuinfo",
@@ -70,13 +75,6 @@ def read_online(root: Root) -> tuple[CpuSet, CpuSet, list[str]]:
     is_malformed = not listed and root.read(f"{CPU}/online") is not None
     remarks = [f"{CPU}/online is malformed: the cpuN directories are used instead"] if is_malformed else []
     return online, (present | directories) - online, remarks
-
-
-def _read_online_one_by_one(root: Root, directories: CpuSet) -> CpuSet:
-    """Return the CPUs without a 0 in `cpuN/online`, and CPUs that only `proc/cpuinfo` lists."""
-    online = CpuSet(cpu for cpu in directories if (root.read(f"{CPU}/cpu{cpu}/online") or "1").strip() != "0")
-    lines = keyed_lines(root.read("proc/cpuinfo"))
-    return online | (numbers_in(value for key, value in lines if key == "processor") - directories)
 
 
 def read_domains(
@@ -129,19 +127,15 @@ def _read_siblings(root: Root, online: CpuSet, level: Level, with_core: CpuSet =
         siblings = read_set(root, files)
         if siblings is not None:
             siblings = (siblings | cpu) & free
-            found.append((_read_os_number(root, level, directory), siblings))
+            number = None  # kernels write -1, 65535 or more for a domain without an OS number
+            if level in _OS_NUMBER_FILES:
+                number = whole_number(root.read(f"{directory}/{_OS_NUMBER_FILES[level]}"), 65535)
+            found.append((number, siblings))
             free = free - siblings
         elif not found and rest.first in with_core:
             break
         rest = rest - (siblings or EMPTY) - cpu
     return found
-
-
-def _read_os_number(root: Root, level: Level, directory: str) -> int | None:
-    """Return the OS number of a domain, None if it has none: kernels then write -1, 65535 or more."""
-    if level not in _OS_NUMBER_FILES:
-        return None
-    return whole_number(root.read(f"{directory}/{_OS_NUMBER_FILES[level]}"), 65535)
 
 
 def _join_halves(root: Root, reported: Partition, nodes: Collection[CpuSet]) -> Partition:
@@ -194,16 +188,12 @@ def _split_modules(root: Root, reported: Partition) -> Partition:
     and AMD count two cores. The first set with siblings decides for all.
     """
     first = next((cpus for _, cpus in reported if len(cpus) > 1), EMPTY)
-    if len(_read_core_ids(root, first)) < 2 or not _may_have_modules(root):
+    if len(_read_core_ids(root, first)) < 2:
+        return reported
+    lines = dict(keyed_lines(root.read("proc/cpuinfo")))  # it may name no vendor and family
+    if (lines.get("vendor_id", "AuthenticAMD"), lines.get("cpu family", "21")) != ("AuthenticAMD", "21"):
         return reported
     return [(None, CpuSet((cpu,))) for _, cpus in reported for cpu in cpus]
-
-
-def _may_have_modules(root: Root) -> bool:
-    """Return whether `proc/cpuinfo` names AMD's family 15h (21), or no vendor and family."""
-    lines = dict(keyed_lines(root.read("proc/cpuinfo")))
-    vendor, family = lines.get("vendor_id", "AuthenticAMD"), lines.get("cpu family", "21")
-    return (vendor, family) == ("AuthenticAMD", "21")
 
 
 def _read_core_ids(root: Root, cpus: CpuSet) -> set[str]:
@@ -225,20 +215,15 @@ def _read_caches(root: Root, cores: Iterable[CpuSet], levels: tuple[Level, ...])
         if wanted:
             layout = _read_cache_layout(root, cpu, layout)
         for level in wanted:
-            cpus = _read_cache(root, cpu, layout.get(level))
+            if level not in layout:
+                continue
+            directory = f"{CPU}/cpu{cpu}/cache/index{layout[level]}"
+            cpus = read_set(root, [(f"{directory}/shared_cpu_map", f"{directory}/shared_cpu_list")])
             if cpus is not None:
-                cpus = cpus or core
+                cpus = cpus | CpuSet((cpu,)) if cpus else core
                 found[level].append((None, cpus - covered[level]))
                 covered[level] |= cpus
     return found
-
-
-def _read_cache(root: Root, cpu: int, index: int | None) -> CpuSet | None:
-    if index is None:
-        return None
-    directory = f"{CPU}/cpu{cpu}/cache/index{index}"
-    cpus = read_set(root, [(f"{directory}/shared_cpu_map", f"{directory}/shared_cpu_list")])
-    return cpus | CpuSet((cpu,)) if cpus else cpus
 
 
 def _read_cache_layout(root: Root, cpu: int, previous: dict[Level, int]) -> dict[Level, int]:

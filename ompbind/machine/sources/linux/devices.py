@@ -7,11 +7,20 @@ A program that computes on a GPU opens device files. They are checked on this ma
 """
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from ompbind.machine.devices import AMD, CLASSES, Device, DeviceKind, find_kind, number_devices
+from ompbind.machine.devices import (
+    AMD,
+    CLASSES,
+    Device,
+    DeviceKind,
+    find_kind,
+    is_address,
+    is_hexadecimal,
+    number_devices,
+)
 from ompbind.machine.model import Machine
-from ompbind.machine.sources.linux.gpu_drivers import KfdGpu, NvidiaGpu, read_kfd_gpus, read_nvidia_gpus
+from ompbind.machine.sources.linux.numa import GPU_DIRECTORY
 from ompbind.machine.sources.linux.pci import (
     PciFunction,
     read_functions,
@@ -21,8 +30,137 @@ from ompbind.machine.sources.linux.pci import (
     read_names,
     read_number,
 )
-from ompbind.machine.sources.root import Root
+from ompbind.machine.sources.root import Root, keyed_lines, numbered, whole_number
 from ompbind.record import Record
+
+# NVIDIA GPUs and their MIG instances, from the files of NVIDIA's driver below `proc/driver/nvidia`.
+#
+#     gpus/ADDRESS/information                     "GPU UUID: GPU-…", "Device Minor: 0", "GPU Excluded: No"
+#     capabilities/gpuMINOR/mig/giG/ciC/access     one MIG compute instance; "DeviceFileMinor: 3"
+#     version                                      the version of the driver
+#
+# The driver needs no library for these. Until a program has used a GPU, its UUID is shown as question
+# marks.
+#
+
+
+_DRIVER = "proc/driver/nvidia"
+_OWN_UUIDS = (470, 42, 1)
+"""The first version of the driver whose MIG instances have a UUID of their own, which no file shows."""
+
+
+class MigInstance(Record):
+    """A MIG compute instance; `uuid` is what `CUDA_VISIBLE_DEVICES` accepts, "" if no file shows it.
+
+    `capability` is the number of its file /dev/nvidia-caps/nvidia-capN, None if it is unknown.
+    """
+
+    uuid: str = ""
+    capability: int | None = None
+
+
+class NvidiaGpu(Record):
+    """A GPU that NVIDIA's driver uses; `minor` is the number of its file /dev/nvidiaN, None if unknown."""
+
+    uuid: str = ""
+    minor: int | None = None
+    is_excluded: bool = False
+    instances: tuple[MigInstance, ...] = ()
+
+
+def read_nvidia_gpus(root: Root) -> dict[str, NvidiaGpu]:
+    """Read the GPUs that NVIDIA's driver uses, by PCI address."""
+    names = [name for name in root.names(GPU_DIRECTORY) if is_address(name.lower())]
+    return {name.lower(): _read_gpu(root, f"{GPU_DIRECTORY}/{name}/information") for name in names}
+
+
+def _read_gpu(root: Root, path: str) -> NvidiaGpu:
+    facts = dict(keyed_lines(root.read(path)))
+    text = facts.get("GPU UUID", "")
+    digits = text.removeprefix("GPU-").replace("-", "").lower()
+    is_uuid = text.startswith("GPU-") and len(digits) == 32 and is_hexadecimal(digits)
+    uuid, minor = (text if is_uuid else ""), whole_number(facts.get("Device Minor"), 1 << 20)
+    return NvidiaGpu(
+        uuid=uuid,
+        minor=minor,
+        is_excluded=facts.get("GPU Excluded", facts.get("GPU Blacklisted")) == "Yes",
+        instances=() if minor is None else tuple(_read_instances(root, minor, uuid)),
+    )
+
+
+def _read_instances(root: Root, minor: int, uuid: str) -> Iterator[MigInstance]:
+    """Yield the MIG compute instances of a GPU, in the order of their numbers."""
+    directory = f"{_DRIVER}/capabilities/gpu{minor}/mig"
+    for outer in numbered(root.names(directory), "gi"):
+        for inner in numbered(root.names(f"{directory}/gi{outer}"), "ci"):
+            facts = dict(keyed_lines(root.read(f"{directory}/gi{outer}/ci{inner}/access")))
+            yield MigInstance(
+                uuid=f"MIG-{uuid}/{outer}/{inner}" if uuid and _names_by_number(root) else "",
+                capability=whole_number(facts.get("DeviceFileMinor"), 1 << 20),
+            )
+
+
+def _names_by_number(root: Root) -> bool:
+    """Return whether the driver is so old that CUDA knows MIG instances by their GPU and by numbers."""
+    words = (root.read(f"{_DRIVER}/version") or "").split()
+    versions = [word.split(".") for word in words if "." in word and word.replace(".", "").isdigit()]
+    numbers = tuple(whole_number(part, 1 << 20) or 0 for part in versions[0]) if versions else _OWN_UUIDS
+    return numbers < _OWN_UUIDS
+
+
+# AMD GPUs and their partitions, from the topology of the kernel's compute driver (KFD).
+#
+#     sys/class/kfd/kfd/topology/nodes/N/properties
+#
+# has a line "name value" per property. A node with SIMDs is a GPU, or one partition of a GPU: several nodes
+# then have the same PCI function. ROCm numbers the GPUs in the order of these nodes, and skips nodes that
+# it may not read, as the device cgroup of a container forbids.
+
+
+_DIRECTORIES = ("sys/class/kfd/kfd/topology/nodes", "sys/devices/virtual/kfd/kfd/topology/nodes")
+
+
+class KfdGpu(Record):
+    """A GPU, or a partition of one, as the compute driver shows it.
+
+    `slot` is the PCI address without the function, and `function` the function: some kernels write the number
+    of the partition there. `uuid` is what `ROCR_VISIBLE_DEVICES` accepts, "" if the GPU has none.
+    """
+
+    ordinal: int
+    slot: str
+    function: int
+    uuid: str = ""
+    render_name: str = ""
+
+
+def read_kfd_gpus(root: Root) -> tuple[KfdGpu, ...]:
+    """Read the AMD GPUs and partitions, in ROCm's order."""
+    directory = next((path for path in _DIRECTORIES if root.names(path)), _DIRECTORIES[0])
+    nodes = numbered(root.names(directory), "")
+    texts = (root.read(f"{directory}/{node}/properties") for node in nodes)
+    found = [properties for text in texts if text and (properties := _parse(text)).get("simd_count")]
+    return tuple(_make_gpu(ordinal, properties) for ordinal, properties in enumerate(found))
+
+
+def _parse(text: str) -> dict[str, int]:
+    """Return the properties of a node; a unique identifier has up to 64 bits."""
+    pairs = (line.partition(" ") for line in text.splitlines())
+    numbers = ((name, whole_number(value, 1 << 64)) for name, _, value in pairs)
+    return {name: number for name, number in numbers if number is not None}
+
+
+def _make_gpu(ordinal: int, properties: dict[str, int]) -> KfdGpu:
+    location, domain = properties.get("location_id", 0), properties.get("domain", 0)
+    minor, unique_id = properties.get("drm_render_minor", 0), properties.get("unique_id", 0)
+    return KfdGpu(
+        ordinal=ordinal,
+        slot=f"{domain & 0xFFFFFFFF:04x}:{location >> 8 & 0xFF:02x}:{location >> 3 & 0x1F:02x}",
+        function=location & 7,
+        uuid=f"GPU-{unique_id:016x}" if unique_id else "",
+        render_name=f"renderD{minor}" if minor else "",
+    )
+
 
 _FOR_VIRTUAL_MACHINES = ("vfio-pci", "pci-stub", "xen-pciback")
 """Drivers that reserve a function for a virtual machine."""
@@ -43,10 +181,16 @@ def read_devices(root: Root, machine: Machine, *, device_files: str | None = Non
     """
     functions = {function.address: function for function in read_functions(root)}
     relevant = [function for function in functions.values() if function.pci_class.startswith(CLASSES)]
+    kfd: dict[str, list[KfdGpu]] = {}
+    for gpu in read_kfd_gpus(root):
+        address = f"{gpu.slot}.{gpu.function}"
+        if address not in functions:  # some kernels write the number of a partition instead
+            address = f"{gpu.slot}.0"
+        kfd.setdefault(address, []).append(gpu)
     drivers = _Drivers(
         names=read_linked_names(root),
         nvidia=read_nvidia_gpus(root),
-        kfd=_group_by_function(read_kfd_gpus(root), functions),
+        kfd=kfd,
     )
     found = [
         part for function in relevant for part in _read_function_devices(root, machine, function, drivers)
@@ -63,19 +207,6 @@ def read_devices(root: Root, machine: Machine, *, device_files: str | None = Non
             for device in found
         ]
     )
-
-
-def _group_by_function(gpus: Iterable[KfdGpu], addresses: Collection[str]) -> Mapping[str, Sequence[KfdGpu]]:
-    """Return the GPUs of KFD by the address of their PCI function.
-
-    Some kernels write the number of a partition where the number of the function belongs. A GPU that is not
-    at its address is at function 0.
-    """
-    found: dict[str, list[KfdGpu]] = {}
-    for gpu in gpus:
-        address = f"{gpu.slot}.{gpu.function}"
-        found.setdefault(address if address in addresses else f"{gpu.slot}.0", []).append(gpu)
-    return found
 
 
 def _read_function_devices(
@@ -119,18 +250,14 @@ def _read_function_devices(
             file = () if instance.capability is None else (f"nvidia-cap{instance.capability}",)
             yield whole.replace(partition=number, names=(*file, *own), uuid=instance.uuid)
     elif kfd:
-        yield from _add_kfd_facts(device, kfd)
+        for number, gpu in enumerate(kfd):
+            part = device.replace(uuid=gpu.uuid, ordinal=gpu.ordinal)
+            if len(kfd) > 1:
+                render = (gpu.render_name,) if gpu.render_name else ()
+                part = part.replace(partition=number, names=render)
+            yield part
     else:
         yield device
-
-
-def _add_kfd_facts(device: Device, gpus: Sequence[KfdGpu]) -> Iterator[Device]:
-    for number, gpu in enumerate(gpus):
-        part = device.replace(uuid=gpu.uuid, ordinal=gpu.ordinal)
-        if len(gpus) > 1:
-            render = (gpu.render_name,) if gpu.render_name else ()
-            part = part.replace(partition=number, names=render)
-        yield part
 
 
 def _exclude_inaccessible(device: Device, device_files: str, *, is_host: bool) -> Device:

@@ -9,7 +9,7 @@
 A CPU that several nodes list belongs to the first of them. Nodes that are the memory of GPUs are excluded.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from ompbind.cpuset import EMPTY, CpuSet, named
 from ompbind.machine.model import Node, check_size, render_gpu_remark
@@ -48,7 +48,12 @@ def read_nodes(root: Root, online: CpuSet) -> tuple[tuple[Node, ...], list[str]]
         listed = [node.replace(memory_bytes=None) for node in listed]
     if not any(node.cpus for node in listed):  # the CPUs of nodes are unknown
         listed[0] = listed[0].replace(cpus=online)
-    disjoint, overlapping = _make_disjoint(listed)
+    assigned, overlapping, disjoint = EMPTY, EMPTY, []
+    for node in listed:  # each CPU stays in the first node that lists it
+        if not node.cpus.isdisjoint(assigned):
+            overlapping |= CpuSet((node.number,))
+        disjoint.append(node.replace(cpus=node.cpus - assigned))
+        assigned |= node.cpus
     nodes = tuple(node.replace(distances=_drop_distances(node, found, gpus)) for node in disjoint)
     if not all(node.is_complete for node in nodes):
         initiators = {node.number: _read_initiators(root, node.number) for node in nodes if not node.cpus}
@@ -68,17 +73,6 @@ def _read_node(root: Root, number: int, online: CpuSet) -> Node:
         memory_bytes=parse_meminfo(root.read(f"{directory}/meminfo")).get("MemTotal"),
         distances=tuple(distance for distance in distances if distance is not None),
     )
-
-
-def _make_disjoint(listed: Sequence[Node]) -> tuple[list[Node], CpuSet]:
-    """Keep each CPU in the first node that lists it; return all nodes, and which nodes overlapped."""
-    assigned, overlapping, disjoint = EMPTY, [], []
-    for node in listed:
-        if not node.cpus.isdisjoint(assigned):
-            overlapping.append(node.number)
-        disjoint.append(node.replace(cpus=node.cpus - assigned))
-        assigned |= node.cpus
-    return disjoint, CpuSet(overlapping)
 
 
 def _make_remarks(overlapping: CpuSet, gpus: CpuSet) -> Iterator[str]:

@@ -5,13 +5,45 @@ import sys
 
 from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.errors import MachineError
-from ompbind.machine.model import Level, Machine, check_size, drop_repeated
+from ompbind.machine.model import Level, Machine, Node, Partition, check_size, drop_repeated, make_domains
 from ompbind.machine.sources.linux.cgroup import read_limits
 from ompbind.machine.sources.linux.cpus import CPU, read_domains, read_kinds, read_online
 from ompbind.machine.sources.linux.numa import read_nodes
-from ompbind.machine.sources.other_systems import read_counts
 from ompbind.machine.sources.root import DirectoryRoot, Root, keyed_lines, read_list
 from ompbind.procfs.parsers import status_value
+
+
+def read_counts() -> Machine:
+    """Read the numbers of CPUs and cores of this system; the machine is not `bindable`."""
+    return make_counted_machine(os.cpu_count() or 1, _count_cores(), os.uname().sysname)
+
+
+def _count_cores() -> int | None:
+    """Return the number of cores; None if it is unknown, or psutil is missing, as in the zipapp."""
+    try:
+        import psutil  # noqa: PLC0415 - door: loads psutil
+    except ImportError:
+        return None
+    return psutil.cpu_count(logical=False)
+
+
+def make_counted_machine(cpus: int, cores: int | None, system: str) -> Machine:
+    """Make a machine from the numbers of CPUs and cores; for None each CPU counts as a core."""
+    online = CpuSet(range(cpus))
+    width = cpus // cores if cores and cpus % cores == 0 else 1
+    counts = "numbers of CPUs and cores are" if cores else "number of CPUs is"
+    siblings: Partition = [(None, CpuSet(range(start, start + width))) for start in range(0, cpus, width)]
+    return Machine(
+        source="live",
+        arch=os.uname().machine,
+        online=online,
+        allowed=online,
+        domains=make_domains(online, {Level.CORE: siblings, Level.NODE: [(0, online)]}),
+        nodes=(Node(number=0, cpus=online),),
+        bindable=False,
+        remarks=(f"{system} does not report the topology: only the {counts} used",),
+    )
+
 
 LIVE = "live"
 """The topology source of the machine that ompbind runs on."""

@@ -20,8 +20,7 @@ from ompbind.machine.model import Level
 from ompbind.machine.sources import archive as archive_module
 from ompbind.machine.sources.archive import ArchiveRoot
 from ompbind.machine.sources.linux.cgroup import Throttling, read_limits, read_oom_kills, read_throttling
-from ompbind.machine.sources.linux.reader import read_recorded
-from ompbind.machine.sources.other_systems import make_counted_machine
+from ompbind.machine.sources.linux.reader import make_counted_machine, read_recorded
 from ompbind.machine.sources.reading import read_machine
 from ompbind.machine.sources.root import DirectoryRoot
 from ompbind.planning.planner import make_plan

@@ -9,16 +9,28 @@
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
+from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.programs.elf import SYSTEM_LIBRARY_PREFIXES, Elf, read_elf, read_header
 from ompbind.programs.find_command import find_file
-from ompbind.programs.known_programs import executes_arguments, is_python, starts_others
-from ompbind.programs.library_search import find_needed_libraries, identify_library
-from ompbind.programs.preload import read_preloaded
+from ompbind.programs.library_catalog import (
+    DetectedLibrary,
+    DetectionMethod,
+    Library,
+    LibraryRole,
+    name_library,
+)
+from ompbind.programs.library_search import (
+    find_library,
+    find_needed_libraries,
+    identify_library,
+    is_loadable,
+    linker_directories,
+)
 from ompbind.programs.python_packages import find_packaged, find_site_packages
-from ompbind.programs.workload import DetectedLibrary, DetectionMethod, Workload
-from ompbind.programs.wrappers import read_wrapper
+from ompbind.programs.wrappers import Wrapper, executes_arguments, is_python, read_wrapper, starts_others
+from ompbind.record import Record
 
 _HEAD = 1 << 12
 """Bytes at the beginning of a script that name its interpreter, also behind `#!/bin/sh` (`_TRAMPOLINE`)."""
@@ -32,6 +44,46 @@ the directory of the script.
 
 _CHAIN_LIMIT = 6
 """Scripts and wrappers that are followed at most until a program is found."""
+
+
+class Workload(Record):
+    """A command with the facts that its files show.
+
+    `program` is the path of the file that runs, "" without a command. `python` is the path of the
+    interpreter, "" for other programs; `site_packages` is its first package directory, "" if it has none.
+    `opaque`: the file does not show which program will run (a shell script, `mpirun`). `static`: the
+    program is statically linked and ignores LD_PRELOAD. `preload` is the new value of LD_PRELOAD, one path
+    or name each; empty leaves LD_PRELOAD unchanged. `preload_warnings` say which entries will not be loaded.
+    `wrappers` are the programs before the command that change the binding or the variables of the rank.
+    """
+
+    program: str = ""
+    python: str = ""
+    site_packages: str = ""
+    opaque: bool = False
+    static: bool = False
+    libraries: tuple[DetectedLibrary, ...] = ()
+    preload: tuple[str, ...] = ()
+    preload_warnings: tuple[str, ...] = ()
+    wrappers: tuple[Wrapper, ...] = ()
+
+    def runtimes(self) -> Iterator[DetectedLibrary]:
+        """Yield the OpenMP runtimes among the libraries, surest first, each file once."""
+        if not self.libraries:
+            return
+        order = list(DetectionMethod)
+        runtimes = (found for found in self.libraries if found.library.kind.role is LibraryRole.RUNTIME)
+        seen: set[str] = set()
+        for found in sorted(runtimes, key=lambda found: order.index(found.method)):
+            if found.library.path not in seen:
+                seen.add(found.library.path)
+                yield found
+
+    def has(self, *families: OmpRuntime, method: DetectionMethod | None = None) -> bool:
+        """Return whether a runtime of one of these families is expected, by `method` if it is given."""
+        return any(
+            found.library.family in families and method in (None, found.method) for found in self.runtimes()
+        )
 
 
 def read_workload(argv: Sequence[str], env: Mapping[str, str]) -> Workload:
@@ -89,7 +141,10 @@ def _find_program(argv: list[str], env: Mapping[str, str]) -> tuple[Workload, El
             return work.replace(program=path), read_header(path), env
         try:
             elf = read_elf(path)
-            head = b"" if elf else _read_head(path)
+            head = b""
+            if elf is None:
+                with open(path, "rb") as file:
+                    head = file.read(_HEAD)
         except OSError:
             break
         if is_python(path) and not head.startswith(b"#!"):
@@ -100,11 +155,6 @@ def _find_program(argv: list[str], env: Mapping[str, str]) -> tuple[Workload, El
             return work.replace(program=path), elf, env
         argv = command
     return work, None, env
-
-
-def _read_head(path: str) -> bytes:
-    with open(path, "rb") as file:
-        return file.read(_HEAD)
 
 
 def _parse_interpreter(head: bytes, path: str) -> list[str]:
@@ -144,3 +194,34 @@ def _find_needed(
         for library in libraries
         if library
     )
+
+
+def preload_entries(env: Mapping[str, str]) -> list[str]:
+    """Return the entries of LD_PRELOAD, which colons or spaces separate."""
+    return [name for name in env.get("LD_PRELOAD", "").replace(":", " ").split(" ") if name]
+
+
+def read_preloaded(
+    env: Mapping[str, str], program: Elf | None
+) -> tuple[tuple[DetectedLibrary, ...], tuple[str, ...]]:
+    """Return the known libraries in LD_PRELOAD, and warnings about entries that will not be loaded."""
+    found: list[Library] = []
+    warnings: list[str] = []
+    for name in preload_entries(env):
+        if "$" in name or "{" in name:  # the linker expands $LIB, ompbind {rank}: the path is not known yet
+            found += filter(None, [name_library(name)])
+            continue
+        path = name if "/" in name else find_library(name, program, linker_directories(env))
+        if path is None or not os.path.exists(path):
+            warnings.append(f"LD_PRELOAD names {name}, which does not exist: every process prints a warning")
+        elif not is_loadable(path, program):
+            is_foreign = program is not None and read_header(path) is not None
+            kind = f"not for {program.architecture} programs" if program and is_foreign else "not a library"
+            warnings.append(f"LD_PRELOAD names {name}, which is {kind}: it will not be loaded")
+        elif library := identify_library(path):
+            found.append(library)
+    detected = (
+        DetectedLibrary(library=library, method=DetectionMethod.PRELOADED, origin="LD_PRELOAD")
+        for library in found
+    )
+    return tuple(detected), tuple(warnings)

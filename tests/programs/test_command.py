@@ -10,12 +10,11 @@ import pytest
 from ompbind.errors import RequestError
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.programs import library_search
-from ompbind.programs.command_analysis import read_workload
-from ompbind.programs.library_catalog import name_libraries, name_library
+from ompbind.programs.command import Workload, read_workload
+from ompbind.programs.library_catalog import DetectionMethod, name_libraries, name_library
 from ompbind.programs.library_search import find_library, identify_library, linker_directories
 from ompbind.programs.preload import find_missing_preloads, find_preloads
 from ompbind.programs.python_packages import find_default_python
-from ompbind.programs.workload import DetectionMethod, Workload
 from tests.elves import make_elf
 
 
