@@ -172,7 +172,7 @@ def _make_start(planned: PlannedChoices, *, several: bool) -> CandidateStart:
         options=render_run_words(planned.settings.sources),
         cpus=tuple(str(placement.cpuset) for placement in plan.placements),
         threads=max(placement.threads for placement in plan.placements),
-        digest=_make_digest(make_commands(plan, _hide_run(spec)), spec),
+        digest=_make_digest(make_commands(plan, spec.replace(run_id=_RUN)), spec),
     )
     return CandidateStart(candidate=candidate, plan=plan, spec=spec, commands=commands)
 
@@ -183,10 +183,10 @@ def _make_unbound_start(
     """Return the command without ompbind; --compat and its variables belong to ompbind too."""
     spec = _make_spec(_parse_again(settings, ["--no-compat"]))
     candidate = Candidate(
-        name=_add_number("unbound", ranks if several else None),
+        name=add_ranks("unbound", ranks) if several else "unbound",
         kind=Kind.UNBOUND,
         ranks=ranks,
-        digest=_make_digest(make_unbound_commands(ranks, _hide_run(spec), machine.allowed), spec),
+        digest=_make_digest(make_unbound_commands(ranks, spec.replace(run_id=_RUN), machine.allowed), spec),
     )
     commands = make_unbound_commands(ranks, spec, machine.allowed)
     return CandidateStart(candidate=candidate, plan=None, spec=spec, commands=commands)
@@ -194,11 +194,8 @@ def _make_unbound_start(
 
 def _make_name(made: PlannedChoices | RefusedChoices, *, several: bool) -> str:
     texts = (f"{key}={text}" for key, text in _select(made.choices, number=False))
-    return _add_number(", ".join(texts) or made.kind, made.ranks if several else None)
-
-
-def _add_number(name: str, ranks: int | None) -> str:
-    return add_ranks(name, ranks) if ranks else name
+    name = ", ".join(texts) or made.kind
+    return add_ranks(name, made.ranks) if made.ranks and several else name
 
 
 def _merge_equal(starts: Iterable[CandidateStart]) -> list[CandidateStart]:
@@ -220,10 +217,6 @@ _RUN = "bench"
 
 _DIGESTED = (*OVERRIDING_VARIABLES, *THREAD_COUNTS, LIBUV_VARIABLE, "LD_PRELOAD", "PYTHONPATH")
 """Variables that change where and how ranks run, whether ompbind or the caller sets them."""
-
-
-def _hide_run(spec: RunSpec) -> RunSpec:
-    return spec.replace(run_id=_RUN)
 
 
 def _make_digest(commands: Iterable[RankCommand], spec: RunSpec) -> str:

@@ -90,10 +90,6 @@ def _restarts_with_terminal(values: Values) -> bool:
     return not isinstance(values["on_failure"], str) and reads_terminal(ranks, values["stdin"])
 
 
-def _has_two_unnamed_exports(values: Values) -> bool:
-    return sum(not path for _, path in values["export"]) > 1
-
-
 def _name_file(values: Values) -> str:
     """Return the hint to write an export into a file."""
     unnamed = [name for name, path in values["export"] if not path]
@@ -230,8 +226,8 @@ CHECKS = (
     Check(option="fail_above", other="show", when=lambda v: not v["show"],
           text="has no effect without --show",
           hint="write both sessions with --results, then 'ompbind bench --show --fail-above 5% OLD NEW'"),
-    Check(option="export", other="export", when=_has_two_unnamed_exports, hint=_name_file,
-          text="writes several formats to standard output"),
+    Check(option="export", other="export", when=lambda v: sum(not path for _, path in v["export"]) > 1,
+          text="writes several formats to standard output", hint=_name_file),
     Check(option="export", other="format", hint=_name_file, text="and {other} write to standard output",
           when=lambda v: v["format"] != "table" and any(not path for _, path in v["export"])),
     Check(option="save_preset", other="show", when=lambda v: v["show"],

@@ -84,22 +84,6 @@ def find_home(env: Mapping[str, str]) -> str:
     return home if os.path.isabs(home) else ""
 
 
-def list_directories(directory: str) -> Iterator[str]:
-    """Yield an absolute directory and its parents, the root directory last."""
-    yield directory
-    while (parent := os.path.dirname(directory)) != directory:
-        directory = parent
-        yield directory
-
-
-def read_working_directory() -> str:
-    """Return the working directory without symbolic links; "" if it was removed."""
-    try:
-        return os.getcwd()
-    except OSError:
-        return ""
-
-
 def find_project_file(working: str, home: str, trusted: Collection[int]) -> str:
     """Return the path of the nearest project file; "" if there is none, or no working directory.
 
@@ -130,14 +114,16 @@ def _list_searched(working: str, home: str, trusted: Collection[int]) -> Iterato
 
     A directory that others own or may write to is the last: if it has a file, a warning names the file.
     """
-    above = []
-    for directory in list_directories(working):
+    above: list[str] = []
+    directory = working
+    while directory not in above:  # the root directory is its own parent
         above.append(directory)
         try:
             if is_shared(os.stat(directory), trusted):
                 break
         except OSError:
             break
+        directory = os.path.dirname(directory)
     home = os.path.realpath(home) if home else ""
     if home and os.path.commonpath((home, working)) == home:
         yield from above[: above.index(home) + 1] if home in above else above
@@ -172,7 +158,11 @@ def read_named_file(path: str, source: str) -> FoundFiles:
 def read_found_files(env: Mapping[str, str], system_file: str = SYSTEM_FILE) -> FoundFiles:
     """Read the system's file, the user's file and the nearest project file, as far as each exists."""
     trusted = read_trusted_users()
-    project_file = find_project_file(read_working_directory(), find_home(env), trusted)
+    try:
+        working = os.getcwd()
+    except OSError:
+        working = ""  # it was removed
+    project_file = find_project_file(working, find_home(env), trusted)
     found = (
         _read_found(FileKind.SYSTEM, system_file, trusted),
         _read_found(FileKind.USER, find_user_file(env), trusted),

@@ -5,8 +5,9 @@ import signal
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
@@ -93,19 +94,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         code = print_error(error, launching=is_launching)
     except KeyboardInterrupt:
         code = 130
-    if is_launching:
-        _exit_at_once(code)
+    if is_launching:  # exit as a forked process should: it shares its interpreter with its parent
+        with suppress(OSError):  # the reader of the output has exited; that was reported before
+            if sys.stdout is not None:
+                sys.stdout.flush()
+        os._exit(code)
     sys.exit(code)
-
-
-def _exit_at_once(code: int) -> NoReturn:
-    """Exit as a forked process should: without taking down the interpreter that it shares with its parent."""
-    try:
-        if sys.stdout is not None:
-            sys.stdout.flush()
-    except OSError:
-        pass  # the reader of the output has exited; that was reported before
-    os._exit(code)
 
 
 def run_words(args: Sequence[str]) -> int:

@@ -225,7 +225,8 @@ class Option(click.Option):
             in_group = [given for option in group for given in option.collect(ctx, opts)]
             reset = max((given.level for given in in_group if not given.value), default=ValueLevel.DEFAULT)
             found = tuple(given for given in found if given.level >= reset)
-        counting = self.select_effective(found)
+        after = next((i for i in range(len(found), 0, -1) if found[i - 1].value is None), 0)  # the last reset
+        counting = found[after:] if self.multiple else found[after:][-1:]
         if found:
             sources.effective[self.name] = counting or found[-1:]
         level = found[-1].level if found else ValueLevel.DEFAULT
@@ -249,12 +250,6 @@ class Option(click.Option):
         else:
             made = read[0] if read else self.default_value
         return self.callback(ctx, self, made) if self.callback else made
-
-    def select_effective(self, occurrences: Sequence[Given]) -> Sequence[Given]:
-        """Return the occurrences that make the value, lowest level first; none after a reset."""
-        after = next((i for i in range(len(occurrences), 0, -1) if occurrences[i - 1].value is None), 0)
-        kept = occurrences[after:]
-        return kept if self.multiple else kept[-1:]
 
     def collect(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Given, ...]:
         """Return all occurrences: in files and presets, in the variable, and on the command line."""

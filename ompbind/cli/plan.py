@@ -16,11 +16,8 @@ from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import RunSpec, make_local_identities, make_variables
 from ompbind.planning.rank_variables import Variables
 from ompbind.report.export.formats import FORMATS
-from ompbind.report.plan_explanation import (
-    render_comparison,
-    render_comparison_json,
-    render_explanation,
-)
+from ompbind.report.plan import render_comparison, render_explanation
+from ompbind.report.plan_json import render_comparison_json
 
 RUN_ID = "plan"  # the name of the run where --run-id is not given, so that equal plans print equally
 

@@ -30,11 +30,6 @@ from ompbind.programs.library_catalog import PRELOADABLE
 _KINDS = ("performance", "efficiency", "all")
 
 
-def _read_assignment(text: str) -> tuple[tuple[str, str], ...]:
-    """Read NAME=VALUE as the only item of a repeatable option."""
-    return (parse_assignment(text),)
-
-
 def _complete_sources(text: str) -> Sequence[str]:
     """Complete a topology source."""
     from ompbind.machine.sources.sources import complete_source  # noqa: PLC0415 - door: topology sources
@@ -175,7 +170,7 @@ PLANNING_OPTIONS: tuple[Option, ...] = (
     Option("--expect", section=RANKS, verbs=PLANNING, read=names_of("a library"), multiple=True,
            metavar="NAME|PATH", complete=complete_list(PRELOADABLE),
            help="Warn unless these libraries are preloaded: comma-separated names or paths"),
-    Option("--env", section=RANKS, verbs=PLANNING, read=_read_assignment,
+    Option("--env", section=RANKS, verbs=PLANNING, read=lambda text: (parse_assignment(text),),
            multiple=True, metavar="NAME=VALUE", everyday=True, rare_in=("bench",),
            help="Set a variable; VALUE may use {rank}, {rank+8000}, {local_rank}, {size}, {cpus}, {run_id}"),
     Option("--env-file", section=RANKS, verbs=PLANNING, read=read_file_names, multiple=True,

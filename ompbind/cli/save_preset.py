@@ -58,8 +58,13 @@ def check_preset(name: str, settings: BenchSettings) -> str:
     target = _read_preset_file(settings)
     _check_new(name, target)
     _check_result(_make_content(target, name, _make_base(target, settings)), name, target.files)
-    _check_writable(target.content.path)
-    return target.content.path
+    path = target.content.path
+    directory = os.path.dirname(os.path.abspath(path))
+    while not os.path.exists(directory):
+        directory = os.path.dirname(directory)
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise ConfigurationError(f"{path}: no permission to write in {directory}", hint=_OWN_FILE)
+    return path
 
 
 def save_preset(name: str, candidate: Candidate, settings: BenchSettings) -> str:
@@ -214,15 +219,6 @@ def _lock_directory(path: str) -> Iterator[None]:
         yield
     finally:
         os.close(directory)
-
-
-def _check_writable(path: str) -> None:
-    """Raise ConfigurationError if a file cannot be written to the nearest directory of its path."""
-    directory = os.path.dirname(os.path.abspath(path))
-    while not os.path.exists(directory):
-        directory = os.path.dirname(directory)
-    if not os.access(directory, os.W_OK | os.X_OK):
-        raise ConfigurationError(f"{path}: no permission to write in {directory}", hint=_OWN_FILE)
 
 
 def _replace(content: FileContent) -> None:

@@ -194,7 +194,8 @@ class Verb(click.Command):
         sections: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
-            if record is not None and (self._is_everyday(param) or not self._is_short(ctx)):
+            is_everyday = isinstance(param, Option) and param.is_everyday(str(self.name))
+            if record is not None and (is_everyday or not self._is_short(ctx)):
                 section = param.section if isinstance(param, Option) else HELP
                 sections.setdefault(section, []).append(record)
         if "Options" in sections:
@@ -222,9 +223,6 @@ class Verb(click.Command):
                     formatter.write(f"{'':>{formatter.current_indent}}  {line}\n")
         if short:
             formatter.write(f"\n'{ctx.command_path} --help-all' shows all options.\n")
-
-    def _is_everyday(self, param: click.Parameter) -> bool:
-        return isinstance(param, Option) and param.is_everyday(str(self.name))
 
     def _is_short(self, ctx: click.Context) -> bool:
         return self.has_short_help and not ctx.meta.get(_SHOW_ALL)

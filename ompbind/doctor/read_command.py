@@ -50,10 +50,12 @@ def read_command_facts(argv: tuple[str, ...], env: Mapping[str, str], work: Work
         return CommandFacts(argv=argv, error=problem.message, hint=problem.hint)
     elf = read_header(work.program)
     sites = find_site_packages(work.python, env) if work.python else []
+    file = os.path.basename(os.path.realpath(work.python))
+    series = _SERIES.match(file) or _IN_SITE.search(f"{work.site_packages}/") if work.python else None
     return CommandFacts(
         argv=argv,
         arch=elf.architecture if elf else "",
-        python=_read_series(work) if work.python else None,
+        python=(int(series[1]), int(series[2])) if series else None,
         isolated=bool(work.python) and is_python(argv[0]) and _is_isolated(argv),
         cpp=elf is not None
         and not work.python
@@ -70,13 +72,6 @@ def _find_packages(sites: Sequence[str]) -> Iterator[Package]:
             number = re.compile(rf"/{name}-([0-9]+)\.([0-9]+)[^/]*$")
             found = next(filter(None, map(number.search, glob(f"{escape(site)}/{name}-*.dist-info"))), None)
             yield Package(name=name, version=(int(found[1]), int(found[2])) if found else ())
-
-
-def _read_series(work: Workload) -> tuple[int, int] | None:
-    """Return the version of a Python from the name of its file or of its site-packages; None if unknown."""
-    name = os.path.basename(os.path.realpath(work.python))
-    found = _SERIES.match(name) or _IN_SITE.search(f"{work.site_packages}/")
-    return (int(found[1]), int(found[2])) if found else None
 
 
 def _is_isolated(argv: Sequence[str]) -> bool:

@@ -98,6 +98,12 @@ def render_view(delta: SampleDelta, head: str, screen: Screen) -> tuple[str, ...
     runs = list(dict.fromkeys(filter(None, ids)))
     first = 0 if len(runs) > 1 else 1  # the table of groups has a column for the run if there are several
     named_runs = [f"run {runs[0]}" if len(runs) == 1 else count(len(runs), "run")] if runs else []
+    thread_rows = []
+    for use in threads:
+        thread = use.thread
+        cpu = "-" if thread.cpu is None else str(thread.cpu)
+        place = (_name_rank(use.group.rank), str(thread.tid), _shorten_cpus(thread.cpus), cpu)
+        thread_rows.append(LiveRow(cells=(*place, *_render_uses(use), thread.name)))
     lines = [
         style(fit(GAP.join([*named_runs, head]), screen.width), FAINT, screen),
         fit(_render_totals(delta), screen.width),
@@ -106,7 +112,7 @@ def render_view(delta: SampleDelta, head: str, screen: Screen) -> tuple[str, ...
             _GROUP_COLUMNS[first:], [row.replace(cells=row.cells[first:]) for row in group_rows], screen
         ),
         *(fit(line, screen.width) for line in shared),
-        *render_live_table(_THREAD_COLUMNS, [_make_thread_row(use) for use in threads], screen),
+        *render_live_table(_THREAD_COLUMNS, thread_rows, screen),
     ]
     return tuple(lines[: screen.height])
 
@@ -171,14 +177,6 @@ def _draw_strip(shares: Sequence[float], screen: Screen) -> str:
     return "".join(steps[min(round(share * 8), 8)] for share in shares)
 
 
-def _draw_group_cpus(cpus: CpuSet, shares: dict[int, float], width: int, screen: Screen) -> str:
-    """Draw the CPUs of a group in at most `width` characters; if these are too few, each is a mean."""
-    found = [shares[cpu] for cpu in cpus if cpu in shares]
-    each = -(-len(found) // width)
-    parts = (found[i : i + each] for i in range(0, len(found), each or 1))
-    return _draw_strip([sum(part) / len(part) for part in parts], screen)
-
-
 def _make_group_rows(delta: SampleDelta, rows: int, screen: Screen) -> Iterator[LiveRow]:
     """Yield a row for each group and each absent rank; if they do not fit, those with errors come first."""
     shown, total = delta.groups, len(delta.groups) + len(delta.absent_ranks)
@@ -191,7 +189,10 @@ def _make_group_rows(delta: SampleDelta, rows: int, screen: Screen) -> Iterator[
     shares = {use.cpu: use.share for use in delta.cpus}
     width = next(width for least, width in _STRIP_WIDTHS if screen.width >= least)
     for use in shown:
-        yield _make_group_row(use, _draw_group_cpus(_find_cpus(use.group), shares, width, screen))
+        found = [shares[cpu] for cpu in _find_cpus(use.group) if cpu in shares]
+        each = -(-len(found) // width)  # CPUs per character; of several, their mean
+        parts = (found[i : i + each] for i in range(0, len(found), each or 1))
+        yield _make_group_row(use, _draw_strip([sum(part) / len(part) for part in parts], screen))
     yield from after
 
 
@@ -217,18 +218,6 @@ def _make_group_row(use: RankUse, strip: str) -> LiveRow:
         codes if group.attempt == 1 else f"{codes}, start {group.attempt}",
     )
     return LiveRow(cells=cells, severity=verdict.severity)
-
-
-def _make_thread_row(use: ThreadUse) -> LiveRow:
-    cells = (
-        _name_rank(use.group.rank),
-        str(use.thread.tid),
-        _shorten_cpus(use.thread.cpus),
-        "-" if use.thread.cpu is None else str(use.thread.cpu),
-        *_render_uses(use),
-        use.thread.name,
-    )
-    return LiveRow(cells=cells)
 
 
 def _name_rank(rank: int | None) -> str:

@@ -83,7 +83,7 @@ def render_device_lines(devices: Iterable[Device], around: CpuSet) -> Iterator[s
 
     A line says so if its devices are near other CPUs than these, or if that is not known.
     """
-    for group in _group(devices, lambda device: (*_kind_and_reason(device), device.cpus.bits)):
+    for group in _group(devices, lambda device: (device.kind, device.excluded, device.cpus.bits)):
         cpus = group[0].cpus
         states = [f"near: {_UNKNOWN}"] if not cpus else [f"near CPUs {render_cpus(cpus)}"] * (cpus != around)
         functions = [list(run) for _, run in groupby(group, key=lambda device: device.address)]
@@ -96,7 +96,7 @@ def render_device_lines(devices: Iterable[Device], around: CpuSet) -> Iterator[s
 
 def render_device_names(devices: Iterable[Device], around: CpuSet = EMPTY) -> Iterator[str]:
     """Yield the names of devices, a text for each kind: "gpu:0-3", "display:0 (not for ranks)"."""
-    for group in _group(devices, lambda device: (*_kind_and_reason(device), bool(device.cpus))):
+    for group in _group(devices, lambda device: (device.kind, device.excluded, bool(device.cpus))):
         states = [] if group[0].cpus else [f"near: {_UNKNOWN}"]
         states += ["excluded"] if group[0].excluded else _render_state(group[0])
         yield render_numbers(group) + (f" ({', '.join(states)})" if states else "")
@@ -140,10 +140,6 @@ def _group(devices: Iterable[Device], key: Callable[[Device], tuple[object, ...]
     for device in devices:
         groups.setdefault(key(device), []).append(device)
     return list(groups.values())
-
-
-def _kind_and_reason(device: Device) -> tuple[DeviceKind, str]:
-    return device.kind, device.excluded
 
 
 def _render_state(device: Device) -> Iterator[str]:

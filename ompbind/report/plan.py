@@ -1,15 +1,18 @@
-"""A plan for people: a table, and the commands of ranks with what was filled in."""
+"""Plans for people: a table, the commands of ranks, reasons and measures, and plans side by side."""
 
 import shlex
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
 from ompbind.cpuset import CpuSet, count
+from ompbind.errors import PlanError
 from ompbind.machine.model import Level, index_by_cpu
 from ompbind.openmp.binding import Bind
+from ompbind.planning.metrics import Metrics, measure_plan
 from ompbind.planning.placeholders import has_placeholders
 from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.rank_command import RankCommand, RankIdentity, RunSpec
+from ompbind.planning.rationale import make_reasons
 from ompbind.planning.request import MemoryMode
 from ompbind.report.machine_text import render_summary
 from ompbind.report.text import (
@@ -146,3 +149,69 @@ def _find_values(
     if any(command.directory for command in commands):
         yield "directory", [command.directory for command in commands]
     yield "command", [shlex.join(command.argv) for command in commands]
+
+
+_TITLES = {"borders": "splits"}
+"""The titles of reasons that JSON calls otherwise."""
+
+
+def render_explanation(plan: Plan, screen: Screen = PIPE) -> str:
+    """Render the reason for each choice of a plan, and its measures."""
+    metrics = measure_plan(plan)
+    width = screen.text_width
+    reasons = (
+        render_paragraph(_TITLES.get(reason.about, reason.about), reason.text, width)
+        for reason in make_reasons(plan, metrics)
+    )
+    rows = dict(_measure_rows(metrics))
+    longest = max(map(len, rows))
+    lines = (f"  {name:{longest}}  {value}" for name, value in rows.items())
+    return "\n".join(["why:", *reasons, "", "metrics (lower is better):", *lines])
+
+
+def _measure_rows(metrics: Metrics) -> Iterator[tuple[str, str]]:
+    """Yield the name and the value of each measure, the most important first."""
+    yield "cores idle", str(metrics.idle)
+    yield "cores shared by several ranks", str(metrics.shared)
+    yield "size difference, largest - smallest (cores)", str(metrics.imbalance)
+    for border in metrics.borders:
+        yield f"ranks split over {border.level.label}s although they fit in one", str(border.crossing)
+    for border in metrics.borders:
+        yield f"{border.level.label}s used, summed over ranks", str(border.touched)
+    yield "ranks with performance and efficiency cores", str(metrics.mixed)
+    if known := [distance for distance in metrics.device_distances if distance is not None]:
+        yield "largest distance of a rank from its devices (10 is local)", str(max(known))
+
+
+def render_comparison(
+    plans: Mapping[str, Plan], refused: Mapping[str, PlanError], screen: Screen = PIPE
+) -> str:
+    """Render plans of one request side by side: the measures of each strategy, then the CPUs of every rank.
+
+    `refused` are the strategies that cannot serve the request.
+    """
+    width = screen.text_width
+    lines = []
+    if plans:
+        heading = make_heading(list(plans.values()), ", ".join(plans))
+        lines = [*(wrap_indented(line, width) for line in heading), ""]
+        measures = {name: dict(_measure_rows(measure_plan(plan))) for name, plan in plans.items()}
+        names = list(next(iter(measures.values())))
+        table = [Column(title="metric (lower is better)", cells=names, grows=True)]
+        table += [Column(title=name, cells=list(row.values()), right=True) for name, row in measures.items()]
+        most = max(len(plan.placements) for plan in plans.values())
+        ranks = [Column(title="rank", cells=[str(rank) for rank in range(most)], right=True)]
+        for name, plan in plans.items():
+            cells = [render_cpus(placement.cpuset) for placement in plan.placements]
+            ranks.append(Column(title=name, cells=cells + ["-"] * (most - len(cells)), grows=True))
+        lines += [render_table(table, width), "", render_table(ranks, width)]
+    messages = [
+        render_paragraph(f"{name}: warning", note.text, width)
+        for name, plan in plans.items()
+        for note in plan.notes
+        if note.warning
+    ]
+    messages += [
+        render_paragraph(name, f"{error.message} ({error.hint})", width) for name, error in refused.items()
+    ]
+    return "\n".join([*lines, *([""] if lines and messages else []), *messages])

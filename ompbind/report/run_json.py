@@ -6,7 +6,6 @@ from ompbind.execution.outcome import Outcome, RankExit, exit_code, find_hint
 from ompbind.execution.signals import signal_name
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import (
-    RankCommand,
     RunSpec,
     make_commands,
     make_local_identities,
@@ -30,6 +29,12 @@ def render_run(plan: Plan | None, spec: RunSpec, outcome: Outcome, started: floa
     if plan:
         identities = make_local_identities(plan)
         planned = plan_record(plan, [make_variables(plan, identity, spec) for identity in identities])
+    ranks = []
+    for rank_exit in exits:
+        command = started_as.get(rank_exit.rank)
+        own = list(command.argv) if command and command.argv != spec.argv else None
+        directory = command.directory or None if command else None
+        ranks.append({**_rank_record(rank_exit, outcome), "command": own, "directory": directory})
     throttling = outcome.throttling
     record = {
         "schema": SCHEMA,
@@ -37,13 +42,7 @@ def render_run(plan: Plan | None, spec: RunSpec, outcome: Outcome, started: floa
         "command": list(spec.argv),
         "started": started,
         "plan": planned,
-        "ranks": [
-            {
-                **_rank_record(rank_exit, outcome),
-                **_command_record(started_as.get(rank_exit.rank), spec),
-            }
-            for rank_exit in exits
-        ],
+        "ranks": ranks,
         "exit_code": exit_code(outcome),
         "timed_out": outcome.timed_out,
         "oom_kills": outcome.oom_kills,
@@ -58,14 +57,6 @@ def render_run(plan: Plan | None, spec: RunSpec, outcome: Outcome, started: floa
         "verified": verified_record(outcome.verified),
     }
     return json.dumps(record, indent=2)
-
-
-def _command_record(command: RankCommand | None, spec: RunSpec) -> dict[str, object]:
-    """Return the command of a rank if it differs from the command of the run, and its directory."""
-    if command is None:
-        return {"command": None, "directory": None}
-    has_own = command.argv != spec.argv
-    return {"command": list(command.argv) if has_own else None, "directory": command.directory or None}
 
 
 def _rank_record(rank_exit: RankExit, outcome: Outcome) -> dict[str, object]:

@@ -49,7 +49,9 @@ def render_failures(outcome: Outcome, *, stderr_shown: bool = True, width: int =
     groups = [
         (exits, hint)
         for exits, hint in _group_by_status(outcome)
-        if hint or _adds_to_messages(exits, is_single=is_single, with_words=with_words)
+        if hint
+        or (is_single and exits[0].signal is not None and exits[0].signal not in ORDINARY)
+        or (with_words and _find_words(exits) is not None)
     ]
     lines = [
         line
@@ -77,13 +79,6 @@ def _group_by_status(outcome: Outcome) -> Iterator[tuple[list[RankExit], str]]:
         hint = find_hint(exits[0], outcome)
         yield exits, "" if hint in hints else hint
         hints.add(hint)
-
-
-def _adds_to_messages(exits: Sequence[RankExit], *, is_single: bool, with_words: bool) -> bool:
-    """Return whether there is something to report that was not reported when the ranks exited."""
-    number = exits[0].signal
-    is_unusual = is_single and number is not None and number not in ORDINARY
-    return is_unusual or (with_words and _find_words(exits) is not None)
 
 
 def _find_words(exits: Sequence[RankExit]) -> RankExit | None:

@@ -94,7 +94,13 @@ def render_tree(machine: Machine, screen: Screen = PIPE) -> str:
 
 def _body(machine: Machine, screen: Screen) -> list[str]:
     """Return the lines of the domains; if these are too many, inner levels are only counted."""
-    levels = _shown_levels(machine)
+    cores = {core.cpus for core in machine.at(Level.CORE)}
+    levels = [  # worth a line
+        level
+        for level in machine.levels
+        if level in (Level.PACKAGE, Level.NODE, Level.CORE)
+        or {domain.cpus for domain in machine.at(level)} != cores
+    ]
     view = _View(
         machine=machine,
         width=screen.text_width,
@@ -110,20 +116,14 @@ def _body(machine: Machine, screen: Screen) -> list[str]:
             break
     if not machine.devices:
         return lines or _branches(view, machine.online, view.levels)
-    view = view.replace(devices=_find_homes(machine, view.levels[:-1]))
+    homes: dict[Domain | None, list[Device]] = {}  # the narrowest domain of each device
+    domains = [domain for level in view.levels[:-1] for domain in machine.at(level)]
+    for device in machine.devices:
+        around = [domain for domain in domains if device.cpus and device.cpus <= domain.cpus]
+        homes.setdefault(around[-1] if around else None, []).append(device)
+    view = view.replace(devices=homes)
     beside = render_device_lines(view.devices.get(None, ()), machine.online)
     return [*_branches(view, machine.online, view.levels), *beside]
-
-
-def _shown_levels(machine: Machine) -> list[Level]:
-    """Return the levels worth a line: nodes, packages, cores, and levels with a domain of several cores."""
-    cores = {core.cpus for core in machine.at(Level.CORE)}
-    return [
-        level
-        for level in machine.levels
-        if level in (Level.PACKAGE, Level.NODE, Level.CORE)
-        or {domain.cpus for domain in machine.at(level)} != cores
-    ]
 
 
 def _branches(view: _View, inside: CpuSet, levels: Sequence[Level]) -> list[str]:
@@ -170,15 +170,6 @@ def _device_lines_of_series(view: _View, same: Sequence[Domain]) -> Iterator[str
     )
     if inside:
         yield f"  {', '.join(render_device_names(inside))} (--format table lists what they are near)"
-
-
-def _find_homes(machine: Machine, levels: Sequence[Level]) -> dict[Domain | None, list[Device]]:
-    """Map domains to the devices whose narrowest domain they are, None to devices in no domain."""
-    homes: dict[Domain | None, list[Device]] = {}
-    for device in machine.devices:
-        around = [d for level in levels for d in machine.at(level) if device.cpus and device.cpus <= d.cpus]
-        homes.setdefault(around[-1] if around else None, []).append(device)
-    return homes
 
 
 def _join_equal_domains(
@@ -280,21 +271,16 @@ def render_listing(machine: Machine, screen: Screen = PIPE) -> str:
     if machine.kinds:
         kinds = kind_by_cpu(machine.kinds)
         columns.append(Column(title="kind", cells=[kinds.get(cpu, "-") for cpu in cpus]))
-    columns.append(Column(title="state", cells=[_state(machine, cpu) for cpu in cpus], grows=True))
+    states = dict.fromkeys(machine.offline, "offline")
+    for cpu in machine.online:
+        reasons = ", ".join(name for name, excluded in machine.exclusion_reasons if cpu in excluded)
+        states[cpu] = (reasons or "allowed") if cpu in machine.allowed else "not allowed"
+    columns.append(Column(title="state", cells=[states[cpu] for cpu in cpus], grows=True))
     head, *rows = render_rows(columns, screen.text_width)
     is_dim = [screen.styled and cpu not in machine.allowed for cpu in cpus]
     lines = [head, *(dim(row) if dimmed else row for row, dimmed in zip(rows, is_dim, strict=True))]
     tables = render_device_tables(machine.devices, screen) if machine.devices else ()
     return "\n\n".join(["\n".join(lines), *tables])
-
-
-def _state(machine: Machine, cpu: int) -> str:
-    """Return why a CPU is not used, "allowed" if nothing excludes it."""
-    if cpu not in machine.online:
-        return "offline"
-    if cpu not in machine.allowed:
-        return "not allowed"
-    return ", ".join(name for name, cpus in machine.exclusion_reasons if cpu in cpus) or "allowed"
 
 
 def render_json(machine: Machine) -> str:

@@ -181,7 +181,7 @@ def run_result(settings, planned):
     planning = settings.planning
     if settings.dry_run:
         return settings.dry_run, planning.quiet, settings.report_env
-    options = make_run_options(settings, *planned, make_output(settings))
+    options = make_run_options(settings, *planned, make_output(settings), None)
     others = [planning.wait, planning.quiet, planning.verbose]
     others += [settings.verify, settings.report, settings.report_env]
     return options.replace(expected=None, run_id="").as_dict(), others

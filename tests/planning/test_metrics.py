@@ -13,7 +13,7 @@ from ompbind.planning.metrics import measure, measure_plan
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rationale import make_reasons
 from ompbind.planning.request import MemoryMode, Request
-from ompbind.report.plan_explanation import render_comparison, render_explanation
+from ompbind.report.plan import render_comparison, render_explanation
 from tests.machines import Shape, make_machine
 from tests.planning.test_planner import DUAL, POWER, SNC, plan
 

@@ -14,8 +14,7 @@ from ompbind.planning.other_runs import LiveRun
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import MemoryMode, Request
 from ompbind.registry.run_info import RunInfo
-from ompbind.report.plan import render_plan
-from ompbind.report.plan_explanation import render_comparison, render_explanation
+from ompbind.report.plan import render_comparison, render_explanation, render_plan
 from ompbind.report.ps import render_ps
 from ompbind.report.text import WIDEST, WIDTH, Column, Screen, render_error, render_paragraph, render_table
 from tests.machines import Shape, make_machine

@@ -88,19 +88,17 @@ def make_container_options(plan: Plan, placement: Placement) -> list[str]:
     nvidia = [gpu for gpu in gpus if gpu.vendor == NVIDIA]
     words = []
     if nvidia:
-        names = ",".join(gpu.uuid or _number_nvidia(plan, gpu) for gpu in nvidia)
+        numbered = sort_by_address(
+            [gpu for gpu in plan.machine.devices if (gpu.kind, gpu.vendor) == (DeviceKind.GPU, NVIDIA)]
+        )
+        for gpu in nvidia:
+            if gpu.partition is not None and not gpu.uuid:
+                hint = "name it yourself: --gpus device=MIG-…"
+                raise RequestError(f"the UUID of {gpu}, a MIG instance, is not known", hint=hint)
+        names = ",".join(gpu.uuid or str(numbered.index(gpu)) for gpu in nvidia)
         words += ["--gpus", shlex.quote(f'"device={names}"')]  # the option is a CSV row, which needs quotes
     files = [file for gpu in gpus if gpu.vendor != NVIDIA for file in _find_files(gpu)]
     return words + [f"--device={file}" for file in dict.fromkeys(files)]
-
-
-def _number_nvidia(plan: Plan, gpu: Device) -> str:
-    gpus = [device for device in plan.machine.devices if (device.kind, device.vendor) == (gpu.kind, NVIDIA)]
-    if gpu.partition is not None:
-        raise RequestError(
-            f"the UUID of {gpu}, a MIG instance, is not known", hint="name it yourself: --gpus device=MIG-…"
-        )
-    return str(sort_by_address(gpus).index(gpu))
 
 
 def _find_files(gpu: Device) -> list[str]:

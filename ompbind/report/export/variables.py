@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Sequence
 
 from ompbind.errors import RequestError
-from ompbind.planning.plan import Placement, Plan
+from ompbind.planning.plan import Plan
 from ompbind.planning.rank_variables import Variables
 from ompbind.planning.request import MemoryMode
 from ompbind.report.export.ranks import (
@@ -53,23 +53,19 @@ def render_systemd(plan: Plan, variables: Sequence[Variables]) -> str:
     refuses, and for --memory preferred with several nodes.
     """
     (placement,), (environment,) = confined_ranks(plan), variables
-    lines = ["[Service]", "CPUAffinity=", f"CPUAffinity={placement.cpuset}", *_unit_memory(plan, placement)]
-    lines += [_assignment(name, value) for name, value in sorted(environment.items()) if value is not None]
-    lines += [f"UnsetEnvironment={name}" for name, value in sorted(environment.items()) if value is None]
-    return "\n".join(lines)
-
-
-def _unit_memory(plan: Plan, placement: Placement) -> list[str]:
+    lines = ["[Service]", "CPUAffinity=", f"CPUAffinity={placement.cpuset}"]
     nodes, mode = memory_nodes(plan, placement), plan.request.memory
-    if not nodes:
-        return []
     if mode is MemoryMode.PREFERRED and len(nodes) > 1:
         raise RequestError(
             f"systemd can prefer a single NUMA node only, rank {placement.rank} has {nodes}",
             hint="use --memory bind or interleave",
         )
-    policy = "bind" if mode is MemoryMode.LOCAL else str(mode)
-    return [f"NUMAPolicy={policy}", "NUMAMask=", f"NUMAMask={nodes}"]
+    if nodes:
+        policy = "bind" if mode is MemoryMode.LOCAL else str(mode)
+        lines += [f"NUMAPolicy={policy}", "NUMAMask=", f"NUMAMask={nodes}"]
+    lines += [_assignment(name, value) for name, value in sorted(environment.items()) if value is not None]
+    lines += [f"UnsetEnvironment={name}" for name, value in sorted(environment.items()) if value is None]
+    return "\n".join(lines)
 
 
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "%": "%%"})
