@@ -12,7 +12,7 @@ from ompbind.masks.parse import parse_mask
 from ompbind.planning.other_runs import LiveRun
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Bind, MemoryMode, Request
-from ompbind.registry.run_info import RunInfo
+from ompbind.registry.claim_files import RunInfo
 from ompbind.report.plan import render_plan
 from ompbind.report.plan_explanation import render_comparison, render_explanation
 from ompbind.report.ps import render_ps
