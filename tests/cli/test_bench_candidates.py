@@ -207,7 +207,7 @@ def test_run_with_these_words_gives_the_same_commands(words, machine):
     for start in planned:
         planning = make_planning_settings(read("run", *start.candidate.options))
         spec = make_run_spec(planning, "test")
-        plan = make_plan(machine, make_request(planning, make_spec_before_plan(spec)))
+        plan = make_plan(machine, make_request(planning, make_spec_before_plan(spec), machine))
         assert make_commands(plan, spec) == list(start.commands)
 
 
