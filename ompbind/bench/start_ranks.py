@@ -40,7 +40,7 @@ from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import RankCommand, RunSpec
 from ompbind.record import Record
 from ompbind.registry.claim_files import Claim
-from ompbind.registry.registry import lock_registry, make_run_identity
+from ompbind.registry.registry import Registry, make_run_identity
 
 
 class CandidateStart(Record):
@@ -207,7 +207,7 @@ def _fork_supervisor(start: CandidateStart, options: RunOptions, signal_mask: fr
     """Register the run as `run` does, and fork the process that starts the ranks; signals are blocked."""
     claim, pid = None, -1
     if start.plan:  # ranks without a plan claim no CPUs
-        with lock_registry(start.plan.request.sharing, make_run_identity(options.run_id)) as registry:
+        with Registry(start.plan.request.sharing, make_run_identity(options.run_id)) as registry:
             claim = registry.register(start.plan)
     try:
         read_end, write_end = os.pipe()

@@ -22,15 +22,8 @@ def read_plan_file(path: str) -> SavedPlan:
         raise OptionError(f"cannot read {path}: {reason}", hint=_HINT) from error
     if len(data) > _MOST_BYTES:
         raise OptionError(f"{path} is larger than {_MOST_BYTES >> 20} MiB", hint=_HINT)
-    return parse_saved_plan(_parse_json(data, path), path)
-
-
-_HINT = "name a file with the output of 'ompbind plan --format json'"
-
-
-def _parse_json(data: bytes, path: str) -> object:
     try:
-        return json.loads(data.decode("utf-8-sig"))
+        value = json.loads(data.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise OptionError(f"{path}, line {line}: the text is not UTF-8", hint=_HINT) from None
@@ -40,6 +33,10 @@ def _parse_json(data: bytes, path: str) -> object:
         raise OptionError(f"{path} is not JSON: {where}: {reason}", hint=_HINT) from None
     except (ValueError, RecursionError):
         raise OptionError(f"{path}: a value is too long or too deep", hint=_HINT) from None
+    return parse_saved_plan(value, path)
+
+
+_HINT = "name a file with the output of 'ompbind plan --format json'"
 
 
 def fit_plan(request: Request, identity: RankIdentity) -> Request:

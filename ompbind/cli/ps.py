@@ -10,10 +10,9 @@ from ompbind.cli.settings import make_settings
 from ompbind.cli.verb import Verb
 from ompbind.errors import ClaimError
 from ompbind.record import Record
-from ompbind.registry.claim_files import render_ignored
+from ompbind.registry.claim_files import read_run_info, render_ignored
 from ompbind.registry.claim_format import TICKET_SUFFIX
 from ompbind.registry.registry import DIRECTORY_VARIABLE, find_claims_directory, read_claim_list
-from ompbind.registry.run_info import read_run_info
 from ompbind.report.ps import render_ps, render_ps_json
 
 EXAMPLES = (

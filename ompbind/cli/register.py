@@ -20,7 +20,7 @@ from ompbind.planning.plan import Plan
 from ompbind.planning.planner import find_possible_cpus, make_plan
 from ompbind.planning.request import MemoryMode, Request
 from ompbind.record import Record
-from ompbind.registry.claim_files import Claim
+from ompbind.registry.claim_files import Claim, read_run_info
 from ompbind.registry.claim_format import make_division
 from ompbind.registry.registry import DIRECTORY_VARIABLE, Registry, try_read_occupied
 from ompbind.registry.tickets import Ticket, take_ticket
@@ -122,7 +122,6 @@ def call_when_free(attempt: Callable[[], T | None], ticket: Ticket, wait: Wait) 
 
 
 def _render_blockers(ticket: Ticket) -> str:
-    from ompbind.registry.run_info import read_run_info  # noqa: PLC0415 - door: --wait
     from ompbind.report.ps import render_blockers  # noqa: PLC0415 - door: --wait
 
     return render_blockers(read_run_info(ticket.read_blockers())) or "another run has just released them"

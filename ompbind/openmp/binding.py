@@ -85,19 +85,23 @@ def make_places(
     if bind is Bind.NONE:
         return (), ""
     compute = CpuSet(cpus)
-    each = tuple(CpuSet((cpu,)) for cpu in cpus)
+    ways: list[tuple[CpuSet, ...]]
     if service_cpus:
-        core_of = {cpu: core for core in cores for cpu in core}
-        place_of = {
-            Bind.RANK: lambda cpu: compute,
-            Bind.CORE: lambda cpu: core_of[cpu],
-        }.get(bind, lambda cpu: CpuSet((cpu,)))
-        whole = compute | service_cpus
-        workers = tuple(map(place_of, islice(cycle(cpus), 1, threads)))
-        ways = [(whole, *workers)] + ([(whole,)] if bind is Bind.RANK else [])
+        whole, cpu_of_workers = compute | service_cpus, islice(cycle(cpus), 1, threads)
+        if bind is Bind.RANK:
+            ways = [(whole, *(compute for _ in cpu_of_workers)), (whole,)]
+        elif bind is Bind.CORE:
+            core_of = {cpu: core for core in cores for cpu in core}
+            ways = [(whole, *(core_of[cpu] for cpu in cpu_of_workers))]
+        else:
+            ways = [(whole, *(CpuSet((cpu,)) for cpu in cpu_of_workers))]
+    elif bind is Bind.RANK:
+        ways = [(compute,)]
+    elif bind is Bind.CORE:
+        ways = [(compute, *cores[1:])]
     else:
-        others = {Bind.RANK: (), Bind.CORE: tuple(cores[1:])}.get(bind, each[1:])
-        ways = [(each[0] if bind is Bind.EXACT else compute, *others)]
+        first, *others = (CpuSet((cpu,)) for cpu in cpus)
+        ways = [(first if bind is Bind.EXACT else compute, *others)]
     texts = ((places, render_places(places)) for places in ways)
     return next(((places, text) for places, text in texts if text is not None), ((), ""))
 

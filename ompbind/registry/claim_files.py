@@ -7,15 +7,22 @@ so that no user can slow down the runs of others. Files that look like claims bu
 import errno
 import fcntl
 import os
+import pwd
 import stat
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from ompbind.cpuset import count
 from ompbind.errors import ClaimError
 from ompbind.planning.other_runs import NAMED_RUNS, LiveRun
 from ompbind.planning.request import Sharing
-from ompbind.procfs.reader import read_lock_holder, read_owner
+from ompbind.procfs.reader import (
+    read_age_s,
+    read_command_line,
+    read_lock_holder,
+    read_owner,
+    read_pid_namespace,
+)
 from ompbind.record import Record
 from ompbind.registry.claim_format import (
     CLAIM_SUFFIX,
@@ -28,7 +35,6 @@ from ompbind.registry.claim_format import (
     remove_claim,
     render_restarts,
 )
-from ompbind.registry.run_info import read_user
 from ompbind.text import clean_name
 
 NEW_FILE_LIMIT_S = 60.0  # seconds after which a .new file counts as old
@@ -228,3 +234,40 @@ def _move_descriptor(file: int) -> int:
         except OSError:
             pass  # above the limit of open files
     return fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, 3)
+
+
+class RunInfo(Record):
+    """One live run, the name of its user, and the command line of its process (None if unknown)."""
+
+    run: LiveRun
+    user: str
+    command: tuple[str, ...] | None
+
+
+_TOLERANCE_S = 2  # of the start time of a process: kernel ticks and the clock differ a little
+
+
+def read_run_info(runs: Iterable[LiveRun]) -> tuple[RunInfo, ...]:
+    """Return each run with the name of its user and the command line of its process."""
+    return tuple(RunInfo(run=run, user=read_user(run.uid), command=_read_command_of_run(run)) for run in runs)
+
+
+def read_user(uid: int) -> str:
+    """Return the name of a user, or the number if the user has no name here."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def _read_command_of_run(run: LiveRun) -> tuple[str, ...] | None:
+    """Return the command line of a run's process.
+
+    None if the process has exited, is in another PID namespace, or if its pid now belongs to another process.
+    """
+    if run.pid_space != read_pid_namespace():
+        return None
+    age_s, words, owner = read_age_s(run.pid), read_command_line(run.pid), read_owner(run.pid)
+    if age_s is None or owner != run.uid or not words or age_s + _TOLERANCE_S < time.time() - run.started:
+        return None
+    return words

@@ -177,11 +177,6 @@ class Registry:
         self.ignored = render_ignored(found.ignored, self.directory)
 
 
-def lock_registry(sharing: Sharing, identity: RunIdentity) -> Registry:
-    """Return the registry, which is open within `with`, while a run plans and registers."""
-    return Registry(sharing, identity)
-
-
 def raise_or_describe(sharing: Sharing, what: str, error: OSError) -> str:
     """Return what failed and why; raises ClaimError instead if `sharing` is strict."""
     failure = f"{what}: {error.strerror}"

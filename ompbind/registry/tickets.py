@@ -21,7 +21,7 @@ from ompbind.planning.request import Sharing
 from ompbind.registry.claim_files import Claim, read_claims, write_claim
 from ompbind.registry.claim_format import CLAIM_SUFFIX, TICKET_SUFFIX, list_claims, make_waiting_run
 from ompbind.registry.directory_watch import DirectoryWatch
-from ompbind.registry.registry import lock_registry, raise_or_describe
+from ompbind.registry.registry import Registry, raise_or_describe
 
 
 class Ticket:
@@ -86,7 +86,7 @@ def take_ticket(identity: RunIdentity, wanted: CpuSet, sharing: Sharing) -> Iter
 
     `sharing` is AVOID or EXCLUSIVE. Raises ClaimError if claims cannot be read or written.
     """
-    with lock_registry(sharing, identity) as registry:
+    with Registry(sharing, identity) as registry:
         try:
             names = list_claims(registry.handle, (TICKET_SUFFIX,))
             found = read_claims(registry.handle, names, with_ranks=False)

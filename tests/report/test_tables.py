@@ -13,7 +13,7 @@ from ompbind.openmp.binding import Bind
 from ompbind.planning.other_runs import LiveRun
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import MemoryMode, Request
-from ompbind.registry.run_info import RunInfo
+from ompbind.registry.claim_files import RunInfo
 from ompbind.report.plan import render_comparison, render_explanation, render_plan
 from ompbind.report.ps import render_ps
 from ompbind.report.text import WIDEST, WIDTH, Column, Screen, render_error, render_paragraph, render_table
