@@ -31,7 +31,7 @@ from ompbind.execution.output.multiplexer import Output
 from ompbind.execution.process_pair import Cleanup, become_supervisor
 from ompbind.execution.processes import exit_with_parent, signal_process
 from ompbind.execution.rlimits import make_limit_error
-from ompbind.execution.run_options import RunOptions
+from ompbind.execution.run_options import RunOptions, Supervision
 from ompbind.execution.spawn import find_executable, find_starts
 from ompbind.execution.supervisor import supervise
 from ompbind.execution.verify.evaluate import expect_ranks
@@ -187,8 +187,9 @@ def start_ranks(
     options = RunOptions(
         run_id=settings.run_id,
         output=Output(directory=directory),
-        grace_s=settings.grace_s,
-        timeout_s=None if settings.service else settings.timeout_s,
+        supervision=Supervision(
+            timeout=None if settings.service else settings.timeout_s, grace=settings.grace_s
+        ),
         stop_on_exit=settings.service is not None,
         ignore_late_signals=True,
         stdin_first=False,
@@ -244,7 +245,7 @@ def _run_child(start: CandidateStart, options: RunOptions, parent: _Parent) -> N
     try:
         exit_with_parent(parent.pid)
         release = parent.claim.release if parent.claim else lambda: None
-        cleanup = Cleanup(grace_s=options.grace_s, release=release)
+        cleanup = Cleanup(grace_s=options.supervision.grace, release=release)
         foreground = become_supervisor(cleanup, parent.signal_mask)
         counters = open_counters(find_events().events)
         outcome = supervise(find_starts(start.commands), options, foreground, SilentReporter())

@@ -18,7 +18,7 @@ from ompbind.cli.run_settings import (
     make_run_options,
     set_up_rendezvous,
 )
-from ompbind.cli.settings import RunSettings, make_planning_settings, make_settings
+from ompbind.cli.settings import RunSettings, make_run_settings
 from ompbind.cli.verb import Verb
 from ompbind.errors import LaunchError, OmpbindError, RequestError
 from ompbind.execution.outcome import Outcome, exit_code, was_interrupted
@@ -62,17 +62,13 @@ pools are configured to use only these CPUs.
 """
 
 
-def _make_settings(ctx: click.Context) -> RunSettings:
-    assert isinstance(ctx, VerbContext)
-    return make_settings(RunSettings, ctx.params, planning=make_planning_settings(ctx))
-
-
 def run(ctx: click.Context) -> int:
     """Start copies (ranks) of a command, wait for them, and return the exit code.
 
     The error of a run is raised; this process is killed by SIGINT if the run was interrupted.
     """
-    settings = _make_settings(ctx)
+    assert isinstance(ctx, VerbContext)
+    settings = make_run_settings(ctx)
     try:
         run_id = choose_run_id(settings.planning.run_id)
         settings = settings.replace(planning=settings.planning.replace(run_id=run_id))
@@ -93,7 +89,8 @@ def run(ctx: click.Context) -> int:
 
 def _report_refused(ctx: click.Context, error: OmpbindError) -> None:
     """Write the report of a run whose options are wrong."""
-    report_failure(_make_settings(ctx), error)
+    assert isinstance(ctx, VerbContext)
+    report_failure(make_run_settings(ctx), error)
 
 
 def _plan_and_fork(settings: RunSettings) -> Outcome | None:
@@ -134,7 +131,7 @@ def _plan_and_fork(settings: RunSettings) -> Outcome | None:
         except LaunchError as error:
             outcome = Outcome(exits=(), error=error)
         else:
-            foreground = become_supervisor(Cleanup(grace_s=options.grace_s, release=release))
+            foreground = become_supervisor(Cleanup(grace_s=settings.supervision.grace, release=release))
             outcome = supervise(starts, options, foreground, reporter)
     finally:
         release()

@@ -48,7 +48,7 @@ def finish_report(
     plan, spec, began_at = started
     text = render_run(plan, hide_secrets(spec, settings), outcome, began_at)
     stopped = outcome.stop_requested or was_interrupted(outcome)
-    error = _write(file, text, settings.grace if stopped else READER_WAIT_S)
+    error = _write(file, text, settings.supervision.grace if stopped else READER_WAIT_S)
     return outcome.replace(write_errors=(*outcome.write_errors, error)) if error else outcome
 
 

@@ -6,6 +6,7 @@ from typing import Any, Literal, TypeVar
 from ompbind.cli.option import Sources, VerbContext
 from ompbind.cpuset import CpuSet
 from ompbind.execution.restarts import RestartPolicy
+from ompbind.execution.run_options import Supervision
 from ompbind.machine.devices import DeviceKind
 from ompbind.machine.model import CoreKindName
 from ompbind.masks.mask import Mask
@@ -89,7 +90,10 @@ def make_planning_settings(ctx: VerbContext) -> PlanningSettings:
 
 
 class RunSettings(Record):
-    """What `run` needs beside its planning settings; the fields are the options of the same names."""
+    """What `run` needs beside its planning settings; the fields are the options of the same names.
+
+    `supervision` has the options that only the supervisor reads.
+    """
 
     planning: PlanningSettings
     rendezvous: bool
@@ -100,13 +104,17 @@ class RunSettings(Record):
     timestamps: bool
     pty: bool
     on_failure: str | RestartPolicy
-    timeout: float | None
-    grace: float
-    keep_descendants: bool
+    supervision: Supervision
     verify: str | None
     report: str | None
     report_env: str
     dry_run: bool
+
+
+def make_run_settings(ctx: VerbContext) -> RunSettings:
+    """Return the settings of a command line of `run`."""
+    planning, supervision = make_planning_settings(ctx), make_settings(Supervision, ctx.params)
+    return make_settings(RunSettings, ctx.params, planning=planning, supervision=supervision)
 
 
 class ExecSettings(Record):

@@ -5,6 +5,6 @@ runtimes, `inspection`. `cli` passes a `Reporter`, which renders all messages. S
 (the two processes), then `supervisor` (the main loop, and the way of a signal to the ranks), `start` and
 `spawn` (a rank), and `run_state` (the state: children, shutdown, output, each in its own module).
 `readiness` finds out whether a server is ready.
-To add a running option: a field of `run_options.RunOptions`, its consumer here, and its row in
+To add a running option: a field of `run_options.Supervision`, its consumer here, and its row in
 `cli.running_options`.
 """

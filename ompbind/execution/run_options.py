@@ -11,8 +11,20 @@ from ompbind.inspection.verdict import VerificationResult
 from ompbind.record import Record
 
 
+class Supervision(Record):
+    """How the user wants ranks to be supervised: the options of `run` with the names of the fields.
+
+    Times are in seconds. `timeout` is None or 0 for no limit. With `keep_descendants`, processes that have
+    left the process group of their rank are not stopped.
+    """
+
+    timeout: float | None = None
+    grace: float = 10.0
+    keep_descendants: bool = False
+
+
 class RunOptions(Record):
-    """How to run the ranks; times are seconds, None for no limit.
+    """How to run the ranks: what the user chose, and what follows for this run.
 
     - `run_id`: the value of OMPBIND_RUN_ID in ranks
     - `output`: None if ranks inherit standard output and error
@@ -22,7 +34,6 @@ class RunOptions(Record):
     - `restart`: for --on-failure restart, when failed ranks start again; None for never
     - `publish_restarts`: called with the number of restarts so far, after each of them
     - `stdin_first`: the first rank gets standard input, as --stdin first; otherwise no rank does
-    - `keep_descendants`: processes that have left the process group of their rank are not stopped
     - `expected`: for --verify, the expected binding of each rank with its number of threads
     - `strict`: a binding that is not as expected stops the run
     - `has_quota`: the cgroup has a CPU quota
@@ -30,15 +41,13 @@ class RunOptions(Record):
 
     run_id: str
     output: Output | None = None
-    grace_s: float = 10.0
-    timeout_s: float | None = None
+    supervision: Supervision = Supervision()
     stop_on_failure: bool = True
     stop_on_exit: bool = False
     ignore_late_signals: bool = False
     restart: RestartPolicy | None = None
     publish_restarts: Callable[[int], None] | None = None
     stdin_first: bool = True
-    keep_descendants: bool = False
     expected: Mapping[int, tuple[ExpectedBinding, int]] | None = None
     strict: bool = False
     has_quota: bool = False

@@ -69,7 +69,8 @@ class RunState:
 
         self.children = Children(ranks, self.poller, self.limit)
         self.restarts = Restarts()
-        self.shutdown = Shutdown(options.grace_s, options.timeout_s)
+        chosen = options.supervision
+        self.shutdown = Shutdown(chosen.grace, chosen.timeout)
         self.output = RunOutput(options.output, sorted(ranks), self.poller, reporter)
         self.accounting = Accounting(has_quota=options.has_quota)
         self.sampler: Sampler | None = None
@@ -78,7 +79,7 @@ class RunState:
 
             planned = {rank: (found.cpus, threads) for rank, (found, threads) in options.expected.items()}
             self.sampler = AffinitySampler(planned, options.run_id)
-        self.orphans = OrphanTracker(options.run_id, options.grace_s, groups_only=options.keep_descendants)
+        self.orphans = OrphanTracker(options.run_id, chosen.grace, groups_only=chosen.keep_descendants)
 
     @property
     def has_unfinished(self) -> bool:

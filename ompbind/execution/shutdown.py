@@ -66,7 +66,7 @@ class Shutdown:
         self.error: LaunchError | None = None
         self.start_interrupted_by: int | None = None
         self.timed_out = self.kill_sent = self.foreground_exited = self.output_abandoned = False
-        self._timeout_at = None if timeout_s is None else time.monotonic() + timeout_s
+        self._timeout_at = time.monotonic() + timeout_s if timeout_s else None
         self._requested_at: float | None = None  # time of the last request by signal, or of the timeout
         self._reader_timeout: tuple[int, float] | None = None  # bytes written, and when there must be more
 

@@ -72,7 +72,7 @@ def supervise(
             return _finish(run)
         except BaseException:
             _kill_ranks(run)  # after any error, they would have no supervisor
-            kill_descendants(options.grace_s)
+            kill_descendants(options.supervision.grace)
             raise
     except LaunchError as error:
         return Outcome(exits=(), error=error)
@@ -210,7 +210,7 @@ def _check_deadlines(run: RunState) -> None:
     """Stop the run after its timeout, send the next signal of the escalation, sample threads; each if due."""
     now = time.monotonic()
     if run.shutdown.note_timeout(now):
-        run.output.message(f"timeout after {run.options.timeout_s:g} s")
+        run.output.message(f"timeout after {run.options.supervision.timeout:g} s")
         run.stop(signal.SIGTERM)
     run.send(run.shutdown.take_due_signal(now))
     if run.sampler and run.sampler.is_due(now):

@@ -109,10 +109,10 @@ def make_variables(plan: Plan, identity: RankIdentity, spec: RunSpec) -> dict[st
 
     With --keep-env, variables that the caller's environment already has are left out.
     """
-    return _make_variables(plan, identity, spec, _make_binding(plan.request))[0]
+    return _make_variables_and_fields(plan, identity, spec, _make_binding(plan.request))[0]
 
 
-def _make_variables(
+def _make_variables_and_fields(
     plan: Plan, identity: RankIdentity, spec: RunSpec, binding: Binding
 ) -> tuple[dict[str, str | None], Fields]:
     """Return all variables of one rank, and the values of its placeholders."""
@@ -181,7 +181,9 @@ def make_command(
     PositionError for a placeholder with a negative value, RequestError for `wrap_ranks` that do not exist.
     """
     placement = plan.placements[identity.placement_index]
-    variables, fields = _make_variables(plan, identity, spec, binding or _make_binding(plan.request))
+    variables, fields = _make_variables_and_fields(
+        plan, identity, spec, binding or _make_binding(plan.request)
+    )
     cpus = placement.cpuset if plan.machine.bindable else None
     return _make_filled(identity, spec, variables, fields).replace(cpus=cpus, memory=placement.memory)
 

@@ -2,7 +2,7 @@
 
 from ompbind.cli.bench import make_bench_settings
 from ompbind.cli.main import load_verb
-from ompbind.cli.settings import RunSettings, make_planning_settings, make_settings
+from ompbind.cli.settings import make_run_settings
 
 
 def read(verb, *words):
@@ -12,8 +12,7 @@ def read(verb, *words):
 
 def read_run(*words):
     """The settings of a command line of `run`."""
-    context = read("run", *words)
-    return make_settings(RunSettings, context.params, planning=make_planning_settings(context))
+    return make_run_settings(read("run", *words))
 
 
 def read_bench(*words):

@@ -4,9 +4,10 @@ import pytest
 
 from ompbind.cli.options import find_options
 from ompbind.cli.settings import BenchSettings, ExecSettings, PlanningSettings, PlanSettings, RunSettings
+from ompbind.execution.run_options import Supervision
 
 RECORDS = {"run": RunSettings, "exec": ExecSettings, "plan": PlanSettings, "bench": BenchSettings}
-NO_OPTIONS = {"words", "sources", "configuration", "planning", "parse_again"}
+NO_OPTIONS = {"words", "sources", "configuration", "planning", "parse_again", "supervision"}
 NO_FIELDS = {"preset", "config"}
 """Options that are used before there are settings: they choose where values come from."""
 
@@ -18,6 +19,7 @@ OF_SOME_VERBS = {"plan", "wait", "fill", "chdir", "wrap", "wrap_ranks", "quiet",
 def test_fields_are_the_options_of_a_verb(verb):
     options = {option.name for option in find_options(verb)}
     fields = {*PlanningSettings.fields, *RECORDS[verb].fields} - NO_OPTIONS
+    fields |= set(Supervision.fields) if verb == "run" else set()
     assert fields - OF_SOME_VERBS <= options
     assert options - NO_FIELDS <= fields
 

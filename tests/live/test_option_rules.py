@@ -9,7 +9,7 @@ from ompbind.cli.options import find_options
 from ompbind.cli.request import make_request, make_run_spec
 from ompbind.cli.run import VERB
 from ompbind.cli.run_settings import make_output, make_run_options
-from ompbind.cli.settings import RunSettings, make_planning_settings, make_settings
+from ompbind.cli.settings import make_run_settings
 from ompbind.cpuset import CpuSet
 from ompbind.errors import OmpbindError
 from ompbind.machine.model import CoreKind
@@ -198,7 +198,7 @@ def result(words):
         except OmpbindError as error:
             RESULTS[tuple(words)] = None, error.message
         else:
-            settings = make_settings(RunSettings, context.params, planning=make_planning_settings(context))
+            settings = make_run_settings(context)
             beside, planned, refused = plan_result(settings.planning, (OTHER,))
             alone, planned, warnings = (
                 (beside, planned, "") if planned else plan_result(settings.planning, ())

@@ -92,7 +92,7 @@ def _find_nodes(machine: Machine, cpus: CpuSet) -> list[Node]:
 
 
 def measure_distance(machine: Machine, cpus: CpuSet, device: Device) -> int | None:
-    """Return the largest NUMA distance of some CPUs from a device; None if its CPUs are not known.
+    """Return the largest NUMA distance of some CPUs from a device; None if CPUs or nodes are not known.
 
     10 is local. For a device near several nodes, the nearest of them counts.
     """
@@ -103,12 +103,14 @@ def measure_distance(machine: Machine, cpus: CpuSet, device: Device) -> int | No
     if not remote:
         return LOCAL_DISTANCE
     near_nodes = CpuSet(node.number for node in _find_nodes(machine, near))
-    distances = [LOCAL_DISTANCE]
+    distances = []
     for node in _find_nodes(machine, remote):
-        if node.number not in near_nodes:
+        if node.number in near_nodes:
+            distances.append(LOCAL_DISTANCE)
+        else:
             closest = find_closest(node, machine.nodes, near_nodes)
             distances.append(next(iter(closest.values()), REMOTE_DISTANCE))
-    return max(distances)
+    return max(distances, default=None)
 
 
 _LISTED = 16
