@@ -56,7 +56,7 @@ def inspect(ctx: click.Context) -> int:
     if settings.watch is not None:
         return watch_target(target, interval_s)
     target = target or find_all_runs()
-    inspection, problems = _inspect(target), settings.problems
+    inspection, problems = _take_inspection(target), settings.problems
     if settings.format == "json":
         write_stdout(render_inspection_json(select_problems(inspection) if problems else inspection))
     elif not target.pids and not target.runs:
@@ -99,7 +99,7 @@ def _check_options(what: tuple[str, ...], settings: InspectSettings) -> None:
         raise InspectError("--watch excludes --problems", hint="--watch shows ranks with errors first")
 
 
-def _inspect(target: Target) -> Inspection:
+def _take_inspection(target: Target) -> Inspection:
     """Inspect a target; while more threads are runnable than there are CPUs, look again for 10 seconds.
 
     If the cgroup of a process was throttled before, look again once, to see whether it still is.

@@ -72,7 +72,7 @@ def run(ctx: click.Context) -> int:
     try:
         run_id = choose_run_id(settings.planning.run_id)
         settings = settings.replace(planning=settings.planning.replace(run_id=run_id))
-        outcome = _plan_and_fork(settings)
+        outcome = _plan_and_supervise(settings)
     except Exception as error:
         if isinstance(error, OmpbindError):
             settings.planning.sources.explain(error)  # before the report: it has the same message
@@ -93,7 +93,7 @@ def _report_refused(ctx: click.Context, error: OmpbindError) -> None:
     report_failure(make_run_settings(ctx), error)
 
 
-def _plan_and_fork(settings: RunSettings) -> Outcome | None:
+def _plan_and_supervise(settings: RunSettings) -> Outcome | None:
     """Make the plan, start and supervise the ranks, and write the report; None after a dry run.
 
     `become_supervisor` forks: only the supervisor goes on, while the foreground process waits for it.

@@ -92,7 +92,7 @@ def make_planning_settings(ctx: VerbContext) -> PlanningSettings:
 class RunSettings(Record):
     """What `run` needs beside its planning settings; the fields are the options of the same names.
 
-    `supervision` has the options that only the supervisor reads.
+    `supervision` has the options of the supervisor.
     """
 
     planning: PlanningSettings

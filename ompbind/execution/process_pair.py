@@ -1,4 +1,4 @@
-"""The foreground process and the supervisor: two processes, so that no rank outlives ompbind.
+"""The foreground process and the supervisor: two processes, so that no rank outlives one of them.
 
     shell
       └─ foreground process   started by the user; forwards signals, exits with the supervisor's status

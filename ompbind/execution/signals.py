@@ -43,7 +43,7 @@ def block_for_sigwait(signal_mask: frozenset[int]) -> frozenset[int]:
 
 
 def start_signal_pipe(pipe: int, signal_mask: frozenset[int]) -> None:
-    """Unblock the same signals, and have Python write each as a byte to `pipe`, a non-blocking write end."""
+    """Unblock the signals that ompbind handles; Python writes each as a byte to a non-blocking `pipe`."""
     signal.set_wakeup_fd(pipe, warn_on_full_buffer=False)
     handled = _find_handled_signals()
     for number in handled:
@@ -56,7 +56,7 @@ def _find_handled_signals() -> frozenset[int]:
     return frozenset((*find_unignored((*TERMINATION_SIGNALS, *FORWARDED_SIGNALS)), signal.SIGCHLD))
 
 
-def stop_signal_pipe(signal_mask: frozenset[int]) -> None:
+def restore_default_actions(signal_mask: frozenset[int]) -> None:
     """Restore the default action of all signals, as no rank is left that needs a supervisor.
 
     `signal_mask` contains the signals that the caller had blocked. Termination signals are unblocked anyway.

@@ -41,8 +41,8 @@ from ompbind.execution.signals import (
     FORWARDED_SIGNALS,
     TERMINATION_SIGNALS,
     read_signals,
+    restore_default_actions,
     start_signal_pipe,
-    stop_signal_pipe,
 )
 from ompbind.execution.spawn import StartCommands
 from ompbind.execution.start import leave_rank_cpus, restart_due_ranks, start_rank
@@ -80,7 +80,7 @@ def supervise(
         return Outcome(exits=(), error=make_limit_error("cannot supervise the run", error))
     finally:
         if not options.ignore_late_signals:
-            stop_signal_pipe(foreground.signal_mask)
+            restore_default_actions(foreground.signal_mask)
         os.close(foreground.pipe)
 
 

@@ -171,7 +171,6 @@ def _sum_threads(group: RankProcesses, threads: Sequence[ThreadUse]) -> RankUse:
 # read. The CPU time that a reading took decides when the next one is due: all readings together take at
 # most the share `MOST_SHARE` of a CPU. A sample reads for `MOST_S`, the oldest readings first, so that many
 # processes do not delay it.
-#
 
 
 MOST_SHARE = 0.002

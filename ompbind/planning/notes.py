@@ -299,7 +299,7 @@ def _explain_places(plan: Plan) -> Iterator[Note]:
         yield Note(code="places-too-long", text=text, warning=True)
 
 
-def _explain_devices(plan: Plan) -> Iterable[Note]:
+def _load_device_notes(plan: Plan) -> Iterable[Note]:
     if not (plan.request.devices or plan.request.near):
         return ()
     from ompbind.planning.devices.notes import explain_devices  # noqa: PLC0415 - door: devices
@@ -323,7 +323,7 @@ _SUBJECTS: tuple[Callable[[Plan], Iterable[Note]], ...] = (
     _explain_isolated,
     _explain_kinds,
     _explain_nodes,
-    _explain_devices,
+    _load_device_notes,
     explain_memory,
     _explain_quota,
     _explain_threads,

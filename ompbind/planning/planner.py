@@ -50,7 +50,7 @@ def make_plan(machine: Machine, request: Request, occupied: Sequence[LiveRun] = 
     if request.plan is not None:
         request, placements = place_saved_ranks(machine, request)
         return _finish_plan(AvailableCpus(machine=machine, runs=tuple(occupied)), request, placements)
-    _check_strategy(request)
+    _check_request(request)
     try:
         check_runtimes(find_certain_runtimes(request))
         available = make_available(machine, request, occupied)
@@ -71,7 +71,7 @@ def find_possible_cpus(machine: Machine, request: Request) -> CpuSet:
     return whole_cores(machine, CpuSet(pool.cpus))
 
 
-def _check_strategy(request: Request) -> None:
+def _check_request(request: Request) -> None:
     """Raise an error for an unknown strategy, or if it cannot divide the requested cores or devices."""
     if request.strategy not in STRATEGIES:
         raise RequestError(f"unknown strategy {request.strategy!r}", hint=f"use {', '.join(STRATEGIES)}")

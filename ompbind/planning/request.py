@@ -49,7 +49,7 @@ DEVICE_KINDS = ("gpu", "nic")
 """The kinds of devices that ranks can get: values of `DeviceKind`."""
 
 DEFAULT_STRATEGY = "balanced"
-"""The strategy of a request that names none; `strategies.table` lists all strategies."""
+"""The strategy of a request that names none; `strategies.strategies` lists them all."""
 
 Smt: TypeAlias = int | Literal["auto", "all"]
 """Hardware threads to use per core: at most a number, all, or the machine's default (auto)."""

@@ -1,6 +1,7 @@
 """The output of ranks: line prefixes, log files, pseudo-terminals, and writing without blocking.
 
-Imports the base modules, `execution.rlimits`, `execution.poller` and `execution.safe_files`.
+Imports the base modules, `execution.rlimits`, `execution.poller`, `execution.run_options` and
+`execution.safe_files`.
 To add a form of output: add a field to `multiplexer.Output` and use it there.
 
 The way of a line from rank 2 to the terminal, with --output tag:

@@ -1,4 +1,4 @@
-"""Sample machines: rows of `sample_table` → machines, for examples, tests and plans without a recording.
+"""Sample machines: rows of `SAMPLES` → machines, for examples, tests and plans without a recording.
 
 A row says how many cores there are, how many of them share a cache, a NUMA node or a package, and how Linux
 numbers their CPUs. Two cores with two CPUs each:

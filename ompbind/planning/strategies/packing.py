@@ -190,7 +190,7 @@ class _Packing:
         started = {rank for rank, _ in domain.head}
         filled: list[_PlacedShape] = []
         for half in halves:
-            pieces = _take_cores(left, self.scores.count_free(half.shape, half.small_ranks))
+            pieces = _take_pieces(left, self.scores.count_free(half.shape, half.small_ranks))
             head = tuple(piece for piece in pieces if piece[0] in started)
             tail = tuple(piece for piece in pieces if piece[0] not in started)
             filled.append(half.replace(inherited_score=score, head=head, tail=tail))
@@ -198,7 +198,7 @@ class _Packing:
         return filled
 
 
-def _take_cores(left: list[RankPiece], free: int) -> list[RankPiece]:
+def _take_pieces(left: list[RankPiece], free: int) -> list[RankPiece]:
     """Take pieces of `free` cores in all from the end of a list; the last piece is split if necessary."""
     pieces: list[RankPiece] = []
     while free and left:

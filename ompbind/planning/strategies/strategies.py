@@ -150,7 +150,7 @@ def balanced(
     return divide_equally(sequence, ranks)
 
 
-def _divide_domains(find_domains: Callable[[CoreSequence], Sequence[CoreIndices]], label: str) -> Divide:
+def _make_divide(find_domains: Callable[[CoreSequence], Sequence[CoreIndices]], label: str) -> Divide:
     """Return the strategy that gives every rank one domain, or an equal share of one."""
     return lambda sequence, ranks, requested: divide_domains(
         sequence, ranks, requested, find_domains(sequence), label=label, divide=balanced
@@ -164,7 +164,7 @@ def all_cores(sequence: CoreSequence, ranks: int, requested: RequestedCores | No
 
 def _by_domain(level: Level) -> Strategy:
     return Strategy(
-        divide=_divide_domains(lambda sequence: sequence.domains(level), level.label),
+        divide=_make_divide(lambda sequence: sequence.domains(level), level.label),
         summary=f"one {level.label}, or an equal share of one",
         auto_ranks=lambda sequence, requested: len(sequence.domains(level)),
         label=f"one per {level.label}",
@@ -201,7 +201,7 @@ STRATEGIES: Mapping[str, Strategy] = {
     "nodes": _by_domain(Level.NODE),
     "packages": _by_domain(Level.PACKAGE),
     "numa": Strategy(
-        divide=_divide_domains(find_numa_parts, "NUMA node or package"),
+        divide=_make_divide(find_numa_parts, "NUMA node or package"),
         summary="one NUMA node, by OS number, or one package (s390x: drawer, book) of nodes with several",
         auto_ranks=lambda sequence, requested: len(find_numa_parts(sequence)),
         label="one per NUMA node, or per package of nodes with several",

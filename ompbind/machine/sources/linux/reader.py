@@ -100,7 +100,7 @@ def read_recorded(root: Root, *, devices: bool = False) -> Machine:
     return add_devices(machine, root) if devices else machine
 
 
-# Systems without sysfs, on which ompbind cannot bind: only the numbers of CPUs and cores are known.
+# Systems other than Linux, on which ompbind cannot bind: only the numbers of CPUs and cores are known.
 
 
 def read_counts() -> Machine:
