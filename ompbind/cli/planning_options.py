@@ -16,6 +16,7 @@ from ompbind.cli.readers import (
     read_seconds,
 )
 from ompbind.cli.verbs import BINDING, CPUS, DEVICES, LAUNCHING, PLANNING, RANKS
+from ompbind.compat.frameworks import FRAMEWORKS
 from ompbind.errors import OptionError
 from ompbind.machine.devices import DeviceKind
 from ompbind.masks.parse import parse_mask
@@ -23,7 +24,7 @@ from ompbind.openmp.binding import Bind, ProcBind
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.planning.placeholders import parse_assignment
 from ompbind.planning.rank_variables import NIC_VARIABLES
-from ompbind.planning.request import DEFAULT_STRATEGY, DEVICE_KINDS, FRAMEWORK_NAMES, MemoryMode
+from ompbind.planning.request import DEFAULT_STRATEGY, DEVICE_KINDS, MemoryMode
 from ompbind.planning.strategies.strategies import STRATEGIES
 from ompbind.programs.library_catalog import PRELOADABLE
 
@@ -122,8 +123,8 @@ PLANNING_OPTIONS: tuple[Option, ...] = (
                 " limit), then exit code 125"),
     Option("--allow-partial", section=CPUS, verbs=PLANNING, flag=True,
            help="Leave out CPUs of the mask that are not usable, with a warning"),
-    Option("--compat", section=CPUS, verbs=PLANNING, read=one_of(FRAMEWORK_NAMES),
-           words=FRAMEWORK_NAMES,
+    Option("--compat", section=CPUS, verbs=PLANNING, read=one_of(FRAMEWORKS),
+           words=tuple(FRAMEWORKS),
            help="Choose CPUs as vLLM or SGLang does, by its variables; options override them"),
     Option("--devices", section=DEVICES, verbs=PLANNING, read=_read_devices, default="none",
            words=_DEVICE_WORDS, metavar="KINDS",

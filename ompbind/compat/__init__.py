@@ -3,5 +3,5 @@
 Imports the base modules, `machine`, `openmp`, `programs`, `masks` and `planning`; called by `cli` and
 `workers` for --compat only. `frameworks` has their rows, `settings` reads variables, `reading` fills a
 request.
-To add a framework: one row in `frameworks`, and its name in `planning.request.FRAMEWORK_NAMES`.
+To add a framework: one row in `frameworks`.
 """

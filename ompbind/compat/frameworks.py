@@ -185,4 +185,4 @@ _SGLANG = Framework(
 )
 
 FRAMEWORKS: Mapping[str, Framework] = {"vllm": _VLLM, "sglang": _SGLANG}
-"""The frameworks by their names for --compat, which are FRAMEWORK_NAMES."""
+"""The frameworks by their names for --compat."""

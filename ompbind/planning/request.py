@@ -55,10 +55,6 @@ Smt: TypeAlias = int | Literal["auto", "all"]
 """Hardware threads to use per core: at most a number, all, or the machine's default (auto)."""
 
 
-FRAMEWORK_NAMES = ("vllm", "sglang")
-"""The frameworks of --compat; `compat.frameworks` has a row for each."""
-
-
 class Compat(Record):
     """The framework whose variables were read (--compat), and what follows from them besides the fields.
 

@@ -17,7 +17,7 @@ from ompbind.masks.parse import parse_mask
 from ompbind.openmp.binding import Bind
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import RunSpec, make_command, make_local_identities
-from ompbind.planning.request import FRAMEWORK_NAMES, Request
+from ompbind.planning.request import Request
 from tests.machines import Shape, make_machine
 from tests.planning.test_faults_of_others import with_level
 from tests.planning.test_planner import lists
@@ -541,8 +541,6 @@ def test_unknown_families_are_usage_errors():
 TOY = """
 from ompbind.compat.frameworks import Framework, Selection
 from ompbind.compat.frameworks import FRAMEWORKS
-from ompbind.planning import request
-request.FRAMEWORK_NAMES += ("tgi",)
 FRAMEWORKS["tgi"] = Framework(
     title="TGI", bind="TGI_CPUS", automatic="each", reserve="TGI_SPARE", inside="{cpus}",
     selections=(Selection(request_fields={"smt": 1}),),
@@ -551,11 +549,7 @@ FRAMEWORKS["tgi"] = Framework(
 """
 
 
-def test_every_framework_has_a_name_and_a_row():
-    assert tuple(FRAMEWORKS) == FRAMEWORK_NAMES
-
-
-def test_a_framework_is_one_row_and_its_name():
+def test_a_framework_is_one_row():
     assert "--compat vllm|sglang|tgi" in run_with(TOY, "plan", "--help-all")
     options = ("-n", "2", "--compat", "tgi", "--topology", "synthetic:pack:1 core:8 pu:1")
     text = run_with(TOY, "plan", *options, TGI_CPUS="4-7|0-3", TGI_SPARE="1")
