@@ -68,7 +68,7 @@ def make_request(
         memory=settings.memory,
         strict=settings.strict,
         plan=settings.plan,
-        workload=_make_workload(settings, spec),
+        workload=_read_preloaded_workload(settings, spec),
         user_variables=_user_variables(settings, spec),
         configuration=settings.configuration,
     )
@@ -112,23 +112,23 @@ def _user_variables(settings: PlanningSettings, spec: RunSpec) -> tuple[tuple[st
     return tuple((name, own[name]) for name in names if name in own)
 
 
-def _make_workload(settings: PlanningSettings, spec: RunSpec) -> Workload | None:
+def _read_preloaded_workload(settings: PlanningSettings, spec: RunSpec) -> Workload | None:
     """Read what a rank would run and preload; None without a command and without preloads."""
     preloads, expected = settings.preload, settings.expect
     env = {**os.environ, **dict(spec.added_variables)}
     if not (spec.argv or preloads or expected or env.get("LD_PRELOAD")):
         return None
-    workload = _read_workload(spec, env)
+    workload = _read_workload_in_directory(spec, env)
     if not (preloads or expected):
         return workload
     preload = find_preloads(preloads, workload, env) if preloads else ()
     if preload:
-        workload = _read_workload(spec, {**env, "LD_PRELOAD": ":".join(preload)})
+        workload = _read_workload_in_directory(spec, {**env, "LD_PRELOAD": ":".join(preload)})
     missing = find_missing_preloads(expected, workload, preload or preload_entries(env))
     return workload.replace(preload=preload, preload_warnings=(*workload.preload_warnings, *missing))
 
 
-def _read_workload(spec: RunSpec, env: Mapping[str, str]) -> Workload:
+def _read_workload_in_directory(spec: RunSpec, env: Mapping[str, str]) -> Workload:
     """Read what a rank would run, from its directory; if that is missing, the start reports it."""
     try:
         with WorkingDirectory(spec.chdir):

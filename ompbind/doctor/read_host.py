@@ -31,7 +31,7 @@ def read_host(
 
     `options` and `unknown_options` are the variables that are, or look like, options of ompbind.
     """
-    work = _read_workload(argv, env)
+    work = _read_preloaded_workload(argv, env)
     host = HostFacts(
         env=env,
         command=read_command_facts(argv, env, work) if argv else None,
@@ -48,7 +48,7 @@ def read_host(
     return _add_system_facts(host) if sys.platform.startswith("linux") else host
 
 
-def _read_workload(argv: tuple[str, ...], env: Mapping[str, str]) -> Workload:
+def _read_preloaded_workload(argv: tuple[str, ...], env: Mapping[str, str]) -> Workload:
     """Read what a command would run with the preloads of OMPBIND_PRELOAD; `run` reports wrong names."""
     work = read_commands_workload(argv, env)
     names = env.get("OMPBIND_PRELOAD", "").replace(",", " ").split()
