@@ -70,7 +70,7 @@ def set_defaults(
     files = tuple(_parse(content, own, find_keys) for content in found.read)
     use = find_preset(files, name, ctx.sources.place("preset")) if name else None
     if not ctx.sources.is_given("preset"):
-        use = match_preset(files, read_host_name())
+        use = match_preset(files, read_preset_host())
     ctx.configuration = Configuration(
         files=tuple(
             UsedFile(kind=file.kind, path=file.path, sha256=sha256(file.data).hexdigest())
@@ -102,7 +102,7 @@ def _parse(
         return parse_file(content, find_keys())
 
 
-def read_host_name() -> Host:
+def read_preset_host() -> Host:
     """Read what presets compare with their conditions."""
     return Host(hostname=os.uname().nodename, cpus=os.cpu_count() or 1)
 

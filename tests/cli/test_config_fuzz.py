@@ -72,4 +72,4 @@ def test_any_file_is_an_error_or_a_plan(data, text, kind, preset):
 def test_a_correct_file_is_a_plan():
     text = b"[defaults]\nranks = 2\n[preset.a]\nstrategy = 'spread'\nthreads = 1\n"
     assert check(FileContent(kind=FileKind.USER, path=PATH, data=text), "a")
-    assert config_defaults.read_host().cpus > 0
+    assert config_defaults.read_preset_host().cpus > 0
