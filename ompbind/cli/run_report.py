@@ -80,7 +80,7 @@ def report_failure(settings: RunSettings, error: Exception) -> None:
         filled = fill_paths(settings, run_id)
         file = prepare_report(filled.report or "", filled.log_dir or "")
         if isinstance(error, OptionError) and os.path.isfile(file.path):
-            with open(os.open(file.path, os.O_RDONLY | os.O_NONBLOCK), "rb") as stream:
+            with open(os.open(file.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as stream:
                 head = stream.read(_HEAD_BYTES)
             if head and SCHEMA.encode() not in head:
                 return
