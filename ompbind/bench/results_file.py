@@ -24,14 +24,7 @@ from ompbind.bench.events import (
 from ompbind.bench.records import Session
 from ompbind.cpuset import count
 from ompbind.errors import LaunchError, RequestError
-from ompbind.execution.safe_files import (
-    UnsafeFileError,
-    create_file,
-    is_same,
-    open_existing,
-    open_parent,
-    read_entry,
-)
+from ompbind.execution.safe_files import is_same, open_parent
 from ompbind.registry.claim_files import try_lock
 
 LOCK_TIMEOUT_S = 2.0  # seconds that the processes of a killed session get to exit
@@ -132,17 +125,13 @@ def _open_file(path: str) -> int:
     """Open a file for appending, or create it; raises OSError and RequestError."""
     directory, name = open_parent(path)
     try:
-        entry = read_entry(directory, name)
+        entry = directory.read_entry(name)
         if entry is None:
-            if name in ("", ".", ".."):
-                raise RequestError(
-                    f"--results {path!r}: not the name of a file", hint="choose a name such as a.jsonl"
-                )
-            return create_file(directory, name, os.O_APPEND)
+            return directory.create(name, os.O_APPEND)
         if not stat.S_ISREG(entry.st_mode):
             hint = f"{_ANOTHER}; --format jsonl writes to standard output"
             raise RequestError(f"--results {path}: not a regular file", hint=hint)
-        return open_existing(directory, name, entry, os.O_APPEND)
+        return directory.open_existing(name, entry, os.O_APPEND)
     finally:
         directory.close()
 
@@ -160,7 +149,7 @@ def _read_all(path: str, file: int) -> bytes:
     """Return the content of a file that is open for writing; raises OSError if `path` is another file."""
     with open(path, "rb") as stream:
         if not is_same(os.fstat(file), os.fstat(stream.fileno())):
-            raise UnsafeFileError(errno.EPERM, "another file was put there meanwhile")
+            raise PermissionError(errno.EPERM, "another file was put there meanwhile")
         return stream.read()
 
 

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping
 from enum import StrEnum
 
 from ompbind.errors import ConfigurationError
-from ompbind.execution.safe_files import UnsafeFileError, is_shared, read_trusted_users
+from ompbind.execution.safe_files import is_shared, read_trusted_users
 from ompbind.planning.configuration import IgnoredFile
 from ompbind.record import Record
 
@@ -184,7 +184,7 @@ def _read_found(kind: FileKind, path: str, trusted: Collection[int]) -> FileCont
         directory = os.open(os.path.dirname(path), _DIRECTORY)
         try:
             if is_shared(os.fstat(directory), trusted):
-                raise UnsafeFileError(errno.EPERM, _OPEN_DIRECTORY)
+                raise PermissionError(errno.EPERM, _OPEN_DIRECTORY)
             data = _read_trusted(os.path.basename(path), trusted, directory)
         finally:
             os.close(directory)
@@ -199,12 +199,12 @@ def _read_trusted(path: str, trusted: Collection[int], directory: int | None = N
     try:
         risk = find_file_risk(os.fstat(file), trusted)
         if risk:
-            raise UnsafeFileError(errno.EPERM, risk)
+            raise PermissionError(errno.EPERM, risk)
         data = read_start(file)
     finally:
         os.close(file)
     if len(data) > SIZE_LIMIT:  # it has grown since it was opened
-        raise UnsafeFileError(errno.EFBIG, _TOO_LONG)
+        raise OSError(errno.EFBIG, _TOO_LONG)
     return data
 
 

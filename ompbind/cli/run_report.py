@@ -4,6 +4,7 @@ A run that fails before it starts writes a file too. Otherwise the file of an ea
 report of this run.
 """
 
+import os
 import time
 
 from ompbind.cli.console import read_message_width, render_message, write_stderr
@@ -11,7 +12,7 @@ from ompbind.cli.run_settings import fill_paths, hide_secrets, make_run_id
 from ompbind.cli.settings import RunSettings
 from ompbind.errors import LaunchError, OmpbindError, OptionError
 from ompbind.execution.outcome import Outcome, exit_code, was_interrupted
-from ompbind.execution.report_file import READER_WAIT_S, ReportFile, prepare_report, read_head, write_report
+from ompbind.execution.report_file import READER_WAIT_S, ReportFile, prepare_report, write_report
 from ompbind.inspection.verdict import VerificationResult
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import RunSpec
@@ -32,7 +33,8 @@ def open_report(settings: RunSettings, spec: RunSpec) -> ReportFile:
     """
     path, log_dir = settings.report or "", settings.log_dir or ""
     file = prepare_report(path, log_dir)
-    if not file.can_be_taken and (settings.planning.wait is None or file.directory is None):
+    can_be_taken = file.directory is not None and file.directory.shared and file.before is None
+    if file.directory is None or not (can_be_taken or settings.planning.wait is not None):
         return file
     write_report(file, _render_failure(hide_secrets(spec, settings), LaunchError("the run has not finished")))
     return prepare_report(path, log_dir)
@@ -77,9 +79,11 @@ def report_failure(settings: RunSettings, error: Exception) -> None:
     try:
         filled = fill_paths(settings, run_id)
         file = prepare_report(filled.report or "", filled.log_dir or "")
-        head = read_head(file, _HEAD_BYTES) if isinstance(error, OptionError) else None
-        if head and SCHEMA.encode() not in head:
-            return
+        if isinstance(error, OptionError) and os.path.isfile(file.path):
+            with open(os.open(file.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as stream:
+                head = stream.read(_HEAD_BYTES)
+            if head and SCHEMA.encode() not in head:
+                return
     except (OmpbindError, OSError):
         return  # this error is shown once the other is corrected
     explained = error if isinstance(error, OmpbindError) else OmpbindError(str(error))

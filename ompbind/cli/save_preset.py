@@ -39,12 +39,7 @@ from ompbind.cli.run import VERB as RUN
 from ompbind.cli.settings import BenchSettings
 from ompbind.cli.verbs import CONFIGURATION
 from ompbind.errors import ConfigurationError, RequestError
-from ompbind.execution.safe_files import (
-    find_entry_risk,
-    open_parent,
-    read_entry,
-    replace_file,
-)
+from ompbind.execution.safe_files import open_parent
 from ompbind.record import Record
 
 _OWN_FILE = "use --config FILE with a file that only you can write"
@@ -225,10 +220,10 @@ def _replace(content: FileContent) -> None:
     """Replace the file; a new file is for its owner only, as values of --env may be secret."""
     directory, name = open_parent(content.path)
     try:
-        old = read_entry(directory, name)
-        risk = find_entry_risk(directory, old)
+        old = directory.read_entry(name)
+        risk = directory.find_risk(old)
         if risk:
             raise PermissionError(0, risk)
-        replace_file(directory, name, old, content.data, private=True)
+        directory.replace(name, old, content.data, mode=0o600)
     finally:
         directory.close()

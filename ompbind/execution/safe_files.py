@@ -6,8 +6,6 @@ In a *shared* directory another user can put a file, a link or a pipe at any nam
 - A link in a shared directory is followed only if it belongs to this user or to root.
 - A file in a shared directory is used only if it belongs to this user or to root and has a single name.
 - New files are created with O_EXCL and O_NOFOLLOW. The owner of a directory cannot widen their permissions.
-
-`replace_file` replaces a file atomically: readers see the old or the new content, also after a crash.
 """
 
 import errno
@@ -16,19 +14,10 @@ import stat
 from collections.abc import Collection
 from contextlib import suppress
 
-from ompbind.record import Record
-
 _PATH = getattr(os, "O_PATH", 0)  # other systems than Linux have no O_PATH
-_STEP = _PATH | os.O_NOFOLLOW | os.O_CLOEXEC
-_DIRECTORY = _STEP | os.O_DIRECTORY
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_EXISTING = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-_LINK_LIMIT = 40  # the kernel follows at most 40 links too
-_ACLS = ("system.posix_acl_access", "system.posix_acl_default")
-
-
-class UnsafeFileError(PermissionError):
-    """A file or link must not be used, because another user may have put it there."""
+_DIRECTORY = _PATH | os.O_NOFOLLOW | os.O_DIRECTORY
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+_EXISTING = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 
 
 def read_trusted_users() -> frozenset[int]:
@@ -58,134 +47,105 @@ def is_same(before: os.stat_result | None, now: os.stat_result) -> bool:
     """Return whether two results of stat are about one file that has not changed its owner or type."""
     return (
         before is not None
-        and (before.st_dev, before.st_ino, before.st_uid) == (now.st_dev, now.st_ino, now.st_uid)
+        and os.path.samestat(before, now)
+        and before.st_uid == now.st_uid
         and stat.S_IFMT(before.st_mode) == stat.S_IFMT(now.st_mode)
     )
 
 
-class OpenDirectory(Record):
-    """A directory that stays open: its descriptor, and its status when it was opened.
+class OpenDirectory:
+    """A directory that stays open: its descriptor, and what can be done safely with its entries.
 
     In a `shared` directory other users can exchange entries. A `foreign` directory belongs to another user,
-    who decides about the group and the access control list of new files.
+    who decides about the group and the access control list of new files. All methods raise OSError.
     """
 
-    fd: int
-    shared: bool
-    foreign: bool
+    def __init__(self, fd: int) -> None:
+        """Take the descriptor of a directory."""
+        status, trusted = os.fstat(fd), read_trusted_users()
+        self.fd = fd
+        self.shared = is_shared(status, trusted)
+        self.foreign = status.st_uid not in trusted
 
     def close(self) -> None:
         """Close the directory."""
         os.close(self.fd)
 
+    def has_descriptors(self) -> bool:
+        """Return whether this is /proc/self/fd, whose entries are links to the open files of this process."""
+        own = {os.path.realpath(f"/proc/{which}/fd") for which in ("self", "thread-self")}
+        return os.path.realpath(f"/proc/self/fd/{self.fd}") in own
 
-def open_parent(path: str, *, make: bool = False) -> tuple[OpenDirectory, str]:
-    """Open the directory of a path through all links; return it and the last name, which is no link.
-
-    With `make` missing directories are made. Raises OSError if a directory is missing, or if a link of
-    another user leads there.
-    """
-    path = path if _PATH else os.path.realpath(path)
-    names, links = path.split("/")[::-1], 0
-    directory = _describe(os.open("/" if path.startswith("/") else ".", _DIRECTORY))
-    try:
-        while len(names) > 1 or ((entry := read_entry(directory, names[-1])) and stat.S_ISLNK(entry.st_mode)):
-            name = names.pop()
-            if name in ("", "."):
-                continue
-            if make and read_entry(directory, name) is None:
-                _make_directory(directory, name)
-            file = os.open(name, _STEP, dir_fd=directory.fd)
-            mode = os.fstat(file).st_mode
-            if stat.S_ISLNK(mode):
-                links += 1
-                target = _read_link(directory, file, links)
-                names += target.split("/")[::-1]
-                if not target.startswith("/"):
-                    continue
-                file = os.open("/", _DIRECTORY)
-            elif not stat.S_ISDIR(mode):
-                os.close(file)
-                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
-            directory.close()
-            directory = _describe(file)
-    except BaseException:
-        directory.close()
-        raise
-    return directory, names[-1]
-
-
-def open_directory(path: str) -> OpenDirectory:
-    """Open a directory through all links, and make it with its parents if it is missing; raises OSError."""
-    return open_parent(os.path.join(path, "."), make=True)[0]
-
-
-def _describe(file: int) -> OpenDirectory:
-    status, trusted = os.fstat(file), read_trusted_users()
-    return OpenDirectory(fd=file, shared=is_shared(status, trusted), foreign=status.st_uid not in trusted)
-
-
-def _make_directory(directory: OpenDirectory, name: str) -> None:
-    try:
-        os.mkdir(name, 0o700 if directory.foreign else 0o777, dir_fd=directory.fd)
-    except FileExistsError:
-        return  # another process has just made it
-    if directory.foreign:
-        file = os.open(name, _DIRECTORY & ~_PATH, dir_fd=directory.fd)
+    def read_entry(self, name: str) -> os.stat_result | None:
+        """Return the status of an entry, of a link itself; None if there is no such entry."""
         try:
-            _set_permissions(file, 0o777)
+            return os.stat(name, dir_fd=self.fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+
+    def find_risk(self, entry: os.stat_result | None) -> str:
+        """Return why an entry must not be used; "" if there is no risk, or no entry."""
+        return find_risk(entry, read_trusted_users()) if entry and self.shared else ""
+
+    def read_link(self, name: str) -> str:
+        """Return the target of a symbolic link that is safe to follow."""
+        link = os.open(name, _PATH | os.O_NOFOLLOW, dir_fd=self.fd)
+        try:
+            if risk := self.find_risk(os.fstat(link)):
+                raise PermissionError(errno.EPERM, f"a symbolic link on its path is not safe: {risk}")
+            return os.readlink("", dir_fd=link)
         finally:
+            os.close(link)
+
+    def make_directory(self, name: str) -> None:
+        """Make a directory with the mode of umask, unless another process has just made it."""
+        with suppress(FileExistsError):
+            os.mkdir(name, 0o700 if self.foreign else 0o777, dir_fd=self.fd)
+            if self.foreign:
+                file = os.open(name, os.O_NOFOLLOW | os.O_DIRECTORY, dir_fd=self.fd)
+                try:
+                    _set_permissions(file, 0o777)
+                finally:
+                    os.close(file)
+
+    def create(self, name: str, flags: int = 0, mode: int = 0o666) -> int:
+        """Create a file for writing, with a mode that umask limits, and return its descriptor."""
+        file = os.open(name, _NEW | flags, 0o600 if self.foreign else mode, dir_fd=self.fd)
+        if self.foreign:
+            _set_permissions(file, mode)
+        return file
+
+    def open_existing(self, name: str, expected: os.stat_result | None, flags: int = 0) -> int:
+        """Open a file for writing without waiting, unchanged, if it is the expected one and safe."""
+        file = os.open(name, _EXISTING | flags, dir_fd=self.fd)
+        status = os.fstat(file)
+        risk = self.find_risk(status)
+        if risk or not is_same(expected, status):
             os.close(file)
+            raise PermissionError(errno.EPERM, risk or "another file was put there meanwhile")
+        return file
 
+    def replace(self, name: str, old: os.stat_result | None, data: bytes, mode: int = 0o666) -> None:
+        """Replace or create a file: readers see the old or the new content, also after an error or crash.
 
-def _read_link(directory: OpenDirectory, file: int, links: int) -> str:
-    """Return the target of an open link, and close it; raises OSError for the link of another user."""
-    try:
-        if risk := find_entry_risk(directory, os.fstat(file)):
-            raise UnsafeFileError(errno.EPERM, f"a symbolic link on its path is not safe: {risk}")
-        if links > _LINK_LIMIT:
-            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-        return os.readlink("", dir_fd=file)
-    finally:
-        os.close(file)
-
-
-def read_entry(directory: OpenDirectory, name: str) -> os.stat_result | None:
-    """Return the status of an entry of a directory, of a link itself; None if there is no such entry."""
-    try:
-        return os.stat(name, dir_fd=directory.fd, follow_symlinks=False)
-    except FileNotFoundError:
-        return None
-
-
-def find_entry_risk(directory: OpenDirectory, entry: os.stat_result | None) -> str:
-    """Return why an entry of a directory must not be used; "" if there is no risk, or no entry."""
-    return find_risk(entry, read_trusted_users()) if entry and directory.shared else ""
-
-
-def create_file(directory: OpenDirectory, name: str, flags: int = 0) -> int:
-    """Create a file for writing, with the mode of umask, and return its descriptor; raises OSError."""
-    if not directory.foreign:
-        return os.open(name, _NEW | flags, 0o666, dir_fd=directory.fd)
-    file = os.open(name, _NEW | flags, 0o600, dir_fd=directory.fd)
-    _set_permissions(file, 0o666)
-    return file
-
-
-def open_existing(
-    directory: OpenDirectory, name: str, expected: os.stat_result | None, flags: int = 0
-) -> int:
-    """Open an existing file for writing without waiting, unchanged; return its descriptor.
-
-    Raises OSError if it is not the file that is expected, or if other users may have put it there.
-    """
-    file = os.open(name, _EXISTING | flags, dir_fd=directory.fd)
-    status = os.fstat(file)
-    risk = find_entry_risk(directory, status)
-    if risk or not is_same(expected, status):
-        os.close(file)
-        raise UnsafeFileError(errno.EPERM, risk or "another file was put there meanwhile")
-    return file
+        The new file gets the mode of the `old` one and, if permitted, its owner. Without an old file that
+        counts it gets `mode`, which umask limits.
+        """
+        temporary = f".ompbind-{os.urandom(8).hex()}.tmp"
+        try:
+            with open(self.create(temporary, mode=mode), "wb") as file:
+                if old and stat.S_ISREG(old.st_mode):
+                    with suppress(PermissionError):  # a file with another owner is better than no file
+                        os.fchown(file.fileno(), old.st_uid, old.st_gid)
+                    os.fchmod(file.fileno(), old.st_mode & 0o777)
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.rename(temporary, name, src_dir_fd=self.fd, dst_dir_fd=self.fd)
+        except BaseException:
+            with suppress(OSError):  # it was not created, or is renamed already
+                os.unlink(temporary, dir_fd=self.fd)
+            raise
 
 
 def _set_permissions(file: int, mode: int) -> None:
@@ -193,7 +153,7 @@ def _set_permissions(file: int, mode: int) -> None:
 
     The directory can impose its group (set-group-ID) and an access control list, which overrides umask.
     """
-    for acl in _ACLS:
+    for acl in ("system.posix_acl_access", "system.posix_acl_default"):
         with suppress(OSError, AttributeError):  # there is none, or the file system has none
             os.removexattr(file, acl)
     os.fchown(file, -1, os.getegid())
@@ -202,28 +162,36 @@ def _set_permissions(file: int, mode: int) -> None:
     os.fchmod(file, mode & ~umask)
 
 
-def replace_file(
-    directory: OpenDirectory, name: str, old: os.stat_result | None, data: bytes, *, private: bool = False
-) -> None:
-    """Replace a file, or create it; raises OSError, and the old file is unchanged then.
+def open_parent(path: str, *, make: bool = False) -> tuple[OpenDirectory, str]:
+    """Open the directory of a path through all links; return it and the last name, which is no link.
 
-    The new file gets the mode of the `old` one and, if permitted, its owner. Without an old file that counts
-    it gets the mode of umask; a `private` file only the permissions of its owner.
+    Only links of /proc/self/fd are not followed there: they are open files. With `make` missing directories
+    are made. Raises OSError if a directory is missing, or if a link of another user leads there.
     """
-    temporary = f".ompbind-{os.urandom(8).hex()}.tmp"
+    path = path if _PATH else os.path.realpath(path)
+    names, links = path.split("/")[::-1], 0
+    directory = OpenDirectory(os.open("/" if path.startswith("/") else ".", _DIRECTORY))
     try:
-        with open(create_file(directory, temporary), "wb") as file:
-            if old and stat.S_ISREG(old.st_mode):
-                with suppress(PermissionError):  # a file with another owner is better than no file
-                    os.fchown(file.fileno(), old.st_uid, old.st_gid)
-                os.fchmod(file.fileno(), old.st_mode & 0o777)
-            elif private:
-                os.fchmod(file.fileno(), os.fstat(file.fileno()).st_mode & 0o700)
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.rename(temporary, name, src_dir_fd=directory.fd, dst_dir_fd=directory.fd)
+        while True:
+            name = names.pop() or "."
+            entry = directory.read_entry(name)
+            if entry and stat.S_ISLNK(entry.st_mode) and (names or not directory.has_descriptors()):
+                links += 1
+                if links > 40:  # the kernel follows at most 40 links too
+                    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+                target = directory.read_link(name)
+                names += target.split("/")[::-1]
+                if not target.startswith("/"):
+                    continue
+                file = os.open("/", _DIRECTORY)
+            elif names:
+                if make and entry is None:
+                    directory.make_directory(name)
+                file = os.open(name, _DIRECTORY, dir_fd=directory.fd)
+            else:
+                return directory, name
+            directory.close()
+            directory = OpenDirectory(file)
     except BaseException:
-        with suppress(OSError):  # it was not created, or is renamed already
-            os.unlink(temporary, dir_fd=directory.fd)
+        directory.close()
         raise

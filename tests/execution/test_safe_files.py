@@ -9,10 +9,7 @@ from ompbind.execution.safe_files import (
     find_risk,
     is_same,
     is_shared,
-    open_directory,
-    open_existing,
     open_parent,
-    read_entry,
 )
 
 ROOT, ME, OTHER = 0, 1000, 1001
@@ -83,7 +80,7 @@ def test_the_same_file(now, same):
 
 def test_paths_lead_through_links_and_missing_directories(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    open_directory("a/b/../c").close()
+    open_parent("a/b/../c/.", make=True)[0].close()
     (tmp_path / "link").symlink_to("a/c/")
     (tmp_path / "absolute").symlink_to(f"{tmp_path}/./link/file")
     for path in ("link/file", "absolute", f"{tmp_path}//a/c/file", "./a/../link/./file"):
@@ -109,14 +106,14 @@ def test_only_the_expected_file_is_opened(tmp_path):
     path = tmp_path / "file"
     path.write_text("before")
     directory, name = open_parent(str(path))
-    expected = read_entry(directory, name)
-    os.close(open_existing(directory, name, expected))
+    expected = directory.read_entry(name)
+    os.close(directory.open_existing(name, expected))
     path.rename(tmp_path / "moved")
     path.write_text("another")
     with pytest.raises(PermissionError, match="another file was put there"):
-        open_existing(directory, name, expected)
+        directory.open_existing(name, expected)
     path.unlink()
     path.symlink_to("moved")
     with pytest.raises(OSError, match="symbolic links"):
-        open_existing(directory, name, expected)
+        directory.open_existing(name, expected)
     directory.close()

@@ -18,7 +18,7 @@ OPENS = re.compile(r"""["']/proc/(?:\{|self|thread-self)[^"']*["']|listdir\("/pr
 EXCEPTIONS = {
     "execution/job_control.py": {"/proc/self/fd/{writable}"},  # opens a file in memory a second time
     "execution/process_pair.py": {"/proc/self/comm", "/proc/self/mem"},  # it writes its own name
-    "execution/report_file.py": {"/proc/{which}/fd"},  # open files are reached by these names
+    "execution/safe_files.py": {"/proc/{which}/fd", "/proc/self/fd/{self.fd}"},  # names of open files
     "execution/output/writer.py": {"/proc/self/fd/{fd}"},
     "execution/poller.py": {"/proc/self/fd/{number}", "/proc/self/fd/{path_fd}"},
 }

@@ -9,15 +9,7 @@ from collections.abc import Sequence
 
 from ompbind.cpuset import count
 from ompbind.errors import LaunchError
-from ompbind.execution.safe_files import (
-    OpenDirectory,
-    create_file,
-    find_entry_risk,
-    is_same,
-    open_directory,
-    open_existing,
-    read_entry,
-)
+from ompbind.execution.safe_files import OpenDirectory, is_same, open_parent
 
 OUT, ERR = "out", "err"
 
@@ -45,7 +37,7 @@ class LogDirectory:
         self._directory = _open_log_directory(path)
         self._opened: dict[str, os.stat_result] = {}
         names = [f"{rank}.{kind}" for rank in ranks for kind in (OUT, ERR)]
-        found = {name: entry for name in names if (entry := read_entry(self._directory, name))}
+        found = {name: entry for name in names if (entry := self._directory.read_entry(name))}
         if found and not force:
             more = f"and {count(len(found) - 1, 'more log file')} already exist"
             text = f"{os.path.join(path, next(iter(found)))} {more if len(found) > 1 else 'already exists'}"
@@ -65,13 +57,13 @@ class LogDirectory:
         """
         name = f"{rank}.{kind}"
         try:
-            old = read_entry(self._directory, name) if self._force or heading else None
+            old = self._directory.read_entry(name) if self._force or heading else None
             if old:  # a pipe, which is no regular file, would block until it has a reader
                 self._check_old(name, old)
-                file = open_existing(self._directory, name, old, os.O_APPEND)
+                file = self._directory.open_existing(name, old, os.O_APPEND)
                 os.set_blocking(file, True)
             else:
-                file = create_file(self._directory, name, os.O_APPEND)
+                file = self._directory.create(name, os.O_APPEND)
             try:
                 if heading:
                     write_all(file, f"\n{heading}\n".encode())  # the line before may be incomplete
@@ -91,7 +83,7 @@ class LogDirectory:
         path = os.path.join(self._path, name)
         if not stat.S_ISREG(old.st_mode):
             raise LaunchError(f"{path} is not a regular file", hint=_NOT_REGULAR)
-        risk = find_entry_risk(self._directory, old)
+        risk = self._directory.find_risk(old)
         if risk:
             raise LaunchError(f"{path} is not safe: {risk}", hint=_CHOOSE_ANOTHER)
 
@@ -121,7 +113,7 @@ class LogDirectory:
 def _open_log_directory(path: str) -> OpenDirectory:
     """Open a directory, which is made if it does not exist; raises LaunchError unless it can be written."""
     try:
-        directory = open_directory(path)
+        directory, _ = open_parent(os.path.join(path, "."), make=True)
     except OSError as error:
         if isinstance(error, NotADirectoryError) and os.path.exists(path):
             raise LaunchError(f"{path} is not a directory", hint=_CHOOSE_ANOTHER) from error
