@@ -137,17 +137,22 @@ def _write_entry(file: ReportFile, directory: OpenDirectory, data: bytes, wait_s
             except OSError as error:  # a mount point, as in containers, or in a directory of another user
                 if old is None or error.errno not in (errno.EBUSY, errno.EPERM, errno.EACCES, errno.EROFS):
                     raise
+            wait_s = 0.0  # a file needs no reader
         target = _open_with_reader(directory, name, old, wait_s)
     finally:
         directory.close()
     with open(target, "wb", buffering=0):
-        size = 0
+        _empty(target)
         try:
             _write(target, data, wait_s)
-            size = len(data)
-        finally:  # neither half of a report nor the end of a longer one
-            with suppress(OSError):  # pipes and devices cannot be truncated
-                os.ftruncate(target, size)
+        except BaseException:
+            _empty(target)
+            raise
+
+
+def _empty(file: int) -> None:
+    with suppress(OSError):  # pipes and devices cannot be truncated
+        os.ftruncate(file, 0)
 
 
 def _open_with_reader(directory: OpenDirectory, name: str, old: os.stat_result, wait_s: float) -> int:
