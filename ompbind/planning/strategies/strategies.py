@@ -112,14 +112,16 @@ class Strategy(Record):
     """One way to divide cores among ranks, and its texts; `summary` completes "every rank gets …".
 
     `divide` is called with the core sequence, the number of ranks, and the cores that each rank requests
-    (None if none are requested); it returns the cores of each rank. `auto_ranks` returns the number of ranks
-    for `-n auto`, from the sequence and the same request; `label` explains that number. `takes_cores` is
-    where ranks are that request cores with --cores, "" if the strategy fixes their size itself. A `sized`
-    strategy gives every rank the cores that its threads need, and leaves the others idle. An `overlapping`
-    one gives the same cores to several ranks. One with a `level` gives each rank a domain of that level. One
-    `by_os_number` uses NUMA nodes in the order of their OS numbers, not in the order of the machine.
-    `fewest_crossings` is True if no other equal shares have fewer ranks across domain boundaries. One with
-    `takes_devices` can divide the cores near a device; the others choose domains themselves.
+    (None if none are requested); it returns the cores of each rank, and ranks follow each other in the order
+    of the machine, unless they overlap. With devices it is called for each group of cores near some.
+    `auto_ranks` returns the number of ranks for `-n auto`, from the sequence and the same request; `label`
+    explains that number. `takes_cores` is where ranks are that request cores with --cores, "" if the strategy
+    fixes their size itself. A `sized` strategy gives every rank the cores that its threads need, and leaves
+    the others idle. An `overlapping` one gives the same cores to several ranks. One with a `level` gives each
+    rank a domain of that level. One `by_os_number` uses NUMA nodes in the order of their OS numbers, not in
+    the order of the machine. `fewest_crossings` is True if no other equal shares have fewer ranks across
+    domain boundaries. One with `takes_devices` can divide the cores near a device; the others choose domains
+    themselves.
     """
 
     divide: Divide
