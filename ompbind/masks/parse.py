@@ -39,6 +39,9 @@ def parse_mask(text: str) -> Mask:
     return Mask(text=text, parts=parts)
 
 
+_CHARACTERS = str.maketrans("‐‑‒–—−;+&!~=", "------,,,^^:", "'\"()[]{}<>")
+"""Characters that are replaced (other dashes, `;` for a comma, `!` for `^`) or dropped (quotes, brackets)."""
+
 _OTHER_NAMES = {
     "package": ("socket", "sockets", "pack", "pkg", "s"),
     "node": ("numa", "numanode", "ldom", "mem", "n"),
@@ -82,10 +85,6 @@ def _is_valid(item: str) -> bool:
     return True
 
 
-def _correct_hex(found: re.Match[str]) -> str:
-    return f"{found[1]}0x{re.sub('[^0-9a-f,]', '', found[2])}"
-
-
 def _correct_selector(found: re.Match[str]) -> str:
     """Return a selector with the name and the number that the grammar has; "" if the name is unknown."""
     name, mark, numbers = found[1], "#" if "#" in found[2] else "", found[3].replace("#", "")
@@ -95,13 +94,8 @@ def _correct_selector(found: re.Match[str]) -> str:
     return f"{name}:{mark}{numbers or 0}" if name else ""
 
 
-def _sort_bounds(found: re.Match[str]) -> str:
-    low, high = sorted((found[1], found[3]), key=lambda digits: (len(digits), digits))
-    return f"{low}{found[2]}{high}"
-
-
-def _limit_number(found: re.Match[str]) -> str:
-    return str(min(int(found[0][:8]), CPU_LIMIT - 1))  # int() refuses thousands of digits
+def _by_value(digits: str) -> tuple[int, str]:
+    return len(digits), digits  # int() refuses thousands of digits
 
 
 def _cut_end(found: re.Match[str]) -> str:
@@ -112,14 +106,9 @@ def _cut_end(found: re.Match[str]) -> str:
 
 
 _EDITS = (
-    (r"(?s).+", lambda found: found[0].lower()),
-    (r"[‐‑‒–—−]", "-"),
-    (r"[;+&]", ","),
-    (r"[!~]", "^"),
-    (r"=", ":"),
-    (r"['\"()\[\]{}<>]", ""),
+    (r"(?s).+", lambda found: found[0].translate(_CHARACTERS).lower()),
     (r"(\^?)(?<!\w)(?:auto|none|nobind|any|every|everything|all|\*)$", r"\1all"),
-    (r"(?s)^(\^?)0?x(.*)", _correct_hex),
+    (r"(?s)^(\^?)0?x(.*)", lambda found: f"{found[1]}0x{re.sub('[^0-9a-f,]', '', found[2])}"),
     (r"^(\^?)(?=.*[a-f])([0-9a-f]{2,})$", r"\g<1>0x\2"),
     (r"\s*([-:/.#^])\s*", r"\1"),
     (r"\.{2,}", "-"),
@@ -131,8 +120,8 @@ _EDITS = (
     (r"(?<![a-z\d])(l[123]|[a-z]+)([^\d.]*)([^.]*)", _correct_selector),
     (r"^(\^?)[^\d^a-z]+", r"\1"),
     (r"(?<![\da-z])0+(?=\d)", ""),
-    (r"(\d+)([-/])(\d+)", _sort_bounds),
-    (r"(?<=-)\d{5,}", _limit_number),
+    (r"(\d+)([-/])(\d+)", lambda found: found[2].join(sorted(found.group(1, 3), key=_by_value))),
+    (r"(?<=-)\d{5,}", lambda found: str(min(int(found[0][:8]), CPU_LIMIT - 1))),
     (r"(-\d+):0*/", r"\1:"),
     (r"[^.]+", _cut_end),
     (r"^(\^?)\.+|\.(?=\.|$)", r"\1"),
