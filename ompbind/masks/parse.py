@@ -94,10 +94,6 @@ def _correct_selector(found: re.Match[str]) -> str:
     return f"{name}:{mark}{numbers or 0}" if name else ""
 
 
-def _by_value(digits: str) -> tuple[int, str]:
-    return len(digits), digits  # int() refuses thousands of digits
-
-
 def _cut_end(found: re.Match[str]) -> str:
     """Return the longest valid start of a text that ends with a number; "" if there is none."""
     text = found[0]
@@ -113,18 +109,19 @@ _EDITS = (
     (r"\s*([-:/.#^])\s*", r"\1"),
     (r"\.{2,}", "-"),
     (r"([-:/#^])\1+", r"\1"),
-    (r"^(\d+-\d+):(?=\d+-)", r"\1,"),
-    (r"(?<=\d)[:/](?=[a-z])", "."),
+    (r"^(\d+-\d+):(?=\d+-)", r"\1,"),  # 0-3:4-7
+    (r"(?<=\d)[:/](?=[a-z])", "."),  # node:0:core:1
     (r"(?<=\d)\.(?=\d)|\s+", ","),
-    (r"^([a-z].*)\.\^(.+)$", r"\1,^\1.\2"),
+    (r"^([a-z].*)\.\^(.+)$", r"\1,^\1.\2"),  # node:0.^core:0
     (r"(?<![a-z\d])(l[123]|[a-z]+)([^\d.]*)([^.]*)", _correct_selector),
-    (r"^(\^?)[^\d^a-z]+", r"\1"),
+    (r"^(\^?)[^\d^a-z]+", r"\1"),  # characters before the first number
     (r"(?<![\da-z])0+(?=\d)", ""),
-    (r"(\d+)([-/])(\d+)", lambda found: found[2].join(sorted(found.group(1, 3), key=_by_value))),
+    # by length first, because int() refuses thousands of digits
+    (r"(\d+)([-/])(\d+)", lambda found: found[2].join(sorted(sorted(found.group(1, 3)), key=len))),
     (r"(?<=-)\d{5,}", lambda found: str(min(int(found[0][:8]), CPU_LIMIT - 1))),
-    (r"(-\d+):0*/", r"\1:"),
+    (r"(-\d+):0*/", r"\1:"),  # 0-7:0/4
     (r"[^.]+", _cut_end),
-    (r"^(\^?)\.+|\.(?=\.|$)", r"\1"),
+    (r"^(\^?)\.+|\.(?=\.|$)", r"\1"),  # dots without a selector
     (r"(?s).+", _cut_end),
 )
 """What is tried in order for items that are not valid: (pattern, replacement)."""
