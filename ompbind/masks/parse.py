@@ -1,12 +1,11 @@
 """Mask text → `Mask`; the error about a wrong text suggests the closest text that the grammar accepts.
 
-A suggestion keeps valid items as they are written. Every other item is first normalized (`_normalize`),
-then corrected by the first rule whose pattern matches (`_RULES`), and dropped if the result is still not
-valid. The machine is not known here: a corrected mask may name CPUs that do not exist.
+A suggestion keeps valid items as they are written. The idea: `_EDITS` are tried in order, small changes
+first; each changes all items that are not valid yet, and the last one drops them. The machine is not known
+here: a corrected mask may name CPUs that do not exist.
 """
 
 import re
-from collections.abc import Callable
 
 from ompbind.cpuset import CPU_LIMIT
 from ompbind.errors import MaskError
@@ -68,95 +67,61 @@ def _correct_mask(text: str) -> str:
     """Return the closest valid mask text; "auto" if no item can be kept."""
     if text.strip().lower() in WORDS:
         return text.strip().lower()
-    parts = (
-        _correct_items(text[begin:end], lambda item: _correct_items(_normalize(item), _correct_item))
-        for begin, end in split_span(text, (0, len(text)), "|")
-    )
-    return "|".join(part for part in parts if part) or "auto"
+    for pattern, replacement in _EDITS:
+        parts = []
+        for part in split_span(text, (0, len(text)), "|"):
+            items = [text[begin:end] for begin, end in find_item_spans(text, part)]
+            items = [item if _is_valid(item) else re.sub(pattern, replacement, item) for item in items]
+            parts.append(",".join(filter(None, items)))
+        text = "|".join(filter(None, parts))
+    return text or "auto"
 
 
-def _correct_items(part: str, correct: Callable[[str], str]) -> str:
-    """Return the items of a part, with `correct` applied to invalid ones; "" if none is left."""
-    items = [part[begin:end] for begin, end in find_item_spans(part, (0, len(part)))]
-    return ",".join(filter(None, (item if _is_valid(item) else correct(item) for item in items)))
-
-
-def _is_valid(text: str) -> bool:
+def _is_valid(item: str) -> bool:
     try:
-        read_items(text, (0, len(text)))
+        read_items(item, (0, len(item)))
     except MaskError:
         return False
     return True
 
 
-def _normalize(item: str) -> str:
-    """Replace other characters by the grammar's; spaces that separate numbers become commas."""
-    text = item.translate(_CHARACTERS).lower().strip()
-    if is_hex(text):
-        return re.sub(r"[^0-9a-fx^,]", "", text)
-    for pattern, replacement in (
-        (r"\.{2,}", "-"),
-        (r"\s*([-:/.#^])\s*", r"\1"),
-        (r"([-:/#^])\1+", r"\1"),
-        (r"^(\d+-\d+):(?=\d+-)", r"\1,"),
-        (r"(?<=\d)[:/](?=[a-z])", "."),
-        (r"(?<=\d)\.(?=\d)", ","),
-        (r"^([a-z].*)\.\^(.+)$", r"\1,^\1.\2"),
-        (r"\s+", ","),
-    ):
-        text = re.sub(pattern, replacement, text)
-    return text
-
-
-def _correct_item(item: str) -> str:
-    """Return a normalized item corrected by the first rule that matches it; "" if it is still not valid."""
-    body = item.removeprefix("^")
-    rule = next(rule for pattern, rule in _RULES if re.match(pattern, body))
-    corrected = item[: len(item) - len(body)] + rule(body)
-    return corrected if _is_valid(corrected) else ""
-
-
-def _correct_hex(body: str) -> str:
-    """Return the hexadecimal digits of every word of a mask, after the prefix `0x`."""
-    words = re.sub(r"^0?x", "", body).split(",")
-    return "0x" + ",".join(re.sub(r"[^0-9a-f]", "", word) for word in words)
-
-
-def _correct_selector(selector: str) -> str:
-    found = re.match(r"(l[123](?![0-9])|l[123](?=[0-9])|[a-z]+)[^0-9#-]*(#?)(.*)", selector)
-    if found is None:
-        return ""
-    name, hash_mark, numbers = found.groups()
-    numbers = _correct_numbers(numbers.replace("#", ""))
+def _correct_selector(found: re.Match[str]) -> str:
+    """Return a selector with the name and the number that the grammar has; "" if the name is unknown."""
+    name, mark, numbers = found[1], "#" if "#" in found[2] else "", found[3].replace("#", "")
     if name in _THREADS:
         return numbers
-    name = _NAMES.get(name) or suggest_name(name, [str(level) for level in SELECTABLE])
-    return f"{name}:{hash_mark}{numbers or 0}" if name else ""
+    name = name_level(name) or suggest_name(name, [str(level) for level in SELECTABLE])
+    return f"{name}:{mark}{numbers or 0}" if name else ""
 
 
-def _correct_numbers(body: str) -> str:
-    """Return the number, range or stride at the start of a text, with the lower bound first."""
-    found = re.match(r"\D*(\d+)(?:-(\d*)(?::(\d*)(?:/(\d*))?)?)?", body)
-    if found is None:
-        return ""
-    # a number of many digits counts as the limit: int() refuses thousands of digits
-    numbers = [
-        min(int(digits.lstrip("0")[:8] or 0), CPU_LIMIT) if digits else None for digits in found.groups()
-    ]
-    low, high, *stride = numbers
-    if low is None or low >= CPU_LIMIT:
-        return ""
-    if high is None:
-        return str(low)
-    first, last = sorted((low, min(high, CPU_LIMIT - 1)))
-    steps = sorted(number for number in stride if number)
-    return f"{first}-{last}" + (f":{'/'.join(map(str, steps))}" if steps else "")
+def _cut_end(found: re.Match[str]) -> str:
+    """Return the longest valid start of a text that ends with a number; "" if there is none."""
+    text = found[0]
+    ends = [] if is_hex(text) else [end.start() for end in re.finditer(r"(?<=\d)(?!\d)", text)]
+    return next((text[:end] for end in reversed(ends) if _is_valid(text[:end])), "")
 
 
-_RULES = (
-    (r"(auto|none|nobind|any|every|everything|all|\*)$", lambda _body: "all"),
-    (r"0?x|(?=.*[a-f])[0-9a-f]{2,}$", _correct_hex),
-    (r"[a-z]", lambda body: ".".join(filter(None, map(_correct_selector, body.split("."))))),
-    (r"", _correct_numbers),
+_EDITS = (
+    (r"(?s).+", lambda found: found[0].translate(_CHARACTERS).lower()),
+    (r"(\^?)(?<!\w)(?:auto|none|nobind|any|every|everything|all|\*)$", r"\1all"),
+    (r"(?s)^(\^?)0?x(.*)", lambda found: f"{found[1]}0x{re.sub('[^0-9a-f,]', '', found[2])}"),
+    (r"^(\^?)(?=.*[a-f])([0-9a-f]{2,})$", r"\g<1>0x\2"),
+    (r"\s*([-:/.#^])\s*", r"\1"),
+    (r"\.{2,}", "-"),
+    (r"([-:/#^])\1+", r"\1"),
+    (r"^(\d+-\d+):(?=\d+-)", r"\1,"),  # 0-3:4-7
+    (r"(?<=\d)[:/](?=[a-z])", "."),  # node:0:core:1
+    (r"(?<=\d)\.(?=\d)|\s+", ","),
+    (r"^([a-z].*)\.\^(.+)$", r"\1,^\1.\2"),  # node:0.^core:0
+    (r"(?<![a-z\d])(l[123]|[a-z]+)([^\d.]*)([^.]*)", _correct_selector),
+    (r"^(\^?)[^\d^a-z]+", r"\1"),  # characters before the first number
+    (r"(?<![\da-z])0+(?=\d)", ""),
+    # by length first, because int() refuses thousands of digits
+    (r"(\d+)([-/])(\d+)", lambda found: found[2].join(sorted(sorted(found.group(1, 3)), key=len))),
+    (r"(?<=-)\d{5,}", lambda found: str(min(int(found[0][:8]), CPU_LIMIT - 1))),
+    (r"(-\d+):0*/", r"\1:"),  # 0-7:0/4
+    (r"[^.]+", _cut_end),
+    (r"^(\^?)\.+|\.(?=\.|$)", r"\1"),  # dots without a selector
+    (r"(?s).+", _cut_end),
 )
-"""How items are corrected: (pattern at the start of the item, function); the first match counts."""
+"""What is tried in order for items that are not valid: (pattern, replacement)."""

@@ -16,6 +16,7 @@ from ompbind.machine.model import CoreKind, Node
 from ompbind.masks.mask import Mask
 from ompbind.masks.parse import parse_mask
 from ompbind.planning import planner
+from ompbind.planning.other_runs import LiveRun
 from ompbind.planning.request import Request, Sharing
 from ompbind.report.text import COPYABLE, WIDTH, render_error
 from tests.live.conftest import clean_environment
@@ -115,7 +116,7 @@ requests = st.builds(
     smt=st.sampled_from(["auto", "all", 1, 2]),
     sibling=st.sampled_from(["first", "last"]),
     threads=st.sampled_from([None, None, 2]),
-    sharing=st.sampled_from([Sharing.WARN, Sharing.WARN, Sharing.SHARE]),
+    sharing=st.sampled_from([Sharing.WARN, Sharing.WARN, Sharing.SHARE, Sharing.AVOID]),
     allow_partial=st.sampled_from([False, False, True]),
     core_kind=st.sampled_from(["all", "all", "performance", "efficiency"]),
 ) | st.builds(
@@ -126,20 +127,24 @@ requests = st.builds(
 ) | st.builds(dict, reserve_total=st.sampled_from([1, 2]))  # fmt: skip
 
 
-def can_plan(machine, request, text):
+def can_plan(machine, request, text, runs=()):
     try:
-        make_plan(machine, request.replace(mask=parse_mask(text)))
+        planner.make_plan(machine, request.replace(mask=parse_mask(text)), runs)
     except OmpbindError:
         return False
     return True
 
 
 @examples(3)
-@given(broken() | masks().map(lambda made: made[0]), machines(), requests)
-def test_suggestions_work_in_the_same_request(text, machine, options):
+@given(broken() | masks().map(lambda made: made[0]), machines(), requests, st.data())
+def test_suggestions_work_in_the_same_request(text, machine, options, data):
+    runs = ()
+    if options.get("sharing") is Sharing.AVOID:
+        cpus = CpuSet(data.draw(st.sets(st.sampled_from(list(machine.online)), min_size=1, max_size=3)))
+        runs = (LiveRun(run_id="a", pid=1, uid=0, started=0, ranks=((0, cpus),), claimed=cpus),)
     try:
         request = Request(mask=parse_mask(text), **options)
-        make_plan(machine, request)
+        plan_or_suggest(machine, request, runs)
     except MaskError as error:
         start, stop = error.span
         assert 0 <= start < stop <= len(text) + 1
@@ -147,9 +152,10 @@ def test_suggestions_work_in_the_same_request(text, machine, options):
         if "request" not in locals():
             parse_mask(error.suggestion)
         elif error.suggestion:
-            assert can_plan(machine, request, error.suggestion)
+            assert can_plan(machine, request, error.suggestion, runs)
         else:
-            assert not any(can_plan(machine, request, mask) for mask in ("auto", "all", str(machine.allowed)))
+            words = ("auto", "all", str(machine.allowed))
+            assert not any(can_plan(machine, request, mask, runs) for mask in words)
     except OmpbindError:
         assume(False)
 
