@@ -2,13 +2,12 @@
 
 import os
 import platform
+import pwd
 import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import distributions
-
-import psutil
 
 import ompbind
 from ompbind.bench.conditions import read_processor
@@ -39,10 +38,19 @@ def render_version_report(env: Mapping[str, str]) -> str:
         lines += [f"{key}: {' '.join(value.split())}" for value in values]
     text, home = "\n".join(lines), find_home(env).rstrip("/")
     text = re.sub(rf"{re.escape(home)}(?![\w.-])", "~", text) if home else text
-    for shown, private in (("USER", psutil.Process().username()), ("HOST", platform.node())):
+    try:
+        user = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        user = env.get("USER", "")
+    for shown, private in (("USER", user), ("HOST", platform.node())):
         if len(private) > 1 and private != "root" and not private.isdecimal():
             text = re.sub(rf"(?<![\w.-]){re.escape(private)}(?![\w.-])", shown, text)
     return text
+
+
+def _find_installation(_: Mapping[str, str]) -> Iterable[str]:
+    archive = getattr(getattr(ompbind.__spec__, "loader", None), "archive", "")
+    return [f"one file, {archive}" if archive else os.path.dirname(ompbind.__file__)]
 
 
 def _list_packages() -> Iterable[str]:
@@ -79,7 +87,7 @@ def _read_variables(env: Mapping[str, str]) -> Iterable[str]:
 
 
 READERS: Mapping[str, Callable[[Mapping[str, str]], Iterable[str]]] = {
-    "installation": lambda _: [os.path.dirname(ompbind.__file__)],
+    "installation": _find_installation,
     "python": lambda _: [f"{platform.python_implementation()} {platform.python_version()}, {sys.executable}"],
     "packages": lambda _: filter(None, [", ".join(sorted(_list_packages()))]),
     "system": _read_system,
