@@ -68,7 +68,7 @@ def suggest_mask(machine: Machine, request: Request, occupied: Sequence[LiveRun]
 
 
 def _correct(context: _Context) -> Iterator[list[str]]:
-    """Yield the parts of corrected masks, "" for a part of which nothing is left."""
+    """Yield the parts of corrected masks, "" for a part without usable CPUs."""
     parts = list[str]()
     for may_overlap in (True, False):
         parts, used = [], EMPTY

@@ -119,7 +119,7 @@ def make_available(machine: Machine, request: Request, runs: Sequence[LiveRun]) 
 
 
 def find_shared_cpus(available: AvailableCpus, cpus: CpuSet) -> CpuSet:
-    """Return those of some CPUs that are on cores of other runs."""
+    """Return the CPUs, out of some, that are on cores of other runs."""
     occupied = union(occupied_cores(available.machine, run) for run in available.runs)
     return occupied & cpus if occupied else EMPTY
 

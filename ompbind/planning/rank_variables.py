@@ -1,4 +1,4 @@
-"""The environment variables of a rank: those that identify it, and those whose values are secret."""
+"""The environment variables of a rank: its identity, and which values are secret."""
 
 from collections.abc import Mapping, MutableMapping
 from typing import TypeAlias

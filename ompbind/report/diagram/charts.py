@@ -150,9 +150,9 @@ def _render_chart(session: Session, group: GroupConclusion, y: int) -> tuple[lis
     top, bottom = edges[0], edges[-1]
     lines = [*_render_headings(session, group, scale, y + LINE)]
     matters = session.rules.matters
-    first, one, last = (_RATIOS_X + ratio_axis.find(ratio) for ratio in (1 / (1 + matters), 1.0, 1 + matters))
+    first, even, last = (_RATIOS_X + ratio_axis.find(ratio) for ratio in (1 / (1 + matters), 1.0, 1 + matters))
     lines.append(render_rect((first, top), (last - first, bottom - top), "band"))
-    lines.append(render_line((one, top), (one, bottom), "zero"))
+    lines.append(render_line((even, top), (even, bottom), "zero"))
     ticks = [(value_axis.find(tick), scale.render_tick(tick)) for tick in list_ticks(value_axis, _TICKS)]
     lines += _render_ticks(_VALUES_X, ticks, top, bottom)
     ticks = [(ratio_axis.find(tick), f"{tick:g}") for tick in list_ticks(ratio_axis, _TICKS)]
@@ -220,7 +220,7 @@ def _render_dot(x: int, y: int, number: int) -> str:
     return f'<circle class="dot" cx="{x}" cy="{y + 4 * (number % 5 - 2)}" r="3"/>'
 
 
-# The scaling curve of a session: values over the number of ranks, of which equal factors have equal lengths.
+# The scaling curve of a session: values over the number of ranks, on a logarithmic axis.
 
 SCALING_HEIGHT = 300
 """Pixels of the scaling curve, with its heading and the texts below its axis."""

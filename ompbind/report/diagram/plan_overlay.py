@@ -142,7 +142,7 @@ def _annotate(ranks: CpuSet, symbols: _Symbols, words: str) -> Annotation:
 
 
 def _annotate_cpus(plan: Plan, ranks_by_cpu: _RanksByCpu, symbols: _Symbols) -> dict[int, Annotation]:
-    """Return the annotations of all online CPUs: of those that ranks have, and of the others."""
+    """Return the annotations of all online CPUs: CPUs of ranks, and the others."""
     made = {ranks: _annotate(ranks, symbols, named("rank", ranks)) for ranks in set(ranks_by_cpu.values())}
     annotations = {cpu: made[ranks] for cpu, ranks in ranks_by_cpu.items()}
     for cpu in plan.used - plan.compute:  # no rank computes there

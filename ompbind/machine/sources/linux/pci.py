@@ -99,7 +99,7 @@ def read_names(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Read what drivers call a PCI function, from its directory, in addition to the names in links.
 
-    Returns all names, and those that RDMA libraries use.
+    Returns all names, and the names for RDMA libraries.
     """
     found = {kind: set(linked.get((function.address, kind), ())) for kind in _NAMES}
     for kind in found.keys() & set(root.names(function.directory)):
