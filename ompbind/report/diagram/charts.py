@@ -150,9 +150,9 @@ def _render_chart(session: Session, group: GroupConclusion, y: int) -> tuple[lis
     top, bottom = edges[0], edges[-1]
     lines = [*_render_headings(session, group, scale, y + LINE)]
     matters = session.rules.matters
-    first, even, last = (_RATIOS_X + ratio_axis.find(ratio) for ratio in (1 / (1 + matters), 1.0, 1 + matters))
+    first, mid, last = (_RATIOS_X + ratio_axis.find(ratio) for ratio in (1 / (1 + matters), 1.0, 1 + matters))
     lines.append(render_rect((first, top), (last - first, bottom - top), "band"))
-    lines.append(render_line((even, top), (even, bottom), "zero"))
+    lines.append(render_line((mid, top), (mid, bottom), "zero"))
     ticks = [(value_axis.find(tick), scale.render_tick(tick)) for tick in list_ticks(value_axis, _TICKS)]
     lines += _render_ticks(_VALUES_X, ticks, top, bottom)
     ticks = [(ratio_axis.find(tick), f"{tick:g}") for tick in list_ticks(ratio_axis, _TICKS)]
