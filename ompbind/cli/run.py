@@ -6,11 +6,11 @@ import time
 
 import click
 
+from ompbind.cli.console import read_message_width, render_message
 from ompbind.cli.option import VerbContext
 from ompbind.cli.plan_messages import print_changed_variables, print_warnings, warn_about_copies
 from ompbind.cli.register import print_registry_messages, read_planning_machine, register_run
 from ompbind.cli.request import make_request, make_run_spec
-from ompbind.cli.run_report import RunReporter, finish_report, open_report, report_failure
 from ompbind.cli.run_settings import (
     choose_run_id,
     fill_paths,
@@ -26,11 +26,13 @@ from ompbind.execution.process_pair import Cleanup, become_supervisor
 from ompbind.execution.signals import exit_by_signal
 from ompbind.execution.spawn import find_starts
 from ompbind.execution.supervisor import supervise
+from ompbind.inspection.verdict import VerificationResult
 from ompbind.launchers.launchers import may_have_launcher
 from ompbind.machine.sources.linux.reader import LIVE
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import RunSpec, find_changed, make_commands, make_spec_before_plan
 from ompbind.registry.registry import Registry, make_run_identity
+from ompbind.report.run_summary import render_failures, render_throttling, render_usage_table
 
 EXAMPLES = (
     ("Four ranks, equal shares", "ompbind run -n 4 -- python serve.py"),
@@ -76,7 +78,7 @@ def run(ctx: click.Context) -> int:
     except Exception as error:
         if isinstance(error, OmpbindError):
             settings.planning.sources.explain(error)  # before the report: it has the same message
-        report_failure(settings, error)
+        _report_failure(settings, error)
         raise
     if outcome is None:
         return 0
@@ -90,7 +92,16 @@ def run(ctx: click.Context) -> int:
 def _report_refused(ctx: click.Context, error: OmpbindError) -> None:
     """Write the report of a run whose options are wrong."""
     assert isinstance(ctx, VerbContext)
-    report_failure(make_run_settings(ctx), error)
+    _report_failure(make_run_settings(ctx), error)
+
+
+def _report_failure(settings: RunSettings, error: Exception) -> None:
+    """Write the report of a run that failed before it started, if there is --report."""
+    if settings.report is None or settings.dry_run:
+        return
+    from ompbind.cli.run_report import report_failure  # noqa: PLC0415 - door: --report
+
+    report_failure(settings, error)
 
 
 def _plan_and_supervise(settings: RunSettings) -> Outcome | None:
@@ -113,7 +124,11 @@ def _plan_and_supervise(settings: RunSettings) -> Outcome | None:
 
         show_dry_run(machine, request, spec, settings)
         return None
-    file = open_report(settings, spec) if settings.report is not None else None  # before anything starts
+    file = None
+    if settings.report is not None:
+        from ompbind.cli.run_report import open_report  # noqa: PLC0415 - door: --report
+
+        file = open_report(settings, spec)  # before anything starts
     if settings.rendezvous:
         spec = set_up_rendezvous(settings, spec)
     found = register_run(machine, request, make_run_identity(spec.run_id), planning)
@@ -135,7 +150,11 @@ def _plan_and_supervise(settings: RunSettings) -> Outcome | None:
             outcome = supervise(starts, options, foreground, reporter)
     finally:
         release()
-    return finish_report(file, outcome, (plan, spec, began_at), settings) if file else outcome
+    if file is None:
+        return outcome
+    from ompbind.cli.run_report import finish_report  # noqa: PLC0415 - door: --report
+
+    return finish_report(file, outcome, (plan, spec, began_at), settings)
 
 
 def _print_before_start(plan: Plan, registry: Registry, spec: RunSpec, settings: RunSettings) -> None:
@@ -150,6 +169,45 @@ def _print_before_start(plan: Plan, registry: Registry, spec: RunSpec, settings:
         print_warnings(plan)
         print_changed_variables(spec.base, find_changed(plan, spec))
     print_registry_messages(registry, verbose=settings.planning.verbose)
+
+
+class RunReporter:
+    """Renders the messages of the supervisor: implements the `Reporter` of `execution`.
+
+    With `quiet` only errors and failed verifications are rendered, with `verbose` also the resource usage of
+    each rank. `stderr_shown` is True if the user has seen what ranks wrote to standard error.
+    """
+
+    def __init__(self, plan: Plan, *, quiet: bool, verbose: bool, stderr_shown: bool) -> None:
+        self._plan = plan
+        self._quiet = quiet
+        self._verbose = verbose
+        self._stderr_shown = stderr_shown
+
+    def message(self, line: str) -> str:
+        """Render one event of the run."""
+        return "" if self._quiet else render_message(line)
+
+    def error(self, line: str) -> str:
+        """Render an error of ompbind, in quiet runs too."""
+        return render_message(f"error: {line}")
+
+    def verified(self, verified: VerificationResult) -> str:
+        """Render the result of --verify."""
+        from ompbind.report.verification import render_verified  # noqa: PLC0415 - door: --verify
+
+        return render_verified(verified, self._plan, quiet=self._quiet, width=read_message_width())
+
+    def summary(self, outcome: Outcome) -> str:
+        """Render the failures of ranks, and throttling; with `verbose` also the resource usage of ranks."""
+        was_throttled = outcome.throttling and outcome.throttling.throttled_periods
+        if self._quiet or not (self._verbose or exit_code(outcome) or was_throttled):
+            return ""
+        width = read_message_width()
+        failures = render_failures(outcome, stderr_shown=self._stderr_shown, width=width)
+        throttling = render_throttling(outcome, self._plan, width)
+        usage = render_usage_table(outcome, self._plan, width) if self._verbose else ""
+        return "\n".join(filter(None, (failures, throttling, usage)))
 
 
 VERB = Verb(

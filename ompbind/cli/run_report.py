@@ -7,17 +7,15 @@ report of this run.
 import os
 import time
 
-from ompbind.cli.console import read_message_width, render_message, write_stderr
+from ompbind.cli.console import read_message_width, write_stderr
 from ompbind.cli.run_settings import fill_paths, hide_secrets, make_run_id
 from ompbind.cli.settings import RunSettings
 from ompbind.errors import LaunchError, OmpbindError, OptionError
-from ompbind.execution.outcome import Outcome, exit_code, was_interrupted
+from ompbind.execution.outcome import Outcome, was_interrupted
 from ompbind.execution.report_file import READER_WAIT_S, ReportFile, prepare_report, write_report
-from ompbind.inspection.verdict import VerificationResult
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import RunSpec
 from ompbind.report.run_json import SCHEMA, render_run
-from ompbind.report.run_summary import render_failures, render_throttling, render_usage_table
 from ompbind.report.text import render_error
 
 _REFUSED_WAIT_S = 1.0  # for the reader of a named pipe; the error is printed after that
@@ -69,12 +67,10 @@ def _render_failure(spec: RunSpec, error: OmpbindError) -> str:
 
 
 def report_failure(settings: RunSettings, error: Exception) -> None:
-    """Write the report of a run that failed before it started, if there is --report.
+    """Write the report of a run that failed before it started.
 
     After a usage error, only a report or an empty file is replaced: the name may be a mistake too.
     """
-    if settings.report is None or settings.dry_run:
-        return
     run_id = settings.planning.run_id or make_run_id()
     try:
         filled = fill_paths(settings, run_id)
@@ -89,42 +85,3 @@ def report_failure(settings: RunSettings, error: Exception) -> None:
     explained = error if isinstance(error, OmpbindError) else OmpbindError(str(error))
     spec = hide_secrets(RunSpec(argv=settings.planning.words, run_id=run_id, base={}), settings)
     _write(file, _render_failure(spec, explained), _REFUSED_WAIT_S)
-
-
-class RunReporter:
-    """Renders the messages of the supervisor: implements the `Reporter` of `execution`.
-
-    With `quiet` only errors and failed verifications are rendered, with `verbose` also the resource usage of
-    each rank. `stderr_shown` is True if the user has seen what ranks wrote to standard error.
-    """
-
-    def __init__(self, plan: Plan, *, quiet: bool, verbose: bool, stderr_shown: bool) -> None:
-        self._plan = plan
-        self._quiet = quiet
-        self._verbose = verbose
-        self._stderr_shown = stderr_shown
-
-    def message(self, line: str) -> str:
-        """Render one event of the run."""
-        return "" if self._quiet else render_message(line)
-
-    def error(self, line: str) -> str:
-        """Render an error of ompbind, in quiet runs too."""
-        return render_message(f"error: {line}")
-
-    def verified(self, verified: VerificationResult) -> str:
-        """Render the result of --verify."""
-        from ompbind.report.verification import render_verified  # noqa: PLC0415 - door: --verify
-
-        return render_verified(verified, self._plan, quiet=self._quiet, width=read_message_width())
-
-    def summary(self, outcome: Outcome) -> str:
-        """Render the failures of ranks, and throttling; with `verbose` also the resource usage of ranks."""
-        was_throttled = outcome.throttling and outcome.throttling.throttled_periods
-        if self._quiet or not (self._verbose or exit_code(outcome) or was_throttled):
-            return ""
-        width = read_message_width()
-        failures = render_failures(outcome, stderr_shown=self._stderr_shown, width=width)
-        throttling = render_throttling(outcome, self._plan, width)
-        usage = render_usage_table(outcome, self._plan, width) if self._verbose else ""
-        return "\n".join(filter(None, (failures, throttling, usage)))
