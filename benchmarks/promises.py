@@ -89,7 +89,7 @@ IMPORT_CLICK = 'python -c "import click"'
 """The command that starts are compared with: a Python that imports a library for command lines."""
 
 STARTUP_LIMITS = {"--version": 1.25, "run": 2.1, "run, ompbind.toml": 2.3, "exec": 1.8}
-"""How long starts may take at most, relative to IMPORT_CLICK; one machine measured 1.07 to 1.20 for --version."""
+"""How long starts may take at most, relative to IMPORT_CLICK. --version took 1.07 to 1.20 on one machine."""
 
 
 def make_startup_promises(walls: Mapping[str, Sequence[float]]) -> Iterator[Promise]:
