@@ -39,12 +39,25 @@ def pytest_xdist_auto_num_workers(config):
     return min(8, max(2, len(os.sched_getaffinity(0))))
 
 
+def pytest_addoption(parser):
+    parser.addoption("--part", help="run the tests of this part of `make test-all`, and no others")
+
+
 def pytest_collection_modifyitems(config, items):
-    """Deselect tests that only `make test-long` runs."""
-    deselected = [item for item in items if item.get_closest_marker("long") and not LONG]
+    """Deselect tests of other parts of `make test-all`, and repetitions that only its part `long` runs."""
+
+    def is_wanted(item):
+        parts = {mark.args[0] for mark in item.iter_markers("part")}
+        if config.option.part:
+            return config.option.part in parts
+        return not parts and (LONG or not item.get_closest_marker("long"))
+
+    wanted, deselected = [], []
+    for item in items:
+        (wanted if is_wanted(item) else deselected).append(item)
     if deselected:
         config.hook.pytest_deselected(items=deselected)
-        items[:] = [item for item in items if item not in set(deselected)]
+        items[:] = wanted
 
 
 @pytest.hookimpl(wrapper=True)
@@ -69,8 +82,10 @@ def pytest_runtest_protocol(item):
 
 def pytest_terminal_summary(terminalreporter):
     """Print how to run the tests that a short run leaves out."""
-    if not LONG:
-        terminalreporter.write_line("samples only: `make test-long` runs all cases")
+    if not LONG and not terminalreporter.config.option.part:
+        terminalreporter.write_line(
+            "samples only: `make test-all` runs all cases, and what needs Slurm, virtual machines and more"
+        )
 
 
 @pytest.fixture(scope="session", autouse=True)
