@@ -1,12 +1,14 @@
 """Test a source distribution with other Pythons, in root directories made of packages of Debian and Ubuntu.
 
-    python packaging/pythons.py dist/ompbind-*.tar.gz [--zipapp dist/ompbind.pyz]
+    python packaging/pythons.py dist/ompbind-*.tar.gz [--zipapp dist/ompbind.pyz] [--minimal]
 
 For each Python of a table, the script unpacks a system with this Python (mmdebstrap; no scripts of packages
 run). In this root directory it runs `make demo`, each verb of the command line, and the tests that start no
 other process; with the Pythons in LIVE also tests with real processes. pip installs from a directory of
 wheels, which the Python that runs this script downloads. The script needs mmdebstrap, unshare and root. If
 packages cannot be had, it uses a Python of this machine, without another root directory.
+
+With --minimal, it runs `make test` in a Debian with only Python and make, as an ordinary user and as root.
 """
 
 import argparse
@@ -75,6 +77,10 @@ mount --rbind /dev "$root/dev"
 mount -t tmpfs tmpfs "$root/run"
 mkdir -p "$root/mnt"
 mount --bind "$wheels" "$root/mnt"
+if [ -n "${PYENV-}" ]; then
+    mkdir -p "$root$PYENV"
+    mount --bind "$PYENV" "$root$PYENV"
+fi
 exec chroot "$root" "$@"
 """
 ISOLATED = ("unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child")
@@ -201,13 +207,45 @@ def run_tests(place: Place, sdist: str, wheels: Path, directory: Path) -> None:
     subprocess.run([*enter, *inside, *system, *script], check=True)
 
 
+def run_minimal(sdist: str, directory: Path) -> None:
+    """Run `make test` in a Debian with only Python and make: as an ordinary user, and as root.
+
+    root uses pyenv's Python, if this machine has pyenv. Raises CalledProcessError.
+    """
+    root, wheels = directory / "minimal", directory / "wheels"
+    included = "--include=make,python3,python3-venv"
+    how = ("--quiet", "--variant=essential", '--aptopt=Acquire::Retries "5"', included)
+    subprocess.run(["mmdebstrap", *how, "bookworm", str(root), DEBIAN], check=True)
+    download_wheels(read_requirements(unpack(sdist, directory / "source")), ["3.11"], wheels)
+    pyenv = os.path.expanduser("~/.pyenv")
+    if not os.path.isdir(pyenv):
+        pyenv = ""
+    system = "/usr/bin:/bin:/usr/sbin:/sbin"
+    for user, path in ((1000, system), (0, f"{pyenv}/shims:{pyenv}/bin:{system}" if pyenv else system)):
+        home = root / f"opt/{user}"
+        source = unpack(sdist, home)
+        subprocess.run(["chown", "-R", f"{user}:{user}", str(home)], check=True)
+        who = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"]
+        settings = ["PIP_NO_INDEX=1", "PIP_FIND_LINKS=/mnt", f"HOME=/opt/{user}", f"PATH={path}"]
+        inside = [*who, "env", "-i", f"--chdir=/{source.relative_to(root)}", *settings, "make", "test"]
+        print(f"-- make test as user {user}, PATH={path}", flush=True)
+        enter = [*ISOLATED, "sh", "-c", ENTER, "sh", str(root), str(wheels)]
+        subprocess.run([*enter, *inside], check=True, env={**os.environ, "PYENV": pyenv if user == 0 else ""})
+
+
 def main() -> None:
     """Test each Python, and print the time that it took."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("sdist", help="the source distribution")
     parser.add_argument("--zipapp", help="a file of `make zipapp`; each Python checks it, too")
     parser.add_argument("--only", action="append", choices=list(PYTHONS), help="test only this Python")
+    parser.add_argument("--minimal", action="store_true", help="run `make test` with only Python and make")
     options = parser.parse_args()
+    if options.minimal:
+        with tempfile.TemporaryDirectory() as name:
+            Path(name).chmod(0o755)
+            run_minimal(options.sdist, Path(name))
+        return
     versions = options.only or list(PYTHONS)
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)

