@@ -17,9 +17,6 @@ FUZZED = 100_000 if LONG else 2_000
 ROUNDS = float(os.environ.get("OMPTEST_FAULT_ROUNDS") or (10 if LONG else 0.4))
 """Factor for the repetitions of tests that depend on random moments."""
 
-WHOLE_MATRIX = LONG or os.environ.get("OMPTEST_MATRIX") == "all"
-"""Whether to test every OpenMP runtime in every mode and with every other runtime."""
-
 
 def examples(times: float, **others: Any) -> settings:
     """Return the settings of a property test with `times` EXAMPLES."""

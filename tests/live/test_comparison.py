@@ -69,6 +69,7 @@ def test_numactl_and_hwloc_have_the_options_that_the_page_names():
     assert not [word for word in ("--best-memattr", "--pid", "--tid") if word not in usage]
 
 
+@pytest.mark.part("openmpi")
 def test_hydra_and_open_mpi_have_the_options_that_the_page_names():
     required("mpiexec.hydra")
     usage = call("mpiexec.hydra", "-help").stdout

@@ -1,6 +1,6 @@
 """The image of packaging/Dockerfile in containers of podman: limits, rights, signals, exit codes.
 
-`make test-image` runs these tests: building the image takes a minute and needs a mirror of Debian and PyPI.
+Building the image takes a minute, and needs a mirror of Debian and PyPI.
 """
 
 import errno
@@ -22,10 +22,7 @@ from tests.live.containers import LIMITS, podman
 from tests.live.images import ROOT, build_image, run_quietly
 from tests.live.test_first_process import LEAVES_ZOMBIES, SIGNALLED
 
-if not os.environ.get("OMPTEST_IMAGE_TESTS"):
-    pytest.skip(
-        "builds a container image, which takes a minute: make test-image does", allow_module_level=True
-    )
+pytestmark = pytest.mark.part("image")
 
 SHOW = "echo $RANK $OMPBIND_CPUS $OMP_NUM_THREADS"
 BY_VERB = ("--entrypoint", "ompbind")

@@ -151,7 +151,7 @@ def test_the_sizes_of_python_pools_are_true(doctor):
         assert sizes in issue["found"]
 
 
-@pytest.mark.long
+@pytest.mark.part("torch")
 def test_what_is_said_of_torch_is_true(doctor):
     """With one CPU allowed, torch before 2.14 still has inter-op threads for all cores."""
     code = "import torch; print(torch.get_num_interop_threads())"

@@ -96,6 +96,7 @@ def expected_workers(machine, cpus, workers):
     ]
 
 
+@pytest.mark.part("torch")
 def test_the_executor_runs_torch():
     needs_packages("torch")
     assert start_example("executor.py").stdout.splitlines() == expected_lines()
@@ -112,6 +113,7 @@ def test_the_workers_of_a_process_pool_are_bound():
     check_tasks(start_example("futures_pool.py").stdout)
 
 
+@pytest.mark.part("joblib")
 def test_the_workers_of_joblib_are_bound():
     needs_packages("joblib")
     done = start_example("joblib_pool.py")
@@ -125,6 +127,7 @@ ON_LOOPBACK = {
 }
 
 
+@pytest.mark.part("ray")
 def test_the_actors_of_ray_are_bound():
     needs_packages("ray")
     # The paths of its sockets must be short.
@@ -133,6 +136,7 @@ def test_the_actors_of_ray_are_bound():
     assert done.stdout.splitlines() == expected_lines()
 
 
+@pytest.mark.part("torch")
 def test_the_ranks_of_torchrun_are_bound():
     needs_packages("torch")
     torchrun = Path(sys.executable).with_name("torchrun")

@@ -145,8 +145,12 @@ OPEN_MPI_ARGS = ("--allow-run-as-root", "--oversubscribe", "--mca", "btl", "self
 @pytest.mark.parametrize(
     ("names", "args"),
     [
-        (("mpirun.openmpi",), (*OPEN_MPI_ARGS, "--bind-to", "none")),
-        (("mpirun.openmpi",), (*OPEN_MPI_ARGS, "--bind-to", "core")),
+        pytest.param(
+            ("mpirun.openmpi",), (*OPEN_MPI_ARGS, "--bind-to", "none"), marks=pytest.mark.part("openmpi")
+        ),
+        pytest.param(
+            ("mpirun.openmpi",), (*OPEN_MPI_ARGS, "--bind-to", "core"), marks=pytest.mark.part("openmpi")
+        ),
         (("mpiexec.hydra",), ("-bind-to", "none")),
         (("mpiexec.hydra",), ("-bind-to", "core")),
     ],
@@ -206,6 +210,7 @@ def test_a_dry_run_starts_and_registers_nothing(ompbind, claims, tmp_path):
 OPEN_MPI_COPIES = ("Open MPI has started 2 copies of 'ompbind run' on this machine", "use 'ompbind exec'")
 
 
+@pytest.mark.part("openmpi")
 @pytest.mark.parametrize(
     ("binding", "inner", "warned"),
     [

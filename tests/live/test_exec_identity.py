@@ -118,6 +118,7 @@ def test_verbose_shows_variables_that_are_not_used(ompbind):
     assert "not used" not in ompbind("exec", "--share", "--", "true", env=env).stderr
 
 
+@pytest.mark.part("openmpi")
 def test_a_rank_of_run_inside_mpirun_is_no_rank_of_mpirun(ompbind):
     launcher = (required("mpirun.openmpi"), "-n", "2", *OPEN_MPI_ARGS, "--bind-to", "core")
     done = ompbind("run", "--quiet", "--", "ompbind", "exec", "--", *SHOW, before=launcher)
@@ -132,10 +133,12 @@ LAUNCHERS = {
     "openmpi": ("mpirun.openmpi", *OPEN_MPI_ARGS, "--bind-to", "none", "-n", "{}"),
     "mpich": ("mpiexec.hydra", "-bind-to", "none", "-n", "{}"),
 }
+EACH_LAUNCHER = [pytest.param("openmpi", marks=pytest.mark.part("openmpi")), "mpich"]
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--no-python", "--nproc-per-node", "2")
 """Words after a Python; its name is not torchrun."""
 
 
+@pytest.mark.part("torch")
 @pytest.mark.parametrize("outer", ["", "openmpi", "mpich", "run"])
 def test_torchrun_is_the_innermost_launcher(ompbind, outer):
     """In `mpirun`, and in a rank of `ompbind run`, whose variables are called like those of torchrun."""
@@ -148,6 +151,7 @@ def test_torchrun_is_the_innermost_launcher(ompbind, outer):
     assert ("torchrun is the innermost launcher" in " ".join(done.stderr.split())) == (outer in LAUNCHERS)
 
 
+@pytest.mark.part("openmpi")
 @pytest.mark.parametrize(("outer", "inner"), [("openmpi", "mpich"), ("mpich", "openmpi")])
 def test_of_two_launchers_the_inner_one_counts(ompbind, outer, inner):
     (one, *outside), (two, *inside) = LAUNCHERS[outer], LAUNCHERS[inner]
@@ -158,7 +162,7 @@ def test_of_two_launchers_the_inner_one_counts(ompbind, outer, inner):
     assert {report["OMPBIND_RUN_ID"].partition("-")[0] for report in reports} == {inner}
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize("launcher", EACH_LAUNCHER)
 def test_different_programs_are_ranks_of_one_job(ompbind, launcher):
     name, *args, _ = LAUNCHERS[launcher]
     one, two = ("ompbind", "exec", "--", *SHOW), ("ompbind", "exec", "--env", "A=1", "--", "env", *SHOW)
@@ -224,7 +228,7 @@ def busy():
         loop.wait()
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize("launcher", EACH_LAUNCHER)
 def test_every_rank_makes_the_plan_of_the_machine(ompbind, tmp_path, busy, launcher):
     """The plan of each rank is what `ompbind plan -n LOCAL_SIZE` prints, and each rank has its part of it."""
     (tmp_path / "ompbind.toml").write_text(CONTENTS)
@@ -246,7 +250,7 @@ def test_every_rank_makes_the_plan_of_the_machine(ompbind, tmp_path, busy, launc
         assert "warning: other ranks" not in done.stderr
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize("launcher", EACH_LAUNCHER)
 def test_ranks_of_a_job_avoid_the_same_cpus(ompbind, start, tmp_path, launcher):
     """The first rank decides for all, although the other run exits as soon as a rank has started."""
     first, second = two_cpus()

@@ -94,6 +94,7 @@ def mpirun(rankfile, *extra):
     return run(f"{OPEN_MPI} {shlex.join(extra)} {options} {WHERE}")
 
 
+@pytest.mark.part("openmpi")
 @pytest.mark.parametrize("is_shared", [False, True])
 def test_open_mpi_takes_the_rankfile(tmp_path, is_shared):
     required("mpirun.openmpi")
@@ -108,6 +109,7 @@ TWO_THREADS = "pack:1 numa:1 core:4 pu:2(indexes=2*4:1*2)"
 LONGEST = "8,10,100,102,104,106,108,110,112,114,116,118,120"
 
 
+@pytest.mark.part("openmpi")
 @pytest.mark.parametrize(
     ("cpus", "source"),
     [

@@ -387,6 +387,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.part("torch")
 def test_real_torch_keeps_its_threads_and_workers_have_one(tmp_path):
     program = Path(write(tmp_path, {"program.py": WORKERS})) / "program.py"
     args = [

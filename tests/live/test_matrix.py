@@ -36,7 +36,6 @@ from tests.live.runtimes import (
     predict_output,
     read_cases,
 )
-from tests.long import WHOLE_MATRIX
 
 HERE = Path(__file__).parent
 TEAMS = ("region", "again", "second")
@@ -45,12 +44,15 @@ TEAMS = ("region", "again", "second")
 
 def corners(rows, is_corner):
     """Return rows of a table as parameters; rows that prove nothing new are marked as long."""
-    return [
-        pytest.param(*row, marks=() if WHOLE_MATRIX or is_corner(*row) else pytest.mark.long) for row in rows
-    ]
+
+    def marks_of(*row):
+        marks = [] if is_corner(*row) else [pytest.mark.long]
+        return [pytest.mark.part("torch"), *marks] if "torch" in row[0] else marks
+
+    return [pytest.param(*row, marks=marks_of(*row)) for row in rows]
 
 
-every_runtime = pytest.mark.parametrize("name", RUNTIMES)
+every_runtime = pytest.mark.parametrize("name", corners(zip(RUNTIMES), lambda name: True))
 every_bind = pytest.mark.parametrize("bind", BINDS)
 
 GOMP, OLD, NEW, RESETTING = "libgomp.*", "libomp 1[45]", "libomp 1[69]|libiomp5", "libomp 1[569]|libiomp5"
@@ -280,6 +282,7 @@ ORDERS = [
 ]
 
 
+@pytest.mark.part("torch")
 @pytest.mark.parametrize(
     ("order", "bind"),
     corners(
@@ -309,6 +312,7 @@ def check_python(output, libraries, bind, cpus):
     assert tasks == {whole} or bind not in ("rank", "none")
 
 
+@pytest.mark.part("torch")
 @pytest.mark.parametrize("bind", corners([("rank",), ("exact",)], lambda bind: bind == "exact"))
 def test_two_python_programs_share_no_cpu(ompbind, bind):
     needs_packages("torch", "numpy", "sklearn")
@@ -320,6 +324,7 @@ def test_two_python_programs_share_no_cpu(ompbind, bind):
         check_python(read_cases(done.stdout)[rank], ["torch", "sklearn"], bind, [cpu])
 
 
+@pytest.mark.part("torch")
 @pytest.mark.parametrize("bind", corners(zip(BINDS), lambda bind: bind in ("rank", "thread", "exact")))
 def test_a_preloaded_runtime_over_torch(ompbind, bind):
     """Calls of torch go to the preloaded runtime, but the libgomp of torch is loaded too.

@@ -12,6 +12,8 @@ from tests.live.conftest import OMPBIND, required, two_cpus, wait_until
 from tests.nodes import EACH, LAUNCHERS, NAMES, Nodes, can_make_namespaces
 from tests.slurm import PROGRAMS, start_slurm
 
+pytestmark = pytest.mark.part("nodes")
+
 REPORT = """
 import json, os
 parent = f"/proc/{os.getppid()}"

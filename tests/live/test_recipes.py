@@ -56,6 +56,7 @@ def test_every_file_of_the_page_is_tested():
     assert not [name for name in FILES if f'FILES["{name}"]' not in source]
 
 
+@pytest.mark.part("nodes")
 def test_slurm(nodes, tmp_path):
     for name in PROGRAMS:
         required(name)
@@ -91,6 +92,7 @@ SETTINGS = {
 """The settings of each launcher that replace ssh by the agent of the nodes."""
 
 
+@pytest.mark.part("nodes")
 @pytest.mark.parametrize(
     ("name", "text", "programs"),
     [
@@ -118,6 +120,7 @@ def test_mpi(nodes, tmp_path, name, text, programs):
     assert cpus == cpus[:2] * 4
 
 
+@pytest.mark.part("nodes")
 def test_torchrun(nodes, tmp_path):
     python = python_with_torch()
     write_program(
@@ -158,6 +161,7 @@ def test_systemd_would_refuse_a_wrong_unit(tmp_path):
     assert run(required("systemd-analyze"), "verify", str(tmp_path / "serve.service")).returncode == 1
 
 
+@pytest.mark.part("image")
 @pytest.mark.parametrize("limit", [1, None])
 def test_containers(limit):
     """The root of the container is this machine's, without an image."""

@@ -240,6 +240,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.part("torch")
 @pytest.mark.parametrize("around", [{}, {"TORCHELASTIC_USE_AGENT_STORE": "True", "MASTER_PORT": "1"}])
 def test_torch_distributed_uses_the_rendezvous(ompbind, around):
     args = ["run", "-n", "2", "--rendezvous", "--timeout", "100", "--", python_with_torch(), "-c", SUM]

@@ -17,6 +17,8 @@ from tests.live.conftest import OMPBIND, clean_environment, required, two_cpus
 from tests.live.test_exec import REPORT
 from tests.slurm import PROGRAMS, one_node, run_batch, start_slurm
 
+pytestmark = pytest.mark.part("slurm")
+
 
 @pytest.fixture(scope="module")
 def slurm(tmp_path_factory):

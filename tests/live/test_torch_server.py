@@ -19,7 +19,7 @@ import pytest
 from tests.live.conftest import allowed_list, clean_environment, two_cpus
 from tests.live.runtimes import cpus_of, needs_packages
 
-pytestmark = pytest.mark.alone
+pytestmark = [pytest.mark.part("torch"), pytest.mark.alone]
 COMMAND = [sys.executable, str(Path(__file__).with_name("torch_server.py"))]
 PLAIN_THREADS = 20
 PAIRS, MOST_PAIRS = 5, 12

@@ -1,6 +1,5 @@
 """The wheel works where it is installed. `make release-check` compares its files, and those of the sdist."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,9 +12,7 @@ __all__ = ["claims"]  # a fixture
 
 ROOT = Path(__file__).parent.parent.parent
 
-pytestmark = pytest.mark.skipif(
-    not os.environ.get("OMPTEST_PACKAGING"), reason="it takes the network; .ci/run runs it"
-)
+pytestmark = pytest.mark.part("packages")
 
 
 def run(*command, **options):

@@ -11,9 +11,7 @@ from tests.live.conftest import claims, ompbind
 
 __all__ = ["claims", "ompbind"]  # fixtures
 
-pytestmark = pytest.mark.skipif(
-    not os.environ.get("OMPTEST_PACKAGING"), reason="packaging/pythons.py runs it with each Python"
-)
+pytestmark = pytest.mark.part("pythons")
 
 DUAL = "synthetic:pack:2 numa:1 core:4 pu:2"
 PLAN = ("plan", "-n", "2", "--topology", DUAL)

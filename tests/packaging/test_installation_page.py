@@ -1,6 +1,6 @@
 """The commands of docs/installation.md install a working ompbind, in a clone and with a home of the test.
 
-They download packages, so they are run only with OMPTEST_INSTALL=1.
+They download packages.
 """
 
 import os
@@ -17,6 +17,7 @@ PAGE = (ROOT / "docs/installation.md").read_text()
 TABLE = re.findall(r"^\| (pipx|uv|pip) \| `(.*)` \| `(.*)` \|$", PAGE, re.MULTILINE)
 """How to upgrade and how to uninstall, by the name of the tool."""
 
+pytestmark = pytest.mark.part("packages")
 INSTALLED = ("With pip", "Without internet", "One file: the zipapp")
 
 
@@ -29,8 +30,6 @@ def read_blocks(section):
 @pytest.fixture(scope="session")
 def tools(tmp_path_factory):
     """A directory with pipx and uv, and nothing else."""
-    if not os.environ.get("OMPTEST_INSTALL"):
-        pytest.skip("needs a package index, and OMPTEST_INSTALL=1")
     directory = tmp_path_factory.mktemp("tools")
     subprocess.run([sys.executable, "-m", "venv", directory], check=True, timeout=120)
     pip = [directory / "bin/python", "-m", "pip", "install", "--quiet"]

@@ -15,6 +15,9 @@ SOURCES = ("docs", "mkdocs.yml", *(path.name for path in ROOT.glob("*.md")))
 """What the site is made of."""
 
 
+pytestmark = pytest.mark.part("site")
+
+
 @pytest.fixture(scope="module")
 def mkdocs():
     if find_spec("mkdocs") is None:

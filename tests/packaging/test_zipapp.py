@@ -139,6 +139,7 @@ def zipapp():
     return Path(path).resolve()
 
 
+@pytest.mark.part("packages")
 def test_each_verb_works_without_other_packages(zipapp):
     """The same script checks the zipapp with other Pythons and in containers."""
     script = Path(__file__).with_name("check_zipapp.py")
@@ -146,6 +147,7 @@ def test_each_verb_works_without_other_packages(zipapp):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.part("packages")
 def test_packages_have_their_licenses_and_nothing_is_compiled(zipapp):
     names = zipfile.ZipFile(zipapp).namelist()
     tops = {name.partition("/")[0] for name in names}
@@ -156,11 +158,13 @@ def test_packages_have_their_licenses_and_nothing_is_compiled(zipapp):
     assert not tops & {"psutil", "pygments", "markdown_it"}
 
 
+@pytest.mark.part("packages")
 def test_the_whole_zipapp_is_the_same_when_it_is_built_again(zipapp, tmp_path):
     again = build(tmp_path / "again.pyz", root=copy_sources(tmp_path / "copy"), umask=0o077)
     assert again == zipapp.read_bytes()
 
 
+@pytest.mark.part("packages")
 def test_a_link_named_ompbind_is_the_command_and_is_completed(zipapp, tmp_path):
     (tmp_path / "ompbind").symlink_to(zipapp)
     line = {"_OMPBIND_COMPLETE": "bash_complete", "COMP_WORDS": "ompbind\ninsp", "COMP_CWORD": "1"}
@@ -169,6 +173,7 @@ def test_a_link_named_ompbind_is_the_command_and_is_completed(zipapp, tmp_path):
     assert done.stdout.startswith("plain,inspect"), done.stderr
 
 
+@pytest.mark.part("packages")
 def test_an_unpacked_zipapp_is_a_program_too(zipapp, tmp_path):
     zipfile.ZipFile(zipapp).extractall(tmp_path)
     command = [sys.executable, "-I", "-S", str(tmp_path), "plan", "--topology", "synthetic:core:2 pu:1"]

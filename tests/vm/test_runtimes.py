@@ -24,11 +24,10 @@ from tests.live.runtimes import (
     predict_output,
     read_cases,
 )
-from tests.long import WHOLE_MATRIX
+from tests.long import LONG
 from tests.vm.conftest import BOOT_S, MACHINE_FAILED, TOOL, last_line, what_is_missing
 
-if not os.environ.get("OMPTEST_VM_TESTS"):
-    pytest.skip("boots a virtual machine, which takes minutes: make test-vm does", allow_module_level=True)
+pytestmark = pytest.mark.part("vm")
 
 NAMES = ("libgomp", "libgomp of torch", "libomp 14", "libomp 19", "libiomp5")
 SERVED = "-n 2 --smt all -c 2 --service-cores 1"
@@ -56,7 +55,7 @@ EVERY = [
     *itertools.product([ONE], ["none", "exact"], ["libgomp", "libomp 19"]),
     *itertools.product([SERVED], ["rank", "none", "thread", "core"], NAMES),
 ]
-RUNS = EVERY if WHOLE_MATRIX else CORNERS
+RUNS = EVERY if LONG else CORNERS
 
 
 def cases_of(name):

@@ -1,10 +1,9 @@
 """Virtual machines with their own kernel: what ompbind reads there, and where its ranks run.
 
-`make test-vm` runs these tests; each machine of the table is booted once, in software emulation.
+`make test-all PARTS=vm` runs these tests; each machine of the table is booted once, in software emulation.
 """
 
 import json
-import os
 import re
 import xml.etree.ElementTree as ET
 
@@ -13,8 +12,7 @@ import pytest
 from tests.live.conftest import required
 from tests.vm.machines import MACHINES
 
-if not os.environ.get("OMPTEST_VM_TESTS"):
-    pytest.skip("boots virtual machines, which takes minutes: make test-vm does", allow_module_level=True)
+pytestmark = pytest.mark.part("vm")
 
 every_machine = pytest.mark.parametrize("name", MACHINES)
 
