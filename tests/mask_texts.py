@@ -18,19 +18,14 @@ def ranges(draw):
     width = draw(st.integers(1, 4))
     step = width + draw(st.integers(0, 4))
     start, stop = "0" * draw(st.integers(0, 2)) + str(low), str(low + length)
-    return draw(
-        st.sampled_from(
-            [
-                (start, (low,)),
-                (f"{start}-{stop}", tuple(range(low, low + length + 1))),
-                (f"{start}-{stop}:{step}", tuple(range(low, low + length + 1, step))),
-                (
-                    f"{start}-{stop}:{width}/{step}",
-                    tuple(low + i for i in range(length + 1) if i % step < width),
-                ),
-            ]
-        )
-    )
+    strided = tuple(low + i for i in range(length + 1) if i % step < width)
+    forms = [
+        (start, (low,)),
+        (f"{start}-{stop}", tuple(range(low, low + length + 1))),
+        (f"{start}-{stop}:{step}", tuple(range(low, low + length + 1, step))),
+        (f"{start}-{stop}:{width}/{step}", strided),
+    ]
+    return draw(st.sampled_from(forms))
 
 
 @st.composite
@@ -38,9 +33,8 @@ def hexes(draw):
     """Draw a hexadecimal mask, in one word or in the kernel's words of 32 bits: its text and CPUs."""
     cpus = tuple(sorted(draw(st.sets(st.integers(0, 70), min_size=1, max_size=8))))
     bits = sum(1 << cpu for cpu in cpus)
-    words = draw(
-        st.sampled_from([[f"{bits:x}"], [f"{bits >> 32:x}", f"{bits & 0xFFFFFFFF:08x}"], [f"{bits:X}"]])
-    )
+    forms = [[f"{bits:x}"], [f"{bits >> 32:x}", f"{bits & 0xFFFFFFFF:08x}"], [f"{bits:X}"]]
+    words = draw(st.sampled_from(forms))
     return draw(st.sampled_from(["0x", "0X"])) + f"{draw(spaces)},{draw(spaces)}".join(words), cpus
 
 
@@ -86,15 +80,14 @@ def masks(draw, max_parts=3):
 def broken(draw):
     """Draw the text of a mask with up to four edits (delete, insert, swap); it may still be valid."""
     characters = list(draw(masks())[0])
+    inserted = [*"0123456789-,|^:./#xafn !;–\x1b", "99999", "socket:", "auto", "0x", "node"]
     for _ in range(draw(st.integers(0, 4))):
         at = draw(st.integers(0, len(characters)))
         kind = draw(st.sampled_from(["delete", "insert", "swap"]))
         if kind == "delete":
             del characters[at : at + draw(st.integers(1, 3))]
         elif kind == "insert":
-            characters[at:at] = draw(
-                st.sampled_from([*"0123456789-,|^:./#xafn !;–\x1b", "99999", "socket:", "auto", "0x", "node"])
-            )
+            characters[at:at] = draw(st.sampled_from(inserted))
         else:
             characters[at : at + 2] = characters[at : at + 2][::-1]
     return "".join(characters)
@@ -113,10 +106,9 @@ def machines(draw):
     )
     machine = make_machine(shape)
     allowed = CpuSet(draw(st.sets(st.sampled_from(list(machine.online)), min_size=1)))
+    offline = CpuSet(range(len(machine.online), len(machine.online) + 4))
     return machine.replace(
         allowed=draw(st.sampled_from([machine.online, allowed])),
-        offline=draw(
-            st.sampled_from([CpuSet(), CpuSet(range(len(machine.online), len(machine.online) + 4))])
-        ),
-        isolated=draw(st.sampled_from([CpuSet(), CpuSet(list(machine.at(Level.CORE)[-1].cpus))])),
+        offline=draw(st.sampled_from([CpuSet(), offline])),
+        isolated=draw(st.sampled_from([CpuSet(), machine.at(Level.CORE)[-1].cpus])),
     )

@@ -90,58 +90,39 @@ def test_help_lists_it(run):
     assert "tcmalloc, jemalloc, mimalloc, iomp, omp, gomp, plaything" in text
 
 
-def test_its_files_are_detected_and_probe_searches_for_them(run, toys):
+def test_its_files_are_detected_and_probe_searches_for_them_and_inspect_reads_its_variables(run, toys):
     code = """if True:
         import sys
-        from ompbind.openmp.binding import TEXT_LIMIT
+        from ompbind.inspection.expectation import is_relevant
         from ompbind.probe.libraries import find_candidates, name_runtime
         from ompbind.programs.library_search import identify_library
         libraries = [identify_library(path) for path in sys.argv[1:3]]
         print(*(f"{found.kind.name} {found.family} {found.version}" for found in libraries))
-        print(name_runtime("/x/libtoyomp-0a1b.so.7.0"), name_runtime("/x/libtoyomp-plugin-x.so"), TEXT_LIMIT)
+        print(name_runtime("/x/libtoyomp-0a1b.so.7.0"), name_runtime("/x/libtoyomp-plugin-x.so"))
+        print(is_relevant("TOY_LIST"), is_relevant("TOY"))
         print(*find_candidates({}))
     """
     done = run("-c", code, str(toys / "lib/libtoyomp.so.7"), str(toys / "toys-2/libtoyomp.so.7"))
-    known, named, candidates = done.stdout.splitlines()
-    assert known == "plaything toy 2 plaything toy 2"
-    assert named == "toy None 3000"
+    known, named, relevant, candidates = done.stdout.splitlines()
+    assert (known, named, relevant) == ("plaything toy 2 plaything toy 2", "toy None", "True False")
     assert {"libtoyomp.so.7", f"{toys}/toys-2/libtoyomp.so.7"} < set(candidates.split())
 
 
-def test_its_variables_are_removed_and_warned_about(run):
-    made = plan(run, "--omp-runtime", "toy", "--env", "TOY_LIST=0", "--format", "json")
-    assert made["ranks"][0]["env"]["TOY_AFFINITY"] is None
+def test_it_is_bound_as_its_version_allows_and_its_variables_are_removed_and_warned_about(run, toys):
+    made = plan(run, "--env", "TOY_LIST=0", "--format", "json", "--", str(toys / "app"))
     notes = {note["code"]: note["text"] for note in made["notes"]}
-    assert notes["omp-runtime"].startswith("OpenMP runtime: libtoyomp (--omp-runtime)")
-    assert notes["omp-runtime-conflict"].startswith("TOY_LIST=0 (from --env or --keep-env)")
+    assert "libtoyomp of Toys 2 (needed by app); no places" in notes["omp-runtime"]
+    assert "Toys 3" in notes["omp-runtime"]
+    assert "TOY_LIST=0" in notes["omp-runtime-conflict"]
+    env = made["ranks"][0]["env"]
+    assert (env["OMP_PROC_BIND"], env["TOY_AFFINITY"]) == ("false", None)
 
 
-def test_inspect_reads_its_variables(run):
-    code = """if True:
-        from ompbind.inspection.expectation import is_relevant
-        print(is_relevant("TOY_LIST"), is_relevant("TOY"))
-    """
-    assert run("-c", code).stdout.split() == ["True", "False"]
-
-
-def test_it_is_bound_as_its_version_allows(run, toys):
-    made = plan(run, "--format", "json", "--", str(toys / "app"))
-    (text,) = (note["text"] for note in made["notes"] if note["code"] == "omp-runtime")
-    assert text == (
-        "OpenMP runtime: libtoyomp of Toys 2 (needed by app); "
-        "no places, because with places forked children crash in libtoyomp before Toys 3"
-    )
-    assert made["ranks"][0]["env"]["OMP_PROC_BIND"] == "false"
-
-
-def test_conflicting_runtimes_are_refused(run, toys):
+def test_conflicting_runtimes_are_refused_and_reported(run, toys):
     refused = plan(run, "--", str(toys / "both"))
     assert "a process that loads libtoyomp and libgomp aborts (no two toys)" in refused
     refused = plan(run, "--preload", "plaything,iomp", "--", str(toys / "app"))
     assert "libtoyomp and libiomp5 are preloaded together" in refused
-
-
-def test_doctor_reports_its_conflicts(run, toys):
     done = run("-m", "ompbind", "doctor", "--format", "json", "--", str(toys / "both"))
     issues = [issue for issue in json.loads(done.stdout)["findings"] if issue["check"] == "runtimes"]
     texts = [f"{issue['found']}: {issue.get('why')}" for issue in issues]
@@ -155,24 +136,20 @@ def test_a_conflict_is_found_from_the_row_of_either_runtime():
     assert find_aborting_pair(every) == (OmpRuntime.LLVM, OmpRuntime.INTEL, "OMP: Error #15")
     assert find_aborting_pair({OmpRuntime.GOMP, OmpRuntime.INTEL, None}) is None
     assert find_intercepting_pair({OmpRuntime.LLVM, OmpRuntime.INTEL}) is None
+    assert not OmpRuntime.INTEL.runs_on("aarch64")
 
 
 @pytest.mark.parametrize(
     ("runtime", "version", "resets", "forks"),
     [
-        (OmpRuntime.GOMP, None, False, True),
-        (OmpRuntime.LLVM, None, True, True),
-        (OmpRuntime.LLVM, 14, False, False),
-        (OmpRuntime.LLVM, 15, True, False),
-        (OmpRuntime.LLVM, 16, True, True),
-        (OmpRuntime.INTEL, None, True, True),
+        ("gomp", None, False, True),
+        ("llvm", None, True, True),
+        ("llvm", 14, False, False),
+        ("llvm", 15, True, False),
+        ("llvm", 16, True, True),
+        ("intel", None, True, True),
     ],
 )
 def test_versions_differ(runtime, version, resets, forks):
+    runtime = OmpRuntime(runtime)
     assert (runtime.resets(version), runtime.forks_safely(version)) == (resets, forks)
-
-
-def test_each_row_is_a_value_of_the_option():
-    assert [str(runtime) for runtime in OmpRuntime] == ["gomp", "llvm", "intel"]
-    assert OmpRuntime("llvm") is OmpRuntime.LLVM
-    assert not OmpRuntime.INTEL.runs_on("aarch64")

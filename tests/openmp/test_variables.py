@@ -1,9 +1,21 @@
-"""The binding as variables: every runtime reads them, and variables that override them are removed."""
+"""The binding as variables, and the text of places, which every runtime reads in the same way."""
+
+import re
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ompbind.cpuset import CpuSet
-from ompbind.openmp.binding import Bind, Binding, ProcBind, make_places
+from ompbind.openmp.binding import (
+    TEXT_LIMIT,
+    Bind,
+    Binding,
+    ProcBind,
+    make_places,
+    parse_places,
+    render_places,
+)
 from ompbind.openmp.variables import (
     OVERRIDING_VARIABLES,
     THREAD_COUNTS,
@@ -25,11 +37,7 @@ def variables(cpus=CPUS, bind=Bind.RANK, **binding):
     [
         ({}, "{4,5,6,7}", "true"),
         ({"bind": Bind.THREAD}, "{4,5,6,7},{5},{6},{7}", "close"),
-        (
-            {"bind": Bind.CORE, "cpus": (*CPUS, 12, 13, 14, 15)},
-            "{4,5,6,7,12,13,14,15},{5,13},{6,14},{7,15}",
-            "close",
-        ),
+        ({"bind": Bind.CORE, "cpus": EIGHT}, "{4,5,6,7,12,13,14,15},{5,13},{6,14},{7,15}", "close"),
         ({"bind": Bind.EXACT, "proc_bind": ProcBind.SPREAD}, "{4},{5},{6},{7}", "spread"),
         ({"bind": Bind.NONE}, None, "false"),
     ],
@@ -47,25 +55,50 @@ def test_every_pool_gets_its_threads_and_overriding_variables_are_removed():
         "OMP_PROC_BIND",
     }
     assert variables(bind=Bind.EXACT, reset=True)["KMP_AFFINITY"] == "reset"
-    assert "" not in made.values()
-
-
-def test_variables_that_programs_are_known_to_read_are_included():
-    counts = {
-        "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS",
-        "NUMEXPR_MAX_THREADS", "LLAMA_ARG_THREADS", "JULIA_NUM_THREADS", "DOTNET_PROCESSOR_COUNT",
-        "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS",
-        "OPENCV_FOR_THREADS_NUM", "NUMBA_NUM_THREADS", "POLARS_MAX_THREADS",
-    }  # fmt: skip
-    cleared = {
-        "GOMP_CPU_AFFINITY", "KMP_AFFINITY", "KMP_HW_SUBSET", "KMP_TOPOLOGY_METHOD", "KMP_ALL_THREADS",
-        "OMP_THREAD_LIMIT", "OMP_DYNAMIC", "GOTO_NUM_THREADS",
-    }  # fmt: skip
-    assert counts <= set(THREAD_COUNTS)
-    assert cleared <= set(OVERRIDING_VARIABLES)
+    counts = """
+        OMP_NUM_THREADS MKL_NUM_THREADS OPENBLAS_NUM_THREADS NUMEXPR_NUM_THREADS NUMEXPR_MAX_THREADS
+        LLAMA_ARG_THREADS JULIA_NUM_THREADS DOTNET_PROCESSOR_COUNT TF_NUM_INTRAOP_THREADS
+        TF_NUM_INTEROP_THREADS OPENCV_FOR_THREADS_NUM NUMBA_NUM_THREADS POLARS_MAX_THREADS"""
+    cleared = """
+        GOMP_CPU_AFFINITY KMP_AFFINITY KMP_HW_SUBSET KMP_TOPOLOGY_METHOD KMP_ALL_THREADS
+        OMP_THREAD_LIMIT OMP_DYNAMIC GOTO_NUM_THREADS"""
+    assert set(counts.split()) <= set(THREAD_COUNTS)
+    assert set(cleared.split()) <= set(OVERRIDING_VARIABLES)
 
 
 def test_only_changed_variables_are_reported():
     base = {"OMP_NUM_THREADS": "4", "GOMP_CPU_AFFINITY": "0", "MKL_NUM_THREADS": "9", "HOME": "/"}
     found = find_overridden_variables(base, variables())
     assert list(found.items()) == [("GOMP_CPU_AFFINITY", None), ("MKL_NUM_THREADS", "4")]
+
+
+def numbers(text):
+    """Parse a place as the OpenMP specification defines it: numbers, or start:length."""
+    found = []
+    for item in text.split(","):
+        start, _, length = item.partition(":")
+        found.extend(range(int(start), int(start) + int(length or 1)))
+    return found
+
+
+@given(st.lists(st.sets(st.integers(0, 4095), min_size=1), min_size=1, max_size=300))
+def test_the_text_of_places_is_short_and_correct_and_can_be_read(sets):
+    places = [CpuSet(cpus) for cpus in sets]
+    text = render_places(places)
+    if text is None:
+        assert sum(len(list(place.ranges())) for place in places) > TEXT_LIMIT // 14
+        return
+    assert len(text) <= TEXT_LIMIT
+    assert re.fullmatch(r"\{[0-9,:]+\}(,\{[0-9,:]+\})*", text)
+    assert [numbers(place) for place in re.findall(r"\{(.*?)\}", text)] == [list(place) for place in places]
+    assert parse_places(text) == tuple(places)
+
+
+def test_only_long_places_are_written_as_runs():
+    assert render_places([CpuSet(range(2000))]) == "{0:2000}"
+    assert render_places([CpuSet(range(100))]).startswith("{0,1,2,")
+
+
+@pytest.mark.parametrize("text", ["", "cores", "0,1", "{0-3}", "{0}:4", "{0},!{1}", "{0:2:4}", "{99999999}"])
+def test_other_forms_of_places_are_not_read(text):
+    assert parse_places(text) is None
