@@ -5,204 +5,103 @@ were run on one machine, Slurm also with two `slurmd`. Flux and PALS are from th
 Slurm's plugin mpi/cray_shasta, and from scripts of users of PALS.
 """
 
-OPEN_MPI_4 = {
-    "OMPI_APP_CTX_NUM_PROCS": "1 2",
-    "OMPI_COMM_WORLD_LOCAL_RANK": "1",
-    "OMPI_COMM_WORLD_LOCAL_SIZE": "3",
-    "OMPI_COMM_WORLD_NODE_RANK": "1",
-    "OMPI_COMM_WORLD_RANK": "1",
-    "OMPI_COMM_WORLD_SIZE": "3",
-    "OMPI_FIRST_RANKS": "0 0",
-    "OMPI_MCA_ess_base_jobid": "1087307777",
-    "OMPI_MCA_orte_ess_num_procs": "3",
-    "OMPI_MCA_orte_num_nodes": "1",
-    "OMPI_NUM_APP_CTX": "2",
-    "OMPI_UNIVERSE_SIZE": "2",
-    "PMIX_ID": "1087307777.1",
-    "PMIX_NAMESPACE": "1087307777",
-    "PMIX_RANK": "1",
-}
+import shlex
+
+
+def make_env(text: str, prefix: str = "") -> dict[str, str]:
+    """Make variables from words like NAME=VALUE, each name with a prefix."""
+    return {
+        f"{prefix}{name}": value for name, _, value in (word.partition("=") for word in shlex.split(text))
+    }
+
+
+OPEN_MPI_4 = make_env(
+    """APP_CTX_NUM_PROCS='1 2' COMM_WORLD_LOCAL_RANK=1 COMM_WORLD_LOCAL_SIZE=3 COMM_WORLD_NODE_RANK=1
+    COMM_WORLD_RANK=1 COMM_WORLD_SIZE=3 FIRST_RANKS='0 0' MCA_ess_base_jobid=1087307777
+    MCA_orte_ess_num_procs=3 MCA_orte_num_nodes=1 NUM_APP_CTX=2 UNIVERSE_SIZE=2""",
+    "OMPI_",
+) | make_env("ID=1087307777.1 NAMESPACE=1087307777 RANK=1", "PMIX_")
 """`mpirun -n 1 A : -n 2 B`: two programs, numbered together."""
 
-OPEN_MPI_5 = {
-    "OMPI_APP_CTX_NUM_PROCS": "1 2",
-    "OMPI_COMM_WORLD_LOCAL_RANK": "1",
-    "OMPI_COMM_WORLD_LOCAL_SIZE": "3",
-    "OMPI_COMM_WORLD_NODE_RANK": "1",
-    "OMPI_COMM_WORLD_RANK": "1",
-    "OMPI_COMM_WORLD_SIZE": "3",
-    "OMPI_NUM_APP_CTX": "2",
-    "OMPI_TOOL_NAME": "mpirun",
-    "OMPI_UNIVERSE_SIZE": "2",
-    "OMPI_VERSION": "5.0.11",
-    "OMPI_WORLD_LOCAL_SIZE": "3",
-    "OMPI_WORLD_SIZE": "3",
-    "PMIX_NAMESPACE": "prterun-vm-18633@1",
-    "PMIX_RANK": "1",
-    "PRTE_LAUNCHED": "1",
-}
+OPEN_MPI_5 = make_env(
+    """APP_CTX_NUM_PROCS='1 2' COMM_WORLD_LOCAL_RANK=1 COMM_WORLD_LOCAL_SIZE=3 COMM_WORLD_NODE_RANK=1
+    COMM_WORLD_RANK=1 COMM_WORLD_SIZE=3 NUM_APP_CTX=2 TOOL_NAME=mpirun UNIVERSE_SIZE=2 VERSION=5.0.11
+    WORLD_LOCAL_SIZE=3 WORLD_SIZE=3""",
+    "OMPI_",
+) | make_env("PMIX_NAMESPACE=prterun-vm-18633@1 PMIX_RANK=1 PRTE_LAUNCHED=1")
 
-PRTERUN = {"PMIX_NAMESPACE": "prterun-vm-16269@1", "PMIX_RANK": "1", "PRTE_LAUNCHED": "1"}
+PRTERUN = make_env("PMIX_NAMESPACE=prterun-vm-16269@1 PMIX_RANK=1 PRTE_LAUNCHED=1")
+MPICH = make_env("MPI_LOCALNRANKS=3 MPI_LOCALRANKID=1 PMI_FD=6 PMI_RANK=1 PMI_SIZE=3")
+INTEL_MPI = MPICH | make_env(
+    """HYDRA_BSTRAP_LAUNCHER=fork HYDRA_BSTRAP_LOCALHOST=vm I_MPI_PIN_MAPPING='2:0 0,1 1'
+    I_MPI_HYDRA_UUID=953f0000-a8e5-58f6-ec60-06000ea27c44"""
+)
 
-MPICH = {"MPI_LOCALNRANKS": "3", "MPI_LOCALRANKID": "1", "PMI_FD": "6", "PMI_RANK": "1", "PMI_SIZE": "3"}
-
-INTEL_MPI = {
-    **MPICH,
-    "HYDRA_BSTRAP_LAUNCHER": "fork",
-    "HYDRA_BSTRAP_LOCALHOST": "vm",
-    "I_MPI_HYDRA_UUID": "953f0000-a8e5-58f6-ec60-06000ea27c44",
-    "I_MPI_PIN_MAPPING": "2:0 0,1 1",
-}
-
-SLURM_SCRIPT = {
-    "ENVIRONMENT": "BATCH",
-    "SLURM_GTIDS": "0",
-    "SLURM_JOB_ID": "4",
-    "SLURM_JOB_NUM_NODES": "1",
-    "SLURM_LOCALID": "0",
-    "SLURM_NNODES": "1",
-    "SLURM_NODEID": "0",
-    "SLURM_NPROCS": "2",
-    "SLURM_NTASKS": "2",
-    "SLURM_PROCID": "0",
-    "SLURM_TASKS_PER_NODE": "2",
-}
+SLURM_SCRIPT = {"ENVIRONMENT": "BATCH"} | make_env(
+    """GTIDS=0 JOB_ID=4 JOB_NUM_NODES=1 LOCALID=0 NNODES=1 NODEID=0 NPROCS=2 NTASKS=2 PROCID=0
+    TASKS_PER_NODE=2""",
+    "SLURM_",
+)
 """The script of `sbatch -n 2`."""
 
-SLURM_SHELL = {
-    "SLURM_JOB_ID": "5",
-    "SLURM_JOB_NUM_NODES": "1",
-    "SLURM_NNODES": "1",
-    "SLURM_NPROCS": "2",
-    "SLURM_NTASKS": "2",
-    "SLURM_TASKS_PER_NODE": "2",
-}
+SLURM_SHELL = make_env("JOB_ID=5 JOB_NUM_NODES=1 NNODES=1 NPROCS=2 NTASKS=2 TASKS_PER_NODE=2", "SLURM_")
 """The shell of `salloc -n 2`."""
 
-SLURM_INTERACTIVE = {
-    **SLURM_SHELL,
-    "SLURM_GTIDS": "0",
-    "SLURM_LOCALID": "0",
-    "SLURM_NODEID": "0",
-    "SLURM_PROCID": "0",
-    "SLURM_STEP_ID": "4294967290",
-    "SLURM_STEP_NUM_NODES": "1",
-    "SLURM_STEP_NUM_TASKS": "1",
-    "SLURM_STEP_TASKS_PER_NODE": "1",
-}
+SLURM_INTERACTIVE = SLURM_SHELL | make_env(
+    """GTIDS=0 LOCALID=0 NODEID=0 PROCID=0 STEP_ID=4294967290 STEP_NUM_NODES=1 STEP_NUM_TASKS=1
+    STEP_TASKS_PER_NODE=1""",
+    "SLURM_",
+)
 """The shell of `salloc -n 2` with `LaunchParameters=use_interactive_step`: a step of its own, on a node."""
 
-SLURM_STEP = {
-    "SLURM_GTIDS": "0,1,2",
-    "SLURM_JOB_ID": "2",
-    "SLURM_LOCALID": "1",
-    "SLURM_NNODES": "1",
-    "SLURM_NODEID": "0",
-    "SLURM_NPROCS": "3",
-    "SLURM_NTASKS": "3",
-    "SLURM_PROCID": "1",
-    "SLURM_STEP_ID": "0",
-    "SLURM_STEP_NUM_NODES": "1",
-    "SLURM_STEP_NUM_TASKS": "3",
-    "SLURM_STEP_TASKS_PER_NODE": "3",
-    "SLURM_TASKS_PER_NODE": "3",
-}
+SLURM_STEP = make_env(
+    """GTIDS=0,1,2 JOB_ID=2 LOCALID=1 NNODES=1 NODEID=0 NPROCS=3 NTASKS=3 PROCID=1 STEP_ID=0
+    STEP_NUM_NODES=1 STEP_NUM_TASKS=3 STEP_TASKS_PER_NODE=3 TASKS_PER_NODE=3""",
+    "SLURM_",
+)
 
-SLURM_UNEVEN = {
-    **SLURM_STEP,
-    "SLURM_GTIDS": "2",
-    "SLURM_LOCALID": "0",
-    "SLURM_NNODES": "2",
-    "SLURM_NODEID": "1",
-    "SLURM_PROCID": "2",
-    "SLURM_STEP_NUM_NODES": "2",
-    "SLURM_STEP_TASKS_PER_NODE": "2,1",
-    "SLURM_TASKS_PER_NODE": "2,1",
-}
+SLURM_UNEVEN = SLURM_STEP | make_env(
+    """GTIDS=2 LOCALID=0 NNODES=2 NODEID=1 PROCID=2 STEP_NUM_NODES=2 STEP_TASKS_PER_NODE=2,1
+    TASKS_PER_NODE=2,1""",
+    "SLURM_",
+)
 """Two tasks on the first node, this one on the second."""
 
-SLURM_HETEROGENEOUS = {
-    **SLURM_UNEVEN,
-    "SLURM_GTIDS": "1,2",
-    "SLURM_HET_SIZE": "2",
-    "SLURM_JOB_ID_HET_GROUP_0": "2",
-    "SLURM_JOB_ID_HET_GROUP_1": "3",
-    "SLURM_LOCALID": "1",
-    "SLURM_NPROCS_HET_GROUP_0": "1",
-    "SLURM_NPROCS_HET_GROUP_1": "2",
-    "SLURM_STEP_TASKS_PER_NODE": "1,2",
-    "SLURM_TASKS_PER_NODE": "1,2",
-    "SLURM_TASKS_PER_NODE_HET_GROUP_0": "1",
-    "SLURM_TASKS_PER_NODE_HET_GROUP_1": "2",
-}
+SLURM_HETEROGENEOUS = SLURM_UNEVEN | make_env(
+    """GTIDS=1,2 HET_SIZE=2 JOB_ID_HET_GROUP_0=2 JOB_ID_HET_GROUP_1=3 LOCALID=1 NPROCS_HET_GROUP_0=1
+    NPROCS_HET_GROUP_1=2 STEP_TASKS_PER_NODE=1,2 TASKS_PER_NODE=1,2 TASKS_PER_NODE_HET_GROUP_0=1
+    TASKS_PER_NODE_HET_GROUP_1=2""",
+    "SLURM_",
+)
 """`salloc -n 1 : -n 2 srun --het-group=0,1`: the second task of the second component."""
 
-SLURM_PMI = {"PMI_FD": "10", "PMI_JOBID": "3.0", "PMI_RANK": "1", "PMI_SIZE": "3"}
+SLURM_PMI = make_env("PMI_FD=10 PMI_JOBID=3.0 PMI_RANK=1 PMI_SIZE=3")
 """What `srun --mpi=pmi2` adds; Flux adds the same without PMI_JOBID."""
 
-SLURM_PMIX = {"PMIX_NAMESPACE": "slurm.pmix.2.0", "PMIX_RANK": "1"}
+SLURM_PMIX = make_env("PMIX_NAMESPACE=slurm.pmix.2.0 PMIX_RANK=1")
 """What `srun --mpi=pmix` adds."""
 
-SLURM_CRAY = {
-    "PALS_APID": "2.0",
-    "PALS_LOCAL_RANKID": "1",
-    "PALS_NODEID": "0",
-    "PALS_RANKID": "1",
-    "PALS_SPOOL_DIR": "/var/spool/slurmd/mpi_cray_shasta/2.0",
-    "PMI_JOBID": "2",
-    "PMI_LOCAL_RANK": "1",
-    "PMI_LOCAL_SIZE": "3",
-    "PMI_RANK": "1",
-    "PMI_SIZE": "3",
-    "PMI_UNIVERSE_SIZE": "3",
-}
+SLURM_CRAY = make_env(
+    """PALS_APID=2.0 PALS_LOCAL_RANKID=1 PALS_NODEID=0 PALS_RANKID=1 PMI_JOBID=2 PMI_LOCAL_RANK=1
+    PALS_SPOOL_DIR=/var/spool/slurmd/mpi_cray_shasta/2.0 PMI_LOCAL_SIZE=3 PMI_RANK=1 PMI_SIZE=3
+    PMI_UNIVERSE_SIZE=3"""
+)
 """What `srun --mpi=cray_shasta` adds."""
 
-FLUX = {
-    "FLUX_JOB_ID": "86872427233280",
-    "FLUX_JOB_NNODES": "1",
-    "FLUX_JOB_SIZE": "3",
-    "FLUX_TASK_LOCAL_ID": "1",
-    "FLUX_TASK_RANK": "1",
-}
-
-FLUX_CRAY = {
-    "PALS_APID": "86872427233280",
-    "PALS_NODEID": "0",
-    "PALS_RANKID": "1",
-    "PALS_SPOOL_DIR": "/tmp/flux",
-    "PMI_RANK": "1",
-    "PMI_SIZE": "3",
-}
+FLUX = make_env("JOB_ID=86872427233280 JOB_NNODES=1 JOB_SIZE=3 TASK_LOCAL_ID=1 TASK_RANK=1", "FLUX_")
+FLUX_CRAY = make_env(
+    """PALS_APID=86872427233280 PALS_NODEID=0 PALS_RANKID=1 PALS_SPOOL_DIR=/tmp/flux PMI_RANK=1
+    PMI_SIZE=3"""
+)
 """What Flux's plugin cray-pals adds: no local rank."""
 
-PALS = {
-    "PALS_APID": "0e2ab2c4-8c4d-4a6f-9d2e-3ea1a8f3f8b5",
-    "PALS_LOCAL_RANKID": "1",
-    "PALS_LOCAL_SIZE": "3",
-    "PALS_NODEID": "0",
-    "PALS_RANKID": "1",
-    "PALS_SPOOL_DIR": "/var/run/palsd/0e2ab2c4",
-    "PMI_LOCAL_RANK": "1",
-    "PMI_LOCAL_SIZE": "3",
-    "PMI_RANK": "1",
-    "PMI_SIZE": "3",
-}
-
-TORCHRUN = {
-    "GROUP_RANK": "0",
-    "GROUP_WORLD_SIZE": "1",
-    "LOCAL_RANK": "1",
-    "LOCAL_WORLD_SIZE": "3",
-    "MASTER_ADDR": "localhost",
-    "MASTER_PORT": "46479",
-    "OMP_NUM_THREADS": "1",
-    "RANK": "1",
-    "ROLE_RANK": "1",
-    "ROLE_WORLD_SIZE": "3",
-    "TORCHELASTIC_MAX_RESTARTS": "0",
-    "TORCHELASTIC_RESTART_COUNT": "0",
-    "TORCHELASTIC_RUN_ID": "ad3fef1b-0bb2-4a79-8b9c-dda659cb1ae7",
-    "TORCHELASTIC_USE_AGENT_STORE": "True",
-    "WORLD_SIZE": "3",
-}
+PALS = make_env(
+    """PALS_APID=0e2ab2c4-8c4d PALS_LOCAL_RANKID=1 PALS_LOCAL_SIZE=3 PALS_NODEID=0 PALS_RANKID=1
+    PALS_SPOOL_DIR=/var/run/palsd/0e2ab2c4 PMI_LOCAL_RANK=1 PMI_LOCAL_SIZE=3 PMI_RANK=1 PMI_SIZE=3"""
+)
+TORCHRUN = make_env(
+    """GROUP_RANK=0 GROUP_WORLD_SIZE=1 LOCAL_RANK=1 LOCAL_WORLD_SIZE=3 MASTER_ADDR=localhost
+    MASTER_PORT=46479 OMP_NUM_THREADS=1 RANK=1 ROLE_RANK=1 ROLE_WORLD_SIZE=3 TORCHELASTIC_MAX_RESTARTS=0
+    TORCHELASTIC_RESTART_COUNT=0 TORCHELASTIC_RUN_ID=ad3fef1b-0bb2-4a79 TORCHELASTIC_USE_AGENT_STORE=True
+    WORLD_SIZE=3"""
+)

@@ -1,109 +1,255 @@
-"""Launchers: the rank in their variables, and a launcher that is added; live/test_exec.py runs them."""
+"""Launchers: the rank in their variables, launchers inside launchers, and a launcher that is added."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from ompbind.cpuset import CpuSet
 from ompbind.errors import RequestError
+from ompbind.launchers.ancestors import Ancestor, find_starter, is_bound, read_ancestors
 from ompbind.launchers.find import find_batch_script, find_copies, find_launcher
 from ompbind.launchers.launchers import LAUNCHERS, may_have_launcher, may_have_variables
+from ompbind.machine.sources.root import DirectoryRoot
+from tests.launchers import environments
+from tests.tables import rows
 from tests.toys import run_with
 
-SCRIPT = {"SLURM_PROCID": "9", "SLURM_LOCALID": "0", "SLURM_NTASKS": "40"}
-SLURM = {**SCRIPT, "SLURM_STEP_ID": "0"}
-FLUX = {"FLUX_TASK_RANK": "1", "FLUX_TASK_LOCAL_ID": "1", "FLUX_JOB_SIZE": "4"}
+SETS = {
+    **vars(environments),
+    "TASKS": environments.make_env("SLURM_PROCID=9 SLURM_LOCALID=0 SLURM_NTASKS=40 SLURM_STEP_ID=0"),
+    "OUTER": environments.SLURM_STEP
+    | environments.make_env("PROCID=0 LOCALID=0 NTASKS=1 GTIDS=0", "SLURM_"),  # of a nested launcher
+    "BY_HAND": environments.make_env("RANK=1 LOCAL_RANK=1 WORLD_SIZE=3"),  # `export RANK=$SLURM_PROCID`
+    "RUN": environments.make_env("OMPBIND_RANK=1 RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2"),
+}
+"""Environments by name; RUN is a rank of `ompbind run -n 2`."""
 
 
-@pytest.mark.parametrize(
-    ("env", "local_size"),
-    [
-        ({**SLURM, "SLURM_TASKS_PER_NODE": "4"}, 4),
-        ({**SLURM, "SLURM_TASKS_PER_NODE": "4(x2),3", "SLURM_NODEID": "1"}, 4),
-        ({**SLURM, "SLURM_TASKS_PER_NODE": "4(x2),3", "SLURM_NODEID": "2"}, 3),
-        ({**SLURM, "SLURM_TASKS_PER_NODE": "4(x2),3", "SLURM_NODEID": "3"}, 0),
-        ({**SLURM, "SLURM_TASKS_PER_NODE": "4", "SLURM_STEP_TASKS_PER_NODE": "2"}, 2),
-        ({**SLURM, "SLURM_TASKS_PER_NODE": "1(x999999999999)"}, 1),
-        (SLURM, 0),
-        ({**FLUX, "FLUX_JOB_NNODES": "2"}, 2),
-        ({**FLUX, "FLUX_JOB_NNODES": "3"}, 0),
-        ({**FLUX, "FLUX_JOB_NNODES": "0"}, 0),
-        ({**FLUX, "FLUX_JOB_NNODES": "2", "FLUX_TASK_LOCAL_ID": "2"}, 0),  # 3 and 1 tasks
-    ],
-)
-def test_the_number_of_local_ranks_is_read_if_the_launcher_sets_it(env, local_size):
-    assert find_launcher(env).identity.local_size == local_size
+def env(text):
+    """Make an environment from words: the name of an environment, NAME=VALUE, or ^PART of removed names."""
+    made = {}
+    for word in text.split():
+        if word.startswith("^"):
+            made = {name: value for name, value in made.items() if word[1:] not in name}
+        else:
+            made |= environments.make_env(word) if "=" in word else SETS[word]
+    return made
 
 
-def test_a_launcher_needs_all_its_variables():
-    assert find_launcher({}) is None
-    for launcher in LAUNCHERS:
-        needed = dict.fromkeys(launcher.needed, "1")
-        for name in (launcher.rank, launcher.size, launcher.local_rank) if launcher.local_rank else ():
-            with pytest.raises(RequestError, match=f"{name}.* not set$"):
-                find_launcher({**needed, name: ""})
+def ancestors(names):
+    """Processes with these names, the parent first."""
+    return [Ancestor(pid=100 - number, name=name) for number, name in enumerate(names.split())]
 
 
-@pytest.mark.parametrize(
-    ("env", "script", "launcher"),
-    [
-        ({**SCRIPT, "SLURM_TASKS_PER_NODE": "4"}, "Slurm", ""),
-        ({**SLURM, "SLURM_TASKS_PER_NODE": "4"}, "", "Slurm"),
-        ({**SCRIPT, **FLUX, "FLUX_JOB_NNODES": "2"}, "", "Flux"),
-        ({**FLUX, "FLUX_JOB_NNODES": "2"}, "", "Flux"),
-        ({"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4"}, "", ""),  # in the shell of salloc
-        ({}, "", ""),
-    ],
-)
-def test_the_script_of_a_batch_job_is_no_rank(env, script, launcher):
-    found, rank = find_batch_script(env), find_launcher(env)
-    assert (found.name if found else "", rank.launcher if rank else "") == (script, launcher)
+@pytest.mark.parametrize(("words", "launcher", "numbers"), rows("""
+    OPEN_MPI_4                        | Open MPI           | 1 3 1 3
+    OPEN_MPI_5                        | Open MPI           | 1 3 1 3
+    MPICH                             | MPICH or Intel MPI | 1 3 1 3
+    INTEL_MPI                         | MPICH or Intel MPI | 1 3 1 3
+    SLURM_STEP                        | Slurm              | 1 3 1 3
+    SLURM_UNEVEN                      | Slurm              | 2 3 0 1
+    SLURM_HETEROGENEOUS               | Slurm              | 2 3 1 2
+    SLURM_STEP ^PER_NODE              | Slurm              | 1 3 1 3
+    SLURM_UNEVEN ^SLURM_GTIDS         | Slurm              | 2 3 0 1
+    SLURM_STEP SLURM_PMI              | Slurm              | 1 3 1 3
+    SLURM_STEP SLURM_PMIX             | Slurm              | 1 3 1 3
+    SLURM_STEP SLURM_CRAY             | Slurm              | 1 3 1 3
+    FLUX                              | Flux               | 1 3 1 3
+    FLUX FLUX_CRAY                    | Flux               | 1 3 1 3
+    PALS                              | PALS               | 1 3 1 3
+    PALS ^PALS_LOCAL_SIZE             | PALS               | 1 3 1 3
+    TORCHRUN                          | torchrun           | 1 3 1 3
+    FLUX FLUX_JOB_SIZE=4 FLUX_JOB_NNODES=2                      | Flux  | 1 4 1 2
+    FLUX FLUX_JOB_NNODES=2                                      | Flux  | 1 3 1 0
+    FLUX FLUX_JOB_NNODES=0                                      | Flux  | 1 3 1 0
+    FLUX FLUX_JOB_SIZE=4 FLUX_JOB_NNODES=2 FLUX_TASK_LOCAL_ID=2 | Flux  | 1 4 2 0
+    TASKS                                                       | Slurm | 9 40 0 0
+    TASKS SLURM_TASKS_PER_NODE=4(x2),3 SLURM_NODEID=1           | Slurm | 9 40 0 4
+    TASKS SLURM_TASKS_PER_NODE=4(x2),3 SLURM_NODEID=2           | Slurm | 9 40 0 3
+    TASKS SLURM_TASKS_PER_NODE=4(x2),3 SLURM_NODEID=3           | Slurm | 9 40 0 0
+    TASKS SLURM_TASKS_PER_NODE=4 SLURM_STEP_TASKS_PER_NODE=2    | Slurm | 9 40 0 2
+    TASKS SLURM_TASKS_PER_NODE=1(x999999999999)                 | Slurm | 9 40 0 1
+"""))  # fmt: skip
+def test_a_rank_is_found_in_the_variables_of_its_launcher(words, launcher, numbers):
+    known = next(known for known in LAUNCHERS if known.name == launcher)
+    rank = find_launcher(
+        env(words.replace("(", "'(").replace(")", ")'")), ancestors(f"sh {known.daemons[0]}")
+    )
+    identity = rank.identity
+    assert rank.launcher == launcher
+    found = (identity.rank, identity.size, identity.local_rank, identity.local_size)
+    assert " ".join(map(str, found)) == numbers
 
 
-OPEN_MPI = {
-    "OMPI_COMM_WORLD_RANK": "5", "OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORLD_LOCAL_RANK": "1",
-    "OMPI_COMM_WORLD_LOCAL_SIZE": "4",
+@pytest.mark.parametrize(("words", "processes", "launcher"), rows("""
+    OUTER TORCHRUN          | pt_elastic slurmstepd                  | torchrun
+    OPEN_MPI_4 TORCHRUN     | pt_elastic sh mpirun                   | torchrun
+    OUTER TORCHRUN          | python3 slurmstepd                     | torchrun
+    TORCHRUN SLURM_STEP     | slurmstepd                             | Slurm
+    SLURM_STEP BY_HAND      | bash slurmstepd                        | Slurm
+    OUTER OPEN_MPI_5        | prted slurmstepd                       | Open MPI
+    SLURM_SCRIPT OPEN_MPI_4 | mpirun.openmpi slurm_script slurmstepd | Open MPI
+    OUTER MPICH             | hydra_pmi_proxy slurmstepd             | MPICH or Intel MPI
+    PALS MPICH              | hydra_pmi_proxy palsd                  | MPICH or Intel MPI
+    FLUX SLURM_STEP         | slurmstepd                             | Slurm
+    OUTER FLUX              | flux-shell flux-broker-0 slurmstepd    | Flux
+    OPEN_MPI_4 SLURM_STEP   | sh slurmstepd                          | Slurm
+    OPEN_MPI_4 MPICH        | hydra_pmi_proxy mpiexec.hydra mpirun   | MPICH or Intel MPI
+    MPICH OPEN_MPI_4        | mpirun hydra_pmi_proxy                 | Open MPI
+    OUTER OPEN_MPI_5 TORCHRUN | sh containerd-shim                   | torchrun
+    OUTER OPEN_MPI_5        | sh containerd-shim                     | Open MPI
+    OUTER FLUX MPICH        | sh containerd-shim                     | MPICH or Intel MPI
+    OUTER FLUX              | sh containerd-shim                     | Flux
+    SLURM_STEP BY_HAND      | sh containerd-shim                     | Slurm
+    BY_HAND                 | sh containerd-shim                     | torchrun
+    SLURM_STEP SLURM_CRAY   | sh containerd-shim                     | PALS
+    RUN OPEN_MPI_4          | mpirun rank-supervisor ompbind         | Open MPI
+    RUN OMPBIND_RANK=0 TORCHRUN RANK=0 LOCAL_RANK=0 | pt_elastic rank-supervisor ompbind | torchrun
+    RUN OMPBIND_RANK=0 TORCHRUN         | pt_elastic rank-supervisor ompbind             | torchrun
+"""))  # fmt: skip
+def test_the_innermost_launcher_is_the_one_whose_process_is_nearest(words, processes, launcher):
+    """Where processes are hidden, launchers are nested as usual."""
+    assert find_launcher(env(words), ancestors(processes)).launcher == launcher
+
+
+@pytest.mark.parametrize(("words", "processes", "script"), rows("""
+    SLURM_SCRIPT            | slurm_script slurmstepd         | Slurm
+    SLURM_SCRIPT OPEN_MPI_4 | slurm_script slurmstepd         | Slurm
+    SLURM_SHELL             | bash salloc                     |
+    SLURM_INTERACTIVE       | bash slurmstepd                 | Slurm
+    RUN OPEN_MPI_4          | rank-supervisor ompbind mpirun  |
+    RUN                     | rank-supervisor ompbind         |
+    TORCHRUN RUN            | rank-supervisor ompbind python3 |
+                            |                                 |
+"""))  # fmt: skip
+def test_scripts_of_jobs_and_ranks_of_run_are_no_ranks_of_a_launcher(words, processes, script):
+    assert find_launcher(env(words), ancestors(processes)) is None
+    found = find_batch_script(env(words), ancestors(processes))
+    assert (found.name if found else "") == script
+
+
+@pytest.mark.parametrize(("words", "given", "missing"), rows("""
+    OMPI_COMM_WORLD_LOCAL_RANK=1        | OMPI_COMM_WORLD_LOCAL_RANK        | OMPI_COMM_WORLD_RANK and OMPI_C
+    RANK=3 WORLD_SIZE=8                 | RANK and WORLD_SIZE               | LOCAL_RANK is not set
+    SLURM_PMI                           | PMI_RANK and PMI_SIZE             | MPI_LOCALRANKID is not set
+    PRTERUN                             | PMIX_RANK is set, as PRRTE does   | PRRTE sets no local rank
+    SLURM_LOCALID=1                     | SLURM_LOCALID is set              | SLURM_STEP_ID, SLURM_PROCID and
+    WORLD_SIZE=2                        | WORLD_SIZE is set                 | RANK and LOCAL_RANK are not set
+    FLUX_CRAY PMI_RANK=                 | PALS_RANKID and PMI_SIZE          | PALS_LOCAL_RANKID is not set
+    FLUX FLUX_JOB_SIZE=                 | FLUX_TASK_RANK                    | FLUX_JOB_SIZE is not set
+    SLURM_SCRIPT OMPI_COMM_WORLD_RANK=0 | OMPI_COMM_WORLD_RANK              | OMPI_COMM_WORLD_SIZE
+    OPEN_MPI_4 OMPI_COMM_WORLD_RANK=3   | OMPI_COMM_WORLD_RANK=3            | OMPI_COMM_WORLD_SIZE=3
+    OPEN_MPI_4 OMPI_COMM_WORLD_LOCAL_SIZE=1 | OMPI_COMM_WORLD_LOCAL_RANK=1  | OMPI_COMM_WORLD_LOCAL_SIZE=1
+    MPICH MPI_LOCALNRANKS=4             | MPI_LOCALNRANKS=4                 | PMI_SIZE=3
+    SLURM_STEP SLURM_PROCID=7           | SLURM_PROCID=7                    | SLURM_GTIDS=0,1,2
+    SLURM_STEP SLURM_LOCALID=3          | SLURM_LOCALID=3                   | ranks on this machine=3
+    TORCHRUN LOCAL_RANK=one             | LOCAL_RANK='one'                  | LOCAL_RANK
+"""))  # fmt: skip
+def test_variables_that_are_missing_or_contradict_each_other_are_named(words, given, missing):
+    with pytest.raises(RequestError) as raised:
+        find_launcher(env(words))
+    assert given in raised.value.message
+    assert missing in raised.value.message
+    assert find_copies(env(words)) is None
+
+
+def test_variables_that_are_not_used_are_listed():
+    found = find_launcher(env("OUTER SLURM_PMIX SLURM_PMI TORCHRUN"), ancestors("pt_elastic slurmstepd"))
+    assert found.unused == (
+        "variables of MPICH or Intel MPI are not used: MPI_LOCALRANKID is not set",
+        "variables of Slurm are not used: torchrun is the innermost launcher",
+    )
+    assert find_launcher(env("TORCHRUN"), ()).unused == ()
+
+
+def test_the_process_of_the_launcher_identifies_a_job_without_an_identifier():
+    """A shell between the launcher and the rank is another process for each rank."""
+    for parent in (7, 8):
+        processes = (Ancestor(pid=parent, name="sh"), Ancestor(pid=5, name="hydra_pmi_proxy"))
+        assert find_launcher(env("MPICH"), processes).run_id == "mpich-5"
+    assert find_launcher(env("MPICH"), (Ancestor(pid=7, name="sh"),)).run_id == "mpich-7"
+    assert find_launcher(env("MPICH PMI_JOBID=a/b")).run_id == "mpich-a_b"
+
+
+ENVIRONMENTS = {
+    "torchrun": "TORCHRUN", "Open MPI": "OPEN_MPI_5", "MPICH or Intel MPI": "MPICH", "PALS": "PALS",
+    "Flux": "FLUX", "Slurm": "SLURM_STEP",
 }  # fmt: skip
-BATCH = {**SCRIPT, "SLURM_TASKS_PER_NODE": "4"}
 
 
-@pytest.mark.parametrize(
-    ("env", "launcher"),
-    [
-        (OPEN_MPI, "Open MPI"),
-        ({**BATCH, "SLURM_STEP_ID": "0"}, "Slurm"),
-        (BATCH, ""),
-        ({**BATCH, **OPEN_MPI}, "Open MPI"),
-        ({**OPEN_MPI, "OMPBIND_RANK": "0"}, ""),
-        ({**OPEN_MPI, "OMPI_COMM_WORLD_LOCAL_RANK": "0", "OMPI_COMM_WORLD_LOCAL_SIZE": "1"}, ""),
-        ({**OPEN_MPI, "OMPI_COMM_WORLD_RANK": "9"}, ""),
-        ({}, ""),
-    ],
-    ids=["mpirun", "srun", "batch", "mpirun in batch", "inside", "one per node", "wrong", "none"],
-)
-def test_several_copies_of_one_command_are_found(env, launcher):
-    found = find_copies(env)
+@given(st.sampled_from(sorted(ENVIRONMENTS)), st.data())
+def test_some_variables_of_a_rank_are_never_taken_for_no_rank(name, data):
+    """Without some of its variables, a rank is an error: only without all of them, it is none."""
+    launcher = next(known for known in LAUNCHERS if known.name == name)
+    removed = data.draw(st.sets(st.sampled_from(launcher.needed)))
+    given = env(f"{ENVIRONMENTS[name]} ^PMIX" + " ^PMI_RANK" * (name == "PALS"))  # PMI_RANK is of MPICH too
+    given = {name: value for name, value in given.items() if name not in removed}
+    assert all(may_have_variables({variable: "1"}) for variable in launcher.needed if "STEP" not in variable)
+    if not removed:
+        assert find_launcher(given).launcher == name
+        return
+    has_some = launcher.rank in given or launcher.local_rank in given or launcher.has_size(given)
+    if not has_some or launcher.is_script(given):
+        assert find_launcher(given) is None
+    else:
+        with pytest.raises(RequestError, match=" not set$"):
+            find_launcher(given)
+
+
+@pytest.mark.parametrize(("words", "launcher"), rows("""
+    OPEN_MPI_5                              | Open MPI
+    SLURM_STEP                              | Slurm
+    SLURM_SCRIPT                            |
+    SLURM_SCRIPT OPEN_MPI_5                 | Open MPI
+    OPEN_MPI_5 OMPBIND_RANK=0               |
+    OPEN_MPI_5 OMPI_COMM_WORLD_LOCAL_RANK=0 OMPI_COMM_WORLD_LOCAL_SIZE=1 |
+                                            |
+"""))  # fmt: skip
+def test_several_copies_of_one_command_are_found(words, launcher):
+    found = find_copies(env(words))
     assert (found.launcher if found else "") == launcher
-    assert may_have_launcher(env) or not found
+    assert may_have_launcher(env(words)) or not found
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS, ids=lambda launcher: launcher.name)
-def test_each_variable_of_a_rank_is_recognized_by_its_name(launcher):
-    names = filter(None, (launcher.rank, launcher.size, launcher.local_rank))
-    assert all(may_have_variables({name: "1"}) for name in names)
-    for changes in ({"rank": "JSM_NUMBER"}, {"size": "JSM_COUNT"}, {"local_rank": "JSM_RANK"}):
-        with pytest.raises(ValueError, match="has no"):
-            launcher.replace(**changes)
+@pytest.mark.parametrize(("processes", "daemons", "bound", "cpuset"), rows("""
+    slurmstepd:0-7 ompbind:0-1                | slurmstepd | yes |
+    slurmstepd:0-7 sh:0-1 ompbind:0-1         | slurmstepd | yes |
+    slurmstepd:0-7 ompbind:0-7                | slurmstepd |     |
+    slurmstepd:0-7 pt_elastic:0-3 ompbind:0-3 | pt_elastic |     |
+    slurmstepd:0-7 python3:0-3 ompbind:0-3    | pt_elastic |     |
+    slurmstepd:0-7 pt_elastic:0-3 ompbind:0-1 | pt_elastic | yes |
+    bash:0-7 ompbind:2                        |            | yes |
+    containerd-shim:none ompbind:0-1          | slurmstepd |     |
+    ompbind:0-1                               | slurmstepd |     |
+    slurmstepd:0-7 ompbind:0-3                | slurmstepd |     | 0-3
+    slurmstepd:0-7 ompbind:0-1                | slurmstepd | yes | 0-3
+"""))  # fmt: skip
+def test_a_rank_is_bound_if_it_has_fewer_cpus_than_its_own_launcher(
+    tmp_path, processes, daemons, bound, cpuset
+):
+    """A torchrun that srun has bound has not bound its ranks. CPUs outside the cpuset do not count."""
+    chain = [process.split(":") for process in ("init:0-7", *processes.split())]
+    files = {f"proc/{pid}/status": f"Name:\t{name}\nPPid:\t{pid - 1}\nCpus_allowed_list:\t{cpus}\n"
+             for pid, (name, cpus) in enumerate(chain, 1)}  # fmt: skip
+    if cpuset:
+        files |= {"proc/mounts": "cgroup2 /cg cgroup2 rw 0 0\n", "proc/self/cgroup": "0::/\n",
+                  "cg/cpuset.cpus.effective": f"{cpuset}\n"}  # fmt: skip
+    for path, text in files.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    root = DirectoryRoot(str(tmp_path))
+    found = tuple(read_ancestors(root, len(chain)))
+    assert [ancestor.name for ancestor in found] == [name for name, _ in chain[-2:0:-1]]
+    allowed = CpuSet.from_list(chain[-1][1])
+    assert is_bound(root, find_starter(found, daemons.split()), allowed) == bool(bound)
 
 
 TOY = """
 from ompbind.launchers import launchers
 from ompbind.launchers.launchers import Launcher
 JSM = Launcher(
-    name="JSM",
-    rank="JSM_RANK",
-    size="JSM_SIZE",
-    local_rank="JSM_LOCAL_RANK",
-    local_size=lambda env: len(env["JSM_HOST_RANKS"].split(":")),
-    run_id=("JSM_JOB",),
-    daemons=("jsmd",),
+    name="JSM", rank="JSM_RANK", size="JSM_SIZE", local_rank="JSM_LOCAL_RANK",
+    local_size=lambda env: len(env["JSM_HOST_RANKS"].split(":")), run_id=("JSM_JOB",), daemons=("jsmd",),
     example=("Four ranks of JSM", "jsrun -n 4 ompbind exec -- ./app"),
 )
 launchers.LAUNCHERS = (JSM, *launchers.LAUNCHERS)
@@ -112,15 +258,8 @@ launchers.LAUNCHERS = (JSM, *launchers.LAUNCHERS)
 
 def test_a_launcher_is_one_row():
     text = run_with(TOY, "exec", "--help")
-    assert "that a launcher started: JSM, torchrun, Open MPI, MPICH or Intel MPI, PALS, Flux, Slurm." in text
-    assert "jsrun -n 4 ompbind exec -- ./app Four ranks of JSM" in text
-    assert "or use one of JSM, torchrun," in run_with(TOY, "exec", "-n", "2", "--", "true")
-    env = {
-        "JSM_RANK": "5",
-        "JSM_SIZE": "6",
-        "JSM_LOCAL_RANK": "0",
-        "JSM_HOST_RANKS": "5",
-        "JSM_JOB": "x",
-    }
+    assert "JSM, torchrun, Open MPI, MPICH or Intel MPI, PALS, Flux, Slurm" in text
+    assert "jsrun -n 4 ompbind exec -- ./app" in text
+    variables = environments.make_env("RANK=5 SIZE=6 LOCAL_RANK=0 HOST_RANKS=5 JOB=x", "JSM_")
     show = ("exec", "--", "sh", "-c", "echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $OMPBIND_RUN_ID")
-    assert run_with(TOY, *show, **env) == "5 6 0 1 jsm-x"
+    assert run_with(TOY, *show, **variables) == "5 6 0 1 jsm-x"
