@@ -27,23 +27,21 @@ def read(directory, pattern=RATE, *, ranks=1, **options):
     return read_values(make_metrics((pattern,), **options), str(directory), ranks)[0]
 
 
-def read_wrong(directory, pattern=RATE, *, ranks=1, **options):
+def read_wrong(directory, pattern=RATE, **options):
     with pytest.raises(MeasurementError) as raised:
-        read(directory, pattern, ranks=ranks, **options)
+        read(directory, pattern, **options)
     return raised.value.message
 
 
 @pytest.mark.parametrize(
     ("pattern", "name"),
     [
-        ("tokens/s: ([0-9.]+)", "tokens/s"),
         (r"([0-9.]+) tokens/s", "tokens/s"),
         (r"^real\s+(\d+)", "real"),
         (r"(?P<rate>\d+) x", "rate"),
         (r"Throughput\s*\(req/s\):\s*([\d.]+)", "Throughput req/s"),
         (r'"throughput": ([0-9.]+)', "throughput"),
         (r"(?:a|b) time (\d+)", "time"),
-        (r"x[(]y (\d+)", "x y"),
         (r"(\d+)", r"(\d+)"),
         ("a very long description of a number: ([0-9]+)", "a very long descript"),
     ],
@@ -52,9 +50,10 @@ def test_a_metric_has_a_short_name_from_its_pattern(pattern, name):
     assert make_metrics((pattern,))[0].name == name
 
 
-def test_equal_names_get_numbers():
+def test_equal_names_get_numbers_and_without_patterns_the_metric_is_the_wall_time():
     names = [metric.name for metric in make_metrics(("time: (1)", "time=(2)", "time (3)"))]
     assert names == ["time", "time 2", "time 3"]
+    assert make_metrics(()) == (Metric(),)
 
 
 @given(st.lists(st.text(max_size=40), min_size=1, max_size=4))
@@ -72,16 +71,11 @@ def test_any_pattern_gives_a_metric_or_an_error_with_a_position(texts):
 
 @pytest.mark.parametrize(
     ("pattern", "message", "at"),
-    [
-        ("tokens/s: [0-9.]+", "no group", 0),
-        ("tokens: ([0-9.]+", "missing ), unterminated subpattern", 8),
-        ("(*)", "nothing to repeat", 1),
-        ("", "no group", 0),
-        ("(a{99999999999})", "too large", 0),
-    ],
-)
+    [("tokens/s: [0-9.]+", "no group", 0), ("tokens: ([0-9.]+", "unterminated subpattern", 8),
+     ("(*)", "nothing to repeat", 1), ("(a{99999999999})", "too large", 0)],
+)  # fmt: skip
 def test_a_wrong_pattern_is_refused_with_its_position(pattern, message, at):
-    with pytest.raises(PositionError, match=message.replace(")", r"\)")) as raised:
+    with pytest.raises(PositionError, match=message) as raised:
         read_pattern(pattern)
     assert raised.value.span[0] == at
     assert raised.value.hint
@@ -94,132 +88,92 @@ def test_a_wrong_pattern_is_refused_with_its_position(pattern, message, at):
         (False, None, Combine.SLOWEST, 20.0),
         (True, "slowest", Combine.SLOWEST, 10.0),
         (True, "mean", Combine.MEAN, 15.0),
-        (False, "sum", Combine.SUM, 30.0),
     ],
 )
 def test_values_of_ranks_are_combined(tmp_path, higher, combine, chosen, value):
     write(tmp_path, "tokens/s: 10", "tokens/s: 20")
-    (metric,) = make_metrics((RATE,), higher=higher, combine=combine)
-    assert metric.combine is chosen
+    assert make_metrics((RATE,), higher=higher, combine=combine)[0].combine is chosen
     assert read(tmp_path, ranks=2, higher=higher, combine=combine) == value
-
-
-def test_without_patterns_the_metric_is_the_wall_time():
-    assert make_metrics(()) == (Metric(),)
 
 
 @pytest.mark.parametrize(
     ("output", "value"),
     [
-        ("tokens/s: 12.5\n", 12.5),
         ("tokens/s: 1\ntokens/s: 2\nend\n", 2.0),
         ("tokens/s: 1 tokens/s: 2\n", 2.0),
         ("10% tokens/s: 1\r20% tokens/s: 2\r", 2.0),
         ("tokens/s: 7", 7.0),
-        ("\x1b[32mtokens/s: \x1b[1m6.5\x1b[0m", 6.5),
-        ("\x1b]0;a title\x07tokens\x1b[m/s: 5\x1b[K\ntokens/s: \x1b[2mnone\x1b[0m\n", 5.0),
-        ("tokens/s: 1,234.5\n", 1234.5),
-        ("tokens/s: 1,234,567\n", 1234567.0),
+        ("\x1b]0;a title\x07tokens\x1b[m/s: \x1b[1m5\x1b[K\ntokens/s: \x1b[2mnone\x1b[0m\n", 5.0),
+        ("tokens/s: 1,234,567.5\n", 1234567.5),
         ("tokens/s: 1e-3\n", 0.001),
         ("tokens/s: .5\n", 0.5),
         ("tokens/s: +3.\n", 3.0),
         (b"\xff\x00\xfe tokens/s: 3\xe9\n\x80", 3.0),
-        (b"\n\n\ntokens/s: 4\n\n\n", 4.0),
         (b"x" * (2 * BLOCK_BYTES - 12) + b"tokens/s: 123456" + b"y" * BLOCK_BYTES, 123456.0),
         (b"x\n" * BLOCK_BYTES + b"tokens/s: 8\n" + b"y\n" * BLOCK_BYTES, 8.0),
         ("é" * BLOCK_BYTES + " tokens/s: 9", 9.0),
     ],
-    ids=range(17),
+    ids=range(13),
 )
 def test_the_last_match_of_the_output_is_the_value(tmp_path, output, value):
     write(tmp_path, output)
     assert read(tmp_path) == value
 
 
-def test_a_pattern_matches_within_one_line(tmp_path):
-    write(tmp_path, "rate\n5\nrate 3\nrate\n7\n")
-    assert read(tmp_path, r"rate\D+(\d+)") == 3.0
-
-
-def test_anchors_match_at_the_ends_of_lines(tmp_path):
-    write(tmp_path, "x 1\ntime 2 s\nthe time 3 s\ntime 4 seconds\n")
-    assert read(tmp_path, r"^time (\d+) s$") == 2.0
+@pytest.mark.parametrize(
+    ("output", "pattern", "value"),
+    [
+        ("rate\n5\nrate 3\nrate\n7\n", r"rate\D+(\d+)", 3.0),
+        ("x 1\ntime 2 s\nthe time 3 s\ntime 4 seconds\n", r"^time (\d+) s$", 2.0),
+        ("a 5\nb\n", r"a (\d+)|b", 5.0),
+        ("0,123.5,7", r"^0,([\d.]+),", 123.5),
+        ("12 requests in 3.5s, 4 errors", r"in ([\d.]+)", 3.5),
+        ("5,6", r"(\d+),", 5.0),
+    ],
+    ids=["one line", "anchors", "no text", "fields", "beside", "comma"],
+)
+def test_a_pattern_matches_within_one_line(tmp_path, output, pattern, value):
+    write(tmp_path, output)
+    assert read(tmp_path, pattern) == value
 
 
 def test_standard_error_counts_only_if_standard_output_has_no_match(tmp_path):
     write(tmp_path, "tokens/s: 1\n", "nothing\n", errors=("tokens/s: 5\n", "tokens/s: 7\n"))
     assert read(tmp_path, ranks=2, combine="sum") == 8.0
-
-
-def test_several_metrics_are_read_together(tmp_path):
     write(tmp_path, "time 3\nlatency 5\n", errors=("memory 7\n",))
     metrics = make_metrics((r"latency (\d+)", r"memory (\d+)", r"time (\d+)"))
     assert read_values(metrics, str(tmp_path), 1) == (5.0, 7.0, 3.0)
 
 
-def test_a_group_without_text_is_no_match(tmp_path):
-    write(tmp_path, "a 5\nb\n")
-    assert read(tmp_path, r"a (\d+)|b") == 5.0
-
-
 def test_an_error_names_the_pattern_the_rank_and_its_last_lines(tmp_path):
+    assert "written nothing" in read_wrong(tmp_path)
     write(tmp_path, "tokens/s: 1", "start\nloading\x07\x1b[31m\n\nno model\n")
     message = read_wrong(tmp_path, r"tokens/s: (\d+)", ranks=2)
-    assert message == (
-        r"metric 'tokens/s: (\d+)': no line of the output of rank 1 matches; "
-        "last lines: start | loading? | no model"
-    )
-
-
-@pytest.mark.parametrize("exists", [True, False])
-def test_a_rank_that_writes_nothing_is_an_error(tmp_path, exists):
-    if exists:
-        write(tmp_path, "")
-    assert read_wrong(tmp_path).endswith("matches; it has written nothing")
-
-
-def test_last_lines_are_short(tmp_path):
+    assert r"'tokens/s: (\d+)'" in message
+    assert "rank 1" in message
+    assert message.endswith("start | loading? | no model")
     write(tmp_path, "x" * 100_000)
     assert len(read_wrong(tmp_path)) < 400
+
+
+PART, NO_NUMBER, NOT_COMPARED = "only a part of the number", "not a decimal number", "cannot be compared"
 
 
 @pytest.mark.parametrize(
     ("pattern", "line", "message"),
     [
-        (r"t: ([0-9.]+)", "t: 1,234.5", "'1' in the output of rank 0 is only a part of the number 1,234.5"),
-        (r"([0-9.]+) t", "1,234 t", "'234' in the output of rank 0 is only a part of the number 1,234"),
-        (r"t: (\d+)", "t: 12.5", "only a part of the number 12.5"),
-        (r"t: ([0-9.]+)", "t: 1.5e-3", "only a part of the number 1.5e-3"),
-        (r"t.*([0-9.]+)", "t: 123", "'3' in the output of rank 0 is only a part of the number 123"),
-        (r"t: (.*)", "t: inf", "'inf' in the output of rank 0 is not a decimal number"),
-        (r"t: (.*)", "t: nan", "not a decimal number"),
-        (r"t: (.*)", "t: 1,5", "not a decimal number"),
-        (r"t: (.*)", "t: 1_000", "not a decimal number"),
-        (r"t: (.*)", "t: 1.2.3", "not a decimal number"),
-        (r"t: (.*)", "t: 0x1f", "not a decimal number"),
-        (r"t: (.*)", "t: ٣", "not a decimal number"),
-        (r"t: (.*)", "t: 0.0", "0 cannot be compared: it must be above 0 and finite"),
-        (r"t: (.*)", "t: -2", "-2 cannot be compared"),
-        (r"t: (.*)", "t: 1e999", "inf cannot be compared"),
+        (r"t: ([0-9.]+)", "t: 1,234.5", f"'1' in the output of rank 0 is {PART} 1,234.5"),
+        (r"([0-9.]+) t", "1,234 t", f"{PART} 1,234"),
+        (r"t: (\d+)", "t: 12.5", f"{PART} 12.5"),
+        (r"t: ([0-9.]+)", "t: 1.5e-3", f"{PART} 1.5e-3"),
+        (r"t.*([0-9.]+)", "t: 123", f"'3' in the output of rank 0 is {PART} 123"),
+        *((r"t: (.*)", f"t: {word}", NO_NUMBER) for word in ("nan", "1,5", "1_000", "1.2.3", "0x1f", "٣")),
+        *((r"t: (.*)", f"t: {word}", NOT_COMPARED) for word in ("0.0", "-2", "1e999")),
     ],
 )
 def test_what_is_no_number_above_0_is_refused(tmp_path, pattern, line, message):
     write(tmp_path, f"{line}\n")
     assert message in read_wrong(tmp_path, pattern)
-
-
-@pytest.mark.parametrize(
-    ("pattern", "line", "value"),
-    [
-        (r"^0,([\d.]+),", "0,123.5,7", 123.5),
-        (r"p99=([\d.]+)", "p50=1 p99=2.5", 2.5),
-        (r"in ([\d.]+)", "12 requests in 3.5s, 4 errors", 3.5),
-        (r"(\d+),", "5,6", 5.0),
-    ],
-)
-def test_numbers_beside_the_group_do_not_matter(tmp_path, pattern, line, value):
-    write(tmp_path, line)
-    assert read(tmp_path, pattern) == value
 
 
 @given(st.floats(min_value=1e-6, max_value=1e15), st.sampled_from(["{:.17g}", "{:.17e}", "{!r}"]))
@@ -239,12 +193,10 @@ def test_a_growing_file_gives_the_lines_of_the_whole_file(tmp_path_factory, part
             file.write(data[at : at + step])
             while lines := reader.read_lines():
                 read_so_far += lines + "\n"
-        end = reader.incomplete
+        read_so_far += reader.incomplete
     whole = data.decode().replace("\r\n", "\n").replace("\r", "\n")
     # empty lines between two reads may be left out; a carriage return at the end waits for a line feed
-    assert [line for line in (read_so_far + end).split("\n") if line] == [
-        line for line in whole.split("\n") if line
-    ]
+    assert [*filter(None, read_so_far.split("\n"))] == [*filter(None, whole.split("\n"))]
 
 
 MEASURE = f"""
@@ -263,5 +215,4 @@ def test_large_output_is_not_held_in_memory(tmp_path):
         file.writelines([b"tokens/s: 5\n", *[lines] * 60])
     command = [sys.executable, "-c", MEASURE, str(tmp_path)]
     grown_kib = int(subprocess.run(command, capture_output=True, check=True, timeout=60).stdout)
-    assert (tmp_path / "0.out").stat().st_size > 60e6
-    assert grown_kib < 20_000
+    assert grown_kib < 20_000 < (tmp_path / "0.out").stat().st_size / 1024
