@@ -3,14 +3,13 @@
     python tests/oracle_report.py [DIRECTORY]
 
 DIRECTORY, or else the variable OMPTEST_TOPOLOGIES, contains `dumps/NAME.tar.gz`, `oracle/NAME.json` and
-`compare.json`, which names the fields with known differences. Prints for each dump and field whether the two
-agree, what differs, and a total. The exit code is 1 if anything differs. A field is "corrected" if ompbind
-corrects an error in the files and has a remark on it.
+`compare.json`, which names the fields with known differences. Prints what differs, and a total. The exit code
+is 1 if anything differs. A field is "corrected" if ompbind corrects an error in the files and has a remark.
 """
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,7 @@ class Finding(Record):
     detail: str = ""
 
 
-def sets(values: Iterator[str] | list[str]) -> frozenset[CpuSet]:
+def sets(values: Iterable[str]) -> frozenset[CpuSet]:
     return frozenset(cpus for text in values if (cpus := CpuSet.from_list(text)))
 
 
@@ -42,23 +41,17 @@ def extents(machine: Machine, level: Level) -> frozenset[CpuSet]:
     return frozenset(domain.cpus for domain in machine.at(level))
 
 
+def gather(pairs: Iterable[tuple[Any, int]]) -> dict[Any, CpuSet]:
+    """The CPUs of each number; CPUs without a number are left out."""
+    groups: dict[Any, list[int]] = {}
+    for number, cpu in pairs:
+        if number is not None:
+            groups.setdefault(number, []).append(cpu)
+    return {number: CpuSet(cpus) for number, cpus in groups.items()}
+
+
 def grouped(oracle: Oracle, key: str) -> frozenset[CpuSet]:
-    """The CPUs grouped by a number; CPUs without this number are left out."""
-    groups: dict[int, list[int]] = {}
-    for pu in oracle["pus"]:
-        if pu[key] is not None:
-            groups.setdefault(pu[key], []).append(pu["os"])
-    return frozenset(CpuSet(cpus) for cpus in groups.values())
-
-
-def nodes_with_cpus(machine: Machine, oracle: Oracle) -> tuple[object, object]:
-    """The node of each CPU: in the oracle, the first of its closest nodes."""
-    ours = {node.number: node.cpus for node in machine.nodes if node.cpus}
-    theirs: dict[int, list[int]] = {}
-    for pu in oracle["pus"]:
-        if pu["numa_local"]:
-            theirs.setdefault(pu["numa_local"][0], []).append(pu["os"])
-    return ours, {number: CpuSet(cpus) for number, cpus in theirs.items()}
+    return frozenset(gather((pu[key], pu["os"]) for pu in oracle["pus"]).values())
 
 
 def nodes_without_cpus(machine: Machine, oracle: Oracle) -> tuple[object, object]:
@@ -68,8 +61,7 @@ def nodes_without_cpus(machine: Machine, oracle: Oracle) -> tuple[object, object
     local = {node["os"]: CpuSet.from_list(node["cpus"]) for node in oracle["numa"]}
     cpuless = [node for node in machine.nodes if not node.cpus and node.number in local]
     ours = {node.number: union(cpus[near] for near in node.nearest) or all_cpus for node in cpuless}
-    theirs = {node.number: local[node.number] or all_cpus for node in cpuless}
-    return ours, theirs
+    return ours, {node.number: local[node.number] or all_cpus for node in cpuless}
 
 
 def distances(machine: Machine, oracle: Oracle) -> tuple[object, object]:
@@ -92,48 +84,40 @@ def distances(machine: Machine, oracle: Oracle) -> tuple[object, object]:
     return {pair: ours[pair] for pair in shared}, {pair: theirs[pair] for pair in shared}
 
 
-def memory(machine: Machine, oracle: Oracle) -> tuple[object, object]:
-    ours = {node.number: node.memory_bytes or 0 for node in machine.nodes}
-    theirs = {node["os"]: node["local_memory"] or 0 for node in oracle["numa"]}
-    return ours, theirs
+def groups(machine: Machine, oracle: Oracle, level: Level, kind: str) -> tuple[object, object]:
+    """A level that the oracle has as groups, unless they equal another level."""
+    found = [
+        group["cpus"]
+        for group in oracle["groups"]
+        if group.get("subtype") == kind and group.get("kind") != "100"  # 100: made from distances
+    ]
+    others = frozenset(domain.cpus for domain in machine.domains if domain.level is not level)
+    return extents(machine, level) - others, sets(found) - others
 
 
-def groups(level: Level, kind: str) -> Callable[[Machine, Oracle], tuple[object, object]]:
-    """Return the comparison of a level that the oracle has as groups, unless they equal another level."""
-
-    def compare(machine: Machine, oracle: Oracle) -> tuple[object, object]:
-        found = [
-            group["cpus"]
-            for group in oracle["groups"]
-            if group.get("subtype") == kind and group.get("kind") != "100"  # 100: made from distances
-        ]
-        others = frozenset(domain.cpus for domain in machine.domains if domain.level is not level)
-        return extents(machine, level) - others, sets(found) - others
-
-    return compare
-
-
-FIELDS: dict[str, tuple[str, Callable[[Machine, Oracle], tuple[object, object]]]] = {
-    "online": ("", lambda m, o: (m.online, CpuSet.from_list(o["online"]))),
-    "allowed": ("", lambda m, o: (m.allowed, CpuSet.from_list(o["allowed"]))),
-    "cores": ("cores", lambda m, o: (extents(m, Level.CORE), grouped(o, "core_logical"))),
-    "siblings": ("cores", lambda m, o: (extents(m, Level.CORE), sets([p["siblings"] for p in o["pus"]]))),
-    "packages": ("packages", lambda m, o: (extents(m, Level.PACKAGE), grouped(o, "package_logical"))),
-    "dies": ("dies", lambda m, o: (extents(m, Level.DIE), grouped(o, "die_logical"))),
-    "l2": ("l2", lambda m, o: (extents(m, Level.L2), grouped(o, "l2"))),
-    "l3": ("l3", lambda m, o: (extents(m, Level.L3), grouped(o, "l3"))),
-    "clusters": ("clusters", groups(Level.CLUSTER, "Cluster")),
-    "books": ("books", groups(Level.BOOK, "Book")),
-    "drawers": ("drawers", groups(Level.DRAWER, "Drawer")),
-    "nodes": ("nodes", nodes_with_cpus),
-    "cpuless_nodes": ("nodes", nodes_without_cpus),
-    "memory": ("nodes", memory),
-    "distances": ("nodes", distances),
-}
-"""All fields: the name in `compare.json` that excuses a difference, and a function that returns both values.
-
-`cpuless_nodes` and `virtual_node` in compare.json excuse nothing: ompbind agrees in these fields, too.
-"""
+def compare_fields(machine: Machine, oracle: Oracle) -> Iterator[tuple[str, str, tuple[object, object]]]:
+    """Yield each field, the name in `compare.json` that excuses a difference, and both values."""
+    yield "online", "", (machine.online, CpuSet.from_list(oracle["online"]))
+    yield "allowed", "", (machine.allowed, CpuSet.from_list(oracle["allowed"]))
+    siblings = sets(pu["siblings"] for pu in oracle["pus"])
+    yield "siblings", "cores", (extents(machine, Level.CORE), siblings)
+    for name, level, key in (
+        ("cores", Level.CORE, "core_logical"),
+        ("packages", Level.PACKAGE, "package_logical"),
+        ("dies", Level.DIE, "die_logical"),
+        ("l2", Level.L2, "l2"),
+        ("l3", Level.L3, "l3"),
+    ):
+        yield name, name, (extents(machine, level), grouped(oracle, key))
+    for name, level in (("clusters", Level.CLUSTER), ("books", Level.BOOK), ("drawers", Level.DRAWER)):
+        yield name, name, groups(machine, oracle, level, name[:-1].title())
+    # the first of the closest nodes of each CPU
+    closest = gather((pu["numa_local"][0], pu["os"]) for pu in oracle["pus"] if pu["numa_local"])
+    yield "nodes", "nodes", ({node.number: node.cpus for node in machine.nodes if node.cpus}, closest)
+    yield "cpuless_nodes", "nodes", nodes_without_cpus(machine, oracle)
+    memory = {node["os"]: node["local_memory"] or 0 for node in oracle["numa"]}
+    yield "memory", "nodes", ({node.number: node.memory_bytes or 0 for node in machine.nodes}, memory)
+    yield "distances", "nodes", distances(machine, oracle)
 
 
 def corrected(machine: Machine, field: str, theirs: object) -> str:
@@ -162,9 +146,7 @@ def without(machine: Machine, silent: CpuSet) -> Machine:
 def shown(value: object) -> str:
     if isinstance(value, frozenset):
         return " ".join(sorted(map(str, value)))[:150] or "none"
-    if isinstance(value, dict):
-        return " ".join(f"{key}:{item}" for key, item in sorted(value.items()))[:150]
-    return str(value)
+    return str(value)[:150]
 
 
 def compare_dump(directory: Path, name: str, skip: dict[str, str]) -> Iterator[Finding]:
@@ -177,48 +159,38 @@ def compare_dump(directory: Path, name: str, skip: dict[str, str]) -> Iterator[F
         yield Finding(dump=name, field="readable", verdict=verdict, detail=str(error))
         return
     if "error" in oracle:
-        detail = "; ".join(machine.remarks) or f"ompbind reads {shown(machine.online)}"
+        detail = "; ".join(machine.remarks) or f"ompbind reads {machine.online}"
         yield Finding(dump=name, field="readable", verdict="agree", detail=detail)
         return
     silent = machine.online - CpuSet(pu["os"] for pu in oracle["pus"])
     remark = next((remark for remark in machine.remarks if remark.startswith("core siblings of")), "")
     if silent and remark:
-        detail = f"online {shown(silent)}: {remark}"
-        yield Finding(dump=name, field="silent", verdict="corrected", detail=detail)
+        yield Finding(dump=name, field="silent", verdict="corrected", detail=f"online {silent}: {remark}")
         machine = without(machine, silent)
-    for field, (excuse, values) in FIELDS.items():
-        ours, theirs = values(machine, oracle)
-        if ours == theirs:
-            yield Finding(dump=name, field=field, verdict="agree")
-        elif remark := corrected(machine, field, theirs):
-            yield Finding(dump=name, field=field, verdict="corrected", detail=remark)
-        else:
-            verdict = "excused" if excuse in skip else "DIFFER"
-            detail = skip.get(excuse, f"ompbind {shown(ours)}, oracle {shown(theirs)}")
-            yield Finding(dump=name, field=field, verdict=verdict, detail=detail)
-
-
-def compare_directory(directory: Path) -> Iterator[Finding]:
-    compare = json.loads((directory / "compare.json").read_text())
-    for path in sorted((directory / "oracle").glob("*.json")):
-        yield from compare_dump(directory, path.stem, compare.get(path.stem, {}).get("skip", {}))
+    for field, excuse, (ours, theirs) in compare_fields(machine, oracle):
+        verdict, detail = "agree", ""
+        if ours != theirs:
+            verdict, detail = "corrected", corrected(machine, field, theirs)
+            if not detail:
+                verdict = "excused" if excuse in skip else "DIFFER"
+                detail = skip.get(excuse, f"ompbind {shown(ours)}, oracle {shown(theirs)}")
+        yield Finding(dump=name, field=field, verdict=verdict, detail=detail)
 
 
 def main() -> int:
-    findings = list(compare_directory(Path(sys.argv[1]) if len(sys.argv) > 1 else RECORDINGS))
-    for dump in dict.fromkeys(finding.dump for finding in findings):
-        of_dump = [finding for finding in findings if finding.dump == dump]
-        agreed = [finding.field for finding in of_dump if finding.verdict == "agree"]
-        print(f"{dump}: agree: {' '.join(agreed) or '-'}")
-        for finding in of_dump:
+    directory = Path(sys.argv[1]) if len(sys.argv) > 1 else RECORDINGS
+    compare = json.loads((directory / "compare.json").read_text())
+    verdicts = []
+    for path in sorted((directory / "oracle").glob("*.json")):
+        findings = [*compare_dump(directory, path.stem, compare.get(path.stem, {}).get("skip", {}))]
+        agreed = [finding.field for finding in findings if finding.verdict == "agree"]
+        print(f"{path.stem}: agree: {' '.join(agreed)}")
+        for finding in findings:
             if finding.verdict != "agree" or finding.detail:
                 print(f"  {finding.verdict}: {finding.field}: {finding.detail}")
-    verdicts = [finding.verdict for finding in findings]
-    dumps = len({finding.dump for finding in findings})
-    print(f"{dumps} dumps: agree {verdicts.count('agree')}, "
-          f"corrected {verdicts.count('corrected')}, "
-          f"excused by compare.json {verdicts.count('excused')}, "
-          f"total differs = {verdicts.count('DIFFER')}")  # fmt: skip
+        verdicts += [finding.verdict for finding in findings]
+    print(", ".join(f"{word} {verdicts.count(word)}" for word in ("agree", "corrected", "excused")), end=", ")
+    print(f"total differs = {verdicts.count('DIFFER')}")
     return 1 if "DIFFER" in verdicts else 0
 
 
