@@ -1,8 +1,16 @@
-"""Command lines that click has read, for tests without processes."""
+"""Command lines that run in the process of a test, and start no other process."""
+
+import io
+import os
+import subprocess
+from contextlib import redirect_stderr, redirect_stdout
+from unittest.mock import patch
 
 from ompbind.cli.bench import make_bench_settings
-from ompbind.cli.main import load_verb
+from ompbind.cli.main import load_verb, print_error, run_words
 from ompbind.cli.settings import make_run_settings
+from ompbind.cli.verbs import LAUNCHING
+from tests.live.conftest import clean_environment
 
 
 def read(verb, *words):
@@ -20,3 +28,19 @@ def read_bench(*words):
     settings = make_bench_settings(read("bench", *words))
     planning = settings.planning
     return settings.replace(planning=planning.replace(run_id=planning.run_id or "test"))
+
+
+def call(*args, **env):
+    """Run ompbind; a verb that starts ranks must fail before that. Returns what a finished process has."""
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        patch.dict(os.environ, clean_environment(**env), clear=True),
+        patch("os.fork", side_effect=AssertionError("a rank would be started")),
+        redirect_stdout(out),
+        redirect_stderr(err),
+    ):
+        try:
+            code = run_words(args)
+        except Exception as error:
+            code = print_error(error, launching=bool(args) and args[0] in LAUNCHING)
+    return subprocess.CompletedProcess(args, code, out.getvalue(), err.getvalue())

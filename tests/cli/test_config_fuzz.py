@@ -2,7 +2,7 @@
 
 from unittest.mock import patch
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ompbind.cli import config_defaults, configuration
@@ -16,7 +16,7 @@ from ompbind.machine.sources.reading import read_machine
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import make_spec_before_plan
 from ompbind.report.text import render_error
-from tests.long import LONG
+from tests.long import examples
 from tests.machine.sources.test_fuzz import mutate
 
 MACHINE = read_machine("synthetic:pack:1 numa:1 core:4 pu:2")
@@ -62,7 +62,7 @@ def check(content, preset):
     return False
 
 
-@settings(max_examples=100_000 if LONG else 2_000, deadline=None)
+@examples(5)
 @given(st.data(), TEXTS, st.sampled_from([*FileKind]), st.sampled_from([None, *NAMES]))
 def test_any_file_is_an_error_or_a_plan(data, text, kind, preset):
     content = FileContent(kind=kind, path=PATH, data=mutate(data, text) if data.draw(st.booleans()) else text)

@@ -101,59 +101,57 @@ def test_a_named_pyproject_must_have_options():
         parse("[project]\n", path="/p/pyproject.toml", kind=FileKind.NAMED)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("[defaults]\nstratgy = 'x'", ":2: defaults.stratgy is unknown"),
-        ("[defaults]\nranks = true", ":2: defaults.ranks is true or false, not a string or a number"),
-        ("[defaults]\nmask = 3", ":2: defaults.mask is a number, not a string"),
-        ("[defaults]\nmask = ['0']", ":2: defaults.mask is a list, not a string"),
-        ("[defaults]\nstrict = 'yes'", ":2: defaults.strict is a string, not true or false"),
-        ("[defaults]\nstrict = 1979-05-27", ":2: defaults.strict is a date or time, not"),
-        ("[defaults]\nverify = 1", ":2: defaults.verify is a number, not a string or true or false"),
-        ("[defaults]\nno-mask = false", ":2: defaults.no-mask is false"),
-        ("[defaults]\nno-mask = true\nmask='0'", ":3: defaults.mask and no-mask contradict"),
-        ("[defaults]\nmask = { a = 1 }", ":2: defaults.mask is a table, not a string"),
-        ("[defaults]\nenv = { A = 1 }", ":2: defaults.env.A is a number, not a string"),
-        ("[defaults.env]\nA = 1", ":2: defaults.env.A is a number, not a string"),
-        ("[defaults]\nranks = 2\nenv.A = 1", ":3: defaults.env.A is a number, not a string"),
-        ("[preset.a]\nranks = 2\nmatch . cpu = 2", ":3: preset.a.match.cpu is unknown"),
-        ("defaults.ranks = 2\ndefaults.mask = 3", ":2: defaults.mask is a number, not a string"),
-        ("[defaults]\ninherits = 'x'", ":2: defaults.inherits is unknown"),
-        ("mask = '0'", ":1: mask is unknown here"),
-        ("[default]\nmask = '0'", ":1: default is unknown here"),
-        ("defaults = 1", ":1: defaults is not a table"),
-        ("preset = 1", ":1: preset is not a table"),
-        ("[preset]\nfast = 1", ":2: preset.fast is not a table"),
-        ("[preset.a]\ninherits = 1", ":2: preset.a.inherits is a number"),
-        ("[preset.a]\nmatch = 'x'", ":2: preset.a.match is not a table"),
-        ("[preset.a]\nmatch = {}", ":2: preset.a.match is not a table with conditions"),
-        ("[preset.a]\nmatch = { cpu = 1 }", ":2: preset.a.match.cpu is unknown"),
-        ("[preset.a]\nmatch = { cpus = 0 }", ":2: preset.a.match.cpus is 0"),
-        ("[preset.a.match]\nhostname = 1", ":2: preset.a.match.hostname is 1"),
-        ("[preset.'']\nmask = '0'", ":1: preset.'' has no name"),
-        ("[defaults]\nmask = '3-1'", ":2: defaults.mask: "),
-        ("[defaults]\nranks = 0", ":2: defaults.ranks: '0' is wrong"),
-        ("[defaults]\nenv = '1=2'", ":2: defaults.env: '1=2' is not NAME=VALUE"),
-        ('[defaults.env]\n"A=B" = "1"', ":2: defaults.env.'A=B' is not the name of a variable"),
-        ('[defaults.env]\nA = "\\u0000"', ":2: defaults.env.A contains a null character"),
-        ('[defaults]\nstrategy = "a\\u0000"', ":2: defaults.strategy contains a null character"),
-        ("[defaults]\nmask = '0", ":2: "),
-        ("[defaults]\nmask = 0-3", ":2: "),
-        ("[a]\n[a]", ":2: cannot declare ('a',) twice"),
-        ("a = " + "[" * 5000, "too many brackets inside each other"),
-        ("a = " + "9" * 5000, "exceeds the limit"),
-        ("a" + ".a" * (DOTS_LIMIT + 1) + " = 1", ":1: more than 100 dots in a line"),
-    ],
-)
+ERRORS = [
+    ("[defaults]\nstratgy = 'x'", ":2: defaults.stratgy is unknown"),
+    ("[defaults]\nranks = true", ":2: defaults.ranks is true or false, not a string or a number"),
+    ("[defaults]\nmask = 3", ":2: defaults.mask is a number, not a string"),
+    ("[defaults]\nmask = ['0']", ":2: defaults.mask is a list, not a string"),
+    ("[defaults]\nstrict = 'yes'", ":2: defaults.strict is a string, not true or false"),
+    ("[defaults]\nstrict = 1979-05-27", ":2: defaults.strict is a date or time, not"),
+    ("[defaults]\nverify = 1", ":2: defaults.verify is a number, not a string or true or false"),
+    ("[defaults]\nno-mask = false", ":2: defaults.no-mask is false"),
+    ("[defaults]\nno-mask = true\nmask='0'", ":3: defaults.mask and no-mask contradict"),
+    ("[defaults]\nmask = { a = 1 }", ":2: defaults.mask is a table, not a string"),
+    ("[defaults]\nenv = { A = 1 }", ":2: defaults.env.A is a number, not a string"),
+    ("[defaults.env]\nA = 1", ":2: defaults.env.A is a number, not a string"),
+    ("[defaults]\nranks = 2\nenv.A = 1", ":3: defaults.env.A is a number, not a string"),
+    ("[preset.a]\nranks = 2\nmatch . cpu = 2", ":3: preset.a.match.cpu is unknown"),
+    ("defaults.ranks = 2\ndefaults.mask = 3", ":2: defaults.mask is a number, not a string"),
+    ("[defaults]\ninherits = 'x'", ":2: defaults.inherits is unknown"),
+    ("mask = '0'", ":1: mask is unknown here"),
+    ("[default]\nmask = '0'", ":1: default is unknown here"),
+    ("defaults = 1", ":1: defaults is not a table"),
+    ("preset = 1", ":1: preset is not a table"),
+    ("[preset]\nfast = 1", ":2: preset.fast is not a table"),
+    ("[preset.a]\ninherits = 1", ":2: preset.a.inherits is a number"),
+    ("[preset.a]\nmatch = 'x'", ":2: preset.a.match is not a table"),
+    ("[preset.a]\nmatch = {}", ":2: preset.a.match is not a table with conditions"),
+    ("[preset.a]\nmatch = { cpu = 1 }", ":2: preset.a.match.cpu is unknown"),
+    ("[preset.a]\nmatch = { cpus = 0 }", ":2: preset.a.match.cpus is 0"),
+    ("[preset.a.match]\nhostname = 1", ":2: preset.a.match.hostname is 1"),
+    ("[preset.'']\nmask = '0'", ":1: preset.'' has no name"),
+    ("[defaults]\nmask = '3-1'", ":2: defaults.mask: "),
+    ("[defaults]\nranks = 0", ":2: defaults.ranks: '0' is wrong"),
+    ("[defaults]\nenv = '1=2'", ":2: defaults.env: '1=2' is not NAME=VALUE"),
+    ('[defaults.env]\n"A=B" = "1"', ":2: defaults.env.'A=B' is not the name of a variable"),
+    ('[defaults.env]\nA = "\\u0000"', ":2: defaults.env.A contains a null character"),
+    ('[defaults]\nstrategy = "a\\u0000"', ":2: defaults.strategy contains a null character"),
+    ("[defaults]\nmask = '0", ":2: "),
+    ("[defaults]\nmask = 0-3", ":2: "),
+    ("[a]\n[a]", ":2: cannot declare ('a',) twice"),
+    ("a = " + "[" * 5000, "too many brackets inside each other"),
+    ("a = " + "9" * 5000, "exceeds the limit"),
+    ("a" + ".a" * (DOTS_LIMIT + 1) + " = 1", ":1: more than 100 dots in a line"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "message"), ERRORS)
 def test_errors_have_a_line(text, message):
     with pytest.raises((ConfigurationError, PositionError)) as caught:
         parse(text)
-    error = caught.value
-    assert message in error.message
-    assert error.message.startswith("/home/me/ompbind.toml:")
-    for width in (60, 80, 160):
-        assert all(len(line) <= width for line in render_error(error, width).splitlines())
+    assert message in caught.value.message
+    assert caught.value.message.startswith("/home/me/ompbind.toml:")
+    assert max(map(len, render_error(caught.value, 60).splitlines())) <= 60
 
 
 @pytest.mark.parametrize(
@@ -165,27 +163,14 @@ def test_errors_have_a_line(text, message):
         ("[default]", "did you mean defaults?"),
         ("mask = '0'", "write it below [defaults]"),
         ("[defaults]\nxyz = 1", "'ompbind config --no-config' lists the keys"),
-        ("[defaults]\nno-x = true", "'ompbind config --no-config' lists the keys"),
         ("[defaults]\nmemory = 'membind'", "did you mean 'bind'?"),
+        ("[tool.ompbind]\nmask = '0'", "write it below [tool.ompbind.defaults]"),
+        ("[tool.ompbind]\npreset = 1", "write [tool.ompbind.preset.NAME] on a line, and its keys below"),
     ],
 )
 def test_hints_name_what_is_meant(text, hint):
     with pytest.raises(ConfigurationError) as caught:
-        parse(text)
-    assert caught.value.hint == hint
-
-
-@pytest.mark.parametrize(
-    ("text", "hint"),
-    [
-        ("mask = '0'", "write it below [tool.ompbind.defaults]"),
-        ("defaults = 1", "write [tool.ompbind.defaults] on a line, and its keys below"),
-        ("preset = 1", "write [tool.ompbind.preset.NAME] on a line, and its keys below"),
-    ],
-)
-def test_hints_for_a_pyproject_name_its_tables(text, hint):
-    with pytest.raises(ConfigurationError) as caught:
-        parse(f"[tool.ompbind]\n{text}", path="/p/pyproject.toml")
+        parse(text, path="/p/pyproject.toml" if "tool" in text else "/ompbind.toml")
     assert caught.value.hint == hint
 
 
@@ -193,9 +178,3 @@ def test_bytes_that_are_no_text_have_a_line():
     content = FileContent(kind=FileKind.USER, path="/f", data=b"[defaults]\nmask = '\xff'")
     with pytest.raises(ConfigurationError, match="/f:2: the text is not UTF-8"):
         parse_file(content, KEYS)
-
-
-def test_a_key_that_would_need_much_memory_is_refused():
-    """A dotted key of 130,000 parts needs memory for the square of their number in tomllib."""
-    with pytest.raises(ConfigurationError, match="more than 100 dots"):
-        parse("a" + ".a" * 130_000 + " = 1")

@@ -3,8 +3,10 @@
 import pytest
 
 from ompbind.cli.checks import CHECKS
-from ompbind.cli.options import find_options, find_variables
+from ompbind.cli.options import find_keys, find_options, find_variables
+from ompbind.cli.settings import BenchSettings, ExecSettings, PlanningSettings, PlanSettings, RunSettings
 from ompbind.cli.verbs import PLANNING, VERBS
+from ompbind.execution.run_options import Supervision
 from ompbind.planning import rank_variables
 from ompbind.planning.request import Request
 from ompbind.registry.registry import DIRECTORY_VARIABLE
@@ -47,6 +49,25 @@ def test_options_have_variables_unless_they_are_for_one_run():
     assert planning == {"run_id", "rank", "size", "local_rank", "local_size"}
     bench = {option.name for option in find_options("bench") if not option.variable} - planning
     assert bench == {"seed", "format", "results", "show", "fail_above", "export", "save_preset"}
+
+
+RECORDS = {"run": RunSettings, "exec": ExecSettings, "plan": PlanSettings, "bench": BenchSettings}
+NO_OPTIONS = {"words", "sources", "configuration", "planning", "parse_again", "supervision"}
+NO_FIELDS = {"preset", "config"}  # they choose where values come from, and are used before there are settings
+
+
+@pytest.mark.parametrize("verb", RECORDS)
+def test_the_fields_of_settings_are_the_options_of_a_verb(verb):
+    options = {option.name for option in find_options(verb)}
+    fields = {*PlanningSettings.fields, *RECORDS[verb].fields} - NO_OPTIONS
+    fields |= set(Supervision.fields) if verb == "run" else set()
+    assert fields - set(PlanningSettings.defaults) <= options
+    assert options - NO_FIELDS <= fields
+
+
+def test_every_setting_is_a_key_but_the_choice_of_file_and_preset():
+    assert not {"preset", "config", "run-id", "rank"} & find_keys().keys()
+    assert {"mask", "ranks", "env", "verify", "timeout", "format"} <= find_keys().keys()
 
 
 TOY = """
