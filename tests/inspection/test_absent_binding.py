@@ -11,12 +11,8 @@ from tests.inspection.test_judge import GOMP, INTEL, LLVM, ONE_EACH, WHOLE, WORK
 from tests.inspection.test_rank_processes import OWN, RUN, inspect, rank
 
 IDENTITY = {"OMPBIND_RUN_ID": "job", "OMPBIND_RANK": "0", "OMPBIND_CPUS": "0-1"}
-PLANNED = {
-    Bind.RANK: WHOLE,
-    Bind.THREAD: WORKERS,
-    Bind.EXACT: ONE_EACH,
-    Bind.NONE: {"OMP_PROC_BIND": "false"},
-}
+FREE = {"OMP_PROC_BIND": "false"}
+PLANNED = {Bind.RANK: WHOLE, Bind.THREAD: WORKERS, Bind.EXACT: ONE_EACH, Bind.NONE: FREE}
 SHELL = process("0-1", name="sh", pid=50)
 
 
@@ -34,39 +30,38 @@ WITHOUT_BOTH = "executed without OMP_PLACES and without OMP_PROC_BIND"
 
 CASES = [
     # mode, processes, severity and code, part of the text
-    (Bind.EXACT, [executed("0-1*2", GOMP)], "error", "unbound", WITHOUT_BOTH),
-    (Bind.THREAD, [executed("0-1*2", GOMP)], "error", "unbound", WITHOUT_BOTH),
-    (Bind.THREAD, [executed("0-1*2", LLVM)], "error", "unbound", "2 of 2 threads are not bound to places"),
-    (Bind.RANK, [executed("0-1*2", GOMP)], "error", "environment", f"python (100) was {WITHOUT_BOTH}"),
-    (Bind.NONE, [executed("0-1*2", GOMP)], "error", "environment", "without OMP_PROC_BIND"),
-    (Bind.EXACT, [executed("0-1", GOMP)], "error", "environment", WITHOUT_BOTH),
-    (Bind.THREAD, [executed("0-1 1", GOMP, env={**WORKERS, "OMP_PROC_BIND": "spread"})], "error",
-     "environment", "with OMP_PROC_BIND=spread (planned: close)"),
-    (Bind.EXACT, [process("0-1*2", GOMP)], "error", "unbound", "OMP_NUM_THREADS"),  # env -i
+    (Bind.EXACT, [executed("0-1*2", GOMP)], "error unbound", WITHOUT_BOTH),
+    (Bind.THREAD, [executed("0-1*2", LLVM)], "error unbound", "2 of 2 threads are not bound to places"),
+    (Bind.RANK, [executed("0-1*2", GOMP)], "error environment", f"python (100) was {WITHOUT_BOTH}"),
+    (Bind.NONE, [executed("0-1*2", GOMP)], "error environment", "without OMP_PROC_BIND"),
+    (Bind.EXACT, [executed("0-1", GOMP)], "error environment", WITHOUT_BOTH),
+    (Bind.THREAD, [executed("0-1 1", GOMP, env={**WORKERS, "OMP_PROC_BIND": "spread"})],
+     "error environment", "with OMP_PROC_BIND=spread (planned: close)"),
+    (Bind.EXACT, [process("0-1*2", GOMP)], "error unbound", "OMP_NUM_THREADS"),  # env -i
     # it exports the variables, and the runtime has not applied them
-    (Bind.EXACT, [executed("0-1*2", GOMP, env=ONE_EACH)], "error", "unbound", "libgomp did not bind them"),
-    (Bind.EXACT, [executed("0-1*2", INTEL, env=ONE_EACH)], "ok", "", "all 2 threads"),  # not used yet
-    (Bind.THREAD, [executed("0-1*9", GOMP, env=WORKERS)], "ok", "", "all 9 threads"),  # no region yet
-    (Bind.THREAD, [executed("0-1 1", GOMP, env=WORKERS)], "ok", "", "1 thread bound"),
-    (Bind.RANK, [executed("0-1*2", GOMP, env=WHOLE)], "ok", "", "all 2 threads"),
-    (Bind.THREAD, [executed("0-1*2")], "ok", "", "all 2 threads"),  # no runtime
-    (Bind.THREAD, [executed("0-1*2", GOMP, unreadable=("environment",))], "ok", "", "all 2 threads"),
-    (Bind.THREAD, [process("0-1*2", GOMP).replace(is_environment_overwritten=True)], "ok", "", "all 2"),
+    (Bind.EXACT, [executed("0-1*2", GOMP, env=ONE_EACH)], "error unbound", "libgomp did not bind them"),
+    (Bind.EXACT, [executed("0-1*2", INTEL, env=ONE_EACH)], "ok", "all 2 threads"),  # not used yet
+    (Bind.THREAD, [executed("0-1*9", GOMP, env=WORKERS)], "ok", "all 9 threads"),  # no region yet
+    (Bind.THREAD, [executed("0-1 1", GOMP, env=WORKERS)], "ok", "1 thread bound"),
+    (Bind.RANK, [executed("0-1*2", GOMP, env=WHOLE)], "ok", "all 2 threads"),
+    (Bind.THREAD, [executed("0-1*2")], "ok", "all 2 threads"),  # no runtime
+    (Bind.THREAD, [executed("0-1*2", GOMP, unreadable=("environment",))], "ok", "all 2 threads"),
+    (Bind.THREAD, [process("0-1*2", GOMP).replace(is_environment_overwritten=True)], "ok", "all 2"),
     # descendants
-    (Bind.EXACT, [SHELL, executed("0-1*2", GOMP)], "error", "unbound", "threads of python (100)"),
-    (Bind.RANK, [SHELL, executed("0-1*2", GOMP)], "note", "environment", WITHOUT_BOTH),
-    (Bind.THREAD, [SHELL, executed("0-1 1", GOMP, env={**WORKERS, "OMP_NUM_THREADS": "1"})], "note",
-     "environment", "python (100) was executed with OMP_NUM_THREADS=1 (planned: 2)"),
-    (Bind.THREAD, [executed("0-1", GOMP, env={**WORKERS, "KMP_BLOCKTIME": "0"})], "ok", "", "only thread"),
-    (Bind.RANK, [executed("0-1", GOMP, env={**WHOLE, "KMP_AFFINITY": "none"})], "note",
-     "environment", "with KMP_AFFINITY=none (planned: unset)"),
+    (Bind.EXACT, [SHELL, executed("0-1*2", GOMP)], "error unbound", "threads of python (100)"),
+    (Bind.RANK, [SHELL, executed("0-1*2", GOMP)], "note environment", WITHOUT_BOTH),
+    (Bind.THREAD, [SHELL, executed("0-1 1", GOMP, env={**WORKERS, "OMP_NUM_THREADS": "1"})],
+     "note environment", "python (100) was executed with OMP_NUM_THREADS=1 (planned: 2)"),
+    (Bind.THREAD, [executed("0-1", GOMP, env={**WORKERS, "KMP_BLOCKTIME": "0"})], "ok", "only thread"),
+    (Bind.RANK, [executed("0-1", GOMP, env={**WHOLE, "KMP_AFFINITY": "none"})],
+     "note environment", "with KMP_AFFINITY=none (planned: unset)"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("bind", "processes", "severity", "code", "text"), CASES)
-def test_processes_executed_with_other_variables(bind, processes, severity, code, text):
+@pytest.mark.parametrize(("bind", "processes", "found", "text"), CASES)
+def test_processes_executed_with_other_variables(bind, processes, found, text):
     verdict = judge(processes, rank_plan(bind))
-    assert (str(verdict.severity), verdict.issues[0].code if code else "") == (severity, code), verdict.text
+    assert " ".join([str(verdict.severity), *(issue.code for issue in verdict.issues[:1])]) == found
     assert text in verdict.text
 
 
@@ -74,9 +69,7 @@ def test_similar_descendants_are_one_note():
     workers = [executed("0-1", GOMP, env={**WHOLE, "OMP_NUM_THREADS": "1"}, pid=200 + i) for i in range(8)]
     (issue,) = judge([SHELL, *workers], rank_plan(Bind.RANK)).issues
     assert (issue.code, issue.severity, issue.threads) == ("environment", Severity.NOTE, 8)
-    assert issue.text == (
-        "8 processes, one of them python (200), were executed with OMP_NUM_THREADS=1 (planned: 2)"
-    )
+    assert "8 processes, one of them python (200)" in issue.text
 
 
 def test_a_list_of_cpus_is_a_binding_too():
@@ -88,37 +81,26 @@ def test_a_list_of_cpus_is_a_binding_too():
 
 
 def test_places_that_are_too_long_to_be_written_are_not_missed():
-    text = "0-2000"
-    fallback = {"OMP_PROC_BIND": "false"}
-    expected = plan(Bind.EXACT, text).replace(run_id="job", variables=select_variables(fallback))
-    observed = process(f"{text}*3", GOMP, **{**IDENTITY, "OMPBIND_CPUS": text}, **fallback)
+    expected = plan(Bind.EXACT, "0-2000").replace(run_id="job", variables=select_variables(FREE))
+    observed = process("0-2000*3", GOMP, **{**IDENTITY, "OMPBIND_CPUS": "0-2000"}, **FREE)
     assert judge([observed], expected).severity is Severity.OK
 
 
-@pytest.mark.parametrize("mode", ["thread", "core", "exact"])
-@pytest.mark.parametrize("env", [{}, {"OMP_PROC_BIND": "false"}])
-def test_inspect_uses_the_mode_of_the_run(mode, env):
-    run = RUN.replace(bind=mode)
-    changed = rank(0, "0-1*2", GOMP, pid=12, **env)
-    group = inspect(*OWN, changed, runs=(run,)).groups[0]
-    assert (group.expected.bind, group.verdict.issues[0].code) == (mode, "unbound"), group.verdict.text
-
-
-@pytest.mark.parametrize("mode", ["rank", "none"])
-def test_inspect_finds_removed_variables_in_modes_without_places(mode):
-    removed = rank(0, "0-1*2", GOMP, pid=12)
-    kept = rank(0, "0-1*2", GOMP, pid=12, OMP_PROC_BIND="false")  # ompbind may have set it
+@pytest.mark.parametrize(
+    ("mode", "env", "code"),
+    [
+        *((mode, env, "unbound") for mode in ("thread", "core", "exact") for env in ({}, FREE)),
+        *((mode, env, code) for mode in ("rank", "none") for env, code in (({}, "environment"), (FREE, ""))),
+    ],  # in modes without places, ompbind may have set OMP_PROC_BIND=false
+)
+def test_inspect_finds_removed_variables_by_the_mode_of_the_run(mode, env, code):
     runs = (RUN.replace(bind=mode),)
-    verdict = inspect(*OWN, removed, runs=runs).groups[0].verdict
-    assert (verdict.severity, verdict.text) == (
-        Severity.ERROR,
-        "python (12) was executed without OMP_PROC_BIND",
-    )
-    assert inspect(*OWN, kept, runs=runs).severity is Severity.OK
+    group = inspect(*OWN, rank(0, "0-1*2", GOMP, pid=12, **env), runs=runs).groups[0]
+    assert [issue.code for issue in group.verdict.issues] == ([code] if code else [])
+    assert group.expected.bind == mode or mode in ("rank", "none")
 
 
 def test_a_rank_without_a_live_run_is_compared_with_its_own_variables():
-    assert inspect(*OWN, rank(0, "0 1", GOMP, pid=12, **ONE_EACH), runs=()).severity is Severity.OK
-    assert (
-        CpuSet((0,)) in inspect(rank(0, "0 1", GOMP, pid=12, **ONE_EACH), runs=()).groups[0].expected.places
-    )
+    found = inspect(*OWN, rank(0, "0 1", GOMP, pid=12, **ONE_EACH), runs=())
+    assert found.severity is Severity.OK
+    assert CpuSet((0,)) in found.groups[0].expected.places

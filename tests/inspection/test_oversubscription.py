@@ -1,13 +1,16 @@
-"""Oversubscription: which consecutive samples of threads are an issue.
+"""Oversubscription and throttling: which samples of the load of processes are an issue.
 
 A thread is written as its state and mask: "R0*15 S0-1" are 15 runnable threads on CPU 0 and a sleeping one.
 """
+
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ompbind.cpuset import CpuSet
+from ompbind.inspection import read_load
 from ompbind.inspection.oversubscription import (
     LoadSample,
     Streak,
@@ -19,19 +22,18 @@ from ompbind.inspection.verdict import Verdict
 from ompbind.machine.sources.linux.cgroup import Throttling
 from ompbind.procfs.process_state import ProcessState, ThreadState
 from ompbind.text import Severity
+from tests.inspection.test_judge import process
+from tests.inspection.test_rank_processes import OWN, inspect, rank
 
 FINE = Verdict(issues=(), summary="fine")
 
 
 def server(threads, busy_s=0.0, delay_s=0.0, *, files=(), **env):
     """Return a process; all its threads have used and waited for the same time."""
-    each = [
-        item.partition("*")[0] for item in threads.split() for _ in range(int(item.partition("*")[2] or 1))
-    ]
+    items = [item.partition("*") for item in threads.split()]
+    each = [text for text, _, number in items for _ in range(int(number or 1))]
     return ProcessState(
-        pid=100,
-        parent=1,
-        name="server",
+        pid=100, parent=1, name="server", files=files, variables=tuple(env.items()),
         threads=tuple(
             ThreadState(
                 tid=100 + i, name="worker", cpus=CpuSet.from_list(text[1:]), state=text[0],
@@ -39,8 +41,6 @@ def server(threads, busy_s=0.0, delay_s=0.0, *, files=(), **env):
             )
             for i, text in enumerate(each)
         ),
-        files=files,
-        variables=tuple(env.items()),
     )  # fmt: skip
 
 
@@ -54,27 +54,24 @@ def judge(*samples, **options):
     return judge_load(FINE, streak)
 
 
-CROWDS = [
-    ("R0", None, 0),
-    ("R0 S0*20", None, 0),
-    ("R0-1*2 S0-1", None, 0),
-    ("R0*2", "0", 2),
-    ("R0-1*3", "0-1", 3),
-    ("R0*2 R1*2", "0-1", 4),
-    ("R0*5 S0-3*10", "0", 5),
-    ("R0*2 R0-1", "0", 2),
-    ("R0 R1 R0-1", "0-1", 3),
-    ("R2*3 D2*4 T2", "2", 3),
-]
-
-
-@pytest.mark.parametrize(("threads", "cpus", "number"), CROWDS)
+@pytest.mark.parametrize(
+    ("threads", "cpus", "number"),
+    [
+        ("R0", None, 0),
+        ("R0 S0*20", None, 0),
+        ("R0-1*2 S0-1", None, 0),
+        ("R0*2", "0", 2),
+        ("R0-1*3", "0-1", 3),
+        ("R0*2 R1*2", "0-1", 4),
+        ("R0*5 S0-3*10", "0", 5),
+        ("R0*2 R0-1", "0", 2),
+        ("R0 R1 R0-1", "0-1", 3),
+        ("R2*3 D2*4 T2", "2", 3),
+    ],
+)
 def test_more_runnable_threads_than_cpus_in_their_masks_compete(threads, cpus, number):
-    competitors = find_competitors(None, LoadSample(at_s=0, processes=(server(threads),)))
-    assert (competitors and str(competitors.cpus), len(competitors.threads) if competitors else 0) == (
-        cpus,
-        number,
-    )
+    found = find_competitors(None, LoadSample(at_s=0, processes=(server(threads),)))
+    assert (found and str(found.cpus), len(found.threads) if found else 0) == (cpus, number)
 
 
 BUSY = "R0*15"
@@ -103,24 +100,16 @@ HISTORIES = [
 @pytest.mark.parametrize(("samples", "severity"), HISTORIES)
 def test_a_streak_of_three_samples_over_ten_seconds_is_an_issue(samples, severity):
     verdict = judge(*samples)
-    assert (str(verdict.severity), [issue.code for issue in verdict.issues]) == (
-        severity,
-        [] if severity == "ok" else ["oversubscribed"],
-    )
+    codes = [] if severity == "ok" else ["oversubscribed"]
+    assert (str(verdict.severity), [issue.code for issue in verdict.issues]) == (severity, codes)
 
 
 def test_the_text_has_the_numbers_and_the_likely_pool():
-    torch = {"files": ("/v/torch/lib/libgomp.so.1",), "OMP_NUM_THREADS": "1"}
-    (issue,) = judge(*WAITS, **torch).issues
+    (issue,) = judge(*WAITS, files=("/v/torch/lib/libgomp.so.1",), OMP_NUM_THREADS="1").issues
     assert issue.threads == 15
-    assert issue.text == (
-        "on average 15.0 threads were runnable on CPU 0 in 3 samples over 10 s, and waited 14.1 times as "
-        "long as they ran; likely pool: 15 threads 'worker' of server (100), which has loaded libgomp and "
-        "was executed with OMP_NUM_THREADS=1; use no more threads than CPUs"
-    )
-    unmeasured = judge(*((at_s, BUSY, at_s, None, 0.0) for at_s in (0, 6, 12))).text
-    assert "the kernel does not count how long they waited" in unmeasured
-    assert "; likely pool: 15 threads 'worker' of server (100); " in unmeasured
+    for fact in ("15.0 threads", "CPU 0", "14.1 times", "15 threads 'worker' of server (100)", "libgomp",
+                 "OMP_NUM_THREADS=1"):  # fmt: skip
+        assert fact in issue.text
 
 
 def test_a_thread_that_has_started_between_two_samples_counts_from_its_start():
@@ -140,9 +129,54 @@ def test_an_error_needs_three_consecutive_samples_with_a_waiting_crowd(loads):
         streak = add_sample(streak, LoadSample(at_s=at_s, processes=(server("R0*4", busy_s, delay_s),)))
         runnable = 4 * (used_s + waited_s) / step_s
         history.append((at_s, not history or (runnable > 0.99 and waited_s > 0.49 * used_s)))
-    if judge_load(FINE, streak).severity is not Severity.OK:
+    severity = judge_load(FINE, streak).severity
+    assert severity in (Severity.OK, Severity.ERROR)
+    if severity is Severity.ERROR:
         last = history[-streak.samples :]
         assert len(last) >= 3
         assert last[-1][0] - last[0][0] >= 10
         assert all(competes for _, competes in last)
-    assert judge_load(FINE, streak).severity in (Severity.OK, Severity.ERROR)
+
+
+def throttled(cgroup="a", periods=5, throttled_periods=3, throttled_s=0.25):
+    return Throttling(
+        cgroup=cgroup, periods=periods, throttled_periods=throttled_periods, throttled_s=throttled_s
+    )
+
+
+@pytest.mark.parametrize(
+    ("measured", "issues"),
+    [
+        ([], []),
+        ([throttled(throttled_periods=0)] * 3, []),
+        ([throttled()] * 2, ["ranks 0-1 of run job in 3 of 5 periods (0.25 s"]),
+        ([throttled()] * 3, ["ranks 0-1 of run job and process 20 (other) in 3 of 5 periods"]),
+        (
+            [throttled(), throttled(throttled_periods=0), throttled("b", periods=9)],
+            ["throttled rank 0 of run job in 3 of 5", "throttled process 20 (other) in 3 of 9"],
+        ),
+    ],
+)
+def test_each_throttled_cgroup_has_one_warning(measured, issues):
+    ranks = rank(0, "0-1", pid=12), rank(1, "2-3", pid=13)
+    groups = inspect(*OWN, *ranks, process("0-3", pid=20, name="other", parent=1)).groups
+    found = list(read_load.find_throttled(zip(groups, measured, strict=False)))
+    assert all(issue.code == "throttled" and issue.severity is Severity.WARNING for issue in found)
+    assert all(text in issue.text for issue, text in zip(found, issues, strict=True))
+
+
+def test_throttling_between_two_samples_needs_both():
+    first = LoadSample(at_s=0, processes=(), throttling=throttled())
+    later = LoadSample(at_s=1, processes=(), throttling=throttled(periods=9, throttled_periods=3))
+    assert later.throttled_since(first) == throttled(periods=4, throttled_periods=0, throttled_s=0.0)
+    assert later.throttled_since(None) is None
+    assert later.throttled_since(first.replace(throttling=None)) is None
+    assert first.replace(throttling=None).throttled_since(first) is None
+
+
+@pytest.mark.parametrize(("last", "expected"), [(None, False), (0, False), (1, True)])
+def test_whether_a_cgroup_was_throttled_before(last, expected):
+    before = throttled(throttled_periods=last or 0)
+    sample = LoadSample(at_s=time.monotonic(), processes=(), throttling=before)
+    streak = Streak(last=None if last is None else sample)
+    assert read_load.was_throttled({(None, None, 1): streak}) is expected

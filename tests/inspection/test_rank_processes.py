@@ -78,18 +78,11 @@ def test_the_mode_of_the_run_has_precedence_over_variables_that_the_command_chan
     changed = rank(0, "0 1 0*3", TORCH, pid=12, **ONE_EACH)
     group = inspect(*OWN, changed).groups[0]
     assert (group.expected.bind, group.verdict.issues[0].code) == (Bind.RANK, "narrowed")
-    text = group.verdict.text
-    assert "ompbind did not set these variables, they come from the command, --env or --keep-env" in text
+    assert "ompbind did not set these variables, they come from the command" in group.verdict.text
     alone = inspect(*OWN, changed, runs=()).groups[0]
     assert (alone.expected.bind, alone.verdict.severity) == (Bind.EXACT, Severity.NOTE)
-
-
-def test_a_command_that_removes_only_the_places_is_named():
-    env = {name: value for name, value in WHOLE.items() if name != "OMP_PLACES"}
-    changed = rank(0, "0 1 0*3", TORCH, pid=12, **{**env, "OMP_PROC_BIND": "true"})
-    text = inspect(*OWN, changed).groups[0].verdict.text
-    assert "; the command removed OMP_PLACES; with OMP_PROC_BIND=true alone, " in text
-    assert "did not set these variables" not in text
+    removed = rank(0, "0 1 0*3", TORCH, pid=12, OMP_PROC_BIND="true")
+    assert "the command removed OMP_PLACES" in inspect(*OWN, removed).groups[0].verdict.text
 
 
 @pytest.mark.parametrize(("mode", "places"), [("thread", 3), ("exact", 2), ("none", 1), ("odd", 1), ("", 1)])
@@ -97,13 +90,6 @@ def test_other_modes_of_runs(mode, places):
     group = inspect(*OWN, rank(0, "0-1", pid=12, **WHOLE), runs=(RUN.replace(bind=mode),)).groups[0]
     assert len(group.expected.places) == places
     assert group.verdict.severity is Severity.OK
-
-
-def test_one_cpu_is_one_place_in_every_mode():
-    variables = {"OMP_PLACES": "{0}", "OMP_PROC_BIND": "close", "OMPBIND_CPUS": "0"}
-    run = RUN.replace(bind="thread", ranks=((0, cpus("0")),))
-    found = inspect(*OWN, rank(0, "0", pid=12, **variables), runs=(run,))
-    assert "CPU 0, --bind thread\n" in render_inspection(found)
 
 
 def test_ranks_of_other_users_are_found_by_their_cpus():
@@ -142,17 +128,15 @@ def test_ranks_of_other_users_are_compared_with_the_mode_of_their_run(mode, mask
 
 
 def test_ranks_allowed_on_cpus_of_other_ranks_are_a_shared_issue():
-    found = inspect(*OWN, rank(0, "0-1", pid=12), rank(1, "0-3", pid=13))
-    assert [issue.text for issue in found.shared_issues] == [
-        "ranks 0 and 1 are both allowed on CPUs 0-1, contrary to the plan"
-    ]
-    partly = inspect(*OWN, rank(0, "0-1", pid=12), rank(1, "0-2", pid=13, OMPBIND_CPUS="1-2"))
-    assert [issue.text for issue in partly.shared_issues] == [
-        "ranks 0 and 1 are both allowed on CPU 0, contrary to the plan"
-    ]
     planned = {"OMPBIND_CPUS": "0-3"}
-    shared = inspect(*OWN, rank(0, "0-3", pid=12, **planned), rank(1, "0-3", pid=13, **planned))
-    assert (shared.shared_issues, shared.severity) == ((), Severity.OK)
+    for masks, more, texts in (
+        (("0-1", "0-3"), {}, ["ranks 0 and 1 are both allowed on CPUs 0-1, contrary to the plan"]),
+        (("0-1", "0-2"), {}, ["ranks 0 and 1 are both allowed on CPUs 0-1, contrary to the plan"]),
+        (("0-3", "0-3"), planned, []),
+    ):
+        found = inspect(*OWN, *(rank(i, mask, pid=12 + i, **more) for i, mask in enumerate(masks)))
+        assert [issue.text for issue in found.shared_issues] == texts
+        assert (found.severity is Severity.OK) == (not texts)
 
 
 def test_processes_that_a_runtime_restricted_to_one_cpu():
@@ -162,20 +146,9 @@ def test_processes_that_a_runtime_restricted_to_one_cpu():
     assert "2 processes are restricted to CPU 0: python (50), python (51)" in found.shared_issues[0].text
     confined = inspect(*(process("0", pid=pid) for pid in range(50, 60)))
     assert (confined.severity, confined.shared_issues[0].severity) == (Severity.NOTE, Severity.NOTE)
-    assert "and 6 more" in confined.shared_issues[0].text
     assert inspect(*alone, parent_mask="0").shared_issues == ()
-    assert (
-        inspect(*(process.replace(is_kernel_thread=True, variables=()) for process in alone)).shared_issues
-        == ()
-    )
-
-
-def test_similar_processes_and_threads_share_lines():
-    children = [process("0-1", pid=100 + i, parent=12, name="loader") for i in range(40)]
-    text = render_inspection(inspect(*OWN, rank(0, "0-1*30", TORCH, pid=12, **WHOLE), *children))
-    assert "pid 100 and 39 similar" in text
-    assert len(text.splitlines()) < 15
-    assert max(map(len, text.splitlines())) <= 80
+    kernel = (process.replace(is_kernel_thread=True, variables=()) for process in alone)
+    assert inspect(*kernel).shared_issues == ()
 
 
 def test_a_large_tree_starts_with_the_summary_and_problems_hides_the_rest():
@@ -189,11 +162,13 @@ def test_a_large_tree_starts_with_the_summary_and_problems_hides_the_rest():
         assert lines[0] == "1 rank and 62 processes with 65 threads: 1 error, 1 note"
         shown = render_inspection(found, problems=True, screen=screen).splitlines()
         assert shown[0] == lines[0]
-        titles = [line for line in shown if line.startswith(("rank", "process"))]
-        assert titles == ["rank 1 of run job: CPUs 2-3, --bind rank", "process 200"]
+        titles = [line.split(":")[0] for line in shown if line.startswith(("rank", "process"))]
+        assert titles == ["rank 1 of run job", "process 200"]
         assert max(map(len, shown)) <= width
-    text = render_inspection(inspect(process("0-3", pid=50)), problems=True)
-    assert text == "1 process with 1 thread: no errors"
+    loaders = [process("0-1", pid=100 + i, parent=12, name="loader") for i in range(40)]
+    text = render_inspection(inspect(*OWN, rank(0, "0-1*30", TORCH, pid=12, **WHOLE), *loaders))
+    assert "pid 100 and 39 similar" in text
+    assert len(text.splitlines()) < 15
 
 
 def test_names_are_cleaned_for_terminals_and_an_empty_inspection_is_rendered():
@@ -222,17 +197,15 @@ def test_two_samples_show_cpu_use_and_migrations():
         times = ((0, busy_s, at_s), (1, 0.0, at_s))
         return Sample(at_s=at_s, inspection=inspect(state, parent_mask=""), cpus=times, migrations=migrations)
 
+    def rates(delta):
+        return [(use.thread.tid, use.migrations_per_s) for use in delta.threads]
+
     delta = compare_samples(at(10.0, 1.0, 0, ()), at(12.0, 2.5, 1, ()))
     assert [(use.cpu, use.share) for use in delta.cpus] == [(0, 0.75), (1, 0.0)]
-    assert [(use.thread.tid, use.share, use.migrations_per_s) for use in delta.threads] == [
-        (6, 0.75, 0.5),
-        (5, 0.0, 0.0),
-    ]
+    assert (rates(delta), [use.share for use in delta.threads]) == ([(6, 0.5), (5, 0.0)], [0.75, 0.0])
     assert (delta.groups[0].share, delta.groups[0].migrations_per_s) == (0.75, 0.5)
-    counted = compare_samples(at(10.0, 1.0, 0, ((6, 7),)), at(12.0, 1.0, 0, ((6, 17),)))
-    assert [use.migrations_per_s for use in counted.threads] == [5.0, 0.0]
     both = compare_samples(at(10.0, 1.0, 0, ((5, 1), (6, 1))), at(12.0, 2.0, 0, ((5, 9), (6, 1))))
-    assert [(use.thread.tid, use.migrations_per_s) for use in both.threads] == [(6, 0.0), (5, 4.0)]
+    assert rates(both) == [(6, 0.0), (5, 4.0)], "a counted number of migrations is used"
 
 
 def test_two_samples_show_waiting_memory_and_throttling():
@@ -265,18 +238,11 @@ def test_ranks_without_processes_are_found(processes, absent):
 
 
 def test_the_session_in_the_documentation_is_real():
-    env = {"OMP_NUM_THREADS": "4", "OMP_PLACES": "cores", "OMP_PROC_BIND": "close"}
-    variables = {"OMPBIND_RUN_ID": "20261120-101502-30117", "OMPBIND_RANK": "0", "OMPBIND_CPUS": "0-3"}
+    variables = {"OMPBIND_RUN_ID": "20261120-101502-30117", "OMPBIND_RANK": "0", "OMPBIND_CPUS": "0-3",
+                 "OMP_NUM_THREADS": "4", "OMP_PLACES": "cores", "OMP_PROC_BIND": "close"}  # fmt: skip
+    gomp = "/v/site-packages/torch/lib/libgomp.so.1"
     blas = "/v/site-packages/numpy.libs/libscipy_openblas64_-32a4b2a6.so"
-    server = process(
-        "0*37 1 2 3",
-        "/v/site-packages/torch/lib/libgomp.so.1",
-        blas,
-        pid=30121,
-        parent=11,
-        **env,
-        **variables,
-    )
+    server = process("0*37 1 2 3", gomp, blas, pid=30121, parent=11, **variables)
     busy = {"0": 112.4 / 37, "1": 31.0, "2": 30.8, "3": 30.9}
     threads = [
         thread.replace(busy_s=busy[str(thread.cpus)], cpu=thread.cpus.first, policy="other", state="S")
@@ -288,11 +254,3 @@ def test_the_session_in_the_documentation_is_real():
     page = (Path(__file__).parents[2] / "docs/inspecting.md").read_text()
     session = page.split("```console\n$ ompbind inspect 30117\n")[1].split("\n```")[0]
     assert render_inspection(inspect(*OWN, server, runs=(run,))) == session
-
-
-def test_values_of_variables_are_shown_unchanged():
-    value = "granularity=fine,explicit,proclist=[0,1,2,3,4,5,6,7,8,9,10,11,12]"
-    process_with_list = rank(0, "0*4", "libiomp5.so", pid=12, KMP_AFFINITY=value)
-    text = render_inspection(inspect(*OWN, process_with_list))
-    assert max(map(len, text.splitlines())) <= 80
-    assert "".join(line.strip() for line in text.splitlines()).count(f"KMP_AFFINITY={value}") == 2
