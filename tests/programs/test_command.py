@@ -1,55 +1,33 @@
-"""What a command would run is read from files: programs, scripts, wrappers, and Pythons with packages."""
+"""What a command would run is read from files: programs, scripts, and Pythons with packages."""
 
 import os
+import subprocess
 import sys
 from glob import glob
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from ompbind.errors import RequestError
+from ompbind.errors import CommandNotFoundError, RequestError
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.programs import library_search
 from ompbind.programs.command import Workload, read_workload
-from ompbind.programs.library_catalog import DetectionMethod, name_libraries, name_library
+from ompbind.programs.elf import Elf, read_elf
+from ompbind.programs.find_command import find_command, find_script_error
+from ompbind.programs.library_catalog import name_libraries, name_library
 from ompbind.programs.library_search import find_library, identify_library, linker_directories
 from ompbind.programs.preload import find_missing_preloads, find_preloads
 from ompbind.programs.python_packages import find_default_python
 from tests.elves import make_elf
+from tests.tables import rows
 
 
-@pytest.mark.parametrize(
-    ("path", "name", "version"),
-    [
-        ("/x/torch/lib/libgomp.so.1", "gomp", None),
-        ("/x/scikit_learn.libs/libgomp-e985bcbb.so.1.0.0", "gomp", None),
-        ("/usr/lib/llvm-14/lib/libomp.so.5", "omp", 14),
-        ("/x/libomp-7ab2.so", "omp", None),
-        ("/x/lib/libiomp5.so", "iomp", None),
-        ("/x/numpy.libs/libscipy_openblas64_-32a4b2a6.so", "openblas", None),
-        ("/usr/lib/libopenblasp-r0.3.21.so", "openblas", None),
-        ("/x/libtcmalloc_minimal.so.4.5.9 (deleted)", "tcmalloc", None),
-        ("libjemalloc.so.2", "jemalloc", None),
-        ("/usr/lib/gcc/libgomp-plugin-nvptx.so.1", None, None),
-        ("/usr/lib/libomptarget.so.14", None, None),
-        ("/usr/lib/libompd.so", None, None),
-        ("/x/libgomp.a", None, None),
-        ("/x/libgomphosis.so", None, None),
-        ("", None, None),
-    ],
-)
-def test_libraries_are_recognized_by_their_names(path, name, version):
-    found = name_library(path)
-    assert (found and found.kind.name, found and found.version) == (name, version)
-
-
-def test_a_file_counts_once():
-    assert len(name_libraries(["/a/libgomp.so.1", "/a/libc.so.6", "/a/libgomp.so.1", "/b/libgomp.so.1"])) == 2
-
-
-def put(path, data):
+def put(path, data=""):
+    """Write an executable file, an ELF file without data; return its path."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data if isinstance(data, bytes) else data.encode())
+    path.write_bytes(data.encode() if isinstance(data, str) and data else data or make_elf())
     path.chmod(0o755)
     return str(path)
 
@@ -58,10 +36,37 @@ def found(workload):
     return [(found.library.kind.name, str(found.method), found.origin) for found in workload.libraries]
 
 
+def names(argv, env=()):
+    return [name for name, _, _ in found(read_workload(argv, dict(env)))]
+
+
+@pytest.mark.parametrize(("path", "name"), rows("""
+    /x/torch/lib/libgomp.so.1                             | gomp
+    /x/scikit_learn.libs/libgomp-e985bcbb.so.1.0.0        | gomp
+    /usr/lib/llvm-14/lib/libomp.so.5                      | omp 14
+    /x/libomp-7ab2.so                                     | omp
+    /x/lib/libiomp5.so                                    | iomp
+    /x/numpy.libs/libscipy_openblas64_-32a4b2a6.so        | openblas
+    /usr/lib/libopenblasp-r0.3.21.so                      | openblas
+    /x/libtcmalloc_minimal.so.4.5.9 (deleted)             | tcmalloc
+    libjemalloc.so.2                                      | jemalloc
+    /usr/lib/gcc/libgomp-plugin-nvptx.so.1                |
+    /usr/lib/libomptarget.so.14                           |
+    /usr/lib/libompd.so                                   |
+    /x/libgomp.a                                          |
+    /x/libgomphosis.so                                    |
+"""))  # fmt: skip
+def test_libraries_are_recognized_by_their_names(path, name):
+    library = name_library(path)
+    assert (f"{library.kind.name} {library.version or ''}".strip() if library else "") == name
+    assert len(name_libraries([path, "/a/libc.so.6", path, f"/b/{path}"])) == 2 * bool(name)
+
+
 def test_libraries_that_a_program_needs_are_found_recursively(tmp_path):
-    put(tmp_path / "lib/libmine.so", make_elf(["libgomp.so.1"], runpath="$ORIGIN/../other"))
-    put(tmp_path / "other/libgomp.so.1", make_elf())
-    app = put(tmp_path / "app", make_elf(["libc.so.6", "libmine.so"], runpath="$ORIGIN/lib"))
+    put(tmp_path / "lib/libmine.so", make_elf(["libgomp.so.1", "libother.so"], runpath="$ORIGIN/../other"))
+    put(tmp_path / "other/libgomp.so.1")
+    put(tmp_path / "other/libother.so", make_elf(["libmine.so"]))
+    app = put(tmp_path / "app", make_elf(["libc.so.6", "libmine.so"], runpath="${ORIGIN}/lib"))
     workload = read_workload([app, "x"], {})
     assert found(workload) == [("gomp", "needed", "app")]
     assert (workload.program, workload.python, workload.opaque) == (app, "", False)
@@ -74,66 +79,61 @@ def test_a_library_for_another_architecture_is_skipped(tmp_path):
     app = put(tmp_path / "app", make_elf(["libomp.so.5"], runpath=f"{tmp_path}/wrong:{tmp_path}/right"))
     (detected,) = read_workload([app], {}).libraries
     assert (detected.library.path, detected.library.version) == (str(tmp_path / "right/libomp.so.5"), 15)
+    other = put(tmp_path / "other", make_elf(["libiomp5.so"], machine=22, little=False))
+    assert names([other]) == ["iomp"], "a missing library is recognized by its name"
 
 
-def test_a_missing_library_is_recognized_by_its_name(tmp_path):
-    app = put(tmp_path / "app", make_elf(["libiomp5.so"], machine=22, little=False))
-    assert found(read_workload([app], {})) == [("iomp", "needed", "app")]
-
-
-@pytest.mark.parametrize("tag", ["runpath", "rpath"])
-def test_directories_are_searched_in_the_order_of_the_linker(tmp_path, tag):
-    """RPATH comes before LD_LIBRARY_PATH, RUNPATH after it."""
+@pytest.mark.parametrize(("tags", "alone", "listed"), rows("""
+    runpath=own                  | gomp     | iomp
+    rpath=own                    | gomp     | gomp
+    runpath=own rpath=other      | gomp     | iomp
+    runpath=none rpath=own       |          | iomp
+"""))  # fmt: skip
+def test_directories_are_searched_in_the_order_of_the_linker(tmp_path, tags, alone, listed):
+    """RPATH comes before LD_LIBRARY_PATH, RUNPATH after it; RPATH is ignored where RUNPATH is there."""
     put(tmp_path / "own/libx.so", make_elf(["libgomp.so.1"]))
     put(tmp_path / "listed/libx.so", make_elf(["libiomp5.so"]))
-    app = put(tmp_path / "app", make_elf(["libx.so"], **{tag: "$ORIGIN/own"}))
-    assert found(read_workload([app], {}))[0][0] == "gomp"
-    name = found(read_workload([app], {"LD_LIBRARY_PATH": str(tmp_path / "listed")}))[0][0]
-    assert name == ("gomp" if tag == "rpath" else "iomp")
+    put(tmp_path / "other/libx.so", make_elf(["libiomp5.so"]))
+    paths = {tag: f"$ORIGIN/{name}" for tag, name in (word.split("=") for word in tags.split())}
+    app = put(tmp_path / "app", make_elf(["libx.so"], **paths))
+    assert " ".join(names([app])) == alone
+    assert names([app], {"LD_LIBRARY_PATH": str(tmp_path / "listed")}) == [listed]
 
 
-def test_an_empty_item_of_ld_library_path_is_the_current_directory(tmp_path, monkeypatch):
-    real = put(tmp_path / "libiomp5.so", make_elf())
-    (tmp_path / "libgomp.so.1").symlink_to(real)
-    app = put(tmp_path / "bin/app", make_elf(["libgomp.so.1"]))
-    monkeypatch.chdir(tmp_path)
-    assert found(read_workload([app], {"LD_LIBRARY_PATH": ":/nonesuch"}))[0][0] == "iomp"
-    assert found(read_workload([app], {"LD_LIBRARY_PATH": ""}))[0][0] == "gomp"
+@pytest.mark.parametrize(("tag", "name"), [("rpath", "gomp"), ("runpath", "iomp")])
+def test_a_library_inherits_the_rpath_of_the_program_but_not_its_runpath(tmp_path, tag, name):
+    put(tmp_path / "own/libgomp.so.1")
+    put(tmp_path / "own/liba.so", make_elf(["libb.so"]))
+    put(tmp_path / "own/libb.so", make_elf(["libgomp.so.1"]))
+    put(tmp_path / "listed/libb.so", make_elf(["libiomp5.so"]))
+    app = put(tmp_path / "app", make_elf(["liba.so"], **{tag: "$ORIGIN/own"}))
+    assert names([app], {"LD_LIBRARY_PATH": str(tmp_path / "listed")}) == [name]
 
 
-def test_a_library_that_is_not_found_is_no_file_of_the_current_directory(tmp_path, monkeypatch):
-    put(tmp_path / "libiomp5.so", make_elf())
-    (tmp_path / "libgomp.so.99").symlink_to("libiomp5.so")
+def test_only_an_empty_item_of_ld_library_path_is_the_current_directory(tmp_path, monkeypatch):
+    (tmp_path / "libgomp.so.99").symlink_to(put(tmp_path / "libiomp5.so"))
     app = put(tmp_path / "bin/app", make_elf(["libgomp.so.99"]))
     monkeypatch.chdir(tmp_path)
-    assert [name for name, *_ in found(read_workload([app], {}))] == ["gomp"]
+    assert names([app], {"LD_LIBRARY_PATH": ":/nonesuch"}) == ["iomp"]
+    assert names([app], {"LD_LIBRARY_PATH": ""}) == names([app]) == ["gomp"]
 
 
-def test_a_preloaded_library_is_not_loaded_a_second_time(tmp_path):
+def test_preloaded_libraries_come_first_and_are_not_loaded_a_second_time(tmp_path):
     put(tmp_path / "own/libgomp.so.1", make_elf(soname="libgomp.so.1"))
     mine = put(tmp_path / "mine/libgomp-12.so", make_elf(soname="libgomp.so.1"))
+    intel = put(tmp_path / "libiomp5.so")
     app = put(tmp_path / "app", make_elf(["libgomp.so.1"], runpath="$ORIGIN/own"))
     assert found(read_workload([app], {"LD_PRELOAD": mine})) == [("gomp", "preloaded", "LD_PRELOAD")]
+    argv = ["env", "-u", "A", f"LD_PRELOAD={intel}", app, "LD_PRELOAD=/nonesuch"]
+    assert names(argv, {"PATH": os.environ["PATH"]}) == ["iomp", "gomp"]
 
 
 def test_a_static_program_ignores_preloaded_libraries(tmp_path):
-    app = put(tmp_path / "app", make_elf())
-    mine = put(tmp_path / "libiomp5.so", make_elf())
-    workload = read_workload([app], {"LD_PRELOAD": mine})
-    assert workload.static
-    assert found(workload) == []
+    workload = read_workload([put(tmp_path / "app")], {"LD_PRELOAD": put(tmp_path / "libiomp5.so")})
+    assert (workload.static, found(workload)) == (True, [])
     (text,) = find_missing_preloads([], workload, ())
     assert "statically linked" in text
     assert not read_workload([put(tmp_path / "other", make_elf(["libc.so.6"]))], {}).static
-
-
-def test_variables_that_env_sets_for_a_program_are_used(tmp_path):
-    mine = put(tmp_path / "libiomp5.so", make_elf())
-    app = put(tmp_path / "app", make_elf(["libgomp.so.1"]))
-    argv = ["env", "-u", "A", f"LD_PRELOAD={mine}", app, "LD_PRELOAD=/nonesuch"]
-    workload = read_workload(argv, {"PATH": os.environ["PATH"]})
-    assert [name for name, _, _ in found(workload)] == ["iomp", "gomp"]
-    assert workload.preload_warnings == ()
 
 
 def test_pipes_are_never_opened(tmp_path):
@@ -143,33 +143,22 @@ def test_pipes_are_never_opened(tmp_path):
     assert read_workload([pipe], {}).opaque
     assert "is not a library" in read_workload([app], {"LD_PRELOAD": pipe}).preload_warnings[0]
     os.mkfifo(tmp_path / "pyvenv.cfg")
-    assert read_workload([put(tmp_path / "bin/python3", make_elf())], {}).python
+    assert read_workload([put(tmp_path / "bin/python3")], {}).python
 
 
-def test_libraries_that_need_each_other_are_read_once(tmp_path):
-    put(tmp_path / "liba.so", make_elf(["libb.so"], runpath="$ORIGIN"))
-    put(tmp_path / "libb.so", make_elf(["liba.so", "libgomp.so.1"], runpath="$ORIGIN"))
-    app = put(tmp_path / "app", make_elf(["liba.so"], runpath="${ORIGIN}"))
-    assert [name for name, _, _ in found(read_workload([app], {}))] == ["gomp"]
-
-
-@pytest.mark.parametrize(
-    ("names", "version"),
-    [
-        (["__kmpc_fork_call"], 14),
-        (["__kmpc_fork_call", "omp_in_explicit_task"], 15),
-        (["__kmpc_fork_call", "omp_in_explicit_task", "__kmpc_fork_call_if"], 16),
-        (["something_else"], None),
-    ],
-)
-def test_the_version_of_libomp_is_read_from_the_names_that_it_exports(tmp_path, names, version):
-    path = put(tmp_path / "libomp.so", make_elf(names=names))
-    assert identify_library(path).version == version
+@pytest.mark.parametrize(("exported", "version"), rows("""
+    __kmpc_fork_call                                          | 14
+    __kmpc_fork_call omp_in_explicit_task                     | 15
+    __kmpc_fork_call omp_in_explicit_task __kmpc_fork_call_if | 16
+    something_else                                            | None
+"""))  # fmt: skip
+def test_the_version_of_libomp_is_read_from_the_names_that_it_exports(tmp_path, exported, version):
+    path = put(tmp_path / "libomp.so", make_elf(names=exported.split()))
+    assert str(identify_library(path).version) == version
 
 
 def test_the_target_of_a_link_decides_what_a_library_is(tmp_path):
-    real = put(tmp_path / "libiomp5.so", make_elf())
-    (tmp_path / "libgomp.so.1").symlink_to(real)
+    (tmp_path / "libgomp.so.1").symlink_to(put(tmp_path / "libiomp5.so"))
     assert identify_library(str(tmp_path / "libgomp.so.1")).family is OmpRuntime.INTEL
 
 
@@ -177,75 +166,48 @@ def test_the_target_of_a_link_decides_what_a_library_is(tmp_path):
 def python(tmp_path):
     """The Python of a virtual environment with the libraries of torch, scikit-learn and numpy."""
     site = tmp_path / "venv/lib/python3.12/site-packages"
-    put(site / "torch/lib/libgomp.so.1", make_elf())
-    put(site / "torch/lib/libtorch.so", make_elf())
-    put(site / "scikit_learn.libs/libgomp-abc.so.1.0.0", make_elf())
-    put(site / "numpy.libs/libscipy_openblas64_-12.so", make_elf())
-    put(tmp_path / "venv/lib/libiomp5.so", make_elf())
+    for name in ("torch/lib/libgomp.so.1", "torch/lib/libtorch.so", "scikit_learn.libs/libgomp-abc.so.1.0.0",
+                 "numpy.libs/libscipy_openblas64_-12.so"):  # fmt: skip
+        put(site / name)
+    put(tmp_path / "venv/lib/libiomp5.so")
     put(tmp_path / "venv/pyvenv.cfg", "home = /nowhere\ninclude-system-site-packages = false\n")
-    return put(tmp_path / "venv/bin/python3.12", make_elf())
+    (tmp_path / "venv/bin").mkdir()
+    (tmp_path / "venv/bin/py").symlink_to("python3.12")
+    return put(tmp_path / "venv/bin/python3.12")
 
 
-_BESIDE = '"$(CDPATH= cd -- "$(dirname -- "$0")" && echo "$PWD")"'
-"""How scripts of a relocatable environment name their directory."""
-
-EXPECTED = [
-    ("gomp", "available", "torch"),
-    ("iomp", "available", "venv"),
-    ("gomp", "available", "scikit_learn"),
-    ("openblas", "available", "numpy"),
-]
+SCRIPTS = {
+    "tool": "#!{python}\nimport torch\n",
+    "long": "#!/bin/sh\n'''exec' {python} \"$0\" \"$@\"\n' '''\n",
+    "quoted": "#!/bin/sh\n'''exec' '{python}' \"$0\" \"$@\"\n' '''\n",
+    "beside": "#!/bin/sh\n'''exec' \"$(CDPATH= cd -- \"$(dirname -- \"$0\")\" && echo \"$PWD\")\""
+    "/venv/bin/python3.12 \"$0\"\n",  # a relocatable environment
+    "by_env": "#!/usr/bin/env python3.12\n",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
     "command",
-    [
-        "{python} serve.py",
-        "{tool} serve",
-        "{env} -S {python} -u x",
-        "env A=1 nice -n 5 {python} x",
-        "taskset -c 0 {python} x",
-        "timeout 5 {python} x",
-        "{long} x",
-        "{quoted} x",
-        "{beside} x",
-        "{link} x",
-        "{by_env} x",
-    ],
-)
-def test_a_python_may_load_the_libraries_in_its_packages(tmp_path, python, command):
-    words = {
-        "python": python,
-        "env": "env",
-        "tool": put(tmp_path / "tool", f"#!{python}\nimport torch\n"),
-        "long": put(tmp_path / "long", f"#!/bin/sh\n'''exec' {python} \"$0\" \"$@\"\n' '''\n"),
-        "quoted": put(tmp_path / "quoted", f"#!/bin/sh\n'''exec' '{python}' \"$0\" \"$@\"\n' '''\n"),
-        "beside": put(tmp_path / "beside", f"#!/bin/sh\n'''exec' {_BESIDE}/'venv/bin/python3.12' \"$0\"\n"),
-        "link": str(tmp_path / "venv/bin/py"),
-        "by_env": put(tmp_path / "by_env", "#!/usr/bin/env python3.12\n"),
-    }
-    (tmp_path / "venv/bin/py").symlink_to("python3.12")
-    env = {"PATH": f"{tmp_path}/venv/bin:{os.environ['PATH']}"}
-    workload = read_workload(command.format(**words).split(), env)
-    libraries = [
-        (name, method, "venv" if "/" in origin else origin) for name, method, origin in found(workload)
-    ]
-    assert sorted(libraries) == sorted(EXPECTED)
-    assert workload.python in (python, words["link"])
+    ["{python} serve.py", "env -S {python} -u x", "env A=1 nice -n 5 {python} x", "taskset -c 0 {python} x",
+     "timeout 5 {python} x", "{venv}/py x", "./python3.12", *("{scripts}/" + name for name in SCRIPTS)],
+)  # fmt: skip
+def test_a_python_may_load_the_libraries_in_its_packages(tmp_path, python, command, monkeypatch):
+    monkeypatch.chdir(tmp_path / "venv/bin")
+    for name, text in SCRIPTS.items():
+        put(tmp_path / name, text.format(python=python))
+    venv = f"{tmp_path}/venv/bin"
+    argv = command.format(python=python, venv=venv, scripts=tmp_path).split()
+    workload = read_workload(argv, {"PATH": f"{venv}:{os.environ['PATH']}"})
+    libraries = {(name, method, origin.rpartition("/")[2]) for name, method, origin in found(workload)}
+    assert libraries >= {("gomp", "available", name) for name in ("torch", "scikit_learn")}
+    assert sorted(name for name, *_ in libraries) == ["gomp", "gomp", "iomp", "openblas"]
+    assert workload.python in (python, f"{venv}/py")
     assert not workload.opaque
-
-
-def test_a_python_in_the_current_directory_has_its_environment(tmp_path, python, monkeypatch):
-    monkeypatch.chdir(os.path.dirname(python))
-    workload = read_workload(["./python3.12"], {})
-    assert workload.python == python
-    assert len(found(workload)) == len(EXPECTED)
 
 
 @pytest.mark.parametrize("name", ["t", "3", "3.11", "pythonic", "python-config", "pypyx"])
 def test_other_names_are_not_taken_for_a_python(tmp_path, name):
-    app = put(tmp_path / name, make_elf(["libiomp5.so"]))
-    workload = read_workload([app], {})
+    workload = read_workload([put(tmp_path / name, make_elf(["libiomp5.so"]))], {})
     assert (workload.python, found(workload)[0][:2]) == ("", ("iomp", "needed"))
 
 
@@ -255,47 +217,21 @@ def test_programs_that_start_others_are_opaque(tmp_path, python, name):
     assert read_workload([put(tmp_path / "x" / name, f"#!{python}\n")], {}).opaque
 
 
-@pytest.mark.parametrize(
-    "text", ["#!/bin/sh\nexec x\n", "#!/bin/bash\n", "#!/usr/bin/python3\r\n", "no program", ""]
-)
-def test_other_scripts_are_opaque(tmp_path, text):
-    workload = read_workload([put(tmp_path / "script", text)], {})
-    assert workload.opaque
-    assert not workload.libraries
-
-
-@pytest.mark.parametrize("argv", [["bash", "-c", "x"], ["sh", "x"], ["nonesuch"], ["/nonesuch"]])
-def test_shells_and_missing_commands_are_opaque(argv):
-    assert read_workload(argv, os.environ).opaque
+def test_other_scripts_and_missing_commands_are_opaque(tmp_path):
+    for text in ("#!/bin/sh\nexec x\n", "#!/bin/bash\n", "#!/usr/bin/python3\r\n", "no program", "\n"):
+        workload = read_workload([put(tmp_path / "script", text)], {})
+        assert (workload.opaque, workload.libraries) == (True, ()), text
+    for argv in (["bash", "-c", "x"], ["sh", "x"], ["nonesuch"], ["/nonesuch"]):
+        assert read_workload(argv, os.environ).opaque
+    assert not read_workload([], {}).opaque
 
 
 def test_a_package_that_bundles_no_runtime_has_that_of_the_system(tmp_path):
     (tmp_path / "usr/lib/python3/dist-packages/sklearn").mkdir(parents=True)
-    python = put(tmp_path / "usr/bin/python3.12", make_elf())
+    python = put(tmp_path / "usr/bin/python3.12")
     system_library = find_library("libgomp.so.1", None, linker_directories({}))
     expected = [("gomp", "available", "sklearn")] if system_library else []
     assert found(read_workload([python], {})) == expected
-
-
-def test_no_command_is_not_opaque():
-    assert not read_workload([], {}).opaque
-
-
-def test_preloaded_libraries_come_first_and_faults_are_reported(tmp_path):
-    good = put(tmp_path / "libiomp5.so", make_elf())
-    other = put(tmp_path / "libomp.so", make_elf(machine=183))
-    text = put(tmp_path / "libtext.so", "hello")
-    app = put(tmp_path / "app", make_elf(["libgomp.so.1"]))
-    env = {"LD_PRELOAD": f"{good}:/nonesuch.so {other} {text}"}
-    workload = read_workload([app], env)
-    assert [(detected.library.kind.name, detected.method) for detected in workload.libraries] == [
-        ("iomp", DetectionMethod.PRELOADED),
-        ("gomp", DetectionMethod.NEEDED),
-    ]
-    missing, foreign, invalid = workload.preload_warnings
-    assert "/nonesuch.so, which does not exist" in missing
-    assert f"{other}, which is not for x86_64 programs" in foreign
-    assert text in invalid
 
 
 def test_preloads_are_found_in_the_environment_of_the_python(tmp_path, python):
@@ -303,105 +239,81 @@ def test_preloads_are_found_in_the_environment_of_the_python(tmp_path, python):
     (path,) = find_preloads(["iomp"], workload, {})
     assert path == str(tmp_path / "venv/lib/libiomp5.so")
     gomp, mine = find_preloads(["gomp"], workload, {"LD_PRELOAD": "/x/libmine.so"})
-    assert gomp.endswith("torch/lib/libgomp.so.1")
-    assert mine == "/x/libmine.so"
+    assert (gomp.endswith("torch/lib/libgomp.so.1"), mine) == (True, "/x/libmine.so")
     assert find_preloads(["iomp"], workload, {"LD_PRELOAD": path}) == (path,)
-
-
-def test_without_a_python_the_virtual_environment_of_the_shell_is_searched(tmp_path, python):
-    link = tmp_path / "venv/bin/python"
+    link = tmp_path / "venv/bin/python"  # without a Python: the virtual environment of the shell
     link.symlink_to("python3.12")
     env = {"VIRTUAL_ENV": str(tmp_path / "venv")}
     assert find_default_python(env) == str(link)
-    assert find_preloads(["iomp"], Workload(), env) == (str(tmp_path / "venv/lib/libiomp5.so"),)
+    assert find_preloads(["iomp"], Workload(), env) == (path,)
     link.unlink()
     assert find_default_python(env) == find_default_python({}) == sys.executable
 
 
 def test_a_link_to_another_runtime_is_not_preloaded_for_it(tmp_path):
     """conda creates a libgomp.so.1 that is a link to the libomp in the same directory."""
-    put(tmp_path / "conda/lib/libomp.so", make_elf())
-    (tmp_path / "conda/lib/libgomp.so.1").symlink_to("libomp.so")
-    real = put(tmp_path / "lib/libgomp.so.1.0.0", make_elf())
+    put(tmp_path / "conda/lib/libomp.so")
+    for name in ("libgomp.so.1", "libiomp5.so"):
+        (tmp_path / "conda/lib" / name).symlink_to("libomp.so")
+    real = put(tmp_path / "lib/libgomp.so.1.0.0")
     env = {"CONDA_PREFIX": str(tmp_path / "conda"), "LD_LIBRARY_PATH": str(tmp_path / "lib")}
     assert find_preloads(["gomp"], Workload(), env) == (real,)
-
-
-def test_a_link_to_another_runtime_alone_is_refused_with_its_target(tmp_path):
-    put(tmp_path / "lib/libomp.so", make_elf())
-    (tmp_path / "lib/libiomp5.so").symlink_to("libomp.so")
     app = put(tmp_path / "app", make_elf(machine=22, little=False))
     with pytest.raises(RequestError) as caught:
-        find_preloads(["iomp"], read_workload([app], {}), {"CONDA_PREFIX": str(tmp_path)})
-    assert caught.value.hint == f"{tmp_path}/lib/libiomp5.so is a link to libomp.so: use --preload omp"
+        find_preloads(["iomp"], read_workload([app], {}), {"CONDA_PREFIX": str(tmp_path / "conda")})
+    assert caught.value.hint.endswith("/lib/libiomp5.so is a link to libomp.so: use --preload omp")
 
 
-def test_a_library_is_expected_by_its_path_through_links(tmp_path):
-    real = put(tmp_path / "libmine.so.1", make_elf())
-    (tmp_path / "libmine.so").symlink_to("libmine.so.1")
-    workload = read_workload([], {"LD_PRELOAD": real})
-    assert list(find_missing_preloads([f"{tmp_path}/libmine.so"], workload, [real])) == []
-    (text,) = find_missing_preloads([f"{tmp_path}/other.so"], workload, [real])
-    assert f"--preload {tmp_path}/other.so adds it" in text
-
-
-def test_an_unknown_name_of_an_expected_library_is_reported_with_the_known_names():
+def test_an_expected_library_that_is_not_preloaded_is_reported(tmp_path):
+    path = put(tmp_path / "libtcmalloc_minimal.so.4")
+    (tmp_path / "libmine.so").symlink_to(path)
+    workload = read_workload([], {"LD_PRELOAD": path})
+    assert list(find_missing_preloads(["tcmalloc", f"{tmp_path}/libmine.so"], workload, [path])) == []
+    texts = list(find_missing_preloads(["iomp", f"{tmp_path}/other.so"], workload, [path]))
+    assert ["--preload iomp" in texts[0], f"--preload {tmp_path}/other.so adds it" in texts[1]] == [True] * 2
     (text,) = find_missing_preloads(["tcmaloc"], Workload(), ())
     assert "known are tcmalloc, jemalloc" in text
 
 
-@pytest.mark.parametrize(
-    ("name", "message", "hint"),
-    [
-        ("jemallok", "neither a path nor one of tcmalloc, jemalloc", "'/'"),
-        ("./none.so", "there is no such file", ""),
-        ("{directory}/foreign.so", "it is for aarch64, the program is for x86_64", "for x86_64"),
-        ("{directory}/text.so", "it is not a shared library", "give a shared library for x86_64"),
-        ("{directory}/a b.so", "cannot hold a path with a space", "link"),
-    ],
-)
+@pytest.mark.parametrize(("name", "message", "hint"), rows("""
+    jemallok                | neither a path nor one of tcmalloc, jemalloc       | '/'
+    ./none.so               | there is no such file                              |
+    {directory}/foreign.so  | it is for aarch64, the program is for x86_64       | for x86_64
+    {directory}/text.so     | it is not a shared library                         | give a shared library
+    {directory}/a b.so      | cannot hold a path with a space                    | link
+    iomp                    | no libiomp5 in                                     | install intel-openmp
+"""))  # fmt: skip
 def test_a_library_that_cannot_be_preloaded_is_refused(tmp_path, name, message, hint):
     put(tmp_path / "foreign.so", make_elf(machine=183))
     put(tmp_path / "text.so", "hello")
-    put(tmp_path / "a b.so", make_elf())
-    app = put(tmp_path / "bin/app", make_elf())
+    put(tmp_path / "a b.so")
+    app = put(tmp_path / "bin/app", make_elf(machine=22, little=False) if name == "iomp" else "")
     with pytest.raises(RequestError) as caught:
         find_preloads([name.format(directory=tmp_path)], read_workload([app], {}), {})
     assert message in caught.value.message
     assert hint in caught.value.hint
 
 
-def test_a_missing_library_is_refused_with_the_package_that_contains_it(tmp_path):
-    app = put(tmp_path / "bin/app", make_elf(machine=22, little=False))
-    with pytest.raises(RequestError) as caught:
-        find_preloads(["iomp"], read_workload([app], {}), {})
-    assert "no libiomp5 in" in caught.value.message
-    assert "install intel-openmp" in caught.value.hint
-
-
-def test_only_colons_and_spaces_separate_preloads(tmp_path):
-    path = put(tmp_path / "libtcmalloc\t.so", make_elf())
-    assert read_workload([], {"LD_PRELOAD": f" {path}::"}).preload_warnings == ()
-
-
-@pytest.mark.parametrize("path", ["/usr/$LIB/libtcmalloc.so.4", "/x/{rank}/libtcmalloc.so"])
-def test_entries_with_placeholders_are_recognized_by_name(path):
-    workload = read_workload([], {"LD_PRELOAD": path})
-    assert workload.preload_warnings == ()
-    assert list(find_missing_preloads(["tcmalloc"], workload, [path])) == []
-
-
-def test_entries_that_the_linker_expands_are_not_checked():
-    assert read_workload([], {"LD_PRELOAD": "/usr/$LIB/libx.so"}).preload_warnings == ()
-
-
-def test_an_expected_library_that_is_not_preloaded_is_reported(tmp_path):
-    path = put(tmp_path / "libtcmalloc_minimal.so.4", make_elf())
-    workload = read_workload([], {"LD_PRELOAD": path})
-    assert list(find_missing_preloads(["tcmalloc"], workload, [path])) == []
-    (text,) = find_missing_preloads(["tcmalloc", "iomp"], workload, [path])
-    assert text.startswith("iomp is expected in LD_PRELOAD")
-    assert "--preload iomp" in text
+@pytest.mark.parametrize(("value", "warnings"), rows("""
+    {directory}/libtcmalloc{tab}.so::                    |
+    /usr/$LIB/libtcmalloc.so.4                           |
+    /x/{{rank}}/libtcmalloc.so                           |
+    /nonesuch.so                                         | /nonesuch.so, which does not exist
+    {directory}/foreign.so:{directory}/text.so           | foreign.so, which is not for x86_64;text.so
+"""))  # fmt: skip
+def test_entries_of_ld_preload_that_cannot_be_loaded_are_reported(tmp_path, value, warnings):
+    """Only colons and spaces separate them. The linker expands placeholders."""
+    put(tmp_path / "libtcmalloc\t.so")
+    put(tmp_path / "foreign.so", make_elf(machine=183))
+    put(tmp_path / "text.so", "hello")
+    app = put(tmp_path / "app", make_elf(["libgomp.so.1"]))
+    value = value.format(directory=tmp_path, tab="\t")
+    workload = read_workload([app], {"LD_PRELOAD": f" {value}"})
+    expected = list(filter(None, warnings.split(";")))
+    assert len(workload.preload_warnings) == len(expected)
+    assert all(text in warning for text, warning in zip(expected, workload.preload_warnings, strict=True))
+    if "$LIB" in value or "{rank}" in value:
+        assert list(find_missing_preloads(["tcmalloc"], workload, [value.strip(":")])) == []
 
 
 @pytest.mark.parametrize(
@@ -414,5 +326,93 @@ def test_the_configuration_of_the_linker_includes_the_files_that_match(tmp_path,
     monkeypatch.setattr(library_search, "_CONFIGURATION", str(tmp_path / "ld.so.conf"))
     files = [path for path in map(Path, sorted(glob(str(tmp_path / "parts" / pattern)))) if path.is_file()]
     included = [f"/opt/{path.relative_to(tmp_path / 'parts')}" for path in files]
-    found = linker_directories({})
-    assert found[: found.index("/last") + 1] == ["/first", *included, "/last"]
+    listed = linker_directories({})
+    assert listed[: listed.index("/last") + 1] == ["/first", *included, "/last"]
+
+
+NAMES = st.text(st.characters(codec="ascii", min_codepoint=33, exclude_characters=":$"), min_size=1)
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    return tmp_path_factory.mktemp("elf") / "file"
+
+
+@given(st.lists(NAMES, unique=True, max_size=8), st.sampled_from([32, 64]), st.booleans())
+def test_elf_headers_are_read_in_every_layout(file, needed, bits, little):
+    file.write_bytes(make_elf(needed, machine=22, bits=bits, little=little, runpath="$ORIGIN/x:/y"))
+    assert read_elf(str(file)) == Elf(
+        machine=22, bits=bits, is_little_endian=little, needed=tuple(needed),
+        search_path=("$ORIGIN/x", "/y"), is_runpath=True, static=not needed,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("machine", "bits", "little", "name"), [
+    (62, 64, True, "x86_64"), (62, 32, True, "x32"), (3, 32, True, "i386"), (183, 64, True, "aarch64"),
+    (21, 64, True, "ppc64le"), (21, 64, False, "ppc64"), (22, 64, False, "s390x"), (243, 64, True, "riscv64"),
+    (4711, 64, True, "machine 4711"),
+])  # fmt: skip
+def test_architectures_have_the_names_of_uname(file, machine, bits, little, name):
+    file.write_bytes(make_elf(machine=machine, bits=bits, little=little))
+    assert read_elf(str(file)).architecture == name
+
+
+@given(st.binary(max_size=300), st.booleans(), st.integers(0, 400))
+def test_random_bytes_and_truncated_files_are_no_error(file, data, marked, length):
+    file.write_bytes((b"\x7fELF\x02\x01" if marked else b"") + data)
+    header = read_elf(str(file))
+    assert header is None or isinstance(header, Elf)
+    file.write_bytes(make_elf(["libc.so.6", "libgomp.so.1"])[:length])
+    read_elf(str(file))
+
+
+def test_the_needed_libraries_agree_with_ldd():
+    header = read_elf("/proc/self/exe")
+    listed = subprocess.run(["ldd", sys.executable], capture_output=True, text=True).stdout
+    assert all(name in listed for name in header.needed)
+    assert header.runs_with(header)
+
+
+@pytest.mark.parametrize(("word", "hint"), [
+    ("cd /tmp", "use --chdir DIR"),
+    ("NAMES=a b", "--env 'NAMES=a b'"),
+    ("sleep 1", "without quotes around all of it: -- sleep 1"),
+    ("{directory}/sleep 1", "without quotes around all of it: -- {directory}/sleep 1"),
+    ("echo $RANK; date", "needs a shell: -- sh -c 'echo $RANK; date'"),
+    ("sleep 1 && date", "-- sh -c 'sleep 1 && date'"),
+    ("sleep 1 | cat", "-- sh -c 'sleep 1 | cat'"),
+    ("no-such 1 >file", "-- sh -c 'no-such 1 >file'"),
+    ("for i in 1 2; do echo $i; done", "-- sh -c 'for i in"),
+    ("PORT=8000 sleep 1 & date", "-- sh -c 'PORT=8000 sleep 1 & date'"),
+    ("URL=a&b", "--env 'URL=a&b'"),
+    ("--mask=0|1", "options of ompbind before --"),
+    ("-n", "options of ompbind before --"),
+    ("PORT-1=8000", "install it, or add its directory to PATH"),
+    ("source env.sh", "use sh -c 'source ...'"),
+    ("file", "write ./file"),
+    ("{directory}/none", "there is no such file"),
+])  # fmt: skip
+def test_a_command_that_is_not_found_has_a_hint(tmp_path, monkeypatch, word, hint):
+    put(tmp_path / "sleep", "#!/bin/sh\n")
+    (tmp_path / "file").touch()
+    monkeypatch.chdir(tmp_path)
+    word, hint = word.format(directory=tmp_path), hint.format(directory=tmp_path)
+    with pytest.raises(CommandNotFoundError) as caught:
+        find_command(word, {"PATH": f"/none:{tmp_path}" if word != "file" else "/none"})
+    assert caught.value.message == f"command not found: {word}"
+    assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize(("line", "problem"), [
+    (b"#!/bin/sh\n", None), (b"#!/bin/sh -e\n", None), (b"\x7fELF", None), (b"", None),
+    (b"#!/bin/sh\r\n", "carriage return"), (b"#! /bin/sh -e\r\n", "carriage return"),
+    (b"#!/usr/bin/env python3\r\n", "carriage return"),
+    (b"#!/none/sh\n", "its interpreter '/none/sh' does not exist"),
+    (b"#!\t/none/sh -e", "its interpreter '/none/sh' does not exist"),
+])  # fmt: skip
+def test_the_first_lines_of_scripts(tmp_path, line, problem):
+    script = tmp_path / "script"
+    script.write_bytes(line)
+    error = find_script_error(str(script))
+    assert error is None if problem is None else problem in error.message
+    assert find_script_error(str(tmp_path / "none")) is None

@@ -1,17 +1,29 @@
-"""What programs before a command change, as their options say, and where the command begins."""
+"""What programs before a command change, as their options say, and which processes launchers start."""
 
 import os
+import sys
 
 import pytest
 
 from ompbind.cpuset import CpuSet
 from ompbind.programs.command import read_workload, read_wrapped_workload
-from ompbind.programs.wrappers import Wrapper, read_wrapper
+from ompbind.programs.wrappers import Wrapper, read_launch, read_wrapper
 from tests.elves import make_elf
+from tests.tables import rows
 
 CPUS = CpuSet.from_list
-FOUR = Wrapper(text="", rebinds=True, cpus=CPUS("0-3"))
-ON_NODE = Wrapper(text="", rebinds=True, nodes=CPUS("0"))
+FOUR = {"rebinds": True, "cpus": CPUS("0-3")}
+UNKNOWN = {"rebinds": True}
+NODE = {"rebinds": True, "nodes": CPUS("0")}
+CLEARS = {"clears": True}
+
+
+@pytest.fixture
+def app(tmp_path):
+    path = tmp_path / "app"
+    path.write_bytes(make_elf(["libc.so.6"]))
+    path.chmod(0o755)
+    return str(path)
 
 
 @pytest.mark.parametrize(
@@ -22,43 +34,38 @@ ON_NODE = Wrapper(text="", rebinds=True, nodes=CPUS("0"))
         ("taskset f {app}", FOUR),
         ("taskset 0xf {app}", FOUR),
         ("taskset -c 0-3 nonesuch", FOUR),
-        ("taskset -c 0-6:2 {app}", FOUR.replace(cpus=CPUS("0,2,4,6"))),
+        ("taskset -c 0-6:2 {app}", {"rebinds": True, "cpus": CPUS("0,2,4,6")}),
         ("numactl -C 0-3 {app}", FOUR),
-        ("numactl --physcpubind=+0-3 {app}", FOUR.replace(cpus=None)),
-        ("numactl --cpunodebind=0 --membind=0 {app}", ON_NODE.replace(sets_memory=True)),
-        ("numactl -N 0 {app}", ON_NODE),
-        ("numactl -a -N 0-1 {app}", FOUR.replace(cpus=None, nodes=CPUS("0-1"))),
-        ("numactl -N +0 {app}", FOUR.replace(cpus=None)),
-        ("numactl --localalloc {app}", Wrapper(text="", sets_memory=True)),
-        ("hwloc-bind core:0 -- {app}", FOUR.replace(cpus=None)),
-        ("hwloc-bind --membind node:0 -- {app}", Wrapper(text="", sets_memory=True)),
-        ("env -i A=1 {app}", Wrapper(text="", clears=True, assigned=(("A", "1"),))),
-        ("env - {app} B=1", Wrapper(text="", clears=True)),
-        ("env -iu A {app}", Wrapper(text="", clears=True, removed=("A",))),
-        ("env -u A --unset=B C=1 D= {app}",
-         Wrapper(text="", removed=("A", "B"), assigned=(("C", "1"), ("D", "")))),
-        ("env -u env {app}", Wrapper(text="", removed=("env",))),
-        ("env -S A=1 {app}", Wrapper(text="", assigned=(("A", "1"),))),
+        ("numactl --physcpubind=+0-3 {app}", UNKNOWN),
+        ("numactl --cpunodebind=0 --membind=0 {app}", {**NODE, "sets_memory": True}),
+        ("numactl -N 0 {app}", NODE),
+        ("numactl -a -N 0-1 {app}", {"rebinds": True, "nodes": CPUS("0-1")}),
+        ("numactl -N +0 {app}", UNKNOWN),
+        ("numactl --localalloc {app}", {"sets_memory": True}),
+        ("numactl --preferred 0,1 {app}", {"sets_memory": True}),
+        ("hwloc-bind core:0 -- {app}", UNKNOWN),
+        ("hwloc-bind --membind node:0 -- {app}", {"sets_memory": True}),
+        ("env -i A=1 {app}", {**CLEARS, "assigned": (("A", "1"),)}),
+        ("env - {app} B=1", CLEARS),
+        ("env -iu A {app}", {**CLEARS, "removed": ("A",)}),
+        ("env -u A --unset=B C=1 D= {app}", {"removed": ("A", "B"), "assigned": (("C", "1"), ("D", ""))}),
+        ("env -u env {app}", {"removed": ("env",)}),
+        ("env -S A=1 {app}", {"assigned": (("A", "1"),)}),
+        *((line, {}) for line in (
+            "taskset -p 1", "taskset -pc 0 1", "taskset -ap 3 1", "taskset", "numactl --show", "numactl -s",
+            "numactl -H", "numactl --all {app}", "hwloc-bind --get", "env {app} -i", "env", "nice -n 5 {app}",
+            "timeout 5 {app}", "env --nonesuch {app}", "{app} -c 0 A=1",
+        )),
     ],
 )  # fmt: skip
 def test_options_say_what_a_wrapper_changes(app, line, expected):
     name, *words = line.format(app=app).split()
-    wrapper, command = read_wrapper(f"/usr/bin/{name}", words, os.environ)
-    assert wrapper.replace(text="") == expected
-    assert command[:1] == ([app] if app in words else [])
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "taskset -p 1", "taskset -pc 0 1", "taskset -ap 3 1", "taskset", "numactl --show", "numactl -s",
-        "numactl -H", "numactl --all {app}", "hwloc-bind --get", "env {app} -i", "env", "nice -n 5 {app}",
-        "timeout 5 {app}", "env --nonesuch {app}", "{app} -c 0 A=1",
-    ],
-)  # fmt: skip
-def test_other_wrappers_and_programs_change_nothing(app, line):
-    name, *words = line.format(app=app).split()
-    assert not read_wrapper(name, words, os.environ)[0].changes
+    wrapper, command = read_wrapper(f"/usr/bin/{name}" if "/" not in name else name, words, os.environ)
+    assert wrapper.replace(text="") == Wrapper(text="", **expected)
+    if expected:
+        assert command[:1] == ([app] if app in words else [])
+    else:
+        assert not wrapper.changes
 
 
 def test_the_subcommand_of_perf_is_not_the_command(app):
@@ -74,10 +81,6 @@ def test_all_wrappers_of_a_command_are_found_in_order(app):
     assert texts == ["env OMP_NUM_THREADS=2", "taskset -c 1", "env -i"]
 
 
-def test_a_wrapper_is_seen_although_its_command_is_missing():
-    assert read_workload(["taskset", "-c", "1", "nonesuch"], os.environ).wrappers[0].cpus == CPUS("1")
-
-
 def test_the_program_has_the_environment_that_env_leaves(tmp_path, app):
     mine = tmp_path / "libiomp5.so"
     mine.write_bytes(make_elf())
@@ -85,37 +88,63 @@ def test_the_program_has_the_environment_that_env_leaves(tmp_path, app):
     assert read_workload([app], base).libraries
     for words in (["-i"], ["-u", "LD_PRELOAD"], ["nice", "env", "-u", "LD_PRELOAD"]):
         assert not read_workload(["env", *words, app], base).libraries, words
+    assert read_wrapped_workload(["env", "LD_PRELOAD=/nowhere/x.so"], [app], os.environ).preload_warnings
 
 
-@pytest.fixture
-def app(tmp_path):
-    path = tmp_path / "app"
-    path.write_bytes(make_elf(["libc.so.6"]))
-    path.chmod(0o755)
-    return str(path)
-
-
-@pytest.mark.parametrize(
-    ("wrap", "texts"),
-    [
-        ("", []),
-        ("{app} profile -o x", []),
-        ("nonesuch -x", []),
-        ("taskset -c 0-3", ["taskset -c 0-3"]),
-        ("env A=1 taskset -c 0", ["env A=1", "taskset -c 0"]),
-        ("numactl -N 0", ["numactl -N 0"]),
-    ],
-)
+@pytest.mark.parametrize(("wrap", "texts"), rows("""
+    {app} profile -o x    |
+                          |
+    nonesuch -x           |
+    taskset -c 0-3        | taskset -c 0-3
+    env A=1 taskset -c 0  | env A=1;taskset -c 0
+    numactl -N 0          | numactl -N 0
+"""))  # fmt: skip
 def test_the_command_behind_any_wrapper_is_read(app, wrap, texts):
-    wrap = wrap.format(app=app).split()
     env = {**os.environ, "PATH": f"{os.path.dirname(app)}:{os.environ['PATH']}"}
     for name in ("taskset", "numactl"):  # these need not be installed
         os.symlink(app, os.path.join(os.path.dirname(app), name))
-    workload = read_wrapped_workload(wrap, ["env", "B=1", app], env)
+    workload = read_wrapped_workload(wrap.format(app=app).split(), ["env", "B=1", app], env)
     assert workload.program == app
-    assert [wrapper.text for wrapper in workload.wrappers] == [*texts, "env B=1"]
+    assert [wrapper.text for wrapper in workload.wrappers] == [*filter(None, texts.split(";")), "env B=1"]
 
 
-def test_a_wrapper_sets_variables_of_the_command(app):
-    workload = read_wrapped_workload(["env", "LD_PRELOAD=/nowhere/x.so"], [app], os.environ)
-    assert workload.preload_warnings
+@pytest.mark.parametrize(("line", "instead", "workers"), rows("""
+    mpirun -n 4 cat x               | mpirun -n 4 ompbind exec -- cat x                     |
+    mpiexec.hydra -np 2 cat a b c   | mpiexec.hydra -np 2 ompbind exec -- cat a b ...       |
+    mpirun -x A=1 -- cat            | mpirun -x A=1 ompbind exec -- cat                     |
+    srun -n 8 nonesuch              | srun ... ompbind exec -- CMD                          |
+    mpirun                          | mpirun ... ompbind exec -- CMD                        |
+    jsrun -n 2 cat                  | jsrun -n 2 ompbind exec -- cat                        |
+    flux run -n 4 cat               | flux run -n 4 ompbind exec -- cat                     |
+    flux submit nonesuch            | flux submit ... ompbind exec -- CMD                   |
+    torchrun --nproc-per-node 4 t.py --lr 1 | torchrun --no-python --nproc-per-node 4 X python t.py --lr ... | 4
+    torchrun --standalone --nproc_per_node=gpu -m p.t | torchrun --no-python --standalone --nproc_per_node=gpu X python -m p.t | gpu
+    torchrun --no-python --nproc-per-node=2 ./app | torchrun --no-python --nproc-per-node=2 X ./app | 2
+    python3 -m torch.distributed.run --nproc-per-node 2 t.py | python3 -m torch.distributed.run --no-python --nproc-per-node 2 X python t.py | 2
+"""))  # fmt: skip # noqa: E501
+def test_a_launcher_of_processes_should_start_exec(line, instead, workers):
+    name, *words = line.split()
+    launch = read_launch(f"/usr/bin/{name}", words, os.environ)
+    assert (launch.instead, launch.workers) == (instead.replace("X", "ompbind exec --"), workers)
+
+
+@pytest.mark.parametrize("line", """
+    mpirun -n 4 ompbind exec -- cat|torchrun t.py|torchrun --nproc-per-node 1 t.py|torchrun --help|
+    torchrun --no-python --nproc-per-node 4 /x/ompbind exec -- python t.py|flux jobs|flux|python|cat mpirun|
+    python -m pkg.train
+""".replace("\n", "").split("|"))  # fmt: skip
+def test_other_commands_start_no_processes_that_exec_should_bind(line):
+    name, *words = line.split()
+    assert read_launch(f"/usr/bin/{name}", words, os.environ) is None
+
+
+def test_what_a_launcher_starts_is_not_known_and_a_python_behind_torchrun_is(tmp_path, app):
+    for name in ("mpirun.openmpi", "mpiexec"):
+        os.symlink(app, tmp_path / name)
+        assert read_workload([str(tmp_path / name), "-n", "2", "x"], os.environ).opaque
+    script = tmp_path / "torchrun"
+    script.write_text(f"#!{sys.executable}\n")
+    script.chmod(0o755)
+    workload = read_workload([str(script), "--nproc-per-node", "2", "t.py"], os.environ)
+    assert workload.python
+    assert [wrapper.launch.workers for wrapper in workload.wrappers] == ["2"]
