@@ -47,214 +47,140 @@ def plan(machine, **options):
 
 
 def rows(made):
-    """Each rank as "its devices: its CPUs"."""
-    return [f"{','.join(map(str, p.devices))}: {p.cpuset}" for p in made.placements]
+    """The devices and the CPUs of each rank, as "gpu:0 0-3; gpu:1,gpu:2 4-7"."""
+    return "; ".join(f"{','.join(map(str, p.devices))} {p.cpuset}" for p in made.placements)
 
 
 def notes(made, code):
     return [note.text for note in made.notes if note.code == code]
 
 
-EXPECTED = [
-    (
-        "prrte-turin-4gpu",
-        {"ranks": None},
-        ["gpu:0: 16-31", "gpu:1: 32-47", "gpu:2: 96-111", "gpu:3: 112-127"],
-    ),
-    ("prrte-turin-4gpu", {"ranks": 2}, ["gpu:0,gpu:1: 0-63", "gpu:2,gpu:3: 64-127"]),
-    ("prrte-turin-4gpu", {"ranks": 3}, ["gpu:0,gpu:1: 0-63", "gpu:2: 96-111", "gpu:3: 112-127"]),
-    (
-        "prrte-turin-4gpu-nvml",
-        {"ranks": 4, "devices": BOTH},
-        ["gpu:0,nic:0: 16-31", "gpu:1,nic:1: 32-47", "gpu:2,nic:4: 96-111", "gpu:3,nic:5: 112-127"],
-    ),
-    (
-        "prrte-turin-4gpu",
-        {"ranks": 8, "share_devices": True},
-        [
-            "gpu:0: 16-23",
-            "gpu:0: 24-31",
-            "gpu:1: 32-39",
-            "gpu:1: 40-47",
-            "gpu:2: 96-103",
-            "gpu:2: 104-111",
-            "gpu:3: 112-119",
-            "gpu:3: 120-127",
-        ],
-    ),
-    ("flux-ipa20", {"ranks": 4}, ["gpu:0: 42-55", "gpu:1: 14-27", "gpu:2: 98-111", "gpu:3: 70-83"]),
-    (
-        "flux-ipa20",
-        {"ranks": 4, "device_order": "cpu"},
-        ["gpu:1: 14-27", "gpu:0: 42-55", "gpu:3: 70-83", "gpu:2: 98-111"],
-    ),
-    (
-        "flux-tuo.TPX",
-        {"ranks": 12},
-        [f"gpu:{number}: {8 * number}-{8 * number + 7}" for number in range(12)],
-    ),
-    (
-        "flux-tuo.CPX",
-        {"ranks": None},
-        [f"gpu:{number}: {4 * number}-{4 * number + 3}" for number in range(24)],
-    ),
-    (
-        "flux-tuo.CPX",
-        {"ranks": 4, "devices": BOTH, "devices_per_rank": 1},
-        ["gpu:0,nic:0: 0-5", "gpu:1,nic:1: 6-9,16-17", "gpu:2,nic:2: 10-15", "gpu:3,nic:3: 18-23"],
-    ),
-    (
-        "mpibind-eas-tioga",
-        {"ranks": 8},
-        [
-            "gpu:0: 48-55",
-            "gpu:1: 56-63",
-            "gpu:2: 16-23",
-            "gpu:3: 24-31",
-            "gpu:4: 0-7",
-            "gpu:5: 8-15",
-            "gpu:6: 32-39",
-            "gpu:7: 40-47",
-        ],
-    ),
-    (
-        "mpibind-eas-tioga",
-        {"ranks": 4, "devices": BOTH, "smt": "all"},
-        [
-            "gpu:0,gpu:1,nic:1: 48-63,112-127",
-            "gpu:2,gpu:3,nic:2: 16-31,80-95",
-            "gpu:4,gpu:5,nic:3: 0-15,64-79",
-            "gpu:6,gpu:7,nic:4: 32-47,96-111",
-        ],
-    ),
-    ("mpibind-epyc-corona-p2", {"ranks": 8}, [f"gpu:{i}: {6 * i}-{6 * i + 5}" for i in range(8)]),
-    ("mpibind-cts1-pascal", {"ranks": 2}, ["gpu:0: 0-8", "gpu:1: 9-17"]),
-    (
-        "mpibind-cts1-pascal",
-        {"ranks": 4, "share_devices": True, "cores": 2, "strategy": "compact"},
-        ["gpu:0: 0-1", "gpu:0: 2-3", "gpu:1: 4-5", "gpu:1: 6-7"],
-    ),
-    (
-        "mpibind-coral-lassen",
-        {"ranks": 4, "smt": 1},
-        [
-            "gpu:0: 8-44:4",
-            "gpu:1: 48-84:4",
-            "gpu:2: 96-132:4",
-            "gpu:3: 136-172:4",
-        ],
-    ),
-    (
-        "hwlocxml-power8gpudistances",
-        {"ranks": 4, "smt": 1},
-        ["gpu:0: 0,8", "gpu:1: 16,24", "gpu:2: 80,88", "gpu:3: 96,104"],
-    ),
-]
-
-
 @pytest.mark.skipif(not ANSWERS, reason="no recordings of machines with devices")
-@pytest.mark.parametrize(("name", "options", "expected"), EXPECTED)
+@pytest.mark.parametrize(
+    ("name", "options", "expected"),
+    [
+        ("prrte-turin-4gpu", {"ranks": None}, "gpu:0 16-31; gpu:1 32-47; gpu:2 96-111; gpu:3 112-127"),
+        ("prrte-turin-4gpu", {"ranks": 3}, "gpu:0,gpu:1 0-63; gpu:2 96-111; gpu:3 112-127"),
+        (
+            "prrte-turin-4gpu-nvml",
+            {"ranks": 4, "devices": BOTH},
+            "gpu:0,nic:0 16-31; gpu:1,nic:1 32-47; gpu:2,nic:4 96-111; gpu:3,nic:5 112-127",
+        ),
+        (
+            "flux-ipa20",
+            {"ranks": 4, "device_order": "cpu"},
+            "gpu:1 14-27; gpu:0 42-55; gpu:3 70-83; gpu:2 98-111",
+        ),
+        (
+            "flux-tuo.CPX",
+            {"ranks": 4, "devices": BOTH, "devices_per_rank": 1},
+            "gpu:0,nic:0 0-5; gpu:1,nic:1 6-9,16-17; gpu:2,nic:2 10-15; gpu:3,nic:3 18-23",
+        ),
+        (
+            "mpibind-eas-tioga",
+            {"ranks": 4, "devices": BOTH, "smt": "all"},
+            "gpu:0,gpu:1,nic:1 48-63,112-127; gpu:2,gpu:3,nic:2 16-31,80-95;"
+            " gpu:4,gpu:5,nic:3 0-15,64-79; gpu:6,gpu:7,nic:4 32-47,96-111",
+        ),
+        (
+            "mpibind-cts1-pascal",
+            {"ranks": 4, "share_devices": True, "cores": 2, "strategy": "compact"},
+            "gpu:0 0-1; gpu:0 2-3; gpu:1 4-5; gpu:1 6-7",
+        ),
+        (
+            "hwlocxml-power8gpudistances",
+            {"ranks": 4, "smt": 1},
+            "gpu:0 0,8; gpu:1 16,24; gpu:2 80,88; gpu:3 96,104",
+        ),
+    ],
+)
 def test_recorded_machine(name, options, expected):
-    made = plan(read_with_devices(name), **{"devices": GPU, **options})
-    assert [row.partition(": ")[0] for row in rows(made)] == [row.partition(": ")[0] for row in expected]
-    assert [p.cpuset for p in made.placements] == [
-        CpuSet.from_list(row.partition(": ")[2]) for row in expected
-    ]
+    assert rows(plan(read_with_devices(name), **{"devices": GPU, **options})) == expected
+
+
+EACH = "gpu:0 12-15; gpu:1 8-11; gpu:2 0-3; gpu:3 4-7"
+LESS = "gpu:0 12-14; gpu:1 8-10; gpu:2 0-2; gpu:3 4-6"
+TWO = "gpu:0 12-13; gpu:1 8-9; gpu:2 0-1; gpu:3 4-5"
+PAIRS = "gpu:0,gpu:1 8-15; gpu:2,gpu:3 0-7"
+SHARED = {"ranks": 4, "share_devices": True, "devices_per_rank": 2}
 
 
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({"ranks": 4}, ["gpu:0: 12-15", "gpu:1: 8-11", "gpu:2: 0-3", "gpu:3: 4-7"]),
-        ({"ranks": None}, ["gpu:0: 12-15", "gpu:1: 8-11", "gpu:2: 0-3", "gpu:3: 4-7"]),
-        ({"ranks": 1}, ["gpu:0,gpu:1,gpu:2,gpu:3: 0-15"]),
-        ({"ranks": 2}, ["gpu:0,gpu:1: 8-15", "gpu:2,gpu:3: 0-7"]),
-        ({"ranks": None, "devices_per_rank": 2}, ["gpu:0,gpu:1: 8-15", "gpu:2,gpu:3: 0-7"]),
-        ({"ranks": 2, "devices_per_rank": 1}, ["gpu:0: 12-15", "gpu:1: 8-11"]),
-        ({"ranks": 3}, ["gpu:0,gpu:1: 8-15", "gpu:2: 0-3", "gpu:3: 4-7"]),
-        ({"ranks": 2, "device_order": "cpu"}, ["gpu:2,gpu:3: 0-7", "gpu:1,gpu:0: 8-15"]),
-        ({"ranks": 4, "cores": 1}, ["gpu:0: 12", "gpu:1: 8", "gpu:2: 0", "gpu:3: 4"]),
-        (
-            {"ranks": 4, "threads": 2, "strategy": "compact"},
-            ["gpu:0: 12-13", "gpu:1: 8-9", "gpu:2: 0-1", "gpu:3: 4-5"],
-        ),
-        (
-            {"ranks": 4, "smt": "all"},
-            ["gpu:0: 12-15,28-31", "gpu:1: 8-11,24-27", "gpu:2: 0-3,16-19", "gpu:3: 4-7,20-23"],
-        ),
-        ({"ranks": 4, "reserve": 1}, ["gpu:0: 12-14", "gpu:1: 8-10", "gpu:2: 0-2", "gpu:3: 4-6"]),
-        ({"ranks": 4, "reserve_total": 4}, ["gpu:0: 12-14", "gpu:1: 8-10", "gpu:2: 0-2", "gpu:3: 4-6"]),
-        (
-            {"ranks": 4, "mask": "0-1,4-5,8-9,12-13"},
-            ["gpu:0: 12-13", "gpu:1: 8-9", "gpu:2: 0-1", "gpu:3: 4-5"],
-        ),
-        ({"ranks": 2, "mask": "0-3|8-11"}, ["gpu:0,gpu:1: 0-3", "gpu:2,gpu:3: 8-11"]),
-        ({"ranks": 2, "mask": "none"}, ["gpu:0,gpu:1: 0-31", "gpu:2,gpu:3: 0-31"]),
+        ({"ranks": 4}, EACH),
+        ({"ranks": None}, EACH),
+        ({"ranks": 1}, "gpu:0,gpu:1,gpu:2,gpu:3 0-15"),
+        ({"ranks": 2}, PAIRS),
+        ({"ranks": None, "devices_per_rank": 2}, PAIRS),
+        ({"ranks": 2, "devices_per_rank": 1}, "gpu:0 12-15; gpu:1 8-11"),
+        ({"ranks": 3}, "gpu:0,gpu:1 8-15; gpu:2 0-3; gpu:3 4-7"),
+        ({"ranks": 2, "device_order": "cpu"}, "gpu:2,gpu:3 0-7; gpu:1,gpu:0 8-15"),
+        ({"ranks": 4, "cores": 1}, "gpu:0 12; gpu:1 8; gpu:2 0; gpu:3 4"),
+        ({"ranks": 4, "threads": 2, "strategy": "compact"}, TWO),
+        ({"ranks": 4, "smt": "all"}, "gpu:0 12-15,28-31; gpu:1 8-11,24-27; gpu:2 0-3,16-19; gpu:3 4-7,20-23"),
+        ({"ranks": 4, "reserve": 1}, LESS),
+        ({"ranks": 4, "reserve_total": 4}, LESS),
+        ({"ranks": 4, "mask": "0-1,4-5,8-9,12-13"}, TWO),
+        ({"ranks": 2, "mask": "0-3|8-11"}, "gpu:0,gpu:1 0-3; gpu:2,gpu:3 8-11"),
+        ({"ranks": 2, "mask": "none"}, "gpu:0,gpu:1 0-31; gpu:2,gpu:3 0-31"),
         (
             {"ranks": 6, "share_devices": True},
-            ["gpu:0: 12-13", "gpu:0: 14-15", "gpu:1: 8-11", "gpu:2: 0-1", "gpu:2: 2-3", "gpu:3: 4-7"],
+            "gpu:0 12-13; gpu:0 14-15; gpu:1 8-11; gpu:2 0-1; gpu:2 2-3; gpu:3 4-7",
         ),
-        (
-            {"ranks": 4, "share_devices": True, "devices_per_rank": 2},
-            ["gpu:0,gpu:1: 8-11", "gpu:0,gpu:1: 12-15", "gpu:2,gpu:3: 0-3", "gpu:2,gpu:3: 4-7"],
-        ),
-        ({"ranks": 4, "near": ("gpu:2", "gpu:3")}, ["gpu:0: 2-3", "gpu:1: 6-7", "gpu:2: 0-1", "gpu:3: 4-5"]),
-        ({"ranks": 1, "outside_ranks": 3, "first_rank": 2}, ["gpu:2: 0-15"]),
-        ({"ranks": 4, "devices": "auto"}, ["gpu:0: 12-15", "gpu:1: 8-11", "gpu:2: 0-3", "gpu:3: 4-7"]),
-        ({"ranks": 5, "devices": "auto", "cores": 1}, [": 0", ": 2", ": 4", ": 8", ": 12"]),
-        ({"ranks": None, "devices": "auto", "devices_per_rank": 5}, [": 0-3", ": 4-7", ": 8-11", ": 12-15"]),
+        (SHARED, "gpu:0,gpu:1 8-11; gpu:0,gpu:1 12-15; gpu:2,gpu:3 0-3; gpu:2,gpu:3 4-7"),
+        ({"ranks": 4, "near": ("gpu:2", "gpu:3")}, "gpu:0 2-3; gpu:1 6-7; gpu:2 0-1; gpu:3 4-5"),
+        ({"ranks": 1, "outside_ranks": 3, "first_rank": 2}, "gpu:2 0-15"),
+        ({"ranks": 4, "devices": "auto"}, EACH),
+        ({"ranks": 5, "devices": "auto", "cores": 1}, " 0;  2;  4;  8;  12"),
+        ({"ranks": None, "devices": "auto", "devices_per_rank": 5}, " 0-3;  4-7;  8-11;  12-15"),
     ],
 )
 def test_ranks_get(options, expected):
     assert rows(plan(machine_with(*FOUR), **{"devices": GPU, **options})) == expected
 
 
-def test_larger_groups_of_devices_are_where_their_domains_are_small():
-    uneven = [device(f"0{i}:00.0", "0-3" if i < 2 else "4-7") for i in range(5)]
-    assert rows(plan(machine_with(*uneven), ranks=2, devices=GPU)) == [
-        "gpu:0,gpu:1: 0-3",
-        "gpu:2,gpu:3,gpu:4: 4-7",
-    ]
-
-
-def test_ranks_near_a_node_leave_other_cores_of_the_package_to_others():
-    """Three ranks near a node, and one near its package: the package has other cores for it."""
-    near_node = [device(f"0{number}:00.0", "4-7") for number in range(3)]
-    made = plan(machine_with(*near_node, device("05:00.0", "0-7")), ranks=4, devices=GPU)
-    assert rows(made) == ["gpu:0: 4-5", "gpu:1: 6", "gpu:2: 7", "gpu:3: 0-3"]
+@pytest.mark.parametrize(
+    ("near", "options", "expected"),
+    [
+        # larger groups of devices are where their domains are small
+        (["0-3"] * 2 + ["4-7"] * 3, {"ranks": 2}, "gpu:0,gpu:1 0-3; gpu:2,gpu:3,gpu:4 4-7"),
+        # ranks near a node leave other cores of the package to a rank near the package
+        (["4-7"] * 3 + ["0-7"], {"ranks": 4}, "gpu:0 4-5; gpu:1 6; gpu:2 7; gpu:3 0-3"),
+        # of six ranks, two share the GPU near node 0, where most cores are left for each
+        (
+            ["0-3"] + ["4-7"] * 3,
+            {"ranks": 6, "share_devices": True},
+            "gpu:0 0-1; gpu:0 2-3; gpu:1 4; gpu:2 5; gpu:2 6; gpu:3 7",
+        ),
+        # a rank with too few near cores gets all near cores and few others
+        (["4-7"], {"ranks": 1, "cores": 5}, "gpu:0 0,4-7"),
+        # no CPU near is known
+        (["", "", "", ""], {"ranks": 4}, "gpu:0 0-3; gpu:1 4-7; gpu:2 8-11; gpu:3 12-15"),
+        ([""], {"ranks": 1}, "gpu:0 0-15"),
+        (["0-15"] * 4, {"ranks": 4}, "gpu:0 0-3; gpu:1 4-7; gpu:2 8-11; gpu:3 12-15"),
+        # ranks with distant devices prefer cores near their own
+        (["12-15", "0-3", "8-11", "4-7"], {"ranks": 2}, "gpu:0,gpu:1 0-3,12-15; gpu:2,gpu:3 4-11"),
+    ],
+)
+def test_ranks_with_devices_in_other_places_get(near, options, expected):
+    gpus = [device(f"0{number}:00.0", cpus) for number, cpus in enumerate(near)]
+    assert rows(plan(machine_with(*gpus), devices=GPU, **options)) == expected
 
 
 def test_ranks_near_a_package_use_cores_near_a_node_if_others_are_few():
     near_package = [device(f"0{number}:00.0", "0-7") for number in range(1, 7)]
     made = plan(machine_with(device("00:00.0", "4-7"), *near_package), ranks=7, devices=GPU)
     assert [len(placement.cpus) for placement in made.placements] == [2, 1, 1, 1, 1, 1, 1]
-    assert rows(made)[0] == "gpu:0: 4-5"
+    assert rows(made).startswith("gpu:0 4-5;")
 
 
-def test_too_few_cores_near_a_device_widen_to_the_package():
+def test_too_few_cores_near_a_device_widen_to_the_package_and_a_note_names_the_ranks():
     made = plan(machine_with(device("01:00.0", "4-7")), ranks=5, devices=GPU, share_devices=True)
-    assert [p.cpuset for p in made.placements] == [
-        CpuSet.from_list(t) for t in ("0-1", "2-3", "4-5", "6", "7")
-    ]
-    assert notes(made, "device-distance") == [
-        "too few usable cores are near gpu:0 (CPUs 4-7,20-23): ranks 0-1 have CPUs on NUMA node 0"
-    ]
-
-
-def test_ranks_that_share_devices_are_where_most_cores_are_left_for_each():
-    """One GPU is near node 0, three near node 1: of six ranks two share the first GPU."""
-    gpus = [device("01:00.0", "0-3"), *(device(f"0{number}:00.0", "4-7") for number in (2, 3, 4))]
-    made = plan(machine_with(*gpus), ranks=6, devices=GPU, share_devices=True)
-    assert [str(placement.devices[0]) for placement in made.placements] == [
-        "gpu:0", "gpu:0", "gpu:1", "gpu:2", "gpu:2", "gpu:3",
-    ]  # fmt: skip
-    assert [len(placement.cpus) for placement in made.placements] == [2, 2, 1, 1, 1, 1]
-
-
-def test_a_rank_with_too_few_near_cores_gets_all_near_cores_and_few_others():
-    """With --cores too, the strategy does not choose distant cores instead of near ones."""
-    made = plan(machine_with(device("01:00.0", "4-7")), ranks=1, cores=5, devices=GPU)
-    assert rows(made) == ["gpu:0: 0,4-7"]
+    assert rows(made) == "gpu:0 0-1; gpu:0 2-3; gpu:0 4-5; gpu:0 6; gpu:0 7"
+    (text,) = notes(made, "device-distance")
+    assert "gpu:0 (CPUs 4-7,20-23)" in text
+    assert "ranks 0-1 have CPUs on NUMA node 0" in text
 
 
 def test_ranks_without_core_of_their_own_share_cores_near_their_devices():
@@ -268,17 +194,17 @@ def test_ranks_without_core_of_their_own_share_cores_near_their_devices():
 DISTANCES = ((10, 12, 32, 32), (12, 10, 32, 32), (32, 32, 10, 12), (32, 32, 12, 10))
 
 
-def with_distances(machine):
+def with_distances(machine, distances=DISTANCES):
     """The machine with nodes that are nearer within a package."""
-    pairs = zip(machine.nodes, DISTANCES, strict=True)
+    pairs = zip(machine.nodes, distances, strict=True)
     return machine.replace(nodes=tuple(node.replace(distances=row) for node, row in pairs))
 
 
 @pytest.mark.parametrize(
     ("allowed", "expected"),
     [
-        ("0-3,8-15", ["gpu:0: 12-15", "gpu:1: 8-11", "gpu:2: 0-1", "gpu:3: 2-3"]),  # gpu:3 is near 4-7
-        ("8-15,24-31", ["gpu:0: 12-13", "gpu:1: 8-9", "gpu:2: 10-11", "gpu:3: 14-15"]),
+        ("0-3,8-15", "gpu:0 12-15; gpu:1 8-11; gpu:2 0-1; gpu:3 2-3"),  # gpu:3 is near 4-7
+        ("8-15,24-31", "gpu:0 12-13; gpu:1 8-9; gpu:2 10-11; gpu:3 14-15"),
     ],
 )
 def test_nearest_node_if_no_near_cpu_is_allowed(allowed, expected):
@@ -293,86 +219,57 @@ def test_nearest_node_if_no_near_cpu_is_allowed(allowed, expected):
 def test_nearest_node_of_a_device_near_several_nodes():
     distances = ((10, 12, 20, 32), (12, 10, 32, 15), (20, 32, 10, 12), (32, 15, 12, 10))
     machine = machine_with(device("01:00.0", "0-7"), allowed=CpuSet.from_list("8-15"))
-    nodes = [node.replace(distances=row) for node, row in zip(machine.nodes, distances, strict=True)]
-    made = plan(machine.replace(nodes=tuple(nodes)), ranks=1, devices=GPU)
-    assert rows(made) == ["gpu:0: 12-15"]
+    assert rows(plan(with_distances(machine, distances), ranks=1, devices=GPU)) == "gpu:0 12-15"
 
 
-def test_ranks_with_distant_devices_prefer_cores_near_their_own():
-    mixed = [device("01:00.0", "12-15"), device("02:00.0", "0-3"), device("03:00.0", "8-11"), FOUR[3]]
-    made = plan(machine_with(*mixed), ranks=2, devices=GPU)
-    assert rows(made) == ["gpu:0,gpu:1: 0-3,12-15", "gpu:2,gpu:3: 4-11"]
+def test_notes_name_devices_near_unknown_and_near_the_same_cpus():
+    unknown = plan(machine_with(*(gpu.replace(cpus=CpuSet()) for gpu in FOUR)), ranks=4, devices=GPU)
+    assert "gpu:0, gpu:1, gpu:2 and gpu:3 are not known" in notes(unknown, "device-unknown")[0]
+    equal = plan(machine_with(*(device(f"0{i}:00.0", "0-15") for i in range(4))), ranks=4, devices=GPU)
+    assert "near the same CPUs (CPUs 0-31)" in notes(equal, "devices-equal")[0]
 
 
-def test_device_near_unknown_cpus_spreads_ranks():
-    made = plan(machine_with(*(gpu.replace(cpus=CpuSet()) for gpu in FOUR)), ranks=4, devices=GPU)
-    assert rows(made) == ["gpu:0: 0-3", "gpu:1: 4-7", "gpu:2: 8-11", "gpu:3: 12-15"]
-    assert notes(made, "device-unknown") == [
-        "the CPUs near gpu:0, gpu:1, gpu:2 and gpu:3 are not known: all CPUs are equally good for ranks 0-3"
-    ]
-
-
-def test_single_rank_with_unknown_device_has_all_cpus():
-    made = plan(machine_with(device("01:00.0", "")), ranks=1, devices=GPU)
-    assert rows(made) == ["gpu:0: 0-15"]
-
-
-def test_devices_near_the_same_cpus_are_distinct():
-    made = plan(machine_with(*(device(f"0{i}:00.0", "0-15") for i in range(1, 5))), ranks=4, devices=GPU)
-    assert rows(made) == ["gpu:0: 0-3", "gpu:1: 4-7", "gpu:2: 8-11", "gpu:3: 12-15"]
-    assert notes(made, "devices-equal") == [
-        "all devices of ranks are near the same CPUs (CPUs 0-31): ranks share these evenly"
-    ]
-
-
-def test_idle_cores_and_devices_are_named():
-    made = plan(machine_with(*FOUR), ranks=2, devices=GPU, devices_per_rank=1)
-    assert notes(made, "devices-idle") == [
-        "8 cores idle (CPUs 0-7,16-23): near no device of a rank; "
-        "--devices none divides all cores among ranks"
-    ]
-    assert not notes(made, "idle"), "each idle core is named once"
+def test_idle_cores_and_devices_are_named_once():
+    options = {"ranks": 2, "devices": GPU, "devices_per_rank": 1}
+    made = plan(machine_with(*FOUR), **options)
+    (text,) = notes(made, "devices-idle")
+    assert text.startswith("8 cores idle (CPUs 0-7,16-23): near no device of a rank; --devices none")
+    assert not notes(made, "idle")
     assert notes(made, "devices-unused") == ["gpu:2 and gpu:3 are left to other programs"]
-
-
-def test_idle_cores_near_a_device_have_a_note_of_their_own():
-    made = plan(machine_with(*FOUR), ranks=2, devices=GPU, devices_per_rank=1, cores=1)
+    made = plan(machine_with(*FOUR), cores=1, **options)
     (far,), (near,) = notes(made, "devices-idle"), notes(made, "idle")
-    assert far == "8 cores idle (CPUs 0-7,16-23): near no device of a rank"
+    assert far.startswith("8 cores idle (CPUs 0-7,16-23): near no device")
     cores = made.machine.at(Level.CORE)
     rest = [core.cpus for core in cores if core.cpus.isdisjoint(CpuSet.from_list("0-7,16-23") | made.used)]
     assert near == f"{len(rest)} cores idle (CPUs {union(rest)})"
+    isolated = machine_with(*FOUR).replace(isolated=CpuSet.from_list("0-3,16-19"))
+    assert notes(plan(isolated, **options), "devices-idle")[0].startswith("4 cores idle (CPUs 4-7,20-23)")
 
 
-def test_masks_leave_cores_idle_for_another_reason_than_devices():
-    assert "--devices none" not in " ".join(
-        note.text for note in plan(machine_with(*FOUR), ranks=2, devices=GPU, mask="8-15").notes
-    )
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"ranks": 2, "devices_per_rank": 1, "mask": "0-1|8-11"},
+        {"ranks": 1, "outside_ranks": 3, "threads": 1, "strategy": "compact"},
+    ],
+)
+def test_idle_cores_are_not_far_from_devices_if_devices_have_not_decided_the_cpus(options):
+    made = plan(machine_with(*FOUR), devices=GPU, **options)
+    assert notes(made, "idle")
+    assert not notes(made, "devices-idle")
 
 
-def test_idle_cores_are_not_far_from_devices_if_devices_have_not_decided_the_cpus():
-    own_cpus = plan(machine_with(*FOUR), ranks=2, devices=GPU, devices_per_rank=1, mask="0-1|8-11")
-    bound = plan(machine_with(*FOUR), ranks=1, outside_ranks=3, devices=GPU, threads=1, strategy="compact")
-    for made in (own_cpus, bound):
-        assert notes(made, "idle")
-        assert not notes(made, "devices-idle")
-
-
-def test_isolated_cpus_are_not_idle_because_of_devices():
-    machine = machine_with(*FOUR).replace(isolated=CpuSet.from_list("0-3,16-19"))
-    made = plan(machine, ranks=2, devices=GPU, devices_per_rank=1)
-    assert notes(made, "devices-idle")[0].startswith("4 cores idle (CPUs 4-7,20-23)")
-
-
-def test_ranks_with_cpus_of_their_own_are_warned():
-    made = plan(machine_with(*FOUR), ranks=2, devices=GPU, mask="0-3|4-7")
-    assert [note.text for note in made.notes if note.warning] == [
-        "rank 0 has CPUs 0-3, not near gpu:0 and gpu:1 (CPUs 8-15,24-31)"
-    ]
-    bound = plan(machine_with(*FOUR), ranks=1, outside_ranks=3, first_rank=1, devices=GPU, mask="0-3")
-    assert [note.text for note in bound.notes if note.warning] == [
-        "rank 1 has CPUs 0-3, not near gpu:1 (CPUs 8-11,24-27)"
-    ]
+@pytest.mark.parametrize(
+    ("options", "rank", "far"),
+    [
+        ({"ranks": 2, "mask": "0-3|4-7"}, 0, "gpu:0 and gpu:1 (CPUs 8-15,24-31)"),
+        ({"ranks": 1, "outside_ranks": 3, "first_rank": 1, "mask": "0-3"}, 1, "gpu:1 (CPUs 8-11,24-27)"),
+    ],
+)
+def test_ranks_with_cpus_of_their_own_are_warned(options, rank, far):
+    made = plan(machine_with(*FOUR), devices=GPU, **options)
+    texts = [note.text for note in made.notes if note.warning]
+    assert texts == [f"rank {rank} has CPUs 0-3, not near {far}"]
 
 
 NICS = (
@@ -383,19 +280,20 @@ NICS = (
 
 
 @pytest.mark.parametrize(
-    ("options", "expected"),
+    ("devices", "options", "expected"),
     [
-        ({"ranks": 2, "devices": BOTH}, ["gpu:0,gpu:1,nic:1: 8-15", "gpu:2,gpu:3,nic:0: 0-7"]),
-        ({"ranks": 2, "devices": NIC}, ["nic:0: 0-3", "nic:1: 8-11"]),
-        ({"ranks": 1, "devices": BOTH}, ["gpu:0,gpu:1,gpu:2,gpu:3,nic:0,nic:1: 0-15"]),
+        (FOUR + NICS, {"ranks": 2, "devices": BOTH}, "gpu:0,gpu:1,nic:1 8-15; gpu:2,gpu:3,nic:0 0-7"),
+        (FOUR + NICS, {"ranks": 2, "devices": NIC}, "nic:0 0-3; nic:1 8-11"),
         (
+            FOUR + NICS,
             {"ranks": 4, "devices": BOTH, "share_devices": True},
-            ["gpu:0,nic:1: 12-15", "gpu:1,nic:1: 8-11", "gpu:2,nic:0: 0-3", "gpu:3,nic:0: 4-7"],
+            "gpu:0,nic:1 12-15; gpu:1,nic:1 8-11; gpu:2,nic:0 0-3; gpu:3,nic:0 4-7",
         ),
+        (NICS[2:], {"ranks": 1, "devices": NIC}, "nic:0 0-3"),  # no other has RDMA
     ],
 )
-def test_nearest_interfaces_for_rdma(options, expected):
-    assert rows(plan(with_distances(machine_with(*FOUR, *NICS)), **options)) == expected
+def test_nearest_interfaces_for_rdma(devices, options, expected):
+    assert rows(plan(with_distances(machine_with(*devices)), **options)) == expected
 
 
 def test_a_rank_gets_no_interface_farther_than_its_nearest():
@@ -406,77 +304,37 @@ def test_a_rank_gets_no_interface_farther_than_its_nearest():
     ]
     gpus = [device("01:00.0", "0-3"), device("02:00.0", "8-11")]
     made = plan(with_distances(machine_with(*gpus, *nics)), ranks=2, devices=BOTH)
-    assert rows(made) == ["gpu:0,nic:0,nic:1: 0-3", "gpu:1,nic:3: 8-11"]
-    assert [
-        len(p.devices) for p in plan(made.machine, ranks=2, devices=BOTH, devices_per_rank=1).placements
-    ] == [2, 2]
-
-
-def test_interfaces_without_rdma_count_if_there_are_no_others():
-    made = plan(machine_with(NICS[2]), ranks=1, devices=NIC)
-    assert rows(made) == ["nic:0: 0-3"]
+    assert rows(made) == "gpu:0,nic:0,nic:1 0-3; gpu:1,nic:3 8-11"
+    one_each = plan(made.machine, ranks=2, devices=BOTH, devices_per_rank=1)
+    assert [len(placement.devices) for placement in one_each.placements] == [2, 2]
 
 
 def test_virtual_functions_count_if_their_physical_function_is_not_usable():
     physical = device("11:00.0", "0-3", DeviceKind.NIC)
     virtual = [device(f"11:00.{i}", "0-3", DeviceKind.NIC, physical="0000:11:00.0") for i in (1, 2)]
-    assert rows(plan(machine_with(physical, *virtual), devices=NIC)) == ["nic:0: 0-3"]
+    assert rows(plan(machine_with(physical, *virtual), devices=NIC)) == "nic:0 0-3"
     unusable = physical.replace(excluded="no driver")
-    assert rows(plan(machine_with(unusable, *virtual), devices=NIC)) == ["nic:1,nic:2: 0-3"]
+    assert rows(plan(machine_with(unusable, *virtual), devices=NIC)) == "nic:1,nic:2 0-3"
+
+
+FIVE_EACH = "1 rank with 5 GPUs each needs 5 GPUs"
 
 
 @pytest.mark.parametrize(
     ("options", "message", "hint"),
     [
-        (
-            {"ranks": 5},
-            "5 ranks need 5 GPUs, but 4 are visible",
-            "start at most 4 ranks, or let ranks share devices with --share-devices",
-        ),
-        (
-            {"ranks": 3, "devices_per_rank": 2},
-            "3 ranks with 2 GPUs each need 6 GPUs, but 4 are visible",
-            "start at most 2 ranks",
-        ),
-        (
-            {"ranks": 1, "devices_per_rank": 5},
-            "1 rank with 5 GPUs each needs 5 GPUs, but 4 are visible",
-            "use at most 4 devices per rank",
-        ),
-        (
-            {"ranks": None, "devices_per_rank": 5},
-            "1 rank with 5 GPUs each needs 5 GPUs",
-            "use at most 4 devices per rank",
-        ),
-        (
-            {"ranks": 1, "devices_per_rank": 5, "share_devices": True},
-            "1 rank with 5 GPUs each needs 5 GPUs",
-            "use at most 4 devices per rank",
-        ),
+        ({"ranks": 5}, "5 ranks need 5 GPUs, but 4 are visible", "at most 4 ranks, or"),
+        ({"ranks": 3, "devices_per_rank": 2}, "3 ranks with 2 GPUs each need 6 GPUs", "at most 2 ranks"),
+        ({"ranks": None, "devices_per_rank": 5}, FIVE_EACH, "at most 4 devices per rank"),
+        ({"devices_per_rank": 5, "share_devices": True}, FIVE_EACH, "at most 4 devices per rank"),
         ({"ranks": 1, "devices": NIC}, "no NIC is visible", "'ompbind topo' lists"),
-        (
-            {"ranks": 4, "strategy": "nodes"},
-            "--strategy nodes and --devices contradict each other",
-            "balanced, compact, spread",
-        ),
-        (
-            {"ranks": 4, "strategy": "all"},
-            "--strategy all and --devices contradict",
-            "balanced, compact, spread",
-        ),
-        ({"ranks": 4, "cores": 5}, "4 ranks of 5 cores need 20 cores, but 16 are usable", "at most 3 ranks"),
+        ({"ranks": 4, "strategy": "nodes"}, "--strategy nodes and --devices", "balanced, compact, spread"),
+        ({"ranks": 4, "strategy": "all"}, "--strategy all and --devices", "balanced, compact, spread"),
+        ({"ranks": 4, "cores": 5}, "need 20 cores, but 16 are usable", "at most 3 ranks"),
         ({"ranks": 33, "share_devices": True}, "33 ranks do not fit on 32 CPUs", "at most 32 ranks"),
         ({"ranks": 4, "reserve": 4}, "rank 0 would have no core left", "fewer cores"),
-        (
-            {"ranks": 1, "near": ("gpu:4",)},
-            "--near gpu:4: this machine has no such device",
-            "this machine has gpu:0 (0000:01:00.0)",
-        ),
-        (
-            {"ranks": 1, "near": ("gpu:0",), "mask": "0-3"},
-            "this part of the mask names no CPU near gpu:0",
-            "12-15,28-31",
-        ),
+        ({"ranks": 1, "near": ("gpu:4",)}, "--near gpu:4: this machine has no", "gpu:0 (0000:01:00.0)"),
+        ({"ranks": 1, "near": ("gpu:0",), "mask": "0-3"}, "names no CPU near gpu:0", "12-15,28-31"),
         ({"ranks": 1, "near": ("",)}, "--near : this machine has no such device", "this machine has gpu:0"),
     ],
 )
@@ -505,47 +363,35 @@ def test_request_refuses(fields, message):
 def test_near_names_a_device_and_keeps_devices_of_ranks(word):
     named = device("03:00.0", "0-3", names=("card2", "renderD130"), uuid="GPU-2222-3333")
     machine = machine_with(FOUR[0], FOUR[1], named, FOUR[3].replace(uuid="GPU-2111"))
-    made = plan(machine, ranks=2, near=(word,))
-    assert rows(made) == [": 0-1", ": 2-3"]
-    assert made.notes[-1].code == "idle"
-
-
-def test_near_refuses_a_name_of_several_devices():
-    machine = machine_with(*(gpu.replace(uuid=f"GPU-1{number}") for number, gpu in enumerate(FOUR)))
-    with pytest.raises(PlanError, match="several devices have this name \\(gpu:0, gpu:1, gpu:2, gpu:3\\)"):
-        plan(machine, near=("GPU-1",))
+    assert rows(plan(machine, ranks=2, near=(word,))) == " 0-1;  2-3"
 
 
 def test_near_takes_the_nearest_node_and_says_so():
     machine = machine_with(*FOUR, allowed=CpuSet.from_list("4-15"))
     made = plan(machine, ranks=1, near=("gpu:2",))
-    assert rows(made) == [": 4-7"]
-    assert notes(made, "device-far") == [
-        "no allowed CPU is near gpu:2 (CPUs 0-3,16-19): CPUs 4-7 are the nearest"
-    ]
+    assert rows(made) == " 4-7"
+    (text,) = notes(made, "device-far")
+    assert "near gpu:2 (CPUs 0-3,16-19): CPUs 4-7 are the nearest" in text
     with pytest.raises(PlanError, match="no allowed CPU is near gpu:2"):
         plan(machine, ranks=1, near=("gpu:2",), strict=True)
 
 
-def test_near_refuses_unknown_cpus():
+def test_near_names_one_device_with_known_cpus_of_any_kind():
+    display = device("01:00.0", "4-7", DeviceKind.DISPLAY, names=("card0",))
+    assert rows(plan(machine_with(display), near=("card0",))) == " 4-7"
     with pytest.raises(PlanError, match="the CPUs near gpu:0 are not known"):
         plan(machine_with(device("01:00.0", "")), near=("gpu:0",))
-
-
-def test_near_a_display_is_possible():
-    display = device("01:00.0", "4-7", DeviceKind.DISPLAY, names=("card0",))
-    assert rows(plan(machine_with(display), near=("card0",))) == [": 4-7"]
+    machine = machine_with(*(gpu.replace(uuid=f"GPU-1{number}") for number, gpu in enumerate(FOUR)))
+    with pytest.raises(PlanError, match="several devices have this name \\(gpu:0, gpu:1, gpu:2, gpu:3\\)"):
+        plan(machine, near=("GPU-1",))
 
 
 def test_auto_without_devices_says_why():
     made = plan(machine_with(*NICS), ranks=2, devices="auto")
-    assert notes(made, "devices-none") == ["ranks get no devices: no GPU is visible"]
+    assert "no GPU is visible" in notes(made, "devices-none")[0]
     assert not any(note.warning for note in made.notes)
     made = plan(machine_with(*FOUR), ranks=5, devices="auto")
-    assert notes(made, "devices-none") == [
-        "ranks get no devices: 4 GPUs are visible, but 5 ranks would need 5 GPUs "
-        "(--share-devices lets ranks share them)"
-    ]
+    assert "4 GPUs are visible, but 5 ranks would need 5 GPUs" in notes(made, "devices-none")[0]
     assert [note.code for note in made.notes if note.warning] == ["devices-none"]
 
 
@@ -554,51 +400,32 @@ def test_too_few_devices_say_which_are_not_visible_and_why():
     gpus[1] = gpus[1].replace(excluded="cannot open /dev/nvidia1")
     machine = machine_with(*gpus)
     visible = find_visible_devices(machine.devices, {"CUDA_VISIBLE_DEVICES": "2,7,0"})
-    reasons = (
-        "(CUDA_VISIBLE_DEVICES=2,7,0: CUDA ignores '7,0', because its first item names no GPU; "
-        "gpu:1: cannot open /dev/nvidia1)"
-    )
     with pytest.raises(PlanError) as caught:
         plan(machine, ranks=2, devices=GPU, visible=visible)
-    assert str(caught.value) == f"2 ranks need 2 GPUs, but 1 is visible {reasons}"
-    made = plan(machine, ranks=2, devices="auto", visible=visible)
-    (text,) = notes(made, "devices-none")
-    assert text.startswith(f"ranks get no devices: 1 GPU is visible {reasons}, but 2 ranks would need 2 GPUs")
+    (noted,) = notes(plan(machine, ranks=2, devices="auto", visible=visible), "devices-none")
+    for text in (str(caught.value), noted):
+        assert "1 GPU is visible" in text.replace("but 1 is", "1 GPU is")
+        assert "CUDA_VISIBLE_DEVICES=2,7,0: CUDA ignores '7,0'" in text
+        assert "gpu:1: cannot open /dev/nvidia1" in text
 
 
-def test_unbound_ranks_get_devices_by_number():
-    made = plan(machine_with(*FOUR), ranks=2, devices=GPU, mask="none")
-    assert rows(made) == ["gpu:0,gpu:1: 0-31", "gpu:2,gpu:3: 0-31"]
-    assert notes(made, "device-distance") == []
-    texts = {reason.about: reason.text for reason in make_reasons(made, measure_plan(made))}
-    assert "Devices do not decide the CPUs: each rank may use all of them." in texts["devices"]
-
-
-def test_reasons_and_metrics():
+def test_distances_from_devices_are_measured_and_reasons_name_them():
     machine = with_distances(machine_with(*FOUR))
     made = plan(machine, ranks=3, devices=GPU)
     metrics = measure_plan(made)
     assert metrics.device_distances == (12, 10, 10)
     texts = {reason.about: reason.text for reason in make_reasons(made, metrics)}
-    assert texts["devices"] == (
-        "Each rank gets 1 or 2 of the visible GPUs. Rank 0 gets the first devices in device order. "
-        "The devices of a rank decide its CPUs. "
-        "The largest NUMA distance of ranks 1-2 from devices is 10 (10 is local). "
-        "The largest NUMA distance of rank 0 from devices is 12 (10 is local)."
-    )
+    assert "distance of ranks 1-2 from devices is 10" in texts["devices"]
+    assert "distance of rank 0 from devices is 12" in texts["devices"]
     without = plan(machine, ranks=3)
     assert measure_plan(without).device_distances == ()
-    assert texts["strategy"] == "balanced: ranks near the same CPUs divide these cores evenly."
     assert "devices" not in {reason.about for reason in make_reasons(without, metrics)}
 
 
-def test_avoided_and_isolated_cpus_are_not_used():
-    machine = machine_with(*FOUR, isolated=CpuSet.from_list("14-15,30-31"))
-    assert rows(plan(machine, ranks=4, devices=GPU, sharing=Sharing.AVOID))[0] == "gpu:0: 12-13"
-
-
-def test_quota_limits_threads():
-    made = plan(machine_with(*FOUR, quota=4.0), ranks=4, devices=GPU)
+def test_avoided_and_isolated_cpus_are_not_used_and_a_quota_limits_threads():
+    machine = machine_with(*FOUR, isolated=CpuSet.from_list("14-15,30-31"), quota=4.0)
+    made = plan(machine, ranks=4, devices=GPU, sharing=Sharing.AVOID)
+    assert rows(made).startswith("gpu:0 12-13;")
     assert [placement.threads for placement in made.placements] == [1, 1, 1, 1]
 
 
@@ -608,18 +435,3 @@ def test_a_framework_that_selects_domains_is_named():
         make_plan(machine_with(*FOUR), request)
     assert caught.value.message.startswith("--strategy numa, which --compat vllm selects, and --devices")
     assert "--strategy balanced" in caught.value.hint
-
-
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        ({"cores": 1}, "balanced: every rank gets 1 core near its devices, as requested."),
-        ({"strategy": "compact", "threads": 2}, "compact: every rank gets as many cores near its devices"),
-        ({}, "balanced: ranks near the same CPUs divide these cores evenly."),
-        ({"ranks": 1, "outside_ranks": 1}, "balanced: every rank gets an equal share of all cores"),
-    ],
-)
-def test_reasons_say_which_cores_near_devices_ranks_get(options, text):
-    made = plan(machine_with(*FOUR), **{"ranks": 2, "devices": GPU, **options})
-    reasons = {reason.about: reason.text for reason in make_reasons(made, measure_plan(made))}
-    assert reasons["strategy"].startswith(text)
