@@ -1,9 +1,12 @@
-"""What bench proposes on machines of different kinds."""
+"""What bench proposes on machines of different kinds, and the texts of --vary."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from ompbind.bench.candidates import MOST, make_proposal
+from ompbind.bench.candidates import LIMIT, MOST, make_combinations, make_proposal, parse_variation
 from ompbind.cpuset import CpuSet
+from ompbind.errors import PositionError, RequestError
 from ompbind.machine.model import CoreKind
 from ompbind.machine.sources.reading import read_machine
 from ompbind.masks.parse import parse_mask
@@ -13,16 +16,20 @@ from tests.machines import Shape, make_machine
 from tests.recordings import recorded
 
 XEON = make_machine(Shape(packages=2, cores=8, smt=2))
-EPYC = make_machine(Shape(packages=2, nodes=4, l3s=2, cores=4, smt=1))
-POWER = make_machine(Shape(packages=2, cores=4, smt=8, numbering="adjacent"))
-LAPTOP = make_machine(Shape(cores=6, smt=1)).replace(
-    kinds=(
-        CoreKind(name="performance", cpus=CpuSet((0, 1)), strength=1024, source="type"),
-        CoreKind(name="efficiency", cpus=CpuSet((2, 3, 4, 5)), strength=600, source="type"),
-    )
-)
 VM = make_machine(Shape(cores=2))
-SMALL = make_machine(Shape(cores=1))
+MACHINES = {
+    "xeon": XEON,
+    "epyc": make_machine(Shape(packages=2, nodes=4, l3s=2, cores=4, smt=1)),
+    "power": make_machine(Shape(packages=2, cores=4, smt=8, numbering="adjacent")),
+    "laptop": make_machine(Shape(cores=6, smt=1)).replace(
+        kinds=(
+            CoreKind(name="performance", cpus=CpuSet((0, 1)), strength=1024, source="type"),
+            CoreKind(name="efficiency", cpus=CpuSet((2, 3, 4, 5)), strength=600, source="type"),
+        )
+    ),
+    "vm": VM,
+    "small": make_machine(Shape(cores=1)),
+}
 
 
 def propose(machine, *fixed, **request):
@@ -32,34 +39,27 @@ def propose(machine, *fixed, **request):
 
 
 @pytest.mark.parametrize(
-    ("machine", "expected"),
+    ("name", "numbers", "expected"),
     [
-        (XEON, ["", "smt=all", "bind=thread", "memory=interleave", "smt=all, bind=thread"]),
-        (EPYC, ["", "bind=thread", "memory=interleave"]),
+        ("xeon", "1 2", ["", "smt=all", "bind=thread", "memory=interleave", "smt=all, bind=thread"]),
+        ("epyc", "1 2 8 16", ["", "bind=thread", "memory=interleave"]),
         (
-            POWER,
+            "power", "1 2",
             ["", "smt=all", "smt=1", "smt=2", "bind=thread", "memory=interleave",
              "smt=all, bind=thread", "smt=1, bind=thread", "smt=2, bind=thread"],
         ),
-        (LAPTOP, ["", "core-kind=performance", "bind=thread", "core-kind=performance, bind=thread"]),
-        (VM, ["", "bind=thread"]),
-        (SMALL, [""]),
+        ("laptop", "1 2 4",
+         ["", "core-kind=performance", "bind=thread", "core-kind=performance, bind=thread"]),
+        ("vm", "1 2", ["", "bind=thread"]),
+        ("small", "1", [""]),
     ],
-    ids=["xeon", "epyc", "power", "laptop", "vm", "small"],
 )  # fmt: skip
-def test_choices_fit_the_machine(machine, expected):
-    assert propose(machine) == expected
-
-
-@pytest.mark.parametrize(
-    ("machine", "numbers"),
-    [(XEON, [1, 2]), (EPYC, [1, 2, 8, 16]), (POWER, [1, 2]), (LAPTOP, [1, 2, 4]), (VM, [1, 2]), (SMALL, [1])],
-    ids=["xeon", "epyc", "power", "laptop", "vm", "small"],
-)
-def test_numbers_of_ranks_follow_the_domains(machine, numbers):
-    made = make_proposal(machine, Request(), ())
-    assert made[: len(numbers)] == tuple((("ranks", str(number)),) for number in numbers)
-    assert {dict(choices)["ranks"] for choices in made} == {str(number) for number in numbers}
+def test_choices_fit_the_machine_and_numbers_of_ranks_follow_the_domains(name, numbers, expected):
+    assert propose(MACHINES[name]) == expected
+    made = make_proposal(MACHINES[name], Request(), ())
+    numbers = numbers.split()
+    assert made[: len(numbers)] == tuple((("ranks", number),) for number in numbers)
+    assert {dict(choices)["ranks"] for choices in made} == {*numbers}
     assert len(made) <= MOST
 
 
@@ -67,9 +67,6 @@ def test_given_options_do_not_vary():
     assert propose(XEON, "smt", "memory", smt="all") == ["", "bind=thread"]
     assert propose(XEON, "bind", bind=Bind.EXACT) == ["", "smt=all", "memory=interleave"]
     assert propose(XEON, mask=parse_mask("none")) == [""]
-
-
-def test_a_mask_decides_the_hardware_threads_unless_fewer_are_proposed():
     assert propose(XEON, mask=parse_mask("0-3,16-19")) == ["", "smt=1", "bind=thread", "smt=1, bind=thread"]
     assert propose(XEON, ranks=2, mask=parse_mask("0-3|8-11")) == ["", "bind=thread"]
 
@@ -86,15 +83,9 @@ def test_nothing_is_proposed_that_the_quota_stops():
 
 
 RECORDED = {
-    "rec-epyc7402-nps1": (["1", "2", "16"], {"smt=all", "bind=thread", "memory=interleave"}),
-    "rec-epyc7401-8n": (["1", "2", "8", "16"], {"smt=all", "bind=thread", "memory=interleave"}),
-    "syn-2s8c2t-roundrobin": (["1", "2"], {"smt=all", "bind=thread", "memory=interleave"}),
-    "hwloc-20em64t-hybrid-1p6c2t+2ca4co1t": (
-        ["1", "2", "4"],
-        {"core-kind=performance", "smt=all", "bind=thread"},
-    ),
-    "rec-power8-smt8": (["1", "2", "20"], {"smt=all", "smt=1", "smt=2", "bind=thread", "memory=interleave"}),
-    "vm-x86-1cpu": (["1"], set()),
+    "rec-epyc7401-8n": ("1 2 8 16", {"smt=all", "bind=thread", "memory=interleave"}),
+    "hwloc-20em64t-hybrid-1p6c2t+2ca4co1t": ("1 2 4", {"core-kind=performance", "smt=all", "bind=thread"}),
+    "rec-power8-smt8": ("1 2 20", {"smt=all", "smt=1", "smt=2", "bind=thread", "memory=interleave"}),
 }
 """Recorded machines: the proposed numbers of ranks, and the single choices for one rank."""
 
@@ -107,5 +98,56 @@ def test_recorded_machines(name):
     machine = read_machine(str(paths[0]))
     numbers, singles = RECORDED[name]
     made = make_proposal(machine, Request(), ())
-    assert list(dict.fromkeys(dict(choices)["ranks"] for choices in made)) == numbers
+    assert list(dict.fromkeys(dict(choices)["ranks"] for choices in made)) == numbers.split()
     assert {text for text in propose(machine) if text and "," not in text} == singles
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "values"),
+    [
+        ("smt = 1 , all", "smt", ["1", "all"]),
+        ("mask=0-1|2-3;0,1", "mask", ["0-1|2-3", "0,1"]),
+        ("mask=0,2;", "mask", ["0,2"]),
+        ("env=A=1,A=2", "env", ["A=1", "A=2"]),
+    ],
+)
+def test_values_of_vary(text, key, values):
+    found = parse_variation(text)
+    assert [(value.key, value.text) for value in found] == [(key, value) for value in values]
+    assert [text[slice(*value.span)] for value in found] == values
+
+
+@given(st.lists(st.text("ab=|.", min_size=1), min_size=1, unique=True), st.sampled_from([",", ";"]))
+def test_every_value_of_vary_is_found_where_it_is(values, separator):
+    text = f"key={separator.join(values)}{';' if separator == ';' else ''}"
+    found = parse_variation(text)
+    assert [value.text for value in found] == values
+    assert [text[slice(*value.span)] for value in found] == values
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "marked"),
+    [
+        ("", "option is missing", ""),
+        ("smt", "smt has no values", "smt"),
+        ("=1,2", "option is missing", ""),
+        ("smt=1,,2", "value of smt is missing", ""),
+        ("mask=;0", "value of mask is missing", ""),
+        ("smt=1,2, 1", "the value 1 twice", "1"),
+    ],
+)
+def test_wrong_texts_of_vary(text, message, marked):
+    with pytest.raises(PositionError, match=message) as error:
+        parse_variation(text)
+    assert text[slice(*error.value.span)] == marked
+
+
+def test_combinations_vary_the_last_option_fastest_and_have_a_limit():
+    found = make_combinations([("smt", ("1", "2")), ("bind", ("rank", "thread"))])
+    words = [" ".join(value for _, value in choices) for choices in found]
+    assert words == ["1 rank", "1 thread", "2 rank", "2 thread"]
+    assert make_combinations([]) == ()
+    many = tuple(map(str, range(1000)))
+    with pytest.raises(RequestError, match=f"1000000000 combinations .* {LIMIT}"):
+        make_combinations([("threads", many), ("cores", many), ("reserve", many)])
+    assert len(make_combinations([("threads", many[:LIMIT])])) == LIMIT
