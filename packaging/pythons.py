@@ -64,9 +64,6 @@ PACKAGES = (
 COPIED = ("/etc/passwd", "/etc/group", "/etc/ssl/certs/ca-certificates.crt")
 """Files that the scripts of packages would write; pip reads the certificates before it installs anything."""
 
-LIVE_TESTS = ("run", "run_output", "exec", "kills", "output", "elsewhere", "habits", "python_interface")
-"""Tests of `tests/live` about the start of ranks, signals, output, and workers of multiprocessing."""
-
 # Mounts in a mount namespace of its own, which vanish with the process.
 ENTER = """
 set -e
@@ -91,9 +88,10 @@ make demo PYTHON={python}
 make .venv/.developing
 export PATH="$PWD/.venv/bin:$PATH"
 python -W error -m compileall -q -f ompbind docs/examples
-OMPTEST_PACKAGING=1 python -m pytest -q -n 2 tests/packaging/test_every_verb.py
+verbs="python -m pytest -q -n 2 --part pythons tests/packaging"
+$verbs
 zipapp="$PIP_FIND_LINKS/ompbind.pyz"
-[ ! -e "$zipapp" ] || {python} tests/packaging/check_zipapp.py "$zipapp"
+[ ! -e "$zipapp" ] || OMPTEST_COMMAND="{python} -I -S $zipapp" $verbs
 python -m pytest -q -n 2 --dist worksteal --ignore=tests/live --ignore=tests/vm --ignore=tests/packaging
 """
 
@@ -185,8 +183,7 @@ def make_script(place: Place) -> str:
     """Return the shell script that tests the source distribution in the current directory."""
     script = TEST.format(python=place.executable)
     if place.version in LIVE:
-        files = " ".join(f"tests/live/test_{name}.py" for name in LIVE_TESTS)
-        script += f"python -m pytest -q -n 2 --dist worksteal {files}\n"
+        script += "python -m pytest -q -n 2 --dist worksteal tests/live\n"
     return script
 
 

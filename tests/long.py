@@ -1,4 +1,4 @@
-"""How many cases tests try: a sample (`make test`), or all (`make test-long`)."""
+"""How many cases tests try: a sample (`make test`), or all (the part `long` of `make test-all`)."""
 
 import os
 from typing import Any

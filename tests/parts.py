@@ -31,8 +31,11 @@ class Part(NamedTuple):
 
 
 PARTS = {
-    "slurm": Part((f"{ALONE} --part slurm",), "slurmctld slurmd slurm-client munge"),
-    "openmpi": Part((f"{ALONE} --part openmpi",), "openmpi-bin"),
+    "slurm": Part(
+        (f"{ALONE} --part slurm",),
+        "slurmctld slurmd slurm-client munge numactl bsdutils mpich openmpi-bin",
+    ),
+    "openmpi": Part((f"{ALONE} --part openmpi",), "openmpi-bin mpich hwloc-nox"),
     "nodes": Part(
         (
             # Open MPI 5 has an environment of its own: its mpirun must not come before Debian's
@@ -43,12 +46,18 @@ PARTS = {
         "slurmctld slurmd slurm-client munge openmpi-bin mpich iproute2",
         "torch==2.13.0",
     ),
-    "torch": Part((f"{ALONE} --part torch",), packages="torch==2.13.0"),
+    "torch": Part(
+        (f"{ALONE} --part torch",),
+        "mpich openmpi-bin gcc libc6-dev libomp5-14 util-linux",
+        "torch==2.13.0 scikit-learn intel-openmp",
+    ),
     "ray": Part((f"{ALONE} --part ray",), packages="ray==2.60.0"),
     "joblib": Part((f"{ALONE} --part joblib",), packages="joblib==1.6.0"),
-    "vm": Part(("$PYTHON -m pytest -q -n auto --dist loadgroup --part vm",)),
+    "vm": Part(("$PYTHON -m pytest -q -n auto --dist loadgroup --part vm tests/vm",)),
     "image": Part((f"{ALONE} --part image",), "podman runc catatonit mmdebstrap"),
-    "packages": Part(("make dist zipapp", f"{ALONE} --part packages")),
+    "packages": Part(
+        ("make dist zipapp", f"OMPTEST_ZIPAPP=dist/ompbind.pyz {ALONE} --part packages tests/packaging")
+    ),
     "release": Part(("make release-check",), "git"),
     "click": Part(
         (

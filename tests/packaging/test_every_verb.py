@@ -1,66 +1,132 @@
-"""Each verb works with a typical command line; a warning of Python is an error here."""
+"""Each verb works with typical command lines, for a given Python, wheel or zipapp.
+
+OMPTEST_COMMAND is the command line of ompbind, such as 'python3 -I -S dist/ompbind.pyz'. By default it is the
+one beside the Python that runs the tests. A warning of Python is an error here.
+"""
 
 import os
+import pty
+import re
+import shlex
+import subprocess
 import sys
 
 import pytest
 
 from ompbind.cli.verbs import VERBS
 from ompbind.report.export.formats import FORMATS
-from tests.live.conftest import claims, ompbind
+from tests.live.conftest import OMPBIND, claims, clean_environment
 
-__all__ = ["claims", "ompbind"]  # fixtures
+__all__ = ["claims"]  # a fixture
 
 pytestmark = pytest.mark.part("pythons")
 
-DUAL = "synthetic:pack:2 numa:1 core:4 pu:2"
-PLAN = ("plan", "-n", "2", "--topology", DUAL)
-ECHO = ("--", "sh", "-c", "echo rank $RANK of $WORLD_SIZE")
-HERE = "PID"
-"""Stands for the process of the test."""
+WORDS = shlex.split(os.environ.get("OMPTEST_COMMAND", OMPBIND))
+COMMAND = [os.path.abspath(word) if os.path.exists(word) else word for word in WORDS]
+DUAL = "--topology 'synthetic:pack:2 numa:1 core:4 pu:2'"
+SEEN = "import os, sys; print(type(sys.meta_path[0]).__name__, os.environ['PYTHONPATH'].endswith('shims'))"
+BENCH = "bench --max-rounds 20 --vary bind=rank,none"
 
-CALLS = [
-    (["--version"], "ompbind"),
-    (["--help"], "Usage: ompbind"),
-    (["help", "run"], "--ranks"),
-    (["run", "--help"], "Usage: ompbind run"),
-    (["run", "--help-all"], "--on-failure"),
-    (["run", *ECHO], "rank 0 of 1\n"),
-    (["run", "-n", "2", "--output", "tag", "--verify", "--timeout", "50", *ECHO], "rank 1 of 2\n"),
-    (["run", "-n", "2", "--report", "report.json", "--log-dir", "logs", *ECHO], ""),
-    (["run", "-n", "2", "--env", "PORT={rank+80}", "--", "sh", "-c", "echo $PORT"], "81\n"),
-    (["run", "-n", "2", "--dry-run", *ECHO], "command of every rank"),
-    (["exec", *ECHO], "rank 0 of 1\n"),
-    (["exec", "--bind", "thread", *ECHO], "rank 0 of 1\n"),
-    *(
-        ([*PLAN, "--format", name, *(["--rank", "1"] if row.ranks == "one" else [])], "")
-        for name, row in FORMATS.items()
-    ),
-    ([*PLAN, "-m", "node:0-1", "--compare", "balanced,spread"], "spread"),
-    (["bench", "--max-rounds", "2", "--vary", "bind=rank,none", "--export", "csv", "--", "true"], "bind"),
-    *((["topo", "--format", name], "") for name in ("tree", "table", "json", "svg")),
-    (["probe"], "thread"),
-    (["probe", "--format", "json"], "{"),
-    (["doctor", "--", sys.executable, "-c", ""], ""),
-    (["ps"], ""),
-    (["ps", "--format", "json"], "["),
-    (["inspect", HERE], "pid"),
-    (["inspect", "--format", "json", HERE], "{"),
-    (["config", "run"], "ranks"),
-    *((["completion", shell], "ompbind") for shell in ("bash", "zsh", "fish")),
-]  # fmt: skip
-"""Command lines, each with a part of its output."""
+CALLS = f"""
+--version                                                        ~ ^ompbind [0-9]
+--version -v                                                     ~ ^installation:
+--help                                                           ~ ^Usage: ompbind
+help run                                                         ~ --ranks
+run --help-all                                                   ~ --on-failure
+run -n 2 --output tag --verify --timeout 50 -- echo hi           ~ ^.1. hi$
+run -v --chdir / --output tag -- pwd                             ~ ^.0. /$
+run -v --report r.json --log-dir logs -- true                    ~ ^command of every rank: true
+run -n 2 --env PORT={{rank+80}} -- sh -c 'echo $PORT'            ~ ^81$
+run -n 2 --dry-run -- true                                       ~ command of every rank
+run --on-failure restart:1 -- sh -c 'exit 7'                     ~ with code 7 ~ 7
+run --freeze-threads -- {sys.executable} -c "{SEEN}"             ~ ^TorchFinder True$
+exec --bind thread -- sh -c 'echo $RANK of $WORLD_SIZE'          ~ ^0 of 1$
+plan -n 2 -m node:0-1 --compare balanced,spread {DUAL}           ~ spread
+plan --topology sample:epyc-2p                                   ~ ^x86_64, 384 CPUs
+plan -m 0-99 {DUAL}                                              ~ ^ompbind: error: CPUs 16-99 ~ 2
+plan --nonsense                                                  ~ ^ompbind: error: .*--nonsense ~ 2
+{BENCH} --export csv -- true                                     ~ bind
+topo                                                             ~ ^live: .* CPU
+topo --format svg                                                ~ ^<svg
+probe                                                            ~ thread|no OpenMP runtime
+probe --format json                                              ~ ^{{
+doctor -- {sys.executable} -c ''                                 ~ CPUs ~ 0 1
+ps                                                               ~ runs
+ps --format json                                                 ~ ^{{
+inspect PID                                            ~ process ~ 0 1
+inspect --format json PID                              ~ ^{{ ~ 0 1
+config run                                                       ~ ranks
+completion bash                                                  ~ ompbind
+completion fish                                                  ~ ompbind
+"""
+"""Command lines, a pattern of the output, and exit codes other than 0."""
+
+ROWS = [*CALLS.strip().splitlines()]
+ROWS += [
+    f"plan -n 2 {DUAL} --format {name} {'--rank 1' if row.ranks == 'one' else ''} ~ ."
+    for name, row in FORMATS.items()
+]
+
+
+@pytest.fixture
+def env(tmp_path):
+    settings = {"PYTHONWARNINGS": "error", "XDG_CONFIG_HOME": str(tmp_path / "config"), "TERM": "xterm"}
+    env = clean_environment(**settings)
+    env.pop("PYTHONPATH", None)  # it would replace the package of a wheel
+    return env
+
+
+def command(line):
+    """Return the words of a command line of ompbind; PID stands for the process of the test."""
+    return [*COMMAND, *(str(os.getpid()) if word == "PID" else word for word in shlex.split(line))]
+
+
+def call(line, pattern, tmp_path, env, codes="0"):
+    done = subprocess.run(
+        command(line), cwd=tmp_path, env=env, text=True, timeout=120,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    assert str(done.returncode) in codes.split(), done.stdout
+    assert re.search(pattern, done.stdout, re.MULTILINE), done.stdout
+    assert not re.search("Warning|Traceback", done.stdout), done.stdout
 
 
 def test_each_verb_is_called():
-    assert {words[0] for words, _ in CALLS} >= set(VERBS)
+    assert {row.split()[0] for row in ROWS} >= set(VERBS)
 
 
-@pytest.mark.parametrize(("words", "printed"), CALLS, ids=[" ".join(words)[:60] for words, _ in CALLS])
-def test_each_verb_works_without_warnings(ompbind, tmp_path, words, printed):
-    words = [str(os.getpid()) if word == HERE else word for word in words]
-    done = ompbind(*words, cwd=tmp_path, env={"PYTHONWARNINGS": "error"})
-    assert done.returncode in ((0, 1) if words[0] in ("doctor", "inspect") else (0,)), done.stderr
-    assert printed in done.stdout
-    assert "Warning" not in done.stderr
-    assert "Traceback" not in done.stderr
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.partition("~")[0].strip()[:60])
+def test_a_command_line_works_without_warnings(tmp_path, env, row):
+    line, pattern, *codes = map(str.strip, row.split(" ~ "))
+    call(line, pattern, tmp_path, env, *codes)
+
+
+def test_results_of_bench_are_read_again_as_are_presets(tmp_path, env):
+    measured = "--metric 'took ([0-9])' -- sh -c '[ $OMP_PROC_BIND = true ]; echo took $((1 + $?))'"
+    saved = f"{BENCH} --results b.jsonl --save-preset best {measured}"
+    call(saved, "default is saved as preset best", tmp_path, env)
+    call("bench --show b.jsonl", "^recommended: default", tmp_path, env)
+    call(f"plan --preset best {DUAL}", "^1 rank", tmp_path, env)
+
+
+@pytest.mark.parametrize(
+    ("line", "shown", "keys"),
+    [(f"{BENCH} -- true", r"choice \d", b""), ("inspect PID --watch", "CPU time|thread", b"q")],
+)
+def test_live_views_are_shown_on_a_terminal(tmp_path, env, line, shown, keys):
+    master, slave = pty.openpty()
+    files = {"stdin": slave, "stdout": slave, "stderr": slave}
+    with subprocess.Popen(command(line), cwd=tmp_path, env=env, **files) as process:
+        os.close(slave)
+        text = ""
+        try:
+            while data := os.read(master, 1 << 16):
+                text += data.decode(errors="replace")
+                if keys and re.search(shown, text):
+                    os.write(master, keys)
+                    keys = b""
+        except OSError:  # no process has the terminal any more
+            os.close(master)
+    assert process.returncode == 0, text
+    assert re.search(shown, text)
+    assert "Traceback" not in text

@@ -18,7 +18,6 @@ TABLE = re.findall(r"^\| (pipx|uv|pip) \| `(.*)` \| `(.*)` \|$", PAGE, re.MULTIL
 """How to upgrade and how to uninstall, by the name of the tool."""
 
 pytestmark = pytest.mark.part("packages")
-INSTALLED = ("With pip", "Without internet", "One file: the zipapp")
 
 
 def read_blocks(section):
@@ -68,31 +67,28 @@ def shell(tools, tmp_path):
     return run
 
 
-@pytest.mark.parametrize("section", INSTALLED)
+@pytest.mark.parametrize("section", ["With pip", "Without internet", "One file: the zipapp"])
 def test_the_commands_of_a_section_work(shell, section):
     blocks = read_blocks(section)
-    assert blocks
     output = shell("".join(blocks))
-    if "plan" in blocks[-1]:
-        assert "1 rank, balanced" in output
+    assert "1 rank" in output or "plan" not in blocks[-1]
 
 
-@pytest.mark.parametrize(("tool", "upgrade", "uninstall"), [row for row in TABLE if row[0] != "pip"])
+@pytest.mark.parametrize(("tool", "upgrade", "uninstall"), TABLE)
 def test_tools_install_upgrade_and_uninstall(shell, tool, upgrade, uninstall):
+    if tool == "pip":
+        script = (
+            f"python3 -m venv v; . v/bin/activate; pip install .; {upgrade}; ompbind plan; {uninstall} -y"
+        )
+        assert "1 rank" in shell(f"{script}; ! ompbind plan")
+        return
     (install,) = (block for block in read_blocks("With pipx or uv") if block.startswith(f"{tool} "))
     assert "1 rank" in shell(f"{install}ompbind plan\n{upgrade}\nompbind plan")
     if tool == "pipx" and shutil.which("man"):
         assert "ompbind.1" in shell("man -w ompbind")
-    shell(uninstall)
-    shell("! ompbind plan")
+    shell(f"{uninstall}; ! ompbind plan")
 
 
 def test_uv_runs_ompbind_without_installing_it(shell):
     (command,) = (block for block in read_blocks("With pipx or uv") if block.startswith("uvx "))
     assert "1 rank" in shell(command)
-
-
-def test_pip_upgrades_and_uninstalls(shell):
-    ((_, upgrade, uninstall),) = (row for row in TABLE if row[0] == "pip")
-    lines = ["python3 -m venv venv", ". venv/bin/activate", "pip install .", upgrade, "ompbind plan"]
-    assert "1 rank" in shell("\n".join([*lines, f"{uninstall} --yes", "! ompbind plan"]))
