@@ -10,7 +10,6 @@ from ompbind.machine.sources.linux.cgroup import Throttling
 from ompbind.openmp.binding import Bind
 from ompbind.planning.other_runs import LiveRun
 from ompbind.planning.rank_variables import SUPERVISOR_NAME
-from ompbind.registry.claim_format import make_text, parse_text
 from ompbind.report.inspect import NO_PROCESSES, render_inspection, render_inspection_json
 from ompbind.report.text import Screen
 from ompbind.text import Severity
@@ -180,12 +179,6 @@ def test_names_are_cleaned_for_terminals_and_an_empty_inspection_is_rendered():
     assert "environment: not readable" in text
     assert render_inspection(inspect()) == NO_PROCESSES
     assert '"crews": []' in render_inspection_json(inspect())
-
-
-def test_claims_have_the_mode_and_older_claims_do_not():
-    assert parse_text(make_text(RUN), 1) == RUN
-    older = make_text(RUN).replace("bind rank\n", "")
-    assert parse_text(older, 1) == RUN.replace(bind="")
 
 
 def test_two_samples_show_cpu_use_and_migrations():
