@@ -32,7 +32,7 @@ def read_bench(*words):
 
 def call(*args, **env):
     """Run ompbind; a verb that starts ranks must fail before that. Returns what a finished process has."""
-    out, err = io.StringIO(), io.StringIO()
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="replace") for _ in range(2))
     with (
         patch.dict(os.environ, clean_environment(**env), clear=True),
         patch("os.fork", side_effect=AssertionError("a rank would be started")),
@@ -41,6 +41,12 @@ def call(*args, **env):
     ):
         try:
             code = run_words(args)
+        except SystemExit as end:  # after a completion
+            code = end.code
         except Exception as error:
             code = print_error(error, launching=bool(args) and args[0] in LAUNCHING)
-    return subprocess.CompletedProcess(args, code, out.getvalue(), err.getvalue())
+    texts = []
+    for stream in (out, err):
+        stream.flush()
+        texts.append(stream.buffer.getvalue().decode())
+    return subprocess.CompletedProcess(args, code, *texts)
