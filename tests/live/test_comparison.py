@@ -31,10 +31,17 @@ def rows():
             yield found[1].split(), found[2]
 
 
+ROWS = [
+    pytest.param(
+        *row, marks=pytest.mark.part("openmpi") if row[0][0] == "mpirun" else (), id=" ".join(row[0])
+    )
+    for row in rows()
+]
+assert len(ROWS) == 6
 ENVIRONMENTS = {"mpirun": {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}}
 
 
-@pytest.mark.parametrize(("words", "shown"), list(rows()), ids=lambda value: str(value[0]))
+@pytest.mark.parametrize(("words", "shown"), ROWS)
 def test_the_mask_of_the_caller(words, shown):
     required("taskset")
     required(words[0].replace("ompbind", OMPBIND))
@@ -42,10 +49,6 @@ def test_the_mask_of_the_caller(words, shown):
     found = re.findall(r"Cpus_allowed_list:\s+(\S+)", done.stdout)
     assert found == ([] if shown == "an error" else [shown[0]])
     assert bool(done.returncode) == (shown == "an error")
-
-
-def test_there_are_rows():
-    assert len(list(rows())) == 6
 
 
 def test_tools_have_the_options_that_the_page_names():

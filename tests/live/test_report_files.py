@@ -1,11 +1,14 @@
 """Reports in real files: replaced atomically or unchanged; most errors are found before the start."""
 
 import os
+import select
 import socket
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -27,7 +30,9 @@ def mode(path):
 def test_a_new_file_has_the_mode_of_umask(tmp_path):
     old = os.umask(0o027)
     try:
-        write(tmp_path / "run.json", "{}")
+        file = prepare_report(str(tmp_path / "run.json"))
+        assert os.listdir(tmp_path) == []
+        write_report(file, "{}")
     finally:
         os.umask(old)
     assert (tmp_path / "run.json").read_text() == "{}\n"
@@ -35,29 +40,21 @@ def test_a_new_file_has_the_mode_of_umask(tmp_path):
     assert os.listdir(tmp_path) == ["run.json"]
 
 
-def test_no_file_is_created_before_the_report_is_written(tmp_path):
-    prepare_report(str(tmp_path / "run.json"))
-    assert os.listdir(tmp_path) == []
-
-
-def test_an_existing_file_is_replaced_and_keeps_its_mode(tmp_path):
+def test_an_existing_file_is_replaced_and_keeps_its_mode_and_owner(tmp_path):
     path = tmp_path / "run.json"
     path.write_text("before")
     path.chmod(0o604)
+    owner = NOBODY if ROOT else os.geteuid()
+    if ROOT:
+        os.chown(path, NOBODY, NOBODY)
+    other = tmp_path / f".ompbind-{os.getpid()}-0.tmp"  # a temporary file of another run
+    other.write_text("other")
     with path.open() as before:
         write(path, "after")
         assert before.read() == "before"  # a process that reads the old file is not disturbed
-    assert (path.read_text(), mode(path)) == ("after\n", 0o604)
-    assert os.listdir(tmp_path) == ["run.json"]
-
-
-@pytest.mark.skipif(not ROOT, reason="only root can change owners")
-def test_a_file_of_another_user_keeps_its_owner(tmp_path):
-    path = tmp_path / "run.json"
-    path.touch()
-    os.chown(path, NOBODY, NOBODY)
-    write(path, "after")
-    assert (path.stat().st_uid, path.stat().st_gid, path.read_text()) == (NOBODY, NOBODY, "after\n")
+    assert (path.read_text(), mode(path), path.stat().st_uid) == ("after\n", 0o604, owner)
+    assert sorted(os.listdir(tmp_path)) == [other.name, "run.json"]
+    assert other.read_text() == "other"
 
 
 @pytest.mark.parametrize("exists", [True, False])
@@ -137,31 +134,25 @@ except OmpbindError as error:
         (0o700, 0o666, "Permission denied", "before"),
     ],
 )
-def test_permissions_of_the_user_count(open_directory, directory_mode, file_mode, reason, text):
-    inside = open_directory / "inside"
-    inside.mkdir()
-    path = inside / "run.json"
-    if file_mode is not None:
-        path.write_text("before")
-        path.chmod(file_mode)
-    inside.chmod(directory_mode)
-    done = subprocess.run(
-        [sys.executable, "-c", AS_NOBODY, str(path)], capture_output=True, text=True, cwd="/", timeout=60
-    )
-    assert done.stderr == ""
-    assert done.stdout.startswith(reason and f"RequestError the report cannot be written to {path}: {reason}")
-    assert bool(done.stdout) == bool(reason)
-    assert (path.read_text() if path.exists() else None) == text
-    assert os.listdir(inside) == ([] if text is None else ["run.json"])
-
-
-@pytest.fixture
-def open_directory(tmp_path):
-    """A directory that all users can enter."""
-    for directory in (tmp_path, *tmp_path.parents[:4]):
-        if directory.name.startswith(("pytest-", "popen-", "test_")):
-            directory.chmod(0o755)
-    return tmp_path
+def test_permissions_of_the_user_count(directory_mode, file_mode, reason, text):
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        inside = Path(name, "inside")
+        inside.mkdir()
+        path = inside / "run.json"
+        if file_mode is not None:
+            path.write_text("before")
+            path.chmod(file_mode)
+        inside.chmod(directory_mode)
+        command = [sys.executable, "-c", AS_NOBODY, str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, cwd="/", timeout=60)
+        assert done.stderr == ""
+        assert done.stdout.startswith(
+            reason and f"RequestError the report cannot be written to {path}: {reason}"
+        )
+        assert bool(done.stdout) == bool(reason)
+        assert (path.read_text() if path.exists() else None) == text
+        assert os.listdir(inside) == ([] if text is None else ["run.json"])
 
 
 def test_a_pipe_is_written_to_and_stays(tmp_path):
@@ -196,8 +187,10 @@ write_report(file, "{}")
 """
 
 
-@pytest.mark.parametrize("name", ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", "link"])
-@pytest.mark.parametrize("where", ["file", "pipe"])
+@pytest.mark.parametrize(
+    ("name", "where"),
+    [("-", "file"), ("-", "pipe"), ("/dev/fd/1", "file"), ("/proc/self/fd/1", "pipe"), ("link", "file")],
+)
 def test_the_report_follows_the_output_of_ranks(tmp_path, name, where):
     (tmp_path / "link").symlink_to("/dev/stdout")
     path = tmp_path / "out"
@@ -207,12 +200,9 @@ def test_the_report_follows_the_output_of_ranks(tmp_path, name, where):
             shell=True, stdout=file, check=True, cwd=tmp_path, timeout=60,
         )  # fmt: skip
     assert path.read_text() == "from a rank\n{}\n"
-
-
-def test_a_descriptor_of_the_shell_is_written_to(tmp_path):
     script = f"{sys.executable} -c '{STANDARD}' /dev/fd/5 5>out 6>&1"
     subprocess.run(["sh", "-c", script], check=True, cwd=tmp_path, capture_output=True, timeout=60)
-    assert (tmp_path / "out").read_text() == "{}\n"
+    assert path.read_text() == "{}\n"
 
 
 def test_a_descriptor_for_reading_is_an_error():
@@ -226,16 +216,17 @@ def test_a_full_non_blocking_pipe_is_waited_for():
     file = prepare_report(f"/dev/fd/{write_end}")
     os.close(write_end)
     received = []
-    reader = threading.Timer(0.2, lambda: received.append(read_all(read_end)))
+
+    def read():
+        select.select([read_end], [], [], 20)  # the pipe has filled
+        with open(read_end, "rb") as pipe:
+            received.append(pipe.read())
+
+    reader = threading.Thread(target=read)
     reader.start()
-    write_report(file, "x" * 300_000)
+    write_report(file, "x" * 300_000)  # more than a pipe holds
     reader.join(20)
     assert received == [b"x" * 300_000 + b"\n"]
-
-
-def read_all(descriptor):
-    with open(descriptor, "rb") as file:
-        return file.read()
 
 
 def test_a_closed_pipe_is_an_error():
@@ -302,11 +293,3 @@ def test_a_directory_that_is_deleted_meanwhile_is_an_error(tmp_path):
     (tmp_path / "gone").rmdir()
     with pytest.raises(LaunchError, match="No such file or directory"):
         write_report(file, "{}")
-
-
-def test_temporary_files_of_other_runs_are_not_changed(tmp_path):
-    other = tmp_path / f".ompbind-{os.getpid()}-0.tmp"
-    other.write_text("other")
-    write(tmp_path / "run.json", "{}")
-    assert other.read_text() == "other"
-    assert len(os.listdir(tmp_path)) == 2

@@ -5,6 +5,8 @@ import os
 
 import pytest
 
+from tests.cli.command_lines import call
+
 OLD = '{\n  "schema": "ompbind-run/1",\n  "exit_code": 0\n}\n'
 """The report of an earlier run."""
 
@@ -32,19 +34,20 @@ def report(tmp_path):
         ([], "the command to start is missing"),
     ],
 )
-@pytest.mark.parametrize("first", [True, False])
-def test_a_refused_run_replaces_the_report_of_an_earlier_run(ompbind, tmp_path, report, args, error, first):
-    own = [f"--report={report}", "--run-id", "night"]
+def test_a_refused_run_replaces_the_report_of_an_earlier_run(tmp_path, monkeypatch, report, args, error):
+    monkeypatch.chdir(tmp_path)
     end = args.index("--") if "--" in args else 0
-    words = [*own, *args] if first or not end else [*args[:end], *own, *args[end:]]
-    done = ompbind("run", *words, cwd=tmp_path)
-    record = json.loads(report.read_text())
-    assert done.returncode == record["exit_code"] == 125
-    assert error in record["error"]
-    assert error in " ".join(done.stderr.split())
-    assert (record["run_id"], record["plan"], record["ranks"]) == ("night", None, [])
-    assert record["command"] == (args[end + 1 :] if end else args[2:])
-    assert os.listdir(tmp_path) == ["run.json"]
+    own = [f"--report={report}", "--run-id", "night"]
+    for words in ([*own, *args], [*args[:end], *own, *args[end:]]):
+        report.write_text(OLD)
+        done = call("run", *words)
+        record = json.loads(report.read_text())
+        assert done.returncode == record["exit_code"] == 125
+        assert error in record["error"]
+        assert error in " ".join(done.stderr.split())
+        assert (record["run_id"], record["plan"], record["ranks"]) == ("night", None, [])
+        assert record["command"] == (args[end + 1 :] if end else args[2:])
+        assert os.listdir(tmp_path) == ["run.json"]
 
 
 def test_a_command_that_is_not_found_is_reported(ompbind, report):
