@@ -1,4 +1,4 @@
-"""Workers that a Python program starts are bound as planned, and the program itself is restored."""
+"""`placed` and `bind_process`: workers and this process are bound as planned, and it is restored."""
 
 import multiprocessing
 import os
@@ -15,21 +15,29 @@ import pytest
 from ompbind import (
     Bind,
     LaunchError,
+    MemoryMode,
+    OmpRuntime,
     Request,
     RequestError,
+    bind_process,
     make_environment,
     make_plan,
     parse_mask,
     placed,
     read_machine,
+    unbind,
 )
 from ompbind.cpuset import CpuSet
+from ompbind.execution import mempolicy
 from ompbind.machine.sources.linux.reader import make_counted_machine
+from ompbind.workers import bind_process as bind_process_module
 from ompbind.workers.process_settings import restore_affinity
-from tests.live.conftest import allowed_list, clean_environment, two_cpus, wait_until
-from tests.live.process_settings import is_restored, state
+from tests.live.conftest import allowed_list, clean_environment, required, two_cpus, wait_until
+from tests.live.process_settings import is_restored, read_masks, state
+from tests.live.runtimes import path_of
 
 ROOT = Path(__file__).parent.parent.parent
+SHOW = ["sh", "-c", "grep Cpus_allowed_list /proc/self/status; echo $OMP_NUM_THREADS-$RANK"]
 
 
 @pytest.fixture
@@ -44,16 +52,51 @@ def plan(cpus):
 
 @pytest.fixture(autouse=True)
 def _as_before():
+    multiprocessing.get_start_method()  # sets the default, as a fork server does
     before = state()
     yield
     wait_until(lambda: is_restored(before), "all is restored")  # joined threads exit a moment later
 
 
+@pytest.fixture
+def user_variables():
+    """Yield a MonkeyPatch that is undone before the state of the process is compared."""
+    with pytest.MonkeyPatch.context() as patch:
+        yield patch
+
+
+@pytest.fixture
+def start_thread():
+    """Start a thread that waits until the end of the test, after some work, and return its TID."""
+    done, threads = threading.Event(), []
+
+    def start(work=lambda: None):
+        ready = threading.Event()
+
+        def run():
+            work()
+            ready.set()
+            done.wait()
+
+        threads.append(threading.Thread(target=run))
+        threads[-1].start()
+        ready.wait()
+        return threads[-1].native_id
+
+    yield start
+    done.set()
+    for thread in threads:
+        thread.join()
+
+
+def show():
+    return subprocess.run(SHOW, capture_output=True, text=True).stdout.split()[1:]
+
+
 def report():
     """Return the CPUs of all threads of this process, and its environment."""
-    threads = {allowed_list(os.getpid(), name) for name in os.listdir("/proc/self/task")}
     env = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
-    return threads, env  # readline sets the other two for child processes only
+    return set(read_masks().values()), env  # readline sets the other two for child processes only
 
 
 def send_report(pipe):
@@ -70,6 +113,17 @@ def start_and_receive(make_process=multiprocessing.Process):
     return received
 
 
+def run_program(text, *args, directory=None, **env):
+    """Run a program, which may load OpenMP runtimes; one that starts workers takes a file."""
+    command = ["-c", text] if directory is None else [directory / "program.py"]
+    if directory:
+        (directory / "program.py").write_text(text)
+    return subprocess.run(
+        [sys.executable, *command, *map(str, args)],
+        capture_output=True, text=True, timeout=60, env=clean_environment(**env),
+    )  # fmt: skip
+
+
 SPAWN = multiprocessing.get_context("spawn").Process
 
 
@@ -80,74 +134,57 @@ def test_workers_are_bound_as_planned_one_after_the_other(plan, cpus, make_proce
         with placed(plan, rank) as placement:
             threads, env = start_and_receive(make_process)
         assert placement == plan.placements[rank]
-        assert threads == {str(cpus[rank])}
-        assert env == expected
+        assert (threads, env) == ({str(cpus[rank])}, expected)
         assert env["OMP_PLACES"] == f"{{{cpus[rank]}}}"
         assert (env["OMP_NUM_THREADS"], env["RANK"], env["WORLD_SIZE"]) == ("3", str(rank), "2")
 
 
 def test_subprocesses_and_executors_are_placed_as_well(plan, cpus):
     with placed(plan, 1, run_id="mine"):
-        shown = subprocess.run(
-            ["grep", "Cpus_allowed_list", "/proc/self/status"], capture_output=True, text=True
-        )
-        named = subprocess.run(["printenv", "OMPBIND_WORKER_NAME"], capture_output=True, text=True)
+        shown = show()
         executor = ProcessPoolExecutor(1)
         found = executor.submit(report)
-    assert shown.stdout.split()[1] == str(cpus[1])
-    assert named.stdout == "mine-rank-1\n"
+    assert shown == [str(cpus[1]), "3-1"]
     with executor:
         threads, env = found.result()
         assert threads == {str(cpus[1])}
         assert env == make_environment(plan, 1, report()[1], run_id="mine")
-        assert executor.submit(report).result()[0] == {str(cpus[1])}
+        assert env["OMPBIND_WORKER_NAME"] == "mine-rank-1"
 
 
 def test_workers_have_their_service_cpus_too(cpus):
     plan = make_plan(read_machine(), Request(mask=parse_mask("{},{}".format(*cpus)), service_cores=1))
-    with placed(plan, 0) as placement, ProcessPoolExecutor(1) as executor:
-        threads, env = executor.submit(report).result()
-    assert set(placement.cpuset) == set(cpus)
-    assert threads == {str(placement.cpuset)}
+    with placed(plan, 0) as placement:
+        threads, env = start_and_receive()
+    assert threads == {str(CpuSet(cpus))} == {str(placement.cpuset)}
     assert env["OMPBIND_SERVICE_CPUS"] == str(placement.service_cpus) != ""
 
 
-@pytest.mark.parametrize("end", [ValueError, KeyboardInterrupt, SystemExit, GeneratorExit])
-def test_everything_is_restored_if_the_body_fails(plan, end):
+def test_everything_is_restored_if_the_body_fails(plan):
     before = state()
-
-    def fail():
-        with placed(plan, 0):
-            os.environ["OMP_PLACES"] = "{7}"
-            del os.environ["OMPBIND_CPUS"]
-            raise end("enough")
-
-    with pytest.raises(end, match="enough"):
-        fail()
+    with pytest.raises(GeneratorExit), placed(plan, 0):
+        os.environ["OMP_PLACES"] = "{7}"
+        del os.environ["OMPBIND_CPUS"]
+        raise GeneratorExit
     assert state() == before
 
 
 @pytest.mark.parametrize("more", [(), (0,)], ids=["none", "partly"])
-def test_everything_is_restored_if_binding_fails(plan, more):
+def test_everything_is_restored_if_binding_fails(plan, start_thread, more):
+    start_thread()
     before = state()
     wrong = plan.replace(placements=(plan.placements[0].replace(cpus=(*more, 8191)),))
     with pytest.raises(LaunchError, match="8191") as failure, placed(wrong, 0):
         raise AssertionError("the body ran")
     assert "changed since they were read" in failure.value.hint
+    with pytest.raises(LaunchError, match="8191"):
+        bind_process(wrong, 0)
     assert state() == before
 
 
-@pytest.fixture
-def user_variables():
-    """Yield a MonkeyPatch that is undone before the state of the process is compared."""
-    with pytest.MonkeyPatch.context() as patch:
-        yield patch
-
-
 def test_variables_of_ompbind_are_restored_and_others_keep_changes_of_the_body(plan, user_variables):
-    user_variables.setenv("RANK", "7")
-    user_variables.setenv("GOMP_CPU_AFFINITY", "0-99")
-    user_variables.setenv("PORT", "8000")
+    for name, value in {"RANK": "7", "GOMP_CPU_AFFINITY": "0-99", "PORT": "8000"}.items():
+        user_variables.setenv(name, value)
     with placed(plan, 0):
         assert (os.environ["RANK"], os.environ["PORT"]) == ("0", "8000")
         assert "GOMP_CPU_AFFINITY" not in os.environ
@@ -156,27 +193,22 @@ def test_variables_of_ompbind_are_restored_and_others_keep_changes_of_the_body(p
     assert found == ["7", "0-99", "mine", None]
 
 
-OPENMP = {"OMP_NUM_THREADS", "OMP_PLACES", "OMP_PROC_BIND", "MKL_NUM_THREADS"}
-
-
-@pytest.mark.parametrize(
-    ("variables", "found", "absent"),
-    [
-        ("openmp", OPENMP, {"RANK", "WORLD_SIZE", "OMPBIND_RANK"}),
-        ("all", {*OPENMP, "RANK", "WORLD_SIZE", "OMPBIND_RANK"}, set()),
-        (("RANK", "OMP_NUM_THREADS"), {"RANK", "OMP_NUM_THREADS"}, {*OPENMP, "WORLD_SIZE"}),
-        ((), set(), {*OPENMP, "RANK"}),
-    ],
-    ids=["openmp", "all", "names", "none"],
-)
-def test_only_the_selected_variables_are_set(plan, variables, found, absent):
+def test_only_the_selected_variables_are_set(plan):
     base = report()[1]
-    with placed(plan, 0, variables=variables):
-        threads, env = start_and_receive()
-    assert len(threads) == 1
-    assert found <= env.keys()
-    assert not (absent - found) & env.keys() - base.keys()
-    assert env == make_environment(plan, 0, base, variables=variables)
+    openmp, others = (
+        {"OMP_NUM_THREADS", "OMP_PLACES", "OMP_PROC_BIND"},
+        {"RANK", "WORLD_SIZE", "OMPBIND_RANK"},
+    )
+    for variables, found in (
+        ("openmp", openmp),
+        ("all", openmp | others),
+        (("RANK", "OMP_NUM_THREADS"), {"RANK", "OMP_NUM_THREADS"}),
+        ((), set()),
+    ):
+        with placed(plan, 0, variables=variables):
+            env = report()[1]
+        assert {name for name in openmp | others if env.get(name) != base.get(name)} == found
+        assert env == make_environment(plan, 0, base, variables=variables)
 
 
 def test_extra_variables_override_those_of_ompbind_and_are_restored(plan, user_variables):
@@ -188,81 +220,62 @@ def test_extra_variables_override_those_of_ompbind_and_are_restored(plan, user_v
         os.environ["VLLM_CPU_KVCACHE_SPACE"] = "8"
     assert (found["VLLM_CPU_KVCACHE_SPACE"], found["OMP_NUM_THREADS"]) == ("4", "1")
     assert "PORT" not in found
-    assert state() == before
     assert found == make_environment(plan, 1, report()[1], variables="openmp", extra=extra)
-
-
-@pytest.mark.parametrize(
-    ("extra", "error"),
-    [({"A=B": "1"}, ValueError), ({"A": 1}, RequestError), ({"A": "\0"}, ValueError)],
-    ids=["name", "type", "zero"],
-)
-def test_everything_is_restored_if_an_extra_variable_cannot_be_set(plan, extra, error):
-    before = state()
-    with pytest.raises(error), placed(plan, 0, extra={"FIRST": "1", **extra}):
-        raise AssertionError("the body ran")
+    for wrong, error in (({"A=B": "1"}, ValueError), ({"A": 1}, RequestError), ({"A": "\0"}, ValueError)):
+        with pytest.raises(error), placed(plan, 0, extra={"FIRST": "1", **wrong}):
+            raise AssertionError("the body ran")
     assert state() == before
 
 
 def test_threads_take_turns_and_bind_only_themselves(plan, cpus):
     main_cpus, found, wrong = allowed_list(os.getpid()), [], []
-    ready = threading.Barrier(6)
+    ready = threading.Barrier(4)
 
     def place(rank):
         before = os.sched_getaffinity(0)
         ready.wait(20)
-        for _ in range(10):
+        for _ in range(5):
             with placed(plan, rank):
-                shown = subprocess.run(
-                    ["sh", "-c", "grep Cpus_allowed_list /proc/self/status; echo $OMPBIND_RANK"],
-                    capture_output=True, text=True,
-                )  # fmt: skip
-                found.append((rank, shown.stdout.split()[1:]))
+                found.append((rank, show()))
                 wrong.append(allowed_list(os.getpid()) != main_cpus)
             wrong.append(os.sched_getaffinity(0) != before)
 
-    threads = [threading.Thread(target=place, args=(number % 2,)) for number in range(6)]
+    threads = [threading.Thread(target=place, args=(number % 2,)) for number in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(found) == 60
-    assert all(words == [str(cpus[rank]), str(rank)] for rank, words in found)
+    assert len(found) == 20
+    assert all(words == [str(cpus[rank]), f"3-{rank}"] for rank, words in found)
     assert not any(wrong)
 
 
-def test_a_thread_cannot_enter_twice(plan, cpus):
-    with placed(plan, 0):
-        with pytest.raises(LaunchError, match="cannot be nested") as failure, placed(plan, 1):
-            raise AssertionError("the body ran")
-        assert "enter the next block" in failure.value.hint
-        assert os.sched_getaffinity(0) == {cpus[0]}
-        assert os.environ["RANK"] == "0"
-    with placed(plan, 1):
-        assert os.environ["RANK"] == "1"
-
-
-def test_another_thread_may_exit_the_placement(plan, cpus):
+def test_a_thread_cannot_enter_twice_and_another_may_exit(plan, cpus):
     stack = ExitStack()
     stack.enter_context(placed(plan, 0))
-    assert os.sched_getaffinity(0) == {cpus[0]}
+    with pytest.raises(LaunchError, match="cannot be nested") as failure, placed(plan, 1):
+        raise AssertionError("the body ran")
+    assert "enter the next block" in failure.value.hint
+    assert (os.sched_getaffinity(0), os.environ["RANK"]) == ({cpus[0]}, "0")
     closing = threading.Thread(target=stack.close)
     closing.start()
     closing.join()
     assert set(cpus) <= os.sched_getaffinity(0)
     with placed(plan, 1):
-        pass
+        assert os.environ["RANK"] == "1"
 
 
-def test_without_binding_workers_get_variables_only():
-    machine = make_counted_machine(2, 2, "Elsewhere")
-    plan = make_plan(machine, Request(ranks=2, bind=Bind.EXACT))
-    before = allowed_list(os.getpid())
+def test_without_binding_only_the_variables_are_set():
+    plan = make_plan(make_counted_machine(2, 2, "Elsewhere"), Request(ranks=2, bind=Bind.EXACT))
+    before = read_masks()
     with placed(plan, 1):
-        threads, env = start_and_receive()
-    assert threads == {before}
+        env = report()[1]
+        assert read_masks() == before
     assert (env["OMP_NUM_THREADS"], env["OMP_PROC_BIND"], env["RANK"]) == ("1", "false", "1")
     assert "OMP_PLACES" not in env
+    bind_process(plan, 1)
+    assert (read_masks(), os.environ["OMP_NUM_THREADS"]) == (before, "1")
+    unbind()
 
 
 def test_unknown_ranks_and_recorded_machines_are_refused(plan):
@@ -274,9 +287,11 @@ def test_unknown_ranks_and_recorded_machines_are_refused(plan):
     ):
         with pytest.raises(RequestError, match=said), placed(given, rank):
             raise AssertionError("the body ran")
+        with pytest.raises(RequestError, match=said):
+            bind_process(given, rank)
 
 
-def test_a_thread_gets_all_cpus_if_its_own_are_offline():
+def test_a_thread_gets_all_cpus_if_its_own_are_offline_unless_it_has_exited():
     before = os.sched_getaffinity(0)
     try:
         os.sched_setaffinity(0, {min(before)})
@@ -285,37 +300,26 @@ def test_a_thread_gets_all_cpus_if_its_own_are_offline():
         assert before <= os.sched_getaffinity(0)
     finally:
         os.sched_setaffinity(0, before)
-
-
-def test_a_thread_that_has_exited_is_not_restored():
     exited = subprocess.Popen(["true"])
     exited.wait()
-    restore_affinity(exited.pid, CpuSet(os.sched_getaffinity(0)))
+    restore_affinity(exited.pid, CpuSet(before))
 
 
-@pytest.mark.parametrize("bind", list(Bind))
+MODES = [Bind.THREAD, *(pytest.param(bind, marks=pytest.mark.long) for bind in Bind if bind != Bind.THREAD)]
+
+
+@pytest.mark.parametrize("bind", MODES)
 def test_environments_equal_those_of_ompbind_run(ompbind, tmp_path, bind):
     inherited = {"OMP_NUM_THREADS": "64", "KMP_AFFINITY": "compact", "RANK": "9"}
-    script = f"cat /proc/self/environ > {tmp_path}/$RANK"
-    done = ompbind("run", "-n", "2", "--bind", str(bind), "--run-id", "r", "--", "sh", "-c", f"exec {script}",
-                   env=inherited)  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    script = f"exec cat /proc/self/environ > {tmp_path}/$RANK"
+    options = ("-n", "2", "--bind", str(bind), "--run-id", "r")
+    assert ompbind("run", *options, "--", "sh", "-c", script, env=inherited).returncode == 0
     plan = make_plan(read_machine(), Request(ranks=2, bind=bind))
     for rank in (0, 1):
         env = make_environment(plan, rank, clean_environment(**inherited), run_id="r")
         text = (tmp_path / str(rank)).read_bytes().decode()
         seen = dict(pair.split("=", 1) for pair in text.rstrip("\0").split("\0"))
-        seen.pop("PWD", None)  # set by the shell
-        env.pop("PWD", None)
-        assert {**seen, "_": ""} == {**env, "_": ""}
-
-
-def run_program(tmp_path, text, **env):
-    program = tmp_path / "program.py"
-    program.write_text(text)
-    return subprocess.run(
-        [sys.executable, program], capture_output=True, text=True, timeout=60, env=clean_environment(**env)
-    )
+        assert {**seen, "_": "", "PWD": ""} == {**env, "_": "", "PWD": ""}  # the shell sets these
 
 
 HEAD = """
@@ -333,23 +337,23 @@ if __name__ == "__main__":
 
 TRACKED = """
     with placed(plan, 0):
-        worker = multiprocessing.Process(target=time.sleep, args=(0,))
+        worker = multiprocessing.Process(target=inner)
         worker.start()
     worker.join()
-    for pid in children():
-        words = open(f"/proc/{pid}/cmdline").read()
-        if "resource_tracker" in words:
+    for pid in open(f"/proc/self/task/{os.getpid()}/children").read().split():
+        if "resource_tracker" in open(f"/proc/{pid}/cmdline").read():
             variables = open(f"/proc/{pid}/environ").read()
-            print("tracker", os.sched_getaffinity(pid) == before, "OMPBIND_RANK" in variables)
+            print("tracker", os.sched_getaffinity(int(pid)) == before, "OMPBIND_RANK" in variables)
 
-def children():
-    return map(int, open(f"/proc/self/task/{os.getpid()}/children").read().split())
+def inner():
+    plan = make_plan(read_machine(), Request())
+    print("worker", len(plan.placements[0].cpus), flush=True)
 """
 
 
-def test_the_resource_tracker_is_neither_bound_nor_a_rank(tmp_path):
-    done = run_program(tmp_path, HEAD + TRACKED + TAIL)
-    assert (done.stdout, done.stderr) == ("tracker True False\n", "")
+def test_a_worker_plans_within_its_cpus_and_the_resource_tracker_is_not_bound(tmp_path):
+    done = run_program(HEAD + TRACKED + TAIL, directory=tmp_path)
+    assert (done.stdout, done.stderr) == ("worker 1\ntracker True False\n", "")
 
 
 OTHERWISE = """
@@ -368,41 +372,27 @@ OTHERWISE = """
 
 @pytest.mark.parametrize(
     ("method", "said"),
-    [
-        ("spawn", ""),
-        ("fork", "program.py:10: RuntimeWarning: W: it was forked"),
-        ("forkserver", "program.py:10: RuntimeWarning: W: it was started by the fork server"),
-    ],
+    [("spawn", ""), ("fork", "W: it was forked"), ("forkserver", "W: it was started by the fork server")],
 )
 def test_workers_that_are_not_spawned_are_warned_about(tmp_path, method, said):
-    done = run_program(tmp_path, HEAD + OTHERWISE.format(method=method) + TAIL)
+    done = run_program(HEAD + OTHERWISE.format(method=method) + TAIL, directory=tmp_path)
     assert done.stdout == f"{method} True\n1\n"
-    assert said in done.stderr
+    assert (f"program.py:10: RuntimeWarning: {said}" if said else "") in done.stderr
     assert done.stderr.count("RuntimeWarning") == bool(said)
 
 
 FORKED = """
+    import signal, threading
     with placed(plan, 0):
         child = os.fork()
         if child:
             os.waitpid(child, 0)
-            print("parent", os.sched_getaffinity(0) == {min(before)})
     who = "parent" if child else "child"
     print(who, os.sched_getaffinity(0) == before, "RANK" in os.environ, flush=True)
     with placed(plan, 0):
         pass
     if child == 0:
         os._exit(0)
-"""
-
-
-def test_a_process_forked_inside_restores_itself(tmp_path):
-    done = run_program(tmp_path, HEAD + FORKED + TAIL)
-    assert done.stdout.splitlines() == ["child True False", "parent True", "parent True False"]
-
-
-HELD = """
-    import signal, threading
     inside, done = threading.Event(), threading.Event()
 
     def hold():
@@ -424,28 +414,224 @@ HELD = """
 """
 
 
-def test_a_process_forked_while_another_thread_is_inside_can_enter(tmp_path):
-    assert run_program(tmp_path, HEAD + HELD + TAIL).stdout == "7\n"
-
-
-def test_a_worker_plans_within_its_own_cpus(tmp_path):
-    text = """
-    with placed(plan, 0):
-        worker = multiprocessing.Process(target=inner)
-        worker.start()
-    worker.join()
-
-def inner():
-    plan = make_plan(read_machine(), Request())
-    print(len(plan.placements[0].cpus), flush=True)
-"""
-    assert run_program(tmp_path, HEAD + text + TAIL).stdout == "1\n"
+def test_a_process_forked_inside_restores_itself_and_can_enter(tmp_path):
+    done = run_program(HEAD + FORKED + TAIL, directory=tmp_path)
+    assert done.stdout.splitlines() == ["child True False", "parent True False", "7"]
 
 
 def test_the_program_of_the_readme_starts_a_worker(cpus, tmp_path):
     text = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)[1]
-    (tmp_path / "program.py").write_text(text)
-    done = subprocess.run(
-        [sys.executable, tmp_path / "program.py"], capture_output=True, text=True, timeout=60
-    )
+    done = run_program(text, directory=tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "ready\n", "")
+
+
+def test_bind_process_binds_all_threads_and_unbind_restores_them(plan, cpus, start_thread):
+    narrow = start_thread(lambda: os.sched_setaffinity(0, {cpus[1]}))
+    start_thread()
+    before = state()
+    binding = bind_process(plan, 0, run_id="mine", extra={"PORT": "8000"})
+    assert binding.placement == plan.placements[0]
+    assert set(read_masks().values()) == {str(cpus[0])}
+    assert os.environ == make_environment(plan, 0, run_id="mine", extra={"PORT": "8000"})
+    assert (os.environ["OMP_NUM_THREADS"], os.environ["PORT"], show()) == ("3", "8000", [str(cpus[0]), "3-0"])
+    inherited = start_thread()
+    elsewhere = start_thread(lambda: os.sched_setaffinity(0, {cpus[1]}))
+    assert read_masks()[str(inherited)] == str(cpus[0])
+    with pytest.raises(LaunchError, match="already") as failure:
+        bind_process(plan, 1)
+    assert failure.value.hint == "call unbind() first"
+    with placed(plan, 1):
+        assert os.sched_getaffinity(0) == {cpus[1]}
+        with pytest.raises(LaunchError, match="inside 'with placed"):
+            unbind()
+    assert os.sched_getaffinity(0) == {cpus[0]}
+    unbind()
+    masks = read_masks()
+    assert masks.pop(str(elsewhere)) == masks[str(narrow)] == str(cpus[1])
+    assert masks.pop(str(inherited)) == masks[str(os.getpid())]
+    assert {**state(), "threads": masks} == before
+    with pytest.raises(LaunchError, match="not bound by bind_process"):
+        unbind()
+    with placed(plan, 0), pytest.raises(LaunchError, match="inside 'with placed"):
+        bind_process(plan, 1)
+
+
+def test_the_number_of_threads_of_numba_is_not_changed_if_numba_is_imported(plan, monkeypatch):
+    """Numba refuses to compile if the variable changes after its threads have started."""
+    for module, extra, number in ((None, {}, "3"), (sys, {}, None), (sys, {"NUMBA_NUM_THREADS": "2"}, "2")):
+        if module:
+            monkeypatch.setitem(sys.modules, "numba", module)
+        bind_process(plan, 0, extra=extra)
+        assert (os.environ.get("NUMBA_NUM_THREADS"), os.environ["OMP_NUM_THREADS"]) == (number, "3")
+        unbind()
+
+
+def test_a_thread_with_the_number_of_an_exited_thread_does_not_get_its_mask(
+    plan, cpus, start_thread, monkeypatch
+):
+    tid = start_thread(lambda: os.sched_setaffinity(0, {cpus[1]}))
+    bind_process(plan, 0)
+    real = bind_process_module.read_stat
+
+    def read_later_start(path):
+        stat = real(path)
+        return stat.replace(start_ticks=stat.start_ticks + 1) if path.endswith(f"/{tid}") else stat
+
+    monkeypatch.setattr(bind_process_module, "read_stat", read_later_start)
+    unbind()
+    assert read_masks()[str(tid)] == read_masks()[str(os.getpid())] != str(cpus[1])
+
+
+def test_threads_that_start_without_end_are_an_error_and_nothing_is_changed(
+    plan, cpus, start_thread, monkeypatch
+):
+    before_all = os.sched_getaffinity(0)
+    real, made = bind_process_module.list_threads, []
+
+    def list_and_start(pid):
+        found = real(pid)
+        if len(made) < bind_process_module.PASSES:
+            made.append(start_thread(lambda: os.sched_setaffinity(0, {cpus[1]})))
+        return found
+
+    monkeypatch.setattr(bind_process_module, "list_threads", list_and_start)
+    variables = dict(os.environ)
+    with pytest.raises(LaunchError, match="after 10 attempts") as failure:
+        bind_process(plan, 0)
+    assert "before it starts its threads" in failure.value.hint
+    assert os.environ == variables
+    masks = read_masks()
+    assert {masks.pop(str(tid)) for tid in made} == {str(cpus[1])}
+    assert all(os.sched_getaffinity(int(tid)) == before_all for tid in masks)
+    monkeypatch.setattr(bind_process_module, "list_threads", lambda pid: [])
+    with pytest.raises(LaunchError, match="threads of this process cannot be listed"):
+        bind_process(plan, 0)
+
+
+def test_threads_that_start_without_end_are_a_warning_of_unbind(plan, cpus, start_thread, monkeypatch):
+    real, whole = bind_process_module.list_threads, os.sched_getaffinity(0)
+
+    def start_and_list(pid):
+        start_thread(lambda: os.sched_setaffinity(0, {cpus[0]}))
+        return real(pid)
+
+    bind_process(plan, 0)
+    monkeypatch.setattr(bind_process_module, "list_threads", start_and_list)
+    with pytest.warns(RuntimeWarning, match="after 10 attempts to restore all threads") as warned:
+        unbind()
+    assert [warning.filename for warning in warned] == [__file__]
+    assert all(os.sched_getaffinity(int(tid)) == whole for tid in read_masks())
+    assert "OMPBIND_RANK" not in os.environ
+
+
+def settings():
+    return os.sched_getaffinity(0), os.environ.get("OMPBIND_RANK")
+
+
+def bind_and_report(plan, rank):
+    """Return the settings of this process before it is bound, while it is bound, and after `unbind`."""
+    found = [settings()]
+    bind_process(plan, rank)
+    found.append(settings())
+    unbind()
+    return [*found, settings()]
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver"])
+def test_a_child_of_a_bound_process_can_bind_itself(plan, cpus, method):
+    bind_process(plan, 0)
+    try:
+        with ProcessPoolExecutor(1, multiprocessing.get_context(method)) as executor:
+            before, bound, after = executor.submit(bind_and_report, plan, 1).result()
+        assert (bound, after) == (({cpus[1]}, "1"), before)
+        assert method == "forkserver" or before == ({cpus[0]}, "0") == settings()
+    finally:
+        unbind()
+
+
+def test_the_memory_policy_is_set_and_restored_in_the_calling_thread():
+    plan = make_plan(read_machine(), Request(memory=MemoryMode.BIND))
+    if plan.placements[0].memory is None or mempolicy.replace_unsupported_policies(plan).notes:
+        pytest.skip("memory policies cannot be set here")
+    before, caught = mempolicy.read_policy(), []
+    bind_process(plan, 0)
+    assert mempolicy.read_policy().mode == plan.placements[0].memory.kernel_mode
+    unbind()
+    assert mempolicy.read_policy() == before
+
+    def restore():
+        with pytest.warns(RuntimeWarning, match="set by another thread, which keeps it") as warned:
+            unbind()
+        caught.extend(warning.filename for warning in warned)
+
+    bind_process(plan, 0)
+    thread = threading.Thread(target=restore)
+    thread.start()
+    thread.join()
+    assert caught == [__file__]
+    mempolicy.restore_policy(before)
+
+
+LOADED = """
+import ctypes, os, sys
+from ompbind import *
+library = ctypes.CDLL(sys.argv[1])
+plan = make_plan(read_machine(), Request(threads=1))
+binding = bind_process(plan, 0)
+print(*[(runtime.family, os.path.samefile(runtime.path, sys.argv[1])) for runtime in binding.runtimes])
+print(library.omp_get_max_threads())
+unbind()
+"""
+
+
+FAMILIES = [("libgomp", OmpRuntime.GOMP, len(os.sched_getaffinity(0))), ("libomp 14", OmpRuntime.LLVM, 1),
+            ("libiomp5", OmpRuntime.INTEL, 1)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "family", "threads"), FAMILIES)
+def test_loaded_runtimes_are_named_and_not_started(name, family, threads):
+    """libgomp reads its variables when it is loaded, the others when they start: nothing has started them."""
+    done = run_program(LOADED, path_of(name))
+    assert done.stdout.splitlines() == [str((family, True)), str(threads)], done.stderr
+
+
+REGION = """
+#include <omp.h>
+void run(void (*call)(void), int thread) {
+    #pragma omp parallel num_threads(2)
+    if (omp_get_thread_num() == thread) call();
+}
+"""
+
+CALLED = """
+import ctypes, os, sys
+from ompbind import *
+library = ctypes.CDLL(sys.argv[1])
+plan = make_plan(read_machine(), Request())
+
+def call():
+    before = os.sched_getaffinity(0), dict(os.environ)
+    try:
+        bind_process(plan, 0)
+    except LaunchError as error:
+        print(error.message, (os.sched_getaffinity(0), dict(os.environ)) == before)
+    else:
+        print("bound")
+
+for thread in sys.argv[2:]:
+    library.run(ctypes.CFUNCTYPE(None)(call), int(thread))
+call()
+unbind()
+"""
+
+
+@pytest.mark.parametrize(("name", "threads"), [("libgomp", (0, 1)), ("libomp 14", (1,))])
+def test_a_parallel_region_is_refused(tmp_path, name, threads):
+    compiler, runtime, library = required("gcc"), path_of(name), tmp_path / "region.so"
+    command = [compiler, "-fopenmp", "-shared", "-fPIC", "-x", "c", "-", "-o", library, "-x", "none", runtime]
+    subprocess.run([*command, "-Wl,--no-as-needed"], input=REGION, text=True, check=True, timeout=60)
+    *refused, last = run_program(CALLED, library, *threads).stdout.splitlines()
+    assert (last, len(refused)) == ("bound", len(threads))
+    for line in refused:
+        assert line.startswith(f"bind_process is called in a parallel region of {name.split()[0]}")
+        assert line.endswith("True"), "nothing was changed"
