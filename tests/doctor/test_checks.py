@@ -405,7 +405,7 @@ def test_text_has_errors_first_and_counts_and_never_moves_a_terminal():
     bad = "\033[2J"
     text = render_issues((facts.error("c", bad, bad, bad), facts.ok("a", bad), facts.ok("e")))
     assert "\033" not in text
-    assert text.startswith("error: c: is")
+    assert text.startswith("error: c: ")
     assert text.endswith("1 error, 0 notes, 2 ok")
 
 
