@@ -22,7 +22,7 @@ from tests.bench.sessions import (
 def render(name, session=None, conclusion=None):
     if session is None:
         session, conclusion = make_usual_session()
-    return EXPORTS[name].render(session, conclusion)
+    return EXPORTS[name].render(session, conclusion or make_conclusion(session))
 
 
 @pytest.mark.parametrize("name", EXPORTS)
@@ -33,22 +33,9 @@ def test_every_format_renders(name):
 def test_json_has_the_conclusion():
     record = json.loads(render("json"))
     assert record["schema"] == "ompbind-bench-result/1"
-    assert record["recommended"] == [
-        {
-            "candidate": "strategy=spread",
-            "ranks": 1,
-            "command": [
-                "ompbind",
-                "run",
-                "--strategy=spread",
-                "--",
-                "python",
-                "serve.py",
-                "--name",
-                "two words",
-            ],
-        }
-    ]
+    (recommended,) = record["recommended"]
+    command = ["ompbind", "run", "--strategy=spread", "--", "python", "serve.py", "--name"]
+    assert recommended == {"candidate": "strategy=spread", "ranks": 1, "command": [*command, "two words"]}
     (group,) = record["groups"]
     assert (group["reference"], group["choice"]) == ("unbound", "strategy=spread")
     assert group["comparisons"][0]["result"] == "best"
@@ -56,48 +43,29 @@ def test_json_has_the_conclusion():
     assert record["remarks"][0]["code"] == "outliers"
 
 
-def read_as_hyperfine_scripts_do(text):
-    """Read what hyperfine's plot_whisker.py, advanced_statistics.py and plot_parametrized.py read."""
-    for result in json.loads(text)["results"]:
-        yield (
-            str(result["command"]),
-            [float(time) for time in result["times"]],
-            {key: result[key] for key in ("mean", "stddev", "median", "min", "max", "user", "system")},
-            {str(name): str(value) for name, value in result.get("parameters", {}).items()},
-        )
-
-
 def test_json_has_the_form_of_hyperfine():
-    session, conclusion = make_usual_session()
-    results = list(read_as_hyperfine_scripts_do(render("json", session, conclusion)))
+    """What its plot_whisker.py, advanced_statistics.py and plot_parametrized.py read."""
+    results = json.loads(render("json"))["results"]
     assert len(results) == 6  # a candidate without a valid run has no times
-    commands = [command for command, _, _, _ in results]
-    assert commands[0] == "python serve.py --name 'two words'"
-    assert commands[2] == "ompbind run --strategy=spread -- python serve.py --name 'two words'"
-    for _, times, numbers, _ in results:
+    assert results[0]["command"] == "python serve.py --name 'two words'"
+    assert results[2]["command"] == "ompbind run --strategy=spread -- python serve.py --name 'two words'"
+    for each in results:
+        times = each["times"]
         assert len(times) == 12
-        assert numbers["mean"] == pytest.approx(fmean(times))
-        assert numbers["stddev"] == pytest.approx(stdev(times))
-        assert numbers["median"] == median(times)
-        assert (numbers["min"], numbers["max"]) == (min(times), max(times))
-    assert results[2][3] == {"strategy": "spread"}
-    record = json.loads(render("json", session, conclusion))["results"][2]
-    assert record["memory_usage_byte"] == [300 << 20] * 12
-    assert record["exit_codes"] == [0] * 12
+        assert each["mean"] == pytest.approx(fmean(times))
+        assert each["stddev"] == pytest.approx(stdev(times))
+        assert [each[name] for name in ("median", "min", "max")] == [median(times), min(times), max(times)]
+        assert min(each["user"], each["system"]) > 0
+    assert results[2]["parameters"] == {"strategy": "spread"}
+    assert results[2]["memory_usage_byte"] == [300 << 20] * 12
+    assert results[2]["exit_codes"] == [0] * 12
 
 
-def test_times_are_wall_times_whatever_the_metric_is():
-    session = make_session({"unbound": 1.0}, base=500.0, metrics=TWO_METRICS[:1])
-    runs = [run.replace(wall_s=(1.5, 2.5)) for run in session.runs]
-    text = render("json", session.replace(runs=tuple(runs)), make_conclusion(session))
-    ((_, times, _, _),) = read_as_hyperfine_scripts_do(text)
-    assert set(times) == {2.5}
-
-
-def test_a_single_run_has_no_deviation():
-    session = make_session({"unbound": 1.0}, rounds=1)
-    (result,) = json.loads(render("json", session, make_conclusion(session)))["results"]
-    assert result["stddev"] is None
+def test_times_are_wall_times_whatever_the_metric_is_and_one_has_no_deviation():
+    session = make_session({"unbound": 1.0}, base=500.0, rounds=1, metrics=TWO_METRICS[:1])
+    runs = tuple(run.replace(wall_s=(1.5, 2.5)) for run in session.runs)
+    (result,) = json.loads(render("json", session.replace(runs=runs)))["results"]
+    assert (result["times"], result["stddev"]) == ([2.5], None)
 
 
 def test_csv_has_all_runs():
@@ -105,22 +73,17 @@ def test_csv_has_all_runs():
     first = session.runs[0].replace(conditions=THROTTLED, counters=(("cycles", 5),))
     session = session.replace(runs=(first, *session.runs[1:]))
     rows = list(csv.DictReader(render("csv", session, conclusion).splitlines()))
-    assert len(rows) == len(session.runs)
     assert [row["candidate"] for row in rows] == [run.candidate for run in session.runs]
     assert [float(row["wall time"]) for row in rows[:3]] == [run.values[0] for run in session.runs[:3]]
     assert {row["phase"] for row in rows} == {str(Phase.WARM_UP), str(Phase.CHOICE)}
     assert (rows[0]["throttled_s"], rows[0]["cycles"], rows[1]["cycles"]) == ("0.5", "5", "")
     assert (rows[-1]["status"], rows[-1]["wall time"]) == ("failed", "")
     assert rows[-1]["reason"] == "exit code 1: cannot load tcmalloc"
-
-
-def test_csv_quotes_names_with_commas():
-    session = make_session({"unbound": 1.0, "mask=0,1|2,3": 1.0})
-    rows = list(csv.DictReader(render("csv", session, make_conclusion(session)).splitlines()))
+    rows = csv.DictReader(render("csv", make_session({"unbound": 1.0, "mask=0,1|2,3": 1.0})).splitlines())
     assert {row["candidate"] for row in rows} == {"unbound", "mask=0,1|2,3"}
 
 
-def test_markdown_is_a_table():
+def test_markdown_is_a_table_and_heads_a_group_with_its_number_of_ranks():
     text = render("markdown")
     table, recommended, command = text.split("\n\n", 2)
     rows = table.splitlines()
@@ -130,13 +93,8 @@ def test_markdown_is_a_table():
     assert r"mask=0-1\|2-3;4" in text
     assert recommended == "Recommended: strategy=spread"
     assert command == "```sh\nompbind run --strategy=spread -- python serve.py --name 'two words'\n```"
-
-
-def test_markdown_heads_a_group_with_its_number_of_ranks():
-    """Also if it is the only one: the other numbers could not be planned."""
     names = ("2 ranks, unbound", "2 ranks, default")
-    session = make_session({make_candidate(name, ranks=2): 1.0 for name in names})
-    text = render("markdown", session, make_conclusion(session))
+    text = render("markdown", make_session({make_candidate(name, ranks=2): 1.0 for name in names}))
     assert text.startswith("### 2 ranks\n\n| candidate |")
     assert "\n| default |" in text
 

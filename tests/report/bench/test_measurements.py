@@ -1,4 +1,4 @@
-"""What tables and pictures show: which runs count, which rounds make a ratio, and how numbers are written."""
+"""What tables and pictures show: which runs count, which rounds make a ratio, how numbers are written."""
 
 import shlex
 
@@ -17,6 +17,7 @@ from ompbind.report.bench.measurements import (
     render_more_rounds,
     render_ratio,
 )
+from ompbind.report.bench.pictures import list_ticks, make_ratio_axis, make_value_axis
 from tests.bench.sessions import TWO_METRICS, make_conclusion, make_run, make_session
 
 
@@ -39,26 +40,17 @@ def ratios_of(session, **fields):
 def test_a_fresh_ratio_has_only_rounds_after_the_choice():
     assert ratios_of(make_phases()) == (2, 2, 2)
     assert ratios_of(make_phases(), fresh=True) == (4, 4)
-
-
-def test_a_ratio_above_1_is_better_also_if_higher_is_better():
     assert ratios_of(make_phases(metrics=TWO_METRICS[:1])) == (0.5, 0.5, 0.5)
 
 
-@pytest.mark.parametrize("status", [Status.INVALID, Status.FAILED])
-def test_runs_that_do_not_count_are_not_shown(status):
+@pytest.mark.parametrize("status", [Status.INVALID, Status.FAILED, None])
+def test_runs_that_do_not_count_and_values_without_a_ratio_are_left_out(status):
     session = make_phases()
     changed = next(run for run in session.runs if run.candidate == "unbound" and run.round == 2)
-    runs = [run.replace(status=status) if run is changed else run for run in session.runs]
-    session = session.replace(runs=tuple(runs))
-    assert len(list_compared_runs(session)["unbound"]) == 3 + 2 - 1
+    other = changed.replace(status=status) if status else changed.replace(values=(0.0,))
+    session = session.replace(runs=tuple(other if run is changed else run for run in session.runs))
+    assert len(list_compared_runs(session)["unbound"]) == 3 + 2 - bool(status)
     assert len(ratios_of(session).expected) == 2
-
-
-def test_values_without_a_ratio_are_left_out():
-    session = make_phases()
-    runs = [run.replace(values=(0.0,)) if run.round == 1 else run for run in session.runs]
-    assert ratios_of(session.replace(runs=tuple(runs))) == (2, 2)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +58,6 @@ def test_values_without_a_ratio_are_left_out():
     [
         (Metric(), [0.0123, 0.4], ["12.30 ms", "400.00 ms"]),
         (Metric(), [0.4, 1.5], ["0.400 s", "1.500 s"]),
-        (Metric(), [90.0, 100.0], ["90.00 s", "100.00 s"]),
         (Metric(), [100_000.0], ["100000 s"]),
         (Metric(), [], []),
         (TWO_METRICS[0], [1234.5, 99.9], ["1234.50", "99.90"]),
@@ -80,47 +71,20 @@ def test_values_of_a_column_have_one_unit_and_equal_decimals(metric, values, tex
 
 
 @pytest.mark.parametrize(
-    ("ratio", "text"),
+    ("render", "value", "text"),
     [
-        (1.0, "1.000"), (0.9983, "0.998"), (1.049, "1.049"), (1.119, "1.12"), (1.566, "1.57"),
-        (0.789, "0.79"), (0.0123, "0.01"), (12.345, "12.3"), (345.6, "346"),
-        (4e7, "4.0e+07"), (1e-5, "1.0e-05"),
+        (render_ratio, 0.9983, "0.998"), (render_ratio, 1.119, "1.12"), (render_ratio, 345.6, "346"),
+        (render_ratio, 0.0123, "0.01"), (render_ratio, 4e7, "4.0e+07"), (render_ratio, 1e-5, "1.0e-05"),
+        (render_interval, None, ""), (render_interval, (1.233, 2.514), "1.23 to 2.51"),
+        (render_interval, (0.966, 1.0171), "0.966 to 1.017"),
+        (render_interval, (0.997, 1.3456), "0.997 to 1.35"),
+        (render_more_rounds, 1, "about 1 more round"), (render_more_rounds, 297, "about 300 more rounds"),
+        (render_more_rounds, 5154, "more than 1,000 more rounds"),
+        (align_points, ["1.57", "0.998", "1"], ["1.57 ", "0.998", "1    "]),
     ],
 )  # fmt: skip
-def test_ratios_are_short(ratio, text):
-    assert render_ratio(ratio) == text
-
-
-@pytest.mark.parametrize(
-    ("interval", "text"),
-    [
-        (None, ""),
-        ((1.233, 2.514), "1.23 to 2.51"),
-        ((0.966, 1.0171), "0.966 to 1.017"),
-        ((1.0353, 1.0912), "1.035 to 1.091"),
-        ((0.997, 1.3456), "0.997 to 1.35"),
-    ],
-)
-def test_both_ends_of_a_narrow_interval_have_equal_decimals(interval, text):
-    assert render_interval(interval) == text
-
-
-@pytest.mark.parametrize(
-    ("rounds", "text"),
-    [
-        (1, "about 1 more round"),
-        (15, "about 15 more rounds"),
-        (297, "about 300 more rounds"),
-        (1000, "about 1000 more rounds"),
-        (5154, "more than 1,000 more rounds"),
-    ],
-)
-def test_an_estimate_of_many_rounds_is_rough(rounds, text):
-    assert render_more_rounds(rounds) == text
-
-
-def test_decimal_points_are_below_each_other():
-    assert align_points(["1.57", "0.998", "1", "-"]) == ["1.57 ", "0.998", "1    ", "-    "]
+def test_numbers_are_short(render, value, text):
+    assert render(value) == text
 
 
 @given(st.lists(st.text(st.characters(min_codepoint=33, max_codepoint=126)), max_size=5))
@@ -133,3 +97,32 @@ def test_a_line_has_only_printable_characters(words, ascii_only):
     line = join_command(words, ascii_only=ascii_only)
     assert line.isprintable()
     assert line.isascii() or not ascii_only
+
+
+AXES = st.one_of(
+    st.tuples(st.lists(st.floats(1e-6, 1e6), max_size=20), st.none()),
+    st.tuples(st.lists(st.floats(-1e12, 1e12), min_size=1, max_size=20), st.booleans()),
+)
+
+
+@given(AXES, st.integers(1, 500), st.integers(2, 9))
+def test_positions_and_ticks_are_on_the_axis_and_in_order(shown, length, most):
+    values, from_zero = shown
+    if from_zero is None:
+        axis = make_ratio_axis(values, length)
+    else:
+        axis = make_value_axis(values, length, from_zero=from_zero)
+    places, ticks = [axis.find(value) for value in sorted(values)], list(list_ticks(axis, most))
+    assert places == sorted(places)
+    assert all(0 <= place <= axis.length for place in places)
+    assert len(ticks) <= most
+    assert ticks == sorted(set(ticks))
+    assert all(axis.low <= tick <= axis.high for tick in ticks)
+
+
+def test_equal_factors_have_equal_lengths_and_noise_does_not_look_large():
+    axis = make_ratio_axis([0.5, 2.0], 1000)
+    assert axis.find(1.0) - axis.find(0.5) == axis.find(2.0) - axis.find(1.0)
+    axis = make_ratio_axis([0.9999, 1.0001], 1000)
+    assert axis.find(1.0001) - axis.find(0.9999) < 15
+    assert tuple(list_ticks(make_ratio_axis([0.9, 1.2], 300), 7)) == (0.9, 0.95, 1.0, 1.05, 1.1, 1.15, 1.2)

@@ -7,19 +7,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from ompbind.bench.compare_sessions import CandidateChange, Difference, SessionsComparison
 from ompbind.bench.decision import conclude
-from ompbind.bench.records import (
-    Comparison,
-    ComparisonResult,
-    Conclusion,
-    GroupConclusion,
-    Metric,
-    Rules,
-    Session,
-    Status,
-)
-from ompbind.report.bench.table import render_bench
-from ompbind.report.text import Screen
+from ompbind.bench.records import ComparisonResult, Conclusion, Metric, Rules, Session, Status
+from ompbind.report.bench.sessions import render_sessions
+from ompbind.report.bench.table import Effort, render_bench, render_candidates, render_effort
+from ompbind.report.text import PIPE, Screen
 from tests.bench.sessions import (
     HARDWARE,
     TWO_METRICS,
@@ -31,6 +24,7 @@ from tests.bench.sessions import (
     make_usual_session,
 )
 
+R = ComparisonResult
 WIDTHS = [60, 80, 160]
 
 AT_80 = """\
@@ -71,24 +65,29 @@ recommended: strategy=spread, 1.12 times as fast as unbound, interval 1.11 to
 
 
 def longest(text):
-    return max(map(len, text.splitlines()))
+    """The longest line, except for the commands to paste, which are never wrapped."""
+    return max(len(line) for line in text.splitlines() if not re.match(r"    (ompbind|python)", line))
 
 
-def without_commands(text):
-    """All lines but the commands to paste, which are never wrapped."""
-    return "\n".join(line for line in text.splitlines() if not re.match(r"    (ompbind|python)", line))
+def render(session, conclusion=None, **screen):
+    return render_bench(session, conclusion or make_conclusion(session), Screen(**screen))
 
 
 def test_the_table_at_80_columns():
-    assert render_bench(*make_usual_session(), Screen(width=80)) == AT_80
+    assert render(*make_usual_session(), width=80) == AT_80
 
 
-@pytest.mark.parametrize("verbose", [False, True])
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("make", [make_usual_session, make_scaling_session])
-def test_every_width_fits(make, width, verbose):
-    text = render_bench(*make(), Screen(width=width), verbose=verbose)
-    assert longest(without_commands(text)) <= width
+def test_every_width_fits(make, width):
+    session, conclusion = make()
+    counters = tuple((f"counter-{number}.with-a-long-name", 123_456_789_012) for number in range(8))
+    many = session.replace(runs=tuple(run.replace(counters=counters) for run in session.runs))
+    assert longest(render(session, conclusion, width=width)) <= width
+    text = render_bench(many, conclusion, Screen(width=width), verbose=True)
+    assert longest(text) <= width
+    assert [text.count(name) for name, _ in counters] == [len(conclusion.groups)] * 8
+    assert "123G" in text
 
 
 @pytest.mark.parametrize(("width", "verbose", "is_shown"), [(80, False, 0), (80, True, 1), (160, False, 1)])
@@ -98,84 +97,49 @@ def test_wide_screens_and_verbose_show_what_runs_used(width, verbose, is_shown):
     assert ("4.37  300 MiB      12           3" in text) == is_shown
 
 
-def test_a_narrow_screen_keeps_names_whole():
-    text = render_bench(*make_usual_session(), Screen(width=60))
-    assert "strategy=spread  1.221 s 1.12  1.11 to 1.16   best" in text
-
-
 def test_without_box_characters_all_is_ascii():
     session, conclusion = make_usual_session(command=("python", "größe.py"))
-    text = render_bench(session, conclusion, Screen(has_box_characters=False))
+    text = render(session, conclusion, has_box_characters=False)
     assert text.isascii()
     assert re.search(r"\[[=.:]*o[=.:]*\]", text)
-    words = text.splitlines()[-1].split(" -- ")[1]
-    assert words == r"python $'gr\303\266\303\237e.py'"
-
-
-def test_dots_within_the_interval_are_visible():
-    picture = render_bench(*make_usual_session(), Screen(width=160)).split("\n\n")[2]
-    assert len(re.findall(r"├[─●]*[·:][─●·:]*┤", picture)) == 5, picture
+    assert text.splitlines()[-1].split(" -- ")[1] == r"python $'gr\303\266\303\237e.py'"
 
 
 def test_colours_add_nothing_but_emphasis():
-    plain = render_bench(*make_usual_session(), Screen())
-    styled = render_bench(*make_usual_session(), Screen(styled=True))
+    styled = render(*make_usual_session(), styled=True)
     assert "\033[1mstrategy=spread" in styled
-    assert "\033[2mpreload=tcmalloc" in styled
-    assert re.sub(r"\033\[\d+m", "", styled) == plain
+    assert re.sub(r"\033\[\d+m", "", styled) == render(*make_usual_session())
 
 
 def test_text_of_programs_cannot_control_the_terminal():
     evil = "\x1b]0;title\x07\x1b[2J\r"
-    session, conclusion = make_usual_session(
-        command=("python", evil), ended=evil, hardware=HARDWARE.replace(processor=evil)
-    )
-    assert not set("\x1b\x07\r") & set(render_bench(session, conclusion, Screen()))
+    hardware = HARDWARE.replace(processor=evil)
+    text = render(*make_usual_session(command=("python", evil), ended=evil, hardware=hardware))
+    assert not set("\x1b\x07\r") & set(text)
 
 
 @pytest.mark.parametrize("word", ["a b", "it's", "$HOME", "x;y", "\n", "\x1b[1m", "\\", "é\x01'\\", ""])
 def test_the_recommended_command_can_be_pasted(word):
-    session, conclusion = make_usual_session(command=("printf", "%s", word))
-    line = render_bench(session, conclusion, Screen(width=60)).splitlines()[-1].strip()
+    line = render(*make_usual_session(command=("printf", "%s", word)), width=60).splitlines()[-1].strip()
     assert line.startswith("ompbind run --strategy=spread -- printf %s ")
-    shown = subprocess.run(
-        ["bash", "-c", line.partition(" -- ")[2]], capture_output=True, check=True, timeout=10
-    ).stdout
-    assert shown.decode() == word
-
-
-def recommended(session, conclusion):
-    text = render_bench(session, conclusion, Screen(width=200))
-    return text[text.index("recommended") :]
+    words = ["bash", "-c", line.partition(" -- ")[2]]
+    assert subprocess.run(words, capture_output=True, check=True, timeout=10).stdout.decode() == word
 
 
 @pytest.mark.parametrize(
-    ("choices", "expected"),
+    ("choices", "fields", "expected"),
     [
-        (
-            {"default": ComparisonResult.BEST},
-            "default, 1.12 times as fast as unbound, interval 1.09 to 1.13, which is not confirmed"
-            " by further rounds\n    ompbind run -- true",
-        ),
-        ({"default": ComparisonResult.FASTER}, "not confirmed by further rounds\n    ompbind run -- true"),
-        (
-            {"unbound": ComparisonResult.REFERENCE},
-            "no candidate is known to be better than unbound, the command without ompbind\n    true",
-        ),
-        ({}, "nothing yet; about 7 more rounds would decide (see --max-rounds, --budget, --results)"),
+        ({"default": R.BEST}, {}, "default, 1.12 times .* 1.09 to 1.13, .* not confirmed .* run -- true"),
+        ({"default": R.BEST}, {"fresh": True}, "from 12 rounds after the choice"),
+        ({"unbound": R.REFERENCE}, {}, "no candidate is known to be better than unbound, .* true$"),
+        ({}, {"result": R.UNKNOWN, "more_rounds": 7}, "nothing yet; about 7 more rounds"),
     ],
-    ids=["best", "faster", "unbound", "none"],
-)
-def test_each_choice_is_explained(choices, expected):
+    ids=["best", "fresh", "unbound", "none"],
+)  # fmt: skip
+def test_each_choice_is_explained(choices, fields, expected):
     session = make_session({"unbound": 1.0, "default": 0.9}, command=("true",))
-    more = {} if choices else {"default": {"result": ComparisonResult.UNKNOWN, "more_rounds": 7}}
-    assert expected in recommended(session, make_conclusion(session, choices, **more))
-
-
-def test_a_fresh_ratio_says_so():
-    session = make_session({"unbound": 1.0, "default": 0.9})
-    conclusion = make_conclusion(session, {"default": ComparisonResult.BEST}, default={"fresh": True})
-    assert "from 12 rounds after the choice" in recommended(session, conclusion)
+    text = render(session, make_conclusion(session, choices, **({"default": fields} if fields else {})))
+    assert re.search(f"recommended: .*{expected}", " ".join(text.split()))
 
 
 def test_each_number_of_ranks_has_its_table_and_its_recommendation():
@@ -185,18 +149,13 @@ def test_each_number_of_ranks_has_its_table_and_its_recommendation():
         for name, factor in (("unbound", 1.0), ("default", 0.9))
     }
     session = make_session(factors)
-    choices = {"2 ranks, default": ComparisonResult.BEST, "4 ranks, unbound": ComparisonResult.REFERENCE}
-    text = render_bench(session, make_conclusion(session, choices), Screen(width=80))
-    assert text.count("candidate  ") == 3  # two tables, and the scaling
-    assert re.search(r"^2 ranks\n\ncandidate .*\ndefault .*\nunbound ", text, re.MULTILINE)
-    assert re.search(r"^4 ranks\n\ncandidate .*\ndefault .*\nunbound ", text, re.MULTILINE)
+    choices = {"2 ranks, default": R.BEST, "4 ranks, unbound": R.REFERENCE}
+    text = render(session, make_conclusion(session, choices), width=80)
+    for ranks in (2, 4):
+        assert re.search(rf"^{ranks} ranks\n\ncandidate .*\ndefault .*\nunbound ", text, re.MULTILINE)
     assert "recommended for 2 ranks: default, 1." in text
     assert "    ompbind run -n 2 -- python" in text
-    assert "recommended for 4 ranks: no candidate is known to be better than unbound" in " ".join(
-        text.split()
-    )
-    assert "2 ranks, " not in text
-    assert "ratio: compared with unbound in" in text
+    assert "recommended for 4 ranks: no candidate" in text
     assert not text.rstrip().endswith("'two words'")  # copies without ompbind have no line to paste
 
 
@@ -204,8 +163,7 @@ def test_each_number_of_ranks_has_its_table_and_its_recommendation():
 def test_long_names_in_pictures_are_whole(width):
     """They differ in the middle only, so a cut could make them equal."""
     names = [f"strategy=balanced, bind={bind}, threads=16, smt=2" for bind in ("thread", "core", "exact")]
-    session = make_session(dict.fromkeys(["unbound", *names], 1.0))
-    picture = render_bench(session, make_conclusion(session), Screen(width=width)).split("\n\n")[2]
+    picture = render(make_session(dict.fromkeys(["unbound", *names], 1.0)), width=width).split("\n\n")[2]
     assert longest(picture) <= width
     words = ["strategy=balanced,", "bind=thread,", "bind=core,", "bind=exact,", "threads=16,", "smt=2"]
     assert [picture.count(word) for word in words] == [3, 1, 1, 1, 3, 3]
@@ -216,132 +174,60 @@ def test_alike_reasons_of_many_dropped_candidates_are_not_repeated(number, texts
     names = [f"smt={at}" for at in range(number)]
     session = make_session(dict.fromkeys(["unbound", "default", *names], 1.0))
     reasons = {
-        name: {"result": ComparisonResult.DROPPED, "reason": f"default was better in all {at} rounds"}
+        name: {"result": R.DROPPED, "reason": f"default was better in all {at} rounds"}
         for at, name in enumerate(names, 4)
     }
-    text = render_bench(session, make_conclusion(session, **reasons), Screen())
+    text = render(session, make_conclusion(session, **reasons))
     assert text.count("dropped early: smt=") == text.count("default was better") == texts
-    assert ("dropped early: 4 candidates lost every round to a better candidate" in text) == (not texts)
-
-
-def test_nothing_is_compared_or_recommended_if_all_candidates_failed():
-    session = make_session({"unbound": 1.0, "default": 1.0}, rounds=0)
-    failed = [run.replace(status=Status.FAILED, values=(), reason="exit code 1") for run in session.runs]
-    session = session.replace(runs=tuple(failed))
-    text = render_bench(session, conclude(session), Screen())
-    assert "recommended: nothing; no candidate could be measured" in text
-    assert "compared with" not in text
-
-
-def test_nothing_is_compared_if_all_candidates_but_the_reference_failed():
-    session = make_session({"unbound": 1.0, "default": 1.0, "smt=2": 1.0}, rounds=0)
-    runs = [
-        run if run.candidate == "unbound" else run.replace(status=Status.FAILED, values=(), reason="code 1")
-        for run in session.runs
-    ]
-    session = session.replace(runs=tuple(runs))
-    text = " ".join(render_bench(session, conclude(session), Screen()).split())
-    what = "unbound, the command without ompbind"
-    assert f"recommended: nothing was compared: all candidates but {what} have failed" in text
-    assert "known to be better" not in text
-
-
-def test_a_default_that_is_the_reference_is_compared_with_nothing():
-    session = make_session({"unbound": 1.0, "default": 1.0, "smt=2": 1.0}, rounds=12, noise=0.001)
-    failed = {"status": Status.FAILED, "values": (), "reason": "exit code 1"}
-    runs = [run.replace(**failed) if run.candidate == "unbound" else run for run in session.runs]
-    session = session.replace(runs=tuple(runs), rules=Rules(max_rounds=12))
-    assert "recommended: no candidate is known to be better than default\n    ompbind run" in render_bench(
-        session, conclude(session), Screen()
-    )
-
-
-def test_metrics_have_their_names_and_no_unit():
-    session = make_session({"unbound": 1.0, "default": 1.2}, base=50.0, metrics=TWO_METRICS[:1])
-    text = render_bench(session, make_conclusion(session, {"default": ComparisonResult.BEST}), Screen())
-    assert re.search(r"candidate +tokens/s +ratio", text)
-    assert re.search(r"default +\d\d\.\d\d +1\.\d\d ", text)
-    assert "above 1 is better" in text
-    assert re.search(r"default, 1\.\d\d times as good as\s+unbound", text)
+    assert ("dropped early: 4 candidates" in text) == (not texts)
 
 
 @pytest.mark.parametrize(
-    ("base", "expected"),
+    ("failing", "rounds", "said", "not_said"),
     [
-        (0.0123, r"\b1\d\.\d\d ms"),
-        (0.5, r"\b5\d\d\.\d ms"),
-        (12.0, r"\b12\.\d\d s"),
-        (7200.0, r"\b7\d\d\d s"),
+        ("unbound default smt=2", 0, "disqualified: all candidates: exit code 1", "compared with"),
+        ("unbound default smt=2", 0, "recommended: nothing; no candidate could be measured", "compared with"),
+        ("default smt=2", 0, "recommended: nothing was compared", "known to be better"),
+        ("unbound", 12, "no candidate is known to be better than default ompbind run", "nothing"),
     ],
 )
-def test_times_have_units_with_four_digits(base, expected):
-    session = make_session({"unbound": 1.0, "default": 1.0}, base=base, noise=0.001)
-    assert re.search(expected, render_bench(session, make_conclusion(session), Screen()))
+def test_failed_candidates_are_not_compared(failing, rounds, said, not_said):
+    session = make_session({"unbound": 1.0, "default": 1.0, "smt=2": 1.0}, rounds=rounds, noise=0.001)
+    failed = {"status": Status.FAILED, "values": (), "reason": "exit code 1"}
+    runs = [run.replace(**failed) if run.candidate in failing.split() else run for run in session.runs]
+    session = session.replace(runs=tuple(runs), rules=Rules(max_rounds=12))
+    text = " ".join(render(session, conclude(session)).split())
+    assert said in text
+    assert not_said not in text
 
 
-def test_further_metrics_and_counters_are_shown():
-    session = make_session({"unbound": 1.0}, metrics=TWO_METRICS)
+def test_metrics_have_their_names_and_no_unit():
+    session = make_session({"unbound": 1.0, "default": 1.2}, base=50.0, metrics=TWO_METRICS)
     counters = (("cpu-migrations", 3), ("cycles", 7))
     runs = [run.replace(values=(*run.values, 12.5), counters=counters) for run in session.runs]
     session = session.replace(runs=tuple(runs))
-    text = render_bench(session, make_conclusion(session), Screen(width=160))
+    text = render(session, make_conclusion(session, {"default": R.BEST}), width=160)
+    assert re.search(r"candidate +tokens/s +ratio", text)
+    assert re.search(r"default +\d\d\.\d\d +1\.\d\d ", text)
+    assert re.search(r"above 1 is better.*default, 1\.\d\d times as good as unbound", text, re.DOTALL)
     assert re.search("latency .*cycles", text)
     assert re.search(r"unbound .*12\.50 .* 3 +7", text)
     assert "cpu-migrations" not in text  # they have a column already
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-def test_many_counters_have_tables_of_their_own(width):
-    session, conclusion = make_usual_session()
-    names = [f"counter-{number}.with-a-long-name" for number in range(8)]
-    counters = tuple((name, 123_456_789_012) for name in names)
-    session = session.replace(runs=tuple(run.replace(counters=counters) for run in session.runs))
-    text = render_bench(session, conclusion, Screen(width=width), verbose=True)
-    assert longest(without_commands(text)) <= width
-    assert [text.count(name) for name in names] == [1] * 8
-    assert "123G" in text
-
-
 def test_scaling_shows_the_best_of_each_number_of_ranks():
-    text = render_bench(*make_scaling_session(), Screen(width=80))
+    text = render(*make_scaling_session(), width=80)
     rows = re.findall(r"^ +(\d) +(\S+) +\d+\.\d+ ?m?s +(█+) *│?", text, re.MULTILINE)
     assert [(ranks, name) for ranks, name, _ in rows] == [(number, "smt=2") for number in "1248"]
     bars = [len(bar) for _, _, bar in rows]
     assert bars == sorted(bars, reverse=True)
-    assert "scaling: │ ideal" in text
 
 
-def test_a_session_without_runs_is_shown():
+def test_a_session_without_runs_and_values_of_zero_and_below_are_shown():
     session = Session(version="1", started=0.0, hardware=HARDWARE, command=("true",))
-    text = render_bench(session, Conclusion(groups=()), Screen())
-    assert "0 runs and 0 warm-ups: not finished" in text
-
-
-def test_candidates_that_fail_for_one_reason_are_one_note():
-    """There is no reference then, and no round would help."""
-    names = ("unbound", "default", "smt=2")
-    session = make_session(dict.fromkeys(names, 1.0), rounds=0)
-    failed = {
-        name: Comparison(candidate=name, result=ComparisonResult.DISQUALIFIED, reason=reason)
-        for name, reason in zip(names, ("exit code 1", "exit code 1", "exit code 2"), strict=True)
-    }
-
-    def render(comparisons):
-        group = GroupConclusion(ranks=1, reference="", comparisons=comparisons)
-        return render_bench(session, Conclusion(groups=(group,)), Screen())
-
-    text = render(tuple(failed.values()))
-    assert "disqualified: unbound; default: exit code 1\ndisqualified: smt=2: exit code 2\n" in text
-    assert "compared with" not in text
-    assert text.endswith("\nrecommended: nothing; no candidate could be measured")
-    same = render(tuple(each.replace(reason="exit code 1") for each in failed.values()))
-    assert "\ndisqualified: all candidates: exit code 1\n" in same
-
-
-def test_values_of_zero_and_below_are_shown():
+    assert "0 runs and 0 warm-ups: not finished" in render(session, Conclusion(groups=()))
     session = make_session({"unbound": 0.0, "default": -1.0}, metrics=TWO_METRICS[:1])
-    conclusion = make_conclusion(make_session({"unbound": 1.0, "default": 1.0}))
-    assert "default" in render_bench(session, conclusion, Screen())
+    assert "default" in render(session, make_conclusion(make_session({"unbound": 1.0, "default": 1.0})))
 
 
 names = st.text(min_size=1, max_size=40)
@@ -364,5 +250,86 @@ def test_any_value_and_name_fits(name, value, other, ratio, width, metric):
     ]
     session = session.replace(runs=tuple(runs))
     varied = {f"x{name}": {"ratio": ratio, "interval": (ratio / 2, ratio * 2)}}
-    text = render_bench(session, make_conclusion(session, **varied), Screen(width=width))
+    assert longest(render(session, make_conclusion(session, **varied), width=width)) <= width
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_candidates_and_the_effort_fit(width):
+    cpus = tuple(f"{2 * rank}-{2 * rank + 1}" for rank in range(64))
+    same = ("64 ranks, smt=1, strategy=balanced", "64 ranks, smt=1, strategy=spread")
+    candidates = [
+        make_candidate("64 ranks, unbound", ranks=64),
+        make_candidate("64 ranks, default", ranks=64, cpus=cpus, same=same),
+        make_candidate("1 rank, mask=" + ",".join(map(str, range(0, 200, 3))), cpus=("0-9:3",)),
+    ]
+    screen = Screen(width=width)
+    text = render_candidates(candidates, make_usual_session()[0].refusals, screen)
+    effort = render_effort(candidates, Effort(rounds=40, same_work=False, budget_s=60), screen)
+    assert longest(f"{text}\n{effort}") <= width
+    assert ("0-1 | 2-3 | ... | 126-127" in text) == (width == 160)
+
+
+@pytest.mark.parametrize(("same_work", "runs"), [(False, 4 * 11 + 2 * 2 * 10), (True, 4 * 11 + 2 * 10)])
+def test_numbers_of_ranks_that_are_not_compared_are_confirmed_each(same_work, runs):
+    candidates = [make_candidate("unbound", ranks=ranks) for ranks in (1, 1, 2, 2)]
+    text = render_effort(candidates, Effort(rounds=10, same_work=same_work), Screen(width=160))
+    assert text.startswith(f"time: {runs} runs at most")
+
+
+CHANGES = """
+unbound     | 1.4  | 1.4  | 12 12 | 1.0  | 0.98 1.02 | no difference known
+smt=2       | 1.4  | 1.12 | 12 12 | 1.25 | 1.2 1.3   | faster
+default     | 1.2  | 1.5  | 12 12 | 0.8  | 0.7 0.9   | slower
+bind=thread | 1.2  |      | 12 0  |      |           | no valid run
+bind=core   |      | 1.25 | 0 12  |      |           | new
+bind=exact  | 1.3  | 1.25 | 2 2   | 1.04 |           | too few runs
+"""
+"""Changes of candidates from one session to another: medians, runs, ratio, interval, and the result."""
+
+
+def read_changes():
+    for line in CHANGES.strip().splitlines():
+        name, one, two, runs, ratio, interval, result = (word.strip() for word in line.split("|"))
+        yield name, result, CandidateChange(
+            candidate=name, medians=tuple(float(word) if word else None for word in (one, two)),
+            runs=tuple(map(int, runs.split())), ratio=float(ratio) if ratio else None,
+            interval=tuple(map(float, interval.split())) or None,
+        )  # fmt: skip
+
+
+def render_two(changes, screen=PIPE, number=2, **fields):
+    sessions = [make_session({"unbound": 1.0}, **fields)] * number
+    differs = (Difference(about="allowed CPUs", before="0-7", now="0-3"),)
+    return render_sessions(
+        SessionsComparison(sessions=tuple(sessions), changes=tuple(changes), differences=differs), screen
+    )
+
+
+def test_sessions_are_compared_in_words():
+    made = [*read_changes()]
+    text = render_two([change for _, _, change in made], Screen(width=80))
+    for name, result, _ in made:
+        assert re.search(rf"^{name} .* {result}$", text, re.MULTILINE)
+    assert "differs: allowed CPUs: 0-7, now 0-3" in text
+    assert longest(text) <= 80
+    text = render_two([change for _, _, change in made], metrics=TWO_METRICS[:1])
+    assert re.search(r"smt=2 .* better", text)
+    assert re.search(r"default .* worse", text)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("number", [1, 3, 9])
+def test_several_sessions_fit_in_every_width(width, number):
+    name = "strategy=spread, smt=2"
+    numbers = {"medians": (123.4,) * number, "runs": (9,) * number, "ratio": 1.0, "interval": (0.9, 1.1)}
+    change = CandidateChange(candidate=name, **numbers)
+    text = render_two([change], Screen(width=width), number)
     assert longest(text) <= width
+    assert f"time {number} " in text
+    assert ("time 2" in text) == (number == 3 and width == 160)
+    assert render_two([change], Screen(has_box_characters=False), number, command=("größe",)).isascii()
+
+
+@pytest.mark.parametrize("started", [1e300, -1e300, float("nan")])
+def test_a_session_with_an_absurd_time_is_shown(started):
+    assert render_two([], started=started).startswith("session 1: node1, EPYC 9654, 13 runs")
