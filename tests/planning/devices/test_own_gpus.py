@@ -26,17 +26,19 @@ def find(env, ranks=4, *, by_slurm=True, machine=MACHINE, **options):
     return request, find_own_gpus(request, machine, ranks, env, by_slurm=by_slurm)
 
 
+def make_rank_command(plan, rank, index, env):
+    identity = RankIdentity(placement_index=index, rank=rank, size=4, local_rank=rank, local_size=4)
+    return make_command(plan, identity, RunSpec(argv=("true",), run_id="1", base=env))
+
+
 @pytest.mark.parametrize("order", [[0, 1, 2, 3], [2, 3, 1, 0]])
 def test_ranks_with_one_gpu_each_make_the_same_plan_and_take_the_placement_of_their_gpu(order):
     plans = []
     for rank, gpu in enumerate(order):
         env = {**PER_TASK, "CUDA_VISIBLE_DEVICES": str(gpu), "SLURM_STEP_GPUS": str(gpu)}
-        request, own = find(env)
-        request, index = request_all_gpus(request, own)
-        plan = make_plan(MACHINE, request)
-        plans.append(plan)
-        identity = RankIdentity(placement_index=index, rank=rank, size=4, local_rank=rank, local_size=4)
-        command = make_command(plan, identity, RunSpec(argv=("true",), run_id="1", base=env))
+        request, index = request_all_gpus(*find(env))
+        plans.append(make_plan(MACHINE, request))
+        command = make_rank_command(plans[0], rank, index, env)
         assert command.cpus == MACHINE.devices[gpu].cpus
         assert command.env["OMPBIND_RANK_DEVICES"] == f"gpu:{gpu}"
         assert command.env["CUDA_VISIBLE_DEVICES"] == str(gpu), "the variables of Slurm stay"
@@ -74,7 +76,6 @@ def test_ranks_with_several_gpus_each_where_devices_of_others_are_denied():
         ({**PER_TASK, "SLURMD_TRES_BIND": "gpu:map_gpu:0*4", "CUDA_VISIBLE_DEVICES": "0"}, 4),
         ({**PER_TASK, "CUDA_VISIBLE_DEVICES": "0,2", "SLURM_STEP_GPUS": "0,2"}, 2),
     ],
-    ids=["part-of-the-machine", "overlap", "repeated", "not-contiguous"],
 )
 def test_plans_that_would_differ_between_ranks_are_not_made(env, ranks):
     request, own = find(env, ranks)
@@ -91,23 +92,23 @@ def test_other_requests_do_not_have_the_plan_for_all_gpus():
 
 
 @pytest.mark.parametrize(
-    ("env", "options", "own"),
+    ("text", "options", "own"),
     [
-        ({"CUDA_VISIBLE_DEVICES": "2"}, {}, [2]),
-        ({"CUDA_VISIBLE_DEVICES": "2"}, {"devices": "auto"}, [2]),
-        ({"CUDA_VISIBLE_DEVICES": "2,3"}, {"ranks": 2, "devices_per_rank": 2}, [2, 3]),
-        ({"CUDA_VISIBLE_DEVICES": "2,3"}, {"ranks": 2}, None),
-        ({"CUDA_VISIBLE_DEVICES": "2"}, {"share_devices": True}, None),
-        ({"CUDA_VISIBLE_DEVICES": "2"}, {"ranks": 5}, None),
-        ({"CUDA_VISIBLE_DEVICES": "2"}, {"ranks": 1}, None),
-        ({"CUDA_VISIBLE_DEVICES": ""}, {}, None),
-        ({}, {}, None),
+        ("2", {}, [2]),
+        ("2", {"devices": "auto"}, [2]),
+        ("2,3", {"ranks": 2, "devices_per_rank": 2}, [2, 3]),
+        ("2,3", {"ranks": 2}, None),
+        ("2", {"share_devices": True}, None),
+        ("2", {"ranks": 5}, None),
+        ("2", {"ranks": 1}, None),
+        ("", {}, None),
     ],
 )
-def test_other_launchers_have_divided_gpus_if_too_few_are_visible_for_all_ranks(env, options, own):
-    _, found = find(env, **options, by_slurm=False)
+def test_other_launchers_have_divided_gpus_if_too_few_are_visible_for_all_ranks(text, options, own):
+    _, found = find({"CUDA_VISIBLE_DEVICES": text}, **options, by_slurm=False)
     assert (found and [gpu.index for gpu in found.gpus]) == own
     assert not (found and found.are_divided)
+    assert not find({}, **options, by_slurm=False)[1]
 
 
 def test_variables_of_a_batch_job_do_not_count_for_ranks_of_other_launchers():
@@ -129,6 +130,4 @@ def test_a_bound_rank_keeps_its_gpu(devices):
     assert (placement.devices, placement.cpuset) == (own.gpus, machine.allowed)
     (far,) = [note.text for note in plan.notes if note.code == "device-far"]
     assert "rank 2 has CPUs on NUMA node 0" in far
-    identity = RankIdentity(placement_index=0, rank=2, size=4, local_rank=2, local_size=4)
-    command = make_command(plan, identity, RunSpec(argv=("true",), run_id="1", base=env))
-    assert command.env["CUDA_VISIBLE_DEVICES"] == UUIDS[2]
+    assert make_rank_command(plan, 2, 0, env).env["CUDA_VISIBLE_DEVICES"] == UUIDS[2]
