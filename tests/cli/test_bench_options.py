@@ -1,101 +1,85 @@
-"""The options of bench: their values, wrong values, and options that have no effect together."""
+"""The options of bench: their values, wrong values, options without effect, and the settings of a session."""
+
+import shlex
 
 import pytest
 
+from ompbind.bench.records import Candidate, Combine, Kind, Metric, Rules
+from ompbind.bench.start_ranks import CandidateStart, MeasuringSettings
 from ompbind.cli.bench import VERB
+from ompbind.cli.bench_session import make_measuring_settings, make_rules
 from ompbind.cli.main import load_verb
 from ompbind.cli.options import find_options
-from ompbind.errors import OmpbindError
-from tests.cli.command_lines import read
+from ompbind.cpuset import CpuSet
+from ompbind.errors import CommandNotFoundError, OmpbindError, PositionError, RequestError
+from ompbind.machine.sources.reading import read_machine
+from ompbind.planning.planner import make_plan
+from ompbind.planning.rank_command import RunSpec, make_commands
+from ompbind.planning.request import Request
+from tests.cli.command_lines import read, read_bench
 
 
 @pytest.mark.parametrize(
     ("words", "name", "value"),
     [
-        ((), "vary", ()),
-        (("--vary", "smt=1,2", "--vary", "bind=core"), "vary", (("smt", ("1", "2")), ("bind", ("core",)))),
-        ((), "matters", 0.02),
-        (("--matters", "5%"), "matters", 0.05),
-        (("--matters", "0.1"), "matters", 0.1),
-        ((), "max_rounds", 40),
-        ((), "budget", None),
-        (("--budget", "10m"), "budget", 600.0),
-        ((), "ready", ""),
-        ((), "load", None),
-        ((), "export", ()),
-        (("--export", "json", "--export", "svg=a=b.svg"), "export", (("json", ""), ("svg", "a=b.svg"))),
-        (("--metric", "a (.*)", "--combine", "mean"), "combine", "mean"),
-        (("--metric", "(a)", "--metric", "(b)"), "metric", ("(a)", "(b)")),
-        (("--metric", "(a)", "--duration", "2", "--load", "wrk -c '1 2'"), "load", ("wrk", "-c", "1 2")),
-        (("--metric", "(a)", "--duration", "2", "--ready", "tcp:{rank+80}"), "ready", "tcp:{rank+80}"),
-        ((), "seed", None),
-        (("--timeout", "3"), "timeout", 3.0),
-        ((), "grace", 10.0),
-        ((), "format", "table"),
+        ("--vary smt=1,2 --vary bind=core", "vary", (("smt", ("1", "2")), ("bind", ("core",)))),
+        ("", "matters", 0.02),
+        ("--matters 5%", "matters", 0.05),
+        ("--matters 0.1", "matters", 0.1),
+        ("", "max_rounds", 40),
+        ("", "budget", None),
+        ("--budget 10m", "budget", 600.0),
+        ("--export json --export svg=a=b.svg", "export", (("json", ""), ("svg", "a=b.svg"))),
+        ("--metric (a) --metric (b)", "metric", ("(a)", "(b)")),
+        ("--metric (a) --duration 2 --load \"wrk -c '1 2'\"", "load", ("wrk", "-c", "1 2")),
+        ("--metric (a) --duration 2 --ready tcp:{rank+80}", "ready", "tcp:{rank+80}"),
+        ("--timeout 3", "timeout", 3.0),
+        ("", "grace", 10.0),
     ],
 )
 def test_values(words, name, value):
-    assert read("bench", *words).params[name] == value
+    assert read("bench", *shlex.split(words)).params[name] == value
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("--matters", "2"), "--matters: '2' is not a part of 1: write 2% or 0.02"),
-        (("--matters", "200%"), "--matters: '200%' is not a part of 1: write 2% or 0.02"),
-        (("--budget", "0"), "--budget: the time must be longer than 0"),
-        (("--metric", "a("), "--metric: wrong regular expression: missing ), unterminated subpattern"),
-        (("--metric", "a"), "--metric: the pattern has no group"),
-        (
-            ("--ready", "tcp:0"),
-            "--ready: '0' is not a port: write a number from 1 to 65535",
-        ),
-        (("--ready", "tcp:{rang}"), "--ready: unknown placeholder {rang}"),
-        (("--export", "pdf"), "--export: 'pdf' is not json, csv, markdown or svg"),
-        (("--export", "svg="), "--export: the name of a file is missing"),
-        (("--higher",), "--higher has no effect without --metric"),
-        (("--combine", "sum"), "--combine sum has no effect without --metric"),
-        (("--duration", "2"), "--duration 2 needs --metric: all runs take the same time"),
-        (("--ready", "up"), "--ready up has no effect without --duration"),
-        (("--load", "wrk"), "--load wrk has no effect without --duration"),
-        (("--fail-above", "5%"), "--fail-above 5% has no effect without --show"),
-        (("--show", "--dry-run"), "--show and --dry-run contradict each other"),
-        (("--show", "--save-preset", "x"), "--save-preset x has no effect with --show"),
-        (
-            ("--export", "csv", "--export", "json"),
-            "--export csv,json writes several formats to standard output",
-        ),
-        (
-            ("--export", "csv", "--format", "jsonl"),
-            "--export csv and --format jsonl write to standard output",
-        ),
-    ],
-)
-def test_wrong_values_and_options_without_effect(words, message):
+WRONG = """
+--matters 2                     | --matters: '2' is not a part of 1: write 2% or 0.02
+--matters 200%                  | --matters: '200%' is not a part of 1: write 2% or 0.02
+--budget 0                      | --budget: the time must be longer than 0
+--metric a(                     | --metric: wrong regular expression: missing ), unterminated subpattern
+--metric a                      | --metric: the pattern has no group
+--ready tcp:0                   | --ready: '0' is not a port
+--ready tcp:{rang}              | --ready: unknown placeholder {rang}
+--export pdf                    | --export: 'pdf' is not json, csv, markdown or svg
+--export svg=                   | --export: the name of a file is missing
+--higher                        | --higher has no effect without --metric
+--combine sum                   | --combine sum has no effect without --metric
+--duration 2                    | --duration 2 needs --metric
+--ready up                      | --ready up has no effect without --duration
+--load wrk                      | --load wrk has no effect without --duration
+--fail-above 5%                 | --fail-above 5% has no effect without --show
+--show --dry-run                | --show and --dry-run contradict each other
+--show --save-preset x          | --save-preset x has no effect with --show
+--export csv --export json      | --export csv,json writes several formats to standard output
+--export csv --format jsonl     | --export csv and --format jsonl write to standard output
+--show -n 2                     | --ranks 2 has no effect with --show
+--show --vary smt=1             | --vary smt=1 has no effect with --show
+--topology x.xml                | --topology: candidates can only run on this machine
+--run-id outer                  | --run-id outer: the enclosing run has this name
+"""
+
+
+@pytest.mark.parametrize("line", WRONG.strip().splitlines())
+def test_wrong_values_and_options_without_effect(line, monkeypatch):
+    monkeypatch.setenv("OMPBIND_RUN_ID", "outer")
+    words, message = line.split(" | ")
     with pytest.raises(OmpbindError) as error:
-        read("bench", *words)
+        VERB.run(read("bench", *words.split()))
     assert error.value.message.startswith(message)
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("--show", "-n", "2"), "--ranks 2 has no effect with --show"),
-        (("--show", "--vary", "smt=1"), "--vary smt=1 has no effect with --show"),
-        (("--topology", "x.xml"), "--topology: candidates can only run on this machine"),
-    ],
-)
-def test_options_without_effect_on_any_candidate(words, message):
-    with pytest.raises(OmpbindError) as error:
-        VERB.run(read("bench", *words))
-    assert error.value.message == message
-
-
 def test_options_after_the_first_file_are_not_read_as_files():
-    context = VERB.make_context("bench", ["--show", "a.jsonl", "--fail-above", "5%"])
-    with pytest.raises(OmpbindError) as error:
-        VERB.run(context)
-    assert error.value.message == "--fail-above is after the first file of --show"
+    with pytest.raises(OmpbindError, match="--fail-above is after the first file of --show"):
+        VERB.run(VERB.make_context("bench", ["--show", "a.jsonl", "--fail-above", "5%"]))
 
 
 def test_a_key_of_a_file_is_for_the_option_of_its_own_verb(tmp_path):
@@ -113,36 +97,78 @@ def test_a_found_project_file_starts_no_load_generator_and_varies_no_variable(tm
     """The file may come from another user."""
     (tmp_path / ".git").mkdir()
     lines = ["[defaults]", 'smt = "2"', 'metric = "(.*)"', 'duration = "1"', 'load = "sh evil"']
-    lines.append('vary = "env=LD_PRELOAD=x"')
-    (tmp_path / "ompbind.toml").write_text("\n".join(lines))
+    (tmp_path / "ompbind.toml").write_text("\n".join([*lines, 'vary = "env=LD_PRELOAD=x"']))
     (tmp_path / "ompbind.toml").chmod(0o644)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     context = read("bench")
     assert [context.params[name] for name in ("smt", "load", "vary")] == [2, None, ()]
     (warning,) = context.messages
-    assert "defaults.load, defaults.vary have no effect in a project file" in warning
+    assert "defaults.load, defaults.vary have no effect" in warning
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("bind=", ("bind=rank", "bind=core", "bind=thread", "bind=exact", "bind=none")),
-        ("share=yes,", ("share=yes,yes", "share=yes,no")),
-        ("topology=", ()),
-        ("no-such=", ()),
-    ],
-)
-def test_values_of_vary_are_completed(text, words):
+def test_values_of_vary_are_completed():
     (option,) = (option for option in find_options("bench") if option.name == "vary")
-    assert option.complete(text) == words
-    keys = option.complete("")
-    assert {"ranks=", "smt=", "mask="} <= set(keys)
+    assert option.complete("bind=") == tuple(
+        f"bind={each}" for each in ("rank", "core", "thread", "exact", "none")
+    )
+    assert option.complete("share=yes,") == ("share=yes,yes", "share=yes,no")
+    assert option.complete("topology=") == option.complete("no-such=") == ()
+    keys = {*option.complete("")}
+    assert {"ranks=", "smt=", "mask="} <= keys
     assert "topology=" not in keys
 
 
-def test_the_name_of_the_enclosing_run_is_refused(monkeypatch):
-    monkeypatch.setenv("OMPBIND_RUN_ID", "outer")
-    with pytest.raises(OmpbindError) as error:
-        VERB.run(read("bench", "--run-id", "outer"))
-    assert error.value.message == "--run-id outer: the enclosing run has this name"
+METRIC = "--metric 'rate: ([0-9.]+)'"
+SERVER = f"{METRIC} --duration 20"
+LOAD = """--load 'sh -c "load {size} {cpus}"'"""
+
+
+def make_start(**request):
+    spec = RunSpec(argv=("serve",), run_id="bench", base={"PATH": "/usr/bin:/bin"})
+    plan = make_plan(read_machine("synthetic:pack:1 core:4 pu:2"), Request(**request), ())
+    candidate = Candidate(name=str(request), kind=Kind.VARIED, ranks=len(plan.placements))
+    return CandidateStart(candidate=candidate, plan=plan, spec=spec, commands=make_commands(plan, spec))
+
+
+def settings(words, *starts):
+    return make_measuring_settings(read_bench(*shlex.split(words)), starts)
+
+
+def test_without_options_the_wall_time_counts_without_limit():
+    assert settings("") == MeasuringSettings(run_id="test", metrics=(Metric(),), timeout_s=None, grace_s=10.0)
+    assert settings("--timeout 0") == settings("")
+    for words, expected in (("--higher", (True, Combine.SUM)), ("--combine mean", (False, Combine.MEAN))):
+        (metric,) = settings(f"{METRIC} {words}").metrics
+        assert (metric.name, metric.higher, metric.combine) == ("rate", *expected)
+
+
+def test_the_load_generator_gets_the_cpus_that_all_candidates_reserve():
+    starts = make_start(reserve_total=1), make_start(ranks=2, reserve_total=2)
+    made = settings(f"{SERVER} {LOAD} --ready tcp:{{rank+8000}}", *starts)
+    assert (made.service.duration_s, made.service.ready) == (20.0, "tcp:{rank+8000}")
+    assert (made.service.load, made.load_cpus) == (("sh", "-c", "load {size} {cpus}"), CpuSet((6, 7)))
+    with pytest.raises(RequestError, match=r"candidate \"\{'ranks': 2\}\" reserves none") as raised:
+        settings(f"{SERVER} {LOAD}", make_start(reserve_total=1), make_start(ranks=2))
+    assert "--reserve-total 1" in raised.value.hint
+    assert settings(SERVER, make_start()).load_cpus is None
+
+
+def test_what_cannot_work_for_a_candidate_is_refused_before_the_session():
+    with pytest.raises(PositionError, match="65536"):
+        settings(f"{SERVER} --ready tcp:{{rank+65533}}", make_start(ranks=4, reserve_total=0))
+    with pytest.raises(CommandNotFoundError):
+        settings(f"{SERVER} --load no-such-program", make_start(reserve_total=1))
+
+
+@pytest.mark.parametrize(
+    ("words", "same_work"), [("", False), (METRIC, True), (SERVER, True), ("--fixed-work", True)]
+)
+def test_candidates_do_the_same_work_if_an_option_says_what_their_work_is(words, same_work):
+    rules = make_rules(read_bench("--seed", "5", *shlex.split(words)))
+    assert rules == Rules(same_work=same_work, matters=0.02, max_rounds=40, seed=5)
+
+
+def test_without_seed_sessions_have_different_seeds():
+    assert len({make_rules(read_bench()).seed for _ in range(5)}) == 5
+    assert make_rules(read_bench("--seed", "0")).seed == 0
