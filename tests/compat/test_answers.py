@@ -1,0 +1,163 @@
+"""The CPUs of ranks with --compat, compared with those that vLLM and SGLang themselves select.
+
+Their own functions were run for recorded machines, with the allowed CPUs of the recording.
+"""
+
+import json
+import shlex
+
+import pytest
+
+from ompbind.compat.frameworks import FrameworkInput
+from ompbind.compat.reading import fill_request
+from ompbind.cpuset import CpuSet, union
+from ompbind.errors import MachineError
+from ompbind.machine.model import Level, find_overlapping
+from ompbind.machine.sources.reading import read_machine
+from ompbind.planning.planner import make_plan
+from ompbind.planning.request import Request
+from ompbind.report.export.variables import render_vllm
+from tests.machines import Shape, make_machine
+from tests.recordings import RECORDINGS, recorded, sampled
+
+ANSWERS = RECORDINGS / "../vllm/auto.json"
+"""vLLM's CPUs: machine, ranks, VLLM_CPU_NUM_OF_RESERVED_CPU or None, `cpus` of each rank, `reserved`."""
+
+
+def plan_for(framework, machine, ranks, reserved=None, given=(), **options):
+    env = {} if reserved is None else {"VLLM_CPU_NUM_OF_RESERVED_CPU": str(reserved)}
+    source = FrameworkInput(machine=machine, env=env)
+    return make_plan(machine, fill_request(Request(ranks=ranks, **options), framework, source, given))
+
+
+def read_recording(name):
+    path = RECORDINGS / f"dumps/{name}.tar.gz"
+    if not path.exists():
+        pytest.skip("no recordings")
+    return read_machine(str(path))
+
+
+def find_cores(machine, cpus):
+    return find_overlapping(machine.at(Level.CORE), cpus)
+
+
+def leaves_cores_idle(machine, plan, theirs):
+    """Whether vLLM uses only some of the CPUs of each rank, and half of its cores."""
+    ours = [rank.cpuset for rank in plan.placements]
+    return all(
+        given < rank and 2 * len(find_cores(machine, given)) <= len(find_cores(machine, rank)) + 1
+        for given, rank in zip(theirs, ours, strict=True)
+    )
+
+
+BETTER = {
+    # lscpu shows the two cores of an AMD module as one core, and vLLM leaves one of the two idle
+    "hwloc-64amd64-4p2n4ca2co": {1, 2, 8},
+    "lscpu-vmware_fpe": {1, 2, 4},
+    # vLLM uses CPUs with number % 8 < 4: on cores with four hardware threads this is every second core
+    "rec-power9-butte-gpunodes": {1, 2},
+    # packages are the clusters of a big.LITTLE chip; vLLM's rank gets the four slow cores alone
+    "mob-huawei-honor-6": {1},
+}
+"""Machine → the numbers of ranks for which ompbind uses CPUs that vLLM leaves idle."""
+
+
+SAME = """
+vm-x86-2s4c2t-numa2 0,2,4,6 8,10,12,14
+vm-x86-2s4c2t-numa2-interleaved 0-3 4-7
+hwloc-20em64t-hybrid-1p6c2t+2ca4co1t 0,2,4,6,8,10,12-19
+hwloc-48amd64-4pa2n6c-sparse 0-5 6-11 12-17 18-23 24-29 30-35 36-41 42-47
+lscpu-x86_64-64cpu 0,2,4,6,8,10,12,14,16,18,20,22,24,26,28,30 1,5,9,13,17,21,25,29 3,7,11,15,19,23,27,31
+hwloc-16amd64-8n2c-cpusets 0-1 2-3 5 6 12-13 14-15
+rec-ivybridge-12s 0-95
+rec-power8-smt8 0,8,16,24,32,40,48,56,64,72 80,88,96,104,112,120,128,136,144,152
+rec-thunderx2-2s-smt4 0-31 128-159
+vm-arm64-2s2cl4c-numa2 0-7 8-15
+hwloc-20s390-2g6s4c 0-19
+"""
+MORE = """
+hwloc-64amd64-4p2n4ca2co 0,2,4,6 8,10,12,14 32,34,36,38 40,42,44,46 48,50,52,54 56,58,60,62
+lscpu-vmware_fpe 0,2 4,6 8,10 12,14
+lscpu-arm-A510-A710-A715-X3 0-2
+mob-galaxy-s9-global 0-3
+hwloc-2s390-2c 0
+"""
+"""The CPUs of each worker of SGLang 0.5.23: those of ranks, or fewer where it mistakes cores."""
+
+
+def read_answers():
+    """The name of each machine, with its answers; most machines prove nothing new."""
+    answers = json.loads(ANSWERS.read_text()) if ANSWERS.exists() else []
+    for name in sorted({answer["machine"] for answer in answers}):
+        mark = () if name in BETTER or name in SAME.split() else pytest.mark.long
+        yield pytest.param([answer for answer in answers if answer["machine"] == name], id=name, marks=mark)
+
+
+@pytest.mark.parametrize("answers", [*read_answers()])
+def test_ranks_get_the_cpus_that_vllm_selects(answers):
+    for answer in answers:
+        machine = read_recording(answer["machine"])
+        plan = plan_for("vllm", machine, answer["ranks"], answer["reserved_cpus"])
+        theirs = [CpuSet.from_list(cpus) for cpus in answer["cpus"]]
+        reserved = CpuSet.from_list(answer["reserved"])
+        is_equal = [rank.compute for rank in plan.placements] == theirs
+        is_equal &= union(rank.service_cpus for rank in plan.placements) == reserved
+        assert is_equal is (answer["ranks"] not in BETTER.get(answer["machine"], ())), answer
+        both = zip(theirs, plan.placements, strict=True)
+        assert is_equal or leaves_cores_idle(
+            machine, plan, [given | reserved & rank.cpuset for given, rank in both]
+        )
+
+
+def parse_id_list(text):
+    """Read numbers and ranges, as vLLM reads the list of a rank."""
+    ranges = [part.split("-") for part in text.split(",")]
+    return {cpu for bounds in ranges for cpu in range(int(bounds[0]), int(bounds[-1]) + 1)}
+
+
+@pytest.mark.parametrize(
+    "path",
+    sampled([*recorded("dumps/*.tar.gz"), *recorded("xml/*.xml")])
+    or [pytest.param(None, marks=pytest.mark.skip(f"no recordings in {RECORDINGS}"))],
+)
+def test_vllm_reads_the_same_cpus_from_the_exported_lists(path):
+    try:
+        machine = read_machine(str(path))
+    except MachineError:
+        return
+    for ranks in (1, None, 3):
+        if ranks and ranks > len(find_cores(machine, machine.default_cpus)):
+            continue
+        plan = plan_for("vllm", machine, ranks)
+        _, assignment = shlex.split(render_vllm(plan))
+        lists = assignment.removeprefix("VLLM_CPU_OMP_THREADS_BIND=").split("|")
+        assert list(map(parse_id_list, lists)) == [set(rank.compute) for rank in plan.placements]
+        assert not any(rank.service_cpus & plan.compute for rank in plan.placements)
+
+
+@pytest.mark.parametrize(
+    ("row", "is_same"), [(row, table is SAME) for table in (SAME, MORE) for row in table.strip().splitlines()]
+)  # fmt: skip
+def test_ranks_get_the_cpus_of_the_workers_of_sglang(row, is_same):
+    name, *lists = row.split()
+    plan = plan_for("sglang", read_recording(name), len(lists))
+    for text, placement in zip(lists, plan.placements, strict=True):
+        assert CpuSet.from_list(text) <= placement.compute
+        assert (CpuSet.from_list(text) == placement.compute) is is_same
+
+
+@pytest.mark.parametrize(
+    ("ranks", "options", "expected"),
+    [
+        (2, {}, ["0-1", "2-3"]),
+        (2, {"smt": 2}, ["0-1,4-5", "2-3,6-7"]),
+        (2, {"strategy": "cores"}, ["0", "1"]),
+        (1, {"strategy": "balanced"}, ["0-3"]),
+        (4, {}, ["0", "1", "2", "3"]),
+    ],
+)
+def test_options_override_the_selection_of_sglang(ranks, options, expected):
+    machine = make_machine(Shape(packages=2, cores=2, smt=8))
+    plan = plan_for("sglang", machine, ranks, given=tuple(options), **options)
+    assert [str(placement.compute) for placement in plan.placements] == expected
+    assert any("SGLang stops if there are more ranks" in note.text for note in plan.notes) == (ranks > 2)
