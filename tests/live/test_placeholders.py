@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
+from tests.cli.command_lines import call
 from tests.live.conftest import OMPBIND, required, two_cpus
 from tests.live.test_exec import OPEN_MPI
 from tests.live.test_terminal import Terminal
 
 TWO = ("run", "-n", "2", "--share")
-WORKING_DIRECTORY = ("readlink", "/proc/self/cwd")
 
 
 def message(done):
@@ -22,13 +22,6 @@ def message(done):
 def lines(done):
     assert done.returncode == 0, done.stderr
     return sorted(done.stdout.splitlines())
-
-
-def test_each_rank_has_its_own_port(ompbind):
-    done = ompbind(
-        *TWO, "--env", "PORT={rank+8009}", "--env", 'CFG={"a":1}', "--", "sh", "-c", "echo $PORT $CFG"
-    )
-    assert lines(done) == ['8009 {"a":1}', '8010 {"a":1}']
 
 
 @pytest.mark.parametrize(
@@ -63,14 +56,14 @@ def test_after_an_error_in_one_rank_no_claim_is_left(ompbind, claims, options):
 def test_files_of_variables_come_before_env(ompbind, tmp_path):
     (tmp_path / "{rank}").write_text('# ports\nA={rank+1}\nB="b"\n\nHERE\nMISSING\nC=file\n')
     (tmp_path / "second").write_text("A={rank+2}\n")
-    files = ("--env-file", "{rank}", "--env-file", "second", "--env", "C=env")
+    files = ("--env-file", "{rank}", "--env-file", "second", "--env", "C=env", "--env", 'CFG={"a":1}')
     code = "import json, os; print(json.dumps(dict(os.environ)))"
     done = ompbind(
         "run", *files, "--", sys.executable, "-c", code, cwd=tmp_path, env={"HERE": "{rank} {foo}"}
     )
     env = json.loads(done.stdout)
-    assert {name: env[name] for name in ("A", "B", "C", "HERE")} == {
-        "A": "2", "B": '"b"', "C": "env", "HERE": "{rank} {foo}",
+    assert {name: env[name] for name in ("A", "B", "C", "HERE", "CFG")} == {
+        "A": "2", "B": '"b"', "C": "env", "HERE": "{rank} {foo}", "CFG": '{"a":1}',
     }  # fmt: skip
     assert "MISSING" not in env
 
@@ -85,13 +78,14 @@ def test_files_of_variables_come_before_env(ompbind, tmp_path):
         (None, "f: No such file or directory"),
     ],
 )
-@pytest.mark.parametrize("verb", ["run", "exec"])
-def test_errors_in_files_of_variables_name_file_and_line(ompbind, tmp_path, verb, content, text):
+def test_errors_in_files_of_variables_name_file_and_line(tmp_path, monkeypatch, content, text):
+    monkeypatch.chdir(tmp_path)
     if content:
         (tmp_path / "f").write_bytes(content)
-    done = ompbind(verb, "--env-file", "f", "--", "echo", "started", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (125, "")
-    assert text in message(done)
+    for verb in ("run", "exec"):
+        done = call(verb, "--env-file", "f", "--", "echo", "started")
+        assert (done.returncode, done.stdout) == (125, "")
+        assert text in message(done)
 
 
 def test_the_command_is_filled_only_with_fill(ompbind):
@@ -106,29 +100,23 @@ def test_each_rank_starts_in_its_own_directory(ompbind, tmp_path):
         (tmp_path / f"work/{rank}").mkdir(parents=True)
         (tmp_path / f"work/{rank}/app").write_text("#!/bin/sh\npwd -P > $OUT\n")
         (tmp_path / f"work/{rank}/app").chmod(0o755)
-    options = ("--chdir", "work/{rank}", "--log-dir", "logs", "--report", "run.json", "--env", "OUT=here")
-    done = ompbind(*TWO, *options, "--", "./app", cwd=tmp_path)
+    options = ("--chdir", "work/{rank}", "--log-dir", "l{run_id}", "--report", "{{run_id}}.json")
+    done = ompbind(*TWO, "--run-id", "x", *options, "--env", "OUT=here", "--", "./app", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     for rank in range(2):
         assert (tmp_path / f"work/{rank}/here").read_text() == f"{tmp_path}/work/{rank}\n"
-        assert (tmp_path / f"logs/{rank}.out").exists()
-    record = json.loads((tmp_path / "run.json").read_text())
+        assert (tmp_path / f"lx/{rank}.out").exists()
+    record = json.loads((tmp_path / "{run_id}.json").read_text())
     assert [rank["directory"] for rank in record["ranks"]] == ["work/0", "work/1"]
-
-
-def test_a_missing_directory_of_any_rank_is_an_error_before_the_start(ompbind, tmp_path):
-    (tmp_path / "0").mkdir()
-    done = ompbind(*TWO, "--chdir", "{rank}", "--", "touch", "started", cwd=tmp_path)
+    done = ompbind("run", "-n", "3", "--share", "--chdir", "work/{rank}", "--", "touch", "x", cwd=tmp_path)
     assert done.returncode == 125
-    assert message(done) == (
-        "ompbind: error: rank 1: cannot change to directory 1: No such file or directory"
-        " hint: create it with mkdir -p 1"
-    )
-    assert not (tmp_path / "0/started").exists()
+    assert "rank 2: cannot change to directory work/2: No such file or directory" in message(done)
+    assert "mkdir -p work/2" in message(done)
+    assert not (tmp_path / "work/0/x").exists()
 
 
 def test_a_rank_with_a_terminal_starts_in_its_directory(tmp_path):
-    terminal = Terminal(OMPBIND, "run", "--chdir", str(tmp_path), "--", *WORKING_DIRECTORY)
+    terminal = Terminal(OMPBIND, "run", "--chdir", str(tmp_path), "--", "readlink", "/proc/self/cwd")
     terminal.read_until(str(tmp_path).encode())
     assert os.waitstatus_to_exitcode(terminal.wait()) == 0
 
@@ -144,11 +132,7 @@ def test_exec_fills_wraps_and_changes_the_directory(ompbind, tmp_path):
                   env=OPEN_MPI)  # fmt: skip
     assert job.stdout == "3/4 1\n"
     missing = ompbind("exec", "--chdir", "d1", "--", "true", cwd=tmp_path)
-    assert (missing.returncode, message(missing)) == (
-        125,
-        "ompbind: error: cannot change to directory d1: No such file or directory"
-        " hint: create it with mkdir -p d1",
-    )
+    assert (missing.returncode, "mkdir -p d1" in message(missing)) == (125, True)
 
 
 SHOW = 'echo $RANK wraps with $LD_PRELOAD on $(grep Cpus_allowed_list /proc/self/status); exec "$@"'
@@ -165,25 +149,22 @@ def test_a_wrapper_has_the_cpus_and_variables_of_its_rank(ompbind, library):
         f"1 runs {library}",
         f"1 wraps with {library} on Cpus_allowed_list: {second}",
     ]
-
-
-@pytest.mark.parametrize(
-    "words",
-    ["strace -f -o {run_id}.{rank}", "perf stat -o {run_id}.{rank}", "valgrind --log-file={run_id}.{rank}"],
-)
-def test_tools_that_observe_programs_wrap_ranks(ompbind, tmp_path, words):
-    tool, *options = words.split()
-    trial = [required(tool), *(option.format(run_id="trial", rank=0) for option in options), "true"]
-    if subprocess.run(trial, cwd=tmp_path, capture_output=True, timeout=20).returncode:
-        pytest.skip(f"{tool} cannot observe programs here")
-    done = ompbind(*TWO, "--run-id", "mine", "--wrap", words, "--", "true", cwd=tmp_path)
-    assert (done.returncode, done.stderr.count("ompbind:")) == (0, 0)
-    assert all((tmp_path / f"mine.{rank}").stat().st_size for rank in range(2))
-
-
-def test_some_ranks_are_wrapped(ompbind):
     done = ompbind(*TWO, "--wrap", "echo wrapped", "--wrap-ranks", "1", "--", "echo", "a  b")
     assert lines(done) == ["a  b", "wrapped echo a  b"]
+
+
+@pytest.mark.parametrize("words", ["strace -f -o", "perf stat -o", "valgrind --log-file"])
+def test_tools_that_observe_programs_wrap_ranks(ompbind, tmp_path, words):
+    tool, *options = words.split()
+    trial = [required(tool), *options[:-1], f"{options[-1]}=trial" if "--" in words else options[-1], "true"]
+    if "--" not in words:
+        trial.insert(-1, "trial")
+    if subprocess.run(trial, cwd=tmp_path, capture_output=True, timeout=20).returncode:
+        pytest.skip(f"{tool} cannot observe programs here")
+    wrap = f"{words}{'=' if '--' in words else ' '}{{run_id}}.{{rank}}"
+    done = ompbind(*TWO, "--run-id", "mine", "--wrap", wrap, "--", "true", cwd=tmp_path)
+    assert (done.returncode, done.stderr.count("ompbind:")) == (0, 0)
+    assert all((tmp_path / f"mine.{rank}").stat().st_size for rank in range(2))
 
 
 @pytest.mark.parametrize(
@@ -191,10 +172,8 @@ def test_some_ranks_are_wrapped(ompbind):
     [
         (["--wrap", "nonesuch -x"], 127, "command not found: nonesuch"),
         (["--wrap", ""], 125, "--wrap: the program is missing"),
-        (["--wrap", "sh -c 'exec"], 125, "--wrap: a quote is not closed"),
         (["--wrap-ranks", "0"], 125, "--wrap-ranks 0 has no effect without --wrap"),
         (["--wrap", "env", "--wrap-ranks", "0,2"], 125, "--wrap-ranks 0,2: there is no rank 2"),
-        (["--wrap", "env", "--wrap-ranks", "a"], 125, "'a' is not a list of ranks"),
     ],
 )
 def test_errors_of_wrappers(ompbind, options, code, text):
@@ -239,19 +218,6 @@ def test_exec_reads_the_command_of_its_own_rank(ompbind, tmp_path):
     assert f"warning: taskset -c {second} replaces the affinity mask of its rank" in message(done)
 
 
-@pytest.mark.parametrize("shown", ["--dry-run", "-v"])
-def test_the_plan_shows_what_was_filled(ompbind, tmp_path, shown):
-    for rank in range(2):
-        (tmp_path / f"d{rank}").mkdir()
-    options = ("--env", "PORT={rank+8000}", "--env", "API_KEY=k{rank}", "--chdir", "d{rank}", "--wrap", "env")
-    done = ompbind(*TWO, shown, *options, "--", "true", cwd=tmp_path)
-    assert done.returncode == 0
-    text = done.stdout + done.stderr
-    assert (
-        "command of every rank: env true\n\nrank  PORT  directory\n   0  8000  d0\n   1  8001  d1\n" in text
-    )
-
-
 @pytest.mark.parametrize(
     ("options", "place"),
     [
@@ -260,48 +226,24 @@ def test_the_plan_shows_what_was_filled(ompbind, tmp_path, shown):
         (("--fill", "--env", "A={rank}"), "the command"),
     ],
 )
-@pytest.mark.parametrize("verb", ["run", "exec"])
-def test_a_negative_value_is_an_error_that_says_where(ompbind, verb, options, place):
-    done = ompbind(verb, *options, "--", "echo", "{rank-1}")
-    assert (done.returncode, done.stdout) == (125, "")
-    assert f"rank 0: {{rank-1}} in {place} is -1, but must not be negative" in message(done)
+def test_a_negative_value_is_an_error_that_says_where(ompbind, options, place):
+    for verb in ("run", "exec"):
+        done = ompbind(verb, *options, "--", "echo", "{rank-1}")
+        assert (done.returncode, done.stdout) == (125, "")
+        assert f"rank 0: {{rank-1}} in {place} is -1, but must not be negative" in message(done)
 
 
-def test_exec_shows_what_was_filled_for_its_rank(ompbind, tmp_path):
-    (tmp_path / "d2").mkdir()
+def test_the_plan_shows_what_was_filled(ompbind, tmp_path):
+    for rank in range(3):
+        (tmp_path / f"d{rank}").mkdir()
+    options = ("--env", "PORT={rank+8000}", "--env", "API_KEY=k{rank}", "--chdir", "d{rank}", "--wrap", "env")
+    done = ompbind(*TWO, "-v", *options, "--", "true", cwd=tmp_path)
+    assert done.returncode == 0
+    table = "command of every rank: env true\n\nrank  PORT  directory\n   0  8000  d0\n   1  8001  d1\n"
+    assert table in done.stdout + done.stderr
     env = {**OPEN_MPI, "OMPI_COMM_WORLD_RANK": "2"}
-    options = (
-        "--env",
-        "PORT={rank+8000}",
-        "--env",
-        "API_KEY={rank}",
-        "--chdir",
-        "d{rank}",
-        "--wrap",
-        "env A={rank}",
-    )
     command = ("--fill", *options, "--", "echo", "{rank}")
-    shown = "PORT of rank 2: 8002\ndirectory of rank 2: d2\ncommand of rank 2: env A=2 echo 2\n"
+    shown = "PORT of rank 2: 8002\ndirectory of rank 2: d2\ncommand of rank 2: env echo 2\n"
     assert ompbind("exec", "--dry-run", *command, cwd=tmp_path, env=env).stdout.endswith(shown)
     done = ompbind("exec", "-v", *command, cwd=tmp_path, env=env)
     assert done.stderr.endswith("".join(f"ompbind: {line}\n" for line in shown.splitlines()))
-    plain = ompbind("exec", "-v", "--", "echo", "{rank}", env=env)
-    assert plain.stderr.count("of rank 2") == 0
-
-
-def test_run_id_is_filled_in_paths(ompbind, tmp_path):
-    done = ompbind(
-        "run",
-        "--run-id",
-        "x",
-        "--log-dir",
-        "l{run_id}",
-        "--report",
-        "{{run_id}}.json",
-        "--",
-        "true",
-        cwd=tmp_path,
-    )
-    assert done.returncode == 0
-    assert (tmp_path / "lx/0.out").exists()
-    assert (tmp_path / "{run_id}.json").exists()
