@@ -1,6 +1,7 @@
 """The strategies, compared with every other way to place ranks on small machines."""
 
 from itertools import combinations, pairwise
+from math import prod
 
 import pytest
 from hypothesis import given
@@ -9,14 +10,14 @@ from hypothesis import strategies as st
 from ompbind.cpuset import CpuSet
 from ompbind.errors import PlanError
 from ompbind.machine.model import CoreKind, Level, make_domains
+from ompbind.masks.parse import parse_mask
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from ompbind.planning.strategies.core_sequence import PRIORITY, find_levels, make_core_sequence, split_range
-from ompbind.planning.strategies.packing import divide_equally, pack_ranks
-from ompbind.planning.strategies.shapes import RankSizes
 from ompbind.planning.strategies.sized import RequestedCores, compact, spread
 from ompbind.planning.strategies.strategies import STRATEGIES, balanced
 from tests.machines import Shape, make_machine
+from tests.planning.test_faults_of_others import BOOKS, renumbered, with_level
 from tests.toys import run_with
 
 LEVELS = (Level.PACKAGE, Level.NODE, Level.L3, Level.L2)
@@ -41,11 +42,8 @@ def make_nested(cores, boundaries, kinds=()):
 
 def make_regular(sizes):
     """Return a sequence for (packages, nodes per package, L3s per node, L2s per L3, cores per L2)."""
-    *counts, cores_per_l2 = sizes
-    boundaries = []
-    total = cores_per_l2
-    for count in counts:
-        total *= count
+    *counts, _ = sizes
+    boundaries, total = [], prod(sizes)
     step = total
     for count in counts:
         step //= count
@@ -59,19 +57,8 @@ sequences = st.builds(
 )
 regular_sequences = st.builds(
     make_regular,
-    st.sampled_from(
-        [(1, 2, 1, 1, 4), (2, 1, 1, 1, 4), (2, 2, 1, 1, 2), (1, 2, 2, 1, 2), (1, 1, 2, 2, 2), (1, 3, 1, 1, 3)]
-    ),
+    st.sampled_from([(1, 2, 1, 1, 4), (2, 1, 1, 1, 4), (2, 2, 1, 1, 2), (1, 2, 2, 1, 2), (1, 1, 2, 2, 2)]),
 )
-
-
-@given(st.integers(1, 40), st.integers(1, 40), st.sampled_from(["one domain", "one core each"]))
-def test_shares_without_boundaries_are_those_that_packing_finds(cores, ranks, domains):
-    starts = range(cores) if domains == "one core each" else ()
-    sequence, ranks = make_nested(cores, (set(), set(), set(), set(starts))), min(cores, ranks)
-    size = -(-cores // ranks)
-    packed = pack_ranks(sequence, RankSizes(large=size, small_ranks=size * ranks - cores), least_reach=True)
-    assert divide_equally(sequence, ranks) == list(packed)
 
 
 def all_ways(cores, sizes):
@@ -104,13 +91,10 @@ def domain_of(ranges, core):
 
 def count_domains(sequence, allocations):
     """Return how many domains each rank uses, for each level, most important first."""
+    levels = [domains for level in PRIORITY if (domains := sequence.domains(level))]
     return [
-        [
-            sum(not set(indices).isdisjoint(domain) for domain in sequence.domains(level))
-            for indices in allocations
-        ]
-        for level in PRIORITY
-        if sequence.domains(level)
+        [sum(not set(cores).isdisjoint(domain) for domain in domains) for cores in allocations]
+        for domains in levels
     ]
 
 
@@ -152,12 +136,6 @@ def test_balanced_is_the_best_of_all_equal_shares(sequence, data):
     assert crossings_and_reach(sequence, allocations) == best
 
 
-def reach(sequence, name, ranks):
-    """Return the reach of each level, most important first."""
-    allocations = STRATEGIES[name].divide(sequence, ranks, None)
-    return [sum(used) for used in count_domains(sequence, allocations)]
-
-
 KNIGHTS_LANDING = make_nested(68, ({}, {18, 36, 52}, {}, set(range(0, 68, 2))))
 """Nodes of 18, 18, 16 and 16 cores, and L2s of two cores."""
 
@@ -169,24 +147,23 @@ POWER9 = make_nested(40, ({20}, {}, set(range(0, 40, 2)), {}))
     ("sequence", "name", "ranks", "nodes", "l2s"),
     [
         (KNIGHTS_LANDING, "balanced", 4, 6, 36),
-        *((KNIGHTS_LANDING, "balanced", ranks, ranks, 68 - ranks) for ranks in range(24, 33)),
         (KNIGHTS_LANDING, "balanced", 23, 24, 45),
+        (KNIGHTS_LANDING, "balanced", 32, 32, 36),
         (POWER9, "nodes", 13, 13, 25),
         (POWER9, "balanced", 13, 14, 26),
     ],
 )
 def test_ranks_of_real_machines_use_the_fewest_domains(sequence, name, ranks, nodes, l2s):
-    by_level = reach(sequence, name, ranks)
-    assert (by_level[0], by_level[-1]) == (nodes, l2s)
+    by_level = count_domains(sequence, STRATEGIES[name].divide(sequence, ranks, None))
+    assert (sum(by_level[0]), sum(by_level[-1])) == (nodes, l2s)
 
 
 @pytest.mark.parametrize("limits", [(0, 64), (1 << 16, 0)])
 def test_a_search_without_time_crosses_the_fewest_boundaries(monkeypatch, limits):
     """Machines too large for the whole search: the shares stay equal, and ranks cross no more boundaries."""
-    whole = {ranks: balanced(KNIGHTS_LANDING, ranks) for ranks in range(1, 69)}
-    monkeypatch.setattr("ompbind.planning.strategies.shapes.SEARCH_LIMIT", limits[0])
-    monkeypatch.setattr("ompbind.planning.strategies.shapes.CHILDREN_LIMIT", limits[1])
-    monkeypatch.setattr("ompbind.planning.strategies.shapes.SMALL_RANKS_LIMIT", 0)
+    whole = {ranks: balanced(KNIGHTS_LANDING, ranks) for ranks in range(1, 69, 3)}
+    for name, limit in (("SEARCH_LIMIT", limits[0]), ("CHILDREN_LIMIT", limits[1]), ("SMALL_RANKS_LIMIT", 0)):
+        monkeypatch.setattr(f"ompbind.planning.strategies.shapes.{name}", limit)
     for ranks, best in whole.items():
         rough = balanced(KNIGHTS_LANDING, ranks)
         assert sorted(core for indices in rough for core in indices) == list(range(68))
@@ -203,20 +180,6 @@ def request_cores(ask):
     """Return (ranks, cores of each rank) as arguments of a strategy."""
     ranks, size = ask
     return ranks, RequestedCores(compute=size)
-
-
-def check_sized(sequence, ask, allocations):
-    ranks, size = ask
-    assert [len(indices) for indices in allocations] == [size] * ranks
-    assert len({core for indices in allocations for core in indices}) == size * ranks
-    assert allocations == sorted(allocations)
-
-
-@given(sequences, st.data())
-def test_compact_and_spread_give_every_rank_cores_of_its_own(sequence, data):
-    ask = draw_sized(sequence, data)
-    check_sized(sequence, ask, compact(sequence, *request_cores(ask)))
-    check_sized(sequence, ask, spread(sequence, *request_cores(ask)))
 
 
 @given(regular_sequences, st.data())
@@ -240,16 +203,17 @@ def draw_requested(sequence, data):
     return ranks, RequestedCores(compute=compute, service=service, reserved=size - compute - service)
 
 
-STRATEGIES_OF_SIZES = ("balanced", "compact", "spread")
+def check_sizes(allocations, ranks, requested):
+    assert [len(cores) for cores in allocations] == [requested.total] * ranks
+    assert len({core for cores in allocations for core in cores}) == requested.total * ranks
 
 
-@given(sequences | regular_sequences, st.sampled_from(STRATEGIES_OF_SIZES), st.data())
+@given(sequences | regular_sequences, st.sampled_from(["balanced", "compact", "spread"]), st.data())
 def test_ranks_that_request_cores_cross_the_fewest_boundaries(sequence, name, data):
     """No compute cores of a rank cross a boundary that equal ranks of this size need not cross."""
     ranks, requested = draw_requested(sequence, data)
     allocations = STRATEGIES[name].divide(sequence, ranks, requested)
-    assert [len(cores) for cores in allocations] == [requested.total] * ranks
-    assert len({core for cores in allocations for core in cores}) == requested.total * ranks
+    check_sizes(allocations, ranks, requested)
     assert allocations == sorted(allocations)
     compute = [cores[: requested.compute] for cores in allocations]
     ways = all_packings(range(len(sequence.core_cpus)), requested.compute, ranks)
@@ -260,14 +224,12 @@ def test_ranks_that_request_cores_cross_the_fewest_boundaries(sequence, name, da
 def test_ranks_that_request_cores_of_a_domain_get_all_of_them_there(sequence, name, data):
     ranks, requested = draw_requested(sequence, data)
     domains = sequence.domains(STRATEGIES[name].level)
-    fitting = sum(len(domain) // requested.total for domain in domains)
-    if ranks > fitting:
+    if ranks > sum(len(domain) // requested.total for domain in domains):
         with pytest.raises(PlanError, match="do not fit, each in one"):
             STRATEGIES[name].divide(sequence, ranks, requested)
         return
     allocations = STRATEGIES[name].divide(sequence, ranks, requested)
-    assert [len(cores) for cores in allocations] == [requested.total] * ranks
-    assert len({core for cores in allocations for core in cores}) == requested.total * ranks
+    check_sizes(allocations, ranks, requested)
     assert all(any(set(cores) <= set(domain) for domain in domains) for cores in allocations)
     used = [sum(set(cores) <= set(domain) for cores in allocations) for domain in domains]
     roomy = [index for index, domain in enumerate(domains) if len(domain) >= requested.total]
@@ -290,8 +252,7 @@ def test_ranks_that_request_cores_of_a_domain_get_all_of_them_there(sequence, na
     ],
 )
 def test_service_cores_are_near_their_rank(sizes, ranks, cores, allocations):
-    compute, service = cores
-    requested = RequestedCores(compute=compute, service=service)
+    requested = RequestedCores(compute=cores[0], service=cores[1])
     assert balanced(make_regular(sizes), ranks, requested) == allocations
 
 
@@ -311,13 +272,32 @@ def test_compact_packs_ranks_and_spread_separates_them(sizes, ask, packed, scatt
     assert spread(sequence, *request_cores(ask)) == scattered
 
 
-def test_hybrid_processors_are_packed_from_the_start_although_only_efficiency_cores_share_caches():
-    kinds = (
-        CoreKind(name="performance", cpus=CpuSet(range(4)), strength=1024, source="type"),
-        CoreKind(name="efficiency", cpus=CpuSet(range(4, 8)), strength=600, source="type"),
+def make_kinds(performance, cores):
+    """Core kinds: the first `performance` cores, and the rest."""
+    ranges = (("performance", range(performance), 1024), ("efficiency", range(performance, cores), 600))
+    return tuple(
+        CoreKind(name=name, cpus=CpuSet(cpus), strength=strength, source="type")
+        for name, cpus, strength in ranges
     )
-    sequence = make_nested(8, ({}, {}, {}, {1, 2, 3, 4}), kinds)
-    assert compact(sequence, *request_cores((1, 2))) == [(0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "cores", "boundaries", "performance", "ask", "expected"),
+    [
+        # although only the efficiency cores share caches
+        (compact, 8, ({}, {}, {}, {1, 2, 3, 4}), 4, (1, 2), [(0, 1)]),
+        (spread, 8, ({2}, {4, 6}, {}, {}), 8, (4, 1), [(0,), (2,), (4,), (6,)]),
+        # a kind of cores that partially overlaps domains is ignored
+        (balanced, 4, ({}, {2}, {}, {}), 3, (2, 2), [(0, 1), (2, 3)]),
+        (balanced, 7, ({}, {}, {1, 3, 5}, {}), 7, (2, None), [(0, 5, 6), (1, 2, 3, 4)]),
+        (STRATEGIES["nodes"].divide, 9, ({}, {6}, {}, {}), 9, (4, None), [(0, 1), (2, 3), (4, 5), (6, 7, 8)]),
+    ],
+)
+def test_irregular_machines(strategy, cores, boundaries, performance, ask, expected):
+    kinds = make_kinds(performance, cores) if performance < cores else ()
+    ranks, size = ask
+    requested = RequestedCores(compute=size) if size else None
+    assert strategy(make_nested(cores, boundaries, kinds), ranks, requested) == expected
 
 
 @given(sequences, st.data())
@@ -335,74 +315,73 @@ def test_domains_are_allocated_whole_or_split_evenly(sequence, data):
         assert bool(shares) == (number < ranks), "every domain has a rank before any has two"
 
 
+INTERLEAVED = {Level.PACKAGE: [[0, 1, 4, 5], [2, 3, 6, 7]], Level.L3: [[0, 1, 2, 3], [4, 5, 6, 7]]}
+
+
+def plan_odd(parts, **request):
+    """A plan on a machine with these domains and a core for each CPU."""
+    cores = 1 + max(max(cpus) for sets in parts.values() for cpus in sets)
+    named = {level: [(i, CpuSet(cpus)) for i, cpus in enumerate(sets)] for level, sets in parts.items()}
+    named[Level.CORE] = [(None, CpuSet([core])) for core in range(cores)]
+    machine = make_machine(Shape(cores=cores))
+    machine = machine.replace(domains=make_domains(machine.online, named), nodes=())
+    return make_plan(machine, Request(**request))
+
+
 @pytest.mark.parametrize(
-    ("cores", "boundary", "ranks", "allocations"),
+    ("parts", "options", "expected"),
     [
-        (9, 6, 4, [(0, 1), (2, 3), (4, 5), (6, 7, 8)]),
-        (12, 4, 5, [(0, 1), (2, 3), (4, 5, 6), (7, 8, 9), (10, 11)]),
+        # cores that are in no domain
+        ({Level.NODE: [[0, 1]], Level.PACKAGE: [[0, 1, 2, 3]]}, {"ranks": 2, "strategy": "nodes"}, "0 1"),
+        # two L3s with interleaved cores, as odd firmware reports them
+        (INTERLEAVED, {"strategy": "l3"}, "0-3 4-7"),
+        (
+            INTERLEAVED,
+            {"strategy": "packages"},
+            "0-1,4-5 2-3,6-7",
+        ),
+        # nodes that contain packages
+        ({Level.PACKAGE: [[0, 2], [1], [3]], Level.NODE: [[0, 2], [1, 3]]}, {"strategy": "nodes"}, "0,2 1,3"),
     ],
 )
-def test_more_ranks_than_domains_go_where_shares_are_largest(cores, boundary, ranks, allocations):
-    sequence = make_nested(cores, ({}, {boundary}, {}, {}))
-    assert STRATEGIES["nodes"].divide(sequence, ranks, None) == allocations
+def test_domains_of_odd_firmware(parts, options, expected):
+    made = plan_odd(parts, **{"ranks": None, **options})
+    assert [str(placement.cpuset) for placement in made.placements] == expected.split()
 
 
-def test_ranks_larger_than_domains_end_at_domain_boundaries():
-    sequence = make_nested(7, ({}, {}, {1, 3, 5}, {}))
-    assert balanced(sequence, 2) == [(0, 5, 6), (1, 2, 3, 4)]
-
-
-def test_spread_uses_one_node_per_rank_although_packages_have_different_numbers_of_nodes():
-    sequence = make_nested(8, ({2}, {4, 6}, {}, {}))
-    assert spread(sequence, *request_cores((4, 1))) == [(0,), (2,), (4,), (6,)]
-
-
-def test_domain_strategies_use_only_cores_that_are_in_a_domain():
-    parts = {Level.NODE: [(0, CpuSet(range(2)))], Level.CORE: [(None, CpuSet([core])) for core in range(4)]}
-    machine = make_machine(Shape(cores=4))
-    machine = machine.replace(domains=make_domains(machine.online, parts), nodes=())
-    made = make_plan(machine, Request(ranks=2, strategy="nodes"))
-    assert [placement.cpus for placement in made.placements] == [(0,), (1,)]
+def test_domain_strategies_refuse_ranks_for_cores_that_are_in_no_domain():
     with pytest.raises(PlanError, match="3 ranks do not fit on 2 CPUs"):
-        make_plan(machine, Request(ranks=3, strategy="nodes"))
+        plan_odd({Level.NODE: [[0, 1]], Level.PACKAGE: [[0, 1, 2, 3]]}, ranks=3, strategy="nodes")
 
 
-def test_a_domain_in_pieces_is_one_domain():
-    """Two L3s with interleaved cores, as odd firmware reports them."""
-    parts = {
-        Level.PACKAGE: [(0, CpuSet([0, 1, 4, 5])), (1, CpuSet([2, 3, 6, 7]))],
-        Level.L3: [(None, CpuSet([0, 1, 2, 3])), (None, CpuSet([4, 5, 6, 7]))],
-        Level.CORE: [(None, CpuSet([core])) for core in range(8)],
-    }
-    machine = make_machine(Shape(cores=8))
-    machine = machine.replace(domains=make_domains(machine.online, parts), nodes=())
-    for strategy in ("packages", "l3"):
-        made = make_plan(machine, Request(ranks=None, strategy=strategy))
-        domains = machine.at(STRATEGIES[strategy].level)
-        assert {placement.cpuset for placement in made.placements} == {domain.cpus for domain in domains}
+SNC = make_machine(Shape(packages=2, nodes=2, cores=4))  # four nodes of four CPUs, two in each package
+PACKAGES = with_level(make_machine(Shape(cores=8)), Level.PACKAGE, ["0-3", "4-7"])  # in one node
+FLAT = PACKAGES.replace(nodes=(), domains=tuple(d for d in PACKAGES.domains if d.level is not Level.NODE))
+CLUSTERS = PACKAGES.replace(kinds=make_kinds(4, 8))  # as Linux on Arm without ACPI shows a big.LITTLE chip
 
 
-def test_core_kinds_that_partially_overlap_domains_are_ignored():
-    kinds = (
-        CoreKind(name="performance", cpus=CpuSet(range(3)), strength=1024, source="type"),
-        CoreKind(name="efficiency", cpus=CpuSet([3]), strength=600, source="type"),
-    )
-    sequence = make_nested(4, ({}, {2}, {}, {}), kinds)
-    assert balanced(sequence, 2) == [(0, 1), (2, 3)]
-    assert [len(level.ranges) for level in find_levels(sequence)] == [1, 2, 2, 2]
-
-
-def test_nodes_that_contain_packages_are_the_wider_level():
-    parts = {
-        Level.PACKAGE: [(0, CpuSet([0, 2])), (1, CpuSet([1])), (2, CpuSet([3]))],
-        Level.NODE: [(0, CpuSet([0, 2])), (1, CpuSet([1, 3]))],
-        Level.CORE: [(None, CpuSet([core])) for core in range(4)],
-    }
-    machine = make_machine(Shape(cores=4))
-    machine = machine.replace(domains=make_domains(machine.online, parts), nodes=())
-    assert machine.levels[:2] == (Level.NODE, Level.PACKAGE)
-    made = make_plan(machine, Request(ranks=None, strategy="nodes"))
-    assert [str(placement.cpuset) for placement in made.placements] == ["0,2", "1,3"]
+@pytest.mark.parametrize(
+    ("machine", "options", "expected"),
+    [
+        (SNC, {"ranks": 3}, "0-3 4-7 8-11"),
+        (SNC, {}, "0-3 4-7 8-11 12-15"),
+        (SNC, {"ranks": 8}, "0-1 2-3 4-5 6-7 8-9 10-11 12-13 14-15"),
+        (renumbered(SNC, {0: 8, 1: 2, 2: 1, 3: 0}), {"ranks": 2}, "12-15 8-11"),
+        (SNC.replace(memory_allowed=CpuSet([2])), {"ranks": 2}, "0-3 8-11"),
+        (SNC.replace(allowed=CpuSet([5, 6, 13])), {"ranks": 2}, "5-6 13"),
+        (SNC, {"ranks": 2, "nodes": parse_mask("node:#3,node:#0")}, "12-15 0-3"),
+        (PACKAGES, {}, "0-3 4-7"),
+        (PACKAGES, {"ranks": 3}, "0-1 2-3 4-7"),
+        (PACKAGES, {"ranks": 2, "cores": 3}, "0-2 4-6"),
+        (FLAT, {"ranks": 2}, "0-3 4-7"),
+        (CLUSTERS, {"ranks": 1}, "0-7"),
+        (BOOKS, {"ranks": 1}, "0-7"),
+        (BOOKS, {}, "0-7 8-15"),
+    ],
+)
+def test_the_strategy_numa_gives_nodes_by_os_number_or_their_packages(machine, options, expected):
+    made = make_plan(machine, Request(**{"ranks": None, "strategy": "numa", **options}))
+    assert [str(placement.cpuset) for placement in made.placements] == expected.split()
 
 
 TOY = """
