@@ -1,41 +1,40 @@
-"""Parts of starting and stopping that need no process: escalation, finding commands, errors of exec."""
+"""Parts of starting ranks that need no process: the order, the directory, commands, errors of exec."""
 
 import os
-import resource
-import signal
 
 import pytest
 
 from ompbind.cpuset import CpuSet
-from ompbind.errors import CommandNotExecutableError, CommandNotFoundError, LaunchError
-from ompbind.execution import spawn
-from ompbind.execution.affinity import WorkingDirectory, exec_error
-from ompbind.execution.shutdown import Escalation
-from ompbind.execution.signals import signal_name
+from ompbind.errors import CommandNotFoundError, LaunchError
+from ompbind.execution import affinity, spawn
+from ompbind.execution.affinity import WorkingDirectory, exec_error, set_affinity
 from ompbind.execution.spawn import find_executable
 from ompbind.planning.rank_command import RankCommand
-from ompbind.programs.find_command import find_command
 
 
-def send_all(first):
-    escalation, sent = Escalation(grace_s=5), []
-    for now in range(4):
-        number = escalation.request(first, now)
-        sent.append((number and signal_name(number), escalation.due_at))
-    return sent
+@pytest.mark.parametrize(
+    ("path", "number", "code", "message"),
+    [
+        ("/etc/passwd", 2, 127, "interpreter"),
+        ("/etc/passwd", 7, 126, "too long"),
+        ("/etc/passwd", 8, 126, "not a program"),
+        ("/etc/passwd", 13, 126, "Permission denied"),
+        ("/nowhere", 2, 127, "command not found: /nowhere"),
+    ],
+)
+def test_exec_errors_say_what_is_wrong(path, number, code, message):
+    error = exec_error(path, number)
+    assert error.launch_code == code
+    assert message in error.message
 
 
-def test_two_requests_at_once_are_one():
-    escalation = Escalation(grace_s=5)
-    assert escalation.request(signal.SIGTERM, 10.0) == signal.SIGTERM
-    assert escalation.request(signal.SIGTERM, 10.1) is None
-    assert escalation.due_at == 15.0
-    assert escalation.request(signal.SIGTERM, 11.0) == signal.SIGKILL
-
-
-def test_each_signal_is_sent_once_and_the_last_is_sigkill():
-    assert send_all(signal.SIGINT) == [("SIGINT", 5), ("SIGTERM", 6), ("SIGKILL", None), (None, None)]
-    assert send_all(signal.SIGTERM) == [("SIGTERM", 5), ("SIGKILL", None), (None, None), (None, None)]
+def test_an_affinity_mask_that_the_kernel_reduces_is_an_error(monkeypatch):
+    """The kernel takes the allowed CPUs of a mask and reports no error."""
+    masks = iter([{0, 1, 2, 3}, {1}])
+    monkeypatch.setattr(affinity.os, "sched_getaffinity", lambda tid: next(masks))
+    monkeypatch.setattr(affinity.os, "sched_setaffinity", lambda tid, cpus: None)
+    with pytest.raises(LaunchError, match="requested CPUs 1-2, the kernel allows only 1"):
+        set_affinity(CpuSet((1, 2)))
 
 
 @pytest.fixture
@@ -47,54 +46,11 @@ def directory(tmp_path):
     return tmp_path
 
 
-def test_commands_are_found_by_path(directory):
-    env = {"PATH": f"/nowhere:{directory}"}
-    assert find_command("good", env) == str(directory / "good")
-    assert find_command(str(directory / "good"), {}) == str(directory / "good")
-
-
-@pytest.mark.parametrize(
-    ("name", "error", "code"),
-    [
-        ("nosuch", CommandNotFoundError, 127),
-        ("", CommandNotFoundError, 127),
-        ("{directory}/nosuch", CommandNotFoundError, 127),
-        ("{directory}/sub", CommandNotExecutableError, 126),
-    ],
-)
-def test_missing_commands(directory, name, error, code):
-    with pytest.raises(error) as caught:
-        find_command(name.format(directory=directory), {"PATH": str(directory)})
-    assert caught.value.launch_code == code
-
-
-def test_a_file_without_execute_permission_is_another_error(directory):
-    for name in ("plain", str(directory / "plain")):
-        with pytest.raises(CommandNotExecutableError, match="permission denied"):
-            find_command(name, {"PATH": str(directory)})
-
-
-@pytest.mark.parametrize(
-    ("number", "code", "message"),
-    [
-        (2, 127, "interpreter"),
-        (7, 126, "too long"),
-        (8, 126, "not a program"),
-        (13, 126, "Permission denied"),
-    ],
-)
-def test_exec_errors_say_what_is_wrong(number, code, message):
-    error = exec_error("/etc/passwd", number)
-    assert error.launch_code == code
-    assert message in error.message
-    assert exec_error("/nowhere", 2).message == "command not found: /nowhere"
-
-
 def make_rank(directory, *argv):
     return RankCommand(rank=1, argv=argv, env={"PATH": "bin"}, cpus=None, directory=str(directory))
 
 
-def test_spawn_are_found_from_the_directory_of_the_rank(directory):
+def test_commands_are_found_from_the_directory_of_the_rank(directory):
     (directory / "bin").mkdir()
     (directory / "bin/tool").symlink_to("../good")
     before = os.getcwd()
@@ -103,43 +59,11 @@ def test_spawn_are_found_from_the_directory_of_the_rank(directory):
     assert os.getcwd() == before
 
 
-def test_an_executable_is_searched_once_for_ranks_that_find_the_same(directory, monkeypatch):
-    searched = []
-
-    def find(command):
-        searched.append(command.rank)
-        return find_executable(command)
-
-    monkeypatch.setattr(spawn, "find_executable", find)
-    for name in ("bin", "sub/bin"):
-        (directory / name).mkdir(parents=True, exist_ok=True)
-        (directory / name / "tool").symlink_to(directory / "good")
-    first, other = make_rank(directory, "tool"), make_rank(directory / "sub", "./bin/tool")
-    absolute = {"PATH": str(directory / "bin")}
-    different = (first, first, other, first.replace(env=absolute), other.replace(argv=("bin/tool",)), other)
-    commands = [command.replace(rank=rank) for rank, command in enumerate(different)]
-    found = spawn.find_starts(commands)
-    assert [path for _, path in found.values()] == [find_executable(command) for command in commands]
-    assert [command for command, _ in found.values()] == commands
-    assert searched == [0, 2, 3, 4]
-
-
 def test_ranks_with_the_same_cpus_do_not_start_directly_after_each_other(directory):
     rank = make_rank(directory, "./good")
     cpus = [CpuSet.from_list(text) for text in ("0", "0", "0", "1", "1", "2")]
     commands = [rank.replace(rank=number, cpus=some) for number, some in enumerate(cpus)]
     assert [*spawn.find_starts(commands)] == [0, 3, 5, 1, 4, 2]
-
-
-def test_a_search_for_spawn_without_free_files_is_an_error_with_a_hint(directory):
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
-    try:
-        with pytest.raises(LaunchError, match="cannot supervise the run: Too many open files") as caught:
-            find_executable(make_rank(directory, "./good"))
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, before)
-    assert "ulimit -n" in caught.value.hint
 
 
 @pytest.mark.parametrize(

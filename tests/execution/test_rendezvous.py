@@ -9,7 +9,6 @@ from ompbind.execution.rendezvous import (
     add_rendezvous,
     find_replaced_variables,
     make_port_pools,
-    read_port_pools,
 )
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import RunSpec, make_command, make_local_identities
@@ -25,11 +24,7 @@ RENDEZVOUS = Rendezvous(port=61000, ident="abc")
     [
         ("32768\t60999", "", 1024, (61000, 65535, 4536), (1024, 32767, 31744)),
         ("32768 60999", "61000-61999,65535", 0, (62000, 65534, 3535), (1024, 32767, 31744)),
-        ("32768 60999", "8080", 5000, (61000, 65535, 4536), (5000, 32767, 27767)),
-        ("32768 60999", "", 62000, (62000, 65535, 3536), None),
         ("1024 65535", "", 1024, None, None),
-        ("15000 65535", "", 1024, None, (1024, 14999, 13976)),
-        ("1024 60999", "", 1024, (61000, 65535, 4536), None),
     ],
 )
 def test_pools(outgoing, reserved, first, above, below):
@@ -47,15 +42,6 @@ def test_pools_contain_no_other_ports(outgoing, reserved, first):
     ports = {port for pool in make_port_pools("{}\t{}".format(*outgoing), text, first) for port in pool}
     others = [range(low, high + 1) for low, high in [outgoing, *reserved]] + [range(max(first, 1024))]
     assert ports == set(range(65536)) - {port for ports in others for port in ports}
-
-
-def test_missing_kernel_files_give_no_pools(tmp_path):
-    assert read_port_pools(str(tmp_path)) == ()
-    (tmp_path / "ip_local_port_range").write_text("2000\t65000\n")
-    assert [len(pool) for pool in read_port_pools(str(tmp_path))] == [535, 976]
-    (tmp_path / "ip_local_reserved_ports").write_text("65001,65003-65004\n")
-    (tmp_path / "ip_unprivileged_port_start").write_text("1100\n")
-    assert [len(pool) for pool in read_port_pools(str(tmp_path))] == [532, 900]
 
 
 def environment(spec):

@@ -5,12 +5,7 @@ import stat
 
 import pytest
 
-from ompbind.execution.safe_files import (
-    find_risk,
-    is_same,
-    is_shared,
-    open_parent,
-)
+from ompbind.execution.safe_files import find_risk, is_same, is_shared, open_parent
 
 ROOT, ME, OTHER = 0, 1000, 1001
 
@@ -24,17 +19,12 @@ def status(owner=ME, mode=stat.S_IFREG | 0o644, names=1, inode=7):
     [
         (ME, ME, 0o755, False),
         (ME, ROOT, 0o755, False),
-        (ME, OTHER, 0o755, True),
         (ME, OTHER, 0o700, True),
         (ME, ROOT, 0o1777, True),
-        (ME, ME, 0o1777, True),
         (ME, ME, 0o775, True),
-        (ME, ME, 0o2775, True),
         (ME, ME, 0o757, True),
         (ME, ME, 0o2755, False),
-        (ROOT, ROOT, 0o755, False),
         (ROOT, ME, 0o755, True),
-        (ROOT, ROOT, 0o1777, True),
     ],
 )
 def test_shared_directories(user, owner, mode, shared):
@@ -44,14 +34,11 @@ def test_shared_directories(user, owner, mode, shared):
 @pytest.mark.parametrize(
     ("user", "owner", "kind", "names", "risk"),
     [
-        (ME, ME, stat.S_IFREG, 1, ""),
         (ME, ROOT, stat.S_IFREG, 1, ""),
         (ME, OTHER, stat.S_IFREG, 1, "belongs to user 1001"),
         (ROOT, ME, stat.S_IFREG, 1, "belongs to user 1000"),
-        (ME, ME, stat.S_IFREG, 2, "hard links"),
         (ME, ROOT, stat.S_IFREG, 2, "hard links"),
         (ME, ME, stat.S_IFIFO, 1, ""),
-        (ME, OTHER, stat.S_IFIFO, 1, "belongs to user 1001"),
         (ME, OTHER, stat.S_IFLNK, 1, "belongs to user 1001"),
         (ME, ME, stat.S_IFLNK, 2, "hard links"),
         (ME, ME, stat.S_IFDIR, 9, ""),

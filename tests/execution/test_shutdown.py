@@ -5,8 +5,7 @@ import time
 
 import pytest
 
-from ompbind.errors import LaunchError
-from ompbind.execution.shutdown import MIN_READER_TIMEOUT_S, Shutdown
+from ompbind.execution.shutdown import MIN_READER_TIMEOUT_S, Escalation, Shutdown
 
 GRACE_S = 5.0
 
@@ -18,10 +17,8 @@ def shutdown():
 
 def test_the_timeout_is_reported_once(shutdown):
     now = time.monotonic()
-    assert not shutdown.note_timeout(now)
-    assert shutdown.note_timeout(now + 61)
+    assert [shutdown.note_timeout(now + after) for after in (0, 61, 62)] == [False, True, False]
     assert shutdown.timed_out
-    assert not shutdown.note_timeout(now + 62)
 
 
 def test_a_run_that_was_stopped_before_does_not_time_out(shutdown):
@@ -33,9 +30,25 @@ def test_a_run_that_was_stopped_before_does_not_time_out(shutdown):
 
 def test_signals_are_due_after_the_grace_period(shutdown):
     assert shutdown.escalation.request(signal.SIGTERM, 0.0) == signal.SIGTERM
-    assert shutdown.take_due_signal(GRACE_S - 1) is None
-    assert shutdown.take_due_signal(GRACE_S) == signal.SIGKILL
-    assert shutdown.take_due_signal(GRACE_S * 9) is None
+    due = [shutdown.take_due_signal(now) for now in (GRACE_S - 1, GRACE_S, GRACE_S * 9)]
+    assert due == [None, signal.SIGKILL, None]
+
+
+@pytest.mark.parametrize(
+    ("first", "sent"),
+    [
+        (signal.SIGINT, [("SIGINT", 5), ("SIGTERM", 6), ("SIGKILL", None), ("", None)]),
+        (signal.SIGTERM, [("SIGTERM", 5), ("SIGKILL", None), ("", None), ("", None)]),
+    ],
+)
+def test_each_request_sends_the_next_signal_and_a_repeated_one_none(first, sent):
+    """Some programs signal a child, then its process group: within half a second that is one request."""
+    escalation, found = Escalation(GRACE_S), []
+    for now in range(4):
+        number = escalation.request(first, now)
+        found.append((number and signal.Signals(number).name or "", escalation.due_at))
+        assert escalation.request(first, now + 0.4) is None
+    assert found == sent
 
 
 @pytest.mark.parametrize(
@@ -74,12 +87,3 @@ def test_a_reader_has_a_minimum_time():
     shutdown.check_reader(0, MIN_READER_TIMEOUT_S / 2)
     assert not shutdown.output_abandoned
     assert MIN_READER_TIMEOUT_S in shutdown.deadlines
-
-
-def test_the_first_error_and_signal_stay(shutdown):
-    first = LaunchError("first")
-    for error in (first, LaunchError("second")):
-        shutdown.note_error(error)
-    shutdown.note_start_interrupted(signal.SIGINT)
-    shutdown.note_start_interrupted(signal.SIGTERM)
-    assert (shutdown.error, shutdown.start_interrupted_by) == (first, signal.SIGINT)

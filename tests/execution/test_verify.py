@@ -17,21 +17,20 @@ from ompbind.execution.verify.sampler import (
 from ompbind.inspection.verdict import RankVerification, ThreadIssue, Verdict, VerificationResult
 from ompbind.text import Severity
 
-STEPS = [
-    # doubled step, CPU time of the last sample, something to confirm, next step
-    (3.2, 0.001, False, 3.2),
-    (3.2, 0.004, False, 4.0),
-    (102.4, 0.001, False, 30.0),
-    (102.4, 0.055, False, 55.0),
-    (12.8, 0.001, True, 5.0),
-    (3.2, 0.001, True, 3.2),
-    (12.8, 0.012, True, 12.0),
-]
 
-
-@pytest.mark.parametrize(("doubled_s", "cpu_s", "unconfirmed", "step_s"), STEPS)
-def test_the_step_doubles_within_its_limits(doubled_s, cpu_s, unconfirmed, step_s):
-    assert find_step_s(doubled_s, cpu_s, unconfirmed=unconfirmed) == step_s
+@pytest.mark.parametrize(
+    ("doubled_s", "cpu_s_of_last_sample", "unconfirmed", "step_s"),
+    [
+        (3.2, 0.001, False, 3.2),
+        (3.2, 0.004, False, 4.0),
+        (102.4, 0.001, False, 30.0),
+        (102.4, 0.055, False, 55.0),
+        (12.8, 0.001, True, 5.0),
+        (12.8, 0.012, True, 12.0),
+    ],
+)
+def test_the_step_doubles_within_its_limits(doubled_s, cpu_s_of_last_sample, unconfirmed, step_s):
+    assert find_step_s(doubled_s, cpu_s_of_last_sample, unconfirmed=unconfirmed) == step_s
 
 
 @given(st.lists(st.tuples(st.floats(0, 0.2), st.booleans()), max_size=30))
@@ -53,14 +52,12 @@ def test_the_step_doubles_to_half_a_minute():
     sampler, steps = AffinitySampler({0: (CpuSet((0,)), 1)}, "run"), []
     sampler.begin(0.0)
     sampler.complete = True
-    for _ in range(12):
+    for _ in range(10):
         now = sampler.due_at
         sampler.schedule_next(now, 0.0)
         steps.append(round(sampler.due_at - now, 1))
-    assert (now, steps) == (
-        pytest.approx(FIRST_S + sum(steps[:-1])),
-        [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30, 30, 30, 30],
-    )
+    assert now == pytest.approx(FIRST_S + sum(steps[:-1]))
+    assert steps == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30, 30]
 
 
 def result(*codes, severity=Severity.ERROR):

@@ -1,7 +1,5 @@
 """Lines with prefixes: tables of expected output, and properties for any division into blocks."""
 
-import re
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,20 +29,13 @@ def add_prefixes(blocks, *, limit=16, prefixes=PREFIXES):
     ("blocks", "out"),
     [
         ([], b""),
-        ([b"a\n"], b"[2] a\n"),
-        ([b"a\nb\n"], b"[2] a\n[2] b\n"),
         ([b"\n\n"], b"[2] \n[2] \n"),
         ([b"a", b"b", b"\n", b"c\n"], b"[2] ab\n[2] c\n"),
         ([b"a\nb"], b"[2] a\n[2] b\n"),
         ([b"10%\r20%\r\n"], b"[2] 10%\r20%\r\n"),
         ([b"\xff\xfe\0\n\x80"], b"[2] \xff\xfe\0\n[2] \x80\n"),
-        ([b"[2] mine\n"], b"[2] [2] mine\n"),
-        ([b"x" * 16 + b"\n"], b"[2] " + b"x" * 16 + b"\n"),
         ([b"x" * 16, b"\n"], b"[2] " + b"x" * 16 + b"\n"),
-        ([b"x" * 17 + b"\n"], b"[2] " + b"x" * 16 + b"\n[2+] x\n"),
         ([b"x" * 16, b"x", b"\ny\n"], b"[2] " + b"x" * 16 + b"\n[2+] x\n[2] y\n"),
-        ([b"x" * 40], b"[2] " + b"x" * 16 + b"\n[2+] " + b"x" * 16 + b"\n[2+] xxxxxxxx\n"),
-        ([b"a\n" + b"x" * 17 + b"\nb"], b"[2] a\n[2] " + b"x" * 16 + b"\n[2+] x\n[2] b\n"),
     ],
 )
 def test_lines_get_prefixes(blocks, out):
@@ -91,54 +82,21 @@ def add_prefixes_line_by_line(data, limit, prefixes=PREFIXES):
 
 @given(st.data(), BYTES, st.integers(1, 60))
 def test_output_does_not_depend_on_the_division_into_blocks(data, written, limit):
-    assert add_prefixes(divided(data.draw, written), limit=limit) == add_prefixes_line_by_line(written, limit)
-
-
-@given(st.data(), st.lists(BYTES, min_size=1, max_size=4))
-def test_lines_of_all_ranks_can_be_recovered(data, streams):
-    pipes = [(rank, divided(data.draw, written)) for rank, written in enumerate(streams)]
-    turns = data.draw(st.permutations([rank for rank, blocks in pipes for _ in blocks]))
-    lines = [LinePrefixer(16) for _ in streams]
-    out = []
-    for rank in turns:
-        out += lines[rank].add(pipes[rank][1].pop(0), make_prefixes(rank))
-    for rank in range(len(streams)):
-        out += lines[rank].finish(make_prefixes(rank))
-    assert recovered(b"".join(out), len(streams)) == [
-        written + b"\n" if written and not written.endswith(b"\n") else written for written in streams
-    ]
-
-
-def recovered(out, count):
-    """Return what each rank wrote, recovered from the prefixes alone."""
-    found = [b""] * count
-    for line in out.split(b"\n")[:-1]:
-        rank, more, rest = re.fullmatch(rb"\[(\d+)(\+?)\] (.*)", line, re.S).groups()
-        whole = found[int(rank)]
-        found[int(rank)] = (whole[:-1] if more else whole) + rest + b"\n"
-    return found
-
-
-@given(st.data(), BYTES, st.integers(1, 60))
-def test_at_most_one_line_is_kept(data, written, limit):
-    lines = LinePrefixer(limit)
-    into = out = 0
-    for block in divided(data.draw, written):
-        into += len(block)
-        out += sum(map(len, lines.add(block, (b"", b""))))
-        assert into - out <= limit  # out may be larger: each piece adds a newline
+    """And at most one line is kept, of limited length."""
+    blocks = divided(data.draw, written)
+    assert add_prefixes(blocks, limit=limit) == add_prefixes_line_by_line(written, limit)
+    lines, kept = LinePrefixer(limit), 0
+    for block in blocks:
+        kept += len(block) - sum(map(len, lines.add(block, (b"", b""))))
+        assert kept <= limit  # it may be negative: each piece adds a newline
 
 
 @pytest.mark.parametrize(
-    ("streams", "limit"),
-    [(0, LINE_LIMIT), (1, LINE_LIMIT), (32, LINE_LIMIT), (64, 512 << 10), (2000, 16 << 10)],
+    ("streams", "limit"), [(0, LINE_LIMIT), (32, LINE_LIMIT), (64, 512 << 10), (2000, 16 << 10)]
 )
 def test_limits_of_lines(streams, limit):
     assert line_limit(streams) == limit
-
-
-def test_memory_of_incomplete_lines_is_bounded():
-    assert all(count * line_limit(count) <= KEPT_LIMIT for count in (1, 2, 7, 100, 2000))
+    assert streams * limit <= KEPT_LIMIT
 
 
 def test_only_the_prefix_is_coloured_and_colours_repeat():

@@ -16,30 +16,18 @@ def refusal(call, *args, **options):
 
 
 def test_a_directory_is_made_with_its_parents(tmp_path):
-    LogDirectory(str(tmp_path / "a/b/c"), [0], force=False)
-    LogDirectory(str(tmp_path / "a/b/c"), [0], force=False)
-    assert (tmp_path / "a/b/c").is_dir()
-
-
-def test_a_file_is_not_a_directory(tmp_path):
+    for _ in range(2):
+        LogDirectory(str(tmp_path / "a/b/c"), [0], force=False)
     (tmp_path / "file").touch()
-    assert "is not a directory" in refusal(LogDirectory, str(tmp_path / "file"), [0], force=False)
-    assert "cannot create or open the log directory " in refusal(
-        LogDirectory, str(tmp_path / "file/sub"), [0], force=False
-    )
+    for path, message in (("file", "is not a directory"), ("file/sub", "cannot create or open the log dir")):
+        assert message in refusal(LogDirectory, str(tmp_path / path), [0], force=False)
 
 
 def test_files_of_these_ranks_must_not_exist(tmp_path):
     (tmp_path / "2.err").touch()
     LogDirectory(str(tmp_path), [0, 1], force=False)
-    assert refusal(LogDirectory, str(tmp_path), [0, 1, 2], force=False) == (
-        f"{tmp_path}/2.err already exists (use --force to overwrite, or choose another --log-dir)"
-    )
-    for name in ("0.out", "1.out"):
-        (tmp_path / name).touch()
-    assert f"{tmp_path}/0.out and 2 more log files already exist" in refusal(
-        LogDirectory, str(tmp_path), [0, 1, 2], force=False
-    )
+    message = refusal(LogDirectory, str(tmp_path), [0, 1, 2], force=False)
+    assert f"{tmp_path}/2.err already exists (use --force" in message
     LogDirectory(str(tmp_path), [0, 1, 2], force=True)
 
 
@@ -52,21 +40,15 @@ def make_link(path):
 @pytest.mark.parametrize("make", [make_link, os.mkfifo, os.mkdir])
 def test_only_regular_files_are_overwritten(tmp_path, make, late):
     path = tmp_path / "0.out"
-    if late:
-        logs = LogDirectory(str(tmp_path), [0], force=True)
-        make(path)
-        assert "is not a regular file" in refusal(logs.open, 0, "out")
-    else:
-        make(path)
-        assert "is not a regular file" in refusal(LogDirectory, str(tmp_path), [0], force=True)
-    if path.is_symlink():
-        assert path.read_text() == "precious"
+    logs = LogDirectory(str(tmp_path), [0], force=True) if late else None
+    make(path)
+    message = refusal(logs.open, 0, "out") if logs else refusal(LogDirectory, str(tmp_path), [0], force=True)
+    assert "is not a regular file" in message
+    assert not path.is_symlink() or path.read_text() == "precious"
 
 
 def test_files_are_new_truncated_only_with_force_and_appended_to(tmp_path):
-    logs = LogDirectory(str(tmp_path), [3], force=False)
-    path = logs.make_path(3, "out")
-    assert path == f"{tmp_path}/3.out"
+    logs, path = LogDirectory(str(tmp_path), [3], force=False), tmp_path / "3.out"
     before = os.umask(0o027)
     try:
         file = logs.open(3, "out")
@@ -75,16 +57,16 @@ def test_files_are_new_truncated_only_with_force_and_appended_to(tmp_path):
     write_all(file, b"hello")
     os.lseek(file, 0, os.SEEK_SET)
     write_all(file, b" world")
-    assert (tmp_path / "3.out").read_bytes() == b"hello world"
+    assert path.read_bytes() == b"hello world"
     assert stat.S_IMODE(os.fstat(file).st_mode) == 0o640
     assert not os.get_inheritable(file)
     assert f"rank 3: cannot open {path}: File exists" in refusal(logs.open, 3, "out")
     again = LogDirectory(str(tmp_path), [3], force=True).open(3, "out")
     assert os.get_blocking(again)
-    assert (tmp_path / "3.out").read_bytes() == b""
+    assert path.read_bytes() == b""
     write_all(again, b"new")
     write_all(file, b"old")
-    assert (tmp_path / "3.out").read_bytes() == b"newold"
+    assert path.read_bytes() == b"newold"
     os.close(file)
     os.close(again)
 
@@ -93,13 +75,10 @@ def test_the_last_bytes_of_the_file_that_was_opened(tmp_path):
     logs, path = LogDirectory(str(tmp_path), [0], force=False), tmp_path / "0.err"
     assert logs.read_tail(0, 4) == (b"", True)
     file = logs.open(0, "err")
-    write_all(file, b"abc")
-    assert logs.read_tail(0, 4) == (b"abc", True)
-    write_all(file, b"def")
-    assert logs.read_tail(0, 4) == (b"cdef", False)
+    for data, tail in ((b"abc", (b"abc", True)), (b"def", (b"cdef", False))):
+        write_all(file, data)
+        assert logs.read_tail(0, 4) == tail
     os.close(file)
     path.rename(tmp_path / "moved")
-    for make in (lambda: path.write_bytes(b"of another process"), lambda: os.mkfifo(path)):
-        make()
-        assert logs.read_tail(0, 4) == (b"", True)
-        path.unlink()
+    path.write_bytes(b"of another process")
+    assert logs.read_tail(0, 4) == (b"", True)
