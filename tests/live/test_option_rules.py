@@ -230,8 +230,8 @@ MESSAGES = rows("""
     --device-order cpu                     | --device-order cpu has no effect without --devices hint: add
     --allow-partial --dry-run              | warning: --allow-partial has no effect without --mask
     -v --dry-run SHARE_DEVICES=1           | OMPBIND_SHARE_DEVICES is not used with the default --devices none
-    -m 0 --smt all --dry-run               | warning: --smt all has no effect with --mask 0: ranks get all CPUs
-    --dry-run --report a.json --timeout 5  | warning: --timeout 5 and --report a.json have no effect with --dry
+    -m 0 --smt all --dry-run               | warning: --smt all has no effect with --mask 0: ranks get
+    --dry-run --report a.json --timeout 5  | warning: --timeout 5 and --report a.json have no effect with
     --dry-run --verify=strict              | warning: --verify=strict has no effect with --dry-run
     --dry-run -q --report a.json           |
     --dry-run -m 0 STRATEGY=spread         |
