@@ -17,24 +17,19 @@ ROOT = Path(__file__).parent.parent.parent
 EXAMPLES = ROOT / "docs/examples"
 
 
-def start_example(name, *args, before=(sys.executable,), **env):
+def start_example(name, before=(sys.executable,), **env):
     env = clean_environment(PYTHONPATH=str(ROOT), **env)
-    command = [*before, EXAMPLES / name, *map(str, args)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=env)
+    done = subprocess.run([*before, EXAMPLES / name], capture_output=True, text=True, timeout=120, env=env)
     assert done.returncode == 0, done.stderr
     return done
 
 
 PLACEMENTS = make_plan(read_machine(), Request(ranks=2)).placements
-
-
-def expected_lines():
-    """Return the lines that examples print about two ranks."""
-    return [
-        f"rank {placement.rank}: CPUs {list(placement.cpuset)}, threads {placement.threads}"
-        for placement in PLACEMENTS
-    ]
-
+LINES = [
+    f"rank {placement.rank}: CPUs {list(placement.cpuset)}, threads {placement.threads}"
+    for placement in PLACEMENTS
+]
+"""What examples print about two ranks."""
 
 COMPARED = """
 import json, multiprocessing, os, sys
@@ -52,7 +47,7 @@ def main(method):
     from tests.live.process_settings import state
     multiprocessing.get_start_method()  # sets the default, as a fork server does
     before = state()
-    for workers in range(1, 5):
+    for workers in (1, 3):
         print(json.dumps(executor.run_engine_cores(method, workers, 2, describe)))
     wait_until(lambda: state() == before, "all is restored")
     plan = make_plan(read_machine(), Request(ranks=3, sharing=Sharing.SHARE))
@@ -67,9 +62,9 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
+@pytest.mark.parametrize("method", ["spawn", pytest.param("forkserver", marks=pytest.mark.long), "fork"])
 def test_workers_of_the_executor_are_bound_and_the_program_is_as_before(tmp_path, method):
-    """Two EngineCore processes side by side start 1 to 4 workers each, and the program starts 3 itself."""
+    """Two EngineCore processes side by side start workers, and the program starts 3 itself."""
     (tmp_path / "program.py").write_text(COMPARED)
     done = subprocess.run(
         [sys.executable, tmp_path / "program.py", EXAMPLES, method],
@@ -77,9 +72,9 @@ def test_workers_of_the_executor_are_bound_and_the_program_is_as_before(tmp_path
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     machine = read_machine()
-    cores = [placement.cpuset for placement in make_plan(machine, Request(ranks=2)).placements]
+    cores = [placement.cpuset for placement in PLACEMENTS]
     assert not cores[0] & cores[1]
-    expected = [[expected_workers(machine, cpus, workers) for cpus in cores] for workers in range(1, 5)]
+    expected = [[expected_workers(machine, cpus, workers) for cpus in cores] for workers in (1, 3)]
     expected.append([expected_workers(machine, machine.allowed, 3)])
     assert [json.loads(line) for line in done.stdout.splitlines()] == expected
 
@@ -99,25 +94,17 @@ def expected_workers(machine, cpus, workers):
 @pytest.mark.part("torch")
 def test_the_executor_runs_torch():
     needs_packages("torch")
-    assert start_example("executor.py").stdout.splitlines() == expected_lines()
+    assert start_example("executor.py").stdout.splitlines() == LINES
 
 
-def check_tasks(output):
-    """Check that each task ran on all CPUs of a rank, and on no others."""
-    found = re.findall(r"task (\d): CPUs (.*)", output)
+@pytest.mark.parametrize("name", ["futures", pytest.param("joblib", marks=pytest.mark.part("joblib"))])
+def test_each_task_of_a_pool_runs_on_all_cpus_of_a_rank(name):
+    if name == "joblib":
+        needs_packages("joblib")
+    done = start_example(f"{name}_pool.py")
+    found = re.findall(r"task (\d): CPUs (.*)", done.stdout)
     assert [number for number, _ in found] == list("0123")
     assert {cpus for _, cpus in found} <= {str(list(placement.cpuset)) for placement in PLACEMENTS}
-
-
-def test_the_workers_of_a_process_pool_are_bound():
-    check_tasks(start_example("futures_pool.py").stdout)
-
-
-@pytest.mark.part("joblib")
-def test_the_workers_of_joblib_are_bound():
-    needs_packages("joblib")
-    done = start_example("joblib_pool.py")
-    check_tasks(done.stdout)
     assert done.stderr == ""
 
 
@@ -133,19 +120,14 @@ def test_the_actors_of_ray_are_bound():
     # The paths of its sockets must be short.
     with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp", ignore_cleanup_errors=True) as directory:
         done = start_example("ray_actors.py", HOME=directory, RAY_TMPDIR=directory, **ON_LOOPBACK)
-    assert done.stdout.splitlines() == expected_lines()
+    assert done.stdout.splitlines() == LINES
 
 
 @pytest.mark.part("torch")
 def test_the_ranks_of_torchrun_are_bound():
     needs_packages("torch")
-    torchrun = Path(sys.executable).with_name("torchrun")
-    done = start_example(
-        "torchrun_train.py",
-        before=(torchrun, "--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", "2"),
-        GLOO_SOCKET_IFNAME="lo",
-        PYTHONUNBUFFERED="",  # so that each rank writes its line at once
-    )
+    torchrun = (Path(sys.executable).with_name("torchrun"), "--standalone", "--local-addr", "127.0.0.1")
     # torchrun starts Python without buffers: the end of a line can follow the line of the other rank.
-    lines = re.findall(r"rank \d+: CPUs \[[\d, ]+\], threads \d+", done.stdout)
-    assert sorted(lines) == expected_lines()
+    env = {"GLOO_SOCKET_IFNAME": "lo", "PYTHONUNBUFFERED": ""}
+    done = start_example("torchrun_train.py", before=(*torchrun, "--nproc-per-node", "2"), **env)
+    assert sorted(re.findall(r"rank \d+: CPUs \[[\d, ]+\], threads \d+", done.stdout)) == LINES

@@ -26,7 +26,7 @@ WORDS = (
 """Values, right and wrong, for any option."""
 
 SOURCES = ("live", "synthetic:pack:2 core:4 pu:2", "synthetic:pu:x", "/none", "")
-
+COMMANDS = ([], ["true"], ["--", "true"], ["--", "sh", "-c", "exit 1"], ["--"], ["-n", "2", "true"])
 STARTING = ("os.fork", "os.forkpty", "os.exec", "os.posix_spawn", "subprocess.Popen", "os.system")
 """Audit events of Python when a process or program starts."""
 
@@ -52,15 +52,6 @@ def started(monkeypatch, tmp_path):
     return watched["started"]
 
 
-def make_value(rng, option):
-    if option.name == "topology":
-        return rng.choice(SOURCES)
-    if option.words and rng.random() < 0.6:
-        return rng.choice(option.words)
-    word = rng.choice(WORDS)
-    return word + rng.choice(WORDS) if rng.random() < 0.2 else word
-
-
 def make_words(rng, option):
     """Return the words of an occurrence of an option, in one of its forms, sometimes misspelled."""
     name = rng.choice(option.names)
@@ -68,23 +59,21 @@ def make_words(rng, option):
         return [] if option.name == "dry_run" else [option.reset_name]
     if rng.random() < 0.05:
         name = name[:-1] or name
-    if option.is_flag:
+    if option.is_flag or (option.bare is not None and rng.random() < 0.5):
         return [name]
-    if option.bare is not None and rng.random() < 0.5:
-        return [name]
-    value = make_value(rng, option)
+    value = rng.choice(WORDS) + (rng.choice(WORDS) if rng.random() < 0.2 else "")
+    if option.name == "topology":
+        value = rng.choice(SOURCES)
+    elif option.words and rng.random() < 0.6:
+        value = rng.choice(option.words)
     return [f"{name}={value}"] if rng.random() < 0.3 else [name, value]
 
 
 def make_line(rng):
     verb = rng.choice(PLANNING)
-    options = find_options(verb)
-    words = [word for option in rng.choices(options, k=rng.randrange(6)) for word in make_words(rng, option)]
-    start = [] if verb == "plan" else ["--dry-run"]
-    command = rng.choice(
-        ([], ["true"], ["--", "true"], ["--", "sh", "-c", "exit 1"], ["--"], ["-n", "2", "true"])
-    )
-    return [verb, *start, *words, *command]
+    options = rng.choices(find_options(verb), k=rng.randrange(6))
+    words = [word for option in options for word in make_words(rng, option)]
+    return [verb, *([] if verb == "plan" else ["--dry-run"]), *words, *rng.choice(COMMANDS)]
 
 
 @pytest.mark.parametrize("part", range(PARTS))
