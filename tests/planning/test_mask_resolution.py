@@ -1,54 +1,78 @@
-"""Masks resolved on machines: which CPUs they name, and the errors for unusable CPUs."""
+"""Masks on machines: the CPUs that they name, errors, and suggested masks that work in the same request."""
+
+import re
+import shlex
+import subprocess
+import sys
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
+from ompbind.cli.register import plan_or_suggest
 from ompbind.cpuset import CpuSet
-from ompbind.errors import MaskError
+from ompbind.errors import MaskError, OmpbindError
+from ompbind.machine.model import CoreKind, Node
 from ompbind.machine.sources.reading import read_machine
+from ompbind.masks.mask import Mask
 from ompbind.masks.parse import parse_mask
+from ompbind.planning import planner
 from ompbind.planning.mask_resolution import resolve_mask
-from ompbind.planning.other_runs import AvailableCpus
-from ompbind.planning.planner import make_plan
-from ompbind.planning.request import Request
+from ompbind.planning.other_runs import AvailableCpus, LiveRun
+from ompbind.planning.request import Request, Sharing
+from ompbind.report.text import COPYABLE, WIDTH, render_error
+from tests.live.conftest import clean_environment
+from tests.long import examples
 from tests.machines import Shape, make_machine
+from tests.mask_texts import broken, machines, masks
 
-TWO_BY_FOUR = Shape(packages=2, nodes=1, cores=4, smt=2)  # CPUs 0-7 and their siblings 8-15
-DUAL = make_machine(TWO_BY_FOUR)
+DUAL = make_machine(Shape(packages=2, cores=4, smt=2))  # CPUs 0-7 and their siblings 8-15
+LIMITED = DUAL.replace(allowed=CpuSet(range(8)), offline=CpuSet([16, 17]))
+ODD = DUAL.replace(allowed=CpuSet([5, 6, 13]))
+SECOND = DUAL.replace(
+    allowed=CpuSet(range(4, 8)),
+    offline=CpuSet([16]),
+    nodes=(*DUAL.nodes, Node(number=2, cpus=CpuSet(), memory_bytes=1)),
+)
+HYBRID = DUAL.replace(
+    kinds=tuple(
+        CoreKind(name=name, cpus=CpuSet(cpus), strength=strength, source="type")
+        for name, cpus, strength in (
+            ("performance", [*range(6), *range(8, 14)], 1024),
+            ("efficiency", [6, 7, 14, 15], 512),
+        )
+    )
+)
 
 
-def parts(text, machine=DUAL, **options):
-    return [
-        list(part) for part in resolve_mask(parse_mask(text), AvailableCpus(machine=machine), **options)[0]
-    ]
+def resolve(text, machine=DUAL, **options):
+    """The CPUs of each part, and what was dropped."""
+    return resolve_mask(parse_mask(text), AvailableCpus(machine=machine), **options)
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("machine", "text", "expected"),
     [
-        ("3,1,2", [[3, 1, 2]]),
-        ("0,0-1,1", [[0, 1]]),
-        ("core:1", [[1, 9]]),
-        ("node:1", [[4, 12, 5, 13, 6, 14, 7, 15]]),
-        ("package:1.core:0-1", [[4, 12, 5, 13]]),
-        ("node:#1.core:3", [[7, 15]]),
-        ("node:0-1.core:0", [[0, 8, 4, 12]]),
-        ("all,^0-14", [[15]]),
-        ("^node:0,^8-15", [[4, 5, 6, 7]]),
-        ("0-3|4-7", [[0, 1, 2, 3], [4, 5, 6, 7]]),
-        ("0x101", [[0, 8]]),
-        ("all,^8-15,^0", [[1, 2, 3, 4, 5, 6, 7]]),
+        (DUAL, "3,1,2", [(3, 1, 2)]),
+        (DUAL, "0,0-1,1", [(0, 1)]),
+        (DUAL, "node:1", [(4, 12, 5, 13, 6, 14, 7, 15)]),
+        (DUAL, "package:1.core:0-1", [(4, 12, 5, 13)]),
+        (DUAL, "node:#1.core:3", [(7, 15)]),
+        (DUAL, "node:0-1.core:0", [(0, 8, 4, 12)]),
+        (DUAL, "^node:0,^8-15", [(4, 5, 6, 7)]),
+        (DUAL, "0-3|4-7", [(0, 1, 2, 3), (4, 5, 6, 7)]),
+        (DUAL, "all,^8-15,^0", [(1, 2, 3, 4, 5, 6, 7)]),
+        # logical numbers count among the allowed
+        (ODD, "core:0", [(5, 13)]),
+        (ODD, "node:0", [(5, 13, 6)]),
+        (ODD, "node:#1", [(5, 13, 6)]),
+        (ODD, "all", [(5, 13, 6)]),
+        # existing CPUs that are not allowed can be excluded
+        (SECOND, "all,^node:#0,^0-4,^16", [(5, 6, 7)]),
     ],
 )
-def test_names_cpus_in_order(text, expected):
-    assert parts(text) == expected
-
-
-def test_logical_numbers_count_among_the_allowed():
-    machine = make_machine(TWO_BY_FOUR, allowed=CpuSet([5, 6, 13]))
-    assert parts("core:0", machine) == [[5, 13]]
-    assert parts("node:0", machine) == [[5, 13, 6]]
-    assert parts("node:#1", machine) == [[5, 13, 6]]
-    assert parts("all", machine) == [[5, 13, 6]]
+def test_names_cpus_in_order(machine, text, expected):
+    assert resolve(text, machine) == (tuple(expected), ())
 
 
 @pytest.mark.parametrize(
@@ -66,65 +90,214 @@ def test_logical_numbers_count_among_the_allowed():
 def test_a_selector_selects_only_within_the_selector_before_it(text, expected):
     """Each L3 spans two nodes of two CPUs."""
     machine = read_machine("synthetic:pack:2 l3:1 numa:2 core:2 pu:1")
-    plan = make_plan(machine, Request(mask=parse_mask(text)))
+    plan = planner.make_plan(machine, Request(mask=parse_mask(text)))
     assert str(plan.used) == expected
 
 
-LIMITED = make_machine(TWO_BY_FOUR, allowed=CpuSet(range(8)), offline=CpuSet([16, 17]))
+def test_partial_masks_drop_and_report_unusable_cpus_and_domains():
+    parts, dropped = resolve("6-20", LIMITED, allow_partial=True)
+    assert parts == ((6, 7),)
+    reasons = ["CPUs 18-20 do not exist", "CPUs 16-17 are offline", "CPUs 8-15 are not allowed"]
+    assert [text.split(" on ")[0].split(":")[0] for text in dropped] == reasons
+    parts, dropped = resolve("node:1-3,package:0-1.core:3-4", allow_partial=True)
+    assert parts == ((4, 12, 5, 13, 6, 14, 7, 15, 3, 11),)
+    assert ["node with index 2-3" in dropped[0], "core with index 4" in dropped[1]] == [True, True]
+    with pytest.raises(MaskError, match="no CPU is left"):
+        resolve("99", LIMITED, allow_partial=True)
+
+
+def make_plan(machine, request):
+    """Plan as the verbs do: an error about a mask suggests a mask that works."""
+    return plan_or_suggest(machine, request, ())
+
+
+LEFT = "no CPU is left in this part"
 
 
 @pytest.mark.parametrize(
-    ("text", "message", "marked"),
+    ("machine", "ranks", "mask", "marked", "message", "suggestion"),
     [
-        ("0,99", "CPU 99 does not exist", "99"),
-        ("90-99", "CPUs 90-99 do not exist", "90-99"),
-        ("0|16-17", "CPUs 16-17 are offline", "16-17"),
-        ("7-8", "CPU 8 is not allowed", "7-8"),
-        ("0,node:2", "no node with index 2", "node:2"),
-        ("node:#7", "no node with OS number 7", "node:#7"),
-        ("book:0", "has no book domains", "book:0"),
-        ("1,^1", "no CPU is left", "1,^1"),
-        ("0-3,^99", "CPU 99 does not exist", "^99"),
-        ("core:#0", "no OS numbers", "core:#0"),
-        ("package:0.core:9,99", "no core with index 9", "core:9"),
-        ("0,^book:0", "has no book domains", "book:0"),
-        ("all,^node:0-7", "no node with index 2-7", "node:0-7"),
-        ("package:0.node:#1", "no node with OS number 1 among", "node:#1"),
+        (DUAL, 1, "0,99", "99", "CPU 99 does not exist", "0"),
+        (DUAL, 2, "0-3|4-17", "4-17", "CPUs 16-17 do not exist", "0-3|4-15"),
+        (DUAL, 1, "0-3,^99", "^99", "CPU 99 does not exist", "0-3"),
+        (DUAL, None, "0-3|99", "99", "CPU 99 does not exist", "0-3|4"),
+        (LIMITED, 1, "0-2,16", "16", "CPU 16 is offline", "0-2"),
+        (LIMITED, 1, "7-8", "7-8", "CPU 8 is not allowed", "7"),
+        (LIMITED, 2, "8|9", "8", "CPU 8 is not allowed", "0|1"),
+        (DUAL, 2, "0-3|1,^1", "1,^1", LEFT, "0-3|4"),
+        (DUAL, 1, "^all", "^all", LEFT, "all"),
+        (DUAL, 1, "0,node:2", "node:2", "no node with index 2", "0,node:0-1"),
+        (DUAL, 2, "node:1|node:2", "node:2", "no node with index 2", "node:1|node:0"),
+        (DUAL, 1, "0,node:1.core:2-9", "core:2-9", "core with index 4-9", "0,node:1.core:2-3"),
+        (DUAL, 1, "node:#0-7", "node:#0-7", "no node with OS number 2-7", "node:#0-1"),
+        (DUAL, 1, "all,^node:2", "node:2", "no node with index 2", "all"),
+        (DUAL, 1, "core:#0", "core:#0", "core domains have no OS numbers", "core:0"),
+        (DUAL, 1, "book:0", "book:0", "this machine has no book domains", "all"),
+        (DUAL, 1, "package:1.die:0.core:0", "die:0", "has no die domains", "package:1.core:0"),
+        (SECOND, 1, "node:#0-1", "node:#0-1", "no CPU of NUMA node 0 is allowed", "node:#1"),
+        (SECOND, 1, "node:#2", "node:#2", "NUMA node 2 has no CPU", "node:#1"),
+        (DUAL, 1, "0-3|4-7", "4-7", "2 parts for 1 rank", "0-3,4-7"),
+        (DUAL, 2, "0-3|4-5|6", "6", "3 parts for 2 ranks", "0-3,4-5,6"),
+        (DUAL, 3, "0-1|2-3", "0-1|2-3", "2 parts for 3 ranks", "0-1|2-3|4-5"),
+        (DUAL, 3, "node:0|node:1", "node:0|node:1", "2 parts for 3 ranks", "node:0,node:1"),
+        (DUAL, 3, "0-3|4|7,1-2", "7,1-2", "ranks 0 and 2 would both get CPUs 1-2", "0-3|4|7"),
+        (DUAL, 2, "0-3|2-5", "2-5", "ranks 0 and 1 would both get CPUs 2-3", "0-3|4-5"),
+        (DUAL, 2, "0|all", "all", "ranks 0 and 1 would both get CPU 0", "0|all,^0"),
+        (DUAL, 2, "0|^9", "^9", "ranks 0 and 1 would both get CPU 0", "0|^9,^0"),
+        (DUAL, 2, "0-1|1,0", "1,0", "ranks 0 and 1 would both get CPUs 0-1", "0-1|2-3"),
     ],
 )
-def test_each_reason_why_cpus_cannot_be_used_has_an_error(text, message, marked):
+def test_errors_mark_the_text_and_suggest_a_mask_that_works(
+    machine, ranks, mask, marked, message, suggestion
+):
+    check_error(machine, Request(ranks=ranks, mask=parse_mask(mask)), marked, message, suggestion)
+
+
+def check_error(machine, request, marked, message, suggestion):
     with pytest.raises(MaskError, match=message) as caught:
-        parts(text, LIMITED)
-    start, stop = caught.value.span
-    assert text[start:stop] == marked
+        make_plan(machine, request)
+    error = caught.value
+    assert (error.text[slice(*error.span)], error.suggestion) == (marked, suggestion)
+    assert error.hint
+    make_plan(machine, request.replace(mask=parse_mask(suggestion)))
 
 
-def test_partial_masks_drop_and_report_unusable_cpus():
-    chosen, dropped = resolve_mask(parse_mask("6-9,16"), AvailableCpus(machine=LIMITED), allow_partial=True)
-    assert chosen == ((6, 7),)
-    assert dropped[0].startswith("CPUs 8-9 are not allowed")
-    assert dropped[1].startswith("CPU 16 is offline")
-    _, dropped = resolve_mask(parse_mask("0-20"), AvailableCpus(machine=LIMITED), allow_partial=True)
-    assert [text.split(" on ")[0].split(":")[0] for text in dropped] == [
-        "CPUs 18-20 do not exist",
-        "CPUs 16-17 are offline",
-        "CPUs 8-15 are not allowed",
-    ]
-    with pytest.raises(MaskError, match="no CPU is left"):
-        parts("99", LIMITED, allow_partial=True)
+@pytest.mark.parametrize(
+    ("options", "mask", "marked", "message", "suggestion"),
+    [
+        ({"core_kind": "efficiency"}, "0|1-3", "0", "names no efficiency core", "6|7,15,14"),
+        ({"smt": 1}, "0|8", "8", "CPUs 0,8 share one core, but --smt 1 allows 1 CPU per core", "0|1"),
+        ({"reserve": 1}, "0-3|11,4", "0-3", "CPU 11 would be reserved for rank 0 but used by", "0-3|4-5"),
+    ],
+)
+def test_masks_that_contradict_options(options, mask, marked, message, suggestion):
+    check_error(HYBRID, Request(ranks=2, mask=parse_mask(mask), **options), marked, message, suggestion)
 
 
-def test_partial_masks_drop_domains_that_do_not_exist():
-    chosen, dropped = resolve_mask(
-        parse_mask("node:1-3,package:0-1.core:3-4"), AvailableCpus(machine=DUAL), allow_partial=True
-    )
-    assert chosen == ((4, 12, 5, 13, 6, 14, 7, 15, 3, 11),)
-    assert dropped == (
-        "there is no node with index 2-3 among the allowed CPUs",
-        "there is no core with index 4 among the allowed CPUs of the selector before it",
-    )
+requests = st.builds(
+    dict,
+    ranks=st.sampled_from([None, 1, 2, 2, 3, 4]),
+    strategy=st.sampled_from(["balanced", "balanced", "compact", "nodes", "cores", "books"]),
+    smt=st.sampled_from(["auto", "all", 1, 2]),
+    sibling=st.sampled_from(["first", "last"]),
+    threads=st.sampled_from([None, None, 2]),
+    sharing=st.sampled_from([Sharing.WARN, Sharing.WARN, Sharing.SHARE, Sharing.AVOID]),
+    allow_partial=st.sampled_from([False, False, True]),
+    core_kind=st.sampled_from(["all", "all", "performance", "efficiency"]),
+) | st.builds(
+    dict,
+    ranks=st.sampled_from([None, 2, 3]),
+    reserve=st.sampled_from([0, 1, 2]),
+    smt=st.sampled_from(["auto", 1]),
+) | st.builds(dict, reserve_total=st.sampled_from([1, 2]))  # fmt: skip
 
 
-def test_existing_cpus_that_are_not_allowed_can_be_excluded():
-    second = make_machine(TWO_BY_FOUR, allowed=CpuSet(range(4, 8)), offline=CpuSet([16]))
-    assert parts("all,^node:#0,^0-4,^16", second) == [[5, 6, 7]]
+def can_plan(machine, request, text, runs=()):
+    try:
+        planner.make_plan(machine, request.replace(mask=parse_mask(text)), runs)
+    except OmpbindError:
+        return False
+    return True
+
+
+several_parts = st.lists(masks(max_parts=1), min_size=2, max_size=4).map(
+    lambda made: "|".join(part for part, _ in made)
+)
+
+
+@examples(3)
+@given(broken() | masks().map(lambda made: made[0]) | several_parts, machines(), requests, st.data())
+def test_suggestions_work_in_the_same_request(text, machine, options, data):
+    runs, request = (), None
+    if options.get("sharing") is Sharing.AVOID:
+        cpus = CpuSet(data.draw(st.sets(st.sampled_from(list(machine.online)), min_size=1, max_size=3)))
+        runs = (LiveRun(run_id="a", pid=1, uid=0, started=0, ranks=((0, cpus),), claimed=cpus),)
+    try:
+        request = Request(mask=parse_mask(text), **options)
+        plan_or_suggest(machine, request, runs)
+    except MaskError as error:
+        start, stop = error.span
+        assert 0 <= start < stop <= len(text) + 1
+        assert all(len(line) <= WIDTH for line in render_error(error).splitlines())
+        if request is None:
+            parse_mask(error.suggestion)
+        elif error.suggestion:
+            assert can_plan(machine, request, error.suggestion, runs)
+        else:
+            words = ("auto", "all", str(machine.allowed))
+            assert not any(can_plan(machine, request, mask, runs) for mask in words)
+    except OmpbindError:
+        assume(False)
+
+
+def hint_of(rendered):
+    """Return the mask that a hint suggests, as a shell would read it."""
+    found = re.search(r"try\s(?:  )?(--mask '[^']*')", rendered)
+    return shlex.split(found[1])[1] if found else None
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 99), min_size=1, max_size=30), min_size=1, max_size=9)
+    | st.lists(st.just([7]), min_size=40, max_size=90)
+)
+def test_printed_suggestions_can_be_copied(lists):
+    text = "|".join(",".join(map(str, cpus)) for cpus in lists)
+    error = MaskError("no", text=text, span=(0, 1))
+    error.suggestion = text
+    rendered = render_error(error)
+    assert all(len(line) <= WIDTH for line in rendered.splitlines())
+    copied = hint_of(rendered)
+    assert (copied is None) == (len(text) > COPYABLE)
+    assert copied is None or parse_mask(copied).canonical == parse_mask(text).canonical
+
+
+@pytest.mark.parametrize(
+    ("position", "item", "expected"),
+    [
+        (500, "x", "try without 'x'"),
+        (500, "3-1", "try '1-3' in place of '3-1'"),
+        (1000, "9-8", "try '8-9' in place of '9-8'"),
+        (0, "node", "try 'node:0' in place of 'node'"),
+        (500, "x" * 3000, f"try without '{'x' * 57}...'"),
+    ],
+)
+def test_errors_in_long_masks_show_the_position_and_the_change(position, item, expected):
+    items = [str(7 * i % 101) for i in range(1000)]
+    items.insert(position, item)
+    with pytest.raises(MaskError) as caught:
+        parse_mask(",".join(items))
+    lines = render_error(caught.value).splitlines()
+    assert expected in "\n".join(lines).replace("\n  ", " ")
+    assert all(len(line) <= WIDTH for line in lines)
+    shown, marks = lines[1], lines[2]
+    begin, length = marks.index("^"), len(marks.strip())
+    marked = caught.value.text[slice(*caught.value.span)]
+    assert shown[begin : begin + length] == marked[:length]
+
+
+def test_terminal_control_characters_are_not_printed():
+    with pytest.raises(MaskError) as caught:
+        parse_mask("0,\x1b[31m,\r1")
+    assert not {"\x1b", "\r"} & {*render_error(caught.value)}
+
+
+def test_a_large_mask_is_corrected_in_time():
+    """As many parts as cores, on a machine with 2,048 CPUs, every second CPU named twice."""
+    machine = make_machine(Shape(packages=2, nodes=4, cores=128, smt=2))
+    text = "|".join(f"{rank},{rank + 1}" for rank in range(0, 1024, 2)) + "|5000"
+    request = Request(ranks=None, mask=Mask(text=text, parts=parse_mask(text).parts))
+    with pytest.raises(MaskError) as caught:
+        make_plan(machine, request)
+    assert can_plan(machine, request, caught.value.suggestion)
+
+
+def test_the_command_suggests_a_mask_that_it_accepts():
+    command = (sys.executable, "-m", "ompbind", "plan", "-n2", "--topology", "synthetic:pack:2 core:4 pu:2")
+
+    def run(mask):
+        options = {"capture_output": True, "text": True, "env": clean_environment(), "timeout": 60}
+        return subprocess.run([*command, "--mask", mask], **options)
+
+    failed = run("0-3|4-99")
+    assert failed.returncode == 2
+    assert run(hint_of(failed.stderr)).returncode == 0, failed.stderr
