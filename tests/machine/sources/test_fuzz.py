@@ -17,11 +17,8 @@ from ompbind.planning.request import Request, Sharing
 from ompbind.report.diagram.svg import render_svg
 from ompbind.report.topology import render_json, render_listing, render_tree
 from tests.long import examples
-from tests.machine.sources.test_hwloc_devices import GPU, node
-from tests.machine.sources.test_table import DEVICE, MINIMAL, NEW, V1, V2, summary
+from tests.machine.sources.test_table import DEVICE, GPU, MINIMAL, NEW, V1, V2, node, summary
 from tests.machines import DictRoot, Shape, shape_files
-
-MORE = examples(3)
 
 
 def check(read, *args):
@@ -44,9 +41,12 @@ def check(read, *args):
 
 
 def check_file(directory, content):
-    path = directory / "fuzzed"
+    path = directory.getbasetemp() / "fuzzed"
     path.write_bytes(content)
     check(lambda: read_machine(str(path), devices=True))
+
+
+PIECES = [b"0x", b"-", b"0", b"\xff", b'"', b"<", b"9" * 11, b"0xf...f", b"null", b"{"]
 
 
 def mutate(data, whole):
@@ -55,62 +55,10 @@ def mutate(data, whole):
     for _ in range(data.draw(st.integers(0, 4))):
         at = data.draw(st.integers(0, len(text)))
         length = data.draw(st.integers(0, 40))
-        piece = data.draw(
-            st.one_of(
-                st.binary(max_size=8),
-                st.sampled_from(
-                    [b"0x", b"-", b"0", b"\xff", b'"', b"<", b"9" * 11, b"0xf...f", b"null", b"{"]
-                ),
-                st.just(bytes(text[at : at + length])),
-            )
-        )
+        copied = bytes(text[at : at + length])
+        piece = data.draw(st.one_of(st.binary(max_size=8), st.sampled_from(PIECES), st.just(copied)))
         text[at : at + data.draw(st.integers(0, length))] = piece
     return bytes(text)
-
-
-WITH_DEVICES = f'<topology version="2.0"><object type="Machine">{node(0)}{node(1, GPU)}</object></topology>'
-
-SAMPLES = [
-    V1.encode(),
-    V2.encode(),
-    WITH_DEVICES.encode(),
-    json.dumps({**MINIMAL, "devices": [DEVICE]}).encode(),
-    json.dumps(NEW).encode(),
-    json.dumps({"lscpu": summary(1)}).encode(),
-    render_json(read_recorded(DictRoot(shape_files(Shape(packages=2, cores=2, smt=2))))).encode(),
-]
-
-
-@MORE
-@given(data=st.data(), sample=st.sampled_from(SAMPLES))
-def test_files_with_faults(tmp_path_factory, data, sample):
-    check_file(tmp_path_factory.getbasetemp(), mutate(data, sample))
-
-
-odd_values = st.one_of(
-    st.text(alphabet="0123456789abcdefx,.-", max_size=12),
-    st.sampled_from(
-        ["", "0xf...f", "0x", ",", "-1", "nan", "1e999", "65536", "NUMANode", "Core", "PU", "Cache"]
-    ),
-)
-
-
-@MORE
-@given(
-    sample=st.sampled_from([V1, V2, WITH_DEVICES]),
-    changes=st.dictionaries(st.integers(0, 80), odd_values, max_size=3),
-)
-def test_xml_with_odd_values(tmp_path_factory, sample, changes):
-    pieces = re.split(r'(="[^"]*")', sample)
-    values = range(1, len(pieces), 2)
-    for place, text in changes.items():
-        pieces[values[place % len(values)]] = f'="{text}"'
-    check_file(tmp_path_factory.getbasetemp(), "".join(pieces).encode())
-
-
-@given(content=st.binary(max_size=300))
-def test_any_file(tmp_path_factory, content):
-    check_file(tmp_path_factory.getbasetemp(), content)
 
 
 def packed_tree():
@@ -126,176 +74,98 @@ def packed_tree():
     return buffer.getvalue()
 
 
+TREE = shape_files(Shape(packages=2, cores=2, smt=2))
 PACKED = packed_tree()
+WITH_DEVICES = f'<topology version="2.0"><object type="Machine">{node(0)}{node(1, GPU)}</object></topology>'
+SAMPLES = [
+    b"", PACKED, V1.encode(), V2.encode(), WITH_DEVICES.encode(),
+    json.dumps({**MINIMAL, "devices": [DEVICE]}).encode(), json.dumps(NEW).encode(),
+    json.dumps({"lscpu": summary(1)}).encode(), render_json(read_recorded(DictRoot(TREE))).encode(),
+]  # fmt: skip
 
 
-@MORE
-@given(data=st.data(), is_packed=st.booleans())
-def test_archives_with_faults(tmp_path_factory, data, is_packed):
-    damaged = mutate(data, PACKED)
-    check_file(tmp_path_factory.getbasetemp(), gzip.compress(damaged) if is_packed else damaged)
+@examples(3)
+@given(data=st.data(), sample=st.sampled_from(SAMPLES))
+def test_files_with_faults(tmp_path_factory, data, sample):
+    damaged = mutate(data, sample)
+    check_file(tmp_path_factory, damaged)
+    if sample == PACKED:
+        check_file(tmp_path_factory, gzip.compress(damaged))
+        packed = gzip.compress(sample)
+        check_file(tmp_path_factory, packed[: data.draw(st.integers(0, len(packed)))])
 
 
-json_values = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats()
-    | st.text(max_size=6)
-    | st.sampled_from(["0-3", "-", "1"]),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(
-                [
-                    "cpu",
-                    "core",
-                    "node",
-                    "socket",
-                    "l1d:l2:l3",
-                    "online",
-                    "cpus",
-                    "field",
-                    "data",
-                    "children",
-                    "kind",
-                    "level",
-                    "index",
-                    "os_id",
-                    "strength",
-                    "told_by",
-                    "package",
-                    "maxmhz",
-                ]
-            ),
-            inner,
-            max_size=4,
-        )
-    ),
+ODD = st.text(alphabet="0123456789abcdefx,.-", max_size=12) | st.sampled_from(
+    ["", "0xf...f", "0x", ",", "-1", "nan", "1e999", "65536", "NUMANode", "Core", "PU", "Cache"]
+)
+
+
+@given(
+    sample=st.sampled_from([V1, V2, WITH_DEVICES]),
+    changes=st.dictionaries(st.integers(0, 80), ODD, max_size=3),
+)
+def test_xml_with_odd_values(tmp_path_factory, sample, changes):
+    pieces = re.split(r'(="[^"]*")', sample)
+    values = range(1, len(pieces), 2)
+    for place, text in changes.items():
+        pieces[values[place % len(values)]] = f'="{text}"'
+    check_file(tmp_path_factory, "".join(pieces).encode())
+
+
+INNER, KEYS, WORDS = (
+    text.split()
+    for text in (
+        """cpu core node socket l1d:l2:l3 online cpus field data children kind level index os_id strength
+        told_by package maxmhz""",
+        """schema cpus lscpu nodes online allowed arch kinds os_ids quota_cpus isolated remarks offline
+        devices""",
+        "pack: numa: core: pu: l3: die: group: [numa] ( ) indexes= memory= , : * = 1GB 2 3 0 99",
+    )
+)
+ATOMS = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=6))
+JSON = st.recursive(
+    ATOMS | st.sampled_from(["0-3", "-", "1"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(INNER), inner, max_size=4),
     max_leaves=12,
 )
-KEYS = (
-    "schema",
-    "cpus",
-    "lscpu",
-    "nodes",
-    "online",
-    "allowed",
-    "arch",
-    "kinds",
-    "os_ids",
-    "quota_cpus",
-    "isolated",
-    "remarks",
-    "offline",
-    "devices",
-)
 
 
-@MORE
-@given(value=st.dictionaries(st.sampled_from(KEYS), json_values), is_own=st.booleans())
+@examples(2)
+@given(value=st.dictionaries(st.sampled_from(KEYS), JSON), is_own=st.booleans())
 def test_any_json(tmp_path_factory, value, is_own):
-    value = (
-        {
-            "schema": "ompbind-topo/1",
-            "cpus": [{"cpu": 0}],
-            "online": "0",
-            "allowed": "0",
-            "arch": "x",
-            "nodes": [],
-            **value,
-        }
-        if is_own
-        else value
-    )
-    check_file(tmp_path_factory.getbasetemp(), json.dumps(value).encode())
+    check_file(tmp_path_factory, json.dumps({**(MINIMAL if is_own else {}), **value}).encode())
 
 
-words = st.sampled_from(
-    [
-        "pack:",
-        "numa:",
-        "core:",
-        "pu:",
-        "l3:",
-        "die:",
-        "group:",
-        "[numa]",
-        "(",
-        ")",
-        "indexes=",
-        "memory=",
-        ",",
-        ":",
-        "*",
-        "=",
-        "1GB",
-        "2",
-        "3",
-        "0",
-        "99",
-    ]
+STEPS = st.tuples(st.sampled_from(["pack", "numa", "l3", "core", "group"]), st.integers(1, 3))
+INDEXES = st.sampled_from(["", "(indexes=core)", "(indexes=pack:core)", "(indexes=1*2:2*1)"])
+
+
+@given(
+    st.lists(st.sampled_from([*WORDS, " "]), max_size=16),
+    st.lists(STEPS, max_size=4, unique_by=lambda step: step[0]),
+    INDEXES,
 )
-
-
-@MORE
-@given(st.lists(words | st.just(" "), max_size=16))
-def test_any_description(pieces):
+def test_any_description(pieces, steps, indexes):
     check(read_machine, "synthetic:" + "".join(pieces))
+    nearly_right = " ".join(f"{name}:{count}" for name, count in steps)
+    check(read_machine, f"synthetic:{nearly_right} pu:2{indexes}")
 
 
-@given(
-    st.lists(
-        st.tuples(st.sampled_from(["pack", "numa", "l3", "core", "group"]), st.integers(1, 3)),
-        max_size=4,
-        unique_by=lambda step: step[0],
-    ),
-    st.sampled_from(["", "(indexes=core)", "(indexes=pack:core)", "(indexes=1*2:2*1)"]),
-)
-def test_descriptions_that_are_nearly_right(steps, indexes):
-    check(
-        read_machine, "synthetic:" + " ".join(f"{name}:{count}" for name, count in steps) + f" pu:2{indexes}"
-    )
-
-
-CPU = "sys/devices/system/cpu"
-NODE = "sys/devices/system/node"
-TREE = shape_files(Shape(packages=2, cores=2, smt=2))
-EXTRA = [
-    f"{CPU}/isolated",
-    f"{CPU}/nohz_full",
-    f"{CPU}/cpu0/cpu_capacity",
-    f"{CPU}/cpu3/cpu_capacity",
-    f"{CPU}/cpu0/cpufreq/cpuinfo_max_freq",
-    f"{CPU}/cpu1/online",
-    f"{CPU}/cpu0/topology/die_cpus",
-    f"{CPU}/cpu0/topology/cluster_cpus",
-    f"{CPU}/cpu0/topology/core_id",
-    f"{NODE}/node7/meminfo",
-    f"{NODE}/node1/access1/initiators/node0/x",
-    "sys/devices/cpu_core/cpus",
-    "proc/self/cgroup",
-    "proc/mounts",
-    "proc/self/mountinfo",
-    "proc/self/cpuset",
-    "proc/cpuinfo",
-    "proc/meminfo",
-    "c/cpu.max",
-    "c/cpuset.cpus",
-    "proc/driver/nvidia/gpus/0/numa_status",
-]
-texts = st.one_of(
-    st.text(alphabet="0123456789,-abcdef \n\0(nul):", max_size=14),
-    st.sampled_from(
-        ["0-7", "ffffffff", "0", "", "65535", "-1", "cgroup2 /c cgroup2 rw 0 0\n", "0::/a\n", "Node: 1"]
-    ),
+EXTRA = """devices/system/cpu/isolated devices/system/cpu/nohz_full devices/system/cpu/cpu0/cpu_capacity
+    devices/system/cpu/cpu3/cpu_capacity devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq
+    devices/system/cpu/cpu1/online devices/system/cpu/cpu0/topology/die_cpus
+    devices/system/cpu/cpu0/topology/cluster_cpus devices/system/cpu/cpu0/topology/core_id
+    devices/system/node/node7/meminfo devices/system/node/node1/access1/initiators/node0/x
+    devices/cpu_core/cpus ../proc/self/cgroup ../proc/mounts ../proc/self/mountinfo ../proc/self/cpuset
+    ../proc/cpuinfo ../proc/meminfo ../c/cpu.max ../c/cpuset.cpus ../proc/driver/nvidia/gpus/0/numa_status"""
+PATHS = [*sorted(TREE), *(f"sys/{path}".replace("sys/../", "") for path in EXTRA.split())]
+TEXTS = st.text(alphabet="0123456789,-abcdef \n\0(nul):", max_size=14) | st.sampled_from(
+    ["0-7", "ffffffff", "0", "", "65535", "-1", "cgroup2 /c cgroup2 rw 0 0\n", "0::/a\n", "Node: 1"]
 )
 
 
-@MORE
-@given(
-    changed=st.dictionaries(st.sampled_from([*sorted(TREE), *EXTRA]), st.none() | texts, max_size=8),
-)
+@examples(3)
+@given(changed=st.dictionaries(st.sampled_from(PATHS), st.none() | TEXTS, max_size=8))
 def test_trees_with_faults(changed):
     files = {path: text for path, text in {**TREE, **changed}.items() if text is not None}
     check(read_recorded, DictRoot(files))

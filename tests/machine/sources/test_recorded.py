@@ -3,15 +3,16 @@
 import functools
 import json
 import subprocess
-import sys
-import tarfile
-from pathlib import Path
+from collections import Counter
 
 import pytest
 
-from ompbind.cpuset import union
+from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.errors import MachineError, OmpbindError
+from ompbind.machine.devices import DeviceKind
 from ompbind.machine.model import Level
+from ompbind.machine.sources.archive import ArchiveRoot
+from ompbind.machine.sources.linux.pci import read_functions, read_locality
 from ompbind.machine.sources.reading import read_machine
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request, Sharing
@@ -20,28 +21,23 @@ from ompbind.report.diagram.svg import render_svg
 from ompbind.report.text import WIDTH
 from ompbind.report.topology import render_json, render_listing, render_tree
 from tests.oracle_report import compare_dump
-from tests.recordings import RECORDINGS, recorded, sampled
+from tests.recordings import RECORDINGS, name_of, recorded, sampled
+from tests.tables import rows
 
 COMPARE = json.loads((RECORDINGS / "compare.json").read_text()) if recorded("compare.json") else {}
 DUMPS = recorded("dumps/*.tar.gz")
 XML = recorded("xml/*.xml")
-WHY = "no recordings: OMPTEST_TOPOLOGIES names their directory"
-NONE = pytest.param(None, marks=pytest.mark.skip(WHY))
+ARCHIVES = recorded("devices/*.tar.gz")
+ORACLES = {path.name.removesuffix(".devices.json"): path for path in recorded("devices/*.devices.json")}
 REQUESTS = [
-    Request(ranks=2),
-    Request(ranks=5, strategy="spread", threads=1),
-    Request(ranks=None, strategy="nodes"),
-    Request(ranks=None, strategy="packages"),
-    Request(ranks=None, strategy="l3", smt="all"),
-]
+    Request(ranks=2), Request(ranks=5, strategy="spread", threads=1), Request(ranks=None, strategy="nodes"),
+    Request(ranks=None, strategy="packages"), Request(ranks=None, strategy="l3", smt="all"),
+    *(Request(ranks=ranks, strategy=name) for ranks in (1, 4, 7) for name in STRATEGIES),
+]  # fmt: skip
 
 
-def names(paths):
-    return [pytest.param(path, id=path.name.partition(".")[0]) for path in paths] or [NONE]
-
-
-def plans(machine, requests=REQUESTS):
-    for request in requests:
+def plans(machine):
+    for request in REQUESTS:
         try:
             yield str(make_plan(machine, request))
         except OmpbindError as error:
@@ -49,154 +45,173 @@ def plans(machine, requests=REQUESTS):
 
 
 @functools.cache
-def read_or_none(path):
-    """Read a recording, None if ompbind refuses it; then the error has a message."""
+def read(path):
+    """Read a recording with its devices; the test is skipped if ompbind refuses it with a message."""
     try:
-        return read_machine(str(path))
+        return read_machine(str(path), devices=True)
     except MachineError as error:
         assert error.message
-        return None
+        return pytest.skip("ompbind refuses this recording")
 
 
-@pytest.mark.parametrize("path", names(DUMPS))
+@pytest.mark.parametrize("path", sampled(DUMPS))
 def test_a_recording_is_read_like_an_independent_reader_does(path):
-    name = path.name.removesuffix(".tar.gz")
+    name = name_of(path)
     findings = list(compare_dump(RECORDINGS, name, COMPARE.get(name, {}).get("skip", {})))
     assert findings
     assert not [finding for finding in findings if finding.verdict == "DIFFER"]
 
 
-@pytest.mark.parametrize("path", names(DUMPS))
-def test_a_recording_survives_its_json(path, tmp_path):
-    if (machine := read_or_none(path)) is None:
-        return
-    (tmp_path / "machine.json").write_text(render_json(machine))
-    again = read_machine(str(tmp_path / "machine.json"))
-    assert again.replace(source=machine.source) == machine
-    assert list(plans(again)) == list(plans(machine))
-
-
-@pytest.mark.parametrize("path", names(XML + recorded("devices/*.tar.gz")))
-def test_the_devices_of_a_recording_survive_its_json(path, tmp_path):
-    machine = read_machine(str(path), devices=True)
+@pytest.mark.parametrize("path", sampled(DUMPS + XML + ARCHIVES))
+def test_a_recording_survives_its_json_with_its_devices(path, tmp_path):
+    machine = read(path)
     (tmp_path / "machine.json").write_text(render_json(machine))
     again = read_machine(str(tmp_path / "machine.json"), devices=True)
     assert again.replace(source=machine.source) == machine
+    assert list(plans(again)) == list(plans(machine))
     assert read_machine(str(tmp_path / "machine.json")).devices == ()
 
 
-@pytest.mark.parametrize("path", sampled(DUMPS) or [NONE])
-def test_a_recording_unpacked_is_the_same_machine(path, tmp_path):
-    if (machine := read_or_none(path)) is None:
-        return
+@pytest.mark.parametrize("path", sampled(DUMPS + ARCHIVES))
+def test_a_recording_unpacked_is_the_same_machine_with_the_same_devices(path, tmp_path):
+    machine = read(path)
     subprocess.run(["tar", "-xf", path, "-C", tmp_path], check=True, timeout=60)
     directory = next(tmp_path.glob("**/sys")).parent
-    assert read_machine(str(directory)).replace(source=machine.source) == machine
+    assert read_machine(str(directory), devices=True).replace(source=machine.source) == machine
+    if (directory / "sys/bus").exists():
+        (directory / "sys/bus").rename(directory / "bus-without-links")
+        without_bus = read_machine(str(directory), devices=True).devices
+        assert [device.address for device in without_bus] == [device.address for device in machine.devices]
 
 
-@pytest.mark.parametrize("path", names(DUMPS + XML))
-def test_levels_and_nodes_are_partitions_of_the_cpus(path):
-    if (machine := read_or_none(path)) is None:
-        return
-    cores = [core.cpus for core in machine.at(Level.CORE)]
-    assert union(cores) == machine.online
-    assert sum(map(len, cores)) == len(machine.online)
+@pytest.mark.parametrize("path", sampled(DUMPS + XML))
+def test_levels_and_nodes_are_partitions_of_the_cpus_and_views_fit_a_terminal(path):
+    machine = read(path).replace(source=path.name, devices=())
+    assert union(core.cpus for core in machine.at(Level.CORE)) == machine.online
     assert machine.allowed <= machine.online
-    assert sum(len(node.cpus) for node in machine.nodes) == len(union(node.cpus for node in machine.nodes))
-    for level in machine.levels:
-        domains = machine.at(level)
+    for parts in (machine.nodes, *map(machine.at, machine.levels)):
+        assert sum(len(part.cpus) for part in parts) == len(union(part.cpus for part in parts))
+    for domains in map(machine.at, machine.levels):
         assert [domain.index for domain in domains] == list(range(len(domains)))
-        assert sum(len(domain.cpus) for domain in domains) == len(union(domain.cpus for domain in domains))
     plan = make_plan(machine, Request(ranks=2, smt="all", sharing=Sharing.SHARE))
     assert union(placement.cpuset for placement in plan.placements) <= machine.allowed
-
-
-@pytest.mark.parametrize("path", names(DUMPS + XML))
-def test_the_tree_and_the_table_fit_a_terminal(path):
-    if (machine := read_or_none(path)) is None:
-        return
-    machine = machine.replace(source=path.name)
-    tree = render_tree(machine).split("\n")
-    assert max(map(len, tree)) <= WIDTH
+    tree, listing = render_tree(machine).split("\n"), render_listing(machine).split("\n")
+    assert max(map(len, tree + listing)) <= WIDTH
     assert len(tree) <= 72
-    listing = render_listing(machine).split("\n")
-    assert max(map(len, listing)) <= WIDTH
     assert len(listing) == 1 + len(machine.online | machine.offline)
     assert render_svg(machine).endswith("</svg>")
 
 
+PAIRS = rows("""
+    hwlocx86-AMD-19h-Zen3-2xEpyc-7763          | rec-zen3-2x7763
+    hwlocx86-Intel-ArrowLake-CoreUltra5-225U   | rec-arrowlake-225u
+    mpibind-cts1-pascal                        | rec-broadwell-pascal
+    mpibind-cascade-lake-ap-snl-hwloc1         | rec-cascadelake-ap-4n
+    mpibind-epyc-corona-p2                     | rec-epyc7402-nps1
+    mpibind-epyc-dual-sock-hwloc1              | rec-epyc7551-2s
+    mpibind-knl-quad-cache-hwloc1              | rec-knl7250-quad-cache
+    mpibind-coral-ea-hwloc1                    | rec-power8-smt8
+    hwlocxml-power8gpudistances                | rec-power8-gpu
+    hwlocxml-16amd64-8n2c-cpusets              | hwloc-16amd64-8n2c-cpusets
+    hwlocxml-16em64t-4s2c2t                    | hwloc-16em64t-4s2c2t
+    hwlocxml-96em64t-4n4d3ca2co-pci            | hwloc-96em64t-4no4pa3ca2co
+    hwlocx86-Intel-RaptorLake-Corei7-1370P     | hwloc-20em64t-hybrid-1p6c2t+2ca4co1t
+""")
+
+
 @pytest.mark.parametrize(
     ("xml", "dump"),
-    [
-        ("hwlocx86-AMD-19h-Zen3-2xEpyc-7763", "rec-zen3-2x7763"),
-        ("hwlocx86-Intel-ArrowLake-CoreUltra5-225U", "rec-arrowlake-225u"),
-        ("mpibind-cts1-pascal", "rec-broadwell-pascal"),
-        ("mpibind-cascade-lake-ap-snl-hwloc1", "rec-cascadelake-ap-4n"),
-        ("mpibind-epyc-corona-p2", "rec-epyc7402-nps1"),
-        ("mpibind-epyc-dual-sock-hwloc1", "rec-epyc7551-2s"),
-        ("mpibind-knl-quad-cache-hwloc1", "rec-knl7250-quad-cache"),
-        ("mpibind-coral-ea-hwloc1", "rec-power8-smt8"),
-        ("hwlocxml-power8gpudistances", "rec-power8-gpu"),
-        ("hwlocxml-16amd64-8n2c-cpusets", "hwloc-16amd64-8n2c-cpusets"),
-        ("hwlocxml-16em64t-4s2c2t", "hwloc-16em64t-4s2c2t"),
-        ("hwlocxml-96em64t-4n4d3ca2co-pci", "hwloc-96em64t-4no4pa3ca2co"),
-        ("hwlocx86-Intel-RaptorLake-Corei7-1370P", "hwloc-20em64t-hybrid-1p6c2t+2ca4co1t"),
-    ],
+    [pytest.param(*pair, marks=pytest.mark.long if at % 4 else ()) for at, pair in enumerate(PAIRS)],
 )
 def test_the_xml_of_a_machine_gives_the_plans_of_its_recording(xml, dump):
     files = [*recorded(f"xml/{xml}.xml"), *recorded(f"dumps/{dump}.tar.gz")]
     if len(files) < 2:
-        pytest.skip(WHY)
+        pytest.skip("no recordings: OMPTEST_TOPOLOGIES names their directory")
     described, recording = (read_machine(str(path)) for path in files)
     recording = recording.replace(quota=None)  # XML has none
     assert list(plans(described)) == list(plans(recording))
-    many = [Request(ranks=ranks, strategy=name) for ranks in (1, 3, 4, 7, 8) for name in STRATEGIES]
-    assert list(plans(described, many)) == list(plans(recording, many))
     assert [kind.name for kind in described.kinds] == [kind.name for kind in recording.kinds]
 
 
-def make_recordings(directory, online, siblings):
-    """A directory with a recording of two cores, 0 and 1, and an oracle with these siblings of both."""
-    path = directory / "tree/sys/devices/system/cpu"
-    for cpu in (0, 1):
-        (path / f"cpu{cpu}/topology").mkdir(parents=True)
-        (path / f"cpu{cpu}/topology/core_cpus").write_text(f"{1 << cpu}\n")
-    (path / "online").write_text(f"{online}\n")
-    for name in ("dumps", "oracle"):
-        (directory / name).mkdir()
-    with tarfile.open(directory / "dumps/made.tar.gz", "w:gz") as archive:
-        archive.add(directory / "tree", arcname="made")
-    none = dict.fromkeys(("package_logical", "die_logical", "l2", "l3"))
-    pus = [
-        {"os": cpu, "core_logical": int(text.split("-")[0]), "siblings": text, "numa_local": [0], **none}
-        for cpu, text in enumerate(siblings)
-    ]
-    nodes = [{"os": 0, "cpus": "0-1", "local_memory": 0}]
-    oracle = {
-        "online": "0-1",
-        "allowed": "0-1",
-        "pus": pus,
-        "numa": nodes,
-        "groups": [],
-        "numa_distances": [],
-    }
-    (directory / "oracle/made.json").write_text(json.dumps(oracle))
-    (directory / "compare.json").write_text("{}")
+REASONS = {
+    ("hwloc-32em64t-2n8c+dax+nvme+mic+dimms", "0000:7f"): (EMPTY, "0-15"),
+    ("hwloc-32em64t-2n8c+dax+nvme+mic+dimms", "0000:ff"): (EMPTY, "0-15"),
+    ("hwloc-32em64t-2n8c+dax+nvme+mic+dimms", "0000:00:02.0"): (CpuSet(range(4)), "0-7"),
+    ("hwloc-40intel64-4n10c+pci-conflicts", "0000"): (EMPTY, "0-39"),
+}
+"""CPUs of functions of a recording that differ from those of the oracle.
+
+The oracle takes all CPUs if numa_node is -1, and the smallest object around the CPUs of a function.
+"""
 
 
-@pytest.mark.parametrize(
-    ("online", "siblings", "code", "line", "differs"),
-    [
-        ("0-1", ("0", "1"), 0, "made: agree: online", 0),
-        ("0-1", ("0-1", "0-1"), 1, "DIFFER: cores: ompbind 0 1, oracle 0-1", 2),
-        ("0-2", ("0", "1"), 0, "corrected: silent: online 2: core siblings of CPU 2 are unknown", 0),
-    ],
-)
-def test_the_report_counts_what_differs(tmp_path, online, siblings, code, line, differs):
-    """The report finds a difference, and shows what ompbind corrects."""
-    make_recordings(tmp_path, online, siblings)
-    script = Path(__file__).parents[2] / "oracle_report.py"
-    run = subprocess.run([sys.executable, script, tmp_path], capture_output=True, text=True, timeout=60)
-    assert run.returncode == code, run.stderr
-    assert line in run.stdout
-    assert run.stdout.endswith(f"total differs = {differs}\n")
+def read_oracle(path):
+    return {entry["bus_id"]: entry for entry in json.loads(ORACLES[name_of(path)].read_text())}
+
+
+@pytest.mark.parametrize("path", sampled(ARCHIVES))
+def test_all_functions_of_recordings_are_near_the_cpus_of_the_oracle(path):
+    """This compares all PCI functions, not only devices, because the same rules apply to all."""
+    oracle, machine = read_oracle(path), read(path)
+    root = ArchiveRoot(path.read_bytes(), path.name)
+    functions = [function for function in read_functions(root) if function.address in oracle]
+    assert len(functions) >= 2
+    for function in functions:
+        near, expected = read_locality(root, function, machine).cpus, oracle[function.address]["near"]
+        known = (pair for (name, start), pair in REASONS.items()
+                 if name == name_of(path) and function.address.startswith(start))  # fmt: skip
+        assert (near, expected) == next(known, (CpuSet.from_list(expected), expected)), function
+
+
+@pytest.mark.parametrize("path", sampled([path for path in XML + ARCHIVES if name_of(path) in ORACLES]))
+def test_devices_of_recordings_are_those_of_the_oracle(path):
+    """Network functions without a name are none: no driver uses them. Vector engines have no driver here."""
+    machine, oracle = read(path), read_oracle(path)
+    relevant = {address: row for address, row in oracle.items()
+                if row["class"].startswith(("03", "12", "0b40"))
+                or (row["class"].startswith(("02", "0c06")) and row["os"])}  # fmt: skip
+    assert {device.address for device in machine.devices} == set(relevant)
+    for device in machine.devices:
+        row = relevant[device.address]
+        assert device.pci_class == row["class"]
+        if path.suffix != ".xml" and row["class"] == "0300":
+            assert device.kind is DeviceKind.DISPLAY
+        if path.suffix == ".xml":
+            assert str(device.cpus) == row["near"], device
+        assert all(device.cpus <= node.cpus for node in machine.nodes if node.number == device.node)
+    for address, row in relevant.items():
+        devices = [device for device in machine.devices if device.address == address]
+        known = {found["name"] for found in row["os"] if path.suffix == ".xml" or found["name"][:2] != "ve"}
+        assert {name for device in devices for name in device.names} == known
+        if not any(found.get("NVIDIAUUID") or found.get("AMDUUID") for found in row["os"]):
+            assert not any(device.uuid for device in devices)
+        # The type openfabrics is 3 in versions 1 and 2. Version 3 adds bits: 16 of networks, 32 of RDMA.
+        rdma = {found["name"] for found in row["os"] if found["kind"] in ("3", "48")}
+        assert path.suffix != ".xml" or {name for device in devices for name in device.rdma_names} == rdma
+    uuids = [device.uuid for device in machine.devices if device.uuid]
+    assert len(set(uuids)) == len(uuids)
+
+
+KINDS = {
+    "prrte-turin-4gpu": (4, 7, 0, 1),
+    "flux-ipa20": (4, 6, 4, 1),
+    "flux-tuo.TPX": (12, 5, 0, 0),
+    "flux-tuo.CPX": (24, 5, 0, 0),
+    "mpibind-epyc-corona-p2": (8, 3, 0, 1),
+    "mpibind-coral-lassen": (4, 6, 0, 1),
+    "hwlocxml-24em64t-2n6c2t-pci": (3, 3, 0, 1),
+    "hwlocxml-cxlmem+dax.v3": (0, 1, 0, 1),
+}
+"""GPUs, NICs, accelerators and displays of recorded machines, counted by hand."""
+
+
+@pytest.mark.parametrize("path", [path for path in XML if name_of(path) in KINDS], ids=name_of)
+def test_kinds_of_devices_of_recorded_machines(path):
+    found = Counter(device.kind for device in read(path).devices)
+    assert tuple(found[kind] for kind in ("gpu", "nic", "accelerator", "display")) == KINDS[name_of(path)]
+
+
+@pytest.mark.parametrize("path", [path for path in ARCHIVES if "pcidomain32bits" in path.name], ids=name_of)
+def test_a_virtio_interface_is_found_although_its_function_has_no_directory_for_it(path):
+    (nic,) = (device for device in read(path).devices if device.kind == "nic")
+    assert (nic.names, str(nic.cpus), nic.node) == (("ens3",), "0", 0)
