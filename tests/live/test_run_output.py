@@ -1,45 +1,91 @@
-"""`ompbind run --output`: the output of ranks goes where the options say."""
+"""`ompbind run --output`: the output of ranks goes where the options say, whatever its readers do."""
 
 import json
 import os
 import re
 import signal
+import socket
 import subprocess
+import sys
+import termios
+import threading
 import time
+from collections import Counter
+from pathlib import Path
 
 import pytest
 
-from tests.live.conftest import OMPBIND, clean_environment, ranks_of, wait_until
+from ompbind.execution.output.forwarder import Forwarder, OutputEvents, RankStream
+from ompbind.execution.output.line_prefix import LinePrefixer, make_prefixes
+from ompbind.execution.output.multiplexer import choose_pipe_size
+from ompbind.execution.output.writer import open_writer
+from tests.live.conftest import is_alive, ranks_of, supervisor_of, wait_until
 
 RANKS = ("run", "-q", "--share", "-n", "2")
+TAG = ("--output", "tag")
+PTY = (*TAG, "--pty")
 BOTH = "echo out $RANK; echo err $RANK >&2; printf half"
+LINE = "x" * 79
+FLOOD = f"yes {LINE} | head -c {{0}}"
+ALL_BYTES = "import os; os.write(1, bytes(range(256)) * 300); os.write(2, b'\\xff half')"
+
+
+def shell(script):
+    return ("--", "sh", "-c", script)
+
+
+def words(text):
+    return " ".join(text.split())
+
+
+def remove_prefixes(out, rank):
+    """Return what one rank wrote, from lines with prefixes."""
+    prefix = b"[%d] " % rank
+    return b"".join(line[len(prefix) :] + b"\n" for line in out.split(b"\n") if line.startswith(prefix))
 
 
 def test_tags(ompbind):
-    done = ompbind(*RANKS, "--output", "tag", "--", "sh", "-c", BOTH)
+    done = ompbind(*RANKS, *TAG, *shell(BOTH))
     assert done.returncode == 0
     assert sorted(done.stdout.splitlines()) == ["[0] half", "[0] out 0", "[1] half", "[1] out 1"]
     assert sorted(done.stderr.splitlines()) == ["[0] err 0", "[1] err 1"]
 
 
 def test_times(ompbind):
-    done = ompbind(*RANKS, "--output", "tag", "--timestamps", "--", "echo", "a")
+    done = ompbind(*RANKS, *TAG, "--timestamps", "--", "echo", "a")
     assert re.fullmatch(r"(\[[01]\] \d\d:\d\d:\d\d\.\d{3} a\n){2}", done.stdout)
 
 
 @pytest.mark.parametrize("tagged", [False, True])
 def test_log_files(ompbind, tmp_path, tagged):
     args = (*RANKS, "--log-dir", str(tmp_path / "a/b"), *(("--output", "tag,files") if tagged else ()))
-    done = ompbind(*args, "--", "sh", "-c", BOTH)
+    done = ompbind(*args, *shell(BOTH))
     assert len(done.stdout.splitlines()) == (4 if tagged else 0)
     for rank in range(2):
         assert (tmp_path / f"a/b/{rank}.out").read_text() == f"out {rank}\nhalf"
         assert (tmp_path / f"a/b/{rank}.err").read_text() == f"err {rank}\n"
     again = ompbind(*args, "--", "true")
     assert again.returncode == 125
-    assert "0.out and 3 more log files already exist" in " ".join(again.stderr.split())
+    assert "0.out and 3 more log files already exist" in words(again.stderr)
     assert ompbind(*args, "--force", "--", "true").returncode == 0
     assert (tmp_path / "a/b/0.out").read_text() == ""
+
+
+def test_a_failed_rank_is_reported_with_its_last_lines(ompbind, tmp_path):
+    script = "for n in $(seq 20); do echo err-$n >&2; done; exit 3"
+    done = ompbind("run", "--log-dir", str(tmp_path), *shell(script))
+    assert done.returncode == 3
+    assert re.findall(r"err-\d+", done.stderr) == [f"err-{n}" for n in range(11, 21)]
+
+
+@pytest.mark.parametrize("way", [(), ("--pty",)])
+def test_bytes_are_not_changed(ompbind, tmp_path, way):
+    args = (*RANKS, "--output", "tag,files", "--log-dir", str(tmp_path), *way)
+    done = ompbind(*args, "--", sys.executable, "-c", ALL_BYTES, text=False)
+    for rank in range(2):
+        assert (tmp_path / f"{rank}.out").read_bytes() == bytes(range(256)) * 300
+        assert (tmp_path / f"{rank}.err").read_bytes() == b"\xff half"
+        assert remove_prefixes(done.stdout, rank) == bytes(range(256)) * 300 + b"\n"
 
 
 @pytest.mark.parametrize(
@@ -51,18 +97,15 @@ def test_log_files(ompbind, tmp_path, tagged):
         (("--output", "inherit", "--log-dir", "logs"), "--log-dir logs has no effect with --output inherit"),
         (("--output", "tag,inherit"), "inherit cannot be combined with other modes"),
         (("--output", "tag,lines"), "'lines' is not inherit, tag or files"),
-        (("--output", ""), "'' is not inherit, tag or files"),
         (("--force",), "--force needs --log-dir"),
-        (("--timestamps",), "--timestamps needs --output tag"),
         (("--timestamps", "--log-dir", "logs"), "--timestamps needs --output tag"),
         (("--pty",), "--pty needs --output tag"),
-        (("--pty", "--log-dir", "logs"), "--pty needs --output tag"),
     ],
 )
 def test_contradictory_output_options_are_refused(ompbind, tmp_path, options, said):
     done = ompbind(*RANKS, *options, "--", "touch", "started", cwd=tmp_path)
     assert done.returncode == 125
-    assert said in " ".join(done.stderr.split())
+    assert said in words(done.stderr)
     assert not list(tmp_path.iterdir())
 
 
@@ -72,118 +115,7 @@ def test_the_report_may_be_in_the_log_directory(ompbind, tmp_path):
         done = ompbind(*args, "--", "echo", "said", cwd=tmp_path)
         assert done.returncode == code, done.stderr
         assert (tmp_path / "a/logs/1.out").read_text() == "said\n"
-    said = " ".join(done.stderr.split())
-    assert "a rank writes its output there hint: choose a file" in said
     assert (tmp_path / "a/logs/run.json").stat().st_size > 0
-
-
-def test_a_terminal_for_each_rank(ompbind):
-    done = ompbind(
-        *RANKS, "--output", "tag", "--pty", "--", "sh", "-c", "test -t 1 && tty <&1 && stty size <&1"
-    )
-    lines = done.stdout.splitlines()
-    assert done.returncode == 0, done.stderr
-    assert len({line for line in lines if "/dev/pts/" in line}) == 2
-    assert [line[4:] for line in lines if "/dev/" not in line] == ["24 80"] * 2
-
-
-@pytest.mark.parametrize("way", [(), ("--pty",)])
-def test_ranks_that_write_to_a_closed_reader_are_killed(start, way):
-    process = start(*RANKS, "--output", "tag", *way, "--", "yes", "x" * 79)
-    process.stdout.readline()
-    process.stdout.close()
-    assert process.wait(20) == 128 + signal.SIGPIPE
-    assert process.stderr.read() == ""
-
-
-def wait_for_ranks(process):
-    """Wait until ranks run and their output is not read any more."""
-    wait_until(lambda: ranks_of(process), "a rank")
-    time.sleep(0.3)
-
-
-def test_a_run_whose_output_is_not_read_can_be_stopped(start):
-    process = start(*RANKS, "--grace", "0.2", "--output", "tag", "--", "yes", "x" * 79)
-    wait_for_ranks(process)
-    process.terminate()
-    time.sleep(1)
-    process.terminate()
-    assert process.wait(20) == 128 + signal.SIGTERM
-
-
-@pytest.mark.parametrize("end", ["signal", "timeout"])
-def test_a_stopped_run_does_not_wait_for_a_reader_that_reads_nothing(start, end):
-    timeout = ("--timeout", "0.5") if end == "timeout" else ()
-    process = start(*RANKS, "--grace", "0.2", *timeout, "--output", "tag", "--", "yes", "x" * 79)
-    if not timeout:
-        wait_for_ranks(process)
-        process.terminate()
-    assert process.wait(20) == (124 if timeout else 128 + signal.SIGTERM)
-
-
-def test_a_slow_reader_gets_all_output_after_two_signals(start):
-    script = "seq 1 100000; echo >&2; exec sleep 60"
-    process = start(
-        *RANKS[:-1], "1", "--grace", "0.2", "--output", "tag", "--", "sh", "-c", script, text=False
-    )
-    process.stderr.readline()
-    process.terminate()
-    time.sleep(0.2)
-    process.terminate()
-    out = b""
-    while block := os.read(process.stdout.fileno(), 1 << 16):
-        out += block
-        time.sleep(0.2)
-    assert out == b"".join(b"[0] %d\n" % number for number in range(1, 100001))
-    assert process.wait(20) == 128 + signal.SIGTERM
-
-
-def test_failures_are_reported_between_whole_lines(tmp_path):
-    script = f"[ $RANK = 1 ] && sleep 0.3 && echo gone wrong >&2 && exit 3; exec yes {'x' * 79}"
-    with open(tmp_path / "all", "wb") as file:
-        done = subprocess.run(
-            [OMPBIND, "run", "--share", "-n", "3", "--output", "tag", "--", "sh", "-c", script],
-            env=clean_environment(), timeout=60,
-            stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
-        )  # fmt: skip
-    assert done.returncode == 3
-    lines = (tmp_path / "all").read_text().splitlines()
-    others = [line for line in lines if line not in (f"[0] {'x' * 79}", f"[2] {'x' * 79}")]
-    text = "\n".join(line for line in others if not re.fullmatch(r"\[[02]\] x{1,78}", line))  # cut by SIGTERM
-    assert "[1] gone wrong\n" in text
-    assert "exited with code 3" in text
-    assert len(others) < 20
-
-
-def test_log_files_on_a_full_disk_are_reported(ompbind, tmp_path):
-    limited = ("sh", "-c", 'ulimit -f 200; exec "$0" "$@"')
-    args = (*RANKS[:1], "-q", "--share", "--output", "tag,files", "--log-dir", str(tmp_path / "logs"))
-    done = ompbind(*args, "--", "sh", "-c", f"yes {'x' * 79} | head -c 800000", before=limited)
-    assert done.returncode == 125
-    assert len(done.stdout) == 840_000
-    stderr = " ".join(done.stderr.split())
-    assert stderr.count("error: rank 0: ") == 1
-    assert stderr.count("0.out: File too large") == 1
-
-
-def test_lost_output_is_reported_even_at_the_end_and_if_quiet(ompbind):
-    script = "setsid sleep 2 & printf half"  # an incomplete line, which is written only at the end of the run
-    full = ("sh", "-c", 'exec "$0" "$@" >/dev/full')
-    args = (*RANKS[:-1], "1", "--keep-descendants", "--output", "tag", "--", "sh", "-c", script)
-    for _ in range(5):
-        done = ompbind(*args, before=full)
-        assert done.returncode == 125
-        assert "error: cannot write to standard output" in " ".join(done.stderr.split())
-
-
-def test_processes_that_keep_the_output_open_are_not_waited_for(ompbind, tmp_path):
-    away = f"setsid sh -c 'echo $$ > {tmp_path}/pid; exec sleep 60' &"
-    script = f"{away} until [ -s {tmp_path}/pid ]; do sleep 0.02; done; echo said"
-    begun = time.monotonic()
-    done = ompbind("run", "--share", "--keep-descendants", "--output", "tag", "--", "sh", "-c", script)
-    assert done.stdout == "[0] said\n"
-    assert time.monotonic() - begun < 20
-    os.kill(int(wait_until((tmp_path / "pid").read_text, "the pid")), signal.SIGKILL)
 
 
 def test_every_run_may_have_its_own_directory(ompbind, tmp_path):
@@ -194,3 +126,251 @@ def test_every_run_may_have_its_own_directory(ompbind, tmp_path):
         assert ompbind(*RANKS, *args, "--", "echo", name).returncode == 0
         assert (tmp_path / name / "logs/1.out").read_text() == f"{name}\n"
         assert json.loads((tmp_path / name / "run.json").read_text())["run_id"] == name
+
+
+def test_a_terminal_for_each_rank(ompbind):
+    done = ompbind(*RANKS, *PTY, *shell("test -t 1 && test ! -t 2 && tty <&1 && stty size <&1"))
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0, done.stderr
+    assert len({line for line in lines if "/dev/pts/" in line}) == 2
+    assert [line[4:] for line in lines if "/dev/" not in line] == ["24 80"] * 2
+
+
+def test_the_size_of_the_terminal_reaches_ranks(start):
+    reader, writer = os.openpty()
+    termios.tcsetwinsize(writer, (33, 111))
+    size = "stty size <&3"
+    script = f"exec 3>&1; {size}; until [ \"$({size})\" = '44 55' ]; do sleep 0.05; done; {size}"
+    process = start(*RANKS, *PTY, *shell(script), stdout=writer, env={"NO_COLOR": "1"})
+    out = b""
+    while out.count(b"33 111") < 2:
+        out += os.read(reader, 1000)
+    termios.tcsetwinsize(writer, (44, 55))
+    os.close(writer)
+    process.send_signal(signal.SIGWINCH)
+    lines = (out + read_all(reader)).splitlines()
+    assert sorted(lines) == [b"[0] 33 111", b"[0] 44 55", b"[1] 33 111", b"[1] 44 55"]
+    assert process.wait(20) == 0
+
+
+def read_all(reader, block_bytes=1 << 16):
+    """Read everything from a pipe or terminal; the end of a terminal is an error."""
+    out = []
+    try:
+        while block := os.read(reader, block_bytes):
+            out.append(block)
+    except OSError:
+        pass
+    os.close(reader)
+    return b"".join(out)
+
+
+def open_one_file(kind, path):
+    if kind == "pipe":
+        return os.pipe()
+    if kind == "socket":
+        return tuple(end.detach() for end in socket.socketpair())
+    if kind == "file":
+        return os.open(path, os.O_RDONLY | os.O_CREAT), os.open(path, os.O_WRONLY)
+    reader, writer = os.openpty()
+    settings = termios.tcgetattr(writer)
+    settings[1] &= ~termios.OPOST
+    termios.tcsetattr(writer, termios.TCSANOW, settings)
+    return reader, writer
+
+
+@pytest.mark.parametrize("kind", ["pipe", "file", "socket", "terminal"])
+def test_no_line_is_torn_when_all_output_and_messages_go_to_one_file(start, tmp_path, kind):
+    reader, writer = open_one_file(kind, tmp_path / "all")
+    script = """if True:
+        import os, sys
+        for n in range(1000):
+            for file, name in ((1, b"out"), (2, b"err")):
+                os.write(file, name + b" %d" % n)
+                os.write(file, b" end\\n")
+        sys.exit(os.environ["RANK"] == "2")"""
+    command = ("run", "--share", "-n", "4", "--on-failure", "continue", *TAG, "--", sys.executable, "-c")
+    process = start(*command, script, stdout=writer, stderr=writer, env={"NO_COLOR": "1"})
+    os.close(writer)
+    if kind == "file":
+        process.wait(60)
+    lines = read_all(reader).splitlines()
+    assert process.wait(60) == 1
+    expected = (
+        b"[%d] %s %d end" % (rank, name, n)
+        for rank in range(4)
+        for name in (b"out", b"err")
+        for n in range(1000)
+    )
+    others = Counter(lines)
+    others.subtract(expected)
+    assert min(others.values()) == 0
+    message = b" ".join(+others)
+    assert b"rank 2" in message
+    assert b"exited with code 1" in message
+
+
+def test_many_ranks_and_a_low_limit_of_open_files(ompbind):
+    script = "printf 'a\\nb'; echo c >&2"
+    done = ompbind("run", "-q", "--share", "-n", "200", *TAG, *shell(script))
+    assert Counter(done.stdout.splitlines()) == Counter(f"[{n}] {text}" for n in range(200) for text in "ab")
+    assert Counter(done.stderr.splitlines()) == Counter(f"[{n}] c" for n in range(200))
+    limited = ("sh", "-c", 'ulimit -n 256; exec "$0" "$@"')
+    done = ompbind("run", "-q", "--share", "-n", "100", *TAG, "--", "echo", "never", before=limited)
+    assert (done.returncode, done.stdout) == (125, "")
+    assert "256 are allowed" in words(done.stderr)
+
+
+def test_a_slow_reader_slows_ranks_down_instead_of_filling_memory(start):
+    process = start(*RANKS, *TAG, *shell(FLOOD.format(20_000_000)), text=False)
+    supervisor = supervisor_of(process)
+    wait_until(lambda: os.read(process.stdout.fileno(), 1), "output")
+    before = cpu_ticks(supervisor)
+    wait_until(lambda: is_blocked(supervisor), "everything is full")
+    assert cpu_ticks(supervisor) - before < 200
+    status = Path(f"/proc/{supervisor}/status").read_text()
+    assert int(re.search(r"VmHWM:\s+(\d+)", status)[1]) < 60_000, "KiB"
+    assert len(process.stdout.read()) == 2 * 21_000_000 - 1
+    assert process.wait(20) == 0
+
+
+def cpu_ticks(pid):
+    return sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
+
+
+def is_blocked(pid):
+    """Return whether a process has not run for a while."""
+    before = Path(f"/proc/{pid}/status").read_text()
+    time.sleep(0.15)
+    return Path(f"/proc/{pid}/status").read_text() == before
+
+
+def test_no_rank_starves(start):
+    script = f"if [ $RANK = 8 ]; then sleep 0.3; echo done; else exec yes {LINE}; fi"
+    process = start("run", "-q", "--share", "-n", "9", *TAG, *shell(script), text=False)
+    read = b""
+    while b"[8] done\n" not in read[-200_000:]:
+        read += os.read(process.stdout.fileno(), 4096)  # so slowly that every stream meets a full pipe
+        assert len(read) < 30_000_000
+    assert len(set(re.findall(rb"^\[(\d)\]", read, re.M))) == 9
+    process.stdout.close()
+    process.wait(20)
+
+
+def head_of_one():
+    """Return a pipe whose reader closes it after the first bytes."""
+    reader, writer = os.pipe()
+    threading.Thread(target=lambda: (os.read(reader, 100), os.close(reader))).start()
+    return writer
+
+
+@pytest.mark.parametrize("way", [(), ("--pty",)])
+def test_ranks_that_write_to_a_closed_reader_are_killed(start, way):
+    """A rank that does not write goes on."""
+    script = f'if [ $RANK = 0 ]; then exec yes {LINE}; fi; until [ -e "$0" ]; do sleep 0.02; done; exit 3'
+    process = start(*RANKS, "--on-failure", "continue", *TAG, *way, "--", "sh", "-c", script, "/none")
+    process.stdout.readline()
+    wait_until(lambda: len(ranks_of(process)) == 2, "both ranks")
+    process.stdout.close()
+    (rank,) = wait_until(lambda: len(ranks_of(process)) == 1 and ranks_of(process), "rank 0 was killed")
+    assert is_alive(rank)
+    process.terminate()
+    assert process.wait(20) == 128 + signal.SIGPIPE
+    assert process.stderr.read() == ""
+
+
+@pytest.mark.parametrize("way", [(), ("--pty",)])
+def test_a_rank_that_ignores_sigpipe_gets_an_error_and_its_standard_error_goes_on(ompbind, way):
+    script = f"trap '' PIPE; yes {LINE} 2>/dev/null; echo still here >&2"
+    writer = head_of_one()
+    settings = {"capture_output": False, "stdout": writer, "stderr": subprocess.PIPE}
+    done = ompbind(*RANKS, *TAG, *way, *shell(script), **settings)
+    os.close(writer)
+    assert sorted(done.stderr.splitlines()) == ["[0] still here", "[1] still here"]
+
+
+def test_log_files_go_on_when_the_reader_exits(ompbind, tmp_path):
+    writer = head_of_one()
+    args = (*RANKS, "--output", "tag,files", "--log-dir", str(tmp_path), *shell(FLOOD.format(2_000_000)))
+    assert ompbind(*args, capture_output=False, stdout=writer).returncode == 0
+    os.close(writer)
+    assert [(tmp_path / f"{rank}.out").stat().st_size for rank in range(2)] == [2_000_000] * 2
+
+
+def test_a_stream_that_is_opened_after_the_reader_has_exited_is_closed():
+    reader, writer = os.pipe()
+    output = open_writer(writer, "standard output")
+    os.close(writer)
+    os.close(reader)
+    output.put((b"x",))
+    forwarder = Forwarder(output, OutputEvents())
+    forwarder.flush()
+    read_end, write_end = os.pipe()
+    forwarder.add(RankStream(0, read_end, LinePrefixer(1 << 10), make_prefixes(0)))
+    with pytest.raises(BrokenPipeError):
+        os.write(write_end, b"x")
+    os.close(write_end)
+    os.close(output.fd)
+
+
+def test_pipes_of_few_ranks_are_enlarged():
+    assert [choose_pipe_size(streams).bit_length() - 1 for streams in (2, 16, 32, 100, 2000)] == [
+        20, 20, 19, 17, 16,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("end", ["signal", "timeout"])
+def test_a_stopped_run_does_not_wait_for_a_reader_that_reads_nothing(start, end):
+    timeout = ("--timeout", "0.5") if end == "timeout" else ()
+    process = start(*RANKS, "--grace", "0.2", *timeout, *TAG, "--", "yes", LINE)
+    wait_until(lambda: ranks_of(process), "a rank")
+    if not timeout:
+        process.stdout.readline()
+        process.terminate()
+    assert process.wait(20) == (124 if timeout else 128 + signal.SIGTERM)
+
+
+def test_a_slow_reader_gets_all_output_after_two_signals(start):
+    script = "seq 1 60000; echo >&2; exec sleep 60"
+    process = start(*RANKS[:-1], "1", "--grace", "0.2", *TAG, *shell(script), text=False)
+    process.stderr.readline()
+    process.terminate()
+    wait_until(lambda: not ranks_of(process), "the rank exited")
+    process.terminate()
+    out = b""
+    while block := os.read(process.stdout.fileno(), 1 << 16):
+        out += block
+        time.sleep(0.1)
+    assert out == b"".join(b"[0] %d\n" % number for number in range(1, 60001))
+    assert process.wait(20) == 128 + signal.SIGTERM
+
+
+def test_log_files_on_a_full_disk_are_reported_once_and_output_goes_on(ompbind, tmp_path):
+    limited = ("sh", "-c", 'ulimit -f 200; exec "$0" "$@"')  # 100 KiB or 200, depending on the shell
+    args = ("run", "-q", "--share", "--output", "tag,files", "--log-dir", str(tmp_path / "logs"))
+    done = ompbind(*args, *shell(FLOOD.format(800_000)), before=limited)
+    assert done.returncode == 125
+    assert len(done.stdout) == 840_000
+    assert words(done.stderr).count("error: rank 0: ") == words(done.stderr).count("File too large") == 1
+    written = (tmp_path / "logs/0.out").read_text()
+    assert len(written) >= 100 << 10
+    assert (f"{LINE}\n" * 10_000).startswith(written)
+
+
+def test_lost_output_is_reported_even_at_the_end_and_if_quiet(ompbind, tmp_path):
+    # An incomplete line, which is written only at the end of the run.
+    script = "setsid sleep 60 & echo $! >$0; printf half"
+    full = ("sh", "-c", 'exec "$0" "$@" >/dev/full')
+    args = (*RANKS[:-1], "1", "--keep-descendants", *TAG, *shell(script), str(tmp_path / "pid"))
+    done = ompbind(*args, before=full)
+    os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+    assert done.returncode == 125
+    assert words(done.stderr).count("error: cannot write to standard output") == 1
+
+
+def test_processes_that_keep_the_output_open_are_not_waited_for(ompbind, tmp_path):
+    away = f"setsid sh -c 'echo $$ > {tmp_path}/pid; exec sleep 60' &"
+    script = f"{away} until [ -s {tmp_path}/pid ]; do sleep 0.02; done; echo said"
+    done = ompbind("run", "--share", "--keep-descendants", *TAG, *shell(script), timeout=20)
+    assert done.stdout == "[0] said\n"
+    os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
