@@ -41,22 +41,14 @@ def export(name, plan, env=()):
     return render(plan, variables) if FORMATS[name].takes == "variables" else render(plan)
 
 
-@pytest.mark.parametrize("width", [60, 80, 160])
-def test_the_table_has_a_column_of_devices(width):
-    text = render_plan(planned(NVIDIA, PAIRS, {}), Screen(width=width))
-    assert max(map(len, text.splitlines())) <= width
+def test_the_table_and_the_line_of_a_rank_name_its_devices():
+    plan = planned(NVIDIA, PAIRS, {})
+    text = render_plan(plan, Screen(width=60))
+    assert max(map(len, text.splitlines())) <= 60
     assert "devices" in text
     assert all(gpu.name in text for gpu in NVIDIA)
-
-
-def test_a_table_without_devices_has_no_such_column():
+    assert render_rank(plan, make_local_identities(plan)[1], "n07").endswith(", gpu:2, gpu:3")
     assert "devices" not in render_plan(planned(NVIDIA, [[], []], {}).replace(notes=()))
-
-
-def test_the_line_of_a_rank_names_its_devices():
-    plan = planned(NVIDIA, PAIRS, {})
-    line = render_rank(plan, make_local_identities(plan)[1], "n07")
-    assert line.endswith(", gpu:2, gpu:3")
 
 
 def test_json_has_the_devices_and_the_request():
@@ -93,18 +85,12 @@ def test_inspect_names_the_devices_of_a_rank():
         assert make_title(group).endswith(ending)
 
 
-def test_slurm_gets_a_mask_of_gpus_for_each_task():
+def test_slurm_gets_a_mask_of_gpus_by_address_for_each_task():
     assert "--gpus-per-node=4 --gpu-bind=mask_gpu:0x3,0xc" in export("slurm", planned(NVIDIA, PAIRS, {}))
     assert "gpu" not in export("slurm", planned(NVIDIA, [[], []], {}))
-
-
-def test_slurm_counts_gpus_by_address_even_if_some_are_hidden():
     swapped = tuple(gpu.replace(index=3 - gpu.index) for gpu in NVIDIA)
     plan = planned(swapped, [[swapped[0]], [swapped[3]]], {"CUDA_VISIBLE_DEVICES": "0,3"})
     assert "--gpu-bind=mask_gpu:0x1,0x8" in export("slurm", plan)
-
-
-def test_slurm_refuses_gpus_of_several_vendors():
     gpus = (make_gpu(0, uuid=UUIDS[0]), make_amd_gpus(2)[1].replace(address="0000:21:00.0"))
     with pytest.raises(RequestError, match="several vendors"):
         export("slurm", planned(gpus, one_each(gpus), {}))
@@ -119,17 +105,16 @@ def test_a_rankfile_has_the_devices_in_comments():
 
 
 def test_docker_gets_nvidia_gpus_by_uuid_as_one_row_of_csv():
-    line = export("docker", planned(NVIDIA, PAIRS, {})).splitlines()[1]
-    words = shlex.split(line)
+    words = shlex.split(export("docker", planned(NVIDIA, PAIRS, {})).splitlines()[1])
     assert words[words.index("--gpus") + 1] == f'"device={UUIDS[2]},{UUIDS[3]}"'
     assert f"CUDA_VISIBLE_DEVICES={UUIDS[2]},{UUIDS[3]}" in words
-
-
-def test_docker_gets_numbers_where_uuids_are_unknown_and_no_indices_of_the_host():
-    gpus = make_nvidia_gpus(4, with_uuids=False)
+    gpus = make_nvidia_gpus(4, with_uuids=False)  # numbers, and no indices of the host
     words = shlex.split(export("docker", planned(gpus, [gpus[2:]], {})))
     assert words[words.index("--gpus") + 1] == '"device=2,3"'
     assert not [word for word in words if word.startswith("CUDA_VISIBLE_DEVICES")]
+    parts = (make_gpu(0).replace(partition=0),)
+    with pytest.raises(RequestError, match="MIG"):
+        export("docker", planned(parts, one_each(parts), {}))
 
 
 def test_docker_gets_device_files_of_amd_gpus():
@@ -142,12 +127,6 @@ def test_docker_gets_device_files_of_amd_gpus():
     assert f"ROCR_VISIBLE_DEVICES={ROCM_UUIDS[1]}" in words
     with pytest.raises(RequestError, match="device file of gpu:0 is not known"):
         export("docker", planned(make_amd_gpus(1), one_each(make_amd_gpus(1)), {}))
-
-
-def test_docker_refuses_mig_instances_without_uuids():
-    parts = (make_gpu(0).replace(partition=0),)
-    with pytest.raises(RequestError, match="MIG"):
-        export("docker", planned(parts, one_each(parts), {}))
 
 
 def test_env_sh_and_systemd_have_the_variables():

@@ -5,7 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 from signal import Signals
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -13,16 +12,13 @@ from hypothesis import strategies as st
 
 from ompbind.execution.outcome import (
     FAILURE_HINTS,
-    KIB,
     OUT_OF_MEMORY,
     Outcome,
     RankExit,
     Usage,
     find_hint,
-    make_usage,
     render_exit,
 )
-from ompbind.execution.signals import signal_name
 from ompbind.machine.sources.linux.cgroup import Throttling
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
@@ -53,64 +49,41 @@ def outcome(*exits, **more):
 
 
 @pytest.mark.parametrize(
-    ("exited", "oom_kills", "beginning"),
+    ("exited", "oom_kills", "words"),
     [
         (coded(0, 0), 1, ""),
         (coded(0, 1), 0, ""),
         (coded(0, 1), 1, OUT_OF_MEMORY),
         (coded(0, 126), 0, "a command was found but"),
-        (coded(0, 127), 0, "a command (see PATH) or a shared library"),
-        (coded(0, 127), 1, "a command (see PATH) or a shared library"),
-        (killed(0, 9), 0, "not sent by ompbind; possible senders: "),
+        (coded(0, 127), 0, "PATH"),
+        (coded(0, 127), 1, "PATH"),
+        (killed(0, 9), 0, "not sent by ompbind"),
         (killed(0, 9), 2, OUT_OF_MEMORY),
-        (killed(0, 9, stopped=True), 0, ""),
         (killed(0, 9, stopped=True), 1, ""),
-        (coded(0, 137), 0, "exit code 137 of a shell means SIGKILL: not sent by ompbind; possible senders: "),
+        (coded(0, 137), 0, "exit code 137 of a shell means SIGKILL: not sent by ompbind"),
         (coded(0, 137), 1, f"exit code 137 of a shell means SIGKILL: {OUT_OF_MEMORY}"),
         (killed(0, 4), 0, "this CPU does not support an instruction"),
-        (coded(0, 132), 0, "exit code 132 of a shell means SIGILL: this CPU does not support"),
-        (killed(0, 11), 0, "with OpenMP often a stack overflow"),
+        (killed(0, 11), 0, "OMP_STACKSIZE"),
         (coded(0, 139), 0, "exit code 139 of a shell means SIGSEGV: with OpenMP"),
-        (killed(0, Signals.SIGBUS), 0, "shared memory or a mapped file"),
-        (killed(0, Signals.SIGXCPU), 0, "the limit on CPU time"),
-        (killed(0, Signals.SIGXFSZ), 0, "the limit on file size"),
-        (killed(0, Signals.SIGSYS), 0, "a system call is forbidden"),
-        (killed(0, 15), 0, ""),
-        (killed(0, 6), 0, ""),
-        (killed(0, 37), 0, ""),
-        (coded(0, 255), 0, ""),
-        (coded(0, 128), 0, ""),
+        (killed(0, Signals.SIGBUS), 0, "shared memory"),
+        (killed(0, Signals.SIGXCPU), 0, "CPU time"),
+        (killed(0, Signals.SIGXFSZ), 0, "file size"),
+        (killed(0, Signals.SIGSYS), 0, "system call"),
+        *((end, 0, "") for end in (killed(0, 15), killed(0, 6), killed(0, 37), coded(0, 255), coded(0, 128))),
     ],
 )
-def test_hints_name_the_usual_cause_of_a_status(exited, oom_kills, beginning):
+def test_hints_name_the_usual_cause_of_a_status(exited, oom_kills, words):
     hint = find_hint(exited, outcome(exited, oom_kills=oom_kills))
-    assert hint.startswith(beginning)
-    assert bool(hint) == bool(beginning)
-
-
-def test_every_hint_is_one_short_sentence():
-    assert all(rule.hint == rule.hint.strip(" .") and len(rule.hint) < 160 for rule in FAILURE_HINTS)
+    assert words in hint
+    assert bool(hint) == bool(words)
+    assert len(hint) < 220
 
 
 @pytest.mark.parametrize(
     ("number", "name"), [(9, "SIGKILL"), (6, "SIGABRT"), (37, "signal 37"), (0, "signal 0")]
 )
 def test_signals_have_names(number, name):
-    assert signal_name(number) == name
     assert render_exit(killed(3, number)) == f"rank 3 (pid 103) was killed by {name}"
-
-
-@pytest.mark.parametrize(("peak", "known"), [(2001, 2001 * KIB), (2000, None), (1, None)])
-def test_a_peak_counts_only_above_the_peak_before_the_start(peak, known):
-    used = SimpleNamespace(ru_utime=1.5, ru_stime=0.25, ru_maxrss=peak, ru_nvcsw=7, ru_nivcsw=8)
-    assert make_usage(used, 3.0, 2000 * KIB) == Usage(
-        wall_s=3.0,
-        user_s=1.5,
-        system_s=0.25,
-        max_rss_bytes=known,
-        voluntary_switches=7,
-        involuntary_switches=8,
-    )
 
 
 STARTER = """
@@ -208,25 +181,27 @@ def test_last_words_of_a_single_rank_are_shown_if_its_standard_error_was_not():
     assert render_failures(outcome(coded(0, 1)), stderr_shown=False) == ""
 
 
-def test_long_last_words_are_cut():
+def test_long_last_words_and_many_ways_to_fail_are_cut():
     lines = tuple(f"line {number}" for number in range(30))
     shown = render_failures(outcome(coded(0, 1, last_lines=lines), coded(1, 0))).splitlines()[1:]
     assert shown == [f"    line {number}" for number in range(30 - LAST_LINES, 30)]
     long_ = render_failures(outcome(coded(0, 1, last_lines=("word " * 400,)), coded(1, 0)))
     assert "".join(long_.split()).count("word") == LINE_LIMIT // 5 - 1
-    assert long_.endswith("...")
     link = "https://" + "x" * 200
     assert link in render_failures(outcome(coded(0, 1, last_lines=(f"see {link} there",)), coded(1, 0)))
-
-
-def test_many_ways_to_fail_are_cut():
-    exits = [coded(rank, 1 + rank, last_lines=("why",)) for rank in range(20)]
-    text = render_failures(outcome(*exits))
+    text = render_failures(outcome(*(coded(rank, 1 + rank, last_lines=("why",)) for rank in range(20))))
     assert text.count("last lines") == LAST_LINES
     assert text.endswith("\nompbind: ranks 10-19 failed in other ways")
 
 
 GIB = 1 << 30
+
+
+TABLE = """\
+rank  pid  status   wall s  user s  sys s  %CPU   memory  waits  forced
+   0  200  SIGTERM    4000    0.00   0.00    0%        -      0       0
+   1  101  3          2.00    3.00   0.50   88%  1.0 GiB     12    123k
+ all       3          4000    3.00   0.50    0%              12    123k"""
 
 
 def test_a_table_of_what_ranks_used():
@@ -235,22 +210,14 @@ def test_a_table_of_what_ranks_used():
                                 voluntary_switches=12, involuntary_switches=123456)),
         killed(0, 15, stopped=True, usage=Usage(wall_s=4000.0, user_s=0.004)).replace(pid=200),
     )  # fmt: skip
-    assert (
-        render_usage_table(finished, PLAN)
-        == """\
-rank  pid  status   wall s  user s  sys s  %CPU   memory  waits  forced
-   0  200  SIGTERM    4000    0.00   0.00    0%        -      0       0
-   1  101  3          2.00    3.00   0.50   88%  1.0 GiB     12    123k
- all       3          4000    3.00   0.50    0%              12    123k"""
-    )
-
-
-def test_a_single_rank_has_no_sums_and_none_is_a_table_without_rows():
-    alone = render_usage_table(outcome(coded(0, 0, usage=Usage(wall_s=1.0, user_s=1.0))), PLAN)
-    assert [line.split() for line in alone.splitlines()[1:]] == [
-        ["0", "100", "0", "1.00", "1.00", "0.00", "50%", "-", "0", "0"]
-    ]
+    assert render_usage_table(finished, PLAN) == TABLE
     assert len(render_usage_table(outcome(), PLAN).splitlines()) == 1
+    assert len(render_usage_table(outcome(finished.exits[0]), PLAN).splitlines()) == 2  # no sums
+    once, again = coded(1, 0), coded(0, 0, attempt=3)
+    lines = [line.split() for line in render_usage_table(outcome(again, once), PLAN).splitlines()]
+    assert lines[0][:4] == ["rank", "pid", "attempts", "status"]
+    assert [words[2] for words in lines[1:3]] == ["3", "1"]
+    assert lines[3][:3] == ["all", "4", "0"]
 
 
 @pytest.mark.parametrize(
@@ -319,10 +286,6 @@ SECTIONS = "\n".join(PAGE.split(f"\n## {title}\n")[1].partition("\n## ")[0] for 
 SHOWN = re.findall(r"```text\n(.*?)```", SECTIONS, re.S)
 
 
-def used(wall_s, user_s, system_s, **more):
-    return Usage(wall_s=wall_s, user_s=user_s, system_s=system_s, **more)
-
-
 def test_the_page_shows_the_messages():
     words = (
         "Traceback (most recent call last):", '  File "/srv/serve.py", line 12, in <module>',
@@ -330,30 +293,23 @@ def test_the_page_shows_the_messages():
     )  # fmt: skip
     first = RankExit(rank=2, pid=4712, code=1, last_lines=words)
     finished = outcome(first, *(killed(rank, 15, stopped=True) for rank in (0, 1, 3)))
-    messages = [
-        f"ompbind: {render_exit(first)}",
-        "ompbind: stopping ranks 0-1,3 with SIGTERM",
-        render_failures(finished),
-    ]
-    assert SHOWN[0].splitlines() == "\n".join(messages).splitlines()
+    head = f"ompbind: {render_exit(first)}\nompbind: stopping ranks 0-1,3 with SIGTERM\n"
+    assert SHOWN[0] == f"{head}{render_failures(finished)}\n"
 
 
 def test_the_page_shows_the_table_and_explains_its_columns():
-    first = used(62.1, 231.4, 4.02, max_rss_bytes=int(1.8 * GIB), voluntary_switches=2041,
-                involuntary_switches=310)  # fmt: skip
-    second = used(62.31, 118.07, 3.9, max_rss_bytes=int(1.7 * GIB), voluntary_switches=1987,
-               involuntary_switches=48120)  # fmt: skip
+    usages = (
+        Usage(wall_s=62.1, user_s=231.4, system_s=4.02, max_rss_bytes=int(1.8 * GIB),
+              voluntary_switches=2041, involuntary_switches=310),
+        Usage(wall_s=62.31, user_s=118.07, system_s=3.9, max_rss_bytes=int(1.7 * GIB),
+              voluntary_switches=1987, involuntary_switches=48120),
+    )  # fmt: skip
     plan = make_plan(make_machine(Shape(cores=8)), Request(ranks=2))
-    finished = outcome(
-        *(RankExit(rank=rank, pid=4710 + rank, code=0, usage=(first, second)[rank]) for rank in (0, 1))
-    )
+    finished = outcome(*(RankExit(rank=rank, pid=4710 + rank, code=0, usage=usages[rank]) for rank in (0, 1)))
     assert SHOWN[1] == render_usage_table(finished, plan) + "\n"
     columns = re.findall(r"`([^`]+)`", " ".join(re.findall(r"^\| (`.*?) \|", SECTIONS, re.M)))
-    last = RankExit(rank=0, pid=4710, code=0, usage=first, attempt=2, earlier=finished.exits)
-    restarted = render_usage_table(finished.replace(exits=(last, finished.exits[1])), plan)
-    assert restarted.split()[2] == columns.pop(0) == "attempts"
     titles = re.split(r" {2,}", SHOWN[1].splitlines()[0].strip())
-    assert titles == ["rank", "pid", *columns]
+    assert ["attempts", *titles[2:]] == columns
 
 
 def test_the_page_has_every_status_that_has_a_hint():
@@ -364,39 +320,11 @@ def test_the_page_has_every_status_that_has_a_hint():
         assert Signals[name] + 128 == int(status)
 
 
-def test_attempts_have_a_column_if_a_rank_was_restarted():
-    used = {"usage": Usage(wall_s=1.0, user_s=1.0)}
-    finished = outcome(coded(0, 0, attempt=3, **used), coded(1, 0, **used))
-    lines = [line.split() for line in render_usage_table(finished, PLAN).splitlines()]
-    assert lines[0][:4] == ["rank", "pid", "attempts", "status"]
-    assert [words[:4] for words in lines[1:3]] == [["0", "100", "3", "0"], ["1", "101", "1", "0"]]
-    assert lines[3][:3] == ["all", "4", "0"]
-    assert all(len(line) <= 80 for line in render_usage_table(finished, PLAN, 80).splitlines())
-
-
-@pytest.mark.parametrize(
-    ("quota", "throttling", "text"),
-    [
-        (None, None, ""),
-        (2.5, None, ""),
-        (2.5, {"periods": 9}, ""),
-        (
-            2.5,
-            {"periods": 40, "throttled_periods": 7, "throttled_s": 1.5},
-            "ompbind: the CPU quota of 2.5 CPUs throttled this cgroup in 7 of 40 periods "
-            "(1.50 s, summed over CPUs): use fewer ranks or threads, or raise the quota",
-        ),
-    ],
-)
-def test_throttling_is_named_if_there_was_any(quota, throttling, text):
-    plan = PLAN.replace(machine=PLAN.machine.replace(quota=quota))
-    counted = throttling and Throttling(cgroup="c", **throttling)
-    rendered = render_throttling(outcome(coded(0, 0), throttling=counted), plan)
-    assert " ".join(rendered.split()) == text
-    assert all(len(line) <= WIDTH for line in rendered.splitlines())
-
-
-def test_the_page_shows_the_line_about_throttling():
+def test_throttling_is_named_if_there_was_any():
     plan = PLAN.replace(machine=PLAN.machine.replace(quota=2.0))
-    throttling = Throttling(cgroup="c", periods=104, throttled_periods=37, throttled_s=5.81)
-    assert render_throttling(outcome(coded(0, 0), throttling=throttling), plan) in PAGE
+    some = Throttling(cgroup="c", periods=104, throttled_periods=37, throttled_s=5.81)
+    for throttling in (None, Throttling(cgroup="c", periods=9)):
+        assert render_throttling(outcome(coded(0, 0), throttling=throttling), plan) == ""
+    text = render_throttling(outcome(coded(0, 0), throttling=some), plan)
+    assert "of 2 CPUs throttled this cgroup in 37 of 104 periods" in " ".join(text.split())
+    assert text in PAGE
