@@ -12,14 +12,9 @@ import threading
 
 
 def write(kind, thread, cpus, case):
-    line = {
-        "rank": int(os.environ["OMPBIND_RANK"]),
-        "case": case,
-        "kind": kind,
-        "thread": thread,
-        "cpus": cpus,
-    }
-    os.write(1, f"{json.dumps(line)}\n".encode())
+    keys = ("rank", "case", "kind", "thread", "cpus")
+    values = (int(os.environ["OMPBIND_RANK"]), case, kind, thread, cpus)
+    os.write(1, f"{json.dumps(dict(zip(keys, values, strict=True)))}\n".encode())
 
 
 def allowed(task="thread-self"):

@@ -5,12 +5,12 @@ These facts are measured, and independent of ompbind. A place is a set of CPUs.
 
 import functools
 import glob
-import importlib.metadata
 import importlib.util
 import json
 import os
 import signal
 import subprocess
+import sys
 from collections import defaultdict
 from pathlib import Path
 from typing import NamedTuple
@@ -92,36 +92,24 @@ def path_of(name):
 
 def _find(name):
     if name == "libgomp":
-        return [
-            path
-            for directory in ("/usr/lib/*", "/usr/lib64")
-            for path in glob.glob(f"{directory}/libgomp.so.1")
-        ]
-    if name == "libgomp of torch":
-        return _in_packages("torch", "lib/libgomp*.so*")
-    if name == "libgomp of scikit-learn":
-        return _in_packages("sklearn", "../scikit_learn.libs/libgomp*.so*")
-    if name == OPENBLAS:
-        return _in_packages("numpy", "../numpy.libs/libscipy_openblas*.so*")
+        return [*glob.glob("/usr/lib/*/libgomp.so.1"), *glob.glob("/usr/lib64/libgomp.so.1")]
+    if name in IN_PACKAGES:
+        package, pattern = IN_PACKAGES[name]
+        spec = importlib.util.find_spec(package)
+        directories = spec.submodule_search_locations if spec else ()
+        return [path for directory in directories for path in glob.glob(f"{directory}/{pattern}")]
     if name == "libiomp5":
-        return _of_distribution("intel-openmp", "libiomp5.so")
+        return glob.glob(f"{sys.prefix}/lib/libiomp5.so")
     version = name.split()[1]
     roots = ["", *os.environ.get(UNPACKED, "").split(":")]
     return [path for root in roots for path in glob.glob(f"{root}/usr/lib/llvm-{version}/lib/libomp.so.5")]
 
 
-def _in_packages(package, pattern):
-    spec = importlib.util.find_spec(package)
-    directories = spec.submodule_search_locations if spec else ()
-    return [path for directory in directories for path in glob.glob(f"{directory}/{pattern}")]
-
-
-def _of_distribution(name, file):
-    try:
-        listed = importlib.metadata.files(name) or ()
-    except importlib.metadata.PackageNotFoundError:
-        return []
-    return [os.fspath(path.locate()) for path in listed if path.name == file]
+IN_PACKAGES = {
+    "libgomp of torch": ("torch", "lib/libgomp*.so*"),
+    "libgomp of scikit-learn": ("sklearn", "../scikit_learn.libs/libgomp*.so*"),
+    OPENBLAS: ("numpy", "../numpy.libs/libscipy_openblas*.so*"),
+}
 
 
 def needs_packages(*names):
