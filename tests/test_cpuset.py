@@ -15,66 +15,47 @@ numbers = st.sets(st.integers(0, 5000), max_size=40)
 
 @pytest.mark.parametrize(
     ("text", "cpus"),
-    [
-        ("", []),
-        ("(null)", []),
-        ("\n", []),
-        ("5", [5]),
-        ("0-3,8", [0, 1, 2, 3, 8]),
-        ("0-3\0", [0, 1, 2, 3]),
-        (" 0-1\n", [0, 1]),
-        ("0-7:2", [0, 2, 4, 6]),
-        ("0-15:2/8", [0, 1, 8, 9]),
-    ],
-)
+    [("", []), ("(null)", []), ("\n", []), ("5", [5]), ("0-3,8", [0, 1, 2, 3, 8]), ("0-3\0", [0, 1, 2, 3]),
+     (" 0-1\n", [0, 1]), ("0-7:2", [0, 2, 4, 6]), ("0-15:2/8", [0, 1, 8, 9])],
+)  # fmt: skip
 def test_reads_kernel_lists(text, cpus):
     assert list(CpuSet.from_list(text)) == cpus
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "x",
-        "1-",
-        "0-7:",
-        "0-7:4/",
-        "-1",
-        "3-1",
-        "1,,2",
-        "0-7:0",
-        "0-7:3/2",
-        "9" * 9,
-        "1_0",
-        "٣",
-        f"{CPU_LIMIT}",
-    ],
-)
-def test_refuses_other_text_than_lists(text):
-    with pytest.raises(ValueError, match="."):
-        CpuSet.from_list(text)
-
-
-@pytest.mark.parametrize(
     ("text", "cpus"),
-    [
-        ("ff", list(range(8))),
-        ("1,00000000", [32]),
-        ("0", []),
-        ("00000000,00000003\n", [0, 1]),
-        ("3,0", [32, 33]),
-        ("f\0", [0, 1, 2, 3]),
-    ],
-)
+    [("ff", list(range(8))), ("1,00000000", [32]), ("0", []), ("00000000,00000003\n", [0, 1]),
+     ("3,0", [32, 33]), ("f\0", [0, 1, 2, 3])],
+)  # fmt: skip
 def test_reads_kernel_masks(text, cpus):
     assert list(CpuSet.from_mask(text)) == cpus
 
 
+LISTS = [
+    "x",
+    "1-",
+    "0-7:",
+    "0-7:4/",
+    "-1",
+    "3-1",
+    "1,,2",
+    "0-7:0",
+    "0-7:3/2",
+    "9" * 9,
+    "1_0",
+    "٣",
+    f"{CPU_LIMIT}",
+]
+MASKS = ["", "xyz", "-1", "+1", "0xff", "1_0", "f" * CPU_LIMIT, f"1,{'0' * 8}" + f",{'0' * 8}" * 2048]
+
+
 @pytest.mark.parametrize(
-    "text", ["", "xyz", "-1", "+1", "0xff", "1_0", "f" * CPU_LIMIT, f"1,{'0' * 8}" + f",{'0' * 8}" * 2048]
+    ("read", "text"),
+    [*((CpuSet.from_list, text) for text in LISTS), *((CpuSet.from_mask, text) for text in MASKS)],
 )
-def test_refuses_other_text_than_masks(text):
+def test_refuses_other_text(read, text):
     with pytest.raises(ValueError, match="."):
-        CpuSet.from_mask(text)
+        read(text)
 
 
 @given(numbers)
@@ -109,13 +90,10 @@ def test_runs_are_maximal(cpus):
     assert all(start + length < following for (start, length), (following, _) in pairwise(runs))
 
 
-def test_is_immutable_and_has_a_first():
+def test_a_set_is_immutable_and_has_a_first():
     cpus = CpuSet([4, 2])
-    with pytest.raises(AttributeError, match="immutable"):
+    with pytest.raises(AttributeError):
         cpus.bits = 3
-    assert cpus.first == 2
-    assert 4 in cpus
-    assert -1 not in cpus
-    assert not CpuSet()
+    assert (cpus.first, 4 in cpus, -1 in cpus, bool(CpuSet())) == (2, True, False, False)
     with pytest.raises(ValueError, match="empty"):
         _ = CpuSet().first

@@ -62,20 +62,33 @@ def test_formatters_accept_the_page(command):
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-@pytest.mark.parametrize("width", [60, 80, 160])
-def test_the_page_fits(width):
-    lines = read_page(width).splitlines()
-    assert [line for line in lines if len(line) > width and not line.startswith(" " * 11)] == []
-    assert [line for line in lines if re.search(r"\\|\w[-‐]$", line)] == []  # no escapes, no broken words
-
-
-def test_the_page_has_all_options_of_all_verbs():
-    text = read_page()
+def test_the_page_fits_and_has_all_options_of_all_verbs():
+    for width in (60, 160):
+        lines = read_page(width).splitlines()
+        assert [line for line in lines if len(line) > width and not line.startswith(" " * 11)] == []
+        assert [line for line in lines if re.search(r"\\|\w[-‐]$", line)] == []  # no escapes, no broken words
+    text = "\n".join(lines)
     for verb in VERBS:
         assert re.search(rf"^ +ompbind {verb}\b", text, re.M)
         for option in load_verb(verb).options:
             names = re.escape(", ".join(option.names))
             assert re.search(rf"^ {{7}}{names}(?![\w-])", text, re.M), option.names
+
+
+TEXTS = [
+    "--bind thread -m '0-3|8'", "'", "...", ".SH NAME", "back\\slash \\fB \\n", "~/x ^y `z`", 'say "it"',
+    "2 × 3 → 6", "{rank+8000}", "-", "a.b",
+]  # fmt: skip
+
+
+def test_text_is_shown_as_it_is(man_page):
+    written = [write(text) for text in TEXTS for write in (man_page._prose, man_page._bold)]
+    page = '.TH X 1 2026-01-01 "" ""\n.SH NAME\n.nf\n{}\n'.format("\n".join(written))
+    lines = read_page(text=page).splitlines()
+    shown = [line for line in lines if line.startswith("       ")][: 2 * len(TEXTS)]
+    assert shown == [f"       {text}" for text in TEXTS for _ in range(2)]
+    written = man_page._inline("`.x`, [a link](b.md#c) and `--y` ([more](d.md))")
+    assert written == r"\fB.x\fR, a link and \fB\-\-y\fR"
 
 
 def test_characters_that_formatters_replace_are_escaped():
@@ -85,28 +98,9 @@ def test_characters_that_formatters_replace_are_escaped():
     assert [line for line in lines if re.search(r"(?<!\\)-|['`^~]|[^ -~]", line)] == []
 
 
-@pytest.mark.parametrize("text", [
-    "--bind thread -m '0-3|8'", "'", "...", ".SH NAME", "back\\slash \\fB \\n", "~/x ^y `z`", 'say "it"',
-    "2 × 3 → 6", "{rank+8000}", "-", "a.b",
-])  # fmt: skip
-def test_text_is_shown_as_it_is(man_page, text):
-    for written in (man_page._prose(text), man_page._bold(text)):
-        assert f"       {text}" in read_text(written)
-
-
-def test_pages_have_bold_code_and_links_without_targets(man_page):
-    written = man_page._inline("`.x`, [a link](b.md#c) and `--y` ([more](d.md))")
-    assert written == r"\fB.x\fR, a link and \fB\-\-y\fR"
-    assert "       .x, a link and --y" in read_text(written)
-
-
-def read_text(written):
-    """Return the lines of a page with some text, as man shows them."""
-    return read_page(text=f'.TH X 1 2026-01-01 "" ""\n.SH NAME\n.nf\n{written}\n').splitlines()
-
-
 def test_man_finds_the_page_of_an_environment(tmp_path):
     """The wheel installs the page beside the scripts: `bin` in PATH is enough."""
+    assert [path for path in metadata.files("ompbind") if path.parts[-4:] == SHARED]
     need("man")
     installed = tmp_path / "share/man/man1/ompbind.1"
     installed.parent.mkdir(parents=True)
@@ -114,7 +108,3 @@ def test_man_finds_the_page_of_an_environment(tmp_path):
     (tmp_path / "bin").mkdir()
     done = run("man", "-w", "ompbind", PATH=f"{tmp_path}/bin:{os.environ['PATH']}")
     assert done.stdout.strip() == str(installed)
-
-
-def test_the_installation_has_the_page():
-    assert [path for path in metadata.files("ompbind") if path.parts[-4:] == SHARED]

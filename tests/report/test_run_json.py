@@ -4,7 +4,6 @@ import json
 import re
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,19 +33,10 @@ def test_a_report_has_everything():
     used = Usage(wall_s=2.5, user_s=1.0, system_s=0.5, max_rss_bytes=1 << 20, voluntary_switches=3,
                  involuntary_switches=4)  # fmt: skip
     text = rendered(
-        RankExit(
-            rank=1,
-            pid=11,
-            code=None,
-            signal=11,
-            usage=used,
-            last_lines=("gone",),
-            attempt=2,
-            started=2.0,
-            earlier=(RankExit(rank=1, pid=9, code=3, started=1.5),),
-        ),
+        RankExit(rank=1, pid=11, code=None, signal=11, usage=used, last_lines=("gone",), attempt=2,
+                 started=2.0, earlier=(RankExit(rank=1, pid=9, code=3, started=1.5),)),
         RankExit(rank=0, pid=10, code=0, stopped=True),
-    )
+    )  # fmt: skip
     record = json.loads(text)
     assert record.pop("plan") == json.loads(render_plan_json(PLAN, VARIABLES))
     first, second = record.pop("ranks")
@@ -91,22 +81,17 @@ def test_the_report_has_the_filled_command_and_directory_of_each_rank():
     ]
 
 
-def test_a_timeout_and_processes_killed_for_memory_are_reported():
+def test_what_stopped_a_run_is_reported():
     throttling = Throttling(cgroup="c", periods=5, throttled_periods=2, throttled_s=0.5)
     exited = RankExit(rank=0, pid=1, code=0)
     record = json.loads(rendered(exited, timed_out=True, oom_kills=2, throttling=throttling))
     assert record["throttling"] == {"periods": 5, "throttled_periods": 2, "throttled_s": 0.5}
     assert (record["exit_code"], record["timed_out"], record["oom_kills"]) == (124, True, 2)
-
-
-@pytest.mark.parametrize(
-    ("error", "code"), [(LaunchError("no more processes", hint="x"), 125), (CommandNotFoundError("x"), 127)]
-)
-def test_a_failed_run_has_the_error_and_the_ranks_that_ran(error, code):
     stopped = RankExit(rank=0, pid=10, code=None, signal=15, stopped=True)
-    record = json.loads(rendered(stopped, error=error))
-    assert (record["error"], record["exit_code"]) == (error.message, code)
-    assert [rank["rank"] for rank in record["ranks"]] == [0]
+    for error, code in ((LaunchError("no more processes", hint="x"), 125), (CommandNotFoundError("x"), 127)):
+        record = json.loads(rendered(stopped, error=error))
+        assert (record["error"], record["exit_code"]) == (error.message, code)
+        assert [rank["rank"] for rank in record["ranks"]] == [0]
 
 
 @given(outcomes(), st.lists(st.text()).map(tuple))
