@@ -10,25 +10,7 @@ from ompbind.registry import directory_watch
 from ompbind.registry.directory_watch import DirectoryWatch
 from tests.live.other_user import fork_with_pipe
 
-LONG_S = 20.0
 QUEUE = Path("/proc/sys/fs/inotify/max_queued_events")
-
-
-@pytest.fixture
-def watch(tmp_path, monkeypatch):
-    """A watch that does not look again by itself."""
-    monkeypatch.setattr(directory_watch, "_FIRST_DELAY_S", LONG_S)
-    (tmp_path / "ompbind-1.run").touch()
-    new = DirectoryWatch(str(tmp_path))
-    yield new
-    new.close()
-
-
-def sleep_s(watch, limit_s=LONG_S):
-    """Sleep, and return for how long."""
-    begun = time.monotonic()
-    watch.sleep(limit_s, lambda name: name == "" or name.startswith("ompbind-"))
-    return time.monotonic() - begun
 
 
 def keep_open(pipe, path):
@@ -38,34 +20,44 @@ def keep_open(pipe, path):
     file.close()
 
 
-@pytest.mark.parametrize(
-    "change",
-    [lambda path: path.unlink(), lambda path: path.rename(path.with_name("ompbind-2.run"))],
-    ids=["removed", "renamed"],
-)
-def test_a_change_before_or_during_the_sleep_ends_it(tmp_path, watch, change):
-    change(tmp_path / "ompbind-1.run")
-    assert sleep_s(watch) < 1
-
-
-def test_the_kill_of_a_process_that_has_a_claim_open_ends_the_sleep(tmp_path, watch):
-    pipe, process = fork_with_pipe(keep_open, tmp_path / "ompbind-1.run")
+def kill_its_holder(path):
+    pipe, process = fork_with_pipe(keep_open, path)
     pipe.recv()
     process.kill()
-    assert sleep_s(watch) < 1
     process.join()
 
 
-def test_files_of_other_programs_do_not_end_the_sleep(tmp_path, watch):
-    (tmp_path / "sem.x").touch()
-    (tmp_path / "sem.x").unlink()
-    assert sleep_s(watch, 0.2) >= 0.2
+def touch_another(path):
+    path.with_name("sem.x").touch()
+    path.with_name("sem.x").unlink()
 
 
-def test_lost_events_end_the_sleep(tmp_path, watch):
+def lose_events(path):
     for number in range(int(QUEUE.read_text()) + 1):
-        os.close(os.open(tmp_path / f"x{number % 2}", os.O_WRONLY | os.O_CREAT))
-    assert sleep_s(watch) < 1
+        os.close(os.open(path.with_name(f"x{number % 2}"), os.O_WRONLY | os.O_CREAT))
+
+
+def sleep_s(watch, limit_s=20.0):
+    """Sleep, and return for how long."""
+    begun = time.monotonic()
+    watch.sleep(limit_s, lambda name: name == "" or name.startswith("ompbind-"))
+    return time.monotonic() - begun
+
+
+@pytest.mark.parametrize(
+    ("change", "ends"),
+    [(Path.unlink, True), (lambda path: path.rename(path.with_name("ompbind-2.run")), True),
+     (kill_its_holder, True), (lose_events, True), (touch_another, False)],
+    ids=["removed", "renamed", "killed", "lost events", "of another program"],
+)  # fmt: skip
+def test_changes_of_claims_end_the_sleep(tmp_path, monkeypatch, change, ends):
+    monkeypatch.setattr(directory_watch, "_FIRST_DELAY_S", 20.0)  # it does not look again by itself
+    path = tmp_path / "ompbind-1.run"
+    path.touch()
+    watch = DirectoryWatch(str(tmp_path))
+    change(path)
+    assert sleep_s(watch) < 1 if ends else sleep_s(watch, 0.2) >= 0.2
+    watch.close()
 
 
 def test_without_events_the_sleeps_become_longer(tmp_path, monkeypatch):
