@@ -1,4 +1,4 @@
-"""The command and the environment of each rank."""
+"""The command and the environment of each rank, and which values in them are secret."""
 
 import re
 from pathlib import Path
@@ -20,35 +20,26 @@ from ompbind.planning.rank_command import (
     make_local_identities,
     make_spec_before_plan,
     make_unbound_commands,
+    mask_secrets,
 )
-from ompbind.planning.rank_variables import find_attempt, find_rank
+from ompbind.planning.rank_variables import SECRET_WORDS, find_attempt, find_rank, is_secret
 from ompbind.planning.request import Request
 from tests.machines import Shape, make_machine
 
 DUAL = make_machine(Shape(packages=2, cores=4, smt=2))
 
 
-def commands(base=None, **spec):
-    request = Request(ranks=2, reserve=1)
-    plan = make_plan(DUAL, request)
+def commands(base=None, request=None, machine=DUAL, **spec):
+    plan = make_plan(machine, request or Request(ranks=2, reserve=1))
     made = RunSpec(**{"argv": ("app", "-x"), "run_id": "r1", "base": base or {}, **spec})
     return [make_command(plan, identity, made) for identity in make_local_identities(plan)]
 
 
 def test_every_rank_gets_its_numbers():
-    env = commands()[1].env
-    assert {name: env[name] for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")} == {
-        "RANK": "1",
-        "LOCAL_RANK": "1",
-        "WORLD_SIZE": "2",
-        "LOCAL_WORLD_SIZE": "2",
-    }
-    assert env["OMPBIND_RUN_ID"] == "r1"
-    assert env["OMPBIND_RANK"] == "1"
-    assert env["OMPBIND_CPUS"] == "4-6"
-    assert env["OMPBIND_RESERVED_CPUS"] == "7,15"
-    assert env["OMPBIND_WORKER_NAME"] == "r1-rank-1"
-    assert env["OMPBIND_ATTEMPT"] == "1"
+    expected = """
+        RANK=1 LOCAL_RANK=1 WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 OMPBIND_RUN_ID=r1 OMPBIND_RANK=1
+        OMPBIND_CPUS=4-6 OMPBIND_RESERVED_CPUS=7,15 OMPBIND_WORKER_NAME=r1-rank-1 OMPBIND_ATTEMPT=1"""
+    assert {*expected.split()} <= {f"{name}={value}" for name, value in commands()[1].env.items()}
 
 
 def test_a_further_attempt_differs_in_one_variable():
@@ -75,7 +66,6 @@ def test_the_names_of_these_variables_are_defined_once():
     defined = named.pop("planning/rank_variables.py")
     assert defined == {name for name in commands()[0].env if name.startswith("OMPBIND_")}
     assert named == {"shims/sitecustomize.py": {"OMPBIND_RANK"}}  # which cannot import ompbind
-    assert named["shims/sitecustomize.py"] < defined
 
 
 @pytest.mark.parametrize(
@@ -96,10 +86,10 @@ def test_the_rank_of_an_environment(env, run_id, rank):
 
 
 def test_each_rank_has_its_own_environment_and_the_base_stays():
-    base = {"GOMP_CPU_AFFINITY": "0", "PATH": "/bin"}
-    first, second = commands(base)
-    assert base == {"GOMP_CPU_AFFINITY": "0", "PATH": "/bin"}
-    assert "GOMP_CPU_AFFINITY" not in first.env
+    base = {"GOMP_CPU_AFFINITY": "0", "PATH": "/bin", "OMPBIND_MASK": "0"}
+    first, second = commands(base, removed_variables=("OMPBIND_MASK",))
+    assert base == {"GOMP_CPU_AFFINITY": "0", "PATH": "/bin", "OMPBIND_MASK": "0"}
+    assert not {"GOMP_CPU_AFFINITY", "OMPBIND_MASK"} & {*first.env}
     assert first.env is not second.env
     assert first.env["PATH"] == "/bin"
     assert (first.argv, str(first.cpus), str(second.cpus)) == (("app", "-x"), "0-2", "4-6")
@@ -108,8 +98,7 @@ def test_each_rank_has_its_own_environment_and_the_base_stays():
 def test_keep_env_keeps_inherited_variables_and_adds_the_others():
     env = commands({"OMP_NUM_THREADS": "9", "KMP_AFFINITY": "none"}, keep_env=True)[0].env
     assert (env["OMP_NUM_THREADS"], env["KMP_AFFINITY"]) == ("9", "none")
-    assert env["OMP_PLACES"] == "{0,1,2}"
-    assert env["OMPBIND_RANK"] == "0"
+    assert (env["OMP_PLACES"], env["OMPBIND_RANK"]) == ("{0,1,2}", "0")
 
 
 @pytest.mark.parametrize("kept", [{"OMP_PLACES": "{0}"}, {"OMP_PROC_BIND": "false"}])
@@ -118,72 +107,45 @@ def test_places_and_binding_are_kept_or_set_together(kept):
     assert {name: env[name] for name in ("OMP_PLACES", "OMP_PROC_BIND") if name in env} == kept
 
 
-def test_variables_with_options_are_removed_from_ranks():
-    assert "OMPBIND_MASK" not in commands({"OMPBIND_MASK": "0"}, removed_variables=("OMPBIND_MASK",))[0].env
-
-
 @pytest.mark.parametrize(
-    ("base", "added_variables", "path"),
+    ("path", "added", "expected"),
     [
-        ({}, (), "/f"),
-        ({"PYTHONPATH": ""}, (), "/f"),
-        ({"PYTHONPATH": "/a:/b"}, (), "/f:/a:/b"),
-        ({"PYTHONPATH": ":/a"}, (), "/f::/a"),
-        ({"PYTHONPATH": "/f:/a"}, (), "/f:/a"),
-        ({"PYTHONPATH": "/a:/f"}, (), "/f:/a"),
-        ({"PYTHONPATH": "/a"}, (("PYTHONPATH", "/x{rank}"), ("PYTHONPATH", "/c{rank}")), "/f:/c1"),
-        ({"PYTHONPATH": "/a"}, (("PYTHONPATH", ""),), "/f"),
+        (None, (), "/f"),
+        ("", (), "/f"),
+        ("/a:/b", (), "/f:/a:/b"),
+        (":/a", (), "/f::/a"),
+        ("/a:/f", (), "/f:/a"),
+        ("/a", ("/x{rank}", "/c{rank}"), "/f:/c1"),
+        ("/a", ("",), "/f"),
     ],
 )
 @pytest.mark.parametrize("keep", [False, True])
-def test_freezing_puts_its_directory_first_in_pythonpath(base, added_variables, path, keep):
-    assert (
-        commands(base, added_variables=added_variables, keep_env=keep, freeze_directory="/f")[1].env[
-            "PYTHONPATH"
-        ]
-        == path
-    )
-    assert commands(base, keep_env=keep)[1].env.get("PYTHONPATH") == base.get("PYTHONPATH")
+def test_freezing_puts_its_directory_first_in_pythonpath(path, added, expected, keep):
+    base = {} if path is None else {"PYTHONPATH": path}
+    added = tuple(("PYTHONPATH", value) for value in added)
+    frozen = commands(base, added_variables=added, keep_env=keep, freeze_directory="/f")[1]
+    assert frozen.env["PYTHONPATH"] == expected
+    assert commands(base, keep_env=keep)[1].env.get("PYTHONPATH") == path
 
 
 def test_placeholders_are_replaced_and_other_braces_stay():
-    added_variables = (
-        ("PORT", "{rank+8000}"),
-        ("J", '{"a": {size}}'),
-        ("C", "{cpus} {run_id} {local_rank}"),
-        ("RANK", "x"),
-    )
-    env = commands(added_variables=added_variables)[1].env
-    assert (env["PORT"], env["J"], env["C"], env["RANK"]) == ("8001", '{"a": 2}', "4-6 r1 1", "x")
+    values = {"PORT": "{rank+8000}", "J": '{"a": {size}}', "C": "{cpus} {run_id} {local_rank}", "RANK": "x"}
+    env = commands(added_variables=tuple(values.items()), chdir="work/{rank+1}")[1].env
+    assert [env[name] for name in values] == ["8001", '{"a": 2}', "4-6 r1 1", "x"]
+    assert [command.directory for command in commands(chdir="work/{rank+1}")] == ["work/1", "work/2"]
+    assert commands(argv=("a", "{rank}"))[1].argv == ("a", "{rank}"), "filled on request only"
 
 
 WRAPPED = {"wrap": ("perf", "stat", "-o", "perf.{rank}"), "argv": ("app", "{size}", "{foo}")}
 
 
 def test_a_rank_runs_the_words_of_the_wrapper_and_then_the_command():
-    first, second = commands(**WRAPPED)
-    assert first.argv == ("perf", "stat", "-o", "perf.0", "app", "{size}", "{foo}")
-    assert second.argv == ("perf", "stat", "-o", "perf.1", "app", "{size}", "{foo}")
-
-
-def test_the_command_is_filled_on_request_only():
-    assert commands(argv=("a", "{rank}"))[1].argv == ("a", "{rank}")
+    assert commands(**WRAPPED)[1].argv == ("perf", "stat", "-o", "perf.1", "app", "{size}", "{foo}")
     assert commands(**WRAPPED, fill_argv=True)[1].argv[-3:] == ("app", "2", "{foo}")
-
-
-def test_some_ranks_are_wrapped():
     assert [len(command.argv) for command in commands(**WRAPPED, wrap_ranks=CpuSet([1]))] == [3, 7]
-
-
-def test_wrapping_a_rank_that_does_not_exist_is_refused():
     with pytest.raises(RequestError, match="--wrap-ranks 1-2: there is no rank 2") as caught:
         commands(**WRAPPED, wrap_ranks=CpuSet([1, 2]))
     assert caught.value.hint == "this run has ranks 0-1"
-
-
-def test_the_directory_is_filled():
-    assert [command.directory for command in commands(chdir="work/{rank+1}")] == ["work/1", "work/2"]
-    assert commands()[0].directory == ""
 
 
 def test_global_and_local_ranks_are_different_placeholders():
@@ -202,17 +164,12 @@ def test_before_the_plan_all_is_filled_that_does_not_depend_on_it():
 
 
 def test_the_order_of_cpus_is_published_if_it_is_not_rising():
-    plan = make_plan(DUAL, Request(mask=parse_mask("3,1")))
-    (identity,) = make_local_identities(plan)
-    env = make_command(
-        plan, identity, RunSpec(argv=("a",), run_id="r", base={}, added_variables=(("C", "{cpus}"),))
-    ).env
-    assert (env["OMPBIND_CPUS"], env["C"]) == ("3,1", "3,1")
+    (command,) = commands(request=Request(mask=parse_mask("3,1")), added_variables=(("C", "{cpus}"),))
+    assert (command.env["OMPBIND_CPUS"], command.env["C"]) == ("3,1", "3,1")
 
 
 def test_without_binding_no_affinity_mask_is_set():
-    plan = make_plan(DUAL.replace(bindable=False), Request())
-    command = make_command(plan, make_local_identities(plan)[0], RunSpec(argv=("a",), run_id="r", base={}))
+    (command,) = commands(machine=DUAL.replace(bindable=False), request=Request())
     assert command.cpus is None
     assert command.env["OMP_PROC_BIND"] == "false"
     assert "OMP_PLACES" not in command.env
@@ -253,15 +210,9 @@ def test_ends_are_described():
 def test_a_rank_without_a_plan_inherits_everything_but_its_number_and_the_variables_of_the_user():
     base = {"PATH": "/bin", "OMP_NUM_THREADS": "7", "OMPBIND_SMT": "2", "OMPBIND_CPUS": "9", "RANK": "5"}
     spec = RunSpec(
-        argv=("app", "{rank}"),
-        fill_argv=True,
-        run_id="r1",
-        base=base,
-        removed_variables=("OMPBIND_SMT",),
-        added_variables=(("PORT", "{rank+80}"), ("ALL", "{cpus}")),
-        chdir="/d{rank}",
-        wrap=("nice",),
-    )
+        argv=("app", "{rank}"), fill_argv=True, run_id="r1", base=base, removed_variables=("OMPBIND_SMT",),
+        added_variables=(("PORT", "{rank+80}"), ("ALL", "{cpus}")), chdir="/d{rank}", wrap=("nice",),
+    )  # fmt: skip
     command = make_unbound_commands(2, spec, CpuSet((0, 1, 2)))[1]
     assert (command.rank, command.argv, command.directory) == (1, ("nice", "app", "1"), "/d1")
     assert (command.cpus, command.memory) == (None, None)
@@ -270,3 +221,24 @@ def test_a_rank_without_a_plan_inherits_everything_but_its_number_and_the_variab
         "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "OMPBIND_RUN_ID": "r1", "OMPBIND_RANK": "1",
         "OMPBIND_ATTEMPT": "1", "OMPBIND_WORKER_NAME": "r1-rank-1",
     }  # fmt: skip
+
+
+def test_names_of_secret_variables():
+    assert {"KEY", "TOKEN", "PASSWORD", "SECRET"} <= {*SECRET_WORDS}
+    assert all(map(is_secret, (*SECRET_WORDS, "HF_TOKEN", "OPENAI_API_KEY", "api_key", "KEY_FILE")))
+    assert not any(
+        map(is_secret, ("TOKENIZERS_PARALLELISM", "KEYBOARD", "MONKEY", "APIKEY", ""))
+    )
+
+
+def test_values_of_variables_and_words_of_the_command_are_masked():
+    spec = RunSpec(
+        argv=("env", "HF_TOKEN=abc", "PORT=1", "--API_KEY=x", "HF_TOKEN", "a b_KEY=c", "HF_TOKEN=a=b"),
+        run_id="r", base={"HF_TOKEN": "inherited"}, added_variables=(("API_KEY", "x{rank}"), ("PORT", "80")),
+    )  # fmt: skip
+    masked = mask_secrets(spec)
+    words = ("env", "HF_TOKEN=***", "PORT=1", "--API_KEY=x", "HF_TOKEN", "a b_KEY=c", "HF_TOKEN=***")
+    assert masked.argv == words
+    assert mask_secrets(spec.replace(wrap=spec.argv)).wrap == words
+    assert masked.added_variables == (("API_KEY", "***"), ("PORT", "80"))
+    assert masked.replace(argv=spec.argv, added_variables=spec.added_variables) == spec

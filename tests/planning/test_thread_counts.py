@@ -18,16 +18,11 @@ EIGHT = Shape(packages=2, cores=4)
     [
         ([4, 4, 4], 12.0, [4, 4, 4]),
         ([4, 4, 4], 11.9, [3, 3, 3]),
-        ([4, 4, 4], 8.0, [2, 2, 2]),
-        ([4, 4, 4], 3.0, [1, 1, 1]),
-        ([4, 4, 4], 2.0, [1, 1, 1]),
         ([4, 4, 4], 0.5, [1, 1, 1]),
         ([6, 1, 1], 4.0, [2, 1, 1]),  # a third of the quota for each would be too much for all together
         ([6, 1, 1], 6.0, [4, 1, 1]),
         ([20, 4], 11.0, [9, 1]),
-        ([6, 3], 6.0, [4, 2]),
         ([1, 7], 4.0, [1, 3]),
-        ([1, 1], 1.5, [1, 1]),
         ([8], 7.65, [7]),
         ([8], 1e300, [8]),
     ],
@@ -59,10 +54,8 @@ def quota_notes(quota, **options):
     ("quota", "options", "expected"),
     [
         (None, {"ranks": 4}, {}),
-        (8.0, {"ranks": 4}, {}),
         (0.5, {}, {"quota": "is 0.5: threads per rank limited to 1"}),
         (3.0, {"ranks": 2}, {"quota": "is 3: threads per rank limited to 1"}),
-        (2.0, {"ranks": 2}, {"quota": "is 2: threads per rank limited to 1"}),
         (1.0, {"ranks": 2}, {"quota-ranks": "is 1, which is too little for 2 ranks: they will be throttled"}),
         (7.5, {"ranks": 8}, {"quota-ranks": "is 7.5, which is too little for 8 ranks"}),
         (4.0, {"ranks": 2, "threads": 2}, {}),
@@ -85,16 +78,18 @@ def test_more_ranks_than_cpus_of_the_quota_are_refused_if_strict():
     assert make_plan(machine, Request(ranks=1, strict=True)).placements[0].threads == 1
 
 
-def test_ranks_with_the_same_cpus_divide_the_quota():
-    made = make_plan(make_machine(EIGHT, quota=7.0), Request(ranks=3, strategy="all"))
-    assert [placement.threads for placement in made.placements] == [2, 2, 2]
-
-
-@pytest.mark.parametrize("outside", [1, 2, 7])
-def test_a_rank_that_plans_for_itself_has_its_part_of_the_quota(outside):
-    """Ranks that a launcher has bound: each plans alone, and together they stay within the quota."""
-    made = make_plan(make_machine(EIGHT, quota=8.0), Request(outside_ranks=outside))
-    assert made.placements[0].threads == 8 // (outside + 1)
+@pytest.mark.parametrize(
+    ("options", "threads"),
+    [
+        ({"ranks": 3, "strategy": "all"}, [2, 2, 2]),  # of the same CPUs
+        # ranks that a launcher has bound: each plans alone, and together they stay within the quota
+        ({"outside_ranks": 1}, [4]),
+        ({"outside_ranks": 7}, [1]),
+    ],
+)
+def test_ranks_divide_the_quota(options, threads):
+    made = make_plan(make_machine(EIGHT, quota=8.0), Request(**options))
+    assert [placement.threads for placement in made.placements] == threads
 
 
 def test_a_negative_number_of_ranks_outside_of_the_plan_is_refused():
