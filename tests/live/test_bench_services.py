@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from tempfile import mkdtemp
 
 import pytest
 
@@ -20,8 +21,7 @@ from ompbind.errors import LaunchError, MeasurementError, PositionError, Request
 from ompbind.execution.readiness import PortCheck
 from tests.live.candidates import SLOT, make_settings, make_start
 from tests.live.conftest import wait_until
-
-PYTHON = (sys.executable, "-I", "-S", "-c")
+from tests.live.scenes import PYTHON
 
 SERVER = """
 import os, signal, socket, sys
@@ -31,7 +31,6 @@ def end(*_):
     os._exit(0)
 signal.signal(signal.SIGTERM, end)
 server = socket.create_server(("127.0.0.1", int(sys.argv[1]) + int(os.environ["RANK"])))
-print("listening on port", sys.argv[1], flush=True)
 while True:
     client, _ = server.accept()
     request = client.recv(10)
@@ -55,8 +54,11 @@ print("cpus:", *os.sched_getaffinity(0))
 """
 """Sends requests to several servers in turn; prints the requests per second."""
 
+FOREVER = "while :; do sleep 0.01; done"
+SERVE = f"trap 'exit 0' TERM; echo up; {FOREVER}"
 
-def service_settings(*, duration_s=0.3, ready="", load=(), pattern=r"requests: (\d+)", **changes):
+
+def service_settings(*, duration_s=0.1, ready="", load=(), pattern=r"requests: (\d+)", **changes):
     service = Service(duration_s=duration_s, ready=ready, load=load)
     return make_settings(metrics=make_metrics((pattern,), higher=True), service=service, **changes)
 
@@ -81,10 +83,35 @@ def make_server(scene, port, **options):
     return make_start(*PYTHON, SERVER, str(port), scene.marker, env=scene.environment(), **options)
 
 
-def run_wrong(start, settings, directory):
-    with pytest.raises(MeasurementError) as raised:
-        run_service(start, settings, str(directory))
-    return raised.value.message
+@pytest.fixture
+def serve(scene, tmp_path):
+    """A function that runs a server; afterwards no process is left."""
+
+    def run(script, *, ranks=1, **settings):
+        start = make_shell(script, scene, ranks=ranks)
+        return run_service(start, service_settings(**settings), mkdtemp(dir=tmp_path))
+
+    yield run
+    assert not scene.find()
+
+
+@pytest.fixture
+def fail(serve):
+    """A function that runs a server and returns the message of the error."""
+
+    def run(*args, **options):
+        with pytest.raises(MeasurementError) as raised:
+            serve(*args, **options)
+        return raised.value.message
+
+    return run
+
+
+@pytest.fixture
+def record(scene):
+    """A function that returns the record of a run; afterwards no process is left."""
+    yield lambda start, settings: run_candidate(start, settings, SLOT, verify=False)
+    assert not scene.find()
 
 
 @pytest.mark.parametrize("bound", [True, False], ids=["bound", "unbound"])
@@ -105,9 +132,8 @@ def test_a_load_generator_measures_servers_from_reserved_cpus(bound, scene, tmp_
     outcome, (rate,) = run_service(start, settings, str(tmp_path))
     assert time.monotonic() - began < 10, "it does not wait for the end of the duration"
     assert rate > 40 / 10
-    assert sorted((exit.rank, exit.code, exit.stopped) for exit in outcome.exits) == [
-        (rank, 0, True) for rank in range(ranks)
-    ]
+    ends = sorted((exit.rank, exit.code, exit.stopped) for exit in outcome.exits)
+    assert ends == [(rank, 0, True) for rank in range(ranks)]
     assert load_cpus == planned.plan.reserved
     assert f"cpus: {' '.join(map(str, load_cpus))}\n" in (tmp_path / "load" / "0.out").read_text()
     counts = [int((tmp_path / f"{rank}.out").read_text().split()[-1]) for rank in range(ranks)]
@@ -115,88 +141,64 @@ def test_a_load_generator_measures_servers_from_reserved_cpus(bound, scene, tmp_
     assert not scene.find()
 
 
-def test_without_load_generator_the_ranks_report_after_the_duration(scene, tmp_path):
-    script = 'trap "echo requests: 7; exit 0" TERM; echo up; while :; do sleep 0.01; done'
-    settings = service_settings(duration_s=1.1, timeout_s=1.0, ready="^up$")
+def test_without_load_generator_the_ranks_report_after_the_duration(serve):
+    script = f'trap "echo requests: 7; exit 0" TERM; echo up; {FOREVER}'
     began = time.monotonic()
-    outcome, values = run_service(make_shell(script, scene, ranks=2), settings, str(tmp_path))
-    assert time.monotonic() - began >= 1.1, "--timeout is for the time until ranks are ready"
+    outcome, values = serve(script, ranks=2, duration_s=0.8, timeout_s=0.7, ready="^up$")
+    assert time.monotonic() - began >= 0.8, "--timeout is for the time until ranks are ready"
     assert values == (14.0,)
     assert not any(rank_exit.failed for rank_exit in outcome.exits)
-    assert not scene.find()
 
 
-def test_the_duration_begins_when_all_ranks_are_ready(scene, tmp_path):
+def test_the_duration_begins_when_all_ranks_are_ready(serve, scene):
     """Rank 1 waits for a file, which appears only after rank 0 has been ready for some time."""
     script = (
         'trap "exit 0" TERM; if [ $RANK = 1 ]; then until [ -e $DIRECTORY/go ]; do sleep 0.01; done; fi;'
         " printf 'rank %s: ready' $RANK >&2; echo requests: 1; touch $DIRECTORY/ready.$RANK;"
-        " [ $RANK = 1 ] || (sleep 0.3; touch $DIRECTORY/go); while :; do sleep 0.01; done"
+        f" [ $RANK = 1 ] || (sleep 0.3; touch $DIRECTORY/go); {FOREVER}"
     )
-    settings = service_settings(duration_s=0.1, ready="rank {rank}: ready")
-    _, values = run_service(make_shell(script, scene, ranks=2), settings, str(tmp_path))
-    assert values == (2.0,)
+    assert serve(script, ranks=2, ready="rank {rank}: ready")[1] == (2.0,)
     assert (scene.directory / "ready.1").exists()
 
 
-def test_a_server_that_is_never_ready_is_an_error(scene, tmp_path):
-    script = "echo loading; echo no memory >&2; exec sleep 300"
-    settings = service_settings(ready="listening", timeout_s=0.3)
-    message = run_wrong(make_shell(script, scene, ranks=2), settings, tmp_path)
-    assert message == (
-        "ranks 0-1 are not ready within 0.3 s (--timeout): "
-        "no line of the output of rank 0 matches 'listening'; last lines: no memory"
-    )
-    assert not scene.find()
-
-
-def test_a_port_without_server_is_an_error(scene, tmp_path):
+def test_a_server_that_is_never_ready_is_an_error(fail):
+    message = fail("echo no memory >&2; exec sleep 300", ranks=2, ready="listening", timeout_s=0.3)
+    assert message.startswith("ranks 0-1 are not ready within 0.3 s (--timeout)")
+    assert message.endswith("rank 0 matches 'listening'; last lines: no memory")
     port = free_port()
-    settings = service_settings(ready=f"tcp:{port}", timeout_s=0.2)
-    message = run_wrong(make_shell("exec sleep 300", scene), settings, tmp_path)
-    assert message.startswith(
-        f"rank 0 is not ready within 0.2 s (--timeout): port {port} of rank 0 accepts no connection"
-    )
-    assert not scene.find()
+    message = fail("exec sleep 300", ready=f"tcp:{port}", timeout_s=0.2)
+    assert f"port {port} of rank 0 accepts no connection" in message
 
 
-def test_a_port_that_another_program_has_is_an_error_before_ranks_start(scene, tmp_path):
+def test_a_port_that_another_program_has_is_an_error_before_ranks_start(fail, scene):
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        settings = service_settings(ready=f"tcp:{port}")
-        message = run_wrong(make_shell("touch $DIRECTORY/started", scene), settings, tmp_path)
-    assert message == f"port {port} accepts connections before rank 0 has started: another program has it"
+        message = fail("touch $DIRECTORY/started", ready=f"tcp:{port}")
+    assert message.startswith(f"port {port} ")
+    assert message.endswith("another program has it")
     assert not (scene.directory / "started").exists()
 
 
-def test_the_record_of_a_run_has_the_values_of_metrics(scene):
-    settings = make_settings(metrics=make_metrics((r"a (\d+)", r"b (\d+)")))
-    start = make_shell("echo a 1; echo a 2; echo b $((RANK + 3)) >&2", scene, ranks=2)
-    run = run_candidate(start, settings, SLOT, verify=False)
-    assert (run.values, run.status, run.exit_codes) == ((2.0, 4.0), Status.OK, (0, 0))
-
-
-def test_a_run_without_the_number_has_failed(scene):
-    settings = make_settings(metrics=make_metrics((r"a (\d+)",)))
-    run = run_candidate(make_shell("echo b 1", scene), settings, SLOT, verify=False)
-    assert (run.values, run.status, run.exit_codes, len(run.wall_s)) == ((), Status.FAILED, (0,), 1)
-    assert run.reason == r"metric 'a (\d+)': no line of the output of rank 0 matches; last lines: b 1"
-
-
-def test_the_record_of_a_server_has_no_exit_code_from_its_stop(scene):
-    script = "echo requests: 3; exec sleep 300"
-    settings = service_settings(ready="requests", duration_s=0.1)
-    run = run_candidate(make_shell(script, scene, ranks=2), settings, SLOT, verify=False)
-    assert (run.reason, run.values, run.exit_codes) == ("", (6.0,), (0, 0))
-    assert not scene.find()
-
-
-def test_the_record_of_a_server_that_fails_has_the_reason(scene):
-    run = run_candidate(make_shell("exit 3", scene), service_settings(ready="up"), SLOT, verify=False)
-    assert (run.status, run.exit_codes, run.reason) == (Status.FAILED, (3,), "rank 0 exited with code 3")
-    run = run_candidate(make_shell("exit 0", scene), service_settings(ready="up"), SLOT, verify=False)
-    assert run.status == Status.FAILED
-    assert run.reason.startswith("rank 0 exited with code 0 before the end of the measurement")
+@pytest.mark.parametrize(
+    ("script", "patterns", "values", "code", "reason"),
+    [
+        ("echo a 1; echo a 2; echo b $((RANK + 3)) >&2", (r"a (\d+)", r"b (\d+)"), (2.0, 4.0), 0, ""),
+        ("echo b 1", (r"a (\d+)",), (), 0, "rank 0 matches; last lines: b 1"),
+        ("echo requests: 3; exec sleep 300", "requests", (6.0,), 0, ""),  # no exit code from its stop
+        ("exit 3", "up", (), 3, "rank 0 exited with code 3"),
+        ("exit 0", "up", (), 0, "exited with code 0 before the end of the measurement"),
+    ],
+    ids=["metrics", "no number", "server", "failed", "exited"],
+)
+def test_the_record_of_a_run(scene, record, script, patterns, values, code, reason):
+    is_server = isinstance(patterns, str)
+    settings = (
+        service_settings(ready=patterns) if is_server else make_settings(metrics=make_metrics(patterns))
+    )
+    run = record(make_shell(script, scene, ranks=2 if values else 1), settings)
+    assert (run.values, run.status == Status.OK) == (values, not reason)
+    assert {*run.exit_codes} <= {code}
+    assert reason in run.reason
 
 
 SELF_CONNECTION = """
@@ -224,60 +226,50 @@ def test_a_check_of_a_port_does_not_connect_to_itself():
 
 
 @pytest.mark.parametrize("ready", ["never", ""], ids=["before ready", "while measured"])
-def test_a_server_that_fails_stops_the_run_at_once(ready, scene, tmp_path):
-    settings = service_settings(duration_s=60, ready=ready, load=("sleep", "300"), load_cpus=CpuSet((0,)))
-    script = "[ $RANK = 0 ] && exec sleep 300; sleep 0.1; echo no port >&2; exit 3"
+def test_a_server_that_exits_by_itself_stops_the_run_at_once(ready, serve, fail):
     began = time.monotonic()
-    outcome, values = run_service(make_shell(script, scene, ranks=2), settings, str(tmp_path))
-    assert time.monotonic() - began < 10 < READY_LIMIT_S
-    failed = [rank_exit for rank_exit in outcome.exits if rank_exit.failed]
-    assert [(rank_exit.rank, rank_exit.code, rank_exit.last_lines) for rank_exit in failed] == [
-        (1, 3, ("no port",))
-    ]
-    assert values == ()
-    assert not scene.find()
-
-
-@pytest.mark.parametrize("ready", ["never", ""], ids=["before ready", "while measured"])
-def test_a_server_that_exits_by_itself_is_an_error_even_with_code_0(ready, scene, tmp_path):
-    script = "[ $RANK = 0 ] && exec sleep 300; echo bye"
-    settings = service_settings(duration_s=60, ready=ready)
-    began = time.monotonic()
-    message = run_wrong(make_shell(script, scene, ranks=2), settings, tmp_path)
-    assert time.monotonic() - began < 10
+    script = "[ $RANK = 0 ] && exec sleep 300; echo bye >&2; exit {}"
+    load = {"load": ("sleep", "300"), "load_cpus": CpuSet((0,))}
+    outcome, values = serve(script.format(3), ranks=2, duration_s=60, ready=ready, **load)
+    (failed,) = (rank_exit for rank_exit in outcome.exits if rank_exit.failed)
+    assert (failed.rank, failed.code, failed.last_lines, values) == (1, 3, ("bye",), ())
+    message = fail(script.format(0), ranks=2, duration_s=60, ready=ready)
     assert message == "rank 1 exited with code 0 before the end of the measurement; last lines: bye"
-    assert not scene.find()
+    assert time.monotonic() - began < 10 < READY_LIMIT_S
 
 
-def test_a_server_that_ignores_sigterm_is_killed_after_the_grace_period(scene, tmp_path):
-    script = "trap '' TERM; echo requests: 5; echo up; while :; do sleep 0.01; done"
-    outcome, values = run_service(
-        make_shell(script, scene), service_settings(ready="up", grace_s=0.2), str(tmp_path)
-    )
+def test_a_server_that_ignores_sigterm_is_killed_after_the_grace_period(serve):
+    script = f"trap '' TERM; echo requests: 5; echo up; {FOREVER}"
+    outcome, values = serve(script, ready="up", grace_s=0.2)
     (rank_exit,) = outcome.exits
     assert (rank_exit.signal, rank_exit.failed, values) == (signal.SIGKILL, False, (5.0,))
-    assert not scene.find()
 
 
-SERVE = "trap 'exit 0' TERM; echo up; while :; do sleep 0.01; done"
+def load_with(script, scene, **changes):
+    load = ("sh", "-c", script, scene.marker)
+    return {"ready": "up", "load": load, "load_cpus": CpuSet((0,))} | changes
 
 
-def run_load(script, scene, directory, **changes):
-    settings = service_settings(
-        **{"ready": "up", "load": ("sh", "-c", script, scene.marker), "load_cpus": CpuSet((0,))} | changes
-    )
-    return run_service(make_shell(SERVE, scene), settings, str(directory))
+@pytest.mark.parametrize(
+    ("script", "changes", "message"),
+    [
+        ("echo requests: 4; echo refused >&2; exit 2", {}, "exited with code 2; last lines: refused"),
+        ("exit 2", {"ready": ""}, "generator (started at once: there is no --ready) exited"),
+        (f"trap '' TERM; {FOREVER}", {"grace_s": 0.1}, "stopped after 0.1 s) matches"),
+        ("true", {"load_cpus": CpuSet((60_000,))}, "has not started: cannot bind to CPU 60000"),
+    ],
+    ids=["fails", "fails at once", "hangs", "cannot be bound"],
+)  # fmt: skip
+def test_a_load_generator_without_a_result_is_an_error(scene, fail, script, changes, message):
+    assert message in fail(SERVE, **load_with(script, scene, **changes))
 
 
-def test_a_load_generator_that_fails_is_an_error_with_its_last_lines(scene, tmp_path):
-    with pytest.raises(MeasurementError) as raised:
-        run_load("echo requests: 4; echo connection refused >&2; exit 2", scene, tmp_path)
-    assert raised.value.message == "the load generator exited with code 2; last lines: connection refused"
-    with pytest.raises(MeasurementError, match=r"generator \(started at once: there is no --ready\) exited"):
-        run_load("exit 2", scene, tmp_path / "at once", ready="")
+def test_a_load_generator_is_stopped_at_the_end_of_the_duration(scene, serve):
+    script = f"trap 'echo requests: 9; exit 3' TERM; echo requests: 1; {FOREVER}"
+    assert serve(SERVE, **load_with(script, scene, duration_s=0.3))[1] == (9.0,)
 
 
-def test_a_port_that_closed_connections_keep_is_explained(scene):
+def test_a_port_that_closed_connections_keep_is_explained(scene, record):
     """The server closes each connection first, so the kernel keeps its port for a minute."""
     server = "import socket, sys\ns = socket.socket()\ns.bind(('127.0.0.1', int(sys.argv[1])))\ns.listen()\n"
     server += "while c := s.accept()[0]:\n c.recv(1)\n c.close()"
@@ -286,43 +278,10 @@ def test_a_port_that_closed_connections_keep_is_explained(scene):
     load = f"import socket; c = socket.create_connection(('127.0.0.1', {port})); c.send(b'x'); c.recv(1)"
     load = (*PYTHON, f"{load}; print('requests: 1')")
     settings = service_settings(ready=f"tcp:{port}", duration_s=5.0, load=load)
-    run = run_candidate(start, settings, SLOT, verify=False)
-    assert (run.reason, run.values) == ("", (1.0,))
-    reason = run_candidate(start, settings, SLOT, verify=False).reason
+    assert record(start, settings).values == (1.0,)
+    reason = record(start, settings).reason
     assert f"closed connections of an earlier run have port {port} for a minute" in reason
-    assert "SO_REUSEADDR" in reason
     assert "Address already in use" in reason
-    assert not scene.find()
-
-
-def test_a_load_generator_is_stopped_at_the_end_of_the_duration(scene, tmp_path):
-    script = "trap 'echo requests: 9; exit 3' TERM; echo requests: 1; while :; do sleep 0.01; done"
-    assert run_load(script, scene, tmp_path)[1] == (9.0,)
-    assert not scene.find()
-
-
-def test_a_load_generator_that_hangs_without_result_is_an_error(scene, tmp_path):
-    with pytest.raises(MeasurementError) as raised:
-        run_load("trap '' TERM; while :; do sleep 0.01; done", scene, tmp_path, grace_s=0.1)
-    assert raised.value.message == (
-        "metric 'requests: (\\d+)': no line of the output of the load generator (stopped after 0.3 s) "
-        "matches; it has written nothing"
-    )
-    assert not scene.find()
-
-
-def test_a_load_generator_that_is_missing_is_an_error_before_ranks_start(scene):
-    settings = service_settings(load=("no-such-program",))
-    with pytest.raises(LaunchError, match="no-such-program"):
-        check_service((make_shell("exit", scene),), settings)
-
-
-def test_a_load_generator_that_cannot_be_bound_is_an_error(scene, tmp_path):
-    settings = service_settings(load=("true",), load_cpus=CpuSet((60_000,)))
-    assert "the load generator has not started: cannot bind to CPU 60000" in run_wrong(
-        make_shell(SERVE, scene), settings, tmp_path
-    )
-    assert not scene.find()
 
 
 @pytest.mark.parametrize(
@@ -330,32 +289,30 @@ def test_a_load_generator_that_cannot_be_bound_is_an_error(scene, tmp_path):
     [
         ("tcp:none", (), "'none' is not a port"),
         ("tcp:{rank+65536}", (), "'65536' is not a port"),
-        ("tcp:0", (), "'0' is not a port"),
         ("(", (), "wrong regular expression"),
         ("{cpus}", (), "{cpus} has no value here"),
         ("", ("true", "{rank}"), "{rank} has no value here"),
+        ("", ("no-such-program",), "command not found: no-such-program"),
     ],
 )
 def test_texts_that_cannot_work_are_refused_before_ranks_start(ready, load, message, scene):
-    with pytest.raises(PositionError) as raised:
+    with pytest.raises((PositionError, LaunchError)) as raised:
         check_service((make_shell("exit", scene),), service_settings(ready=ready, load=load))
-    assert raised.value.message.startswith(message)
+    assert message in raised.value.message
 
 
 def test_a_load_generator_needs_cpus_that_all_candidates_reserve(scene):
     reserved, other = (make_shell("exit", scene, reserve_total=count) for count in (1, 0))
     assert find_load_cpus((reserved, reserved)) == reserved.plan.reserved
     for starts in ((reserved, other), (make_shell("exit", scene, bound=False),), ()):
-        with pytest.raises(RequestError, match="--load needs reserved CPUs") as raised:
+        with pytest.raises(RequestError, match="--load needs reserved CPUs"):
             find_load_cpus(starts)
-        assert "--reserve-total 1" in raised.value.hint
 
 
-@pytest.mark.parametrize("delays_ms", [range(20), range(20, 60, 2)], ids=["at the start", "later"])
-def test_a_run_that_is_stopped_at_any_moment_has_an_outcome(delays_ms, scene, tmp_path):
+def test_a_run_that_is_stopped_at_any_moment_has_an_outcome(scene, tmp_path):
     """The rank exits after some 30 ms, so the stop comes before, while and after it runs."""
     start = make_shell("sleep 0.02", scene)
-    for delay_ms in delays_ms:
+    for delay_ms in range(0, 60, 3):
         with start_ranks(start, make_settings(), str(tmp_path / str(delay_ms))) as ranks:
             ranks.has_exited(delay_ms / 3000)
             ranks.stop()
@@ -364,19 +321,13 @@ def test_a_run_that_is_stopped_at_any_moment_has_an_outcome(delays_ms, scene, tm
     assert not scene.find()
 
 
-def test_a_signal_that_stops_the_ranks_interrupts_bench(scene, tmp_path):
+def test_a_signal_that_stops_the_ranks_interrupts_bench(serve):
     """As Ctrl-C, which may reach the supervisor before bench; here it reaches only the supervisor."""
-    script = "kill $PPID; exec sleep 300"
     with pytest.raises(KeyboardInterrupt):
-        run_service(make_shell(script, scene), service_settings(duration_s=60), str(tmp_path))
-    assert not scene.find()
+        serve("kill $PPID; exec sleep 300", duration_s=60)
 
 
-BENCH = """
-import sys
-from tests.live.test_bench_services import interrupted
-interrupted(*sys.argv[1:])
-"""
+BENCH = "import sys; from tests.live.test_bench_services import interrupted; interrupted(*sys.argv[1:])"
 
 
 def interrupted(directory, script):
@@ -391,12 +342,9 @@ def interrupted(directory, script):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_signal_to_bench_leaves_neither_ranks_nor_load_generator(number, scene, tmp_path):
     command = [sys.executable, "-c", BENCH, str(tmp_path / "run"), "echo >>$DIRECTORY/up; exec sleep 300"]
-    environment = scene.environment(PYTHONPATH=str(Path(__file__).parents[2]))
+    environment, up = scene.environment(PYTHONPATH=str(Path(__file__).parents[2])), scene.directory / "up"
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
-        wait_until(
-            lambda: (scene.directory / "up").exists() and (scene.directory / "up").stat().st_size == 3,
-            "two ranks and the load generator run",
-        )
+        wait_until(lambda: up.exists() and up.stat().st_size == 3, "two ranks and the load generator run")
         process.send_signal(number)
         output, _ = process.communicate(timeout=20)
     assert output == ("interrupted\n" if number == signal.SIGINT else "")
