@@ -1,209 +1,127 @@
-"""Readers of machines, on trees written for the test: sysfs, cgroups, archives, other systems."""
+"""Machines with plain and with odd files in sysfs, and what the reader makes of each."""
 
-import bz2
-import gzip
-import io
-import lzma
 import os
-import tarfile
-import tracemalloc
-import zlib
-from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given
+from hypothesis import given
 from hypothesis import strategies as st
 
-from ompbind.cpuset import CpuSet
+from ompbind.cpuset import CpuSet, union
 from ompbind.errors import MachineError
 from ompbind.machine.model import Level
-from ompbind.machine.sources import archive as archive_module
-from ompbind.machine.sources.archive import ArchiveRoot
-from ompbind.machine.sources.linux.cgroup import Throttling, read_limits, read_oom_kills, read_throttling
-from ompbind.machine.sources.linux.reader import make_counted_machine, read_recorded
+from ompbind.machine.sources.linux.reader import add_isolated, make_counted_machine, read_recorded
 from ompbind.machine.sources.reading import read_machine
-from ompbind.machine.sources.root import DirectoryRoot
+from ompbind.masks.parse import parse_mask
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
-from tests.long import examples
-from tests.machines import DictRoot, Shape, kernel_mask, make_machine, shape_files, write_tree
+from tests.machines import DictRoot, Shape, kernel_mask, make_machine, shape_files, tree_files, write_tree
+from tests.tables import rows
 
+CPU = "sys/devices/system/cpu"
+NODE = "sys/devices/system/node"
+SHAPE = Shape(packages=2, cores=4, smt=2)
+ADJACENT = Shape(cores=2, smt=2, numbering="adjacent")
 SHAPES = [
     Shape(packages=packages, nodes=nodes, l3s=2, cores=2, smt=smt, numbering=numbering)
-    for packages in (1, 2, 4)
-    for nodes in (1, 2)
-    for smt in (1, 2, 8)
+    for packages, nodes, smt in ((1, 1, 1), (2, 1, 2), (4, 2, 8))
     for numbering in ("adjacent", "split", "round-robin")
 ]
 
 
-def extents(machine, level):
-    return [domain.cpus for domain in machine.at(level)]
+def read(files):
+    return read_recorded(DictRoot({path: text for path, text in files.items() if text is not None}))
+
+
+def sets(machine, level):
+    return [str(domain.cpus) for domain in machine.at(level)]
+
+
+def topology(cpus, name, texts):
+    """A file in the topology directory of each CPU, from a list of texts."""
+    pairs = zip(cpus, texts, strict=True)
+    return {f"{CPU}/cpu{cpu}/topology/{name}": text for cpu, text in pairs if text is not None}
+
+
+def without(files, *names):
+    return {path: text for path, text in files.items() if path.rpartition("/")[2] not in names}
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=repr)
-def test_plain_machines_have_the_written_domains(shape):
-    machine = read_recorded(DictRoot(shape_files(shape)))
+def test_plain_machines_have_the_written_domains(tmp_path, shape):
+    machine = read(shape_files(shape))
     expected = make_machine(shape)
     assert (machine.online, machine.allowed) == (expected.online, expected.online)
     for level in (Level.PACKAGE, Level.NODE, Level.L3, Level.CORE):
-        assert extents(machine, level) == extents(expected, level)
+        assert sets(machine, level) == sets(expected, level)
     assert [(node.number, node.cpus, node.memory_bytes) for node in machine.nodes] == [
         (node.number, node.cpus, 1 << 30) for node in expected.nodes
     ]
     for ranks in (1, 2, 3):
         assert str(make_plan(machine, Request(ranks=ranks))) == str(make_plan(expected, Request(ranks=ranks)))
+    assert read_machine(str(write_tree(tmp_path, shape))).replace(source="") == machine.replace(source="")
 
 
-@pytest.mark.parametrize(
-    "shape", [shape for shape in SHAPES if shape.smt == 2 and shape.packages == 2], ids=repr
-)
-def test_a_directory_is_read_like_the_files_in_it(tmp_path, shape):
-    machine = read_machine(str(write_tree(tmp_path, shape)))
-    assert machine.replace(source="") == read_recorded(DictRoot(shape_files(shape))).replace(source="")
-
-
-CPU = "sys/devices/system/cpu"
-NODE = "sys/devices/system/node"
-
-
-def test_offline_and_absent_cpus_are_in_no_domain(tmp_path):
-    files = {f"{CPU}/online": "0-2,5-7\n", f"{CPU}/present": "0-7\n"}
-    machine = read_machine(str(write_tree(tmp_path, Shape(cores=4, smt=2), files)))
+def test_offline_and_absent_cpus_are_in_no_domain():
+    files = shape_files(Shape(cores=4, smt=2)) | {f"{CPU}/online": "0-2,5-7\n", f"{CPU}/present": "0-7\n"}
+    machine = read(files)
     assert (str(machine.online), str(machine.offline)) == ("0-2,5-7", "3-4")
-    assert [str(cpus) for cpus in extents(machine, Level.CORE)] == ["0", "1,5", "2,6", "7"]
+    assert sets(machine, Level.CORE) == ["0", "1,5", "2,6", "7"]
+    files = without(shape_files(Shape(cores=4)), "online", "present") | {f"{CPU}/cpu2/online": "0\n"}
+    assert str(read(files).online) == "0-1,3", "without lists of CPUs, directories count"
+    cpuinfo = {"proc/cpuinfo": "".join(f"processor\t: {cpu}\n\n" for cpu in range(6))}
+    assert (str(read(files | cpuinfo).online), str(read(cpuinfo).online)) == ("0-1,3-5", "0-5")
 
 
-def test_online_cpus_are_read_one_by_one_on_old_kernels(tmp_path):
-    root = write_tree(tmp_path, Shape(cores=4), {f"{CPU}/cpu2/online": "0\n"})
-    (root / CPU / "online").unlink()
-    (root / CPU / "present").unlink()
-    machine = read_machine(str(root))
-    assert (str(machine.online), str(machine.offline)) == ("0-1,3", "2")
-
-
-def test_names_of_old_kernels_and_lists_alone_are_enough(tmp_path):
-    shape = Shape(packages=2, cores=2, smt=2)
-    expected = make_machine(shape)
-    tree = write_tree(tmp_path, shape)
-    for cpu in range(8):
-        directory = tree / CPU / f"cpu{cpu}/topology"
-        (directory / "core_cpus").rename(directory / "thread_siblings")
-        (directory / "package_cpus").rename(directory / "core_siblings")
-        (directory / "core_cpus_list").unlink()
-        for index in (1, 2):
-            cache = tree / CPU / f"cpu{cpu}/cache/index{index}"
-            cpus = CpuSet.from_mask((cache / "shared_cpu_map").read_text())
-            (cache / "shared_cpu_map").unlink()
-            (cache / "shared_cpu_list").write_text(f"{cpus}\n")
-    machine = read_machine(str(tree))
-    for level in (Level.PACKAGE, Level.L3, Level.CORE):
-        assert extents(machine, level) == extents(expected, level)
-
-
-def test_levels_that_repeat_others_are_dropped(tmp_path):
-    shape = Shape(packages=2, cores=4, smt=2)
-    parts = shape.partitions()
+def test_names_of_old_kernels_and_lists_alone_are_enough():
+    old = {
+        "core_cpus": "thread_siblings",
+        "package_cpus": "core_siblings",
+        "shared_cpu_map": "shared_cpu_list",
+    }
     files = {}
-    for cpu in range(16):
-        core = next(cpus for cpus in parts[Level.CORE] if cpu in cpus)
-        package = next(cpus for cpus in parts[Level.PACKAGE] if cpu in cpus)
-        directory = f"{CPU}/cpu{cpu}/topology"
-        files |= {
-            f"{directory}/die_cpus": kernel_mask(package),
-            f"{directory}/die_id": "-1",
-            f"{directory}/cluster_cpus": kernel_mask(core),
-            f"{directory}/book_siblings": kernel_mask(package),
-            f"{directory}/book_id": "7",
-        }
-    machine = read_machine(str(write_tree(tmp_path, shape, files)))
+    for path, text in without(shape_files(SHAPE), "core_cpus_list").items():
+        directory, _, name = path.rpartition("/")
+        text = f"{CpuSet.from_mask(text)}\n" if name == "shared_cpu_map" else text
+        files[f"{directory}/{old.get(name, name)}"] = text
+    for level in (Level.PACKAGE, Level.L3, Level.CORE):
+        assert sets(read(files), level) == sets(make_machine(SHAPE), level)
+    lists = topology(range(4), "core_cpus_list", ["0-3\n"] * 4)
+    assert len(read(shape_files(Shape(cores=4)) | lists).at(Level.CORE)) == 4, "masks are read before lists"
+
+
+def test_levels_that_repeat_others_are_dropped_and_books_are_kept():
+    parts = {cpu: (core, package) for core in SHAPE.partitions()[Level.CORE]
+             for package in SHAPE.partitions()[Level.PACKAGE] if core <= package for cpu in core}  # fmt: skip
+    files = shape_files(SHAPE)
+    for name, at in (("die_cpus", 1), ("cluster_cpus", 0), ("book_siblings", 1)):
+        files |= topology(range(16), name, [kernel_mask(parts[cpu][at]) for cpu in range(16)])
+    files |= topology(range(16), "die_id", ["-1"] * 16) | topology(range(16), "book_id", ["7"] * 16)
+    machine = read(files)
     assert machine.at(Level.DIE) == machine.at(Level.CLUSTER) == ()
-    assert [(book.cpus, book.os_id) for book in machine.at(Level.BOOK)] == [
-        (cpus, 7) for cpus in parts[Level.PACKAGE]
+    assert [(str(book.cpus), book.os_id) for book in machine.at(Level.BOOK)] == [
+        ("0-3,8-11", 7),
+        ("4-7,12-15", 7),
     ]
-
-
-def test_instruction_caches_are_ignored(tmp_path):
     files = {f"{CPU}/cpu{cpu}/cache/index1/type": "Instruction\n" for cpu in range(4)}
-    assert read_machine(str(write_tree(tmp_path, Shape(cores=4), files))).at(Level.L2) == ()
+    assert read(shape_files(Shape(cores=4)) | files).at(Level.L2) == ()
 
 
 @pytest.mark.parametrize("text", ["²", "9" * 5000, "-1", "65535", "4294967295", "x"])
-def test_malformed_numbers_are_left_out(tmp_path, text):
-    files = {f"{CPU}/cpu{cpu}/topology/physical_package_id": text for cpu in range(4)}
+def test_malformed_numbers_are_left_out(text):
+    files = topology(range(4), "physical_package_id", [text] * 4)
     files |= {f"{NODE}/node0/distance": f"10 {text}", f"{NODE}/node0/meminfo": f"MemTotal: {text}\nMemTotal:"}
     files |= {"proc/mounts": "cgroup2 /c cgroup2 rw 0 0\n", "c/cpu.max": f"{'9' * 400} {text}"}
-    machine = read_machine(str(write_tree(tmp_path, Shape(cores=4), files)))
+    machine = read(shape_files(Shape(cores=4)) | files)
     assert [package.os_id for package in machine.at(Level.PACKAGE)] == [None]
     assert machine.quota is None
 
 
-def test_padded_and_endless_files_are_read(tmp_path):
+def test_padded_and_endless_files_and_pipes_are_no_problem(tmp_path):
     tree = write_tree(tmp_path, Shape(cores=2), {f"{CPU}/online": "0-1\n" + "\0" * 4096})
-    (tree / CPU / "present").unlink()
-    (tree / CPU / "present").symlink_to("/dev/zero")
-    assert str(read_machine(str(tree)).online) == "0-1"
-
-
-def test_pipes_in_a_tree_do_not_block(tmp_path):
-    tree = write_tree(tmp_path, Shape(cores=2))
-    (tree / CPU / "present").unlink()
-    os.mkfifo(tree / CPU / "present")
-    assert str(read_machine(str(tree)).online) == "0-1"
-
-
-@pytest.mark.parametrize(
-    "size", [b"-0000000020", b"+0000000020", b"0000_000010", b"\x80" + b"\0" * 9 + b"\x04"]
-)
-def test_odd_sizes_in_archives_are_errors(tmp_path, size):
-    header = bytearray(512)
-    header[:22] = b"m/sys/devices/system/x"
-    header[124 : 124 + len(size)] = size
-    header[156:157] = b"0"
-    (tmp_path / "odd.tar.gz").write_bytes(
-        gzip.compress(bytes(header) + b"0-3\n".ljust(512, b"\0") + bytes(1024))
-    )
-    with pytest.raises(MachineError):
-        read_machine(str(tmp_path / "odd.tar.gz"))
-
-
-def test_a_truncated_archive_is_an_error(tmp_path):
-    packed = pack(write_tree(tmp_path / "t", Shape()), tmp_path / "m.tar.gz")
-    whole = (tmp_path / "m.tar.gz").read_bytes()
-    (tmp_path / "m.tar.gz").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(MachineError, match="truncated"):
-        read_machine(packed)
-
-
-def test_masks_are_read_before_lists(tmp_path):
-    files = {f"{CPU}/cpu{cpu}/topology/core_cpus_list": "0-3\n" for cpu in range(4)}
-    machine = read_machine(str(write_tree(tmp_path, Shape(cores=4), files)))
-    assert len(machine.at(Level.CORE)) == 4
-
-
-def test_nodes_without_cpus_or_memory_have_nearest_nodes(tmp_path):
-    files = {
-        f"{NODE}/node0/distance": "10 20 15 40",
-        f"{NODE}/node1/meminfo": "Node 1 MemTotal: 0 kB",
-        f"{NODE}/node1/distance": "20 10 30 35",
-        f"{NODE}/node2/cpumap": "0\n",
-        f"{NODE}/node2/meminfo": "Node 2 MemTotal: 4096 kB",
-        f"{NODE}/node2/distance": "15 30 10 50",
-        f"{NODE}/node7/cpulist": "\n",
-        f"{NODE}/node7/distance": "40 35 50 10",
-    }
-    machine = read_machine(str(write_tree(tmp_path, Shape(packages=2, cores=2), files)))
-    assert {node.number: node.nearest for node in machine.nodes} == {0: (), 1: (0,), 2: (0,), 7: (1,)}
-    assert [domain.os_id for domain in machine.at(Level.NODE)] == [0, 1]
-
-
-def test_a_machine_without_topology_files_is_flat_and_has_a_remark(tmp_path):
-    (tmp_path / CPU).mkdir(parents=True)
-    (tmp_path / CPU / "online").write_text("0-3\n")
-    machine = read_machine(str(tmp_path))
-    assert len(machine.at(Level.CORE)) == 4
-    assert machine.remarks
-    assert [node.number for node in machine.nodes] == [0]
+    for make in (lambda path: path.symlink_to("/dev/zero"), os.mkfifo):
+        (tree / CPU / "present").unlink()
+        make(tree / CPU / "present")
+        assert str(read_machine(str(tree)).online) == "0-1"
 
 
 @pytest.mark.parametrize("source", ["nowhere", "{empty}", "{junk}"])
@@ -215,408 +133,252 @@ def test_sources_without_a_machine_are_errors(tmp_path, source):
     assert caught.value.exit_code == 2
 
 
-MOUNTINFO = "30 20 0:26 {top} {point} rw - {kind} {kind} rw,{options}\n"
-
-
-@pytest.mark.parametrize(
-    ("files", "cpuset", "quota"),
-    [
-        ({}, None, None),
-        (
-            {
-                "proc/self/cgroup": "0::/a/b\n",
-                "proc/self/mountinfo": MOUNTINFO.format(
-                    top="/", point="/sys/fs/cgroup", kind="cgroup2", options=""
-                ),
-                "sys/fs/cgroup/cpuset.cpus.effective": "0-7\n",
-                "sys/fs/cgroup/a/b/cpuset.cpus.effective": "0-3\n",
-                "sys/fs/cgroup/a/cpu.max": "250000 100000\n",
-                "sys/fs/cgroup/a/b/cpu.max": "max 100000\n",
-            },
-            "0-3",
-            2.5,
-        ),
-        (
-            {  # the group has no cpuset controller: the nearest one above counts
-                "proc/self/cgroup": "0::/a/b\n",
-                "proc/mounts": "cgroup2 /cg cgroup2 rw 0 0\n",
-                "cg/a/cpuset.cpus.effective": "2-3\n",
-                "cg/a/b/cpu.max": "50000 100000\n",
-            },
-            "2-3",
-            0.5,
-        ),
-        (
-            {  # version 1, each controller on its own; in a container the mount shows its group as root
-                "proc/self/cgroup": "4:cpuset:/docker/x\n3:cpu,cpuacct:/docker/x\n",
-                "proc/self/mountinfo": MOUNTINFO.format(
-                    top="/docker/x", point="/sys/fs/cgroup/cpuset", kind="cgroup", options="cpuset"
-                )
-                + MOUNTINFO.format(
-                    top="/docker/x", point="/sys/fs/cgroup/cpu", kind="cgroup", options="cpu,cpuacct"
-                ),
-                "sys/fs/cgroup/cpuset/cpuset.cpus": "1,3\n",
-                "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "150000\n",
-                "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
-            },
-            "1,3",
-            1.5,
-        ),
-        (
-            {
-                "proc/self/cgroup": "3:cpu,cpuacct:/\n",
-                "proc/mounts": "cgroup /c cgroup rw,cpu,cpuacct 0 0\n",
-                "c/cpu.cfs_quota_us": "-1\n",
-                "c/cpu.cfs_period_us": "100000\n",
-            },
-            None,
-            None,
-        ),
-        (
-            {
-                "proc/self/cpuset": "/job\n",
-                "proc/mounts": "cpuset /dev/cpuset cpuset rw 0 0\n",
-                "dev/cpuset/job/cpus": "4-5\n",
-            },
-            "4-5",
-            None,
-        ),
-        (
-            {  # the mount shows another group, whose name only begins alike
-                "proc/self/cgroup": "0::/docker/xyz\n",
-                "proc/self/mountinfo": MOUNTINFO.format(
-                    top="/docker/x", point="/cg", kind="cgroup2", options=""
-                ),
-                "cg/yz/cpuset.cpus.effective": "7\n",
-                "cg/docker/xyz/cpuset.cpus.effective": "0-1\n",
-            },
-            "0-1",
-            None,
-        ),
-    ],
-    ids=["none", "v2", "v2-no-controller", "v1-container", "v1-unlimited", "cpuset-only", "top-is-a-prefix"],
-)
-def test_cgroup_limits(tmp_path, files, cpuset, quota):
-    for path, text in files.items():
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text(text)
-    limits = read_limits(DirectoryRoot(str(tmp_path)))
-    assert limits.cpuset == (CpuSet.from_list(cpuset) if cpuset else None)
-    assert limits.quota == quota
-
-
-EVENTS = "low 0\nhigh 3\nmax 9\noom 8\noom_kill {}\noom_group_kill 7\n"
-CONTROL = "oom_kill_disable 0\nunder_oom 0\noom_kill {}\n"
-
-
-@pytest.mark.parametrize(
-    ("files", "kills"),
-    [
-        ({}, None),
-        (
-            {
-                "proc/self/cgroup": "0::/a/b\n",
-                "proc/self/mountinfo": MOUNTINFO.format(top="/", point="/cg", kind="cgroup2", options=""),
-                "cg/a/b/memory.events": EVENTS.format(2),
-                "cg/a/memory.events": EVENTS.format(5),
-            },
-            2,
-        ),
-        (
-            {  # the group has no memory controller: the nearest one above accounts for it
-                "proc/self/cgroup": "0::/a/b\n",
-                "proc/mounts": "cgroup2 /cg cgroup2 rw 0 0\n",
-                "cg/a/memory.events": EVENTS.format(5),
-            },
-            5,
-        ),
-        ({"proc/self/cgroup": "0::/\n", "proc/mounts": "cgroup2 /cg cgroup2 rw 0 0\n"}, None),
-        (
-            {  # version 1; the hierarchy of version 2 beside it has no memory
-                "proc/self/cgroup": "4:memory:/docker/x\n1:cpu:/docker/x\n0::/docker/x\n",
-                "proc/self/mountinfo": MOUNTINFO.format(top="/", point="/cg/two", kind="cgroup2", options="")
-                + MOUNTINFO.format(top="/docker/x", point="/cg/cpu", kind="cgroup", options="cpu")
-                + MOUNTINFO.format(top="/docker/x", point="/cg/memory", kind="cgroup", options="memory"),
-                "cg/memory/memory.oom_control": CONTROL.format(3),
-                "cg/cpu/memory.oom_control": CONTROL.format(4),
-            },
-            3,
-        ),
-        (
-            {  # the counter of a group of version 1 excludes its descendants
-                "proc/self/cgroup": "4:memory:/x\n",
-                "proc/mounts": "cgroup /c cgroup rw,memory 0 0\n",
-                "c/memory.oom_control": CONTROL.format(3),
-            },
-            None,
-        ),
-        (
-            {  # a kernel before 4.13
-                "proc/self/cgroup": "4:memory:/x\n",
-                "proc/mounts": "cgroup /c cgroup rw,memory 0 0\n",
-                "c/x/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\n",
-            },
-            None,
-        ),
-        (
-            {
-                "proc/self/cgroup": "0::/\n",
-                "proc/mounts": "cgroup2 /cg cgroup2 rw 0 0\n",
-                "cg/memory.events": "oom_kill\noom_kill x y\noom_kill -1\n",
-            },
-            None,
-        ),
-    ],
-    ids=["none", "v2", "v2-no-controller", "v2-top", "v1", "v1-parent", "v1-old", "junk"],
-)
-def test_oom_kills_are_counted_by_the_cgroup(tmp_path, files, kills):
-    for path, text in files.items():
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text(text)
-    assert read_oom_kills(DirectoryRoot(str(tmp_path))) == kills
-
-
-def test_the_cpuset_limits_what_is_allowed(tmp_path):
-    files = {
-        "proc/mounts": "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n",
-        "sys/fs/cgroup/cpuset.cpus.effective": "1-2\n",
-        "sys/fs/cgroup/cpu.max": "150000 100000\n",
-    }
-    machine = read_machine(str(write_tree(tmp_path, Shape(cores=4), files)))
-    assert (str(machine.allowed), str(machine.online), machine.quota) == ("1-2", "0-3", 1.5)
-
-
-def pack(directory, path, *, format_=tarfile.USTAR_FORMAT, name="machine"):
-    with tarfile.open(path, "w:gz", format=format_) as archive:
-        archive.add(directory, arcname=name)
-    return str(path)
-
-
-@pytest.mark.parametrize(
-    ("format_", "name"),
-    [
-        (tarfile.USTAR_FORMAT, "machine"),
-        (tarfile.USTAR_FORMAT, "."),
-        (tarfile.USTAR_FORMAT, "m" * 90),
-        (tarfile.GNU_FORMAT, "m" * 120),
-        (tarfile.PAX_FORMAT, "m" * 120),
-        (tarfile.PAX_FORMAT, "maschine-ü"),
-    ],
-)
-def test_archives_are_read_like_directories(tmp_path, format_, name):
-    tree = write_tree(tmp_path / "tree", Shape(packages=2, cores=2, smt=2))
-    (tree / "sys/devices/system/cpu/cpu0/driver").symlink_to("../../../bus")
-    packed = read_machine(pack(tree, tmp_path / "m.tar.gz", format_=format_, name=name))
-    assert packed.replace(source="") == read_machine(str(tree)).replace(source="")
-
-
-@pytest.mark.parametrize("mode", ["w:gz", "w:bz2", "w:xz", "w"])
-def test_archives_are_recognized_by_their_content(tmp_path, mode):
-    tree = write_tree(tmp_path / "tree", Shape(cores=2))
-    with tarfile.open(tmp_path / "recording", mode) as archive:
-        archive.add(tree, arcname="m")
-    assert str(read_machine(str(tmp_path / "recording")).online) == "0-1"
-
-
-def test_links_in_archives_are_followed(tmp_path):
-    tree = write_tree(tmp_path / "tree", Shape(cores=2), {f"{CPU}/cpufreq/policy1/cpuinfo_max_freq": "7"})
-    (tree / CPU / "cpu1/cpufreq").symlink_to("../cpufreq/policy1")
-    (tree / CPU / "cpu0/cpufreq").symlink_to("../cpu1/cpufreq")
-    (tree / CPU / "cpu0/loop").symlink_to("loop")
-    (tree / CPU / "cpu0/away").symlink_to("../../../../../../../../etc")
-    root = ArchiveRoot(Path(pack(tree, tmp_path / "m.tar.gz")).read_bytes(), "packed")
-    assert root.read(f"{CPU}/cpu0/cpufreq/cpuinfo_max_freq") == "7"
-    assert root.names(f"{CPU}/cpu0/cpufreq") == ["cpuinfo_max_freq"]
-    assert root.read(f"{CPU}/cpu0/loop/x") is None
-    assert root.read(f"{CPU}/cpu0/away/hostname") is None
-
-
-def test_archives_that_unpack_to_too_much_are_refused_in_little_memory(tmp_path):
-    """Zeros compress a thousandfold, so a small archive may unpack to a huge size."""
-    header = tarfile.TarInfo("m/sys/devices/system/cpu/online")
-    header.size = archive_module.UNPACKED_LIMIT
-    packer = zlib.compressobj(wbits=31)
-    packed = packer.compress(header.tobuf())
-    for _ in range(archive_module.UNPACKED_LIMIT // (1 << 24) + 1):
-        packed += packer.compress(bytes(1 << 24))
-    (tmp_path / "large.tar.gz").write_bytes(packed + packer.flush())
-    tracemalloc.start()
-    with pytest.raises(MachineError, match="more than 512 MiB"):
-        read_machine(str(tmp_path / "large.tar.gz"))
-    assert tracemalloc.get_traced_memory()[1] < 8 << 20
-    tracemalloc.stop()
-
-
-def test_headers_of_archives_that_are_too_long_are_refused_in_little_memory(tmp_path):
-    """A header gives the length of the name or the attributes after it."""
-    header = tarfile.TarInfo("m/attributes")
-    header.type, header.size = tarfile.XHDTYPE, 1 << 28
-    packer = zlib.compressobj(wbits=31)
-    packed = packer.compress(header.tobuf()) + b"".join(packer.compress(bytes(1 << 24)) for _ in range(16))
-    tracemalloc.start()
-    with pytest.raises(MachineError, match="a header says that it has 268435456 bytes"):
-        ArchiveRoot(packed + packer.flush(), "long")
-    assert tracemalloc.get_traced_memory()[1] < 8 << 20
-    tracemalloc.stop()
-
-
-def test_archives_of_too_many_members_are_refused(monkeypatch):
-    monkeypatch.setattr(archive_module, "MEMBER_LIMIT", 1000)
-    headers = [tarfile.TarInfo(f"m/{number}").tobuf() for number in range(1001)]
-    assert ArchiveRoot(b"".join(headers[1:]), "full").read("m/1000") == ""
-    with pytest.raises(MachineError, match="more than 1000 members"):
-        ArchiveRoot(b"".join(headers), "many")
-
-
-def test_archives_with_too_much_text_are_refused():
-    """Many files of moderate size, and members with long names."""
-    file = tarfile.TarInfo("m/file")
-    file.size = 1 << 23
-    texts = b"".join(file.tobuf() + bytes([at]) * file.size for at in range(9))
-    names = b"".join(tarfile.TarInfo(f"{at}{'n' * (1 << 23)}").tobuf(tarfile.GNU_FORMAT) for at in range(9))
-    for content in (texts, names):
-        with pytest.raises(MachineError, match="have more than 64 MiB"):
-            ArchiveRoot(content, "full")
-
-
-@pytest.mark.parametrize("pack_", [gzip.compress, bz2.compress, lzma.compress])
-def test_archives_in_several_streams_are_read_completely(tmp_path, pack_):
-    """Parallel compressors and `cat` write several streams."""
-    whole = gzip.decompress(
-        Path(pack(write_tree(tmp_path / "t", Shape(cores=4)), tmp_path / "m.tgz")).read_bytes()
-    )
-    half = len(whole) // 1024 * 512
-    (tmp_path / "m").write_bytes(pack_(whole[:half]) + pack_(whole[half:]))
-    machine = read_machine(str(tmp_path / "m"))
-    assert (str(machine.online), machine.remarks) == ("0-3", ())
-
-
-def test_truncated_archives_without_compression_are_errors(tmp_path):
-    pack(write_tree(tmp_path / "t", Shape(cores=4)), tmp_path / "m.tgz")
-    whole = gzip.decompress((tmp_path / "m.tgz").read_bytes())
-    (tmp_path / "m.tar").write_bytes(whole[: len(whole.rstrip(b"\0")) // 2 // 512 * 512 + 100])
-    with pytest.raises(MachineError, match="truncated"):
-        read_machine(str(tmp_path / "m.tar"))
-
-
-def test_hard_links_and_other_directories_named_sys_are_handled(tmp_path):
-    tree = write_tree(tmp_path / "t", Shape(cores=4), {"proc/sys/kernel/osrelease": "6.1\n"})
-    (tree / CPU / "present").unlink()
-    os.link(tree / CPU / "online", tree / CPU / "present")
-    with tarfile.open(tmp_path / "m.tar", "w") as archive:
-        archive.add(tree / "proc", arcname="m/proc")
-        archive.add(tree / "sys", arcname="m/sys")
-    root = ArchiveRoot((tmp_path / "m.tar").read_bytes(), "m")
-    assert root.read(f"{CPU}/present") == root.read(f"{CPU}/online") == "0-3\n"
-
-
-@examples(0.6, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(data=st.data())
-def test_damaged_archives_are_a_machine_or_a_machine_error(tmp_path, data):
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
-        info = tarfile.TarInfo("m/sys/devices/system/cpu/online")
-        info.size = 4
-        archive.addfile(info, io.BytesIO(b"0-3\n"))
-    whole = bytearray(buffer.getvalue())
-    for _ in range(data.draw(st.integers(0, 3))):
-        whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
-    (tmp_path / "d.tar.gz").write_bytes(whole[: data.draw(st.integers(0, len(whole)))])
-    try:
-        machine = read_machine(str(tmp_path / "d.tar.gz"))
-    except MachineError:
-        return
-    assert machine.online
-
-
-names = st.sampled_from(
-    ["online", "present", "cpu0/topology/core_cpus", "cpu1/topology/package_cpus", "cpu0/online"]
-)
-texts = st.text(alphabet="0123456789,-abcf \n\0(nul)", max_size=12)
-
-
-@given(st.dictionaries(names, texts, max_size=5), texts, texts)
-def test_any_tree_is_a_machine_or_a_machine_error(files, cpulist, cgroup):
-    tree = {f"{CPU}/{name}": text for name, text in files.items()}
-    tree |= {f"{NODE}/node0/cpulist": cpulist, f"{NODE}/node3/cpumap": cpulist, "proc/self/cgroup": cgroup}
-    try:
-        machine = read_recorded(DictRoot(tree))
-    except MachineError:
-        return
-    assert machine.allowed
-    make_plan(machine, Request())
-
-
 @pytest.mark.parametrize(("cpus", "cores", "each"), [(8, 4, 2), (8, None, 1), (6, 4, 1), (1, 1, 1)])
 def test_systems_without_sysfs_give_counts(cpus, cores, each):
     machine = make_counted_machine(cpus, cores, "Darwin")
     assert not machine.bindable
     assert len(machine.at(Level.CORE)) == cpus // each
-    assert "Darwin" in machine.remarks[0]
     assert ("cores" in machine.remarks[0]) is (cores is not None)
-    made = make_plan(machine, Request())
-    assert made.placements[0].threads == cpus // each
+    assert make_plan(machine, Request()).placements[0].threads == cpus // each
+    bare = read({f"{CPU}/online": f"0-{cpus - 1}\n"})
+    assert (len(bare.at(Level.CORE)), bool(bare.remarks), len(bare.nodes)) == (cpus, True, 1)
 
 
-def test_missing_members_and_directories_are_empty(tmp_path):
-    packed = Path(pack(write_tree(tmp_path / "t", Shape()), tmp_path / "m.tar.gz")).read_bytes()
-    root = ArchiveRoot(packed, "packed")
-    assert root.read("sys/nothing") is None
-    assert root.names("sys/nothing") == []
-    assert "cpu0" in root.names(CPU)
-    assert DirectoryRoot(str(tmp_path)).read("no\0name") is None
+def test_halves_of_a_package_with_one_number_and_different_cores_are_joined():
+    """Haswell's cluster-on-die: two sibling sets in each package, but only two package numbers."""
+    halves = shape_files(Shape(packages=4, cores=2)) | topology(range(8), "core_id", "01450145")
+    machine = read(halves | topology(range(8), "physical_package_id", "00001111"))
+    found = [(str(package.cpus), package.os_id) for package in machine.at(Level.PACKAGE)]
+    assert found == [("0-3", 0), ("4-7", 1)]
+    assert machine.remarks == ("halves of packages are joined by physical_package_id",)
 
 
-THROTTLED = [
-    # files, counters
-    ({}, None),
-    ({"proc/7/cgroup": "0::/a/b\n", "proc/self/mountinfo": "1 2 0:3 / /cg rw - cgroup2 cgroup2 rw\n"}, None),
-    (
-        {
-            "proc/7/cgroup": "0::/a\n",
-            "proc/self/mountinfo": "1 2 0:3 / /cg rw - cgroup2 cgroup2 rw\n",
-            "cg/a/cpu.stat": "usage_usec 9\n",  # without the cpu controller
-        },
-        None,
-    ),
-    (
-        {
-            "proc/7/cgroup": "0::/a/b/c\n",
-            "proc/self/cgroup": "0::/other\n",
-            "proc/self/mountinfo": "1 2 0:3 / /cg rw - cgroup2 cgroup2 rw\n",
-            "cg/a/b/c/cpu.stat": "usage_usec 9\n",
-            "cg/a/b/cpu.stat": "usage_usec 9\nnr_periods 8\nnr_throttled 3\nthrottled_usec 1500000\n",
-            "cg/a/cpu.stat": "nr_periods 2\nnr_throttled 1\nthrottled_usec 500000\n",
-            "cg/other/cpu.stat": "nr_periods 90\nthrottled_usec 7000000\n",
-        },
-        ("cg/a/b", 10, 4, 2.0),
-    ),
-    (
-        {
-            "proc/7/cgroup": "4:memory:/x\n2:cpu,cpuacct:/a\n",
-            "proc/self/mountinfo": "1 2 0:3 / /c rw - cgroup cgroup rw,cpu,cpuacct\n"
-            "1 2 0:3 / /m rw - cgroup cgroup rw,memory\n",
-            "c/a/cpu.stat": "nr_periods 4\nnr_throttled 1\nthrottled_time 250000000\n",
-            "c/cpu.stat": "nr_periods 0\nthrottled_time x\n",
-            "m/x/cpu.stat": "nr_periods 7\nthrottled_time 9000000000\n",
-        },
-        ("c/a", 4, 1, 0.25),
-    ),
-]
+@pytest.mark.parametrize(
+    ("numbers", "core_ids", "packages"),
+    [
+        ("00110011", "01010101", 4),  # Itanium cells: the cores of both packages have the same numbers
+        ("00110011", [None] * 8, 4),
+        ("00000000", "01234567", 4),  # all packages have number 0
+        ("00110011", "01234567", 2),  # each half is half of a node (s390 books)
+    ],
+)
+def test_repeated_numbers_of_packages_do_not_join_them(numbers, core_ids, packages):
+    files = shape_files(Shape(packages=packages, nodes=4 // packages, cores=2))
+    files |= {f"{CPU}/cpu{cpu}/topology/package_cpus": f"{3 << cpu // 2 * 2:x}" for cpu in range(8)}
+    files |= topology(range(8), "physical_package_id", numbers) | topology(range(8), "core_id", core_ids)
+    if packages == 2:
+        files |= {f"{NODE}/node{node}/cpumap": text for node, text in enumerate(("f", "f0", "0", "0"))}
+    assert sets(read(files), Level.PACKAGE) == ["0-1", "2-3", "4-5", "6-7"]
 
 
-@pytest.mark.parametrize(("files", "counters"), THROTTLED)
-def test_the_throttling_of_a_process_is_that_of_its_cgroups(tmp_path, files, counters):
-    for name, text in files.items():
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    found = read_throttling(DirectoryRoot(str(tmp_path)), "7")
-    assert (found and tuple(found.as_dict().values())) == counters
+@pytest.mark.parametrize(
+    ("numbers", "packages", "os_ids"),
+    [
+        ("00001111", ["0-3", "4-7"], [0, 1]),
+        (["65535"] * 8, ["0-7"], [None]),
+        (["-1"] * 8, [], []),
+        (["0"] * 7 + [None], [], []),
+    ],
+)
+def test_packages_without_sibling_files_are_grouped_by_number(numbers, packages, os_ids):
+    files = without(shape_files(Shape(cores=8)), "package_cpus", "physical_package_id")
+    machine = read(files | topology(range(8), "physical_package_id", numbers))
+    assert sets(machine, Level.PACKAGE) == packages
+    assert [package.os_id for package in machine.at(Level.PACKAGE)] == os_ids
 
 
-def test_throttling_since_an_earlier_reading():
-    before = Throttling(cgroup="c", periods=4, throttled_periods=1, throttled_s=0.25)
-    after = Throttling(cgroup="c", periods=10, throttled_periods=4, throttled_s=1.0)
-    assert after.since(before) == Throttling(cgroup="c", periods=6, throttled_periods=3, throttled_s=0.75)
-    assert before.since(after) == Throttling(cgroup="c")  # the cgroup was created again
+def test_packages_smaller_than_clusters_are_grouped_by_number():
+    """A phone whose sibling sets of packages have one CPU each."""
+    files = shape_files(Shape(cores=4)) | topology(range(4), "package_cpus", "1248")
+    files |= topology(range(4), "cluster_cpus", "33cc") | topology(range(4), "physical_package_id", "0011")
+    machine = read(files)
+    assert sets(machine, Level.PACKAGE) == ["0-1", "2-3"]
+    assert machine.remarks == ("packages partially overlap clusters: physical_package_id is used instead",)
+
+
+@pytest.mark.parametrize(
+    ("core_ids", "cpuinfo", "cores"),
+    [
+        ("0123", "", ["0", "1", "2", "3"]),  # AMD's family 15h: modules of two cores that share an L2
+        ("0044", "", ["0-1", "2-3"]),  # POWER counts cores in fours
+        ([None] * 4, "", ["0-1", "2-3"]),
+        ("0123", "vendor_id: AuthenticAMD\ncpu family: 23\n", ["0-1", "2-3"]),
+        ("0123", "vendor_id: GenuineIntel\ncpu family: 21\n", ["0-1", "2-3"]),
+    ],
+)
+def test_modules_of_two_cores_are_two_cores(core_ids, cpuinfo, cores):
+    """The sibling sets have one core, `core_id` has two."""
+    files = shape_files(ADJACENT) | topology(range(4), "core_id", core_ids) | {"proc/cpuinfo": cpuinfo}
+    machine = read(files)
+    assert sets(machine, Level.CORE) == cores
+    assert len(cores) == 2 or sets(machine, Level.L2) == ["0-1", "2-3"]
+
+
+def test_cores_without_sibling_sets_are_read_from_l1_caches():
+    files = without(shape_files(SHAPE), "core_cpus", "core_cpus_list")
+    machine = read(files)
+    assert sets(machine, Level.CORE) == sets(read(shape_files(SHAPE)), Level.CORE)
+    assert machine.remarks == ("core siblings are unknown: shared L1 caches are used instead",)
+    machine = read(without(files, "shared_cpu_map"))  # old kernels of s390 have packages only
+    assert sets(machine, Level.PACKAGE) == ["0-3,8-11", "4-7,12-15"]
+    assert "each CPU counts as a core" in machine.remarks[0]
+
+
+def test_a_cpu_without_topology_files_is_in_the_sets_of_other_cpus_or_a_core_of_its_own():
+    machine = read({path: text for path, text in shape_files(SHAPE).items() if "/cpu5/" not in path})
+    assert "5,13" in sets(machine, Level.CORE)
+    assert sorted(sets(machine, Level.PACKAGE)) == ["0-3,8-11", "4-7,12-15"]
+    assert machine.remarks == ()
+    files = {path: text for path, text in shape_files(Shape(cores=4)).items() if "/cpu3/" not in path}
+    machine = read(files | topology(range(3), "package_cpus", "777"))
+    assert sets(machine, Level.CORE) == ["0", "1", "2", "3"]
+    assert sets(machine, Level.PACKAGE) == ["0-2"]
+    assert machine.remarks == ("core siblings of CPU 3 are unknown: assumed to have none",)
+
+
+def test_caches_with_an_empty_set_of_cpus_are_private_to_their_core_and_overlaps_are_reported():
+    """Itanium: maps of zeros, and two threads in each core."""
+    empty = {f"{CPU}/cpu{cpu}/cache/index2/shared_cpu_map": "0" for cpu in range(4)}
+    assert sets(read(shape_files(ADJACENT) | empty), Level.L3) == ["0-1", "2-3"]
+    files = {f"{CPU}/cpu{cpu}/cache/index2/shared_cpu_map": "0ff0" for cpu in range(4, 12)}
+    assert any("partially overlap" in remark for remark in read(shape_files(SHAPE) | files).remarks)
+
+
+@pytest.mark.parametrize(
+    ("masks", "dies"),
+    [
+        (["f0f"] * 4 + ["f0f0"] * 4, []),  # each package one die
+        ([f"{1 << cpu:x}" for cpu in range(16)], []),  # each CPU one die, on machines without dies
+        ([f"{0x101 << cpu:x}" for cpu in range(8)], [f"{cpu},{cpu + 8}" for cpu in range(8)]),
+        (["303", "303", "c0c", "c0c"] + ["f0f0"] * 4, ["0-1,8-9", "2-3,10-11"]),  # one package without dies
+    ],
+)
+def test_dies_are_kept_unless_they_repeat_another_level(masks, dies):
+    masks = (masks * 2)[:16]
+    assert sets(read(shape_files(SHAPE) | topology(range(16), "die_cpus", masks)), Level.DIE) == dies
+
+
+def nodes_of(machine):
+    return [(node.number, str(node.cpus)) for node in machine.nodes]
+
+
+def test_lists_of_nodes_are_corrected():
+    files = shape_files(SHAPE)
+    assert nodes_of(read(files | {f"{NODE}/online": "1", f"{NODE}/node1/cpumap": "ffff"})) == [(1, "0-15")]
+    machine = read(files | {f"{NODE}/node1/cpumap": "ffff"})
+    assert nodes_of(machine) == [(0, "0-3,8-11"), (1, "4-7,12-15")]
+    assert "NUMA node 1 lists CPUs of other nodes" in machine.remarks[0]
+    same = read(
+        files | {f"{NODE}/node{n}/cpumap": "ffff" for n in (0, 1)} | {f"{NODE}/node0/distance": "10 20"}
+    )
+    assert [(str(node.cpus), node.nearest) for node in same.nodes] == [("0-15", ()), ("", (0,))]
+    assert read(files | {f"{NODE}/node1/cpumap": "0"}).remarks == ("in no NUMA node: CPUs 4-7,12-15",)
+    assert nodes_of(read(without(shape_files(Shape(cores=4)), "cpumap", "cpulist"))) == [(0, "0-3")]
+    files = without(shape_files(Shape(packages=2, cores=2)), "cpumap", "cpulist")
+    files |= {f"{NODE}/node{cpu // 2}/cpu{cpu}/online": "1" for cpu in range(4)}
+    assert nodes_of(read(files)) == [(0, "0-1"), (1, "2-3")]
+
+
+def test_zero_memory_in_all_nodes_is_unknown():
+    files = shape_files(SHAPE) | {f"{NODE}/node{node}/meminfo": "Node 0 MemTotal: 0 kB" for node in (0, 1)}
+    assert [(node.memory_bytes, node.nearest) for node in read(files).nodes] == [(None, ())] * 2
+
+
+MEMORY = {
+    f"{NODE}/node2/cpumap": "0",
+    f"{NODE}/node2/meminfo": "Node 2 MemTotal: 4096 kB",
+    f"{NODE}/node2/distance": "17 28 10",
+    f"{NODE}/node0/distance": "10 21 17",
+    f"{NODE}/node1/distance": "21 10 28",
+}
+
+
+@pytest.mark.parametrize(("extra", "nearest"), [
+    ({}, (0,)),
+    ({"access0/initiators/node1/x": ""}, (1,)),
+    ({"access0/initiators/node0/x": "", "access1/initiators/node1/x": ""}, (1,)),
+    ({"access1/initiators/node9/x": ""}, (0,)),
+    ({"distance": "20 20 10"}, (0, 1)),
+    ({"distance": None}, ()),
+])  # fmt: skip
+def test_a_node_without_cpus_is_near_to_its_initiators_or_by_distance(extra, nearest):
+    extra = {f"{NODE}/node2/{name}": text for name, text in extra.items()}
+    machine = read(shape_files(SHAPE) | MEMORY | {f"{NODE}/node1/meminfo": "Node 1 MemTotal: 0 kB"} | extra)
+    assert (machine.nodes[2].nearest, machine.nodes[1].nearest) == (nearest, (0,))
+
+
+def test_memory_of_gpus_is_excluded_and_reported():
+    gpu = {"proc/driver/nvidia/gpus/0004:04:00.0/numa_status": "Node: 2\nStatus: online\n"}
+    machine = read(shape_files(SHAPE) | MEMORY | gpu)
+    assert [(node.number, node.distances) for node in machine.nodes] == [(0, (10, 21)), (1, (21, 10))]
+    assert machine.remarks == ("NUMA node 2 excluded: GPU memory",)
+
+
+@pytest.mark.parametrize(("isolated", "nohz", "used", "note"), rows("""
+    6-7      |        | 0-5 | not used because isolated: CPUs 6-7
+             | (null) | 0-7 |
+             | 7      | 0-6 | not used because nohz_full: CPU 7
+    6        | 6-7    | 0-5 | not used because isolated or nohz_full: CPUs 6-7
+    0-7      |        | 0-7 |
+"""))  # fmt: skip
+def test_cpus_excluded_by_default_are_named(isolated, nohz, used, note):
+    files = {f"{CPU}/isolated": f"{isolated}\n", f"{CPU}/nohz_full": f"{nohz}\n"}
+    made = make_plan(read(shape_files(Shape(cores=8)) | files), Request(ranks=1))
+    assert str(made.placements[0].cpuset) == used
+    notes = [note_.text.partition(" (")[0] for note_ in made.notes if note_.code == "set-apart"]
+    assert notes == [note][: len(note)]
+
+
+@pytest.mark.parametrize(
+    ("mask", "cpus"),
+    [
+        ("all", "0-2,4-5"), ("^0", "1-2,4-5"), ("node:0", "0-2"), ("node:1", "4-5"), ("core:3", "3"),
+        ("node:0.core:2-3", "2-3"), ("2-3", "2-3"), ("0x8", "3"), ("node:1,6", "4-6"), ("auto", "0-2,4-5"),
+    ],
+)  # fmt: skip
+def test_masks_name_excluded_cpus_by_number_or_by_domains_without_other_cpus(mask, cpus):
+    machine = read(shape_files(Shape(packages=2, cores=4)) | {f"{CPU}/isolated": "3,6-7"})
+    assert str(make_plan(machine, Request(mask=parse_mask(mask))).placements[0].cpuset) == cpus
+
+
+@pytest.mark.parametrize(
+    ("affinity", "allowed", "isolated", "result"),
+    [
+        ("0-2,4-7", "0-7", "3", "0-7"),  # as the kernel starts every process
+        ("0-1", "0-7", "3", "0-1"),  # narrowed on purpose
+        ("4", "4-7", "4-7", "4"),  # placed on one of the isolated CPUs
+        ("0-7", "0-7", "", "0-7"),
+    ],
+)
+def test_isolated_cpus_are_allowed_with_the_default_affinity_mask(affinity, allowed, isolated, result):
+    made = add_isolated(*map(CpuSet.from_list, (affinity, allowed, isolated)))
+    assert str(made & CpuSet.from_list(allowed)) == result
+
+
+def test_a_machine_without_an_allowed_cpu_is_an_error():
+    group = {"proc/mounts": "cgroup2 /c cgroup2 rw 0 0\n", "c/cpuset.cpus.effective": "99"}
+    with pytest.raises(MachineError, match="no CPU of given is allowed"):
+        read(shape_files(SHAPE) | group)
+
+
+@given(st.data())
+def test_any_numbering_with_any_gaps_is_read(data):
+    """Numbers are shuffled and CPUs offline: each level has the written sets without the offline CPUs."""
+    counts = {"packages": 3, "nodes": 2, "l3s": 2, "cores": 3}
+    sizes = {name: data.draw(st.integers(1, most)) for name, most in counts.items()}
+    shape = Shape(**sizes, smt=data.draw(st.sampled_from([1, 2, 4])))
+    count = shape.all_cores * shape.smt
+    numbers = data.draw(st.lists(st.integers(0, 4 * count), min_size=count, max_size=count, unique=True))
+    offline = CpuSet(data.draw(st.sets(st.sampled_from(numbers), max_size=count - 1)))
+    parts = {
+        level: [CpuSet(numbers[cpu] for cpu in cpus) for cpus in sets_]
+        for level, sets_ in shape.partitions().items()
+    }
+    online = CpuSet(numbers) - offline
+    machine = read(tree_files(parts, online) | {f"{CPU}/present": str(CpuSet(numbers))})
+    assert (machine.online, machine.offline, machine.allowed) == (online, offline, online)
+    for level, written in parts.items():
+        expected = {cpus & online for cpus in written if cpus & online}
+        assert {domain.cpus for domain in machine.at(level)} == expected
+    made = make_plan(machine, Request(ranks=min(2, len(online)), smt="all"))
+    assert union(placement.cpuset for placement in made.placements) <= online

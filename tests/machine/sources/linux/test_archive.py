@@ -1,0 +1,133 @@
+"""Recordings in archives: read like directories, in any compression, and refused if they are too large."""
+
+import bz2
+import gzip
+import lzma
+import os
+import tarfile
+import tracemalloc
+import zlib
+from pathlib import Path
+
+import pytest
+
+from ompbind.errors import MachineError
+from ompbind.machine.sources import archive as archive_module
+from ompbind.machine.sources.archive import ArchiveRoot
+from ompbind.machine.sources.reading import read_machine
+from ompbind.machine.sources.root import DirectoryRoot
+from tests.machines import Shape, write_tree
+
+CPU = "sys/devices/system/cpu"
+
+
+def pack(directory, path, mode="w:gz", *, format_=tarfile.USTAR_FORMAT, name="machine"):
+    with tarfile.open(path, mode, format=format_) as archive:
+        archive.add(directory, arcname=name)
+    return str(path)
+
+
+def small(tmp_path):
+    return write_tree(tmp_path / "tree", Shape(cores=4))
+
+
+@pytest.mark.parametrize(
+    ("mode", "format_", "name"),
+    [
+        ("w:gz", tarfile.USTAR_FORMAT, "."),
+        ("w:bz2", tarfile.USTAR_FORMAT, "m" * 90),
+        ("w:xz", tarfile.GNU_FORMAT, "m" * 120),
+        ("w", tarfile.PAX_FORMAT, "m" * 120),
+        ("w:gz", tarfile.PAX_FORMAT, "maschine-ü"),
+    ],
+)
+def test_archives_are_recognized_by_their_content_and_read_like_directories(tmp_path, mode, format_, name):
+    tree = write_tree(tmp_path / "tree", Shape(packages=2, cores=2, smt=2))
+    (tree / CPU / "cpu0/driver").symlink_to("../../../bus")
+    packed = read_machine(pack(tree, tmp_path / "recording", mode, format_=format_, name=name))
+    assert packed.replace(source="") == read_machine(str(tree)).replace(source="")
+
+
+def test_links_in_archives_are_followed(tmp_path):
+    tree = write_tree(tmp_path / "tree", Shape(cores=2), {f"{CPU}/cpufreq/policy1/cpuinfo_max_freq": "7"})
+    links = {"cpu1/cpufreq": "../cpufreq/policy1", "cpu0/cpufreq": "../cpu1/cpufreq", "cpu0/loop": "loop",
+             "cpu0/away": "../../../../../../../../etc"}  # fmt: skip
+    for name, target in links.items():
+        (tree / CPU / name).symlink_to(target)
+    (tree / CPU / "present").unlink()
+    os.link(tree / CPU / "online", tree / CPU / "present")
+    root = ArchiveRoot(Path(pack(tree, tmp_path / "m.tar.gz")).read_bytes(), "packed")
+    assert root.read(f"{CPU}/cpu0/cpufreq/cpuinfo_max_freq") == "7"
+    assert root.names(f"{CPU}/cpu0/cpufreq") == ["cpuinfo_max_freq"]
+    assert root.read(f"{CPU}/cpu0/loop/x") is None
+    assert root.read(f"{CPU}/cpu0/away/hostname") is None
+    assert root.read(f"{CPU}/present") == root.read(f"{CPU}/online") == "0-1\n"
+    assert (root.read("sys/nothing"), root.names("sys/nothing")) == (None, [])
+    assert DirectoryRoot(str(tmp_path)).read("no\0name") is None
+
+
+def test_archives_that_unpack_to_too_much_are_refused_in_little_memory(monkeypatch):
+    """Zeros compress a thousandfold. A header gives the length of the name or the attributes after it."""
+    monkeypatch.setattr(archive_module, "UNPACKED_LIMIT", 1 << 26)
+    large = tarfile.TarInfo("m/sys/devices/system/cpu/online")
+    large.size = archive_module.UNPACKED_LIMIT
+    long = tarfile.TarInfo("m/attributes")
+    long.type, long.size = tarfile.XHDTYPE, 1 << 26
+    for header, count, text in (
+        (large, archive_module.UNPACKED_LIMIT // (1 << 24) + 1, "more than 64 MiB"),
+        (long, 4, "a header says that it has 67108864 bytes"),
+    ):
+        packer = zlib.compressobj(wbits=31)
+        packed = packer.compress(header.tobuf())
+        packed += b"".join(packer.compress(bytes(1 << 24)) for _ in range(count)) + packer.flush()
+        tracemalloc.start()
+        with pytest.raises(MachineError, match=text):
+            ArchiveRoot(packed, "large")
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+        tracemalloc.stop()
+
+
+def test_archives_of_too_many_members_or_too_much_text_are_refused(monkeypatch):
+    """Many files of moderate size, and members with long names."""
+    file = tarfile.TarInfo("m/file")
+    file.size = 1 << 23
+    texts = b"".join(file.tobuf() + bytes([at]) * file.size for at in range(9))
+    names = b"".join(tarfile.TarInfo(f"{at}{'n' * (1 << 23)}").tobuf(tarfile.GNU_FORMAT) for at in range(9))
+    for content in (texts, names):
+        with pytest.raises(MachineError, match="have more than 64 MiB"):
+            ArchiveRoot(content, "full")
+    monkeypatch.setattr(archive_module, "MEMBER_LIMIT", 1000)
+    headers = [tarfile.TarInfo(f"m/{number}").tobuf() for number in range(1001)]
+    assert ArchiveRoot(b"".join(headers[1:]), "full").read("m/1000") == ""
+    with pytest.raises(MachineError, match="more than 1000 members"):
+        ArchiveRoot(b"".join(headers), "many")
+
+
+@pytest.mark.parametrize("pack_", [gzip.compress, bz2.compress, lzma.compress])
+def test_archives_in_several_streams_are_read_completely(tmp_path, pack_):
+    """Parallel compressors and `cat` write several streams."""
+    whole = Path(pack(small(tmp_path), tmp_path / "m.tar", "w")).read_bytes()
+    half = len(whole) // 1024 * 512
+    (tmp_path / "m").write_bytes(pack_(whole[:half]) + pack_(whole[half:]))
+    machine = read_machine(str(tmp_path / "m"))
+    assert (str(machine.online), machine.remarks) == ("0-3", ())
+
+
+def test_truncated_archives_are_errors(tmp_path):
+    whole = Path(pack(small(tmp_path), tmp_path / "m.tar", "w")).read_bytes()
+    (tmp_path / "cut.tar").write_bytes(whole[: len(whole.rstrip(b"\0")) // 2 // 512 * 512 + 100])
+    packed = gzip.compress(whole)
+    (tmp_path / "cut.tar.gz").write_bytes(packed[: len(packed) // 2])
+    for name in ("cut.tar", "cut.tar.gz"):
+        with pytest.raises(MachineError, match="truncated"):
+            read_machine(str(tmp_path / name))
+
+
+@pytest.mark.parametrize("size", [b"-0000000020", b"0000_000010", b"\x80" + b"\0" * 9 + b"\x04"])
+def test_odd_sizes_in_archives_are_errors(size):
+    header = bytearray(512)
+    header[:22] = b"m/sys/devices/system/x"
+    header[124 : 124 + len(size)] = size
+    header[156:157] = b"0"
+    with pytest.raises(MachineError):
+        ArchiveRoot(gzip.compress(bytes(header) + b"0-3\n".ljust(512, b"\0") + bytes(1024)), "odd")
