@@ -45,17 +45,6 @@ def test_ranks_with_one_gpu_each_make_the_same_plan_and_take_the_placement_of_th
     assert all(plan == plans[0] for plan in plans)
 
 
-def test_options_that_divide_devices_in_another_way_do_not_move_ranks():
-    """GPUs are near CPUs in the opposite order; with `device_order` "cpu", rank 0 would get the last GPU."""
-    gpus = [gpu.replace(cpus=MACHINE.devices[3 - gpu.index].cpus) for gpu in MACHINE.devices]
-    machine = MACHINE.replace(devices=tuple(gpus))
-    env = {**PER_TASK, "CUDA_VISIBLE_DEVICES": "0", "SLURM_STEP_GPUS": "0"}
-    request, own = find(env, machine=machine, device_order="cpu", share_devices=True)
-    request, index = request_all_gpus(request, own)
-    assert make_plan(machine, request).placements[index].devices == own.gpus
-    assert not request.share_devices
-
-
 def test_ranks_with_several_gpus_each_where_devices_of_others_are_denied():
     """With ConstrainDevices, a rank has no access to other GPUs, and indices count its own from 0."""
     gpus = [gpu.replace(excluded="" if gpu.index > 1 else "no access") for gpu in MACHINE.devices]
@@ -109,12 +98,6 @@ def test_other_launchers_have_divided_gpus_if_too_few_are_visible_for_all_ranks(
     assert (found and [gpu.index for gpu in found.gpus]) == own
     assert not (found and found.are_divided)
     assert not find({}, **options, by_slurm=False)[1]
-
-
-def test_variables_of_a_batch_job_do_not_count_for_ranks_of_other_launchers():
-    env = {"SLURM_GPUS_ON_NODE": "4", "CUDA_VISIBLE_DEVICES": "0,1"}
-    assert find(env, ranks=2, by_slurm=True)[1]
-    assert not find(env, ranks=2, by_slurm=False)[1]
 
 
 @pytest.mark.parametrize("devices", [(DeviceKind.GPU,), "auto"])

@@ -19,7 +19,6 @@ from ompbind.planning.strategies.core_sequence import make_core_sequence
 from ompbind.planning.strategies.strategies import balanced
 from tests.device_recordings import ANSWERS, read_with_devices
 from tests.machines import Shape, make_machine
-from tests.planning.devices.test_peers import SAMPLED
 from tests.recordings import name_of, recorded
 
 SMALL = make_machine(Shape(packages=2, nodes=2, cores=2))
@@ -33,7 +32,11 @@ def divide(chosen):
     """Divide the cores of SMALL among ranks with these localities."""
     sequence = make_core_sequence(SMALL, tuple(core.cpus for core in SMALL.at(Level.CORE)))
     localities = [DeviceLocality(cpus=cpus, preferred=cpus, near=cpus) for cpus in chosen]
-    return divide_near_devices(sequence, localities, 1, lambda part, ranks: balanced(part, ranks))
+    shares = divide_near_devices(sequence, localities, 1, lambda part, ranks: balanced(part, ranks))
+    cores = [core for share in shares or () for core in share]
+    assert shares is None or all(shares)
+    assert len(set(cores)) == len(cores)
+    return shares
 
 
 def largest_shares(chosen):
@@ -52,25 +55,23 @@ def largest_shares(chosen):
 
 @given(st.lists(st.sampled_from(LOCALITIES), min_size=1, max_size=5))
 def test_smallest_shares_are_as_large_as_possible(chosen):
-    shares = divide(chosen)
-    best = largest_shares(chosen)
+    shares, best = divide(chosen), largest_shares(chosen)
     assert shares is not None
-    assert len({core for share in shares for core in share}) == sum(map(len, shares))
-    if best is None:
-        assert all(shares)
-        return
-    assert sorted(map(len, shares)) == best
-    assert all(CpuSet(share) <= cpus for share, cpus in zip(shares, chosen, strict=True))
+    if best is not None:
+        assert sorted(map(len, shares)) == best
+        assert all(CpuSet(share) <= cpus for share, cpus in zip(shares, chosen, strict=True))
 
 
 @given(st.lists(st.sets(st.sampled_from(list(SMALL.online)), min_size=1).map(CpuSet), min_size=1, max_size=8))
 def test_every_rank_has_cores_even_if_localities_partially_overlap(chosen):
-    shares = divide(chosen)
-    assert shares is None or all(shares)
-    cores = [core for share in shares or () for core in share]
-    assert len(set(cores)) == len(cores)
+    divide(chosen)
 
 
+SAMPLE = (
+    "prrte-turin-4gpu", "flux-ipa20", "flux-tuo.CPX", "mpibind-eas-tioga", "mpibind-cts1-pascal",
+    "mpibind-coral-lassen", "hwlocxml-power8gpudistances",
+)  # fmt: skip
+SAMPLED = [pytest.param(name, marks=() if name in SAMPLE else pytest.mark.long) for name in ANSWERS]
 OPTIONS = [
     {}, {"smt": "all"}, {"strategy": "compact", "threads": 2}, {"strategy": "spread", "cores": 1},
     {"device_order": "cpu", "reserve": 1}, {"service_cores": 1}, {"reserve_total": 2},
@@ -101,17 +102,12 @@ def test_plans_of_recorded_machines(name, data):
 
 def check_refusal(machine, request):
     """Devices do not suffice, or the same ranks without devices are refused too."""
-    visible = [device for device in machine.devices if not device.excluded]
     for kind in request.devices if request.devices != "auto" else ():
-        own = [device for device in visible if device.kind is kind]
-        if not own or (
-            not request.share_devices and len(own) < request.ranks * (request.devices_per_rank or 1)
-        ):
-            return
+        own = [device for device in machine.devices if device.kind is kind and not device.excluded]
         with_rdma = [device for device in own if device.rdma_names or device.pci_class == "0207"]
-        if not request.share_devices and 0 < len(with_rdma) < request.ranks:
-            return
-        if any(device.vendor == "17db" for device in own):
+        usable = with_rdma or own
+        needed = 1 if request.share_devices else request.ranks * (request.devices_per_rank or 1)
+        if len(usable) < needed or any(device.vendor == "17db" for device in own):
             return
     with pytest.raises(PlanError):
         make_plan(machine, request.replace(devices=(), share_devices=False, devices_per_rank=None))
@@ -163,16 +159,12 @@ def check_near(made):
 def not_enough_cores(made, localities):
     """Whether some localities have fewer usable cores than the ranks that are near no other CPUs need."""
     request = made.request
-    need = (request.cores or 1) + request.other_cores
-    if request.threads:
-        need = request.threads
+    need = request.threads or (request.cores or 1) + request.other_cores
+    reserved = made.reserved if request.reserve_total else CpuSet()
     core_of = index_by_cpu(made.machine.at(Level.CORE))
     for outer in localities:
         inside = sum(locality.cpus <= outer.cpus for locality in localities)
-        cores = len(
-            {core_of[cpu] for cpu in outer.cpus - (made.reserved if request.reserve_total else CpuSet())}
-        )
-        if inside * need > cores:
+        if inside * need > len({core_of[cpu] for cpu in outer.cpus - reserved}):
             return True
     return len(made.placements) > len(made.machine.at(Level.CORE))
 

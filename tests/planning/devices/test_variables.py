@@ -106,13 +106,6 @@ def test_a_gpu_without_words_leaves_the_variables_and_a_warning_says_so():
     assert "ranks get no CUDA_VISIBLE_DEVICES" in note.text
 
 
-def test_devices_that_are_not_visible_are_noted():
-    gpus = make_nvidia_gpus(2)
-    (note,) = find_notes(planned(gpus, [[gpus[0]]], {CUDA: "0,9"}), "devices-visible")
-    assert "CUDA ignores '9'" in note.text
-    assert not note.warning
-
-
 def test_variables_of_the_user_override_the_plan_and_a_warning_says_so():
     gpus, user = make_nvidia_gpus(2), ((CUDA, "0"),)
     assert variables(gpus, one_each(gpus), added=user)[1][CUDA] == "0"

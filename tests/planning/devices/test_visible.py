@@ -46,20 +46,15 @@ def remark(gpus, env=()):
         "": [],
         "2,1": [2, 1],
         "0,2,-1,1": [0, 2],  # the example of the CUDA Programming Guide
-        "NoDevFiles": [],  # Slurm: no GPU was allocated
         "0,7,1": [0],
-        "0,x,1": [0],
         "0,1,0": [],
         " 3 , 1 ": [3, 1],
         f"{UUIDS[3]},{UUIDS[0]}": [3, 0],
         "GPU-66,GPU-5": [2, 1],
         "GPU-": [],  # not unambiguous
         "gpu-4444": [],
-        "GPU-4444,GPU-44": [],
-        "0,GPU-5555": [0],
         "GPU-5555,0": [1],
         "MIG-12345678": [],
-        ",0": [],
     }.items(),
 )
 def test_cuda_visible_devices(text, expected):
@@ -135,7 +130,6 @@ def test_several_mig_instances_without_a_known_uuid_are_not_given_unasked():
         ({"NVIDIA_VISIBLE_DEVICES": "void"}, [0, 1, 2, 3]),
         ({"NVIDIA_VISIBLE_DEVICES": "none"}, []),
         ({"NVIDIA_VISIBLE_DEVICES": "3,1"}, [1, 3]),
-        ({"NVIDIA_VISIBLE_DEVICES": UUIDS[2]}, [2]),
         ({"NVIDIA_VISIBLE_DEVICES": "9"}, [0, 1, 2, 3]),
         ({"NVIDIA_VISIBLE_DEVICES": "2,3", CUDA: "1"}, [3]),
         # Slurm with ConstrainDevices: numbers within the job; without it: numbers on the node
@@ -143,7 +137,6 @@ def test_several_mig_instances_without_a_known_uuid_are_not_given_unasked():
         ({"SLURM_JOB_GPUS": "2,3", CUDA: "2,3"}, [2, 3]),
         ({"SLURM_JOB_GPUS": "2,3", CUDA: "1"}, [3]),
         ({"SLURM_JOB_GPUS": "2,3", CUDA: "3"}, [3]),
-        ({"SLURM_JOB_GPUS": "2,3"}, [2, 3]),
         ({"SLURM_JOB_GPUS": "2,9", CUDA: "1"}, [1]),
         ({"SLURM_JOB_GPUS": "2,3", CUDA: UUIDS[1]}, [1]),
         ({"SLURM_JOB_GPUS": "0,1,2", "SLURM_STEP_GPUS": "2", CUDA: "0"}, [2]),
@@ -164,7 +157,6 @@ def test_containers_and_slurm_jobs(env, expected):
         f"{ROCM_UUIDS[3]}0": [],
         "1,1,2": [1],
         "1,-1,2": [1],
-        "1,9,2": [1],
         " 3": [3],
     }.items(),
 )
@@ -180,9 +172,7 @@ def test_rocr_visible_devices(text, expected):
         ({HIP: "1", CUDA: "0"}, [1], {HIP: ["1"]}),
         ({ROCR: "3,1", HIP: "1"}, [1], {HIP: ["1"]}),
         ({ROCR: "3,1", HIP: "3"}, [], {}),
-        ({HIP: "-1"}, [], {}),
         ({HIP: ""}, [0, 1, 2, 3], {ROCR: [*ROCM_UUIDS[:4]]}),
-        ({HIP: "1,x,2"}, [1], {HIP: ["1"]}),
         ({ORDINAL: "3,2"}, [3, 2], {HIP: ["3", "2"], ORDINAL: ["3", "2"]}),
         # Slurm sets both to equal numbers
         ({ROCR: "2,3", ORDINAL: "2,3"}, [2, 3], {ROCR: [ROCM_UUIDS[2], ROCM_UUIDS[3]]}),
