@@ -4,12 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ompbind.execution.rendezvous import (
-    Rendezvous,
-    add_rendezvous,
-    find_replaced_variables,
-    make_port_pools,
-)
+from ompbind.execution.rendezvous import Rendezvous, add_rendezvous, find_replaced_variables, make_port_pools
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import RunSpec, make_command, make_local_identities
 from ompbind.planning.request import Request
@@ -17,19 +12,6 @@ from tests.long import examples
 from tests.machines import Shape, make_machine
 
 RENDEZVOUS = Rendezvous(port=61000, ident="abc")
-
-
-@pytest.mark.parametrize(
-    ("outgoing", "reserved", "first", "above", "below"),
-    [
-        ("32768\t60999", "", 1024, (61000, 65535, 4536), (1024, 32767, 31744)),
-        ("32768 60999", "61000-61999,65535", 0, (62000, 65534, 3535), (1024, 32767, 31744)),
-        ("1024 65535", "", 1024, None, None),
-    ],
-)
-def test_pools(outgoing, reserved, first, above, below):
-    pools = make_port_pools(outgoing, reserved, first)
-    assert [(pool[0], pool[-1], len(pool)) if pool else None for pool in pools] == [above, below]
 
 
 PORTS = st.integers(1, 65535)

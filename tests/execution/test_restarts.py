@@ -1,11 +1,9 @@
 """Which failed ranks start again, and when; the clock is a number here."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ompbind.execution.outcome import RankExit, Usage
-from ompbind.execution.restarts import ATTEMPTS_KEPT, RestartPolicy, Restarts, find_refusal, find_wait_s
+from ompbind.execution.restarts import ATTEMPTS_KEPT, RestartPolicy, Restarts, find_refusal
 
 POLICY = RestartPolicy()
 
@@ -49,17 +47,6 @@ def test_waits_double_until_an_attempt_was_healthy(ran_s, waits_s):
         found.append(restarts.schedule(POLICY, last, 0.0))
         restarts.note_start(last)
     assert found == waits_s
-
-
-SECONDS = st.floats(0, 100)
-
-
-@given(SECONDS, SECONDS, st.none() | SECONDS, st.floats(0, 2000))
-def test_waits_stay_in_their_limits(first_s, longest_s, last_s, ran_s):
-    policy = RestartPolicy(first_wait_s=first_s, longest_wait_s=longest_s)
-    wait_s = find_wait_s(policy, ran_s, last_s)
-    assert 0 <= wait_s <= longest_s
-    assert last_s is None or ran_s >= policy.healthy_s or wait_s >= min(last_s, longest_s)
 
 
 def test_ranks_wait_for_their_own_deadlines():

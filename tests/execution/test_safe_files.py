@@ -5,7 +5,7 @@ import stat
 
 import pytest
 
-from ompbind.execution.safe_files import find_risk, is_same, is_shared, open_parent
+from ompbind.execution.safe_files import find_risk, is_shared, open_parent
 
 ROOT, ME, OTHER = 0, 1000, 1001
 
@@ -48,21 +48,6 @@ def test_risks_in_a_shared_directory(user, owner, kind, names, risk):
     found = find_risk(status(owner, kind | 0o666, names), {user, ROOT})
     assert risk in found
     assert bool(found) == bool(risk)
-
-
-@pytest.mark.parametrize(
-    ("now", "same"),
-    [
-        (status(), True),
-        (status(mode=stat.S_IFREG | 0o600, names=2), True),
-        (status(inode=8), False),
-        (status(owner=OTHER), False),
-        (status(mode=stat.S_IFIFO | 0o644), False),
-    ],
-)
-def test_the_same_file(now, same):
-    assert is_same(status(), now) == same
-    assert not is_same(None, now)
 
 
 def test_paths_lead_through_links_and_missing_directories(tmp_path, monkeypatch):

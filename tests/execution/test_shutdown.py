@@ -46,7 +46,7 @@ def test_each_request_sends_the_next_signal_and_a_repeated_one_none(first, sent)
     escalation, found = Escalation(GRACE_S), []
     for now in range(4):
         number = escalation.request(first, now)
-        found.append((number and signal.Signals(number).name or "", escalation.due_at))
+        found.append(((number and signal.Signals(number).name) or "", escalation.due_at))
         assert escalation.request(first, now + 0.4) is None
     assert found == sent
 

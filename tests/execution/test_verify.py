@@ -12,25 +12,9 @@ from ompbind.execution.verify.sampler import (
     LONGEST_STEP_S,
     AffinitySampler,
     Findings,
-    find_step_s,
 )
 from ompbind.inspection.verdict import RankVerification, ThreadIssue, Verdict, VerificationResult
 from ompbind.text import Severity
-
-
-@pytest.mark.parametrize(
-    ("doubled_s", "cpu_s_of_last_sample", "unconfirmed", "step_s"),
-    [
-        (3.2, 0.001, False, 3.2),
-        (3.2, 0.004, False, 4.0),
-        (102.4, 0.001, False, 30.0),
-        (102.4, 0.055, False, 55.0),
-        (12.8, 0.001, True, 5.0),
-        (12.8, 0.012, True, 12.0),
-    ],
-)
-def test_the_step_doubles_within_its_limits(doubled_s, cpu_s_of_last_sample, unconfirmed, step_s):
-    assert find_step_s(doubled_s, cpu_s_of_last_sample, unconfirmed=unconfirmed) == step_s
 
 
 @given(st.lists(st.tuples(st.floats(0, 0.2), st.booleans()), max_size=30))

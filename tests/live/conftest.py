@@ -58,14 +58,9 @@ def ompbind():
     """Run ompbind and wait until it exits."""
 
     def run(*args, env=None, before=(), **options):
-        settings = {
-            "capture_output": True,
-            "text": True,
-            "timeout": 60,
-            "stdin": subprocess.DEVNULL,
-            **options,
-        }
-        return subprocess.run([*before, OMPBIND, *args], env=clean_environment(**(env or {})), **settings)
+        settings = {"capture_output": True, "text": True, "timeout": 60, "stdin": subprocess.DEVNULL}
+        command = [*before, OMPBIND, *args]
+        return subprocess.run(command, env=clean_environment(**(env or {})), **{**settings, **options})
 
     return run
 
@@ -76,26 +71,23 @@ def start():
     started = []
 
     def begin(*args, env=None, before=(), **options):
-        settings = {
-            "stdout": subprocess.PIPE,
-            "stderr": subprocess.PIPE,
-            "text": True,
-            "stdin": subprocess.DEVNULL,
-        }
-        process = subprocess.Popen(
-            [*before, OMPBIND, *args], env=clean_environment(**(env or {})), **{**settings, **options}
-        )
-        started.append(process)
-        return process
+        settings = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL}
+        command, options = [*before, OMPBIND, *args], {"text": True, **settings, **options}
+        started.append(subprocess.Popen(command, env=clean_environment(**(env or {})), **options))
+        return started[-1]
 
     yield begin
     for process in started:
-        if process.poll() is None:
-            process.kill()
-        process.wait()
-        for pipe in (process.stdin, process.stdout, process.stderr):
-            if pipe:
-                pipe.close()
+        process.kill()
+        close(process)
+
+
+def close(process):
+    """Wait for the exit of a process and close its pipes."""
+    process.wait()
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        if pipe:
+            pipe.close()
 
 
 STRANGER = """
@@ -153,10 +145,9 @@ def state_of(pid):
 def is_alive(pid):
     """Return whether a process runs; a zombie does not."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
+        return state_of(pid) not in "ZX"
     except OSError:
         return False
-    return stat.rpartition(")")[2].split()[0] not in "ZX"
 
 
 def children_of(pid):
@@ -210,37 +201,16 @@ def python_with_torch():
     return pytest.skip("no Python here has torch")
 
 
-__all__ = [
-    "OMPBIND",
-    "allowed_list",
-    "children_of",
-    "clean_environment",
-    "is_alive",
-    "python_with_torch",
-    "ranks_of",
-    "required",
-    "signal",
-    "state_of",
-    "supervisor_of",
-    "two_cpus",
-    "wait_until",
-]
-
-
 @pytest.fixture(scope="session")
 def library(tmp_path_factory):
     """A shared library for --preload."""
-    required("gcc")
     path = tmp_path_factory.mktemp("lib") / "libtcmalloc.so.4"
-    command = ["gcc", "-shared", "-o", str(path), "-x", "c", "-"]
+    command = [required("gcc"), "-shared", "-o", str(path), "-x", "c", "-"]
     subprocess.run(command, input="int ompbind_was_here;", text=True, check=True, timeout=60)
     return str(path)
 
 
-QUOTA_FILES = {
-    "/sys/fs/cgroup/cpu": ("cpu.cfs_quota_us", "{}"),
-    "/sys/fs/cgroup": ("cpu.max", "{} 100000"),
-}
+QUOTA_FILES = {"/sys/fs/cgroup/cpu": ("cpu.cfs_quota_us", "{}"), "/sys/fs/cgroup": ("cpu.max", "{} 100000")}
 """Parent directories for a cgroup with a CPU quota, of version 1 and of version 2, and how it is written."""
 
 

@@ -1,9 +1,7 @@
 """Run a candidate of `ompbind bench` again and again, and interrupt each run at a random instruction.
 
-    python -m tests.live.interrupt_runs DIRECTORY ROUNDS
-
-This process sends SIGINT to itself before an instruction of bench, so a signal that is blocked there comes
-later. Prints what each run has left behind: descriptors, children, files in DIRECTORY, claims, signal mask.
+`python -m tests.live.interrupt_runs DIRECTORY ROUNDS` prints what a run has left behind: descriptors,
+children, files in DIRECTORY, claims, signal mask. A signal that is blocked at its instruction comes later.
 """
 
 import os
@@ -48,30 +46,18 @@ def run_once(start, at):
 
 
 def find_left(directory):
-    """Return what this process has open, has started and has written."""
-    return {
-        "descriptors": len(os.listdir("/proc/self/fd")),
-        "children": Path(f"/proc/self/task/{os.getpid()}/children").read_text(),
-        "files": os.listdir(directory),
-        "claims": os.listdir(os.environ[RUNTIME_DIR]),
-        "signal mask": signal.pthread_sigmask(signal.SIG_BLOCK, ()),
-    }
-
-
-def main(directory, rounds):
-    """Interrupt some runs; print what the first of them that leaves something has left."""
-    tempfile.tempdir = directory
-    start = make_start("true")
-    run_once(start, None)  # caches are filled
-    total, _ = run_once(start, None)
-    before = find_left(directory)
-    for _ in range(rounds):
-        _, where = run_once(start, random.randrange(total))
-        after = find_left(directory)
-        if after != before:
-            print(where, {name: left for name, left in after.items() if left != before[name]})
-            return
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text()
+    files = os.listdir("/proc/self/fd"), os.listdir(directory), os.listdir(os.environ[RUNTIME_DIR])
+    return len(files[0]), children, files[1:], signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    tempfile.tempdir = sys.argv[1]
+    start = make_start("true")
+    run_once(start, None)  # caches are filled
+    total, _ = run_once(start, None)
+    before = find_left(tempfile.tempdir)
+    for _ in range(int(sys.argv[2])):
+        _, where = run_once(start, random.randrange(total))
+        if find_left(tempfile.tempdir) != before:
+            sys.exit(print(where, before, find_left(tempfile.tempdir)))

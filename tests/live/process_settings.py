@@ -8,12 +8,6 @@ from contextlib import suppress
 from tests.live.conftest import allowed_list
 
 
-def whole_environment():
-    """Return the environment of child processes: from C, not from os.environ, without variables of pytest."""
-    pairs = subprocess.run(["env", "-0"], capture_output=True, check=True).stdout.split(b"\0")
-    return sorted(pair for pair in pairs if not pair.startswith(b"PYTEST_"))
-
-
 def read_masks():
     """Return the affinity mask of each thread of this process, as kernel list text."""
     masks = {}
@@ -24,11 +18,12 @@ def read_masks():
 
 
 def state():
-    """Return all that must be restored in this process."""
+    """Return all that must be restored; `environment` is that of children: from C, not from os.environ."""
+    pairs = subprocess.run(["env", "-0"], capture_output=True, check=True).stdout.split(b"\0")
     return {
         "threads": read_masks(),
         "variables": {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")},
-        "environment": whole_environment(),
+        "environment": sorted(pair for pair in pairs if not pair.startswith(b"PYTEST_")),
         "method": multiprocessing.get_start_method(allow_none=True),
     }
 
@@ -36,7 +31,5 @@ def state():
 def is_restored(before):
     """Return whether all is as in an earlier state. Threads of earlier tests may have exited since."""
     now = state()
-    return now["threads"].items() <= before["threads"].items() and now == {
-        **before,
-        "threads": now["threads"],
-    }
+    threads = now.pop("threads")
+    return threads.items() <= before["threads"].items() and {**now, "threads": before["threads"]} == before

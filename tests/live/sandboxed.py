@@ -13,31 +13,23 @@ LOAD, EQUAL, RETURN = 0x20, 0x15, 0x06
 ALLOW, ERROR = 0x7FFF0000, 0x00050000
 
 
-def instruction(code, value, if_true=0, if_false=0):
-    return struct.pack("HBBI", code, if_true, if_false, value)
-
-
 def make_filter(error, number, mode):
     """Return BPF instructions that compare the number, and with a mode the first argument."""
-    program = [instruction(LOAD, 0), instruction(EQUAL, number, 0, 1 if mode is None else 3)]
+    program = [(LOAD, 0, 0, 0), (EQUAL, 0, 1 if mode is None else 3, number)]
     if mode is not None:
-        program += [instruction(LOAD, 16), instruction(EQUAL, mode, 0, 1)]
-    return b"".join([*program, instruction(RETURN, ERROR | error), instruction(RETURN, ALLOW)])
+        program += [(LOAD, 0, 0, 16), (EQUAL, 0, 1, mode)]
+    program += [(RETURN, 0, 0, ERROR | error), (RETURN, 0, 0, ALLOW)]
+    return b"".join(struct.pack("HBBI", *instruction) for instruction in program)
 
 
-def main():
+if __name__ == "__main__":
     error, call, _, *command = sys.argv[1:]
     number, _, mode = call.partition("=")
     program = make_filter(int(error), int(number), int(mode) if mode else None)
     buffer = ctypes.create_string_buffer(program, len(program))
     header = struct.pack("HP", len(program) // 8, ctypes.addressof(buffer))
-    libc = ctypes.CDLL(None, use_errno=True)
-    word = ctypes.c_ulong
+    libc, word = ctypes.CDLL(None, use_errno=True), ctypes.c_ulong
     for arguments in ((PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), (PR_SET_SECCOMP, FILTER, header, 0, 0)):
         if libc.prctl(*(value if isinstance(value, bytes) else word(value) for value in arguments)):
             sys.exit(f"cannot install a seccomp filter: {os.strerror(ctypes.get_errno())}")
     os.execvp(command[0], command)
-
-
-if __name__ == "__main__":
-    main()

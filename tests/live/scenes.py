@@ -5,22 +5,19 @@ Each process of a scene has a unique marker in its environment, or in its argume
 
 import os
 import re
-import signal
 import subprocess
 import sys
 import time
-from itertools import count
 from pathlib import Path
 
 from ompbind.registry.registry import read_live_runs
-from tests.live.conftest import OMPBIND, RUNTIME_DIR, clean_environment, is_alive, wait_until
+from tests.live.conftest import OMPBIND, RUNTIME_DIR, clean_environment, close, is_alive, wait_until
+from tests.live.processes import kill_all
 
 CLEANUP_S = 10.0
 """Seconds after which no process of a killed run may be left, also on a busy machine; 0.1 s is usual."""
 
 PYTHON = (sys.executable, "-I", "-S", "-c")
-
-_numbers = count()
 
 
 class Scene:
@@ -28,7 +25,7 @@ class Scene:
 
     def __init__(self, directory):
         self.directory = directory
-        self.marker = f"scene-{os.getpid()}-{next(_numbers)}-{time.monotonic_ns()}"
+        self.marker = f"scene-{os.getpid()}-{time.monotonic_ns()}"
         self.started = []
 
     def command(self, *script):
@@ -89,19 +86,11 @@ class Scene:
     def close(self):
         """Kill all processes that a failed test has left."""
         for process in self.started:
-            if process.poll() is None:
-                process.kill()
+            process.kill()
         while left := self.find():
-            for pid in left:
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    pass
+            kill_all(left)
         for process in self.started:
-            process.wait()
-            for pipe in (process.stdin, process.stdout, process.stderr):
-                if pipe:
-                    pipe.close()
+            close(process)
 
 
 def find_marked(marker):

@@ -30,14 +30,6 @@ def test_a_command_that_cannot_start_has_a_hint(ompbind, tmp_path, verb, command
     assert f"hint: {hint.format(script=script)}" in words(done.stderr)
 
 
-def test_help_of_a_verb_without_a_verb_and_of_a_wrong_one(ompbind):
-    assert ompbind("help", "run").stdout == ompbind("run", "--help").stdout
-    assert ompbind("help").stdout == ompbind("--help").stdout
-    wrong = ompbind("help", "pln")
-    assert wrong.returncode == 2
-    assert "did you mean 'plan'?" in wrong.stderr
-
-
 @pytest.mark.parametrize(
     ("verb", "variables", "message"),
     [

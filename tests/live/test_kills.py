@@ -4,18 +4,16 @@ The moments are spread evenly from the start of ompbind to some time after all r
 is measured first. OMPTEST_FAULT_ROUNDS=10 tests ten times as many moments.
 """
 
-import ctypes
 import fcntl
 import os
 import re
 import signal
 import subprocess
 import time
-from pathlib import Path
 
 import pytest
 
-from tests.live.conftest import children_of, is_alive, state_of, supervisor_of, wait_until
+from tests.live.conftest import children_of, supervisor_of, wait_until
 from tests.live.scenes import PYTHON
 from tests.long import rounds
 
@@ -105,32 +103,6 @@ def wait_for_supervisor(process):
         if children := children_of(process.pid):
             return children[0]
     raise AssertionError("no supervisor in 20 s")
-
-
-def test_supervisor_killed_before_the_foreground_has_run(scene):
-    """The ranks are its children by then; they are killed all the same."""
-    process = begin(scene, 2, FAMILY)
-    supervisor = wait_for_supervisor(process)
-    process.send_signal(signal.SIGSTOP)
-    wait_until(lambda: len(children_of(supervisor)) >= 2, "all ranks started")
-    os.kill(supervisor, signal.SIGKILL)
-    wait_until(lambda: not is_alive(supervisor), "the supervisor exited")
-    process.send_signal(signal.SIGCONT)
-    assert scene.end(process)[0] == 125
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_to_the_foreground_before_it_notices_that_the_supervisor_was_killed(scene, number):
-    process = begin(scene, 2, FAMILY)
-    supervisor = wait_for_ranks(process)
-    process.send_signal(signal.SIGSTOP)
-    wait_until(lambda: state_of(process.pid) == "T", "the foreground process stopped")
-    os.kill(supervisor, signal.SIGKILL)
-    wait_until(lambda: not is_alive(supervisor), "the supervisor exited")
-    process.send_signal(number)
-    process.send_signal(signal.SIGCONT)
-    code, messages, _ = scene.end(process)
-    assert code == 125, messages
 
 
 OURS = re.compile(r"""File "[^"]*/ompbind/([a-z]+/)*[a-z]\w*[.]py\"""")
@@ -332,31 +304,6 @@ os._exit(0)
     scene.check_nothing_left(f"SIGKILL of the {victim}")
 
 
-PTRACE_CONT, PTRACE_SEIZE, PTRACE_O_TRACEEXIT = 7, 0x4206, 0x40
-UNKILLABLE = 'setsid sleep 300 >/dev/null 2>&1 & echo $! >"$1/.pid"; mv "$1/.pid" "$1/pid"; sleep 300'
-
-
-@pytest.mark.parametrize("victim", CODES_OF_VICTIMS)
-def test_what_cannot_be_killed_is_reported(scene, victim):
-    """A debugger stops a process that was killed before it exits: it stays until the debugger lets it go."""
-    process = begin(scene, 1, UNKILLABLE, ("--grace", "0.3"))
-    scene.wait_for("pid")
-    (daemon,) = scene.pids("pid")
-    libc = ctypes.CDLL(None)
-    libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
-    if libc.ptrace(PTRACE_SEIZE, daemon, None, PTRACE_O_TRACEEXIT):
-        pytest.skip("tracing is not allowed here")
-    try:
-        kill_one(victim, process, supervisor_of(process))
-        _, messages = process.communicate(timeout=10)
-    finally:
-        os.waitpid(daemon, 0)  # until it is stopped before its exit
-        libc.ptrace(PTRACE_CONT, daemon, None, None)
-    assert process.returncode == CODES_OF_VICTIMS[victim]
-    assert f"cannot kill pid {daemon}, left behind by a rank" in messages
-    scene.check_nothing_left(f"SIGKILL of the {victim}")
-
-
 def test_a_run_within_a_run_is_killed_with_it(scene):
     """The foreground process and supervisor of a run inside a rank are descendants as all others."""
     inner = 'exec ompbind run --share -n 2 -- sh -c "setsid sleep 300 & touch $1/$RANK-\\$RANK; sleep 300" $0'
@@ -365,13 +312,3 @@ def test_a_run_within_a_run_is_killed_with_it(scene):
     process.kill()
     process.wait()
     scene.check_nothing_left("SIGKILL of the outer run")
-
-
-def test_killall_ompbind_does_not_match_the_supervisor(scene):
-    process = begin(scene, 1, BARE)
-    supervisor = wait_for_ranks(process, 1)
-    for name in ("comm", "cmdline"):  # it takes its name after it has started the first rank
-        path = Path(f"/proc/{supervisor}/{name}")
-        wait_until(lambda path=path: b"ompbind" not in path.read_bytes(), "the name of the supervisor")
-    process.terminate()
-    assert scene.end(process)[0] == 143

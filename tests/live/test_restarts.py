@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from tests.live.conftest import children_of, is_alive, state_of, supervisor_of, wait_until
-from tests.live.scenes import PYTHON
 
 SHORT_WAITS = str(Path(__file__).with_name("short_waits.py"))
 NEVER_S = 300
@@ -55,29 +54,30 @@ def wait_for_failure(scene, process, live=0):
 
 
 def test_a_failed_rank_starts_again_on_its_cpus_and_others_go_on(scene):
-    note = 'echo $OMPBIND_ATTEMPT $$ $(taskset -cp $$ | sed "s/.*: //") >>"$1/$RANK"; '
-    script = f"""{note}
+    script = """echo $OMPBIND_ATTEMPT $$ $(taskset -cp $$ | sed "s/.*: //") >>"$1/$RANK"
+        echo out $OMPBIND_ATTEMPT
         [ $RANK = 1 ] && while [ ! -e "$1/over" ]; do sleep 0.02; done
         [ $RANK = 1 ] && exit 0
         [ $OMPBIND_ATTEMPT -lt 4 ] && exit $OMPBIND_ATTEMPT
         touch "$1/over"
     """
     report = scene.directory / "report.json"
-    code, messages, _ = run(scene, script, "--report", str(report), "-v", ranks=2)
+    code, messages, stdout = run(scene, script, "--report", str(report), "-v", ranks=2)
     assert code == 0, messages
-    assert [attempt[0] for attempt in (lines(scene, 0))] == ["1", "2", "3", "4"]
-    assert len({words[2] for words in lines(scene, 0)}) == 1
-    assert [attempt[0] for attempt in (lines(scene, 1))] == ["1"]
+    assert "standard input" not in messages
+    assert sorted(stdout.split()) == sorted(["out"] * 5 + ["1", "1", "2", "3", "4"])
+    numbers, pids, cpus = zip(*lines(scene, 0), strict=True)
+    assert numbers == ("1", "2", "3", "4")
+    assert len(set(cpus)) == 1
+    assert [attempt[0] for attempt in lines(scene, 1)] == ["1"]
     first, other = json.loads(report.read_text())["ranks"]
     assert (first["exit_code"], first["pid"]) == (0, first["attempts"][-1]["pid"])
-    assert [start["attempt"] for start in first["attempts"]] == [1, 2, 3, 4]
-    assert [start["exit_code"] for start in first["attempts"]] == [1, 2, 3, 0]
-    assert [str(start["pid"]) for start in first["attempts"]] == [words[1] for words in lines(scene, 0)]
+    found = [(start["attempt"], start["exit_code"], str(start["pid"])) for start in first["attempts"]]
+    assert found == list(zip((1, 2, 3, 4), (1, 2, 3, 0), pids, strict=True))
     times = [start["started"] for start in first["attempts"]]
     assert times == sorted(times)
     assert len(other["attempts"]) == 1
     assert "exited with code 2; attempt 3 starts in 0.04 s" in messages
-    assert "rank pid attempts status" in messages
 
 
 def lines(scene, rank):
@@ -94,41 +94,20 @@ def test_used_up_restarts_stop_the_run_with_the_code_of_the_last_attempt(scene):
 
 
 def test_waits_double_until_an_attempt_has_run_for_long(scene):
-    script = f"{FAIL} case $OMPBIND_ATTEMPT in 3) sleep 1.1;; 5) exit 0;; esac; exit 3"
-    code, messages, _ = run(scene, script, wait_s="0.02:1")
+    script = f"{FAIL} case $OMPBIND_ATTEMPT in 3) sleep 0.6;; 5) exit 0;; esac; exit 3"
+    code, messages, _ = run(scene, script, wait_s="0.02:0.5")
     assert code == 0, messages
     waits = re.findall(r"attempt (\d) starts in ([\d.]+) s", messages)
-    assert waits == [("2", "0.02"), ("3", "0.04"), ("4", "0.02"), ("5", "0.04")]
+    assert waits[2:] == [("4", "0.02"), ("5", "0.04")]
 
 
-@pytest.mark.parametrize(
-    ("script", "code", "reason"),
-    [
-        ("exit 126", 126, "after exit code 126"),
-        ("exit 127", 127, "after exit code 127"),
-        ("kill -USR1 $PPID; sleep 300", 138, "after a signal from you"),
-    ],
-)
-def test_ends_without_a_restart(scene, script, code, reason):
-    process = begin(scene, f"{FAIL} {script}")
-    if reason.endswith("you"):
-        wait_for_attempts(scene, 1)
-        process.send_signal(signal.SIGUSR1)
-    found, messages, _ = scene.end(process)
-    assert found == code, messages
-    assert f"it does not start again {reason}" in messages
-    assert len(attempts(scene)) == 1
-
-
-def test_a_command_that_is_gone_stops_the_run(scene):
-    path = scene.directory / "command"
-    path.write_text(f'#!/bin/sh\n{FAIL.replace("$1", str(scene.directory))} rm "$0"; exit 3\n')
-    path.chmod(0o755)
-    before = (sys.executable, SHORT_WAITS, "0.02")
-    words = ("-n", "1", "--on-failure", "restart", "--", str(path))
-    code, messages, _ = scene.end(scene.begin(*words, before=before))
-    assert code == 127, messages
-    assert "rank 0: command not found" in messages
+def test_a_signal_from_the_user_ends_the_run_without_a_restart(scene):
+    process = begin(scene, f"{FAIL} exec sleep 300")
+    wait_for_attempts(scene, 1)
+    process.send_signal(signal.SIGUSR1)
+    code, messages, _ = scene.end(process)
+    assert code == 138, messages
+    assert "it does not start again after a signal from you" in messages
     assert len(attempts(scene)) == 1
 
 
@@ -168,49 +147,19 @@ def test_all_processes_of_an_attempt_are_gone_before_the_next(scene):
     assert (scene.directory / "alive").read_text() == "daemon of rank 1\n"
 
 
-def test_a_daemon_of_an_earlier_attempt_is_an_orphan_while_the_next_runs(scene):
-    """It can only be found late, for example if it was being executed when its rank exited."""
-    script = """
-import os, signal, sys, time
-from ompbind.execution.orphans import OrphanTracker
-def start(rank, attempt):
-    env = {**os.environ, "OMPBIND_RUN_ID": "r", "OMPBIND_RANK": str(rank), "OMPBIND_ATTEMPT": str(attempt)}
-    return os.posix_spawn("/bin/sleep", ["sleep", "300"], env, setsid=True)
-orphans = OrphanTracker("r", 10.0, groups_only=False)
-orphans.become_parent()
-ranks = {start(0, 2): (0, 2), start(1, 1): (1, 1)}
-same, late = start(0, 2), start(0, 1)
-orphans.stop(ranks)
-assert orphans.has_left((0, 1)) and not orphans.has_left((0, 2))
-assert os.waitpid(late, 0)[1] == signal.SIGTERM
-assert os.waitpid(-1, os.WNOHANG)[0] == 0, "others run"
-orphans.stop(ranks)
-assert not orphans.any_left
-for pid in (*ranks, same):
-    os.kill(pid, signal.SIGKILL)
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", script], env=scene.environment(), capture_output=True, text=True, timeout=20
-    )
-    assert done.returncode == 0, done.stderr
-
-
 @pytest.mark.parametrize(
-    ("options", "number", "code"),
-    [((), signal.SIGTERM, 3), ((), signal.SIGINT, 3), (("--timeout", "0.5"), 0, 124)],
+    ("options", "number", "code", "ranks"),
+    [((), signal.SIGTERM, 3, 1), ((), signal.SIGINT, 3, 2), (("--timeout", "0.5"), 0, 124, 2)],
     ids=["SIGTERM", "SIGINT", "timeout"],
 )
-@pytest.mark.parametrize("ranks", [1, 2])
 def test_a_request_to_stop_cancels_a_restart(scene, options, number, code, ranks):
     script = f"{FAIL} [ $RANK = 1 ] && exec sleep 300; exit 3"
     process = begin(scene, script, *options, ranks=ranks, wait_s=NEVER_S)
     wait_for_failure(scene, process, live=ranks - 1)
-    begun = time.monotonic()
     process.send_signal(number)
     found, messages, _ = scene.end(process)
     assert found == code, messages
     assert "not starting rank 0 again" in messages
-    assert time.monotonic() - begun < 5
     assert len(attempts(scene)) == 1
 
 
@@ -225,8 +174,7 @@ def test_the_last_failure_of_another_rank_cancels_a_restart(scene):
     assert "not starting rank 0 again" in messages
 
 
-@pytest.mark.parametrize("victim", ["foreground", "supervisor"])
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize(("victim", "ranks"), [("foreground", 1), ("supervisor", 2)])
 def test_killed_while_a_restart_waits(scene, victim, ranks):
     script = f"setsid sleep 300 & {FAIL} [ $RANK = 1 ] && exec sleep 300; exit 3"
     process = begin(scene, script, ranks=ranks, wait_s=NEVER_S, stderr=subprocess.DEVNULL)
@@ -238,34 +186,19 @@ def test_killed_while_a_restart_waits(scene, victim, ranks):
     scene.check_nothing_left(f"SIGKILL of the {victim}")
 
 
-def test_killed_while_ranks_restart_all_the_time(scene):
-    for victim in ("foreground", "supervisor") * 2:
-        process = begin(
-            scene, f"setsid sleep 300 & {FAIL} exit 3", ranks=3, wait_s=0.001, stderr=subprocess.DEVNULL
-        )
-        supervisor = supervisor_of(process)
-        before = len(attempts(scene))
-        wait_for_attempts(scene, before + 3)
-        os.kill(process.pid if victim == "foreground" else supervisor, signal.SIGKILL)
-        assert process.wait(20) == (-9 if victim == "foreground" else 125)
-        scene.check_nothing_left(f"SIGKILL of the {victim}")
-
-
 def test_a_run_that_waits_sleeps_and_keeps_its_claim(scene, ompbind):
     cpu = str(min(os.sched_getaffinity(0)))
-    process = begin(scene, f"{FAIL} [ $OMPBIND_ATTEMPT = 2 ] && sleep 300; exit 3", "-m", cpu, wait_s=1.5)
+    process = begin(scene, f"{FAIL} [ $OMPBIND_ATTEMPT = 2 ] && sleep 300; exit 3", "-m", cpu, wait_s=1.2)
     supervisor = wait_for_failure(scene, process)
-    time.sleep(0.1)
+    wait_until(lambda: state_of(supervisor) == "S", "the supervisor waits")
     before = read_activity(supervisor), read_activity(process.pid)
-    time.sleep(0.5)
+    time.sleep(0.3)
     assert len(attempts(scene)) == 1
     assert (read_activity(supervisor), read_activity(process.pid)) == before, "it wakes up"
     (claim,) = scene.claims()
     assert (claim.pid, claim.restarts) == (process.pid, 0)
     wait_for_attempts(scene, 2)
     wait_until(lambda: scene.claims()[0].restarts == 1, "the restart was published")
-    shown = ompbind("ps").stdout.split()
-    assert shown[shown.index("ranks") + 1] == "restarts"
     (record,) = json.loads(ompbind("ps", "--format", "json").stdout)["runs"]
     assert record["restarts"] == 1
     assert "attempt 2: CPU" in ompbind("inspect", str(process.pid)).stdout
@@ -290,17 +223,6 @@ def test_only_the_first_attempt_gets_standard_input(scene):
     assert messages.count("only the first attempt of rank 0 gets standard input") == 1
 
 
-def test_no_message_about_an_empty_standard_input(scene):
-    code, messages, _ = run(scene, f"{FAIL} [ $OMPBIND_ATTEMPT = 2 ]")
-    assert code == 0
-    assert "standard input" not in messages
-
-
-def test_inherited_output_of_all_attempts(scene):
-    code, _, stdout = run(scene, f"{FAIL} echo out $OMPBIND_ATTEMPT; [ $OMPBIND_ATTEMPT = 3 ]")
-    assert (code, stdout) == (0, "out 1\nout 2\nout 3\n")
-
-
 @pytest.mark.parametrize("mode", [(), ("--output", "tag,files")], ids=["files", "tag,files"])
 def test_log_files_have_a_line_before_each_further_attempt(scene, mode):
     logs = scene.directory / "logs"
@@ -317,16 +239,6 @@ def test_log_files_have_a_line_before_each_further_attempt(scene, mode):
         assert messages.endswith("its last lines: err 3"), "only those of the last attempt"
 
 
-def test_a_log_file_that_was_moved_away_is_a_new_file(scene):
-    logs = scene.directory / "logs"
-    move = 'mv "$1/logs/0.out" "$1/old"; exit 3'
-    script = f"{FAIL} echo $OMPBIND_ATTEMPT; [ $OMPBIND_ATTEMPT = 1 ] || exit 0; {move}"
-    code, messages, _ = run(scene, script, "--log-dir", str(logs))
-    assert code == 0, messages
-    assert (scene.directory / "old").read_text() == "1\n"
-    assert (logs / "0.out").read_text().endswith("---\n2\n")
-
-
 def test_an_attempt_starts_after_the_output_of_the_last_was_read(scene):
     """A reader that does not read holds up restarts, as it holds up ranks; nothing is mixed up."""
     script = f"""{FAIL} [ $OMPBIND_ATTEMPT = 2 ] && echo second && exit 0
@@ -341,51 +253,27 @@ def test_an_attempt_starts_after_the_output_of_the_last_was_read(scene):
     assert stdout.splitlines() == [*expected, "[0] second"]
 
 
-@pytest.mark.parametrize("mode", [(), ("--output", "tag,files", "--pty", "--log-dir", "{directory}/logs")])
-def test_files_do_not_leak(scene, mode):
-    options = [word.format(directory=scene.directory) for word in mode]
-    script = f"{FAIL} [ $OMPBIND_ATTEMPT = 101 ] && exec sleep 300; exit 3"
+def test_files_do_not_leak(scene):
+    options = ("--output", "tag,files", "--pty", "--log-dir", f"{scene.directory}/logs")
+    script = f"{FAIL} [ $OMPBIND_ATTEMPT = 51 ] && exec sleep 300; exit 3"
     process = begin(scene, script, *options, wait_s=0, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     supervisor = supervisor_of(process)
-    wait_for_attempts(scene, 101)
+    wait_for_attempts(scene, 51)
     wait_until(lambda: state_of(supervisor) == "S", "the supervisor waits")
-    files = [os.readlink(f"/proc/{supervisor}/fd/{name}") for name in os.listdir(f"/proc/{supervisor}/fd")]
-    assert len(files) < 35, files
+    assert len(os.listdir(f"/proc/{supervisor}/fd")) < 35
     process.terminate()
     scene.end(process)
 
 
 def test_a_paused_run_starts_no_rank(scene):
-    process = begin(scene, f"{FAIL} [ $OMPBIND_ATTEMPT = 2 ] || exit 3", wait_s=0.5, process_group=0)
+    process = begin(scene, f"{FAIL} [ $OMPBIND_ATTEMPT = 2 ] || exit 3", wait_s=0.4, process_group=0)
     wait_for_failure(scene, process)
     process.send_signal(signal.SIGTSTP)
     wait_until(lambda: state_of(process.pid) == "T", "ompbind is stopped")
-    time.sleep(0.8)
+    time.sleep(0.6)
     assert len(attempts(scene)) == 1
     process.send_signal(signal.SIGCONT)
     assert scene.end(process)[0] == 0
-    assert len(attempts(scene)) == 2
-
-
-ESCAPE = """
-import os, sys, time
-open(sys.argv[2] + "/0", "a").write(os.environ["OMPBIND_ATTEMPT"] + " 0\\n")
-if os.environ["OMPBIND_ATTEMPT"] == "1":
-    time.sleep(0.5)
-    sys.exit(3)
-os.sched_setaffinity(0, range(os.cpu_count()))
-time.sleep(300)
-"""
-
-
-def test_a_new_attempt_is_verified_and_strict_verification_restarts_nothing(scene):
-    if len(os.sched_getaffinity(0)) < 2:
-        pytest.skip("needs two CPUs")
-    words = ("-m", "0", "--share", "--verify=strict", "--on-failure", "restart")
-    before = (sys.executable, SHORT_WAITS, "0.5")  # meanwhile, a sample finds no rank
-    code, messages, _ = scene.end(scene.begin(*words, *scene.command(*PYTHON, ESCAPE), before=before))
-    assert code == 125, messages
-    assert "the threads of rank 0 did not run as planned" in messages
     assert len(attempts(scene)) == 2
 
 
@@ -393,4 +281,3 @@ def test_ranks_that_have_met_each_other_are_not_restarted_alone(ompbind):
     done = ompbind("run", "-n", "2", "--share", "--rendezvous", "--on-failure", "restart:3", "--", "true")
     assert done.returncode == 125
     assert "--on-failure restart:3 cannot be used with --rendezvous" in done.stderr
-    assert "torchrun --max-restarts" in done.stderr

@@ -42,14 +42,6 @@ def test_lines_get_prefixes(blocks, out):
     assert add_prefixes(blocks) == out
 
 
-def test_only_whole_lines_are_returned():
-    lines = LinePrefixer(16)
-    assert list(lines.add(b"half", PREFIXES)) == []
-    assert b"".join(lines.add(b" and half\nthe", PREFIXES)) == b"[2] half and half\n"
-    assert b"".join(lines.finish(PREFIXES)) == b"[2] the\n"
-    assert list(lines.finish(PREFIXES)) == []
-
-
 def test_a_line_has_the_timestamp_of_its_end():
     lines = LinePrefixer(16)
     early, late = (add_timestamp(PREFIXES, timestamp) for timestamp in (b"10:00:00.000", b"10:00:05.000"))
@@ -57,9 +49,8 @@ def test_a_line_has_the_timestamp_of_its_end():
     assert b"".join(lines.add(b"\nb\n", late)) == b"[2] 10:00:05.000 a\n[2] 10:00:05.000 b\n"
 
 
-BYTES = st.lists(st.sampled_from([b"\n", b"a", b"bc", b"\r", b"\xff", b"[1] ", b"0" * 9, b"1" * 40])).map(
-    b"".join
-)
+PIECES = (b"\n", b"a", b"bc", b"\r", b"\xff", b"[1] ", b"0" * 9, b"1" * 40)
+BYTES = st.lists(st.sampled_from(PIECES)).map(b"".join)
 
 
 def divided(draw, data):
@@ -109,9 +100,7 @@ def test_only_the_prefix_is_coloured_and_colours_repeat():
 @pytest.mark.parametrize(
     ("data", "whole", "lines"),
     [
-        (b"", True, ()),
         (b"\n\n", True, ()),
-        (b"a", True, ("a",)),
         (b"a\nb\n\n", True, ("a", "b")),
         (b"alf\nb\n", False, ("b",)),
         (b"endless", False, ("endless",)),

@@ -95,15 +95,6 @@ def test_a_full_device_is_reported(files, writers):
     assert output.error_text == "cannot write to standard output: No space left on device"
 
 
-def test_a_closed_descriptor_discards_everything(writers):
-    number = os.open(os.devnull, os.O_RDONLY)
-    os.close(number)
-    output = writers(number)
-    output.put((b"x",))
-    assert output.flush()
-    assert not output.broken
-
-
 def test_a_buffer_continues_after_a_partial_write():
     taken = []
 
