@@ -37,19 +37,17 @@ PartitionName=all Nodes=ALL Default=YES State=UP
 NODE = "NodeName={name} NodeAddr=127.0.0.1 Port={port} CPUs={cpus}"
 
 
-@contextmanager
 def one_node(directory, env):
-    """Start Slurm below an empty directory; yield the environment for srun; stop Slurm afterwards."""
-    with start_slurm(directory, env, [socket.gethostname()]) as found:
-        yield found
+    """As `start_slurm`, for this machine."""
+    return start_slurm(directory, env, [socket.gethostname()])
 
 
 @contextmanager
 def start_slurm(directory, env, names, *, agent=(), gpus=0, settings=""):
-    """As `one_node`, with a node of each name; there are as many simulated GPUs per node as given.
+    """Start Slurm below an empty directory; yield the environment for srun; stop Slurm afterwards.
 
-    `agent` are the words before the name of a node and a command that start the command there. `settings` are
-    further lines of the configuration.
+    There is a node of each name, with as many simulated GPUs as given. `agent` are the words before the name
+    of a node and a command that start the command there. `settings` are further lines of the configuration.
     """
     log = (directory / "slurm.log").open("wb")
     config = str(write_config(directory, names, gpus, settings))
@@ -67,18 +65,14 @@ def start_slurm(directory, env, names, *, agent=(), gpus=0, settings=""):
     finally:
         for process in reversed(started):
             process.terminate()
-            wait_or_kill(process)
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
         log.close()
         kill_all(find_processes(f"SLURM_CONF={config}"))  # steps of a failed test have no daemon any more
         wait_until(lambda: not find_processes(f"SLURM_CONF={config}"), "no step is left")
-
-
-def wait_or_kill(process):
-    try:
-        process.wait(30)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
 
 
 def run_batch(*arguments, env, cwd=None):
@@ -114,17 +108,12 @@ def write_config(directory, names, gpus, settings):
     ]
     if gpus:
         lines.append("GresTypes=gpu")
-        (directory / "gres.conf").write_text(f"Name=gpu File={make_devices(directory, gpus)}\n")
+        for number in range(gpus):  # null devices, which Slurm takes for GPUs
+            os.mknod(directory / f"gpu{number}", 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+        (directory / "gres.conf").write_text(f"Name=gpu File={directory}/gpu[0-{gpus - 1}]\n")
     config = directory / "slurm.conf"
     config.write_text("\n".join(lines) + "\n")
     return config
-
-
-def make_devices(directory, count):
-    """Make files that Slurm takes for GPUs, each a null device; return their names as Slurm writes them."""
-    for number in range(count):
-        os.mknod(directory / f"gpu{number}", 0o666 | stat.S_IFCHR, os.makedev(1, 3))
-    return f"{directory}/gpu[0-{count - 1}]"
 
 
 def find_free_ports(count):
@@ -137,32 +126,16 @@ def find_free_ports(count):
 
 
 def make_daemons(directory, names, agent):
-    files = {
-        "socket": "munge.socket",
-        "key-file": "key",
-        "log-file": "log",
-        "pid-file": "pid",
-        "seed-file": "seed",
-    }
-    munge = [f"--{option}={directory}/{name}" for option, name in files.items()]
-    return [
-        ("munged", "--foreground", "--force", *munge),
-        ("slurmctld", "-D", "-f", str(directory / "slurm.conf")),
-        *(
-            (*agent, *([name] if agent else []), "slurmd", "-D", "-N", name, "-f", f"{directory}/slurm.conf")
-            for name in names
-        ),
-    ]
+    files = ["socket=munge.socket", "key-file=key", "log-file=log", "pid-file=pid", "seed-file=seed"]
+    munge = [f"--{file.replace('=', f'={directory}/')}" for file in files]
+    config = ("-f", f"{directory}/slurm.conf")
+    nodes = [(*agent, *([name] if agent else []), "slurmd", "-D", "-N", name, *config) for name in names]
+    return [("munged", "--foreground", "--force", *munge), ("slurmctld", "-D", *config), *nodes]
 
 
 def wait_for_slurm(env, directory, nodes):
-    deadline = time.monotonic() + 60
     command = ["srun", "-N", str(nodes), "--immediate=5", "true"]
-    while time.monotonic() < deadline:
-        done = subprocess.run(command, env=env, capture_output=True, text=True)
-        if done.returncode == 0:
-            return
+    deadline = time.monotonic() + 60
+    while subprocess.run(command, env=env, capture_output=True).returncode:
+        assert time.monotonic() < deadline, (directory / "slurm.log").read_text()[-3000:]
         time.sleep(0.2)
-    raise AssertionError(
-        f"Slurm did not start: {done.stderr}\n{(directory / 'slurm.log').read_text()[-3000:]}"
-    )

@@ -15,62 +15,56 @@ from benchmarks.installation import install, make_zipapp
 from ompbind.cpuset import CpuSet
 from tests.live.conftest import OMPBIND, clean_environment, required, two_cpus
 from tests.live.test_exec import REPORT
-from tests.slurm import PROGRAMS, one_node, run_batch, start_slurm
+from tests.slurm import PROGRAMS, run_batch, start_slurm
 
 pytestmark = pytest.mark.part("slurm")
 
-
-@pytest.fixture(scope="module")
-def slurm(tmp_path_factory):
-    """Yield the environment in which srun finds a running Slurm, which is stopped after the tests."""
-    check_slurm()
-    with one_node(tmp_path_factory.mktemp("slurm"), clean_environment()) as env:
-        yield env
+PAGE = (Path(__file__).parent.parent.parent / "docs/scaling.md").read_text()
 
 
-@pytest.fixture(scope="module")
-def slurm_with_gpus(tmp_path_factory):
-    """As `slurm`, for a node with two simulated GPUs."""
-    check_slurm()
-    directory = tmp_path_factory.mktemp("slurm")
-    with start_slurm(directory, clean_environment(), [socket.gethostname()], gpus=2) as env:
-        yield env
-
-
-def check_slurm():
-    """Skip a test where Slurm cannot be started."""
+def started(directory, env=(), **options):
+    """Start Slurm on this machine, or skip the test where that is impossible."""
     if os.geteuid() != 0:
         pytest.skip("starting Slurm takes root")
     for name in PROGRAMS:
         required(name)
+    return start_slurm(directory, clean_environment(**dict(env)), [socket.gethostname()], **options)
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory):
+    """Yield the environment in which srun finds a running Slurm with two simulated GPUs."""
+    with started(tmp_path_factory.mktemp("slurm"), gpus=2) as env:
+        yield env
+
+
+def run(words, env, **options):
+    settings = {"capture_output": True, "text": True, "timeout": 60, "stdin": subprocess.DEVNULL}
+    return subprocess.run(words, env=env, **{**settings, **options})
+
+
+def run_job(directory, script, env):
+    """Run the script of a batch job for two tasks; return its exit code and output."""
+    path, out = directory / "job.sh", directory / "out"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    return run_batch("-n", "2", "-o", str(out), str(path), env=env), out.read_text()
+
+
+def check_reports(lines):
+    """Check that two tasks of a node report a CPU of their own each."""
+    reports = sorted(map(json.loads, lines), key=lambda report: report["RANK"])
+    assert [report["cpus"] for report in reports] == [[cpu] for cpu in two_cpus()]
+    assert [(report["LOCAL_RANK"], report["LOCAL_WORLD_SIZE"]) for report in reports] == [
+        ("0", "2"), ("1", "2"),
+    ]  # fmt: skip
+    return {report["OMPBIND_RUN_ID"].partition("-")[0] for report in reports}
 
 
 @pytest.mark.parametrize("binding", ["none", "cores"])
 def test_tasks_of_a_step_get_cpus_of_their_own(slurm, binding):
-    command = [
-        "srun",
-        "-n",
-        "2",
-        f"--cpu-bind={binding}",
-        OMPBIND,
-        "exec",
-        "--",
-        sys.executable,
-        "-c",
-        REPORT,
-    ]
-    done = subprocess.run(
-        command, env=slurm, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL
-    )
-    reports = sorted(
-        (json.loads(line) for line in done.stdout.splitlines()), key=lambda report: report["RANK"]
-    )
-    assert [report["cpus"] for report in reports] == [[cpu] for cpu in two_cpus()], done.stderr
-    assert [(report["LOCAL_RANK"], report["LOCAL_WORLD_SIZE"]) for report in reports] == [
-        ("0", "2"),
-        ("1", "2"),
-    ]
-    assert {report["OMPBIND_RUN_ID"].partition("-")[0] for report in reports} == {"slurm"}
+    words = ["srun", "-n", "2", f"--cpu-bind={binding}", OMPBIND, "exec", "--", sys.executable, "-c", REPORT]
+    done = run(words, slurm)
+    assert check_reports(done.stdout.splitlines()) == {"slurm"}
     assert done.stderr.count("already bound by") == (binding == "cores")
 
 
@@ -94,7 +88,7 @@ def make_gpus(directory):
         for name, text in texts.items():
             (function / name).write_text(f"{text}\n")
     (directory / "dev/dri").mkdir(parents=True)
-    for path in (*(f"dri/renderD{128 + number}" for number in range(2)), "null"):
+    for path in ("dri/renderD128", "dri/renderD129", "null"):
         os.mknod(directory / "dev" / path, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
     for name in ("urandom", "shm"):
         (directory / "dev" / name).symlink_to(directory / "dev/null")
@@ -109,20 +103,14 @@ def make_gpus(directory):
         ("--gpus-per-node=2 --gpu-bind=single:1 --cpu-bind=none", [1, 0], [0, 1], ""),
         ("--gpus-per-node=2 --gpu-bind=map_gpu:1,0", [0, 1], [1, 0], "they keep their CPUs"),
         ("--gpus-per-node=2 --gpu-bind=map_gpu:1,0 --cpu-bind=none", [0, 1], [1, 0], "sees 1 GPU of 2"),
-        ("--gpus-per-node=2 --cpu-bind=none", [1, 0], [0, 1], ""),
         ("--gpus-per-node=2 --gpu-bind=none --cpu-bind=none", [1, 0], [0, 1], ""),
     ],
 )
-def test_tasks_keep_their_gpus_and_get_cpus_near_them(
-    slurm_with_gpus, tmp_path, options, cpus, gpus, message
-):
+def test_tasks_keep_their_gpus_and_get_cpus_near_them(slurm, tmp_path, options, cpus, gpus, message):
     other_files = ("unshare", "--mount", "sh", "-ec", IN_NAMESPACE, str(make_gpus(tmp_path)))
-    show = 'echo "$SLURM_LOCALID $OMPBIND_CPUS $CUDA_VISIBLE_DEVICES"'
-    words = ["srun", "-n2", *options.split(), *other_files, OMPBIND, "exec", "--devices", "gpu", "--"]
-    done = subprocess.run(
-        [*words, "sh", "-c", show],
-        env=slurm_with_gpus, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+    show = ("sh", "-c", 'echo "$SLURM_LOCALID $OMPBIND_CPUS $CUDA_VISIBLE_DEVICES"')
+    words = ["srun", "-n2", *options.split(), *other_files, OMPBIND, "exec", "--devices", "gpu", "--", *show]
+    done = run(words, slurm)
     assert done.returncode == 0, done.stderr
     rows = [[int(word) for word in line.split()] for line in sorted(done.stdout.splitlines())]
     assert rows == [[rank, two_cpus()[cpus[rank]], gpus[rank]] for rank in range(2)], done.stderr
@@ -130,63 +118,46 @@ def test_tasks_keep_their_gpus_and_get_cpus_near_them(
     assert message in text if message else "ompbind:" not in text, text
 
 
+SINGLE = "this is the script or shell of a Slurm job, not one of its ranks"
+
+
 def test_the_script_of_a_batch_job_is_a_single_rank(slurm, tmp_path):
-    script, out = tmp_path / "job.sh", tmp_path / "out"
-    show = 'echo "rank $RANK of $WORLD_SIZE on $OMPBIND_CPUS"'
-    script.write_text(f"#!/bin/sh\n{OMPBIND} exec --share -- sh -c '{show}'\n")
-    assert run_batch("-n", "2", "-o", str(out), str(script), env=slurm) == 0
-    text = " ".join(out.read_text().split())
-    assert (
-        "this is the script or shell of a Slurm job, not one of its ranks: exec starts a single rank" in text
-    )
+    command = f"{OMPBIND} exec --share -- sh -c 'echo rank $RANK of $WORLD_SIZE on $OMPBIND_CPUS'"
+    code, out = run_job(tmp_path, command, slurm)
+    text = " ".join(out.split())
+    assert (code, SINGLE in text) == (0, True)
     assert text.endswith(f"rank 0 of 1 on {CpuSet(os.sched_getaffinity(0))}")
 
 
 def test_the_shell_of_a_job_is_a_single_rank(tmp_path):
     """With this setting the shell is a step of the job: it has all variables of a task."""
-    check_slurm()
-    script, settings = required("script"), "LaunchParameters=use_interactive_step"
+    settings = "LaunchParameters=use_interactive_step"
     line = f"{OMPBIND} exec --share -- sh -c 'echo rank $RANK of $WORLD_SIZE in step $SLURM_STEP_ID'"
-    names = [socket.gethostname()]
-    with start_slurm(tmp_path, clean_environment(SHELL="/bin/sh"), names, settings=settings) as env:
-        done = subprocess.run(
-            [script, "-qec", f"{required('salloc')} --quiet -n 2", "/dev/null"],
-            input=f"{line}\nexit\n", env=env, capture_output=True, text=True, timeout=60,
-        )  # fmt: skip
+    with started(tmp_path, {"SHELL": "/bin/sh"}, settings=settings) as env:
+        words = [required("script"), "-qec", f"{required('salloc')} --quiet -n 2", "/dev/null"]
+        done = run(words, env, stdin=None, input=f"{line}\nexit\n")
     text = " ".join(done.stdout.split())
-    assert "this is the script or shell of a Slurm job, not one of its ranks" in text, done
+    assert SINGLE in text, done
     assert f"rank 0 of 1 in step {0xFFFFFFFA}" in text
 
 
 def test_the_exit_code_of_a_task_is_its_commands(slurm):
     command = ["srun", "-n", "2", OMPBIND, "exec", "--", "sh", "-c", "exit $((RANK * 5))"]
-    assert subprocess.run(command, env=slurm, capture_output=True, timeout=60).returncode == 5
+    assert run(command, slurm).returncode == 5
 
 
 @pytest.mark.parametrize("options", ["-n 2", "-n 3 -s all", "-n 1 -m {}"], ids=["apart", "shared", "second"])
 def test_an_exported_plan_is_what_srun_does(slurm, options):
-    """In a job that has the whole node, each task has the CPUs of its rank."""
-    cpus = two_cpus()
-    plan = f"ompbind plan {options.format(cpus[1])}"
-    code = f"srun --label $({plan} --format slurm) grep -hE '(Cpus|Mems)_allowed_list' /proc/self/status"
-    done = subprocess.run(
-        [required("salloc"), "--quiet", "--exclusive", "--ntasks=1", "sh", "-c", code],
-        env=slurm, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+    """In a job that has the whole node, each task has the CPUs of its rank, and its memory is bound."""
+    cpus, everything = two_cpus(), str(CpuSet(os.sched_getaffinity(0)))
+    show = f"'grep Cpus_allowed_list /proc/self/status; {required('numactl')} --show | grep policy'"
+    code = f"srun --label $({OMPBIND} plan {options.format(cpus[1])} --format slurm) sh -c {show}"
+    done = run([required("salloc"), "--quiet", "--exclusive", "--ntasks=1", "sh", "-c", code], slurm)
     tasks = sorted(re.findall(r"(\d+): Cpus_allowed_list:\s*(\S+)", done.stdout))
-    everything = str(CpuSet(os.sched_getaffinity(0)))
     expected = {"-n 2": cpus, "-n 3 -s all": [everything] * 3}.get(options, cpus[1:])
     assert tasks == [(str(task), str(cpus)) for task, cpus in enumerate(expected)], done.stderr
-
-
-def test_slurm_binds_memory_as_exported(slurm):
-    required("numactl")
-    code = f"srun $({OMPBIND} plan --format slurm) numactl --show"
-    done = subprocess.run(
-        [required("salloc"), "--quiet", "--exclusive", "--ntasks=1", "sh", "-c", code],
-        env=slurm, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
-    assert "policy: bind" in done.stdout or not os.path.exists("/sys/devices/system/node/node0"), done.stderr
+    bound = done.stdout.count("policy: bind")
+    assert bound == len(expected) or not os.path.exists("/sys/devices/system/node/node0"), done.stdout
 
 
 IN_JOB = {
@@ -201,61 +172,41 @@ IN_JOB = {
 @pytest.mark.parametrize("launcher", IN_JOB)
 def test_launchers_in_the_script_of_a_job_start_ranks(slurm, tmp_path, launcher):
     """Hydra and Open MPI count as the innermost launchers; Hydra starts its own processes with srun."""
-    script, out, programs = tmp_path / "job.sh", tmp_path / "out", tmp_path / "programs"
-    show = tmp_path / "show.py"
+    programs, show = tmp_path / "programs", tmp_path / "show.py"
     show.write_text(REPORT)
     command = f"{OMPBIND} exec -- {sys.executable} {show}"
     programs.write_text(f"0 {command}\n1 {command} second\n")
     line = IN_JOB[launcher].format(command, programs=programs)
     required(line.split()[0])
-    script.write_text(f"#!/bin/sh\n{line}\n")
-    code = run_batch("-n", "2", "-o", str(out), str(script), env=slurm)
-    text = out.read_text()
-    assert code == 0, text
-    reports = sorted(map(json.loads, text.splitlines()), key=lambda report: report["RANK"])
-    assert [report["cpus"] for report in reports] == [[cpu] for cpu in two_cpus()]
-    assert [(report["RANK"], report["LOCAL_WORLD_SIZE"]) for report in reports] == [("0", "2"), ("1", "2")]
-
-
-COPIES = "Slurm has started 2 copies of 'ompbind run'"
+    code, out = run_job(tmp_path, line, slurm)
+    assert code == 0, out
+    check_reports(out.splitlines())
 
 
 def test_only_several_tasks_of_a_step_are_copies(slurm, tmp_path):
     """The script of a batch job has the variables of a task too, but there is one script."""
-    code = f"{OMPBIND} run --share -- true"
-    done = subprocess.run(
-        [required("srun"), "-n", "2", "--cpu-bind=none", "sh", "-c", code],
-        env=slurm, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
-    assert " ".join(done.stderr.split()).count(COPIES) == 1
-    script, log = tmp_path / "job.sh", tmp_path / "log"
-    script.write_text(f"#!/bin/sh\n{code}; echo $?\n")
-    assert run_batch("-n", "2", "-o", str(log), str(script), env=slurm) == 0
-    assert log.read_text() == "0\n"
-
-
-SCALING = Path(__file__).parent.parent.parent / "docs/scaling.md"
+    command = f"{OMPBIND} run --share -- true"
+    done = run(["srun", "-n", "2", "--cpu-bind=none", "sh", "-c", command], slurm)
+    assert " ".join(done.stderr.split()).count("Slurm has started 2 copies of 'ompbind run'") == 1
+    assert run_job(tmp_path, command, slurm) == (0, "")
 
 
 @pytest.mark.parametrize("section", ["A copy on each node", "One file"])
 def test_ranks_start_from_a_copy_on_the_node(slurm, tmp_path, section):
     """The commands of the page are run in a job, in directories of the test."""
-    text = SCALING.read_text().partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    text = PAGE.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
     commands = "".join(re.findall(r"```sh\n(.*?)```", text, re.DOTALL))
     if "/shared/venv" in commands:
         install(tmp_path / "shared/venv")
     if "make zipapp" in commands:
         make_zipapp(tmp_path / "dist/ompbind.pyz", "--compiled")
-        commands = re.sub("^make .*\n", "", commands, flags=re.MULTILINE)
     (tmp_path / "node").mkdir()
     (tmp_path / "app").write_text("#!/bin/sh\necho $RANK: $OMPBIND_CPUS\n")
     (tmp_path / "app").chmod(0o755)
-    script, out = tmp_path / "job.sh", tmp_path / "out"
-    commands = commands.replace("/shared/", f"{tmp_path}/shared/").replace(
-        "/tmp/ompbind", f"{tmp_path}/node/ompbind"
+    commands = re.sub("^make .*\n", "", commands, flags=re.MULTILINE).replace(
+        "/shared/", f"{tmp_path}/shared/"
     )
-    commands = commands.replace("/tmp/venv", f"{tmp_path}/node/venv")
-    script.write_text(f"#!/bin/sh\nset -e\ncd {tmp_path}\n{commands}")
-    code = run_batch("-n", "2", "-o", str(out), str(script), env=slurm)
-    assert code == 0, out.read_text()
-    assert sorted(out.read_text().splitlines()) == [f"{n}: {cpu}" for n, cpu in enumerate(two_cpus())]
+    commands = re.sub("/tmp/(?=ompbind|venv)", f"{tmp_path}/node/", commands)
+    code, out = run_job(tmp_path, f"set -e\ncd {tmp_path}\n{commands}", slurm)
+    assert code == 0, out
+    assert sorted(out.splitlines()) == [f"{rank}: {cpu}" for rank, cpu in enumerate(two_cpus())]
