@@ -17,7 +17,6 @@ from ompbind.execution.outcome import (
     RankExit,
     Usage,
     find_hint,
-    render_exit,
 )
 from ompbind.machine.sources.linux.cgroup import Throttling
 from ompbind.planning.planner import make_plan
@@ -48,42 +47,22 @@ def outcome(*exits, **more):
     return Outcome(exits=exits, **more)
 
 
-@pytest.mark.parametrize(
-    ("exited", "oom_kills", "words"),
-    [
-        (coded(0, 0), 1, ""),
-        (coded(0, 1), 0, ""),
-        (coded(0, 1), 1, OUT_OF_MEMORY),
-        (coded(0, 126), 0, "a command was found but"),
-        (coded(0, 127), 0, "PATH"),
-        (coded(0, 127), 1, "PATH"),
-        (killed(0, 9), 0, "not sent by ompbind"),
-        (killed(0, 9), 2, OUT_OF_MEMORY),
-        (killed(0, 9, stopped=True), 1, ""),
-        (coded(0, 137), 0, "exit code 137 of a shell means SIGKILL: not sent by ompbind"),
-        (coded(0, 137), 1, f"exit code 137 of a shell means SIGKILL: {OUT_OF_MEMORY}"),
-        (killed(0, 4), 0, "this CPU does not support an instruction"),
-        (killed(0, 11), 0, "OMP_STACKSIZE"),
-        (coded(0, 139), 0, "exit code 139 of a shell means SIGSEGV: with OpenMP"),
-        (killed(0, Signals.SIGBUS), 0, "shared memory"),
-        (killed(0, Signals.SIGXCPU), 0, "CPU time"),
-        (killed(0, Signals.SIGXFSZ), 0, "file size"),
-        (killed(0, Signals.SIGSYS), 0, "system call"),
-        *((end, 0, "") for end in (killed(0, 15), killed(0, 6), killed(0, 37), coded(0, 255), coded(0, 128))),
-    ],
-)
-def test_hints_name_the_usual_cause_of_a_status(exited, oom_kills, words):
-    hint = find_hint(exited, outcome(exited, oom_kills=oom_kills))
-    assert words in hint
-    assert bool(hint) == bool(words)
-    assert len(hint) < 220
-
-
-@pytest.mark.parametrize(
-    ("number", "name"), [(9, "SIGKILL"), (6, "SIGABRT"), (37, "signal 37"), (0, "signal 0")]
-)
-def test_signals_have_names(number, name):
-    assert render_exit(killed(3, number)) == f"rank 3 (pid 103) was killed by {name}"
+def test_hints_name_the_usual_cause_of_a_status():
+    shell, memory = "exit code 137 of a shell means SIGKILL: ", OUT_OF_MEMORY
+    for exited, oom_kills, words in (
+        (coded(0, 0), 1, ""), (coded(0, 1), 0, ""), (coded(0, 1), 1, memory), (coded(0, 255), 0, ""),
+        (coded(0, 126), 0, "a command was found but"), (coded(0, 127), 0, "PATH"), (coded(0, 127), 1, "PATH"),
+        (killed(0, 9), 0, "not sent by ompbind"), (killed(0, 9), 2, memory), (killed(0, 6), 0, ""),
+        (killed(0, 9, stopped=True), 1, ""), (coded(0, 137), 0, f"{shell}not sent by ompbind"),
+        (coded(0, 137), 1, f"{shell}{memory}"), (killed(0, 4), 0, "this CPU does not support an instruction"),
+        (killed(0, 11), 0, "OMP_STACKSIZE"), (coded(0, 139), 0, "exit code 139 of a shell means SIGSEGV"),
+        (killed(0, Signals.SIGBUS), 0, "shared memory"), (killed(0, Signals.SIGXCPU), 0, "CPU time"),
+        (killed(0, Signals.SIGXFSZ), 0, "file size"), (killed(0, Signals.SIGSYS), 0, "system call"),
+        (killed(0, 15), 0, ""), (killed(0, 37), 0, ""), (coded(0, 128), 0, ""),
+    ):  # fmt: skip
+        hint = find_hint(exited, outcome(exited, oom_kills=oom_kills))
+        assert words in hint
+        assert bool(hint) == bool(words)
 
 
 STARTER = """
@@ -115,70 +94,6 @@ def test_the_peak_of_a_child_is_known_only_if_it_is_its_own(size):
 TRACE = ("Traceback (most recent call last):", '  File "a.py", line 1, in <module>', "ValueError: no")
 TRACE_SHOWN = "".join(f"\n    {line}" for line in TRACE)
 ODD_WORDS = ("", " ", "\x1b[31mred\x1b[0m\tend \x1b]0;title\x07", "", "10%\r20%\r", "a\x07b", "\n")
-SEGV_HINT = """
-  hint: with OpenMP often a stack overflow: try --env OMP_STACKSIZE=64M for its
-  threads and 'ulimit -s unlimited' for the initial thread"""
-
-
-@pytest.mark.parametrize(
-    ("finished", "text"),
-    [
-        (outcome(), ""),
-        (outcome(coded(0, 0)), ""),
-        (outcome(coded(0, 1)), ""),
-        (outcome(coded(0, 1, last_lines=TRACE)), ""),  # the command has written that itself
-        (outcome(killed(0, 15)), ""),
-        (outcome(killed(0, 2)), ""),
-        (outcome(killed(0, 13)), ""),
-        (outcome(killed(0, 1)), ""),
-        (outcome(killed(0, 15, stopped=True), timed_out=True), ""),
-        (outcome(killed(0, 6, last_lines=TRACE)), "ompbind: rank 0 (pid 100) was killed by SIGABRT"),
-        (outcome(killed(0, 11)), f"ompbind: rank 0 (pid 100) was killed by SIGSEGV{SEGV_HINT}"),
-        (outcome(coded(0, 0), coded(1, 0)), ""),
-        (outcome(coded(0, 1), coded(1, 1)), ""),  # each was reported at once
-        (outcome(killed(0, 6), killed(1, 15, stopped=True)), ""),
-        (outcome(coded(0, 1, last_lines=("\x1b[0m", " \r")), coded(1, 0)), ""),  # only invisible characters
-        (
-            outcome(coded(2, 1, last_lines=TRACE), *(killed(rank, 15, stopped=True) for rank in (3, 0, 1))),
-            f"ompbind: rank 2 (pid 102) exited with code 1; its last lines:{TRACE_SHOWN}\n"
-            "ompbind: stopped: ranks 0-1,3",
-        ),
-        (
-            outcome(coded(2, 1), coded(3, 1, last_lines=TRACE), coded(0, 1, last_lines=("x",)), coded(1, 0)),
-            f"ompbind: ranks 0,2-3 exited with code 1; last lines of rank 3:{TRACE_SHOWN}",
-        ),
-        (
-            outcome(killed(1, 11), killed(0, 11), coded(2, 3), coded(3, 0, stopped=True)),
-            f"ompbind: ranks 0-1 were killed by SIGSEGV{SEGV_HINT}\nompbind: stopped: rank 3",
-        ),
-        (
-            outcome(killed(1, 9), coded(0, 1), coded(2, 2, last_lines=("gone",)), oom_kills=1),
-            """\
-ompbind: rank 1 (pid 101) was killed by SIGKILL
-  hint: memory ran out, and the kernel killed a process of this cgroup: raise
-  the memory limit (of the container, of the job), or start fewer ranks
-ompbind: rank 2 (pid 102) exited with code 2; its last lines:
-    gone""",
-        ),
-        (
-            outcome(coded(0, 1, last_lines=ODD_WORDS), coded(1, 0)),
-            """\
-ompbind: rank 0 (pid 100) exited with code 1; its last lines:
-    red     end
-
-    20%
-    a?b""",
-        ),
-    ],
-)  # fmt: skip
-def test_failures_are_reported(finished, text):
-    assert render_failures(finished) == text
-
-
-def test_last_words_of_a_single_rank_are_shown_if_its_standard_error_was_not():
-    text = f"ompbind: rank 0 (pid 100) exited with code 1; its last lines:{TRACE_SHOWN}"
-    assert render_failures(outcome(coded(0, 1, last_lines=TRACE)), stderr_shown=False) == text
-    assert render_failures(outcome(coded(0, 1)), stderr_shown=False) == ""
 
 
 def test_long_last_words_and_many_ways_to_fail_are_cut():
@@ -220,19 +135,15 @@ def test_a_table_of_what_ranks_used():
     assert lines[3][:3] == ["all", "4", "0"]
 
 
-@pytest.mark.parametrize(
-    ("user_s", "wall_s", "share"),
-    [(2.0, 1.0, "100%"), (0.0, 0.0, "-"), (1.0, 0.0, "-"), (20.0, 1.0, "1000%"), (400.0, 1.0, "200x")],
-)
-def test_more_cpu_time_than_the_cpus_of_a_rank_have_is_shown(user_s, wall_s, share):
-    finished = outcome(coded(0, 0, usage=Usage(wall_s=wall_s, user_s=user_s)))
-    assert render_usage_table(finished, PLAN).splitlines()[1].split()[6] == share
-
-
-def test_service_cpus_count_as_cpus_of_the_rank():
-    plan = make_plan(make_machine(Shape(cores=4)), Request(service_cores=2))
-    finished = outcome(coded(0, 0, usage=Usage(wall_s=1.0, user_s=1.0)))
-    assert render_usage_table(finished, plan).splitlines()[1].split()[6] == "25%"
+def test_more_cpu_time_than_the_cpus_of_a_rank_have_is_shown():
+    """Its service CPUs count."""
+    service = make_plan(make_machine(Shape(cores=4)), Request(service_cores=2))
+    for user_s, wall_s, share, plan in (
+        (2.0, 1.0, "100%", PLAN), (0.0, 0.0, "-", PLAN), (1.0, 0.0, "-", PLAN), (20.0, 1.0, "1000%", PLAN),
+        (400.0, 1.0, "200x", PLAN), (1.0, 1.0, "25%", service),
+    ):  # fmt: skip
+        finished = outcome(coded(0, 0, usage=Usage(wall_s=wall_s, user_s=user_s)))
+        assert render_usage_table(finished, plan).splitlines()[1].split()[6] == share
 
 
 TIMES = st.floats(0, 1e12)
@@ -258,58 +169,22 @@ def outcomes(draw):
     return Outcome(exits=exits, timed_out=draw(st.booleans()), oom_kills=draw(st.integers(0, 3)))
 
 
-@given(outcomes())
-def test_any_outcome_is_a_table_that_fits(finished):
-    lines = render_usage_table(finished, PLAN).splitlines()
-    assert max(map(len, lines)) <= WIDTH
-    assert len(lines) == 1 + len(finished.exits) + (len(finished.exits) > 1)
-
-
 @given(outcomes(), st.booleans(), st.sampled_from([60, WIDTH, 200]))
 def test_the_report_of_any_outcome_fits_and_is_plain(finished, stderr_shown, width):
     text = render_failures(finished, stderr_shown=stderr_shown, width=width)
     assert all(char.isprintable() or char == "\n" for char in text)
     for line in text.splitlines():
         assert len(line) <= width or len(line.split()) == 1, line
-    assert not re.search(r"last lines(?: of rank [0-9]+)?:(\n\S|$)", text)
-    heads = [line for line in text.splitlines() if line.startswith("ompbind: ")]
-    assert bool(heads) == bool(text)
     failed = {rank.rank for rank in finished.exits if rank.status != 0 and not rank.stopped}
-    named = {int(rank) for line in heads for rank in re.findall(r"rank (\d+) \(pid", line)}
+    named = {int(rank) for rank in re.findall(r"^ompbind: rank (\d+) \(pid", text, re.M)}
     assert named <= failed
     assert not text or failed
+    lines = render_usage_table(finished, PLAN).splitlines()
+    assert max(map(len, lines)) <= WIDTH
+    assert len(lines) == 1 + len(finished.exits) + (len(finished.exits) > 1)
 
 
 PAGE = (Path(__file__).parents[2] / "docs/running.md").read_text()
-TITLES = ("When a rank fails", "CPU time and memory of ranks")
-SECTIONS = "\n".join(PAGE.split(f"\n## {title}\n")[1].partition("\n## ")[0] for title in TITLES)
-SHOWN = re.findall(r"```text\n(.*?)```", SECTIONS, re.S)
-
-
-def test_the_page_shows_the_messages():
-    words = (
-        "Traceback (most recent call last):", '  File "/srv/serve.py", line 12, in <module>',
-        '    sock.bind(("", 8000))', "OSError: [Errno 98] Address already in use",
-    )  # fmt: skip
-    first = RankExit(rank=2, pid=4712, code=1, last_lines=words)
-    finished = outcome(first, *(killed(rank, 15, stopped=True) for rank in (0, 1, 3)))
-    head = f"ompbind: {render_exit(first)}\nompbind: stopping ranks 0-1,3 with SIGTERM\n"
-    assert SHOWN[0] == f"{head}{render_failures(finished)}\n"
-
-
-def test_the_page_shows_the_table_and_explains_its_columns():
-    usages = (
-        Usage(wall_s=62.1, user_s=231.4, system_s=4.02, max_rss_bytes=int(1.8 * GIB),
-              voluntary_switches=2041, involuntary_switches=310),
-        Usage(wall_s=62.31, user_s=118.07, system_s=3.9, max_rss_bytes=int(1.7 * GIB),
-              voluntary_switches=1987, involuntary_switches=48120),
-    )  # fmt: skip
-    plan = make_plan(make_machine(Shape(cores=8)), Request(ranks=2))
-    finished = outcome(*(RankExit(rank=rank, pid=4710 + rank, code=0, usage=usages[rank]) for rank in (0, 1)))
-    assert SHOWN[1] == render_usage_table(finished, plan) + "\n"
-    columns = re.findall(r"`([^`]+)`", " ".join(re.findall(r"^\| (`.*?) \|", SECTIONS, re.M)))
-    titles = re.split(r" {2,}", SHOWN[1].splitlines()[0].strip())
-    assert ["attempts", *titles[2:]] == columns
 
 
 def test_the_page_has_every_status_that_has_a_hint():
@@ -328,3 +203,39 @@ def test_throttling_is_named_if_there_was_any():
     text = render_throttling(outcome(coded(0, 0), throttling=some), plan)
     assert "of 2 CPUs throttled this cgroup in 37 of 104 periods" in " ".join(text.split())
     assert text in PAGE
+
+
+@pytest.mark.parametrize(
+    ("finished", "lines"),
+    [
+        (outcome(), []),
+        (outcome(coded(0, 1, last_lines=TRACE)), []),  # the command has written that itself
+        *((outcome(killed(0, number)), []) for number in (1, 2, 13, 15)),
+        (outcome(killed(0, 15, stopped=True), timed_out=True), []),
+        (outcome(killed(0, 6, last_lines=TRACE)), ["rank 0 (pid 100) was killed by SIGABRT"]),
+        (outcome(killed(0, 37)), ["rank 0 (pid 100) was killed by signal 37"]),
+        (outcome(coded(0, 1), coded(1, 1)), []),  # each was reported at once
+        (outcome(killed(0, 6), killed(1, 15, stopped=True)), []),
+        (outcome(coded(0, 1, last_lines=("\x1b[0m", " \r")), coded(1, 0)), []),  # only invisible characters
+        (outcome(coded(2, 1, last_lines=TRACE), *(killed(rank, 15, stopped=True) for rank in (3, 0, 1))),
+         [f"rank 2 (pid 102) exited with code 1; its last lines:{TRACE_SHOWN}", "stopped: ranks 0-1,3"]),
+        (outcome(coded(2, 1), coded(3, 1, last_lines=TRACE), coded(0, 1, last_lines=("x",)), coded(1, 0)),
+         [f"ranks 0,2-3 exited with code 1; last lines of rank 3:{TRACE_SHOWN}"]),
+        (outcome(killed(1, 11), killed(0, 11), coded(2, 3), coded(3, 0, stopped=True)),
+         ["ranks 0-1 were killed by SIGSEGV", "stopped: rank 3"]),
+        (outcome(killed(1, 9), coded(0, 1), coded(2, 2, last_lines=("gone",)), oom_kills=1),
+         ["rank 1 (pid 101) was killed by SIGKILL",
+          "rank 2 (pid 102) exited with code 2; its last lines:\n    gone"]),
+        (outcome(coded(0, 1, last_lines=ODD_WORDS), coded(1, 0)),
+         ["rank 0 (pid 100) exited with code 1; its last lines:\n    red     end\n\n    20%\n    a?b"]),
+    ],
+)  # fmt: skip
+def test_failures_are_reported(finished, lines):
+    shown = re.sub(r"\n  (?! ).*", "", render_failures(finished))  # without hints
+    assert shown == "\n".join(f"ompbind: {line}" for line in lines)
+
+
+def test_last_words_of_a_single_rank_are_shown_if_its_standard_error_was_not():
+    shown = render_failures(outcome(coded(0, 1, last_lines=TRACE)), stderr_shown=False)
+    assert shown == f"ompbind: rank 0 (pid 100) exited with code 1; its last lines:{TRACE_SHOWN}"
+    assert render_failures(outcome(coded(0, 1)), stderr_shown=False) == ""
