@@ -4,7 +4,7 @@
 
 DIRECTORY, or else the variable OMPTEST_TOPOLOGIES, contains `dumps/NAME.tar.gz`, `oracle/NAME.json` and
 `compare.json`, which names the fields with known differences. Prints what differs, and a total. The exit code
-is 1 if anything differs. A field is "corrected" if ompbind corrects an error in the files and has a remark.
+is 1 if anything differs.
 """
 
 import json
@@ -25,9 +25,8 @@ Oracle = dict[str, Any]
 
 
 class Finding(Record):
-    """One field of one dump: the verdict ("agree", "corrected", "excused", "DIFFER"), and details."""
+    """One field of a dump: the verdict ("agree", "excused", "DIFFER"), and details."""
 
-    dump: str
     field: str
     verdict: str
     detail: str = ""
@@ -120,33 +119,8 @@ def compare_fields(machine: Machine, oracle: Oracle) -> Iterator[tuple[str, str,
     yield "distances", "nodes", distances(machine, oracle)
 
 
-def corrected(machine: Machine, field: str, theirs: object) -> str:
-    """The remark on a correction that explains a difference, "" for other differences.
-
-    ompbind joins halves of packages. The oracle keeps them, each half inside one of ompbind's packages.
-    """
-    remark = next((remark for remark in machine.remarks if "halves of packages" in remark), "")
-    if field != "packages" or not isinstance(theirs, frozenset):
-        return ""
-    ours = extents(machine, Level.PACKAGE)
-    return remark if all(any(half <= whole for whole in ours) for half in theirs) else ""
-
-
-def without(machine: Machine, silent: CpuSet) -> Machine:
-    """The machine without online CPUs that are in no other file: the oracle takes them for absent."""
-    domains = (domain.replace(cpus=domain.cpus - silent) for domain in machine.domains)
-    return machine.replace(
-        online=machine.online - silent,
-        allowed=machine.allowed - silent,
-        domains=tuple(domain for domain in domains if domain.cpus),
-        nodes=tuple(node.replace(cpus=node.cpus - silent) for node in machine.nodes),
-    )
-
-
 def shown(value: object) -> str:
-    if isinstance(value, frozenset):
-        return " ".join(sorted(map(str, value)))[:150] or "none"
-    return str(value)[:150]
+    return " ".join(sorted(map(str, value)))[:150] if isinstance(value, frozenset) else str(value)[:150]
 
 
 def compare_dump(directory: Path, name: str, skip: dict[str, str]) -> Iterator[Finding]:
@@ -156,25 +130,17 @@ def compare_dump(directory: Path, name: str, skip: dict[str, str]) -> Iterator[F
         machine = read_machine(str(directory / f"dumps/{name}.tar.gz"))
     except MachineError as error:
         verdict = "agree" if "error" in oracle else "DIFFER"
-        yield Finding(dump=name, field="readable", verdict=verdict, detail=str(error))
+        yield Finding(field="readable", verdict=verdict, detail=str(error))
         return
     if "error" in oracle:
-        detail = "; ".join(machine.remarks) or f"ompbind reads {machine.online}"
-        yield Finding(dump=name, field="readable", verdict="agree", detail=detail)
+        yield Finding(field="readable", verdict="agree")
         return
-    silent = machine.online - CpuSet(pu["os"] for pu in oracle["pus"])
-    remark = next((remark for remark in machine.remarks if remark.startswith("core siblings of")), "")
-    if silent and remark:
-        yield Finding(dump=name, field="silent", verdict="corrected", detail=f"online {silent}: {remark}")
-        machine = without(machine, silent)
     for field, excuse, (ours, theirs) in compare_fields(machine, oracle):
         verdict, detail = "agree", ""
         if ours != theirs:
-            verdict, detail = "corrected", corrected(machine, field, theirs)
-            if not detail:
-                verdict = "excused" if excuse in skip else "DIFFER"
-                detail = skip.get(excuse, f"ompbind {shown(ours)}, oracle {shown(theirs)}")
-        yield Finding(dump=name, field=field, verdict=verdict, detail=detail)
+            verdict = "excused" if excuse in skip else "DIFFER"
+            detail = skip.get(excuse, f"ompbind {shown(ours)}, oracle {shown(theirs)}")
+        yield Finding(field=field, verdict=verdict, detail=detail)
 
 
 def main() -> int:
@@ -182,15 +148,12 @@ def main() -> int:
     compare = json.loads((directory / "compare.json").read_text())
     verdicts = []
     for path in sorted((directory / "oracle").glob("*.json")):
-        findings = [*compare_dump(directory, path.stem, compare.get(path.stem, {}).get("skip", {}))]
-        agreed = [finding.field for finding in findings if finding.verdict == "agree"]
-        print(f"{path.stem}: agree: {' '.join(agreed)}")
-        for finding in findings:
-            if finding.verdict != "agree" or finding.detail:
-                print(f"  {finding.verdict}: {finding.field}: {finding.detail}")
-        verdicts += [finding.verdict for finding in findings]
-    print(", ".join(f"{word} {verdicts.count(word)}" for word in ("agree", "corrected", "excused")), end=", ")
-    print(f"total differs = {verdicts.count('DIFFER')}")
+        for finding in compare_dump(directory, path.stem, compare.get(path.stem, {}).get("skip", {})):
+            verdicts.append(finding.verdict)
+            if finding.verdict != "agree":
+                print(f"{path.stem}: {finding.verdict}: {finding.field}: {finding.detail}")
+    total = {word: verdicts.count(word) for word in ("agree", "excused")}
+    print(f"{total}, total differs = {verdicts.count('DIFFER')}")
     return 1 if "DIFFER" in verdicts else 0
 
 
