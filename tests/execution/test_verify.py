@@ -81,6 +81,7 @@ def test_a_result_is_reported_when_an_error_comes_or_goes():
         (result("crowded", severity=Severity.NOTE), True),  # the error is over
         (result(), False),
         (result("crowded", severity=Severity.NOTE), False),
+        (result("shared", severity=Severity.NOTE), True),  # a new note
     ]
     assert [findings.should_report(verified) for verified, _ in series] == [wanted for _, wanted in series]
 
