@@ -132,25 +132,22 @@ def test_correction_keeps_valid_items_as_written(made, invalid, data):
     assert all(item.strip() in caught.value.suggestion for part in parts for item in part)
 
 
-@pytest.mark.parametrize(
-    ("text", "canonical"),
-    [
-        (" 0 , 1,2 | 05", "0-2|5"),
-        ("3,1,2", "3,1-2"),
-        ("0,2,4", "0,2,4"),
-        ("0,2,4,6", "0-6:2"),
-        ("0-1,8-9,16-17,24-25", "0-25:2/8"),
-        ("0xff,ffffffff", "0-39"),
-        ("^3,^1-2,0-7", "0-7,^1-3"),
-        ("^0-6:2", "all,^0-6:2"),
-        ("^node:1 , ^core:0,^node:1,^8", "all,^8,^core:0,^node:1"),
-        ("1,node:0,1-2,node:0", "1,node:0,2"),
-        ("package:1 . l3:0-2:2 . core:0-9:2/8", "package:1.l3:0-2:2.core:0-9:2/8"),
-        ("core:#0-8:2/8", "core:#0-8:2/8"),
-        ("core:0-9:3/3", "core:0-9"),
-        (" nobind", "none"),
-    ],
-)
+@pytest.mark.parametrize(("text", "canonical"), [
+    (" 0 , 1,2 | 05", "0-2|5"),
+    ("3,1,2", "3,1-2"),
+    ("0,2,4", "0,2,4"),
+    ("0,2,4,6", "0-6:2"),
+    ("0-1,8-9,16-17,24-25", "0-25:2/8"),
+    ("0xff,ffffffff", "0-39"),
+    ("^3,^1-2,0-7", "0-7,^1-3"),
+    ("^0-6:2", "all,^0-6:2"),
+    ("^node:1 , ^core:0,^node:1,^8", "all,^8,^core:0,^node:1"),
+    ("1,node:0,1-2,node:0", "1,node:0,2"),
+    ("package:1 . l3:0-2:2 . core:0-9:2/8", "package:1.l3:0-2:2.core:0-9:2/8"),
+    ("core:#0-8:2/8", "core:#0-8:2/8"),
+    ("core:0-9:3/3", "core:0-9"),
+    (" nobind", "none"),
+])  # fmt: skip
 def test_canonical_text(text, canonical):
     assert mask_text(parse_mask(text)) == canonical
 

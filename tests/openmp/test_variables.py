@@ -32,16 +32,13 @@ def variables(cpus=CPUS, bind=Bind.RANK, **binding):
     return make_openmp_variables(cpus, make_places(cpus, CORES, bind)[1], 4, Binding(mode=bind, **binding))
 
 
-@pytest.mark.parametrize(
-    ("options", "places", "proc_bind"),
-    [
-        ({}, "{4,5,6,7}", "true"),
-        ({"bind": Bind.THREAD}, "{4,5,6,7},{5},{6},{7}", "close"),
-        ({"bind": Bind.CORE, "cpus": EIGHT}, "{4,5,6,7,12,13,14,15},{5,13},{6,14},{7,15}", "close"),
-        ({"bind": Bind.EXACT, "proc_bind": ProcBind.SPREAD}, "{4},{5},{6},{7}", "spread"),
-        ({"bind": Bind.NONE}, None, "false"),
-    ],
-)
+@pytest.mark.parametrize(("options", "places", "proc_bind"), [
+    ({}, "{4,5,6,7}", "true"),
+    ({"bind": Bind.THREAD}, "{4,5,6,7},{5},{6},{7}", "close"),
+    ({"bind": Bind.CORE, "cpus": EIGHT}, "{4,5,6,7,12,13,14,15},{5,13},{6,14},{7,15}", "close"),
+    ({"bind": Bind.EXACT, "proc_bind": ProcBind.SPREAD}, "{4},{5},{6},{7}", "spread"),
+    ({"bind": Bind.NONE}, None, "false"),
+])  # fmt: skip
 def test_places_and_proc_bind_are_set_together(options, places, proc_bind):
     made = variables(**options)
     assert (made["OMP_PLACES"], made["OMP_PROC_BIND"]) == (places, proc_bind)

@@ -28,23 +28,20 @@ def notes(made):
     return {note.code: note.text for note in made.notes}
 
 
-@pytest.mark.parametrize(
-    ("shape", "options", "expected"),
-    [
-        (DUAL, {"ranks": 2, "cores": 2}, "0-1 4-5"),
-        (DUAL, {"ranks": 2, "cores": 2, "smt": "all"}, "0-1,8-9 4-5,12-13"),
-        (DUAL, {"ranks": 2, "cores": 2, "sibling": "last"}, "8-9 12-13"),
-        (DUAL, {"ranks": 2, "cores": 1, "strategy": "compact"}, "0 1"),
-        (DUAL, {"ranks": 2, "cores": 1, "strategy": "spread"}, "0 4"),
-        (DUAL, {"ranks": 3, "cores": 2, "strategy": "nodes"}, "0-1 2-3 4-5"),
-        (DUAL, {"ranks": 2, "cores": 3, "threads": 2}, "0-2 4-6"),
-        (DUAL, {"ranks": None, "cores": 2}, "0-1 2-3 4-5 6-7"),
-        (DUAL, {"ranks": None, "cores": 1, "strategy": "nodes"}, "0 4"),
-        (DUAL, {"ranks": 2, "cores": 1, "mask": "0,8,1,9,2"}, "0,8 1,9"),
-        (SNC, {"ranks": 5, "cores": 3}, "0-2 3-4,8 5-7 9-11 12-14"),
-        (POWER, {"ranks": 2, "cores": 1}, "0-3 16-19"),
-    ],
-)
+@pytest.mark.parametrize(("shape", "options", "expected"), [
+    (DUAL, {"ranks": 2, "cores": 2}, "0-1 4-5"),
+    (DUAL, {"ranks": 2, "cores": 2, "smt": "all"}, "0-1,8-9 4-5,12-13"),
+    (DUAL, {"ranks": 2, "cores": 2, "sibling": "last"}, "8-9 12-13"),
+    (DUAL, {"ranks": 2, "cores": 1, "strategy": "compact"}, "0 1"),
+    (DUAL, {"ranks": 2, "cores": 1, "strategy": "spread"}, "0 4"),
+    (DUAL, {"ranks": 3, "cores": 2, "strategy": "nodes"}, "0-1 2-3 4-5"),
+    (DUAL, {"ranks": 2, "cores": 3, "threads": 2}, "0-2 4-6"),
+    (DUAL, {"ranks": None, "cores": 2}, "0-1 2-3 4-5 6-7"),
+    (DUAL, {"ranks": None, "cores": 1, "strategy": "nodes"}, "0 4"),
+    (DUAL, {"ranks": 2, "cores": 1, "mask": "0,8,1,9,2"}, "0,8 1,9"),
+    (SNC, {"ranks": 5, "cores": 3}, "0-2 3-4,8 5-7 9-11 12-14"),
+    (POWER, {"ranks": 2, "cores": 1}, "0-3 16-19"),
+])  # fmt: skip
 def test_ranks_compute_on_the_cores_that_they_request(shape, options, expected):
     made = plan(shape, **options)
     assert [str(placement.compute) for placement in made.placements] == expected.split()
@@ -53,39 +50,34 @@ def test_ranks_compute_on_the_cores_that_they_request(shape, options, expected):
     assert threads == ({options["threads"]} if "threads" in options else cpus)
 
 
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        # service cores are whole cores, from the share that the strategy gives
-        ({"service_cores": 1}, "0-2 and 3,11; 4-6 and 7,15"),
-        ({"service_cores": 1, "smt": "all"}, "0-2,8-10 and 3,11; 4-6,12-14 and 7,15"),
-        ({"service_cores": 1, "reserve": 1}, "0-1 and 2,10; 4-5 and 6,14"),
-        ({"service_cores": 1, "reserve_total": 2}, "0-1 and 2,10; 4-5 and 6,14"),
-        ({"service_cores": 1, "strategy": "all"}, "0-6 and 7,15; 0-6 and 7,15"),
-        ({"ranks": 1, "service_cores": 1, "mask": "none"}, "0-6,8-14 and 7,15"),
-        # the compute cores of rank 1 stay in one node
-        ({"ranks": 3, "service_cores": 1}, "0-1 and 2,10; 4-5 and 3,11; 6 and 7,15"),
-        # on top of the cores and threads that are requested
-        ({"service_cores": 1, "cores": 2, "reserve": 1}, "0-1 and 2,10; 4-5 and 6,14"),
-        ({"service_cores": 1, "threads": 2, "strategy": "compact"}, "0-1 and 2,10; 4-5 and 6,14"),
-        # of a mask, only CPUs that it names
-        ({"ranks": 1, "service_cores": 1, "mask": "0-1,8-9", "smt": 1}, "0 and 1,9"),
-        ({"service_cores": 1, "mask": "3,1,0,11|4-5"}, "1,3,11 and 0; 4 and 5"),
-        # service CPUs are the highest of each rank
-        ({"service_total": 5}, "0-1 and 2-3; 4 and 5-7"),
-        ({"service_each": 1}, "0-2 and 3; 4-6 and 7"),
-        ({"service_each": 1, "service_total": 1}, "0-2 and 3; 4-5 and 6-7"),
-        ({"service_total": 2, "smt": "all"}, "0-3,8-10 and 11; 4-7,12-14 and 15"),
-        ({"service_total": 2, "reserve": 1}, "0-1 and 2; 4-5 and 6"),
-        ({"service_total": 2, "mask": "3,1,0,11|4-5"}, "0-1,3 and 11; 4 and 5"),
-        ({"service_total": 3, "strategy": "all"}, "0-4 and 5-7; 0-4 and 5-7"),
-        ({"service_total": 3, "cores": 1}, "0 and 1-2,9-10; 4 and 5-6,13-14"),
-        (
-            {"ranks": 3, "service_total": 9, "mask": "0|1|2-3", "service_optional": True},
-            "0 and ; 1 and ; 2 and 3",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("options", "expected"), [
+    # service cores are whole cores, from the share that the strategy gives
+    ({"service_cores": 1}, "0-2 and 3,11; 4-6 and 7,15"),
+    ({"service_cores": 1, "smt": "all"}, "0-2,8-10 and 3,11; 4-6,12-14 and 7,15"),
+    ({"service_cores": 1, "reserve": 1}, "0-1 and 2,10; 4-5 and 6,14"),
+    ({"service_cores": 1, "reserve_total": 2}, "0-1 and 2,10; 4-5 and 6,14"),
+    ({"service_cores": 1, "strategy": "all"}, "0-6 and 7,15; 0-6 and 7,15"),
+    ({"ranks": 1, "service_cores": 1, "mask": "none"}, "0-6,8-14 and 7,15"),
+    # the compute cores of rank 1 stay in one node
+    ({"ranks": 3, "service_cores": 1}, "0-1 and 2,10; 4-5 and 3,11; 6 and 7,15"),
+    # on top of the cores and threads that are requested
+    ({"service_cores": 1, "cores": 2, "reserve": 1}, "0-1 and 2,10; 4-5 and 6,14"),
+    ({"service_cores": 1, "threads": 2, "strategy": "compact"}, "0-1 and 2,10; 4-5 and 6,14"),
+    # of a mask, only CPUs that it names
+    ({"ranks": 1, "service_cores": 1, "mask": "0-1,8-9", "smt": 1}, "0 and 1,9"),
+    ({"service_cores": 1, "mask": "3,1,0,11|4-5"}, "1,3,11 and 0; 4 and 5"),
+    # service CPUs are the highest of each rank
+    ({"service_total": 5}, "0-1 and 2-3; 4 and 5-7"),
+    ({"service_each": 1}, "0-2 and 3; 4-6 and 7"),
+    ({"service_each": 1, "service_total": 1}, "0-2 and 3; 4-5 and 6-7"),
+    ({"service_total": 2, "smt": "all"}, "0-3,8-10 and 11; 4-7,12-14 and 15"),
+    ({"service_total": 2, "reserve": 1}, "0-1 and 2; 4-5 and 6"),
+    ({"service_total": 2, "mask": "3,1,0,11|4-5"}, "0-1,3 and 11; 4 and 5"),
+    ({"service_total": 3, "strategy": "all"}, "0-4 and 5-7; 0-4 and 5-7"),
+    ({"service_total": 3, "cores": 1}, "0 and 1-2,9-10; 4 and 5-6,13-14"),
+    ({"ranks": 3, "service_total": 9, "mask": "0|1|2-3", "service_optional": True},
+     "0 and ; 1 and ; 2 and 3"),
+])  # fmt: skip
 def test_ranks_have_service_cores_or_service_cpus(options, expected):
     made = plan(DUAL, **{"ranks": 2, **options})
     assert "; ".join(f"{rank.compute} and {rank.service_cpus}" for rank in made.placements) == expected
@@ -100,30 +92,22 @@ def test_reserved_cores_are_beside_the_requested_cores():
     assert str(made.reserved) == "2,6,10,14"
 
 
-@pytest.mark.parametrize(
-    ("options", "message", "hint"),
-    [
-        ({"ranks": 3, "cores": 3}, "3 ranks of 3 cores need 9 cores, but 8 are usable", "at most 2 ranks"),
-        (
-            {"ranks": 2, "cores": 3, "service_cores": 1, "reserve": 1},
-            "2 ranks of 3 cores, 1 service core and 1 reserved core need 10 cores, but 8 are usable",
-            "at most 1 rank, or fewer cores with -c",
-        ),
-        ({"cores": 9}, "1 rank of 9 cores needs 9 cores, but 8 are", "fewer cores with -c"),
-        (
-            {"cores": 4, "service_cores": 1, "strategy": "nodes"},
-            "do not fit, each in one NUMA node: the largest NUMA node has 4 usable cores",
-            "fewer cores with -c",
-        ),
-        ({"cores": 2, "threads": 3}, "-c 2 gives rank 0 only 2 CPUs", "use at most -t 2, or request more"),
-        ({"ranks": 2, "service_cores": 4}, "rank 0 would have no core left", "use fewer service"),
-        ({"ranks": 9, "service_cores": 1}, "rank 8 would have no core left", "use fewer service cores"),
-        ({"ranks": 2, "service_cores": 2, "reserve": 2}, "it gets 4 cores, reserves 2", "reserve fewer"),
-        ({"ranks": 2, "service_total": 7}, "rank 1 would have no CPU left", "use fewer service CPUs"),
-        ({"cores": 1, "strategy": "cores"}, "no effect with --strategy cores", "use balanced, compact"),
-        ({"cores": 1, "strategy": "all"}, "no effect with --strategy all", "use balanced, compact"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message", "hint"), [
+    ({"ranks": 3, "cores": 3}, "3 ranks of 3 cores need 9 cores, but 8 are usable", "at most 2 ranks"),
+    ({"ranks": 2, "cores": 3, "service_cores": 1, "reserve": 1},
+     "2 ranks of 3 cores, 1 service core and 1 reserved core need 10 cores, but 8 are usable",
+     "at most 1 rank, or fewer cores with -c"),
+    ({"cores": 9}, "1 rank of 9 cores needs 9 cores, but 8 are", "fewer cores with -c"),
+    ({"cores": 4, "service_cores": 1, "strategy": "nodes"},
+     "do not fit, each in one NUMA node: the largest NUMA node has 4 usable cores", "fewer cores with -c"),
+    ({"cores": 2, "threads": 3}, "-c 2 gives rank 0 only 2 CPUs", "use at most -t 2, or request more"),
+    ({"ranks": 2, "service_cores": 4}, "rank 0 would have no core left", "use fewer service"),
+    ({"ranks": 9, "service_cores": 1}, "rank 8 would have no core left", "use fewer service cores"),
+    ({"ranks": 2, "service_cores": 2, "reserve": 2}, "it gets 4 cores, reserves 2", "reserve fewer"),
+    ({"ranks": 2, "service_total": 7}, "rank 1 would have no CPU left", "use fewer service CPUs"),
+    ({"cores": 1, "strategy": "cores"}, "no effect with --strategy cores", "use balanced, compact"),
+    ({"cores": 1, "strategy": "all"}, "no effect with --strategy all", "use balanced, compact"),
+])  # fmt: skip
 def test_cores_that_do_not_fit_are_an_error_with_the_numbers(options, message, hint):
     with pytest.raises(PlanError) as caught:
         plan(DUAL, **options)
@@ -131,32 +115,26 @@ def test_cores_that_do_not_fit_are_an_error_with_the_numbers(options, message, h
     assert hint in caught.value.hint
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"cores": 0}, "cannot plan 0 cores per rank"),
-        ({"service_cores": -1}, "negative number of service cores"),
-        ({"service_total": -1}, "negative number of service CPUs"),
-        ({"cores": 1, "mask": parse_mask("0|1")}, "the mask gives each rank its CPUs"),
-        ({"cores": 1, "mask": parse_mask("none")}, "the mask gives each rank all CPUs"),
-        ({"service_cores": 1, "bind": Bind.EXACT}, "--bind exact leaves no thread"),
-        ({"service_total": 1, "bind": Bind.EXACT}, "--bind exact leaves no thread"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), [
+    ({"cores": 0}, "cannot plan 0 cores per rank"),
+    ({"service_cores": -1}, "negative number of service cores"),
+    ({"service_total": -1}, "negative number of service CPUs"),
+    ({"cores": 1, "mask": parse_mask("0|1")}, "the mask gives each rank its CPUs"),
+    ({"cores": 1, "mask": parse_mask("none")}, "the mask gives each rank all CPUs"),
+    ({"service_cores": 1, "bind": Bind.EXACT}, "--bind exact leaves no thread"),
+    ({"service_total": 1, "bind": Bind.EXACT}, "--bind exact leaves no thread"),
+])  # fmt: skip
 def test_requests_that_no_machine_can_satisfy(options, message):
     with pytest.raises(RequestError, match=message):
         Request(**options)
 
 
-@pytest.mark.parametrize(
-    ("bind", "places", "proc_bind"),
-    [
-        (Bind.RANK, "{0,1,2,8,9,10},{0,1,8,9},{0,1,8,9},{0,1,8,9}", "close"),
-        (Bind.CORE, "{0,1,2,8,9,10},{0,8},{1,9},{1,9}", "spread"),
-        (Bind.THREAD, "{0,1,2,8,9,10},{8},{1},{9}", "spread"),
-        (Bind.NONE, None, "false"),
-    ],
-)
+@pytest.mark.parametrize(("bind", "places", "proc_bind"), [
+    (Bind.RANK, "{0,1,2,8,9,10},{0,1,8,9},{0,1,8,9},{0,1,8,9}", "close"),
+    (Bind.CORE, "{0,1,2,8,9,10},{0,8},{1,9},{1,9}", "spread"),
+    (Bind.THREAD, "{0,1,2,8,9,10},{8},{1},{9}", "spread"),
+    (Bind.NONE, None, "false"),
+])  # fmt: skip
 def test_only_the_first_place_has_service_cpus(bind, places, proc_bind):
     made = plan(DUAL, mask="0,8,1,9,2,10", service_cores=1, bind=bind, proc_bind=ProcBind.SPREAD)
     command = make_command(made, *make_local_identities(made), RunSpec(argv=("app",), run_id="run", base={}))

@@ -50,43 +50,37 @@ def resolve(text, machine=DUAL, **options):
     return resolve_mask(parse_mask(text), AvailableCpus(machine=machine), **options)
 
 
-@pytest.mark.parametrize(
-    ("machine", "text", "expected"),
-    [
-        (DUAL, "3,1,2", [(3, 1, 2)]),
-        (DUAL, "0,0-1,1", [(0, 1)]),
-        (DUAL, "node:1", [(4, 12, 5, 13, 6, 14, 7, 15)]),
-        (DUAL, "package:1.core:0-1", [(4, 12, 5, 13)]),
-        (DUAL, "node:#1.core:3", [(7, 15)]),
-        (DUAL, "node:0-1.core:0", [(0, 8, 4, 12)]),
-        (DUAL, "^node:0,^8-15", [(4, 5, 6, 7)]),
-        (DUAL, "0-3|4-7", [(0, 1, 2, 3), (4, 5, 6, 7)]),
-        (DUAL, "all,^8-15,^0", [(1, 2, 3, 4, 5, 6, 7)]),
-        # logical numbers count among the allowed
-        (ODD, "core:0", [(5, 13)]),
-        (ODD, "node:0", [(5, 13, 6)]),
-        (ODD, "node:#1", [(5, 13, 6)]),
-        (ODD, "all", [(5, 13, 6)]),
-        # existing CPUs that are not allowed can be excluded
-        (SECOND, "all,^node:#0,^0-4,^16", [(5, 6, 7)]),
-    ],
-)
+@pytest.mark.parametrize(("machine", "text", "expected"), [
+    (DUAL, "3,1,2", [(3, 1, 2)]),
+    (DUAL, "0,0-1,1", [(0, 1)]),
+    (DUAL, "node:1", [(4, 12, 5, 13, 6, 14, 7, 15)]),
+    (DUAL, "package:1.core:0-1", [(4, 12, 5, 13)]),
+    (DUAL, "node:#1.core:3", [(7, 15)]),
+    (DUAL, "node:0-1.core:0", [(0, 8, 4, 12)]),
+    (DUAL, "^node:0,^8-15", [(4, 5, 6, 7)]),
+    (DUAL, "0-3|4-7", [(0, 1, 2, 3), (4, 5, 6, 7)]),
+    (DUAL, "all,^8-15,^0", [(1, 2, 3, 4, 5, 6, 7)]),
+    # logical numbers count among the allowed
+    (ODD, "core:0", [(5, 13)]),
+    (ODD, "node:0", [(5, 13, 6)]),
+    (ODD, "node:#1", [(5, 13, 6)]),
+    (ODD, "all", [(5, 13, 6)]),
+    # existing CPUs that are not allowed can be excluded
+    (SECOND, "all,^node:#0,^0-4,^16", [(5, 6, 7)]),
+])  # fmt: skip
 def test_names_cpus_in_order(machine, text, expected):
     assert resolve(text, machine) == (tuple(expected), ())
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("l3:0", "0-3"),
-        ("node:0.l3:0", "0-1"),
-        ("node:1.l3:0", "2-3"),
-        ("l3:0.node:1", "2-3"),
-        ("l3:1.node:0", "4-5"),
-        ("node:0.l3:0,node:3.l3:0", "0-1,6-7"),
-        ("node:1.l3:0.core:0", "2"),
-    ],
-)
+@pytest.mark.parametrize(("text", "expected"), [
+    ("l3:0", "0-3"),
+    ("node:0.l3:0", "0-1"),
+    ("node:1.l3:0", "2-3"),
+    ("l3:0.node:1", "2-3"),
+    ("l3:1.node:0", "4-5"),
+    ("node:0.l3:0,node:3.l3:0", "0-1,6-7"),
+    ("node:1.l3:0.core:0", "2"),
+])  # fmt: skip
 def test_a_selector_selects_only_within_the_selector_before_it(text, expected):
     """Each L3 spans two nodes of two CPUs."""
     machine = read_machine("synthetic:pack:2 l3:1 numa:2 core:2 pu:1")
@@ -114,39 +108,36 @@ def make_plan(machine, request):
 LEFT = "no CPU is left in this part"
 
 
-@pytest.mark.parametrize(
-    ("machine", "ranks", "mask", "marked", "message", "suggestion"),
-    [
-        (DUAL, 1, "0,99", "99", "CPU 99 does not exist", "0"),
-        (DUAL, 2, "0-3|4-17", "4-17", "CPUs 16-17 do not exist", "0-3|4-15"),
-        (DUAL, 1, "0-3,^99", "^99", "CPU 99 does not exist", "0-3"),
-        (DUAL, None, "0-3|99", "99", "CPU 99 does not exist", "0-3|4"),
-        (LIMITED, 1, "0-2,16", "16", "CPU 16 is offline", "0-2"),
-        (LIMITED, 1, "7-8", "7-8", "CPU 8 is not allowed", "7"),
-        (LIMITED, 2, "8|9", "8", "CPU 8 is not allowed", "0|1"),
-        (DUAL, 2, "0-3|1,^1", "1,^1", LEFT, "0-3|4"),
-        (DUAL, 1, "^all", "^all", LEFT, "all"),
-        (DUAL, 1, "0,node:2", "node:2", "no node with index 2", "0,node:0-1"),
-        (DUAL, 2, "node:1|node:2", "node:2", "no node with index 2", "node:1|node:0"),
-        (DUAL, 1, "0,node:1.core:2-9", "core:2-9", "core with index 4-9", "0,node:1.core:2-3"),
-        (DUAL, 1, "node:#0-7", "node:#0-7", "no node with OS number 2-7", "node:#0-1"),
-        (DUAL, 1, "all,^node:2", "node:2", "no node with index 2", "all"),
-        (DUAL, 1, "core:#0", "core:#0", "core domains have no OS numbers", "core:0"),
-        (DUAL, 1, "book:0", "book:0", "this machine has no book domains", "all"),
-        (DUAL, 1, "package:1.die:0.core:0", "die:0", "has no die domains", "package:1.core:0"),
-        (SECOND, 1, "node:#0-1", "node:#0-1", "no CPU of NUMA node 0 is allowed", "node:#1"),
-        (SECOND, 1, "node:#2", "node:#2", "NUMA node 2 has no CPU", "node:#1"),
-        (DUAL, 1, "0-3|4-7", "4-7", "2 parts for 1 rank", "0-3,4-7"),
-        (DUAL, 2, "0-3|4-5|6", "6", "3 parts for 2 ranks", "0-3,4-5,6"),
-        (DUAL, 3, "0-1|2-3", "0-1|2-3", "2 parts for 3 ranks", "0-1|2-3|4-5"),
-        (DUAL, 3, "node:0|node:1", "node:0|node:1", "2 parts for 3 ranks", "node:0,node:1"),
-        (DUAL, 3, "0-3|4|7,1-2", "7,1-2", "ranks 0 and 2 would both get CPUs 1-2", "0-3|4|7"),
-        (DUAL, 2, "0-3|2-5", "2-5", "ranks 0 and 1 would both get CPUs 2-3", "0-3|4-5"),
-        (DUAL, 2, "0|all", "all", "ranks 0 and 1 would both get CPU 0", "0|all,^0"),
-        (DUAL, 2, "0|^9", "^9", "ranks 0 and 1 would both get CPU 0", "0|^9,^0"),
-        (DUAL, 2, "0-1|1,0", "1,0", "ranks 0 and 1 would both get CPUs 0-1", "0-1|2-3"),
-    ],
-)
+@pytest.mark.parametrize(("machine", "ranks", "mask", "marked", "message", "suggestion"), [
+    (DUAL, 1, "0,99", "99", "CPU 99 does not exist", "0"),
+    (DUAL, 2, "0-3|4-17", "4-17", "CPUs 16-17 do not exist", "0-3|4-15"),
+    (DUAL, 1, "0-3,^99", "^99", "CPU 99 does not exist", "0-3"),
+    (DUAL, None, "0-3|99", "99", "CPU 99 does not exist", "0-3|4"),
+    (LIMITED, 1, "0-2,16", "16", "CPU 16 is offline", "0-2"),
+    (LIMITED, 1, "7-8", "7-8", "CPU 8 is not allowed", "7"),
+    (LIMITED, 2, "8|9", "8", "CPU 8 is not allowed", "0|1"),
+    (DUAL, 2, "0-3|1,^1", "1,^1", LEFT, "0-3|4"),
+    (DUAL, 1, "^all", "^all", LEFT, "all"),
+    (DUAL, 1, "0,node:2", "node:2", "no node with index 2", "0,node:0-1"),
+    (DUAL, 2, "node:1|node:2", "node:2", "no node with index 2", "node:1|node:0"),
+    (DUAL, 1, "0,node:1.core:2-9", "core:2-9", "core with index 4-9", "0,node:1.core:2-3"),
+    (DUAL, 1, "node:#0-7", "node:#0-7", "no node with OS number 2-7", "node:#0-1"),
+    (DUAL, 1, "all,^node:2", "node:2", "no node with index 2", "all"),
+    (DUAL, 1, "core:#0", "core:#0", "core domains have no OS numbers", "core:0"),
+    (DUAL, 1, "book:0", "book:0", "this machine has no book domains", "all"),
+    (DUAL, 1, "package:1.die:0.core:0", "die:0", "has no die domains", "package:1.core:0"),
+    (SECOND, 1, "node:#0-1", "node:#0-1", "no CPU of NUMA node 0 is allowed", "node:#1"),
+    (SECOND, 1, "node:#2", "node:#2", "NUMA node 2 has no CPU", "node:#1"),
+    (DUAL, 1, "0-3|4-7", "4-7", "2 parts for 1 rank", "0-3,4-7"),
+    (DUAL, 2, "0-3|4-5|6", "6", "3 parts for 2 ranks", "0-3,4-5,6"),
+    (DUAL, 3, "0-1|2-3", "0-1|2-3", "2 parts for 3 ranks", "0-1|2-3|4-5"),
+    (DUAL, 3, "node:0|node:1", "node:0|node:1", "2 parts for 3 ranks", "node:0,node:1"),
+    (DUAL, 3, "0-3|4|7,1-2", "7,1-2", "ranks 0 and 2 would both get CPUs 1-2", "0-3|4|7"),
+    (DUAL, 2, "0-3|2-5", "2-5", "ranks 0 and 1 would both get CPUs 2-3", "0-3|4-5"),
+    (DUAL, 2, "0|all", "all", "ranks 0 and 1 would both get CPU 0", "0|all,^0"),
+    (DUAL, 2, "0|^9", "^9", "ranks 0 and 1 would both get CPU 0", "0|^9,^0"),
+    (DUAL, 2, "0-1|1,0", "1,0", "ranks 0 and 1 would both get CPUs 0-1", "0-1|2-3"),
+])  # fmt: skip
 def test_errors_mark_the_text_and_suggest_a_mask_that_works(
     machine, ranks, mask, marked, message, suggestion
 ):
@@ -162,14 +153,11 @@ def check_error(machine, request, marked, message, suggestion):
     make_plan(machine, request.replace(mask=parse_mask(suggestion)))
 
 
-@pytest.mark.parametrize(
-    ("options", "mask", "marked", "message", "suggestion"),
-    [
-        ({"core_kind": "efficiency"}, "0|1-3", "0", "names no efficiency core", "6|7,15,14"),
-        ({"smt": 1}, "0|8", "8", "CPUs 0,8 share one core, but --smt 1 allows 1 CPU per core", "0|1"),
-        ({"reserve": 1}, "0-3|11,4", "0-3", "CPU 11 would be reserved for rank 0 but used by", "0-3|4-5"),
-    ],
-)
+@pytest.mark.parametrize(("options", "mask", "marked", "message", "suggestion"), [
+    ({"core_kind": "efficiency"}, "0|1-3", "0", "names no efficiency core", "6|7,15,14"),
+    ({"smt": 1}, "0|8", "8", "CPUs 0,8 share one core, but --smt 1 allows 1 CPU per core", "0|1"),
+    ({"reserve": 1}, "0-3|11,4", "0-3", "CPU 11 would be reserved for rank 0 but used by", "0-3|4-5"),
+])  # fmt: skip
 def test_masks_that_contradict_options(options, mask, marked, message, suggestion):
     check_error(HYBRID, Request(ranks=2, mask=parse_mask(mask), **options), marked, message, suggestion)
 
@@ -251,16 +239,13 @@ def test_printed_suggestions_can_be_copied(lists):
     assert copied is None or parse_mask(copied).canonical == parse_mask(text).canonical
 
 
-@pytest.mark.parametrize(
-    ("position", "item", "expected"),
-    [
-        (500, "x", "try without 'x'"),
-        (500, "3-1", "try '1-3' in place of '3-1'"),
-        (1000, "9-8", "try '8-9' in place of '9-8'"),
-        (0, "node", "try 'node:0' in place of 'node'"),
-        (500, "x" * 3000, f"try without '{'x' * 57}...'"),
-    ],
-)
+@pytest.mark.parametrize(("position", "item", "expected"), [
+    (500, "x", "try without 'x'"),
+    (500, "3-1", "try '1-3' in place of '3-1'"),
+    (1000, "9-8", "try '8-9' in place of '9-8'"),
+    (0, "node", "try 'node:0' in place of 'node'"),
+    (500, "x" * 3000, f"try without '{'x' * 57}...'"),
+])  # fmt: skip
 def test_errors_in_long_masks_show_the_position_and_the_change(position, item, expected):
     items = [str(7 * i % 101) for i in range(1000)]
     items.insert(position, item)

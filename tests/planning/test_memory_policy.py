@@ -50,38 +50,25 @@ EMPTY = DUAL.replace(nodes=(DUAL.nodes[0], DUAL.nodes[1].replace(memory_bytes=0)
 NO_NODES = DUAL.replace(nodes=(), domains=tuple(d for d in DUAL.domains if d.level != "node"))
 
 
-@pytest.mark.parametrize(
-    ("machine", "options", "expected", "code", "text"),
-    [
-        (DUAL, {"memory": LOCAL}, [None, None], "", ""),
-        (DUAL, {}, ["bind:0", "bind:1"], "", ""),
-        (DUAL, {"memory": PREFERRED}, ["prefer:0", "prefer:1"], "", ""),
-        (DUAL, {"ranks": 1, "memory": PREFERRED}, ["prefer (many):0-1"], "memory-several", "rank 0"),
-        (DUAL, {"ranks": 1, "memory": INTERLEAVE}, ["interleave:0-1"], "", ""),
-        (DUAL, {"memory": INTERLEAVE}, ["interleave:0", "interleave:1"], "memory-single", "for ranks 0-1"),
-        (DUAL, {"ranks": 1}, ["bind:0-1"], "memory-several", "memory of rank 0 may come from several"),
-        (DUAL, {"strategy": "all"}, ["bind:0-1", "bind:0-1"], "memory-several", "ranks 0-1"),
-        (DUAL, {"mask": "none"}, ["bind:0-1", "bind:0-1"], "memory-several", "ranks 0-1"),
-        (NEAREST, {}, ["bind:0", "bind:0"], "memory-nearest", "node 1 has no memory: memory of rank 1"),
-        (EMPTY, {}, ["bind:0", None], "memory-unset", "rank 1: no NUMA node with memory is known"),
-        (
-            DUAL.replace(memory_allowed=CpuSet((0, 7))),
-            {},
-            ["bind:0", "bind:0"],
-            "memory-limited",
-            "node 1 is not allowed (cpuset.mems: 0,7): CPUs 4-7 (rank 1)",
-        ),
-        (
-            DUAL.replace(memory_allowed=CpuSet((7,))),
-            {},
-            [None, None],
-            "memory-unset",
-            "ranks 0-1: memory of NUMA nodes 0-1 is not",
-        ),
-        (NO_NODES, {}, [None, None], "memory-unset", "ranks 0-1: no NUMA node with memory is known"),
-        (DUAL.replace(bindable=False), {}, [None, None], "memory-unset", "this system cannot bind memory"),
-    ],
-)
+@pytest.mark.parametrize(("machine", "options", "expected", "code", "text"), [
+    (DUAL, {"memory": LOCAL}, [None, None], "", ""),
+    (DUAL, {}, ["bind:0", "bind:1"], "", ""),
+    (DUAL, {"memory": PREFERRED}, ["prefer:0", "prefer:1"], "", ""),
+    (DUAL, {"ranks": 1, "memory": PREFERRED}, ["prefer (many):0-1"], "memory-several", "rank 0"),
+    (DUAL, {"ranks": 1, "memory": INTERLEAVE}, ["interleave:0-1"], "", ""),
+    (DUAL, {"memory": INTERLEAVE}, ["interleave:0", "interleave:1"], "memory-single", "for ranks 0-1"),
+    (DUAL, {"ranks": 1}, ["bind:0-1"], "memory-several", "memory of rank 0 may come from several"),
+    (DUAL, {"strategy": "all"}, ["bind:0-1", "bind:0-1"], "memory-several", "ranks 0-1"),
+    (DUAL, {"mask": "none"}, ["bind:0-1", "bind:0-1"], "memory-several", "ranks 0-1"),
+    (NEAREST, {}, ["bind:0", "bind:0"], "memory-nearest", "node 1 has no memory: memory of rank 1"),
+    (EMPTY, {}, ["bind:0", None], "memory-unset", "rank 1: no NUMA node with memory is known"),
+    (DUAL.replace(memory_allowed=CpuSet((0, 7))), {}, ["bind:0", "bind:0"], "memory-limited",
+     "node 1 is not allowed (cpuset.mems: 0,7): CPUs 4-7 (rank 1)"),
+    (DUAL.replace(memory_allowed=CpuSet((7,))), {}, [None, None], "memory-unset",
+     "ranks 0-1: memory of NUMA nodes 0-1 is not"),
+    (NO_NODES, {}, [None, None], "memory-unset", "ranks 0-1: no NUMA node with memory is known"),
+    (DUAL.replace(bindable=False), {}, [None, None], "memory-unset", "this system cannot bind memory"),
+])  # fmt: skip
 def test_ranks_have_the_nodes_of_their_cpus_and_notes_explain_exceptions(
     machine, options, expected, code, text
 ):
@@ -104,24 +91,21 @@ def test_json_has_policies_only_if_they_are_requested():
         assert plan_record(planned(ranks=1, memory=mode), [{}])["ranks"][0]["memory"] == memory
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "expected"),
-    [
-        ("numactl", {"memory": LOCAL}, "--membind=0\n.*--membind=1"),
-        ("numactl", {}, "--membind=0\n.*--membind=1"),
-        ("numactl", {"memory": PREFERRED}, "--preferred=0\n.*--preferred=1"),
-        ("numactl", {"memory": PREFERRED, "ranks": 1}, "--preferred-many=0-1"),
-        ("numactl", {"memory": INTERLEAVE, "ranks": 1}, "--interleave=0-1"),
-        ("slurm", {}, "--mem-bind=mask_mem:0x1,0x2"),
-        ("slurm", {"memory": INTERLEAVE}, None),
-        ("docker", {}, "--cpuset-mems=0\\b.*\n.*--cpuset-mems=1\\b"),
-        ("docker", {"memory": INTERLEAVE}, None),
-        ("systemd", {"memory": LOCAL, "ranks": 1}, "NUMAPolicy=bind\nNUMAMask=\nNUMAMask=0-1"),
-        ("systemd", {"memory": PREFERRED, "ranks": 1}, None),
-        ("taskset", {}, None),
-        ("vllm", {}, None),
-    ],
-)
+@pytest.mark.parametrize(("name", "options", "expected"), [
+    ("numactl", {"memory": LOCAL}, "--membind=0\n.*--membind=1"),
+    ("numactl", {}, "--membind=0\n.*--membind=1"),
+    ("numactl", {"memory": PREFERRED}, "--preferred=0\n.*--preferred=1"),
+    ("numactl", {"memory": PREFERRED, "ranks": 1}, "--preferred-many=0-1"),
+    ("numactl", {"memory": INTERLEAVE, "ranks": 1}, "--interleave=0-1"),
+    ("slurm", {}, "--mem-bind=mask_mem:0x1,0x2"),
+    ("slurm", {"memory": INTERLEAVE}, None),
+    ("docker", {}, "--cpuset-mems=0\\b.*\n.*--cpuset-mems=1\\b"),
+    ("docker", {"memory": INTERLEAVE}, None),
+    ("systemd", {"memory": LOCAL, "ranks": 1}, "NUMAPolicy=bind\nNUMAMask=\nNUMAMask=0-1"),
+    ("systemd", {"memory": PREFERRED, "ranks": 1}, None),
+    ("taskset", {}, None),
+    ("vllm", {}, None),
+])  # fmt: skip
 def test_exports_have_the_policy_if_the_tool_supports_it(name, options, expected):
     plan = planned(**options)
     render = FORMATS[name].load()
@@ -141,14 +125,11 @@ def test_modes_have_the_numbers_of_the_kernel(mode, nodes, number):
     assert MemoryPolicy(mode=mode, nodes=nodes, main_node=nodes[0]).kernel_mode == number
 
 
-@pytest.mark.parametrize(
-    ("files", "expected"),
-    [
-        ({}, None),
-        ({"cpuset.mems.effective": "1\n"}, CpuSet((1,))),
-        ({"cpuset.mems.effective": "\n", "cpuset.mems": "0\n"}, CpuSet((0,))),
-    ],
-)
+@pytest.mark.parametrize(("files", "expected"), [
+    ({}, None),
+    ({"cpuset.mems.effective": "1\n"}, CpuSet((1,))),
+    ({"cpuset.mems.effective": "\n", "cpuset.mems": "0\n"}, CpuSet((0,))),
+])  # fmt: skip
 def test_recordings_have_the_memory_that_a_cpuset_allows(tmp_path, files, expected):
     groups = {
         "proc/self/cgroup": "0::/pod\n",

@@ -22,46 +22,40 @@ fill_word = partial(fill, is_command=True)
 FIELDS = {"rank": 10, "local_rank": 2, "size": 16, "cpus": "4-7,12", "run_id": "night"}
 
 
-@pytest.mark.parametrize(
-    ("text", "filled"),
-    [
-        ("{rank-10}", "0"),
-        ("{rank*2-1}", "19"),
-        ("{rank+007}", "17"),
-        ("perf.{rank}.{run_id} {local_rank}/{size} {cpus}", "perf.10.night 2/16 4-7,12"),
-        ("{{rank+1}} {rank+1}", "{rank+1} 11"),
-        ("{{foo}} {{rank:02}}", "{foo} {rank:02}"),
-        ("{{{rank}}}", "{{rank}}"),
-        ("{{rank},{size}}", "{10,16}"),
-        ('{"a":{"rank":{rank}}}', '{"a":{"rank":10}}'),
-        ("{a: 1, b: {rank}}", "{a: 1, b: 10}"),
-        ("{a,b} {0..3} {} { rank } {1rank}", "{a,b} {0..3} {} { rank } {1rank}"),
-        ("${rank} ${{rank}} ${foo}", "${rank} ${{rank}} ${foo}"),
-        ("{rank {size} rank}", "{rank 16 rank}"),
-        ("\u00e9{rank}{\u00e9}", "\u00e910{\u00e9}"),
-    ],
-)
+@pytest.mark.parametrize(("text", "filled"), [
+    ("{rank-10}", "0"),
+    ("{rank*2-1}", "19"),
+    ("{rank+007}", "17"),
+    ("perf.{rank}.{run_id} {local_rank}/{size} {cpus}", "perf.10.night 2/16 4-7,12"),
+    ("{{rank+1}} {rank+1}", "{rank+1} 11"),
+    ("{{foo}} {{rank:02}}", "{foo} {rank:02}"),
+    ("{{{rank}}}", "{{rank}}"),
+    ("{{rank},{size}}", "{10,16}"),
+    ('{"a":{"rank":{rank}}}', '{"a":{"rank":10}}'),
+    ("{a: 1, b: {rank}}", "{a: 1, b: 10}"),
+    ("{a,b} {0..3} {} { rank } {1rank}", "{a,b} {0..3} {} { rank } {1rank}"),
+    ("${rank} ${{rank}} ${foo}", "${rank} ${{rank}} ${foo}"),
+    ("{rank {size} rank}", "{rank 16 rank}"),
+    ("\u00e9{rank}{\u00e9}", "\u00e910{\u00e9}"),
+])  # fmt: skip
 def test_texts_of_options_are_filled(text, filled):
     assert fill(text, FIELDS) == filled
     check(text)
 
 
-@pytest.mark.parametrize(
-    ("text", "marked", "message", "hint"),
-    [
-        ("a{foo}b", "{foo}", "unknown placeholder {foo}", "use {rank}, {local_rank}"),
-        ("{Rank}", "{Rank}", "unknown placeholder {Rank}", "did you mean {rank}?"),
-        ("{ranks+1}", "{ranks+1}", "unknown placeholder {ranks+1}", "did you mean {rank}?"),
-        ("{rank}{rank:02}", "{rank:02}", "{rank:02} cannot be computed", "for example {rank*2+8000}"),
-        ("{rank +1}", "{rank +1}", "cannot be computed", "write {{rank +1}}"),
-        ("{rank*}", "{rank*}", "cannot be computed", ""),
-        ("{rank+1*2}", "{rank+1*2}", "cannot be computed", ""),
-        ("{rank**2}", "{rank**2}", "cannot be computed", ""),
-        ("{rank+\u0661}", "{rank+\u0661}", "cannot be computed", ""),
-        ("{rank+" + "9" * 19 + "}", "{rank+" + "9" * 19 + "}", "cannot be computed", ""),
-        ("{cpus+1}", "{cpus+1}", "{cpus} is not a number", "numbers are rank, local_rank, size"),
-    ],
-)
+@pytest.mark.parametrize(("text", "marked", "message", "hint"), [
+    ("a{foo}b", "{foo}", "unknown placeholder {foo}", "use {rank}, {local_rank}"),
+    ("{Rank}", "{Rank}", "unknown placeholder {Rank}", "did you mean {rank}?"),
+    ("{ranks+1}", "{ranks+1}", "unknown placeholder {ranks+1}", "did you mean {rank}?"),
+    ("{rank}{rank:02}", "{rank:02}", "{rank:02} cannot be computed", "for example {rank*2+8000}"),
+    ("{rank +1}", "{rank +1}", "cannot be computed", "write {{rank +1}}"),
+    ("{rank*}", "{rank*}", "cannot be computed", ""),
+    ("{rank+1*2}", "{rank+1*2}", "cannot be computed", ""),
+    ("{rank**2}", "{rank**2}", "cannot be computed", ""),
+    ("{rank+\u0661}", "{rank+\u0661}", "cannot be computed", ""),
+    ("{rank+" + "9" * 19 + "}", "{rank+" + "9" * 19 + "}", "cannot be computed", ""),
+    ("{cpus+1}", "{cpus+1}", "{cpus} is not a number", "numbers are rank, local_rank, size"),
+])  # fmt: skip
 def test_wrong_placeholders_are_errors_with_their_position(text, marked, message, hint):
     for call in (check, lambda text: fill(text, FIELDS)):
         with pytest.raises(PositionError) as caught:
@@ -86,15 +80,12 @@ def test_placeholders_without_a_value_here_are_errors():
     assert "use {run_id}" in caught.value.hint
 
 
-@pytest.mark.parametrize(
-    ("word", "filled"),
-    [
-        ("--port={rank+8000}", "--port=8010"),
-        ("{foo+1} {{json}} {{.Names}}", "{foo+1} {{json}} {{.Names}}"),
-        ("{{rank}} ${rank}", "{rank} ${rank}"),
-        ("awk '{print $1}'", "awk '{print $1}'"),
-    ],
-)
+@pytest.mark.parametrize(("word", "filled"), [
+    ("--port={rank+8000}", "--port=8010"),
+    ("{foo+1} {{json}} {{.Names}}", "{foo+1} {{json}} {{.Names}}"),
+    ("{{rank}} ${rank}", "{rank} ${rank}"),
+    ("awk '{print $1}'", "awk '{print $1}'"),
+])  # fmt: skip
 def test_unknown_names_stay_in_a_command(word, filled):
     assert fill_word(word, FIELDS) == filled
 
@@ -156,36 +147,30 @@ def test_assignments_keep_their_value_and_have_the_position_of_a_wrong_placehold
     assert (caught.value.text, caught.value.span) == ("P={foo}", (2, 7))
 
 
-@pytest.mark.parametrize(
-    ("text", "pairs"),
-    [
-        ("\n  \t\n# A=1\n  # B=2\n", []),
-        ("\ufeffA=1\r\nB=2\r\n", [("A", "1"), ("B", "2")]),
-        (" A=1", [("A", "1")]),
-        ("A= 1 # one ", [("A", " 1 # one ")]),
-        ("A=\"1\"\nB='2'\nC=", [("A", '"1"'), ("B", "'2'"), ("C", "")]),
-        ("A=b=c\\n", [("A", "b=c\\n")]),
-        ("HOME\nMISSING\n", [("HOME", "/{{rank}}")]),  # a value of the caller is not filled
-        ("A=\u00e9\u2028B", [("A", "\u00e9\u2028B")]),
-        ("A=1\nA=2", [("A", "1"), ("A", "2")]),
-        ("PORT={rank+8000}", [("PORT", "{rank+8000}")]),
-    ],
-)
+@pytest.mark.parametrize(("text", "pairs"), [
+    ("\n  \t\n# A=1\n  # B=2\n", []),
+    ("\ufeffA=1\r\nB=2\r\n", [("A", "1"), ("B", "2")]),
+    (" A=1", [("A", "1")]),
+    ("A= 1 # one ", [("A", " 1 # one ")]),
+    ("A=\"1\"\nB='2'\nC=", [("A", '"1"'), ("B", "'2'"), ("C", "")]),
+    ("A=b=c\\n", [("A", "b=c\\n")]),
+    ("HOME\nMISSING\n", [("HOME", "/{{rank}}")]),  # a value of the caller is not filled
+    ("A=\u00e9\u2028B", [("A", "\u00e9\u2028B")]),
+    ("A=1\nA=2", [("A", "1"), ("A", "2")]),
+    ("PORT={rank+8000}", [("PORT", "{rank+8000}")]),
+])  # fmt: skip
 def test_lines_of_a_file(text, pairs):
     assert list(parse_env_file(text, "f", {"HOME": "/{rank}"})) == pairs
 
 
-@pytest.mark.parametrize(
-    ("line", "marked", "message"),
-    [
-        ("export A=1", "export A", "'export A' is not the name of a variable"),
-        ("=1", "=", "'' is not the name of a variable"),
-        ("  A B", "A B", "'A B' is not the name of a variable"),
-        ("A =1", "A ", "'A ' is not the name of a variable"),
-        ("A=x{foo}", "{foo}", "unknown placeholder {foo}"),
-        ("A=x\0", "\0", "a value cannot contain a null character"),
-    ],
-)
+@pytest.mark.parametrize(("line", "marked", "message"), [
+    ("export A=1", "export A", "'export A' is not the name of a variable"),
+    ("=1", "=", "'' is not the name of a variable"),
+    ("  A B", "A B", "'A B' is not the name of a variable"),
+    ("A =1", "A ", "'A ' is not the name of a variable"),
+    ("A=x{foo}", "{foo}", "unknown placeholder {foo}"),
+    ("A=x\0", "\0", "a value cannot contain a null character"),
+])  # fmt: skip
 def test_a_wrong_line_is_an_error_with_file_line_and_position(line, marked, message):
     with pytest.raises(PositionError) as caught:
         parse_env_file(f"# comment\n{line}\nB=1", "f", {})

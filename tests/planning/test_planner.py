@@ -36,63 +36,57 @@ def codes(made):
     return {note.code for note in made.notes}
 
 
-@pytest.mark.parametrize(
-    ("shape", "options", "expected"),
-    [
-        (DUAL, {"ranks": 1}, "0-7"),
-        (DUAL, {"ranks": 2}, "0-3 4-7"),
-        (DUAL, {"ranks": 3}, "0-2 3-5 6-7"),
-        (DUAL, {"ranks": 4, "smt": "all"}, "0-1,8-9 2-3,10-11 4-5,12-13 6-7,14-15"),
-        (DUAL, {"ranks": 2, "sibling": "last"}, "8-11 12-15"),
-        (ADJACENT, {"ranks": 2}, "0,2,4,6 8,10,12,14"),
-        (ADJACENT, {"ranks": 2, "smt": 2}, "0-7 8-15"),
-        (ROBIN, {"ranks": 2}, "0,2,4,6 1,3,5,7"),
-        (ROBIN, {"ranks": 4, "smt": "all"}, "0,2,8,10 4,6,12,14 1,3,9,11 5,7,13,15"),
-        (POWER, {"ranks": 2}, "0-3,8-11 16-19,24-27"),
-        (POWER, {"ranks": 4, "smt": 3}, "0-2 8-10 16-18 24-26"),
-        (SNC, {"ranks": 2}, "0-7 8-15"),
-        (SNC, {"ranks": 6}, "0-2 3-4,8 5-7 9-11 12-13 14-15"),
-        (DUAL, {"ranks": 8}, "0 1 2 3 4 5 6 7"),
-        (DUAL, {"ranks": 2, "strategy": "compact", "threads": 2}, "0-1 2-3"),
-        (DUAL, {"ranks": 2, "strategy": "compact", "threads": 2, "smt": 2}, "0,8 1,9"),
-        (DUAL, {"ranks": 2, "strategy": "spread", "threads": 2}, "0-1 4-5"),
-        (SNC, {"ranks": 3, "strategy": "spread", "threads": 1}, "0 4 8"),
-        (SNC, {"ranks": 2, "strategy": "nodes"}, "0-3 4-7"),
-        (SNC, {"ranks": None, "strategy": "packages"}, "0-7 8-15"),
-        (DUAL, {"ranks": 4, "strategy": "nodes"}, "0-1 2-3 4-5 6-7"),
-        (DUAL, {"ranks": 3, "strategy": "nodes"}, "0-1 2-3 4-7"),
-        (DUAL, {"ranks": 3, "strategy": "cores"}, "0 1 2"),
-        (DUAL, {"ranks": 2, "strategy": "all"}, "0-7 0-7"),
-        (DUAL, {"ranks": None}, "0-3 4-7"),
-        (DUAL, {"ranks": None, "strategy": "compact", "threads": 3}, "0-2 4-6"),
-        (DUAL, {"ranks": 2, "mask": "0-3"}, "0-1 2-3"),
-        (DUAL, {"ranks": 2, "mask": "0,1,8,9"}, "0,8 1,9"),
-        (DUAL, {"ranks": 2, "mask": "0,1,8,9", "smt": 1}, "0 1"),
-        (DUAL, {"ranks": 3, "mask": "7|0-1|3"}, "7 0-1 3"),
-        (DUAL, {"ranks": None, "mask": "7|0-1"}, "7 0-1"),
-        (DUAL, {"ranks": 2, "mask": "auto"}, "0-3 4-7"),
-        (DUAL, {"ranks": 2, "mask": "none"}, "0-15 0-15"),
-        (DUAL, {"ranks": 2, "mask": "0-3|2-5", "sharing": Sharing.SHARE}, "0-3 2-5"),
-        (Shape(cores=2), {"ranks": 5, "sharing": Sharing.SHARE}, "0 0 0 1 1"),
-    ],
-)
+@pytest.mark.parametrize(("shape", "options", "expected"), [
+    (DUAL, {"ranks": 1}, "0-7"),
+    (DUAL, {"ranks": 2}, "0-3 4-7"),
+    (DUAL, {"ranks": 3}, "0-2 3-5 6-7"),
+    (DUAL, {"ranks": 4, "smt": "all"}, "0-1,8-9 2-3,10-11 4-5,12-13 6-7,14-15"),
+    (DUAL, {"ranks": 2, "sibling": "last"}, "8-11 12-15"),
+    (ADJACENT, {"ranks": 2}, "0,2,4,6 8,10,12,14"),
+    (ADJACENT, {"ranks": 2, "smt": 2}, "0-7 8-15"),
+    (ROBIN, {"ranks": 2}, "0,2,4,6 1,3,5,7"),
+    (ROBIN, {"ranks": 4, "smt": "all"}, "0,2,8,10 4,6,12,14 1,3,9,11 5,7,13,15"),
+    (POWER, {"ranks": 2}, "0-3,8-11 16-19,24-27"),
+    (POWER, {"ranks": 4, "smt": 3}, "0-2 8-10 16-18 24-26"),
+    (SNC, {"ranks": 2}, "0-7 8-15"),
+    (SNC, {"ranks": 6}, "0-2 3-4,8 5-7 9-11 12-13 14-15"),
+    (DUAL, {"ranks": 8}, "0 1 2 3 4 5 6 7"),
+    (DUAL, {"ranks": 2, "strategy": "compact", "threads": 2}, "0-1 2-3"),
+    (DUAL, {"ranks": 2, "strategy": "compact", "threads": 2, "smt": 2}, "0,8 1,9"),
+    (DUAL, {"ranks": 2, "strategy": "spread", "threads": 2}, "0-1 4-5"),
+    (SNC, {"ranks": 3, "strategy": "spread", "threads": 1}, "0 4 8"),
+    (SNC, {"ranks": 2, "strategy": "nodes"}, "0-3 4-7"),
+    (SNC, {"ranks": None, "strategy": "packages"}, "0-7 8-15"),
+    (DUAL, {"ranks": 4, "strategy": "nodes"}, "0-1 2-3 4-5 6-7"),
+    (DUAL, {"ranks": 3, "strategy": "nodes"}, "0-1 2-3 4-7"),
+    (DUAL, {"ranks": 3, "strategy": "cores"}, "0 1 2"),
+    (DUAL, {"ranks": 2, "strategy": "all"}, "0-7 0-7"),
+    (DUAL, {"ranks": None}, "0-3 4-7"),
+    (DUAL, {"ranks": None, "strategy": "compact", "threads": 3}, "0-2 4-6"),
+    (DUAL, {"ranks": 2, "mask": "0-3"}, "0-1 2-3"),
+    (DUAL, {"ranks": 2, "mask": "0,1,8,9"}, "0,8 1,9"),
+    (DUAL, {"ranks": 2, "mask": "0,1,8,9", "smt": 1}, "0 1"),
+    (DUAL, {"ranks": 3, "mask": "7|0-1|3"}, "7 0-1 3"),
+    (DUAL, {"ranks": None, "mask": "7|0-1"}, "7 0-1"),
+    (DUAL, {"ranks": 2, "mask": "auto"}, "0-3 4-7"),
+    (DUAL, {"ranks": 2, "mask": "none"}, "0-15 0-15"),
+    (DUAL, {"ranks": 2, "mask": "0-3|2-5", "sharing": Sharing.SHARE}, "0-3 2-5"),
+    (Shape(cores=2), {"ranks": 5, "sharing": Sharing.SHARE}, "0 0 0 1 1"),
+])  # fmt: skip
 def test_ranks_get(shape, options, expected):
     assert lists(plan(shape, **options)) == expected.split()
 
 
-@pytest.mark.parametrize(
-    ("options", "expected", "reserved"),
-    [
-        ({"reserve": 1}, "0-2 4-6", "3,7,11,15"),
-        ({"reserve_total": 2}, "0-2 4-6", "3,7,11,15"),
-        ({"reserve_total": 1}, "0-2 4-7", "3,11"),
-        ({"reserve": 1, "mask": "3,1,0|7,5"}, "1,3 7", "0,5,8,13"),
-        ({"reserve": 1, "mask": "0-7"}, "0-2 4-6", "3,7,11,15"),
-        ({"reserve_total": 3, "mask": "0-3|4-7"}, "0-1 4-6", "2-3,7,10-11,15"),
-        ({"reserve": 1, "smt": "all"}, "0-2,8-10 4-6,12-14", "3,7,11,15"),
-        ({"strategy": "compact", "threads": 2, "reserve": 1}, "0-1 4-5", "2,6,10,14"),
-    ],
-)
+@pytest.mark.parametrize(("options", "expected", "reserved"), [
+    ({"reserve": 1}, "0-2 4-6", "3,7,11,15"),
+    ({"reserve_total": 2}, "0-2 4-6", "3,7,11,15"),
+    ({"reserve_total": 1}, "0-2 4-7", "3,11"),
+    ({"reserve": 1, "mask": "3,1,0|7,5"}, "1,3 7", "0,5,8,13"),
+    ({"reserve": 1, "mask": "0-7"}, "0-2 4-6", "3,7,11,15"),
+    ({"reserve_total": 3, "mask": "0-3|4-7"}, "0-1 4-6", "2-3,7,10-11,15"),
+    ({"reserve": 1, "smt": "all"}, "0-2,8-10 4-6,12-14", "3,7,11,15"),
+    ({"strategy": "compact", "threads": 2, "reserve": 1}, "0-1 4-5", "2,6,10,14"),
+])  # fmt: skip
 def test_reserved_cores_are_whole_cores(options, expected, reserved):
     made = plan(DUAL, ranks=2, **options)
     assert (lists(made), str(made.reserved)) == (expected.split(), reserved)
@@ -138,38 +132,32 @@ def test_cores_without_a_node_can_be_reserved_too():
     assert len(plan(None, machine=machine, ranks=1, reserve_total=5).reserved) == 5
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"ranks": 17}, "17 ranks do not fit on 16 CPUs"),
-        ({"ranks": 9, "smt": 1}, "9 ranks do not fit on 8 CPUs"),
-        ({"ranks": 3, "strategy": "compact", "threads": 3}, "need 9 cores, but 8 are usable"),
-        ({"ranks": 8, "reserve": 1}, "rank 0 would have no core left"),
-        ({"ranks": 2, "reserve": 1, "strategy": "cores"}, "no core left"),
-        ({"ranks": 2, "reserve": 1, "mask": "0-3|4"}, "rank 1 would have no core left"),
-        ({"ranks": 9, "reserve": 1}, "rank 8 would have no core left"),
-        ({"ranks": 9, "strategy": "compact", "threads": 2}, "9 ranks of 2 cores need 18 cores, but 8 are"),
-        ({"reserve_total": 8}, "cannot reserve 8 cores of 8 usable cores and start 1 rank"),
-        ({"ranks": 2, "reserve_total": 1, "mask": "0|1"}, "rank 0 would have no core left"),
-        ({"ranks": 12, "strategy": "books"}, "has no book domains"),
-        ({"ranks": None, "strategy": "drawers"}, "has no drawer domains"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), [
+    ({"ranks": 17}, "17 ranks do not fit on 16 CPUs"),
+    ({"ranks": 9, "smt": 1}, "9 ranks do not fit on 8 CPUs"),
+    ({"ranks": 3, "strategy": "compact", "threads": 3}, "need 9 cores, but 8 are usable"),
+    ({"ranks": 8, "reserve": 1}, "rank 0 would have no core left"),
+    ({"ranks": 2, "reserve": 1, "strategy": "cores"}, "no core left"),
+    ({"ranks": 2, "reserve": 1, "mask": "0-3|4"}, "rank 1 would have no core left"),
+    ({"ranks": 9, "reserve": 1}, "rank 8 would have no core left"),
+    ({"ranks": 9, "strategy": "compact", "threads": 2}, "9 ranks of 2 cores need 18 cores, but 8 are"),
+    ({"reserve_total": 8}, "cannot reserve 8 cores of 8 usable cores and start 1 rank"),
+    ({"ranks": 2, "reserve_total": 1, "mask": "0|1"}, "rank 0 would have no core left"),
+    ({"ranks": 12, "strategy": "books"}, "has no book domains"),
+    ({"ranks": None, "strategy": "drawers"}, "has no drawer domains"),
+])  # fmt: skip
 def test_impossible_requests_are_errors_with_a_hint(options, message):
     with pytest.raises(PlanError, match=message) as caught:
         plan(DUAL, **options)
     assert caught.value.hint
 
 
-@pytest.mark.parametrize(
-    ("options", "message", "marked"),
-    [
-        ({"mask": "0-3|11,4", "reserve": 1}, "CPU 11 would be reserved for rank 0", "0-3"),
-        ({"mask": "0,2|1,10", "reserve": 1}, "reserved for rank 1 but reserved for another", "1,10"),
-        ({"mask": "0,2|1,2", "reserve": 1}, "ranks 0 and 1 would both get CPU 2", "1,2"),
-        ({"mask": "0-3|2-5", "strategy": "all"}, "ranks 0 and 1 would both get CPUs 2-3", "2-5"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message", "marked"), [
+    ({"mask": "0-3|11,4", "reserve": 1}, "CPU 11 would be reserved for rank 0", "0-3"),
+    ({"mask": "0,2|1,10", "reserve": 1}, "reserved for rank 1 but reserved for another", "1,10"),
+    ({"mask": "0,2|1,2", "reserve": 1}, "ranks 0 and 1 would both get CPU 2", "1,2"),
+    ({"mask": "0-3|2-5", "strategy": "all"}, "ranks 0 and 1 would both get CPUs 2-3", "2-5"),
+])  # fmt: skip
 def test_parts_that_contradict_options_are_marked(options, message, marked):
     with pytest.raises(MaskError, match=message) as caught:
         plan(DUAL, ranks=2, **options)
@@ -184,14 +172,11 @@ def test_contradictory_requests_are_errors():
         Request(reserve=1, reserve_total=1)
 
 
-@pytest.mark.parametrize(
-    ("ranks", "mask", "expected"),
-    [
-        (1, "3,1,2", [(3, 1, 2)]),
-        (2, "0,1|1,0", [(0, 1), (1, 0)]),
-        (2, "9,1,8,0", [(8, 0), (9, 1)]),
-    ],
-)
+@pytest.mark.parametrize(("ranks", "mask", "expected"), [
+    (1, "3,1,2", [(3, 1, 2)]),
+    (2, "0,1|1,0", [(0, 1), (1, 0)]),
+    (2, "9,1,8,0", [(8, 0), (9, 1)]),
+])  # fmt: skip
 def test_order_of_a_mask_is_the_order_of_threads(ranks, mask, expected):
     made = plan(DUAL, ranks=ranks, mask=mask, sharing=Sharing.SHARE, bind=Bind.THREAD)
     assert [placement.cpus for placement in made.placements] == expected
@@ -199,16 +184,13 @@ def test_order_of_a_mask_is_the_order_of_threads(ranks, mask, expected):
         assert placement.places == (placement.cpuset, *(CpuSet([cpu]) for cpu in placement.cpus[1:]))
 
 
-@pytest.mark.parametrize(
-    ("bind", "places"),
-    [
-        (Bind.RANK, ["0-1,8-9"]),
-        (Bind.THREAD, ["0-1,8-9", "8", "1", "9"]),
-        (Bind.CORE, ["0-1,8-9", "1,9"]),
-        (Bind.EXACT, ["0", "8", "1", "9"]),
-        (Bind.NONE, []),
-    ],
-)
+@pytest.mark.parametrize(("bind", "places"), [
+    (Bind.RANK, ["0-1,8-9"]),
+    (Bind.THREAD, ["0-1,8-9", "8", "1", "9"]),
+    (Bind.CORE, ["0-1,8-9", "1,9"]),
+    (Bind.EXACT, ["0", "8", "1", "9"]),
+    (Bind.NONE, []),
+])  # fmt: skip
 def test_places_of_each_mode(bind, places):
     placement = plan(DUAL, ranks=4, smt="all", bind=bind).placements[0]
     assert [str(place) for place in placement.places] == places
@@ -274,21 +256,18 @@ SHARED = "CPU 8 shares a core with isolated CPU 0"
 NO_CHOICE = "CPUs 8-15 share a core with isolated CPUs 0-7"
 
 
-@pytest.mark.parametrize(
-    ("isolated", "options", "expected", "note"),
-    [
-        ("0", {}, "1-3 4-7", APART),
-        ("0", {"smt": "all"}, "1-3,9-11 4-7,12-15", APART),
-        ("0", {"ranks": 1, "mask": "node:0"}, "1-3,9-11", APART),
-        ("0", {"ranks": 1, "mask": "core:0"}, "8", SHARED),
-        ("0", {"ranks": 1, "mask": "8"}, "8", SHARED),
-        ("0", {"ranks": 1, "mask": "core:1"}, "1,9", ""),
-        ("0", {"ranks": 1, "mask": "0,8"}, "0,8", ""),
-        ("0,8", {}, "1-3 4-7", ""),
-        ("0-7", {}, "8-11 12-15", NO_CHOICE),
-        ("0-15", {}, "0-3 4-7", ""),
-    ],
-)
+@pytest.mark.parametrize(("isolated", "options", "expected", "note"), [
+    ("0", {}, "1-3 4-7", APART),
+    ("0", {"smt": "all"}, "1-3,9-11 4-7,12-15", APART),
+    ("0", {"ranks": 1, "mask": "node:0"}, "1-3,9-11", APART),
+    ("0", {"ranks": 1, "mask": "core:0"}, "8", SHARED),
+    ("0", {"ranks": 1, "mask": "8"}, "8", SHARED),
+    ("0", {"ranks": 1, "mask": "core:1"}, "1,9", ""),
+    ("0", {"ranks": 1, "mask": "0,8"}, "0,8", ""),
+    ("0,8", {}, "1-3 4-7", ""),
+    ("0-7", {}, "8-11 12-15", NO_CHOICE),
+    ("0-15", {}, "0-3 4-7", ""),
+])  # fmt: skip
 def test_siblings_of_isolated_cpus_are_left_idle_or_a_note_names_them(isolated, options, expected, note):
     machine = make_machine(DUAL, isolated=CpuSet.from_list(isolated))
     made = plan(DUAL, machine, **{"ranks": 2, **options})
@@ -298,33 +277,27 @@ def test_siblings_of_isolated_cpus_are_left_idle_or_a_note_names_them(isolated, 
     assert all(text.startswith(note) for text in noted)
 
 
-@pytest.mark.parametrize(
-    ("cores", "offline", "expected"),
-    [
-        # four threads are used of each core that has eight, although some are offline
-        (["0-7", "8-15", "16-23"], "", "0-3,8-11,16-19"),
-        (["0-1", "8-9", "16-17"], "2-7,10-15,18-23", "0-1,8-9,16-17"),
-        (["0-5", "8", "16"], "6-7,9-15,17-23", "0-3,8,16"),
-        # cores of four threads use one
-        (["0,2", "4,6", "8,10"], "1,3,5,7,9,11", "0,4,8"),
-    ],
-)
+@pytest.mark.parametrize(("cores", "offline", "expected"), [
+    # four threads are used of each core that has eight, although some are offline
+    (["0-7", "8-15", "16-23"], "", "0-3,8-11,16-19"),
+    (["0-1", "8-9", "16-17"], "2-7,10-15,18-23", "0-1,8-9,16-17"),
+    (["0-5", "8", "16"], "6-7,9-15,17-23", "0-3,8,16"),
+    # cores of four threads use one
+    (["0,2", "4,6", "8,10"], "1,3,5,7,9,11", "0,4,8"),
+])  # fmt: skip
 def test_threads_of_power_are_counted_although_some_are_offline(cores, offline, expected):
     machine = make_irregular(cores, arch="ppc64le", offline=CpuSet.from_list(offline))
     assert lists(plan(None, machine)) == [expected]
 
 
-@pytest.mark.parametrize(
-    ("mask", "options", "is_noted"),
-    [
-        ("core:0-3", {}, True),
-        ("core:0,1|core:2", {"ranks": 2}, True),
-        ("core:0-3", {"smt": 1}, False),
-        ("core:0-3", {"smt": "all"}, False),
-        ("0-3,8-11", {}, False),
-        ("^core:0", {}, False),
-    ],
-)
+@pytest.mark.parametrize(("mask", "options", "is_noted"), [
+    ("core:0-3", {}, True),
+    ("core:0,1|core:2", {"ranks": 2}, True),
+    ("core:0-3", {"smt": 1}, False),
+    ("core:0-3", {"smt": "all"}, False),
+    ("0-3,8-11", {}, False),
+    ("^core:0", {}, False),
+])  # fmt: skip
 def test_a_note_says_that_a_domain_means_all_hardware_threads(mask, options, is_noted):
     noted = [
         note.text for note in plan(DUAL, mask=mask, **options).notes if "domains in the mask" in note.text

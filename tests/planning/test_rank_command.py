@@ -68,19 +68,16 @@ def test_the_names_of_these_variables_are_defined_once():
     assert named == {"shims/sitecustomize.py": {"OMPBIND_RANK"}}  # which cannot import ompbind
 
 
-@pytest.mark.parametrize(
-    ("env", "run_id", "rank"),
-    [
-        ({}, None, None),
-        ({"OMPBIND_RANK": "3"}, None, 3),
-        ({"OMPBIND_RANK": "3"}, "r1", None),
-        ({"OMPBIND_RANK": "3", "OMPBIND_RUN_ID": "r1"}, "r1", 3),
-        ({"OMPBIND_RANK": "3", "OMPBIND_RUN_ID": "r2"}, "r1", None),
-        ({"OMPBIND_RANK": "", "OMPBIND_RUN_ID": "r1"}, "r1", None),
-        ({"OMPBIND_RANK": "-1", "OMPBIND_RUN_ID": "r1"}, "r1", None),
-        ({"OMPBIND_RANK": "\u00b2", "OMPBIND_RUN_ID": "r1"}, "r1", None),
-    ],
-)
+@pytest.mark.parametrize(("env", "run_id", "rank"), [
+    ({}, None, None),
+    ({"OMPBIND_RANK": "3"}, None, 3),
+    ({"OMPBIND_RANK": "3"}, "r1", None),
+    ({"OMPBIND_RANK": "3", "OMPBIND_RUN_ID": "r1"}, "r1", 3),
+    ({"OMPBIND_RANK": "3", "OMPBIND_RUN_ID": "r2"}, "r1", None),
+    ({"OMPBIND_RANK": "", "OMPBIND_RUN_ID": "r1"}, "r1", None),
+    ({"OMPBIND_RANK": "-1", "OMPBIND_RUN_ID": "r1"}, "r1", None),
+    ({"OMPBIND_RANK": "\u00b2", "OMPBIND_RUN_ID": "r1"}, "r1", None),
+])  # fmt: skip
 def test_the_rank_of_an_environment(env, run_id, rank):
     assert find_rank(env, run_id) == rank
 
@@ -107,18 +104,15 @@ def test_places_and_binding_are_kept_or_set_together(kept):
     assert {name: env[name] for name in ("OMP_PLACES", "OMP_PROC_BIND") if name in env} == kept
 
 
-@pytest.mark.parametrize(
-    ("path", "added", "expected"),
-    [
-        (None, (), "/f"),
-        ("", (), "/f"),
-        ("/a:/b", (), "/f:/a:/b"),
-        (":/a", (), "/f::/a"),
-        ("/a:/f", (), "/f:/a"),
-        ("/a", ("/x{rank}", "/c{rank}"), "/f:/c1"),
-        ("/a", ("",), "/f"),
-    ],
-)
+@pytest.mark.parametrize(("path", "added", "expected"), [
+    (None, (), "/f"),
+    ("", (), "/f"),
+    ("/a:/b", (), "/f:/a:/b"),
+    (":/a", (), "/f::/a"),
+    ("/a:/f", (), "/f:/a"),
+    ("/a", ("/x{rank}", "/c{rank}"), "/f:/c1"),
+    ("/a", ("",), "/f"),
+])  # fmt: skip
 @pytest.mark.parametrize("keep", [False, True])
 def test_freezing_puts_its_directory_first_in_pythonpath(path, added, expected, keep):
     base = {} if path is None else {"PYTHONPATH": path}
@@ -187,15 +181,12 @@ def make_exit(rank, code=None, signal=None):
     return RankExit(rank=rank, pid=100 + rank, code=code, signal=signal)
 
 
-@pytest.mark.parametrize(
-    ("exits", "code"),
-    [
-        ([], 0),
-        ([make_exit(0, 0), make_exit(1, 0)], 0),
-        ([make_exit(1, 0), make_exit(0, 3), make_exit(2, 4)], 3),
-        ([make_exit(0, signal=9), make_exit(1, 1)], 137),
-    ],
-)
+@pytest.mark.parametrize(("exits", "code"), [
+    ([], 0),
+    ([make_exit(0, 0), make_exit(1, 0)], 0),
+    ([make_exit(1, 0), make_exit(0, 3), make_exit(2, 4)], 3),
+    ([make_exit(0, signal=9), make_exit(1, 1)], 137),
+])  # fmt: skip
 def test_exit_code_is_that_of_the_first_failure(exits, code):
     assert exit_code(Outcome(exits=tuple(exits))) == code
     assert exit_code(Outcome(exits=tuple(exits), timed_out=True)) == 124
@@ -226,9 +217,7 @@ def test_a_rank_without_a_plan_inherits_everything_but_its_number_and_the_variab
 def test_names_of_secret_variables():
     assert {"KEY", "TOKEN", "PASSWORD", "SECRET"} <= {*SECRET_WORDS}
     assert all(map(is_secret, (*SECRET_WORDS, "HF_TOKEN", "OPENAI_API_KEY", "api_key", "KEY_FILE")))
-    assert not any(
-        map(is_secret, ("TOKENIZERS_PARALLELISM", "KEYBOARD", "MONKEY", "APIKEY", ""))
-    )
+    assert not any(map(is_secret, ("TOKENIZERS_PARALLELISM", "KEYBOARD", "MONKEY", "APIKEY", "")))
 
 
 def test_values_of_variables_and_words_of_the_command_are_masked():

@@ -58,63 +58,54 @@ def conflicts(plan):
     return [note.text for note in plan.notes if note.code == CONFLICT]
 
 
-@pytest.mark.parametrize(
-    ("bind", "given", "expected"),
-    [
-        # the default is one place, with any runtime
-        ("rank", ("app",), (ALL, "true", None)),
-        ("rank", ("app", "needed omp 16"), (ALL, "true", None)),
-        ("rank", ("python", "available gomp", "preloaded iomp"), (ALL, "true", None)),
-        # no places for a libomp whose forked children crash if there are places
-        ("rank", ("app", "needed omp 15"), (None, "false", None)),
-        ("rank", ("python", "available omp 14"), (None, "false", None)),
-        # worker threads are pinned only on request
-        ("thread", ("app", "needed gomp"), (WORKERS, "close", None)),
-        ("thread", ("app", "needed omp 14"), (WORKERS, "close", None)),
-        ("thread", ("python", "preloaded iomp", "available gomp"), (WORKERS, "close", None)),
-        # exact: some runtimes restore the mask of the initial thread
-        ("exact", ("app",), (EACH, "close", "reset")),
-        ("exact", ("script",), (EACH, "close", "reset")),
-        ("exact", ("app", "needed gomp"), (EACH, "close", None)),
-        ("exact", ("app", "needed omp 14"), (EACH, "close", None)),
-        ("exact", ("app", "needed iomp"), (EACH, "close", "reset")),
-        ("exact", ("python", "available gomp", "available iomp"), (EACH, "close", "reset")),
-        # a second runtime would read places too; only the preloaded runtime reads the list
-        ("exact", ("python", "available gomp", "preloaded iomp"), (None, None, f"reset,{LISTED}")),
-        ("exact", ("python", "available iomp", "preloaded omp 14"), (None, None, LISTED)),
-        ("none", ("python", "preloaded iomp"), (None, "false", None)),
-    ],
-)
+@pytest.mark.parametrize(("bind", "given", "expected"), [
+    # the default is one place, with any runtime
+    ("rank", ("app",), (ALL, "true", None)),
+    ("rank", ("app", "needed omp 16"), (ALL, "true", None)),
+    ("rank", ("python", "available gomp", "preloaded iomp"), (ALL, "true", None)),
+    # no places for a libomp whose forked children crash if there are places
+    ("rank", ("app", "needed omp 15"), (None, "false", None)),
+    ("rank", ("python", "available omp 14"), (None, "false", None)),
+    # worker threads are pinned only on request
+    ("thread", ("app", "needed gomp"), (WORKERS, "close", None)),
+    ("thread", ("app", "needed omp 14"), (WORKERS, "close", None)),
+    ("thread", ("python", "preloaded iomp", "available gomp"), (WORKERS, "close", None)),
+    # exact: some runtimes restore the mask of the initial thread
+    ("exact", ("app",), (EACH, "close", "reset")),
+    ("exact", ("script",), (EACH, "close", "reset")),
+    ("exact", ("app", "needed gomp"), (EACH, "close", None)),
+    ("exact", ("app", "needed omp 14"), (EACH, "close", None)),
+    ("exact", ("app", "needed iomp"), (EACH, "close", "reset")),
+    ("exact", ("python", "available gomp", "available iomp"), (EACH, "close", "reset")),
+    # a second runtime would read places too; only the preloaded runtime reads the list
+    ("exact", ("python", "available gomp", "preloaded iomp"), (None, None, f"reset,{LISTED}")),
+    ("exact", ("python", "available iomp", "preloaded omp 14"), (None, None, LISTED)),
+    ("none", ("python", "preloaded iomp"), (None, "false", None)),
+])  # fmt: skip
 def test_the_binding_is_written_as_the_runtime_needs_it(bind, given, expected):
     assert made(bind, *given)[0] == expected
 
 
-@pytest.mark.parametrize(
-    ("bind", "runtime", "given", "expected"),
-    [
-        ("exact", "gomp", ("script",), (EACH, "close", None)),
-        ("exact", "intel", ("script",), (EACH, "close", "reset")),
-        ("exact", "llvm", ("script",), (EACH, "close", "reset")),
-        ("rank", "gomp", ("python", "available omp 14"), (ALL, "true", None)),
-        ("rank", "llvm", ("python", "available omp 14"), (None, "false", None)),
-    ],
-)
+@pytest.mark.parametrize(("bind", "runtime", "given", "expected"), [
+    ("exact", "gomp", ("script",), (EACH, "close", None)),
+    ("exact", "intel", ("script",), (EACH, "close", "reset")),
+    ("exact", "llvm", ("script",), (EACH, "close", "reset")),
+    ("rank", "gomp", ("python", "available omp 14"), (ALL, "true", None)),
+    ("rank", "llvm", ("python", "available omp 14"), (None, "false", None)),
+])  # fmt: skip
 def test_omp_runtime_overrides_the_detected_runtimes(bind, runtime, given, expected):
     assert made(bind, *given, runtime=runtime)[0] == expected
 
 
-@pytest.mark.parametrize(
-    ("bind", "given", "words"),
-    [
-        ("exact", ("python", "available gomp"), ["start after libgomp is loaded", "--bind rank"]),
-        ("exact", ("app", "needed gomp", "needed iomp"), ["libgomp and libiomp5", "second"]),
-        ("exact", ("script",), ["if the command runs Python", "--omp-runtime"]),
-        ("exact", ("app", "needed gomp", "needed openblas"), ["and libgomp, all threads of libopenblas"]),
-        ("exact", ("python", "preloaded omp 14"), ["before LLVM 15", "first CPU"]),
-        ("thread", ("app", "needed omp 15"), ["children will crash in libomp of LLVM 15"]),
-        ("core", ("python", "available omp 14"), ["children will crash in libomp of LLVM 14"]),
-    ],
-)
+@pytest.mark.parametrize(("bind", "given", "words"), [
+    ("exact", ("python", "available gomp"), ["start after libgomp is loaded", "--bind rank"]),
+    ("exact", ("app", "needed gomp", "needed iomp"), ["libgomp and libiomp5", "second"]),
+    ("exact", ("script",), ["if the command runs Python", "--omp-runtime"]),
+    ("exact", ("app", "needed gomp", "needed openblas"), ["and libgomp, all threads of libopenblas"]),
+    ("exact", ("python", "preloaded omp 14"), ["before LLVM 15", "first CPU"]),
+    ("thread", ("app", "needed omp 15"), ["children will crash in libomp of LLVM 15"]),
+    ("core", ("python", "available omp 14"), ["children will crash in libomp of LLVM 14"]),
+])  # fmt: skip
 def test_bindings_that_will_not_hold_are_warned_about(bind, given, words):
     plan = made(bind, *given)[1]
     text = " ".join(conflicts(plan))
@@ -133,18 +124,15 @@ def test_a_list_of_cpus_has_no_distribution():
     assert "--proc-bind spread has no effect" in " ".join(conflicts(spread))
 
 
-@pytest.mark.parametrize(
-    ("bind", "given"),
-    [
-        ("rank", ("python", "available gomp", "available iomp", "preloaded iomp")),
-        ("rank", ("app", "needed omp 14")),
-        ("none", ("app", "needed omp 14")),
-        ("thread", ("python", "available gomp", "available gomp")),
-        ("exact", ("app", "needed gomp")),
-        ("exact", ("app", "needed iomp")),
-        ("exact", ("python",)),
-    ],
-)
+@pytest.mark.parametrize(("bind", "given"), [
+    ("rank", ("python", "available gomp", "available iomp", "preloaded iomp")),
+    ("rank", ("app", "needed omp 14")),
+    ("none", ("app", "needed omp 14")),
+    ("thread", ("python", "available gomp", "available gomp")),
+    ("exact", ("app", "needed gomp")),
+    ("exact", ("app", "needed iomp")),
+    ("exact", ("python",)),
+])  # fmt: skip
 def test_bindings_that_hold_have_no_warning(bind, given):
     plan = made(bind, *given)[1]
     assert conflicts(plan) == []
@@ -160,20 +148,17 @@ def test_a_wrong_omp_runtime_is_warned_about():
     assert "--omp-runtime is gomp, but libiomp5 will be loaded (needed by app)" in text
 
 
-@pytest.mark.parametrize(
-    ("bind", "name", "value", "words"),
-    [
-        ("rank", "OMP_PLACES", "{1}", "override the binding"),
-        ("thread", "OMP_PROC_BIND", "false", "override the binding"),
-        ("rank", "OMP_PLACES", "", "override the binding"),
-        ("rank", "KMP_AFFINITY", "compact", "override the binding"),
-        ("rank", "KMP_AFFINITY", "verbose, reset", ""),
-        ("none", "OMP_PLACES", "{1}", ""),
-        ("none", "KMP_AFFINITY", "verbose,norespect", "off the CPUs"),
-        ("none", "GOMP_CPU_AFFINITY", "0-3", "off the CPUs"),
-        ("rank", "OMP_DYNAMIC", "true", ""),
-    ],
-)
+@pytest.mark.parametrize(("bind", "name", "value", "words"), [
+    ("rank", "OMP_PLACES", "{1}", "override the binding"),
+    ("thread", "OMP_PROC_BIND", "false", "override the binding"),
+    ("rank", "OMP_PLACES", "", "override the binding"),
+    ("rank", "KMP_AFFINITY", "compact", "override the binding"),
+    ("rank", "KMP_AFFINITY", "verbose, reset", ""),
+    ("none", "OMP_PLACES", "{1}", ""),
+    ("none", "KMP_AFFINITY", "verbose,norespect", "off the CPUs"),
+    ("none", "GOMP_CPU_AFFINITY", "0-3", "off the CPUs"),
+    ("rank", "OMP_DYNAMIC", "true", ""),
+])  # fmt: skip
 def test_variables_that_override_the_plan_are_warned_about(bind, name, value, words):
     request = Request(ranks=2, bind=Bind(bind), user_variables=((name, value),))
     texts = conflicts(make_plan(DUAL, request))
@@ -184,14 +169,11 @@ def test_variables_that_override_the_plan_are_warned_about(bind, name, value, wo
             make_plan(DUAL, request.replace(strict=True))
 
 
-@pytest.mark.parametrize(
-    ("libraries", "words"),
-    [
-        (("preloaded gomp", "preloaded iomp"), "libgomp and libiomp5 are preloaded together"),
-        (("preloaded omp 19", "preloaded gomp"), "libomp and libgomp are preloaded together"),
-        (("preloaded iomp", "needed omp 19"), "libiomp5 (preloaded), libomp (needed by app)"),
-    ],
-)
+@pytest.mark.parametrize(("libraries", "words"), [
+    (("preloaded gomp", "preloaded iomp"), "libgomp and libiomp5 are preloaded together"),
+    (("preloaded omp 19", "preloaded gomp"), "libomp and libgomp are preloaded together"),
+    (("preloaded iomp", "needed omp 19"), "libiomp5 (preloaded), libomp (needed by app)"),
+])  # fmt: skip
 def test_runtimes_that_conflict_are_refused(libraries, words):
     with pytest.raises(PlanError) as caught:
         made("rank", "app", *libraries)
@@ -199,19 +181,16 @@ def test_runtimes_that_conflict_are_refused(libraries, words):
     assert caught.value.hint
 
 
-@pytest.mark.parametrize(
-    ("bind", "given", "runtime", "words"),
-    [
-        ("rank", ("app", "needed gomp"), None, "libgomp (needed by app)"),
-        ("rank", ("app",), None, "none found in /bin/app"),
-        ("rank", ("python", "available gomp", "available iomp"), None, "libiomp5 (found in torch)"),
-        ("rank", ("script",), None, "unknown (the command runs /bin/script"),
-        ("rank", ("app", "preloaded iomp"), None, "libiomp5 (preloaded, /preloaded/libiomp.so)"),
-        ("rank", ("app", "needed omp 14"), None, "libomp of LLVM 14 (needed by app); no places"),
-        ("rank", ("app",), "llvm", "libomp (--omp-runtime)"),
-        ("exact", ("script",), "llvm", "KMP_AFFINITY=reset"),
-    ],
-)
+@pytest.mark.parametrize(("bind", "given", "runtime", "words"), [
+    ("rank", ("app", "needed gomp"), None, "libgomp (needed by app)"),
+    ("rank", ("app",), None, "none found in /bin/app"),
+    ("rank", ("python", "available gomp", "available iomp"), None, "libiomp5 (found in torch)"),
+    ("rank", ("script",), None, "unknown (the command runs /bin/script"),
+    ("rank", ("app", "preloaded iomp"), None, "libiomp5 (preloaded, /preloaded/libiomp.so)"),
+    ("rank", ("app", "needed omp 14"), None, "libomp of LLVM 14 (needed by app); no places"),
+    ("rank", ("app",), "llvm", "libomp (--omp-runtime)"),
+    ("exact", ("script",), "llvm", "KMP_AFFINITY=reset"),
+])  # fmt: skip
 def test_a_plan_says_which_runtime_and_why(bind, given, runtime, words):
     plan = made(bind, *given, runtime=runtime)[1]
     (note,) = (note for note in plan.notes if note.code == "omp-runtime")

@@ -86,17 +86,14 @@ def test_a_plan_is_the_same_on_each_recorded_machine(path):
         check_round_trip(machine, Request(ranks=2, devices=devices, visible=visible, share_devices=True))
 
 
-@pytest.mark.parametrize(
-    ("changes", "text"),
-    [
-        ({"packages": 1, "nodes": 2}, "its machine has 2 packages and dies, this machine 1"),
-        ({"cores": 2}, "its machine has 16 CPUs, this machine 8"),
-        ({"cores": 8, "smt": 1}, "its machine has 8 cores, this machine 16"),
-        ({"numbering": "adjacent"}, "the cores differ"),
-        ({"nodes": 2, "cores": 2}, "its machine has 2 NUMA nodes, this machine 4"),
-        ({"l3s": 2, "cores": 2}, "its machine has 2 caches, this machine 4"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "text"), [
+    ({"packages": 1, "nodes": 2}, "its machine has 2 packages and dies, this machine 1"),
+    ({"cores": 2}, "its machine has 16 CPUs, this machine 8"),
+    ({"cores": 8, "smt": 1}, "its machine has 8 cores, this machine 16"),
+    ({"numbering": "adjacent"}, "the cores differ"),
+    ({"nodes": 2, "cores": 2}, "its machine has 2 NUMA nodes, this machine 4"),
+    ({"l3s": 2, "cores": 2}, "its machine has 2 caches, this machine 4"),
+])  # fmt: skip
 def test_a_plan_for_another_machine_is_refused_and_the_error_says_what_differs(changes, text):
     saved = load(make_plan(MACHINE, Request(ranks=2)))
     shape = {"packages": 2, "nodes": 1, "cores": 4, "smt": 2, **changes}
@@ -107,38 +104,29 @@ def test_a_plan_for_another_machine_is_refused_and_the_error_says_what_differs(c
 NODES = MACHINE.nodes
 
 
-@pytest.mark.parametrize(
-    ("changes", "is_equal"),
-    [
-        ({"allowed": CpuSet(range(4))}, True),
-        ({"quota": 2.0}, True),
-        ({"memory_allowed": CpuSet((0,))}, True),
-        ({"remarks": ("something was corrected",), "source": "machine.json"}, True),
-        ({"offline": CpuSet((16,))}, True),
-        ({"nodes": tuple(node.replace(memory_bytes=node.memory_bytes - 4096) for node in NODES)}, True),
-        ({"isolated": CpuSet((3,))}, False),
-        ({"nohz_full": CpuSet((3,))}, False),
-        ({"arch": "riscv64"}, False),
-        ({"nodes": tuple(node.replace(memory_bytes=0) for node in NODES)}, False),
-        ({"nodes": tuple(node.replace(distances=(10, 20)) for node in NODES)}, False),
-    ],
-)
+@pytest.mark.parametrize(("changes", "is_equal"), [
+    ({"allowed": CpuSet(range(4))}, True),
+    ({"quota": 2.0}, True),
+    ({"memory_allowed": CpuSet((0,))}, True),
+    ({"remarks": ("something was corrected",), "source": "machine.json"}, True),
+    ({"offline": CpuSet((16,))}, True),
+    ({"nodes": tuple(node.replace(memory_bytes=node.memory_bytes - 4096) for node in NODES)}, True),
+    ({"isolated": CpuSet((3,))}, False),
+    ({"nohz_full": CpuSet((3,))}, False),
+    ({"arch": "riscv64"}, False),
+    ({"nodes": tuple(node.replace(memory_bytes=0) for node in NODES)}, False),
+    ({"nodes": tuple(node.replace(distances=(10, 20)) for node in NODES)}, False),
+])  # fmt: skip
 def test_the_fingerprint_has_what_plans_depend_on_and_not_what_varies(changes, is_equal):
     assert (make_fingerprint(MACHINE.replace(**changes)) == make_fingerprint(MACHINE)) == is_equal
 
 
-@pytest.mark.parametrize(
-    ("options", "changes", "text"),
-    [
-        ({}, {"allowed": CpuSet(range(6))}, "rank 1: CPUs 6-7 of plan.json are not allowed$"),
-        (
-            {"memory": MemoryMode.BIND},
-            {"memory_allowed": CpuSet((0,))},
-            "rank 1: the memory of NUMA node 1 of plan.json is not allowed",
-        ),
-        ({}, {"arch": "riscv64"}, ".*architecture is test, that of this machine riscv64"),
-    ],
-)
+@pytest.mark.parametrize(("options", "changes", "text"), [
+    ({}, {"allowed": CpuSet(range(6))}, "rank 1: CPUs 6-7 of plan.json are not allowed$"),
+    ({"memory": MemoryMode.BIND}, {"memory_allowed": CpuSet((0,))},
+     "rank 1: the memory of NUMA node 1 of plan.json is not allowed"),
+    ({}, {"arch": "riscv64"}, ".*architecture is test, that of this machine riscv64"),
+])  # fmt: skip
 def test_what_this_machine_does_not_allow_is_an_error_that_names_the_rank(options, changes, text):
     saved = load(make_plan(MACHINE, Request(ranks=2, **options)))
     with pytest.raises(PlanError, match=f"^{text}"):
@@ -197,28 +185,25 @@ GPU = device_record(Device(kind=DeviceKind.GPU, index=0, address="0000:01:00.0")
 SAVED = save(make_plan(MACHINE, Request(ranks=2, service_total=2)))
 
 
-@pytest.mark.parametrize(
-    ("path", "value", "text"),
-    [
-        (("schema",), "ompbind-topo/1", "schema is 'ompbind-topo/1', not 'ompbind-plan/1'"),
-        (("ranks",), [], "ranks is empty"),
-        (("ranks", 1), 7, "ranks[1] is not an object"),
-        (("ranks", 1, "rank"), 0, "ranks[1].rank is 0, not 1"),
-        (("ranks", 1, "cpus"), [4, 4], "ranks[1] has a CPU twice"),
-        (("ranks", 1, "cpus"), [4, "5"], "ranks[1].cpus has '5', not a number from 0 to"),
-        (("ranks", 1, "cpus"), [4, -5], "ranks[1].cpus has -5, not a number from 0 to"),
-        (("ranks", 1, "cpus"), [True], "ranks[1].cpus has True, not a number from 0 to"),
-        (("ranks", 0, "places"), ["0-99"], "ranks[0].places has CPUs 4-99, which the rank has not"),
-        (("ranks", 0, "places"), ["zero"], "ranks[0].places[0]: "),
-        (("ranks", 0, "places"), ["0", "1"] * 9999, "ranks[0].places is too long for OMP_PLACES"),
-        (("ranks", 0, "threads"), 0, "ranks[0].threads is 0"),
-        (("ranks", 0, "service_cpus"), "0", "ranks[0] has a CPU twice"),
-        (("ranks", 0, "devices"), [GPU, GPU], "ranks[0] has a device twice"),
-        (("ranks", 0, "reserved"), "0-1", "CPUs 0-1 are reserved, but ranks have them"),
-        (("request", "bind"), "glue", "request.bind is 'glue', not rank, core, thread, exact, none"),
-        (("machine", "fingerprint"), {}, "machine.fingerprint.arch is missing"),
-    ],
-)
+@pytest.mark.parametrize(("path", "value", "text"), [
+    (("schema",), "ompbind-topo/1", "schema is 'ompbind-topo/1', not 'ompbind-plan/1'"),
+    (("ranks",), [], "ranks is empty"),
+    (("ranks", 1), 7, "ranks[1] is not an object"),
+    (("ranks", 1, "rank"), 0, "ranks[1].rank is 0, not 1"),
+    (("ranks", 1, "cpus"), [4, 4], "ranks[1] has a CPU twice"),
+    (("ranks", 1, "cpus"), [4, "5"], "ranks[1].cpus has '5', not a number from 0 to"),
+    (("ranks", 1, "cpus"), [4, -5], "ranks[1].cpus has -5, not a number from 0 to"),
+    (("ranks", 1, "cpus"), [True], "ranks[1].cpus has True, not a number from 0 to"),
+    (("ranks", 0, "places"), ["0-99"], "ranks[0].places has CPUs 4-99, which the rank has not"),
+    (("ranks", 0, "places"), ["zero"], "ranks[0].places[0]: "),
+    (("ranks", 0, "places"), ["0", "1"] * 9999, "ranks[0].places is too long for OMP_PLACES"),
+    (("ranks", 0, "threads"), 0, "ranks[0].threads is 0"),
+    (("ranks", 0, "service_cpus"), "0", "ranks[0] has a CPU twice"),
+    (("ranks", 0, "devices"), [GPU, GPU], "ranks[0] has a device twice"),
+    (("ranks", 0, "reserved"), "0-1", "CPUs 0-1 are reserved, but ranks have them"),
+    (("request", "bind"), "glue", "request.bind is 'glue', not rank, core, thread, exact, none"),
+    (("machine", "fingerprint"), {}, "machine.fingerprint.arch is missing"),
+])  # fmt: skip
 def test_a_wrong_value_is_an_error_that_names_it(path, value, text):
     with pytest.raises(OptionError) as caught:
         parse_saved_plan(change(SAVED, path, value), "plan.json")

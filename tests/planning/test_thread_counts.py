@@ -13,20 +13,17 @@ from tests.machines import Shape, make_machine
 EIGHT = Shape(packages=2, cores=4)
 
 
-@pytest.mark.parametrize(
-    ("cpus", "quota", "threads"),
-    [
-        ([4, 4, 4], 12.0, [4, 4, 4]),
-        ([4, 4, 4], 11.9, [3, 3, 3]),
-        ([4, 4, 4], 0.5, [1, 1, 1]),
-        ([6, 1, 1], 4.0, [2, 1, 1]),  # a third of the quota for each would be too much for all together
-        ([6, 1, 1], 6.0, [4, 1, 1]),
-        ([20, 4], 11.0, [9, 1]),
-        ([1, 7], 4.0, [1, 3]),
-        ([8], 7.65, [7]),
-        ([8], 1e300, [8]),
-    ],
-)
+@pytest.mark.parametrize(("cpus", "quota", "threads"), [
+    ([4, 4, 4], 12.0, [4, 4, 4]),
+    ([4, 4, 4], 11.9, [3, 3, 3]),
+    ([4, 4, 4], 0.5, [1, 1, 1]),
+    ([6, 1, 1], 4.0, [2, 1, 1]),  # a third of the quota for each would be too much for all together
+    ([6, 1, 1], 6.0, [4, 1, 1]),
+    ([20, 4], 11.0, [9, 1]),
+    ([1, 7], 4.0, [1, 3]),
+    ([8], 7.65, [7]),
+    ([8], 1e300, [8]),
+])  # fmt: skip
 def test_the_quota_is_divided_in_proportion_to_cpus(cpus, quota, threads):
     assert make_thread_counts(cpus, quota) == threads
 
@@ -50,21 +47,18 @@ def quota_notes(quota, **options):
     return {note.code: note.text for note in made.notes if note.code.startswith("quota") and note.warning}
 
 
-@pytest.mark.parametrize(
-    ("quota", "options", "expected"),
-    [
-        (None, {"ranks": 4}, {}),
-        (0.5, {}, {"quota": "is 0.5: threads per rank limited to 1"}),
-        (3.0, {"ranks": 2}, {"quota": "is 3: threads per rank limited to 1"}),
-        (1.0, {"ranks": 2}, {"quota-ranks": "is 1, which is too little for 2 ranks: they will be throttled"}),
-        (7.5, {"ranks": 8}, {"quota-ranks": "is 7.5, which is too little for 8 ranks"}),
-        (4.0, {"ranks": 2, "threads": 2}, {}),
-        (4.0, {"ranks": 2, "threads": 3}, {"quota": "6 threads will be throttled (lower --threads)"}),
-        (4.0, {"outside_ranks": 1}, {"quota": "is 4: threads per rank limited to 2"}),
-        (4.0, {"outside_ranks": 1, "threads": 3}, {"quota": "6 threads will be throttled"}),
-        (1.0, {"outside_ranks": 1}, {"quota-ranks": "too little for 2 ranks"}),
-    ],
-)
+@pytest.mark.parametrize(("quota", "options", "expected"), [
+    (None, {"ranks": 4}, {}),
+    (0.5, {}, {"quota": "is 0.5: threads per rank limited to 1"}),
+    (3.0, {"ranks": 2}, {"quota": "is 3: threads per rank limited to 1"}),
+    (1.0, {"ranks": 2}, {"quota-ranks": "is 1, which is too little for 2 ranks: they will be throttled"}),
+    (7.5, {"ranks": 8}, {"quota-ranks": "is 7.5, which is too little for 8 ranks"}),
+    (4.0, {"ranks": 2, "threads": 2}, {}),
+    (4.0, {"ranks": 2, "threads": 3}, {"quota": "6 threads will be throttled (lower --threads)"}),
+    (4.0, {"outside_ranks": 1}, {"quota": "is 4: threads per rank limited to 2"}),
+    (4.0, {"outside_ranks": 1, "threads": 3}, {"quota": "6 threads will be throttled"}),
+    (1.0, {"outside_ranks": 1}, {"quota-ranks": "too little for 2 ranks"}),
+])  # fmt: skip
 def test_warnings_name_the_quota(quota, options, expected):
     found = quota_notes(quota, **options)
     assert found.keys() == expected.keys()
@@ -78,15 +72,12 @@ def test_more_ranks_than_cpus_of_the_quota_are_refused_if_strict():
     assert make_plan(machine, Request(ranks=1, strict=True)).placements[0].threads == 1
 
 
-@pytest.mark.parametrize(
-    ("options", "threads"),
-    [
-        ({"ranks": 3, "strategy": "all"}, [2, 2, 2]),  # of the same CPUs
-        # ranks that a launcher has bound: each plans alone, and together they stay within the quota
-        ({"outside_ranks": 1}, [4]),
-        ({"outside_ranks": 7}, [1]),
-    ],
-)
+@pytest.mark.parametrize(("options", "threads"), [
+    ({"ranks": 3, "strategy": "all"}, [2, 2, 2]),  # of the same CPUs
+    # ranks that a launcher has bound: each plans alone, and together they stay within the quota
+    ({"outside_ranks": 1}, [4]),
+    ({"outside_ranks": 7}, [1]),
+])  # fmt: skip
 def test_ranks_divide_the_quota(options, threads):
     made = make_plan(make_machine(EIGHT, quota=8.0), Request(**options))
     assert [placement.threads for placement in made.placements] == threads

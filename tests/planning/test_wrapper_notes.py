@@ -36,27 +36,24 @@ def starts(workers=""):
     return {"launch": Launch(text="mpirun -n 4", instead="mpirun ... ompbind exec -- CMD", workers=workers)}
 
 
-@pytest.mark.parametrize(
-    ("changes", "options", "words"),
-    [
-        ({"rebinds": True}, {}, "WORDS replaces the affinity mask of its rank"),
-        ({"rebinds": True, "cpus": CpuSet(range(4))}, {}, "replaces the affinity mask"),
-        ({"rebinds": True, "cpus": CpuSet(range(4))}, {"ranks": 1}, "replaces the affinity mask"),
-        ({"rebinds": True, "nodes": CpuSet((7,))}, {"ranks": 1}, "(remove it, and select CPUs with --mask)"),
-        ({"sets_memory": True}, {"memory": MemoryMode.BIND}, "replaces the memory policy"),
-        ({"clears": True}, {}, "env -i removes all variables that ompbind sets"),
-        (starts(), {}, "binds its processes by rules of its own; the plan binds only mpirun"),
-        (starts("4"), {"ranks": 1}, "starts several processes (4), which share the CPUs of one rank"),
-        ({"removed": PAIR}, {"bind": Bind.EXACT}, "env -u OMP_PLACES -u OMP_PROC_BIND undoes the binding"),
-        ({"removed": PAIR[:1]}, {}, "env -u OMP_PLACES undoes the binding"),
-        ({"removed": ("OMP_NUM_THREADS",)}, {"threads": 2}, "env -u OMP_NUM_THREADS removes the number"),
-        (sets("OMP_NUM_THREADS", "16"), {}, "(use --threads 16 instead)"),
-        (sets("OMP_NUM_THREADS", "4,2"), {}, "(use --threads instead)"),
-        (sets("OMP_PLACES", "cores"), {}, "env OMP_PLACES=cores will override the binding"),
-        (sets("OMP_PROC_BIND", "false"), {}, "env OMP_PROC_BIND=false will override the binding"),
-        (sets("GOMP_CPU_AFFINITY", "0"), {}, "env GOMP_CPU_AFFINITY=0 may move threads off the CPUs"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("changes", "options", "words"), [
+    ({"rebinds": True}, {}, "WORDS replaces the affinity mask of its rank"),
+    ({"rebinds": True, "cpus": CpuSet(range(4))}, {}, "replaces the affinity mask"),
+    ({"rebinds": True, "cpus": CpuSet(range(4))}, {"ranks": 1}, "replaces the affinity mask"),
+    ({"rebinds": True, "nodes": CpuSet((7,))}, {"ranks": 1}, "(remove it, and select CPUs with --mask)"),
+    ({"sets_memory": True}, {"memory": MemoryMode.BIND}, "replaces the memory policy"),
+    ({"clears": True}, {}, "env -i removes all variables that ompbind sets"),
+    (starts(), {}, "binds its processes by rules of its own; the plan binds only mpirun"),
+    (starts("4"), {"ranks": 1}, "starts several processes (4), which share the CPUs of one rank"),
+    ({"removed": PAIR}, {"bind": Bind.EXACT}, "env -u OMP_PLACES -u OMP_PROC_BIND undoes the binding"),
+    ({"removed": PAIR[:1]}, {}, "env -u OMP_PLACES undoes the binding"),
+    ({"removed": ("OMP_NUM_THREADS",)}, {"threads": 2}, "env -u OMP_NUM_THREADS removes the number"),
+    (sets("OMP_NUM_THREADS", "16"), {}, "(use --threads 16 instead)"),
+    (sets("OMP_NUM_THREADS", "4,2"), {}, "(use --threads instead)"),
+    (sets("OMP_PLACES", "cores"), {}, "env OMP_PLACES=cores will override the binding"),
+    (sets("OMP_PROC_BIND", "false"), {}, "env OMP_PROC_BIND=false will override the binding"),
+    (sets("GOMP_CPU_AFFINITY", "0"), {}, "env GOMP_CPU_AFFINITY=0 may move threads off the CPUs"),
+])  # fmt: skip
 def test_what_undoes_a_plan_is_warned_about(changes, options, words):
     (note,) = notes(work(**changes), **options)
     assert words in note.text
@@ -69,27 +66,24 @@ def test_what_undoes_a_plan_is_warned_about(changes, options, words):
         assert notes(work(**changes), **options, strict=True)
 
 
-@pytest.mark.parametrize(
-    ("changes", "options"),
-    [
-        ({"rebinds": True, "cpus": CpuSet(range(8))}, {"ranks": 1}),
-        ({"rebinds": True, "nodes": CpuSet((0, 1))}, {"ranks": 1}),
-        ({"rebinds": True, "nodes": CpuSet((1,))}, {"ranks": 1, "mask": parse_mask("node:1")}),
-        (starts("4"), {"ranks": 1, "threads": 2}),
-        (starts("4"), {"mask": parse_mask("none")}),
-        ({"sets_memory": True}, {}),
-        ({"removed": PAIR}, {}),
-        ({"removed": PAIR[:1]}, {"ranks": 8, "bind": Bind.EXACT}),
-        ({"removed": PAIR[1:]}, {"bind": Bind.NONE}),
-        ({"removed": ("KMP_AFFINITY",)}, {"bind": Bind.EXACT, "omp_runtime": OmpRuntime.GOMP}),
-        ({"removed": ("OMP_NUM_THREADS", "RANK", "HOME")}, {}),
-        (sets("OMP_NUM_THREADS", "4"), {}),
-        (sets("OMP_PROC_BIND", "spread"), {"bind": Bind.EXACT}),
-        (sets("OMP_PLACES", "cores"), {"bind": Bind.NONE}),
-        (sets("KMP_AFFINITY", "verbose"), {}),
-        (sets("MKL_NUM_THREADS", "1"), {}),
-    ],
-)
+@pytest.mark.parametrize(("changes", "options"), [
+    ({"rebinds": True, "cpus": CpuSet(range(8))}, {"ranks": 1}),
+    ({"rebinds": True, "nodes": CpuSet((0, 1))}, {"ranks": 1}),
+    ({"rebinds": True, "nodes": CpuSet((1,))}, {"ranks": 1, "mask": parse_mask("node:1")}),
+    (starts("4"), {"ranks": 1, "threads": 2}),
+    (starts("4"), {"mask": parse_mask("none")}),
+    ({"sets_memory": True}, {}),
+    ({"removed": PAIR}, {}),
+    ({"removed": PAIR[:1]}, {"ranks": 8, "bind": Bind.EXACT}),
+    ({"removed": PAIR[1:]}, {"bind": Bind.NONE}),
+    ({"removed": ("KMP_AFFINITY",)}, {"bind": Bind.EXACT, "omp_runtime": OmpRuntime.GOMP}),
+    ({"removed": ("OMP_NUM_THREADS", "RANK", "HOME")}, {}),
+    (sets("OMP_NUM_THREADS", "4"), {}),
+    (sets("OMP_PROC_BIND", "spread"), {"bind": Bind.EXACT}),
+    (sets("OMP_PLACES", "cores"), {"bind": Bind.NONE}),
+    (sets("KMP_AFFINITY", "verbose"), {}),
+    (sets("MKL_NUM_THREADS", "1"), {}),
+])  # fmt: skip
 def test_what_a_plan_allows_is_not_warned_about(changes, options):
     assert notes(work(**changes), **options) == []
 

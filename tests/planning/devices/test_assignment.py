@@ -58,15 +58,12 @@ ONE_OF_EACH = {"devices": BOTH, "devices_per_rank": 1}
 
 
 @pytest.mark.skipif(not ANSWERS, reason="no recordings of machines with devices")
-@pytest.mark.parametrize(
-    ("name", "options", "expected"),
-    [
-        ("prrte-turin-4gpu", {"ranks": 3}, "gpu:0,gpu:1 0-63; gpu:2 96-111; gpu:3 112-127"),
-        ("flux-ipa20", {"ranks": 2, "device_order": "cpu"}, "gpu:1,gpu:0 0-55; gpu:3,gpu:2 56-111"),
-        ("flux-tuo.CPX", {"ranks": 2, **ONE_OF_EACH}, "gpu:0,nic:0 0-11; gpu:1,nic:1 12-23"),
-        ("hwlocxml-power8gpudistances", {"smt": 1}, "gpu:0 0,8; gpu:1 16,24; gpu:2 80,88; gpu:3 96,104"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "options", "expected"), [
+    ("prrte-turin-4gpu", {"ranks": 3}, "gpu:0,gpu:1 0-63; gpu:2 96-111; gpu:3 112-127"),
+    ("flux-ipa20", {"ranks": 2, "device_order": "cpu"}, "gpu:1,gpu:0 0-55; gpu:3,gpu:2 56-111"),
+    ("flux-tuo.CPX", {"ranks": 2, **ONE_OF_EACH}, "gpu:0,nic:0 0-11; gpu:1,nic:1 12-23"),
+    ("hwlocxml-power8gpudistances", {"smt": 1}, "gpu:0 0,8; gpu:1 16,24; gpu:2 80,88; gpu:3 96,104"),
+])  # fmt: skip
 def test_recorded_machine(name, options, expected):
     assert rows(plan(read_with_devices(name), **{"ranks": None, "devices": GPU, **options})) == expected
 
@@ -78,56 +75,50 @@ PAIRS = "gpu:0,gpu:1 8-15; gpu:2,gpu:3 0-7"
 SHARED = {"ranks": 4, "share_devices": True, "devices_per_rank": 2}
 
 
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ({"ranks": 4}, EACH),
-        ({"ranks": None}, EACH),
-        ({"ranks": 1}, "gpu:0,gpu:1,gpu:2,gpu:3 0-15"),
-        ({"ranks": 2}, PAIRS),
-        ({"ranks": None, "devices_per_rank": 2}, PAIRS),
-        ({"ranks": 2, "devices_per_rank": 1}, "gpu:0 12-15; gpu:1 8-11"),
-        ({"ranks": 3}, "gpu:0,gpu:1 8-15; gpu:2 0-3; gpu:3 4-7"),
-        ({"ranks": 2, "device_order": "cpu"}, "gpu:2,gpu:3 0-7; gpu:1,gpu:0 8-15"),
-        ({"ranks": 4, "threads": 2, "strategy": "compact"}, TWO),
-        ({"ranks": 4, "smt": "all"}, "gpu:0 12-15,28-31; gpu:1 8-11,24-27; gpu:2 0-3,16-19; gpu:3 4-7,20-23"),
-        ({"ranks": 4, "reserve": 1}, LESS),
-        ({"ranks": 2, "mask": "0-3|8-11"}, "gpu:0,gpu:1 0-3; gpu:2,gpu:3 8-11"),
-        ({"ranks": 2, "mask": "none"}, "gpu:0,gpu:1 0-31; gpu:2,gpu:3 0-31"),
-        ({"ranks": 6, "share_devices": True},
-         "gpu:0 12-13; gpu:0 14-15; gpu:1 8-11; gpu:2 0-1; gpu:2 2-3; gpu:3 4-7"),
-        (SHARED, "gpu:0,gpu:1 8-11; gpu:0,gpu:1 12-15; gpu:2,gpu:3 0-3; gpu:2,gpu:3 4-7"),
-        ({"ranks": 4, "near": ("gpu:2", "gpu:3")}, "gpu:0 2-3; gpu:1 6-7; gpu:2 0-1; gpu:3 4-5"),
-        ({"ranks": 1, "outside_ranks": 3, "first_rank": 2}, "gpu:2 0-15"),
-        ({"ranks": 4, "devices": "auto"}, EACH),
-        ({"ranks": 5, "devices": "auto", "cores": 1}, " 0;  2;  4;  8;  12"),
-        ({"ranks": None, "devices": "auto", "devices_per_rank": 5}, " 0-3;  4-7;  8-11;  12-15"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("options", "expected"), [
+    ({"ranks": 4}, EACH),
+    ({"ranks": None}, EACH),
+    ({"ranks": 1}, "gpu:0,gpu:1,gpu:2,gpu:3 0-15"),
+    ({"ranks": 2}, PAIRS),
+    ({"ranks": None, "devices_per_rank": 2}, PAIRS),
+    ({"ranks": 2, "devices_per_rank": 1}, "gpu:0 12-15; gpu:1 8-11"),
+    ({"ranks": 3}, "gpu:0,gpu:1 8-15; gpu:2 0-3; gpu:3 4-7"),
+    ({"ranks": 2, "device_order": "cpu"}, "gpu:2,gpu:3 0-7; gpu:1,gpu:0 8-15"),
+    ({"ranks": 4, "threads": 2, "strategy": "compact"}, TWO),
+    ({"ranks": 4, "smt": "all"}, "gpu:0 12-15,28-31; gpu:1 8-11,24-27; gpu:2 0-3,16-19; gpu:3 4-7,20-23"),
+    ({"ranks": 4, "reserve": 1}, LESS),
+    ({"ranks": 2, "mask": "0-3|8-11"}, "gpu:0,gpu:1 0-3; gpu:2,gpu:3 8-11"),
+    ({"ranks": 2, "mask": "none"}, "gpu:0,gpu:1 0-31; gpu:2,gpu:3 0-31"),
+    ({"ranks": 6, "share_devices": True},
+     "gpu:0 12-13; gpu:0 14-15; gpu:1 8-11; gpu:2 0-1; gpu:2 2-3; gpu:3 4-7"),
+    (SHARED, "gpu:0,gpu:1 8-11; gpu:0,gpu:1 12-15; gpu:2,gpu:3 0-3; gpu:2,gpu:3 4-7"),
+    ({"ranks": 4, "near": ("gpu:2", "gpu:3")}, "gpu:0 2-3; gpu:1 6-7; gpu:2 0-1; gpu:3 4-5"),
+    ({"ranks": 1, "outside_ranks": 3, "first_rank": 2}, "gpu:2 0-15"),
+    ({"ranks": 4, "devices": "auto"}, EACH),
+    ({"ranks": 5, "devices": "auto", "cores": 1}, " 0;  2;  4;  8;  12"),
+    ({"ranks": None, "devices": "auto", "devices_per_rank": 5}, " 0-3;  4-7;  8-11;  12-15"),
+])  # fmt: skip
 def test_ranks_get(options, expected):
     assert rows(plan(machine_with(*FOUR), **{"devices": GPU, **options})) == expected
 
 
-@pytest.mark.parametrize(
-    ("near", "options", "expected"),
-    [
-        # larger groups of devices are where their domains are small
-        (["0-3"] * 2 + ["4-7"] * 3, {"ranks": 2}, "gpu:0,gpu:1 0-3; gpu:2,gpu:3,gpu:4 4-7"),
-        # ranks near a node leave other cores of the package to a rank near the package
-        (["4-7"] * 3 + ["0-7"], {"ranks": 4}, "gpu:0 4-5; gpu:1 6; gpu:2 7; gpu:3 0-3"),
-        # of six ranks, two share the GPU near node 0, where most cores are left for each
-        (["0-3"] + ["4-7"] * 3, {"ranks": 6, "share_devices": True},
-         "gpu:0 0-1; gpu:0 2-3; gpu:1 4; gpu:2 5; gpu:2 6; gpu:3 7"),
-        # a rank with too few near cores gets all near cores and few others
-        (["4-7"], {"ranks": 1, "cores": 5}, "gpu:0 0,4-7"),
-        # no CPU near is known
-        (["", "", "", ""], {"ranks": 4}, "gpu:0 0-3; gpu:1 4-7; gpu:2 8-11; gpu:3 12-15"),
-        ([""], {"ranks": 1}, "gpu:0 0-15"),
-        (["0-15"] * 4, {"ranks": 4}, "gpu:0 0-3; gpu:1 4-7; gpu:2 8-11; gpu:3 12-15"),
-        # ranks with distant devices prefer cores near their own
-        (["12-15", "0-3", "8-11", "4-7"], {"ranks": 2}, "gpu:0,gpu:1 0-3,12-15; gpu:2,gpu:3 4-11"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("near", "options", "expected"), [
+    # larger groups of devices are where their domains are small
+    (["0-3"] * 2 + ["4-7"] * 3, {"ranks": 2}, "gpu:0,gpu:1 0-3; gpu:2,gpu:3,gpu:4 4-7"),
+    # ranks near a node leave other cores of the package to a rank near the package
+    (["4-7"] * 3 + ["0-7"], {"ranks": 4}, "gpu:0 4-5; gpu:1 6; gpu:2 7; gpu:3 0-3"),
+    # of six ranks, two share the GPU near node 0, where most cores are left for each
+    (["0-3"] + ["4-7"] * 3, {"ranks": 6, "share_devices": True},
+     "gpu:0 0-1; gpu:0 2-3; gpu:1 4; gpu:2 5; gpu:2 6; gpu:3 7"),
+    # a rank with too few near cores gets all near cores and few others
+    (["4-7"], {"ranks": 1, "cores": 5}, "gpu:0 0,4-7"),
+    # no CPU near is known
+    (["", "", "", ""], {"ranks": 4}, "gpu:0 0-3; gpu:1 4-7; gpu:2 8-11; gpu:3 12-15"),
+    ([""], {"ranks": 1}, "gpu:0 0-15"),
+    (["0-15"] * 4, {"ranks": 4}, "gpu:0 0-3; gpu:1 4-7; gpu:2 8-11; gpu:3 12-15"),
+    # ranks with distant devices prefer cores near their own
+    (["12-15", "0-3", "8-11", "4-7"], {"ranks": 2}, "gpu:0,gpu:1 0-3,12-15; gpu:2,gpu:3 4-11"),
+])  # fmt: skip
 def test_ranks_with_devices_in_other_places_get(near, options, expected):
     assert rows(plan(machine_with(*make_gpus(*near)), devices=GPU, **options)) == expected
 
@@ -157,13 +148,10 @@ def with_distances(machine, distances=DISTANCES):
     return machine.replace(nodes=tuple(node.replace(distances=row) for node, row in pairs))
 
 
-@pytest.mark.parametrize(
-    ("allowed", "expected"),
-    [
-        ("0-3,8-15", "gpu:0 12-15; gpu:1 8-11; gpu:2 0-1; gpu:3 2-3"),  # gpu:3 is near 4-7
-        ("8-15,24-31", "gpu:0 12-13; gpu:1 8-9; gpu:2 10-11; gpu:3 14-15"),
-    ],
-)
+@pytest.mark.parametrize(("allowed", "expected"), [
+    ("0-3,8-15", "gpu:0 12-15; gpu:1 8-11; gpu:2 0-1; gpu:3 2-3"),  # gpu:3 is near 4-7
+    ("8-15,24-31", "gpu:0 12-13; gpu:1 8-9; gpu:2 10-11; gpu:3 14-15"),
+])  # fmt: skip
 def test_nearest_node_if_no_near_cpu_is_allowed(allowed, expected):
     machine = with_distances(machine_with(*FOUR, allowed=CpuSet.from_list(allowed)))
     made = plan(machine, ranks=4, devices=GPU)
@@ -190,26 +178,20 @@ def test_idle_cores_and_devices_are_named_once():
     assert notes(plan(isolated, **options), "devices-idle")[0].startswith("4 cores idle (CPUs 4-7,20-23)")
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"ranks": 2, "devices_per_rank": 1, "mask": "0-1|8-11"},
-        {"ranks": 1, "outside_ranks": 3, "threads": 1, "strategy": "compact"},
-    ],
-)
+@pytest.mark.parametrize("options", [
+    {"ranks": 2, "devices_per_rank": 1, "mask": "0-1|8-11"},
+    {"ranks": 1, "outside_ranks": 3, "threads": 1, "strategy": "compact"},
+])  # fmt: skip
 def test_idle_cores_are_not_far_from_devices_if_devices_have_not_decided_the_cpus(options):
     made = plan(machine_with(*FOUR), devices=GPU, **options)
     assert notes(made, "idle")
     assert not notes(made, "devices-idle")
 
 
-@pytest.mark.parametrize(
-    ("options", "rank", "far"),
-    [
-        ({"ranks": 2, "mask": "0-3|4-7"}, 0, "gpu:0 and gpu:1 (CPUs 8-15,24-31)"),
-        ({"ranks": 1, "outside_ranks": 3, "first_rank": 1, "mask": "0-3"}, 1, "gpu:1 (CPUs 8-11,24-27)"),
-    ],
-)
+@pytest.mark.parametrize(("options", "rank", "far"), [
+    ({"ranks": 2, "mask": "0-3|4-7"}, 0, "gpu:0 and gpu:1 (CPUs 8-15,24-31)"),
+    ({"ranks": 1, "outside_ranks": 3, "first_rank": 1, "mask": "0-3"}, 1, "gpu:1 (CPUs 8-11,24-27)"),
+])  # fmt: skip
 def test_ranks_with_cpus_of_their_own_are_warned(options, rank, far):
     made = plan(machine_with(*FOUR), devices=GPU, **options)
     texts = [note.text for note in made.notes if note.warning]
@@ -223,16 +205,13 @@ NICS = (
 )
 
 
-@pytest.mark.parametrize(
-    ("devices", "options", "expected"),
-    [
-        (FOUR + NICS, {"ranks": 2, "devices": BOTH}, "gpu:0,gpu:1,nic:1 8-15; gpu:2,gpu:3,nic:0 0-7"),
-        (FOUR + NICS, {"ranks": 2, "devices": NIC}, "nic:0 0-3; nic:1 8-11"),
-        (FOUR + NICS, {"ranks": 4, "devices": BOTH, "share_devices": True},
-         "gpu:0,nic:1 12-15; gpu:1,nic:1 8-11; gpu:2,nic:0 0-3; gpu:3,nic:0 4-7"),
-        (NICS[2:], {"ranks": 1, "devices": NIC}, "nic:0 0-3"),  # no other has RDMA
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("devices", "options", "expected"), [
+    (FOUR + NICS, {"ranks": 2, "devices": BOTH}, "gpu:0,gpu:1,nic:1 8-15; gpu:2,gpu:3,nic:0 0-7"),
+    (FOUR + NICS, {"ranks": 2, "devices": NIC}, "nic:0 0-3; nic:1 8-11"),
+    (FOUR + NICS, {"ranks": 4, "devices": BOTH, "share_devices": True},
+     "gpu:0,nic:1 12-15; gpu:1,nic:1 8-11; gpu:2,nic:0 0-3; gpu:3,nic:0 4-7"),
+    (NICS[2:], {"ranks": 1, "devices": NIC}, "nic:0 0-3"),  # no other has RDMA
+])  # fmt: skip
 def test_nearest_interfaces_for_rdma(devices, options, expected):
     assert rows(plan(with_distances(machine_with(*devices)), **options)) == expected
 
@@ -260,21 +239,18 @@ def test_virtual_functions_count_if_their_physical_function_is_not_usable():
 FIVE_EACH = "1 rank with 5 GPUs each needs 5 GPUs"
 
 
-@pytest.mark.parametrize(
-    ("options", "message", "hint"),
-    [
-        ({"ranks": 5}, "5 ranks need 5 GPUs, but 4 are visible", "at most 4 ranks, or"),
-        ({"ranks": 3, "devices_per_rank": 2}, "3 ranks with 2 GPUs each need 6 GPUs", "at most 2 ranks"),
-        ({"ranks": None, "devices_per_rank": 5}, FIVE_EACH, "at most 4 devices per rank"),
-        ({"ranks": 1, "devices": NIC}, "no NIC is visible", "'ompbind topo' lists"),
-        ({"ranks": 4, "strategy": "nodes"}, "--strategy nodes and --devices", "balanced, compact, spread"),
-        ({"ranks": 4, "cores": 5}, "need 20 cores, but 16 are usable", "at most 3 ranks"),
-        ({"ranks": 33, "share_devices": True}, "33 ranks do not fit on 32 CPUs", "at most 32 ranks"),
-        ({"ranks": 4, "reserve": 4}, "rank 0 would have no core left", "fewer cores"),
-        ({"ranks": 1, "near": ("gpu:4",)}, "--near gpu:4: this machine has no", "gpu:0 (0000:01:00.0)"),
-        ({"ranks": 1, "near": ("gpu:0",), "mask": "0-3"}, "names no CPU near gpu:0", "12-15,28-31"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message", "hint"), [
+    ({"ranks": 5}, "5 ranks need 5 GPUs, but 4 are visible", "at most 4 ranks, or"),
+    ({"ranks": 3, "devices_per_rank": 2}, "3 ranks with 2 GPUs each need 6 GPUs", "at most 2 ranks"),
+    ({"ranks": None, "devices_per_rank": 5}, FIVE_EACH, "at most 4 devices per rank"),
+    ({"ranks": 1, "devices": NIC}, "no NIC is visible", "'ompbind topo' lists"),
+    ({"ranks": 4, "strategy": "nodes"}, "--strategy nodes and --devices", "balanced, compact, spread"),
+    ({"ranks": 4, "cores": 5}, "need 20 cores, but 16 are usable", "at most 3 ranks"),
+    ({"ranks": 33, "share_devices": True}, "33 ranks do not fit on 32 CPUs", "at most 32 ranks"),
+    ({"ranks": 4, "reserve": 4}, "rank 0 would have no core left", "fewer cores"),
+    ({"ranks": 1, "near": ("gpu:4",)}, "--near gpu:4: this machine has no", "gpu:0 (0000:01:00.0)"),
+    ({"ranks": 1, "near": ("gpu:0",), "mask": "0-3"}, "names no CPU near gpu:0", "12-15,28-31"),
+])  # fmt: skip
 def test_refused(options, message, hint):
     with pytest.raises(OmpbindError) as caught:
         plan(machine_with(*FOUR), **{"devices": GPU, **options})

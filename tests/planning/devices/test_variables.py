@@ -59,18 +59,15 @@ def find_notes(plan, code):
     return [note for note in explain(plan) if note.code == code]
 
 
-@pytest.mark.parametrize(
-    ("gpus", "env", "name", "expected"),
-    [
-        (make_nvidia_gpus(2), {}, CUDA, UUIDS[:2]),
-        (make_nvidia_gpus(2, with_uuids=False), {CUDA: "1,0"}, CUDA, ("0", "1")),
-        (make_amd_gpus(2), {}, ROCR, ROCM_UUIDS[:2]),
-        (make_amd_gpus(2), {ROCR: "1,0"}, ROCR, ROCM_UUIDS[:2]),
-        (make_amd_gpus(2), {ROCR: "1,0", HIP: "0,1"}, HIP, ("1", "0")),
-        (make_amd_gpus(2), {CUDA: "1,0"}, CUDA, ("0", "1")),
-        (make_intel_gpus(2), {ZE: "0.0,1.0,1.1"}, ZE, ("0.0", "1.0,1.1")),
-    ],
-)
+@pytest.mark.parametrize(("gpus", "env", "name", "expected"), [
+    (make_nvidia_gpus(2), {}, CUDA, UUIDS[:2]),
+    (make_nvidia_gpus(2, with_uuids=False), {CUDA: "1,0"}, CUDA, ("0", "1")),
+    (make_amd_gpus(2), {}, ROCR, ROCM_UUIDS[:2]),
+    (make_amd_gpus(2), {ROCR: "1,0"}, ROCR, ROCM_UUIDS[:2]),
+    (make_amd_gpus(2), {ROCR: "1,0", HIP: "0,1"}, HIP, ("1", "0")),
+    (make_amd_gpus(2), {CUDA: "1,0"}, CUDA, ("0", "1")),
+    (make_intel_gpus(2), {ZE: "0.0,1.0,1.1"}, ZE, ("0.0", "1.0,1.1")),
+])  # fmt: skip
 def test_gpus_are_given_by_uuids_or_by_the_last_variable_that_counts(gpus, env, name, expected):
     made = variables(gpus, one_each(gpus), env)
     assert tuple(own[name] for own in made) == expected
@@ -130,15 +127,12 @@ def test_only_variables_of_outer_ranks_are_removed_where_ranks_get_no_variables_
 NICS = (make_nic(0, "mlx5_0", "ib0"), make_nic(1, "mlx5_10"), make_nic(2, network="eth0"))
 
 
-@pytest.mark.parametrize(
-    ("nics", "expected"),
-    [
-        (NICS[:1], ("mlx5_0", "=mlx5_0", "mlx5_0:1", "mlx5_0")),
-        (NICS[:2], ("mlx5_0,mlx5_10", "=mlx5_0,mlx5_10", "mlx5_0:1,mlx5_10:1", "mlx5_0")),
-        (NICS[1:], ("mlx5_10,eth0", "=mlx5_10", "mlx5_10:1,eth0", "mlx5_10")),
-        (NICS[2:], ("eth0", None, "eth0", "eth0")),
-    ],
-)
+@pytest.mark.parametrize(("nics", "expected"), [
+    (NICS[:1], ("mlx5_0", "=mlx5_0", "mlx5_0:1", "mlx5_0")),
+    (NICS[:2], ("mlx5_0,mlx5_10", "=mlx5_0,mlx5_10", "mlx5_0:1,mlx5_10:1", "mlx5_0")),
+    (NICS[1:], ("mlx5_10,eth0", "=mlx5_10", "mlx5_10:1,eth0", "mlx5_10")),
+    (NICS[2:], ("eth0", None, "eth0", "eth0")),
+])  # fmt: skip
 def test_network_interfaces_are_named_in_the_format_of_each_library_on_request(nics, expected):
     (made,) = variables(NICS, [nics], nic_variables=NIC_VARIABLES)
     assert tuple(made.get(name) for name in ("OMPBIND_NICS", *NIC_VARIABLES)) == expected

@@ -39,24 +39,21 @@ def remark(gpus, env=()):
     return " ".join(find_visible_devices(gpus, dict(env)).remarks)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    {
-        None: [0, 1, 2, 3],
-        "": [],
-        "2,1": [2, 1],
-        "0,2,-1,1": [0, 2],  # the example of the CUDA Programming Guide
-        "0,7,1": [0],
-        "0,1,0": [],
-        " 3 , 1 ": [3, 1],
-        f"{UUIDS[3]},{UUIDS[0]}": [3, 0],
-        "GPU-66,GPU-5": [2, 1],
-        "GPU-": [],  # not unambiguous
-        "gpu-4444": [],
-        "GPU-5555,0": [1],
-        "MIG-12345678": [],
-    }.items(),
-)
+@pytest.mark.parametrize(("text", "expected"), {
+    None: [0, 1, 2, 3],
+    "": [],
+    "2,1": [2, 1],
+    "0,2,-1,1": [0, 2],  # the example of the CUDA Programming Guide
+    "0,7,1": [0],
+    "0,1,0": [],
+    " 3 , 1 ": [3, 1],
+    f"{UUIDS[3]},{UUIDS[0]}": [3, 0],
+    "GPU-66,GPU-5": [2, 1],
+    "GPU-": [],  # not unambiguous
+    "gpu-4444": [],
+    "GPU-5555,0": [1],
+    "MIG-12345678": [],
+}.items())  # fmt: skip
 def test_cuda_visible_devices(text, expected):
     assert visible(make_nvidia_gpus(), {} if text is None else {CUDA: text}) == expected
 
@@ -122,63 +119,54 @@ def test_several_mig_instances_without_a_known_uuid_are_not_given_unasked():
     assert visible([*parts, make_gpu(2, uuid=UUIDS[0])], {}) == [2]
 
 
-@pytest.mark.parametrize(
-    ("env", "expected"),
-    [
-        # the container runtime of NVIDIA, and CUDA counts what the container has
-        ({"NVIDIA_VISIBLE_DEVICES": "all"}, [0, 1, 2, 3]),
-        ({"NVIDIA_VISIBLE_DEVICES": "void"}, [0, 1, 2, 3]),
-        ({"NVIDIA_VISIBLE_DEVICES": "none"}, []),
-        ({"NVIDIA_VISIBLE_DEVICES": "3,1"}, [1, 3]),
-        ({"NVIDIA_VISIBLE_DEVICES": "9"}, [0, 1, 2, 3]),
-        ({"NVIDIA_VISIBLE_DEVICES": "2,3", CUDA: "1"}, [3]),
-        # Slurm with ConstrainDevices: numbers within the job; without it: numbers on the node
-        ({"SLURM_JOB_GPUS": "2,3", CUDA: "0,1"}, [2, 3]),
-        ({"SLURM_JOB_GPUS": "2,3", CUDA: "2,3"}, [2, 3]),
-        ({"SLURM_JOB_GPUS": "2,3", CUDA: "1"}, [3]),
-        ({"SLURM_JOB_GPUS": "2,3", CUDA: "3"}, [3]),
-        ({"SLURM_JOB_GPUS": "2,9", CUDA: "1"}, [1]),
-        ({"SLURM_JOB_GPUS": "2,3", CUDA: UUIDS[1]}, [1]),
-        ({"SLURM_JOB_GPUS": "0,1,2", "SLURM_STEP_GPUS": "2", CUDA: "0"}, [2]),
-    ],
-)
+@pytest.mark.parametrize(("env", "expected"), [
+    # the container runtime of NVIDIA, and CUDA counts what the container has
+    ({"NVIDIA_VISIBLE_DEVICES": "all"}, [0, 1, 2, 3]),
+    ({"NVIDIA_VISIBLE_DEVICES": "void"}, [0, 1, 2, 3]),
+    ({"NVIDIA_VISIBLE_DEVICES": "none"}, []),
+    ({"NVIDIA_VISIBLE_DEVICES": "3,1"}, [1, 3]),
+    ({"NVIDIA_VISIBLE_DEVICES": "9"}, [0, 1, 2, 3]),
+    ({"NVIDIA_VISIBLE_DEVICES": "2,3", CUDA: "1"}, [3]),
+    # Slurm with ConstrainDevices: numbers within the job; without it: numbers on the node
+    ({"SLURM_JOB_GPUS": "2,3", CUDA: "0,1"}, [2, 3]),
+    ({"SLURM_JOB_GPUS": "2,3", CUDA: "2,3"}, [2, 3]),
+    ({"SLURM_JOB_GPUS": "2,3", CUDA: "1"}, [3]),
+    ({"SLURM_JOB_GPUS": "2,3", CUDA: "3"}, [3]),
+    ({"SLURM_JOB_GPUS": "2,9", CUDA: "1"}, [1]),
+    ({"SLURM_JOB_GPUS": "2,3", CUDA: UUIDS[1]}, [1]),
+    ({"SLURM_JOB_GPUS": "0,1,2", "SLURM_STEP_GPUS": "2", CUDA: "0"}, [2]),
+])  # fmt: skip
 def test_containers_and_slurm_jobs(env, expected):
     assert visible(make_nvidia_gpus(), env) == expected
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    {
-        None: [0, 1, 2, 3],
-        "": [],
-        f"0,{ROCM_UUIDS[3]}": [0, 3],
-        "gpu-5555": [1],
-        "GPU-": [],
-        f"{ROCM_UUIDS[3]}0": [],
-        "1,1,2": [1],
-        "1,-1,2": [1],
-        " 3": [3],
-    }.items(),
-)
+@pytest.mark.parametrize(("text", "expected"), {
+    None: [0, 1, 2, 3],
+    "": [],
+    f"0,{ROCM_UUIDS[3]}": [0, 3],
+    "gpu-5555": [1],
+    "GPU-": [],
+    f"{ROCM_UUIDS[3]}0": [],
+    "1,1,2": [1],
+    "1,-1,2": [1],
+    " 3": [3],
+}.items())  # fmt: skip
 def test_rocr_visible_devices(text, expected):
     assert visible(make_amd_gpus(), {} if text is None else {ROCR: text}) == expected
 
 
-@pytest.mark.parametrize(
-    ("env", "expected", "written"),
-    [
-        ({HIP: "2,0"}, [2, 0], {HIP: ["2", "0"]}),
-        ({CUDA: "2,0"}, [2, 0], {CUDA: ["2", "0"]}),
-        ({HIP: "1", CUDA: "0"}, [1], {HIP: ["1"]}),
-        ({ROCR: "3,1", HIP: "1"}, [1], {HIP: ["1"]}),
-        ({ROCR: "3,1", HIP: "3"}, [], {}),
-        ({HIP: ""}, [0, 1, 2, 3], {ROCR: [*ROCM_UUIDS[:4]]}),
-        ({ORDINAL: "3,2"}, [3, 2], {HIP: ["3", "2"], ORDINAL: ["3", "2"]}),
-        # Slurm sets both to equal numbers
-        ({ROCR: "2,3", ORDINAL: "2,3"}, [2, 3], {ROCR: [ROCM_UUIDS[2], ROCM_UUIDS[3]]}),
-        ({HIP: "0,3", ORDINAL: "3,2"}, [3], {HIP: ["3"], ORDINAL: ["3"]}),
-    ],
-)
+@pytest.mark.parametrize(("env", "expected", "written"), [
+    ({HIP: "2,0"}, [2, 0], {HIP: ["2", "0"]}),
+    ({CUDA: "2,0"}, [2, 0], {CUDA: ["2", "0"]}),
+    ({HIP: "1", CUDA: "0"}, [1], {HIP: ["1"]}),
+    ({ROCR: "3,1", HIP: "1"}, [1], {HIP: ["1"]}),
+    ({ROCR: "3,1", HIP: "3"}, [], {}),
+    ({HIP: ""}, [0, 1, 2, 3], {ROCR: [*ROCM_UUIDS[:4]]}),
+    ({ORDINAL: "3,2"}, [3, 2], {HIP: ["3", "2"], ORDINAL: ["3", "2"]}),
+    # Slurm sets both to equal numbers
+    ({ROCR: "2,3", ORDINAL: "2,3"}, [2, 3], {ROCR: [ROCM_UUIDS[2], ROCM_UUIDS[3]]}),
+    ({HIP: "0,3", ORDINAL: "3,2"}, [3], {HIP: ["3"], ORDINAL: ["3"]}),
+])  # fmt: skip
 def test_variables_that_count_what_rocr_has_left(env, expected, written):
     assert visible(make_amd_gpus(), env) == expected
     assert {name: [*own.values()] for name, own in words(make_amd_gpus(), env).items()} == written
@@ -195,15 +183,12 @@ def test_amd_gpus_are_named_by_uuids_or_in_the_order_of_the_driver():
     assert "UUIDs" in remark(unknown, {ROCR: "0"})
 
 
-@pytest.mark.parametrize(
-    ("text", "expected", "written"),
-    [
-        ("", [0, 1, 2, 3], {0: "0", 1: "1", 2: "2", 3: "3"}),
-        ("2,0", [0, 2], {0: "0", 2: "2"}),  # a filter: its order has no meaning
-        ("1.0,1.1,3.0", [1, 3], {1: "1.0,1.1", 3: "3.0"}),
-        ("9", [], {}),
-    ],
-)
+@pytest.mark.parametrize(("text", "expected", "written"), [
+    ("", [0, 1, 2, 3], {0: "0", 1: "1", 2: "2", 3: "3"}),
+    ("2,0", [0, 2], {0: "0", 2: "2"}),  # a filter: its order has no meaning
+    ("1.0,1.1,3.0", [1, 3], {1: "1.0,1.1", 3: "3.0"}),
+    ("9", [], {}),
+])  # fmt: skip
 def test_ze_affinity_mask(text, expected, written):
     assert visible(make_intel_gpus(), {ZE: text}) == expected
     assert words(make_intel_gpus(), {ZE: text}).get(ZE, {}) == written

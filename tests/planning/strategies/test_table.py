@@ -143,16 +143,13 @@ POWER9 = make_nested(40, ({20}, {}, set(range(0, 40, 2)), {}))
 """Two nodes of 20 cores, and L3s of two cores."""
 
 
-@pytest.mark.parametrize(
-    ("sequence", "name", "ranks", "nodes", "l2s"),
-    [
-        (KNIGHTS_LANDING, "balanced", 4, 6, 36),
-        (KNIGHTS_LANDING, "balanced", 23, 24, 45),
-        (KNIGHTS_LANDING, "balanced", 32, 32, 36),
-        (POWER9, "nodes", 13, 13, 25),
-        (POWER9, "balanced", 13, 14, 26),
-    ],
-)
+@pytest.mark.parametrize(("sequence", "name", "ranks", "nodes", "l2s"), [
+    (KNIGHTS_LANDING, "balanced", 4, 6, 36),
+    (KNIGHTS_LANDING, "balanced", 23, 24, 45),
+    (KNIGHTS_LANDING, "balanced", 32, 32, 36),
+    (POWER9, "nodes", 13, 13, 25),
+    (POWER9, "balanced", 13, 14, 26),
+])  # fmt: skip
 def test_ranks_of_real_machines_use_the_fewest_domains(sequence, name, ranks, nodes, l2s):
     by_level = count_domains(sequence, STRATEGIES[name].divide(sequence, ranks, None))
     assert (sum(by_level[0]), sum(by_level[-1])) == (nodes, l2s)
@@ -236,36 +233,30 @@ def test_ranks_that_request_cores_of_a_domain_get_all_of_them_there(sequence, na
     assert all(used[index] for index in roomy) or max(used) == 1, "each has a rank before any has two"
 
 
-@pytest.mark.parametrize(
-    ("sizes", "ranks", "cores", "allocations"),
-    [
-        # one service core: in the node of its rank
-        ((1, 2, 1, 1, 6), 2, (4, 1), [(0, 1, 2, 3, 4), (6, 7, 8, 9, 10)]),
-        # no node has room for a whole rank: compute cores stay in one node, and service cores are elsewhere
-        ((1, 4, 1, 1, 4), 3, (4, 1), [(0, 1, 2, 3, 12), (4, 5, 6, 7, 13), (8, 9, 10, 11, 14)]),
-        # in the nearest L3 that has free cores
-        ((1, 2, 2, 1, 3), 2, (3, 2), [(0, 1, 2, 3, 4), (6, 7, 8, 9, 10)]),
-        # a rank larger than a domain uses whole domains
-        ((1, 8, 1, 1, 3), 2, (5, 0), [(0, 1, 2, 3, 4), (12, 13, 14, 15, 16)]),
-        # as without a request, if all cores are requested
-        ((2, 2, 1, 1, 3), 4, (3, 0), [(0, 1, 2), (3, 4, 5), (6, 7, 8), (9, 10, 11)]),
-    ],
-)
+@pytest.mark.parametrize(("sizes", "ranks", "cores", "allocations"), [
+    # one service core: in the node of its rank
+    ((1, 2, 1, 1, 6), 2, (4, 1), [(0, 1, 2, 3, 4), (6, 7, 8, 9, 10)]),
+    # no node has room for a whole rank: compute cores stay in one node, and service cores are elsewhere
+    ((1, 4, 1, 1, 4), 3, (4, 1), [(0, 1, 2, 3, 12), (4, 5, 6, 7, 13), (8, 9, 10, 11, 14)]),
+    # in the nearest L3 that has free cores
+    ((1, 2, 2, 1, 3), 2, (3, 2), [(0, 1, 2, 3, 4), (6, 7, 8, 9, 10)]),
+    # a rank larger than a domain uses whole domains
+    ((1, 8, 1, 1, 3), 2, (5, 0), [(0, 1, 2, 3, 4), (12, 13, 14, 15, 16)]),
+    # as without a request, if all cores are requested
+    ((2, 2, 1, 1, 3), 4, (3, 0), [(0, 1, 2), (3, 4, 5), (6, 7, 8), (9, 10, 11)]),
+])  # fmt: skip
 def test_service_cores_are_near_their_rank(sizes, ranks, cores, allocations):
     requested = RequestedCores(compute=cores[0], service=cores[1])
     assert balanced(make_regular(sizes), ranks, requested) == allocations
 
 
-@pytest.mark.parametrize(
-    ("sizes", "ask", "packed", "scattered"),
-    [
-        ((2, 2, 1, 1, 4), (2, 3), [(0, 1, 2), (4, 5, 6)], [(0, 1, 2), (8, 9, 10)]),
-        ((2, 2, 1, 1, 4), (4, 1), [(0,), (1,), (2,), (3,)], [(0,), (4,), (8,), (12,)]),
-        ((2, 2, 1, 1, 4), (3, 1), [(0,), (1,), (2,)], [(0,), (4,), (8,)]),
-        ((1, 1, 1, 1, 8), (3, 1), [(0,), (1,), (2,)], [(0,), (2,), (5,)]),
-        ((1, 1, 2, 1, 3), (3, 2), [(0, 1), (2, 3), (4, 5)], [(0, 1), (2, 3), (4, 5)]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("sizes", "ask", "packed", "scattered"), [
+    ((2, 2, 1, 1, 4), (2, 3), [(0, 1, 2), (4, 5, 6)], [(0, 1, 2), (8, 9, 10)]),
+    ((2, 2, 1, 1, 4), (4, 1), [(0,), (1,), (2,), (3,)], [(0,), (4,), (8,), (12,)]),
+    ((2, 2, 1, 1, 4), (3, 1), [(0,), (1,), (2,)], [(0,), (4,), (8,)]),
+    ((1, 1, 1, 1, 8), (3, 1), [(0,), (1,), (2,)], [(0,), (2,), (5,)]),
+    ((1, 1, 2, 1, 3), (3, 2), [(0, 1), (2, 3), (4, 5)], [(0, 1), (2, 3), (4, 5)]),
+])  # fmt: skip
 def test_compact_packs_ranks_and_spread_separates_them(sizes, ask, packed, scattered):
     sequence = make_regular(sizes)
     assert compact(sequence, *request_cores(ask)) == packed
@@ -281,18 +272,15 @@ def make_kinds(performance, cores):
     )
 
 
-@pytest.mark.parametrize(
-    ("strategy", "cores", "boundaries", "performance", "ask", "expected"),
-    [
-        # although only the efficiency cores share caches
-        (compact, 8, ({}, {}, {}, {1, 2, 3, 4}), 4, (1, 2), [(0, 1)]),
-        (spread, 8, ({2}, {4, 6}, {}, {}), 8, (4, 1), [(0,), (2,), (4,), (6,)]),
-        # a kind of cores that partially overlaps domains is ignored
-        (balanced, 4, ({}, {2}, {}, {}), 3, (2, 2), [(0, 1), (2, 3)]),
-        (balanced, 7, ({}, {}, {1, 3, 5}, {}), 7, (2, None), [(0, 5, 6), (1, 2, 3, 4)]),
-        (STRATEGIES["nodes"].divide, 9, ({}, {6}, {}, {}), 9, (4, None), [(0, 1), (2, 3), (4, 5), (6, 7, 8)]),
-    ],
-)
+@pytest.mark.parametrize(("strategy", "cores", "boundaries", "performance", "ask", "expected"), [
+    # although only the efficiency cores share caches
+    (compact, 8, ({}, {}, {}, {1, 2, 3, 4}), 4, (1, 2), [(0, 1)]),
+    (spread, 8, ({2}, {4, 6}, {}, {}), 8, (4, 1), [(0,), (2,), (4,), (6,)]),
+    # a kind of cores that partially overlaps domains is ignored
+    (balanced, 4, ({}, {2}, {}, {}), 3, (2, 2), [(0, 1), (2, 3)]),
+    (balanced, 7, ({}, {}, {1, 3, 5}, {}), 7, (2, None), [(0, 5, 6), (1, 2, 3, 4)]),
+    (STRATEGIES["nodes"].divide, 9, ({}, {6}, {}, {}), 9, (4, None), [(0, 1), (2, 3), (4, 5), (6, 7, 8)]),
+])  # fmt: skip
 def test_irregular_machines(strategy, cores, boundaries, performance, ask, expected):
     kinds = make_kinds(performance, cores) if performance < cores else ()
     ranks, size = ask
@@ -328,22 +316,15 @@ def plan_odd(parts, **request):
     return make_plan(machine, Request(**request))
 
 
-@pytest.mark.parametrize(
-    ("parts", "options", "expected"),
-    [
-        # cores that are in no domain
-        ({Level.NODE: [[0, 1]], Level.PACKAGE: [[0, 1, 2, 3]]}, {"ranks": 2, "strategy": "nodes"}, "0 1"),
-        # two L3s with interleaved cores, as odd firmware reports them
-        (INTERLEAVED, {"strategy": "l3"}, "0-3 4-7"),
-        (
-            INTERLEAVED,
-            {"strategy": "packages"},
-            "0-1,4-5 2-3,6-7",
-        ),
-        # nodes that contain packages
-        ({Level.PACKAGE: [[0, 2], [1], [3]], Level.NODE: [[0, 2], [1, 3]]}, {"strategy": "nodes"}, "0,2 1,3"),
-    ],
-)
+@pytest.mark.parametrize(("parts", "options", "expected"), [
+    # cores that are in no domain
+    ({Level.NODE: [[0, 1]], Level.PACKAGE: [[0, 1, 2, 3]]}, {"ranks": 2, "strategy": "nodes"}, "0 1"),
+    # two L3s with interleaved cores, as odd firmware reports them
+    (INTERLEAVED, {"strategy": "l3"}, "0-3 4-7"),
+    (INTERLEAVED, {"strategy": "packages"}, "0-1,4-5 2-3,6-7"),
+    # nodes that contain packages
+    ({Level.PACKAGE: [[0, 2], [1], [3]], Level.NODE: [[0, 2], [1, 3]]}, {"strategy": "nodes"}, "0,2 1,3"),
+])  # fmt: skip
 def test_domains_of_odd_firmware(parts, options, expected):
     made = plan_odd(parts, **{"ranks": None, **options})
     assert [str(placement.cpuset) for placement in made.placements] == expected.split()
@@ -360,25 +341,22 @@ FLAT = PACKAGES.replace(nodes=(), domains=tuple(d for d in PACKAGES.domains if d
 CLUSTERS = PACKAGES.replace(kinds=make_kinds(4, 8))  # as Linux on Arm without ACPI shows a big.LITTLE chip
 
 
-@pytest.mark.parametrize(
-    ("machine", "options", "expected"),
-    [
-        (SNC, {"ranks": 3}, "0-3 4-7 8-11"),
-        (SNC, {}, "0-3 4-7 8-11 12-15"),
-        (SNC, {"ranks": 8}, "0-1 2-3 4-5 6-7 8-9 10-11 12-13 14-15"),
-        (renumbered(SNC, {0: 8, 1: 2, 2: 1, 3: 0}), {"ranks": 2}, "12-15 8-11"),
-        (SNC.replace(memory_allowed=CpuSet([2])), {"ranks": 2}, "0-3 8-11"),
-        (SNC.replace(allowed=CpuSet([5, 6, 13])), {"ranks": 2}, "5-6 13"),
-        (SNC, {"ranks": 2, "nodes": parse_mask("node:#3,node:#0")}, "12-15 0-3"),
-        (PACKAGES, {}, "0-3 4-7"),
-        (PACKAGES, {"ranks": 3}, "0-1 2-3 4-7"),
-        (PACKAGES, {"ranks": 2, "cores": 3}, "0-2 4-6"),
-        (FLAT, {"ranks": 2}, "0-3 4-7"),
-        (CLUSTERS, {"ranks": 1}, "0-7"),
-        (BOOKS, {"ranks": 1}, "0-7"),
-        (BOOKS, {}, "0-7 8-15"),
-    ],
-)
+@pytest.mark.parametrize(("machine", "options", "expected"), [
+    (SNC, {"ranks": 3}, "0-3 4-7 8-11"),
+    (SNC, {}, "0-3 4-7 8-11 12-15"),
+    (SNC, {"ranks": 8}, "0-1 2-3 4-5 6-7 8-9 10-11 12-13 14-15"),
+    (renumbered(SNC, {0: 8, 1: 2, 2: 1, 3: 0}), {"ranks": 2}, "12-15 8-11"),
+    (SNC.replace(memory_allowed=CpuSet([2])), {"ranks": 2}, "0-3 8-11"),
+    (SNC.replace(allowed=CpuSet([5, 6, 13])), {"ranks": 2}, "5-6 13"),
+    (SNC, {"ranks": 2, "nodes": parse_mask("node:#3,node:#0")}, "12-15 0-3"),
+    (PACKAGES, {}, "0-3 4-7"),
+    (PACKAGES, {"ranks": 3}, "0-1 2-3 4-7"),
+    (PACKAGES, {"ranks": 2, "cores": 3}, "0-2 4-6"),
+    (FLAT, {"ranks": 2}, "0-3 4-7"),
+    (CLUSTERS, {"ranks": 1}, "0-7"),
+    (BOOKS, {"ranks": 1}, "0-7"),
+    (BOOKS, {}, "0-7 8-15"),
+])  # fmt: skip
 def test_the_strategy_numa_gives_nodes_by_os_number_or_their_packages(machine, options, expected):
     made = make_plan(machine, Request(**{"ranks": None, "strategy": "numa", **options}))
     assert [str(placement.cpuset) for placement in made.placements] == expected.split()
