@@ -1,7 +1,6 @@
 """Views of `ompbind inspect --watch` fit the screen, and show what a user needs to judge a placement."""
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -65,17 +64,6 @@ def titles(lines):
     return [line.split() for line in lines if line.startswith("rank")]
 
 
-def test_wide_screens_show_more_columns():
-    assert titles(draw(8, 4, 2, Screen(width=40, height=14))) == [
-        ["rank", "mask", "%CPU", "memory", "verdict"],
-        ["rank", "mask", "%CPU", "%wait", "name"],
-    ]
-    assert titles(draw(8, 4, 2, Screen())) == [
-        ["rank", "pid", "threads", "mask", "CPUs", "%CPU", "%wait", "migr/s", "memory", "verdict"],
-        ["rank", "thread", "mask", "last", "CPU", "%CPU", "%wait", "migr/s", "name"],
-    ]
-
-
 def test_the_cpus_of_each_rank_are_drawn():
     lines = draw(4, 2, 2, Screen())
     shares = [part.split()[::2] for part in lines[2].split("CPU")[1:]]
@@ -127,49 +115,3 @@ def test_the_memory_of_nodes_and_of_ranks_by_node():
     lines = draw_inspection(inspection, 4, Screen(width=160))
     assert "by node" in lines[3]
     assert "  0:75% 1:25%  " in lines[4]
-
-
-def test_the_view_in_the_documentation_is_real():
-    """A rank of four busy threads, and a rank whose runtime has narrowed four busy threads to two CPUs."""
-
-    def make_rank(number, masks, uses):
-        variables = {"OMPBIND_RUN_ID": "nightly-3", "OMPBIND_CPUS": ("0-3", "4-7")[number]}
-        started = rank(
-            number, masks, "libgomp.so.1", pid=30121 + 8 * number, **{**variables, **bound[number]}
-        )
-        threads = zip(started.threads, uses, strict=True)
-        return started.replace(
-            resident_bytes=int(5.9 * (1 << 30)),
-            threads=tuple(
-                thread.replace(cpu=cpu, busy_s=2 * busy, delay_s=2 * delay)
-                for thread, (cpu, busy, delay) in threads
-            ),
-        )
-
-    bound = (
-        {"OMP_PLACES": "{0,1,2,3}", "OMP_PROC_BIND": "true"},
-        {"OMP_PLACES": "cores", "OMP_PROC_BIND": "close"},
-    )
-    well = make_rank(0, "0-3*5", [(2, 1.0, 0.01), (0, 1.0, 0.0), (1, 0.99, 0.01), (3, 0.99, 0.01), (0, 0, 0)])
-    ill = make_rank(1, "4*2 5*2 5", [(4, 0.5, 0.5), (4, 0.5, 0.5), (5, 0.5, 0.5), (5, 0.49, 0.5), (5, 0, 0)])
-    after = Sample(
-        at_s=2.0,
-        inspection=inspect(*OWN, well, ill, runs=()),
-        cpus=tuple((cpu, 2 * busy, 2.0) for cpu, busy in enumerate((1, 0.99, 1, 1, 1, 1, 0, 0.01))),
-        migrations=((30121, 2),),
-        throttlings=(Throttling(cgroup="a", periods=20),),
-        nodes=tuple(MemorySize(node=node, total=100, free=free) for node, free in enumerate((79, 84))),
-    )
-    idle = Throttling(cgroup="a")
-    before = after.replace(
-        at_s=0.0,
-        inspection=inspect(parent_mask=""),
-        cpus=tuple((cpu, 0.0, 0.0) for cpu in range(8)),
-        migrations=(),
-        throttlings=(idle,),
-    )
-    lines = render_view(
-        compare_samples(before, after), "14:03:22  every 2 s  q: quit  space: pause", Screen(height=13)
-    )
-    page = (Path(__file__).parents[2] / "docs/inspecting.md").read_text()
-    assert "\n".join(lines) == page.split("## Watching")[1].split("```text\n")[1].split("\n```")[0]
