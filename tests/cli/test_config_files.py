@@ -61,27 +61,18 @@ def test_the_nearest_project_file_is_the_only_project_file(home, monkeypatch):
     assert read(home) == ([str(near)], [])
 
 
-@pytest.mark.parametrize("marker", [".git", ".hg", ".jj"])
-def test_outside_of_the_home_only_repositories_are_searched(home, monkeypatch, marker):
-    outside = home.parent / "srv"
-    path = write(outside / "repo/ompbind.toml")
-    (outside / "repo/deep").mkdir()
-    monkeypatch.chdir(outside / "repo/deep")
+def test_outside_of_the_home_only_repositories_are_searched(home, monkeypatch):
+    path = write(home.parent / "srv/repo/ompbind.toml")
+    (path.parent / "deep").mkdir()
+    monkeypatch.chdir(path.parent / "deep")
     assert read(home) == ([], [])
-    (outside / "repo" / marker).mkdir()
-    assert read(home) == ([str(path)], [])
-    path.unlink()
-    write(outside / "ompbind.toml")  # above the repository
+    for marker in (".git", ".hg", ".jj"):
+        (path.parent / marker).mkdir()
+        assert read(home) == ([str(path)], [])
+        (path.parent / marker).rmdir()
+    (path.parent / ".git").mkdir()
+    path.rename(home.parent / "srv/ompbind.toml")  # above the repository
     assert read(home) == ([], [])
-
-
-def test_a_home_and_a_file_are_found_once(home, monkeypatch):
-    path = write(home / ".config/ompbind/ompbind.toml")
-    monkeypatch.chdir(path.parent)
-    (file,) = read_found_files({"HOME": str(home)}, "/nowhere").read
-    assert (file.path, file.kind) == (str(path), FileKind.USER)
-    path.chmod(0o666)
-    assert len(read(home)[1]) == 1
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o1777, 0o775, pytest.param("foreign", marks=as_root)])
@@ -154,12 +145,6 @@ def test_a_named_file(home):
     path = write(home / "y.toml", "#" * SIZE_LIMIT)
     (file,) = read_named_file(str(path), "--config").read
     assert (file.kind, len(file.data)) == (FileKind.NAMED, SIZE_LIMIT)
-
-
-def test_a_pyproject_that_others_may_write_to_is_ignored_with_its_reason(home):
-    path = write(home / "pyproject.toml", "[tool.ompbind.defaults]\n", mode=0o666)
-    ((ignored, reason),) = read(home)[1]
-    assert (ignored, "mode 0666" in reason) == (str(path), True)
 
 
 def test_a_removed_working_directory_has_no_project_file(home, monkeypatch):

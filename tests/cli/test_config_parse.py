@@ -16,20 +16,15 @@ def option(name, **settings):
     return Option(f"--{name}", verbs=("run",), help="", **settings)
 
 
-KEYS = {
-    row.key: row
-    for row in (
-        option("mask", read=parse_mask),
-        option("strategy"),
-        option("memory", read=one_of(("local", "bind")), words=("local", "bind")),
-        option("ranks", number=True, read=count_or("auto")),
-        option("timeout", number=True),
-        option("strict", flag=True),
-        option("verify", bare=""),
-        option("preload", multiple=True, read=names_of("a library")),
-        option("env", multiple=True, read=parse_assignment),
-    )
-}
+OPTIONS = (
+    option("mask", read=parse_mask), option("strategy"),
+    option("memory", read=one_of(("local", "bind")), words=("local", "bind")),
+    option("ranks", number=True, read=count_or("auto")), option("timeout", number=True),
+    option("strict", flag=True), option("verify", bare=""),
+    option("preload", multiple=True, read=names_of("a library")),
+    option("env", multiple=True, read=parse_assignment),
+)  # fmt: skip
+KEYS = {row.key: row for row in OPTIONS}
 
 
 def parse(text, path="/home/me/ompbind.toml", kind=FileKind.USER):
@@ -105,27 +100,18 @@ ERRORS = [
     ("[defaults]\nstratgy = 'x'", ":2: defaults.stratgy is unknown"),
     ("[defaults]\nranks = true", ":2: defaults.ranks is true or false, not a string or a number"),
     ("[defaults]\nmask = 3", ":2: defaults.mask is a number, not a string"),
-    ("[defaults]\nmask = ['0']", ":2: defaults.mask is a list, not a string"),
     ("[defaults]\nstrict = 'yes'", ":2: defaults.strict is a string, not true or false"),
-    ("[defaults]\nstrict = 1979-05-27", ":2: defaults.strict is a date or time, not"),
-    ("[defaults]\nverify = 1", ":2: defaults.verify is a number, not a string or true or false"),
     ("[defaults]\nno-mask = false", ":2: defaults.no-mask is false"),
     ("[defaults]\nno-mask = true\nmask='0'", ":3: defaults.mask and no-mask contradict"),
-    ("[defaults]\nmask = { a = 1 }", ":2: defaults.mask is a table, not a string"),
     ("[defaults]\nenv = { A = 1 }", ":2: defaults.env.A is a number, not a string"),
     ("[defaults.env]\nA = 1", ":2: defaults.env.A is a number, not a string"),
-    ("[defaults]\nranks = 2\nenv.A = 1", ":3: defaults.env.A is a number, not a string"),
     ("[preset.a]\nranks = 2\nmatch . cpu = 2", ":3: preset.a.match.cpu is unknown"),
     ("defaults.ranks = 2\ndefaults.mask = 3", ":2: defaults.mask is a number, not a string"),
     ("[defaults]\ninherits = 'x'", ":2: defaults.inherits is unknown"),
     ("mask = '0'", ":1: mask is unknown here"),
     ("[default]\nmask = '0'", ":1: default is unknown here"),
-    ("defaults = 1", ":1: defaults is not a table"),
     ("preset = 1", ":1: preset is not a table"),
     ("[preset]\nfast = 1", ":2: preset.fast is not a table"),
-    ("[preset.a]\ninherits = 1", ":2: preset.a.inherits is a number"),
-    ("[preset.a]\nmatch = 'x'", ":2: preset.a.match is not a table"),
-    ("[preset.a]\nmatch = {}", ":2: preset.a.match is not a table with conditions"),
     ("[preset.a]\nmatch = { cpu = 1 }", ":2: preset.a.match.cpu is unknown"),
     ("[preset.a]\nmatch = { cpus = 0 }", ":2: preset.a.match.cpus is 0"),
     ("[preset.a.match]\nhostname = 1", ":2: preset.a.match.hostname is 1"),

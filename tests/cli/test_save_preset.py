@@ -46,23 +46,22 @@ def write(home, text, name=USER, mode=0o644):
 
 
 OPTIONS = [
-    (("-n", "2", "--smt", "2"), {"ranks": 2, "smt": 2}),
-    (("-n", "auto", "-s", "nodes"), {"ranks": "auto", "strategy": "nodes"}),
-    (("--mask", "0-1|2-3"), {"mask": "0-1|2-3"}),
-    (("--strict", "--bind=thread"), {"strict": True, "bind": "thread"}),
-    (("--no-strict", "--no-threads"), {"no-strict": True, "no-threads": True}),
-    (("--preload", "tcmalloc"), {"preload": "tcmalloc"}),
-    (("--preload", "tcmalloc", "--preload", "a,b"), {"preload": ["tcmalloc", "a,b"]}),
-    (("--no-preload", "--preload", "a"), {"no-preload": True, "preload": "a"}),
-    (("--env", "A=1", "--env", "B=x=y"), {"env": {"A": "1", "B": "x=y"}}),
-    (("--no-env", "--env", "A=1"), {"no-env": True, "env": {"A": "1"}}),
-    (("--chdir", "/tmp/{rank}", "--fill"), {"chdir": "/tmp/{rank}", "fill": True}),
-    ((), {}),
+    ("-n 2 --smt 2", {"ranks": 2, "smt": 2}),
+    ("-n auto -s nodes", {"ranks": "auto", "strategy": "nodes"}),
+    ("--mask 0-1|2-3 --strict", {"mask": "0-1|2-3", "strict": True}),
+    ("--no-strict --no-threads", {"no-strict": True, "no-threads": True}),
+    ("--preload tcmalloc", {"preload": "tcmalloc"}),
+    ("--no-preload --preload tcmalloc --preload a,b", {"no-preload": True, "preload": ["tcmalloc", "a,b"]}),
+    ("--env A=1 --env B=x=y", {"env": {"A": "1", "B": "x=y"}}),
+    ("--no-env --env A=1", {"no-env": True, "env": {"A": "1"}}),
+    ("--chdir /tmp/{rank} --fill", {"chdir": "/tmp/{rank}", "fill": True}),
+    ("", {}),
 ]
 
 
-@pytest.mark.parametrize(("words", "table"), OPTIONS, ids=lambda value: " ".join(value))
-def test_options_become_keys_and_the_same_values(home, words, table):
+@pytest.mark.parametrize(("line", "table"), OPTIONS)
+def test_options_become_keys_and_the_same_values(home, line, table):
+    words = line.split()
     path = save_preset("fast", candidate(*words), read_bench())
     assert path == str(home / USER)
     assert tomllib.loads((home / USER).read_text()) == {"preset": {"fast": table}}
@@ -96,16 +95,11 @@ def test_all_text_of_the_file_stays(home, text):
 def test_a_pyproject_gets_a_table_of_its_own(home):
     text = "[project]\nname = 'x'\n[tool.ompbind.defaults]\nranks = 1\n[tool.other]\ny = 1\n"
     path = write(home, text, "pyproject.toml")
-    save_preset("fast", candidate("--smt=2"), read_bench("--config", str(path)))
-    assert path.read_text() == f"{text}\n[tool.ompbind.preset.fast]\nsmt = 2\n"
-
-
-def test_the_file_of_config_gets_the_preset(home):
-    write(home, "", USER)
-    path = write(home, "# other\n", "other.toml")
-    assert save_preset("fast", candidate("--smt=2"), read_bench("--config", "other.toml")) == "other.toml"
-    assert path.read_text() == "# other\n\n[preset.fast]\nsmt = 2\n"
-    assert (home / USER).read_text() == ""
+    for name in ("fast", "two words", '"', "#"):
+        save_preset(name, candidate("--smt=2"), read_bench("--config", str(path)))
+        assert read_run("--config", str(path), "--preset", name)["smt"] == 2
+    assert path.read_text().startswith(f"{text}\n[tool.ompbind.preset.fast]\nsmt = 2\n")
+    assert not (home / USER).exists()
 
 
 def test_the_preset_that_was_used_or_matches_the_machine_is_inherited(home):
@@ -127,17 +121,17 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize("call", [check_preset, lambda name, values: save_preset(name, candidate(), values)])
 @pytest.mark.parametrize(("text", "message"), REFUSED)
-def test_a_file_that_cannot_get_the_preset_stays_as_it_is(home, text, message, call):
+def test_a_file_that_cannot_get_the_preset_stays_as_it_is(home, text, message):
     values = read_bench()
     path = write(home, text)
-    with pytest.raises(ConfigurationError) as caught:
-        call("fast", values)
-    assert message in caught.value.message
-    assert caught.value.message.startswith(str(path))
-    assert path.read_text() == text
-    assert os.listdir(path.parent) == [path.name]
+    for call in (check_preset, lambda name, values: save_preset(name, candidate(), values)):
+        with pytest.raises(ConfigurationError) as caught:
+            call("fast", values)
+        assert message in caught.value.message
+        assert caught.value.message.startswith(str(path))
+        assert path.read_text() == text
+        assert os.listdir(path.parent) == [path.name]
 
 
 def test_a_preset_of_a_project(home):
@@ -182,13 +176,12 @@ def test_modes(home):
     assert set(tomllib.loads((home / USER).read_text())["preset"]) == {"fast", "faster"}
 
 
-def _save(number):
-    save_preset(f"p{number}", candidate("-n", str(number)), read_bench())
-
-
 def test_sessions_at_the_same_time_lose_no_preset(home):
     context = get_context("fork")
-    processes = [context.Process(target=_save, args=(number,)) for number in range(1, 9)]
+    processes = [
+        context.Process(target=save_preset, args=(f"p{n}", candidate("-n", str(n)), read_bench()))
+        for n in range(1, 9)
+    ]
     for process in processes:
         process.start()
     for process in processes:
@@ -196,12 +189,6 @@ def test_sessions_at_the_same_time_lose_no_preset(home):
     presets = tomllib.loads((home / USER).read_text())["preset"]
     assert presets == {f"p{number}": {"ranks": number} for number in range(1, 9)}
     assert os.listdir((home / USER).parent) == ["ompbind.toml"]
-
-
-def test_any_name(home):
-    for name in ("two words", "ü", "a.b", "[x]", '"', "#", "'"):
-        save_preset(name, candidate("--smt=2"), read_bench())
-        assert read_run("--preset", name)["smt"] == 2
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -225,10 +212,3 @@ def test_what_no_file_can_have_is_refused(home, name, found, message):
     with pytest.raises(OmpbindError, match=message):
         save_preset(name, found, read_bench())
     assert not (home / USER).exists()
-
-
-def test_check_writes_nothing(home):
-    assert check_preset("fast", read_bench()) == str(home / USER)
-    with pytest.raises(OmpbindError):
-        check_preset("", read_bench())
-    assert os.listdir(home) == []
