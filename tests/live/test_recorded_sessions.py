@@ -9,16 +9,12 @@ from tests.live.conftest import required
 from tests.test_docs import ROOT
 
 
-@pytest.fixture
-def recorder():
-    spec = util.spec_from_file_location("record_sessions", ROOT / "docs/record_sessions.py")
-    module = util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_all_commands_of_the_page_run(recorder, tmp_path, monkeypatch):
+@pytest.mark.long
+def test_all_commands_of_the_page_run(tmp_path, monkeypatch):
     required("gcc")
+    spec = util.spec_from_file_location("record_sessions", ROOT / "docs/record_sessions.py")
+    recorder = util.module_from_spec(spec)
+    spec.loader.exec_module(recorder)
     monkeypatch.setenv("OMPBIND_MAX_ROUNDS", "1")
     monkeypatch.setenv("OMP_WAIT_POLICY", "passive")  # threads that wait leave the CPUs to other tests
     page = recorder.PAGE.read_text()
@@ -30,9 +26,3 @@ def test_all_commands_of_the_page_run(recorder, tmp_path, monkeypatch):
     assert all("command:" in block[0] for block in blocks if "--results" in block[1])
     pictures = {f"pictures/{path.name}" for path in tmp_path.glob("*.svg")}
     assert pictures == set(re.findall(r"\]\((\S+\.svg)\)", page))
-
-
-def test_a_command_that_fails_is_not_recorded(recorder, tmp_path):
-    required("gcc")
-    with pytest.raises(RuntimeError, match="exit code 2"):
-        recorder.record_sessions("```console\n$ ompbind bench\n```\n", tmp_path)
