@@ -8,7 +8,7 @@ import pickle
 import re
 import subprocess
 import sys
-from importlib import import_module, util
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -118,42 +118,6 @@ def test_importing_loads_nothing_that_is_not_used():
     assert star == f"ompbind.planning.planner {ompbind.__version__}"
     with pytest.raises(AttributeError, match="module 'ompbind' has no attribute 'make_place'"):
         _ = ompbind.make_place
-
-
-PROGRAM = """
-import ompbind
-from ompbind import CpuSet, Machine, Plan, Request, make_environment, make_plan, parse_mask, placed
-from ompbind import read_machine
-
-machine: Machine = read_machine("live")
-plan: Plan = make_plan(machine, Request(ranks=2, mask=parse_mask("0|1"), bind=ompbind.Bind.THREAD))
-env: dict[str, str] = make_environment(plan, 0, {}, run_id="mine")
-with placed(plan, 1, variables=("RANK",), extra={"MODE": "cpu", "PORT": None}) as placement:
-    cpus: CpuSet = placement.cpuset
-    binding: ompbind.ProcessBinding = ompbind.bind_process(plan, 0, variables="openmp")
-    path: str = binding.runtimes[0].path
-    ompbind.unbind()
-try:
-    pass
-except ompbind.MaskError as error:
-    span: tuple[int, int] = error.span
-Request(ranks="2")
-make_plan(Request())
-ompbind.bind_process(make_plan, 0)
-from ompbind import make_place
-"""
-
-
-def test_type_checkers_know_the_names(tmp_path):
-    if util.find_spec("mypy") is None:
-        assert not os.environ.get("OMPTEST_ALL"), "CI must install mypy"
-        pytest.skip("mypy is not installed")
-    (tmp_path / "program.py").write_text(PROGRAM)
-    options = ("--strict", "--config-file=", f"--cache-dir={tmp_path}/cache")
-    output = run_python("-m", "mypy", *options, "program.py", cwd=tmp_path).stdout
-    found = re.findall(r"program\.py:(\d+): error: .*\[([a-z-]+)\]", output)
-    codes = [(18, "arg-type"), (19, "call-arg"), (19, "arg-type"), (20, "arg-type"), (21, "attr-defined")]
-    assert found == [(str(line), code) for line, code in codes], output
 
 
 MACHINE = read_machine("synthetic:pack:2 core:4 pu:2")

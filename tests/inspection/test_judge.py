@@ -128,22 +128,17 @@ def test_counts_add_up():
     assert judge([process("0*5")], plan(Bind.RANK, "0")).stacked == 0, "with one CPU, no thread is stacked"
 
 
-@pytest.mark.parametrize(
-    ("masks", "runtimes", "code"),
-    [
-        ("0-3*2 2-3*2", (GOMP,), ""),
-        ("0-3 2-3*2", (GOMP,), ""),
-        ("0-3*2 2-3*3", (GOMP,), "crowded"),
-        ("0-3*4 2-3*4", (TORCH, SKLEARN), ""),
-        ("0-3*4 2-3*5", (TORCH, SKLEARN), "crowded"),
-    ],
-)
-def test_a_core_may_have_a_thread_on_each_of_its_cpus(masks, runtimes, code):
+def test_a_core_may_have_a_thread_on_each_of_its_cpus():
     """As in a plan with --smt all, in which a rank has one thread for each CPU."""
     places = (cpus("0-3"), cpus("2-3"))
     cores = ExpectedBinding(rank=0, cpus=cpus("0-3"), places=places, bind=Bind.CORE)
-    found = judge([process(masks, *runtimes)], cores).issues
-    assert [issue.code for issue in found] == ([code] if code else [])
+    for masks, runtimes, codes in (
+        ("0-3*2 2-3*2", (GOMP,), []),
+        ("0-3*2 2-3*3", (GOMP,), ["crowded"]),
+        ("0-3*4 2-3*4", (TORCH, SKLEARN), []),
+        ("0-3*4 2-3*5", (TORCH, SKLEARN), ["crowded"]),
+    ):
+        assert [issue.code for issue in judge([process(masks, *runtimes)], cores).issues] == codes
 
 
 def test_children_inherit_what_a_runtime_did_to_their_parent():
@@ -180,20 +175,13 @@ def test_a_nested_run_has_its_own_plan():
     assert judge([outer, inner], expected.replace(run_id="")).severity is Severity.NOTE
 
 
-@pytest.mark.parametrize(
-    ("masks", "env", "severity"),
-    [
-        ("0*3", {"OMP_PROC_BIND": "close"}, "error"),
-        ("0*3", {"OMP_PROC_BIND": "close", "OMP_PLACES": "{0}"}, "ok"),
-        ("0*3", {}, "ok"),
-    ],
-)
-def test_processes_narrowed_to_one_cpu_are_compared_with_their_parents_mask(masks, env, severity):
-    alone = process(masks, TORCH, **env)
-    assert judge([alone]).severity is Severity.OK
-    assert str(judge([alone], guess_expected([alone], cpus("0-3"))).severity) == severity
-    pinned = process("0 1", TORCH, **env)
-    assert guess_expected([pinned], cpus("0-3")).cpus == cpus("0-1")
+def test_processes_narrowed_to_one_cpu_are_compared_with_their_parents_mask():
+    close = {"OMP_PROC_BIND": "close"}
+    for env, severity in ((close, "error"), ({**close, "OMP_PLACES": "{0}"}, "ok"), ({}, "ok")):
+        alone = process("0*3", TORCH, **env)
+        assert judge([alone]).severity is Severity.OK
+        assert str(judge([alone], guess_expected([alone], cpus("0-3"))).severity) == severity
+        assert guess_expected([process("0 1", TORCH, **env)], cpus("0-3")).cpus == cpus("0-1")
 
 
 def test_no_process_is_not_an_error():
@@ -201,21 +189,18 @@ def test_no_process_is_not_an_error():
     assert judge([]).severity is Severity.OK
 
 
-@pytest.mark.parametrize(
-    ("planned", "policy", "severity"),
-    [
+def test_another_memory_policy_than_planned_is_an_error():
+    for planned, policy, severity in (
         ("bind:0-1", "bind:0-1", Severity.OK),
         ("bind:0-1", None, Severity.OK),
         ("", "interleave:0-1", Severity.OK),
         ("bind:0-1", "default", Severity.ERROR),
         ("bind:0", "bind:0-1", Severity.ERROR),
-    ],
-)
-def test_another_memory_policy_than_planned_is_an_error(planned, policy, severity):
-    expected = ExpectedBinding(rank=0, cpus=CpuSet([0]), places=(), bind=Bind.NONE, memory=planned)
-    verdict = judge_memory_policy(Verdict(issues=(), summary="fine"), policy, expected)
-    assert verdict.severity is severity
-    assert severity is Severity.OK or (planned in verdict.text and policy in verdict.text)
+    ):
+        expected = ExpectedBinding(rank=0, cpus=CpuSet([0]), places=(), bind=Bind.NONE, memory=planned)
+        verdict = judge_memory_policy(Verdict(issues=(), summary="fine"), policy, expected)
+        assert verdict.severity is severity
+        assert severity is Severity.OK or (planned in verdict.text and policy in verdict.text)
 
 
 MASKS = st.lists(st.sets(st.integers(0, 5), min_size=1).map(CpuSet), min_size=1, max_size=12)

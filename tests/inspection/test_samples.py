@@ -1,13 +1,10 @@
 """Readings of the memory of processes: their cost decides how often they are repeated."""
 
 import os
-import time
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ompbind.inspection import samples
 from ompbind.inspection.samples import MOST_BYTES, MOST_SHARE, MemoryReading, find_due, read_memory
 
 
@@ -15,21 +12,17 @@ def reading(at_s, cost_s):
     return MemoryReading(at_s=at_s, cost_s=cost_s, memory=None)
 
 
-@pytest.mark.parametrize(
-    ("readings", "now_s", "due"),
-    [
+def test_cheap_readings_are_repeated_after_a_second_and_expensive_ones_rarely():
+    cheap, expensive = ((0.2, 0.001), (0.0, 1.0))
+    for readings, now_s, due in (
         ({}, 0.0, [1, 2]),
-        ({1: (0.0, 0.001)}, 0.5, [2]),
-        ({1: (0.0, 0.001), 2: (0.2, 0.001)}, 1.4, []),
-        ({1: (0.0, 0.001), 2: (0.2, 0.001)}, 1.6, [1]),
-        ({1: (0.2, 0.001), 2: (0.0, 0.001)}, 1.8, [2, 1]),
-        ({1: (0.0, 1.0), 2: (0.0, 0.001)}, 1499.0, [2]),
-        ({1: (0.0, 1.0), 2: (0.0, 0.001)}, 1501.0, [1, 2]),
-    ],
-)
-def test_expensive_readings_are_rare(readings, now_s, due):
-    known = {pid: reading(*values) for pid, values in readings.items()}
-    assert find_due(known, {1: 1, 2: MOST_BYTES, 3: MOST_BYTES + 1}, now_s) == due
+        ({1: cheap}, 0.5, [2]),
+        ({1: cheap, 2: cheap}, 1.8, [1, 2]),
+        ({1: expensive, 2: cheap}, 1499.0, [2]),
+        ({1: expensive, 2: cheap}, 1501.0, [1, 2]),
+    ):
+        known = {pid: reading(*values) for pid, values in readings.items()}
+        assert find_due(known, {1: 1, 2: MOST_BYTES, 3: MOST_BYTES + 1}, now_s) == due
 
 
 @given(costs=st.lists(st.floats(0.0001, 2.0), min_size=1, max_size=5))
@@ -41,14 +34,6 @@ def test_all_readings_together_have_a_limit(costs):
             readings[pid] = reading(float(now_s), costs[pid])
             spent_s += costs[pid]
     assert spent_s - sum(costs) <= MOST_SHARE * seconds
-
-
-def test_a_sample_stops_reading_after_its_limit(monkeypatch):
-    clock = iter(range(100))
-    monkeypatch.setattr(time, "thread_time", lambda: next(clock) * samples.MOST_S / 2)
-    first = read_memory({}, dict.fromkeys((1 << 22, 2 << 22, 3 << 22), 0))  # numbers above the highest PID
-    assert list(first) == [1 << 22, 2 << 22]
-    assert list(read_memory(first, {3 << 22: 0, 1 << 22: 0, 2 << 22: MOST_BYTES + 1})) == [1 << 22, 3 << 22]
 
 
 def test_own_memory_is_read():

@@ -21,13 +21,12 @@ from ompbind.errors import ClaimError, PlanError
 from ompbind.planning.other_runs import LiveRun
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request, Sharing
-from ompbind.registry import claim_files, claim_format
+from ompbind.registry import claim_files
 from ompbind.registry import registry as module
 from ompbind.registry.claim_format import TEXT_LIMIT, make_text
 from ompbind.registry.registry import Registry, find_claims_directory, make_run_identity, read_live_runs
 from tests.live.conftest import (
     OMPBIND,
-    clean_environment,
     is_alive,
     ranks_of,
     supervisor_of,
@@ -35,7 +34,6 @@ from tests.live.conftest import (
     wait_until,
 )
 from tests.live.other_user import NOBODY, finish, fork_with_pipe, start_as_nobody
-from tests.long import rounds
 from tests.machines import Shape, make_machine
 
 BUSY = (sys.executable, "-c", "import os, time; os.write(1, b'up\\n'); time.sleep(300)")
@@ -109,29 +107,6 @@ def test_the_command_line_overrides_the_environment(ompbind, live, words, env, m
     assert done.returncode == (0 if not message or "warning" in message else 125)
     assert message in said(done)
     assert message or not done.stderr
-
-
-@pytest.mark.parametrize(
-    ("args", "outcomes"),
-    [(("-m", "{}"), {(0, 0), (0, 125)}), (("-s", "cores"), {(0, 0)})],
-    ids=["both need one CPU", "each needs one of two"],
-)
-def test_two_simultaneous_runs_never_get_the_same_cpus(tmp_path, args, outcomes):
-    """Each rank locks a file for its CPU: if both have the same CPU, the second rank exits with 1."""
-    options = ["--avoid", *(word.format(two_cpus()[0]) for word in args)]
-    script = ["--", "sh", "-c", f"exec flock -n {tmp_path}/$OMPBIND_CPUS sleep 0.03"]
-    for _ in range(rounds(20)):
-        pair = [
-            subprocess.Popen(
-                [OMPBIND, "run", *options, "--run-id", name, *script],
-                env=clean_environment(), stderr=subprocess.PIPE, text=True,
-            )
-            for name in ("one", "two")
-        ]  # fmt: skip
-        texts = [" ".join(process.communicate()[1].split()) for process in pair]
-        assert tuple(sorted(process.returncode for process in pair)) in outcomes, texts
-        for process, text, other in zip(pair, texts, ("two", "one"), strict=True):
-            assert process.returncode != 125 or f"in use by run {other}" in text, text
 
 
 def claim_plan(machine, request, me):
@@ -283,17 +258,6 @@ def test_ranks_that_a_launcher_has_bound_avoid_other_runs_too(live, ompbind):
         assert done.returncode == 125
         assert f"CPU {second} is in use by run late (pid {other.pid})" in said(done)
         assert ompbind("exec", how, "-m", str(first), "--", "true", env=ompi(1)).returncode == 0
-
-
-def test_only_names_of_claims_count_and_too_many_are_an_error(claims, monkeypatch):
-    monkeypatch.setattr(claim_format, "FILES_LIMIT", 3)
-    for number in range(4):
-        (claims / f"ompbind-junk{number}").touch()
-    assert names(claims) == []
-    for number in range(4):
-        (claims / f"ompbind-{number}.run").touch()
-    with pytest.raises(OSError, match="too many claims"):
-        read_live_runs(str(claims))
 
 
 @pytest.mark.parametrize(

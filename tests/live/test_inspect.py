@@ -4,9 +4,7 @@ import json
 import os
 import subprocess
 import sys
-import time
 from fcntl import LOCK_EX, flock
-from pathlib import Path
 
 import pytest
 
@@ -14,8 +12,6 @@ from ompbind.cpuset import CpuSet
 from ompbind.inspection.absent_binding import find_libraries, is_library
 from ompbind.inspection.expectation import is_relevant
 from ompbind.inspection.rank_processes import ObservedProcesses, make_inspection
-from ompbind.inspection.samples import SampleHistory, read_cpu_times, take_sample
-from ompbind.inspection.targets import Target
 from ompbind.planning.other_runs import LiveRun
 from ompbind.procfs import process_state
 from ompbind.registry.claim_format import make_text
@@ -131,17 +127,6 @@ def test_threads_that_start_and_exit_meanwhile_are_no_problem(child):
     process = child(busy + "for _ in range(3): threading.Thread(target=go, daemon=True).start()\n")
     for _ in range(30):
         assert process.pid in [thread.tid for thread in read_process(process.pid).threads]
-
-
-def test_copies_of_a_library_are_listed_and_a_deleted_file_too(child, region, tmp_path):
-    libraries = find_libraries(read_process(child(region).pid))
-    found = next(library for library in libraries if library.kind.name == "gomp")
-    copies = [str(tmp_path / name) for name in ("libgomp-0123abcd.so.1", "libgomp.so.1")]
-    for copy in copies:
-        Path(copy).write_bytes(Path(found.path).read_bytes())
-    code = f"import ctypes, os\n[ctypes.CDLL(path) for path in {copies}]\nos.unlink({copies[1]!r})\n"
-    libraries = find_libraries(read_process(child(code).pid))
-    assert sorted(library.path for library in libraries if library.kind.name == "gomp") == copies
 
 
 def test_what_is_not_readable_is_reported(child):
@@ -291,29 +276,6 @@ def test_an_unreadable_registry_and_a_zombie_have_their_own_errors(ompbind, chil
     done = ompbind("inspect", str(process.pid))
     assert done.returncode == 2
     assert f"has exited, and its parent ({os.getpid()}) has not reaped it" in one_line(done)
-
-
-def test_known_processes_are_not_read_completely_again(child, monkeypatch):
-    """New threads are seen at once, libraries with one of ten samples, and exits at once."""
-    process = child(THREADS)
-    target, history = Target(pids=(process.pid,)), SampleHistory()
-    files_read = []
-    monkeypatch.setattr(process_state, "parse_maps", lambda maps, keep: files_read.append(maps) or ())
-    for _ in range(11):
-        history, _ = take_sample(target, history)
-        assert [len(known.threads) for known in history.known.values()] == [5]
-    assert len(files_read) == 2
-    process.kill()
-    process.wait()
-    assert take_sample(target, history)[1].inspection.groups == ()
-
-
-def test_cpu_times_increase():
-    before = {cpu: (busy_s, all_s) for cpu, busy_s, all_s in read_cpu_times()}
-    time.sleep(0.05)
-    for cpu, busy_s, all_s in read_cpu_times():
-        assert before[cpu][0] <= busy_s <= all_s
-        assert before[cpu][1] <= all_s
 
 
 @pytest.mark.long

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from ompbind.cpuset import CpuSet
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.probe.libraries import find_candidates, name_runtime
 from tests.elves import make_elf
@@ -38,20 +37,6 @@ def test_every_runtime_is_found_and_every_thread_stays_inside_its_rank(ompbind):
     for rank, cpu in enumerate((first, second)):
         assert f"rank {rank} (pid " in table
         assert f"): allowed on CPU {cpu}\n" in table
-
-
-@pytest.mark.parametrize(
-    ("bind", "thread_0", "thread_1"),
-    [("rank", "both", "both"), ("none", "both", "both"), ("thread", "both", "second"),
-     ("core", "both", "second"), ("exact", "first", "second")],
-)  # fmt: skip
-def test_each_mode_binds_threads_as_it_says_in_every_runtime(ompbind, bind, thread_0, thread_1):
-    first, second = two_cpus()
-    lists = {"both": str(CpuSet((first, second))), "first": str(first), "second": str(second)}
-    lines = probe(ompbind, "-m", f"{first},{second}", "--bind", bind)
-    for runtime in runtimes(lines):
-        masks = {line["thread"]: line["cpus_allowed"] for line in lines if line["runtime"] == runtime}
-        assert masks == {0: lists[thread_0], 1: lists[thread_1]}, runtime
 
 
 def test_inherited_variables_do_not_defeat_the_binding(ompbind):

@@ -141,23 +141,12 @@ def test_workers_are_bound_as_planned_one_after_the_other(plan, cpus, make_proce
 
 def test_subprocesses_and_executors_are_placed_as_well(plan, cpus):
     with placed(plan, 1, run_id="mine"):
-        shown = show()
+        assert show() == [str(cpus[1]), "3-1"]
         executor = ProcessPoolExecutor(1)
         found = executor.submit(report)
-    assert shown == [str(cpus[1]), "3-1"]
     with executor:
         threads, env = found.result()
-        assert threads == {str(cpus[1])}
-        assert env == make_environment(plan, 1, report()[1], run_id="mine")
-        assert env["OMPBIND_WORKER_NAME"] == "mine-rank-1"
-
-
-def test_workers_have_their_service_cpus_too(cpus):
-    plan = make_plan(read_machine(), Request(mask=parse_mask("{},{}".format(*cpus)), service_cores=1))
-    with placed(plan, 0) as placement:
-        threads, env = start_and_receive()
-    assert threads == {str(CpuSet(cpus))} == {str(placement.cpuset)}
-    assert env["OMPBIND_SERVICE_CPUS"] == str(placement.service_cpus) != ""
+    assert (threads, env["OMPBIND_WORKER_NAME"]) == ({str(cpus[1])}, "mine-rank-1")
 
 
 def test_everything_is_restored_if_the_body_fails(plan):
@@ -213,14 +202,11 @@ def test_only_the_selected_variables_are_set(plan):
 
 def test_extra_variables_override_those_of_ompbind_and_are_restored(plan, user_variables):
     user_variables.setenv("PORT", "8000")
-    extra = {"VLLM_CPU_KVCACHE_SPACE": "4", "OMP_NUM_THREADS": "1", "PORT": None}
     before = state()
-    with placed(plan, 1, variables="openmp", extra=extra):
+    with placed(plan, 1, extra={"SPACE": "4", "OMP_NUM_THREADS": "1", "PORT": None}):
         found = report()[1]
-        os.environ["VLLM_CPU_KVCACHE_SPACE"] = "8"
-    assert (found["VLLM_CPU_KVCACHE_SPACE"], found["OMP_NUM_THREADS"]) == ("4", "1")
-    assert "PORT" not in found
-    assert found == make_environment(plan, 1, report()[1], variables="openmp", extra=extra)
+        os.environ["SPACE"] = "8"
+    assert (found["SPACE"], found["OMP_NUM_THREADS"], "PORT" in found) == ("4", "1", False)
     for wrong, error in (({"A=B": "1"}, ValueError), ({"A": 1}, RequestError), ({"A": "\0"}, ValueError)):
         with pytest.raises(error), placed(plan, 0, extra={"FIRST": "1", **wrong}):
             raise AssertionError("the body ran")
@@ -228,41 +214,33 @@ def test_extra_variables_override_those_of_ompbind_and_are_restored(plan, user_v
 
 
 def test_threads_take_turns_and_bind_only_themselves(plan, cpus):
-    main_cpus, found, wrong = allowed_list(os.getpid()), [], []
-    ready = threading.Barrier(4)
+    main_cpus, found = allowed_list(os.getpid()), []
 
     def place(rank):
-        before = os.sched_getaffinity(0)
-        ready.wait(20)
         for _ in range(5):
             with placed(plan, rank):
-                found.append((rank, show()))
-                wrong.append(allowed_list(os.getpid()) != main_cpus)
-            wrong.append(os.sched_getaffinity(0) != before)
+                found.append(show() == [str(cpus[rank]), f"3-{rank}"])
+                found.append(allowed_list(os.getpid()) == main_cpus)
+            found.append(set(cpus) <= os.sched_getaffinity(0))
 
     threads = [threading.Thread(target=place, args=(number % 2,)) for number in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(found) == 20
-    assert all(words == [str(cpus[rank]), f"3-{rank}"] for rank, words in found)
-    assert not any(wrong)
+    assert found == [True] * 60
 
 
 def test_a_thread_cannot_enter_twice_and_another_may_exit(plan, cpus):
     stack = ExitStack()
     stack.enter_context(placed(plan, 0))
-    with pytest.raises(LaunchError, match="cannot be nested") as failure, placed(plan, 1):
+    with pytest.raises(LaunchError, match="cannot be nested"), placed(plan, 1):
         raise AssertionError("the body ran")
-    assert "enter the next block" in failure.value.hint
     assert (os.sched_getaffinity(0), os.environ["RANK"]) == ({cpus[0]}, "0")
     closing = threading.Thread(target=stack.close)
     closing.start()
     closing.join()
     assert set(cpus) <= os.sched_getaffinity(0)
-    with placed(plan, 1):
-        assert os.environ["RANK"] == "1"
 
 
 def test_without_binding_only_the_variables_are_set():
@@ -291,7 +269,7 @@ def test_unknown_ranks_and_recorded_machines_are_refused(plan):
             bind_process(given, rank)
 
 
-def test_a_thread_gets_all_cpus_if_its_own_are_offline_unless_it_has_exited():
+def test_a_thread_gets_all_cpus_if_its_own_are_offline():
     before = os.sched_getaffinity(0)
     try:
         os.sched_setaffinity(0, {min(before)})
@@ -300,9 +278,6 @@ def test_a_thread_gets_all_cpus_if_its_own_are_offline_unless_it_has_exited():
         assert before <= os.sched_getaffinity(0)
     finally:
         os.sched_setaffinity(0, before)
-    exited = subprocess.Popen(["true"])
-    exited.wait()
-    restore_affinity(exited.pid, CpuSet(before))
 
 
 MODES = [Bind.THREAD, *(pytest.param(bind, marks=pytest.mark.long) for bind in Bind if bind != Bind.THREAD)]
@@ -382,7 +357,6 @@ def test_workers_that_are_not_spawned_are_warned_about(tmp_path, method, said):
 
 
 FORKED = """
-    import signal, threading
     with placed(plan, 0):
         child = os.fork()
         if child:
@@ -393,30 +367,12 @@ FORKED = """
         pass
     if child == 0:
         os._exit(0)
-    inside, done = threading.Event(), threading.Event()
-
-    def hold():
-        with placed(plan, 0):
-            inside.set()
-            done.wait()
-
-    thread = threading.Thread(target=hold)
-    thread.start()
-    inside.wait()
-    child = os.fork()
-    if child == 0:
-        signal.alarm(20)
-        with placed(plan, 0):
-            os._exit(7)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-    done.set()
-    thread.join()
 """
 
 
 def test_a_process_forked_inside_restores_itself_and_can_enter(tmp_path):
     done = run_program(HEAD + FORKED + TAIL, directory=tmp_path)
-    assert done.stdout.splitlines() == ["child True False", "parent True False", "7"]
+    assert done.stdout.splitlines() == ["child True False", "parent True False"]
 
 
 def test_the_program_of_the_readme_starts_a_worker(cpus, tmp_path):
@@ -466,22 +422,6 @@ def test_the_number_of_threads_of_numba_is_not_changed_if_numba_is_imported(plan
         unbind()
 
 
-def test_a_thread_with_the_number_of_an_exited_thread_does_not_get_its_mask(
-    plan, cpus, start_thread, monkeypatch
-):
-    tid = start_thread(lambda: os.sched_setaffinity(0, {cpus[1]}))
-    bind_process(plan, 0)
-    real = bind_process_module.read_stat
-
-    def read_later_start(path):
-        stat = real(path)
-        return stat.replace(start_ticks=stat.start_ticks + 1) if path.endswith(f"/{tid}") else stat
-
-    monkeypatch.setattr(bind_process_module, "read_stat", read_later_start)
-    unbind()
-    assert read_masks()[str(tid)] == read_masks()[str(os.getpid())] != str(cpus[1])
-
-
 def test_threads_that_start_without_end_are_an_error_and_nothing_is_changed(
     plan, cpus, start_thread, monkeypatch
 ):
@@ -506,22 +446,6 @@ def test_threads_that_start_without_end_are_an_error_and_nothing_is_changed(
     monkeypatch.setattr(bind_process_module, "list_threads", lambda pid: [])
     with pytest.raises(LaunchError, match="threads of this process cannot be listed"):
         bind_process(plan, 0)
-
-
-def test_threads_that_start_without_end_are_a_warning_of_unbind(plan, cpus, start_thread, monkeypatch):
-    real, whole = bind_process_module.list_threads, os.sched_getaffinity(0)
-
-    def start_and_list(pid):
-        start_thread(lambda: os.sched_setaffinity(0, {cpus[0]}))
-        return real(pid)
-
-    bind_process(plan, 0)
-    monkeypatch.setattr(bind_process_module, "list_threads", start_and_list)
-    with pytest.warns(RuntimeWarning, match="after 10 attempts to restore all threads") as warned:
-        unbind()
-    assert [warning.filename for warning in warned] == [__file__]
-    assert all(os.sched_getaffinity(int(tid)) == whole for tid in read_masks())
-    assert "OMPBIND_RANK" not in os.environ
 
 
 def settings():
@@ -553,23 +477,11 @@ def test_the_memory_policy_is_set_and_restored_in_the_calling_thread():
     plan = make_plan(read_machine(), Request(memory=MemoryMode.BIND))
     if plan.placements[0].memory is None or mempolicy.replace_unsupported_policies(plan).notes:
         pytest.skip("memory policies cannot be set here")
-    before, caught = mempolicy.read_policy(), []
+    before = mempolicy.read_policy()
     bind_process(plan, 0)
     assert mempolicy.read_policy().mode == plan.placements[0].memory.kernel_mode
     unbind()
     assert mempolicy.read_policy() == before
-
-    def restore():
-        with pytest.warns(RuntimeWarning, match="set by another thread, which keeps it") as warned:
-            unbind()
-        caught.extend(warning.filename for warning in warned)
-
-    bind_process(plan, 0)
-    thread = threading.Thread(target=restore)
-    thread.start()
-    thread.join()
-    assert caught == [__file__]
-    mempolicy.restore_policy(before)
 
 
 LOADED = """

@@ -127,16 +127,16 @@ int main(void) {
 """An OpenMP program that also creates a plain thread."""
 
 
-def compile_with_openmp(directory, source):
+def compile_trap(directory):
     program = directory / "program"
     compiler = [required("gcc"), "-fopenmp", "-x", "c", "-", "-o", program]
-    subprocess.run(compiler, input=source, text=True, check=True, timeout=60)
+    subprocess.run(compiler, input=TRAP, text=True, check=True, timeout=60)
     return str(program)
 
 
 def test_strict_reports_the_last_sample_at_the_end(ompbind, tmp_path):
     """A runtime binds the initial thread to its first place, and plain threads inherit the mask."""
-    trap, (first, second) = compile_with_openmp(tmp_path, TRAP), two_cpus()
+    trap, (first, second) = compile_trap(tmp_path), two_cpus()
     places = ("--env", f"OMP_PLACES={{{first}}},{{{second}}}", "--env", "OMP_PROC_BIND=close")
     done = ompbind("run", "--verify=strict", *places, "--", trap)
     assert done.returncode == 125, done.stderr
@@ -145,18 +145,6 @@ def test_strict_reports_the_last_sample_at_the_end(ompbind, tmp_path):
     done = ompbind("run", "--verify=strict", "--", trap)
     sentence = "1 rank, 3 threads (libgomp), each on the CPUs of its rank"
     assert (done.returncode, without_times(done.stderr)) == (0, f"{FOR} {sentence}")
-
-
-UNBOUND = """
-#include <unistd.h>
-int main(void) {
-#pragma omp parallel num_threads(2)
-    { usleep(1000); }
-    usleep(900000);
-    return 0;
-}
-"""
-"""An OpenMP program with two threads."""
 
 
 @pytest.mark.parametrize(
@@ -170,7 +158,7 @@ int main(void) {
     ids=["thread", "exact, in a descendant", "with service CPUs", "bound"],
 )
 def test_strict_fails_if_the_command_removes_the_binding(ompbind, tmp_path, both, options, before, code):
-    program = compile_with_openmp(tmp_path, UNBOUND)
+    program = compile_trap(tmp_path)
     done = ompbind("run", "-m", both, *options, "--verify=strict", *LIMIT, "--", *before, program)
     assert done.returncode == code, done.stderr
     assert ("are not bound to places" in words(done.stderr)) == bool(code)
@@ -219,16 +207,6 @@ def test_an_error_of_strict_keeps_the_exit_code_of_a_failed_rank(ompbind, tmp_pa
     assert (record["exit_code"], record["error"]) == (7, None)
 
 
-def test_the_result_is_written_between_the_lines_of_ranks(ompbind, tmp_path, parts):
-    script = "for i in 1 2 3 4 5; do echo $i; sleep 0.2; done"
-    options = ("--verify", "--output", "tag,files", "--log-dir", str(tmp_path / "logs"))
-    done = ompbind("run", *options, "-n", "2", "-m", parts, "--", "sh", "-c", script)
-    assert done.returncode == 0
-    assert re.match(rf"{FOR} 2 ranks, \d threads, each on the CPUs of its rank", without_times(done.stderr))
-    assert sorted(done.stdout.splitlines()) == [f"[{rank}] {i}" for rank in range(2) for i in range(1, 6)]
-    assert (tmp_path / "logs/1.out").read_text() == "1\n2\n3\n4\n5\n"
-
-
 @pytest.mark.parametrize(
     ("ranks", "daemon"),
     [("2", "setsid sh {}"), ("2", "env -i /bin/sh {}"), ("1", "env -i setsid /bin/sh {}")],
@@ -246,23 +224,13 @@ def test_daemons_belong_to_their_rank(ompbind, tmp_path, parts, ranks, daemon):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make namespaces")
-@pytest.mark.parametrize(
-    ("before", "verify", "code"),
-    [
-        (("unshare", "--pid", "--fork", "--kill-child"), "--verify=strict", 125),
-        (("unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /proc; exec "$@"', "sh"), "--verify", 0),
-    ],
-    ids=["foreign", "empty"],
-)
-def test_a_proc_that_shows_no_rank_is_reported_and_proves_nothing(
-    ompbind, tmp_path, parts, before, verify, code
-):
-    required("unshare")
-    if subprocess.run([*before, "true"], capture_output=True).returncode:
+def test_a_proc_that_shows_no_rank_is_reported_and_proves_nothing(ompbind, tmp_path, parts):
+    before = ("unshare", "--pid", "--fork", "--kill-child")
+    if subprocess.run([required("unshare"), *before[1:], "true"], capture_output=True).returncode:
         pytest.skip("NOTE: no namespaces here")
-    options = (verify, "--report", str(tmp_path / "run.json"), "-n", "2", "-m", parts)
-    done = ompbind("run", *options, "--", "sleep", "0.7", before=before)
-    assert (done.returncode, "error" in done.stderr) == (code, bool(code))
+    options = ("--verify=strict", "--report", str(tmp_path / "run.json"), "-n", "2", "-m", parts)
+    done = ompbind("run", *options, "--", "sleep", "0.6", before=before)
+    assert done.returncode == 125
     assert "not verified: ranks 0-1 could not be sampled" in words(done.stderr)
     ranks = json.loads((tmp_path / "run.json").read_text())["verified"]["ranks"]
     assert [rank["level"] for rank in ranks] == [None, None]
