@@ -38,10 +38,8 @@ DESCRIBED = [
 ]
 
 
-def run(*command, **env):
-    done = subprocess.run(command, capture_output=True, env={**os.environ, **env}, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+def run(*command):
+    return subprocess.run(command, capture_output=True, check=True, timeout=120).stdout
 
 
 def as_xml(source, directory):
@@ -53,27 +51,26 @@ def as_xml(source, directory):
     path = directory / "machine.xml"
     if str(source).endswith(".tar.gz"):
         run("tar", "-xzf", str(source), "-C", str(directory))
-        done = write_xml(path, next(child for child in directory.iterdir() if child.is_dir()))
+        code = write_xml(path, next(child for child in directory.iterdir() if child.is_dir()))
     else:
-        done = subprocess.run(
-            [LSTOPO, "-i", str(source), "--of", "xml", "-f", str(path)], capture_output=True
-        )
-    if done.returncode != 0:
+        convert = [LSTOPO, "-i", str(source), "--of", "xml", "-f", str(path)]
+        code = subprocess.run(convert, capture_output=True).returncode
+    if code:
         try:
             machine = read_machine(str(source))
         except MachineError:
             return None
-        assert write_xml(path, write_files(directory / "tree", machine)).returncode == 0
+        assert write_xml(path, write_files(directory / "tree", machine)) == 0
     return path
 
 
 def write_xml(path, root):
-    """Convert a sysfs tree into XML with hwloc, and remove the tree."""
+    """Convert a sysfs tree into XML with hwloc, and remove the tree; return the exit code of hwloc."""
     env = {"HWLOC_FSROOT": str(root), "HWLOC_COMPONENTS": "linux,stop", "HWLOC_THISSYSTEM": "0"}
     command = [LSTOPO, "--of", "xml", "-f", str(path)]
     done = subprocess.run(command, capture_output=True, env={**os.environ, **env}, timeout=120)
     shutil.rmtree(root)
-    return done
+    return done.returncode
 
 
 def write_files(root, machine):
@@ -113,27 +110,6 @@ def read(path):
     return parse_xml(path.read_bytes(), "xml").replace(isolated=EMPTY, nohz_full=EMPTY)
 
 
-def main():
-    pairs = []
-    for source in DESCRIBED:
-        with tempfile.TemporaryDirectory() as directory:
-            path = as_xml(source, Path(directory))
-            machine = read(path)
-            pairs += [compare(machine, path, ranks) for ranks in counts(machine)]
-    show(f"{len(pairs)} plans of {len(DESCRIBED)} machines", pairs)
-    even = [pair for pair in pairs if pair[1].imbalance <= 1]
-    show(f"{len(even)} of them, in which hwloc-distrib's shares differ by no more than a core", even)
-
-
-def show(title, pairs):
-    """Print the sums of the measures of ompbind and of hwloc-distrib."""
-    print(f"{title}; better: {sum(ours.sort_key < theirs.sort_key for ours, theirs in pairs)}")
-    print(f"  {'summed, fewer is better':32} ompbind  hwloc-distrib")
-    for name, value in SHOWN.items():
-        ours, theirs = (sum(value(found) for found in side) for side in zip(*pairs, strict=True))
-        print(f"  {name:32} {ours:7}  {theirs:13}")
-
-
 def across(metrics, *levels):
     return sum(border.crossing for border in metrics.borders if border.level in levels)
 
@@ -148,5 +124,22 @@ SHOWN = {
 }
 
 
+def show(title, pairs):
+    """Print the sums of the measures of ompbind and of hwloc-distrib."""
+    print(f"{title}; better: {sum(ours.sort_key < theirs.sort_key for ours, theirs in pairs)}")
+    print(f"  {'summed, fewer is better':32} ompbind  hwloc-distrib")
+    for name, value in SHOWN.items():
+        ours, theirs = (sum(value(found) for found in side) for side in zip(*pairs, strict=True))
+        print(f"  {name:32} {ours:7}  {theirs:13}")
+
+
 if __name__ == "__main__":
-    main()
+    compared = []
+    for described in DESCRIBED:
+        with tempfile.TemporaryDirectory() as place:
+            xml = as_xml(described, Path(place))
+            shape = read(xml)
+            compared += [compare(shape, xml, ranks) for ranks in counts(shape)]
+    show(f"{len(compared)} plans of {len(DESCRIBED)} machines", compared)
+    even = [pair for pair in compared if pair[1].imbalance <= 1]
+    show(f"{len(even)} of them, in which hwloc-distrib's shares differ by no more than a core", even)
