@@ -3,7 +3,7 @@
 import pytest
 
 from ompbind.execution.outcome import RankExit, Usage
-from ompbind.execution.restarts import ATTEMPTS_KEPT, RestartPolicy, Restarts, find_refusal
+from ompbind.execution.restarts import RestartPolicy, Restarts, find_refusal
 
 POLICY = RestartPolicy()
 
@@ -71,13 +71,3 @@ def test_cancelled_ranks_are_not_due():
     restarts.schedule(POLICY, failure(rank=1), 10.0)
     assert [restarts.cancel(), restarts.cancel()] == [[2, 1], []]
     assert (restarts.next_at, restarts.take_due(99.0)) == (None, [])
-
-
-def test_earlier_attempts_are_kept_in_order_and_not_without_limit():
-    restarts = Restarts()
-    for attempt in range(1, 2 * ATTEMPTS_KEPT):
-        restarts.schedule(POLICY, failure(attempt=attempt), 0.0)
-        restarts.note_start(failure(attempt=attempt))
-    last, other = restarts.add_earlier([failure(attempt=2 * ATTEMPTS_KEPT), failure(rank=1)])
-    assert [earlier.attempt for earlier in last.earlier] == list(range(ATTEMPTS_KEPT, 2 * ATTEMPTS_KEPT))
-    assert other.earlier == ()

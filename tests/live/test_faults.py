@@ -1,16 +1,11 @@
 """Ranks that misbehave: the run always finishes in time, with the right exit code, and leaves no process."""
 
-import os
 import re
-import signal
-import subprocess
 from typing import NamedTuple
 
 import pytest
 
-from ompbind.execution import processes
-from ompbind.procfs.reader import read_stat
-from tests.live.conftest import children_of, is_alive, wait_until
+from tests.live.conftest import is_alive, wait_until
 from tests.live.scenes import PYTHON
 
 FOREVER = "while :; do sleep 0.05; done"
@@ -227,20 +222,6 @@ def test_daemons_are_stopped_with_their_rank_only(scene):
     assert scene.end(process)[0] == 3
 
 
-def test_ranks_that_exit_by_the_sent_signal_are_one_line(scene):
-    """A rank that exits with another status is reported: it may be the status of the run."""
-    rank = "import os, signal, sys, time\n"
-    rank += "os.environ['RANK'] == '3' and signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\n"
-    rank += "open(f'{sys.argv[2]}/{os.environ[\"RANK\"]}', 'w'); time.sleep(300)"
-    process = scene.begin("-n", "8", "--share", *scene.command(*PYTHON, rank))
-    scene.wait_for(*"01234567")
-    process.send_signal(signal.SIGTERM)
-    code, messages, _ = scene.end(process)
-    assert code in (7, 143)
-    expected = r"ompbind: stopping ranks 0-7 with SIGTERM ompbind: rank 3 \(pid \d+\) exited with code 7"
-    assert re.fullmatch(expected, messages), messages
-
-
 def test_descendants_may_be_kept(scene):
     """Processes that have left the group of their rank continue; processes in the group are stopped."""
     script = """setsid sh -c 'echo $$ >"$1/kept"; exec sleep 300' sh "$1" &
@@ -249,29 +230,3 @@ def test_descendants_may_be_kept(scene):
     assert process.wait(10) == 3
     assert list(scene.find()) == scene.pids("kept")
     assert not scene.claims()
-
-
-def test_children_that_ompbind_had_before_it_started_are_left_alone(scene):
-    """As in a script that starts a program in the background and then executes ompbind."""
-    script = 'setsid sleep 300 & echo $! >"$DIRECTORY/mine"; exec "$@"'
-    rank = 'touch "$1/up"; setsid sleep 300 & sleep 300'
-    process = scene.begin(*scene.command("sh", "-c", rank), before=("sh", "-c", script, "sh"))
-    scene.wait_for("up")
-    (mine,) = scene.pids("mine")
-    (supervisor,) = {*children_of(process.pid)} - {mine}
-    os.kill(supervisor, signal.SIGKILL)
-    assert process.wait(10) == 125
-    assert list(scene.find()) == [mine]
-
-
-@pytest.mark.parametrize("lacks", ["", "pidfd_open"])
-def test_a_pid_that_belongs_to_another_process_than_listed_is_not_signalled(monkeypatch, lacks):
-    if lacks:
-        monkeypatch.delattr(os, lacks)
-    with subprocess.Popen(["sleep", "300"]) as process:
-        listed = read_stat(process.pid)
-        other = listed.replace(start_ticks=listed.start_ticks - 1)
-        assert not processes.signal_listed(process.pid, other, signal.SIGKILL)
-        assert is_alive(process.pid)
-        assert processes.signal_listed(process.pid, listed, signal.SIGKILL)
-    assert not processes.signal_listed(process.pid, listed, signal.SIGKILL)

@@ -14,7 +14,6 @@ import time
 import pytest
 
 from tests.live.conftest import children_of, supervisor_of, wait_until
-from tests.live.scenes import PYTHON
 from tests.long import rounds
 
 FAMILY = "setsid sleep 300 & (sleep 300 & sleep 300) & sleep 300 & wait"
@@ -281,27 +280,6 @@ def test_a_second_signal_within_half_a_second_does_not_drop_output(scene):
         process.wait(0.2)  # it waits for the reader
     code, messages, stdout = scene.end(process)
     assert (code, stdout) == (143, f"[0] {'x' * 30000}\n"), messages
-
-
-@pytest.mark.parametrize("victim", CODES_OF_VICTIMS)
-def test_killed_with_a_chain_of_daemons(scene, victim):
-    """Daemons that fork and exit all the time are killed too after either process was killed."""
-    script = """
-import os, sys, time
-over = time.monotonic() + 8
-if os.fork():
-    open(sys.argv[2] + "/" + os.environ["RANK"], "w")
-    time.sleep(300)
-while time.monotonic() < over and not os.fork():
-    os.setsid()
-os._exit(0)
-"""
-    command = ("-n", "2", "--share", *scene.command(*PYTHON, script))
-    process = scene.begin(*command, stderr=subprocess.DEVNULL)
-    scene.wait_for("0", "1")
-    kill_one(victim, process, supervisor_of(process))
-    assert process.wait(20) == CODES_OF_VICTIMS[victim]
-    scene.check_nothing_left(f"SIGKILL of the {victim}")
 
 
 def test_a_run_within_a_run_is_killed_with_it(scene):

@@ -69,16 +69,3 @@ def test_files_are_new_truncated_only_with_force_and_appended_to(tmp_path):
     assert path.read_bytes() == b"newold"
     os.close(file)
     os.close(again)
-
-
-def test_the_last_bytes_of_the_file_that_was_opened(tmp_path):
-    logs, path = LogDirectory(str(tmp_path), [0], force=False), tmp_path / "0.err"
-    assert logs.read_tail(0, 4) == (b"", True)
-    file = logs.open(0, "err")
-    for data, tail in ((b"abc", (b"abc", True)), (b"def", (b"cdef", False))):
-        write_all(file, data)
-        assert logs.read_tail(0, 4) == tail
-    os.close(file)
-    path.rename(tmp_path / "moved")
-    path.write_bytes(b"of another process")
-    assert logs.read_tail(0, 4) == (b"", True)
