@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from ompbind.cpuset import CpuSet
 from ompbind.errors import MaskError, PlanError
 from ompbind.machine.model import Level, find_overlapping
-from ompbind.machine.sources.reading import read_machine
 from ompbind.masks.parse import parse_mask
 from ompbind.planning.memory import measure_remote_memory
 from ompbind.planning.planner import make_plan
@@ -16,7 +15,6 @@ from ompbind.planning.strategies.strategies import STRATEGIES
 from tests.machines import Shape, make_machine
 from tests.planning.test_planner import lists
 from tests.planning.test_promises import cases
-from tests.recordings import recorded
 
 
 def with_distances(machine, distances):
@@ -113,18 +111,6 @@ def test_only_a_memory_policy_that_cannot_be_honoured_is_an_error_with_strict():
         plan(mems="3", strict=True, memory=MemoryMode.BIND)
 
 
-RESTRICTED = ("hwloc-16amd64-8n2c-cpusets", "hwloc-32amd64-4s2n4c-cgroup", "rec-uv-8n-disallowed")
-
-
-@pytest.mark.parametrize("path", [path for name in RESTRICTED for path in recorded(f"dumps/{name}.tar.gz")])
-def test_recorded_machines_with_memory_that_is_not_allowed(path):
-    made = make_plan(read_machine(str(path)), Request(ranks=2, cores=2, memory=MemoryMode.BIND))
-    check_no_forbidden_node(made)
-    if "cpusets" in path.name:
-        assert lists(made) == ["2-3", "5-6"]
-        assert [placement.memory.nodes for placement in made.placements] == [(1,), (2, 3)]
-
-
 def check_no_forbidden_node(made):
     allowed = set(made.machine.memory_allowed)
     for placement in made.placements:
@@ -175,17 +161,3 @@ def check_used_last(made):
         local = [domain.cpus & usable for domain in domains if (domain.cpus & usable).isdisjoint(remote)]
         fitting = [cpus for cpus in local if len(find_overlapping(machine.at(Level.CORE), cpus)) >= size]
         assert not any(cpus.isdisjoint(taken) for cpus in fitting)
-
-
-@given(cases())
-def test_if_all_memory_is_allowed_plans_are_the_same(case):
-    machine, request = case
-    everything = CpuSet(node.number for node in machine.nodes)
-
-    def placements(allowed):
-        try:
-            return make_plan(machine.replace(memory_allowed=allowed), request).placements
-        except (PlanError, MaskError):
-            return None
-
-    assert placements(None) == placements(everything)

@@ -1,25 +1,17 @@
 """The cores that ranks request: cores that compute, service cores, and what places and variables follow."""
 
-from itertools import product
-
 import pytest
 
 from ompbind.cpuset import CpuSet, union
-from ompbind.errors import MachineError, PlanError, RequestError
-from ompbind.machine.model import Level, index_by_cpu
-from ompbind.machine.sources.reading import read_machine
+from ompbind.errors import PlanError, RequestError
 from ompbind.masks.parse import parse_mask
 from ompbind.openmp.binding import Bind, ProcBind
-from ompbind.openmp.runtimes import OmpRuntime
-from ompbind.planning.memory import measure_remote_memory
 from ompbind.planning.metrics import measure_plan
-from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import RunSpec, make_command, make_local_identities
 from ompbind.planning.request import MemoryMode, Request
 from tests.machines import Shape, make_machine
 from tests.planning.test_planner import DUAL, SNC, plan
 from tests.planning.test_runtime_choice import workload
-from tests.recordings import recorded, sampled
 
 POWER = Shape(packages=1, cores=4, smt=8, numbering="adjacent")
 
@@ -166,11 +158,6 @@ def test_places_that_are_too_long_leave_one_place_and_a_warning():
         plan(None, machine=machine, mask=mask, service_cores=1, strict=True)
 
 
-def test_the_note_on_runtimes_says_which_places_workers_have():
-    text = notes(plan(DUAL, service_cores=1, omp_runtime=OmpRuntime.GOMP))["omp-runtime"]
-    assert "the places of workers have no service CPUs" in text
-
-
 def test_a_note_says_that_workers_may_use_service_cpus_without_places_or_without_binding():
     old = plan(DUAL, service_cores=1, workload=workload("app", "needed omp 14"))
     assert not old.placements[0].places
@@ -194,29 +181,3 @@ def test_metrics_measure_the_cores_that_compute():
     assert (metrics.smallest, metrics.largest, metrics.idle) == (2, 2, 2)
     part_of_core = measure_plan(plan(DUAL, mask="0-3", service_cores=1))
     assert part_of_core.idle == 4  # on the other node; CPU 11 is in the core of service CPU 3
-
-
-@pytest.mark.parametrize("path", sampled(recorded("dumps/*.tar.gz")))
-def test_ranks_on_recorded_machines_have_equal_cores(path):
-    """Each rank has the requested cores, in one node if not all ranks have to be split."""
-    try:
-        machine = read_machine(str(path))
-    except MachineError:
-        return  # a machine without readable CPUs
-    core_of = index_by_cpu(machine.at(Level.CORE))
-    node_of = index_by_cpu(machine.at(Level.NODE))  # wrong firmware leaves CPUs out
-    for ranks, cores, service in product((1, 2, 3, 5), (1, 2, 3, 6), (0, 1)):
-        try:
-            made = make_plan(machine, Request(ranks=ranks, cores=cores, service_cores=service))
-        except PlanError as error:
-            assert "usable" in error.message
-            continue
-        used = [{core_of[cpu] for cpu in placement.cpus} for placement in made.placements]
-        served = [{core_of[cpu] for cpu in placement.service_cpus} for placement in made.placements]
-        assert [*map(len, used), *map(len, served)] == [cores] * ranks + [service] * ranks
-        assert len(set().union(*used, *served)) == ranks * (cores + service)
-        # cores with remote memory count only if they are used
-        usable = machine.default_cpus - (CpuSet(measure_remote_memory(machine)) - made.used)
-        nodes = [{core_of[cpu] for cpu in node.cpus & usable} for node in machine.at(Level.NODE)]
-        crossing = sum(len({node_of.get(cpu) for cpu in rank.cpus}) > 1 for rank in made.placements)
-        assert crossing == max(0, ranks - sum(len(node) // cores for node in nodes))

@@ -16,7 +16,6 @@ from ompbind.errors import MaskError, OmpbindError
 from ompbind.machine.model import Level, make_domains
 from ompbind.machine.sources.reading import read_machine
 from ompbind.masks.parse import parse_mask
-from ompbind.openmp.binding import Bind
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import RunSpec, make_command, make_local_identities
 from ompbind.planning.request import Request
@@ -73,18 +72,6 @@ def test_ranks_keep_the_order_of_any_lists(cpus, cuts):
     parts = [tuple(cpus[start:stop]) for start, stop in pairwise(bounds)]
     text = "|".join(",".join(map(str, part)) for part in parts)
     assert [placement.cpus for placement in plan(SNC, ranks=len(parts), mask=text).placements] == parts
-
-
-@pytest.mark.parametrize("numbering", ["split", "adjacent"])
-def test_a_mask_is_pruned_only_on_request_and_with_a_note(numbering):
-    """vLLM left half the CPUs out of a list that named siblings, without a word."""
-    machine = make_machine(Shape(packages=2, cores=4, smt=2, numbering=numbering))
-    (placement,) = plan(machine, mask="0-15").placements
-    assert (len(placement.cpus), placement.threads) == (16, 16)
-    made = plan(machine, mask="0-15", smt=1)
-    assert (len(made.placements[0].cpus), made.placements[0].threads) == (8, 8)
-    assert "smt" in {note.code for note in made.notes}
-    assert "smt" not in {note.code for note in plan(machine, mask="0-15", smt=2).notes}
 
 
 def test_nodes_are_found_by_allowed_cpus_not_by_allowed_memory(tmp_path):
@@ -153,13 +140,6 @@ def test_an_inherited_list_of_places_is_never_shared_by_ranks(mask):
     assert places == [None, None] if mask == "none" else len(set(places)) == 2
     assert not [env for env in envs if "GOMP_CPU_AFFINITY" in env]
     assert [env["OMP_PROC_BIND"] for env in envs] == (["false"] * 2 if mask == "none" else ["true"] * 2)
-
-
-def test_architectures_make_no_difference():
-    """vLLM binds only on a list of architectures."""
-    for arch, strategy in (("riscv64", "balanced"), ("s390x", "nodes"), ("no such thing", "spread")):
-        options = {"ranks": 2, "strategy": strategy, "bind": Bind.THREAD}
-        assert lists(plan(DUAL.replace(arch=arch), **options)) == lists(plan(DUAL, **options))
 
 
 @pytest.mark.parametrize("path", sampled(recorded("dumps/*.tar.gz")))

@@ -20,7 +20,7 @@ from ompbind.planning import planner
 from ompbind.planning.mask_resolution import resolve_mask
 from ompbind.planning.other_runs import AvailableCpus, LiveRun
 from ompbind.planning.request import Request, Sharing
-from ompbind.report.text import COPYABLE, WIDTH, render_error
+from ompbind.report.text import WIDTH, render_error
 from tests.live.conftest import clean_environment
 from tests.long import examples
 from tests.machines import Shape, make_machine
@@ -222,48 +222,6 @@ def hint_of(rendered):
     """Return the mask that a hint suggests, as a shell would read it."""
     found = re.search(r"try\s(?:  )?(--mask '[^']*')", rendered)
     return shlex.split(found[1])[1] if found else None
-
-
-@given(
-    st.lists(st.lists(st.integers(0, 99), min_size=1, max_size=30), min_size=1, max_size=9)
-    | st.lists(st.just([7]), min_size=40, max_size=90)
-)
-def test_printed_suggestions_can_be_copied(lists):
-    text = "|".join(",".join(map(str, cpus)) for cpus in lists)
-    error = MaskError("no", text=text, span=(0, 1))
-    error.suggestion = text
-    rendered = render_error(error)
-    assert all(len(line) <= WIDTH for line in rendered.splitlines())
-    copied = hint_of(rendered)
-    assert (copied is None) == (len(text) > COPYABLE)
-    assert copied is None or parse_mask(copied).canonical == parse_mask(text).canonical
-
-
-@pytest.mark.parametrize(("position", "item", "expected"), [
-    (500, "x", "try without 'x'"),
-    (500, "3-1", "try '1-3' in place of '3-1'"),
-    (1000, "9-8", "try '8-9' in place of '9-8'"),
-    (0, "node", "try 'node:0' in place of 'node'"),
-    (500, "x" * 3000, f"try without '{'x' * 57}...'"),
-])  # fmt: skip
-def test_errors_in_long_masks_show_the_position_and_the_change(position, item, expected):
-    items = [str(7 * i % 101) for i in range(1000)]
-    items.insert(position, item)
-    with pytest.raises(MaskError) as caught:
-        parse_mask(",".join(items))
-    lines = render_error(caught.value).splitlines()
-    assert expected in "\n".join(lines).replace("\n  ", " ")
-    assert all(len(line) <= WIDTH for line in lines)
-    shown, marks = lines[1], lines[2]
-    begin, length = marks.index("^"), len(marks.strip())
-    marked = caught.value.text[slice(*caught.value.span)]
-    assert shown[begin : begin + length] == marked[:length]
-
-
-def test_terminal_control_characters_are_not_printed():
-    with pytest.raises(MaskError) as caught:
-        parse_mask("0,\x1b[31m,\r1")
-    assert not {"\x1b", "\r"} & {*render_error(caught.value)}
 
 
 def test_a_large_mask_is_corrected_in_time():

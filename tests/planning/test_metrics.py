@@ -4,8 +4,6 @@ import json
 
 import pytest
 from click.testing import CliRunner
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ompbind.cli.main import load_verb
 from ompbind.cpuset import CpuSet
@@ -14,9 +12,9 @@ from ompbind.openmp.binding import Bind
 from ompbind.planning.metrics import measure, measure_plan
 from ompbind.planning.rationale import make_reasons
 from ompbind.planning.request import MemoryMode
-from ompbind.report.plan import render_comparison, render_explanation
+from ompbind.report.plan import render_comparison
 from tests.machines import make_machine
-from tests.planning.test_planner import DUAL, POWER, SNC, plan
+from tests.planning.test_planner import DUAL, SNC, plan
 
 HYBRID = (
     CoreKind(name="performance", cpus=CpuSet.from_list("0-1,4-5,8-15"), strength=1024, source="type"),
@@ -53,15 +51,6 @@ def test_domains_kinds_and_idle_cores_are_counted():
     assert measure_plan(plan(DUAL, ranks=2, reserve=1)).idle == 0
 
 
-@given(st.sampled_from([DUAL, SNC, POWER]), st.integers(1, 4), st.integers(0, 7))
-def test_measures_do_not_depend_on_the_order_of_ranks(shape, ranks, turn):
-    made = plan(shape, ranks=ranks)
-    sets = [placement.cpuset for placement in made.placements]
-    turned = sets[turn % len(sets) :] + sets[: turn % len(sets)]
-    allowed = made.machine.allowed
-    assert measure(made.machine, allowed, sets) == measure(made.machine, allowed, turned)
-
-
 @pytest.mark.parametrize(("changes", "options", "about", "text"), [
     ({}, {"ranks": 3}, "borders", "1 of 3 ranks is split"),
     ({}, {"ranks": 2}, "borders", "No rank is split"),
@@ -90,12 +79,6 @@ def test_measures_do_not_depend_on_the_order_of_ranks(shape, ranks, turn):
 def test_every_choice_has_its_reason(changes, options, about, text):
     made = plan(None, make_machine(DUAL, **changes), **options)
     assert text in {reason.about: reason.text for reason in make_reasons(made, measure_plan(made))}[about]
-
-
-def test_explanations_fit_a_terminal_and_end_with_measures():
-    lines = render_explanation(plan(SNC, ranks=6)).splitlines()
-    assert max(map(len, lines)) <= 80
-    assert "  ranks split over NUMA nodes although they fit in one  1" in lines
 
 
 def compare(*args):

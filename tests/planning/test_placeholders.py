@@ -12,7 +12,6 @@ from ompbind.planning.placeholders import (
     NUMBERS,
     check,
     fill,
-    has_placeholders,
     make_literal,
     parse_assignment,
     parse_env_file,
@@ -49,9 +48,7 @@ def test_texts_of_options_are_filled(text, filled):
     ("{ranks+1}", "{ranks+1}", "unknown placeholder {ranks+1}", "did you mean {rank}?"),
     ("{rank}{rank:02}", "{rank:02}", "{rank:02} cannot be computed", "for example {rank*2+8000}"),
     ("{rank +1}", "{rank +1}", "cannot be computed", "write {{rank +1}}"),
-    ("{rank*}", "{rank*}", "cannot be computed", ""),
     ("{rank+1*2}", "{rank+1*2}", "cannot be computed", ""),
-    ("{rank**2}", "{rank**2}", "cannot be computed", ""),
     ("{rank+\u0661}", "{rank+\u0661}", "cannot be computed", ""),
     ("{rank+" + "9" * 19 + "}", "{rank+" + "9" * 19 + "}", "cannot be computed", ""),
     ("{cpus+1}", "{cpus+1}", "{cpus} is not a number", "numbers are rank, local_rank, size"),
@@ -88,12 +85,7 @@ def test_placeholders_without_a_value_here_are_errors():
 ])  # fmt: skip
 def test_unknown_names_stay_in_a_command(word, filled):
     assert fill_word(word, FIELDS) == filled
-
-
-def test_names_that_have_no_value_yet_stay_in_a_command():
-    assert fill_word("{rank}-{cpus}-{{cpus}}", {"rank": 0}) == "0-{cpus}-{{cpus}}"
-    with pytest.raises(PositionError):
-        fill_word("{rank:02}", FIELDS)
+    assert fill_word("{rank}-{cpus}-{{cpus}}", {"rank": 0}) == "0-{cpus}-{{cpus}}", "no value yet"
 
 
 @given(st.sampled_from(NUMBERS), st.integers(0, 10**6), st.integers(-(10**6), 10**6), st.integers(0, 10**6))
@@ -129,10 +121,6 @@ def test_any_text_is_filled_or_an_error_in_it_and_can_be_written_literally(text)
     assert fill(without, FIELDS) == fill_word(without, FIELDS) == without
 
 
-def test_texts_with_placeholders():
-    assert [has_placeholders(text) for text in ("{rank}", "{{rank}}", '{"a":1}')] == [True, False, False]
-
-
 @pytest.mark.parametrize("text", ["A", "=1", "", "A=\0", "1A=1", "a.b=1"])
 def test_text_that_is_not_an_assignment_is_refused(text):
     with pytest.raises(OptionError):
@@ -166,7 +154,6 @@ def test_lines_of_a_file(text, pairs):
 @pytest.mark.parametrize(("line", "marked", "message"), [
     ("export A=1", "export A", "'export A' is not the name of a variable"),
     ("=1", "=", "'' is not the name of a variable"),
-    ("  A B", "A B", "'A B' is not the name of a variable"),
     ("A =1", "A ", "'A ' is not the name of a variable"),
     ("A=x{foo}", "{foo}", "unknown placeholder {foo}"),
     ("A=x\0", "\0", "a value cannot contain a null character"),

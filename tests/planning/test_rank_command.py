@@ -1,14 +1,9 @@
 """The command and the environment of each rank, and which values in them are secret."""
 
-import re
-from pathlib import Path
-
 import pytest
 
-import ompbind
 from ompbind.cpuset import CpuSet
 from ompbind.errors import RequestError
-from ompbind.execution.outcome import Outcome, RankExit, exit_code, render_exit
 from ompbind.masks.parse import parse_mask
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import (
@@ -52,20 +47,6 @@ def test_a_further_attempt_differs_in_one_variable():
 @pytest.mark.parametrize(("value", "attempt"), [("3", 3), ("", 1), ("-2", 1), ("x", 1), (None, 1)])
 def test_find_attempt(value, attempt):
     assert find_attempt({} if value is None else {"OMPBIND_ATTEMPT": value}) == attempt
-
-
-PACKAGE = Path(ompbind.__file__).parent
-NAMES = re.compile(
-    r"""["'](OMPBIND_(?:RUN_ID|RANK|ATTEMPT|CPUS|RESERVED_CPUS|SERVICE_CPUS|WORKER_NAME))["']"""
-)
-
-
-def test_the_names_of_these_variables_are_defined_once():
-    found = {str(path.relative_to(PACKAGE)): path.read_text() for path in PACKAGE.rglob("*.py")}
-    named = {name: set(NAMES.findall(text)) for name, text in found.items() if NAMES.search(text)}
-    defined = named.pop("planning/rank_variables.py")
-    assert defined == {name for name in commands()[0].env if name.startswith("OMPBIND_")}
-    assert named == {"shims/sitecustomize.py": {"OMPBIND_RANK"}}  # which cannot import ompbind
 
 
 @pytest.mark.parametrize(("env", "run_id", "rank"), [
@@ -175,27 +156,6 @@ def test_variables_of_an_outer_run_are_not_reported_as_changed():
     assert find_changed(plan, RunSpec(argv=("a",), run_id="r", base=base))
     assert not find_changed(plan, RunSpec(argv=("a",), run_id="r", base={**base, "OMPBIND_RANK": "0"}))
     assert not find_changed(plan, RunSpec(argv=("a",), run_id="r", base=base, keep_env=True))
-
-
-def make_exit(rank, code=None, signal=None):
-    return RankExit(rank=rank, pid=100 + rank, code=code, signal=signal)
-
-
-@pytest.mark.parametrize(("exits", "code"), [
-    ([], 0),
-    ([make_exit(0, 0), make_exit(1, 0)], 0),
-    ([make_exit(1, 0), make_exit(0, 3), make_exit(2, 4)], 3),
-    ([make_exit(0, signal=9), make_exit(1, 1)], 137),
-])  # fmt: skip
-def test_exit_code_is_that_of_the_first_failure(exits, code):
-    assert exit_code(Outcome(exits=tuple(exits))) == code
-    assert exit_code(Outcome(exits=tuple(exits), timed_out=True)) == 124
-
-
-def test_ends_are_described():
-    assert render_exit(make_exit(2, 3)) == "rank 2 (pid 102) exited with code 3"
-    assert render_exit(make_exit(2, signal=9)) == "rank 2 (pid 102) was killed by SIGKILL"
-    assert render_exit(make_exit(2, signal=40)) == "rank 2 (pid 102) was killed by signal 40"
 
 
 def test_a_rank_without_a_plan_inherits_everything_but_its_number_and_the_variables_of_the_user():

@@ -3,7 +3,7 @@
 import pytest
 
 from ompbind.errors import PlanError
-from ompbind.openmp.binding import Bind, ProcBind
+from ompbind.openmp.binding import Bind
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import make_thread_variables
@@ -117,13 +117,6 @@ def test_bindings_that_will_not_hold_are_warned_about(bind, given, words):
     assert "--strict" in caught.value.hint
 
 
-def test_a_list_of_cpus_has_no_distribution():
-    plan = made("exact", "python", "available gomp", "preloaded iomp")[1]
-    assert conflicts(plan) == []
-    spread = make_plan(DUAL, plan.request.replace(proc_bind=ProcBind.SPREAD))
-    assert "--proc-bind spread has no effect" in " ".join(conflicts(spread))
-
-
 @pytest.mark.parametrize(("bind", "given"), [
     ("rank", ("python", "available gomp", "available iomp", "preloaded iomp")),
     ("rank", ("app", "needed omp 14")),
@@ -139,10 +132,6 @@ def test_bindings_that_hold_have_no_warning(bind, given):
     make_plan(DUAL, plan.request.replace(strict=True))
 
 
-def test_a_rank_of_one_cpu_cannot_be_narrowed():
-    assert conflicts(made("exact", "python", "available gomp", ranks=8)[1]) == []
-
-
 def test_a_wrong_omp_runtime_is_warned_about():
     (text,) = conflicts(made("exact", "app", "needed iomp", runtime="gomp")[1])
     assert "--omp-runtime is gomp, but libiomp5 will be loaded (needed by app)" in text
@@ -151,13 +140,10 @@ def test_a_wrong_omp_runtime_is_warned_about():
 @pytest.mark.parametrize(("bind", "name", "value", "words"), [
     ("rank", "OMP_PLACES", "{1}", "override the binding"),
     ("thread", "OMP_PROC_BIND", "false", "override the binding"),
-    ("rank", "OMP_PLACES", "", "override the binding"),
     ("rank", "KMP_AFFINITY", "compact", "override the binding"),
     ("rank", "KMP_AFFINITY", "verbose, reset", ""),
-    ("none", "OMP_PLACES", "{1}", ""),
     ("none", "KMP_AFFINITY", "verbose,norespect", "off the CPUs"),
     ("none", "GOMP_CPU_AFFINITY", "0-3", "off the CPUs"),
-    ("rank", "OMP_DYNAMIC", "true", ""),
 ])  # fmt: skip
 def test_variables_that_override_the_plan_are_warned_about(bind, name, value, words):
     request = Request(ranks=2, bind=Bind(bind), user_variables=((name, value),))

@@ -250,19 +250,6 @@ def test_service_cores_are_near_their_rank(sizes, ranks, cores, allocations):
     assert balanced(make_regular(sizes), ranks, requested) == allocations
 
 
-@pytest.mark.parametrize(("sizes", "ask", "packed", "scattered"), [
-    ((2, 2, 1, 1, 4), (2, 3), [(0, 1, 2), (4, 5, 6)], [(0, 1, 2), (8, 9, 10)]),
-    ((2, 2, 1, 1, 4), (4, 1), [(0,), (1,), (2,), (3,)], [(0,), (4,), (8,), (12,)]),
-    ((2, 2, 1, 1, 4), (3, 1), [(0,), (1,), (2,)], [(0,), (4,), (8,)]),
-    ((1, 1, 1, 1, 8), (3, 1), [(0,), (1,), (2,)], [(0,), (2,), (5,)]),
-    ((1, 1, 2, 1, 3), (3, 2), [(0, 1), (2, 3), (4, 5)], [(0, 1), (2, 3), (4, 5)]),
-])  # fmt: skip
-def test_compact_packs_ranks_and_spread_separates_them(sizes, ask, packed, scattered):
-    sequence = make_regular(sizes)
-    assert compact(sequence, *request_cores(ask)) == packed
-    assert spread(sequence, *request_cores(ask)) == scattered
-
-
 def make_kinds(performance, cores):
     """Core kinds: the first `performance` cores, and the rest."""
     ranges = (("performance", range(performance), 1024), ("efficiency", range(performance, cores), 600))
