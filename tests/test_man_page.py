@@ -75,29 +75,6 @@ def test_the_page_fits_and_has_all_options_of_all_verbs():
             assert re.search(rf"^ {{7}}{names}(?![\w-])", text, re.M), option.names
 
 
-TEXTS = [
-    "--bind thread -m '0-3|8'", "'", "...", ".SH NAME", "back\\slash \\fB \\n", "~/x ^y `z`", 'say "it"',
-    "2 × 3 → 6", "{rank+8000}", "-", "a.b",
-]  # fmt: skip
-
-
-def test_text_is_shown_as_it_is(man_page):
-    written = [write(text) for text in TEXTS for write in (man_page._prose, man_page._bold)]
-    page = '.TH X 1 2026-01-01 "" ""\n.SH NAME\n.nf\n{}\n'.format("\n".join(written))
-    lines = read_page(text=page).splitlines()
-    shown = [line for line in lines if line.startswith("       ")][: 2 * len(TEXTS)]
-    assert shown == [f"       {text}" for text in TEXTS for _ in range(2)]
-    written = man_page._inline("`.x`, [a link](b.md#c) and `--y` ([more](d.md))")
-    assert written == r"\fB.x\fR, a link and \fB\-\-y\fR"
-
-
-def test_characters_that_formatters_replace_are_escaped():
-    """Debian's formatters are configured to keep them; others show them as typographic characters."""
-    _, title, *lines = PAGE.read_text().splitlines()
-    assert title.startswith(".TH ")
-    assert [line for line in lines if re.search(r"(?<!\\)-|['`^~]|[^ -~]", line)] == []
-
-
 def test_man_finds_the_page_of_an_environment(tmp_path):
     """The wheel installs the page beside the scripts: `bin` in PATH is enough."""
     assert [path for path in metadata.files("ompbind") if path.parts[-4:] == SHARED]

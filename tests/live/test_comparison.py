@@ -51,18 +51,6 @@ def test_the_mask_of_the_caller(words, shown):
     assert bool(done.returncode) == (shown == "an error")
 
 
-def test_tools_have_the_options_that_the_page_names():
-    for words, options in (
-        ("numactl --help", "--shm --file file: ip: netdev: block: pci:"),
-        ("hwloc-bind --help", "--best-memattr --pid --tid"),
-        ("mpiexec.hydra -help", "-membind -gpus-per-proc"),
-        ("taskset --help", "--all-tasks --pid"),
-    ):
-        required(words.split()[0])
-        done = call(*words.split())
-        assert not [word for word in options.split() if word not in done.stdout + done.stderr]
-
-
 def test_the_verified_run_of_the_readme():
     if os.cpu_count() != 2:
         pytest.skip("the run is shown for two CPUs")

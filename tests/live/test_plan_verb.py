@@ -13,7 +13,6 @@ from ompbind.machine.sources.reading import read_machine
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from ompbind.report.diagram.terminal import render_picture
-from ompbind.report.export.formats import FORMATS
 from ompbind.report.text import Screen
 from tests.cli.command_lines import call
 from tests.live.conftest import OMPBIND, clean_environment, required
@@ -61,21 +60,6 @@ def test_env_format_refuses_values_with_line_breaks():
     assert "GOMP_CPU_AFFINITY" not in lines
     done = call("plan", "--format", "env", "--env", "A=b\nc")
     assert (done.returncode, done.stdout, "--format sh" in done.stderr) == (2, "", True)
-
-
-def test_json_follows_its_schema(dual):
-    words = ("-n", "2", "--reserve", "1", "--bind", "thread", "--format", "json", "--topology", dual)
-    plan = json.loads(call("plan", *words).stdout)
-    assert plan["schema"] == "ompbind-plan/1"
-    assert set(plan) == {"schema", "machine", "request", "ranks", "reserved", "idle", "notes",
-                         "reasons", "measures", "taken", "workload", "configuration"}  # fmt: skip
-    rank = plan["ranks"][1]
-    assert (rank["rank"], rank["cpus"], rank["threads"], rank["nodes"]) == (1, [4, 5, 6], 3, [1])
-    assert (rank["places"], rank["devices"]) == (["4-6", "5", "6"], [])
-    assert rank["env"]["OMP_PLACES"] == "{4,5,6},{5},{6}"
-    assert rank["env"]["KMP_AFFINITY"] is None
-    assert (plan["reserved"], plan["idle"]) == ("3,7,11,15", "8-10,12-14")
-    assert {"code", "text", "warning"} == set(plan["notes"][0])
 
 
 TABLE = """\
@@ -151,13 +135,6 @@ def test_terminals_show_colours_and_faint_text_unless_disabled(dual, tmp_path, e
     assert ("\x1b[2m" in shown) == is_coloured
 
 
-def test_every_format_prints_the_same_plan_every_time(dual):
-    for name in FORMATS:
-        texts = {call("plan", "--format", name, "--topology", dual).stdout for _ in range(2)}
-        assert len(texts) == 1
-        assert "" not in texts
-
-
 def test_options_come_from_the_environment_too(dual):
     env = {"OMPBIND_RANKS": "4", "OMPBIND_TOPOLOGY": dual, "OMPBIND_SMT": "all"}
     assert "4 ranks, balanced" in call("plan", **env).stdout
@@ -178,11 +155,6 @@ def test_formats_of_topo(dual):
     picture = call("topo", "--format", "svg", "--topology", dual).stdout
     assert (picture.startswith("<?xml"), picture.endswith("</svg>\n")) == (True, True)
     assert "  package 1, NUMA node 1" in call("topo", "--topology", dual).stdout
-
-
-def test_this_machine_has_the_cpus_of_this_process():
-    topo = json.loads(call("topo", "--format", "json").stdout)
-    assert [cpu["cpu"] for cpu in topo["cpus"] if cpu["allowed"]] == sorted(os.sched_getaffinity(0))
 
 
 def test_a_reader_that_closes_the_pipe_causes_no_error_message(ompbind):

@@ -214,47 +214,22 @@ def test_what_disappears_meanwhile_is_an_error(tmp_path):
         write_report(file, "{}")
 
 
-@pytest.fixture
-def small_disk(tmp_path):
-    """A file system of 64 KiB."""
-    point = tmp_path / "small"
-    point.mkdir()
-    mount(point, "-t", "tmpfs", "-o", "size=64k", "none", point)
-    yield point
-    subprocess.run(["umount", str(point)], check=True)
-
-
-def mount(point, *args):
+def test_a_full_disk_leaves_the_file_unchanged(tmp_path):
     if not ROOT:
         pytest.skip("only root can mount")
-    done = subprocess.run(["mount", *map(str, args)], capture_output=True, text=True)
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(tmp_path)], capture_output=True
+    )
     if done.returncode:
-        pytest.skip(f"cannot mount here: {done.stderr.strip()}")
-
-
-def test_a_full_disk_leaves_the_file_unchanged(small_disk):
-    path = small_disk / "run.json"
-    for before in ([], ["run.json"]):
-        file = prepare_report(str(path))
-        with pytest.raises(LaunchError, match="No space left") as caught:
-            write_report(file, "x" * 100_000)
-        assert "free some disk space" in caught.value.hint
-        assert os.listdir(small_disk) == before
-        assert not before or path.read_text() == "short\n"
-        write(path, "short")
-
-
-def test_a_file_that_is_a_mount_point_is_written_in_place(tmp_path, small_disk):
-    inside, outside = small_disk / "run.json", tmp_path / "run.json"
-    inside.write_text("a long text before")
-    outside.touch()
-    mount(outside, "--bind", inside, outside)
+        pytest.skip(f"cannot mount here: {done.stderr}")
+    path = tmp_path / "run.json"
     try:
-        write(outside, "after")
-        assert inside.read_text() == "after\n"
-        with pytest.raises(LaunchError, match="No space left"):
-            write(outside, "x" * 100_000)
-        assert inside.read_text() == ""  # not half of a report
+        for before in ([], ["run.json"]):
+            file = prepare_report(str(path))
+            with pytest.raises(LaunchError, match="No space left"):
+                write_report(file, "x" * 100_000)
+            assert os.listdir(tmp_path) == before
+            assert not before or path.read_text() == "short\n"
+            write(path, "short")
     finally:
-        subprocess.run(["umount", str(outside)], check=True)
-    assert sorted(os.listdir(tmp_path)) == ["run.json", "small"]
+        subprocess.run(["umount", str(tmp_path)], check=True)

@@ -90,21 +90,6 @@ def test_many_devices_do_not_hide_cores():
     assert "    gpu:0-99 at 0000:00:00.0 to 0000:63:00.0" in lines
 
 
-def test_table_of_devices_follows_the_cpus():
-    uuid = "GPU-46f77619-68bf-8f9d-7cfb-61fa9c4ca692"
-    machine = with_devices(
-        gpu(1, NEAR_0, node=0, names=("card1",), uuid=uuid),
-        gpu(2, EMPTY, partition=3, physical="0000:01:00.0"),
-    )
-    _, *tables = render_listing(machine).split("\n\n")
-    assert [line.split("  ")[0] for table in tables for line in table.splitlines()] == [
-        "device", "gpu:0", "gpu:1", "device", "gpu:1", "device", "gpu:0",
-    ]  # fmt: skip
-    assert tables[0].splitlines()[1].split() == ["gpu:0", "0000:01:00.0", "0", "0-3", "card1"]
-    assert "virtual function of 0000:01:00.0" in tables[1]
-    assert uuid in tables[2]
-
-
 kinds = st.sampled_from([DeviceKind.GPU, DeviceKind.NIC, DeviceKind.DISPLAY])
 shapes = st.builds(
     Shape, packages=st.sampled_from([1, 2, 20]), nodes=st.integers(1, 2), l3s=st.integers(1, 2),

@@ -98,13 +98,6 @@ def test_ranks_without_processes_and_several_runs():
     assert "no processes" in draw_inspection(inspect(parent_mask=""), 4, Screen())[1]
 
 
-def test_throttling_counts_periods_since_the_last_sample():
-    throttled = Throttling(cgroup="a", periods=110, throttled_periods=43)
-    lines = draw_inspection(RANKS, 4, Screen(), throttlings=(throttled,))
-    assert "  30% throttled  " in lines[1]
-    assert "throttled" not in draw_inspection(RANKS, 4, Screen(), throttlings=())[1]
-
-
 def test_the_memory_of_nodes_and_of_ranks_by_node():
     nodes = (MemorySize(node=0, total=100, free=88), MemorySize(node=1, total=100, free=20))
     line = draw_inspection(RANKS, 4, Screen(width=160), nodes=nodes)[2]
