@@ -195,13 +195,10 @@ def test_variables_of_the_user_and_of_frameworks_are_set():
 
 @pytest.mark.parametrize(
     ("framework", "env"),
-    [
-        ("vllm", {}),
-        ("vllm", {"VLLM_CPU_OMP_THREADS_BIND": "8-11|0-3", "VLLM_CPU_NUM_OF_RESERVED_CPU": "2"}),
-        ("vllm", {"CPU_VISIBLE_MEMORY_NODES": "1,0"}),
-        ("sglang", {"SGLANG_CPU_OMP_THREADS_BIND": "0-3|8-11"}),
-    ],
-)
+    [("vllm", {}), ("vllm", {"CPU_VISIBLE_MEMORY_NODES": "1,0"}),
+     ("vllm", {"VLLM_CPU_OMP_THREADS_BIND": "8-11|0-3", "VLLM_CPU_NUM_OF_RESERVED_CPU": "2"}),
+     ("sglang", {"SGLANG_CPU_OMP_THREADS_BIND": "0-3|8-11"})],
+)  # fmt: skip
 def test_python_reads_the_variables_of_frameworks_as_the_command_line(framework, env):
     machine = read_machine("synthetic:pack:2 numa:1 core:4 pu:2")
     plan = make_plan(machine, Request(ranks=2, **ompbind.read_compat(framework, env, machine=machine)))

@@ -1,7 +1,5 @@
 """Groups of processes, what is expected of each, and issues shared by several."""
 
-from pathlib import Path
-
 import pytest
 
 from ompbind.inspection.rank_processes import ObservedProcesses, make_inspection
@@ -208,22 +206,3 @@ def test_two_samples_show_waiting_memory_and_throttling():
 def test_ranks_without_processes_are_found(processes, absent):
     found = find_absent_ranks([RUN], inspect(*OWN, *processes))
     assert list(found) == [("job", rank) for rank in absent]
-
-
-def test_the_session_in_the_documentation_is_real():
-    variables = {"OMPBIND_RUN_ID": "20261120-101502-30117", "OMPBIND_RANK": "0", "OMPBIND_CPUS": "0-3",
-                 "OMP_NUM_THREADS": "4", "OMP_PLACES": "cores", "OMP_PROC_BIND": "close"}  # fmt: skip
-    gomp = "/v/site-packages/torch/lib/libgomp.so.1"
-    blas = "/v/site-packages/numpy.libs/libscipy_openblas64_-32a4b2a6.so"
-    server = process("0*37 1 2 3", gomp, blas, pid=30121, parent=11, **variables)
-    busy = {"0": 112.4 / 37, "1": 31.0, "2": 30.8, "3": 30.9}
-    threads = [
-        thread.replace(busy_s=busy[str(thread.cpus)], cpu=thread.cpus.first, policy="other", state="S")
-        for thread in server.threads
-    ]
-    threads[0] = threads[0].replace(state="R")
-    server = server.replace(threads=tuple(threads), command=("python", "serve.py"))
-    run = RUN.replace(run_id=variables["OMPBIND_RUN_ID"], ranks=((0, cpus("0-3")),))
-    page = (Path(__file__).parents[2] / "docs/inspecting.md").read_text()
-    session = page.split("```console\n$ ompbind inspect 30117\n")[1].split("\n```")[0]
-    assert render_inspection(inspect(*OWN, server, runs=(run,))) == session

@@ -10,8 +10,6 @@ from ompbind.registry import directory_watch
 from ompbind.registry.directory_watch import DirectoryWatch
 from tests.live.other_user import fork_with_pipe
 
-QUEUE = Path("/proc/sys/fs/inotify/max_queued_events")
-
 
 def keep_open(pipe, path):
     file = path.open("r+b")
@@ -27,13 +25,8 @@ def kill_its_holder(path):
     process.join()
 
 
-def touch_another(path):
-    path.with_name("sem.x").touch()
-    path.with_name("sem.x").unlink()
-
-
 def lose_events(path):
-    for number in range(int(QUEUE.read_text()) + 1):
+    for number in range(int(Path("/proc/sys/fs/inotify/max_queued_events").read_text()) + 1):
         os.close(os.open(path.with_name(f"x{number % 2}"), os.O_WRONLY | os.O_CREAT))
 
 
@@ -47,7 +40,7 @@ def sleep_s(watch, limit_s=20.0):
 @pytest.mark.parametrize(
     ("change", "ends"),
     [(Path.unlink, True), (lambda path: path.rename(path.with_name("ompbind-2.run")), True),
-     (kill_its_holder, True), (lose_events, True), (touch_another, False)],
+     (kill_its_holder, True), (lose_events, True), (lambda path: path.with_name("sem.x").touch(), False)],
     ids=["removed", "renamed", "killed", "lost events", "of another program"],
 )  # fmt: skip
 def test_changes_of_claims_end_the_sleep(tmp_path, monkeypatch, change, ends):

@@ -59,13 +59,6 @@ def _as_before():
 
 
 @pytest.fixture
-def user_variables():
-    """Yield a MonkeyPatch that is undone before the state of the process is compared."""
-    with pytest.MonkeyPatch.context() as patch:
-        yield patch
-
-
-@pytest.fixture
 def start_thread():
     """Start a thread that waits until the end of the test, after some work, and return its TID."""
     done, threads = threading.Event(), []
@@ -171,15 +164,18 @@ def test_everything_is_restored_if_binding_fails(plan, start_thread, more):
     assert state() == before
 
 
-def test_variables_of_ompbind_are_restored_and_others_keep_changes_of_the_body(plan, user_variables):
-    for name, value in {"RANK": "7", "GOMP_CPU_AFFINITY": "0-99", "PORT": "8000"}.items():
-        user_variables.setenv(name, value)
-    with placed(plan, 0):
-        assert (os.environ["RANK"], os.environ["PORT"]) == ("0", "8000")
-        assert "GOMP_CPU_AFFINITY" not in os.environ
-        os.environ["RANK"] = os.environ["PORT"] = os.environ["KMP_AFFINITY"] = "mine"
-    found = [os.environ.get(name) for name in ("RANK", "GOMP_CPU_AFFINITY", "PORT", "KMP_AFFINITY")]
-    assert found == ["7", "0-99", "mine", None]
+def test_variables_of_ompbind_are_restored_and_others_keep_changes_of_the_body(plan):
+    names = ("RANK", "GOMP_CPU_AFFINITY", "PORT", "SPACE", "KMP_AFFINITY", "OTHER")
+    with pytest.MonkeyPatch.context() as patch:  # undone before the state of this process is compared
+        for name, value in {"RANK": "7", "GOMP_CPU_AFFINITY": "0-99", "PORT": "8000", "OTHER": "x"}.items():
+            patch.setenv(name, value)
+        with placed(plan, 0, extra={"SPACE": "4", "OMP_NUM_THREADS": "1", "PORT": None}):
+            found = [os.environ.get(name) for name in (*names, "OMP_NUM_THREADS")]
+            assert found == ["0", None, None, "4", None, "x", "1"]
+            for name in names:
+                os.environ[name] = "mine"
+        found = [os.environ.get(name) for name in names]
+        assert found == ["7", "0-99", "8000", None, None, "mine"]
 
 
 def test_only_the_selected_variables_are_set(plan):
@@ -200,16 +196,13 @@ def test_only_the_selected_variables_are_set(plan):
         assert env == make_environment(plan, 0, base, variables=variables)
 
 
-def test_extra_variables_override_those_of_ompbind_and_are_restored(plan, user_variables):
-    user_variables.setenv("PORT", "8000")
+@pytest.mark.parametrize(
+    ("extra", "error"), [({"A=B": "1"}, ValueError), ({"A": 1}, RequestError), ({"A": "\0"}, ValueError)]
+)
+def test_everything_is_restored_if_an_extra_variable_cannot_be_set(plan, extra, error):
     before = state()
-    with placed(plan, 1, extra={"SPACE": "4", "OMP_NUM_THREADS": "1", "PORT": None}):
-        found = report()[1]
-        os.environ["SPACE"] = "8"
-    assert (found["SPACE"], found["OMP_NUM_THREADS"], "PORT" in found) == ("4", "1", False)
-    for wrong, error in (({"A=B": "1"}, ValueError), ({"A": 1}, RequestError), ({"A": "\0"}, ValueError)):
-        with pytest.raises(error), placed(plan, 0, extra={"FIRST": "1", **wrong}):
-            raise AssertionError("the body ran")
+    with pytest.raises(error), placed(plan, 0, extra={"FIRST": "1", **extra}):
+        raise AssertionError("the body ran")
     assert state() == before
 
 
@@ -484,29 +477,6 @@ def test_the_memory_policy_is_set_and_restored_in_the_calling_thread():
     assert mempolicy.read_policy() == before
 
 
-LOADED = """
-import ctypes, os, sys
-from ompbind import *
-library = ctypes.CDLL(sys.argv[1])
-plan = make_plan(read_machine(), Request(threads=1))
-binding = bind_process(plan, 0)
-print(*[(runtime.family, os.path.samefile(runtime.path, sys.argv[1])) for runtime in binding.runtimes])
-print(library.omp_get_max_threads())
-unbind()
-"""
-
-
-FAMILIES = [("libgomp", OmpRuntime.GOMP, len(os.sched_getaffinity(0))), ("libomp 14", OmpRuntime.LLVM, 1),
-            ("libiomp5", OmpRuntime.INTEL, 1)]  # fmt: skip
-
-
-@pytest.mark.parametrize(("name", "family", "threads"), FAMILIES)
-def test_loaded_runtimes_are_named_and_not_started(name, family, threads):
-    """libgomp reads its variables when it is loaded, the others when they start: nothing has started them."""
-    done = run_program(LOADED, path_of(name))
-    assert done.stdout.splitlines() == [str((family, True)), str(threads)], done.stderr
-
-
 REGION = """
 #include <omp.h>
 void run(void (*call)(void), int thread) {
@@ -519,31 +489,35 @@ CALLED = """
 import ctypes, os, sys
 from ompbind import *
 library = ctypes.CDLL(sys.argv[1])
-plan = make_plan(read_machine(), Request())
+plan = make_plan(read_machine(), Request(threads=1))
 
 def call():
     before = os.sched_getaffinity(0), dict(os.environ)
     try:
-        bind_process(plan, 0)
+        binding = bind_process(plan, 0)
+        print(*[(found.family, os.path.samefile(found.path, sys.argv[2])) for found in binding.runtimes])
+        unbind()
     except LaunchError as error:
         print(error.message, (os.sched_getaffinity(0), dict(os.environ)) == before)
-    else:
-        print("bound")
 
-for thread in sys.argv[2:]:
+call()
+for thread in sys.argv[3:]:
     library.run(ctypes.CFUNCTYPE(None)(call), int(thread))
 call()
-unbind()
 """
 
 
-@pytest.mark.parametrize(("name", "threads"), [("libgomp", (0, 1)), ("libomp 14", (1,))])
-def test_a_parallel_region_is_refused(tmp_path, name, threads):
+@pytest.mark.parametrize(
+    ("name", "family", "threads"), [("libgomp", "gomp", (0, 1)), ("libomp 14", "llvm", (1,))]
+)
+def test_loaded_runtimes_are_named_and_a_parallel_region_is_refused(tmp_path, name, family, threads):
     compiler, runtime, library = required("gcc"), path_of(name), tmp_path / "region.so"
     command = [compiler, "-fopenmp", "-shared", "-fPIC", "-x", "c", "-", "-o", library, "-x", "none", runtime]
     subprocess.run([*command, "-Wl,--no-as-needed"], input=REGION, text=True, check=True, timeout=60)
-    *refused, last = run_program(CALLED, library, *threads).stdout.splitlines()
-    assert (last, len(refused)) == ("bound", len(threads))
+    first, *refused, last = run_program(CALLED, library, runtime, *threads).stdout.splitlines()
+    assert first == last
+    assert str((OmpRuntime(family), True)) in first
+    assert len(refused) == len(threads)
     for line in refused:
         assert line.startswith(f"bind_process is called in a parallel region of {name.split()[0]}")
         assert line.endswith("True"), "nothing was changed"

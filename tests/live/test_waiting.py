@@ -19,7 +19,7 @@ from ompbind.registry import directory_watch
 from ompbind.registry.claim_files import try_lock
 from ompbind.registry.claim_format import TICKET_SUFFIX
 from ompbind.registry.registry import make_run_identity, read_claim_list
-from tests.live.conftest import OMPBIND, clean_environment, required, two_cpus, wait_until
+from tests.live.conftest import two_cpus, wait_until
 from tests.live.other_user import become_nobody, finish, fork_with_pipe
 from tests.machines import Shape, make_machine
 
@@ -208,22 +208,21 @@ def test_runs_get_one_core_in_the_order_in_which_they_came(queue, claims):
     assert os.listdir(claims) == []
 
 
-def run_as(name, pipe, *args):
-    if name == "nobody":
-        become_nobody()
-    run(pipe, *args)
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_runs_of_two_users_wait_for_each_other(monkeypatch):
     """The runs that have the CPUs, wait and come last alternate between two users."""
+
+    def work(pipe, name, *args):
+        if name.startswith("nobody"):
+            become_nobody()
+        run(pipe, name, *args)
+
     with tempfile.TemporaryDirectory() as directory:
         os.chmod(directory, 0o1777)
         monkeypatch.setenv("OMPBIND_RUNTIME_DIR", directory)
-        queue = Queue(directory)
-        names = ["nobody 1", "root 2", "nobody 3", "root 4"]
+        queue, names = Queue(directory), ["nobody 1", "root 2", "nobody 3", "root 4"]
         for name in names:
-            queue.add(name, asks("0"), work=lambda pipe, n, *rest: run_as(n.split()[0], pipe, n, *rest))
+            queue.add(name, asks("0"), work)
         for name in names:
             assert queue.get(name) == "0"
             assert not any(map(queue.has, queue.started))
@@ -334,19 +333,3 @@ def test_wait_is_refused_without_a_reason_and_where_ranks_could_wait_for_each_ot
 ):
     done = ompbind(*words.split(), "--", "true", env=env)
     assert (done.returncode, text in said(done.stderr)) == (code, True)
-
-
-def test_jobs_of_a_launcher_take_turns(ompbind, tmp_path):
-    """Both ranks of a job must run at the same time: each waits for the file of the other."""
-    hydra = (required("mpiexec.hydra"), "-n", "2")
-    script = (
-        "flock -n {0}/$RANK sh -c 'touch {0}/$1-$0; while ! test -e {0}/$1-$((1 - $0)); do :; done' $RANK {1}"
-    )
-    command = (*hydra, OMPBIND, "exec", "--exclusive", "--wait", "--", "sh", "-c")
-    jobs = [
-        subprocess.Popen([*command, script.format(tmp_path, job)], env=clean_environment())
-        for job in range(2)
-    ]
-    assert [job.wait(40) for job in jobs] == [0, 0]
-    done = ompbind("exec", "--avoid", "--wait", "--", "true", before=(*hydra, "-bind-to", "core"))
-    assert "MPICH or Intel MPI has bound each rank to CPUs of its own" in said(done.stderr)

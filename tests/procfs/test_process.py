@@ -58,26 +58,17 @@ def test_values_of_a_status_file():
     assert {key: status_value(text, key) for key in values} == values
 
 
-@pytest.mark.parametrize(
-    ("data", "words"),
-    [(b"", ()), (b"sleep\x0060\0", ("sleep", "60")), (b"printf\0\0", ("printf", "")),
-     (b"a title", ("a title",)), (b"\xff\0", ("\ufffd",))],
-)  # fmt: skip
-def test_command_lines(data, words):
-    assert parse_command(data) == words
-
-
-@pytest.mark.parametrize(
-    ("data", "variables"),
-    [
+def test_command_lines_and_environments():
+    for data, words in ((b"", ()), (b"sleep\x0060\0", ("sleep", "60")), (b"printf\0\0", ("printf", "")),
+                        (b"a title", ("a title",)), (b"\xff\0", ("\ufffd",))):  # fmt: skip
+        assert parse_command(data) == words
+    for data, variables in (
         (b"", {}),
         (b"A=1\0B=x=y\0C=\0", {"A": "1", "B": "x=y", "C": ""}),
         (b"server: idle\0\0\0MP_NUM_THREADS=4\0", {"MP_NUM_THREADS": "4"}),
         (b"A=\xff\0", {"A": "\udcff"}),
-    ],
-)
-def test_environments(data, variables):
-    assert parse_environ(data) == variables
+    ):
+        assert parse_environ(data) == variables
 
 
 MAPS = b"""\
@@ -96,17 +87,13 @@ def test_mapped_files_are_kept_once():
     assert found == ("/lib/libgomp.so.1", "/lib/libgomp.so.1 (deleted)")
 
 
-def test_counts_of_migrations():
+def test_counts_of_migrations_sets_of_signals_and_run_delays():
     assert parse_migrations(b"python (5, #threads: 1)\nse.nr_migrations      :     17\nnr_x : 1\n") == 17
     assert parse_migrations(b"python (5, #threads: 1)\n") is None
-
-
-@pytest.mark.parametrize(
-    ("mask", "signals"),
-    [(None, set()), ("0000000000000000", set()), ("0000000000000001", {1}), ("8000000000000002", {2, 64})],
-)
-def test_sets_of_signals(mask, signals):
-    assert parse_signals(mask) == signals
+    assert (parse_signals(None), parse_signals("0000000000000001")) == (set(), {1})
+    assert parse_signals("8000000000000002") == {2, 64}
+    assert parse_run_delay_s(b"134936011 1868562026 37\n") == 1.868562026
+    assert (parse_run_delay_s(b""), parse_run_delay_s(b"0 0 0\n")) == (None, 0.0)
 
 
 TREES = st.dictionaries(st.integers(1, 30), st.integers(0, 30), max_size=30)
@@ -141,8 +128,3 @@ def test_the_process_that_has_locked_a_file():
                "00:19:7": None, "00:20:1": None}  # fmt: skip
     assert {file: parse_lock_holder(LOCKS, file) for file in holders} == holders
     assert parse_lock_holder("", "00:19:1") is None
-
-
-def test_the_run_delay_of_a_thread_is_the_second_number():
-    assert parse_run_delay_s(b"134936011 1868562026 37\n") == 1.868562026
-    assert (parse_run_delay_s(b""), parse_run_delay_s(b"0 0 0\n")) == (None, 0.0)
