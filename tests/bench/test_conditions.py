@@ -1,23 +1,19 @@
 """Facts beside the measured times: the machine, its load and frequencies, and performance counters."""
 
 import errno
-import struct
 
 import pytest
 
 from ompbind.bench.conditions import (
     Frequencies,
     SystemCounts,
-    SystemRoot,
-    has_quota,
     make_conditions,
     make_topology_digest,
-    read_counts,
     read_frequencies,
     read_hardware,
     read_processor,
 )
-from ompbind.bench.counters import EVENTS, CounterEvent, CounterSupport, explain_missing, make_attributes
+from ompbind.bench.counters import EVENTS, CounterSupport, explain_missing
 from ompbind.bench.records import Conditions
 from ompbind.cpuset import CpuSet
 from ompbind.machine.sources.archive import ArchiveRoot
@@ -76,15 +72,6 @@ def test_an_unknown_frequency_is_none(khz, tmp_path):
     assert read_frequencies(DirectoryRoot(str(tmp_path / "none")), CpuSet((0,))) == Frequencies()
 
 
-def test_the_root_of_this_machine_finds_the_same_counts(monkeypatch, tmp_path):
-    monkeypatch.setenv("OMPBIND_RUNTIME_DIR", str(tmp_path))
-    root = SystemRoot()
-    for _ in range(2):  # the second reading uses what the first has kept
-        kept, plain = read_counts(root, "x"), read_counts(DirectoryRoot("/"), "x")
-        assert (kept.throttling is None, kept.oom_kills) == (plain.throttling is None, plain.oom_kills)
-        assert (kept.throttling is not None) == has_quota()
-
-
 PROCESSORS = {
     "ghw-i7-1270P": "12th Gen Intel(R) Core(TM) i7-1270P",
     "ghw-arm64-vm": "0x41 0xd0c",
@@ -114,19 +101,6 @@ def test_the_hardware_is_this_machine_and_its_digest_is_of_the_topology_alone():
     assert digest == make_topology_digest(machine.replace(allowed=CpuSet((0,)), quota=1.0, source="other"))
     for other in ("pack:2 l3:2 core:4 pu:1", "pack:2 l3:4 core:2 pu:2", "pack:2 core:8 pu:2"):
         assert digest != make_topology_digest(read_machine(f"synthetic:{other}"))
-
-
-@pytest.mark.parametrize(("only_user", "inherited"), [(False, False), (False, True), (True, False)])
-def test_counters_have_the_attributes_of_the_kernel_header(only_user, inherited):
-    """In linux/perf_event.h: disabled, inherit, pinned, exclusive, exclude_user, exclude_kernel, ..."""
-    event = CounterEvent(name="cycles", type=0, config=0x1122334455667788)
-    event = event.replace(only_user=only_user, is_inherited=inherited)
-    expected = 1 | inherited << 1 | only_user << 5 | inherited << 12
-    attributes = make_attributes(event, is_big_endian=False)
-    assert len(attributes) == 64
-    assert struct.unpack("<IIQQQQQ", attributes[:48]) == (0, 64, event.config, 0, 0, 3, expected)
-    flags = make_attributes(event, is_big_endian=True)[40:48]  # bit fields begin with the highest bit
-    assert int("".join(f"{byte:08b}" for byte in flags)[::-1], 2) == expected
 
 
 def test_events_without_a_counter_are_named_by_reason():

@@ -1,9 +1,5 @@
 """Metrics: patterns, names, and the numbers in the output of ranks."""
 
-import subprocess
-import sys
-from contextlib import closing
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +7,7 @@ from hypothesis import strategies as st
 from ompbind.bench.metrics import NAME_WIDTH, make_metrics, read_pattern, read_values
 from ompbind.bench.records import Combine, Metric
 from ompbind.errors import MeasurementError, PositionError
-from ompbind.execution.readiness import BLOCK_BYTES, OutputReader
+from ompbind.execution.readiness import BLOCK_BYTES
 
 RATE = r"tokens/s: ([0-9.,e+-]+)"
 
@@ -181,38 +177,3 @@ def test_numbers_are_read_as_they_were_written(tmp_path_factory, number, form):
     directory = tmp_path_factory.mktemp("metric")
     write(directory, f"before {number}\nt: {form.format(number)} s\n")
     assert read(directory, r"t: (\S+)") == number
-
-
-@given(st.lists(st.sampled_from(["a", "é", "\n", "\r", "\r\n", "€", ""]), max_size=60), st.integers(1, 9))
-def test_a_growing_file_gives_the_lines_of_the_whole_file(tmp_path_factory, parts, step):
-    path = tmp_path_factory.mktemp("output") / "0.out"
-    data = "".join(parts).encode()
-    read_so_far = ""
-    with path.open("wb", buffering=0) as file, closing(OutputReader(str(path))) as reader:
-        for at in range(0, len(data), step):
-            file.write(data[at : at + step])
-            while lines := reader.read_lines():
-                read_so_far += lines + "\n"
-        read_so_far += reader.incomplete
-    whole = data.decode().replace("\r\n", "\n").replace("\r", "\n")
-    # empty lines between two reads may be left out; a carriage return at the end waits for a line feed
-    assert [*filter(None, read_so_far.split("\n"))] == [*filter(None, whole.split("\n"))]
-
-
-MEASURE = f"""
-import resource, sys
-from ompbind.bench.metrics import make_metrics, read_values
-metrics = make_metrics(({RATE!r},))
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-assert read_values(metrics, sys.argv[1], 1) == (5.0,)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
-"""
-
-
-def test_large_output_is_not_held_in_memory(tmp_path):
-    lines = b"a line of the output of a program\n" * 30_000
-    with (tmp_path / "0.out").open("wb") as file:
-        file.writelines([b"tokens/s: 5\n", *[lines] * 60])
-    command = [sys.executable, "-c", MEASURE, str(tmp_path)]
-    grown_kib = int(subprocess.run(command, capture_output=True, check=True, timeout=60).stdout)
-    assert grown_kib < 20_000 < (tmp_path / "0.out").stat().st_size / 1024

@@ -8,12 +8,10 @@ from ompbind.bench.candidates import LIMIT, MOST, make_combinations, make_propos
 from ompbind.cpuset import CpuSet
 from ompbind.errors import PositionError, RequestError
 from ompbind.machine.model import CoreKind
-from ompbind.machine.sources.reading import read_machine
 from ompbind.masks.parse import parse_mask
 from ompbind.openmp.binding import Bind
 from ompbind.planning.request import Request
 from tests.machines import Shape, make_machine
-from tests.recordings import recorded
 
 XEON = make_machine(Shape(packages=2, cores=8, smt=2))
 VM = make_machine(Shape(cores=2))
@@ -80,26 +78,6 @@ def test_nothing_is_proposed_that_the_quota_stops():
     assert propose(VM.replace(quota=1.5)) == ["", "bind=thread"]
     made = make_proposal(VM.replace(quota=1.0), Request(), ())
     assert {dict(choices)["ranks"] for choices in made} == {"1"}
-
-
-RECORDED = {
-    "rec-epyc7401-8n": ("1 2 8 16", {"smt=all", "bind=thread", "memory=interleave"}),
-    "hwloc-20em64t-hybrid-1p6c2t+2ca4co1t": ("1 2 4", {"core-kind=performance", "smt=all", "bind=thread"}),
-    "rec-power8-smt8": ("1 2 20", {"smt=all", "smt=1", "smt=2", "bind=thread", "memory=interleave"}),
-}
-"""Recorded machines: the proposed numbers of ranks, and the single choices for one rank."""
-
-
-@pytest.mark.parametrize("name", RECORDED)
-def test_recorded_machines(name):
-    paths = recorded(f"dumps/{name}.tar.gz")
-    if not paths:
-        pytest.skip("the recordings are not here")
-    machine = read_machine(str(paths[0]))
-    numbers, singles = RECORDED[name]
-    made = make_proposal(machine, Request(), ())
-    assert list(dict.fromkeys(dict(choices)["ranks"] for choices in made)) == numbers.split()
-    assert {text for text in propose(machine) if text and "," not in text} == singles
 
 
 @pytest.mark.parametrize(

@@ -34,42 +34,11 @@ def test_constant_and_short_series_have_no_remark(find, logs):
     assert not find(logs, MATTERS)
 
 
-def test_values_of_a_uniform_distribution_are_no_two_modes():
-    sources = map(Random, range(50))
-    found = [find_modes([each.uniform(0, 0.2) for _ in range(60)], MATTERS) for each in sources]
-    assert sum(modes is not None for modes in found) <= 4
-
-
-@pytest.mark.parametrize("count", [30, 135])
-def test_two_modes_six_deviations_apart_are_found(count):
-    found = []
-    for seed in range(50):
-        source = Random(seed)
-        logs = [source.gauss(0, 0.02) + (0.12 if source.random() < 0.35 else 0) for _ in range(count)]
-        found.append(find_modes(logs, MATTERS))
-    modes = [each for each in found if each]
-    assert len(modes) >= 45
-    assert sum(each.share for each in modes) / len(modes) == pytest.approx(0.65, abs=0.05)
-    assert sum(each.high - each.low for each in modes) / len(modes) == pytest.approx(0.12, abs=0.01)
-
-
 def test_outliers_are_no_mode():
     logs = make_noise(40, 1, 0.02)
     logs[3] = logs[30] = 0.5
     assert find_modes(logs, MATTERS) is None
     assert find_outliers(logs, MATTERS) == pytest.approx([0.5, 0.5], abs=0.02)
-
-
-@pytest.mark.parametrize("rise", [0.15, -0.15])
-def test_a_trend_is_found_with_its_size(rise):
-    logs = [noise + rise * number / 40 for number, noise in enumerate(make_noise(40, 3, 0.03))]
-    assert find_trend(logs, MATTERS) == pytest.approx(rise * 2 / 3, abs=0.05)
-
-
-def test_a_slow_start_is_found_only_if_all_first_runs_are_slow():
-    logs = make_noise(20, 4, 0.01)
-    assert find_slow_start([-0.2, -0.15, -0.1, *logs[3:]], MATTERS) == pytest.approx(0.15, abs=0.02)
-    assert find_slow_start([-0.2, *logs[1:]], MATTERS) is None
 
 
 QUIET = [1.0 + 0.001 * (number % 3) for number in range(12)]

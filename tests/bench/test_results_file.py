@@ -6,7 +6,6 @@ import os
 import random
 import resource
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -70,49 +69,6 @@ def test_a_file_that_is_cut_at_any_byte_is_readable_and_resumes(tmp_path):
             assert read_results(str(path)).runs == session.runs[: complete - 1]
         assert run_with_file(str(path)) == session
         assert path.read_bytes() == data
-
-
-def start_process(path):
-    """Run the session in a process of its own, with runs of half a millisecond; return its pid."""
-
-    def start(candidate, slot, *, verify):
-        time.sleep(0.0005)
-        return make_run(candidate, slot, verify=verify)
-
-    pid = os.fork()
-    if pid == 0:
-        try:
-            run_with_file(path, start=start)
-        finally:
-            os._exit(0)
-    return pid
-
-
-def read_size(path):
-    return os.path.getsize(path) if os.path.exists(path) else 0
-
-
-def test_a_session_that_is_killed_at_random_moments_resumes_each_time(path):
-    chosen, kills, before, lengths = random.Random(3), 0, 0, set()
-    while kills < rounds(60):
-        end = read_size(path) + chosen.randrange(3000)  # as by three runs
-        pid = start_process(path)
-        while read_size(path) < end and not os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
-            time.sleep(0.0001)
-        os.kill(pid, signal.SIGKILL)
-        if not os.WIFSIGNALED(os.waitpid(pid, 0)[1]):
-            os.unlink(path)  # it had finished: start again
-            before = 0
-            continue
-        kills += 1
-        if os.path.exists(path) and b"\n" in Path(path).read_bytes():
-            runs = read_results(path).runs
-            assert [run.number for run in runs] == list(range(len(runs)))
-            assert len(runs) >= before
-            before = len(runs)
-            lengths.add(before)
-    assert len(lengths) > 5
-    assert run_with_file(path).runs == run_with_file(f"{path}.whole").runs
 
 
 def test_an_end_counts_only_if_no_run_follows(path):

@@ -1,11 +1,10 @@
 """The main loop of a session: order, budget, interrupts, errors, and what is left and best so far."""
 
-import os
 import signal
 
 import pytest
 
-from ompbind.bench.events import DROP, ENDED, RUN
+from ompbind.bench.events import ENDED, RUN
 from ompbind.bench.interrupts import catch_interrupts
 from ompbind.bench.records import Metric, NextRound, Phase, Rules, Run, Status
 from ompbind.bench.session import (
@@ -90,18 +89,6 @@ def test_a_finished_session_adds_nothing():
     assert (end.session, saved) == (whole, [])
 
 
-def test_reports_dropped_candidates_once():
-    def decide(session):
-        upcoming = find_next(session)
-        if upcoming.round != 2 or len(session.runs) % 3:
-            return upcoming
-        return upcoming.replace(dropped=(("smt=2", "lost every round"),))
-
-    _, saved, _ = run(make_session(), decide=decide)
-    drops = [event for event in saved if event["event"] == DROP]
-    assert drops == [{"event": DROP, "candidate": "smt=2", "reason": "lost every round"}]
-
-
 @pytest.mark.parametrize(("budget_s", "rounds"), [(0.0, 0), (3.3, 1), (1000.0, ROUNDS)])
 def test_stops_before_a_round_that_would_exceed_the_budget(budget_s, rounds, monkeypatch):
     now = [0.0]
@@ -140,30 +127,6 @@ def test_a_signal_while_a_run_is_saved_comes_after_it():
         end, saved, _ = run(make_session(), save=save)
     assert len(end.session.runs) == 5
     assert [event["event"] for event in saved] == [RUN] * 5 + [ENDED]
-
-
-def test_an_ignored_signal_stays_ignored():
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        with catch_interrupts() as arrived:
-            os.kill(os.getpid(), signal.SIGHUP)
-        assert arrived == []
-    finally:
-        signal.signal(signal.SIGHUP, before)
-
-
-def test_a_signal_ends_a_forked_child_that_has_no_handlers_yet():
-    with catch_interrupts() as arrived:
-        pid = os.fork()
-        if pid == 0:
-            try:
-                os.kill(os.getpid(), signal.SIGTERM)
-                signal.sigtimedwait((), 5)
-            finally:
-                os._exit(1)  # the exception that only the session itself gets
-        _, status = os.waitpid(pid, 0)
-    assert os.waitstatus_to_exitcode(status) == 128 + signal.SIGTERM
-    assert arrived == []
 
 
 def test_a_candidate_that_cannot_start_has_failed():

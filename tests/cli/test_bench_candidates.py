@@ -134,31 +134,6 @@ def test_the_command_without_ompbind_has_no_plan(monkeypatch):
     assert not found["smt=2"].commands[0].env.keys() & {"OMPBIND_SMT", "OMPBIND_METRIC"}
 
 
-def test_variables_of_a_framework_are_not_for_the_command_without_ompbind(monkeypatch):
-    monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", "0-3")
-    found, _ = make("--compat vllm --vary smt=1")
-    bind = [found[name].commands[0].env["VLLM_CPU_OMP_THREADS_BIND"] for name in ("unbound", "default")]
-    assert bind == ["0-3", "nobind"]
-
-
-@pytest.mark.parametrize(
-    ("words", "name", "expected"),
-    [
-        ("--vary ranks=1,2 --vary smt=2", "2 ranks, default", "--ranks 2"),
-        ("-n 2 -s spread --vary smt=2", "smt=2", "--ranks 2 --strategy spread --smt 2"),
-        ("--smt 1 --vary smt=none,2", "smt=2", "--smt 2"),
-        ("--env A=1 --vary env=A=2", "env=A=2", "--env A=1 --env A=2"),
-        (f"--preload {LIBRARY} --vary preload=none", "preload=none", ""),
-        ("--share --vary share=no --vary smt=2", "share=no, smt=2", "--smt 2"),
-        ("--vary smt=2 --wrap nice --chdir /tmp --fill --timeout 9 -q --run-id x", "smt=2",
-         "--smt 2 --fill --chdir /tmp --wrap nice"),
-        ("--vary 'mask=0-3|4-7' -n 2", "mask=0-3|4-7", "--ranks 2 --mask '0-3|4-7'"),
-    ],
-)  # fmt: skip
-def test_words_repeat_a_candidate(words, name, expected):
-    assert shlex.join(make(words)[0][name].candidate.options) == expected
-
-
 @pytest.mark.parametrize(
     "words",
     [

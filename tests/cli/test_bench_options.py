@@ -18,29 +18,6 @@ from ompbind.planning.rank_command import RunSpec, make_commands
 from ompbind.planning.request import Request
 from tests.cli.command_lines import read, read_bench
 
-
-@pytest.mark.parametrize(
-    ("words", "name", "value"),
-    [
-        ("--vary smt=1,2 --vary bind=core", "vary", (("smt", ("1", "2")), ("bind", ("core",)))),
-        ("", "matters", 0.02),
-        ("--matters 5%", "matters", 0.05),
-        ("--matters 0.1", "matters", 0.1),
-        ("", "max_rounds", 40),
-        ("", "budget", None),
-        ("--budget 10m", "budget", 600.0),
-        ("--export json --export svg=a=b.svg", "export", (("json", ""), ("svg", "a=b.svg"))),
-        ("--metric (a) --metric (b)", "metric", ("(a)", "(b)")),
-        ("--metric (a) --duration 2 --load \"wrk -c '1 2'\"", "load", ("wrk", "-c", "1 2")),
-        ("--metric (a) --duration 2 --ready tcp:{rank+80}", "ready", "tcp:{rank+80}"),
-        ("--timeout 3", "timeout", 3.0),
-        ("", "grace", 10.0),
-    ],
-)
-def test_values(words, name, value):
-    assert read("bench", *shlex.split(words)).params[name] == value
-
-
 WRONG = """
 --matters 2                     | --matters: '2' is not a part of 1: write 2% or 0.02
 --matters 200%                  | --matters: '200%' is not a part of 1: write 2% or 0.02

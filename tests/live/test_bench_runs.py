@@ -1,6 +1,5 @@
 """Runs of candidates: started by the supervisor of `ompbind run`, measured, and stopped with bench."""
 
-import errno
 import os
 import signal
 import subprocess
@@ -16,11 +15,9 @@ from ompbind.bench.counters import find_events
 from ompbind.bench.records import MIGRATIONS, Status, Verification
 from ompbind.bench.run_candidate import run_candidate
 from ompbind.bench.start_ranks import start_ranks
-from ompbind.execution.syscalls import load_syscalls
 from ompbind.registry.registry import read_live_runs
 from tests.live.candidates import SLOT, make_settings, make_start
-from tests.live.conftest import RUNTIME_DIR, allowed_list, children_of, two_cpus, wait_until
-from tests.live.other_user import call_as_nobody
+from tests.live.conftest import RUNTIME_DIR, allowed_list, two_cpus, wait_until
 from tests.live.scenes import PYTHON
 from tests.long import rounds
 
@@ -68,14 +65,6 @@ def test_a_bound_run_is_a_live_run_until_its_ranks_have_exited(bound, claims, tm
         (rank_exit,) = run.wait().exits
     assert (rank_exit.signal, rank_exit.failed) == (signal.SIGTERM, False)
     assert not live_runs()
-
-
-def test_ranks_are_stopped_when_the_block_is_left(tmp_path):
-    script = "trap '' TERM; echo up; while :; do sleep 0.05; done"
-    with started(make_start("sh", "-c", script), tmp_path, grace_s=0.1) as run:
-        first_line(tmp_path)
-    (rank_exit,) = run.wait().exits
-    assert rank_exit.signal == signal.SIGKILL
 
 
 def test_a_supervisor_that_is_killed_leaves_no_rank(tmp_path, capfd):
@@ -153,20 +142,6 @@ def test_migrations_of_all_ranks_are_counted(tmp_path):
     assert expected - 8 <= dict(outcome.counts)[MIGRATIONS] <= expected
 
 
-def test_without_privileges_events_of_the_kernel_may_be_missing():
-    load_syscalls()  # it loads ctypes, which the other user may not be able to read
-
-    def find():
-        find_events.cache_clear()
-        return find_events()
-
-    found = call_as_nobody(find)
-    may_count_kernel = int(Path("/proc/sys/kernel/perf_event_paranoid").read_text()) <= 1
-    assert (MIGRATIONS in {event.name for event in found.events}) == may_count_kernel
-    assert dict(found.failures).get(MIGRATIONS) in (None if may_count_kernel else errno.EACCES, errno.EPERM)
-    assert all(event.only_user for event in found.events) or may_count_kernel
-
-
 WAIT = "import time; time.sleep(0.8)"
 UNBIND = f"import os; os.sched_setaffinity(0, range(os.cpu_count())); {WAIT}"
 
@@ -195,73 +170,9 @@ def test_other_live_runs_are_counted(ompbind, start):
     assert found.conditions.other_runs == 1
 
 
-INTERRUPTED = """
-import os, signal, sys
-from tests.live.candidates import SLOT, make_settings, make_start
-from ompbind.bench.run_candidate import run_candidate
-signal.signal(signal.SIGTERM, signal.default_int_handler)
-script = "trap '' TERM INT; echo $$ >$0; while :; do sleep 0.05; done"
-try:
-    run_candidate(make_start("sh", "-c", script, sys.argv[1]), make_settings(), SLOT, verify=False)
-except KeyboardInterrupt:
-    with open(sys.argv[1]) as file:
-        print("interrupted, the rank has exited:", not os.path.exists("/proc/" + file.read().strip()))
-"""
-
-
-@pytest.mark.parametrize("to", ["bench", "its group", "the run alone"])
-def test_an_interrupt_stops_the_ranks_before_it_is_raised(to, tmp_path, scene):
-    """Ctrl-C interrupts the whole group; the supervisor of the run may be the first to see it."""
-    path = tmp_path / "pid"
-    bench = subprocess.Popen(
-        [sys.executable, "-c", INTERRUPTED, str(path)],
-        env=scene.environment(PYTHONPATH=ROOT), stdout=subprocess.PIPE, text=True, process_group=0,
-    )  # fmt: skip
-    wait_until(lambda: path.exists() and path.read_text(), "the rank runs")
-    if to == "its group":
-        os.killpg(bench.pid, signal.SIGINT)
-    else:
-        os.kill(bench.pid if to == "bench" else children_of(bench.pid)[0], signal.SIGTERM)
-    output, _ = bench.communicate(timeout=20)
-    assert output == "interrupted, the rank has exited: True\n"
-    scene.check_nothing_left("an interrupt")
-
-
 def test_an_interrupt_at_any_moment_leaves_nothing(tmp_path, scene):
     command = [sys.executable, "-m", "tests.live.interrupt_runs", str(tmp_path), str(rounds(100))]
     env = scene.environment(PYTHONPATH=ROOT)
     done = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True)
     assert done.stdout == ""
     scene.check_nothing_left("interrupted runs")
-
-
-BENCH = """
-import os, sys
-from tests.live.candidates import make_settings, make_start
-from ompbind.bench.start_ranks import start_ranks
-script = "echo $$ >>" + sys.argv[2] + "; exec sleep 300"
-directory = sys.argv[1] + "/run"
-os.mkdir(directory)
-with start_ranks(make_start("sh", "-c", script, ranks=2), make_settings(), directory) as run:
-    run.wait()
-"""
-
-
-@pytest.mark.parametrize("delay_s", [None, 0, 0.002, pytest.param(0.008, marks=pytest.mark.long)])
-def test_a_bench_that_is_killed_while_ranks_start_or_run_leaves_nothing(delay_s, scene, tmp_path):
-    pids = tmp_path / "pids"
-    words = [sys.executable, "-c", BENCH, str(tmp_path), str(pids)]
-    process = subprocess.Popen(words, env=scene.environment(PYTHONPATH=ROOT))
-    try:
-        wait_until(live_runs, "the run is registered")
-        if delay_s is None:
-            wait_until(lambda: pids.exists() and pids.read_text().count("\n") == 2, "both ranks run")
-        else:
-            time.sleep(delay_s)
-    finally:
-        process.kill()
-        process.wait()
-    scene.check_nothing_left("the end of bench")
-    if delay_s is None:
-        wait_until(lambda: not (tmp_path / "run").exists(), "the files of the run are removed")
-        assert not list(Path(os.environ[RUNTIME_DIR]).iterdir())

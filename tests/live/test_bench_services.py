@@ -17,8 +17,7 @@ from ompbind.bench.run_candidate import run_candidate
 from ompbind.bench.service import READY_LIMIT_S, check_service, find_load_cpus, run_service
 from ompbind.bench.start_ranks import Service, start_ranks
 from ompbind.cpuset import CpuSet
-from ompbind.errors import LaunchError, MeasurementError, PositionError, RequestError
-from ompbind.execution.readiness import PortCheck
+from ompbind.errors import MeasurementError
 from tests.live.candidates import SLOT, make_settings, make_start
 from tests.live.conftest import wait_until
 from tests.live.scenes import PYTHON
@@ -201,30 +200,6 @@ def test_the_record_of_a_run(scene, record, script, patterns, values, code, reas
     assert reason in run.reason
 
 
-SELF_CONNECTION = """
-import fcntl, socket, struct
-from ompbind.execution.readiness import PortCheck
-with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-    SIOCSIFFLAGS, IFF_UP = 0x8914, 1
-    fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", IFF_UP))
-with open("/proc/sys/net/ipv4/ip_local_port_range", "w") as file:
-    file.write("20000 20001")
-print([port for port in (20000, 20001) * 10 if PortCheck(port).is_ready()])
-for port in (20000, 20001):
-    with socket.create_server(("127.0.0.1", port)):
-        print(PortCheck(port).is_ready())
-"""
-
-
-def test_a_check_of_a_port_does_not_connect_to_itself():
-    """In a network namespace with two ports for outgoing connections; the server can have both afterwards."""
-    words = ["unshare", "-n", sys.executable, "-c", SELF_CONNECTION]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
-    if "unshare" in done.stderr:
-        pytest.skip(f"no network namespace here: {done.stderr}")
-    assert done.stdout.splitlines() == ["[]", "True", "True"], done.stderr
-
-
 @pytest.mark.parametrize("ready", ["never", ""], ids=["before ready", "while measured"])
 def test_a_server_that_exits_by_itself_stops_the_run_at_once(ready, serve, fail):
     began = time.monotonic()
@@ -267,46 +242,6 @@ def test_a_load_generator_without_a_result_is_an_error(scene, fail, script, chan
 def test_a_load_generator_is_stopped_at_the_end_of_the_duration(scene, serve):
     script = f"trap 'echo requests: 9; exit 3' TERM; echo requests: 1; {FOREVER}"
     assert serve(SERVE, **load_with(script, scene, duration_s=0.3))[1] == (9.0,)
-
-
-def test_a_port_that_closed_connections_keep_is_explained(scene, record):
-    """The server closes each connection first, so the kernel keeps its port for a minute."""
-    server = "import socket, sys\ns = socket.socket()\ns.bind(('127.0.0.1', int(sys.argv[1])))\ns.listen()\n"
-    server += "while c := s.accept()[0]:\n c.recv(1)\n c.close()"
-    port = next(port for port in range(free_port(), 32_000) if not PortCheck(port).is_closing())
-    start = make_start(*PYTHON, server, str(port), scene.marker, env=scene.environment())
-    load = f"import socket; c = socket.create_connection(('127.0.0.1', {port})); c.send(b'x'); c.recv(1)"
-    load = (*PYTHON, f"{load}; print('requests: 1')")
-    settings = service_settings(ready=f"tcp:{port}", duration_s=5.0, load=load)
-    assert record(start, settings).values == (1.0,)
-    reason = record(start, settings).reason
-    assert f"closed connections of an earlier run have port {port} for a minute" in reason
-    assert "Address already in use" in reason
-
-
-@pytest.mark.parametrize(
-    ("ready", "load", "message"),
-    [
-        ("tcp:none", (), "'none' is not a port"),
-        ("tcp:{rank+65536}", (), "'65536' is not a port"),
-        ("(", (), "wrong regular expression"),
-        ("{cpus}", (), "{cpus} has no value here"),
-        ("", ("true", "{rank}"), "{rank} has no value here"),
-        ("", ("no-such-program",), "command not found: no-such-program"),
-    ],
-)
-def test_texts_that_cannot_work_are_refused_before_ranks_start(ready, load, message, scene):
-    with pytest.raises((PositionError, LaunchError)) as raised:
-        check_service((make_shell("exit", scene),), service_settings(ready=ready, load=load))
-    assert message in raised.value.message
-
-
-def test_a_load_generator_needs_cpus_that_all_candidates_reserve(scene):
-    reserved, other = (make_shell("exit", scene, reserve_total=count) for count in (1, 0))
-    assert find_load_cpus((reserved, reserved)) == reserved.plan.reserved
-    for starts in ((reserved, other), (make_shell("exit", scene, bound=False),), ()):
-        with pytest.raises(RequestError, match="--load needs reserved CPUs"):
-            find_load_cpus(starts)
 
 
 def test_a_run_that_is_stopped_at_any_moment_has_an_outcome(scene, tmp_path):

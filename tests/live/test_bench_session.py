@@ -5,8 +5,10 @@ import os
 import pty
 import random
 import signal
+import sys
 import time
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +22,7 @@ from tests.long import rounds
 
 QUICK = ("--vary", "bind=rank,thread", "--max-rounds", "4")
 """A session of some twenty runs."""
+EXAMPLES = Path(__file__).parents[2] / "docs/examples"
 
 
 @pytest.fixture
@@ -176,6 +179,26 @@ def test_exports_to_files_and_to_standard_output(ompbind, tmp_path):
     assert json.loads(done.stdout)["results"]
     assert "bind=thread" in csv.read_text()
     assert "<svg" in picture.read_text()
+
+
+def test_the_known_best_value_is_found_and_saved_as_a_preset(ompbind, tmp_path):
+    file = tmp_path / "ompbind.toml"
+    file.touch(mode=0o600)
+    words = ("-n", "1", "--vary", "env=BLOCK=16,BLOCK=64", "--metric", "speed: ([0-9.]+)", "--higher")
+    words += ("--config", str(file), "--save-preset", "fast", "--export", "json", "--")
+    done = ompbind("bench", *words, sys.executable, "-S", str(EXAMPLES / "known.py"))
+    session = json.loads(done.stdout)
+    results = {each["candidate"]: each for each in session["groups"][0]["comparisons"]}
+    assert 1.1 < results["env=BLOCK=64"]["ratio"] < 1.3
+    assert [name for name, each in results.items() if each["result"] == "best"] == ["env=BLOCK=64"]
+    assert "BLOCK=64" in " ".join(session["recommended"][0]["command"])
+    assert '[preset.fast.env]\nBLOCK = "64"' in file.read_text()
+    again = ompbind("bench", *words, "touch", str(tmp_path / "ran"))
+    assert (again.returncode, "preset 'fast' is already defined" in " ".join(again.stderr.split())) == (
+        2,
+        True,
+    )
+    assert not (tmp_path / "ran").exists()
 
 
 def write_session(path, factor=1.0):

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.launchers.environments import FLUX, OPEN_MPI_5, SLURM_PMI, SLURM_STEP
-from tests.live.conftest import python_with_torch, required, two_cpus
+from tests.launchers.environments import FLUX, OPEN_MPI_5
+from tests.live.conftest import required, two_cpus
 from tests.live.test_exec import OPEN_MPI_ARGS, SHOW, in_openmpi, numbers, read_reports, words
 
 
@@ -64,20 +64,11 @@ def test_the_number_that_ompbind_assumes_can_be_given(ompbind, local_rank):
     assert ("give it with -n; it is at least 3" in done.stderr) == (local_rank == "2")
 
 
-def test_verbose_shows_variables_that_are_not_used(ompbind):
-    env = {**SLURM_STEP, **SLURM_PMI, "SLURM_PROCID": "0", "SLURM_LOCALID": "0"}
-    text = words(ompbind("exec", "-v", "--share", "--", "true", env=env).stderr)
-    assert "variables of MPICH or Intel MPI are not used: MPI_LOCALRANKID is not set" in text
-    assert "not used" not in ompbind("exec", "--share", "--", "true", env=env).stderr
-
-
 LAUNCHERS = {
     "openmpi": ("mpirun.openmpi", *OPEN_MPI_ARGS, "--bind-to", "none", "-n", "{}"),
     "mpich": ("mpiexec.hydra", "-bind-to", "none", "-n", "{}"),
 }
 EACH_LAUNCHER = [pytest.param("openmpi", marks=in_openmpi), "mpich"]
-TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--no-python", "--nproc-per-node", "2")
-"""Words after a Python; its name is not torchrun."""
 
 
 def launcher_words(launcher, number):
@@ -90,16 +81,6 @@ def check_cpus(done):
     reports = read_reports(done.stdout)
     assert [report["cpus"] for report in reports] == [[cpu] for cpu in two_cpus()], done.stderr
     return reports
-
-
-@pytest.mark.part("torch")
-@pytest.mark.parametrize("outer", ["", "openmpi", "mpich", "run"])
-def test_torchrun_is_the_innermost_launcher(ompbind, outer):
-    """In `mpirun`, and in a rank of `ompbind run`, whose variables are called like those of torchrun."""
-    before = launcher_words(outer, 1) if outer in LAUNCHERS else ("ompbind", "run", "--") if outer else ()
-    done = ompbind("exec", "-v", "--", *SHOW, before=(*before, python_with_torch(), *TORCHRUN))
-    assert [numbers(report) for report in check_cpus(done)] == [[0, 2, 0, 2], [1, 2, 1, 2]]
-    assert ("torchrun is the innermost launcher" in words(done.stderr)) == (outer in LAUNCHERS)
 
 
 @in_openmpi

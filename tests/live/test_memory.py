@@ -21,7 +21,7 @@ from ompbind.planning.plan import MemoryPolicy
 from ompbind.planning.request import MemoryMode
 from ompbind.procfs.parsers import parse_numa_maps
 from ompbind.procfs.reader import read_memory_map
-from tests.live.conftest import OMPBIND, ranks_of, required, supervisor_of, wait_until
+from tests.live.conftest import ranks_of, required, supervisor_of, wait_until
 
 if not os.path.exists("/proc/self/numa_maps"):
     pytest.skip("this kernel knows no NUMA nodes", allow_module_level=True)
@@ -84,14 +84,6 @@ def test_ompbind_itself_keeps_its_policy(start, own):
     assert seen == [own, own, f"prefer:{NODE}", f"prefer:{NODE}"]
 
 
-@SINGLE
-def test_a_rank_with_the_terminal_has_its_policy_too(tmp_path):
-    command = f"{OMPBIND} run --share --memory bind -- cat /proc/self/numa_maps"
-    words = [required("script"), "-qec", command, str(tmp_path / "typed")]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
-    assert parse_numa_maps(done.stdout.replace("\r", "")).policy == f"bind:{NODE}"
-
-
 def filtered(error, call):
     """Return the words before a command that make a system call fail; skip if no filter can be set."""
     before = (sys.executable, SANDBOX, str(error), call, "--")
@@ -137,25 +129,6 @@ def test_the_report_has_the_policy_that_was_really_set(ompbind, tmp_path):
 def test_policies_are_set_even_if_they_cannot_be_read(ompbind):
     before = filtered(errno.EPERM, "239")
     assert policy_of(ompbind("run", "--memory", "bind", "--", *SHOW, before=before)) == f"bind:{NODE}"
-
-
-NARROW = f"""
-from tests.live.test_memory import *
-for strict in (False, True):
-    plan = make_plan({NODE}, {NODE} + 1, mode=MemoryMode.PREFERRED, strict=strict)
-    adapted = replace_unsupported_policies(plan)
-    print(adapted.placements[0].memory.kernel_text, *(note.code for note in adapted.notes))
-"""
-
-
-@SINGLE
-@FILTERED
-def test_kernels_that_prefer_one_node_only_get_the_first():
-    words = [*filtered(errno.EINVAL, "238=5"), sys.executable, "-c", NARROW]
-    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, env=env)
-    assert done.stdout.split() == [f"prefer:{NODE}", "memory-narrowed"], done.stderr
-    assert "this kernel can prefer only one NUMA node" in done.stderr
 
 
 @SINGLE

@@ -17,7 +17,6 @@ from ompbind.report.bench.measurements import (
     render_more_rounds,
     render_ratio,
 )
-from ompbind.report.bench.pictures import list_ticks, make_ratio_axis, make_value_axis
 from tests.bench.sessions import TWO_METRICS, make_conclusion, make_run, make_session
 
 
@@ -97,32 +96,3 @@ def test_a_line_has_only_printable_characters(words, ascii_only):
     line = join_command(words, ascii_only=ascii_only)
     assert line.isprintable()
     assert line.isascii() or not ascii_only
-
-
-AXES = st.one_of(
-    st.tuples(st.lists(st.floats(1e-6, 1e6), max_size=20), st.none()),
-    st.tuples(st.lists(st.floats(-1e12, 1e12), min_size=1, max_size=20), st.booleans()),
-)
-
-
-@given(AXES, st.integers(1, 500), st.integers(2, 9))
-def test_positions_and_ticks_are_on_the_axis_and_in_order(shown, length, most):
-    values, from_zero = shown
-    if from_zero is None:
-        axis = make_ratio_axis(values, length)
-    else:
-        axis = make_value_axis(values, length, from_zero=from_zero)
-    places, ticks = [axis.find(value) for value in sorted(values)], list(list_ticks(axis, most))
-    assert places == sorted(places)
-    assert all(0 <= place <= axis.length for place in places)
-    assert len(ticks) <= most
-    assert ticks == sorted(set(ticks))
-    assert all(axis.low <= tick <= axis.high for tick in ticks)
-
-
-def test_equal_factors_have_equal_lengths_and_noise_does_not_look_large():
-    axis = make_ratio_axis([0.5, 2.0], 1000)
-    assert axis.find(1.0) - axis.find(0.5) == axis.find(2.0) - axis.find(1.0)
-    axis = make_ratio_axis([0.9999, 1.0001], 1000)
-    assert axis.find(1.0001) - axis.find(0.9999) < 15
-    assert tuple(list_ticks(make_ratio_axis([0.9, 1.2], 300), 7)) == (0.9, 0.95, 1.0, 1.05, 1.1, 1.15, 1.2)

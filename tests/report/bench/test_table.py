@@ -11,7 +11,7 @@ from ompbind.bench.compare_sessions import CandidateChange, Difference, Sessions
 from ompbind.bench.decision import conclude
 from ompbind.bench.records import ComparisonResult, Conclusion, Metric, Rules, Session, Status
 from ompbind.report.bench.sessions import render_sessions
-from ompbind.report.bench.table import Effort, render_bench, render_candidates, render_effort
+from ompbind.report.bench.table import render_bench
 from ompbind.report.text import PIPE, Screen
 from tests.bench.sessions import (
     HARDWARE,
@@ -159,29 +159,6 @@ def test_each_number_of_ranks_has_its_table_and_its_recommendation():
     assert not text.rstrip().endswith("'two words'")  # copies without ompbind have no line to paste
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-def test_long_names_in_pictures_are_whole(width):
-    """They differ in the middle only, so a cut could make them equal."""
-    names = [f"strategy=balanced, bind={bind}, threads=16, smt=2" for bind in ("thread", "core", "exact")]
-    picture = render(make_session(dict.fromkeys(["unbound", *names], 1.0)), width=width).split("\n\n")[2]
-    assert longest(picture) <= width
-    words = ["strategy=balanced,", "bind=thread,", "bind=core,", "bind=exact,", "threads=16,", "smt=2"]
-    assert [picture.count(word) for word in words] == [3, 1, 1, 1, 3, 3]
-
-
-@pytest.mark.parametrize(("number", "texts"), [(3, 3), (4, 0)])
-def test_alike_reasons_of_many_dropped_candidates_are_not_repeated(number, texts):
-    names = [f"smt={at}" for at in range(number)]
-    session = make_session(dict.fromkeys(["unbound", "default", *names], 1.0))
-    reasons = {
-        name: {"result": R.DROPPED, "reason": f"default was better in all {at} rounds"}
-        for at, name in enumerate(names, 4)
-    }
-    text = render(session, make_conclusion(session, **reasons))
-    assert text.count("dropped early: smt=") == text.count("default was better") == texts
-    assert ("dropped early: 4 candidates" in text) == (not texts)
-
-
 @pytest.mark.parametrize(
     ("failing", "rounds", "said", "not_said"),
     [
@@ -253,29 +230,6 @@ def test_any_value_and_name_fits(name, value, other, ratio, width, metric):
     assert longest(render(session, make_conclusion(session, **varied), width=width)) <= width
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-def test_candidates_and_the_effort_fit(width):
-    cpus = tuple(f"{2 * rank}-{2 * rank + 1}" for rank in range(64))
-    same = ("64 ranks, smt=1, strategy=balanced", "64 ranks, smt=1, strategy=spread")
-    candidates = [
-        make_candidate("64 ranks, unbound", ranks=64),
-        make_candidate("64 ranks, default", ranks=64, cpus=cpus, same=same),
-        make_candidate("1 rank, mask=" + ",".join(map(str, range(0, 200, 3))), cpus=("0-9:3",)),
-    ]
-    screen = Screen(width=width)
-    text = render_candidates(candidates, make_usual_session()[0].refusals, screen)
-    effort = render_effort(candidates, Effort(rounds=40, same_work=False, budget_s=60), screen)
-    assert longest(f"{text}\n{effort}") <= width
-    assert ("0-1 | 2-3 | ... | 126-127" in text) == (width == 160)
-
-
-@pytest.mark.parametrize(("same_work", "runs"), [(False, 4 * 11 + 2 * 2 * 10), (True, 4 * 11 + 2 * 10)])
-def test_numbers_of_ranks_that_are_not_compared_are_confirmed_each(same_work, runs):
-    candidates = [make_candidate("unbound", ranks=ranks) for ranks in (1, 1, 2, 2)]
-    text = render_effort(candidates, Effort(rounds=10, same_work=same_work), Screen(width=160))
-    assert text.startswith(f"time: {runs} runs at most")
-
-
 CHANGES = """
 unbound     | 1.4  | 1.4  | 12 12 | 1.0  | 0.98 1.02 | no difference known
 smt=2       | 1.4  | 1.12 | 12 12 | 1.25 | 1.2 1.3   | faster
@@ -315,21 +269,3 @@ def test_sessions_are_compared_in_words():
     text = render_two([change for _, _, change in made], metrics=TWO_METRICS[:1])
     assert re.search(r"smt=2 .* better", text)
     assert re.search(r"default .* worse", text)
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("number", [1, 3, 9])
-def test_several_sessions_fit_in_every_width(width, number):
-    name = "strategy=spread, smt=2"
-    numbers = {"medians": (123.4,) * number, "runs": (9,) * number, "ratio": 1.0, "interval": (0.9, 1.1)}
-    change = CandidateChange(candidate=name, **numbers)
-    text = render_two([change], Screen(width=width), number)
-    assert longest(text) <= width
-    assert f"time {number} " in text
-    assert ("time 2" in text) == (number == 3 and width == 160)
-    assert render_two([change], Screen(has_box_characters=False), number, command=("größe",)).isascii()
-
-
-@pytest.mark.parametrize("started", [1e300, -1e300, float("nan")])
-def test_a_session_with_an_absurd_time_is_shown(started):
-    assert render_two([], started=started).startswith("session 1: node1, EPYC 9654, 13 runs")

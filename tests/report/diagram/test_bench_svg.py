@@ -62,13 +62,6 @@ def test_every_run_and_every_round_is_a_dot_and_results_are_words():
     assert "ranks" not in texts, "one number of ranks has no curve"
 
 
-def test_long_names_are_wrapped_and_not_cut():
-    factors = {make_candidate("unbound"): 1.0, make_candidate("x" * 200): 0.9}
-    session = make_session(factors, command=("y" * 500,))
-    texts, _ = check(session, make_conclusion(session))
-    assert sum(text.count("x") for text in texts if set(text) == {"x"}) == 200
-
-
 def ideals(session, conclusion):
     points = list_scaling(session, conclusion)
     return [point.ideal and point.ideal / points[0].value for point in points]
