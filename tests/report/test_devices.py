@@ -6,19 +6,14 @@ import shlex
 import pytest
 
 from ompbind.errors import RequestError
-from ompbind.inspection.expectation import expect_variables
-from ompbind.inspection.rank_processes import RankProcesses
-from ompbind.inspection.verdict import Verdict
 from ompbind.machine.sources.ompbind_json import make_machine_from_json
 from ompbind.planning.rank_command import RunSpec, make_local_identities, make_variables
 from ompbind.report.export.formats import FORMATS
-from ompbind.report.inspect import make_title
 from ompbind.report.machine_text import device_record
 from ompbind.report.plan import render_plan, render_rank
 from ompbind.report.plan_json import plan_record
 from ompbind.report.text import Screen
 from ompbind.report.topology import render_json
-from tests.inspection.test_judge import process
 from tests.planning.devices.gpus import ROCM_UUIDS, UUIDS, make_amd_gpus, make_gpu, make_nic, make_nvidia_gpus
 from tests.planning.devices.test_variables import one_each, planned
 
@@ -61,16 +56,6 @@ def test_json_has_the_devices_and_the_request():
     assert {name: record["request"][name] for name in request} == request
     machine = make_machine_from_json(json.loads(render_json(plan.machine)), "x", devices=True)
     assert [gpu.uuid for gpu in machine.devices] == list(UUIDS[:4])
-
-
-def test_inspect_names_the_devices_of_a_rank():
-    env = {"OMPBIND_RANK": "0", "OMPBIND_RUN_ID": "job", "OMPBIND_CPUS": "0-1"}
-    for devices, ending in (("gpu:0,nic:1", ", gpu:0, nic:1"), ("", "--bind none")):
-        group = RankProcesses(
-            rank=0, run_id="job", expected=expect_variables(env), verdict=Verdict(issues=(), summary=""),
-            processes=(process("0-1", **env, OMPBIND_RANK_DEVICES=devices),),
-        )  # fmt: skip
-        assert make_title(group).endswith(ending)
 
 
 def test_slurm_gets_a_mask_of_gpus_by_address_for_each_task():

@@ -98,16 +98,12 @@ def read_server(texts, variable):
 
 def read_slurm(texts):
     words = shlex.split(texts[0])
-    kind, _, masks = option(words, "--cpu-bind").partition(":")
-    assert kind == "mask_cpu"
-    cpus = [bits(mask) for mask in masks.split(",")]
+    masks = {name: option(words, name) for name in ("--cpu-bind", "--mem-bind")}
+    assert masks["--cpu-bind"].startswith("mask_cpu:")
+    assert (masks["--mem-bind"] or "mask_mem:").startswith("mask_mem:")
+    cpus, nodes = (list(map(bits, text[9:].split(","))) if text else None for text in masks.values())
     assert option(words, "--ntasks") == str(len(cpus))
-    memory = option(words, "--mem-bind")
-    if memory is None:
-        return [(rank_cpus, None) for rank_cpus in cpus]
-    assert memory.startswith("mask_mem:")
-    nodes = [bits(mask) for mask in memory.removeprefix("mask_mem:").split(",")]
-    return zip(cpus, nodes, strict=True)
+    return zip(cpus, nodes or [None] * len(cpus), strict=True)
 
 
 def read_rankfile(texts):
@@ -125,8 +121,7 @@ def read_systemd(texts):
         head, *lines = text.splitlines()
         assert head == "[Service]"
         settings = {"CPUAffinity": "77", "NUMAMask": "99"}  # settings of the unit itself
-        for line in lines:
-            name, _, value = line.partition("=")
+        for name, _, value in (line.partition("=") for line in lines):
             if name in settings:
                 settings[name] = f"{settings[name]},{value}".strip(",") if value else ""
         memory = settings["NUMAMask"]
@@ -179,17 +174,19 @@ def test_ranks_have_the_same_cpus_when_read_back(case, distance):
 
 def moved(plan, distance):
     """The same plan on a machine whose CPUs have higher numbers."""
-    placements = [
-        placement.replace(
-            cpus=tuple(cpu + distance for cpu in placement.cpus),
-            service_cpus=CpuSet(cpu + distance for cpu in placement.service_cpus),
+
+    def move(cpus):
+        return CpuSet(cpu + distance for cpu in cpus)
+
+    placements = tuple(
+        each.replace(
+            cpus=tuple(cpu + distance for cpu in each.cpus),
+            service_cpus=move(each.service_cpus),
             reserved=CpuSet(),
         )
-        for placement in plan.placements
-    ]
-    return plan.replace(
-        placements=tuple(placements), reserved=CpuSet(cpu + distance for cpu in plan.reserved)
+        for each in plan.placements
     )
+    return plan.replace(placements=placements, reserved=move(plan.reserved))
 
 
 SHARED = {"ranks": 2, "strategy": "all", "smt": "all"}

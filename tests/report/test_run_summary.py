@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ompbind.execution.outcome import (
-    FAILURE_HINTS,
     OUT_OF_MEMORY,
     Outcome,
     RankExit,
@@ -185,14 +184,6 @@ def test_the_report_of_any_outcome_fits_and_is_plain(finished, stderr_shown, wid
 
 
 PAGE = (Path(__file__).parents[2] / "docs/running.md").read_text()
-
-
-def test_the_page_has_every_status_that_has_a_hint():
-    section = PAGE.partition("## When a rank fails\n")[2].partition("\n## ")[0]
-    cells = re.findall(r"^\| (?:SIG\w+, )?(\d+) \|", section, re.M)
-    assert {int(cell) for cell in cells} == {rule.status for rule in FAILURE_HINTS if rule.status}
-    for name, status in re.findall(r"^\| (SIG\w+), (\d+) \|", PAGE, re.M):
-        assert Signals[name] + 128 == int(status)
 
 
 def test_throttling_is_named_if_there_was_any():

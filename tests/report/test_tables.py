@@ -9,15 +9,14 @@ from hypothesis import strategies as st
 from ompbind.cpuset import CpuSet
 from ompbind.errors import MaskError, PlanError, PositionError
 from ompbind.masks.parse import parse_mask
-from ompbind.openmp.binding import Bind
 from ompbind.planning.other_runs import LiveRun
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import RankCommand
-from ompbind.planning.request import MemoryMode, Request
+from ompbind.planning.request import Request
 from ompbind.registry.claim_files import RunInfo
 from ompbind.report.plan import render_commands, render_comparison, render_explanation, render_plan
 from ompbind.report.ps import render_ps
-from ompbind.report.text import WIDEST, Column, Screen, render_error, render_paragraph, render_table
+from ompbind.report.text import Column, Screen, render_error, render_paragraph, render_table
 from tests.machines import Shape, make_machine
 from tests.report.diagram.test_plan_picture import plans
 
@@ -34,32 +33,6 @@ def test_any_plan_fits_the_terminal(plan, width):
     screen = Screen(width=width)
     assert longest(render_plan(plan, screen)) <= width
     assert longest(render_explanation(plan, screen)) <= width
-
-
-@pytest.mark.parametrize("bind", [Bind.RANK, Bind.THREAD, Bind.EXACT])
-def test_a_plan_with_all_columns_fits_the_terminal(bind):
-    request = Request(ranks=4, bind=bind, reserve=1, memory=MemoryMode.INTERLEAVE)
-    texts = {width: render_plan(make_plan(MACHINE, request), Screen(width=width)) for width in WIDTHS}
-    assert all(longest(text) <= width for width, text in texts.items())
-    head = next(line for line in texts[80].splitlines() if line.startswith("rank"))
-    assert head.split()[:5] == ["rank", "threads", "cores", "node", "memory"]
-    assert len(texts[60].splitlines()) >= len(texts[160].splitlines()) == len(texts[200].splitlines())
-    assert longest(render_plan(make_plan(MACHINE, request), Screen(width=10_000))) <= WIDEST
-
-
-@pytest.mark.parametrize(
-    ("bind", "ranks", "cell"),
-    [
-        (Bind.RANK, 4, "1 place: whole rank"),
-        (Bind.THREAD, 8, "4 places: {all} {2} {4} {6}"),
-        (Bind.EXACT, 8, "4 places: {0} {2} {4} {6}"),
-        (Bind.NONE, 4, "none"),
-    ],
-)
-def test_places_are_counted_and_listed(bind, ranks, cell):
-    machine = make_machine(Shape(packages=2, cores=16, smt=2, numbering="adjacent"))
-    text = render_plan(make_plan(machine, Request(ranks=ranks, bind=bind)), Screen(width=200))
-    assert text.splitlines()[4].endswith(f"  {cell}")
 
 
 @pytest.mark.parametrize("width", WIDTHS)

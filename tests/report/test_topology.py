@@ -5,13 +5,12 @@ import pytest
 from ompbind.cpuset import CpuSet
 from ompbind.errors import MaskError
 from ompbind.machine.model import CoreKind, Node
-from ompbind.machine.sources.linux.reader import read_recorded
 from ompbind.masks.parse import parse_mask
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
-from ompbind.report.text import WIDTH, Screen, render_cpus, render_paragraph, wrap_indented
+from ompbind.report.text import WIDTH, Screen, render_cpus
 from ompbind.report.topology import LINES, render_listing, render_tree
-from tests.machines import DictRoot, Shape, make_machine, shape_files
+from tests.machines import Shape, make_machine
 
 
 def test_evenly_spaced_cpus_are_one_stride():
@@ -22,21 +21,6 @@ def test_evenly_spaced_cpus_are_one_stride():
     }.items():  # fmt: skip
         assert render_cpus(CpuSet.from_list(cpus)) == text
         assert CpuSet.from_list(text) == CpuSet.from_list(cpus)
-
-
-TREE = """\
-given: 8 CPUs, 4 cores, 2 packages, 2 NUMA nodes
-  package 0, NUMA node 0 (1.0 GiB), L3 0: 2 × core (2 CPUs): 0-6:2
-  package 1, NUMA node 1 (1.0 GiB), L3 1: 2 × core (2 CPUs): 1-7:2
-  node distances
-         0   1
-     0  10  20
-     1  20  10"""
-
-
-def test_a_small_machine_as_a_tree():
-    shape = Shape(packages=2, cores=2, smt=2, numbering="round-robin")
-    assert render_tree(read_recorded(DictRoot(shape_files(shape)))) == TREE
 
 
 def test_limits_kinds_and_states_are_shown():
@@ -118,14 +102,6 @@ def test_control_characters_from_files_do_not_reach_the_terminal():
     shown = render_tree(odd)
     assert "a?[31mb: x?, 1 CPU" in shown
     assert "note: c?d" in shown
-
-
-def test_long_values_are_broken_after_commas_and_stay_what_they_are():
-    value = "KMP_AFFINITY=reset,granularity=fine,explicit,proclist=[0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]"
-    for text in (render_paragraph("note", f"it obeys\n{value}"), wrap_indented(f"  {value}")):
-        lines = text.split("\n")
-        assert max(map(len, lines)) <= WIDTH
-        assert value in "".join(line.lstrip() for line in lines)
 
 
 def test_without_box_characters_a_tree_is_ascii():
