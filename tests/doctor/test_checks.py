@@ -128,7 +128,6 @@ TABLE = [
     ("machine", OK, "8 cores, x86_64", here()),
     ("machine", ERROR, "no CPU is allowed", here(None, error="no CPU is allowed")),
     ("machine", ERROR, "cannot bind processes", plain(bindable=False)),
-    ("machine", NOTE, "no file shows", plain(remarks=("no file shows which CPUs share a core",))),
     ("cpus", OK, "all 8 online CPUs are allowed", here()),
     ("cpus", NOTE, "4 of 8 online CPUs allowed (0-3): limited by the inherited", here(allowed="0-3")),
     ("cpus", NOTE, "limited by the cpuset of the cgroup", here(allowed="0-3", cpuset=CPUS("0-3"))),
@@ -137,24 +136,20 @@ TABLE = [
     ("cpus", NOTE, "limited by the enclosing run (rank 3)", here(allowed="5", enclosing=enclosed("5"))),
     ("cpus", ERROR, "limited by the inherited", here(allowed="5", env={"OMPBIND_RANK": "3"})),
     ("cpus", ERROR, "limited by the inherited", here(allowed="5", enclosing=enclosed("4-5"))),
-    ("cpus", OK, "all 1 online CPUs", here(ONE)),
     ("cores", NOTE, "2 cores only partly allowed: not CPUs 4-5", here(SMT, allowed="0-3,6-7")),
     ("offline", NOTE, "CPUs 8-9 present but offline", plain(offline=CPUS("8-9"))),
     ("offline", OK, "SMT is off", kernel(PLAIN.replace(offline=CPUS("8-9")), smt="off")),
     ("set-apart", NOTE, "CPUs 6-7: isolated", plain(isolated=CPUS("6-7"))),
     ("set-apart", NOTE, "CPU 7: nohz_full", plain(nohz_full=CPUS("7"))),
-    ("smt", OK, "2 hardware threads per core: ranks use 1", here(SMT)),
     ("smt", OK, "8 hardware threads per core: ranks use 4", here(make_machine(Shape(smt=8)))),
     ("quota", OK, "8 CPUs, enough", plain(quota=8.0)),
     ("quota", NOTE, "the cgroup limits CPU time to 2.5 of 8 allowed CPUs", plain(quota=2.5)),
     ("bind-call", OK, "is permitted", may(may_bind="granted")),
     ("bind-call", ERROR, "is refused", may(may_bind="refused")),
     ("devices", OK, "2 GPUs, all near allowed CPUs", gpus("0-3", "4-7")),
-    ("devices", OK, "1 GPU, all near allowed CPUs", gpus("0-3", allowed="3,5")),
     ("devices", NOTE, "near CPUs 4-7 on NUMA node 1, but only CPUs 0-3", gpus("0-3", "4-7", allowed="0-3")),
     ("devices", NOTE, "gpu:0, gpu:1: the firmware does not report a NUMA node", gpus("", "")),
     ("virtual", OK, "QEMU: cores, caches and NUMA nodes are as", kernel(hypervisor="QEMU")),
-    ("virtual", OK, "as the hypervisor reports", gpus("0-3", "4-7", hypervisor="QEMU")),
     ("virtual", OK, "as the hypervisor reports", kernel(ONE, hypervisor="QEMU")),
     ("virtual", NOTE, "each of 4 CPUs is a package", kernel(FOUR, hypervisor="x")),
     ("virtual", NOTE, "no L3 cache is shared", kernel(FOUR_L3, hypervisor="QEMU")),
@@ -166,7 +161,6 @@ TABLE = [
     ("rebinding", NOTE, "is '1': TensorRT-LLM binds", here(env={TRT: "1"})),
     ("rebinding", OK, "none known", here(env={TRT: "2"})),
     ("rebinding", NOTE, "is '0,8': oneCCL binds", here(env={"CCL_WORKER_AFFINITY": "0,8"})),
-    ("rebinding", OK, "none known", here(env={"CCL_WORKER_AFFINITY": "auto"})),
     ("rebinding", NOTE, "torchrun binds", command(argv=("torchrun", "--numa-binding=node", "train.py"))),
     ("rebinding", NOTE, "vLLM binds", command(argv=("vllm", "serve", "MODEL", "--numa-bind"))),
     ("rebinding", OK, "none known", command(argv=("vllm", "serve", "MODEL", "--numa-bind-nodes", "0"))),
@@ -174,9 +168,7 @@ TABLE = [
     ("rebinding", OK, "none known", packages("tensorrt_llm", env={TRT: "0"})),
     ("rebinding", NOTE, "binds by default", packages("torch", "sglang")),
     ("rebinding", OK, "none known", packages("sglang", machine=PLAIN)),
-    ("rebinding", NOTE, "binds by default", packages("vllm_ascend", machine=PLAIN)),
     ("runs", OK, "none on these CPUs", here(runs=(run("9-12"),))),
-    ("runs", OK, "not known", here(runs=None)),
     ("runs", NOTE, "other (pid 77) uses CPUs 6-7", here(runs=(run("6-12"),))),
     ("variables", OK, "none that would", here()),
     ("variables", OK, "set for rank 1", here(env={"OMP_PLACES": "{0}"}, enclosing=enclosed("0", 1))),
@@ -184,17 +176,12 @@ TABLE = [
     ("options", OK, "is '3': an option", here(env={"OMPBIND_RANKS": "3"}, options=("OMPBIND_RANKS",))),
     ("options", NOTE, "is not a variable of ompbind", here(unknown_options=(("OMPBIND_X", ""),))),
     ("options", NOTE, "is 'none'", here(env={"OMPBIND_BIND": "none"}, options=("OMPBIND_BIND",))),
-    ("options", NOTE, "is 'nobind'", here(env={"OMPBIND_MASK": "nobind"}, options=("OMPBIND_MASK",))),
-    ("preload", OK, "/x.so: can be loaded", here(env={"LD_PRELOAD": "/x.so"})),
     ("preload", ERROR, "names /x.so", here(workload=BAD)),
     ("command", OK, "runs /x/python (Python 3.11; ", command(program="/x/python", python=(3, 11), site="/s")),
-    ("command", OK, "cannot see what that program starts", command(program="")),
     ("command", ERROR, "command not found: app", command(error="command not found: app")),
     ("command", NOTE, "/bin/app is for aarch64", command(arch="aarch64")),
     ("command", OK, "runs /bin/app", command(arch="i386")),
-    ("wrappers", OK, "none that undoes a binding", command()),
     ("wrappers", NOTE, "taskset -c 0", here(workload=Workload(wrappers=(TASKSET,)))),
-    ("runtimes", OK, "none found", command()),
     ("runtimes", OK, "libgomp (available: torch)", command(library(GOMP))),
     ("runtimes", NOTE, "several: libgomp (available: torch)", command(library(GOMP), library(OTHER))),
     ("runtimes", NOTE, "several: libiomp5 (preloaded", command(library(GOMP), preloaded(INTEL))),
@@ -219,36 +206,28 @@ TABLE = [
     ("pools", NOTE, "before version 2.14: its inter-op thread pools", package("torch", machine=SMT)),
     ("pools", OK, "its inter-op thread pools follow the affinity mask", package("torch", (2, 14))),
     ("pools", NOTE, "hardware_concurrency", command(cpp=True)),
-    ("pools", OK, "sizes its thread pools by the affinity mask", command(program="/opt/jdk/bin/java")),
-    ("pools", OK, "OMP_NUM_THREADS", command(program="/bin/sh", opaque=True)),
-    ("allowed-memory", OK, "of the NUMA nodes of all allowed CPUs", here(NODES)),
     ("allowed-memory", OK, "all allowed CPUs", here(NODES.replace(memory_allowed=CPUS("0")), allowed="0-3")),
     ("allowed-memory", NOTE, "node 0 is not allowed (cpuset.mems: 1)", here(ON_1)),
-    ("memory-call", OK, "is permitted", may(NODES, may_place_memory="granted")),
     ("memory-call", OK, "no NUMA policies", may(NODES, may_place_memory="absent")),
     ("memory-call", OK, "harmless with one", may(may_place_memory="refused")),
     ("memory-call", NOTE, "by a seccomp filter", may(NODES, may_place_memory="refused")),
     ("memory-call", NOTE, "in this container", may(NODES, container="Docker", may_place_memory="refused")),
     ("numa-balancing", OK, "only one node", kernel(numa_balancing=1)),
-    ("numa-balancing", OK, "off", kernel(NODES, numa_balancing=0)),
     ("numa-balancing", NOTE, "on", kernel(NODES, numa_balancing=1)),
     ("memory", OK, "at least 6 % free on every node", memory(50, 6)),
     ("memory", NOTE, "only 3 % of the memory is free", memory(3)),
     ("memory", NOTE, "only 2 % of the memory of NUMA node 1", memory(50, 2)),
     ("swap", OK, "512 of 8192 MiB in use", swap(GIB // 2)),
     ("swap", NOTE, "2048 of 8192 MiB are in use", swap(2 * GIB)),
-    ("huge-pages", OK, "madvise, defrag always", kernel(huge_pages="madvise", defrag="always")),
     ("huge-pages", NOTE, "are off", kernel(huge_pages="never")),
     ("frequency", OK, "on CPU 0 (intel_pstate)", governors("powersave", driver="intel_pstate")),
     ("frequency", NOTE, "governor powersave", governors("powersave", driver="acpi-cpufreq")),
-    ("frequency", NOTE, "governor ondemand", governors("ondemand")),
     ("frequency", NOTE, "differ: performance on CPU 0, powersave", governors("performance", "powersave")),
     ("frequency", NOTE, "energy preference balance_power",
      governors("powersave", driver="amd-pstate-epp", preference="balance_power")),
     ("stolen", OK, "0.3 % of CPU time since boot", kernel(stolen=0.003)),
     ("stolen", NOTE, "the host gave 4.0 % of CPU time since boot to others", kernel(stolen=0.04)),
     ("kernel", OK, "6.8.0-51-generic", kernel(release="6.8.0-51-generic")),
-    ("kernel", OK, "unusual", kernel(release="unusual")),
     ("kernel", NOTE, "5.14.0", kernel(release="5.14.0")),
     ("container", OK, "Docker, with 1 NUMA node", kernel(container="Docker")),
 ]  # fmt: skip
@@ -310,28 +289,21 @@ VARIABLES = """
     OMP_PROC_BIND=true                      | the same CPUs
     OMP_NUM_THREADS=                        | terminates the program
     OMP_NUM_THREADS=abc                     | may terminate the program
-    OMP_NUM_THREADS=0                       | may terminate the program
     OMP_NUM_THREADS=9                       | more threads than CPUs
-    OMP_NUM_THREADS=9,2                     | more threads than CPUs
     MKL_NUM_THREADS=100000000000            | more threads than CPUs
     GOTO_NUM_THREADS=2                      | overrides OMP_NUM_THREADS
     OMP_DYNAMIC=true                        | fewer threads
     OMP_THREAD_LIMIT=2                      | fewer threads
-    KMP_ALL_THREADS=2                       | fewer threads
     OMP_WAIT_POLICY=ACTIVE                  | keep their CPUs busy
     KMP_BLOCKTIME=infinite                  | keep their CPUs busy
-    KMP_LIBRARY=turnaround                  | keep their CPUs busy
     GOMP_SPINCOUNT=infinity                 | keep their CPUs busy
     OMP_DISPLAY_AFFINITY=true               | standard output
     KMP_AFFINITY=reset,verbose              |
     OMP_PLACES={0},{1} OMP_PROC_BIND=FALSE  |
-    OMP_PROC_BIND=false                     |
     OMP_NUM_THREADS=8                       |
     OMP_NUM_THREADS=4,2                     |
-    OMP_DYNAMIC=false                       |
     OMP_WAIT_POLICY=passive                 |
     OMP_DISPLAY_AFFINITY=false              |
-    PATH=/bin                               |
 """
 
 

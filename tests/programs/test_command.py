@@ -45,14 +45,11 @@ def names(argv, env=()):
     /x/scikit_learn.libs/libgomp-e985bcbb.so.1.0.0        | gomp
     /usr/lib/llvm-14/lib/libomp.so.5                      | omp 14
     /x/libomp-7ab2.so                                     | omp
-    /x/lib/libiomp5.so                                    | iomp
     /x/numpy.libs/libscipy_openblas64_-32a4b2a6.so        | openblas
-    /usr/lib/libopenblasp-r0.3.21.so                      | openblas
     /x/libtcmalloc_minimal.so.4.5.9 (deleted)             | tcmalloc
     libjemalloc.so.2                                      | jemalloc
     /usr/lib/gcc/libgomp-plugin-nvptx.so.1                |
     /usr/lib/libomptarget.so.14                           |
-    /usr/lib/libompd.so                                   |
     /x/libgomp.a                                          |
     /x/libgomphosis.so                                    |
 """))  # fmt: skip
@@ -146,18 +143,11 @@ def test_pipes_are_never_opened(tmp_path):
     assert read_workload([put(tmp_path / "bin/python3")], {}).python
 
 
-@pytest.mark.parametrize(("exported", "version"), rows("""
-    __kmpc_fork_call                                          | 14
-    __kmpc_fork_call omp_in_explicit_task                     | 15
-    __kmpc_fork_call omp_in_explicit_task __kmpc_fork_call_if | 16
-    something_else                                            | None
-"""))  # fmt: skip
-def test_the_version_of_libomp_is_read_from_the_names_that_it_exports(tmp_path, exported, version):
-    path = put(tmp_path / "libomp.so", make_elf(names=exported.split()))
-    assert str(identify_library(path).version) == version
-
-
-def test_the_target_of_a_link_decides_what_a_library_is(tmp_path):
+def test_the_names_that_libomp_exports_and_the_targets_of_links_identify_a_library(tmp_path):
+    exported = ("__kmpc_fork_call", "omp_in_explicit_task", "__kmpc_fork_call_if")
+    for count, version in ((0, None), (1, 14), (2, 15), (3, 16)):
+        path = put(tmp_path / "libomp.so", make_elf(names=["something_else", *exported[:count]]))
+        assert identify_library(path).version == version
     (tmp_path / "libgomp.so.1").symlink_to(put(tmp_path / "libiomp5.so"))
     assert identify_library(str(tmp_path / "libgomp.so.1")).family is OmpRuntime.INTEL
 
@@ -205,16 +195,13 @@ def test_a_python_may_load_the_libraries_in_its_packages(tmp_path, python, comma
     assert not workload.opaque
 
 
-@pytest.mark.parametrize("name", ["t", "3", "3.11", "pythonic", "python-config", "pypyx"])
-def test_other_names_are_not_taken_for_a_python(tmp_path, name):
-    workload = read_workload([put(tmp_path / name, make_elf(["libiomp5.so"]))], {})
-    assert (workload.python, found(workload)[0][:2]) == ("", ("iomp", "needed"))
-
-
-@pytest.mark.parametrize("name", ["uv", "mpirun", "poetry", "bash"])
-def test_programs_that_start_others_are_opaque(tmp_path, python, name):
-    assert read_workload([put(tmp_path / name, make_elf(["libc.so.6"]))], {}).opaque
-    assert read_workload([put(tmp_path / "x" / name, f"#!{python}\n")], {}).opaque
+def test_names_decide_what_is_a_python_and_what_starts_others(tmp_path, python):
+    for name in ("t", "3", "3.11", "pythonic", "python-config", "pypyx"):
+        workload = read_workload([put(tmp_path / name, make_elf(["libiomp5.so"]))], {})
+        assert (workload.python, found(workload)[0][:2]) == ("", ("iomp", "needed")), name
+    for name in ("uv", "mpirun", "poetry", "bash"):
+        assert read_workload([put(tmp_path / name, make_elf(["libc.so.6"]))], {}).opaque
+        assert read_workload([put(tmp_path / "x" / name, f"#!{python}\n")], {}).opaque
 
 
 def test_other_scripts_and_missing_commands_are_opaque(tmp_path):
@@ -228,10 +215,9 @@ def test_other_scripts_and_missing_commands_are_opaque(tmp_path):
 
 def test_a_package_that_bundles_no_runtime_has_that_of_the_system(tmp_path):
     (tmp_path / "usr/lib/python3/dist-packages/sklearn").mkdir(parents=True)
-    python = put(tmp_path / "usr/bin/python3.12")
-    system_library = find_library("libgomp.so.1", None, linker_directories({}))
-    expected = [("gomp", "available", "sklearn")] if system_library else []
-    assert found(read_workload([python], {})) == expected
+    libraries = found(read_workload([put(tmp_path / "usr/bin/python3.12")], {}))
+    has_library = find_library("libgomp.so.1", None, linker_directories({}))
+    assert libraries == ([("gomp", "available", "sklearn")] if has_library else [])
 
 
 def test_preloads_are_found_in_the_environment_of_the_python(tmp_path, python):
@@ -347,14 +333,14 @@ def test_elf_headers_are_read_in_every_layout(file, needed, bits, little):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(("machine", "bits", "little", "name"), [
-    (62, 64, True, "x86_64"), (62, 32, True, "x32"), (3, 32, True, "i386"), (183, 64, True, "aarch64"),
-    (21, 64, True, "ppc64le"), (21, 64, False, "ppc64"), (22, 64, False, "s390x"), (243, 64, True, "riscv64"),
-    (4711, 64, True, "machine 4711"),
-])  # fmt: skip
-def test_architectures_have_the_names_of_uname(file, machine, bits, little, name):
-    file.write_bytes(make_elf(machine=machine, bits=bits, little=little))
-    assert read_elf(str(file)).architecture == name
+def test_architectures_have_the_names_of_uname(file):
+    for machine, bits, little, name in (
+        (62, 64, True, "x86_64"), (62, 32, True, "x32"), (3, 32, True, "i386"), (183, 64, True, "aarch64"),
+        (21, 64, True, "ppc64le"), (21, 64, False, "ppc64"), (22, 64, False, "s390x"),
+        (243, 64, True, "riscv64"), (4711, 64, True, "machine 4711"),
+    ):  # fmt: skip
+        file.write_bytes(make_elf(machine=machine, bits=bits, little=little))
+        assert read_elf(str(file)).architecture == name
 
 
 @given(st.binary(max_size=300), st.booleans(), st.integers(0, 400))
@@ -380,11 +366,8 @@ def test_the_needed_libraries_agree_with_ldd():
     ("{directory}/sleep 1", "without quotes around all of it: -- {directory}/sleep 1"),
     ("echo $RANK; date", "needs a shell: -- sh -c 'echo $RANK; date'"),
     ("sleep 1 && date", "-- sh -c 'sleep 1 && date'"),
-    ("sleep 1 | cat", "-- sh -c 'sleep 1 | cat'"),
-    ("no-such 1 >file", "-- sh -c 'no-such 1 >file'"),
     ("for i in 1 2; do echo $i; done", "-- sh -c 'for i in"),
     ("PORT=8000 sleep 1 & date", "-- sh -c 'PORT=8000 sleep 1 & date'"),
-    ("URL=a&b", "--env 'URL=a&b'"),
     ("--mask=0|1", "options of ompbind before --"),
     ("-n", "options of ompbind before --"),
     ("PORT-1=8000", "install it, or add its directory to PATH"),
@@ -404,11 +387,8 @@ def test_a_command_that_is_not_found_has_a_hint(tmp_path, monkeypatch, word, hin
 
 
 @pytest.mark.parametrize(("line", "problem"), [
-    (b"#!/bin/sh\n", None), (b"#!/bin/sh -e\n", None), (b"\x7fELF", None), (b"", None),
-    (b"#!/bin/sh\r\n", "carriage return"), (b"#! /bin/sh -e\r\n", "carriage return"),
-    (b"#!/usr/bin/env python3\r\n", "carriage return"),
-    (b"#!/none/sh\n", "its interpreter '/none/sh' does not exist"),
-    (b"#!\t/none/sh -e", "its interpreter '/none/sh' does not exist"),
+    (b"#!/bin/sh -e\n", None), (b"\x7fELF", None), (b"", None), (b"#! /bin/sh -e\r\n", "carriage return"),
+    (b"#!/usr/bin/env python3\r\n", "carriage return"), (b"#!\t/none/sh -e", "'/none/sh' does not exist"),
 ])  # fmt: skip
 def test_the_first_lines_of_scripts(tmp_path, line, problem):
     script = tmp_path / "script"

@@ -108,12 +108,10 @@ PAIRS = rows("""
     mpibind-cts1-pascal                        | rec-broadwell-pascal
     mpibind-cascade-lake-ap-snl-hwloc1         | rec-cascadelake-ap-4n
     mpibind-epyc-corona-p2                     | rec-epyc7402-nps1
-    mpibind-epyc-dual-sock-hwloc1              | rec-epyc7551-2s
     mpibind-knl-quad-cache-hwloc1              | rec-knl7250-quad-cache
     mpibind-coral-ea-hwloc1                    | rec-power8-smt8
     hwlocxml-power8gpudistances                | rec-power8-gpu
     hwlocxml-16amd64-8n2c-cpusets              | hwloc-16amd64-8n2c-cpusets
-    hwlocxml-16em64t-4s2c2t                    | hwloc-16em64t-4s2c2t
     hwlocxml-96em64t-4n4d3ca2co-pci            | hwloc-96em64t-4no4pa3ca2co
     hwlocx86-Intel-RaptorLake-Corei7-1370P     | hwloc-20em64t-hybrid-1p6c2t+2ca4co1t
 """)

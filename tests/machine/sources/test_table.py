@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import tarfile
 
 import pytest
 from hypothesis import given
@@ -17,11 +16,9 @@ from ompbind.machine.sources.linux.reader import read_recorded
 from ompbind.machine.sources.reading import read_machine
 from ompbind.machine.sources.sources import SIZE_LIMIT
 from ompbind.machine.sources.synthetic import parse_synthetic
-from ompbind.planning.planner import make_plan
-from ompbind.planning.request import Request
 from ompbind.report.machine_text import device_record
 from ompbind.report.topology import render_json
-from tests.machines import DictRoot, Shape, make_machine, shape_files
+from tests.machines import DictRoot, Shape, shape_files
 from tests.tables import rows
 from tests.toys import run_with
 
@@ -45,31 +42,23 @@ def read(tmp_path, text, *, devices=False):
 
 V1 = """<?xml version="1.0" encoding="UTF-8"?>
 <!DOCTYPE topology SYSTEM "hwloc.dtd">
-<topology>
-  <object type="Machine" os_index="0" cpuset="0x0000001f" complete_cpuset="0x0000003f"
-          online_cpuset="0x0000001f" allowed_cpuset="0x0000000f">
-    <info name="Architecture" value="x86_64"/>
+<topology><object type="Machine" os_index="0" cpuset="0x0000001f" complete_cpuset="0x0000003f"
+          online_cpuset="0x0000001f" allowed_cpuset="0x0000000f"><info name="Architecture" value="x86_64"/>
     <distances nbobjs="2" relative_depth="1" latency_base="10.000000">
       <latency value="1.000000"/><latency value="2.100000"/>
-      <latency value="2.100000"/><latency value="1.000000"/>
-    </distances>
+      <latency value="2.100000"/><latency value="1.000000"/></distances>
     <object type="NUMANode" os_index="0" cpuset="0x00000003" local_memory="1024">
-      <page_type size="4096" count="0"/>
-      <object type="Socket" os_index="4" cpuset="0x00000003">
+      <page_type size="4096" count="0"/><object type="Socket" os_index="4" cpuset="0x00000003">
         <object type="Cache" cpuset="0x00000003" depth="3" cache_type="0">
           <object type="Cache" cpuset="0x00000003" depth="2" cache_type="2">
-            <object type="Core" os_index="0" cpuset="0x00000003">
-              <object type="PU" cpuset="0x00000001"/><object type="PU" os_index="1" cpuset="0x00000002"/>
-            </object></object></object></object></object>
+            <object type="Core" os_index="0" cpuset="0x00000003"><object type="PU" cpuset="0x00000001"/>
+              <object type="PU" os_index="1" cpuset="0x2"/></object></object></object></object></object>
     <object type="NUMANode" os_index="1" cpuset="0x0000001c" local_memory="2048">
       <object type="Socket" os_index="9" cpuset="0x0000001c">
-        <object type="Core" os_index="0" cpuset="0x0000000c">
-          <object type="PU" cpuset="0x00000004"/><object type="PU" os_index="3" cpuset="0x00000008"/>
-        </object>
-        <object type="Core" os_index="1" cpuset="0x00000010">
-          <object type="PU" os_index="4" cpuset="0x10"/>
-        </object></object></object></object>
-</topology>
+        <object type="Core" os_index="0" cpuset="0x0000000c"><object type="PU" cpuset="0x00000004"/>
+          <object type="PU" os_index="3" cpuset="0x00000008"/></object>
+        <object type="Core" os_index="1" cpuset="0x00000010"><object type="PU" os_index="4" cpuset="0x10"/>
+        </object></object></object></object></topology>
 """
 
 
@@ -86,24 +75,18 @@ def test_xml_of_version_1(tmp_path):
     ]
 
 
-FLAT = """<topology>
-  <object type="Machine" cpuset="0xf"><object type="Package" cpuset="0xf">
+FLAT = """<topology><object type="Machine" cpuset="0xf"><object type="Package" cpuset="0xf">
     <object type="Group" cpuset="0x3" nodeset="0x9">
       <object type="NUMANode" os_index="3" cpuset="0x0" complete_cpuset="0x0" local_memory="16"/>
       <object type="NUMANode" os_index="4" cpuset="0x3" complete_cpuset="0x3" local_memory="96">
         <object type="PU" os_index="0" cpuset="0x1"/><object type="PU" os_index="1" cpuset="0x2"/>
-      </object>
-    </object>
+      </object></object>
     <object type="Group" cpuset="0xc" nodeset="0x22">
       <object type="NUMANode" os_index="1" cpuset="0xc" complete_cpuset="0xc" local_memory="96">
-        <object type="PU" os_index="2" cpuset="0x4"/><object type="PU" os_index="3" cpuset="0x8"/>
-      </object>
-      <object type="NUMANode" os_index="5" cpuset="0x0" complete_cpuset="0x0" local_memory="16"/>
-    </object>
+        <object type="PU" os_index="2" cpuset="0x4"/><object type="PU" os_index="3" cpuset="0x8"/></object>
+      <object type="NUMANode" os_index="5" cpuset="0x0" complete_cpuset="0x0" local_memory="16"/></object>
     <object type="NUMANode" os_index="6" cpuset="0x0" complete_cpuset="0x0" local_memory="16"/>
-  </object></object>
-</topology>
-"""
+  </object></object></topology>"""
 
 
 def test_nodes_without_cpus_in_xml_of_version_1_are_near_the_node_of_their_group(tmp_path):
@@ -117,15 +100,11 @@ LIMITED = """<topology version="2.0">
   <object type="Machine" cpuset="0xf" nodeset="0x1" complete_nodeset="0x5">
     <object type="Package" os_index="0" cpuset="0x3" nodeset="0x1" complete_nodeset="0x1">
       <object type="NUMANode" os_index="0" cpuset="0x3" nodeset="0x1" local_memory="96"/>
-      <object type="PU" os_index="0" cpuset="0x1"/><object type="PU" os_index="1" cpuset="0x2"/>
-    </object>
+      <object type="PU" os_index="0" cpuset="0x1"/><object type="PU" os_index="1" cpuset="0x2"/></object>
     <object type="Package" os_index="1" cpuset="0xc" nodeset="0x0" complete_nodeset="0x4">
       <object type="PU" os_index="2" cpuset="0x4" nodeset="0x0" complete_nodeset="0x4"/>
-      <object type="PU" os_index="3" cpuset="0x8" nodeset="0x0" complete_nodeset="0x4"/>
-    </object>
-  </object>
-</topology>
-"""
+      <object type="PU" os_index="3" cpuset="0x8" nodeset="0x0" complete_nodeset="0x4"/></object>
+  </object></topology>"""
 
 
 def test_cpus_in_xml_belong_to_their_node_although_its_memory_is_not_allowed(tmp_path):
@@ -197,7 +176,6 @@ NO_CPUS = "names no online CPU|without CPUs"
     ('<topology><object type="PU" cpuset="zz"/></topology>', "is not hwloc XML"),
     ('<topology><object type="PU" cpuset="0x1" allowed_cpuset="0x0"/></topology>', "none of its online CPUs"),
     ('<topology><object type="PU" cpuset="0x1" complete_cpuset="zz"/></topology>', "is not hwloc XML"),
-    ("<topology><" + "a>" * 10, "is not valid XML"),
     (b'<?xml version="1.0" encoding="klingon"?><topology/>', "is not valid XML"),
     (BOMB_16, "it is not in UTF-8"),
     ("<topology/>".encode("UTF-16"), "convert UTF-16 with: iconv"),
@@ -213,7 +191,7 @@ NO_CPUS = "names no online CPU|without CPUs"
     ('{"cpus":[{"cpu":0},{"cpu":65536}]}', "names CPU 65536"),
     ('{"lscpu": []}', NO_CPUS), ('{"cpus": [1, {"cpu": "x"}]}', NO_CPUS), ('{"cpus": []}', NO_CPUS),
     ('{"lscpu": 3}', NO_CPUS),
-], ids=range(33))  # fmt: skip
+], ids=range(32))  # fmt: skip
 def test_files_that_are_not_a_machine_are_errors(tmp_path, text, match):
     with pytest.raises(MachineError, match=match):
         read(tmp_path, text)
@@ -226,30 +204,11 @@ def test_sources_that_cannot_be_opened_are_errors(tmp_path):
             read_machine(source)
 
 
-@pytest.mark.parametrize(("version", "known"), [("2.0", True), ("3.0", True), ("4.0", False), ("99", False)])
-def test_later_versions_of_xml_have_a_remark(tmp_path, version, known):
-    text = f'<topology version="{version}"><object type="PU" os_index="0" cpuset="0x1"/></topology>'
-    remark = f"the XML has version {version}: only versions 1 to 3 are known"
-    assert (remark in read(tmp_path, text).remarks) != known
-
-
-SIZES = {"9 GB": b"\x80" + (9 << 30).to_bytes(11), "negative": b"\xff" * 12, "huge": b"\x80" + b"\xff" * 11}
-
-
-@pytest.mark.parametrize("size", SIZES.values(), ids=SIZES)
-@pytest.mark.parametrize(
-    "kind", [tarfile.REGTYPE, tarfile.SYMTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE]
-)
-def test_absurd_sizes_in_an_archive_are_named(tmp_path, size, kind):
-    member = tarfile.TarInfo("sys/devices/system/cpu/online")
-    member.type = kind
-    header = bytearray(member.tobuf(tarfile.USTAR_FORMAT))
-    header[124:136], header[148:156] = size, b" " * 8
-    header[148:156] = b"%06o\0 " % sum(header)
-    with pytest.raises(
-        MachineError, match=r"has a size of -?\d+ bytes|header (says that it has -?\d|is damaged)"
-    ):
-        read(tmp_path, bytes(header) + bytes(4096))
+def test_later_versions_of_xml_have_a_remark(tmp_path):
+    for version, known in (("2.0", True), ("3.0", True), ("4.0", False), ("99", False)):
+        text = f'<topology version="{version}"><object type="PU" os_index="0" cpuset="0x1"/></topology>'
+        remark = f"the XML has version {version}: only versions 1 to 3 are known"
+        assert (remark in read(tmp_path, text).remarks) != known
 
 
 def test_cpus_that_xml_leaves_out_are_reported(tmp_path):
@@ -523,16 +482,6 @@ def test_invalid_descriptions_are_errors(text, match):
     with pytest.raises(MachineError, match=match) as caught:
         read_machine(f"synthetic:{text}")
     assert "synthetic:pack:2" in caught.value.hint or "at most" in caught.value.hint
-
-
-def test_a_machine_gives_the_same_plan_from_every_source(tmp_path):
-    """Files, a description and JSON of one shape give the same ranks on the same CPUs."""
-    shape = Shape(packages=2, nodes=2, l3s=2, cores=4, smt=2)
-    text = "synthetic:pack:2 numa:2 l3:2 core:4 pu:2(indexes=core:l3:numa:pack)"
-    machines = [read_recorded(DictRoot(shape_files(shape))), read_machine(text), make_machine(shape)]
-    machines.append(read(tmp_path, render_json(machines[0])))
-    for request in (Request(ranks=3), Request(ranks=None, strategy="l3"), Request(ranks=5, smt="all")):
-        assert len({str(make_plan(machine, request)) for machine in machines}) == 1
 
 
 TOY = """
