@@ -98,20 +98,14 @@ class Nodes:
 
     def forget(self):
         """Prepare for the next job: no rank has started or written a file."""
-        for kind in ("started", "report", "probe", "signal"):
+        for kind in ("started", "report", "signal"):
             for path in self.directory.glob(f"{kind}-*"):
                 path.unlink()
 
     def reports(self):
         """Return what each rank has written into a file of its own, in the order of ranks."""
-        return [json.loads(path.read_text()) for path in self._files("report")]
-
-    def probed(self):
-        """As `reports`, for the lines of `ompbind probe`."""
-        return [list(map(json.loads, path.read_text().splitlines())) for path in self._files("probe")]
-
-    def _files(self, kind):
-        return sorted(self.directory.glob(f"{kind}-*"), key=lambda path: int(path.name.partition("-")[2]))
+        found = sorted(self.directory.glob("report-*"), key=lambda path: int(path.name.partition("-")[2]))
+        return [json.loads(path.read_text()) for path in found]
 
     def started(self):
         return len(list(self.directory.glob("started-*")))
