@@ -5,7 +5,7 @@ from unittest.mock import patch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ompbind.cli import config_defaults, configuration
+from ompbind.cli import configuration
 from ompbind.cli.config_files import FileContent, FileKind, FoundFiles
 from ompbind.cli.main import load_verb
 from ompbind.cli.options import find_keys
@@ -38,27 +38,19 @@ LINES = st.one_of(
 TEXTS = st.lists(LINES, max_size=8).map(lambda lines: "\n".join(["[defaults]", *lines]).encode())
 
 
-def read_settings(content, preset):
-    """Read the settings of `plan` with a file, and perhaps a preset."""
-    words = ["--preset", preset] if preset else []
-    with patch.object(configuration, "read_found_files", lambda _: FoundFiles(read=(content,))):
-        return make_planning_settings(load_verb("plan").make_context("plan", words))
-
-
 def check(content, preset):
     """Plan with a file; return whether there is a plan."""
+    words = ["--preset", preset] if preset else []
     try:
-        planning = read_settings(content, preset)
+        with patch.object(configuration, "read_found_files", lambda _: FoundFiles(read=(content,))):
+            planning = make_planning_settings(load_verb("plan").make_context("plan", words))
         spec = make_spec_before_plan(make_run_spec(planning, "run"))
-        plan = make_plan(MACHINE, make_request(planning, spec, MACHINE))
+        return bool(make_plan(MACHINE, make_request(planning, spec, MACHINE)).placements)
     except ConfigurationError as error:
-        preset_is_missing = "is not defined" in error.message and preset is not None
-        assert error.message.startswith(PATH) or preset_is_missing
+        assert error.message.startswith(PATH) or ("is not defined" in error.message and preset)
         assert render_error(error, 60)
     except OmpbindError as error:
         assert error.message
-    else:
-        return bool(plan.placements)
     return False
 
 
@@ -72,4 +64,3 @@ def test_any_file_is_an_error_or_a_plan(data, text, kind, preset):
 def test_a_correct_file_is_a_plan():
     text = b"[defaults]\nranks = 2\n[preset.a]\nstrategy = 'spread'\nthreads = 1\n"
     assert check(FileContent(kind=FileKind.USER, path=PATH, data=text), "a")
-    assert config_defaults.read_preset_host().cpus > 0

@@ -55,10 +55,3 @@ def test_the_first_rank_says_that_gpus_do_not_count(keep, capsys, launcher, loca
 def test_a_strict_rank_does_not_start_far_from_its_gpu(keep):
     with pytest.raises(PlanError, match="rank 8 sees 1 GPU of 4"):
         keep({"CUDA_VISIBLE_DEVICES": "1"}, "Flux", strict=True)
-
-
-def test_other_ranks_keep_their_request(keep):
-    _, made, request = keep({"CUDA_VISIBLE_DEVICES": "1"}, "PALS", outside_ranks=3)  # bound by the launcher
-    assert made == request.replace(has_own_devices=True)
-    _, made, request = keep({"SLURM_GPUS_ON_NODE": "4"})  # all ranks see all GPUs
-    assert made == request

@@ -2,14 +2,9 @@
 
 import pytest
 
-from ompbind.cli.checks import CHECKS
-from ompbind.cli.options import find_keys, find_options, find_variables
-from ompbind.cli.settings import BenchSettings, ExecSettings, PlanningSettings, PlanSettings, RunSettings
-from ompbind.cli.verbs import PLANNING, VERBS
-from ompbind.execution.run_options import Supervision
-from ompbind.planning import rank_variables
+from ompbind.cli.options import find_options
+from ompbind.cli.verbs import VERBS
 from ompbind.planning.request import Request
-from ompbind.registry.registry import DIRECTORY_VARIABLE
 from tests.toys import run_with
 
 
@@ -23,51 +18,12 @@ def test_names_are_unique_and_defaults_can_be_read(verb):
         assert not option.is_flag or option.default_text is option.bare is None
 
 
-def test_variables_of_options_and_of_ranks_are_disjoint():
-    carried = {value for name, value in vars(rank_variables).items() if name.startswith("OMPBIND_")}
-    assert len(carried) > 4
-    options = {option.variable for verb in PLANNING for option in find_options(verb)} - {""}
-    assert set(find_variables()) <= options
-    assert not options & (carried | {DIRECTORY_VARIABLE})
-
-
 def test_options_of_a_request_have_its_defaults():
     """A request of the Python interface means the same as a command line without options."""
     plain, defaults = Request(), {option.name: option.default_value for option in find_options("run")}
     shared = [name for name in Request.fields if name in defaults]
     assert len(shared) > 12
     assert {name: defaults[name] for name in shared} == {name: getattr(plain, name) for name in shared}
-
-
-def test_options_have_variables_unless_they_are_for_one_run():
-    planning = {
-        option.name
-        for verb in ("run", "exec", "plan")
-        for option in find_options(verb)
-        if not option.variable
-    }
-    assert planning == {"run_id", "rank", "size", "local_rank", "local_size"}
-    bench = {option.name for option in find_options("bench") if not option.variable} - planning
-    assert bench == {"seed", "format", "results", "show", "fail_above", "export", "save_preset"}
-
-
-RECORDS = {"run": RunSettings, "exec": ExecSettings, "plan": PlanSettings, "bench": BenchSettings}
-NO_OPTIONS = {"words", "sources", "configuration", "planning", "parse_again", "supervision"}
-NO_FIELDS = {"preset", "config"}  # they choose where values come from, and are used before there are settings
-
-
-@pytest.mark.parametrize("verb", RECORDS)
-def test_the_fields_of_settings_are_the_options_of_a_verb(verb):
-    options = {option.name for option in find_options(verb)}
-    fields = {*PlanningSettings.fields, *RECORDS[verb].fields} - NO_OPTIONS
-    fields |= set(Supervision.fields) if verb == "run" else set()
-    assert fields - set(PlanningSettings.defaults) <= options
-    assert options - NO_FIELDS <= fields
-
-
-def test_every_setting_is_a_key_but_the_choice_of_file_and_preset():
-    assert not {"preset", "config", "run-id", "rank"} & find_keys().keys()
-    assert {"mask", "ranks", "env", "verify", "timeout", "format"} <= find_keys().keys()
 
 
 TOY = """
@@ -112,12 +68,3 @@ def test_a_row_is_found_everywhere(tmp_path):
     )
     row = "| `--mood calm\\|loud` | Mood of the ranks: calm (default), loud | calm | OMPBIND_MOOD |"
     assert shown.count(row) == 2
-
-
-def test_every_check_is_about_options_of_one_verb():
-    options = {verb: {option.name for option in find_options(verb)} for verb in PLANNING}
-    assert not [
-        check
-        for check in CHECKS
-        if not any({check.option, check.other} <= names for names in options.values())
-    ]

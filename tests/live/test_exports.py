@@ -87,30 +87,6 @@ def test_open_mpi_takes_the_rankfile(tmp_path, is_shared):
     assert sorted(allowed(done.stdout)) == expected, done.stderr
 
 
-TWO_THREADS = "pack:1 numa:1 core:4 pu:2(indexes=2*4:1*2)"
-LONGEST = "8,10,100,102,104,106,108,110,112,114,116,118,120"
-
-
-@pytest.mark.part("openmpi")
-@pytest.mark.part("openmpi")
-@pytest.mark.parametrize(
-    ("cpus", "source"),
-    [
-        ("4-5", TWO_THREADS), ("7", TWO_THREADS), ("2,6", TWO_THREADS), ("3,5-6", TWO_THREADS),
-        (LONGEST, "pack:1 numa:1 core:130 pu:1"),
-    ],
-)  # fmt: skip
-def test_open_mpi_means_the_same_cpus(tmp_path, cpus, source):
-    """On described machines, some with other numbers than hwloc's; mpirun names the CPUs and cannot bind."""
-    required("mpirun.openmpi")
-    xml, rankfile = tmp_path / "machine.xml", tmp_path / "ranks"
-    subprocess.run([required("lstopo-no-graphics"), "-i", source, "--of", "xml", xml], check=True, timeout=60)
-    rankfile.write_text(exported("rankfile", "-m", cpus, "--smt", "all", "--topology", str(xml)))
-    done = mpirun(rankfile, "--mca", "hwloc_base_topo_file", str(xml))
-    bitmaps = re.findall(r'for\s+bitmap\s+"([^"]*)"', done.stdout + done.stderr) or allowed(done.stdout)
-    assert bitmaps == [cpus], done.stderr
-
-
 SYSTEMD = ("/lib/systemd/systemd", "/usr/lib/systemd/systemd")
 UNIT = """\
 [Unit]

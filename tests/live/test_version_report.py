@@ -86,13 +86,3 @@ def test_names_of_the_user_and_the_host_are_hidden(monkeypatch):
         "OMPBIND_LOG_DIR=~/x:/scratch/USER/logs:/home/adam",
         "OMPBIND_RUN_ID=HOST",
     ]
-
-
-def test_a_report_is_printed_in_a_removed_directory_without_variables(tmp_path):
-    gone = tmp_path / "gone"
-    gone.mkdir()
-    script = 'cd "$1" && rmdir "$1" && exec env -i "$2" --version -v'
-    command = ["sh", "-c", script, "sh", gone, OMPBIND]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert list(dict.fromkeys(line.partition(": ")[0] for line in done.stdout.splitlines())) == KEYS

@@ -197,16 +197,11 @@ RANKFILE = "# mpirun -n 2 --use-hwthread-cpus --mca rmaps_rank_file_physical 1 -
     ("name", "options", "text"),
     [
         ("taskset", {"ranks": 2, "reserve": 1}, "taskset -c 0-2\ntaskset -c 4-6"),
-        ("taskset", {"mask": "8,2,0-1"}, "taskset -c 0-2,8"),
         ("taskset", {"ranks": 2, "service_cores": 1, "reserve": 1}, "taskset -c 0-2,10\ntaskset -c 4-6,14"),
         ("numactl", {"mask": "2-5"}, "numactl --physcpubind=2-5 --membind=0-1"),
-        ("vllm", {"ranks": 2, "service_cores": 1}, "export VLLM_CPU_OMP_THREADS_BIND='0-2|4-6'"),
-        ("vllm", {"ranks": 2, "smt": "all"}, "export VLLM_CPU_OMP_THREADS_BIND='0-3,8-11|4-7,12-15'"),
         ("vllm", {"mask": "none", "ranks": 2}, "export VLLM_CPU_OMP_THREADS_BIND=nobind"),
         ("vllm", {"mask": "9,4-7|0-3", "threads": 2}, "export VLLM_CPU_OMP_THREADS_BIND='4,9|0-1'"),
         ("sglang", {"ranks": 2, "service_cores": 1}, "export SGLANG_CPU_OMP_THREADS_BIND='0-2|4-6'"),
-        ("slurm", {"ranks": 2, "smt": "all"},
-         "--nodes=1 --ntasks=2 --cpu-bind=mask_cpu:0xf0f,0xf0f0 --mem-bind=mask_mem:0x1,0x2"),
         ("slurm", {"ranks": 17, "mask": "0", "sharing": Sharing.SHARE},
          f"--nodes=1 --ntasks=17 --overcommit --cpu-bind=mask_cpu:{','.join(['0x1'] * 17)}"
          f" --mem-bind=mask_mem:{','.join(['0x1'] * 17)}"),

@@ -1,8 +1,6 @@
 """The report of a run as JSON, and its page in the documentation, which has exactly the same fields."""
 
 import json
-import re
-from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +13,6 @@ from ompbind.planning.rank_command import RunSpec, make_local_identities, make_v
 from ompbind.planning.request import Request
 from ompbind.report.plan_json import render_plan_json
 from ompbind.report.run_json import render_run
-from tests.inspection.test_verification import bad, make_verified
 from tests.machines import Shape, make_machine
 from tests.report.test_run_summary import outcomes
 
@@ -86,24 +83,3 @@ def test_any_outcome_survives_being_written_and_read(finished, command):
         for rank in record["ranks"]
     }  # fmt: skip
     assert back == set(finished.exits)
-
-
-def documented_fields():
-    """The fields in the table of docs/formats.md; fields of ranks begin with "ranks[]."."""
-    page = (Path(__file__).parents[2] / "docs/formats.md").read_text()
-    section = page.split("schema `ompbind-run/1`\n")[1].split("\n## ")[0]
-    for cell in re.findall(r"^\| (`.*?) \|", section, re.M):
-        yield from (name.removesuffix("[]") for name in re.findall(r"`([^`]+)`", cell))
-
-
-def test_the_page_on_formats_has_every_field_and_no_other():
-    record = json.loads(rendered(RankExit(rank=0, pid=1, code=0), verified=make_verified(bad())))
-    fields = set(record) - {"ranks", "schema"}
-    fields |= {f"ranks[].{name}" for name in record["ranks"][0] if name != "attempts"}
-    fields |= {f"ranks[].attempts[].{name}" for name in record["ranks"][0]["attempts"][0]}
-    (rank,) = record["verified"].pop("ranks")
-    fields |= {f"verified.{name}" for name in record["verified"]}
-    fields |= {f"verified.ranks[].{name}" for name in rank}
-    fields |= {f"verified.ranks[].findings[].{name}" for name in rank["findings"][0]}
-    fields.remove("verified.ranks[].findings")
-    assert sorted(documented_fields()) == sorted(fields)
