@@ -59,14 +59,6 @@ def test_a_bound_rank_has_its_share_of_the_service_cpus_of_all_ranks(ompbind, lo
     assert ("would have no CPU left" in done.stderr) is (local_rank == 1)
 
 
-def test_only_the_option_or_its_variable_reads_the_lists(ompbind):
-    first, second = two_cpus()
-    env, inside = {BIND: f"{second}|{first}"}, f"['{second}|{first}', None, None]"
-    for more, found in (({}, inside), ({"OMPBIND_COMPAT": "vllm"}, INSIDE)):
-        done = ompbind("run", "-n", "2", "-m", f"{first}|{second}", *COMMAND, env={**env, **more})
-        assert sorted(done.stdout.splitlines()) == [f"0 [{first}] {found}", f"1 [{second}] {found}"]
-
-
 def test_a_rank_under_a_launcher_gets_its_list_or_keeps_its_cpus(ompbind):
     first, second = two_cpus()
     done = ompbind("exec", "--compat", "vllm", *COMMAND, env={**SLURM, BIND: f"{second}|{first}"})

@@ -6,7 +6,6 @@ Building the image takes a minute. Its base is made of Debian's packages, so tha
 import errno
 import json
 import os
-import pty
 import re
 import signal
 import subprocess
@@ -19,7 +18,7 @@ import pytest
 
 from tests.live.conftest import required, two_cpus
 from tests.live.containers import LIMITS, podman
-from tests.live.test_first_process import LEAVES_ZOMBIES, SIGNALLED
+from tests.live.test_first_process import SIGNALLED
 
 pytestmark = pytest.mark.part("image")
 
@@ -182,13 +181,6 @@ def test_the_image_has_compiled_modules_and_leaves_python_to_the_base(run, words
     assert image["Size"] < 260e6, "not much more than Debian with Python"
 
 
-def test_a_rank_that_needs_too_much_memory_has_a_hint(run):
-    limits = ("--memory", "60m", "--memory-swap", "60m")
-    code, _, err = run(limits, "python3", "-c", "bytearray(200_000_000)")
-    assert code == 137
-    assert "memory ran out, and the kernel killed a process of this cgroup" in err
-
-
 def test_forbidden_memory_policies_are_a_warning(run, tmp_path):
     """As in docker, whose profile for system calls has set_mempolicy only for CAP_SYS_NICE."""
     profile = tmp_path / "profile.json"
@@ -213,18 +205,14 @@ def test_programs_that_start_later_find_the_run_and_a_killed_container_leaves_no
 
 
 @pytest.mark.parametrize("init", [False, True], ids=["process 1", "--init"])
-@pytest.mark.parametrize("name", ["HUP", "USR1", "INT", "QUIT", "TERM"])
-def test_signals_from_outside_reach_all_ranks(start, words, name, init):
+def test_signals_from_outside_reach_all_ranks(start, words, init):
     options = ("--init", "--init-path", required("catatonit", "tini")) if init else ()
     process = start((*options, *TWO), "python3", "-c", SIGNALLED)
     assert read_lines(process) == ["up\n"] * 2
-    number = signal.Signals[f"SIG{name}"]
-    run_quietly(*words, "kill", "--signal", name, "tested")
-    assert read_lines(process) == [f"0 {number}\n", f"1 {number}\n"]
-    if name in ("HUP", "USR1"):
-        run_quietly(*words, "stop", "tested")
-        number = signal.SIGTERM
-    assert process.wait(20) == 100 + number
+    for number in (signal.SIGHUP, signal.SIGTERM):
+        run_quietly(*words, "kill", "--signal", str(int(number)), "tested")
+        assert read_lines(process) == [f"0 {number}\n", f"1 {number}\n"]
+    assert process.wait(20) == 100 + signal.SIGTERM
 
 
 def test_stopping_a_container_gives_stubborn_ranks_only_the_grace(start, words):
@@ -234,30 +222,3 @@ def test_stopping_a_container_gives_stubborn_ranks_only_the_grace(start, words):
     run_quietly(*words, "stop", "--time", "60", "tested")
     _, messages = process.communicate(timeout=20)
     assert (process.returncode, "SIGKILL" in messages) == (137, True)
-
-
-def test_a_container_leaves_no_zombies(start, words):
-    process = start((), "python3", "-c", LEAVES_ZOMBIES)
-    assert process.stdout.readline() == "left\n"
-    count = "cat /proc/[0-9]*/stat | grep -c ') Z '"
-    wait = f"for i in $(seq 100); do [ $({count}) = 0 ] && break; sleep 0.05; done; {count} || true"
-    assert run_quietly(*words, "exec", "tested", "sh", "-c", wait) == "0"
-
-
-def test_a_terminal_interrupts_the_rank(start):
-    master, slave = pty.openpty()
-    files = {"stdin": slave, "stdout": slave, "stderr": slave}
-    process = start(("-it",), "sh", "-c", "echo up; exec sleep 300", **files)
-    os.close(slave)
-    shown = b""
-    while b"up" not in shown:
-        shown += os.read(master, 1024)
-    os.write(master, b"\x03")
-    assert process.wait(20) == 130
-    os.close(master)
-
-
-def test_input_reaches_the_rank(start):
-    process = start(("-i",), "cat", stdin=subprocess.PIPE)
-    output, _ = process.communicate("hello\n", timeout=30)
-    assert (process.returncode, output) == (0, "hello\n")

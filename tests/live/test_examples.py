@@ -1,6 +1,5 @@
 """The programs of docs/examples/ run, bind their workers, and leave the program itself as it was."""
 
-import json
 import re
 import subprocess
 import sys
@@ -9,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ompbind import Request, Sharing, make_plan, read_machine
+from ompbind import Request, make_plan, read_machine
 from tests.live.conftest import clean_environment
 from tests.live.runtimes import needs_packages
 
@@ -30,65 +29,6 @@ LINES = [
     for placement in PLACEMENTS
 ]
 """What examples print about two ranks."""
-
-COMPARED = """
-import json, multiprocessing, os, sys
-sys.path.insert(0, sys.argv[1])
-import executor
-from ompbind import Request, Sharing, make_plan, read_machine
-
-def describe():
-    names = "OMP_NUM_THREADS", "OMP_PLACES", "RANK", "TORCHINDUCTOR_COMPILE_THREADS", "OMPBIND_RANK"
-    masks = {str(sorted(os.sched_getaffinity(int(tid)))) for tid in os.listdir("/proc/self/task")}
-    return sorted(masks), [os.environ.get(name) for name in names]
-
-def main(method):
-    from tests.live.conftest import wait_until
-    from tests.live.process_settings import state
-    multiprocessing.get_start_method()  # sets the default, as a fork server does
-    before = state()
-    for workers in (1, 3):
-        print(json.dumps(executor.run_engine_cores(method, workers, 2, describe)))
-    wait_until(lambda: state() == before, "all is restored")
-    plan = make_plan(read_machine(), Request(ranks=3, sharing=Sharing.SHARE))
-    started = executor.Executor(plan, method)
-    wait_until(lambda: state() == before, "all is restored while workers run")
-    print(json.dumps([started.run_task(describe)]))
-    started.stop()
-    wait_until(lambda: state() == before, "all is restored")
-
-if __name__ == "__main__":
-    main(sys.argv[2])
-"""
-
-
-@pytest.mark.parametrize("method", ["spawn", pytest.param("forkserver", marks=pytest.mark.long), "fork"])
-def test_workers_of_the_executor_are_bound_and_the_program_is_as_before(tmp_path, method):
-    """Two EngineCore processes side by side start workers, and the program starts 3 itself."""
-    (tmp_path / "program.py").write_text(COMPARED)
-    done = subprocess.run(
-        [sys.executable, tmp_path / "program.py", EXAMPLES, method],
-        capture_output=True, text=True, timeout=120, env=clean_environment(PYTHONPATH=str(ROOT), RANK="7"),
-    )  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, "")
-    machine = read_machine()
-    cores = [placement.cpuset for placement in PLACEMENTS]
-    assert not cores[0] & cores[1]
-    expected = [[expected_workers(machine, cpus, workers) for cpus in cores] for workers in (1, 3)]
-    expected.append([expected_workers(machine, machine.allowed, 3)])
-    assert [json.loads(line) for line in done.stdout.splitlines()] == expected
-
-
-def expected_workers(machine, cpus, workers):
-    """Return what COMPARED prints for each worker of a process with these CPUs."""
-    plan = make_plan(machine.replace(allowed=cpus), Request(ranks=workers, sharing=Sharing.SHARE))
-    return [
-        [
-            [str(list(placement.cpuset))],
-            [str(placement.threads), f"{{{','.join(map(str, placement.cpus))}}}", "7", "1", None],
-        ]
-        for placement in plan.placements
-    ]
 
 
 @pytest.mark.part("torch")

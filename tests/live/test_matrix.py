@@ -5,9 +5,6 @@ does with places, and so which promises of a mode a runtime cannot keep.
 """
 
 import itertools
-import json
-import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -20,12 +17,8 @@ from tests.live.runtimes import (
     UNBOUND,
     build_program,
     check_output,
-    cpus_of,
-    is_installed,
-    needs_packages,
     opposites,
     pairs,
-    path_of,
     places_of,
     predict_output,
     read_cases,
@@ -146,105 +139,3 @@ def test_no_worker_runs_on_service_cpus(ompbind, run_cases, name, bind):
         del kinds["end"], kinds["task"]
         check_output(kinds, predict_output(name, pair, both, places, reset=False))
     assert ("OpenMP workers of rank 0 may use service CPUs" in said) == ((bind, name) in UNBOUND)
-
-
-@pytest.mark.parametrize(
-    ("bind", "ranks"),
-    corners(itertools.product(BINDS, (1, 2)), lambda bind, ranks: bind in ("rank", "exact") or ranks == 1),
-)
-def test_probe_finds_the_same_cpus_in_every_runtime(ompbind, tmp_path, bind, ranks):
-    cpus = two_cpus()
-    installed = [name for name in RUNTIMES if is_installed(name)]
-    (tmp_path / "lib").mkdir()
-    for name in installed:
-        stem = "libgomp" if name.startswith("libgomp") else name.split()[0]
-        (tmp_path / "lib" / f"{stem}-{name.replace(' ', '-')}.so").symlink_to(path_of(name))
-    mask = (",", "|")[ranks - 1].join(map(str, cpus))
-    words = (
-        "run",
-        "-n",
-        str(ranks),
-        "-m",
-        mask,
-        "--bind",
-        bind,
-        "--",
-        "ompbind",
-        "probe",
-        "--format",
-        "json",
-    )
-    done = ompbind(*words, env={"CONDA_PREFIX": str(tmp_path)})
-    assert done.returncode == 0, done.stderr
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
-    for rank, name in itertools.product(range(ranks), installed):
-        own = cpus if ranks == 1 else cpus[rank : rank + 1]
-        seen = {
-            line["thread"]: cpus_of(line["cpus_allowed"])
-            for line in lines
-            if line["rank"] == rank and line["path"] and os.path.realpath(line["path"]) == path_of(name)
-        }
-        places = places_of(bind, each_alone(own))
-        assert seen == {n: places[n] if len(places) > 1 else frozenset(own) for n in range(len(own))}, name
-
-
-def run_python(ompbind, libraries, *options):
-    """Run mixed.py with some libraries on one or two ranks; return its output and stderr."""
-    needs_packages(*libraries)
-    done = ompbind("run", *options, "--", sys.executable, str(HERE / "mixed.py"), *libraries)
-    assert done.returncode == 0, done.stderr
-    return read_cases(done.stdout), done.stderr
-
-
-def check_python(output, libraries, bind, cpus):
-    """Check that only exact narrows other threads: once the first library has loaded libgomp."""
-    whole, main = frozenset(cpus), frozenset(cpus)
-    for case in ("start", *libraries):
-        check_inside(output[case], cpus)
-        main = frozenset(cpus[:1]) if bind == "exact" and case in ("torch", "sklearn") else main
-        assert {seen for threads in output[case].values() for seen in threads.values()} == {main}, case
-    check_inside(output["end"], cpus)
-    tasks = set(output["end"]["task"].values())
-    assert tasks <= {whole, *places_of(bind, each_alone(cpus))}
-    assert tasks == {whole} or bind not in ("rank", "none")
-
-
-@pytest.mark.part("torch")
-@pytest.mark.parametrize(
-    ("order", "bind"),
-    [
-        *itertools.product(["torch sklearn"], BINDS),
-        *itertools.product(("torch numpy", "numpy torch", "sklearn torch"), ("rank", "exact")),
-    ],
-)
-def test_a_python_program_with_several_libraries(ompbind, bind, order):
-    cpus, libraries = two_cpus(), order.split()
-    output, said = run_python(ompbind, libraries, "-m", ",".join(map(str, cpus)), "--bind", bind)
-    assert ("warning: --bind exact leaves the initial thread" in said) == (bind == "exact")
-    check_python(output[0], libraries, bind, cpus)
-
-
-@pytest.mark.part("torch")
-@pytest.mark.parametrize("bind", ["rank", "exact"])
-def test_two_python_programs_share_no_cpu(ompbind, bind):
-    cpus, libraries = two_cpus(), ["torch", "sklearn"]
-    output, _ = run_python(ompbind, libraries, "-n", "2", "-m", "|".join(map(str, cpus)), "--bind", bind)
-    for rank, cpu in enumerate(cpus):
-        check_python(output[rank], libraries, bind, [cpu])
-
-
-@pytest.mark.part("torch")
-@pytest.mark.parametrize("bind", BINDS)
-def test_a_preloaded_runtime_over_torch(ompbind, bind):
-    """Calls of torch go to the preloaded runtime, but the libgomp of torch is loaded too.
-
-    With places of one CPU each, the initial thread and the whole team would have one CPU. Therefore exact
-    lists the CPUs for the preloaded runtime only, which restores the initial thread after each region.
-    """
-    cpus = two_cpus()
-    options = ("-m", ",".join(map(str, cpus)), "--bind", bind, "--preload", path_of("libiomp5"))
-    output, said = run_python(ompbind, ["torch"], *options)
-    assert said == ""
-    check_python(output[0], ["torch"], "thread" if bind == "exact" else bind, cpus)
-    team = {frozenset(cpus)} if bind in ("rank", "none") else {frozenset(cpus), frozenset(cpus[1:])}
-    assert set(output[0]["end"]["task"].values()) == team

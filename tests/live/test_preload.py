@@ -1,9 +1,7 @@
 """`--preload`, `--expect`, `--omp-runtime`, `--strict`: what ranks load, and warnings before they start."""
 
-import json
 import os
 import shutil
-import sys
 
 import pytest
 
@@ -39,12 +37,6 @@ def test_variables_that_override_the_plan_are_a_warning_or_with_strict_an_error(
     assert ompbind(*words, "--strict", "--", "true", env={"OMP_PLACES": "{0}"}).returncode == 125
 
 
-def test_a_pipe_is_not_executed(ompbind, tmp_path):
-    os.mkfifo(tmp_path / "pipe", 0o755)
-    for verb in ("run", "exec"):
-        assert ompbind(verb, "--share", "--", str(tmp_path / "pipe")).returncode == 126
-
-
 @pytest.mark.parametrize("verb", ["run", "exec"])
 def test_an_expected_and_missing_library_is_a_warning_or_with_strict_an_error(ompbind, library, verb):
     words, command = (verb, "--share", "--expect", "tcmalloc"), ("--", "true")
@@ -60,12 +52,6 @@ def test_a_library_that_does_not_exist_is_reported_or_starts_nothing(ompbind, li
     assert "LD_PRELOAD names /nonesuch/lib.so, which does not exist" in said(done)
     done = ompbind("run", "--preload", "/nonesuch.so", "--", "echo", "started")
     assert (done.returncode, done.stdout, "there is no such file" in done.stderr) == (125, "", True)
-
-
-def test_a_plan_with_a_command_has_its_program_in_json(ompbind):
-    workload = json.loads(ompbind("plan", "--format", "json", "--", sys.executable, "-V").stdout)["workload"]
-    assert (workload["python"], workload["opaque"]) == (sys.executable, False)
-    assert json.loads(ompbind("plan", "--format", "json").stdout)["workload"] is None
 
 
 def test_a_script_in_exact_mode_is_a_warning_unless_the_runtime_is_given(ompbind):

@@ -7,19 +7,15 @@ import socket
 import stat
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from benchmarks.installation import install, make_zipapp
 from ompbind.cpuset import CpuSet
 from tests.live.conftest import OMPBIND, clean_environment, required, two_cpus
 from tests.live.test_exec import REPORT
 from tests.slurm import PROGRAMS, run_batch, start_slurm
 
 pytestmark = pytest.mark.part("slurm")
-
-PAGE = (Path(__file__).parent.parent.parent / "docs/scaling.md").read_text()
 
 
 def started(directory, env=(), **options):
@@ -141,11 +137,6 @@ def test_the_shell_of_a_job_is_a_single_rank(tmp_path):
     assert f"rank 0 of 1 in step {0xFFFFFFFA}" in text
 
 
-def test_the_exit_code_of_a_task_is_its_commands(slurm):
-    command = ["srun", "-n", "2", OMPBIND, "exec", "--", "sh", "-c", "exit $((RANK * 5))"]
-    assert run(command, slurm).returncode == 5
-
-
 @pytest.mark.parametrize("options", ["-n 2", "-n 3 -s all", "-n 1 -m {}"], ids=["apart", "shared", "second"])
 def test_an_exported_plan_is_what_srun_does(slurm, options):
     """In a job that has the whole node, each task has the CPUs of its rank, and its memory is bound."""
@@ -189,24 +180,3 @@ def test_only_several_tasks_of_a_step_are_copies(slurm, tmp_path):
     done = run(["srun", "-n", "2", "--cpu-bind=none", "sh", "-c", command], slurm)
     assert " ".join(done.stderr.split()).count("Slurm has started 2 copies of 'ompbind run'") == 1
     assert run_job(tmp_path, command, slurm) == (0, "")
-
-
-@pytest.mark.parametrize("section", ["A copy on each node", "One file"])
-def test_ranks_start_from_a_copy_on_the_node(slurm, tmp_path, section):
-    """The commands of the page are run in a job, in directories of the test."""
-    text = PAGE.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
-    commands = "".join(re.findall(r"```sh\n(.*?)```", text, re.DOTALL))
-    if "/shared/venv" in commands:
-        install(tmp_path / "shared/venv")
-    if "make zipapp" in commands:
-        make_zipapp(tmp_path / "dist/ompbind.pyz", "--compiled")
-    (tmp_path / "node").mkdir()
-    (tmp_path / "app").write_text("#!/bin/sh\necho $RANK: $OMPBIND_CPUS\n")
-    (tmp_path / "app").chmod(0o755)
-    commands = re.sub("^make .*\n", "", commands, flags=re.MULTILINE).replace(
-        "/shared/", f"{tmp_path}/shared/"
-    )
-    commands = re.sub("/tmp/(?=ompbind|venv)", f"{tmp_path}/node/", commands)
-    code, out = run_job(tmp_path, f"set -e\ncd {tmp_path}\n{commands}", slurm)
-    assert code == 0, out
-    assert sorted(out.splitlines()) == [f"{rank}: {cpu}" for rank, cpu in enumerate(two_cpus())]

@@ -19,14 +19,14 @@ from pathlib import Path
 import pytest
 
 from ompbind.cpuset import CpuSet
-from ompbind.errors import ClaimError, LaunchError, RequestError
+from ompbind.errors import ClaimError, LaunchError
 from ompbind.execution.output.log_files import LogDirectory
 from ompbind.execution.report_file import prepare_report, write_report
 from ompbind.planning.other_runs import LiveRun
 from ompbind.planning.request import Sharing
 from ompbind.registry import claim_files
 from ompbind.registry.claim_format import TEXT_LIMIT, make_text
-from ompbind.registry.registry import Registry, make_run_identity, read_claim_list
+from ompbind.registry.registry import Registry, make_run_identity
 from tests.live.conftest import is_alive, ranks_of, supervisor_of, wait_until
 from tests.live.other_user import NOBODY, call_as_nobody, finish, start_as_nobody
 
@@ -132,13 +132,6 @@ def test_what_is_there_before_the_start_is_refused(ompbind, directory, kind, how
     assert (path.lstat(), precious.read_text()) == (before, "precious")
 
 
-def test_a_link_of_the_other_user_to_a_descriptor_is_refused(directory):
-    path = make_shared(directory, "sticky") / "run.json"
-    assert call_as_nobody(put, lambda link: link.symlink_to("/proc/self/fd/1"), path)
-    with pytest.raises(RequestError, match=f"this symbolic link belongs to user {NOBODY}"):
-        prepare_report(str(path))
-
-
 @pytest.mark.parametrize("options", ["--report {}/link/run.json", "--log-dir {}/link/logs"])
 def test_a_link_of_the_other_user_on_the_path_is_refused(ompbind, directory, options):
     shared, own = make_shared(directory, "sticky"), directory / "own"
@@ -235,14 +228,6 @@ def test_hard_links_in_a_shared_directory_are_refused(ompbind, directory, option
     assert "it has several names (hard links)" in unwrapped(done)
 
 
-def test_the_last_lines_of_a_rank_are_read_from_its_own_file(directory):
-    shared = make_shared(directory, "open")
-    logs = LogDirectory(str(shared), [0], force=False)
-    os.close(logs.open(0, "err"))
-    assert call_as_nobody(put, put_file, shared / "0.err")
-    assert logs.read_tail(0, 100) == (b"", True)
-
-
 def test_a_pipe_without_a_reader_is_waited_for_until_a_limit_or_a_stop_request(start, directory):
     path = directory / "pipe"
     os.mkfifo(path)
@@ -328,14 +313,3 @@ def test_a_lock_of_the_other_user_does_not_delay_a_run(ompbind, directory, monke
     assert f"process {pid} of user {pwd.getpwuid(NOBODY).pw_name} has kept" in caught.value.message
     assert os.listdir(shared) == []
     finish(*other)
-
-
-def test_a_claim_that_cannot_be_read_is_named(directory):
-    path = make_shared(directory, "sticky") / "ompbind-0-1-x.run"
-    path.write_text(CLAIM)
-    path.chmod(0o600)
-    assert read_claim_list(str(path.parent)).ignored == ()  # it is not locked: removed
-    path.write_text(CLAIM)
-    path.chmod(0o600)
-    found = call_as_nobody(read_claim_list, str(path.parent))
-    assert (found.runs, found.ignored) == ((), ((path.name, "Permission denied"),))
