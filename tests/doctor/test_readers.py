@@ -8,20 +8,15 @@ from pathlib import Path
 import pytest
 
 from ompbind.cpuset import CpuSet
-from ompbind.doctor.all_checks import run_checks
-from ompbind.doctor.facts import EnclosingRank, FrequencyFacts, HostFacts, KernelFacts, MemoryFacts
+from ompbind.doctor.facts import EnclosingRank, FrequencyFacts, KernelFacts, MemoryFacts
 from ompbind.doctor.read_command import find_preloadable, read_command_facts, read_commands_workload
 from ompbind.doctor.read_host import find_enclosing
 from ompbind.doctor.read_kernel import interpret_status, read_frequency, read_kernel, read_memory
-from ompbind.errors import MachineError
-from ompbind.machine.sources.archive import ArchiveRoot
 from ompbind.machine.sources.linux.numa import MemorySize
-from ompbind.machine.sources.linux.reader import read_recorded
 from ompbind.machine.sources.root import DirectoryRoot
 from ompbind.planning.other_runs import LiveRun
 from ompbind.programs.command import Workload
 from tests.machines import Shape, write_tree
-from tests.recordings import recorded, sampled
 from tests.tables import rows
 
 CPU = "sys/devices/system/cpu"
@@ -111,18 +106,6 @@ def test_memory_of_machine_and_nodes(tree):
         swap_total=500 << 10,
         swap_used=400 << 10,
     )
-
-
-@pytest.mark.parametrize("path", sampled(recorded("dumps/*.tar.gz")))
-def test_recordings_can_be_checked(path):
-    root = ArchiveRoot(path.read_bytes(), path.name)
-    try:
-        machine = read_recorded(root)
-    except MachineError as error:
-        pytest.skip(f"the machine cannot be read: {error}")
-    facts = {"kernel": read_kernel(root), "frequency": read_frequency(root, machine.online)}
-    host = HostFacts(env={}, machine=machine, memory=read_memory(root), **facts)
-    assert all(issue.found for issue in run_checks(host))
 
 
 @pytest.fixture

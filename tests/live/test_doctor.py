@@ -142,12 +142,6 @@ def test_the_command_is_not_started(doctor, tmp_path):
     assert not trace.exists()
 
 
-def test_usage_errors_exit_with_2(ompbind):
-    done = ompbind("doctor", "--format", "yaml")
-    assert done.returncode == 2
-    assert "yaml" in done.stderr
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 def test_an_ordinary_user_without_rights():
     before = [required("setpriv"), "--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all"]

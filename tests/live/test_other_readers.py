@@ -5,7 +5,6 @@ import subprocess
 
 import pytest
 
-from ompbind.machine.devices import DeviceKind
 from ompbind.machine.model import Level
 from ompbind.machine.sources.hwloc_xml import parse_xml
 from ompbind.machine.sources.reading import read_machine
@@ -105,20 +104,3 @@ def test_this_machine_has_the_cores_of_lscpu():
         cores.setdefault((row[2], row[1]), set()).add(int(row[0]))
     expected = set(map(frozenset, cores.values()))
     assert {frozenset(core.cpus) for core in read_machine().at(Level.CORE)} == expected
-
-
-def places(machine, is_nic):
-    """The PCI addresses of devices with the CPUs that they are near: of network interfaces, or of others."""
-    kinds = ((device.kind is DeviceKind.NIC, device) for device in machine.devices)
-    return {(device.address, device.cpus) for found, device in kinds if found is is_nic}
-
-
-def test_this_machine_has_the_devices_of_lstopo(tmp_path):
-    run(required("lstopo-no-graphics", "lstopo"), "--whole-io", str(tmp_path / "machine.xml"))
-    theirs, ours = read_machine(str(tmp_path / "machine.xml"), devices=True), read_machine(devices=True)
-    assert places(ours, is_nic=True) == places(theirs, is_nic=True)
-    assert places(ours, is_nic=False) == places(theirs, is_nic=False)
-    names = {device.address: set(device.names) for device in ours.devices}
-    for device in theirs.devices:
-        if device.kind is DeviceKind.NIC:
-            assert set(device.names) <= names[device.address]

@@ -1,7 +1,6 @@
 """What a command would run is read from files: programs, scripts, and Pythons with packages."""
 
 import os
-import subprocess
 import sys
 from glob import glob
 from pathlib import Path
@@ -15,7 +14,7 @@ from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.programs import library_search
 from ompbind.programs.command import Workload, read_workload
 from ompbind.programs.elf import Elf, read_elf
-from ompbind.programs.find_command import find_command, find_script_error
+from ompbind.programs.find_command import find_command
 from ompbind.programs.library_catalog import name_libraries, name_library
 from ompbind.programs.library_search import find_library, identify_library, linker_directories
 from ompbind.programs.preload import find_missing_preloads, find_preloads
@@ -352,13 +351,6 @@ def test_random_bytes_and_truncated_files_are_no_error(file, data, marked, lengt
     read_elf(str(file))
 
 
-def test_the_needed_libraries_agree_with_ldd():
-    header = read_elf("/proc/self/exe")
-    listed = subprocess.run(["ldd", sys.executable], capture_output=True, text=True).stdout
-    assert all(name in listed for name in header.needed)
-    assert header.runs_with(header)
-
-
 @pytest.mark.parametrize(("word", "hint"), [
     ("cd /tmp", "use --chdir DIR"),
     ("NAMES=a b", "--env 'NAMES=a b'"),
@@ -384,15 +376,3 @@ def test_a_command_that_is_not_found_has_a_hint(tmp_path, monkeypatch, word, hin
         find_command(word, {"PATH": f"/none:{tmp_path}" if word != "file" else "/none"})
     assert caught.value.message == f"command not found: {word}"
     assert hint in caught.value.hint
-
-
-@pytest.mark.parametrize(("line", "problem"), [
-    (b"#!/bin/sh -e\n", None), (b"\x7fELF", None), (b"", None), (b"#! /bin/sh -e\r\n", "carriage return"),
-    (b"#!/usr/bin/env python3\r\n", "carriage return"), (b"#!\t/none/sh -e", "'/none/sh' does not exist"),
-])  # fmt: skip
-def test_the_first_lines_of_scripts(tmp_path, line, problem):
-    script = tmp_path / "script"
-    script.write_bytes(line)
-    error = find_script_error(str(script))
-    assert error is None if problem is None else problem in error.message
-    assert find_script_error(str(tmp_path / "none")) is None

@@ -26,38 +26,35 @@ def app(tmp_path):
     return str(path)
 
 
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("taskset -c 0-3 {app} x", FOUR),
-        ("taskset --cpu-list 0-3 {app}", FOUR),
-        ("taskset f {app}", FOUR),
-        ("taskset 0xf {app}", FOUR),
-        ("taskset -c 0-3 nonesuch", FOUR),
-        ("taskset -c 0-6:2 {app}", {"rebinds": True, "cpus": CPUS("0,2,4,6")}),
-        ("numactl -C 0-3 {app}", FOUR),
-        ("numactl --physcpubind=+0-3 {app}", UNKNOWN),
-        ("numactl --cpunodebind=0 --membind=0 {app}", {**NODE, "sets_memory": True}),
-        ("numactl -N 0 {app}", NODE),
-        ("numactl -a -N 0-1 {app}", {"rebinds": True, "nodes": CPUS("0-1")}),
-        ("numactl -N +0 {app}", UNKNOWN),
-        ("numactl --localalloc {app}", {"sets_memory": True}),
-        ("numactl --preferred 0,1 {app}", {"sets_memory": True}),
-        ("hwloc-bind core:0 -- {app}", UNKNOWN),
-        ("hwloc-bind --membind node:0 -- {app}", {"sets_memory": True}),
-        ("env -i A=1 {app}", {**CLEARS, "assigned": (("A", "1"),)}),
-        ("env - {app} B=1", CLEARS),
-        ("env -iu A {app}", {**CLEARS, "removed": ("A",)}),
-        ("env -u A --unset=B C=1 D= {app}", {"removed": ("A", "B"), "assigned": (("C", "1"), ("D", ""))}),
-        ("env -u env {app}", {"removed": ("env",)}),
-        ("env -S A=1 {app}", {"assigned": (("A", "1"),)}),
-        *((line, {}) for line in (
-            "taskset -p 1", "taskset -pc 0 1", "taskset -ap 3 1", "taskset", "numactl --show", "numactl -s",
-            "numactl -H", "numactl --all {app}", "hwloc-bind --get", "env {app} -i", "env", "nice -n 5 {app}",
-            "timeout 5 {app}", "env --nonesuch {app}", "{app} -c 0 A=1",
-        )),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("line", "expected"), [
+    ("taskset -c 0-3 {app} x", FOUR),
+    ("taskset --cpu-list 0-3 {app}", FOUR),
+    ("taskset f {app}", FOUR),
+    ("taskset 0xf {app}", FOUR),
+    ("taskset -c 0-3 nonesuch", FOUR),
+    ("taskset -c 0-6:2 {app}", {"rebinds": True, "cpus": CPUS("0,2,4,6")}),
+    ("numactl -C 0-3 {app}", FOUR),
+    ("numactl --physcpubind=+0-3 {app}", UNKNOWN),
+    ("numactl --cpunodebind=0 --membind=0 {app}", {**NODE, "sets_memory": True}),
+    ("numactl -N 0 {app}", NODE),
+    ("numactl -a -N 0-1 {app}", {"rebinds": True, "nodes": CPUS("0-1")}),
+    ("numactl -N +0 {app}", UNKNOWN),
+    ("numactl --localalloc {app}", {"sets_memory": True}),
+    ("numactl --preferred 0,1 {app}", {"sets_memory": True}),
+    ("hwloc-bind core:0 -- {app}", UNKNOWN),
+    ("hwloc-bind --membind node:0 -- {app}", {"sets_memory": True}),
+    ("env -i A=1 {app}", {**CLEARS, "assigned": (("A", "1"),)}),
+    ("env - {app} B=1", CLEARS),
+    ("env -iu A {app}", {**CLEARS, "removed": ("A",)}),
+    ("env -u A --unset=B C=1 D= {app}", {"removed": ("A", "B"), "assigned": (("C", "1"), ("D", ""))}),
+    ("env -u env {app}", {"removed": ("env",)}),
+    ("env -S A=1 {app}", {"assigned": (("A", "1"),)}),
+    *((line, {}) for line in (
+        "taskset -p 1", "taskset -pc 0 1", "taskset -ap 3 1", "taskset", "numactl --show", "numactl -s",
+        "numactl -H", "numactl --all {app}", "hwloc-bind --get", "env {app} -i", "env", "nice -n 5 {app}",
+        "timeout 5 {app}", "env --nonesuch {app}", "{app} -c 0 A=1",
+    )),
+])  # fmt: skip
 def test_options_say_what_a_wrapper_changes(app, line, expected):
     name, *words = line.format(app=app).split()
     wrapper, command = read_wrapper(f"/usr/bin/{name}" if "/" not in name else name, words, os.environ)

@@ -27,16 +27,13 @@ def pack(directory, path, mode="w:gz", *, format_=tarfile.USTAR_FORMAT, name="ma
     return str(path)
 
 
-@pytest.mark.parametrize(
-    ("mode", "format_", "name"),
-    [
-        ("w:gz", tarfile.USTAR_FORMAT, "."),
-        ("w:bz2", tarfile.USTAR_FORMAT, "m" * 90),
-        ("w:xz", tarfile.GNU_FORMAT, "m" * 120),
-        ("w", tarfile.PAX_FORMAT, "m" * 120),
-        ("w:gz", tarfile.PAX_FORMAT, "maschine-ü"),
-    ],
-)
+@pytest.mark.parametrize(("mode", "format_", "name"), [
+    ("w:gz", tarfile.USTAR_FORMAT, "."),
+    ("w:bz2", tarfile.USTAR_FORMAT, "m" * 90),
+    ("w:xz", tarfile.GNU_FORMAT, "m" * 120),
+    ("w", tarfile.PAX_FORMAT, "m" * 120),
+    ("w:gz", tarfile.PAX_FORMAT, "maschine-ü"),
+])  # fmt: skip
 def test_archives_are_recognized_by_their_content_and_read_like_directories(tmp_path, mode, format_, name):
     tree = write_tree(tmp_path / "tree", Shape(packages=2, cores=2, smt=2))
     (tree / CPU / "cpu0/driver").symlink_to("../../../bus")
