@@ -44,19 +44,13 @@ class Shape(Record):
     def blocks(self, count: int) -> list[CpuSet]:
         """The CPUs of `count` equal runs of cores."""
         size = self.all_cores // count
-        return [
-            CpuSet(cpu for core in range(i * size, (i + 1) * size) for cpu in self.siblings(core))
-            for i in range(count)
-        ]
+        runs = (range(i * size, (i + 1) * size) for i in range(count))
+        return [CpuSet(cpu for core in run for cpu in self.siblings(core)) for run in runs]
 
     def partitions(self) -> dict[Level, list[CpuSet]]:
         nodes = self.packages * self.nodes
-        return {
-            Level.PACKAGE: self.blocks(self.packages),
-            Level.NODE: self.blocks(nodes),
-            Level.L3: self.blocks(nodes * self.l3s),
-            Level.CORE: self.blocks(self.all_cores),
-        }
+        counts = {Level.PACKAGE: self.packages, Level.NODE: nodes, Level.L3: nodes * self.l3s}
+        return {level: self.blocks(count) for level, count in {**counts, Level.CORE: self.all_cores}.items()}
 
 
 def make_machine(shape: Shape, *, allowed: CpuSet | None = None, **changes: object) -> Machine:
@@ -68,16 +62,14 @@ def make_machine(shape: Shape, *, allowed: CpuSet | None = None, **changes: obje
         level: [(i if level in numbered else None, cpus) for i, cpus in enumerate(sets)]
         for level, sets in parts.items()
     }
-    domains = make_domains(online, named)
+    nodes = (Node(number=i, cpus=cpus, memory_bytes=1 << 30) for i, cpus in enumerate(parts[Level.NODE]))
     return Machine(
         source="test",
         arch="test",
         online=online,
         allowed=online if allowed is None else allowed,
-        domains=domains,
-        nodes=tuple(
-            Node(number=i, cpus=cpus, memory_bytes=1 << 30) for i, cpus in enumerate(parts[Level.NODE])
-        ),
+        domains=make_domains(online, named),
+        nodes=tuple(nodes),
     ).replace(**changes)
 
 

@@ -36,61 +36,33 @@ def test_every_mask_reads_as_what_it_was_written_from(made):
     assert read == values
 
 
-ERRORS = [
-    # text, marked characters, suggestion
-    ("", "", "auto"),
-    ("0,,1", ",", "0,1"),
-    ("0||1", "|", "0|1"),
-    ("0,1,", "", "0,1"),
-    ("3-1", "3-1", "1-3"),
-    ("node:0,core:7-4", "7-4", "node:0,core:4-7"),
-    ("-1", "-", "1"),
-    ("0--3", "-3", "0-3"),
-    ("node:-1", "-", "node:1"),
-    ("0-7:-2", "-2", "0-7"),
-    ("1,x", "x", "1"),
-    ("0 1", "0 1", "0,1"),
-    ("0 - 3", "0 ", "0-3"),
-    ("0–3", "0–3", "0-3"),
-    ("0..3|4;5", "0..3", "0-3|4,5"),
-    ("0-3:4-7", "4-7", "0-3,4-7"),
-    ("1.5", "1.5", "1,5"),
-    ("ff", "ff", "0xff"),
-    ("*", "*", "all"),
-    ("!3", "!3", "^3"),
-    ("^^3", "^3", "^3"),
-    ("0-", "", "0"),
-    ("0-7:2/", "", "0-7:2"),
-    ("0-7:0", "0", "0-7"),
-    ("0-7:0/4", "0/4", "0-7:4"),
-    ("0-7:4/2", "4/2", "0-7:2/4"),
-    ("5:3", "5:3", "5"),
-    ("0-65536", "65536", "0-65535"),
-    ("0,99999999", "99999999", "0"),
-    ("0xfg", "0xfg", "0xf"),
-    ("0xf f", "0xf f", "0xff"),
-    ("1,0x0", "0x0", "1"),
-    ("auto|0", "auto", "all|0"),
-    ("0,nobind", "nobind", "0,all"),
-    ("NONE", "NONE", "none"),
-    ("nod:0", "nod", "node:0"),
-    ("socket:0", "socket", "package:0"),
-    ("0|numa=1", "numa=1", "0|node:1"),
-    ("L3:2", "L3", "l3:2"),
-    ("cpu:3-5", "cpu", "3-5"),
-    ("all.core:0", "all", "core:0"),
-    ("node:0.^core:0", "^core", "node:0,^node:0.core:0"),
-    ("node:0:core:1", "0:core:1", "node:0.core:1"),
-    ("node", "node", "node:0"),
-    ("node0", "node0", "node:0"),
-    ("node:0.core", "core", "node:0.core:0"),
-    ("node:0.", "", "node:0"),
-    ("node:#0-#1", "#1", "node:#0-1"),
+@pytest.mark.parametrize(("text", "marked", "suggestion"), [
+    ("", "", "auto"), ("0,,1", ",", "0,1"),
+    ("0||1", "|", "0|1"), ("0,1,", "", "0,1"),
+    ("3-1", "3-1", "1-3"), ("node:0,core:7-4", "7-4", "node:0,core:4-7"),
+    ("-1", "-", "1"), ("0--3", "-3", "0-3"),
+    ("node:-1", "-", "node:1"), ("0-7:-2", "-2", "0-7"),
+    ("1,x", "x", "1"), ("0 1", "0 1", "0,1"),
+    ("0 - 3", "0 ", "0-3"), ("0–3", "0–3", "0-3"),
+    ("0..3|4;5", "0..3", "0-3|4,5"), ("0-3:4-7", "4-7", "0-3,4-7"),
+    ("1.5", "1.5", "1,5"), ("ff", "ff", "0xff"),
+    ("*", "*", "all"), ("!3", "!3", "^3"),
+    ("^^3", "^3", "^3"), ("0-", "", "0"),
+    ("0-7:2/", "", "0-7:2"), ("0-7:0", "0", "0-7"),
+    ("0-7:0/4", "0/4", "0-7:4"), ("0-7:4/2", "4/2", "0-7:2/4"),
+    ("5:3", "5:3", "5"), ("0-65536", "65536", "0-65535"),
+    ("0,99999999", "99999999", "0"), ("0xfg", "0xfg", "0xf"),
+    ("0xf f", "0xf f", "0xff"), ("1,0x0", "0x0", "1"),
+    ("auto|0", "auto", "all|0"), ("0,nobind", "nobind", "0,all"),
+    ("NONE", "NONE", "none"), ("nod:0", "nod", "node:0"),
+    ("socket:0", "socket", "package:0"), ("0|numa=1", "numa=1", "0|node:1"),
+    ("L3:2", "L3", "l3:2"), ("cpu:3-5", "cpu", "3-5"),
+    ("all.core:0", "all", "core:0"), ("node:0.^core:0", "^core", "node:0,^node:0.core:0"),
+    ("node:0:core:1", "0:core:1", "node:0.core:1"), ("node", "node", "node:0"),
+    ("node0", "node0", "node:0"), ("node:0.core", "core", "node:0.core:0"),
+    ("node:0.", "", "node:0"), ("node:#0-#1", "#1", "node:#0-1"),
     ("node:1.core:3-0:2,9", "3-0:2", "node:1.core:0-3:2,9"),
-]
-
-
-@pytest.mark.parametrize(("text", "marked", "suggestion"), ERRORS)
+])  # fmt: skip
 def test_errors_are_marked_and_corrected(text, marked, suggestion):
     with pytest.raises(MaskError) as caught:
         parse_mask(text)
@@ -117,18 +89,14 @@ def test_any_text_is_a_mask_or_an_error_with_a_position_and_a_valid_suggestion(t
 
 
 @pytest.mark.parametrize(("text", "canonical"), [
-    (" 0 , 1,2 | 05", "0-2|5"),
-    ("3,1,2", "3,1-2"),
-    ("0,2,4", "0,2,4"),
-    ("0,2,4,6", "0-6:2"),
-    ("0xff,ffffffff", "0-39"),
-    ("^3,^1-2,0-7", "0-7,^1-3"),
+    (" 0 , 1,2 | 05", "0-2|5"), ("3,1,2", "3,1-2"),
+    ("0,2,4", "0,2,4"), ("0,2,4,6", "0-6:2"),
+    ("0xff,ffffffff", "0-39"), ("^3,^1-2,0-7", "0-7,^1-3"),
     ("^0-6:2", "all,^0-6:2"),
     ("^node:1 , ^core:0,^node:1,^8", "all,^8,^core:0,^node:1"),
     ("1,node:0,1-2,node:0", "1,node:0,2"),
     ("package:1 . l3:0-2:2 . core:0-9:2/8", "package:1.l3:0-2:2.core:0-9:2/8"),
-    ("core:#0-8:2/8", "core:#0-8:2/8"),
-    ("core:0-9:3/3", "core:0-9"),
+    ("core:#0-8:2/8", "core:#0-8:2/8"), ("core:0-9:3/3", "core:0-9"),
 ])  # fmt: skip
 def test_canonical_text(text, canonical):
     assert mask_text(parse_mask(text)) == canonical

@@ -6,12 +6,9 @@ from hypothesis import strategies as st
 
 from ompbind.cpuset import CpuSet
 from ompbind.errors import MaskError, PlanError
-from ompbind.machine.model import Level, find_overlapping
 from ompbind.masks.parse import parse_mask
-from ompbind.planning.memory import measure_remote_memory
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import MemoryMode, Request
-from ompbind.planning.strategies.strategies import STRATEGIES
 from tests.machines import Shape, make_machine
 from tests.planning.test_planner import lists
 from tests.planning.test_promises import cases
@@ -138,26 +135,3 @@ def test_no_plan_names_memory_that_is_not_allowed(case):
     except (PlanError, MaskError):
         assume(False)
     check_no_forbidden_node(made)
-    if case[1].mask is None:
-        check_used_last(made)
-
-
-def check_used_last(made):
-    """A core with remote memory is used only if no core with local memory is idle."""
-    machine, request = made.machine, made.request
-    remote = CpuSet(measure_remote_memory(machine))
-    usable = machine.default_cpus & machine.cpus_of_kind(request.core_kind)
-    taken = made.used | made.reserved
-    level = Level.NODE if request.strategy == "numa" else STRATEGIES[request.strategy].level
-    cores = find_overlapping(machine.at(Level.CORE), usable)
-    if not level:
-        idle = [core for core in cores if core.cpus.isdisjoint(taken)]
-        assert made.used.isdisjoint(remote) or all(core.cpus & usable <= remote for core in idle)
-        return
-    domains = find_overlapping(machine.at(level), usable)
-    far = [domain for domain in domains if domain.cpus & usable <= remote]
-    if any(not domain.cpus.isdisjoint(made.used) for domain in far):
-        size = (request.cores or 0) + request.other_cores
-        local = [domain.cpus & usable for domain in domains if (domain.cpus & usable).isdisjoint(remote)]
-        fitting = [cpus for cpus in local if len(find_overlapping(machine.at(Level.CORE), cpus)) >= size]
-        assert not any(cpus.isdisjoint(taken) for cpus in fitting)

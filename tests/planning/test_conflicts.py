@@ -35,19 +35,15 @@ def notes(made):
 
 
 @pytest.mark.parametrize(("claimed", "options", "expected"), [
-    ("0", {}, "1-7"),
-    ("8", {}, "1-7"),
+    ("0", {}, "1-7"), ("8", {}, "1-7"),
     ("0-3", {"ranks": 4, "smt": "all"}, "4,12 5,13 6,14 7,15"),
     ("0,4", {"ranks": 2, "strategy": "nodes"}, "1-3 5-7"),
     ("0-3", {"ranks": None, "strategy": "nodes"}, "4-7"),
     ("0-3", {"ranks": 3, "strategy": "compact", "threads": 1}, "4 5 6"),
-    ("1", {"mask": "node:0"}, "0,2-3,8,10-11"),
-    ("0-3", {"mask": "all"}, "4-7,12-15"),
-    ("0-3", {"mask": "^4,^12"}, "5-7,13-15"),
-    ("0-3", {"mask": "none"}, "4-7,12-15"),
+    ("1", {"mask": "node:0"}, "0,2-3,8,10-11"), ("0-3", {"mask": "all"}, "4-7,12-15"),
+    ("0-3", {"mask": "^4,^12"}, "5-7,13-15"), ("0-3", {"mask": "none"}, "4-7,12-15"),
     ("0-1", {"mask": "0,2-3", "allow_partial": True}, "2-3"),
-    ("0-3", {"reserve": 1}, "4-6"),
-    ("100-200", {}, "0-7"),
+    ("0-3", {"reserve": 1}, "4-6"), ("100-200", {}, "0-7"),
 ])  # fmt: skip
 def test_avoid_uses_only_free_cores(claimed, options, expected):
     assert lists(plan("avoid", live(claimed), **options)) == expected.split()
@@ -131,11 +127,6 @@ def test_runs_that_do_not_overlap_are_not_reported(sharing):
     made = plan(sharing, live("0-3"), mask="4-7")
     assert not notes(made).keys() & {"overlaps-run"}
     assert plan(sharing).replace(request=made.request) == plan("warn").replace(request=made.request)
-
-
-def test_on_a_recorded_machine_avoid_has_no_effect_and_says_so():
-    made = make_plan(make_machine(Shape(cores=4)), Request(sharing=Sharing.AVOID))
-    assert "--avoid has no effect" in made.notes[-1].text
 
 
 def test_share_is_silent_and_exclusive_refuses():

@@ -97,7 +97,6 @@ def test_reserved_cores_are_beside_the_requested_cores():
     ({"ranks": 9, "service_cores": 1}, "rank 8 would have no core left", "use fewer service cores"),
     ({"ranks": 2, "service_cores": 2, "reserve": 2}, "it gets 4 cores, reserves 2", "reserve fewer"),
     ({"ranks": 2, "service_total": 7}, "rank 1 would have no CPU left", "use fewer service CPUs"),
-    ({"cores": 1, "strategy": "cores"}, "no effect with --strategy cores", "use balanced, compact"),
     ({"cores": 1, "strategy": "all"}, "no effect with --strategy all", "use balanced, compact"),
 ])  # fmt: skip
 def test_cores_that_do_not_fit_are_an_error_with_the_numbers(options, message, hint):
@@ -108,13 +107,11 @@ def test_cores_that_do_not_fit_are_an_error_with_the_numbers(options, message, h
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    ({"cores": 0}, "cannot plan 0 cores per rank"),
     ({"service_cores": -1}, "negative number of service cores"),
     ({"service_total": -1}, "negative number of service CPUs"),
     ({"cores": 1, "mask": parse_mask("0|1")}, "the mask gives each rank its CPUs"),
     ({"cores": 1, "mask": parse_mask("none")}, "the mask gives each rank all CPUs"),
     ({"service_cores": 1, "bind": Bind.EXACT}, "--bind exact leaves no thread"),
-    ({"service_total": 1, "bind": Bind.EXACT}, "--bind exact leaves no thread"),
 ])  # fmt: skip
 def test_requests_that_no_machine_can_satisfy(options, message):
     with pytest.raises(RequestError, match=message):

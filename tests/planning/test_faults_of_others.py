@@ -9,10 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ompbind.compat.frameworks import FrameworkInput
-from ompbind.compat.reading import fill_request
 from ompbind.cpuset import CpuSet
-from ompbind.errors import MaskError, OmpbindError
+from ompbind.errors import MaskError
 from ompbind.machine.model import Level, make_domains
 from ompbind.machine.sources.reading import read_machine
 from ompbind.masks.parse import parse_mask
@@ -21,7 +19,6 @@ from ompbind.planning.rank_command import RunSpec, make_command, make_local_iden
 from ompbind.planning.request import Request
 from tests.machines import Shape, make_machine, write_tree
 from tests.planning.test_planner import lists
-from tests.recordings import recorded, sampled
 
 DUAL = make_machine(Shape(packages=2, cores=4, smt=2))  # nodes of CPUs 0-3,8-11 and 4-7,12-15
 SNC = make_machine(Shape(packages=2, nodes=2, cores=4))  # four nodes of four CPUs
@@ -38,13 +35,6 @@ def sets(made):
 
 def is_disjoint(made):
     return all(cpus.isdisjoint(other) for cpus, other in combinations(sets(made), 2))
-
-
-def plan_as_vllm(machine, ranks, env=None):
-    """The plan with --compat vllm on an x86-64 machine; vLLM does not know the architecture "test"."""
-    machine = machine.replace(arch="x86_64") if machine.arch == "test" else machine
-    source = FrameworkInput(machine=machine, env=env or {})
-    return make_plan(machine, fill_request(Request(ranks=ranks), "vllm", source))
 
 
 def renumbered(machine, numbers):
@@ -85,7 +75,6 @@ def test_nodes_are_found_by_allowed_cpus_not_by_allowed_memory(tmp_path):
     }
     machine = read_machine(str(write_tree(tmp_path, Shape(packages=2, cores=4, smt=2), files)))
     assert lists(plan(machine, ranks=None, strategy="nodes")) == ["4-7"]
-    assert lists(plan_as_vllm(machine, 2)) == ["12-13", "14-15"]
     assert [placement.memory_nodes for placement in plan(machine, ranks=2).placements] == [(1,), (1,)]
 
 
@@ -140,28 +129,3 @@ def test_an_inherited_list_of_places_is_never_shared_by_ranks(mask):
     assert places == [None, None] if mask == "none" else len(set(places)) == 2
     assert not [env for env in envs if "GOMP_CPU_AFFINITY" in env]
     assert [env["OMP_PROC_BIND"] for env in envs] == (["false"] * 2 if mask == "none" else ["true"] * 2)
-
-
-@pytest.mark.parametrize("path", sampled(recorded("dumps/*.tar.gz")))
-def test_no_recorded_machine_has_any_of_these_faults(path):
-    try:
-        machine = read_machine(str(path))
-    except OmpbindError:
-        return
-    nodes = [node.cpus & machine.default_cpus for node in machine.at(Level.NODE)]
-    one_per_node = plan(machine, ranks=None, strategy="nodes", smt="all")
-    assert sorted(map(str, sets(one_per_node))) == sorted(str(cpus) for cpus in nodes if cpus)
-    assert is_disjoint(one_per_node)
-    compat = plan_as_vllm(machine, None)
-    assert all(sets(compat))
-    assert is_disjoint(compat)
-    numbers = [placement.nodes for placement in compat.placements]
-    assert all(len(nodes_of_rank) <= 1 for nodes_of_rank in numbers)
-    allowed = machine.memory_allowed
-    usable = [number for (number,) in filter(None, numbers) if allowed is None or number in allowed]
-    assert usable == sorted(usable)
-    if not usable:  # memory is only allowed on nodes without allowed CPUs
-        return
-    reverse = ",".join(map(str, dict.fromkeys(usable[::-1])))
-    backwards = plan_as_vllm(machine, None, {"CPU_VISIBLE_MEMORY_NODES": reverse})
-    assert [placement.nodes for placement in backwards.placements] == [(node,) for node in usable[::-1]]

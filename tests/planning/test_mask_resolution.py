@@ -51,20 +51,14 @@ def resolve(text, machine=DUAL, **options):
 
 
 @pytest.mark.parametrize(("machine", "text", "expected"), [
-    (DUAL, "3,1,2", [(3, 1, 2)]),
-    (DUAL, "0,0-1,1", [(0, 1)]),
-    (DUAL, "node:1", [(4, 12, 5, 13, 6, 14, 7, 15)]),
-    (DUAL, "package:1.core:0-1", [(4, 12, 5, 13)]),
-    (DUAL, "node:#1.core:3", [(7, 15)]),
-    (DUAL, "node:0-1.core:0", [(0, 8, 4, 12)]),
-    (DUAL, "^node:0,^8-15", [(4, 5, 6, 7)]),
-    (DUAL, "0-3|4-7", [(0, 1, 2, 3), (4, 5, 6, 7)]),
+    (DUAL, "3,1,2", [(3, 1, 2)]), (DUAL, "0,0-1,1", [(0, 1)]),
+    (DUAL, "node:1", [(4, 12, 5, 13, 6, 14, 7, 15)]), (DUAL, "package:1.core:0-1", [(4, 12, 5, 13)]),
+    (DUAL, "node:#1.core:3", [(7, 15)]), (DUAL, "node:0-1.core:0", [(0, 8, 4, 12)]),
+    (DUAL, "^node:0,^8-15", [(4, 5, 6, 7)]), (DUAL, "0-3|4-7", [(0, 1, 2, 3), (4, 5, 6, 7)]),
     (DUAL, "all,^8-15,^0", [(1, 2, 3, 4, 5, 6, 7)]),
     # logical numbers count among the allowed
-    (ODD, "core:0", [(5, 13)]),
-    (ODD, "node:0", [(5, 13, 6)]),
-    (ODD, "node:#1", [(5, 13, 6)]),
-    (ODD, "all", [(5, 13, 6)]),
+    (ODD, "core:0", [(5, 13)]), (ODD, "node:0", [(5, 13, 6)]),
+    (ODD, "node:#1", [(5, 13, 6)]), (ODD, "all", [(5, 13, 6)]),
     # existing CPUs that are not allowed can be excluded
     (SECOND, "all,^node:#0,^0-4,^16", [(5, 6, 7)]),
 ])  # fmt: skip
@@ -73,12 +67,9 @@ def test_names_cpus_in_order(machine, text, expected):
 
 
 @pytest.mark.parametrize(("text", "expected"), [
-    ("l3:0", "0-3"),
-    ("node:0.l3:0", "0-1"),
-    ("node:1.l3:0", "2-3"),
-    ("l3:0.node:1", "2-3"),
-    ("l3:1.node:0", "4-5"),
-    ("node:0.l3:0,node:3.l3:0", "0-1,6-7"),
+    ("l3:0", "0-3"), ("node:0.l3:0", "0-1"),
+    ("node:1.l3:0", "2-3"), ("l3:0.node:1", "2-3"),
+    ("l3:1.node:0", "4-5"), ("node:0.l3:0,node:3.l3:0", "0-1,6-7"),
     ("node:1.l3:0.core:0", "2"),
 ])  # fmt: skip
 def test_a_selector_selects_only_within_the_selector_before_it(text, expected):

@@ -1,24 +1,19 @@
 """Memory policies: which policy each rank gets, and the notes on it."""
 
-import json
 import re
-from pathlib import Path
 
 import pytest
 
 from ompbind.cpuset import CpuSet
 from ompbind.errors import PlanError, RequestError
 from ompbind.machine.nodes import add_nearest_nodes
-from ompbind.machine.sources.ompbind_json import make_machine_from_json
-from ompbind.machine.sources.reading import read_machine
 from ompbind.masks.parse import parse_mask
 from ompbind.planning.plan import MemoryPolicy
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import MemoryMode, Request
 from ompbind.report.export.formats import FORMATS
 from ompbind.report.plan_json import plan_record
-from ompbind.report.topology import render_json
-from tests.machines import Shape, make_machine, write_tree
+from tests.machines import Shape, make_machine
 
 DUAL = make_machine(Shape(packages=2, cores=4))
 LOCAL, PREFERRED, INTERLEAVE = MemoryMode.LOCAL, MemoryMode.PREFERRED, MemoryMode.INTERLEAVE
@@ -98,13 +93,10 @@ def test_json_has_policies_only_if_they_are_requested():
     ("numactl", {"memory": PREFERRED, "ranks": 1}, "--preferred-many=0-1"),
     ("numactl", {"memory": INTERLEAVE, "ranks": 1}, "--interleave=0-1"),
     ("slurm", {}, "--mem-bind=mask_mem:0x1,0x2"),
-    ("slurm", {"memory": INTERLEAVE}, None),
     ("docker", {}, "--cpuset-mems=0\\b.*\n.*--cpuset-mems=1\\b"),
-    ("docker", {"memory": INTERLEAVE}, None),
     ("systemd", {"memory": LOCAL, "ranks": 1}, "NUMAPolicy=bind\nNUMAMask=\nNUMAMask=0-1"),
     ("systemd", {"memory": PREFERRED, "ranks": 1}, None),
     ("taskset", {}, None),
-    ("vllm", {}, None),
 ])  # fmt: skip
 def test_exports_have_the_policy_if_the_tool_supports_it(name, options, expected):
     plan = planned(**options)
@@ -123,26 +115,3 @@ def test_exports_have_the_policy_if_the_tool_supports_it(name, options, expected
 )
 def test_modes_have_the_numbers_of_the_kernel(mode, nodes, number):
     assert MemoryPolicy(mode=mode, nodes=nodes, main_node=nodes[0]).kernel_mode == number
-
-
-@pytest.mark.parametrize(("files", "expected"), [
-    ({}, None),
-    ({"cpuset.mems.effective": "1\n"}, CpuSet((1,))),
-    ({"cpuset.mems.effective": "\n", "cpuset.mems": "0\n"}, CpuSet((0,))),
-])  # fmt: skip
-def test_recordings_have_the_memory_that_a_cpuset_allows(tmp_path, files, expected):
-    groups = {
-        "proc/self/cgroup": "0::/pod\n",
-        "proc/self/mountinfo": "1 0 0:1 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
-        "proc/self/status": "Mems_allowed_list:\t0\n",  # of the process that made the recording
-        **{f"sys/fs/cgroup/pod/{name}": text for name, text in files.items()},
-    }
-    machine = read_machine(str(write_tree(tmp_path / "machine", Shape(packages=2, cores=4), groups)))
-    assert machine.memory_allowed == expected
-    assert make_machine_from_json(json.loads(render_json(machine)), machine.source) == machine
-
-
-def test_a_live_machine_has_the_memory_that_this_process_may_use():
-    status = Path("/proc/self/status").read_text()
-    found = re.search(r"^Mems_allowed_list:\s*(\S+)$", status, re.MULTILINE)
-    assert read_machine().memory_allowed == (CpuSet.from_list(found[1]) if found else None)

@@ -1,18 +1,13 @@
-"""Measures of placements, the reasons for plans, and plans side by side."""
-
-import json
+"""Measures of placements, and the reasons for plans."""
 
 import pytest
-from click.testing import CliRunner
 
-from ompbind.cli.main import load_verb
 from ompbind.cpuset import CpuSet
 from ompbind.machine.model import CoreKind, Level
 from ompbind.openmp.binding import Bind
 from ompbind.planning.metrics import measure, measure_plan
 from ompbind.planning.rationale import make_reasons
 from ompbind.planning.request import MemoryMode
-from ompbind.report.plan import render_comparison
 from tests.machines import make_machine
 from tests.planning.test_planner import DUAL, SNC, plan
 
@@ -28,14 +23,10 @@ def measured(shape, ranks, **changes):
 
 
 @pytest.mark.parametrize(("shape", "ranks", "idle", "shared", "imbalance", "crossing"), [
-    (DUAL, "0-3 4-7", 0, 0, 0, (0, 0, 0)),
-    (DUAL, "0-3 4-6", 1, 0, 1, (0, 0, 0)),
-    (DUAL, "0-3,8-11 4-7,12-15", 0, 0, 0, (0, 0, 0)),
-    (DUAL, "0 8", 7, 1, 0, (0, 0, 0)),
-    (DUAL, "0-7 0-7", 0, 8, 0, (0, 0, 0)),
-    (DUAL, "0-2 3-4 5-7", 0, 0, 1, (1, 1, 1)),
-    (DUAL, "0-4 5-7", 0, 0, 2, (0, 0, 0)),
-    (SNC, "2-5 6-9", 8, 0, 0, (2, 1, 2)),
+    (DUAL, "0-3 4-7", 0, 0, 0, (0, 0, 0)), (DUAL, "0-3 4-6", 1, 0, 1, (0, 0, 0)),
+    (DUAL, "0-3,8-11 4-7,12-15", 0, 0, 0, (0, 0, 0)), (DUAL, "0 8", 7, 1, 0, (0, 0, 0)),
+    (DUAL, "0-7 0-7", 0, 8, 0, (0, 0, 0)), (DUAL, "0-2 3-4 5-7", 0, 0, 1, (1, 1, 1)),
+    (DUAL, "0-4 5-7", 0, 0, 2, (0, 0, 0)), (SNC, "2-5 6-9", 8, 0, 0, (2, 1, 2)),
 ])  # fmt: skip
 def test_measures_of_a_placement(shape, ranks, idle, shared, imbalance, crossing):
     found = measured(shape, ranks)
@@ -79,25 +70,3 @@ def test_domains_kinds_and_idle_cores_are_counted():
 def test_every_choice_has_its_reason(changes, options, about, text):
     made = plan(None, make_machine(DUAL, **changes), **options)
     assert text in {reason.about: reason.text for reason in make_reasons(made, measure_plan(made))}[about]
-
-
-def compare(*args):
-    topology = ("--topology", "synthetic:pack:2 numa:1 core:4 pu:1")
-    done = CliRunner().invoke(load_verb("plan"), ["-n", "2", "--compare", *args, *topology])
-    assert done.exit_code == 0, done.output
-    return done.output
-
-
-def test_plans_side_by_side_show_each_rank_and_impossible_strategies():
-    text = compare("spread,books,compact", "-t", "1")
-    lines = text.splitlines()
-    assert max(map(len, lines)) <= 80
-    ranks = [line.split() for line in lines if line.strip().startswith(("0", "1"))]
-    assert ranks == [["0", "0", "0"], ["1", "4", "1"]]
-    assert "books: this machine has no book domains" in text
-    assert render_comparison({}, {}) == ""
-    record = json.loads(compare("spread,books", "--format", "json"))
-    assert record["schema"] == "ompbind-compare/1"
-    assert [made["request"]["strategy"] for made in record["plans"]] == ["spread"]
-    assert record["plans"][0]["measures"]["borders"][0] == {"level": "node", "crossing": 0, "touched": 2}
-    assert [refused["strategy"] for refused in record["refused"]] == ["books"]

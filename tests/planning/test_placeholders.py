@@ -22,20 +22,15 @@ FIELDS = {"rank": 10, "local_rank": 2, "size": 16, "cpus": "4-7,12", "run_id": "
 
 
 @pytest.mark.parametrize(("text", "filled"), [
-    ("{rank-10}", "0"),
-    ("{rank*2-1}", "19"),
+    ("{rank-10}", "0"), ("{rank*2-1}", "19"),
     ("{rank+007}", "17"),
     ("perf.{rank}.{run_id} {local_rank}/{size} {cpus}", "perf.10.night 2/16 4-7,12"),
-    ("{{rank+1}} {rank+1}", "{rank+1} 11"),
-    ("{{foo}} {{rank:02}}", "{foo} {rank:02}"),
-    ("{{{rank}}}", "{{rank}}"),
-    ("{{rank},{size}}", "{10,16}"),
-    ('{"a":{"rank":{rank}}}', '{"a":{"rank":10}}'),
-    ("{a: 1, b: {rank}}", "{a: 1, b: 10}"),
+    ("{{rank+1}} {rank+1}", "{rank+1} 11"), ("{{foo}} {{rank:02}}", "{foo} {rank:02}"),
+    ("{{{rank}}}", "{{rank}}"), ("{{rank},{size}}", "{10,16}"),
+    ('{"a":{"rank":{rank}}}', '{"a":{"rank":10}}'), ("{a: 1, b: {rank}}", "{a: 1, b: 10}"),
     ("{a,b} {0..3} {} { rank } {1rank}", "{a,b} {0..3} {} { rank } {1rank}"),
     ("${rank} ${{rank}} ${foo}", "${rank} ${{rank}} ${foo}"),
-    ("{rank {size} rank}", "{rank 16 rank}"),
-    ("\u00e9{rank}{\u00e9}", "\u00e910{\u00e9}"),
+    ("{rank {size} rank}", "{rank 16 rank}"), ("\u00e9{rank}{\u00e9}", "\u00e910{\u00e9}"),
 ])  # fmt: skip
 def test_texts_of_options_are_filled(text, filled):
     assert fill(text, FIELDS) == filled

@@ -105,14 +105,12 @@ NODES = MACHINE.nodes
 
 
 @pytest.mark.parametrize(("changes", "is_equal"), [
-    ({"allowed": CpuSet(range(4))}, True),
-    ({"quota": 2.0}, True),
+    ({"allowed": CpuSet(range(4))}, True), ({"quota": 2.0}, True),
     ({"memory_allowed": CpuSet((0,))}, True),
     ({"remarks": ("something was corrected",), "source": "machine.json"}, True),
     ({"offline": CpuSet((16,))}, True),
     ({"nodes": tuple(node.replace(memory_bytes=node.memory_bytes - 4096) for node in NODES)}, True),
-    ({"isolated": CpuSet((3,))}, False),
-    ({"nohz_full": CpuSet((3,))}, False),
+    ({"isolated": CpuSet((3,))}, False), ({"nohz_full": CpuSet((3,))}, False),
     ({"arch": "riscv64"}, False),
     ({"nodes": tuple(node.replace(memory_bytes=0) for node in NODES)}, False),
     ({"nodes": tuple(node.replace(distances=(10, 20)) for node in NODES)}, False),

@@ -16,6 +16,7 @@ from tests.planning.devices.gpus import UUIDS, make_nvidia_gpus
 MACHINE = make_machine(Shape(packages=4, cores=4)).replace(devices=make_nvidia_gpus())
 """A GPU near each of four NUMA nodes of four CPUs."""
 
+PAIR = {"SLURM_GPUS_ON_NODE": "4", "CUDA_VISIBLE_DEVICES": "0,1", "SLURM_STEP_GPUS": "0,1"}
 PER_TASK = {"SLURM_GPUS_ON_NODE": "4", "SLURMD_TRES_BIND": "gpu:per_task:1"}
 
 
@@ -57,35 +58,26 @@ def test_ranks_with_several_gpus_each_where_devices_of_others_are_denied():
     assert (index, plan.placements[index].cpuset) == (1, CpuSet(range(8, 16)))
 
 
-@pytest.mark.parametrize(("env", "ranks"), [
-    ({"SLURM_GPUS_ON_NODE": "2", "CUDA_VISIBLE_DEVICES": "0", "SLURM_STEP_GPUS": "0"}, 2),
-    ({**PER_TASK, "CUDA_VISIBLE_DEVICES": "0,1", "SLURM_STEP_GPUS": "0,1"}, 4),
-    ({**PER_TASK, "SLURMD_TRES_BIND": "gpu:map_gpu:0*4", "CUDA_VISIBLE_DEVICES": "0"}, 4),
-    ({**PER_TASK, "CUDA_VISIBLE_DEVICES": "0,2", "SLURM_STEP_GPUS": "0,2"}, 2),
+@pytest.mark.parametrize(("env", "options"), [
+    ({"SLURM_GPUS_ON_NODE": "2", "CUDA_VISIBLE_DEVICES": "0", "SLURM_STEP_GPUS": "0"}, {"ranks": 2}),
+    ({**PER_TASK, "CUDA_VISIBLE_DEVICES": "0,1", "SLURM_STEP_GPUS": "0,1"}, {}),
+    ({**PER_TASK, "SLURMD_TRES_BIND": "gpu:map_gpu:0*4", "CUDA_VISIBLE_DEVICES": "0"}, {}),
+    ({**PER_TASK, "CUDA_VISIBLE_DEVICES": "0,2", "SLURM_STEP_GPUS": "0,2"}, {"ranks": 2}),
+    (PAIR, {"ranks": 2, "devices_per_rank": 1}),
+    (PAIR, {"ranks": 2, "mask": parse_mask("0-3|4-7")}),
 ])  # fmt: skip
-def test_plans_that_would_differ_between_ranks_are_not_made(env, ranks):
-    request, own = find(env, ranks)
+def test_plans_that_would_differ_between_ranks_are_not_made(env, options):
+    request, own = find(env, **options)
     assert own is not None
     assert request_all_gpus(request, own) is None
-
-
-def test_other_requests_do_not_have_the_plan_for_all_gpus():
-    env = {"SLURM_GPUS_ON_NODE": "4", "CUDA_VISIBLE_DEVICES": "0,1", "SLURM_STEP_GPUS": "0,1"}
-    for options in ({"devices_per_rank": 1}, {"mask": parse_mask("0-3|4-7")}):
-        request, own = find(env, ranks=2, **options)
-        assert request_all_gpus(request, own) is None
-    assert request_all_gpus(*find(env, ranks=2, devices_per_rank=2))
+    assert request_all_gpus(*find(PAIR, ranks=2, devices_per_rank=2))
 
 
 @pytest.mark.parametrize(("text", "options", "own"), [
-    ("2", {}, [2]),
-    ("2", {"devices": "auto"}, [2]),
-    ("2,3", {"ranks": 2, "devices_per_rank": 2}, [2, 3]),
-    ("2,3", {"ranks": 2}, None),
-    ("2", {"share_devices": True}, None),
-    ("2", {"ranks": 5}, None),
-    ("2", {"ranks": 1}, None),
-    ("", {}, None),
+    ("2", {}, [2]), ("2", {"devices": "auto"}, [2]),
+    ("2,3", {"ranks": 2, "devices_per_rank": 2}, [2, 3]), ("2,3", {"ranks": 2}, None),
+    ("2", {"share_devices": True}, None), ("2", {"ranks": 5}, None),
+    ("2", {"ranks": 1}, None), ("", {}, None),
 ])  # fmt: skip
 def test_other_launchers_have_divided_gpus_if_too_few_are_visible_for_all_ranks(text, options, own):
     _, found = find({"CUDA_VISIBLE_DEVICES": text}, **options, by_slurm=False)

@@ -8,18 +8,16 @@ from hypothesis import strategies as st
 
 from ompbind.cpuset import CpuSet, union
 from ompbind.errors import PlanError
-from ompbind.machine.devices import Device, DeviceKind, number_devices
+from ompbind.machine.devices import DeviceKind
 from ompbind.machine.model import Level, index_by_cpu
-from ompbind.machine.sources.reading import read_machine
 from ompbind.planning.devices.locality import DeviceLocality, find_locality
 from ompbind.planning.devices.shares import divide_near_devices
 from ompbind.planning.planner import make_plan
-from ompbind.planning.request import MemoryMode, Request
+from ompbind.planning.request import Request
 from ompbind.planning.strategies.core_sequence import make_core_sequence
 from ompbind.planning.strategies.strategies import balanced
 from tests.device_recordings import ANSWERS, read_with_devices
 from tests.machines import Shape, make_machine
-from tests.recordings import name_of, recorded
 
 SMALL = make_machine(Shape(packages=2, nodes=2, cores=2))
 """CPUs 0-7: two packages of two NUMA nodes of two cores."""
@@ -167,17 +165,3 @@ def not_enough_cores(made, localities):
         if inside * need > len({core_of[cpu] for cpu in outer.cpus - reserved}):
             return True
     return len(made.placements) > len(made.machine.at(Level.CORE))
-
-
-@pytest.mark.parametrize("path", recorded("dumps/rec-power*-gpu*.tar.gz"), ids=name_of)
-def test_memory_of_gpus_is_no_target(path):
-    """POWER9 shows the memory of its GPUs as NUMA nodes 250-255."""
-    machine = read_machine(str(path))
-    with_cpus = [node for node in machine.nodes if node.cpus]
-    gpus = (
-        Device(kind=DeviceKind.GPU, index=0, address=f"000{i}:01:00.0", cpus=node.cpus, node=node.number)
-        for i, node in enumerate(with_cpus)
-    )
-    request = Request(ranks=None, devices=(DeviceKind.GPU,), memory=MemoryMode.BIND)
-    made = make_plan(machine.replace(devices=number_devices(gpus)), request)
-    assert [p.memory.nodes for p in made.placements] == [(node.number,) for node in with_cpus]

@@ -121,19 +121,13 @@ def test_several_mig_instances_without_a_known_uuid_are_not_given_unasked():
 
 @pytest.mark.parametrize(("env", "expected"), [
     # the container runtime of NVIDIA, and CUDA counts what the container has
-    ({"NVIDIA_VISIBLE_DEVICES": "all"}, [0, 1, 2, 3]),
-    ({"NVIDIA_VISIBLE_DEVICES": "void"}, [0, 1, 2, 3]),
-    ({"NVIDIA_VISIBLE_DEVICES": "none"}, []),
-    ({"NVIDIA_VISIBLE_DEVICES": "3,1"}, [1, 3]),
-    ({"NVIDIA_VISIBLE_DEVICES": "9"}, [0, 1, 2, 3]),
-    ({"NVIDIA_VISIBLE_DEVICES": "2,3", CUDA: "1"}, [3]),
+    ({"NVIDIA_VISIBLE_DEVICES": "all"}, [0, 1, 2, 3]), ({"NVIDIA_VISIBLE_DEVICES": "void"}, [0, 1, 2, 3]),
+    ({"NVIDIA_VISIBLE_DEVICES": "none"}, []), ({"NVIDIA_VISIBLE_DEVICES": "3,1"}, [1, 3]),
+    ({"NVIDIA_VISIBLE_DEVICES": "9"}, [0, 1, 2, 3]), ({"NVIDIA_VISIBLE_DEVICES": "2,3", CUDA: "1"}, [3]),
     # Slurm with ConstrainDevices: numbers within the job; without it: numbers on the node
-    ({"SLURM_JOB_GPUS": "2,3", CUDA: "0,1"}, [2, 3]),
-    ({"SLURM_JOB_GPUS": "2,3", CUDA: "2,3"}, [2, 3]),
-    ({"SLURM_JOB_GPUS": "2,3", CUDA: "1"}, [3]),
-    ({"SLURM_JOB_GPUS": "2,3", CUDA: "3"}, [3]),
-    ({"SLURM_JOB_GPUS": "2,9", CUDA: "1"}, [1]),
-    ({"SLURM_JOB_GPUS": "2,3", CUDA: UUIDS[1]}, [1]),
+    ({"SLURM_JOB_GPUS": "2,3", CUDA: "0,1"}, [2, 3]), ({"SLURM_JOB_GPUS": "2,3", CUDA: "2,3"}, [2, 3]),
+    ({"SLURM_JOB_GPUS": "2,3", CUDA: "1"}, [3]), ({"SLURM_JOB_GPUS": "2,3", CUDA: "3"}, [3]),
+    ({"SLURM_JOB_GPUS": "2,9", CUDA: "1"}, [1]), ({"SLURM_JOB_GPUS": "2,3", CUDA: UUIDS[1]}, [1]),
     ({"SLURM_JOB_GPUS": "0,1,2", "SLURM_STEP_GPUS": "2", CUDA: "0"}, [2]),
 ])  # fmt: skip
 def test_containers_and_slurm_jobs(env, expected):
@@ -141,14 +135,8 @@ def test_containers_and_slurm_jobs(env, expected):
 
 
 @pytest.mark.parametrize(("text", "expected"), {
-    None: [0, 1, 2, 3],
-    "": [],
-    f"0,{ROCM_UUIDS[3]}": [0, 3],
-    "gpu-5555": [1],
-    "GPU-": [],
-    f"{ROCM_UUIDS[3]}0": [],
-    "1,1,2": [1],
-    "1,-1,2": [1],
+    None: [0, 1, 2, 3], "": [], f"0,{ROCM_UUIDS[3]}": [0, 3], "gpu-5555": [1],
+    "GPU-": [], f"{ROCM_UUIDS[3]}0": [], "1,1,2": [1], "1,-1,2": [1],
     " 3": [3],
 }.items())  # fmt: skip
 def test_rocr_visible_devices(text, expected):
@@ -156,12 +144,9 @@ def test_rocr_visible_devices(text, expected):
 
 
 @pytest.mark.parametrize(("env", "expected", "written"), [
-    ({HIP: "2,0"}, [2, 0], {HIP: ["2", "0"]}),
-    ({CUDA: "2,0"}, [2, 0], {CUDA: ["2", "0"]}),
-    ({HIP: "1", CUDA: "0"}, [1], {HIP: ["1"]}),
-    ({ROCR: "3,1", HIP: "1"}, [1], {HIP: ["1"]}),
-    ({ROCR: "3,1", HIP: "3"}, [], {}),
-    ({HIP: ""}, [0, 1, 2, 3], {ROCR: [*ROCM_UUIDS[:4]]}),
+    ({HIP: "2,0"}, [2, 0], {HIP: ["2", "0"]}), ({CUDA: "2,0"}, [2, 0], {CUDA: ["2", "0"]}),
+    ({HIP: "1", CUDA: "0"}, [1], {HIP: ["1"]}), ({ROCR: "3,1", HIP: "1"}, [1], {HIP: ["1"]}),
+    ({ROCR: "3,1", HIP: "3"}, [], {}), ({HIP: ""}, [0, 1, 2, 3], {ROCR: [*ROCM_UUIDS[:4]]}),
     ({ORDINAL: "3,2"}, [3, 2], {HIP: ["3", "2"], ORDINAL: ["3", "2"]}),
     # Slurm sets both to equal numbers
     ({ROCR: "2,3", ORDINAL: "2,3"}, [2, 3], {ROCR: [ROCM_UUIDS[2], ROCM_UUIDS[3]]}),

@@ -139,21 +139,6 @@ def test_balanced_is_the_best_of_all_equal_shares(sequence, data):
 KNIGHTS_LANDING = make_nested(68, ({}, {18, 36, 52}, {}, set(range(0, 68, 2))))
 """Nodes of 18, 18, 16 and 16 cores, and L2s of two cores."""
 
-POWER9 = make_nested(40, ({20}, {}, set(range(0, 40, 2)), {}))
-"""Two nodes of 20 cores, and L3s of two cores."""
-
-
-@pytest.mark.parametrize(("sequence", "name", "ranks", "nodes", "l2s"), [
-    (KNIGHTS_LANDING, "balanced", 4, 6, 36),
-    (KNIGHTS_LANDING, "balanced", 23, 24, 45),
-    (KNIGHTS_LANDING, "balanced", 32, 32, 36),
-    (POWER9, "nodes", 13, 13, 25),
-    (POWER9, "balanced", 13, 14, 26),
-])  # fmt: skip
-def test_ranks_of_real_machines_use_the_fewest_domains(sequence, name, ranks, nodes, l2s):
-    by_level = count_domains(sequence, STRATEGIES[name].divide(sequence, ranks, None))
-    assert (sum(by_level[0]), sum(by_level[-1])) == (nodes, l2s)
-
 
 @pytest.mark.parametrize("limits", [(0, 64), (1 << 16, 0)])
 def test_a_search_without_time_crosses_the_fewest_boundaries(monkeypatch, limits):
@@ -329,19 +314,15 @@ CLUSTERS = PACKAGES.replace(kinds=make_kinds(4, 8))  # as Linux on Arm without A
 
 
 @pytest.mark.parametrize(("machine", "options", "expected"), [
-    (SNC, {"ranks": 3}, "0-3 4-7 8-11"),
-    (SNC, {}, "0-3 4-7 8-11 12-15"),
+    (SNC, {"ranks": 3}, "0-3 4-7 8-11"), (SNC, {}, "0-3 4-7 8-11 12-15"),
     (SNC, {"ranks": 8}, "0-1 2-3 4-5 6-7 8-9 10-11 12-13 14-15"),
     (renumbered(SNC, {0: 8, 1: 2, 2: 1, 3: 0}), {"ranks": 2}, "12-15 8-11"),
     (SNC.replace(memory_allowed=CpuSet([2])), {"ranks": 2}, "0-3 8-11"),
     (SNC.replace(allowed=CpuSet([5, 6, 13])), {"ranks": 2}, "5-6 13"),
     (SNC, {"ranks": 2, "nodes": parse_mask("node:#3,node:#0")}, "12-15 0-3"),
-    (PACKAGES, {}, "0-3 4-7"),
-    (PACKAGES, {"ranks": 3}, "0-1 2-3 4-7"),
-    (PACKAGES, {"ranks": 2, "cores": 3}, "0-2 4-6"),
-    (FLAT, {"ranks": 2}, "0-3 4-7"),
-    (CLUSTERS, {"ranks": 1}, "0-7"),
-    (BOOKS, {"ranks": 1}, "0-7"),
+    (PACKAGES, {}, "0-3 4-7"), (PACKAGES, {"ranks": 3}, "0-1 2-3 4-7"),
+    (PACKAGES, {"ranks": 2, "cores": 3}, "0-2 4-6"), (FLAT, {"ranks": 2}, "0-3 4-7"),
+    (CLUSTERS, {"ranks": 1}, "0-7"), (BOOKS, {"ranks": 1}, "0-7"),
     (BOOKS, {}, "0-7 8-15"),
 ])  # fmt: skip
 def test_the_strategy_numa_gives_nodes_by_os_number_or_their_packages(machine, options, expected):
