@@ -65,13 +65,6 @@ def test_processes_executed_with_other_variables(bind, processes, found, text):
     assert text in verdict.text
 
 
-def test_similar_descendants_are_one_note():
-    workers = [executed("0-1", GOMP, env={**WHOLE, "OMP_NUM_THREADS": "1"}, pid=200 + i) for i in range(8)]
-    (issue,) = judge([SHELL, *workers], rank_plan(Bind.RANK)).issues
-    assert (issue.code, issue.severity, issue.threads) == ("environment", Severity.NOTE, 8)
-    assert "8 processes, one of them python (200)" in issue.text
-
-
 def test_a_list_of_cpus_is_a_binding_too():
     listed = {"KMP_AFFINITY": "granularity=fine,explicit,proclist=[0,1]"}
     expected = plan(Bind.EXACT).replace(run_id="job", variables=select_variables(listed))

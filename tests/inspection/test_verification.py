@@ -5,7 +5,6 @@ import pytest
 from ompbind.errors import LaunchError
 from ompbind.execution.outcome import Outcome, exit_code
 from ompbind.inspection.verdict import RankVerification, ThreadIssue, Verdict, VerificationResult
-from ompbind.openmp.binding import Bind
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from ompbind.report.text import WIDTH
@@ -14,7 +13,6 @@ from ompbind.text import Severity
 from tests.machines import Shape, make_machine
 
 PLAN = make_plan(make_machine(Shape(packages=2, cores=64, smt=2, numbering="split")), Request(ranks=64))
-PLACED = make_plan(make_machine(Shape(packages=1, cores=4, smt=1)), Request(ranks=1, bind=Bind.THREAD))
 GOOD = Verdict(issues=(), summary="all 3 threads are allowed on CPUs 0-1", processes=2, threads=3)
 
 
@@ -34,8 +32,8 @@ def make_verified(*verdicts, complete=True, stable=True, seen_s=3.1, **more):
     return VerificationResult(ranks=ranks, complete=complete, stable=stable, seen_s=seen_s, **more)
 
 
-def render(verified, plan=PLAN, **options):
-    return " ".join(render_verified(verified, plan, **options).split())
+def render(verified, **options):
+    return " ".join(render_verified(verified, PLAN, **options).split())
 
 
 NOTE = GOOD.replace(issues=(issue("crowded", "it did that", Severity.NOTE),))
@@ -66,12 +64,6 @@ def test_a_result_without_errors_is_a_sentence(verified, facts):
     text = render(verified)
     assert all(fact in text for fact in facts.split("|")), text
     assert render(verified, quiet=True) == ""
-
-
-def test_the_sentence_says_how_many_threads_are_bound():
-    for bound, runtimes, text in ((3, ("libgomp",), "3 of"), (0, ("libgomp",), "none of"), (0, (), "")):
-        sentence = render(make_verified(GOOD.replace(bound=bound, runtimes=runtimes)), PLACED)
-        assert (text in sentence, " bound" in sentence) == (True, bool(text))
 
 
 def test_errors_of_the_whole_run_are_summarized_at_the_end():

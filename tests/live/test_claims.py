@@ -230,36 +230,6 @@ def test_ranks_of_one_job_plan_among_the_runs_that_the_first_rank_found(monkeypa
     assert not os.listdir(claims)
 
 
-def test_reserved_cpus_are_in_use_too(ompbind, live, ps):
-    first, second = two_cpus()
-    process = live("--run-id", "serve", "-m", f"{first},{second}", "--reserve-total", "1")
-    (run,) = ps()
-    (cpu,) = os.sched_getaffinity(ranks_of(process)[0])
-    assert (run["ranks"], run["held"]) == ([{"rank": 0, "cpus": str(cpu)}], str(CpuSet((first, second))))
-    done = ompbind("run", "--exclusive", "-m", str(first + second - cpu), "--", "true")
-    assert done.returncode == 125
-    assert f"not exclusive: CPU {first + second - cpu} is in use by run serve" in said(done)
-
-
-def ompi(rank):
-    """Return the variables of a rank that Open MPI has bound: it has one local rank, with its own CPUs."""
-    return {
-        "OMPI_COMM_WORLD_RANK": str(rank), "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "0",
-        "OMPI_COMM_WORLD_LOCAL_SIZE": "1", "PMIX_NAMESPACE": "job",
-    }  # fmt: skip
-
-
-def test_ranks_that_a_launcher_has_bound_avoid_other_runs_too(live, ompbind):
-    first, second = two_cpus()
-    live("--avoid", "-m", str(first), verb="exec", env=ompi(0))
-    other = live("--run-id", "late", "--share", "-m", str(second))
-    for how in ("--exclusive", "--avoid"):
-        done = ompbind("exec", how, "-m", str(second), "--", "true", env=ompi(1))
-        assert done.returncode == 125
-        assert f"CPU {second} is in use by run late (pid {other.pid})" in said(done)
-        assert ompbind("exec", how, "-m", str(first), "--", "true", env=ompi(1)).returncode == 0
-
-
 @pytest.mark.parametrize(
     ("sharing", "cpus", "note"),
     [(Sharing.WARN, "0", "CPU 0 is in use by run late"), (Sharing.AVOID, "1", "not used: CPU 0"),
@@ -397,12 +367,8 @@ def test_without_a_directory_only_strict_runs_fail(ompbind, directory, code, tex
     assert ompbind("ps", env=env).returncode == code
 
 
-def test_all_users_choose_the_same_directory(tmp_path, monkeypatch):
-    private, public = tmp_path / "private", tmp_path / "public"
-    private.mkdir()
-    public.mkdir()
-    public.chmod(0o1777)
-    monkeypatch.setattr(module, "DIRECTORIES", (str(tmp_path / "missing"), str(private), str(public)))
+def test_all_users_choose_the_same_directory(public, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "DIRECTORIES", (str(tmp_path / "missing"), str(tmp_path), str(public)))
     assert find_claims_directory({}) == find_claims_directory({"OMPBIND_RUNTIME_DIR": ""}) == str(public)
     assert find_claims_directory({"OMPBIND_RUNTIME_DIR": "here"}) == f"{Path.cwd()}/here"
 

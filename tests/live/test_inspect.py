@@ -20,7 +20,6 @@ from tests.live.conftest import (
     allowed_list,
     clean_environment,
     is_alive,
-    ranks_of,
     two_cpus,
     wait_until,
 )
@@ -63,9 +62,8 @@ def child():
 def run(start):
     """Start a run that shares CPUs, and wait until its ranks have written "up"."""
 
-    def begin(*options, code=WAIT, args=(), before=(), ranks=1):
-        command = (*before, sys.executable, "-c", code, *args)
-        process = start("run", "--share", *options, "--", *command)
+    def begin(*options, code=WAIT, args=(), ranks=1):
+        process = start("run", "--share", *options, "--", sys.executable, "-c", code, *args)
         assert [process.stdout.readline() for _ in range(ranks)] == ["up\n"] * ranks
         return process
 
@@ -105,20 +103,6 @@ def test_threads_are_read_as_in_proc(child):
     process.kill()
     wait_until(lambda: not is_alive(process.pid), "the child exits")
     assert read_process(process.pid) is None
-
-
-def test_a_process_whose_initial_thread_has_exited_is_read(child, region):
-    code = region + "import threading, time\n" + (
-        "def stay():\n    while os.path.exists(f'/proc/self/task/{os.getpid()}/cwd'): time.sleep(.01)\n"
-        "    os.write(1, b'up\\n')\n    time.sleep(300)\n"
-        "threading.Thread(target=stay).start()\nctypes.CDLL(None).pthread_exit(None)\n"
-    )  # fmt: skip
-    process = child(code, OMP_NUM_THREADS="2")
-    state = read_process(process.pid)
-    assert process.pid not in [thread.tid for thread in state.threads]
-    assert state.initial_thread is None
-    assert [library.kind.name for library in find_libraries(state)] == ["gomp"]
-    assert state.env["OMP_NUM_THREADS"] == "2"
 
 
 def test_threads_that_start_and_exit_meanwhile_are_no_problem(child):
@@ -186,15 +170,6 @@ def test_a_run_is_compared_with_its_mode_and_service_cpus(run, region, ompbind, 
         assert held["ranks"] == [{"rank": 0, "cpus": lists["both"]}]
 
 
-def test_a_command_that_undoes_its_binding_is_found(run, region, ompbind):
-    first, second = two_cpus()
-    undo = ["env", f"OMP_PLACES={{{first}}},{{{second}}}", "OMP_PROC_BIND=close"]
-    process = run("-m", f"{first},{second}", code=region + THREADS + WAIT, before=undo)
-    done = ompbind("inspect", str(process.pid))
-    assert done.returncode == 1, one_line(done)
-    assert "ompbind did not set these variables, they come from the command" in one_line(done)
-
-
 def test_threads_that_leave_their_rank_are_found(run, ompbind):
     first, second = two_cpus()
     code = "import os, sys; os.sched_setaffinity(0, {int(sys.argv[1])}); " + WAIT
@@ -209,17 +184,6 @@ def test_threads_that_leave_their_rank_are_found(run, ompbind):
     assert ["\nrank 0 of run" in each.stdout for each in (done, shown)] == [True, False]
     record = json.loads(ompbind("inspect", "--all", "--problems", "--format", "json").stdout)
     assert [group["rank"] for group in record["crews"]] == [1]
-
-
-def test_daemons_belong_to_their_rank(start, ompbind):
-    daemon = "setsid sleep 300 & echo $!; exec sleep 300"
-    run = start("run", "--run-id", "with-daemon", "--share", "--", "sh", "-c", f"({daemon})")
-    pid = int(run.stdout.readline())
-    record = json.loads(ompbind("inspect", "with-d", "--format", "json").stdout)
-    assert [group["rank"] for group in record["crews"]] == [0]
-    pids = [process["pid"] for process in record["crews"][0]["processes"]]
-    assert pids[0] == ranks_of(run)[0]
-    assert pid in pids
 
 
 def test_runs_are_found_by_how_their_names_begin(run, ompbind):
@@ -276,14 +240,3 @@ def test_an_unreadable_registry_and_a_zombie_have_their_own_errors(ompbind, chil
     done = ompbind("inspect", str(process.pid))
     assert done.returncode == 2
     assert f"has exited, and its parent ({os.getpid()}) has not reaped it" in one_line(done)
-
-
-@pytest.mark.long
-def test_more_busy_processes_than_cpus_are_an_error(run, ompbind):
-    code = "import os\nos.write(1, b'up\\n')\nfor _ in range(3): os.fork()\nwhile True: pass"
-    process = run("-m", str(two_cpus()[0]), "--grace", "1", code=code)
-    done = ompbind("inspect", "--all")
-    process.terminate()
-    process.wait(20)
-    assert done.returncode == 1
-    assert "in 3 samples over 10 s" in one_line(done)

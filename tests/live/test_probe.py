@@ -39,17 +39,6 @@ def test_every_runtime_is_found_and_every_thread_stays_inside_its_rank(ompbind):
         assert f"): allowed on CPU {cpu}\n" in table
 
 
-def test_inherited_variables_do_not_defeat_the_binding(ompbind):
-    hostile = {
-        "GOMP_CPU_AFFINITY": "0-99", "KMP_AFFINITY": "norespect,granularity=fine,compact",
-        "KMP_HW_SUBSET": "1t", "OMP_PLACES": "{0-3}", "OMP_PROC_BIND": "spread", "OMP_NUM_THREADS": "7",
-        "OMP_THREAD_LIMIT": "1",
-    }  # fmt: skip
-    _, second = two_cpus()
-    for line in probe(ompbind, "-q", "-m", str(second), env=hostile):
-        assert (line["cpus_allowed"], line["threads"]) == (str(second), 1)
-
-
 def test_each_file_of_a_runtime_is_a_candidate_once(tmp_path):
     (tmp_path / "lib").mkdir()
     for name in ("libgomp-e985bcbb.so.1.0.0", "libgomp-plugin-x.so.1", "libompitrace.so.40", "libiomp5.so"):

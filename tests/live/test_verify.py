@@ -270,28 +270,15 @@ def test_memory_is_verified_where_a_policy_is_planned(ompbind, tmp_path, before,
 
 THREADS = """
 import os, sys, threading
-ends = []
 def start():
-    end = threading.Event()
-    thread = threading.Thread(target=end.wait)
-    thread.start()
-    ends.append((end, thread))
-def stop():
-    end, thread = ends.pop(0)
-    end.set()
-    thread.join()
-    while os.path.exists(f"/proc/self/task/{thread.native_id}"):
-        pass
-def exchange():
-    start()
-    stop()
+    threading.Thread(target=threading.Event().wait).start()
 def narrow():
     os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
 for line in sys.stdin:
     globals()[line.strip()]()
     print(flush=True)
 """
-"""A program that starts and stops threads by commands on standard input."""
+"""A program that starts threads by commands on standard input."""
 
 
 class Child:
@@ -360,7 +347,6 @@ def make_child():
     [
         (1, [], 3.1),
         (4, [], 12.7),  # fewer threads than planned
-        (1, ["exchange"] * 9, 3.1),  # by similar threads
         (1, ["", "", "narrow"], 6.3),  # a change before the sample at 1.5 s is not stable at 3.1 s
         (1, ["start"] * 99, LONGEST_S),
     ],
@@ -425,17 +411,9 @@ def test_what_changes_later_is_reported_after_two_samples_and_stops_a_strict_run
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("code", "said"),
-    [
-        ("import os\nfor _ in range(3): os.fork()\nwhile True: pass", "threads were runnable on CPU"),
-        ("import os, sys, time; time.sleep(14); os.sched_setaffinity(0, map(int, sys.argv[1].split(','))); "
-         "time.sleep(60)", "the only thread may run on CPUs"),
-    ],
-    ids=["busy", "late"],
-)  # fmt: skip
-def test_a_real_server_is_verified_for_its_whole_life(ompbind, both, code, said):
+def test_more_busy_processes_than_cpus_stop_a_strict_run(ompbind):
     verify = ("-m", str(two_cpus()[0]), "--verify=strict", "--grace", "1")
-    done = ompbind("run", *verify, "--", *PYTHON, code, both, timeout=90)
+    code = "import os\nfor _ in range(3): os.fork()\nwhile True: pass"
+    done = ompbind("run", *verify, "--", *PYTHON, code, timeout=90)
     assert done.returncode == 125, done.stderr
-    assert said in words(done.stderr)
+    assert "threads were runnable on CPU" in words(done.stderr)

@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import subprocess
-import tempfile
 import time
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from ompbind.registry.claim_files import try_lock
 from ompbind.registry.claim_format import TICKET_SUFFIX
 from ompbind.registry.registry import make_run_identity, read_claim_list
 from tests.live.conftest import two_cpus, wait_until
-from tests.live.other_user import become_nobody, finish, fork_with_pipe
+from tests.live.other_user import finish, fork_with_pipe
 from tests.machines import Shape, make_machine
 
 MACHINE = make_machine(Shape(cores=8))
@@ -57,9 +56,9 @@ class Queue:
         self.directory = str(directory)
         self.started = {}
 
-    def add(self, name, request, work=run, **identity):
+    def add(self, name, request, **identity):
         """Start a process, and return when it has its CPUs or waits."""
-        self.started[name] = fork_with_pipe(work, name, request, identity)
+        self.started[name] = fork_with_pipe(run, name, request, identity)
         wait_until(lambda: self.has(name) or name in self.waiting(), f"{name} waits or runs")
         return self
 
@@ -168,18 +167,6 @@ def test_what_no_other_run_causes_is_an_error_at_once(queue):
     assert queue.waiting() == []
 
 
-def test_runs_that_start_in_a_rank_do_not_wait_for_runs_that_wait_for_the_rank(queue):
-    queue.add("outer", asks("0-3")).add("waits", asks("0-7"))
-    queue.add("inner", asks("0-1"), parent_run_id="outer")
-    assert queue.get("inner") == "0-1"
-    queue.add("second", asks("1-2"), parent_run_id="outer")
-    queue.add("third", asks("2-3"), parent_run_id="outer")
-    assert queue.waiting() == ["waits", "second", "third"], "among themselves they queue"
-    queue.end("inner")
-    assert queue.get("second") == "1-2"
-    assert not queue.has("third")
-
-
 def test_ranks_of_a_job_do_not_wait_for_runs_that_wait_for_the_job(queue):
     """The first rank of a job that gets CPUs gets them for all ranks, so the others must not queue."""
     job = asks("0-1", ranks=2)
@@ -206,27 +193,6 @@ def test_runs_get_one_core_in_the_order_in_which_they_came(queue, claims):
         assert not any(map(queue.has, queue.started))
         queue.end(name)
     assert os.listdir(claims) == []
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-def test_runs_of_two_users_wait_for_each_other(monkeypatch):
-    """The runs that have the CPUs, wait and come last alternate between two users."""
-
-    def work(pipe, name, *args):
-        if name.startswith("nobody"):
-            become_nobody()
-        run(pipe, name, *args)
-
-    with tempfile.TemporaryDirectory() as directory:
-        os.chmod(directory, 0o1777)
-        monkeypatch.setenv("OMPBIND_RUNTIME_DIR", directory)
-        queue, names = Queue(directory), ["nobody 1", "root 2", "nobody 3", "root 4"]
-        for name in names:
-            queue.add(name, asks("0"), work)
-        for name in names:
-            assert queue.get(name) == "0"
-            assert not any(map(queue.has, queue.started))
-            (queue.kill if name == "root 2" else queue.end)(name)
 
 
 def said(text):

@@ -245,12 +245,3 @@ def test_a_pipe_gets_one_view_after_the_other(start, run):
     running.terminate()
     running.wait()
     assert (watch.wait(20), watch.stderr.read()) == (0, "ompbind: no processes left to watch\n")
-
-
-def test_a_pipe_waits_for_the_first_run(start, run):
-    watch = start("inspect", "--all", "--watch", "0.2")
-    assert watch.stderr.readline() == "ompbind: no live runs yet: waiting for the first\n"
-    run()
-    assert "run seen" in watch.stdout.readline()
-    watch.terminate()
-    assert watch.wait(20) == 0

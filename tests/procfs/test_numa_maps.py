@@ -18,8 +18,6 @@ LINES = [
     ("bind:0-1 heap anon=3 N0=1 N1=2 kernelpagesize_kB=4", "bind:0-1", "heap", {0: 4096, 1: 8192}),
     ("prefer (many):0,2 stack anon=3 N2=3 kernelpagesize_kB=64", "prefer (many):0,2", "stack", {2: 3 << 16}),
     ("default stack:123 anon=1 N0=1 kernelpagesize_kB=4", "default", "stack", {0: 4096}),
-    ("prefer:1 anon=1 N1=1 kernelpagesize_kB=4", "prefer:1", "anonymous", {1: 4096}),
-    ("local", "local", "anonymous", {}),
     ("weighted interleave=static:0-1 anon=1 N1=1 kernelpagesize_kB=4", "weighted interleave=static:0-1",
      "anonymous", {1: 4096}),
     ("bind=static|balancing:0 heap", "bind=static|balancing:0", "heap", {}),
