@@ -89,7 +89,7 @@ def conflicts(plan):
 ])  # fmt: skip
 def test_the_binding_is_written_as_the_runtime_needs_it(bind, given, expected):
     bind, _, runtime = bind.partition(" ")
-    assert made(bind, *given, runtime=runtime)[0] == expected
+    assert made(bind, *given, runtime=runtime or None)[0] == expected
 
 
 @pytest.mark.parametrize(("bind", "given", "words"), [
