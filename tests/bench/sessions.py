@@ -1,15 +1,13 @@
 """Sessions as data: candidates with fixed factors on their times, and simple conclusions."""
 
 from random import Random
-from statistics import median
 
+from ompbind.bench.decision import conclude
 from ompbind.bench.records import (
     Candidate,
-    Comparison,
     ComparisonResult,
     Conclusion,
     Conditions,
-    GroupConclusion,
     Hardware,
     Kind,
     Metric,
@@ -92,72 +90,21 @@ def make_session(factors, *, rounds=12, base=1.4, noise=0.02, seed=1, **fields):
     return Session(**known | fields)
 
 
-def values_of(session, name):
-    return {
-        run.round: run.values[0]
-        for run in session.runs
-        if run.candidate == name and run.phase is Phase.CHOICE and run.status is Status.OK and run.values
-    }
-
-
-def make_comparison(session, name, reference, **fields):
-    """The comparison of a candidate: the interval leaves out a sixth of the ratios at each end."""
-    own, base = values_of(session, name), values_of(session, reference)
-    both = [number for number in sorted(own.keys() & base.keys()) if own[number] > 0 < base[number]]
-    higher = session.metrics[0].higher
-    ratios = [own[i] / base[i] if higher else base[i] / own[i] for i in both]
-    known = {"median": median(own.values()) if own else None, "rounds": len(both)}
-    if name == reference:
-        return Comparison(candidate=name, **known | {"result": ComparisonResult.REFERENCE} | fields)
-    if ratios:
-        inner = sorted(ratios)[len(ratios) // 6 : -(len(ratios) // 6) or None]
-        known |= {"ratio": median(ratios), "interval": (min(inner), max(inner))}
-        matters = session.rules.matters
-        better, worse = known["interval"][0] > 1, known["interval"][1] < 1
-        same = max(abs(known["interval"][0] - 1), abs(known["interval"][1] - 1)) < matters
-        words = {better: ComparisonResult.FASTER, worse: ComparisonResult.SLOWER, same: ComparisonResult.SAME}
-        known["result"] = words.get(True, ComparisonResult.UNKNOWN)
-    else:
-        known["result"] = ComparisonResult.UNKNOWN
-    return Comparison(candidate=name, **known | fields)
-
-
 def make_conclusion(session, choices=None, remarks=(), **changed):
-    """A conclusion with a group for each number of ranks, or one group for the same work.
+    """The conclusion of a session, with other choices, remarks, and fields of comparisons.
 
-    `choices` maps names to their results; the first is the choice of its group. `changed` maps names of
-    candidates to changed fields of their comparisons.
+    `choices` maps names to their results; the first in a group is its choice.
     """
-    numbers = sorted({candidate.ranks for candidate in session.candidates})
-    groups = [None] if session.rules.same_work else numbers
     choices = choices or {}
-    return Conclusion(
-        groups=tuple(_make_group(session, ranks, choices, changed) for ranks in groups), remarks=remarks
-    )
-
-
-def _make_group(session, ranks, choices, changed):
-    members = [candidate for candidate in session.candidates if ranks in (None, candidate.ranks)]
-    reference = next(candidate.name for candidate in members if candidate.kind is Kind.UNBOUND)
-    comparisons = [
-        make_comparison(
-            session,
-            candidate.name,
-            reference,
-            **({"result": choices[candidate.name]} if candidate.name in choices else {}),
-            **changed.get(candidate.name, {}),
-        )
-        for candidate in members
-    ]
-    comparisons.sort(key=lambda comparison: -(comparison.ratio or 1.0))
-    names = [candidate.name for candidate in members]
-    several = len({candidate.ranks for candidate in members}) > 1
-    return GroupConclusion(
-        ranks=None if several else members[0].ranks,
-        reference=reference,
-        comparisons=tuple(comparisons),
-        choice=next((name for name in choices if name in names), ""),
-    )
+    fields = {name: {"result": result} for name, result in choices.items()}
+    fields |= {name: fields.get(name, {}) | each for name, each in changed.items()}
+    groups = []
+    for group in conclude(session).groups:
+        comparisons = [each.replace(**fields.get(each.candidate, {})) for each in group.comparisons]
+        names = [each.candidate for each in comparisons]
+        choice = next((name for name in choices if name in names), "")
+        groups.append(group.replace(comparisons=tuple(comparisons), choice=choice))
+    return Conclusion(groups=tuple(groups), remarks=remarks)
 
 
 TWO_METRICS = (

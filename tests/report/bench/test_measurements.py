@@ -42,7 +42,7 @@ def test_a_fresh_ratio_has_only_rounds_after_the_choice():
     assert ratios_of(make_phases(metrics=TWO_METRICS[:1])) == (0.5, 0.5, 0.5)
 
 
-@pytest.mark.parametrize("status", [Status.INVALID, Status.FAILED, None])
+@pytest.mark.parametrize("status", [Status.INVALID, None])
 def test_runs_that_do_not_count_and_values_without_a_ratio_are_left_out(status):
     session = make_phases()
     changed = next(run for run in session.runs if run.candidate == "unbound" and run.round == 2)
