@@ -189,14 +189,12 @@ def test_only_the_selected_variables_are_set(plan):
         assert env == make_environment(plan, 0, base, variables=variables)
 
 
-@pytest.mark.parametrize(
-    ("extra", "error"), [({"A=B": "1"}, ValueError), ({"A": 1}, RequestError), ({"A": "\0"}, ValueError)]
-)
-def test_everything_is_restored_if_an_extra_variable_cannot_be_set(plan, extra, error):
+def test_everything_is_restored_if_an_extra_variable_cannot_be_set(plan):
     before = state()
-    with pytest.raises(error), placed(plan, 0, extra={"FIRST": "1", **extra}):
-        raise AssertionError("the body ran")
-    assert state() == before
+    for wrong, error in (({"A=B": "1"}, ValueError), ({"A": 1}, RequestError), ({"A": "\0"}, ValueError)):
+        with pytest.raises(error), placed(plan, 0, extra={"FIRST": "1", **wrong}):
+            raise AssertionError("the body ran")
+        assert state() == before
 
 
 def test_threads_take_turns_and_bind_only_themselves(plan, cpus):
@@ -244,11 +242,7 @@ def test_without_binding_only_the_variables_are_set():
 
 def test_unknown_ranks_and_recorded_machines_are_refused(plan):
     recorded = make_plan(read_machine("synthetic:core:2 pu:1"), Request(ranks=2))
-    for given, rank, said in (
-        (plan, 2, "no rank 2"),
-        (plan, -1, "no rank -1"),
-        (recorded, 0, "synthetic:core:2 pu:1"),
-    ):
+    for given, rank, said in ((plan, 2, "no rank 2"), (plan, -1, "no rank -1"), (recorded, 0, "synthetic:")):
         with pytest.raises(RequestError, match=said), placed(given, rank):
             raise AssertionError("the body ran")
         with pytest.raises(RequestError, match=said):

@@ -196,15 +196,12 @@ sys.exit(7)
 """
 
 
-def test_an_error_of_strict_keeps_the_exit_code_of_a_failed_rank(ompbind, tmp_path):
+def test_an_error_of_strict_keeps_the_exit_code_of_a_failed_rank(ompbind):
     """The only rank fails after the first sample in which it is outside its CPUs."""
     first, second = map(str, two_cpus())
-    strict = ("run", "--verify=strict", *LIMIT, "-m", second, "--report", str(tmp_path / "run.json"))
-    done = ompbind(*strict, "--", *PYTHON, FAILS, first, second)
+    done = ompbind("run", "--verify=strict", *LIMIT, "-m", second, "--", *PYTHON, FAILS, first, second)
     assert "warning: the threads of rank 0 do not run as planned" in words(done.stderr)
-    assert done.returncode == 7, done.stderr
-    record = json.loads((tmp_path / "run.json").read_text())
-    assert (record["exit_code"], record["error"]) == (7, None)
+    assert (done.returncode, "error" in done.stderr) == (7, False), done.stderr
 
 
 @pytest.mark.parametrize(

@@ -142,22 +142,20 @@ def waiting(wanted="0-3", run_id="waits", **changes):
     return live("", run_id, wanted=CpuSet.from_list(wanted), **changes)
 
 
-@pytest.mark.parametrize(
-    ("other", "mine", "waits"),
-    [
+def test_a_run_waits_for_runs_that_want_the_same_cores():
+    runs = live("0-3", "outer"), live("0-1", "inner", parent_run_id="outer")
+    job, inner, outer = {"placement_index": 1}, {"parent_run_id": "inner"}, {"parent_run_id": "outer"}
+    for other, mine, waits in (
         (waiting("0-3"), {}, True),
         (waiting("4-5"), {}, False),
         (waiting(run_id="mine"), {}, True),
-        (waiting(run_id="mine"), {"placement_index": 1}, False),
-        (waiting(run_id="mine", uid=5), {"placement_index": 1}, True),
-        (waiting(), {"parent_run_id": "inner"}, False),
-        (waiting(parent_run_id="outer"), {"parent_run_id": "inner"}, False),
-        (waiting(parent_run_id="inner"), {"parent_run_id": "inner"}, True),
-        (waiting(parent_run_id="inner"), {"parent_run_id": "outer"}, True),
-        (waiting(parent_run_id="inner"), {}, True),
-    ],
-)
-def test_a_run_waits_for_runs_that_want_the_same_cores(other, mine, waits):
-    runs = live("0-3", "outer"), live("0-1", "inner", parent_run_id="outer")
-    me = claimant(**mine)
-    assert must_wait_for(other, make_waiting_run(me, CpuSet((3, 7))), me, runs) == waits
+        (waiting(run_id="mine"), job, False),
+        (waiting(run_id="mine", uid=5), job, True),
+        (waiting(), inner, False),
+        (waiting(**outer), inner, False),
+        (waiting(**inner), inner, True),
+        (waiting(**inner), outer, True),
+        (waiting(**inner), {}, True),
+    ):
+        me = claimant(**mine)
+        assert must_wait_for(other, make_waiting_run(me, CpuSet((3, 7))), me, runs) == waits, (other, mine)
