@@ -1,7 +1,5 @@
 """Sessions compared with each other: ratios, intervals, and which candidates are slower."""
 
-from itertools import combinations
-
 import pytest
 
 from ompbind.bench.compare_sessions import compare_sessions, find_failures, find_mann_whitney_cut
@@ -40,16 +38,6 @@ def compare(before, now, **changes):
 )  # fmt: skip
 def test_limits_are_those_of_the_tables(first, second, error, cut):
     assert find_mann_whitney_cut(first, second, error) == cut
-
-
-@pytest.mark.parametrize(("first", "second"), [(2, 9), (4, 6), (7, 3)])
-def test_the_distribution_is_exact(first, second):
-    """Count all orders of two samples by their statistic."""
-    orders = combinations(range(first + second), first)
-    found = [sum(chosen) - first * (first - 1) // 2 for chosen in orders]
-    parts = [2 * sum(u <= cut for u in found) / len(found) for cut in range(first * second)]
-    for error in (0.2, 0.05, 0.01):
-        assert find_mann_whitney_cut(first, second, error) == sum(part <= error for part in parts)
 
 
 def test_a_candidate_that_takes_longer_has_a_ratio_below_1_unless_higher_is_better():

@@ -65,13 +65,6 @@ def test_the_frequency_is_the_median_of_a_few_cpus_of_the_run(tmp_path):
     assert found == Frequencies(median_mhz=1000.006, governor="performance, powersave")
 
 
-@pytest.mark.parametrize("khz", ["", "<unknown>", "0"])
-def test_an_unknown_frequency_is_none(khz, tmp_path):
-    write_frequency(tmp_path, 0, khz)
-    assert read_frequencies(DirectoryRoot(str(tmp_path)), CpuSet((0, 1))).median_mhz is None
-    assert read_frequencies(DirectoryRoot(str(tmp_path / "none")), CpuSet((0,))) == Frequencies()
-
-
 PROCESSORS = {
     "ghw-i7-1270P": "12th Gen Intel(R) Core(TM) i7-1270P",
     "ghw-arm64-vm": "0x41 0xd0c",

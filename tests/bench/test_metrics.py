@@ -29,23 +29,6 @@ def read_wrong(directory, pattern=RATE, **options):
     return raised.value.message
 
 
-@pytest.mark.parametrize(
-    ("pattern", "name"),
-    [
-        (r"([0-9.]+) tokens/s", "tokens/s"),
-        (r"^real\s+(\d+)", "real"),
-        (r"(?P<rate>\d+) x", "rate"),
-        (r"Throughput\s*\(req/s\):\s*([\d.]+)", "Throughput req/s"),
-        (r'"throughput": ([0-9.]+)', "throughput"),
-        (r"(?:a|b) time (\d+)", "time"),
-        (r"(\d+)", r"(\d+)"),
-        ("a very long description of a number: ([0-9]+)", "a very long descript"),
-    ],
-)
-def test_a_metric_has_a_short_name_from_its_pattern(pattern, name):
-    assert make_metrics((pattern,))[0].name == name
-
-
 def test_equal_names_get_numbers_and_without_patterns_the_metric_is_the_wall_time():
     names = [metric.name for metric in make_metrics(("time: (1)", "time=(2)", "time (3)"))]
     assert names == ["time", "time 2", "time 3"]

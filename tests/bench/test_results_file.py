@@ -71,18 +71,6 @@ def test_a_file_that_is_cut_at_any_byte_is_readable_and_resumes(tmp_path):
         assert path.read_bytes() == data
 
 
-def test_an_end_counts_only_if_no_run_follows(path):
-    session = run_with_file(path)
-    results, _ = open_results(path, make_session(), any_seed=True)
-    results.append(make_run_event(session.runs[-1]))
-    assert read_results(path).ended == ""
-    results.append(make_end_event("interrupted"))
-    assert read_results(path).ended == "interrupted"
-    results.append({"event": "of a newer version", "colour": "red"})
-    assert len(read_results(path).runs) == len(session.runs) + 1
-    results.close()
-
-
 def change_hardware(session, **changes):
     return session.replace(hardware=session.hardware.replace(**changes))
 

@@ -6,11 +6,9 @@ import pytest
 
 from ompbind.bench.events import ENDED, RUN
 from ompbind.bench.interrupts import catch_interrupts
-from ompbind.bench.records import Metric, NextRound, Phase, Rules, Run, Status
+from ompbind.bench.records import NextRound, Phase, Status
 from ompbind.bench.session import (
     SessionCalls,
-    estimate_most_s,
-    find_best_so_far,
     make_order,
     run_session,
 )
@@ -156,54 +154,3 @@ def test_a_results_file_that_cannot_be_written_stops_the_session():
 
     end, _, _ = run(make_session(), save=save)
     assert (end.error.message, len(end.session.runs)) == ("disk full", 4)
-
-
-TIMES = {"unbound": 4.0, "default": 2.0, "smt=2": 1.0}
-
-
-def make_times(values=TIMES, **changes):
-    """A session with three runs of each candidate that take `values`, after a warm-up."""
-    return make_session(
-        runs=tuple(
-            Run(
-                candidate=name,
-                number=0,
-                phase=Phase.CHOICE if number else Phase.WARM_UP,
-                round=number,
-                started=0.0,
-                values=(value if number else 0.001,),
-                wall_s=(value, value / 2),
-            ).replace(**changes)
-            for number in range(4)
-            for name, value in values.items()
-        )
-    )
-
-
-def test_the_best_so_far_has_the_best_median_of_the_same_work():
-    session = make_times()
-    assert find_best_so_far(session, "default") == "smt=2"
-    higher = session.replace(metrics=(Metric(name="x", pattern="(.)", higher=True),))
-    assert find_best_so_far(higher, "default") == "unbound"
-    assert find_best_so_far(session.replace(runs=session.runs[:3]), "default") == ""
-    assert find_best_so_far(make_times(status=Status.INVALID), "default") == ""
-    session = session.replace(candidates=(*session.candidates[:2], session.candidates[2].replace(ranks=4)))
-    assert find_best_so_far(session, "unbound") == "default"
-    assert find_best_so_far(session.replace(rules=Rules(same_work=True)), "unbound") == "smt=2"
-
-
-@pytest.mark.parametrize(
-    ("phase", "number", "most_s"),
-    [
-        (Phase.CHOICE, 1, 40 * 7.0 + 40 * 2 * 4.0),
-        (Phase.CONFIRMATION, 40, 7.0),
-        (Phase.WARM_UP, 0, 41 * 7.0 + 40 * 2 * 4.0),
-    ],
-)
-def test_the_time_left_is_that_of_all_rounds(phase, number, most_s):
-    upcoming = NextRound(phase=phase, round=number, candidates=NAMES)
-    assert estimate_most_s(make_times(), upcoming) == pytest.approx(most_s)
-    assert estimate_most_s(make_session(), upcoming) is None
-    if phase == Phase.CONFIRMATION:  # a candidate without runs counts as the others
-        session = make_times({"unbound": 4.0, "default": 2.0})
-        assert estimate_most_s(session, upcoming) == pytest.approx(9.0)

@@ -60,17 +60,6 @@ def test_names(words, names):
     assert list(make(words)[0]) == ["unbound", "default", *filter(None, names.split("|"))]
 
 
-@pytest.mark.parametrize(
-    ("words", "numbers", "names"),
-    [
-        ("--vary ranks=2,4 --vary smt=all", ("2 ranks", "4 ranks"), ("unbound", "default", "smt=all")),
-        ("--vary ranks=auto --vary strategy=packages,cores", ("2 ranks", "16 ranks"), ("unbound", "default")),
-    ],
-)
-def test_names_of_several_numbers_of_ranks(words, numbers, names):
-    assert list(make(words)[0]) == [f"{number}, {name}" for number in numbers for name in names]
-
-
 def test_equal_plans_are_one_candidate_unless_variables_differ():
     found, _ = make("--vary smt=auto,1,2,all --vary strategy=balanced,spread")
     assert list(found) == ["unbound", "default", "smt=2, strategy=balanced"]

@@ -8,8 +8,6 @@ from ompbind.bench.records import Candidate, Combine, Kind, Metric, Rules
 from ompbind.bench.start_ranks import CandidateStart, MeasuringSettings
 from ompbind.cli.bench import VERB
 from ompbind.cli.bench_session import make_measuring_settings, make_rules
-from ompbind.cli.main import load_verb
-from ompbind.cli.options import find_options
 from ompbind.cpuset import CpuSet
 from ompbind.errors import CommandNotFoundError, OmpbindError, PositionError, RequestError
 from ompbind.machine.sources.reading import read_machine
@@ -59,17 +57,6 @@ def test_options_after_the_first_file_are_not_read_as_files():
         VERB.run(VERB.make_context("bench", ["--show", "a.jsonl", "--fail-above", "5%"]))
 
 
-def test_a_key_of_a_file_is_for_the_option_of_its_own_verb(tmp_path):
-    """Several verbs have --format, each with values of its own."""
-    file = tmp_path / "x.toml"
-    file.write_text('[defaults]\nformat = "sh"\nmatters = "5%"\n')
-    file.chmod(0o644)
-    values = read("bench", "--config", str(file)).params
-    assert (values["format"], values["matters"]) == ("table", 0.05)
-    assert read("plan", "--config", str(file)).params["format"] == "sh"
-    assert load_verb("config").make_context("config", ["--config", str(file)]).params["format"] == "table"
-
-
 def test_a_found_project_file_starts_no_load_generator_and_varies_no_variable(tmp_path, monkeypatch):
     """The file may come from another user."""
     (tmp_path / ".git").mkdir()
@@ -82,18 +69,6 @@ def test_a_found_project_file_starts_no_load_generator_and_varies_no_variable(tm
     assert [context.params[name] for name in ("smt", "load", "vary")] == [2, None, ()]
     (warning,) = context.messages
     assert "defaults.load, defaults.vary have no effect" in warning
-
-
-def test_values_of_vary_are_completed():
-    (option,) = (option for option in find_options("bench") if option.name == "vary")
-    assert option.complete("bind=") == tuple(
-        f"bind={each}" for each in ("rank", "core", "thread", "exact", "none")
-    )
-    assert option.complete("share=yes,") == ("share=yes,yes", "share=yes,no")
-    assert option.complete("topology=") == option.complete("no-such=") == ()
-    keys = {*option.complete("")}
-    assert {"ranks=", "smt=", "mask="} <= keys
-    assert "topology=" not in keys
 
 
 METRIC = "--metric 'rate: ([0-9.]+)'"

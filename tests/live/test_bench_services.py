@@ -15,7 +15,7 @@ from ompbind.bench.metrics import make_metrics
 from ompbind.bench.records import Status
 from ompbind.bench.run_candidate import run_candidate
 from ompbind.bench.service import READY_LIMIT_S, check_service, find_load_cpus, run_service
-from ompbind.bench.start_ranks import Service, start_ranks
+from ompbind.bench.start_ranks import Service
 from ompbind.cpuset import CpuSet
 from ompbind.errors import MeasurementError
 from tests.live.candidates import SLOT, make_settings, make_start
@@ -213,13 +213,6 @@ def test_a_server_that_exits_by_itself_stops_the_run_at_once(ready, serve, fail)
     assert time.monotonic() - began < 10 < READY_LIMIT_S
 
 
-def test_a_server_that_ignores_sigterm_is_killed_after_the_grace_period(serve):
-    script = f"trap '' TERM; echo requests: 5; echo up; {FOREVER}"
-    outcome, values = serve(script, ready="up", grace_s=0.2)
-    (rank_exit,) = outcome.exits
-    assert (rank_exit.signal, rank_exit.failed, values) == (signal.SIGKILL, False, (5.0,))
-
-
 def load_with(script, scene, **changes):
     load = ("sh", "-c", script, scene.marker)
     return {"ready": "up", "load": load, "load_cpus": CpuSet((0,))} | changes
@@ -242,18 +235,6 @@ def test_a_load_generator_without_a_result_is_an_error(scene, fail, script, chan
 def test_a_load_generator_is_stopped_at_the_end_of_the_duration(scene, serve):
     script = f"trap 'echo requests: 9; exit 3' TERM; echo requests: 1; {FOREVER}"
     assert serve(SERVE, **load_with(script, scene, duration_s=0.3))[1] == (9.0,)
-
-
-def test_a_run_that_is_stopped_at_any_moment_has_an_outcome(scene, tmp_path):
-    """The rank exits after some 30 ms, so the stop comes before, while and after it runs."""
-    start = make_shell("sleep 0.02", scene)
-    for delay_ms in range(0, 60, 3):
-        with start_ranks(start, make_settings(), str(tmp_path / str(delay_ms))) as ranks:
-            ranks.has_exited(delay_ms / 3000)
-            ranks.stop()
-            outcome = ranks.wait()
-        assert outcome.error is None
-    assert not scene.find()
 
 
 def test_a_signal_that_stops_the_ranks_interrupts_bench(serve):

@@ -87,13 +87,6 @@ def test_a_session_without_a_result_fails(ompbind, path, tmp_path, options, comm
     assert os.path.exists(path) == (not message), "nothing is written before the first run"
 
 
-def test_what_cannot_run_is_shown_before_the_first_run(ompbind):
-    words = ("--vary", "threads=1", "--vary", "ranks=1,999", "--max-rounds", "1")
-    done = ompbind("bench", *words, "--", "true")
-    assert "cannot run:\n  999 ranks, default; 999 ranks, threads=1: 999 ranks do not" in done.stderr
-    assert ompbind("bench", *words, "-q", "--", "true").stderr == ""
-
-
 def test_the_budget_stops_a_run_that_never_exits(ompbind, path, tmp_path):
     command = ("sh", "-c", f"echo $$ > {tmp_path}/pid; exec sleep 1000")
     done = bench(ompbind, "--budget", "0.5", "--results", path, command=command)
@@ -101,28 +94,6 @@ def test_the_budget_stops_a_run_that_never_exits(ompbind, path, tmp_path):
     assert read_results(path).ended.startswith("the budget of 0.5 s was used up while ")
     assert "0 runs and 0 warm-ups: the budget of 0.5 s was used up" in " ".join(done.stdout.split())
     assert not find_running(tmp_path / "pid")
-
-
-def test_the_budget_can_end_while_ranks_are_stopped(ompbind, path):
-    """The ranks are not ready in time, and then ignore SIGTERM: that is no interruption by a signal."""
-    server = ("--duration", "1", "--ready", "never", "--metric", "(x)", "--timeout", "0.1", "--grace", "30")
-    command = ("sh", "-c", "trap '' TERM; while :; do sleep 0.1; done")
-    assert bench(ompbind, *server, "--budget", "1", "--results", path, command=command).returncode == 1
-    assert read_results(path).ended.startswith("the budget of 1 s was used up while ")
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
-def test_a_signal_stops_the_ranks_and_shows_the_runs_before(start, path, tmp_path, number):
-    pids = tmp_path / "pids"
-    process = start("bench", *QUICK, "--results", path, "--", "sh", "-c", f"echo $$ >> {pids}; sleep 0.05")
-    wait_until(lambda: count_runs(path) >= 4, "four runs")
-    process.send_signal(number)
-    output, errors = process.communicate(timeout=20)
-    assert process.returncode in (128 + number, -number), errors
-    session = read_results(path)
-    assert (session.ended, len(session.runs) >= 4) == ("interrupted", True)
-    assert "interrupted" in output
-    assert not find_running(pids)
 
 
 def test_ctrl_c_reaches_all_processes_and_the_session_ends_once(path):

@@ -113,13 +113,6 @@ def test_a_rank_that_cannot_be_identified_does_not_start(ompbind, line):
     assert message in words(done.stderr)
 
 
-@pytest.mark.parametrize("local_rank", [0, 1])
-def test_warnings_are_printed_once_on_each_machine(ompbind, local_rank):
-    env = {**OPEN_MPI, "OMPI_COMM_WORLD_LOCAL_RANK": str(local_rank)}
-    done = ompbind("exec", "--allow-partial", "--", "true", env=env)
-    assert (done.returncode, "--allow-partial has no effect" in done.stderr) == (0, local_rank == 0)
-
-
 @pytest.mark.parametrize(
     ("command", "code"), [(["nosuch-command"], 127), (["/etc/passwd"], 126), (["sh", "-c", "exit 9"], 9)]
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.launchers.environments import FLUX, OPEN_MPI_5
+from tests.launchers.environments import OPEN_MPI_5
 from tests.live.conftest import required, two_cpus
 from tests.live.test_exec import OPEN_MPI_ARGS, SHOW, in_openmpi, numbers, read_reports, words
 
@@ -53,17 +53,6 @@ def test_a_rank_that_the_caller_has_bound_keeps_its_cpus(ompbind):
     assert done.stderr.count("already bound by the caller") == 1
 
 
-@pytest.mark.parametrize("local_rank", ["2", "0"])
-def test_the_number_that_ompbind_assumes_can_be_given(ompbind, local_rank):
-    """Flux does not set the number of ranks on a machine: here 3 of 4 tasks are on one of two nodes."""
-    env = {**FLUX, "FLUX_JOB_SIZE": "4", "FLUX_JOB_NNODES": "2", "FLUX_TASK_LOCAL_ID": local_rank}
-    report = json.loads(ompbind("exec", "--share", "-n", "3", "--", *SHOW, env=env).stdout)
-    assert numbers(report) == [1, 4, int(local_rank), 3]
-    done = ompbind("exec", "--share", "--", "true", env=env)
-    assert (done.returncode == 0) == (local_rank == "0")
-    assert ("give it with -n; it is at least 3" in done.stderr) == (local_rank == "2")
-
-
 LAUNCHERS = {
     "openmpi": ("mpirun.openmpi", *OPEN_MPI_ARGS, "--bind-to", "none", "-n", "{}"),
     "mpich": ("mpiexec.hydra", "-bind-to", "none", "-n", "{}"),
@@ -99,14 +88,6 @@ def test_a_rank_of_run_inside_mpirun_is_no_rank_of_mpirun(ompbind):
     assert sorted(report["cpus"] for report in reports) == [[cpu] for cpu in two_cpus()]
     assert [numbers(report) for report in reports] == [[0, 1, 0, 1]] * 2
     assert "already bound" not in done.stderr
-
-
-@pytest.mark.parametrize("launcher", EACH_LAUNCHER)
-def test_different_programs_are_ranks_of_one_job(ompbind, launcher):
-    one, two = ("ompbind", "exec", "--", *SHOW), ("ompbind", "exec", "--env", "A=1", "--", "env", *SHOW)
-    done = ompbind(before=(*launcher_words(launcher, 1), *one, ":", "-n", "1", *two))
-    check_cpus(done)
-    assert "warning" not in done.stderr
 
 
 def test_ranks_with_different_options_are_warned(ompbind, start):

@@ -21,8 +21,6 @@ from tests.live.conftest import (
     supervisor_of,
     wait_until,
 )
-from tests.live.scenes import PYTHON
-from tests.long import rounds
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can create such environments")
 
@@ -94,15 +92,6 @@ def test_isolated_surroundings(scene, command):
     check_surroundings(scene, command, script=script)
 
 
-def test_an_empty_environment(scene):
-    """PATH is then the default of the system; processes of the scene are found by their arguments alone."""
-    empty = {RUNTIME_DIR: os.environ[RUNTIME_DIR]}
-    code, messages, stdout = scene.run(*scene.command("sh", "-c", f"env; {LEAVES}"), env=empty)
-    assert code == 3, messages
-    assert "OMPBIND_RANK=0\n" in stdout
-    assert "HOME" not in stdout
-
-
 @pytest.mark.parametrize("runtime_dir", ["absolute", "relative"])
 def test_a_deleted_working_directory(scene, runtime_dir):
     (scene.directory / "gone").mkdir()
@@ -168,13 +157,6 @@ def test_few_processes_of_a_user(scene, processes):
     assert len(re.findall("ompbind: ", messages)) == 1, messages
 
 
-def test_too_long_variables(scene):
-    """They fit as they are given, but not after placeholders are filled."""
-    options = ("-n", "2", "--run-id", "r" * 60, "--env", "LONG=" + "{run_id}" * 2500)
-    code, messages, _ = scene.run(*options, *scene.command("true"))
-    assert (code, "arguments and environment are too long" in messages) == (126, True), messages
-
-
 @pytest.mark.parametrize("ranks", [200, pytest.param(1000, marks=pytest.mark.long)])
 def test_many_ranks_and_an_interrupt(scene, ranks):
     """They start in seconds and exit in seconds; the exit code is not 0."""
@@ -192,21 +174,6 @@ def test_many_ranks_and_an_interrupt(scene, ranks):
     assert started_at - begun_at < 30
     assert time.monotonic() - requested_at < 15
     assert sum(map(int, re.findall(r"VmRSS:\s+(\d+) kB", status))) < 80_000
-
-
-def test_many_short_runs_beside_others(scene):
-    """64 ranks that exit at once, again and again, while other processes use the CPUs: no run hangs."""
-    busy = [subprocess.Popen([*PYTHON, "while True: pass"]) for _ in range(2)]
-    try:
-        for _ in range(rounds(5)):
-            process = scene.begin("-n", "64", "--share", *scene.command("true"), stdout=subprocess.DEVNULL)
-            _, messages = process.communicate(timeout=30)
-            assert (process.returncode, messages) == (0, "")
-    finally:
-        for process in busy:
-            process.kill()
-            process.wait()
-    assert not scene.find()
 
 
 SANDBOX = str(Path(__file__).with_name("sandboxed.py"))

@@ -1,7 +1,6 @@
 """`--memory`: what the kernel reports for real ranks, also if a container forbids memory policies."""
 
 import errno
-import json
 import os
 import subprocess
 import sys
@@ -109,19 +108,6 @@ def test_if_policies_are_forbidden_ranks_start_without(ompbind, verb, error, why
     strict = ompbind(verb, "--strict", "--memory", "bind", "--", "echo", "started", before=before)
     assert (strict.returncode, strict.stdout) == (125, "")
     assert f"(set_mempolicy: {why})" in " ".join(strict.stderr.split())
-
-
-@FILTERED
-def test_the_report_has_the_policy_that_was_really_set(ompbind, tmp_path):
-    file = tmp_path / "run.json"
-    options = ("--memory", "bind", "--report", str(file))
-    ompbind("run", *options, "--", "true", before=filtered(errno.EPERM, "238"))
-    plan = json.loads(file.read_text())["plan"]
-    assert plan["ranks"][0]["memory"] is None
-    assert "memory-unset" in {note["code"] for note in plan["notes"]}
-    ompbind("run", *options, "--", "true")
-    memory = json.loads(file.read_text())["plan"]["ranks"][0]["memory"]
-    assert memory == {"mode": "bind", "nodes": list(NODES)}
 
 
 @SINGLE

@@ -11,7 +11,6 @@ from ompbind.bench.records import Phase
 from ompbind.report.bench.export import EXPORTS
 from tests.bench.sessions import (
     THROTTLED,
-    TWO_METRICS,
     make_candidate,
     make_conclusion,
     make_session,
@@ -59,13 +58,6 @@ def test_json_has_the_form_of_hyperfine():
     assert results[2]["parameters"] == {"strategy": "spread"}
     assert results[2]["memory_usage_byte"] == [300 << 20] * 12
     assert results[2]["exit_codes"] == [0] * 12
-
-
-def test_times_are_wall_times_whatever_the_metric_is_and_one_has_no_deviation():
-    session = make_session({"unbound": 1.0}, base=500.0, rounds=1, metrics=TWO_METRICS[:1])
-    runs = tuple(run.replace(wall_s=(1.5, 2.5)) for run in session.runs)
-    (result,) = json.loads(render("json", session.replace(runs=runs)))["results"]
-    assert (result["times"], result["stddev"]) == ([2.5], None)
 
 
 def test_csv_has_all_runs():

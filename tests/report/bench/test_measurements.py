@@ -8,14 +8,10 @@ from hypothesis import strategies as st
 
 from ompbind.bench.records import ComparisonResult, Metric, Phase, Status
 from ompbind.report.bench.measurements import (
-    align_points,
     join_command,
     list_compared_runs,
     list_ratios,
     make_scale,
-    render_interval,
-    render_more_rounds,
-    render_ratio,
 )
 from tests.bench.sessions import TWO_METRICS, make_conclusion, make_run, make_session
 
@@ -67,23 +63,6 @@ def test_runs_that_do_not_count_and_values_without_a_ratio_are_left_out(status):
 )
 def test_values_of_a_column_have_one_unit_and_equal_decimals(metric, values, texts):
     assert list(map(make_scale(metric, values).render, values)) == texts
-
-
-@pytest.mark.parametrize(
-    ("render", "value", "text"),
-    [
-        (render_ratio, 0.9983, "0.998"), (render_ratio, 1.119, "1.12"), (render_ratio, 345.6, "346"),
-        (render_ratio, 0.0123, "0.01"), (render_ratio, 4e7, "4.0e+07"), (render_ratio, 1e-5, "1.0e-05"),
-        (render_interval, None, ""), (render_interval, (1.233, 2.514), "1.23 to 2.51"),
-        (render_interval, (0.966, 1.0171), "0.966 to 1.017"),
-        (render_interval, (0.997, 1.3456), "0.997 to 1.35"),
-        (render_more_rounds, 1, "about 1 more round"), (render_more_rounds, 297, "about 300 more rounds"),
-        (render_more_rounds, 5154, "more than 1,000 more rounds"),
-        (align_points, ["1.57", "0.998", "1"], ["1.57 ", "0.998", "1    "]),
-    ],
-)  # fmt: skip
-def test_numbers_are_short(render, value, text):
-    assert render(value) == text
 
 
 @given(st.lists(st.text(st.characters(min_codepoint=33, max_codepoint=126)), max_size=5))

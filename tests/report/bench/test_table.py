@@ -92,25 +92,12 @@ def test_every_width_fits(make, width):
     assert "123G" in text
 
 
-@pytest.mark.parametrize(("width", "verbose", "is_shown"), [(80, False, 0), (80, True, 1), (160, False, 1)])
-def test_wide_screens_and_verbose_show_what_runs_used(width, verbose, is_shown):
-    text = render_bench(*make_usual_session(), Screen(width=width), verbose=verbose)
-    assert [text.count(title) for title in ("CPU s", "forced", "migrations")] == [is_shown] * 3
-    assert ("4.37  300 MiB      12           3" in text) == is_shown
-
-
 def test_without_box_characters_all_is_ascii():
     session, conclusion = make_usual_session(command=("python", "größe.py"))
     text = render(session, conclusion, has_box_characters=False)
     assert text.isascii()
     assert re.search(r"\[[=.:]*o[=.:]*\]", text)
     assert text.splitlines()[-1].split(" -- ")[1] == r"python $'gr\303\266\303\237e.py'"
-
-
-def test_colours_add_nothing_but_emphasis():
-    styled = render(*make_usual_session(), styled=True)
-    assert "\033[1mstrategy=spread" in styled
-    assert re.sub(r"\033\[\d+m", "", styled) == render(*make_usual_session())
 
 
 def test_text_of_programs_cannot_control_the_terminal():
@@ -192,14 +179,6 @@ def test_metrics_have_their_names_and_no_unit():
     assert re.search("latency .*cycles", text)
     assert re.search(r"unbound .*12\.50 .* 3 +7", text)
     assert "cpu-migrations" not in text  # they have a column already
-
-
-def test_scaling_shows_the_best_of_each_number_of_ranks():
-    text = render(*make_scaling_session(), width=80)
-    rows = re.findall(r"^ +(\d) +(\S+) +\d+\.\d+ ?m?s +(█+) *│?", text, re.MULTILINE)
-    assert [(ranks, name) for ranks, name, _ in rows] == [(number, "smt=2") for number in "1248"]
-    bars = [len(bar) for _, _, bar in rows]
-    assert bars == sorted(bars, reverse=True)
 
 
 def test_a_session_without_runs_and_values_of_zero_and_below_are_shown():

@@ -86,16 +86,6 @@ def test_the_ideal_of_the_scaling_curve(same_work, metrics, expected):
     assert ("ideal" in texts) == (expected[0] is not None)
 
 
-def test_dropped_candidates_are_in_the_scaling_curve_and_failed_candidates_are_not():
-    session, _ = make_scaling_session()
-    dropped, failed = {"result": ComparisonResult.DROPPED}, {"result": ComparisonResult.DISQUALIFIED}
-    changed = {each.name: dropped for each in session.candidates if each.ranks in (2, 4)}
-    points = list_scaling(session, make_conclusion(session, **{**changed, "4 ranks, smt=2": failed}))
-    found = [point.candidate for point in points]
-    assert found == ["1 rank, smt=2", "2 ranks, smt=2", "4 ranks, default", "8 ranks, smt=2"]
-    assert all(point.unbound > point.value for point in points)
-
-
 def test_a_session_without_runs():
     check(Session(version="1", started=0.0, hardware=HARDWARE, command=("true",)), Conclusion(groups=()))
     session = make_session({"unbound": 1.0, "default": 1.0}, rounds=0)
