@@ -1,4 +1,4 @@
-"""What a package index shows: the description with absolute links, and the addresses."""
+"""What a package index and the host of the repository show: links, the picture, promises, and forms."""
 
 import json
 import re
@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from ompbind import __version__
+from ompbind.cli.verbs import VERBS
 from tests.packaging.scripts import ROOT, load_script
 
 index_metadata = load_script("packaging/index_metadata.py")
@@ -15,15 +16,13 @@ generate = load_script("docs/generate.py")
 
 REPOSITORY = "https://host.example/ompbind"
 TREE = index_metadata.make_tree(REPOSITORY, "1.2.3")
-README = (ROOT / "README.md").read_text()
-LINK = re.compile(r"\]\(([^)]+)\)")
+README, SECURITY = ((ROOT / name).read_text() for name in ("README.md", "SECURITY.md"))
 
 
 @pytest.mark.parametrize(
     ("text", "linked", "plain"),
     [
         ("[`a`](a.md#b-c) d", f"[`a`]({REPOSITORY}/blob/v1.2.3/a.md#b-c) d", "`a` d"),
-        ("[two\nlines](a)", f"[two\nlines]({REPOSITORY}/blob/v1.2.3/a)", "two\nlines"),
         ("![a](b.svg)", f"![a]({REPOSITORY}/raw/v1.2.3/b.svg)", ""),
         ("[a](https://b.example/c)", "[a](https://b.example/c)", "[a](https://b.example/c)"),
         ("```\n[a](b)\n```\n", "```\n[a](b)\n```\n", "```\n[a](b)\n```\n"),
@@ -35,26 +34,21 @@ def test_relative_links_get_the_address_or_become_text(text, linked, plain):
 
 
 def test_all_links_of_the_readme_and_addresses_lead_to_files():
-    links = LINK.findall(index_metadata.make_links_absolute(README, TREE))
+    links = re.findall(r"\]\(([^)]+)\)", index_metadata.make_links_absolute(README, TREE))
     links += index_metadata.make_urls(REPOSITORY, TREE).values()
     paths = [found[1] for found in (re.match(r".*/v1\.2\.3/([^#]+)", link) for link in links) if found]
     assert len(paths) >= 20
     assert not [path for path in paths if not (ROOT / path).is_file()]
     assert not [link for link in links if not link.startswith("https:")]
-    plain = LINK.findall(index_metadata.make_links_absolute(README, ""))
-    assert not [link for link in plain if not link.startswith("https:")]
 
 
 @pytest.mark.part("packages")
 def test_builds_have_the_description_and_addresses():
-    done = subprocess.run(
-        (sys.executable, "-m", "hatchling", "metadata"), cwd=ROOT, text=True, capture_output=True, check=True
-    )
-    built = json.loads(done.stdout)
-    hooks = load_script("packaging/release_check.py").read_hatch()["metadata"]["hooks"]
-    repository = hooks["custom"]["repository"]
+    words = (sys.executable, "-m", "hatchling", "metadata")
+    built = json.loads(subprocess.run(words, cwd=ROOT, capture_output=True, check=True).stdout)
+    hatch = load_script("packaging/release_check.py").read_hatch()
+    repository = hatch["metadata"]["hooks"]["custom"]["repository"]
     tree = index_metadata.make_tree(repository, __version__)
-    assert built["version"] == __version__
     assert built["readme"]["text"] == index_metadata.make_links_absolute(README, tree)
     assert built.get("urls", {}) == index_metadata.make_urls(repository, tree)
 
@@ -62,3 +56,25 @@ def test_builds_have_the_description_and_addresses():
 def test_the_picture_shows_the_plan_of_the_readme():
     assert generate.PICTURE.read_text() == generate.render_picture(), "run 'make docs'"
     assert generate.PICTURE.relative_to(ROOT).as_posix() in README
+
+
+def test_every_promise_of_security_has_tests_that_exist():
+    table = SECURITY.partition("## What is promised")[2].partition("\n## ")[0]
+    rows = [line for line in table.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) >= 10
+    assert not [row for row in rows if "::test_" not in row]
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", SECURITY)
+    texts = {path: (ROOT / path).read_text() if (ROOT / path).exists() else "" for path, _ in named}
+    assert [f"{path}::{name}" for path, name in named if f"\ndef {name}(" not in texts[path]] == []
+
+
+def test_forms_for_issues_have_fields_and_name_verbs_that_exist():
+    yaml = pytest.importorskip("yaml")
+    forms = [yaml.safe_load(path.read_text()) for path in (ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml")]
+    forms = [form for form in forms if "body" in form]
+    assert len(forms) >= 2
+    for form in forms:
+        labels = [item["attributes"]["label"] for item in form["body"] if item["type"] != "markdown"]
+        assert {"name", "description"} <= set(form)
+        assert all(labels)
+        assert set(re.findall(r"`ompbind ([a-z]+)", " ".join(labels))) <= set(VERBS)

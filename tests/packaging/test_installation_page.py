@@ -1,18 +1,18 @@
-"""The commands of docs/installation.md install a working ompbind, in a clone and with a home of the test.
-
-They download packages.
-"""
+"""The wheel works where it is installed, and so do the commands of docs/installation.md."""
 
 import os
 import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.live.conftest import claims, clean_environment
+from tests.packaging.scripts import ROOT
+
+__all__ = ["claims"]  # a fixture
+
 PAGE = (ROOT / "docs/installation.md").read_text()
 TABLE = re.findall(r"^\| (pipx|uv|pip) \| `(.*)` \| `(.*)` \|$", PAGE, re.MULTILINE)
 """How to upgrade and how to uninstall, by the name of the tool."""
@@ -20,51 +20,61 @@ TABLE = re.findall(r"^\| (pipx|uv|pip) \| `(.*)` \| `(.*)` \|$", PAGE, re.MULTIL
 pytestmark = pytest.mark.part("packages")
 
 
-def read_blocks(section):
-    """Return the commands of each block of a section."""
+def run(*command, **options):
+    settings = {"capture_output": True, "text": True, "timeout": 300, "stdin": subprocess.DEVNULL}
+    done = subprocess.run(command, **{**settings, **options})
+    assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def test_the_wheel_works_and_has_types(tmp_path):
+    env = {name: value for name, value in clean_environment().items() if name != "PYTHONPATH"}
+    run(sys.executable, "-m", "build", "--outdir", tmp_path / "dist", ROOT)
+    run(sys.executable, "-m", "venv", tmp_path / "new")
+    run(tmp_path / "new/bin/pip", "install", "-q", *(tmp_path / "dist").glob("*.whl"))
+    ompbind = tmp_path / "new/bin/ompbind"
+    assert run(ompbind, "run", "-n", "1", "--", "sh", "-c", "echo rank $RANK", env=env) == "rank 0\n"
+    run(tmp_path / "new/bin/pip", "check")
+    assert (tmp_path / "new/share/man/man1/ompbind.1").exists()
+    lines = ("from ompbind import Plan, Request, make_plan, read_machine\n",
+             "plan: Plan = make_plan(read_machine(), Request(ranks=2))\n")  # fmt: skip
+    (tmp_path / "right.py").write_text("".join(lines))
+    (tmp_path / "wrong.py").write_text("from ompbind import Request\n\nRequest(ranks='two')\n")
+    mypy = [sys.executable, "-m", "mypy", "--strict", "--python-executable", tmp_path / "new/bin/python"]
+    run(*mypy, "right.py", cwd=tmp_path, env=env)
+    done = subprocess.run([*mypy, "wrong.py"], cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert 'Argument "ranks" to "Request" has incompatible type "str"' in done.stdout
+
+
+def read_blocks(section, start=""):
+    """Return the commands of each block of a section, of those that start with a word."""
     text = PAGE.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
-    return re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
+    return [block for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) if block.startswith(start)]
 
 
 @pytest.fixture(scope="session")
 def tools(tmp_path_factory):
     """A directory with pipx and uv, and nothing else."""
     directory = tmp_path_factory.mktemp("tools")
-    subprocess.run([sys.executable, "-m", "venv", directory], check=True, timeout=120)
-    pip = [directory / "bin/python", "-m", "pip", "install", "--quiet"]
-    subprocess.run([*pip, "--disable-pip-version-check", "pipx", "uv"], check=True, timeout=300)
-    programs = directory / "programs"
-    programs.mkdir()
+    run(sys.executable, "-m", "venv", directory)
+    run(directory / "bin/pip", "install", "-q", "--disable-pip-version-check", "pipx", "uv")
+    (directory / "programs").mkdir()
     for name in ("pipx", "uv", "uvx"):
-        (programs / name).symlink_to(directory / "bin" / name)
-    return programs
-
-
-def leave_out(directory, names):
-    """Return the names that a clone would not have: files of tools in the repository itself."""
-    made = {"build", "dist", "site"} & set(names) if directory == str(ROOT) else set()
-    return {name for name in names if name.startswith(".") or name == "__pycache__"} | made
+        (directory / "programs" / name).symlink_to(directory / "bin" / name)
+    return directory / "programs"
 
 
 @pytest.fixture
 def shell(tools, tmp_path):
     """Run commands in a copy of the repository, as a user with an empty home; return their output."""
     clone, home = tmp_path / "clone", tmp_path / "home"
-    shutil.copytree(ROOT, clone, ignore=leave_out)
+    shutil.copytree(ROOT, clone, ignore=shutil.ignore_patterns(".*", "__pycache__", "dist"))
     home.mkdir()
-    others = [path for path in os.environ["PATH"].split(":") if not Path(path, "ompbind").exists()]
+    others = [path for path in os.environ["PATH"].split(":") if not os.path.exists(f"{path}/ompbind")]
     kept = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "SSL_", "UV_"))}
     kept["UV_SYSTEM_CERTS"] = "true"  # as pip: the index may have a certificate that only this machine knows
     env = {**kept, "HOME": str(home), "PATH": ":".join([f"{home}/.local/bin", str(tools), *others])}
-
-    def run(commands):
-        done = subprocess.run(
-            ["sh", "-ec", commands], cwd=clone, env=env, timeout=300, capture_output=True, text=True
-        )
-        assert done.returncode == 0, f"{commands}\n{done.stdout}{done.stderr}"
-        return done.stdout
-
-    return run
+    return lambda commands: run("sh", "-ec", commands, cwd=clone, env=env)
 
 
 @pytest.mark.parametrize("section", ["With pip", "Without internet", "One file: the zipapp"])
@@ -82,7 +92,7 @@ def test_tools_install_upgrade_and_uninstall(shell, tool, upgrade, uninstall):
         )
         assert "1 rank" in shell(f"{script}; ! ompbind plan")
         return
-    (install,) = (block for block in read_blocks("With pipx or uv") if block.startswith(f"{tool} "))
+    (install,) = read_blocks("With pipx or uv", f"{tool} ")
     assert "1 rank" in shell(f"{install}ompbind plan\n{upgrade}\nompbind plan")
     if tool == "pipx" and shutil.which("man"):
         assert "ompbind.1" in shell("man -w ompbind")
@@ -90,5 +100,5 @@ def test_tools_install_upgrade_and_uninstall(shell, tool, upgrade, uninstall):
 
 
 def test_uv_runs_ompbind_without_installing_it(shell):
-    (command,) = (block for block in read_blocks("With pipx or uv") if block.startswith("uvx "))
+    (command,) = read_blocks("With pipx or uv", "uvx ")
     assert "1 rank" in shell(command)
