@@ -7,7 +7,6 @@ from ompbind.bench.records import (
     Candidate,
     ComparisonResult,
     Conclusion,
-    Conditions,
     Hardware,
     Kind,
     Metric,
@@ -146,11 +145,6 @@ def make_usual_session(**fields):
         },
     )
     return session, conclusion
-
-
-THROTTLED = Conditions(
-    throttled_s=0.5, throttled_periods=10, stolen_s=0.25, other_runs=1, governor="powersave"
-)
 
 
 def make_scaling_session(**fields):

@@ -141,9 +141,3 @@ def test_a_throughput_starts_slowly_if_it_is_low():
     low = make_runs(values=lambda name, number: (0.7 if name == "default" and number <= 3 else 1.0,))
     assert ("slow-start", "default") not in remarks(low)
     assert ("slow-start", "default") in remarks(low.replace(metrics=(Metric(higher=True),)))
-
-
-def test_warm_ups_are_not_judged():
-    session = make_runs(conditions=lambda *_: Conditions(other_runs=1))
-    warm = session.replace(runs=tuple(run.replace(phase=Phase.WARM_UP) for run in session.runs))
-    assert {code for code, _ in remarks(warm)} == {"few-rounds"}

@@ -90,11 +90,6 @@ def test_what_cannot_run_is_refused_with_its_reason(words, machine, names, reaso
     assert [start.candidate.kind for start in found.values()][:2] == [Kind.UNBOUND, Kind.DEFAULT]
 
 
-def test_without_any_plan_there_is_no_candidate():
-    found, refused = make("-n 3 --vary smt=1", VM)
-    assert (found, set(refused)) == ({}, {"default", "smt=1"})
-
-
 def test_the_command_without_ompbind_has_no_plan(monkeypatch):
     for setting in ("OMP_NUM_THREADS=7", "OMPBIND_SMT=1", "OMPBIND_METRIC='x: (.*)'", "OMPBIND_CPUS=5"):
         monkeypatch.setenv(*setting.split("=", 1))

@@ -35,13 +35,6 @@ def test_without_any_choice_the_machine_decides(ompbind):
     assert dry_run(ompbind).splitlines()[1].startswith("unbound ")
 
 
-def test_the_time_of_a_server_is_known(ompbind):
-    words = ("--metric", "(.*)", "--duration", "30s", "--max-rounds", "1", "--vary", "smt=1")
-    text = " ".join(dry_run(ompbind, *FOUR_CORES, *words).split())
-    assert "time: 6 runs at most" in text
-    assert "about 3 min if a run takes 30 s" in text
-
-
 def test_the_times_of_an_earlier_session_are_used(ompbind, tmp_path):
     words = ("--vary", "smt=1", "--results", str(tmp_path / "runs.jsonl"), "--max-rounds", "1")
     assert ompbind("bench", "-q", *words, "--", "sleep", "0.1").returncode == 0

@@ -80,16 +80,6 @@ def test_of_two_launchers_the_inner_one_counts(ompbind, outer, inner):
     assert {report["OMPBIND_RUN_ID"].partition("-")[0] for report in reports} == {inner}
 
 
-@in_openmpi
-def test_a_rank_of_run_inside_mpirun_is_no_rank_of_mpirun(ompbind):
-    launcher = (required("mpirun.openmpi"), "-n", "2", *OPEN_MPI_ARGS, "--bind-to", "core")
-    done = ompbind("run", "--quiet", "--", "ompbind", "exec", "--", *SHOW, before=launcher)
-    reports = read_reports(done.stdout)
-    assert sorted(report["cpus"] for report in reports) == [[cpu] for cpu in two_cpus()]
-    assert [numbers(report) for report in reports] == [[0, 1, 0, 1]] * 2
-    assert "already bound" not in done.stderr
-
-
 def test_ranks_with_different_options_are_warned(ompbind, start):
     first, second = two_cpus()
     command = ("exec", "--run-id", "job", "--local-size", "2")

@@ -183,12 +183,6 @@ def test_other_customizing_modules_run_as_without_it(tmp_path, files, flag):
 SET = "import torch; torch.set_num_threads(8); print(torch.get_num_threads())"
 
 
-def test_other_modules_are_not_changed(tmp_path):
-    path = write(tmp_path / "site", {"torch.py": "light = 'on'", "torchlight.py": TORCH["torch/_C.py"]})
-    code = "import torch, torchlight as t; t.set_num_threads(8); print(torch.light, t.get_num_threads())"
-    assert python("-c", code, path=[path]).stdout == "on 8\n"
-
-
 @pytest.mark.parametrize(("flag", "is_warned"), [("-I", False), ("-E", False), ("-S", False), ("-s", True)])
 def test_isolated_pythons_are_not_frozen(site, flag, is_warned):
     done = python(flag, "-c", f"import sys; sys.path.insert(0, {site!r}); {SET}")

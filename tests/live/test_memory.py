@@ -111,13 +111,6 @@ def test_if_policies_are_forbidden_ranks_start_without(ompbind, verb, error, why
 
 
 @SINGLE
-@FILTERED
-def test_policies_are_set_even_if_they_cannot_be_read(ompbind):
-    before = filtered(errno.EPERM, "239")
-    assert policy_of(ompbind("run", "--memory", "bind", "--", *SHOW, before=before)) == f"bind:{NODE}"
-
-
-@SINGLE
 @pytest.mark.parametrize(
     ("nodes", "message"),
     [
