@@ -13,7 +13,6 @@ from tests.machines import Shape, make_machine
 
 RENDEZVOUS = Rendezvous(port=61000, ident="abc")
 
-
 PORTS = st.integers(1, 65535)
 
 

@@ -1,6 +1,7 @@
 """Ranks that misbehave: the run always finishes in time, with the right exit code, and leaves no process."""
 
 import re
+import time
 from typing import NamedTuple
 
 import pytest
@@ -9,7 +10,6 @@ from tests.live.conftest import is_alive, wait_until
 from tests.live.scenes import PYTHON
 
 FOREVER = "while :; do sleep 0.05; done"
-
 
 pytestmark = pytest.mark.usefixtures("stranger")
 
@@ -132,7 +132,6 @@ def burst(left=6):
 """
 """A process that becomes 127 processes: each starts two more at once."""
 
-
 PYTHON_RANKS = {
     "goes into the group of another rank": Case(
         "-n 2 --grace 0.2",
@@ -208,14 +207,16 @@ def test_python(scene, case):
 def test_daemons_are_stopped_with_their_rank_only(scene):
     """Rank 0 exits and leaves a daemon, which is stopped or killed; rank 1 and its daemon continue."""
     script = (
-        "trap '' TERM; setsid sleep 300 & "
-        'echo $! >"$1/.$RANK"; mv "$1/.$RANK" "$1/$RANK"; '
-        '[ $RANK = 0 ] || { while [ ! -e "$1/over" ]; do sleep 0.02; done; exit 3; }'
+        "trap '' TERM; (setsid sleep 300 & "
+        'echo $! >"$1/.$RANK"); mv "$1/.$RANK" "$1/$RANK"; '
+        'while [ ! -e "$1/1" ]; do sleep 0.02; done; [ $RANK = 0 ] && exit 0; '
+        'while [ ! -e "$1/over" ]; do sleep 0.02; done; exit 3'
     )
     process = scene.begin("-n", "2", "--grace", "0.3", *scene.command("sh", "-c", script))
     scene.wait_for("0", "1")
     first, second = scene.pids("0")[0], scene.pids("1")[0]
     wait_until(lambda: not is_alive(first), "the daemon of rank 0 exited", 5)
+    time.sleep(0.1)
     assert is_alive(second)
     assert process.poll() is None
     (scene.directory / "over").touch()

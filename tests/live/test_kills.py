@@ -21,7 +21,6 @@ FAMILY = "setsid sleep 300 & (sleep 300 & sleep 300) & sleep 300 & wait"
 
 BARE = "exec sleep 300"
 
-
 pytestmark = pytest.mark.usefixtures("stranger")
 
 

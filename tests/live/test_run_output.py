@@ -126,7 +126,7 @@ def test_each_rank_has_a_terminal_of_the_same_size(start):
     termios.tcsetwinsize(writer, (33, 111))
     size = "stty size <&3"
     script = f"""exec 3>&1; test -t 1 && test ! -t 2 || exit 1; tty <&3
-        {size}; until [ "$({size})" = '44 55' ]; do sleep 0.05; done; {size}"""
+        {size}; n=0; until [ "$({size})" = '44 55' ] || [ $((n = n + 1)) = 99 ]; do sleep 0.1; done; {size}"""
     process = start(*RANKS, *PTY, *shell(script), stdout=writer, env={"NO_COLOR": "1"})
     out = b""
     while out.count(b"33 111") < 2:
