@@ -75,14 +75,7 @@ rec-thunderx2-2s-smt4 0-31 128-159
 vm-arm64-2s2cl4c-numa2 0-7 8-15
 hwloc-20s390-2g6s4c 0-19
 """
-MORE = """
-hwloc-64amd64-4p2n4ca2co 0,2,4,6 8,10,12,14 32,34,36,38 40,42,44,46 48,50,52,54 56,58,60,62
-lscpu-vmware_fpe 0,2 4,6 8,10 12,14
-lscpu-arm-A510-A710-A715-X3 0-2
-mob-galaxy-s9-global 0-3
-hwloc-2s390-2c 0
-"""
-"""The CPUs of each worker of SGLang 0.5.23: those of ranks, or fewer where it mistakes cores."""
+"""The CPUs of each worker of SGLang 0.5.23, by recorded machine."""
 
 
 def read_answers():
@@ -135,15 +128,11 @@ def test_vllm_reads_the_same_cpus_from_the_exported_lists(path):
         assert not any(rank.service_cpus & plan.compute for rank in plan.placements)
 
 
-@pytest.mark.parametrize(
-    ("row", "is_same"), [(row, table is SAME) for table in (SAME, MORE) for row in table.strip().splitlines()]
-)  # fmt: skip
-def test_ranks_get_the_cpus_of_the_workers_of_sglang(row, is_same):
+@pytest.mark.parametrize("row", SAME.strip().splitlines())
+def test_ranks_get_the_cpus_of_the_workers_of_sglang(row):
     name, *lists = row.split()
     plan = plan_for("sglang", read_recording(name), len(lists))
-    for text, placement in zip(lists, plan.placements, strict=True):
-        assert CpuSet.from_list(text) <= placement.compute
-        assert (CpuSet.from_list(text) == placement.compute) is is_same
+    assert [str(placement.compute) for placement in plan.placements] == lists
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,13 @@
 """The files of docs/recipes.md are run, with stand-ins for the program of the user and for ssh."""
 
-import json
-import os
 import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.live.conftest import OMPBIND, clean_environment, python_with_torch, required
-from tests.live.containers import podman_run
 from tests.nodes import NAMES, OPEN_MPI_5, Nodes, can_make_namespaces
 from tests.slurm import PROGRAMS, find_free_ports, run_batch, start_slurm
 
@@ -47,12 +43,6 @@ def nodes(tmp_path):
 def run(*command, **options):
     settings = {"capture_output": True, "text": True, "timeout": 90, "stdin": subprocess.DEVNULL}
     return subprocess.run(command, **{**settings, "env": clean_environment(), **options})
-
-
-def test_every_file_of_the_page_is_tested():
-    source = Path(__file__).read_text()
-    assert len(FILES) >= 8
-    assert not [name for name in FILES if f'FILES["{name}"]' not in source]
 
 
 @pytest.mark.part("nodes")
@@ -146,23 +136,6 @@ def test_systemd(tmp_path):
     assert (verified.returncode, verified.stderr) == (0, "")
     started = run(*shlex.split(re.search(r"ExecStart=(.*)", text)[1]))
     assert (started.returncode, sorted(started.stdout.splitlines())) == (0, shown_in("systemd"))
-
-
-@pytest.mark.part("image")
-@pytest.mark.parametrize("limit", [1, None])
-def test_containers(limit):
-    """The root of the container is this machine's, without an image."""
-    text = FILES["Dockerfile"]
-    entry, command = (json.loads(re.search(f"^{word} (.*)", text, re.M)[1]) for word in ("ENTRYPOINT", "CMD"))
-    assert (entry, command[0]) == (["ompbind", "exec", "--"], "python")
-    show = "import os; print(os.getpid(), os.environ['OMP_NUM_THREADS'])"
-    limits = ("--cpus", str(limit)) if limit else ()
-    entry_point = ("--entrypoint", json.dumps([OMPBIND, *entry[1:]]))
-    with podman_run() as words:
-        done = run(*words, *limits, *entry_point, "--rootfs", "/:O", sys.executable, "-c", show)
-    threads = limit or len(os.sched_getaffinity(0))
-    assert done.stdout == f"1 {threads}\n", done.stderr
-    assert done.stderr.splitlines() == (shown_in("Containers with a CPU limit") if limit else [])
 
 
 def as_rank_program(directory, name, text):

@@ -1,6 +1,7 @@
 """`run --rendezvous`: ports are free and reserved from other runs, and torch.distributed uses them."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -17,7 +18,6 @@ from tests.live.conftest import (
     clean_environment,
     python_with_torch,
     ranks_of,
-    signal,
     supervisor_of,
     wait_until,
 )

@@ -142,17 +142,6 @@ def test_a_link_of_the_other_user_on_the_path_is_refused(ompbind, directory, opt
     assert "symbolic link on its path is not safe" in unwrapped(done)
 
 
-def test_own_links_and_files_in_a_shared_directory_are_used(directory):
-    shared = make_shared(directory, "sticky")
-    (shared / "link").symlink_to(directory / "own.json")
-    (shared / "old.json").write_text("before")
-    (shared / "old.json").chmod(0o604)
-    for name in ("link", "old.json"):
-        write_report(prepare_report(str(shared / name)), "{}")
-    assert [(directory / name).read_text() for name in ("own.json", "shared/old.json")] == ["{}\n"] * 2
-    assert stat.S_IMODE((shared / "old.json").stat().st_mode) == 0o604
-
-
 def test_a_directory_that_is_exchanged_gets_no_report(directory):
     shared = make_shared(directory, "open")
     (shared / "mine").mkdir()
