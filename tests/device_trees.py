@@ -30,10 +30,7 @@ class DeviceTree:
         physical: str = "",
         **more: str,
     ) -> str:
-        """Add a PCI function and return its address; `path` has the addresses of its bridges first.
-
-        `names` are words like "drm/card0". `more` are the texts of other files, or of the same files.
-        """
+        """Add a PCI function behind bridges, with names like "drm/card0" and texts of other files."""
         top, address = path.split("/")[0], path.split("/")[-1]
         directory = f"sys/devices/pci{top.rpartition(':')[0]}/{path}"
         texts = {"class": f"0x{pci_class}00", "vendor": f"0x{vendor}", "device": f"0x{product}"}

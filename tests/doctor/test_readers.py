@@ -30,17 +30,12 @@ def tree(tmp_path):
 
 
 def test_kernel_and_its_settings(tree):
-    root = tree(
-        {
-            "proc/sys/kernel/osrelease": "5.14.0-427.el9.x86_64\n",
-            "proc/sys/kernel/numa_balancing": "1\n",
-            "proc/stat": "cpu  10 10 10 50 0 0 10 10 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n",
-            f"{CPU}/smt/control": "forceoff\n",
-            f"{PAGES}/enabled": "always madvise [never]\n",
-            f"{PAGES}/defrag": "always defer [defer+madvise] madvise never\n",
-            "run/.containerenv": "",
-        }
-    )
+    root = tree({
+        "proc/sys/kernel/osrelease": "5.14.0-427.el9.x86_64\n", "proc/sys/kernel/numa_balancing": "1\n",
+        "proc/stat": "cpu  10 10 10 50 0 0 10 10 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n",
+        f"{CPU}/smt/control": "forceoff\n", f"{PAGES}/enabled": "always madvise [never]\n",
+        f"{PAGES}/defrag": "always defer [defer+madvise] madvise never\n", "run/.containerenv": "",
+    })  # fmt: skip
     assert read_kernel(root) == KernelFacts(
         release="5.14.0-427.el9.x86_64", container="podman", smt="forceoff", numa_balancing=1,
         huge_pages="never", defrag="defer+madvise", stolen=0.1,
@@ -153,12 +148,10 @@ def test_a_command_of_a_python(environment, words, isolated):
     assert versions == {"duckdb": (), "onnxruntime": (), "torch": (2, 13), "vllm": ()}
     assert (command.isolated, command.error) == (bool(isolated), "")
     assert command.python is not None
-
-
-def test_options_of_a_script_are_not_options_of_its_python(environment, tmp_path):
-    command = describe((write_script(tmp_path / "tool", f"#!{environment}/bin/python3.12\n"), "-E"))
-    assert command.python is not None
-    assert not command.isolated
+    script = describe((write_script(environment / "tool", f"#!{environment}/bin/python3.12\n"), "-E"))
+    assert (script.python is not None, script.isolated) == (True, False), (
+        "its options are those of the script"
+    )
 
 
 @pytest.mark.parametrize(("text", "mode", "error", "hint"), [
@@ -183,11 +176,6 @@ def test_libraries_to_preload_are_searched_where_the_linker_searches(tmp_path):
     found = dict(find_preloadable(Workload(), {"LD_LIBRARY_PATH": str(tmp_path)}))
     assert found["tcmalloc"] == str(tmp_path / "libtcmalloc_minimal.so.4")
     assert set(found) <= {"tcmalloc", "jemalloc", "mimalloc", "iomp"}
-
-
-def test_without_a_command_only_preloads_are_reported():
-    assert read_commands_workload((), {}) == Workload()
-    assert read_commands_workload((), {"LD_PRELOAD": "/no/such.so"}).preload_warnings
 
 
 def test_permission_by_wait_status():

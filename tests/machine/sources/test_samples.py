@@ -88,11 +88,9 @@ def test_nodes_kinds_and_devices_are_those_of_the_real_machines():
 
 
 @pytest.mark.parametrize(("name", "request_", "ranks", "first", "last"), [
-    ("epyc-2p", {"ranks": 8}, 8, "0-23", "168-191"),
     ("epyc-2p", {"ranks": None, "strategy": "l3", "smt": "all"}, 24, "0-7,192-199", "184-191,376-383"),
     ("xeon-max-2p", {"ranks": None, "strategy": "nodes"}, 8, "0-13", "98-111"),
     ("dgx-a100", {"ranks": 8, "devices": (DeviceKind.GPU,)}, 8, "48-55", "88-95"),
-    ("core-i9", {"ranks": 2, "core_kind": "performance", "smt": "all"}, 2, "0-7", "8-15"),
     ("power9-2p", {"ranks": None, "strategy": "nodes", "smt": "all"}, 2, "0-79", "80-159"),
     ("z15-partition", {"ranks": None, "strategy": "books", "smt": "all"}, 4, "0-23", "72-95"),
 ])  # fmt: skip

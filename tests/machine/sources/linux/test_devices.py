@@ -79,22 +79,13 @@ def test_class_vendor_and_names_decide_the_kind(pci_class, vendor, names, kind):
 
 def test_kinds_and_ordinals_by_the_driver():
     assert find_kind("0300", "10de", is_driven=True) == "gpu"
-    expected = {
-        "card1 renderD128": None,
-        "nvml3 cuda0": 0,
-        "opencl0d7 rsmi12": 12,
-        "cuda rsmi": None,
-        "": None,
-    }
-    assert {names: find_ordinal(tuple(names.split())) for names in expected} == expected
+    names = ("card1 renderD128", "nvml3 cuda0", "opencl0d7 rsmi12", "cuda rsmi", "")
+    assert [find_ordinal(tuple(text.split())) for text in names] == [None, 0, 12, None, None]
 
 
 def test_names_are_in_the_order_of_their_numbers_and_fit_into_variables(tree, read):
-    names = (
-        "net/eth10 net/eth9 infiniband/mlx5_11 infiniband/mlx5_2 net/a,b net/\x1b[31m net/\xe4 net/"
-        + "x" * 65
-    )
-    tree.add("0000:06:00.0", "0200", node=0, names=names)
+    names = "net/eth10 net/eth9 infiniband/mlx5_11 infiniband/mlx5_2 net/a,b net/\x1b[31m net/\xe4"
+    tree.add("0000:06:00.0", "0200", node=0, names=f"{names} net/{'x' * 65}")
     for domain in ("10000", "deadbeef"):  # domains of 32 bits
         tree.add(f"{domain}:00:04.0", "0200", names=f"net/eth{domain}", node=1)
     nic, *others = read()
@@ -322,8 +313,6 @@ def test_garbage_in_files_links_and_names_is_no_error(data):
 
 
 def test_links_in_a_loop_and_out_of_the_tree_are_no_error(tree, read):
-    targets = ("0000:00:00.0", "/etc", "../../..")
-    tree.links |= {f"{BUS}/0000:00:0{n}.0": target for n, target in enumerate(targets)}
-    tree.links["sys/class/net/eth0"] = "eth0"
-    tree.links["sys/class/drm/card0"] = "../../devices/pci0000:00/0000:00:02.0/drm/card0"
+    targets = enumerate(("0000:00:00.0", "/etc", "../../.."))
+    tree.links |= {"sys/class/net/eth0": "eth0", **{f"{BUS}/0000:00:0{n}.0": target for n, target in targets}}
     assert read() == ()
