@@ -43,7 +43,7 @@ class Runtime(NamedTuple):
     crashes_forks: bool = False
 
 
-_KNOWN = (
+RUNTIMES = (
     Runtime("libgomp", narrows_at_load=True),
     Runtime("libgomp of torch", narrows_at_load=True),
     Runtime("libgomp of scikit-learn", narrows_at_load=True),
@@ -53,7 +53,7 @@ _KNOWN = (
     Runtime("libomp 19", resets=True, widens_forks=True),
     Runtime("libiomp5", resets=True, widens_forks=True),
 )
-RUNTIMES = {runtime.name: runtime for runtime in _KNOWN}
+RUNTIMES = {runtime.name: runtime for runtime in RUNTIMES}
 UNBOUND = frozenset({("rank", "libomp 14"), ("rank", "libomp 15")})
 """(mode, runtime) where ompbind detects the runtime in the command and sets no places."""
 
@@ -61,17 +61,11 @@ OPENBLAS = "OpenBLAS of numpy"
 """No OpenMP: a pool of plain threads, one per CPU, that starts when the library is loaded."""
 
 
-def is_llvm(name):
-    """Return whether a runtime is LLVM's or Intel's; two of these abort a process."""
-    return name.startswith(("libomp", "libiomp"))
-
-
 def opposites(name):
-    return [
-        other
-        for other in (*RUNTIMES, OPENBLAS)
-        if other != name and not (is_llvm(name) and is_llvm(other)) and is_installed(other)
-    ]
+    """Return the installed runtimes that can be loaded too; two of LLVM's or Intel's abort a process."""
+    others = [other for other in (*RUNTIMES, OPENBLAS) if other != name and is_installed(other)]
+    llvm = ("libomp", "libiomp")
+    return [other for other in others if not (name.startswith(llvm) and other.startswith(llvm))]
 
 
 def is_installed(name):
@@ -126,16 +120,13 @@ def build_program(name, directory):
     library, compiler = path_of(name), required("gcc")
     object_file, program = directory / "regions.o", directory / name.replace(" ", "-")
     if not object_file.exists():
-        _run([compiler, "-O1", "-Wall", "-Wextra", "-Werror", "-fopenmp", "-c", SOURCE, "-o", object_file])
+        flags = ("-O1", "-Wall", "-Wextra", "-Werror", "-fopenmp")
+        subprocess.run([compiler, *flags, "-c", SOURCE, "-o", object_file], check=True, timeout=60)
     if not program.exists():
-        search = f"-Wl,--no-as-needed,-rpath,{os.path.dirname(library)}"
-        _run([compiler, object_file, "-o", program, search, library, "-pthread", "-ldl"])
+        search = (f"-Wl,--no-as-needed,-rpath,{os.path.dirname(library)}", library)
+        command = [compiler, object_file, "-o", program, *search, "-pthread", "-ldl"]
+        subprocess.run(command, check=True, timeout=60)
     return program
-
-
-def _run(command):
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
 
 
 class Pair(NamedTuple):

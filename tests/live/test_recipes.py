@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.conftest import OMPBIND, clean_environment, python_with_torch, required
+from tests.live.conftest import OMPBIND, clean_environment, required
 from tests.nodes import NAMES, OPEN_MPI_5, Nodes, can_make_namespaces
-from tests.slurm import PROGRAMS, find_free_ports, run_batch, start_slurm
+from tests.slurm import PROGRAMS, run_batch, start_slurm
 
 PAGE = (Path(__file__).parent.parent.parent / "docs/recipes.md").read_text()
 FILES = dict(re.findall(r"^`([\w./-]+)`[^\n]*:\n\n```\w+\n(.*?)```", PAGE, re.M | re.S))
@@ -98,29 +98,6 @@ def test_mpi(nodes, tmp_path, text, program, real, settings):
     cpus = [(work / str(rank)).read_text().split()[1] for rank in range(8)]
     assert len(set(cpus[:2])) == 2
     assert cpus == cpus[:2] * 4
-
-
-@pytest.mark.part("nodes")
-def test_torchrun(nodes, tmp_path):
-    python = python_with_torch()
-    torchrun = f'exec {python} -m torch.distributed.run --local-addr 127.0.0.1 "$@"'
-    write_program(tmp_path / "torchrun", torchrun)
-    write_program(tmp_path / "train", f'exec {nodes.together} sh -c "echo $RANK of $WORLD_SIZE"')
-    env = nodes.environment(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(find_free_ports(1)[0]))
-    env["PATH"] = f"{tmp_path}:{env['PATH']}"
-    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    agents = [
-        subprocess.Popen(
-            [nodes.on, node, "bash", "-c", FILES["train.sh"]], env={**env, "NODE_RANK": str(number)},
-            cwd=tmp_path, text=True, **pipes,
-        )
-        for number, node in enumerate(NAMES[:2])
-    ]  # fmt: skip
-    ended = [agent.communicate(timeout=120) for agent in agents]
-    assert [agent.returncode for agent in agents] == [0, 0], ended
-    assert sorted("".join(out for out, _ in ended).splitlines()) == [f"{rank} of 4" for rank in range(4)]
-    lines = [line for line in ended[1][1].splitlines() if " of 4 on node " in line]
-    assert without_numbers(lines) == without_numbers(shown_in("torchrun"))
 
 
 def test_systemd(tmp_path):

@@ -12,8 +12,8 @@ import pytest
 
 from tests.vm.machines import MACHINES, make_task
 
-ROOT = Path(__file__).parent.parent.parent
-TOOL = Path(os.environ.get("OMPTEST_VM") or ROOT / "../shared/vm/ompbind-vm")
+HERE = Path(__file__).parent
+TOOL = Path(os.environ.get("OMPTEST_VM") or HERE / "../../../shared/vm/ompbind-vm")
 BOOT_S = 240
 MACHINE_FAILED = (124, 125)
 """Exit codes of the tool if the machine fails; programs inside have their own time limit and codes."""
@@ -23,23 +23,14 @@ MACHINE_FAILED = (124, 125)
 def pytest_collection_modifyitems(items):
     """Run all tests of a machine in the same worker, which boots it once."""
     for item in items:
-        if item.path.parent == Path(__file__).parent:
-            one_boot_each = item.path.name == "test_vm.py"
-            machine = item.callspec.params["name"] if one_boot_each else "runtimes"
-            item.add_marker(pytest.mark.xdist_group(machine))
+        if item.path.parent == HERE:
+            item.add_marker(pytest.mark.xdist_group(item.callspec.params["name"]))
 
 
 @pytest.fixture
 def observed(name):
-    """What `inside.py` printed in the machine `name`; skips with a reason if no machine can be booted."""
-    missing = what_is_missing()
-    if missing:
-        pytest.skip(f"NOTE: no virtual machines: {missing}")
-    done = boot(name)
-    if done.returncode in MACHINE_FAILED and not os.environ.get("OMPTEST_ALL"):
-        pytest.skip(f"NOTE: no virtual machine {name}: {last_line(done.stderr)}")
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout)
+    """What `inside.py` printed in the machine `name`."""
+    return boot(name)
 
 
 @functools.cache
@@ -52,18 +43,19 @@ def what_is_missing():
     with open(__file__, encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # it unpacks a system, and several workers may call it
         done = subprocess.run([TOOL, "--setup"], capture_output=True, text=True, timeout=600)
-    return f"{TOOL.name} --setup: {last_line(done.stderr)}" if done.returncode else None
+    return f"{TOOL.name} --setup: {done.stderr.strip()[-300:]}" if done.returncode else None
 
 
 @functools.cache
 def boot(name):
-    """Boot a machine, and run all runs of its table in it."""
-    command = [TOOL, "--timeout", str(BOOT_S), *MACHINES[name].options, "--"]
-    inside = [sys.executable, str(Path(__file__).with_name("inside.py")), json.dumps(make_task(name))]
-    return subprocess.run(
-        [*command, *inside], capture_output=True, text=True, timeout=BOOT_S + 60, stdin=subprocess.DEVNULL
-    )
-
-
-def last_line(text):
-    return (text.strip().splitlines() or ["no output"])[-1]
+    """Boot a machine, run its task in it, and return the results."""
+    if missing := what_is_missing():
+        pytest.skip(f"NOTE: no virtual machines: {missing}")
+    command = [TOOL, "--timeout", str(BOOT_S), *MACHINES[name].options, "--", sys.executable]
+    command += [str(HERE / "inside.py"), json.dumps(make_task(name))]
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    done = subprocess.run(command, text=True, timeout=BOOT_S + 60, **pipes)
+    if done.returncode in MACHINE_FAILED and not os.environ.get("OMPTEST_ALL"):
+        pytest.skip(f"NOTE: no virtual machine: {done.stderr.strip()[-300:]}")
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout)

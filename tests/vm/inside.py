@@ -1,13 +1,10 @@
-"""Runs inside a virtual machine: reads the machine, runs ompbind, and prints all results as one JSON object.
+"""Runs inside a virtual machine: reads the machine, runs ompbind, and prints all results as JSON.
 
 Nothing is checked here: the tests outside compare the kernel, lscpu, hwloc and ompbind. Only the standard
-library is used. The argument is the task as JSON, with options of ompbind as one text each: lists `placed`,
-`memory_policies` and `refused` of options, a list `paused` of [options, changes], `toggled`, null or [file,
-texts to write into it, options, number of runs], and `throttled`, null or [file, two texts to write into it].
+library is used. The argument is the task that `machines.make_task` makes.
 """
 
 import fcntl
-import itertools
 import json
 import os
 import shlex
@@ -15,7 +12,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 
@@ -32,8 +28,6 @@ devices/system/node/node*/distance devices/system/node/node*/meminfo
 SHOW = 'exec cat /proc/self/environ /proc/self/status /proc/self/numa_maps >"$0/$OMPBIND_RANK"'
 """A rank writes its environment, status and memory to its own file, so that lines never mix."""
 
-BUSY = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done"
-
 INHERITED = {**os.environ, "GOMP_CPU_AFFINITY": "0"}
 """Every plan clears GOMP_CPU_AFFINITY: ranks must not have it, and each run prints a note about it."""
 
@@ -41,56 +35,45 @@ INHERITED = {**os.environ, "GOMP_CPU_AFFINITY": "0"}
 def main():
     task = json.loads(sys.argv[1])
     results = {
-        "kernel": read_kernel(),
-        "allowed": status_value(Path("/proc/self/status").read_text(), "Cpus_allowed_list"),
+        "kernel": {
+            str(path): path.read_text() for pattern in KERNEL.split() for path in Path("/sys").glob(pattern)
+        },
+        "allowed": status_value(Path("/proc/self/status").read_text()),
         # -p, not -J: with CPUs offline, util-linux 2.38 writes invalid JSON
-        "lscpu": output("lscpu", "--online", "-p=CPU,NODE,SOCKET,CORE"),
-        "topo": output(OMPBIND, "topo", "--format", "json"),
+        "lscpu": finish(["lscpu", "--online", "-p=CPU,NODE,SOCKET,CORE"])["out"],
+        "topo": finish([OMPBIND, "topo", "--format", "json"])["out"],
         "placed": {options: place(options) for options in task["placed"]},
         "memory_policies": {options: bind(options) for options in task["memory_policies"]},
         "refused": {options: bind(options) for options in task["refused"]},
-        "paused": [run_paused(options, changes) for options, changes in task["paused"]],
-        "toggled": toggle(*task["toggled"]) if task["toggled"] else [],
-        "throttled": throttle(*task["throttled"]) if task["throttled"] else None,
+        "paused": [run_paused(*row) for row in task["paused"]],
     }
     if shutil.which("lstopo-no-graphics"):
         # --disallowed: all online CPUs, also outside of the cpuset
-        results["hwloc"] = output("lstopo-no-graphics", "--no-io", "--disallowed", "--of", "xml")
+        lstopo = ["lstopo-no-graphics", "--no-io", "--disallowed", "--of", "xml"]
+        results["hwloc"] = finish(lstopo)["out"]
     print(json.dumps(results))
 
 
-def read_kernel():
-    sys_ = Path("/sys")
-    return {str(path): path.read_text() for pattern in KERNEL.split() for path in sys_.glob(pattern)}
-
-
-def status_value(status, key):
+def status_value(status, key="Cpus_allowed_list"):
     return next(line.split(":")[1].strip() for line in status.splitlines() if line.startswith(f"{key}:"))
 
 
-def output(*command):
-    done = finish(command)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 def finish(command):
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=TIMEOUT_S, env=INHERITED, stdin=subprocess.DEVNULL
-    )
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    done = subprocess.run(command, text=True, timeout=TIMEOUT_S, env=INHERITED, **pipes)
+    return {"code": done.returncode, "out": done.stdout, "err": done.stderr}
 
 
 def place(options):
     """Make a plan with some options, and run with the same options."""
-    plan = finish([*make_command("plan", options), "--format", "json"])
-    return {"plan": {"code": plan.returncode, "out": plan.stdout, "err": plan.stderr}, "run": bind(options)}
+    return {"plan": finish([*make_command("plan", options), "--format", "json"]), "run": bind(options)}
 
 
 def bind(options):
     """Run ranks that write their affinity mask, environment and memory."""
     with tempfile.TemporaryDirectory() as directory:
         done = finish([*run_command(options), directory])
-        return {"code": done.returncode, "err": done.stderr, "ranks": read_ranks(directory)}
+        return {**done, "ranks": read_ranks(directory)}
 
 
 def run_command(options):
@@ -110,21 +93,17 @@ def read_ranks(directory):
         environ, _, status = path.read_text(errors="surrogateescape").rpartition("\0")
         if "Cpus_allowed_list" not in status:
             continue
-        env = dict(item.split("=", 1) for item in environ.split("\0"))
         memory = [line.split(" ", 1)[1] for line in status.splitlines() if " stack " in line]
-        ranks[path.name] = {
-            "env": env,
-            "allowed": status_value(status, "Cpus_allowed_list"),
-            "memory": memory,
-        }
+        env = dict(item.split("=", 1) for item in environ.split("\0"))
+        ranks[path.name] = {"env": env, "allowed": status_value(status), "memory": memory}
     return ranks
 
 
-def run_paused(options, changes):
+def run_paused(options, changed, then, afterwards):
     """Run ranks, and change the machine after planning and before binding.
 
     Before it starts ranks, ompbind prints which variable it clears. Standard error is a full pipe, so this
-    blocks until the pipe is read. `changes` is path → [text to write then, text to write afterwards].
+    blocks until the pipe is read.
     """
     reader, writer = os.pipe()
     os.write(writer, bytes(fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)))
@@ -134,13 +113,11 @@ def run_paused(options, changes):
         )
         os.close(writer)
         paused = waits_for_pipe(process)
-        for path, (then, _) in changes.items():
-            Path(path).write_text(then)
+        Path(changed).write_text(then)
         with open(reader) as pipe:
             err = pipe.read().lstrip("\0")
         code = process.wait(TIMEOUT_S)
-        for path, (_, afterwards) in changes.items():
-            Path(path).write_text(afterwards)
+        Path(changed).write_text(afterwards)
         return {"paused": paused, "code": code, "err": err, "ranks": read_ranks(directory)}
 
 
@@ -151,38 +128,6 @@ def waits_for_pipe(process):
             return True
         time.sleep(0.02)
     return False
-
-
-def toggle(path, texts, options, runs):
-    """Run ranks repeatedly while a file of the machine changes; in the end it has its first state again."""
-    done = threading.Event()
-    toggler = threading.Thread(target=toggle_file, args=(Path(path), texts, done))
-    toggler.start()
-    try:
-        return [bind(options) for _ in range(runs)]
-    finally:
-        done.set()
-        toggler.join()
-
-
-def throttle(path, texts):
-    """Run a busy rank while a file limits its CPU time, and return its messages and its report."""
-    then, afterwards = texts
-    Path(path).write_text(then)
-    try:
-        done = finish([OMPBIND, "run", "--report", "-", "--", "sh", "-c", BUSY])
-    finally:
-        Path(path).write_text(afterwards)
-    return {"err": done.stderr, "report": done.stdout}
-
-
-def toggle_file(path, texts, done):
-    """Write the texts in turn. The pauses differ, so that changes happen at any moment of a run."""
-    pauses = itertools.cycle((0.3, 0.05, 0.17, 0.02, 0.4, 0.11, 0.23))
-    while not done.is_set():
-        for text in texts:
-            path.write_text(text)
-            done.wait(next(pauses))
 
 
 if __name__ == "__main__":
