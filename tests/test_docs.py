@@ -217,18 +217,3 @@ def test_paths_and_rooms_in_contributing_exist():
     assert not [path for path in named if not (ROOT / path).exists()]
     rooms = {path.parent.name for path in (ROOT / "ompbind").glob("*/__init__.py")}
     assert set(re.findall(r"^\| `ompbind/(\w+)/`", CONTRIBUTING, re.M)) == rooms - {"shims"}
-
-
-def test_the_page_on_containers_agrees_with_the_image():
-    """And it gives ompbind time to stop the ranks."""
-    page, dockerfile = (ROOT / "docs/containers.md").read_text(), (ROOT / "packaging/Dockerfile").read_text()
-    entry_point = re.compile(r"^ENTRYPOINT (.*)", re.M)
-    assert entry_point.findall(dockerfile) == entry_point.findall(page) == ['["ompbind", "run", "--"]']
-    (grace,) = re.findall(r"^ENV OMPBIND_GRACE=(\d+)", dockerfile, re.M)
-    assert f"sets\n`OMPBIND_GRACE={grace}`" in page
-    assert int(grace) < 10, "docker stop kills after 10 seconds"
-    stop, given = re.search(r"--stop-timeout (\d+) --env OMPBIND_GRACE=(\d+)", page).groups()
-    compose_stop, compose_given = re.search(
-        r'stop_grace_period: (\d+)s(?s:.*)OMPBIND_GRACE: "(\d+)"', page
-    ).groups()
-    assert (int(given) < int(stop), int(compose_given) < int(compose_stop)) == (True, True)

@@ -75,13 +75,5 @@ def test_the_page_fits_and_has_all_options_of_all_verbs():
             assert re.search(rf"^ {{7}}{names}(?![\w-])", text, re.M), option.names
 
 
-def test_man_finds_the_page_of_an_environment(tmp_path):
-    """The wheel installs the page beside the scripts: `bin` in PATH is enough."""
+def test_the_installation_has_the_page():
     assert [path for path in metadata.files("ompbind") if path.parts[-4:] == SHARED]
-    need("man")
-    installed = tmp_path / "share/man/man1/ompbind.1"
-    installed.parent.mkdir(parents=True)
-    shutil.copy(PAGE, installed)
-    (tmp_path / "bin").mkdir()
-    done = run("man", "-w", "ompbind", PATH=f"{tmp_path}/bin:{os.environ['PATH']}")
-    assert done.stdout.strip() == str(installed)

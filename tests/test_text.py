@@ -10,14 +10,11 @@ from ompbind.text import NAME_LIMIT, clean_line, clean_lines, clean_name, remove
 @pytest.mark.parametrize(
     ("text", "line", "kept"),
     [
-        ("as it is", "as it is", "as it is"),
-        ("\x1b[2J\a", "?[2J?", "?[2J?"),
-        ("a\tb\nc\rd", "a?b?c?d", "a\tb\nc\rd"),
-        ("\x9b\u202e\ufeff", "???", "???"),
-        ("\u00a0\u2028", "??", "\u00a0\u2028"),
-        ("é漢", "é漢", "é漢"),
+        ("as it is", "as it is", "as it is"), ("\x1b[2J\a", "?[2J?", "?[2J?"),
+        ("a\tb\nc\rd", "a?b?c?d", "a\tb\nc\rd"), ("\x9b\u202e\ufeff", "???", "???"),
+        ("\u00a0\u2028", "??", "\u00a0\u2028"), ("é漢", "é漢", "é漢"),
     ],
-)
+)  # fmt: skip
 def test_characters_that_are_not_printable_are_replaced(text, line, kept):
     assert (clean_line(text), clean_lines(text)) == (line, kept)
 
@@ -32,13 +29,10 @@ def test_lines_keep_their_length_and_names_are_cut(text):
 @pytest.mark.parametrize(
     ("text", "plain"),
     [
-        ("no sequence [1m", "no sequence [1m"),
-        ("\x1b[1;32mgreen\x1b[m\x1b[K", "green"),
+        ("no sequence [1m", "no sequence [1m"), ("\x1b[1;32mgreen\x1b[m\x1b[K", "green"),
         ("\x1b]8;;http://host\x1b\\a link\x1b]8;;\x1b\\ \x1b]0;title\a.", "a link ."),
-        ("\x1b(Btext\x1b7", "text"),
-        ("\x1b]0;no end\nnext\a", "0;no end\nnext\a"),
-        ("cut \x1b[3", "cut 3"),
+        ("\x1b(Btext\x1b7", "text"), ("\x1b]0;no end\nnext\a", "0;no end\nnext\a"), ("cut \x1b[3", "cut 3"),
     ],
-)
+)  # fmt: skip
 def test_escape_sequences_are_removed_within_a_line(text, plain):
     assert remove_escape_sequences(text) == plain

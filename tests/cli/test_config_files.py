@@ -108,17 +108,14 @@ def put_device(path):
 
 
 HOSTILE = [
-    (lambda path: write(path, mode=0o666), "mode 0666"),
-    (lambda path: write(path, mode=0o664), "mode 0664"),
-    (put_link, "symbolic link"),
-    (lambda path: path.symlink_to("nowhere"), "symbolic link"),
+    (lambda path: write(path, mode=0o666), "mode 0666"), (lambda path: write(path, mode=0o664), "mode 0664"),
+    (put_link, "symbolic link"), (lambda path: path.symlink_to("nowhere"), "symbolic link"),
     (lambda path: os.mkfifo(path, 0o600), "not a regular file"),
-    (lambda path: path.mkdir(), "not a regular file"),
-    (put_sparse, "more than 256 KiB"),
+    (lambda path: path.mkdir(), "not a regular file"), (put_sparse, "more than 256 KiB"),
     (lambda path: write(path, "#" * (SIZE_LIMIT + 1)), "more than 256 KiB"),
     pytest.param(put_others, f"belongs to user {NOBODY}", marks=as_root),
     pytest.param(put_device, "not a regular file", marks=as_root),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("put", "reason"), HOSTILE)
@@ -145,11 +142,3 @@ def test_a_named_file(home):
     path = write(home / "y.toml", "#" * SIZE_LIMIT)
     (file,) = read_named_file(str(path), "--config").read
     assert (file.kind, len(file.data)) == (FileKind.NAMED, SIZE_LIMIT)
-
-
-def test_a_removed_working_directory_has_no_project_file(home, monkeypatch):
-    gone = home / "gone"
-    gone.mkdir()
-    monkeypatch.chdir(gone)
-    gone.rmdir()
-    assert read(home) == ([], [])

@@ -1,6 +1,8 @@
 """The text of configuration files: settings and presets, or an error with its line."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ompbind.cli.config_files import FileContent, FileKind
 from ompbind.cli.config_parse import DOTS_LIMIT, parse_file
@@ -10,6 +12,7 @@ from ompbind.errors import ConfigurationError, PositionError
 from ompbind.masks.parse import parse_mask
 from ompbind.planning.placeholders import parse_assignment
 from ompbind.report.text import render_error
+from tests.long import examples
 
 
 def option(name, **settings):
@@ -38,25 +41,19 @@ def settings_of(text):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ('mask = "0-3"', [("mask", "0-3")]),
-        ("ranks = 4", [("ranks", "4")]),
-        ('ranks = "auto"', [("ranks", "auto")]),
-        ("timeout = 1.5", [("timeout", "1.5")]),
-        ("strict = true", [("strict", True)]),
-        ("strict = false", [("strict", None)]),
-        ("no-strict = true", [("strict", None)]),
-        ("verify = true", [("verify", "")]),
-        ("verify = false", [("verify", None)]),
-        ('verify = "strict"', [("verify", "strict")]),
+        ('mask = "0-3"', [("mask", "0-3")]), ("ranks = 4", [("ranks", "4")]),
+        ('ranks = "auto"', [("ranks", "auto")]), ("timeout = 1.5", [("timeout", "1.5")]),
+        ("strict = true", [("strict", True)]), ("strict = false", [("strict", None)]),
+        ("no-strict = true", [("strict", None)]), ("verify = true", [("verify", "")]),
+        ("verify = false", [("verify", None)]), ('verify = "strict"', [("verify", "strict")]),
         ('preload = "tcmalloc"', [("preload", "tcmalloc")]),
         ('preload = ["a", "b"]', [("preload", "a"), ("preload", "b")]),
         ('preload = "a"\nno-preload = true', [("preload", None), ("preload", "a")]),
         ('env = ["A=1"]', [("env", "A=1")]),
         ('env = { A = "1", B = "{rank}" }', [("env", "A=1"), ("env", "B={rank}")]),
-        ('[defaults.env]\nA = "1"', [("env", "A=1")]),
-        ("", []),
+        ('[defaults.env]\nA = "1"', [("env", "A=1")]), ("", []),
     ],
-)
+)  # fmt: skip
 def test_settings(text, expected):
     assert settings_of(text) == expected
 
@@ -156,3 +153,20 @@ def test_bytes_that_are_no_text_have_a_line():
     content = FileContent(kind=FileKind.USER, path="/f", data=b"[defaults]\nmask = '\xff'")
     with pytest.raises(ConfigurationError, match="/f:2: the text is not UTF-8"):
         parse_file(content, KEYS)
+
+
+PARTS = """
+[defaults]|[preset]|[[preset.a]]|[preset.a.env]|[preset.b]|#|inherits = 'a'|match = { cpus = 8 }|env = [[1]]
+mask = "0-3"|mask = 1979-05-27|ranks = 2|ranks = inf|env = ["A=1"]|env = {A="1"}|strict = true|no-mask = true
+PORT = '{rank}'|timeout = 1.5|verify = ''|"|'|{|]|=|\x00|\udcff""".replace("\n", "|").split("|")
+
+
+@examples(3)
+@given(st.lists(st.sampled_from(PARTS), max_size=8).map("\n".join))
+def test_any_text_is_an_error_that_names_the_file_or_settings(text):
+    data = text.encode(errors="surrogateescape")
+    try:
+        parse_file(FileContent(kind=FileKind.USER, path="/f.toml", data=data), KEYS)
+    except (ConfigurationError, PositionError) as error:
+        assert error.message.startswith("/f.toml:")
+        assert render_error(error, 60)

@@ -31,12 +31,10 @@ FILES = (SYSTEM, USER, PROJECT)
 @pytest.mark.parametrize(
     ("name", "chain"),
     [
-        ("p", "project:p"),
-        ("q", "project:p project:q"),
-        ("a", "user:a"),
+        ("p", "project:p"), ("q", "project:p project:q"), ("a", "user:a"),
         ("c", "system:site user:b user:c"),
     ],
-)
+)  # fmt: skip
 def test_a_named_preset_follows_what_it_inherits(name, chain):
     assert names(list_inherited(find_preset(FILES, name, "--preset"), FILES)) == chain
 

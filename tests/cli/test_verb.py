@@ -1,21 +1,8 @@
 """The table of options: everything that follows from a row."""
 
-import pytest
-
 from ompbind.cli.options import find_options
-from ompbind.cli.verbs import VERBS
 from ompbind.planning.request import Request
 from tests.toys import run_with
-
-
-@pytest.mark.parametrize("verb", VERBS)
-def test_names_are_unique_and_defaults_can_be_read(verb):
-    options = find_options(verb)
-    names = [name for option in options for name in (*option.names, option.reset_name)]
-    assert len(names) == len(set(names))
-    for option in options:
-        assert option.default_text is None or option.default_value is not NotImplemented
-        assert not option.is_flag or option.default_text is option.bare is None
 
 
 def test_options_of_a_request_have_its_defaults():

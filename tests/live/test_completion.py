@@ -44,18 +44,6 @@ def test_lines_are_completed(shell):
     assert found == {line: f"ompbind {completed}" for line, completed in LINES}
 
 
-def test_values_of_vary_are_completed_where_an_equals_sign_separates_no_words(shell):
-    for values in ("ex", "core,ex"):
-        completed = values if shell.name.startswith("bash") else values.replace("ex", "exact")
-        line = "ompbind bench --vary bind="
-        assert shell.complete(f"{line}{values}").rstrip() == f"{line}{completed}"
-
-
-def test_the_command_after_two_dashes_has_its_own_completion(shell):
-    completed = "ompbind run -- ompbind run --log-d" + ("" if shell.name == "bash" else "ir")
-    assert shell.complete("ompbind run -- ompbind run --log-d").rstrip() == completed
-
-
 def complete(shell, line):
     """Return the lines that ompbind prints to a shell about the last word of a line."""
     env = {"_OMPBIND_COMPLETE": f"{shell}_complete", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}

@@ -188,20 +188,6 @@ def test_a_preset_is_selected_by_the_machine(call, home):
     assert "not in preset other (move the preset there, or remove match" in " ".join(done.stderr.split())
 
 
-def test_plans_and_reports_name_file_and_preset(call, home):
-    path = write(home / "ompbind.toml", "[preset.a]\nranks = 2\n")
-    plan = json.loads(call("plan", "--preset", "a", "--format", "json").stdout)["configuration"]
-    assert (plan["preset"], plan["preset_file"]) == ("a", str(path))
-    assert [(file["kind"], file["path"], len(file["sha256"])) for file in plan["files"]] == [
-        ("project", str(path), 64)
-    ]
-    assert call("run", "--preset", "a", "--report", "r.json", "--", "true").returncode == 0
-    assert json.loads((home / "r.json").read_text())["plan"]["configuration"] == plan
-    assert json.loads(call("plan", "--no-config", "--format", "json").stdout)["configuration"] == {
-        "files": [], "ignored": [], "preset": None, "preset_file": None, "matched": False, "digest": None,
-    }  # fmt: skip
-
-
 def test_ranks_of_a_job_that_read_different_files_are_warned(call, home, start, ompbind):
     first, second = two_cpus()
     write(home / "one/ompbind.toml", f'[defaults]\nmask = "{first}"\n')

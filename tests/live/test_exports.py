@@ -46,25 +46,6 @@ def test_what_goes_before_a_command_confines_it(tool, shell):
         assert allowed(done.stdout) == [str(cpu)], done.stderr
 
 
-def test_numactl_binds_memory():
-    required("numactl")
-    if without_numa():
-        pytest.skip("the kernel knows no NUMA nodes")
-    done = run("$(ompbind plan --format numactl) numactl --show")
-    shown = dict(line.split(":", 1) for line in done.stdout.splitlines())
-    line = exported("numactl")
-    assert shown["policy"].strip() == "bind", done.stderr
-    assert CpuSet(map(int, shown["membind"].split())) == CpuSet.from_list(line.rpartition("=")[2])
-
-
-@pytest.mark.parametrize("shell", ["bash", "dash", "zsh"])
-@pytest.mark.parametrize("server", ["vllm", "sglang"])
-def test_shells_export_what_servers_read(shell, server):
-    name = f"{server.upper()}_CPU_OMP_THREADS_BIND"
-    done = run(f'eval "$(ompbind plan -n 2 --format {server})"; printenv {name}', shell=required(shell))
-    assert done.stdout == "{}|{}\n".format(*two_cpus())
-
-
 OPEN_MPI = "mpirun.openmpi --allow-run-as-root"
 
 

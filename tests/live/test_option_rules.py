@@ -91,13 +91,9 @@ NEEDED = {
 """Options without which an option has no effect, and with which it has one."""
 
 OTHERS = {
-    "rendezvous": "opens a port",
-    "topology": "is for a dry run alone",
-    "preload": "reads files",
-    "plan": "reads files",
-    "preset": "reads files",
-    "config": "reads files",
-}
+    "rendezvous": "opens a port", "topology": "is for a dry run alone", "preload": "reads files",
+    "plan": "reads files", "preset": "reads files", "config": "reads files",
+}  # fmt: skip
 """Options that this test leaves out: they have an effect with every other option."""
 
 SAME = {
@@ -106,17 +102,15 @@ SAME = {
     ("omp_runtime", "proc_bind"): "as before",
     ("devices_per_rank", "share_devices"): "five ranks that share four GPUs get one each anyway",
     ("share_devices", "strategy"): "two ranks need not share four GPUs",
-    ("share_devices", "wrap_ranks"): "as before",
-    ("share_devices", "device_order"): "as before",
+    ("share_devices", "wrap_ranks"): "as before", ("share_devices", "device_order"): "as before",
     ("device_order", "core_kind"): "the ranks have CPUs of the same NUMA node, in any order of devices",
     ("device_order", "near"): "as before",
     ("--allow-partial", "-m0,12-13,16,32"): "all CPUs of this mask are usable",
     ("--allow-partial", "-n2 -m0,16,32|1,12,17,28"): "as before",
     ("-sspread", "-c2"): "balanced places ranks of a requested size far apart too",
-    ("-sall", "-mnone"): "--mask none is --strategy all",
-    ("--smt=all", "-mnone"): "and --smt all",
+    ("-sall", "-mnone"): "--mask none is --strategy all", ("--smt=all", "-mnone"): "and --smt all",
     ("--bind=none", "-mnone"): "and --bind none",
-}
+}  # fmt: skip
 """Pairs of options, or of values, of which the first does nothing that the second does not do."""
 
 
@@ -255,15 +249,9 @@ def test_messages(line, text):
     )
 
 
-@pytest.mark.parametrize(
-    ("words", "text"),
-    [
-        ("", "its CPUs: cannot read live runs in /no/such: No such"),
-        ("--share", "its CPUs: cannot open /no/such: No such"),
-        ("-q", ""),
-    ],
-)
-def test_a_run_says_that_other_runs_do_not_see_it(ompbind, words, text):
-    done = ompbind("run", *words.split(), "--", "true", env={"OMPBIND_RUNTIME_DIR": "/no/such"})
-    said = " ".join(done.stderr.split())
-    assert (done.returncode, text in said, bool(said)) == (0, True, bool(text)), said
+def test_a_run_says_that_other_runs_do_not_see_it(ompbind):
+    read, write = "cannot read live runs in /no/such: No such", "its CPUs: cannot open /no/such: No such"
+    for words, text in (([], read), (["--share"], write), (["-q"], "")):
+        done = ompbind("run", *words, "--", "true", env={"OMPBIND_RUNTIME_DIR": "/no/such"})
+        said = " ".join(done.stderr.split())
+        assert (done.returncode, text in said, bool(said)) == (0, True, bool(text)), said

@@ -139,11 +139,9 @@ def test_a_wrapper_has_the_cpus_and_variables_of_its_rank(ompbind, library):
     options = ("--preload", library, "-m", f"{first}|{second}", "--wrap", f"sh -c '{SHOW}' wrapper-{{rank}}")
     done = ompbind("run", "-n", "2", *options, "--", "sh", "-c", "echo $RANK runs $LD_PRELOAD")
     assert lines(done) == [
-        f"0 runs {library}",
-        f"0 wraps with {library} on Cpus_allowed_list: {first}",
-        f"1 runs {library}",
+        f"0 runs {library}", f"0 wraps with {library} on Cpus_allowed_list: {first}", f"1 runs {library}",
         f"1 wraps with {library} on Cpus_allowed_list: {second}",
-    ]
+    ]  # fmt: skip
     done = ompbind(*TWO, "--wrap", "echo wrapped", "--wrap-ranks", "1", "--", "echo", "a  b")
     assert lines(done) == ["a  b", "wrapped echo a  b"]
 
@@ -184,28 +182,6 @@ def test_detection_reads_the_filled_command_behind_any_wrapper_in_its_directory(
     assert record["plan"]["workload"]["python"] == str(tmp_path / "work/python3.0")
     assert record["command"] == ["./python3.{rank}", "-c", ""]
     assert record["ranks"][0]["command"] == [f"{tmp_path}/wrapper", "profile", "./python3.0", "-c", ""]
-
-
-def test_exec_reads_the_command_of_its_own_rank(ompbind, tmp_path):
-    first, second = two_cpus()
-    (tmp_path / "2").mkdir()
-    os.symlink(required("taskset"), tmp_path / "2/taskset")
-    env = {**OPEN_MPI, "OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "0"}
-    command = ("./{rank}/taskset", "-c", str(second), "true")
-    done = ompbind("exec", "-m", f"{first}|{second}", "--fill", "--", *command, cwd=tmp_path, env=env)
-    assert done.returncode == 0
-    assert f"warning: taskset -c {second} replaces the affinity mask of its rank" in message(done)
-
-
-def test_a_negative_value_is_an_error_that_says_where(ompbind):
-    for verb, options, place in (
-        ("run", ("--chdir", "d{rank-1}"), "--chdir"),
-        ("exec", ("--wrap", "nice -n {rank-1}"), "--wrap"),
-        ("run", ("--fill", "--env", "A={rank}"), "the command"),
-    ):
-        done = ompbind(verb, *options, "--", "echo", "{rank-1}")
-        assert (done.returncode, done.stdout) == (125, "")
-        assert f"rank 0: {{rank-1}} in {place} is -1, but must not be negative" in message(done)
 
 
 def test_the_plan_shows_what_was_filled(ompbind, tmp_path):

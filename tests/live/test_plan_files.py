@@ -116,14 +116,12 @@ def test_a_plan_for_another_machine_is_refused(save):
     [
         (b"", "is not JSON: line 1, column 1: expecting value"),
         (b'{"schema": 1,\n"x" 2}', "line 2, column 5: expecting ':' delimiter"),
-        (b"\n\xff{}", "line 2: the text is not UTF-8"),
-        (b"[" * 200000, "a value is too long or too deep"),
+        (b"\n\xff{}", "line 2: the text is not UTF-8"), (b"[" * 200000, "a value is too long or too deep"),
         (b'{"schema": ' + b"9" * 9999 + b"}", "a value is too long or too deep"),
         (b"[]", "is not a plan: the file is not an object"),
-        (b'{"schema":"ompbind-topo/1"}', "schema is 'ompbind-topo/1'"),
-        (None, "No such file or directory"),
+        (b'{"schema":"ompbind-topo/1"}', "schema is 'ompbind-topo/1'"), (None, "No such file or directory"),
     ],
-)
+)  # fmt: skip
 def test_a_file_that_is_no_plan_is_an_error_with_its_position(tmp_path, content, text):
     path = tmp_path / "plan.json"
     if content is not None:
@@ -132,16 +130,6 @@ def test_a_file_that_is_no_plan_is_an_error_with_its_position(tmp_path, content,
     assert done.returncode == 125
     assert "".join(text.split()) in "".join(done.stderr.split())
     assert "Traceback" not in done.stderr
-
-
-def test_an_exclusive_run_of_a_plan_waits_for_the_cpus(ompbind, start, save):
-    path = save("-n", "2")
-    running = start("run", "--plan", path, "--", "sh", "-c", "echo; sleep 60")
-    assert running.stdout.readline() == "\n"
-    assert "not exclusive" in ompbind("run", "--exclusive", "--plan", path, "--", "true").stderr
-    waiting = start("run", "--exclusive", "--wait", "--plan", path, "--", "echo", "free")
-    running.terminate()
-    assert waiting.communicate(timeout=60)[0].split() == ["free", "free"]
 
 
 def test_a_plan_is_shown_and_exported_as_it_was_made(save):
@@ -153,11 +141,3 @@ def test_a_plan_is_shown_and_exported_as_it_was_made(save):
         assert shown.stdout == call("plan", *request, *DUAL, *words).stdout
     done = call("plan", "--plan", path, "--compare", "balanced,spread", *DUAL)
     assert "--plan cannot be used with --compare" in " ".join(done.stderr.split())
-
-
-def test_variables_of_network_interfaces_need_a_plan_with_such_devices(save):
-    machine = ("--topology", "sample:dgx-a100")
-    for kinds, code in (("none", 2), ("gpu", 2), ("gpu,nic", 0)):
-        path = save("--devices", kinds, *machine)
-        done = call("plan", "--plan", path, "--nic-variables", "PSM3_NIC", *machine)
-        assert (done.returncode, "needs --devices nic" in done.stderr) == (code, bool(code))

@@ -9,11 +9,6 @@ import sys
 
 import pytest
 
-from ompbind.machine.sources.reading import read_machine
-from ompbind.planning.planner import make_plan
-from ompbind.planning.request import Request
-from ompbind.report.diagram.terminal import render_picture
-from ompbind.report.text import Screen
 from tests.cli.command_lines import call
 from tests.live.conftest import OMPBIND, clean_environment, required
 from tests.machines import Shape, write_tree
@@ -101,15 +96,6 @@ def on_terminal(columns, *args, **env):
     return done.stdout.replace("\r\n", "\n")
 
 
-def test_a_picture_on_a_terminal_uses_its_width():
-    source = "synthetic:pack:2 l3:16 core:5 pu:1"
-    made = make_plan(read_machine(source), Request(ranks=8))
-    args = ("plan", "-n", "8", "--format", "picture", "--topology", source)
-    for columns, widest in ((0, 80), (20, 40), (132, 132)):
-        shown = on_terminal(columns, *args, TERM="dumb", PYTHONIOENCODING="utf-8")
-        assert shown == render_picture(made, Screen(width=widest)) + "\n"
-
-
 @pytest.mark.parametrize(("columns", "widest"), [(0, 80), (60, 60), (160, 160), (400, 200)])
 def test_tables_and_messages_use_the_width_of_the_terminal(columns, widest):
     source = "synthetic:pack:2 core:40 pu:2"
@@ -135,12 +121,6 @@ def test_terminals_show_colours_and_faint_text_unless_disabled(dual, tmp_path, e
     assert ("\x1b[2m" in shown) == is_coloured
 
 
-def test_options_come_from_the_environment_too(dual):
-    env = {"OMPBIND_RANKS": "4", "OMPBIND_TOPOLOGY": dual, "OMPBIND_SMT": "all"}
-    assert "4 ranks, balanced" in call("plan", **env).stdout
-    assert "2 ranks, balanced" in call("plan", "-n", "2", **env).stdout
-
-
 def test_formats_of_topo(dual):
     topo = json.loads(call("topo", "--format", "json", "--topology", dual).stdout)
     assert (topo["schema"], topo["online"], topo["allowed"]) == ("ompbind-topo/1", "0-15", "0-15")
@@ -152,9 +132,6 @@ def test_formats_of_topo(dual):
     lines = call("topo", "--format", "table", "--topology", dual).stdout.splitlines()
     assert lines[13].split() == ["12", "4", "4", "1", "1", "1", "allowed"]
     assert len(lines) == 17
-    picture = call("topo", "--format", "svg", "--topology", dual).stdout
-    assert (picture.startswith("<?xml"), picture.endswith("</svg>\n")) == (True, True)
-    assert "  package 1, NUMA node 1" in call("topo", "--topology", dual).stdout
 
 
 def test_a_reader_that_closes_the_pipe_causes_no_error_message(ompbind):

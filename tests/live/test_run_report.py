@@ -66,14 +66,6 @@ def test_a_usage_error_replaces_only_reports_and_empty_files(ompbind, tmp_path):
         assert (path.read_text() != text) == replaced, text
 
 
-def test_a_dry_run_and_a_wrong_path_write_no_report(ompbind, tmp_path, report):
-    assert ompbind("run", "--dry-run", "--report", str(report), "-m", "9999", "--", "true").returncode == 125
-    assert report.read_text() == OLD
-    done = ompbind("run", "--report", str(tmp_path / "no/run.json"), "-t", "0", "--", "true")
-    assert (done.returncode, "-t/--threads" in done.stderr) == (125, True)
-    assert os.listdir(tmp_path) == ["run.json"]
-
-
 SECRET = ("--env", "HF_TOKEN=s3cret", "--env", "PORT=80", "--", "env", "API_KEY=s3cret", "true")
 
 

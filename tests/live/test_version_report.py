@@ -61,17 +61,6 @@ def test_variables_are_shown_without_secrets():
     assert "hidden" not in report
 
 
-def test_configuration_files_are_named_below_the_home(tmp_path):
-    file = tmp_path / ".config/ompbind/ompbind.toml"
-    file.parent.mkdir(parents=True)
-    file.write_text("[defaults]\nranks = 2\n")
-    file.chmod(0o644)
-    report = run("--version", "-v", HOME=str(tmp_path), OMPBIND_LOG_DIR=f"{tmp_path}/logs").stdout
-    assert values(report, "configuration") == ["user file ~/.config/ompbind/ompbind.toml"]
-    assert values(report, "variable") == ["OMPBIND_LOG_DIR=~/logs"]
-    assert str(tmp_path) not in report
-
-
 def test_names_of_the_user_and_the_host_are_hidden(monkeypatch):
     entry = pwd.struct_passwd(("ada", "x", os.getuid(), 0, "", "/home/ada", ""))
     monkeypatch.setattr(pwd, "getpwuid", lambda _: entry)

@@ -10,9 +10,7 @@ from ompbind.machine.sources.ompbind_json import make_machine_from_json
 from ompbind.planning.rank_command import RunSpec, make_local_identities, make_variables
 from ompbind.report.export.formats import FORMATS
 from ompbind.report.machine_text import device_record
-from ompbind.report.plan import render_plan, render_rank
 from ompbind.report.plan_json import plan_record
-from ompbind.report.text import Screen
 from ompbind.report.topology import render_json
 from tests.planning.devices.gpus import ROCM_UUIDS, UUIDS, make_amd_gpus, make_gpu, make_nic, make_nvidia_gpus
 from tests.planning.devices.test_variables import one_each, planned
@@ -32,16 +30,6 @@ def export(name, plan, env=()):
     if FORMATS[name].ranks == "one":
         return render(plan.replace(placements=plan.placements[:1]), variables[:1])
     return render(plan, variables) if FORMATS[name].takes == "variables" else render(plan)
-
-
-def test_the_table_and_the_line_of_a_rank_name_its_devices():
-    plan = planned(NVIDIA, PAIRS, {})
-    text = render_plan(plan, Screen(width=60))
-    assert max(map(len, text.splitlines())) <= 60
-    assert "devices" in text
-    assert all(gpu.name in text for gpu in NVIDIA)
-    assert render_rank(plan, make_local_identities(plan)[1], "n07").endswith(", gpu:2, gpu:3")
-    assert "devices" not in render_plan(planned(NVIDIA, [[], []], {}).replace(notes=()))
 
 
 def test_json_has_the_devices_and_the_request():

@@ -6,8 +6,6 @@ import pytest
 
 from ompbind.inspection.samples import Sample, compare_samples
 from ompbind.machine.sources.linux.cgroup import Throttling
-from ompbind.machine.sources.linux.numa import MemorySize
-from ompbind.procfs.parsers import MappingStats, MemoryMap
 from ompbind.report.live_view import render_view
 from ompbind.report.text import Screen, count_columns
 from tests.inspection.test_judge import process
@@ -84,17 +82,3 @@ def test_ranks_without_processes_and_several_runs():
     assert lines[0] == "2 runs  head"
     assert [line.split()[0] for line in lines[3:7]] == ["run", "job", "job", "other"]
     assert "no processes" in draw_inspection(inspect(parent_mask=""), 4, Screen())[1]
-
-
-def test_the_memory_of_nodes_and_of_ranks_by_node():
-    nodes = (MemorySize(node=0, total=100, free=88), MemorySize(node=1, total=100, free=20))
-    throttled = (Throttling(cgroup="a", periods=110, throttled_periods=43),)
-    _, head, line, *_ = draw_inspection(RANKS, 4, Screen(width=160), nodes=nodes, throttlings=throttled)
-    assert "  30% throttled  " in head
-    assert [part.split()[::2] for part in line.split("node")[1:]] == [["0", "12%"], ["1", "80%"]]
-    pages = MappingStats(policy="default", kind="heap", count=1, nodes=((0, 3 << 30), (1, 1 << 30)))
-    of_first = RANKS.groups[0].replace(memory=((12, MemoryMap(mappings=(pages,))),))
-    inspection = RANKS.replace(groups=(of_first, *RANKS.groups[1:]))
-    lines = draw_inspection(inspection, 4, Screen(width=160))
-    assert "by node" in lines[3]
-    assert "  0:75% 1:25%  " in lines[4]

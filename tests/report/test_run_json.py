@@ -2,9 +2,6 @@
 
 import json
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from ompbind.errors import CommandNotFoundError, LaunchError
 from ompbind.execution.outcome import Outcome, RankExit, Usage
 from ompbind.machine.sources.linux.cgroup import Throttling
@@ -14,7 +11,6 @@ from ompbind.planning.request import Request
 from ompbind.report.plan_json import render_plan_json
 from ompbind.report.run_json import render_run
 from tests.machines import Shape, make_machine
-from tests.report.test_run_summary import outcomes
 
 PLAN = make_plan(make_machine(Shape(cores=8)), Request(ranks=2))
 SPEC = RunSpec(argv=("./app", "a b"), run_id="night", base={})
@@ -65,21 +61,3 @@ def test_what_stopped_a_run_is_reported():
         record = json.loads(rendered(stopped, error=error))
         assert (record["error"], record["exit_code"]) == (error.message, code)
         assert [rank["rank"] for rank in record["ranks"]] == [0]
-
-
-@given(outcomes(), st.lists(st.text()).map(tuple))
-def test_any_outcome_survives_being_written_and_read(finished, command):
-    text = render_run(PLAN, SPEC.replace(argv=command), finished, 5.25)
-    record = json.loads(text)
-    assert text.isascii()
-    assert tuple(record["command"]) == command
-    assert [rank["rank"] for rank in record["ranks"]] == sorted(end.rank for end in finished.exits)
-    back = {
-        RankExit(
-            rank=rank["rank"], pid=rank["pid"], code=rank["exit_code"], signal=rank["signal"],
-            usage=Usage(**{name: rank[name] for name in Usage.fields}), stopped=rank["stopped"],
-            last_lines=tuple(rank["last_words"]),
-        )
-        for rank in record["ranks"]
-    }  # fmt: skip
-    assert back == set(finished.exits)

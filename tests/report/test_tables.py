@@ -58,21 +58,6 @@ def command(rank, *argv, directory="", **env):
     return RankCommand(rank=rank, argv=argv, env=env, cpus=None, directory=directory)
 
 
-def test_what_differs_between_ranks_is_in_a_table():
-    commands = [command(rank, "./app", "a b", RUN="r\033", directory="work") for rank in range(2)]
-    assert render_commands(commands, ["RUN"], 80).splitlines() == [
-        "RUN of every rank: r?",
-        "directory of every rank: work",
-        "command of every rank: ./app 'a b'",
-    ]
-    commands = [command(rank, "./app", str(rank), PORT=str(8000 + rank), A="1") for rank in range(2)]
-    assert [line.split() for line in render_commands(commands, ["A", "PORT"], 80).splitlines()[2:]] == [
-        ["rank", "PORT", "command"],
-        ["0", "8000", "./app", "0"],
-        ["1", "8001", "./app", "1"],
-    ]
-
-
 @given(st.lists(st.text("ab, |", max_size=60), min_size=1, max_size=4), st.integers(50, 90))
 def test_columns_fit_any_width_and_no_text_is_lost(cells, width):
     columns = [Column(title=f"c{i}", cells=[cell], grows=True) for i, cell in enumerate(cells)]
@@ -100,13 +85,11 @@ def test_messages_and_errors_fit_the_terminal(width):
 @pytest.mark.parametrize(
     ("text", "wrong", "marks"),
     [
-        ("\tkey = 1", "key", " ^^^"),
-        ("'漢字'.key = 1", "key", "       ^^^"),
+        ("\tkey = 1", "key", " ^^^"), ("'漢字'.key = 1", "key", "       ^^^"),
         ("'漢字' = 1", "'漢字'", "^^^^^^"),
-        ("e\u0301\x1b.key = 1", "key", "   ^^^"),
-        ("key", "", "^"),
+        ("e\u0301\x1b.key = 1", "key", "   ^^^"), ("key", "", "^"),
     ],
-)
+)  # fmt: skip
 def test_errors_are_marked_below_wide_characters(text, wrong, marks):
     start = text.index(wrong)
     error = PositionError("wrong", text=text, span=(start, start + len(wrong)))

@@ -21,7 +21,7 @@ from ompbind.report.diagram.terminal import LINES, render_picture
 from ompbind.report.text import Screen
 from tests.machines import Shape, make_machine
 from tests.planning.test_promises import shapes
-from tests.report.diagram.test_svg import ElementTree, check_geometry, groups, legend, subsets, tip, words
+from tests.report.diagram.test_svg import ElementTree, check_geometry, groups, legend, subsets, words
 
 PLAIN = Screen()
 
@@ -151,15 +151,6 @@ def parse(made):
 def test_every_cpu_of_a_browser_picture_shows_its_rank(made):
     found = dict(words(group).split(" · ") for group in groups(parse(made), "cpu"))
     assert found == {str(cpu): symbol_of(made, CpuSet([cpu])) for cpu in made.machine.online}
-
-
-def test_a_browser_picture_has_a_title_tooltips_and_a_legend():
-    root = parse(plan(DUAL, ranks=2, reserve=1))
-    assert tip(root).startswith("2 ranks, balanced, on test: test, 16 CPUs, 8 cores")
-    assert tip(groups(root, "core")[3]) == "core 3: reserved for rank 0"
-    tips = {words(group): tip(group) for group in groups(root, "cpu")}
-    assert tips["4 · 1"] == "CPU 4, rank 1, core 4, L3 1, NUMA node 1, package 1"
-    assert "1 = rank 1: CPUs 4-6, 3 threads" in legend(root)
 
 
 def test_legends_have_all_symbols_and_no_others():

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ompbind.cpuset import CpuSet
-from ompbind.machine.model import CoreKind, Node
+from ompbind.machine.model import CoreKind
 from ompbind.report.diagram.svg import render_svg
 from tests.machines import Shape, make_machine
 from tests.planning.test_promises import shapes
@@ -93,11 +93,6 @@ def test_any_machine(shape, data):
     assert marked(check(machine), "apart") == machine.isolated
 
 
-def test_2048_cpus_fit():
-    root = check(make_machine(Shape(packages=8, nodes=2, l3s=4, cores=16, smt=2)))
-    assert int(root.get("width")) <= 1640
-
-
 HYBRID = (
     CoreKind(name="performance", cpus=CpuSet(range(4)), strength=1024, source="type"),
     CoreKind(name="efficiency", cpus=CpuSet(range(4, 8)), strength=600, source="type"),
@@ -115,21 +110,6 @@ def test_the_legend_shows_only_what_occurs():
     assert tip(cpus(root)[6]) == "CPU 6, core 6, L3 0, NUMA node 0, package 0, efficiency core"
     assert "not allowed" in tip(cpus(root)[7])
     assert legend(root) == ["performance core", "efficiency core", "CPU not allowed"]
-
-
-def test_memory_without_cpus_is_beside_its_nearest_node():
-    machine = make_machine(Shape(packages=2, nodes=2))
-    near = Node(number=4, cpus=CpuSet(), memory_bytes=2 << 30, nearest=(1,))
-    between = Node(number=5, cpus=CpuSet(), nearest=(2, 3))
-    root = check(machine.replace(nodes=(*machine.nodes, near, between)))
-    memory = groups(root, "memory")
-    assert [words(group) for group in memory] == [
-        "NUMA node 4 (2.0 GiB) · no CPUs · nearest to node 1",
-        "NUMA node 5 · no CPUs · nearest to nodes 2-3",
-    ]
-    around = {child: parent for parent in root.iter() for child in parent}
-    assert words(around[memory[0]][0]) == "NUMA node 1 (1.0 GiB) · L3 1"
-    assert words(around[memory[1]][0]) == "package 1"
 
 
 @pytest.mark.parametrize("source", ["<b>&amp;\"'", "]]>", "\x1b[31m\udc80\ufffe", "\N{SNOWMAN}", "a" * 300])
