@@ -17,7 +17,6 @@ from ompbind.machine.sources.reading import read_machine
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from ompbind.report.export.variables import render_vllm
-from tests.machines import Shape, make_machine
 from tests.recordings import RECORDINGS, recorded, sampled
 
 ANSWERS = RECORDINGS / "../vllm/auto.json"
@@ -133,20 +132,3 @@ def test_ranks_get_the_cpus_of_the_workers_of_sglang(row):
     name, *lists = row.split()
     plan = plan_for("sglang", read_recording(name), len(lists))
     assert [str(placement.compute) for placement in plan.placements] == lists
-
-
-@pytest.mark.parametrize(
-    ("ranks", "options", "expected"),
-    [
-        (2, {}, ["0-1", "2-3"]),
-        (2, {"smt": 2}, ["0-1,4-5", "2-3,6-7"]),
-        (2, {"strategy": "cores"}, ["0", "1"]),
-        (1, {"strategy": "balanced"}, ["0-3"]),
-        (4, {}, ["0", "1", "2", "3"]),
-    ],
-)
-def test_options_override_the_selection_of_sglang(ranks, options, expected):
-    machine = make_machine(Shape(packages=2, cores=2, smt=8))
-    plan = plan_for("sglang", machine, ranks, given=tuple(options), **options)
-    assert [str(placement.compute) for placement in plan.placements] == expected
-    assert any("SGLang stops if there are more ranks" in note.text for note in plan.notes) == (ranks > 2)

@@ -356,16 +356,6 @@ def test_options_override_their_variables_which_override_compatibility(words, en
     assert " ".join(str(CpuSet(rank["cpus"])) for rank in shown(words, env)["ranks"]) == expected
 
 
-@pytest.mark.parametrize(("framework", "variable"), [("vllm", BIND), ("sglang", SGLANG)])
-def test_several_lists_for_one_rank_are_for_the_workers_of_one_server(framework, variable):
-    with pytest.raises(MaskError, match="the mask has 2 parts for 1 rank") as caught:
-        shown(f"-n 1 --compat {framework}", {variable: "0|1"})
-    assert f'eval "$(ompbind plan -n 2 --compat {framework} --format {framework})"' in caught.value.hint
-    with pytest.raises(MaskError, match="the mask has 2 parts") as caught:
-        shown(f"-n 1 --compat {framework} -m 0|1")
-    assert "for one server" not in caught.value.hint
-
-
 def test_wrong_families_and_values_are_errors():
     with pytest.raises(OptionError, match="is not vllm or sglang"):
         shown("--compat ray")

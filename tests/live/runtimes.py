@@ -140,16 +140,9 @@ class Pair(NamedTuple):
         return f"{self.order} {path_of(self.second)}" if self.second else self.order
 
 
-def places_of(bind, cores, service=()):
-    """Return the places of a rank with these cores in a binding mode; each core is some CPUs.
-
-    With `service` CPUs each thread has a place, and only the first place has these CPUs too.
-    """
+def places_of(bind, cores):
+    """Return the places of a rank with these cores in a binding mode; each core is some CPUs."""
     cpus = [cpu for core in cores for cpu in core]
-    if service and bind != "none":
-        of_thread = [frozenset(core) for core in cores for _ in core]
-        workers = {"rank": [frozenset(cpus)] * len(cpus), "thread": [frozenset({cpu}) for cpu in cpus]}
-        return [frozenset([*cpus, *service]), *workers.get(bind, of_thread)[1:]]
     whole, alone = [frozenset(cpus)], [frozenset({cpu}) for cpu in cpus]
     modes = {"rank": whole, "none": [], "exact": alone, "thread": whole + alone[1:]}
     return modes.get(bind, whole + [frozenset(core) for core in cores[1:]])

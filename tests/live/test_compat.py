@@ -79,17 +79,6 @@ def test_lists_for_workers_of_one_server_are_written_as_they_are_read(ompbind, f
     assert ompbind(*words[1:], env={variable: lists}).stdout == f"export {variable}='{lists}'\n"
 
 
-def test_a_second_plan_for_the_workers_of_a_server_is_the_same(ompbind):
-    """The variable that the first plan has set is read by the second."""
-    args = ("plan", "-n", "2", "--compat", "vllm", "--format", "vllm")
-    args += ("--topology", "synthetic:pack:2 core:4 pu:2", "--", "vllm", "serve", "-tp", "2")
-    env = {"VLLM_CPU_NUM_OF_RESERVED_CPU": "1"}
-    first = ompbind(*args, env=env)
-    assert (first.stdout, first.stderr) == (f"export {BIND}='1,3,5,7|9,11,13'\n", "")
-    again = ompbind(*args, env={**env, BIND: "1,3,5,7|9,11,13"})
-    assert (again.stdout, again.stderr) == (first.stdout, "")
-
-
 def test_the_processes_of_sglang_may_use_the_service_cpus(ompbind):
     """SGLang binds the threads of its scheduler process to the CPUs of its variable; no other process."""
     first, second = two_cpus()

@@ -12,7 +12,6 @@ import pytest
 from tests.live.conftest import two_cpus
 from tests.live.runtimes import (
     BINDS,
-    OPENBLAS,
     RUNTIMES,
     UNBOUND,
     build_program,
@@ -107,35 +106,3 @@ def test_two_ranks_share_no_cpu(ompbind, run_cases, name, bind):
     output, _ = run_cases(ompbind, name, options, cases)
     for rank, pair in itertools.product((0, 1), cases):
         check_case(output[rank], bind, name, pair, cpus[rank : rank + 1])
-
-
-@pytest.mark.parametrize(
-    ("name", "bind"),
-    corners(
-        itertools.product(RUNTIMES, ("rank", "none", "thread", "core")),
-        lambda name, bind: (
-            (bind, name) == ("thread", "libgomp")
-            or (bind == "rank" and name in ("libgomp", "libomp 14", "libomp 19", "libiomp5"))
-        ),
-    ),
-)
-def test_no_worker_runs_on_service_cpus(ompbind, run_cases, name, bind):
-    """One CPU computes, with two threads; the initial thread, and what it creates, may use both."""
-    both = two_cpus()
-    compute, whole = frozenset(both[:1]), frozenset(both)
-    cases = pairs(opposites(name))
-    options = ("-m", ",".join(map(str, both)), "--service-cores", "1", "-t", "2", "--bind", bind)
-    output, said = run_cases(ompbind, name, options, cases)
-    has_places = bind != "none" and (bind, name) not in UNBOUND
-    places = places_of(bind, each_alone(both[:1] * 2), both[1:]) if has_places else []
-    team = {0: whole, 1: compute if has_places else whole}
-    for pair in cases:
-        kinds = dict(output[0][pair.argument()])
-        assert "end" in kinds, "the program exited too early"
-        assert kinds["region"] == kinds["again"] == team
-        assert not pair.second or kinds["second"] == ({0: whole} if pair.second == OPENBLAS else team)
-        assert kinds["early"] == kinds["plain"] == dict.fromkeys(range(3), whole)
-        assert kinds["start"] == kinds["initial"] == kinds["then"] == kinds["spawned"] == {0: whole}
-        del kinds["end"], kinds["task"]
-        check_output(kinds, predict_output(name, pair, both, places, reset=False))
-    assert ("OpenMP workers of rank 0 may use service CPUs" in said) == ((bind, name) in UNBOUND)

@@ -102,25 +102,6 @@ def test_the_launcher_gets_the_exit_code_of_a_rank(nodes, launch, name):
     assert codes == [LAUNCHERS[name].exit_code], err
 
 
-NOTE_SIGNALS = 'trap "echo >$0/signal-$RANK; exit 3" TERM; >$0/started-$RANK; while :; do sleep 0.1; done'
-
-
-@pytest.mark.parametrize("name", [name for name in LAUNCHERS if name != "slurm"])
-def test_ranks_get_signals_through_the_launcher(nodes, launch, name):
-    """Not with srun, which reacts to SIGTERM with SIGKILL for ranks."""
-    # Open MPI 4 kills ranks a second after the signal, which can be too short under load
-    options = ("--mca", "odls_base_sigkill_timeout", "5") if name == "openmpi-4" else ()
-    note = [OMPBIND, "exec", "--", "sh", "-c", NOTE_SIGNALS, str(nodes.directory)]
-    started = launch(name, *note, options=options)
-    size = LAUNCHERS[name].nodes * EACH
-    wait_until(lambda: nodes.started() == size, "all ranks run", 60)
-    for process in started:
-        process.terminate()
-    wait_until(lambda: len([*nodes.directory.glob("signal-*")]) == size, "all ranks have a signal", 30)
-    codes, _, err = finish(started)
-    assert 0 not in codes, err
-
-
 @pytest.mark.parametrize("name", ["openmpi-4", "openmpi-5", "mpich", "slurm", "slurm in another order"])
 def test_ranks_that_the_launcher_has_bound_keep_their_cpus(nodes, launch, name):
     name, *other = name.split(" in ")

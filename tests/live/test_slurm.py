@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 
@@ -12,24 +11,19 @@ import pytest
 from ompbind.cpuset import CpuSet
 from tests.live.conftest import OMPBIND, clean_environment, required, two_cpus
 from tests.live.test_exec import REPORT
-from tests.slurm import PROGRAMS, run_batch, start_slurm
+from tests.slurm import PROGRAMS, one_node, run_batch
 
 pytestmark = pytest.mark.part("slurm")
-
-
-def started(directory, env=(), **options):
-    """Start Slurm on this machine, or skip the test where that is impossible."""
-    if os.geteuid() != 0:
-        pytest.skip("starting Slurm takes root")
-    for name in PROGRAMS:
-        required(name)
-    return start_slurm(directory, clean_environment(**dict(env)), [socket.gethostname()], **options)
 
 
 @pytest.fixture(scope="module")
 def slurm(tmp_path_factory):
     """Yield the environment in which srun finds a running Slurm."""
-    with started(tmp_path_factory.mktemp("slurm")) as env:
+    if os.geteuid() != 0:
+        pytest.skip("starting Slurm takes root")
+    for name in PROGRAMS:
+        required(name)
+    with one_node(tmp_path_factory.mktemp("slurm"), clean_environment()) as env:
         yield env
 
 
@@ -72,18 +66,6 @@ def test_the_script_of_a_batch_job_is_a_single_rank(slurm, tmp_path):
     text = " ".join(out.split())
     assert (code, SINGLE in text) == (0, True)
     assert text.endswith(f"rank 0 of 1 on {CpuSet(os.sched_getaffinity(0))}")
-
-
-def test_the_shell_of_a_job_is_a_single_rank(tmp_path):
-    """With this setting the shell is a step of the job: it has all variables of a task."""
-    settings = "LaunchParameters=use_interactive_step"
-    line = f"{OMPBIND} exec --share -- sh -c 'echo rank $RANK of $WORLD_SIZE in step $SLURM_STEP_ID'"
-    with started(tmp_path, {"SHELL": "/bin/sh"}, settings=settings) as env:
-        words = [required("script"), "-qec", f"{required('salloc')} --quiet -n 2", "/dev/null"]
-        done = run(words, env, stdin=None, input=f"{line}\nexit\n")
-    text = " ".join(done.stdout.split())
-    assert SINGLE in text, done
-    assert f"rank 0 of 1 in step {0xFFFFFFFA}" in text
 
 
 @pytest.mark.parametrize("options", ["-n 2", "-n 3 -s all", "-n 1 -m {}"], ids=["apart", "shared", "second"])

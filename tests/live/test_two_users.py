@@ -14,6 +14,7 @@ import subprocess
 import tempfile
 import time
 import tracemalloc
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,7 @@ from ompbind.planning.request import Sharing
 from ompbind.registry import claim_files
 from ompbind.registry.claim_format import TEXT_LIMIT, make_text
 from ompbind.registry.registry import Registry, make_run_identity
-from tests.live.conftest import is_alive, ranks_of, supervisor_of, wait_until
+from tests.live.conftest import is_alive, supervisor_of, wait_until
 from tests.live.other_user import NOBODY, call_as_nobody, finish, start_as_nobody
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
@@ -158,34 +159,16 @@ def test_a_directory_that_is_exchanged_gets_no_report(directory):
     assert (os.listdir(shared / "mine"), os.listdir(shared / "moved")) == ([], ["run.json"])
 
 
-def test_a_file_in_place_is_not_exchanged_either(directory):
-    """A file in a directory that cannot be written: its owner exchanges it for a link meanwhile."""
-    precious, path = make_precious(directory), make_shared(directory, "theirs") / "run.json"
-    path.write_text("before")
-    file = prepare_report(str(path))
-    assert call_as_nobody(put, put_link, path)
-    write_report(file, "{}")
-    assert (precious.read_text(), path.is_symlink(), path.read_text()) == ("precious", False, "{}\n")
+ACL = ((1, 6, -1), (2, 6, NOBODY), (4, 4, -1), (16, 6, -1), (32, 0, -1))
+"""An access control list that lets the other user read and write."""
 
 
-def pack_acl(*users):
-    """Return a POSIX access control list that lets some users read and write."""
-    entries = [(1, 6, -1), *((2, 6, uid) for uid in users), (4, 4, -1), (16, 6, -1), (32, 0, -1)]
-    return struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *entry) for entry in entries)
-
-
-@pytest.mark.parametrize("imposed", ["group", "list"])
-def test_what_a_run_writes_in_a_directory_of_the_other_user_is_as_private_as_umask_says(
-    ompbind, directory, imposed
-):
+def test_what_a_run_writes_in_a_directory_of_the_other_user_is_as_private_as_umask_says(ompbind, directory):
     shared = make_shared(directory, "theirs")
-    if imposed == "group":
-        shared.chmod(0o2755)
-    else:
-        try:
-            os.setxattr(shared, "system.posix_acl_default", pack_acl(NOBODY))
-        except OSError as error:
-            pytest.skip(f"no access control lists here: {error}")
+    shared.chmod(0o2755)  # new files get its group
+    acl = b"".join(struct.pack("<HHi", *entry) for entry in ACL)
+    with suppress(OSError):  # there are no access control lists here
+        os.setxattr(shared, "system.posix_acl_default", struct.pack("<I", 2) + acl)
     options = ("--log-dir", str(shared / "logs/sub"), "--report", str(shared / "run.json"))
     done = ompbind("run", "-n", "1", *options, "--", "echo", "secret", preexec_fn=lambda: os.umask(0o027))
     assert (done.returncode, done.stderr) == (0, "")
@@ -217,6 +200,11 @@ def test_hard_links_in_a_shared_directory_are_refused(ompbind, directory, option
     assert "it has several names (hard links)" in unwrapped(done)
 
 
+def read_wait(pid):
+    """Return the function of the kernel in which a process waits."""
+    return Path(f"/proc/{pid}/wchan").read_text()
+
+
 def test_a_pipe_without_a_reader_is_waited_for_until_a_limit_or_a_stop_request(start, directory):
     path = directory / "pipe"
     os.mkfifo(path)
@@ -225,7 +213,7 @@ def test_a_pipe_without_a_reader_is_waited_for_until_a_limit_or_a_stop_request(s
     assert "no process has opened the pipe for reading in 0.2 s" in " ".join(process.stderr.read().split())
     process = start("run", "--grace", "60", "--report", str(path), "--", "true")
     supervisor = supervisor_of(process)
-    wait_until(lambda: not ranks_of(process), "the rank has exited")
+    wait_until(lambda: "nanosleep" in read_wait(supervisor), "it waits for a reader")
     process.terminate()
     assert process.wait(20) != 0
     wait_until(lambda: not is_alive(supervisor), "the supervisor has exited")
