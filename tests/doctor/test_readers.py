@@ -3,19 +3,17 @@
 import os
 import shutil
 import sys
-from pathlib import Path
 
 import pytest
 
 from ompbind.cpuset import CpuSet
 from ompbind.doctor.facts import EnclosingRank, FrequencyFacts, KernelFacts, MemoryFacts
-from ompbind.doctor.read_command import find_preloadable, read_command_facts, read_commands_workload
+from ompbind.doctor.read_command import read_command_facts, read_commands_workload
 from ompbind.doctor.read_host import find_enclosing
 from ompbind.doctor.read_kernel import interpret_status, read_frequency, read_kernel, read_memory
 from ompbind.machine.sources.linux.numa import MemorySize
 from ompbind.machine.sources.root import DirectoryRoot
 from ompbind.planning.other_runs import LiveRun
-from ompbind.programs.command import Workload
 from tests.machines import Shape, write_tree
 from tests.tables import rows
 
@@ -167,15 +165,6 @@ def test_a_command_that_cannot_run_is_an_error_with_a_hint(tmp_path, text, mode,
     assert error in command.error
     assert hint in command.hint
     assert bool(command.error) == bool(error)
-
-
-def test_libraries_to_preload_are_searched_where_the_linker_searches(tmp_path):
-    lines = Path("/proc/self/maps").read_text().splitlines()
-    libc = next(line.split()[5] for line in lines if "libc.so" in line or "ld-musl" in line)
-    (tmp_path / "libtcmalloc_minimal.so.4").symlink_to(libc)
-    found = dict(find_preloadable(Workload(), {"LD_LIBRARY_PATH": str(tmp_path)}))
-    assert found["tcmalloc"] == str(tmp_path / "libtcmalloc_minimal.so.4")
-    assert set(found) <= {"tcmalloc", "jemalloc", "mimalloc", "iomp"}
 
 
 def test_permission_by_wait_status():

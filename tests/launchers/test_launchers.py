@@ -52,7 +52,6 @@ def ancestors(names):
     SLURM_STEP ^PER_NODE              | Slurm              | 1 3 1 3
     SLURM_UNEVEN ^SLURM_GTIDS         | Slurm              | 2 3 0 1
     SLURM_STEP SLURM_PMI              | Slurm              | 1 3 1 3
-    SLURM_STEP SLURM_PMIX             | Slurm              | 1 3 1 3
     SLURM_STEP SLURM_CRAY             | Slurm              | 1 3 1 3
     FLUX                              | Flux               | 1 3 1 3
     FLUX FLUX_CRAY                    | Flux               | 1 3 1 3
@@ -61,10 +60,8 @@ def ancestors(names):
     TORCHRUN                          | torchrun           | 1 3 1 3
     FLUX FLUX_JOB_SIZE=4 FLUX_JOB_NNODES=2                      | Flux  | 1 4 1 2
     FLUX FLUX_JOB_NNODES=2                                      | Flux  | 1 3 1 0
-    FLUX FLUX_JOB_NNODES=0                                      | Flux  | 1 3 1 0
     FLUX FLUX_JOB_SIZE=4 FLUX_JOB_NNODES=2 FLUX_TASK_LOCAL_ID=2 | Flux  | 1 4 2 0
     TASKS                                                       | Slurm | 9 40 0 0
-    TASKS SLURM_TASKS_PER_NODE=4(x2),3 SLURM_NODEID=1           | Slurm | 9 40 0 4
     TASKS SLURM_TASKS_PER_NODE=4(x2),3 SLURM_NODEID=2           | Slurm | 9 40 0 3
     TASKS SLURM_TASKS_PER_NODE=4(x2),3 SLURM_NODEID=3           | Slurm | 9 40 0 0
     TASKS SLURM_TASKS_PER_NODE=4 SLURM_STEP_TASKS_PER_NODE=2    | Slurm | 9 40 0 2
@@ -91,21 +88,17 @@ def test_a_rank_is_found_in_the_variables_of_its_launcher(words, launcher, numbe
     SLURM_SCRIPT OPEN_MPI_4 | mpirun.openmpi slurm_script slurmstepd | Open MPI
     OUTER MPICH             | hydra_pmi_proxy slurmstepd             | MPICH or Intel MPI
     PALS MPICH              | hydra_pmi_proxy palsd                  | MPICH or Intel MPI
-    FLUX SLURM_STEP         | slurmstepd                             | Slurm
     OUTER FLUX              | flux-shell flux-broker-0 slurmstepd    | Flux
     OPEN_MPI_4 SLURM_STEP   | sh slurmstepd                          | Slurm
     OPEN_MPI_4 MPICH        | hydra_pmi_proxy mpiexec.hydra mpirun   | MPICH or Intel MPI
     MPICH OPEN_MPI_4        | mpirun hydra_pmi_proxy                 | Open MPI
     OUTER OPEN_MPI_5 TORCHRUN | sh containerd-shim                   | torchrun
-    OUTER OPEN_MPI_5        | sh containerd-shim                     | Open MPI
     OUTER FLUX MPICH        | sh containerd-shim                     | MPICH or Intel MPI
-    OUTER FLUX              | sh containerd-shim                     | Flux
     SLURM_STEP BY_HAND      | sh containerd-shim                     | Slurm
     BY_HAND                 | sh containerd-shim                     | torchrun
     SLURM_STEP SLURM_CRAY   | sh containerd-shim                     | PALS
     RUN OPEN_MPI_4          | mpirun rank-supervisor ompbind         | Open MPI
     RUN OMPBIND_RANK=0 TORCHRUN RANK=0 LOCAL_RANK=0 | pt_elastic rank-supervisor ompbind | torchrun
-    RUN OMPBIND_RANK=0 TORCHRUN         | pt_elastic rank-supervisor ompbind             | torchrun
 """))  # fmt: skip
 def test_the_innermost_launcher_is_the_one_whose_process_is_nearest(words, processes, launcher):
     """Where processes are hidden, launchers are nested as usual."""
@@ -130,19 +123,15 @@ def test_scripts_of_jobs_and_ranks_of_run_are_no_ranks_of_a_launcher(words, proc
 
 @pytest.mark.parametrize(("words", "given", "missing"), rows("""
     OMPI_COMM_WORLD_LOCAL_RANK=1        | OMPI_COMM_WORLD_LOCAL_RANK        | OMPI_COMM_WORLD_RANK and OMPI_C
-    RANK=3 WORLD_SIZE=8                 | RANK and WORLD_SIZE               | LOCAL_RANK is not set
     SLURM_PMI                           | PMI_RANK and PMI_SIZE             | MPI_LOCALRANKID is not set
     PRTERUN                             | PMIX_RANK is set, as PRRTE does   | PRRTE sets no local rank
     SLURM_LOCALID=1                     | SLURM_LOCALID is set              | SLURM_STEP_ID, SLURM_PROCID and
-    WORLD_SIZE=2                        | WORLD_SIZE is set                 | RANK and LOCAL_RANK are not set
-    FLUX_CRAY PMI_RANK=                 | PALS_RANKID and PMI_SIZE          | PALS_LOCAL_RANKID is not set
     FLUX FLUX_JOB_SIZE=                 | FLUX_TASK_RANK                    | FLUX_JOB_SIZE is not set
     SLURM_SCRIPT OMPI_COMM_WORLD_RANK=0 | OMPI_COMM_WORLD_RANK              | OMPI_COMM_WORLD_SIZE
     OPEN_MPI_4 OMPI_COMM_WORLD_RANK=3   | OMPI_COMM_WORLD_RANK=3            | OMPI_COMM_WORLD_SIZE=3
     OPEN_MPI_4 OMPI_COMM_WORLD_LOCAL_SIZE=1 | OMPI_COMM_WORLD_LOCAL_RANK=1  | OMPI_COMM_WORLD_LOCAL_SIZE=1
     MPICH MPI_LOCALNRANKS=4             | MPI_LOCALNRANKS=4                 | PMI_SIZE=3
     SLURM_STEP SLURM_PROCID=7           | SLURM_PROCID=7                    | SLURM_GTIDS=0,1,2
-    SLURM_STEP SLURM_LOCALID=3          | SLURM_LOCALID=3                   | ranks on this machine=3
     TORCHRUN LOCAL_RANK=one             | LOCAL_RANK='one'                  | LOCAL_RANK
 """))  # fmt: skip
 def test_variables_that_are_missing_or_contradict_each_other_are_named(words, given, missing):
@@ -213,7 +202,6 @@ def test_several_copies_of_one_command_are_found(words, launcher):
 
 @pytest.mark.parametrize(("processes", "daemons", "bound", "cpuset"), rows("""
     slurmstepd:0-7 ompbind:0-1                | slurmstepd | yes |
-    slurmstepd:0-7 sh:0-1 ompbind:0-1         | slurmstepd | yes |
     slurmstepd:0-7 ompbind:0-7                | slurmstepd |     |
     slurmstepd:0-7 pt_elastic:0-3 ompbind:0-3 | pt_elastic |     |
     slurmstepd:0-7 python3:0-3 ompbind:0-3    | pt_elastic |     |

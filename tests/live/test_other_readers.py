@@ -75,8 +75,6 @@ DESCRIPTIONS = [
     "pack:2 [numa(memory=1GB)] [numa] l3:2(size=16MB) core:2 pu:2",
     "node:2(indexes=1,0 memory=4GB) core:2 pu:1",
     "pack:3 numa:2(memory=8GiB indexes=2*3:1*2) core:2 pu:2",
-    "[numa] [numa] pack:2 [numa] pu:2",
-    "pack:2 [numa(indexes=5,3)] core:2 pu:2",
     "(memory=1GB) pack:2 pu:2",
 ]
 

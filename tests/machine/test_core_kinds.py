@@ -95,15 +95,11 @@ def test_a_plan_that_mixes_kinds_says_so(request_, start):
     assert [text.startswith(start or "?") for text in texts] == [True] * (start is not None)
 
 
-def test_domains_are_numbered_package_after_package_and_ordered_by_extent():
+def test_domains_are_numbered_package_after_package():
     machine = make_machine(Shape(packages=2, cores=2, smt=2, numbering="round-robin"))
     assert [str(package.cpus) for package in machine.at(Level.PACKAGE)] == ["0,2,4,6", "1,3,5,7"]
     cores = [(core.index, str(core.cpus)) for core in machine.at(Level.CORE)]
     assert cores == [(0, "0,4"), (1, "2,6"), (2, "1,5"), (3, "3,7")]
-    online = CpuSet(range(8))
-    halves = [(None, CpuSet(range(4))), (None, CpuSet(range(4, 8)))]
-    domains = make_domains(online, {Level.DIE: [(None, online)], Level.NODE: halves})
-    assert list(dict.fromkeys(domain.level for domain in domains)) == [Level.DIE, Level.NODE, Level.CORE]
 
 
 @pytest.mark.parametrize(("online", "given", "made"), rows("""

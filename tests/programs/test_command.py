@@ -16,7 +16,7 @@ from ompbind.programs.command import Workload, read_workload
 from ompbind.programs.elf import Elf, read_elf, read_header
 from ompbind.programs.find_command import find_command
 from ompbind.programs.library_catalog import name_libraries, name_library
-from ompbind.programs.library_search import find_library, identify_library, linker_directories
+from ompbind.programs.library_search import identify_library, linker_directories
 from ompbind.programs.preload import find_missing_preloads, find_preloads
 from ompbind.programs.python_packages import find_default_python
 from tests.elves import make_elf
@@ -43,12 +43,10 @@ def names(argv, env=()):
     /x/torch/lib/libgomp.so.1                             | gomp
     /x/scikit_learn.libs/libgomp-e985bcbb.so.1.0.0        | gomp
     /usr/lib/llvm-14/lib/libomp.so.5                      | omp 14
-    /x/libomp-7ab2.so                                     | omp
     /x/numpy.libs/libscipy_openblas64_-32a4b2a6.so        | openblas
     /x/libtcmalloc_minimal.so.4.5.9 (deleted)             | tcmalloc
     libjemalloc.so.2                                      | jemalloc
     /usr/lib/gcc/libgomp-plugin-nvptx.so.1                |
-    /usr/lib/libomptarget.so.14                           |
     /x/libgomp.a                                          |
     /x/libgomphosis.so                                    |
 """))  # fmt: skip
@@ -211,13 +209,6 @@ def test_other_scripts_and_missing_commands_are_opaque(tmp_path):
     assert not read_workload([], {}).opaque
 
 
-def test_a_package_that_bundles_no_runtime_has_that_of_the_system(tmp_path):
-    (tmp_path / "usr/lib/python3/dist-packages/sklearn").mkdir(parents=True)
-    libraries = found(read_workload([put(tmp_path / "usr/bin/python3.12")], {}))
-    has_library = find_library("libgomp.so.1", None, linker_directories({}))
-    assert libraries == ([("gomp", "available", "sklearn")] if has_library else [])
-
-
 def test_preloads_are_found_in_the_environment_of_the_python(tmp_path, python):
     workload = read_workload([python], {})
     (path,) = find_preloads(["iomp"], workload, {})
@@ -355,13 +346,9 @@ def test_random_bytes_and_truncated_files_are_no_error(file, data, marked, lengt
     ("NAMES=a b", "--env 'NAMES=a b'"),
     ("sleep 1", "without quotes around all of it: -- sleep 1"),
     ("{directory}/sleep 1", "without quotes around all of it: -- {directory}/sleep 1"),
-    ("echo $RANK; date", "needs a shell: -- sh -c 'echo $RANK; date'"),
     ("sleep 1 && date", "-- sh -c 'sleep 1 && date'"),
-    ("for i in 1 2; do echo $i; done", "-- sh -c 'for i in"),
     ("PORT=8000 sleep 1 & date", "-- sh -c 'PORT=8000 sleep 1 & date'"),
     ("--mask=0|1", "options of ompbind before --"),
-    ("-n", "options of ompbind before --"),
-    ("PORT-1=8000", "install it, or add its directory to PATH"),
     ("source env.sh", "use sh -c 'source ...'"),
     ("file", "write ./file"),
     ("{directory}/none", "there is no such file"),

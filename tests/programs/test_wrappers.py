@@ -28,24 +28,19 @@ def app(tmp_path):
 
 @pytest.mark.parametrize(("line", "expected"), [
     ("taskset -c 0-3 {app} x", FOUR),
-    ("taskset --cpu-list 0-3 {app}", FOUR),
-    ("taskset f {app}", FOUR),
     ("taskset 0xf {app}", FOUR),
-    ("taskset -c 0-3 nonesuch", FOUR),
     ("taskset -c 0-6:2 {app}", {"rebinds": True, "cpus": CPUS("0,2,4,6")}),
     ("numactl -C 0-3 {app}", FOUR),
     ("numactl --physcpubind=+0-3 {app}", UNKNOWN),
     ("numactl --cpunodebind=0 --membind=0 {app}", {**NODE, "sets_memory": True}),
     ("numactl -N 0 {app}", NODE),
     ("numactl -a -N 0-1 {app}", {"rebinds": True, "nodes": CPUS("0-1")}),
-    ("numactl -N +0 {app}", UNKNOWN),
     ("numactl --localalloc {app}", {"sets_memory": True}),
     ("numactl --preferred 0,1 {app}", {"sets_memory": True}),
     ("hwloc-bind core:0 -- {app}", UNKNOWN),
     ("hwloc-bind --membind node:0 -- {app}", {"sets_memory": True}),
     ("env -i A=1 {app}", {**CLEARS, "assigned": (("A", "1"),)}),
     ("env - {app} B=1", CLEARS),
-    ("env -iu A {app}", {**CLEARS, "removed": ("A",)}),
     ("env -u A --unset=B C=1 D= {app}", {"removed": ("A", "B"), "assigned": (("C", "1"), ("D", ""))}),
     ("env -u env {app}", {"removed": ("env",)}),
     ("env -S A=1 {app}", {"assigned": (("A", "1"),)}),
@@ -94,7 +89,6 @@ def test_the_program_has_the_environment_that_env_leaves(tmp_path, app):
     nonesuch -x           |
     taskset -c 0-3        | taskset -c 0-3
     env A=1 taskset -c 0  | env A=1;taskset -c 0
-    numactl -N 0          | numactl -N 0
 """))  # fmt: skip
 def test_the_command_behind_any_wrapper_is_read(app, wrap, texts):
     env = {**os.environ, "PATH": f"{os.path.dirname(app)}:{os.environ['PATH']}"}
@@ -108,12 +102,8 @@ def test_the_command_behind_any_wrapper_is_read(app, wrap, texts):
 @pytest.mark.parametrize(("line", "instead", "workers"), rows("""
     mpirun -n 4 cat x               | mpirun -n 4 ompbind exec -- cat x                     |
     mpiexec.hydra -np 2 cat a b c   | mpiexec.hydra -np 2 ompbind exec -- cat a b ...       |
-    mpirun -x A=1 -- cat            | mpirun -x A=1 ompbind exec -- cat                     |
     srun -n 8 nonesuch              | srun ... ompbind exec -- CMD                          |
-    mpirun                          | mpirun ... ompbind exec -- CMD                        |
-    jsrun -n 2 cat                  | jsrun -n 2 ompbind exec -- cat                        |
     flux run -n 4 cat               | flux run -n 4 ompbind exec -- cat                     |
-    flux submit nonesuch            | flux submit ... ompbind exec -- CMD                   |
     torchrun --nproc-per-node 4 t.py --lr 1 | torchrun --no-python --nproc-per-node 4 X python t.py --lr ... | 4
     torchrun --standalone --nproc_per_node=gpu -m p.t | torchrun --no-python --standalone --nproc_per_node=gpu X python -m p.t | gpu
     torchrun --no-python --nproc-per-node=2 ./app | torchrun --no-python --nproc-per-node=2 X ./app | 2

@@ -6,14 +6,12 @@ from ompbind.cpuset import CpuSet, union
 from ompbind.errors import MachineError
 from ompbind.machine.devices import DeviceKind
 from ompbind.machine.model import Level, cpus_of_cores, find_overlapping
-from ompbind.machine.sources.linux.reader import read_recorded
 from ompbind.machine.sources.reading import read_machine
 from ompbind.machine.sources.samples import SAMPLES
 from ompbind.machine.sources.sources import SAMPLE, complete_source
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from ompbind.report.topology import render_json
-from tests.machines import DictRoot, Shape, make_machine, shape_files
 from tests.tables import rows
 
 NAMES = [sample.name for sample in SAMPLES]
@@ -62,14 +60,8 @@ def test_samples_have_what_they_model(name, arch, cpus, domains, siblings, tmp_p
     assert len({len(find_overlapping(machine.at(Level.CORE), share)) for share in shares}) == 1
 
 
-def test_samples_are_those_of_the_table_and_some_are_regular():
+def test_samples_are_those_of_the_table():
     assert [row[0] for row in COUNTS] == NAMES
-    root = DictRoot(shape_files(Shape(packages=2, cores=4, smt=2)))
-    assert read("two-sockets") == read_recorded(root).replace(source="sample:two-sockets", arch="x86_64")
-    for name, shape in (("four-gpus", Shape(packages=2, cores=8, smt=2)),
-                        ("eight-nodes", Shape(packages=2, nodes=4, cores=4))):  # fmt: skip
-        machine = read(name)
-        assert machine == make_machine(shape, source=machine.source, arch="x86_64", devices=machine.devices)
 
 
 def test_nodes_kinds_and_devices_are_those_of_the_real_machines():
