@@ -49,8 +49,7 @@ echo "export {RUNTIME_DIR}=${DIRECTORY}/runs-$SLURMD_NODENAME"
 
 TOGETHER = f"""\
 #!/bin/sh
-# Run a command once all ranks have started. PRRTE 3 often never finishes if ranks exit before that
-# (issue 1839 of openpmix/prrte).
+# Run a command once all ranks have started: else PRRTE 3 may never finish (issue 1839 of openpmix/prrte).
 : >"${DIRECTORY}/started-$RANK"
 until [ "$(ls "${DIRECTORY}" | grep -c ^started-)" = "$WORLD_SIZE" ]; do sleep 0.02; done
 exec "$@"
@@ -162,18 +161,13 @@ def torchrun_commands(nodes, bind):
 
 
 class Launcher(NamedTuple):
-    """How tests start ranks with a launcher.
-
-    `commands` makes the command lines, without the command of the ranks, from nodes and a binding. `nodes` is
-    the number of nodes, `run_id` how the identity of its jobs begins, `parent` the name of the process that
-    starts ranks, `exit_code` with which it exits if a rank exits with 7.
-    """
+    """How tests start ranks with a launcher: command lines without the command of the ranks."""
 
     commands: Callable[[Nodes, str], list[list[str]]]
     nodes: int
-    run_id: str
-    parent: str
-    exit_code: int = 7
+    run_id: str  # how the identity of its jobs begins
+    parent: str  # the name of the process that starts ranks
+    exit_code: int = 7  # if a rank exits with 7
 
 
 LAUNCHERS = {

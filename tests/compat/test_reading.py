@@ -165,11 +165,6 @@ PACKAGES = with_level(make_machine(Shape(cores=4), arch="x86_64"), Level.PACKAGE
 INTERLEAVED = with_level(make_machine(Shape(cores=4), arch="x86_64"), Level.PACKAGE, ["0,2", "1,3"])
 SMT4 = make_machine(Shape(cores=2, smt=4, numbering="adjacent"), arch="ppc64le")
 RISCV, LOONGARCH = ARM.replace(arch="riscv64"), DUAL.replace(arch="loongarch64")
-SMT8 = make_machine(Shape(cores=2, smt=8, numbering="adjacent"), arch="ppc64le")
-ONLINE = CpuSet.from_list("0-3,8-11")
-SMT4_OF_8 = SMT8.replace(
-    online=ONLINE, allowed=ONLINE, domains=tuple(one.replace(cpus=one.cpus & ONLINE) for one in SMT8.domains)
-)
 BOUND, MEMORY_OF_1 = DUAL.replace(allowed=DUAL.nodes[1].cpus), DUAL.replace(memory_allowed=CpuSet([1]))
 UNEVEN = "more ranks than NUMA nodes or packages"
 
@@ -181,7 +176,6 @@ UNEVEN = "more ranks than NUMA nodes or packages"
         (DUAL, {}, 3, UNEVEN),
         (DUAL, {NODES: "1"}, 2, UNEVEN),
         (PACKAGES, {NODES: "0"}, 2, f"vLLM ignores {NODES} if a NUMA node has several packages"),
-        (SMT4_OF_8, {}, 1, None),
         (SMT4, {}, 1, "vLLM uses the CPUs with number % 8 < 4: on this machine it leaves whole cores idle"),
         (LOONGARCH, {}, 2, "vLLM cannot select CPUs on loongarch64"),
         (BOUND, {}, 1, "NUMA node 0 skipped: no CPU is allowed; vLLM would give a rank no CPU"),

@@ -49,10 +49,7 @@ def finish(pipe, process):
 
 
 def call_as_nobody(function, *args):
-    """Return the result of a function that was called by another user, if possible.
-
-    Modules that the function imports late must be loaded before: the other user may not read them.
-    """
+    """Return the result of a function that another user calls, who may not read modules that it imports."""
     pipe, process = start_as_nobody(function, *args)
     result = pipe.recv()
     finish(pipe, process)

@@ -129,16 +129,6 @@ def test_a_quota_is_shared_by_ranks_and_shown_by_doctor(run):
 
 
 @pytest.mark.parametrize(
-    ("options", "command"),
-    [(TWO, ""), (BY_VERB, "run -n 2 --"), ((), "ompbind run -n 2 --")],
-    ids=["variable", "entry point", "run in run"],
-)
-def test_ways_to_give_options(run, options, command):
-    code, out, err = run(options, *command.split(), *SHOW)
-    assert (code, len(out), err) == (0, 2, "")
-
-
-@pytest.mark.parametrize(
     ("command", "code", "message"),
     [
         ((), 125, "hint: write it after the image"),

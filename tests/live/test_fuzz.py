@@ -13,9 +13,7 @@ from ompbind.errors import MaskError, OmpbindError
 from ompbind.registry.registry import DIRECTORY_VARIABLE
 from tests.long import FUZZED
 
-PARTS = 20
-"""Command lines are tried in this many tests, which may run in parallel."""
-
+PARTS = 10
 WORDS = (
     "", "0", "1", "2", "007", "-1", "1.5", "1h30m", "9" * 30, "auto", "all", "none", "x", "é", "\udc80",
     "a\nb", "\x1b[2J", "0-1", "0|1", "0-15:2", "0x3", "node:0", "socket:0", "core:0.core:1", "l3:#0",

@@ -9,8 +9,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 def load_script(path):
     """Return the module of a script, such as "packaging/release_check.py"."""
-    name = f"script_{Path(path).stem}"
-    spec = util.spec_from_file_location(name, ROOT / path)
-    module = sys.modules[name] = util.module_from_spec(spec)
+    spec = util.spec_from_file_location(f"script_{Path(path).stem}", ROOT / path)
+    module = sys.modules[spec.name] = util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

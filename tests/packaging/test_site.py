@@ -13,26 +13,23 @@ from tests.packaging.scripts import ROOT
 pytestmark = pytest.mark.part("site")
 
 
-@pytest.fixture
-def site():
-    assert (ROOT / "site/index.html").exists(), "run 'make site' first"
-    return ROOT / "site"
+SITE = ROOT / "site"  # what `make site` has built
 
 
-def test_the_navigation_is_the_list_of_pages(site):
+def test_the_navigation_is_the_list_of_pages():
     listed = re.findall(r"^\| \[([^\]]+)\]\(", (ROOT / "docs/README.md").read_text(), re.M)
     links = r'<a href="(\w+\.html)" class="md-nav__link">.*?<span class="md-ellipsis">\s*(.*?)\s*<'
-    shown = re.findall(links, (site / "index.html").read_text(), re.S)
+    shown = re.findall(links, (SITE / "index.html").read_text(), re.S)
     assert [title for _, title in shown] == listed
-    built = {page.name for page in site.glob("*.html")}
+    built = {page.name for page in SITE.glob("*.html")}
     assert built == {page for page, _ in shown} | {"index.html", "404.html"}
 
 
-def test_pages_have_what_the_theme_makes_of_them(site):
+def test_pages_have_what_the_theme_makes_of_them():
     loaded = r'<(?:script|link|img|iframe)[^>]+(?:src|href)="((?:https?:)?//[^"]+)"'
-    assert not [found for page in site.rglob("*.html") for found in re.findall(loaded, page.read_text())]
+    assert not [found for page in SITE.rglob("*.html") for found in re.findall(loaded, page.read_text())]
     tutorial, reference, contributing = (
-        (site / f"{name}.html").read_text() for name in ("tutorial", "reference", "contributing")
+        (SITE / f"{name}.html").read_text() for name in ("tutorial", "reference", "contributing")
     )
     assert re.findall(r'<label for="[^"]+">(\w+)</label>', tutorial) == ["bash", "zsh", "fish"]
     assert "<code>-n, --ranks N|auto</code>" in reference
