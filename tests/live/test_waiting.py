@@ -264,6 +264,7 @@ def test_a_signal_ends_the_wait_at_once(holder, wait, tmp_path, number):
 def test_the_cpus_that_are_allowed_after_the_wait_count(holder, wait):
     _, second = two_cpus()
     process = wait("run", "--exclusive", "--wait", "--", "sh", "-c", "echo $OMPBIND_CPUS")
+    assert process.stderr.readline().startswith("ompbind: waiting"), "it has tried with all CPUs"
     os.sched_setaffinity(process.pid, [second])
     holder.stdin.close()
     assert process.stdout.readline() == f"{second}\n"
