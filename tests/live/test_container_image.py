@@ -180,12 +180,3 @@ def test_signals_from_outside_reach_all_ranks(start, words, init):
         run_quietly(*words, "kill", "--signal", str(int(number)), "tested")
         assert read_lines(process) == [f"0 {number}\n", f"1 {number}\n"]
     assert process.wait(20) == 100 + signal.SIGTERM
-
-
-def test_stopping_a_container_gives_stubborn_ranks_only_the_grace(start, words):
-    stubborn = "trap '' TERM; echo up; while :; do sleep 300; done"
-    process = start(("--env", "OMPBIND_GRACE=0.5"), "sh", "-c", stubborn)
-    assert process.stdout.readline() == "up\n"
-    run_quietly(*words, "stop", "--time", "60", "tested")
-    _, messages = process.communicate(timeout=20)
-    assert (process.returncode, "SIGKILL" in messages) == (137, True)

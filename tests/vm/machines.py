@@ -134,13 +134,6 @@ MACHINES = {
         },
         refused={"taskset -c 0-1 : -m 3": "CPU 3 is not allowed"},
     ),
-    "interleaved": Vm(
-        ("--topology", f"{DUAL},numbering=interleaved"),
-        placed={
-            "-n 4 --smt all": "0,2,8,10|4,6,12,14|1,3,9,11|5,7,13,15",
-            "-n auto -s packages --sibling last": "8,10,12,14|9,11,13,15",
-        },
-    ),
     "dies": Vm(
         ("--topology", "sockets=1,dies=2,cores=4,threads=2,numa=4,numbering=cores-first"),
         placed={
