@@ -36,6 +36,7 @@ def call(*args, **env):
     with (
         patch.dict(os.environ, clean_environment(**env), clear=True),
         patch("os.fork", side_effect=AssertionError("a rank would be started")),
+        patch("os.dup2"),  # after an error of the output
         redirect_stdout(out),
         redirect_stderr(err),
     ):
