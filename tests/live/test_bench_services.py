@@ -161,8 +161,8 @@ def test_the_duration_begins_when_all_ranks_are_ready(serve, scene):
 
 
 def test_a_server_that_is_never_ready_is_an_error(fail):
-    message = fail("echo no memory >&2; exec sleep 300", ranks=2, ready="listening", timeout_s=0.3)
-    assert message.startswith("ranks 0-1 are not ready within 0.3 s (--timeout)")
+    message = fail("echo no memory >&2; exec sleep 300", ranks=2, ready="listening", timeout_s=0.5)
+    assert message.startswith("ranks 0-1 are not ready within 0.5 s (--timeout)")
     assert message.endswith("rank 0 matches 'listening'; last lines: no memory")
     port = free_port()
     message = fail("exec sleep 300", ready=f"tcp:{port}", timeout_s=0.2)
@@ -234,7 +234,7 @@ def test_a_load_generator_without_a_result_is_an_error(scene, fail, script, chan
 
 def test_a_load_generator_is_stopped_at_the_end_of_the_duration(scene, serve):
     script = f"trap 'echo requests: 9; exit 3' TERM; echo requests: 1; {FOREVER}"
-    assert serve(SERVE, **load_with(script, scene, duration_s=0.3))[1] == (9.0,)
+    assert serve(SERVE, **load_with(script, scene, duration_s=0.5))[1] == (9.0,)
 
 
 def test_a_signal_that_stops_the_ranks_interrupts_bench(serve):

@@ -89,10 +89,10 @@ def test_a_session_without_a_result_fails(ompbind, path, tmp_path, options, comm
 
 def test_the_budget_stops_a_run_that_never_exits(ompbind, path, tmp_path):
     command = ("sh", "-c", f"echo $$ > {tmp_path}/pid; exec sleep 1000")
-    done = bench(ompbind, "--budget", "0.5", "--results", path, command=command)
+    done = bench(ompbind, "--budget", "1", "--results", path, command=command)
     assert done.returncode == 1  # no run has succeeded
-    assert read_results(path).ended.startswith("the budget of 0.5 s was used up while ")
-    assert "0 runs and 0 warm-ups: the budget of 0.5 s was used up" in " ".join(done.stdout.split())
+    assert read_results(path).ended.startswith("the budget of 1 s was used up while ")
+    assert "0 runs and 0 warm-ups: the budget of 1 s was used up" in " ".join(done.stdout.split())
     assert not find_running(tmp_path / "pid")
 
 
