@@ -135,12 +135,6 @@ def test_share_is_silent_and_exclusive_refuses():
         plan("exclusive", live("2-3", "serve", 99))
 
 
-def test_many_runs_are_counted_and_ranks_of_a_job_named_once():
-    runs = [live(str(cpu), f"r{cpu // 2}", pid=cpu) for cpu in range(8)] + [live("0", "r9", pid=9)]
-    text = notes(plan("warn", *runs))["overlaps-run"]
-    assert "by run r0 (pid 0), run r1 (pid 2), run r2 (pid 4) and 2 more" in text
-
-
 @given(
     st.lists(st.sets(st.integers(0, 15)).map(CpuSet), max_size=3), st.integers(1, 6),
     st.sampled_from(sorted(STRATEGIES)), st.sampled_from(["auto", "all", 1]),

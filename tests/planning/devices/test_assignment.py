@@ -263,11 +263,12 @@ def test_near_names_a_device_and_keeps_devices_of_ranks(word):
 
 
 def test_near_takes_the_nearest_node_and_says_so():
-    machine = machine_with(*FOUR, allowed=CpuSet.from_list("4-15"))
+    distances = ((10, 32, 20, 12), (32, 10, 12, 20), (20, 12, 10, 32), (12, 20, 32, 10))
+    machine = with_distances(machine_with(*FOUR, allowed=CpuSet.from_list("4-15")), distances)
     made = plan(machine, ranks=1, near=("gpu:2",))
-    assert rows(made) == " 4-7"
+    assert rows(made) == " 12-15"
     (text,) = notes(made, "device-far")
-    assert "near gpu:2 (CPUs 0-3,16-19): CPUs 4-7 are the nearest" in text
+    assert "near gpu:2 (CPUs 0-3,16-19): CPUs 12-15 are the nearest" in text
     with pytest.raises(PlanError, match="no allowed CPU is near gpu:2"):
         plan(machine, ranks=1, near=("gpu:2",), strict=True)
 
