@@ -4,7 +4,6 @@ from functools import cache
 
 from ompbind.machine.model import Machine
 from ompbind.machine.sources.reading import read_machine
-from ompbind.planning.request import VisibleDevices
 from tests.recordings import RECORDINGS, recorded
 
 ANSWERS = {path.name.removesuffix(".devices.json"): path for path in recorded("devices/*.devices.json")}
@@ -16,8 +15,3 @@ def read_with_devices(name: str) -> Machine:
     """Read a recorded machine, with its devices."""
     archive = RECORDINGS / f"devices/{name}.tar.gz"
     return read_machine(str(archive if archive.exists() else RECORDINGS / f"xml/{name}.xml"), devices=True)
-
-
-def all_visible(machine: Machine) -> VisibleDevices:
-    """All devices that ranks can get."""
-    return VisibleDevices(devices=tuple(device for device in machine.devices if not device.excluded))

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from ompbind.cpuset import CpuSet
 from ompbind.doctor import facts
 from ompbind.doctor.all_checks import CHECKS, run_checks
+from ompbind.doctor.checks import rebinding
 from ompbind.doctor.checks.environment import RULES
-from ompbind.doctor.checks.rebinding import OPTIONS, PACKAGES
-from ompbind.doctor.checks.rebinding import VARIABLES as REBINDING_VARIABLES
 from ompbind.machine.devices import Device, DeviceKind
 from ompbind.machine.sources.linux.numa import MemorySize
 from ompbind.openmp.variables import OVERRIDING_VARIABLES, THREAD_COUNTS
@@ -234,13 +233,14 @@ def test_checks(check, severity, words, host):
 def test_every_check_is_in_the_table_and_documented_and_unknown_facts_are_no_issues():
     assert {row[0] for row in TABLE} == set(CHECKS)
     page = (Path(__file__).parents[2] / "docs/doctor.md").read_text()
-    names = [*CHECKS, *(row.name for row in REBINDING_VARIABLES), *(row.option for row in OPTIONS)]
+    names = [*CHECKS, *(row.name for row in rebinding.VARIABLES), *(row.option for row in rebinding.OPTIONS)]
     assert not [name for name in names if f"`{name}`" not in page]
-    assert not [row for row in PACKAGES if f"`{row.variable}=0`" not in page and row.program not in page]
+    packages_ = rebinding.PACKAGES
+    assert not [row for row in packages_ if f"`{row.variable}=0`" not in page and row.program not in page]
     assert {issue.severity for issue in run_checks(facts.HostFacts(env={}, machine=PLAIN))} == {OK}
 
 
-@pytest.mark.parametrize("row", REBINDING_VARIABLES, ids=lambda row: row.name)
+@pytest.mark.parametrize("row", rebinding.VARIABLES, ids=lambda row: row.name)
 def test_the_remedy_of_a_variable_that_binds_again_removes_the_note(row):
     def names(env):
         return [issue.subject for issue in run_checks(here(env=env)) if issue.severity is NOTE]

@@ -54,6 +54,10 @@ def test_gomp_cpu_affinity_is_a_note_and_ranks_do_not_inherit_it(doctor, ompbind
     assert (done.returncode, done.stdout) == (1, ""), "the remedy is true"
 
 
+def test_preloads_of_every_run_are_preloaded(doctor, library):
+    assert doctor(env={"OMPBIND_PRELOAD": library})["libtcmalloc"]["found"] == "is preloaded"
+
+
 FOREIGN = {"missing": None, "32 bits": make_elf(machine=3, bits=32), "aarch64": make_elf(machine=183),
            "x86_64": make_elf(machine=62), "no library": b"hello\n"}  # fmt: skip
 FOREIGN.pop(HERE, None)

@@ -35,12 +35,13 @@ def cases(text):
     sys/fs/cgroup/cpuset.cpus.effective = 0-7
     sys/fs/cgroup/a/b/cpuset.cpus.effective = 0-3
     sys/fs/cgroup/a/cpu.max = 250000 100000
-    sys/fs/cgroup/a/b/cpu.max = max 100000
+    sys/fs/cgroup/a/b/cpu.max = 400000 100000
 
     2-3 0.5 # the group has no cpuset controller: the nearest one above counts
     self = 0::/a/b
     V2
     cg/a/cpuset.cpus.effective = 2-3
+    cg/a/cpu.max = max 100000
     cg/a/b/cpu.max = 50000 100000
 
     1,3 1.5 # version 1, each controller on its own; in a container the mount shows its group as root

@@ -73,11 +73,8 @@ def test_offline_and_absent_cpus_are_in_no_domain():
 
 
 def test_names_of_old_kernels_and_lists_alone_are_enough():
-    old = {
-        "core_cpus": "thread_siblings",
-        "package_cpus": "core_siblings",
-        "shared_cpu_map": "shared_cpu_list",
-    }
+    old = {"core_cpus": "thread_siblings", "package_cpus": "core_siblings",
+           "shared_cpu_map": "shared_cpu_list"}  # fmt: skip
     files = {}
     for path, text in without(shape_files(SHAPE), "core_cpus_list").items():
         directory, _, name = path.rpartition("/")
