@@ -9,7 +9,6 @@ from tests.long import LONG
 
 @pytest.mark.parametrize("source", DESCRIBED)
 def test_no_measure_is_worse_than_with_hwloc_distrib(tmp_path, source):
-    """Measures are compared in their order, and each by itself if both divide all cores equally."""
     required("lstopo-no-graphics", "lstopo")
     required("hwloc-distrib")
     path = tmp_path / "machine.xml"
