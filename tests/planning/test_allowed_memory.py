@@ -36,12 +36,10 @@ def plan(machine=FOUR, mems=None, **options):
 
 @pytest.mark.parametrize(("mems", "options", "expected"), [
     # no more cores than the nodes with allowed memory have
-    ("1", {"strategy": "compact", "cores": 2}, "4-5 6-7"),
-    ("1", {"strategy": "spread", "cores": 1}, "4 6"),
+    ("1", {"strategy": "compact", "cores": 2}, "4-5 6-7"), ("1", {"strategy": "spread", "cores": 1}, "4 6"),
     ("1", {"strategy": "balanced", "cores": 2}, "4-5 6-7"),
     ("1", {"strategy": "compact", "threads": 2}, "4-5 6-7"),
-    ("2-3", {"strategy": "spread", "cores": 2}, "8-9 12-13"),
-    ("1,3", {"strategy": "nodes"}, "4-7 12-15"),
+    ("2-3", {"strategy": "spread", "cores": 2}, "8-9 12-13"), ("1,3", {"strategy": "nodes"}, "4-7 12-15"),
     ("1,3", {"strategy": "packages", "cores": 2}, "4-5 12-13"),
     ("3", {"cores": 2, "ranks": 1, "service_cores": 1, "reserve": 1}, "12-14"),
     # some cores with remote memory: the nearest, and no more than needed
@@ -50,11 +48,9 @@ def plan(machine=FOUR, mems=None, **options):
     ("2", {"strategy": "nodes", "ranks": 3}, "0-3 8-11 12-15"),
     ("3", {"strategy": "cores", "ranks": 5}, "8 12 13 14 15"),
     # shares of all cores
-    ("3", {}, "0-7 8-15"),
-    ("2", {"strategy": "compact", "ranks": 3}, "0-4 5-6,8-10 11-15"),
+    ("3", {}, "0-7 8-15"), ("2", {"strategy": "compact", "ranks": 3}, "0-4 5-6,8-10 11-15"),
     # a mask or a list of nodes is used as given
-    ("3", {"mask": "0-7", "strategy": "compact", "cores": 1}, "0 1"),
-    ("3", {"mask": "0-1|12"}, "0-1 12"),
+    ("3", {"mask": "0-7", "strategy": "compact", "cores": 1}, "0 1"), ("3", {"mask": "0-1|12"}, "0-1 12"),
     ("3", {"mask": "all", "strategy": "compact", "cores": 1}, "0 1"),
     ("3", {"mask": "auto", "strategy": "compact", "cores": 1}, "12 13"),
     ("3", {"nodes": "node:0,node:3", "strategy": "nodes", "ranks": 1}, "0-3"),
@@ -87,8 +83,7 @@ def test_nodes_without_cpus_count_and_nodes_without_memory_do_not():
 
 
 @pytest.mark.parametrize(("options", "code", "text"), [
-    ({}, "memory-remote", "CPUs 0-11 (ranks 0-1)"),
-    ({"strategy": "cores"}, None, ""),
+    ({}, "memory-remote", "CPUs 0-11 (ranks 0-1)"), ({"strategy": "cores"}, None, ""),
     ({"strategy": "cores", "ranks": 5}, "memory-remote", "CPU 8 (rank 0)"),
     ({"mask": "0,12|13"}, "memory-remote", "CPU 0 (rank 0)"),
     ({"memory": MemoryMode.BIND}, "memory-limited", "CPUs 0-11 (ranks 0-1)"),

@@ -121,8 +121,7 @@ def test_requests_that_no_machine_can_satisfy(options, message):
 @pytest.mark.parametrize(("bind", "places", "proc_bind"), [
     (Bind.RANK, "{0,1,2,8,9,10},{0,1,8,9},{0,1,8,9},{0,1,8,9}", "close"),
     (Bind.CORE, "{0,1,2,8,9,10},{0,8},{1,9},{1,9}", "spread"),
-    (Bind.THREAD, "{0,1,2,8,9,10},{8},{1},{9}", "spread"),
-    (Bind.NONE, None, "false"),
+    (Bind.THREAD, "{0,1,2,8,9,10},{8},{1},{9}", "spread"), (Bind.NONE, None, "false"),
 ])  # fmt: skip
 def test_only_the_first_place_has_service_cpus(bind, places, proc_bind):
     made = plan(DUAL, mask="0,8,1,9,2,10", service_cores=1, bind=bind, proc_bind=ProcBind.SPREAD)

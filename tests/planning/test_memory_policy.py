@@ -95,8 +95,7 @@ def test_json_has_policies_only_if_they_are_requested():
     ("slurm", {}, "--mem-bind=mask_mem:0x1,0x2"),
     ("docker", {}, "--cpuset-mems=0\\b.*\n.*--cpuset-mems=1\\b"),
     ("systemd", {"memory": LOCAL, "ranks": 1}, "NUMAPolicy=bind\nNUMAMask=\nNUMAMask=0-1"),
-    ("systemd", {"memory": PREFERRED, "ranks": 1}, None),
-    ("taskset", {}, None),
+    ("systemd", {"memory": PREFERRED, "ranks": 1}, None), ("taskset", {}, None),
 ])  # fmt: skip
 def test_exports_have_the_policy_if_the_tool_supports_it(name, options, expected):
     plan = planned(**options)

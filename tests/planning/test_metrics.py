@@ -43,8 +43,7 @@ def test_domains_kinds_and_idle_cores_are_counted():
 
 
 @pytest.mark.parametrize(("changes", "options", "about", "text"), [
-    ({}, {"ranks": 3}, "borders", "1 of 3 ranks is split"),
-    ({}, {"ranks": 2}, "borders", "No rank is split"),
+    ({}, {"ranks": 3}, "borders", "1 of 3 ranks is split"), ({}, {"ranks": 2}, "borders", "No rank is split"),
     ({}, {"ranks": 3}, "shares", "2 ranks with 3 cores each; 1 rank with 2 cores"),
     ({}, {"ranks": 2, "strategy": "compact", "threads": 1}, "shares", "6 cores are idle"),
     ({}, {"ranks": 12}, "hardware threads", "2 of 2 hardware threads per core are used: there are more"),

@@ -23,8 +23,7 @@ FIELDS = {"rank": 10, "local_rank": 2, "size": 16, "cpus": "4-7,12", "run_id": "
 
 @pytest.mark.parametrize(("text", "filled"), [
     ("{rank-10}", "0"), ("{rank*2-1}", "19"),
-    ("{rank+007}", "17"),
-    ("perf.{rank}.{run_id} {local_rank}/{size} {cpus}", "perf.10.night 2/16 4-7,12"),
+    ("{rank+007}", "17"), ("perf.{rank}.{run_id} {local_rank}/{size} {cpus}", "perf.10.night 2/16 4-7,12"),
     ("{{rank+1}} {rank+1}", "{rank+1} 11"), ("{{foo}} {{rank:02}}", "{foo} {rank:02}"),
     ("{{{rank}}}", "{{rank}}"), ("{{rank},{size}}", "{10,16}"),
     ('{"a":{"rank":{rank}}}', '{"a":{"rank":10}}'), ("{a: 1, b: {rank}}", "{a: 1, b: 10}"),
@@ -73,10 +72,8 @@ def test_placeholders_without_a_value_here_are_errors():
 
 
 @pytest.mark.parametrize(("word", "filled"), [
-    ("--port={rank+8000}", "--port=8010"),
-    ("{foo+1} {{json}} {{.Names}}", "{foo+1} {{json}} {{.Names}}"),
-    ("{{rank}} ${rank}", "{rank} ${rank}"),
-    ("awk '{print $1}'", "awk '{print $1}'"),
+    ("--port={rank+8000}", "--port=8010"), ("{foo+1} {{json}} {{.Names}}", "{foo+1} {{json}} {{.Names}}"),
+    ("{{rank}} ${rank}", "{rank} ${rank}"), ("awk '{print $1}'", "awk '{print $1}'"),
 ])  # fmt: skip
 def test_unknown_names_stay_in_a_command(word, filled):
     assert fill_word(word, FIELDS) == filled
@@ -148,8 +145,7 @@ def test_lines_of_a_file(text, pairs):
 
 @pytest.mark.parametrize(("line", "marked", "message"), [
     ("export A=1", "export A", "'export A' is not the name of a variable"),
-    ("=1", "=", "'' is not the name of a variable"),
-    ("A =1", "A ", "'A ' is not the name of a variable"),
+    ("=1", "=", "'' is not the name of a variable"), ("A =1", "A ", "'A ' is not the name of a variable"),
     ("A=x{foo}", "{foo}", "unknown placeholder {foo}"),
     ("A=x\0", "\0", "a value cannot contain a null character"),
 ])  # fmt: skip

@@ -41,10 +41,8 @@ def codes(made):
     (ROBIN, {"ranks": 2}, "0,2,4,6 1,3,5,7"),
     (ROBIN, {"ranks": 4, "smt": "all"}, "0,2,8,10 4,6,12,14 1,3,9,11 5,7,13,15"),
     (POWER, {"ranks": 2}, "0-3,8-11 16-19,24-27"),
-    (POWER, {"ranks": 4, "smt": 3}, "0-2 8-10 16-18 24-26"),
-    (SNC, {"ranks": 2}, "0-7 8-15"),
-    (SNC, {"ranks": 6}, "0-2 3-4,8 5-7 9-11 12-13 14-15"),
-    (DUAL, {"ranks": 8}, "0 1 2 3 4 5 6 7"),
+    (POWER, {"ranks": 4, "smt": 3}, "0-2 8-10 16-18 24-26"), (SNC, {"ranks": 2}, "0-7 8-15"),
+    (SNC, {"ranks": 6}, "0-2 3-4,8 5-7 9-11 12-13 14-15"), (DUAL, {"ranks": 8}, "0 1 2 3 4 5 6 7"),
     (DUAL, {"ranks": 2, "strategy": "compact", "threads": 2}, "0-1 2-3"),
     (DUAL, {"ranks": 2, "strategy": "compact", "threads": 2, "smt": 2}, "0,8 1,9"),
     (DUAL, {"ranks": 2, "strategy": "spread", "threads": 2}, "0-1 4-5"),
@@ -68,10 +66,8 @@ def test_ranks_get(shape, options, expected):
 
 
 @pytest.mark.parametrize(("options", "expected", "reserved"), [
-    ({"reserve": 1}, "0-2 4-6", "3,7,11,15"),
-    ({"reserve_total": 2}, "0-2 4-6", "3,7,11,15"),
-    ({"reserve_total": 1}, "0-2 4-7", "3,11"),
-    ({"reserve": 1, "mask": "3,1,0|7,5"}, "1,3 7", "0,5,8,13"),
+    ({"reserve": 1}, "0-2 4-6", "3,7,11,15"), ({"reserve_total": 2}, "0-2 4-6", "3,7,11,15"),
+    ({"reserve_total": 1}, "0-2 4-7", "3,11"), ({"reserve": 1, "mask": "3,1,0|7,5"}, "1,3 7", "0,5,8,13"),
     ({"reserve": 1, "mask": "0-7"}, "0-2 4-6", "3,7,11,15"),
     ({"reserve_total": 3, "mask": "0-3|4-7"}, "0-1 4-6", "2-3,7,10-11,15"),
     ({"reserve": 1, "smt": "all"}, "0-2,8-10 4-6,12-14", "3,7,11,15"),

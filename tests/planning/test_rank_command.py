@@ -47,10 +47,8 @@ def test_a_further_attempt_differs_in_one_variable():
 
 
 @pytest.mark.parametrize(("env", "run_id", "rank"), [
-    ({}, None, None),
-    ({"OMPBIND_RANK": "3"}, None, 3),
-    ({"OMPBIND_RANK": "3"}, "r1", None),
-    ({"OMPBIND_RANK": "3", "OMPBIND_RUN_ID": "r1"}, "r1", 3),
+    ({}, None, None), ({"OMPBIND_RANK": "3"}, None, 3),
+    ({"OMPBIND_RANK": "3"}, "r1", None), ({"OMPBIND_RANK": "3", "OMPBIND_RUN_ID": "r1"}, "r1", 3),
     ({"OMPBIND_RANK": "3", "OMPBIND_RUN_ID": "r2"}, "r1", None),
     ({"OMPBIND_RANK": "", "OMPBIND_RUN_ID": "r1"}, "r1", None),
     ({"OMPBIND_RANK": "-1", "OMPBIND_RUN_ID": "r1"}, "r1", None),

@@ -111,8 +111,7 @@ NODES = MACHINE.nodes
     ({"offline": CpuSet((16,))}, True),
     ({"nodes": tuple(node.replace(memory_bytes=node.memory_bytes - 4096) for node in NODES)}, True),
     ({"isolated": CpuSet((3,))}, False), ({"nohz_full": CpuSet((3,))}, False),
-    ({"arch": "riscv64"}, False),
-    ({"nodes": tuple(node.replace(memory_bytes=0) for node in NODES)}, False),
+    ({"arch": "riscv64"}, False), ({"nodes": tuple(node.replace(memory_bytes=0) for node in NODES)}, False),
     ({"nodes": tuple(node.replace(distances=(10, 20)) for node in NODES)}, False),
 ])  # fmt: skip
 def test_the_fingerprint_has_what_plans_depend_on_and_not_what_varies(changes, is_equal):
@@ -185,8 +184,7 @@ SAVED = save(make_plan(MACHINE, Request(ranks=2, service_total=2)))
 
 @pytest.mark.parametrize(("path", "value", "text"), [
     (("schema",), "ompbind-topo/1", "schema is 'ompbind-topo/1', not 'ompbind-plan/1'"),
-    (("ranks",), [], "ranks is empty"),
-    (("ranks", 1), 7, "ranks[1] is not an object"),
+    (("ranks",), [], "ranks is empty"), (("ranks", 1), 7, "ranks[1] is not an object"),
     (("ranks", 1, "rank"), 0, "ranks[1].rank is 0, not 1"),
     (("ranks", 1, "cpus"), [4, 4], "ranks[1] has a CPU twice"),
     (("ranks", 1, "cpus"), [4, "5"], "ranks[1].cpus has '5', not a number from 0 to"),

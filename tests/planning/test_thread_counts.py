@@ -48,8 +48,7 @@ def quota_notes(quota, **options):
 
 
 @pytest.mark.parametrize(("quota", "options", "expected"), [
-    (None, {"ranks": 4}, {}),
-    (0.5, {}, {"quota": "is 0.5: threads per rank limited to 1"}),
+    (None, {"ranks": 4}, {}), (0.5, {}, {"quota": "is 0.5: threads per rank limited to 1"}),
     (3.0, {"ranks": 2}, {"quota": "is 3: threads per rank limited to 1"}),
     (1.0, {"ranks": 2}, {"quota-ranks": "is 1, which is too little for 2 ranks: they will be throttled"}),
     (7.5, {"ranks": 8}, {"quota-ranks": "is 7.5, which is too little for 8 ranks"}),

@@ -11,7 +11,6 @@ from ompbind.planning.planner import make_plan
 from ompbind.planning.request import MemoryMode, Request
 from ompbind.planning.wrapper_notes import WRAPPER, WRAPPER_THREADS
 from ompbind.programs.command import Workload
-from ompbind.programs.library_catalog import DetectedLibrary, DetectionMethod, name_library
 from ompbind.programs.wrappers import Launch, Wrapper
 from tests.machines import Shape, make_machine
 
@@ -62,8 +61,7 @@ def starts(workers=""):
     ({"removed": PAIR[:1]}, {"ranks": 8, "bind": Bind.EXACT}, ""),
     ({"removed": PAIR[1:]}, {"bind": Bind.NONE}, ""),
     ({"removed": ("KMP_AFFINITY",)}, {"bind": Bind.EXACT, "omp_runtime": OmpRuntime.GOMP}, ""),
-    ({"removed": ("OMP_NUM_THREADS", "RANK", "HOME")}, {}, ""),
-    (sets("OMP_NUM_THREADS", "4"), {}, ""),
+    ({"removed": ("OMP_NUM_THREADS", "RANK", "HOME")}, {}, ""), (sets("OMP_NUM_THREADS", "4"), {}, ""),
     (sets("OMP_PROC_BIND", "spread"), {"bind": Bind.EXACT}, ""),
     (sets("OMP_PLACES", "cores"), {"bind": Bind.NONE}, ""),
     (sets("KMP_AFFINITY", "verbose"), {}, ""), (sets("MKL_NUM_THREADS", "1"), {}, ""),
@@ -80,14 +78,3 @@ def test_what_undoes_a_plan_is_warned_about(changes, options, words):
             notes(work(**changes), **options, strict=True)
     else:
         assert len(notes(work(**changes), **options, strict=True)) == len(found)
-
-
-def test_only_variables_that_a_plan_sets_bind_its_threads():
-    intel = DetectedLibrary(
-        library=name_library("/x/libiomp5.so"), method=DetectionMethod.PRELOADED, origin="LD_PRELOAD"
-    )
-    for names, words in ((("KMP_AFFINITY",), "env -u KMP_AFFINITY undoes the binding"), (PAIR, "")):
-        workload = work(removed=names).replace(libraries=(intel,))
-        texts = [note.text for note in notes(workload, bind=Bind.EXACT)]
-        assert len(texts) == bool(words)
-        assert all(text.startswith(words) for text in texts)

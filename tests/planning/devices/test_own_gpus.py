@@ -63,8 +63,7 @@ def test_ranks_with_several_gpus_each_where_devices_of_others_are_denied():
     ({**PER_TASK, "CUDA_VISIBLE_DEVICES": "0,1", "SLURM_STEP_GPUS": "0,1"}, {}),
     ({**PER_TASK, "SLURMD_TRES_BIND": "gpu:map_gpu:0*4", "CUDA_VISIBLE_DEVICES": "0"}, {}),
     ({**PER_TASK, "CUDA_VISIBLE_DEVICES": "0,2", "SLURM_STEP_GPUS": "0,2"}, {"ranks": 2}),
-    (PAIR, {"ranks": 2, "devices_per_rank": 1}),
-    (PAIR, {"ranks": 2, "mask": parse_mask("0-3|4-7")}),
+    (PAIR, {"ranks": 2, "devices_per_rank": 1}), (PAIR, {"ranks": 2, "mask": parse_mask("0-3|4-7")}),
 ])  # fmt: skip
 def test_plans_that_would_differ_between_ranks_are_not_made(env, options):
     request, own = find(env, **options)

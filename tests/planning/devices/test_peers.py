@@ -107,9 +107,8 @@ def mpibind(machine, gpus, ranks, division):
             inside = tuple(gpu for gpu in gpus if node_of(machine, gpu) in own)
             rows.append((inside, join(core for node in own for core in cores_in(machine, node.cpus))))
         return rows
-    on_nodes = {
-        node: own for node in nodes if (own := [gpu for gpu in gpus if node_of(machine, gpu) == node])
-    }
+    found = {node: [gpu for gpu in gpus if node_of(machine, gpu) == node] for node in nodes}
+    on_nodes = {node: own for node, own in found.items() if own}
     numbers = [len(tasks) for tasks in split(range(ranks), len(on_nodes))]
     if division == "by GPUs":
         numbers = split_by_gpus(ranks, [*map(len, on_nodes.values())])

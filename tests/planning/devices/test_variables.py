@@ -62,8 +62,7 @@ def find_notes(plan, code):
 @pytest.mark.parametrize(("gpus", "env", "name", "expected"), [
     (make_nvidia_gpus(2), {}, CUDA, UUIDS[:2]),
     (make_nvidia_gpus(2, with_uuids=False), {CUDA: "1,0"}, CUDA, ("0", "1")),
-    (make_amd_gpus(2), {}, ROCR, ROCM_UUIDS[:2]),
-    (make_amd_gpus(2), {ROCR: "1,0"}, ROCR, ROCM_UUIDS[:2]),
+    (make_amd_gpus(2), {}, ROCR, ROCM_UUIDS[:2]), (make_amd_gpus(2), {ROCR: "1,0"}, ROCR, ROCM_UUIDS[:2]),
     (make_amd_gpus(2), {ROCR: "1,0", HIP: "0,1"}, HIP, ("1", "0")),
     (make_amd_gpus(2), {CUDA: "1,0"}, CUDA, ("0", "1")),
     (make_intel_gpus(2), {ZE: "0.0,1.0,1.1"}, ZE, ("0.0", "1.0,1.1")),

@@ -135,8 +135,7 @@ def test_containers_and_slurm_jobs(env, expected):
 
 
 @pytest.mark.parametrize(("text", "expected"), {
-    None: [0, 1, 2, 3], "": [], f"0,{ROCM_UUIDS[3]}": [0, 3], "gpu-5555": [1],
-    " 3": [3],
+    None: [0, 1, 2, 3], "": [], f"0,{ROCM_UUIDS[3]}": [0, 3], "gpu-5555": [1], " 3": [3],
 }.items())  # fmt: skip
 def test_rocr_visible_devices(text, expected):
     assert visible(make_amd_gpus(), {} if text is None else {ROCR: text}) == expected

@@ -292,8 +292,7 @@ def plan_odd(parts, **request):
     # cores that are in no domain
     ({Level.NODE: [[0, 1]], Level.PACKAGE: [[0, 1, 2, 3]]}, {"ranks": 2, "strategy": "nodes"}, "0 1"),
     # two L3s with interleaved cores, as odd firmware reports them
-    (INTERLEAVED, {"strategy": "l3"}, "0-3 4-7"),
-    (INTERLEAVED, {"strategy": "packages"}, "0-1,4-5 2-3,6-7"),
+    (INTERLEAVED, {"strategy": "l3"}, "0-3 4-7"), (INTERLEAVED, {"strategy": "packages"}, "0-1,4-5 2-3,6-7"),
     # nodes that contain packages
     ({Level.PACKAGE: [[0, 2], [1], [3]], Level.NODE: [[0, 2], [1, 3]]}, {"strategy": "nodes"}, "0,2 1,3"),
 ])  # fmt: skip
