@@ -146,6 +146,7 @@ def check_error(machine, request, marked, message, suggestion):
 @pytest.mark.parametrize(("options", "mask", "marked", "message", "suggestion"), [
     ({"core_kind": "efficiency"}, "0|1-3", "0", "names no efficiency core", "6|7,15,14"),
     ({"smt": 1}, "0|8", "8", "CPUs 0,8 share one core, but --smt 1 allows 1 CPU per core", "0|1"),
+    ({"reserve": 1}, "0,2|1,10", "1,10", "reserved for rank 1 but reserved for another", "0,2|1,3"),
     ({"reserve": 1}, "0-3|11,4", "0-3", "CPU 11 would be reserved for rank 0 but used by", "0-3|4-5"),
 ])  # fmt: skip
 def test_masks_that_contradict_options(options, mask, marked, message, suggestion):

@@ -12,7 +12,6 @@ from ompbind.planning.plan import MemoryPolicy
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import MemoryMode, Request
 from ompbind.report.export.formats import FORMATS
-from ompbind.report.plan_json import plan_record
 from tests.machines import Shape, make_machine
 
 DUAL = make_machine(Shape(packages=2, cores=4))
@@ -79,11 +78,6 @@ def test_ranks_have_the_nodes_of_their_cpus_and_notes_explain_exceptions(
             planned(machine, strict=True, **options)
     else:
         assert policies(planned(machine, strict=True, **options)) == expected
-
-
-def test_json_has_policies_only_if_they_are_requested():
-    for mode, memory in ((MemoryMode.BIND, {"mode": "bind", "nodes": [0, 1]}), (LOCAL, None)):
-        assert plan_record(planned(ranks=1, memory=mode), [{}])["ranks"][0]["memory"] == memory
 
 
 @pytest.mark.parametrize(("name", "options", "expected"), [

@@ -3,7 +3,7 @@
 import pytest
 
 from ompbind.cpuset import CpuSet, union
-from ompbind.errors import MaskError, PlanError, RequestError
+from ompbind.errors import PlanError, RequestError
 from ompbind.machine.model import Level, make_domains
 from ompbind.masks.parse import parse_mask
 from ompbind.openmp.binding import Bind
@@ -135,18 +135,6 @@ def test_impossible_requests_are_errors_with_a_hint(options, message):
     assert caught.value.hint
 
 
-@pytest.mark.parametrize(("options", "message", "marked"), [
-    ({"mask": "0-3|11,4", "reserve": 1}, "CPU 11 would be reserved for rank 0", "0-3"),
-    ({"mask": "0,2|1,10", "reserve": 1}, "reserved for rank 1 but reserved for another", "1,10"),
-    ({"mask": "0,2|1,2", "reserve": 1}, "ranks 0 and 1 would both get CPU 2", "1,2"),
-    ({"mask": "0-3|2-5", "strategy": "all"}, "ranks 0 and 1 would both get CPUs 2-3", "2-5"),
-])  # fmt: skip
-def test_parts_that_contradict_options_are_marked(options, message, marked):
-    with pytest.raises(MaskError, match=message) as caught:
-        plan(DUAL, ranks=2, **options)
-    assert caught.value.text[slice(*caught.value.span)] == marked
-
-
 @pytest.mark.parametrize(("ranks", "mask", "expected"), [
     (1, "3,1,2", [(3, 1, 2)]),
     (2, "0,1|1,0", [(0, 1), (1, 0)]),
@@ -157,16 +145,6 @@ def test_order_of_a_mask_is_the_order_of_threads(ranks, mask, expected):
     assert [placement.cpus for placement in made.placements] == expected
     for placement in made.placements:
         assert placement.places == (placement.cpuset, *(CpuSet([cpu]) for cpu in placement.cpus[1:]))
-
-
-@pytest.mark.parametrize(("bind", "places"), [
-    (Bind.RANK, ["0-1,8-9"]), (Bind.THREAD, ["0-1,8-9", "8", "1", "9"]),
-    (Bind.CORE, ["0-1,8-9", "1,9"]), (Bind.EXACT, ["0", "8", "1", "9"]),
-    (Bind.NONE, []),
-])  # fmt: skip
-def test_places_of_each_mode(bind, places):
-    placement = plan(DUAL, ranks=4, smt="all", bind=bind).placements[0]
-    assert [str(place) for place in placement.places] == places
 
 
 def test_contradictory_requests_are_errors():

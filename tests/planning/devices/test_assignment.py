@@ -11,7 +11,7 @@ from ompbind.planning.devices.visible import find_visible_devices
 from ompbind.planning.metrics import measure_plan
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rationale import make_reasons
-from ompbind.planning.request import Request, Sharing
+from ompbind.planning.request import Request
 from tests.device_recordings import ANSWERS, read_with_devices
 from tests.machines import Shape, make_machine
 
@@ -312,10 +312,3 @@ def test_distances_from_devices_are_measured_and_reasons_name_them():
     assert metrics.device_distances == (12, 10, 10)
     texts = {reason.about: reason.text for reason in make_reasons(made, metrics)}
     assert "distance of ranks 1-2 from devices is 10" in texts["devices"]
-
-
-def test_avoided_and_isolated_cpus_are_not_used_and_a_quota_limits_threads():
-    machine = machine_with(*FOUR, isolated=CpuSet.from_list("14-15,30-31"), quota=4.0)
-    made = plan(machine, ranks=4, devices=GPU, sharing=Sharing.AVOID)
-    assert rows(made).startswith("gpu:0 12-13;")
-    assert [placement.threads for placement in made.placements] == [1, 1, 1, 1]

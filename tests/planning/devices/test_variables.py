@@ -151,7 +151,10 @@ def test_a_rank_without_interface_for_rdma_is_noted_and_a_rank_without_interface
 @given(ENVIRONMENTS, st.booleans(), st.sampled_from([make_nvidia_gpus, make_amd_gpus, make_intel_gpus]))
 def test_ranks_get_only_inherited_words_or_uuids_and_no_word_twice(env, has_uuids, make):
     gpus = make() if make is make_intel_gpus else make(with_uuids=has_uuids)
-    found = find_visible_devices(gpus, env).devices
+    visible = find_visible_devices(gpus, env)
+    found = visible.devices
+    assert len(set(found)) == len(found)
+    assert {word.device for word in visible.words} <= {gpu.name for gpu in found}
     seen = {}
     for own in variables(gpus, one_each(found), env) if found else ():
         for name in VENDOR_VARIABLES:

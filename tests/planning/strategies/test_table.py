@@ -136,23 +136,6 @@ def test_balanced_is_the_best_of_all_equal_shares(sequence, data):
     assert crossings_and_reach(sequence, allocations) == best
 
 
-KNIGHTS_LANDING = make_nested(68, ({}, {18, 36, 52}, {}, set(range(0, 68, 2))))
-"""Nodes of 18, 18, 16 and 16 cores, and L2s of two cores."""
-
-
-@pytest.mark.parametrize("limits", [(0, 64), (1 << 16, 0)])
-def test_a_search_without_time_crosses_the_fewest_boundaries(monkeypatch, limits):
-    """Machines too large for the whole search: the shares stay equal, and ranks cross no more boundaries."""
-    whole = {ranks: balanced(KNIGHTS_LANDING, ranks) for ranks in range(1, 69, 3)}
-    for name, limit in (("SEARCH_LIMIT", limits[0]), ("CHILDREN_LIMIT", limits[1]), ("SMALL_RANKS_LIMIT", 0)):
-        monkeypatch.setattr(f"ompbind.planning.strategies.shapes.{name}", limit)
-    for ranks, best in whole.items():
-        rough = balanced(KNIGHTS_LANDING, ranks)
-        assert sorted(core for indices in rough for core in indices) == list(range(68))
-        assert sorted(map(len, rough)) == sorted(map(len, best))
-        assert crossings(KNIGHTS_LANDING, rough) == crossings(KNIGHTS_LANDING, best)
-
-
 def draw_sized(sequence, data):
     size = data.draw(st.integers(1, len(sequence.core_cpus)))
     return data.draw(st.integers(1, len(sequence.core_cpus) // size)), size
