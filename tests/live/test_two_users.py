@@ -110,11 +110,11 @@ def test_what_is_put_at_the_name_of_the_report_during_a_run_is_replaced(start, d
 def test_what_is_there_before_the_start_is_refused(ompbind, directory, kind, how):
     precious, path = make_precious(directory), make_shared(directory, kind) / "run.json"
     assert call_as_nobody(put, how, path)
-    before = path.lstat()
+    before = path.lstat()[:7]  # without times: reading a link changes one
     done = ompbind("run", "--report", str(path), "--", "echo", "started")
     assert (done.returncode, done.stdout) == (125, "")
     assert f"belongs to user {NOBODY}, in a directory" in unwrapped(done) or how is os.mkdir
-    assert (path.lstat(), precious.read_text()) == (before, "precious")
+    assert (path.lstat()[:7], precious.read_text()) == (before, "precious")
 
 
 @pytest.mark.parametrize("options", ["--report {}/link/run.json", "--log-dir {}/link/logs"])
