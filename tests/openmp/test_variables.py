@@ -19,7 +19,6 @@ from ompbind.openmp.binding import (
 from ompbind.openmp.variables import (
     OVERRIDING_VARIABLES,
     THREAD_COUNTS,
-    find_overridden_variables,
     make_openmp_variables,
 )
 
@@ -33,8 +32,7 @@ def variables(cpus=CPUS, bind=Bind.RANK, **binding):
 
 
 @pytest.mark.parametrize(("options", "places", "proc_bind"), [
-    ({}, "{4,5,6,7}", "true"),
-    ({"bind": Bind.THREAD}, "{4,5,6,7},{5},{6},{7}", "close"),
+    ({}, "{4,5,6,7}", "true"), ({"bind": Bind.THREAD}, "{4,5,6,7},{5},{6},{7}", "close"),
     ({"bind": Bind.CORE, "cpus": EIGHT}, "{4,5,6,7,12,13,14,15},{5,13},{6,14},{7,15}", "close"),
     ({"bind": Bind.EXACT, "proc_bind": ProcBind.SPREAD}, "{4},{5},{6},{7}", "spread"),
     ({"bind": Bind.NONE}, None, "false"),
@@ -61,12 +59,6 @@ def test_every_pool_gets_its_threads_and_overriding_variables_are_removed():
         OMP_THREAD_LIMIT OMP_DYNAMIC GOTO_NUM_THREADS"""
     assert set(counts.split()) <= set(THREAD_COUNTS)
     assert set(cleared.split()) <= set(OVERRIDING_VARIABLES)
-
-
-def test_only_changed_variables_are_reported():
-    base = {"OMP_NUM_THREADS": "4", "GOMP_CPU_AFFINITY": "0", "MKL_NUM_THREADS": "9", "HOME": "/"}
-    found = find_overridden_variables(base, variables())
-    assert list(found.items()) == [("GOMP_CPU_AFFINITY", None), ("MKL_NUM_THREADS", "4")]
 
 
 def numbers(text):

@@ -1,21 +1,17 @@
 """NUMA nodes whose memory is not allowed (cpuset.mems): no plan names them, and their CPUs are used last."""
 
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
 
 from ompbind.cpuset import CpuSet
-from ompbind.errors import MaskError, PlanError
+from ompbind.errors import PlanError
 from ompbind.masks.parse import parse_mask
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import MemoryMode, Request
 from tests.machines import Shape, make_machine
 from tests.planning.test_planner import lists
-from tests.planning.test_promises import cases
 
 
 def with_distances(machine, distances):
-    """The machine with a distance for each pair of nodes."""
     nodes = (node.replace(distances=tuple(row)) for node, row in zip(machine.nodes, distances, strict=True))
     return machine.replace(nodes=tuple(nodes))
 
@@ -101,32 +97,3 @@ def test_only_a_memory_policy_that_cannot_be_honoured_is_an_error_with_strict():
     assert plan(mems="3", strict=True, memory=MemoryMode.BIND, strategy="cores").placements
     with pytest.raises(PlanError, match=r"memory of NUMA nodes 0-2 is not allowed \(cpuset.mems: 3\)"):
         plan(mems="3", strict=True, memory=MemoryMode.BIND)
-
-
-def check_no_forbidden_node(made):
-    allowed = set(made.machine.memory_allowed)
-    for placement in made.placements:
-        assert set(placement.memory_nodes) <= allowed
-        assert placement.memory is None or set(placement.memory.nodes) <= allowed
-
-
-@st.composite
-def restricted_cases(draw):
-    """Draw a machine with distances and some nodes whose memory is allowed, and a request."""
-    machine, request = draw(cases())
-    count = len(machine.nodes)
-    distance = st.sampled_from([12, 17, 21])
-    rows = [[10 if a == b else draw(distance) for b in range(count)] for a in range(count)]
-    machine = draw(st.sampled_from([machine, with_distances(machine, rows)]))
-    mems = draw(st.sets(st.integers(0, count), min_size=1).map(CpuSet))
-    memory = draw(st.sampled_from(list(MemoryMode)))
-    return machine.replace(memory_allowed=mems), request.replace(memory=memory)
-
-
-@given(restricted_cases())
-def test_no_plan_names_memory_that_is_not_allowed(case):
-    try:
-        made = make_plan(*case)
-    except (PlanError, MaskError):
-        assume(False)
-    check_no_forbidden_node(made)

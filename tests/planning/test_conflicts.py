@@ -118,10 +118,6 @@ def test_siblings_and_reserved_cpus_overlap_too(claimed, options):
         plan("exclusive", live(claimed), **options)
 
 
-def test_cpus_that_another_run_reserves_overlap():
-    assert "overlaps-run" in notes(plan("warn", live("").replace(claimed=CpuSet((0,))), mask="0"))
-
-
 @pytest.mark.parametrize("sharing", list(Sharing))
 def test_runs_that_do_not_overlap_are_not_reported(sharing):
     made = plan(sharing, live("0-3"), mask="4-7")

@@ -46,7 +46,6 @@ HYBRID = DUAL.replace(
 
 
 def resolve(text, machine=DUAL, **options):
-    """The CPUs of each part, and what was dropped."""
     return resolve_mask(parse_mask(text), AvailableCpus(machine=machine), **options)
 
 

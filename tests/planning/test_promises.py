@@ -17,7 +17,7 @@ from ompbind.planning.metrics import measure_plan
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import make_thread_variables
 from ompbind.planning.rationale import make_reasons
-from ompbind.planning.request import Request
+from ompbind.planning.request import MemoryMode, Request
 from ompbind.planning.strategies.strategies import STRATEGIES
 from tests.machines import Shape, make_machine
 
@@ -104,9 +104,9 @@ def uses_strategy(request):
     return request.mask is None or (len(request.mask.parts) < 2 and not is_word(request, "none"))
 
 
-@given(cases())
-def test_every_plan_keeps_its_promises(case):
-    machine, request = case
+@given(cases(), st.sampled_from(MemoryMode))
+def test_every_plan_keeps_its_promises(case, memory):
+    machine, request = case[0], case[1].replace(memory=memory)
     try:
         made = make_plan(machine, request)
     except (PlanError, MaskError) as error:
@@ -213,6 +213,7 @@ def check_ranks(made):
         assert set(placement.nodes) == {nodes[cpu] for cpu in placement.cpus}
         allowed = set(nodes.values() if made.machine.memory_allowed is None else made.machine.memory_allowed)
         assert set(placement.memory_nodes) <= allowed
+        assert placement.memory is None or set(placement.memory.nodes) <= allowed
         assert placement.memory_nodes or not allowed
         assert set(placement.memory_nodes) >= set(placement.nodes) & allowed
         assert union(placement.places) in (CpuSet(), placement.cpuset)

@@ -145,7 +145,8 @@ def test_without_binding_no_affinity_mask_is_set():
 def test_variables_of_an_outer_run_are_not_reported_as_changed():
     plan = make_plan(DUAL, Request())
     base = {"OMP_PLACES": "{7}"}
-    assert find_changed(plan, RunSpec(argv=("a",), run_id="r", base=base))
+    changed = find_changed(plan, RunSpec(argv=("a",), run_id="r", base=base))
+    assert changed == {"OMP_PLACES": "{0,1,2,3,4,5,6,7}"}
     assert not find_changed(plan, RunSpec(argv=("a",), run_id="r", base={**base, "OMPBIND_RANK": "0"}))
     assert not find_changed(plan, RunSpec(argv=("a",), run_id="r", base=base, keep_env=True))
 

@@ -148,18 +148,6 @@ def test_variables_that_override_the_plan_are_warned_about(bind, name, value, wo
             make_plan(DUAL, request.replace(strict=True))
 
 
-@pytest.mark.parametrize(("libraries", "words"), [
-    (("preloaded gomp", "preloaded iomp"), "libgomp and libiomp5 are preloaded together"),
-    (("preloaded omp 19", "preloaded gomp"), "libomp and libgomp are preloaded together"),
-    (("preloaded iomp", "needed omp 19"), "libiomp5 (preloaded), libomp (needed by app)"),
-])  # fmt: skip
-def test_runtimes_that_conflict_are_refused(libraries, words):
-    with pytest.raises(PlanError) as caught:
-        made("rank", "app", *libraries)
-    assert words in caught.value.message
-    assert caught.value.hint
-
-
 @pytest.mark.parametrize(("bind", "given", "runtime", "words"), [
     ("rank", ("app", "needed gomp"), None, "libgomp (needed by app)"),
     ("rank", ("app",), None, "none found in /bin/app"),

@@ -13,10 +13,8 @@ from ompbind.machine.devices import Device, DeviceKind
 from ompbind.machine.fingerprint import make_fingerprint
 from ompbind.openmp.binding import Bind, ProcBind
 from ompbind.planning.devices.visible import find_visible_devices
-from ompbind.planning.other_runs import LiveRun
-from ompbind.planning.planner import find_possible_cpus
 from ompbind.planning.rank_command import RunSpec, make_local_identities, make_variables
-from ompbind.planning.request import MemoryMode, Sharing, VisibleDevices
+from ompbind.planning.request import MemoryMode, VisibleDevices
 from ompbind.planning.saved_plan import parse_saved_plan
 from ompbind.report.machine_text import device_record
 from ompbind.report.plan_json import plan_record
@@ -161,16 +159,7 @@ def test_gpus_of_a_plan_with_gpus_must_be_the_same():
     assert make_plan(machine.replace(devices=(*GPUS, nic)), request).placements
 
 
-def test_an_exclusive_run_with_a_plan_is_refused_where_another_run_is_live():
-    other = LiveRun(run_id="x", pid=1, uid=0, started=0, ranks=(), claimed=CpuSet((2,)))
-    request = Request(plan=load(make_plan(MACHINE, Request(ranks=2))), sharing=Sharing.EXCLUSIVE)
-    with pytest.raises(PlanError, match="not exclusive: CPU 2 is in use by run x"):
-        make_plan(MACHINE, request, (other,))
-    assert find_possible_cpus(MACHINE, request) == MACHINE.online
-
-
 def change(data, path, value):
-    """A copy of a JSON value with another value at a path."""
     data = inner = json.loads(json.dumps(data))
     for key in path[:-1]:
         inner = inner[key]

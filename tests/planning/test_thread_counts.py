@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ompbind.errors import PlanError, RequestError
+from ompbind.errors import PlanError
 from ompbind.planning.planner import make_plan, make_thread_counts
 from ompbind.planning.request import Request
 from tests.long import examples
@@ -80,8 +80,3 @@ def test_more_ranks_than_cpus_of_the_quota_are_refused_if_strict():
 def test_ranks_divide_the_quota(options, threads):
     made = make_plan(make_machine(EIGHT, quota=8.0), Request(**options))
     assert [placement.threads for placement in made.placements] == threads
-
-
-def test_a_negative_number_of_ranks_outside_of_the_plan_is_refused():
-    with pytest.raises(RequestError, match="outside_ranks=-1 is negative"):
-        Request(outside_ranks=-1)

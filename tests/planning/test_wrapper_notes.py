@@ -48,7 +48,6 @@ def starts(workers=""):
     ({"removed": PAIR[:1]}, {}, "env -u OMP_PLACES undoes the binding"),
     ({"removed": ("OMP_NUM_THREADS",)}, {"threads": 2}, "env -u OMP_NUM_THREADS removes the number"),
     (sets("OMP_NUM_THREADS", "16"), {}, "(use --threads 16 instead)"),
-    (sets("OMP_NUM_THREADS", "4,2"), {}, "(use --threads instead)"),
     (sets("OMP_PLACES", "cores"), {}, "env OMP_PLACES=cores will override the binding"),
     (sets("OMP_PROC_BIND", "false"), {}, "env OMP_PROC_BIND=false will override the binding"),
     (sets("GOMP_CPU_AFFINITY", "0"), {}, "env GOMP_CPU_AFFINITY=0 may move threads off the CPUs"),

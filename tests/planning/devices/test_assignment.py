@@ -128,14 +128,6 @@ def test_too_few_cores_near_a_device_widen_to_the_package_and_a_note_names_the_r
     assert "ranks 0-1 have CPUs on NUMA node 0" in text
 
 
-def test_ranks_without_core_of_their_own_share_cores_near_their_devices():
-    made = plan(machine_with(*FOUR), ranks=20, devices=GPU, share_devices=True)
-    assert all(placement.cpus for placement in made.placements)
-    assert len(made.used) == sum(len(placement.cpus) for placement in made.placements)
-    first = [placement.cpuset for placement in made.placements if str(placement.devices[0]) == "gpu:2"]
-    assert first[0] <= CpuSet([0, 1, 2, 3, 16, 17, 18, 19])
-
-
 DISTANCES = ((10, 12, 32, 32), (12, 10, 32, 32), (32, 32, 10, 12), (32, 32, 12, 10))
 
 
