@@ -279,7 +279,7 @@ def check_strategy(made):
         assert not idle or request.mask is not None or request.core_kind != "all"
     if not (strategy.overlapping or is_sharing):
         # shares are chosen whole, and divided into compute and service cores afterwards
-        is_whole = not (request.cores or strategy.sized)
+        is_whole = not (request.cores or (strategy.sized and request.threads))
         parts = [placement.cpuset if is_whole else placement.cpus for placement in made.placements]
         firsts = [min(core_of[cpu] for cpu in part) for part in parts]
         assert firsts == sorted(firsts), "ranks are numbered along the machine"
