@@ -57,7 +57,6 @@ def mpirun(rankfile, *extra):
 
 
 @pytest.mark.part("openmpi")
-@pytest.mark.part("openmpi")
 @pytest.mark.parametrize("is_shared", [False, True])
 def test_open_mpi_takes_the_rankfile(tmp_path, is_shared):
     required("mpirun.openmpi")

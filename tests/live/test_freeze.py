@@ -3,6 +3,7 @@
 Pythons are started with and without the directory of the shim in PYTHONPATH; nothing else may differ.
 """
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -244,6 +245,5 @@ def test_real_torch_keeps_its_threads_and_workers_have_one(tmp_path):
     args = [OMPBIND, "run", *options, "--", python_with_torch(), program]
     done = subprocess.run(args, capture_output=True, text=True, env=clean_environment(), timeout=300)
     assert (done.returncode, done.stdout) == (0, "fork [1, 1]\nspawn [1, 1]\n2\n"), done.stderr
-    warnings = [line.split()[2] for line in done.stderr.splitlines() if line.startswith("ompbind: warning")]
-    calls = ("threads(8)", "interop_threads(8)", "threads(5)", "threads(5)")
-    assert warnings == [f"torch.set_num_{call}" for call in calls]
+    warnings = re.findall("^ompbind: warning: torch.set_num_([^ ]+)", done.stderr, re.MULTILINE)
+    assert warnings == ["threads(8)", "interop_threads(8)", "threads(5)", "threads(5)"]
