@@ -1,0 +1,77 @@
+"""Real OpenMP runtimes on two packages with hyper-threads: two ranks with several cores each.
+
+Programs are built outside and run inside: a virtual machine has this machine's files. One boot runs all.
+"""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.live.conftest import OMPBIND
+from tests.live.runtimes import (
+    Pair,
+    build_program,
+    check_output,
+    is_installed,
+    places_of,
+    predict_output,
+    read_cases,
+)
+from tests.vm.conftest import BOOT_S, TOOL, what_is_missing
+
+ALL, ONE = "-n 2 --smt all", "-n 2"
+CORES = {
+    ALL: [[(0, 1), (2, 3), (4, 5), (6, 7)], [(8, 9), (10, 11), (12, 13), (14, 15)]],
+    ONE: [[(0,), (2,), (4,), (6,)], [(8,), (10,), (12,), (14,)]],
+}
+"""Options → the cores of each rank."""
+NAMES = ("libgomp", "libomp 14", "libomp 19", "libiomp5")
+RUNS = [
+    *((ALL, bind, name) for bind in ("none", "exact") for name in NAMES),
+    *((ALL, "rank", name) for name in NAMES if name != "libomp 14"),
+    (ALL, "thread", "libgomp"), (ALL, "core", "libomp 19"), (ONE, "exact", "libomp 19"),
+]  # fmt: skip
+INSIDE = """
+import json, subprocess, sys
+for command in json.loads(sys.argv[1]):
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+    print(json.dumps([done.returncode, done.stdout, done.stderr]))
+"""
+
+
+@pytest.mark.part("vm")
+def test_threads_of_ranks_with_several_cores_run_on_their_places(tmp_path):
+    if missing := what_is_missing():
+        pytest.skip(f"NOTE: no virtual machines: {missing}")
+    runs = [
+        (options, bind, name, Pair(*("after", "libgomp") * (name == "libomp 19")))
+        for options, bind, name in RUNS
+        if is_installed(name)
+    ]
+    programs = {name: str(build_program(name, tmp_path)) for _, _, name, _ in runs}
+    commands = [
+        [OMPBIND, "run", *options.split(), "--bind", bind, "--", programs[name], pair.argument()]
+        for options, bind, name, pair in runs
+    ]
+    tool = [TOOL, "--timeout", str(BOOT_S), "--topology", "dual16", "--"]
+    command = [*tool, sys.executable, "-c", INSIDE, json.dumps(commands)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=BOOT_S + 60)
+    assert done.returncode == 0, done.stderr[-3000:]
+    for run, line in zip(runs, done.stdout.splitlines(), strict=True):
+        check_run(*run, *json.loads(line))
+
+
+def check_run(options, bind, name, pair, code, output, errors):
+    """All threads have CPUs of the rank, threads of a region their places; without places, all CPUs."""
+    assert code == 0, (options, bind, name, errors)
+    printed = read_cases(output)
+    assert set(printed) == {0, 1}
+    for rank, cores in enumerate(CORES[options]):
+        masks = printed[rank][pair.argument()]
+        cpus = frozenset(cpu for core in cores for cpu in core)
+        assert all(mask <= cpus for threads in masks.values() for mask in threads.values())
+        kinds = {kind: threads for kind, threads in masks.items() if kind not in ("task", "end")}
+        expected = predict_output(name, pair, cpus, places_of(bind, cores), bind == "exact")
+        check_output(kinds, expected)
