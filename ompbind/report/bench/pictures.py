@@ -7,7 +7,7 @@ from ompbind.bench.candidates import drop_ranks
 from ompbind.bench.records import Comparison, Conclusion, GroupConclusion, Session
 from ompbind.record import Record
 from ompbind.report.bench.measurements import list_ratios, list_scaling, make_scale, name_metric, shorten_name
-from ompbind.report.text import Column, Screen, render_paragraph, render_rows, render_table
+from ompbind.report.text import Column, Screen, count_columns, render_paragraph, render_rows, render_table
 from ompbind.text import clean_line
 
 _LEAST_RATIO = 1.02  # the last ratio divided by the first, at least, so that noise does not look large
@@ -110,7 +110,7 @@ def draw_ratios(session: Session, group: GroupConclusion, screen: Screen) -> Ite
         return
     labels = [shorten_name(comparison.candidate, group) for comparison in shown]
     width = screen.text_width
-    label_width = min(max(map(len, labels)), width // 3)  # longer labels are wrapped
+    label_width = min(max(map(count_columns, labels)), width // 3)  # longer labels are wrapped
     ratios: list[float] = []  # all that the axis must show
     for comparison in shown:
         ratios += found[comparison.candidate]
@@ -175,7 +175,7 @@ def draw_scaling(session: Session, conclusion: Conclusion, screen: Screen) -> It
         Column(title=name_metric(metric), cells=[scale.render(point.value) for point in points], right=True),
     ]
     width = screen.text_width
-    used = max(map(len, render_table(columns, width * 2 // 3).split("\n"))) + _GAP
+    used = max(map(count_columns, render_table(columns, width * 2 // 3).split("\n"))) + _GAP
     length = min(width - used, _LONGEST)
     most = max(value for point in points for value in (point.value, point.ideal or 0.0)) or 1.0
     bars = [_draw_bar(each.value / most, (each.ideal or 0.0) / most, length, characters) for each in points]

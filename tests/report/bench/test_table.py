@@ -12,7 +12,7 @@ from ompbind.bench.decision import conclude
 from ompbind.bench.records import ComparisonResult, Conclusion, Metric, Rules, Session, Status
 from ompbind.report.bench.sessions import render_sessions
 from ompbind.report.bench.table import render_bench
-from ompbind.report.text import PIPE, Screen
+from ompbind.report.text import PIPE, Screen, count_columns
 from tests.bench.sessions import (
     HARDWARE,
     TWO_METRICS,
@@ -68,7 +68,8 @@ recommended: strategy=spread, 1.12 times as fast as unbound, interval 1.09 to
 
 def longest(text):
     """The longest line, except for the commands to paste, which are never wrapped."""
-    return max(len(line) for line in text.splitlines() if not re.match(r"    (ompbind|python)", line))
+    lines = (line for line in text.splitlines() if not re.match(r"    (ompbind|python)", line))
+    return max(map(count_columns, lines))
 
 
 def render(session, conclusion=None, **screen):
@@ -199,6 +200,7 @@ values = st.floats(1e-9, 1e12)
 @example(
     name="0", value=1.0, other=1.0, ratio=0.00390625, width=60, metric=Metric(name="0" * 16, pattern="x")
 )  # a long title beside ratios with exponents
+@example(name="00⺀一", value=1.0, other=1.0, ratio=1.0, width=60, metric=Metric(name="0"))  # wide characters
 def test_any_value_and_name_fits(name, value, other, ratio, width, metric):
     candidates = {make_candidate("unbound"): 1.0, make_candidate(f"x{name}"): 1.0}
     session = make_session(candidates, rounds=0, metrics=(metric,))
