@@ -2,11 +2,13 @@
 
 import multiprocessing
 import os
+import re
 import subprocess
 import sys
 import threading
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, suppress
+from pathlib import Path
 
 import pytest
 
@@ -487,3 +489,11 @@ def test_loaded_runtimes_are_named_and_a_parallel_region_is_refused(name, family
     for line in refused:
         assert line.startswith(f"bind_process is called in a parallel region of {name.split()[0]}")
         assert line.endswith("True"), "nothing was changed"
+
+
+def test_the_program_of_the_readme_starts_a_worker(tmp_path):
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    (tmp_path / "program.py").write_text(re.search(r"```python\n(.*?)```", readme, re.S)[1])
+    command = [sys.executable, tmp_path / "program.py"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ready\n", "")

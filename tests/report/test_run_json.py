@@ -1,6 +1,8 @@
 """The report of a run as JSON, and its page in the documentation, which has exactly the same fields."""
 
 import json
+import re
+from pathlib import Path
 
 from ompbind.errors import CommandNotFoundError, LaunchError
 from ompbind.execution.outcome import Outcome, RankExit, Usage
@@ -10,6 +12,7 @@ from ompbind.planning.rank_command import RunSpec, make_local_identities, make_v
 from ompbind.planning.request import Request
 from ompbind.report.plan_json import render_plan_json
 from ompbind.report.run_json import render_run
+from tests.inspection.test_verification import bad, make_verified
 from tests.machines import Shape, make_machine
 
 PLAN = make_plan(make_machine(Shape(cores=8)), Request(ranks=2))
@@ -61,3 +64,21 @@ def test_what_stopped_a_run_is_reported():
         record = json.loads(rendered(stopped, error=error))
         assert (record["error"], record["exit_code"]) == (error.message, code)
         assert [rank["rank"] for rank in record["ranks"]] == [0]
+
+
+def test_the_page_on_formats_has_every_field_and_no_other():
+    page = (Path(__file__).parents[2] / "docs/formats.md").read_text()
+    section = page.split("schema `ompbind-run/1`\n")[1].split("\n## ")[0]
+    cells = re.findall(r"^\| (`.*?) \|", section, re.MULTILINE)
+    documented = [name.removesuffix("[]") for cell in cells for name in re.findall(r"`([^`]+)`", cell)]
+    record = json.loads(rendered(RankExit(rank=0, pid=1, code=0), verified=make_verified(bad())))
+    (rank,), (checked,) = record["ranks"], record["verified"]["ranks"]
+    parts = {
+        "": record, "ranks[].": rank, "ranks[].attempts[].": rank["attempts"][0],
+        "verified.": record["verified"], "verified.ranks[].": checked,
+        "verified.ranks[].findings[].": checked["findings"][0],
+    }  # fmt: skip
+    lists = {"schema", "ranks", "ranks[].attempts", "verified.ranks", "verified.ranks[].findings"}
+    assert sorted(documented) == sorted(
+        {f"{at}{name}" for at, part in parts.items() for name in part} - lists
+    )
