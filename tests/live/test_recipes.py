@@ -1,15 +1,19 @@
 """The files of docs/recipes.md are run, with stand-ins for the program of the user and for ssh."""
 
+import json
+import os
 import re
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.live.conftest import OMPBIND, clean_environment, required
+from tests.live.conftest import OMPBIND, clean_environment, python_with_torch, required
+from tests.live.containers import podman_run
 from tests.nodes import NAMES, OPEN_MPI_5, Nodes, can_make_namespaces
-from tests.slurm import PROGRAMS, run_batch, start_slurm
+from tests.slurm import PROGRAMS, find_free_ports, run_batch, start_slurm
 
 PAGE = (Path(__file__).parent.parent.parent / "docs/recipes.md").read_text()
 FILES = dict(re.findall(r"^`([\w./-]+)`[^\n]*:\n\n```\w+\n(.*?)```", PAGE, re.M | re.S))
@@ -43,6 +47,12 @@ def nodes(tmp_path):
 def run(*command, **options):
     settings = {"capture_output": True, "text": True, "timeout": 90, "stdin": subprocess.DEVNULL}
     return subprocess.run(command, **{**settings, "env": clean_environment(), **options})
+
+
+def test_every_file_of_the_page_is_tested():
+    source = Path(__file__).read_text()
+    assert len(FILES) >= 8
+    assert not [name for name in FILES if f'FILES["{name}"]' not in source]
 
 
 @pytest.mark.part("nodes")
@@ -98,6 +108,46 @@ def test_mpi(nodes, tmp_path, text, program, real, settings):
     cpus = [(work / str(rank)).read_text().split()[1] for rank in range(8)]
     assert len(set(cpus[:2])) == 2
     assert cpus == cpus[:2] * 4
+
+
+@pytest.mark.part("nodes")
+def test_torchrun(nodes, tmp_path):
+    torchrun = f"{python_with_torch()} -m torch.distributed.run --local-addr 127.0.0.1"
+    write_program(tmp_path / "torchrun", f'exec {torchrun} "$@"')
+    write_program(tmp_path / "train", f'exec {nodes.together} sh -c "echo $RANK of $WORLD_SIZE"')
+    env = nodes.environment(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(find_free_ports(1)[0]))
+    env["PATH"] = f"{tmp_path}:{env['PATH']}"
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    agents = [
+        subprocess.Popen(
+            [nodes.on, node, "bash", "-c", FILES["train.sh"]],
+            cwd=tmp_path,
+            env={**env, "NODE_RANK": number},
+            **pipes,
+        )
+        for number, node in zip("01", NAMES, strict=False)
+    ]
+    ended = [agent.communicate(timeout=120) for agent in agents]
+    assert [agent.returncode for agent in agents] == [0, 0], ended
+    assert sorted("".join(out for out, _ in ended).splitlines()) == [f"{rank} of 4" for rank in range(4)]
+    lines = [line for line in ended[1][1].splitlines() if " of 4 on node " in line]
+    assert without_numbers(lines) == without_numbers(shown_in("torchrun"))
+
+
+@pytest.mark.part("image")
+@pytest.mark.parametrize("limit", [1, None])
+def test_containers(limit):
+    """The root of the container is this machine's, without an image."""
+    text = FILES["Dockerfile"]
+    entry, command = (json.loads(re.search(f"^{word} (.*)", text, re.M)[1]) for word in ("ENTRYPOINT", "CMD"))
+    assert (entry, command[0]) == (["ompbind", "exec", "--"], "python")
+    show = "import os; print(os.getpid(), os.environ['OMP_NUM_THREADS'])"
+    limits = ("--cpus", str(limit)) if limit else ()
+    entry_point = ("--entrypoint", json.dumps([OMPBIND, *entry[1:]]))
+    with podman_run() as words:
+        done = run(*words, *limits, *entry_point, "--rootfs", "/:O", sys.executable, "-c", show)
+    assert done.stdout == f"1 {limit or len(os.sched_getaffinity(0))}\n", done.stderr
+    assert done.stderr.splitlines() == (shown_in("Containers with a CPU limit") if limit else [])
 
 
 def test_systemd(tmp_path):
