@@ -1,4 +1,4 @@
-"""What README.md says of a run is true."""
+"""What docs/comparison.md says of other tools, and README.md of a run, is true."""
 
 import os
 import re
@@ -7,19 +7,43 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.conftest import clean_environment
+from tests.live.conftest import OMPBIND, clean_environment, required
 
 ROOT = Path(__file__).parent.parent.parent
+PAGE = (ROOT / "docs/comparison.md").read_text()
+TABLE = PAGE.partition("## The mask of the caller")[2].partition("\n## ")[0]
+ROWS = re.findall(r"^\| `([^`]+)…`[^|]*\| ([^|]+) \|", TABLE, re.MULTILINE)
+"""The commands of the page, and what it says: the CPUs of the rank, or an error."""
+AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+
+
+def call(*words):
+    env = clean_environment(**AS_ROOT)
+    return subprocess.run(words, env=env, text=True, capture_output=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [pytest.param(*row, marks=[pytest.mark.part("openmpi")] * row[0].startswith("mpirun")) for row in ROWS],
+)
+def test_the_mask_of_the_caller(command, shown):
+    assert len(ROWS) == 6
+    if not {0, 1} <= os.sched_getaffinity(0):
+        pytest.skip("CPUs 0 and 1 are not both allowed")
+    words = command.split()
+    required("taskset")
+    required(words[0].replace("ompbind", OMPBIND))
+    done = call("taskset", "-c", "1", *words, "grep", "Cpus_allowed_list", "/proc/self/status")
+    found = re.findall(r"Cpus_allowed_list:\s+(\S+)", done.stdout)
+    assert (found, done.returncode != 0) == (([], True) if shown == "an error" else ([shown[0]], False))
 
 
 def test_the_verified_run_of_the_readme():
     if os.cpu_count() != 2:
         pytest.skip("the run is shown for two CPUs")
-    shown = re.search(r"^\$ ompbind run (.*)\n((?:.+\n)+?)```", (ROOT / "README.md").read_text(), re.M)
-    command = f"ompbind run {shown[1]} 2>&1"
-    done = subprocess.run(
-        command, shell=True, env=clean_environment(), text=True, capture_output=True, timeout=60
-    )
+    readme = (ROOT / "README.md").read_text()
+    shown = re.search(r"^\$ ompbind run (.*)\n((?:.+\n)+?)```", readme, re.MULTILINE)
+    done = call("sh", "-c", f"ompbind run {shown[1]} 2>&1")
     assert done.returncode == 0
     assert sorted(without_numbers(done.stdout)) == sorted(without_numbers(shown[2]))
 
