@@ -27,6 +27,7 @@ from ompbind.registry.claim_format import TEXT_LIMIT, make_text
 from ompbind.registry.registry import Registry, find_claims_directory, make_run_identity, read_live_runs
 from tests.live.conftest import (
     OMPBIND,
+    clean_environment,
     is_alive,
     ranks_of,
     supervisor_of,
@@ -34,6 +35,7 @@ from tests.live.conftest import (
     wait_until,
 )
 from tests.live.other_user import NOBODY, finish, fork_with_pipe, start_as_nobody
+from tests.long import rounds
 from tests.machines import Shape, make_machine
 
 BUSY = (sys.executable, "-c", "import os, time; os.write(1, b'up\\n'); time.sleep(300)")
@@ -107,6 +109,21 @@ def test_the_command_line_overrides_the_environment(ompbind, live, words, env, m
     assert done.returncode == (0 if not message or "warning" in message else 125)
     assert message in said(done)
     assert message or not done.stderr
+
+
+@pytest.mark.parametrize(("words", "outcomes"), [("-m {first}", {(0, 0), (0, 125)}), ("-s cores", {(0, 0)})])
+def test_two_simultaneous_runs_never_get_the_same_cpus(tmp_path, words, outcomes):
+    """Each rank locks a file for its CPU: if both have the same CPU, the second rank exits with 1."""
+    first, _ = two_cpus()
+    command = [OMPBIND, "run", "--avoid", *words.format(first=first).split(), "--run-id"]
+    script = ["--", "sh", "-c", f"exec flock -n {tmp_path}/$OMPBIND_CPUS sleep 0.03"]
+    pipe = {"env": clean_environment(), "stderr": subprocess.PIPE, "text": True}
+    for _ in range(rounds(15)):
+        pair = [subprocess.Popen([*command, name, *script], **pipe) for name in ("one", "two")]
+        texts = [" ".join(process.communicate()[1].split()) for process in pair]
+        assert tuple(sorted(process.returncode for process in pair)) in outcomes, texts
+        for process, text, other in zip(pair, texts, ("two", "one"), strict=True):
+            assert process.returncode != 125 or f"in use by run {other}" in text, text
 
 
 def claim_plan(machine, request, me):
@@ -259,6 +276,27 @@ def test_a_run_that_registers_between_plan_and_claim_is_found(monkeypatch, claim
     assert claimed == {"late": CpuSet((0,)), "mine": plan.used}
     for held in (claim, *late):
         held.release()
+
+
+def test_reserved_cpus_are_in_use_too(ompbind, live, ps):
+    first, second = two_cpus()
+    process = live("--run-id", "serve", "-m", f"{first},{second}", "--reserve-total", "1")
+    (run,) = ps()
+    (cpu,) = os.sched_getaffinity(ranks_of(process)[0])
+    reserved = first + second - cpu
+    assert (run["ranks"], run["held"]) == ([{"rank": 0, "cpus": str(cpu)}], str(CpuSet((first, second))))
+    done = ompbind("run", "--exclusive", "-m", str(reserved), "--", "true")
+    assert done.returncode == 125
+    assert f"not exclusive: CPU {reserved} is in use by run serve (pid {process.pid})" in said(done)
+
+
+def test_the_supervisor_survives_a_kill_of_the_process_group(live, claims):
+    """The supervisor has left the process group before it starts a rank."""
+    for _ in range(rounds(8)):
+        process = live("--share", start_new_session=True)
+        left = (supervisor_of(process), *ranks_of(process))
+        os.killpg(process.pid, signal.SIGKILL)
+        wait_until(lambda left=left: not any(map(is_alive, left)) and not names(claims), "nothing is left", 5)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from ompbind.registry.claim_files import try_lock
 from ompbind.registry.claim_format import TICKET_SUFFIX
 from ompbind.registry.registry import make_run_identity, read_claim_list
 from tests.live.conftest import two_cpus, wait_until
-from tests.live.other_user import finish, fork_with_pipe
+from tests.live.other_user import become_nobody, finish, fork_with_pipe
 from tests.machines import Shape, make_machine
 
 MACHINE = make_machine(Shape(cores=8))
@@ -193,6 +194,29 @@ def test_runs_get_one_core_in_the_order_in_which_they_came(queue, claims):
         assert not any(map(queue.has, queue.started))
         queue.end(name)
     assert os.listdir(claims) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.parametrize("users", [("root", "nobody"), ("nobody", "root")])
+def test_runs_of_two_users_wait_for_each_other(monkeypatch, users):
+    """The runs that have the CPUs, wait and come last alternate between two users."""
+
+    def work(pipe, user, name):
+        if user == "nobody":
+            become_nobody()
+        run(pipe, name, asks("0"), {})
+
+    with tempfile.TemporaryDirectory() as directory:
+        os.chmod(directory, 0o1777)
+        monkeypatch.setenv("OMPBIND_RUNTIME_DIR", directory)
+        queue = Queue(directory)
+        for name, user in zip("0123", users * 2, strict=True):
+            queue.started[name] = fork_with_pipe(work, user, name)
+            wait_until(lambda n=name: queue.has(n) or n in queue.waiting(), "it waits or runs")
+        for name in "0123":
+            assert queue.get(name) == "0"
+            assert not any(map(queue.has, queue.started))
+            (queue.kill if name == "1" else queue.end)(name)
 
 
 def said(text):
