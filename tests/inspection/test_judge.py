@@ -20,6 +20,7 @@ from ompbind.text import Severity
 GOMP = "/usr/lib/libgomp.so.1.0.0"
 TORCH = "/v/torch/lib/libgomp.so.1"
 SKLEARN = "/v/scikit_learn.libs/libgomp-e985bcbb.so.1.0.0"
+BLAS = "/v/numpy.libs/libscipy_openblas64_-32a4b2a6.so"
 LLVM = "/usr/lib/llvm-14/lib/libomp.so.5"
 INTEL = "/v/lib/libiomp5.so"
 ONE_EACH = {"OMP_PLACES": "{0},{1}", "OMP_PROC_BIND": "close"}
