@@ -104,12 +104,10 @@ def install(part: Part, with_programs: bool) -> None:
 
 def run(name: str, with_programs: bool) -> bool:
     """Run a part, and return whether all its commands succeeded."""
-    env = {
-        "OMPTEST_LLVM_ROOT": str(ROOT / ".venv/llvm"),
-        **os.environ,
-        "OMPTEST_ALL": "1",
-        "PYTHON": sys.executable,
-    }
+    llvm = str(ROOT / ".venv/llvm")
+    env = {"OMPTEST_LLVM_ROOT": llvm, **os.environ, "OMPTEST_ALL": "1", "PYTHON": sys.executable}
+    for name in ("ARGS", "PARTS", "MAKEFLAGS"):  # of `make test-all`: not for targets that parts make
+        env.pop(name, None)
     try:
         install(PARTS[name], with_programs)
         for command in PARTS[name].commands:

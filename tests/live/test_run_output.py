@@ -308,20 +308,24 @@ def test_log_files_on_a_full_disk_are_reported_once_and_output_goes_on(ompbind, 
     assert (f"{LINE}\n" * 10_000).startswith(written)
 
 
+def daemon(directory):
+    """Return a script that starts a daemon, and waits until it has written its number to a file `pid`."""
+    start = f"setsid sh -c 'echo $$ > {directory}/pid; exec sleep 60' &"
+    return f"{start} until [ -s {directory}/pid ]; do sleep 0.02; done;"
+
+
 def test_lost_output_is_reported_even_at_the_end_and_if_quiet(ompbind, tmp_path):
     # An incomplete line, which is written only at the end of the run.
-    script = "setsid sleep 60 & echo $! >$0; printf half"
+    script = f"{daemon(tmp_path)} printf half"
     full = ("sh", "-c", 'exec "$0" "$@" >/dev/full')
-    args = (*RANKS[:-1], "1", "--keep-descendants", *TAG, *shell(script), str(tmp_path / "pid"))
-    done = ompbind(*args, before=full)
+    done = ompbind(*RANKS[:-1], "1", "--keep-descendants", *TAG, *shell(script), before=full)
     os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
     assert done.returncode == 125
     assert words(done.stderr).count("error: cannot write to standard output") == 1
 
 
 def test_processes_that_keep_the_output_open_are_not_waited_for(ompbind, tmp_path):
-    away = f"setsid sh -c 'echo $$ > {tmp_path}/pid; exec sleep 60' &"
-    script = f"{away} until [ -s {tmp_path}/pid ]; do sleep 0.02; done; echo said"
+    script = f"{daemon(tmp_path)} echo said"
     done = ompbind("run", "--share", "--keep-descendants", *TAG, *shell(script), timeout=20)
     assert done.stdout == "[0] said\n"
     os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
