@@ -106,8 +106,8 @@ def run(name: str, with_programs: bool) -> bool:
     """Run a part, and return whether all its commands succeeded."""
     llvm = str(ROOT / ".venv/llvm")
     env = {"OMPTEST_LLVM_ROOT": llvm, **os.environ, "OMPTEST_ALL": "1", "PYTHON": sys.executable}
-    for name in ("ARGS", "PARTS", "MAKEFLAGS"):  # of `make test-all`: not for targets that parts make
-        env.pop(name, None)
+    for variable in ("ARGS", "PARTS", "MAKEFLAGS"):  # of `make test-all`: not for targets that parts make
+        env.pop(variable, None)
     try:
         install(PARTS[name], with_programs)
         for command in PARTS[name].commands:
