@@ -278,10 +278,10 @@ def check_strategy(made):
         idle = {core_of[cpu] for cpu in made.idle & machine.default_cpus} - set().union(*own)
         assert not idle or request.mask is not None or request.core_kind != "all"
     if not (strategy.overlapping or is_sharing):
-        # shares are chosen whole, and divided into compute and service cores afterwards
+        # shares are chosen whole, and divided into compute, service and reserved cores afterwards
         is_whole = not (request.cores or (strategy.sized and request.threads))
-        parts = [placement.cpuset if is_whole else placement.cpus for placement in made.placements]
-        firsts = [min(core_of[cpu] for cpu in part) for part in parts]
+        parts = own if is_whole else [{core_of[cpu] for cpu in rank.cpus} for rank in made.placements]
+        firsts = [min(part) for part in parts]
         assert firsts == sorted(firsts), "ranks are numbered along the machine"
     if strategy.level and not is_sharing:
         domain_of = index_by_cpu(machine.at(strategy.level))
