@@ -14,6 +14,7 @@ import pytest
 
 from ompbind.errors import LaunchError, RequestError
 from ompbind.execution.report_file import prepare_report, write_report
+from tests.live.conftest import required
 from tests.live.other_user import NOBODY
 
 ROOT = os.geteuid() == 0
@@ -202,9 +203,8 @@ def test_what_disappears_meanwhile_is_an_error(tmp_path):
 def test_a_full_disk_leaves_the_file_unchanged(tmp_path):
     if not ROOT:
         pytest.skip("only root can mount")
-    done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(tmp_path)], capture_output=True
-    )
+    command = [required("mount"), "-t", "tmpfs", "-o", "size=64k", "none", tmp_path]
+    done = subprocess.run(command, capture_output=True)
     if done.returncode:
         pytest.skip(f"cannot mount here: {done.stderr}")
     path = tmp_path / "run.json"
