@@ -201,8 +201,9 @@ def test_a_run_without_a_process_that_could_continue_it_is_not_stopped(start):
 
 def test_a_stopped_rank_is_continued_to_act_on_sighup(start):
     """As the kernel does for processes that lose their terminal."""
-    process = start("run", "-n", "2", "--", "sleep", "300")
-    ranks = wait_until(lambda: len(ranks_of(process)) == 2 and ranks_of(process), "both ranks")
+    process = start("run", "-n", "2", "--", "sh", "-c", "echo up; exec sleep 300")
+    assert [process.stdout.readline() for _ in range(2)] == ["up\n"] * 2
+    ranks = ranks_of(process)
     for pid in ranks:
         os.kill(pid, signal.SIGSTOP)
     wait_until(lambda: all(state_of(pid) == "T" for pid in ranks), "both ranks stopped")
