@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests.long import EXAMPLES, LONG
+from tests.long import EXAMPLES, IS_RANDOM, LONG
 
 # No deadline for an example: a slow machine must not fail a test.
-settings.register_profile("untimed", deadline=None, max_examples=EXAMPLES)
+settings.register_profile("untimed", deadline=None, max_examples=EXAMPLES, derandomize=not IS_RANDOM)
 settings.load_profile("untimed")
 
 # Programs started in the background or by nohup ignore these signals, and so would all programs of the tests.

@@ -11,6 +11,9 @@ LONG = bool(os.environ.get("OMPTEST_LONG"))
 EXAMPLES = int(os.environ.get("OMPTEST_EXAMPLES") or (1000 if LONG else 100))
 """Examples of each property test."""
 
+IS_RANDOM = LONG or "OMPTEST_EXAMPLES" in os.environ
+"""Whether each run tries other examples. `make test` always tries the same: it does not fail by chance."""
+
 FUZZED = 100_000 if LONG else 2_000
 """Random inputs of tests that look for errors without an explanation."""
 
