@@ -80,6 +80,14 @@ def pytest_runtest_protocol(item):
             fcntl.flock(running, fcntl.LOCK_UN)
 
 
+def pytest_terminal_summary(terminalreporter):
+    """Print how to run the tests that a short run leaves out."""
+    if not LONG and not terminalreporter.config.option.part:
+        terminalreporter.write_line(
+            "samples only: `make test-all` runs all cases, and what needs Slurm, virtual machines and more"
+        )
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _own_runtime_directory(tmp_path_factory):
     """Use a run registry of this test session's own, separate from live runs on the machine."""
