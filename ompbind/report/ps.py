@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ompbind.cpuset import named, union
 from ompbind.planning.other_runs import NAMED_RUNS
 from ompbind.registry.claim_files import RunInfo
-from ompbind.report.text import PIPE, Column, Screen, clip, render_cpus, render_table
+from ompbind.report.text import PIPE, Column, Screen, clip, render_cpus, render_rows, wrap_indented
 from ompbind.text import clean_line
 
 COMMAND_LIMIT = 200  # characters of a command line in the table
@@ -16,7 +16,10 @@ NONE_LIVE = "no ompbind runs on this machine"
 
 
 def render_ps(infos: Sequence[RunInfo], now: float, screen: Screen = PIPE) -> str:
-    """Render a table of live runs; `now` is in seconds of the epoch."""
+    """Render a table of live runs; `now` is in seconds of the epoch.
+
+    If the lines are too short for the commands, each command is below its run.
+    """
     if not infos:
         return NONE_LIVE
     runs = [info.run for info in infos]
@@ -30,9 +33,14 @@ def render_ps(infos: Sequence[RunInfo], now: float, screen: Screen = PIPE) -> st
         Column(title="ranks", cells=ranks, right=True),
         *([restarts] if any(run.restarts for run in runs) else []),
         Column(title="CPUs", cells=[_cpus(info) for info in infos], grows=True),
-        Column(title="command", cells=[_command(info.command) for info in infos], grows=True),
     ]
-    return render_table(columns, screen.text_width)
+    width, commands = screen.text_width, [_command(info.command) for info in infos]
+    rows = [*render_rows([*columns, Column(title="command", cells=commands, grows=True)], width)]
+    if any("\n" in row for row in rows):
+        title, *rows = render_rows(columns, width)
+        below = (wrap_indented(f"    {command}", width) for command in commands)
+        rows = [title, *(line for pair in zip(rows, below, strict=True) for line in pair)]
+    return "\n".join(rows)
 
 
 def _cpus(info: RunInfo) -> str:

@@ -424,10 +424,11 @@ def test_ps_for_people_and_for_programs(ompbind, live, ps):
     assert ps() == []
     cpu = str(two_cpus()[0])
     process = live("-m", cpu, "--run-id", "serve")
-    head, line, *_ = ompbind("ps").stdout.splitlines()
-    assert head.split() == ["run", "user", "pid", "age", "ranks", "CPUs", "command"]
+    head, line, command, *_ = ompbind("ps").stdout.splitlines()
+    assert head.split() == ["run", "user", "pid", "age", "ranks", "CPUs"]
     words = line.split()
-    assert (words[0], words[2], words[5:8]) == ("serve", str(process.pid), ["1", cpu, "ompbind"])
+    assert (words[0], words[2], words[5:]) == ("serve", str(process.pid), ["1", cpu])
+    assert command.startswith(f"    ompbind run -m {cpu} --run-id serve -- ")
     (run,) = ps()
     assert abs(run.pop("started") - time.time()) < 60
     assert run.pop("user")

@@ -48,6 +48,9 @@ def test_comparisons_live_runs_and_commands_fit_the_terminal(width):
     )  # fmt: skip
     info = RunInfo(run=run, user="developer", command=("python3", "serve.py", *["--option=value"] * 40))
     assert longest(render_ps([info, info], 1e6, Screen(width=width))) <= width
+    usual = info.replace(run=run.replace(ranks=((0, CpuSet(range(96))),)))
+    words = render_ps([usual], 1e6, Screen(width=width)).split()
+    assert {run.run_id, "developer", "4194304", "11", "0-95", *usual.command} <= {*words}, "words are whole"
     ranks = (
         command(rank, "word" * 5, *[f"word{rank}"] * 30, directory=f"/a/{rank}" * 9) for rank in (9, 10, 11)
     )
