@@ -1,8 +1,8 @@
-"""Run the commands of docs/benchmarking.md again: write what they print into the page, and their pictures.
+"""Run the commands of the pages about bench again: write what they print into the pages, and their pictures.
 
     make sessions
 
-It runs each command of a block "console", in the order of the page, in one directory with the programs of
+It runs each command of a block "console", in the order of the pages, in one directory with the programs of
 docs/examples/. Pictures that the commands write go to docs/pictures/. The name of this machine is replaced.
 Needs gcc and two CPUs; takes some minutes. Other processes disturb the sessions.
 """
@@ -17,13 +17,13 @@ from pathlib import Path
 from shutil import copy
 
 DOCS = Path(__file__).parent
-PAGE = DOCS / "benchmarking.md"
+PAGES = (DOCS / "benchmarking.md", DOCS / "bench-results.md")
 PICTURES = DOCS / "pictures"
 BLOCK = re.compile(r"```console\n\$ (.*)\n(?:.*\n)*?```")
-"""A command of the page and its output."""
+"""A command of a page and its output."""
 
 HOST = "node1"
-"""The name of the machine in the page."""
+"""The name of the machine in the pages."""
 
 
 def record_sessions(text: str, directory: Path) -> str:
@@ -48,10 +48,11 @@ def _run(command: str, directory: Path) -> str:
 
 
 def main() -> None:
-    """Record the page."""
+    """Record the pages."""
     with tempfile.TemporaryDirectory() as made:
         directory = Path(made)
-        PAGE.write_text(record_sessions(PAGE.read_text(), directory))
+        for page in PAGES:
+            page.write_text(record_sessions(page.read_text(), directory))
         PICTURES.mkdir(exist_ok=True)
         for picture in directory.glob("*.svg"):
             copy(picture, PICTURES)

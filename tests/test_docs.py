@@ -168,7 +168,7 @@ def headings(page):
 
 
 def test_the_list_of_pages_is_complete():
-    listed = re.findall(r"^\| \[[^\]]+\]\(([\w.]+)\)", (ROOT / "docs/README.md").read_text(), re.M)
+    listed = re.findall(r"^\| \[[^\]]+\]\(([\w.-]+)\)", (ROOT / "docs/README.md").read_text(), re.M)
     assert sorted(listed) == sorted(
         page.name for page in (ROOT / "docs").glob("*.md") if page.name != "README.md"
     )

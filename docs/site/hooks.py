@@ -22,7 +22,7 @@ OUTSIDE = {
 """Pages at the top of the repository, and their names in the site."""
 
 SECTION = re.compile(r"^## (.+)\n((?:(?!## ).*\n?)*)", re.M)
-ROW = re.compile(r"^\| \[([^\]]+)\]\(([\w./]+\.md)\) \|", re.M)
+ROW = re.compile(r"^\| \[([^\]]+)\]\(([\w./-]+\.md)\) \|", re.M)
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)#:\s]+)(#[^)\s]*)?\)")
 CELLS = re.compile(r"^\|.*\|$", re.M)
 CODE = re.compile(r"`[^`]+`")

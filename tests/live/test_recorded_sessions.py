@@ -1,4 +1,4 @@
-"""The sessions of docs/benchmarking.md can be recorded again: each command runs, and writes its pictures."""
+"""The sessions of benchmarking.md and bench-results.md can be recorded again, with their pictures."""
 
 import re
 from importlib import util
@@ -10,14 +10,14 @@ from tests.test_docs import ROOT
 
 
 @pytest.mark.long
-def test_all_commands_of_the_page_run(tmp_path, monkeypatch):
+def test_all_commands_of_the_pages_run(tmp_path, monkeypatch):
     required("gcc")
     spec = util.spec_from_file_location("record_sessions", ROOT / "docs/record_sessions.py")
     recorder = util.module_from_spec(spec)
     spec.loader.exec_module(recorder)
     monkeypatch.setenv("OMPBIND_MAX_ROUNDS", "1")
     monkeypatch.setenv("OMP_WAIT_POLICY", "passive")  # threads that wait leave the CPUs to other tests
-    page = recorder.PAGE.read_text()
+    page = "".join(path.read_text() for path in recorder.PAGES)
     recorded = recorder.record_sessions(page, tmp_path)
     blocks, old = ([*recorder.BLOCK.finditer(text)] for text in (recorded, page))
     assert [block[1] for block in blocks] == [block[1] for block in old]
