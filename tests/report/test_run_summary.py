@@ -183,7 +183,7 @@ def test_the_report_of_any_outcome_fits_and_is_plain(finished, stderr_shown, wid
     assert len(lines) == 1 + len(finished.exits) + (len(finished.exits) > 1)
 
 
-PAGE = (Path(__file__).parents[2] / "docs/running.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs/reports.md").read_text()
 
 
 def test_throttling_is_named_if_there_was_any():
