@@ -199,7 +199,7 @@ def test_every_variable_a_rank_gets_is_documented():
         ("formats.md", [f"`{name}`" for name, row in FORMATS.items() if ".export." in row.render]),
         ("launchers.md", [f"\n| {launcher.name}" for launcher in LAUNCHERS]),
         ("launchers.md", [f"`{name}`" for launcher in LAUNCHERS for name in launcher.needed]),
-        ("vllm.md", [f"`{name}`" for name in FRAMEWORKS]),
+        ("vllm-variables.md", [f"`{name}`" for name in FRAMEWORKS]),
     ],
 )
 def test_every_row_of_a_table_is_documented(page, names):
