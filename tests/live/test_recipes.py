@@ -1,4 +1,4 @@
-"""The files of docs/recipes.md are run, with stand-ins for the program of the user and for ssh."""
+"""The files of docs/recipes.md and containers.md are run, with stand-ins for the user's program and for ssh."""
 
 import json
 import os
@@ -15,9 +15,10 @@ from tests.live.containers import podman_run
 from tests.nodes import NAMES, OPEN_MPI_5, Nodes, can_make_namespaces
 from tests.slurm import PROGRAMS, find_free_ports, run_batch, start_slurm
 
-PAGE = (Path(__file__).parent.parent.parent / "docs/recipes.md").read_text()
+DOCS = Path(__file__).parent.parent.parent / "docs"
+PAGE = "".join((DOCS / name).read_text() for name in ("recipes.md", "containers.md"))
 FILES = dict(re.findall(r"^`([\w./-]+)`[^\n]*:\n\n```\w+\n(.*?)```", PAGE, re.M | re.S))
-"""The files that the page shows, by name."""
+"""The files that the pages show, by name."""
 
 
 def shown_in(heading):
@@ -49,7 +50,7 @@ def run(*command, **options):
     return subprocess.run(command, **{**settings, "env": clean_environment(), **options})
 
 
-def test_every_file_of_the_page_is_tested():
+def test_every_file_of_the_pages_is_tested():
     source = Path(__file__).read_text()
     assert len(FILES) >= 8
     assert not [name for name in FILES if f'FILES["{name}"]' not in source]
@@ -147,7 +148,7 @@ def test_containers(limit):
     with podman_run() as words:
         done = run(*words, *limits, *entry_point, "--rootfs", "/:O", sys.executable, "-c", show)
     assert done.stdout == f"1 {limit or len(os.sched_getaffinity(0))}\n", done.stderr
-    assert done.stderr.splitlines() == (shown_in("Containers with a CPU limit") if limit else [])
+    assert done.stderr.splitlines() == (shown_in("Limits") if limit else [])
 
 
 def test_systemd(tmp_path):
