@@ -44,12 +44,16 @@ class Level(StrEnum):
 
 
 class Domain(Record):
-    """One domain: its level, its logical number among the domains of this level, its CPUs, its OS number."""
+    """One domain: its level, its logical number among the domains of this level, its CPUs, its OS number.
+
+    `size_bytes` is the size of a cache, None if it is unknown or was not read.
+    """
 
     level: Level
     index: int
     cpus: CpuSet
     os_id: int | None = None
+    size_bytes: int | None = None
 
     @property
     def title(self) -> str:
@@ -104,7 +108,7 @@ class Machine(Record):
     kernel's lists of these names. `quota` is the CPU time of the cgroup in CPUs, None without a limit.
     `bindable` is False on systems without affinity masks. `remarks` describe facts that the reader could not
     read or had to correct. `memory_allowed` are the NUMA nodes whose memory may be used, None if unknown.
-    `devices` are in device order; they are read on request only.
+    `devices` are in device order; they, and sizes of caches in files of Linux, are read on request only.
     """
 
     source: str
@@ -132,6 +136,13 @@ class Machine(Record):
         domains = make_domains(self.online, {**partitions, Level.NODE: make_node_partition(self.nodes)})
         made = self.replace(domains=domains)
         return made.replace(remarks=(*self.remarks, *_find_inconsistencies(made)))
+
+    def with_cache_sizes(self, sizes: Mapping[tuple[Level, int], int]) -> Machine:
+        """Return the machine with sizes of caches, in bytes by level and first CPU of each cache."""
+        domains = (
+            domain.replace(size_bytes=sizes.get((domain.level, domain.cpus.first))) for domain in self.domains
+        )
+        return self.replace(domains=tuple(domains)) if sizes else self
 
     @property
     def levels(self) -> tuple[Level, ...]:

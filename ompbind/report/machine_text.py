@@ -37,6 +37,23 @@ def render_limits(machine: Machine) -> Iterator[str]:
         yield f"CPU time: {count(machine.quota, 'CPU')} (cgroup quota)"
 
 
+def render_caches(machine: Machine) -> Iterator[str]:
+    """Yield a line with the sizes of all caches, if they are known: "caches: 2 L3 of 32.0 MiB, …"."""
+    groups = group_caches(machine).items()
+    sizes = [f"{len(same)} {level.label} of {render_bytes(size)}" for (level, size), same in groups]
+    if sizes:
+        yield f"caches: {', '.join(sizes)}"
+
+
+def group_caches(machine: Machine) -> dict[tuple[Level, int], CpuSet]:
+    """Return the logical numbers of the caches of each level and size in bytes, widest level first."""
+    groups: dict[tuple[Level, int], list[int]] = {}
+    for domain in machine.domains:
+        if domain.size_bytes:
+            groups.setdefault((domain.level, domain.size_bytes), []).append(domain.index)
+    return {key: CpuSet(indexes) for key, indexes in groups.items()}
+
+
 def render_cpuless_node(node: Node) -> Iterator[str]:
     """Yield the parts of the title of a node without CPUs: number and memory, "no CPUs", nearest nodes."""
     yield f"NUMA node {node.number}{_memory(node)}"
@@ -46,12 +63,14 @@ def render_cpuless_node(node: Node) -> Iterator[str]:
 
 
 def render_title(machine: Machine, domain: Domain) -> str:
-    """Return the name of a domain, of a NUMA node with its memory: "L3 0", "NUMA node 8 = node:1 (128 GiB)".
+    """Return the name of a domain, with its size: "L3 0 (32.0 MiB)", "NUMA node 8 = node:1 (128 GiB)".
 
     "= node:1" is the name in masks. It is added where its number differs: masks count only allowed domains.
     """
     name = _mask_name(machine, domain)
     title = f"{domain.title} = {name}" if name else domain.title
+    if domain.size_bytes:
+        return f"{title} ({render_bytes(domain.size_bytes)})"
     nodes = machine.nodes if domain.level is Level.NODE else ()
     return title + next((_memory(node) for node in nodes if node.number == domain.os_id), "")
 

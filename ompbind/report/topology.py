@@ -27,6 +27,8 @@ from ompbind.machine.model import Domain, Level, Machine, Node, find_overlapping
 from ompbind.record import Record
 from ompbind.report.machine_text import (
     device_record,
+    group_caches,
+    render_caches,
     render_cpuless_node,
     render_device_lines,
     render_device_names,
@@ -81,6 +83,7 @@ def render_tree(machine: Machine, screen: Screen = PIPE) -> str:
     """
     width = screen.text_width
     lines = [f"{clean_lines(machine.source)}: {render_summary(machine)}", *render_limits(machine)]
+    lines.extend(render_caches(machine))
     lines.extend(f"  {line}" for line in _body(machine, screen))
     lines.extend(f"  {', '.join(render_cpuless_node(node))}" for node in machine.nodes if not node.cpus)
     shown = [
@@ -190,14 +193,14 @@ def _join_equal_domains(
 def _group_by_shape(
     view: _View, domains: Sequence[Domain], levels: Sequence[Level]
 ) -> Iterator[list[Domain]]:
-    """Yield series of neighbouring domains with the same numbers of inner domains and of CPUs per core."""
+    """Yield series of neighbouring domains with the same size, inner domains and CPUs per core."""
     cores = view.machine.at(Level.CORE)
     inner_levels = [view.machine.at(level) for level in levels if level is not Level.CORE]
 
     def shape(domain: Domain) -> tuple[object, ...]:
         inner = sorted({view.core_of[cpu] for cpu in domain.cpus})
         below = (len(find_overlapping(inside, domain.cpus)) for inside in inner_levels)
-        return (tuple(len(cores[index].cpus) for index in inner), *below)
+        return (domain.size_bytes, tuple(len(cores[index].cpus) for index in inner), *below)
 
     for _, run in groupby(domains, key=shape):
         yield list(run)
@@ -256,7 +259,7 @@ def render_listing(machine: Machine, screen: Screen = PIPE) -> str:
     """Render a table of all CPUs: the logical numbers of their domains, their kind and their state.
 
     NUMA nodes have the number of the OS. A terminal with colours shows CPUs that are not allowed dimmed.
-    Tables of the devices follow.
+    Tables of the devices and the sizes of caches follow.
     """
     cpus = list(machine.online | machine.offline)
     columns = [Column(title="CPU", cells=[str(cpu) for cpu in cpus], right=True)]
@@ -279,8 +282,9 @@ def render_listing(machine: Machine, screen: Screen = PIPE) -> str:
     head, *rows = render_rows(columns, screen.text_width)
     is_dim = [screen.styled and cpu not in machine.allowed for cpu in cpus]
     lines = [head, *(dim(row) if dimmed else row for row, dimmed in zip(rows, is_dim, strict=True))]
+    caches = (wrap_indented(line, screen.text_width) for line in render_caches(machine))
     tables = render_device_tables(machine.devices, screen) if machine.devices else ()
-    return "\n\n".join(["\n".join(lines), *tables])
+    return "\n\n".join(["\n".join(lines), *tables, *caches])
 
 
 def render_json(machine: Machine) -> str:
@@ -327,6 +331,10 @@ def render_json(machine: Machine) -> str:
             {"level": domain.level, "index": domain.index, "os_id": domain.os_id}
             for domain in machine.domains
             if domain.os_id is not None and domain.level is not Level.NODE
+        ],
+        "caches": [
+            {"level": level, "size_bytes": size, "indexes": str(indexes)}
+            for (level, size), indexes in group_caches(machine).items()
         ],
         "devices": list(map(device_record, machine.devices)),
         "bindable": machine.bindable,

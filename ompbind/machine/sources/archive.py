@@ -33,7 +33,7 @@ KEPT_LIMIT = 1 << 26  # bytes of different texts plus characters of names: a qua
 _LINK_LIMIT = 8  # links that are followed in one name; recordings have one or two
 _CHUNK_BYTES = 1 << 16
 
-_IGNORED = ("/size", "/id", "/ways_of_associativity", "/number_of_sets", "/coherency_line_size", "/uevent")
+_IGNORED = ("/id", "/ways_of_associativity", "/number_of_sets", "/coherency_line_size", "/uevent")
 """Endings of files that exist for every CPU and that no reader uses."""
 
 _TEXTS_OF_HEADERS = (

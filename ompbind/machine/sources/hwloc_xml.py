@@ -126,7 +126,8 @@ def _make_machine(tree: Element, source: str) -> Machine:
     allowed = parse_cpuset(top.get("allowed_cpuset"))
     memories, gpus, hidden_nodes = _read_memories(objects)
     unusable = _find_unusable_nodes(objects)
-    nodes, parts = _make_nodes(tree, memories, unusable, online), _read_parts(objects)
+    nodes = _make_nodes(tree, memories, unusable, online)
+    parts, sizes = _read_parts(objects)
     usable = online if allowed is None else online & allowed
     if not usable:
         raise MachineError(f"{source} allows none of its online CPUs {online}")
@@ -145,15 +146,19 @@ def _make_machine(tree: Element, source: str) -> Machine:
             *([f"{named('NUMA node', unusable)}: memory unknown or not allowed"] if unusable else ()),
         ),
     ).with_domains(drop_repeated(parts, nodes))
+    machine = machine.with_cache_sizes(sizes)
     return machine.replace(kinds=make_kinds(list(_read_traits(tree, machine.at(Level.CORE)))))
 
 
-def _read_parts(objects: Sequence[Element]) -> dict[Level, Partition]:
-    """Return the domains of each level: (OS number, CPUs) of its objects.
+def _read_parts(
+    objects: Sequence[Element],
+) -> tuple[dict[Level, Partition], dict[tuple[Level, int], int]]:
+    """Return the domains of each level: (OS number, CPUs) of its objects; and sizes by level and each CPU.
 
     Caches, cores and clusters get no OS number: it is not unique on the machine.
     """
     parts: dict[Level, Partition] = {}
+    sizes: dict[tuple[Level, int], int] = {}
     for obj in objects:
         type_, cpus = obj.get("type", ""), parse_cpuset(obj.get("cpuset"))
         if type_ == "Cache" and obj.get("cache_type") != _INSTRUCTION_CACHE:
@@ -162,7 +167,9 @@ def _read_parts(objects: Sequence[Element]) -> dict[Level, Partition]:
         if level is not None and cpus and obj.get("subtype") != "MemorySideCache":
             has_number = level not in (Level.L2, Level.L3, Level.CORE, Level.CLUSTER)
             parts.setdefault(level, []).append((_number(obj) if has_number else None, cpus))
-    return parts
+            if size := whole_number(obj.get("cache_size")):
+                sizes.update(dict.fromkeys(((level, cpu) for cpu in cpus), size))
+    return parts, sizes
 
 
 def _read_memories(objects: Sequence[Element]) -> tuple[list[NumaMemory], list[int], list[int]]:

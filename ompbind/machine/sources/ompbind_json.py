@@ -58,7 +58,7 @@ def _make(data: Data, source: str) -> Machine:
     quota = data.get("quota_cpus")
     if quota is not None and (not isinstance(quota, int | float) or not 0 < quota < float("inf")):
         raise ValueError(f"quota_cpus is {quota!r}, not a positive number")
-    return Machine(
+    machine = Machine(
         source=source,
         arch=str(data["arch"]),
         online=online,
@@ -74,6 +74,7 @@ def _make(data: Data, source: str) -> Machine:
         remarks=tuple(str(remark) for remark in data.get("remarks", ())),
         memory_allowed=None if data.get("memory_allowed") is None else _set(data, "memory_allowed"),
     )
+    return machine.with_cache_sizes(dict(_cache_sizes(rows, data)))
 
 
 def _set(data: Data, name: str) -> CpuSet:
@@ -97,6 +98,14 @@ def _partition(rows: Mapping[int, Data], data: Data, level: Level) -> Iterator[t
             groups.setdefault(_number(index), []).append(cpu)
     for index, cpus in groups.items():
         yield os_ids.get(index), CpuSet(cpus)
+
+
+def _cache_sizes(rows: Mapping[int, Data], data: Data) -> Iterator[tuple[tuple[Level, int], int]]:
+    """Yield ((level, CPU), bytes) for each CPU of each cache whose size is known."""
+    for row in data.get("caches", ()):
+        level, indexes = Level(row["level"]), CpuSet.from_list(row["indexes"])
+        found = (cpu for cpu in rows if (index := rows[cpu].get(level)) is not None and index in indexes)
+        yield from dict.fromkeys(((level, cpu) for cpu in found), _number(row["size_bytes"])).items()
 
 
 def _node(row: Data) -> Node:

@@ -9,7 +9,7 @@ def read_machine(source: str = LIVE, *, devices: bool = False) -> Machine:
 
     A source is "live", a directory or archive with `sys/` and `proc/`, XML, JSON, "synthetic:…", or
     "sample:…". "live" is this machine; the affinity mask and the cgroup of this process limit the allowed
-    CPUs. With `devices`, its GPUs and network interfaces are read too. Raises MachineError.
+    CPUs. With `devices`, its GPUs, network interfaces and sizes of caches are read too. Raises MachineError.
     """
     if source == LIVE:
         return read_live(devices=devices)

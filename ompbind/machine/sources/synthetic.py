@@ -2,7 +2,7 @@
 
 A description is a list of steps TYPE:COUNT, outermost level first. COUNT is the number of objects in each
 object of the step before. `[numa]` after a step attaches a memory to each of its objects, as `numa:1` does.
-Attributes are in parentheses: `(memory=4GB)`, and `(indexes=…)` for OS numbers.
+Attributes are in parentheses: `(memory=4GB)`, `(size=32MB)` of caches, and `(indexes=…)` for OS numbers.
 
 OS numbers are a list ("0,4,2,6"), or they count in loops. The loops of "core:pack" for pack:2 core:2 pu:2:
 
@@ -52,6 +52,7 @@ class _Step(Record):
     """One step: its type as written, its level, and its number of objects in each object of the step before.
 
     `indexes` is the text of this attribute. `attached` are (bytes, indexes) of the memories at each object.
+    `size_bytes` is the size of a cache, 0 if it is not given.
     """
 
     type: str
@@ -59,6 +60,7 @@ class _Step(Record):
     count: int
     indexes: str = ""
     attached: tuple[tuple[int, str], ...] = ()
+    size_bytes: int = 0
 
 
 def parse_synthetic(text: str, source: str) -> Machine:
@@ -72,14 +74,17 @@ def parse_synthetic(text: str, source: str) -> Machine:
         [CpuSet(numbers[start : start + size]) for start in range(0, len(numbers), size)] for size in sizes
     ]
     parts: dict[Level, Partition] = {}
+    cache_sizes: dict[tuple[Level, int], int] = {}
     for step, objects in zip(steps, sets, strict=True):
         if isinstance(step.level, Level) and step.level is not Level.NODE:
             is_numbered = step.level in (Level.PACKAGE, Level.DIE)
             parts[step.level] = [(i if is_numbered else None, cpus) for i, cpus in enumerate(objects)]
+            if step.size_bytes and step.level in (Level.L2, Level.L3):
+                cache_sizes |= {(step.level, cpus.first): step.size_bytes for cpus in objects}
     online = CpuSet(numbers)
     nodes = make_nodes(_make_memories(steps, sets), online, {})
     machine = Machine(source=source, arch="unknown", online=online, allowed=online, nodes=nodes)
-    return machine.with_domains(parts)
+    return machine.with_domains(parts).with_cache_sizes(cache_sizes)
 
 
 def _read_steps(text: str) -> list[_Step]:
@@ -94,14 +99,19 @@ def _read_steps(text: str) -> list[_Step]:
         if match.re is _ATTACHED:
             if level is not Level.NODE:
                 raise _make_error(f"{match[0]} is not a memory: only [numa] is")
-            memory = _parse_attributes(match["attributes"], 0)
+            memory = _parse_attributes(match["attributes"], "memory", 0)
             steps[-1] = steps[-1].replace(attached=(*steps[-1].attached, memory))
         else:
             if int(match["count"]) < 1:
                 raise _make_error(f"the count in {match['type']}:{match['count']} is not positive")
-            memory = _parse_attributes(match["attributes"], _MEMORY_BYTES)
-            step = _Step(type=match["type"], level=level, count=int(match["count"]), indexes=memory[1])
-            steps.append(step.replace(indexes="", attached=(memory,)) if level is Level.NODE else step)
+            step = _Step(type=match["type"], level=level, count=int(match["count"]))
+            if level is Level.NODE:
+                memory = _parse_attributes(match["attributes"], "memory", _MEMORY_BYTES)
+                step = step.replace(attached=(memory,))
+            else:
+                size, indexes = _parse_attributes(match["attributes"], "size", 0)
+                step = step.replace(indexes=indexes, size_bytes=size)
+            steps.append(step)
         rest = rest[match.end() :].strip()
     if steps[-1].level != "pu":
         raise _make_error("the last step is not pu:COUNT")
@@ -127,15 +137,18 @@ def _find_level(word: str) -> Level | str | None:
     raise _make_error(f"unknown type {word!r}")
 
 
-def _parse_attributes(text: str | None, memory_bytes: int) -> tuple[int, str]:
-    """Parse "memory=4GB indexes=1,0" into (bytes, indexes); other attributes are ignored."""
+def _parse_attributes(text: str | None, name: str, size_bytes: int) -> tuple[int, str]:
+    """Parse "memory=4GB indexes=1,0" into (bytes, indexes); attributes but these two are ignored.
+
+    `name` is the attribute with the bytes, `size_bytes` their number without it.
+    """
     pairs = dict(word.partition("=")[::2] for word in (text or "").split())
-    if "memory" in pairs:
-        found = re.fullmatch(r"([0-9]{1,18})([kmgt]?)(i?)b?", pairs["memory"])
+    if name in pairs:
+        found = re.fullmatch(r"([0-9]{1,18})([kmgt]?)(i?)b?", pairs[name])
         if not found:
-            raise _make_error(f"memory={pairs['memory']} is not a size")
-        memory_bytes = int(found[1]) * (_BINARY_UNITS if found[3] else _UNITS).get(found[2], 1)
-    return memory_bytes, pairs.get("indexes", "")
+            raise _make_error(f"{name}={pairs[name]} is not a size")
+        size_bytes = int(found[1]) * (_BINARY_UNITS if found[3] else _UNITS).get(found[2], 1)
+    return size_bytes, pairs.get("indexes", "")
 
 
 def _parse_indexes(text: str, steps: Sequence[_Step], total: int) -> list[int]:

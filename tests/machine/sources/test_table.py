@@ -49,7 +49,7 @@ V1 = """<?xml version="1.0" encoding="UTF-8"?>
       <latency value="2.100000"/><latency value="1.000000"/></distances>
     <object type="NUMANode" os_index="0" cpuset="0x00000003" local_memory="1024">
       <page_type size="4096" count="0"/><object type="Socket" os_index="4" cpuset="0x00000003">
-        <object type="Cache" cpuset="0x00000003" depth="3" cache_type="0">
+        <object type="Cache" cpuset="0x00000003" depth="3" cache_size="33554432" cache_type="0">
           <object type="Cache" cpuset="0x00000003" depth="2" cache_type="2">
             <object type="Core" os_index="0" cpuset="0x00000003"><object type="PU" cpuset="0x00000001"/>
               <object type="PU" os_index="1" cpuset="0x2"/></object></object></object></object></object>
@@ -68,6 +68,7 @@ def test_xml_of_version_1(tmp_path):
     assert [str(cpus) for cpus in (machine.online, machine.allowed, machine.offline)] == ["0-4", "0-3", "5"]
     assert sets(machine, Level.CORE) == ["0-1", "2-3", "4"]
     assert (sets(machine, Level.L3), sets(machine, Level.L2)) == (["0-1"], [])
+    assert machine.at(Level.L3)[0].size_bytes == 32 << 20
     assert [package.os_id for package in machine.at(Level.PACKAGE)] == [4, 9]
     assert [(node.memory_bytes, node.distances) for node in machine.nodes] == [
         (1024, (10, 21)),
@@ -106,7 +107,7 @@ V2 = """<?xml version="1.0" encoding="UTF-8"?>
       <object type="NUMANode" os_index="5" cpuset="0x0000000f" local_memory="1024" subtype="GPUMemory"/>
       <object type="L3Cache" cpuset="0x0000000f" subtype="MemorySideCache"/>
       <object type="Group" cpuset="0x00000007" subtype="Cluster"/><object type="Group" cpuset="0x0000000c"/>
-      <object type="L2Cache" cpuset="0x00000003">
+      <object type="L2Cache" cpuset="0x00000003" cache_size="2097152">
         <object type="Core" cpuset="0x00000003"><object type="PU" os_index="0" cpuset="0x1"/>
           <object type="PU" os_index="1" cpuset="0x2"/></object></object>
       <object type="Core" cpuset="0x00000004"><object type="PU" os_index="2" cpuset="0x4"/></object>
@@ -134,7 +135,7 @@ def test_xml_of_version_2(tmp_path):
     assert str(machine.allowed) == "0-3,72-73"
     assert sets(machine, Level.CORE) == ["0-1", "2", "3", "72", "73"]
     assert (sets(machine, Level.CLUSTER), sets(machine, Level.L2)) == (["0-2"], ["0-1"])
-    assert sets(machine, Level.L3) == []
+    assert (sets(machine, Level.L3), machine.at(Level.L2)[0].size_bytes) == ([], 2 << 20)
     assert nodes_of(machine) == [(0, "0-3", 4096, ()), (1, "72-73", 0, (0,)), (2, "", 1024, (0,))]
     assert machine.nodes[0].distances == (10, 20, 17)
     kinds = [(kind.name, str(kind.cpus)) for kind in machine.kinds]
@@ -337,7 +338,9 @@ def test_lscpu_summaries_of_machines_without_smt(tmp_path):
 def test_json_of_ompbind_gives_the_same_machine(tmp_path_factory, shape, allowed, quota):
     tree = shape_files(shape) | {f"{CPU}/cpu0/cpu_capacity": "512", f"{CPU}/isolated": "1"}
     tree |= {f"{CPU}/cpu{cpu}/cpu_capacity": "1024" for cpu in range(1, shape.all_cores * shape.smt)}
-    machine = read_recorded(DictRoot(tree))
+    tree |= {f"{CPU}/cpu{cpu}/cache/index2/size": f"{cpu // 4 + 1}024K\n" for cpu in range(16)}
+    machine = read_recorded(DictRoot(tree), devices=True)
+    assert [cache.size_bytes for cache in machine.at(Level.L3)[:1]] == [1 << 20]
     kept = machine.allowed & CpuSet(allowed) or machine.allowed
     machine = machine.replace(allowed=kept, quota=quota, remarks=("a remark",))
     again = read(tmp_path_factory.mktemp("json"), render_json(machine))
@@ -361,7 +364,9 @@ DAMAGED = [
     {"cpus": [{"cpu": 0, "core": "x"}]}, {"cpus": [{"cpu": -1}]}, {"cpus": [{"cpu": True}]},
     {"nodes": 1}, {"quota_cpus": []}, {"quota_cpus": -1}, {"quota_cpus": float("nan")},
     {"nodes": [{"node": 0, "cpus": "0", "memory_bytes": -1}]}, {"kinds": [{"kind": "odd", "cpus": "0"}]},
-    {"os_ids": [{"level": "package", "index": 0, "os_id": None}]},
+    {"os_ids": [{"level": "package", "index": 0, "os_id": None}]}, {"caches": [{"level": "l3"}]},
+    {"caches": [{"level": "l9", "size_bytes": 1, "indexes": "0"}]},
+    {"caches": [{"level": "l3", "size_bytes": "1", "indexes": "0"}]},
 ]  # fmt: skip
 DAMAGED_DEVICES = [
     {"device": "gpu"}, {"device": "gpu:x"}, {"device": "nic:1"}, {"kind": "cpu", "device": "cpu:0"},
@@ -410,6 +415,7 @@ def test_descriptions(text, packages, nodes, cores):
     machine = read_machine(f"synthetic:{text}")
     for level, expected in ((Level.PACKAGE, packages), (Level.NODE, nodes), (Level.CORE, cores)):
         assert sets(machine, level) == expected.split()
+    assert {cache.size_bytes for cache in machine.at(Level.L3)} <= {16_000_000}
 
 
 def test_memory_of_descriptions():
@@ -432,6 +438,7 @@ def test_memory_of_descriptions():
     ("pu:2(indexes=70000,1)", "does not give different numbers"),
     ("core:2 pu:2(indexes=die)", "but there is no such step"), ("[core] pu:2", "is not a memory"),
     ("numa:2(memory=lots) pu:1", "memory=lots is not a size"),
+    ("l3:2(size=big) pu:1", "size=big is not a size"),
 ])  # fmt: skip
 def test_invalid_descriptions_are_errors(text, match):
     with pytest.raises(MachineError, match=match) as caught:

@@ -3,6 +3,7 @@
     cpu/online, cpu/present                             which CPUs there are
     cpu/cpuN/topology/core_cpus, package_cpus, …        the CPUs in the core, package, … of CPU N
     cpu/cpuN/cache/indexM/level, type, shared_cpu_map   the CPUs that share a cache with CPU N
+    cpu/cpuN/cache/indexM/size                          its size, "32768K"
 
 1. Sets identify domains, not numbers: `core_id` and `physical_package_id` may repeat or be missing.
 2. Only one CPU of each set is read, since it also gives the set of its siblings: a machine with n CPUs needs
@@ -242,6 +243,20 @@ def _read_cache_layout(root: Root, cpu: int, previous: dict[Level, int]) -> dict
         if level and (root.read(f"{directory}/index{index}/type") or "").strip() != "Instruction":
             layout.setdefault(level, index)
     return layout
+
+
+def read_cache_sizes(root: Root, domains: Iterable[Domain]) -> dict[tuple[Level, int], int]:
+    """Read the sizes of the caches among some domains: bytes by level and first CPU, if they are known."""
+    sizes: dict[tuple[Level, int], int] = {}
+    layout: dict[Level, int] = {}
+    for cache in (domain for domain in domains if domain.level in (Level.L2, Level.L3)):
+        cpu = cache.cpus.first
+        layout = _read_cache_layout(root, cpu, layout)
+        text = root.read(f"{CPU}/cpu{cpu}/cache/index{layout.get(cache.level)}/size") or ""
+        kib = whole_number(text.strip().removesuffix("K"), 1 << 40)
+        if kib:
+            sizes[cache.level, cpu] = kib << 10
+    return sizes
 
 
 def _read_level(root: Root, directory: str, index: int) -> Level | None:
