@@ -240,5 +240,6 @@ def find_hint(rank_exit: RankExit, outcome: Outcome) -> str:
     if row is None:
         return ""
     if rank_exit.signal is None and row.status is not None and row.status > 128:
-        return f"exit code {row.status} of a shell means {signal_name(row.status - 128)}: {row.hint}"
+        name = signal_name(row.status - 128)
+        return f"if a shell exited with code {row.status}, {name} killed its command: {row.hint}"
     return row.hint
