@@ -21,7 +21,7 @@ from ompbind.cli.config_parse import (
 from ompbind.cli.option import Given, Option, ValueLevel, VerbContext, find_settings
 from ompbind.cli.verbs import BINDING, CPUS, DEVICES
 from ompbind.errors import ConfigurationError, OmpbindError
-from ompbind.planning.configuration import Configuration, UsedFile
+from ompbind.planning.configuration import Configuration, IgnoredFile, UsedFile
 from ompbind.record import Record
 from ompbind.text import suggest_name
 
@@ -68,7 +68,7 @@ def set_defaults(
     """
     own = find_settings(ctx.command.params)
     files = tuple(_parse(content, own, find_keys) for content in found.read)
-    use = find_preset(files, name, ctx.sources.place("preset")) if name else None
+    use = find_preset(files, name, ctx.sources.place("preset"), found.ignored) if name else None
     if not ctx.sources.is_given("preset"):
         use = match_preset(files, read_preset_host())
     ctx.configuration = Configuration(
@@ -126,7 +126,7 @@ def _is_without_effect(file: ConfigurationFile, setting: Setting) -> bool:
 
 def _make_warnings(files: Sequence[ConfigurationFile], found: FoundFiles) -> Iterator[str]:
     for ignored in found.ignored:
-        yield f"{ignored.path} is ignored: {ignored.reason}"
+        yield str(ignored)
     for file in files:
         keys = dict.fromkeys(setting.key for setting in file.settings if _is_without_effect(file, setting))
         if keys:
@@ -151,15 +151,18 @@ def list_preset_names(found: FoundFiles) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def find_preset(files: Sequence[ConfigurationFile], name: str, source: str) -> PresetUse:
+def find_preset(
+    files: Sequence[ConfigurationFile], name: str, source: str, ignored: Sequence[IgnoredFile] = ()
+) -> PresetUse:
     """Return the preset that `source` (--preset or its variable) names.
 
     The user's preset hides a preset of the system. Raises ConfigurationError if no file defines it, or if a
-    project file and another file do.
+    project file and another file do; the hint names `ignored` files, which may define it.
     """
     uses = [use for use in _list_presets(files) if use.preset.name == name]
     if not uses:
-        raise ConfigurationError(f"{source}: preset {name!r} is not defined", hint=_list_names(files, name))
+        hint = "; ".join(map(str, ignored)) or _list_names(files, name)
+        raise ConfigurationError(f"{source}: preset {name!r} is not defined", hint=hint)
     if len(uses) > 1 and uses[-1].file.kind is FileKind.PROJECT:
         text = f"{source}: {uses[-1].file.path} and {uses[-2].file.path} both define the preset {name!r}"
         raise ConfigurationError(text, hint="rename one of them, or name the file with --config")

@@ -1,7 +1,8 @@
 """Find and read the configuration files that apply, and refuse files that other users can write.
 
-A project file is in the working directory or above it, in the home of the user or in a repository. The search
-stops at the first directory that other users own or may write to.
+A project file is in the working directory or above it, in the home of the user or in a repository. A file in
+another working directory is ignored with a warning, as is a file in or above a directory that other users own
+or may write to.
 
 Each file is opened without waiting and without following a link, in a directory that stays open, and is
 checked on its descriptor.
@@ -9,8 +10,9 @@ checked on its descriptor.
 
 import errno
 import os
+import shlex
 import stat
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 
 from ompbind.errors import ConfigurationError
@@ -66,8 +68,8 @@ class FoundFiles(Record):
 NO_FILES = FoundFiles()
 
 
+_NOT_REGULAR = "it is not a regular file"
 _TOO_LONG = "it has more than 256 KiB"
-_OPEN_DIRECTORY = "other users own its directory or may write to it ('chmod go-w DIRECTORY' if it is yours)"
 
 
 def find_user_file(env: Mapping[str, str]) -> str:
@@ -84,17 +86,26 @@ def find_home(env: Mapping[str, str]) -> str:
     return home if os.path.isabs(home) else ""
 
 
-def find_project_file(working: str, home: str, trusted: Collection[int]) -> str:
-    """Return the path of the nearest project file; "" if there is none, or no working directory.
+def find_project_file(working: str, home: str, trusted: Collection[int]) -> tuple[str, str]:
+    """Return the path of the nearest project file, and why its place excludes it, "" if it does not.
 
-    Whether the file may be used is not checked.
+    Both are "" without a file or a working directory. The file and its own directory are not checked.
     """
-    for directory in _list_searched(working, home, trusted) if working else ():
+    above = _list_above(working) if working else []
+    searched = _find_searched(above, home)
+    for at, directory in enumerate(searched or above[:1]):
         for name in PROJECT_NAMES:
             path = os.path.join(directory, name)
-            if _has_table(path) if name == PYPROJECT else os.path.lexists(path):
-                return path
-    return ""
+            if not (_has_table(path) if name == PYPROJECT else os.path.lexists(path)):
+                continue
+            if not searched:
+                return path, f"it is neither in your home directory nor in a repository (use --config {name})"
+            try:
+                risks = [_explain_shared(below, os.stat(below), path, trusted) for below in above[:at]]
+            except OSError:
+                return "", ""
+            return path, next(filter(None, risks), "")
+    return "", ""
 
 
 def _has_table(path: str) -> bool:
@@ -109,29 +120,31 @@ def _has_table(path: str) -> bool:
         os.close(file)
 
 
-def _list_searched(working: str, home: str, trusted: Collection[int]) -> Iterator[str]:
-    """Yield the directories to search, the working directory first.
-
-    A directory that others own or may write to is the last: if it has a file, a warning names the file.
-    """
-    above: list[str] = []
-    directory = working
-    while directory not in above:  # the root directory is its own parent
+def _list_above(working: str) -> list[str]:
+    """Return the working directory and all directories above it."""
+    above = [working]
+    while (directory := os.path.dirname(above[-1])) != above[-1]:  # the root directory is its own parent
         above.append(directory)
-        try:
-            if is_shared(os.stat(directory), trusted):
-                break
-        except OSError:
-            break
-        directory = os.path.dirname(directory)
-    home = os.path.realpath(home) if home else ""
-    if home and os.path.commonpath((home, working)) == home:
-        yield from above[: above.index(home) + 1] if home in above else above
-        return
+    return above
+
+
+def _find_searched(above: Sequence[str], home: str) -> Sequence[str]:
+    """Return the directories in the home or in the repository; none outside of both."""
+    real = os.path.realpath(home) if home else ""
+    tops = [above.index(real)] if real in above else []
     for at, directory in enumerate(above):
-        if any(os.path.lexists(os.path.join(directory, name)) for name in _REPOSITORIES):
-            yield from above[: at + 1]
-            return
+        if not tops and any(os.path.lexists(os.path.join(directory, name)) for name in _REPOSITORIES):
+            tops.append(at)
+    return above[: tops[0] + 1] if tops else ()
+
+
+def _explain_shared(directory: str, status: os.stat_result, path: str, trusted: Collection[int]) -> str:
+    """Return why a directory in or below that of a file excludes the file, "" if it does not."""
+    if not is_shared(status, trusted):
+        return ""
+    is_own = status.st_uid == os.geteuid() and not status.st_mode & stat.S_ISVTX  # /tmp must stay as it is
+    remedy = f"'chmod go-w {shlex.quote(directory)}'" if is_own else f"use --config {shlex.quote(path)}"
+    return f"other users own {directory} or may write to it ({remedy})"
 
 
 def read_start(file: int) -> bytes:
@@ -152,7 +165,7 @@ def read_named_file(path: str, source: str) -> FoundFiles:
         return FoundFiles(read=(FileContent(kind=FileKind.NAMED, path=path, data=data),))
     except OSError as error:
         hint = f"{source} needs a regular file of at most 256 KiB that only you or root can write"
-        raise ConfigurationError(f"{source}: {path}: {_explain(error)}", hint=hint) from error
+        raise ConfigurationError(f"{source}: {path}: {_explain(error, path)}", hint=hint) from error
 
 
 def read_found_files(env: Mapping[str, str], system_file: str = SYSTEM_FILE) -> FoundFiles:
@@ -162,11 +175,11 @@ def read_found_files(env: Mapping[str, str], system_file: str = SYSTEM_FILE) -> 
         working = os.getcwd()
     except OSError:
         working = ""  # it was removed
-    project_file = find_project_file(working, find_home(env), trusted)
+    project_file, excluded = find_project_file(working, find_home(env), trusted)
     found = (
         _read_found(FileKind.SYSTEM, system_file, trusted),
         _read_found(FileKind.USER, find_user_file(env), trusted),
-        _read_found(FileKind.PROJECT, project_file, trusted),
+        _read_found(FileKind.PROJECT, project_file, trusted, excluded),
     )
     read: dict[str, FileContent] = {}
     for file in found:
@@ -176,53 +189,64 @@ def read_found_files(env: Mapping[str, str], system_file: str = SYSTEM_FILE) -> 
     return FoundFiles(read=tuple(read.values()), ignored=tuple(ignored.values()))
 
 
-def _read_found(kind: FileKind, path: str, trusted: Collection[int]) -> FileContent | IgnoredFile | None:
-    """Read a file in a directory that only trusted users may write to; None if there is no file or path."""
+def _read_found(
+    kind: FileKind, path: str, trusted: Collection[int], excluded: str = ""
+) -> FileContent | IgnoredFile | None:
+    """Read a file in a directory that only trusted users may write to; None if there is no file or path.
+
+    `excluded` is why the place of the file excludes it, if it does.
+    """
     if not (path and os.path.lexists(path)):
         return None
+    directory, data = os.path.dirname(path), b""
+    reasons = [excluded]
     try:
-        directory = os.open(os.path.dirname(path), _DIRECTORY)
+        opened = os.open(directory, _DIRECTORY)
         try:
-            if is_shared(os.fstat(directory), trusted):
-                raise PermissionError(errno.EPERM, _OPEN_DIRECTORY)
-            data = _read_trusted(os.path.basename(path), trusted, directory)
+            reasons.append(_explain_shared(directory, os.fstat(opened), path, trusted))
+            data = _read_trusted(path, trusted, opened)
         finally:
-            os.close(directory)
+            os.close(opened)
     except OSError as error:
-        return IgnoredFile(kind=kind, path=path, reason=_explain(error))
-    return FileContent(kind=kind, path=path, data=data)
+        others = reasons if error.errno == errno.EACCES else []  # else another file is needed
+        reasons = [_explain(error, path), *others]
+    reason = "; ".join(filter(None, reasons))
+    return (
+        IgnoredFile(kind=kind, path=path, reason=reason)
+        if reason
+        else FileContent(kind=kind, path=path, data=data)
+    )
 
 
 def _read_trusted(path: str, trusted: Collection[int], directory: int | None = None) -> bytes:
-    """Return the bytes of a file; raises OSError if it cannot be read, or must not be used."""
-    file = os.open(path, FILE, dir_fd=directory)
+    """Return the bytes of a file, which is in `directory` if that is given.
+
+    Raises OSError if the file cannot be read, or must not be used; EACCES for wrong permissions.
+    """
+    file = os.open(path if directory is None else os.path.basename(path), FILE, dir_fd=directory)
     try:
-        risk = find_file_risk(os.fstat(file), trusted)
-        if risk:
-            raise PermissionError(errno.EPERM, risk)
+        status = os.fstat(file)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.ENXIO, _NOT_REGULAR)
+        if status.st_uid not in trusted:
+            text = f"it belongs to user {status.st_uid} (copy it, and use --config COPY)"
+            raise PermissionError(errno.EPERM, text)
+        if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            mode = f"mode {stat.S_IMODE(status.st_mode):04o}"
+            text = f"other users may write to it ({mode}, use 'chmod go-w {shlex.quote(path)}')"
+            raise PermissionError(errno.EACCES, text)
         data = read_start(file)
     finally:
         os.close(file)
-    if len(data) > SIZE_LIMIT:  # it has grown since it was opened
+    if len(data) > SIZE_LIMIT:
         raise OSError(errno.EFBIG, _TOO_LONG)
     return data
 
 
-def find_file_risk(status: os.stat_result, trusted: Collection[int]) -> str:
-    """Return why an open file must not be used as configuration; "" if it may be used."""
-    if not stat.S_ISREG(status.st_mode):
-        return "it is not a regular file"
-    if status.st_uid not in trusted:
-        return f"it belongs to user {status.st_uid}"
-    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        return f"other users may write to it (mode {stat.S_IMODE(status.st_mode):04o}, use 'chmod go-w FILE')"
-    return _TOO_LONG if status.st_size > SIZE_LIMIT else ""
-
-
-def _explain(error: OSError) -> str:
+def _explain(error: OSError, path: str) -> str:
     """Return why a file could not be read, in words."""
     if error.errno == errno.ELOOP:
-        return "it is a symbolic link"
-    if error.errno == errno.ENXIO:
-        return "it is not a regular file"
+        return f"it is a symbolic link (use --config {shlex.quote(os.path.realpath(path))})"
+    if error.errno == errno.ENXIO:  # a pipe cannot be opened
+        return _NOT_REGULAR
     return error.strerror or str(error)

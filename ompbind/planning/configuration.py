@@ -18,6 +18,9 @@ class IgnoredFile(Record):
     path: str
     reason: str
 
+    def __str__(self) -> str:
+        return f"{self.path} is ignored: {self.reason}"
+
 
 class Configuration(Record):
     """The configuration files that were read, lowest precedence first, and the preset ("" for none).

@@ -40,10 +40,7 @@ def render_configuration(
         Column(title="source", cells=where, grows=True),
     ]
     lines = [render_paragraph(f"{file.kind} file", file.path, width) for file in configuration.files]
-    lines += [
-        render_paragraph(f"{file.kind} file", f"{file.path} is ignored: {file.reason}", width)
-        for file in configuration.ignored
-    ]
+    lines += [render_paragraph(f"{file.kind} file", str(file), width) for file in configuration.ignored]
     preset = f"{configuration.preset}, from {configuration.preset_file}" if configuration.preset else "none"
     how = "; its match fits this machine" if configuration.is_matched else ""
     lines = [*(lines or ["no configuration file"]), render_paragraph("preset", preset + how, width)]

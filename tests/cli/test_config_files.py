@@ -73,21 +73,30 @@ def test_outside_of_the_home_only_repositories_are_searched(home, monkeypatch):
     (path.parent / ".git").mkdir()
     path.rename(home.parent / "srv/ompbind.toml")  # above the repository
     assert read(home) == ([], [])
+    (path.parent / ".git").rmdir()
+    near = write(home.parent / "srv/repo/deep/ompbind.toml", mode=0o664)
+    ((ignored, reason),) = read(home)[1]  # the reason has all that is needed to use the file
+    assert ignored == str(near)
+    assert all(remedy in reason for remedy in (f"chmod go-w {near}", "--config ompbind.toml"))
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o1777, 0o775, pytest.param("foreign", marks=as_root)])
-def test_the_search_stops_at_a_directory_that_others_may_write_to(home, monkeypatch, mode):
-    write(home / "ompbind.toml")
-    (home / "shared/mine").mkdir(parents=True)
+def test_a_file_in_or_above_a_directory_that_others_may_write_to_is_ignored(home, monkeypatch, mode):
+    shared = home / "shared"
+    (shared / "mine").mkdir(parents=True)
     if mode == "foreign":
-        os.chown(home / "shared", NOBODY, NOBODY)
+        os.chown(shared, NOBODY, NOBODY)
     else:
-        (home / "shared").chmod(mode)
-    monkeypatch.chdir(home / "shared/mine")
-    assert read(home) == ([], [])
-    path = write(home / "shared/ompbind.toml")
-    ((ignored, reason),) = read(home)[1]
-    assert (ignored, "chmod go-w DIRECTORY" in reason) == (str(path), True)
+        shared.chmod(mode)
+    monkeypatch.chdir(shared / "mine")
+    for path in (home / "ompbind.toml", shared / "ompbind.toml"):
+        write(path)
+        found, ((ignored, reason),) = read(home)
+        remedy = f"--config {path}" if mode in (0o1777, "foreign") else f"chmod go-w {shared}"
+        assert (found, ignored) == ([], str(path))
+        assert all(text in reason for text in (str(shared), remedy))
+    near = write(shared / "mine/ompbind.toml")
+    assert read(home) == ([str(near)], [])
 
 
 def put_link(path):

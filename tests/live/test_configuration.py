@@ -163,6 +163,7 @@ def test_files_of_another_user_are_ignored_or_refused(call, home):
     assert f"ompbind.toml: it belongs to user {NOBODY}" in done.stderr
     done = call("run", "--preset", "a", *SHOW)
     assert (done.stdout, done.returncode) == ("", 125)
+    assert f"hint: {path} is ignored: it belongs to user {NOBODY}" in " ".join(done.stderr.split())
 
 
 def test_a_wrong_file_starts_nothing_and_is_in_the_report(call, home):
