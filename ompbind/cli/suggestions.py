@@ -208,7 +208,7 @@ OTHER_OPTIONS = (
 )  # fmt: skip
 """Options of other tools. A row counts only if the verb has the option that it needs."""
 
-_NO_OPTIONS = ("--file", "--kill", "--end", "--slow")
+_NO_OPTIONS = ("--file", "--kill", "--end", "--slow", "--kind", "--plain")
 """Options of other tools that ompbind has nothing for, although one of its options has a similar name."""
 
 

@@ -26,7 +26,7 @@ def _list_paths(name: str, env: Mapping[str, str]) -> list[str]:
 _SHELL_COMMANDS = (".", "alias", "eval", "exec", "export", "source", "trap", "ulimit", "umask", "unset")
 """Commands of shells that are no files."""
 
-_SHELL_CHARACTERS = "$`;|&<>()*?"
+_SHELL_CHARACTERS = "$`;|&<>()*?\n"
 """Characters that have a meaning in shells; a command with them is for a shell."""
 
 _OPTION_HINT = "write options of ompbind before --, and the command after it"
@@ -63,7 +63,7 @@ def find_command(name: str, env: Mapping[str, str]) -> str:
 def _find_hint(name: str, env: Mapping[str, str]) -> str:
     """Return what to write in place of a word that is no command; "" if it looks like one."""
     variable, equals, _ = name.partition("=")
-    first = name.split(" ")[0]
+    first, _, rest = name.partition(" ")
     if "/" not in name and os.path.exists(name):
         return f"to run the file in this directory, write ./{name}"
     if name.startswith("-") and name.strip("-"):
@@ -71,7 +71,10 @@ def _find_hint(name: str, env: Mapping[str, str]) -> str:
         return _OPTION_HINT + (_ENTRY_POINT_HINT if is_entry_point else "")
     is_assignment = bool(equals) and variable.isidentifier()
     if any(character in name for character in _SHELL_CHARACTERS) and not (is_assignment and first == name):
-        return f"a command with shell syntax needs a shell: -- sh -c {shlex.quote(name)}"
+        command = "'...'" if "\n" in name else shlex.quote(name)
+        return f"a command with shell syntax needs a shell: -- sh -c {command}"
+    if is_assignment and rest and find_file(rest.split(" ")[0], env):
+        return f"write a variable as an option, and the command without quotes: --env {first} -- {rest}"
     if is_assignment:
         return f"set a variable with an option: --env {shlex.quote(name)}"
     if first != name and find_file(first, env):

@@ -344,9 +344,11 @@ def test_random_bytes_and_truncated_files_are_no_error(file, data, marked, lengt
 @pytest.mark.parametrize(("word", "hint"), [
     ("cd /tmp", "use --chdir DIR"),
     ("NAMES=a b", "--env 'NAMES=a b'"),
+    ("PORT=8000 sleep 1", "--env PORT=8000 -- sleep 1"),
     ("sleep 1", "without quotes around all of it: -- sleep 1"),
     ("{directory}/sleep 1", "without quotes around all of it: -- {directory}/sleep 1"),
     ("sleep 1 && date", "-- sh -c 'sleep 1 && date'"),
+    ("sleep 1\ndate", "-- sh -c '...'"),
     ("PORT=8000 sleep 1 & date", "-- sh -c 'PORT=8000 sleep 1 & date'"),
     ("--mask=0|1", "options of ompbind before --"),
     ("source env.sh", "use sh -c 'source ...'"),
