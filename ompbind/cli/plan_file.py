@@ -13,9 +13,12 @@ _MOST_BYTES = 64 << 20
 
 
 def read_plan_file(path: str) -> SavedPlan:
-    """Read a plan that `ompbind plan --format json` wrote. Raises OptionError."""
+    """Read a plan that `ompbind plan --format json` wrote; "-" is standard input. Raises OptionError."""
+    opened: str | int = path
+    if path == "-":
+        path, opened = "standard input", 0
     try:
-        with open(path, "rb") as file:
+        with open(opened, "rb", closefd=opened != 0) as file:
             data = file.read(_MOST_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)

@@ -1,6 +1,8 @@
 """The planning options, which several verbs share: which CPUs ranks get, and what their environment is."""
 
+import shlex
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Literal
 
 from ompbind.cli.option import FILES, Option, complete_list
@@ -17,7 +19,7 @@ from ompbind.cli.readers import (
 )
 from ompbind.cli.verbs import BINDING, CPUS, DEVICES, LAUNCHING, PLANNING, RANKS
 from ompbind.compat.frameworks import FRAMEWORKS
-from ompbind.errors import OptionError
+from ompbind.errors import MaskError, OptionError
 from ompbind.machine.devices import DeviceKind
 from ompbind.masks.parse import parse_mask
 from ompbind.openmp.binding import Bind, ProcBind
@@ -43,6 +45,18 @@ def _list_sources() -> str:
     from ompbind.machine.sources.sources import source_labels  # noqa: PLC0415 - door: topology sources
 
     return source_labels()
+
+
+def _read_cores(text: str) -> int:
+    """Read a number of cores; `taskset -c` has a list of CPUs there."""
+    try:
+        return at_least(1)(text)
+    except OptionError as error:
+        if text == "0" or (any(map(str.isdigit, text)) and not text.isdigit()):
+            with suppress(MaskError):
+                parse_mask(text)
+                error.hint = f"-c is a number of cores per rank; to name CPUs, write -m {shlex.quote(text)}"
+        raise
 
 
 def _read_wait(text: str) -> float:
@@ -95,7 +109,7 @@ PLANNING_OPTIONS: tuple[Option, ...] = (
     Option("-t", "--threads", section=CPUS, verbs=PLANNING, read=at_least(1), number=True,
            metavar="T", everyday=True, help="Threads per rank",
            default_help="one per CPU, or CPU quota"),
-    Option("-c", "--cores", section=CPUS, verbs=PLANNING, read=at_least(1), number=True, metavar="C",
+    Option("-c", "--cores", section=CPUS, verbs=PLANNING, read=_read_cores, number=True, metavar="C",
            everyday=True, help="Compute cores per rank",
            default_help="a share by strategy"),
     Option("--service-cores", section=CPUS, verbs=PLANNING, read=at_least(0), default="0",
@@ -145,8 +159,8 @@ PLANNING_OPTIONS: tuple[Option, ...] = (
            help="Set these variables to the NICs of the rank: NCCL_IB_HCA, UCX_NET_DEVICES, PSM3_NIC"),
     Option("--plan", section=CPUS, verbs=(*LAUNCHING, "plan"), read=_read_plan, metavar="FILE",
            complete=FILES,
-           help="Use the plan that 'ompbind plan --format json' wrote to FILE, on a machine of the same"
-                " kind"),
+           help="Use the plan that 'ompbind plan --format json' wrote to FILE (-: standard input), on a"
+                " machine of the same kind"),
     Option("--topology", section=CPUS, verbs=(*PLANNING, "topo"), default="live", metavar="SOURCE",
            complete=_complete_sources, help="The machine: {names}", list_names=_list_sources),
     Option("--bind", section=BINDING, verbs=PLANNING, read=member(Bind), words=tuple(Bind),

@@ -74,6 +74,21 @@ def _explain_numbers(plan: Plan) -> Iterator[Note]:
         yield Note(code="node-numbers", text=text)
 
 
+def _explain_cores(plan: Plan) -> Iterator[Note]:
+    """Explain --cores for one rank to users of `taskset -c`, which has numbers of CPUs there."""
+    cores, mask, ranks = plan.request.cores, plan.request.mask, len(plan.placements)
+    if cores is None or cores not in plan.machine.online or (mask and mask.parts):
+        return
+    if ranks + plan.request.outside_ranks == 1:
+        text = f"-c {cores} is {count(cores, 'core')} per rank, not CPU {cores} (-m {cores} is CPU {cores})"
+        yield Note(code="cores", text=text)
+
+
+def _explain_unfilled(plan: Plan) -> Iterator[Note]:
+    for text in plan.request.unfilled:
+        yield Note(code="unfilled", text=text, warning=True)
+
+
 def _explain_unused(plan: Plan) -> Iterator[Note]:
     """List hardware threads and cores that are idle; CPUs that are excluded by default have other notes."""
     request, used, excluded_by_default = plan.request, plan.used, plan.machine.excluded_by_default
@@ -319,6 +334,7 @@ _SUBJECTS: tuple[Callable[[Plan], Iterable[Note]], ...] = (
     _explain_compat,
     _explain_machine,
     _explain_numbers,
+    _explain_cores,
     _explain_unused,
     _explain_isolated,
     _explain_kinds,
@@ -334,5 +350,6 @@ _SUBJECTS: tuple[Callable[[Plan], Iterable[Note]], ...] = (
     explain_runtime,
     _explain_device_variables,
     explain_wrappers,
+    _explain_unfilled,
 )
 """What notes are about: a function for each subject, in the order of output."""

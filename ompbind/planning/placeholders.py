@@ -7,6 +7,9 @@
 - `{{rank}}` is the text `{rank}`: a second pair of braces around a placeholder is removed.
 - Braces that begin with the name of a placeholder and go on otherwise, as `{rank:02}`, are an error.
 - A name without a value is an error in options. In the words of a command it is text.
+
+Text that was probably meant as a placeholder causes a warning: `{8000+rank}`, and in a command that is not
+filled `{rank}`. Braces of code are not meant: `print(f"{rank}")`, `#{rank}`, `%{size}`, `$h{rank}`.
 """
 
 import re
@@ -33,6 +36,22 @@ _FORM = re.compile(
 
 _ARITHMETIC = re.compile(r"(?:\*([0-9]{1,18}))?([+-][0-9]{1,18})?")
 """Factor and offset behind a name; with 18 digits each, a result has at most 40."""
+
+
+# Not compiled here: most command lines have no braces.
+
+_SIGNS = r"[0-9+* -]*"
+_MEANT = rf"\{{(?P<text>{_SIGNS}\b(?:{'|'.join(NAMES)})\b{_SIGNS})\}}"
+"""Braces with nothing but a known name and numbers."""
+
+_BEFORE_OTHER_BRACES = r"(?:[{#@\\]|[$%]\w*)$"
+"""What is directly before braces of shells, templates and formats."""
+
+_CODE = r"(?<![$(])\("
+"""A parenthesis of code; `$(` is of a shell."""
+
+_SUM = r"(?:([0-9]+)\+)?(?:([0-9]+)\*)?([a-z_]+)(?:\*([0-9]+))?([+-][0-9]+)?"
+"""A sum in any order: offset, factor, name, factor, offset."""
 
 
 class Placeholder(Record):
@@ -133,6 +152,32 @@ def _make_error(form: re.Match[str], names: Collection[str]) -> PositionError:
         message = f"{shown} cannot be computed: a whole number follows *, + or -, without spaces"
         hint = f"for example {{{name}*2+8000}}; {literal}"
     return PositionError(message, text=form.string, span=form.span(), hint=hint)
+
+
+def find_unfilled(text: str) -> Iterator[tuple[str, str]]:
+    """Yield what was probably meant as a placeholder, and its correct spelling, "" if it has none.
+
+    Placeholders that are written correctly are yielded too: the text may be of a command that is not filled.
+    """
+    if "{" not in text or re.search(_CODE, text):
+        return
+    for found in re.finditer(_MEANT, text):
+        inner = found["text"]
+        is_placeholder = inner in NAMES or inner.strip() not in NAMES  # `{ rank }` is none
+        if is_placeholder and not re.search(_BEFORE_OTHER_BRACES, text[: found.start()]):
+            yield found[0], _spell(inner)
+
+
+def _spell(inner: str) -> str:
+    """Return a sum as a placeholder; "" if it cannot be computed."""
+    found = re.fullmatch(_SUM, inner.replace(" ", ""))
+    if found is None:
+        return ""
+    before, left, name, right, behind = found.groups(default="")
+    if (before and behind) or (left and right) or (name in TEXTS and inner.strip() != name):
+        return ""
+    factor = left or right
+    return f"{{{name}{factor and f'*{factor}'}{before and f'+{before}'}{behind}}}"
 
 
 _NAME_RULE = "letters, digits and underscores (no digit first)"

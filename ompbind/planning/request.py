@@ -170,7 +170,8 @@ class Request(Record):
     `visible` are the devices that ranks may get, None if no device was read. With `has_own_devices`, ranks
     outside the plan get none of them: the launcher has given this rank devices of its own.
 
-    `plan` is a plan that was made before: it decides the number of ranks, and all that ranks get.
+    `plan` is a plan that was made before: it decides the number of ranks, and all that ranks get. `unfilled`
+    are texts about placeholders of the user that stay as they are.
     """
 
     ranks: int | None = 1
@@ -211,6 +212,7 @@ class Request(Record):
     visible: VisibleDevices | None = None
     has_own_devices: bool = False
     plan: SavedPlan | None = None
+    unfilled: tuple[str, ...] = ()
 
     @property
     def share(self) -> bool:

@@ -93,7 +93,26 @@ def test_the_command_is_filled_only_with_fill(ompbind):
     words = ("{rank+1}/{size}", "{foo}", "{{rank}}", "${rank}", "{run_id}")
     done = ompbind(*TWO, "--run-id", "r", "--fill", "--", "echo", *words)
     assert lines(done) == ["1/2 {foo} {rank} ${rank} r", "2/2 {foo} {rank} ${rank} r"]
-    assert lines(ompbind("run", "--", "echo", *words)) == [" ".join(words)]
+    for verb in ("run", "exec"):
+        done = ompbind(verb, "--", "echo", *words)
+        assert lines(done) == [" ".join(words)]
+        assert "warning: {rank+1}, {size} and {run_id} in the command stay as they are" in message(done)
+
+
+@pytest.mark.parametrize(("options", "warning"), [
+    ([], "{rank+1}, {1+rank} and {rank} in the command stay as they are (--fill fills {rank+1}"),
+    (["--fill"], "{1+rank} in the command stays as it is (write {rank+1})"), (["--no-fill"], ""),
+    (["-q"], ""), (["--no-fill", "--env", "A={1+rank}"], "{1+rank} in A stays as it is (write {rank+1})"),
+    (["--no-fill", "--env-file", "f"], "{2+rank} in B stays as it is (write {rank+2})"),
+    (["--no-fill", "--wrap", "env {1-rank}"], "{1-rank} in --wrap stays as it is (write for example"),
+])  # fmt: skip
+def test_a_placeholder_that_stays_causes_a_warning(tmp_path, monkeypatch, options, warning):
+    (tmp_path / "f").write_text("B={2+rank}\n")
+    monkeypatch.chdir(tmp_path)
+    done = call("bench", "--dry-run", *options, "--", "true", "{rank+1}", "{1+rank}", "{rank}")
+    assert done.returncode == 0
+    assert message(done).startswith(f"ompbind: warning: {warning}" if warning else "")
+    assert bool(done.stderr) is bool(warning)
 
 
 def test_each_rank_starts_in_its_own_directory(ompbind, tmp_path):

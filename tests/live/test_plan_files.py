@@ -46,6 +46,15 @@ def test_ranks_get_the_cpus_of_the_plan(ompbind, save):
         assert (report["LOCAL_RANK"], report["cpus"]) == (str(rank), cpus)
 
 
+def test_a_plan_from_standard_input(ompbind, save):
+    path = Path(save("-n", "2", "-m", "|".join(map(str, reversed(two_cpus())))))
+    options = {"input": path.read_text(), "stdin": None}
+    done = ompbind("run", "--plan", "-", "--", "sh", "-c", "echo $OMPBIND_CPUS; cat", **options)
+    assert sorted(map(int, done.stdout.split())) == sorted(two_cpus())
+    done = ompbind("run", "--plan", "-", "--", "true")
+    assert "--plan: standard input is not JSON" in " ".join(done.stderr.split())
+
+
 def test_a_rank_that_its_launcher_has_bound_needs_only_its_own_cpus(ompbind, save):
     first, second = two_cpus()
     path = save("-n", "2", "-m", f"{first}|{second}")

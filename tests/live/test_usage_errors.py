@@ -49,6 +49,16 @@ def test_usage_errors(line, message):
     assert " ".join(error.split()).startswith(message)
 
 
+def test_cores_that_look_like_numbers_of_cpus():
+    """`taskset -c` has a list of CPUs."""
+    for text, hint in (
+        ("0", "-m 0"), ("0-1", "-m 0-1"), ("0,2", "-m 0,2"), ("0x3", "-m 0x3"), ("0|1", "-m '0|1'"),
+        ("x1", "--help'"), ("all", "--help'"), ("1_0", "--help'"), ("9" * 12, "--help'"),
+    ):  # fmt: skip
+        done = call("plan", "-c", text)
+        assert (done.returncode, done.stderr.rstrip().endswith(f" {hint}")) == (2, True), done.stderr
+
+
 def test_a_long_value_is_cut():
     assert f"-n/--ranks: '{'9' * 57}...' is too large" in " ".join(
         call("plan", "-n", "9" * 5000).stderr.split()

@@ -43,6 +43,15 @@ def test_ranks_compute_on_the_cores_that_they_request(shape, options, expected):
 
 
 @pytest.mark.parametrize(("options", "expected"), [
+    ({"cores": 1}, "-c 1 is 1 core per rank, not CPU 1 (-m 1 is CPU 1)"),
+    ({"cores": 8}, "-c 8 is 8 cores per rank, not CPU 8 (-m 8 is CPU 8)"),
+    ({"cores": 1, "ranks": 2}, None), ({"cores": 1, "mask": "0-3"}, None), ({}, None),
+])  # fmt: skip
+def test_a_note_says_that_cores_of_a_single_rank_are_no_cpu(options, expected):
+    assert notes(plan(DUAL, **{"ranks": 1, **options})).get("cores") == expected
+
+
+@pytest.mark.parametrize(("options", "expected"), [
     # service cores are whole cores, from the share that the strategy gives
     ({"service_cores": 1}, "0-2 and 3,11; 4-6 and 7,15"),
     ({"service_cores": 1, "smt": "all"}, "0-2,8-10 and 3,11; 4-6,12-14 and 7,15"),

@@ -12,6 +12,7 @@ from ompbind.planning.placeholders import (
     NUMBERS,
     check,
     fill,
+    find_unfilled,
     make_literal,
     parse_assignment,
     parse_env_file,
@@ -69,6 +70,29 @@ def test_placeholders_without_a_value_here_are_errors():
     with pytest.raises(PositionError, match=r"\{rank\} has no value here") as caught:
         check("logs/{rank}", ["run_id"])
     assert "use {run_id}" in caught.value.hint
+
+
+@pytest.mark.parametrize(("text", "found"), [
+    ("--port={rank+8000}", "{rank+8000}"), ("out.{rank}.{run_id}", "{rank} {run_id}"),
+    ('{"port":{rank+8000}}', "{rank+8000}"), ("cd $(dirname $0); serve {rank}", "{rank}"),
+    ("{8000+rank}", "{rank+8000}"), ("{2*rank+8000}", "{rank*2+8000}"), ("{8000 + rank}", "{rank+8000}"),
+    ("{8000-rank}", ""), ("{1+rank+1}", ""), ("{2*rank*2}", ""), ("{8000+cpus}", ""),
+])  # fmt: skip
+def test_what_was_probably_meant_as_a_placeholder_is_found_with_its_correct_spelling(text, found):
+    pairs = dict(find_unfilled(text))
+    assert list(pairs.values()) == found.split(" ")
+    assert all(shown in text for shown in pairs)
+    for meant in filter(None, pairs.values()):
+        check(meant)
+
+
+@pytest.mark.parametrize("text", [
+    '{"rank": 1}', "${rank} ${{rank}} #{rank} %{size} %q{rank} $h{rank} HEAD@{size}", "{{rank}} {{ rank }}",
+    'import os; rank = 1; print(f"{rank} {rank+8000}")', "{size+=$1} END{print size}", "f() { rank; }",
+    "{ rank } {foo} {rank2} {rank:02} {rank,size} {RANK} {}",
+])  # fmt: skip
+def test_braces_of_other_programs_are_not_meant_as_placeholders(text):
+    assert not list(find_unfilled(text))
 
 
 @pytest.mark.parametrize(("word", "filled"), [
