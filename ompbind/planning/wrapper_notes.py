@@ -75,7 +75,8 @@ def _find_launcher(wrapper: Wrapper, plan: Plan | None) -> Iterator[WrapperEffec
         return
     remedy = f"use '{launch.instead}' instead"
     if not launch.workers:
-        effect = f"binds its processes by rules of its own; the plan binds only {launch.text.split()[0]}"
+        name = launch.text.split()[0]
+        effect = f"starts processes, and may bind them by rules of its own; the plan binds only {name}"
         yield WrapperEffect(words=launch.text, effect=effect, remedy=remedy)
     elif not (
         plan

@@ -42,7 +42,7 @@ PROCESS_LAUNCHERS: Mapping[str, tuple[str, ...]] = {
     "aprun": (),
     "flux": ("run", "submit"),
 }
-"""Commands that start and bind the processes of a job, with the subcommands that do; () without any."""
+"""Commands that start the processes of a job and may bind them, with the subcommands that do; () without any."""
 
 TORCHRUN, _TORCHRUN_MODULES = "torchrun", ("torch.distributed.run", "torch.distributed.launch")
 """torchrun, and the modules with the same command line: `python -m torch.distributed.run`."""
@@ -87,9 +87,9 @@ def executes_arguments(path: str, words: Sequence[str]) -> bool:
 
 # Commands that start the processes of a job: `mpirun -n 4 ./app`, `torchrun --nproc-per-node 4 train.py`.
 #
-# MPI launchers, Slurm and Flux bind each process by rules of their own. torchrun binds none: all its
-# processes share the CPUs of the rank that torchrun is. In both cases ompbind should be started by the
-# launcher, once for each process.
+# Most MPI launchers, Slurm and Flux bind each process by rules of their own. torchrun and, by default, MPICH
+# bind none: all their processes share the CPUs of the rank that the launcher is. In both cases ompbind should
+# be started by the launcher, once for each process.
 
 
 _WORKERS = ("--nproc-per-node", "--nproc_per_node")

@@ -42,7 +42,7 @@ def starts(workers=""):
     ({"rebinds": True, "nodes": CpuSet((7,))}, {"ranks": 1}, "(remove it, and select CPUs with --mask)"),
     ({"sets_memory": True}, {"memory": MemoryMode.BIND}, "replaces the memory policy"),
     ({"clears": True}, {}, "env -i removes all variables that ompbind sets"),
-    (starts(), {}, "binds its processes by rules of its own; the plan binds only mpirun"),
+    (starts(), {}, "and may bind them by rules of its own; the plan binds only mpirun"),
     (starts("4"), {"ranks": 1}, "starts several processes (4), which share the CPUs of one rank"),
     ({"removed": PAIR}, {"bind": Bind.EXACT}, "env -u OMP_PLACES -u OMP_PROC_BIND undoes the binding"),
     ({"removed": PAIR[:1]}, {}, "env -u OMP_PLACES undoes the binding"),
