@@ -34,11 +34,11 @@ SAMPLE_ROWS = re.compile(r"(?<=\n\| sample \| model \|\n\|---\|---\|\n)(?:\|.*\n
 HEAD = """\
 # Reference of the command line
 
-`make docs` writes this page from the program. `ompbind COMMAND --help` prints the same options.
-`run`, `exec`, `plan` and `config` print all options with `--help-all`. `man ompbind` shows them too, in the
+This page lists the commands, and then [all options](#choose-cpus). `ompbind COMMAND --help` prints the same options;
+`run`, `exec`, `plan` and `config` print all with `--help-all`. `man ompbind` shows them too, in the
 environment in which ompbind is installed: `man` looks in `share/man` beside each `bin` of `PATH`.
 
-- An option with a variable in the last column can also be set in the environment. A flag is `1` or `0`.
+- An option with a variable can also be set in the environment. A flag is `1` or `0`.
   An option that can be repeated takes several values, separated and quoted as in a shell.
 - Each option has a form `--no-NAME`, which resets it to its default. `--no-share`, `--no-avoid` and
   `--no-exclusive` reset all three, which are one option with three names.
@@ -50,8 +50,13 @@ environment in which ompbind is installed: `man` looks in `share/man` beside eac
 
 
 def render_reference() -> str:
-    """Return the text of the page."""
-    return "\n".join([HEAD, *("\n".join(_verb_lines(load_verb(name))) for name in VERBS)])
+    """Return the text of the page: the commands, each with the names of its options, then each option once."""
+    verbs = [load_verb(name) for name in VERBS]
+    sections: dict[str, list[Option]] = {}
+    for option in dict.fromkeys(option for verb in verbs for option in verb.options):
+        sections.setdefault(option.section, []).append(option)
+    lines = (*(line for verb in verbs for line in _verb_lines(verb)), *_option_lines(sections))
+    return "\n".join((HEAD, *lines))
 
 
 def render_page(text: str) -> str:
@@ -74,28 +79,32 @@ def _verb_lines(verb: Verb) -> Iterator[str]:
     dashes = " --" if verb.words == "command" else ""
     yield f"    ompbind {verb.name} [OPTIONS]{dashes} {METAVARS.get(verb.words, '')}".rstrip() + "\n"
     yield f"{' '.join(f'{verb.help} {verb.details}'.split())}\n"
-    sections: dict[str, list[Option]] = {}
+    sections: dict[str, list[str]] = {}
     own = (option for option in verb.options if verb.name in option.verbs)  # config has all of run
     for option in own:
-        sections.setdefault(option.section, []).append(option)
-    for section, options in sections.items():
-        yield f"### {verb.name}: {section}\n"
-        yield "| option | meaning | default | variable |"
-        yield "|---|---|---|---|"
-        yield from map(_row, options)
-        yield ""
-    yield f"### {verb.name}: Examples\n"
-    yield "```sh"
+        sections.setdefault(option.section, []).append(f"`{option.long_name}`")
+    for section, names in sections.items():
+        yield f"* [{section}](#{section.lower().replace(',', '').replace(' ', '-')}): {', '.join(names)}"
+    yield "\n```sh" if sections else "```sh"
     for title, line in verb.examples:
         yield f"# {title}"
         yield line
     yield "```\n"
 
 
+def _option_lines(sections: dict[str, list[Option]]) -> Iterator[str]:
+    for section, options in sections.items():
+        yield f"## {section}\n"
+        yield "| option | meaning | default | variable | commands |"
+        yield "|---|---|---|---|---|"
+        yield from map(_row, options)
+        yield ""
+
+
 def _row(option: Option) -> str:
     meaning, _, _ = option.render_help().partition(" [default: ")
     default = option.default_help or option.default_text or ""
-    cells = (f"`{option.render_names()}`", meaning, default, option.variable)
+    cells = (f"`{option.render_names()}`", meaning, default, option.variable, ", ".join(option.verbs))
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
