@@ -174,6 +174,12 @@ def test_the_list_of_pages_is_complete():
     )
 
 
+def test_pages_are_short():
+    """At most 250 lines; pages to look things up in may be longer."""
+    pages = [page for page in (ROOT / "docs").glob("*.md") if page.name not in ("reference.md", "formats.md")]
+    assert not [page.name for page in pages if page.read_text().count("\n") > 250]
+
+
 def test_every_note_code_is_documented():
     source = "".join(path.read_text() for path in (ROOT / "ompbind").rglob("*.py"))
     formats = (ROOT / "docs/formats.md").read_text()
