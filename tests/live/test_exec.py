@@ -177,7 +177,7 @@ def test_each_rank_prints_a_line_about_itself(ompbind, option):
         f"rank {rank} of 2 on node {node}: CPU {cpu}, 1 place, 1 thread"
         for rank, cpu in enumerate(two_cpus())
     ]
-    shown = re.findall(r"^ompbind: (rank .* on node .*)", (ROOT / "docs/tutorial.md").read_text(), re.M)
+    shown = re.findall(r"^ompbind: (rank .* on node .*)", (ROOT / "docs/launchers.md").read_text(), re.M)
     assert [leave_out_values(line) for line in shown] == [leave_out_values(line) for line in found]
     assert done.stdout.count("OpenMP places") == (option == "--dry-run"), "one rank prints the plan"
 

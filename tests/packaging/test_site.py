@@ -28,10 +28,10 @@ def test_the_navigation_is_the_list_of_pages():
 def test_pages_have_what_the_theme_makes_of_them():
     loaded = r'<(?:script|link|img|iframe)[^>]+(?:src|href)="((?:https?:)?//[^"]+)"'
     assert not [found for page in SITE.rglob("*.html") for found in re.findall(loaded, page.read_text())]
-    tutorial, reference, contributing = (
-        (SITE / f"{name}.html").read_text() for name in ("tutorial", "reference", "contributing")
+    installation, reference, contributing = (
+        (SITE / f"{name}.html").read_text() for name in ("installation", "reference", "contributing")
     )
-    assert re.findall(r'<label for="[^"]+">(\w+)</label>', tutorial) == ["bash", "zsh", "fish"]
+    assert re.findall(r'<label for="[^"]+">(\w+)</label>', installation) == ["bash", "zsh", "fish"]
     assert "<code>-n, --ranks N|auto</code>" in reference
     assert not re.findall(r"<code[^>]*>[^<]*\\\|", reference)
     assert '__init__.py"' not in contributing
