@@ -10,12 +10,13 @@ from hashlib import sha256
 
 from ompbind.bench.records import Conditions, Hardware
 from ompbind.cpuset import CpuSet
-from ompbind.doctor.read_kernel import read_cpu_times
+from ompbind.inspection.others_load import CpuUsage, measure_others, read_own_usage
 from ompbind.machine.model import Machine
 from ompbind.machine.sources.linux.cgroup import Throttling, read_limits, read_oom_kills, read_throttling
 from ompbind.machine.sources.linux.cpus import CPU
 from ompbind.machine.sources.root import DirectoryRoot, Root, keyed_lines, whole_number
 from ompbind.planning.other_runs import find_other_runs
+from ompbind.procfs.parsers import parse_cpu_times
 from ompbind.procfs.reader import TICKS_PER_S
 from ompbind.record import Record
 from ompbind.registry.registry import find_claims_directory, make_run_identity, read_live_runs
@@ -49,13 +50,15 @@ class SystemRoot(DirectoryRoot):
 class SystemCounts(Record):
     """Counts of the kernel since boot, or since a cgroup was created; None for what it does not count.
 
-    `stolen_s` is in seconds of all CPUs. `other_runs` are the live runs now.
+    `stolen_s` is in seconds of all CPUs. `other_runs` are the live runs now. `usage` is the CPU time of all
+    CPUs and of this process.
     """
 
     throttling: Throttling | None
     stolen_s: float | None
     oom_kills: int | None
     other_runs: int
+    usage: CpuUsage
 
 
 @cache
@@ -72,12 +75,13 @@ def has_quota() -> bool:
 
 def read_counts(root: Root, run_id: str) -> SystemCounts:
     """Read the counts before or after a run; `run_id` is the name of this session's own runs."""
-    times = read_cpu_times(root)
+    times = parse_cpu_times(root.read("proc/stat") or "").get(None)
     return SystemCounts(
         throttling=read_throttling(root) if has_quota() else None,
-        stolen_s=times[-1] / TICKS_PER_S if times else None,
+        stolen_s=times.stolen / TICKS_PER_S if times else None,
         oom_kills=read_oom_kills(root),
         other_runs=_count_other_runs(run_id),
+        usage=read_own_usage(),
     )
 
 
@@ -110,13 +114,17 @@ def read_frequencies(root: Root, cpus: CpuSet) -> Frequencies:
     )
 
 
-def make_conditions(before: SystemCounts, after: SystemCounts, frequencies: Frequencies) -> Conditions:
-    """Return what happened between two readings."""
+def make_conditions(
+    before: SystemCounts, after: SystemCounts, frequencies: Frequencies, cpus: CpuSet
+) -> Conditions:
+    """Return what happened between two readings around a run on some CPUs."""
+    others = measure_others(before.usage, after.usage, cpus)
     throttling = after.throttling.since(before.throttling) if after.throttling and before.throttling else None
     return Conditions(
         throttled_s=throttling.throttled_s if throttling else None,
         throttled_periods=throttling.throttled_periods if throttling else None,
         stolen_s=_subtract(after.stolen_s, before.stolen_s),
+        others_share=round(others.share, 4) if others.cpus else None,
         other_runs=max(before.other_runs, after.other_runs),
         frequency_mhz=frequencies.median_mhz,
         governor=frequencies.governor,

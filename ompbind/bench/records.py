@@ -99,13 +99,16 @@ class Conditions(Record):
     """What else happened on the machine during a run; None for what this machine does not show.
 
     `throttled_s` is the time that the CPU quota stopped threads of this cgroup, in `throttled_periods`
-    periods. `stolen_s` is the time that the hypervisor gave to others, of all CPUs. `other_runs` are live
-    runs besides this session. `frequency_mhz` is the median frequency of the CPUs of the run at its end.
+    periods. `stolen_s` is the time that the hypervisor gave to others, of all CPUs. `others_share` is the
+    part of the CPUs of the run that other processes used; rounded to clock ticks, it may be just below 0.
+    `other_runs` are live runs besides this session. `frequency_mhz` is the median frequency of the CPUs of
+    the run at its end.
     """
 
     throttled_s: float | None = None
     throttled_periods: int | None = None
     stolen_s: float | None = None
+    others_share: float | None = None
     other_runs: int = 0
     frequency_mhz: float | None = None
     governor: str = ""

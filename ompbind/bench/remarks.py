@@ -123,6 +123,9 @@ def find_modes(logs: Sequence[float], matters: float) -> Modes | None:
 MIN_STOLEN = 0.01
 """Stolen time is reported for runs that lost this part of their wall time."""
 
+MIN_OTHERS = 0.05
+"""Other processes are reported if they used this part of the CPUs during all runs together."""
+
 MIN_FREQUENCY_RATIO = 1.05
 """Frequencies are reported if the medians of two candidates differ by this factor."""
 
@@ -288,6 +291,12 @@ def _check_lost_time(runs: _Runs) -> Iterator[Remark]:
     if stolen:
         part = f"{len(stolen)} of {total}, {sum(stolen):.2g} s in all"
         yield Remark(code="stolen", text=f"the hypervisor took CPU time in {part}")
+    known = [run for run in runs.compared if run.conditions.others_share is not None and run.wall_s]
+    weights = [max(run.wall_s) for run in known]
+    shares = [run.conditions.others_share or 0.0 for run in known]
+    if known and (share := statistics.fmean(shares, weights)) >= MIN_OTHERS:
+        text = f"other processes used {_percent(share)} of the CPUs of the runs, in single runs"
+        yield Remark(code="others", text=f"{text} up to {_percent(max(shares))}")
     shared = sum(bool(run.conditions.other_runs) for run in runs.compared)
     if shared:
         yield Remark(code="other-runs", text=f"other runs were live during {shared} of {total}")

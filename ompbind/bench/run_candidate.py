@@ -33,7 +33,7 @@ def run_candidate(start: CandidateStart, settings: MeasuringSettings, slot: Slot
     ):
         outcome, values = _measure(start, settings, directory, verify=verify)
     after = read_counts(system, settings.run_id)
-    frequencies = read_frequencies(system, start.plan.used if start.plan else read_affinity(0))
+    cpus = start.plan.used if start.plan else read_affinity(0)
     run = Run(
         candidate=start.candidate.name,
         number=slot.number,
@@ -41,7 +41,7 @@ def run_candidate(start: CandidateStart, settings: MeasuringSettings, slot: Slot
         round=slot.round,
         started=started,
         values=values,
-        conditions=make_conditions(before, after, frequencies),
+        conditions=make_conditions(before, after, read_frequencies(system, cpus), cpus),
     )
     return add_outcome(run, outcome, settings.timeout_s)
 

@@ -11,7 +11,7 @@ from ompbind.cli.verb import Verb
 from ompbind.errors import InspectError
 from ompbind.inspection import targets
 from ompbind.inspection.rank_processes import Inspection
-from ompbind.inspection.read_load import CONFIRM_STEPS_S, add_load, is_suspicious, was_throttled
+from ompbind.inspection.read_load import CONFIRM_STEPS_S, add_load, is_suspicious
 from ompbind.inspection.targets import Target, find_all_runs, find_target, read_visible_runs
 from ompbind.record import Record
 from ompbind.report.inspect import render_inspection, render_inspection_json, select_problems
@@ -100,16 +100,12 @@ def _check_options(what: tuple[str, ...], settings: InspectSettings) -> None:
 
 
 def _take_inspection(target: Target) -> Inspection:
-    """Inspect a target; while more threads are runnable than there are CPUs, look again for 10 seconds.
-
-    If the cgroup of a process was throttled before, look again once, to see whether it still is.
-    """
-    streaks, inspection = add_load({}, targets.inspect(target))
+    """Inspect a target twice, to see its load; if too many threads are runnable, again 10 seconds later."""
+    streaks, inspection = add_load({}, targets.inspect(target, memory=False))
     for seconds in CONFIRM_STEPS_S:
-        is_first = seconds == CONFIRM_STEPS_S[0]
-        if not (is_suspicious(streaks) or (is_first and was_throttled(streaks))):
-            break
         if seconds == CONFIRM_STEPS_S[-1]:
+            if not is_suspicious(streaks):
+                break
             what = "whether more threads are runnable than there are CPUs"
             print_message(f"checking for {seconds:.0f} s {what}")
         time.sleep(seconds)

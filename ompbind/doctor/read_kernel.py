@@ -9,10 +9,10 @@ from ompbind.doctor.facts import FrequencyFacts, KernelFacts, MemoryFacts, Permi
 from ompbind.machine.sources.linux.cpus import CPU
 from ompbind.machine.sources.linux.numa import MemorySize, read_memory_sizes
 from ompbind.machine.sources.root import Root, numbered, numbers_in, parse_meminfo, whole_number
+from ompbind.procfs.parsers import parse_cpu_times
 
 _FREQUENCIES = f"{CPU}/cpufreq"
 _HUGE_PAGES = "sys/kernel/mm/transparent_hugepage"
-_STAT_FIELDS = 8  # numbers of proc/stat that add up to all CPU time; the last is the steal time
 
 # Parts of cgroup paths, and files that exist only in containers, each with the container software.
 _CONTAINERS = (("kubepods", "Kubernetes"), ("docker", "Docker"), ("libpod", "podman"), ("lxc", "LXC"))
@@ -24,7 +24,7 @@ _FILES = (("run/.containerenv", "podman"), (".dockerenv", "Docker"))
 
 def read_kernel(root: Root) -> KernelFacts:
     """Read the release of the kernel and the settings that matter to ranks."""
-    times = read_cpu_times(root)
+    times = parse_cpu_times(root.read("proc/stat") or "").get(None)
     return KernelFacts(
         release=_word(root, "proc/sys/kernel/osrelease"),
         container=_read_container(root),
@@ -33,7 +33,7 @@ def read_kernel(root: Root) -> KernelFacts:
         numa_balancing=whole_number(root.read("proc/sys/kernel/numa_balancing")),
         huge_pages=_selected(root.read(f"{_HUGE_PAGES}/enabled")),
         defrag=_selected(root.read(f"{_HUGE_PAGES}/defrag")),
-        stolen=times[-1] / sum(times) if times and sum(times) else None,
+        stolen=times.stolen / times.total if times and times.total else None,
     )
 
 
@@ -62,17 +62,6 @@ def _read_hypervisor(root: Root) -> str:
     maker = _word(root, "sys/class/dmi/id/sys_vendor")
     is_virtual = "hypervisor" in flags.split() or maker in _VIRTUAL_MAKERS
     return (maker or "a hypervisor") if is_virtual else _word(root, "sys/hypervisor/type")
-
-
-def read_cpu_times(root: Root) -> tuple[int, ...] | None:
-    """Read the times that add up to the CPU time of all CPUs since boot, in ticks; None if they are unknown.
-
-    The last is the steal time.
-    """
-    words = (root.read("proc/stat") or "").partition("\n")[0].split()
-    numbers = [whole_number(word) for word in words[1 : 1 + _STAT_FIELDS]]
-    times = tuple(number for number in numbers if number is not None)
-    return times if words[:1] == ["cpu"] and len(times) == _STAT_FIELDS else None
 
 
 def read_frequency(root: Root, online: CpuSet) -> FrequencyFacts:

@@ -14,7 +14,7 @@ So the cause is looked for in the mask, the loaded libraries and the environment
 from collections.abc import Sequence
 
 from ompbind.cpuset import EMPTY, CpuSet, union
-from ompbind.inspection.absent_binding import find_runtimes, has_runtime
+from ompbind.inspection.absent_binding import find_libraries, find_runtimes, has_runtime
 from ompbind.inspection.expectation import ExpectedBinding
 from ompbind.openmp.binding import Bind, parse_places
 from ompbind.openmp.runtimes import (
@@ -28,6 +28,7 @@ from ompbind.openmp.runtimes import (
     OmpRuntime,
 )
 from ompbind.procfs.process_state import ProcessState
+from ompbind.programs.library_catalog import ONNXRUNTIME
 
 
 def explain_escape(process: ProcessState) -> str:
@@ -40,8 +41,17 @@ def explain_escape(process: ProcessState) -> str:
     kmp = env.get(KMP_AFFINITY, "")
     if NO_RESPECT in kmp and has_runtime(process, *KMP_READERS):
         return f"KMP_AFFINITY={kmp} makes an OpenMP runtime ignore the process's affinity mask"
+    changed = "the program or another process changed the mask (sched_setaffinity, taskset)"
+    return _explain_onnxruntime(process) or f"{changed}{_unreadable(process)}"
+
+
+def _explain_onnxruntime(process: ProcessState) -> str:
+    """Return why ONNX Runtime has probably bound threads; "" if a process has not loaded it."""
+    if all(library.kind.name != ONNXRUNTIME for library in find_libraries(process)):
+        return ""
     return (
-        f"the program or another process changed the mask (sched_setaffinity, taskset){_unreadable(process)}"
+        "probably by ONNX Runtime: a session without a number of threads starts one for each core of the"
+        " machine, bound to it; set SessionOptions.intra_op_num_threads to the number in OMP_NUM_THREADS"
     )
 
 
@@ -109,6 +119,8 @@ def explain_without_variable(process: ProcessState, masks: Sequence[CpuSet]) -> 
     """Return who narrowed threads, if no variable makes an OpenMP runtime do it."""
     if len(masks) == len(process.threads) and len(set(masks)) == 1:
         return f"the process or its parent set this mask (sched_setaffinity, taskset){_unreadable(process)}"
+    if cause := _explain_onnxruntime(process):
+        return cause
     if find_runtimes(process):
         who = "the program, or an OpenMP runtime that the program configured after its start,"
         return f"{who} set this{_unreadable(process)}"

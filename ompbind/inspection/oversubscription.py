@@ -3,7 +3,7 @@
 One sample proves nothing: threads are runnable for a moment whenever they get work. So a *streak* is needed:
 consecutive samples in which
 
-    1. more threads are runnable than there are CPUs in their affinity masks, and
+    1. more than 1.25 threads are runnable for each CPU in their affinity masks, and
     2. these threads have waited for a CPU for more than half of the CPU time that they used since the last
        sample: their *run delay*. Time in which the kernel throttled their cgroup (CPU quota) is subtracted.
 
@@ -11,14 +11,18 @@ A thread is runnable while it runs or waits for a CPU. So its CPU time and run d
 divided by the time since then, are how much of the time it was runnable. In a first sample, and where the
 kernel counts no run delay, its state counts: R is runnable.
 
+A thread also waits while other processes use its CPUs (`others_load`). If threads of the rank used the CPUs
+for the time B, and others for the time O, only the part B / (B + O) of each run delay counts.
+
 A streak of three samples over at least 10 seconds is an error; a warning where the kernel counts no run
 delay. With n busy threads on c CPUs, the run delay is (n - c) / c of the CPU time.
 """
 
 from collections import Counter
 
-from ompbind.cpuset import CpuSet, count, named, union
+from ompbind.cpuset import EMPTY, CpuSet, count, named, union
 from ompbind.inspection.absent_binding import find_runtimes
+from ompbind.inspection.others_load import CpuUsage, OthersLoad, measure_others
 from ompbind.inspection.verdict import ThreadIssue, Verdict
 from ompbind.machine.sources.linux.cgroup import Throttling
 from ompbind.procfs.process_state import ProcessState, ThreadState
@@ -32,16 +36,26 @@ MIN_SPAN_S = 10.0
 MIN_DELAY = 0.5
 """The run delay, relative to CPU time, above which threads compete for CPUs."""
 
+MIN_THREADS = 1.25
+"""Runnable threads for each CPU, above which they are too many."""
+
 
 class LoadSample(Record):
     """The processes of one rank at a time; `at_s` is in seconds of a monotonic clock.
 
     `throttling` is how the CPU quota has throttled their cgroup since it was created, None if unknown.
+    `usage` is the CPU time of all CPUs, and of all ranks that share CPUs with this one; None if unknown.
     """
 
     at_s: float
     processes: tuple[ProcessState, ...]
     throttling: Throttling | None = None
+    usage: CpuUsage | None = None
+
+    @property
+    def delay_s(self) -> float:
+        """The run delay of all threads so far, as far as it is known."""
+        return sum(thread.delay_s or 0.0 for process in self.processes for thread in process.threads)
 
     def throttled_since(self, before: "LoadSample | None") -> Throttling | None:
         """Return how the cgroup was throttled since an earlier sample; None if unknown."""
@@ -57,14 +71,22 @@ _LEAST_SHARE = 0.05
 class _Load(Record):
     """A thread in one sample: the share of the time since the last sample in which it was runnable.
 
-    `busy_s` and `delay_s` are its CPU time and its run delay since then; `delay_s` is None if unknown.
+    `busy_s` and `delay_s` are its CPU time and its run delay in these `span_s` seconds; `delay_s` is None if
+    unknown.
     """
 
     process: ProcessState
     thread: ThreadState
     share: float
+    span_s: float = 0.0
     busy_s: float = 0.0
     delay_s: float | None = None
+
+    def share_with(self, own_part: float) -> float:
+        """Return the share if only a part of the run delay counts."""
+        if self.delay_s is None:
+            return self.share
+        return min(1.0, (self.busy_s + own_part * self.delay_s) / self.span_s)
 
 
 class Competitors(Record):
@@ -134,41 +156,48 @@ def add_sample(streak: Streak, sample: LoadSample) -> Streak:
 
 
 def find_competitors(before: LoadSample | None, sample: LoadSample) -> Competitors | None:
-    """Return the threads with the fewest CPUs per runnable thread, if there is less than one; else None.
+    """Return the threads with the most runnable threads per CPU, if that is too many; else None.
 
     Threads with smaller masks compete for these CPUs, so each mask is a candidate, and the union of all.
     """
     loads = _measure(before, sample)
-    candidates = {
-        *(load.thread.cpus for load in loads if load.share),
-        union(load.thread.cpus for load in loads),
-    }
-    shares = {
-        cpus: sum(load.share for load in loads if load.thread.cpus <= cpus) for cpus in candidates if cpus
-    }
-    crowded = [cpus for cpus, runnable in shares.items() if runnable > len(cpus)]
-    if not crowded:
-        return None
-    cpus = max(crowded, key=lambda cpus: (shares[cpus] / len(cpus), len(cpus), -cpus.bits))
-    inside = [load for load in loads if load.share and load.thread.cpus <= cpus]
-    delays = [load.delay_s for load in inside if load.delay_s is not None]
+    whole = union(load.thread.cpus for load in loads)
+    usages = before and before.usage, sample.usage
+    others = measure_others(usages[0], usages[1], whole) if usages[0] and usages[1] else OthersLoad()
     throttling = sample.throttled_since(before)
-    # While the cgroup is throttled on a CPU, all runnable threads there wait.
-    throttled_s = throttling.throttled_s * shares[cpus] / len(cpus) if throttling else 0.0
-    return Competitors(
-        cpus=cpus,
-        threads=tuple((load.process, load.thread) for load in inside if load.share >= _LEAST_SHARE),
-        runnable=shares[cpus],
-        busy_s=sum(load.busy_s for load in inside),
-        delay_s=max(0.0, sum(delays) - throttled_s) if len(delays) == len(inside) else None,
+    found = []
+    for cpus in {*(load.thread.cpus for load in loads if load.share), whole} - {EMPTY}:
+        inside = [load for load in loads if load.share and load.thread.cpus <= cpus]
+        own_part = 1.0
+        if usages[0] and usages[1] and others.used_s > 0:  # others use these CPUs no more than all CPUs
+            own_s = sum(load.busy_s for load in loads if load.thread.cpus & cpus)
+            others_s = min(others.used_s, max(0.0, usages[1].used_since(usages[0], cpus) - own_s))
+            own_part = own_s / (own_s + others_s) if others_s else 1.0
+        runnable = sum(load.share_with(own_part) for load in inside)
+        delays = [own_part * load.delay_s for load in inside if load.delay_s is not None]
+        # While the cgroup is throttled on a CPU, all runnable threads there wait.
+        throttled_s = throttling.throttled_s * runnable / len(cpus) if throttling else 0.0
+        competitors = Competitors(
+            cpus=cpus,
+            threads=tuple((load.process, load.thread) for load in inside if load.share >= _LEAST_SHARE),
+            runnable=runnable,
+            busy_s=sum(load.busy_s for load in inside),
+            delay_s=max(0.0, sum(delays) - throttled_s) if len(delays) == len(inside) else None,
+        )
+        if runnable > MIN_THREADS * len(cpus):
+            found.append(competitors)
+    return max(
+        found,
+        key=lambda each: (each.runnable / len(each.cpus), len(each.cpus), -each.cpus.bits),
+        default=None,
     )
 
 
 def _measure(before: LoadSample | None, sample: LoadSample) -> list[_Load]:
     """Return the load of each thread; a thread that has started since `before` counts from its start."""
     pairs = [(process, thread) for process in sample.processes for thread in process.threads]
-    seconds = sample.at_s - before.at_s if before else 0.0
-    if before is None or seconds <= 0 or any(thread.delay_s is None for _, thread in pairs):
+    span_s = sample.at_s - before.at_s if before else 0.0
+    if before is None or span_s <= 0 or any(thread.delay_s is None for _, thread in pairs):
         return [_Load(process=process, thread=thread, share=thread.state == "R") for process, thread in pairs]
     earlier = {thread.tid: thread for process in before.processes for thread in process.threads}
     loads = []
@@ -176,8 +205,10 @@ def _measure(before: LoadSample | None, sample: LoadSample) -> list[_Load]:
         old = earlier.get(thread.tid)
         busy_s = max(0.0, (thread.busy_s or 0.0) - ((old and old.busy_s) or 0.0))
         delay_s = max(0.0, (thread.delay_s or 0.0) - ((old and old.delay_s) or 0.0))
-        share = min(1.0, (busy_s + delay_s) / seconds)
-        loads.append(_Load(process=process, thread=thread, share=share, busy_s=busy_s, delay_s=delay_s))
+        share = min(1.0, (busy_s + delay_s) / span_s)
+        loads.append(
+            _Load(process=process, thread=thread, share=share, span_s=span_s, busy_s=busy_s, delay_s=delay_s)
+        )
     return loads
 
 
@@ -190,8 +221,8 @@ def judge_load(verdict: Verdict, streak: Streak) -> Verdict:
     if streak.measured:
         severity, runnable = Severity.ERROR, streak.runnable_s / streak.span_s
         ratio = streak.delay_s / streak.busy_s if streak.busy_s else runnable
-        text = f"on average {runnable:.1f} threads were runnable on {cpus} in {samples}, and waited"
-        text += f" {ratio:.1f} times as long as they ran"
+        text = f"on average {runnable:.1f} threads were runnable on {cpus} in {samples}, and waited for"
+        text += f" each other {ratio:.1f} times as long as they ran"
     else:
         severity = Severity.WARNING
         text = f"{competitors.runnable:.0f} threads were runnable on {cpus} in the last of {samples}"

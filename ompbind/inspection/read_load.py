@@ -7,6 +7,13 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ompbind.cpuset import named
+from ompbind.inspection.others_load import (
+    CpuUsage,
+    OthersLoad,
+    find_sharing,
+    measure_others,
+    read_cpu_usage,
+)
 from ompbind.inspection.oversubscription import MIN_SPAN_S, LoadSample, Streak, add_sample, judge_load
 from ompbind.inspection.rank_processes import Inspection, RankProcesses
 from ompbind.inspection.verdict import ThreadIssue
@@ -16,36 +23,60 @@ from ompbind.procfs.process_state import ProcessState
 from ompbind.text import Severity
 
 CONFIRM_STEPS_S = (0.5, MIN_SPAN_S - 0.4)
-"""Seconds between samples that confirm oversubscription; the short first step ends most false suspicions."""
+"""Seconds to the second sample, which shows the load, and to a third one, which confirms oversubscription."""
+
+_LEAST_WAIT = 0.1
+"""Others matter to processes without a plan if these waited for a CPU for so much of the time."""
 
 Streaks = Mapping[tuple[str | None, int | None, int], Streak]
 """The streak of each group, by run ID, rank and PID of the first process."""
 
 
-def read_load(processes: Sequence[ProcessState], at_s: float) -> LoadSample:
-    """Make a sample of processes that were just read."""
+def read_load(processes: Sequence[ProcessState], usage: CpuUsage) -> LoadSample:
+    """Make a sample of processes that were just read, and of CPU time."""
     throttling = read_throttling(DirectoryRoot("/"), str(processes[0].pid)) if processes else None
-    return LoadSample(at_s=at_s, processes=tuple(processes), throttling=throttling)
+    return LoadSample(at_s=usage.at_s, processes=tuple(processes), throttling=throttling, usage=usage)
 
 
 def add_load(streaks: Streaks, inspection: Inspection) -> tuple[Streaks, Inspection]:
     """Add an inspection to the streaks of its groups; return it with the issues that follow."""
-    now, root = time.monotonic(), DirectoryRoot("/")
-    found, groups, throttled = {}, [], []
+    usage, root = read_cpu_usage(time.monotonic(), {}), DirectoryRoot("/")
+    found, groups, throttled = {}, list(inspection.groups), []
+    issues = list(inspection.shared_issues)
     by_cgroup: dict[str | None, Throttling | None] = {}  # equal cgroups are read once
-    for group in inspection.groups:
-        pid = group.first.pid
-        cgroup = root.read(f"proc/{pid}/cgroup")
-        if cgroup not in by_cgroup:
-            by_cgroup[cgroup] = read_throttling(root, str(pid))
-        before = streaks.get((group.run_id, group.rank, pid), Streak())
-        sample = LoadSample(at_s=now, processes=group.processes, throttling=by_cgroup[cgroup])
-        if throttling := sample.throttled_since(before.last):
-            throttled.append((group, throttling))
-        streak = found[group.run_id, group.rank, pid] = add_sample(before, sample)
-        groups.append(group.replace(verdict=judge_load(group.verdict, streak)))
-    issues = (*inspection.shared_issues, *find_throttled(throttled))
-    return found, inspection.replace(groups=tuple(groups), shared_issues=issues)
+    for cpus, positions in find_sharing([group.cpus for group in inspection.groups]):
+        sharing = [inspection.groups[position] for position in positions]
+        times = {process.pid: process.times_s for group in sharing for process in group.processes}
+        usage = usage.replace(processes=times)
+        before, delay_s = Streak(), 0.0
+        for position, group in zip(positions, sharing, strict=True):
+            pid = group.first.pid
+            cgroup = root.read(f"proc/{pid}/cgroup")
+            if cgroup not in by_cgroup:
+                by_cgroup[cgroup] = read_throttling(root, str(pid))
+            before = streaks.get((group.run_id, group.rank, pid), Streak())
+            sample = LoadSample(
+                at_s=usage.at_s, processes=group.processes, throttling=by_cgroup[cgroup], usage=usage
+            )
+            delay_s += sample.delay_s - (before.last.delay_s if before.last else 0.0)
+            if throttling := sample.throttled_since(before.last):
+                throttled.append((group, throttling))
+            streak = found[group.run_id, group.rank, pid] = add_sample(before, sample)
+            groups[position] = group.replace(verdict=judge_load(group.verdict, streak))
+        if before.last and before.last.usage:
+            load = measure_others(before.last.usage, usage, cpus)
+            if any(group.expected for group in sharing) or delay_s > _LEAST_WAIT * load.span_s:
+                threads = sum(group.verdict.threads for group in sharing)
+                issues += find_others(load, f", while {_name_groups(sharing)} ran", threads)
+    issues += find_throttled(throttled)
+    return found, inspection.replace(groups=tuple(groups), shared_issues=tuple(issues))
+
+
+def find_others(load: OthersLoad, meanwhile: str, threads: int) -> Iterator[ThreadIssue]:
+    """Yield a warning if other processes used much of the CPUs of ranks with so many threads."""
+    if load.is_much:
+        text = f"{load.text} in {load.span_s:.{1 if load.span_s < 10 else 0}f} s{meanwhile}"
+        yield ThreadIssue(code="others", severity=Severity.WARNING, threads=threads, text=text)
 
 
 def list_throttlings(streaks: Streaks) -> tuple[Throttling, ...]:
@@ -93,9 +124,3 @@ def _name_groups(groups: Sequence[RankProcesses]) -> str:
 def is_suspicious(streaks: Streaks) -> bool:
     """Return whether a group had more runnable threads than CPUs in its last sample."""
     return any(streak.samples for streak in streaks.values())
-
-
-def was_throttled(streaks: Streaks) -> bool:
-    """Return whether the cgroup of a group was throttled at any time before its last sample."""
-    samples = (streak.last for streak in streaks.values())
-    return any(sample and sample.throttling and sample.throttling.throttled_periods for sample in samples)

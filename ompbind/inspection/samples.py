@@ -18,9 +18,9 @@ from ompbind.machine.sources.linux.cgroup import Throttling
 from ompbind.machine.sources.linux.numa import MemorySize, read_memory_sizes
 from ompbind.machine.sources.root import DirectoryRoot
 from ompbind.planning.other_runs import LiveRun
-from ompbind.procfs.parsers import MemoryMap
+from ompbind.procfs.parsers import CpuTimes, MemoryMap
 from ompbind.procfs.process_state import ThreadState
-from ompbind.procfs.reader import TICKS_PER_S, read_memory_map, read_migrations
+from ompbind.procfs.reader import read_cpu_times, read_memory_map, read_migrations
 from ompbind.record import Record
 from ompbind.text import clean_name
 
@@ -28,7 +28,7 @@ from ompbind.text import clean_name
 class Sample(Record):
     """One sample; `at_s` is in seconds of a monotonic clock.
 
-    `cpus` are (CPU, busy seconds, all seconds) since boot. `migrations` are (TID, migrations since its
+    `cpus` are the times of each CPU. `migrations` are (TID, migrations since its
     start) of threads, as far as the kernel reports them. `throttlings` has one record for each cgroup whose
     CPU quota counts. `absent_ranks` are (run ID, rank) without a process, of `live_runs` runs of the target.
     `nodes` are the NUMA nodes of the machine.
@@ -36,7 +36,7 @@ class Sample(Record):
 
     at_s: float
     inspection: Inspection
-    cpus: tuple[tuple[int, float, float], ...] = ()
+    cpus: Mapping[int | None, CpuTimes] = {}
     migrations: tuple[tuple[int, int], ...] = ()
     throttlings: tuple[Throttling, ...] = ()
     absent_ranks: tuple[tuple[str, int], ...] = ()
@@ -101,11 +101,12 @@ def compare_samples(before: Sample, after: Sample) -> SampleDelta:
     by_group: dict[int, list[ThreadUse]] = {id(group): [] for group in after.inspection.groups}
     for use in threads:
         by_group[id(use.group)].append(use)
-    cpus, times = [], {cpu: (busy_s, all_s) for cpu, busy_s, all_s in before.cpus}
-    for cpu, busy_s, all_s in after.cpus:
-        old_busy_s, old_all_s = times.get(cpu, (busy_s, all_s))
-        share = (busy_s - old_busy_s) / (all_s - old_all_s) if all_s > old_all_s else 0.0
-        cpus.append(CpuUse(cpu=cpu, share=min(max(share, 0.0), 1.0)))
+    cpus = []
+    for cpu, times in after.cpus.items():
+        if cpu is not None:
+            then = before.cpus.get(cpu, times)
+            share = (times.busy - then.busy) / max(1, times.total - then.total)
+            cpus.append(CpuUse(cpu=cpu, share=min(max(share, 0.0), 1.0)))
     old = {throttling.cgroup: throttling for throttling in before.throttlings}
     return SampleDelta(
         span_s=span_s,
@@ -296,18 +297,3 @@ def find_absent_ranks(runs: Sequence[LiveRun], inspection: Inspection) -> Iterat
     for run in runs:
         if (run.run_id, None) not in found:
             yield from ((run.run_id, rank) for rank, _ in run.ranks if (run.run_id, rank) not in found)
-
-
-def read_cpu_times() -> tuple[tuple[int, float, float], ...]:
-    """Read (CPU, busy seconds, all seconds) of each online CPU since boot, from /proc/stat."""
-    try:
-        with open("/proc/stat", encoding="ascii", errors="replace") as file:
-            lines = [line.split() for line in file if line.startswith("cpu") and line[3].isdigit()]
-    except OSError:
-        return ()
-    times = []
-    for name, *fields in lines:
-        ticks = [int(field) for field in fields[:8]]  # user … steal, which include the fields for guests
-        idle = ticks[3] + ticks[4]  # idle and iowait
-        times.append((int(name[3:]), (sum(ticks) - idle) / TICKS_PER_S, sum(ticks) / TICKS_PER_S))
-    return tuple(times)

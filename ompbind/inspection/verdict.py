@@ -1,5 +1,6 @@
 """Verdicts on the threads of ranks, and the result of `--verify`, as values."""
 
+from ompbind.inspection.others_load import OthersLoad
 from ompbind.record import Record
 from ompbind.text import Severity, worst
 
@@ -16,6 +17,7 @@ class ThreadIssue(Record):
     "stacked" (too many threads on a place while another place has none),
     "crowded" (more threads than places),
     "oversubscribed" (more runnable threads than CPUs for some time),
+    "others" (other processes use the CPUs),
     "throttled" (stopped by the kernel because the CPU quota was used up),
     "shared" (several ranks or processes on CPUs that they should not share) or
     "memory" (another memory policy than planned).
@@ -75,7 +77,8 @@ class RankVerification(Record):
 
     `seen_s` is the time of the sample in seconds after the start of the last rank. `memory` is the memory
     policy as the kernel writes it, None if it is not reported. All three are None for a rank that exited
-    before the first sample. They are also None for a `hidden` rank, which was not visible in /proc.
+    before the first sample. They are also None for a `hidden` rank, which was not visible in /proc. `others`
+    is what other processes used of the CPUs of the rank, from the first sample to the last.
     """
 
     rank: int
@@ -83,6 +86,7 @@ class RankVerification(Record):
     seen_s: float | None = None
     memory: str | None = None
     hidden: bool = False
+    others: OthersLoad = OthersLoad()
 
     @property
     def severity(self) -> Severity:
@@ -96,8 +100,9 @@ class VerificationResult(Record):
     `complete` is whether the start was complete; if not, the ranks exited before, or this is an early report
     of threads outside their rank's CPUs. `stable` is whether the threads did not change any more then.
     `seen_s` is the time of the last sample in seconds after the start of the last rank, `samples` the number
-    of samples. `strict`: an error stops the run. `ended`: this is the result for the whole run, with errors
-    that are over.
+    of samples, `most_threads` the largest number of threads. `strict`: an error stops the run. `ended`: this
+    is the result for the whole run of `run_s` seconds, with errors that are over. `unconfirmed` are errors of
+    the last sample only, each with its rank.
     """
 
     ranks: tuple[RankVerification, ...]
@@ -105,8 +110,11 @@ class VerificationResult(Record):
     stable: bool
     seen_s: float
     samples: int = 0
+    most_threads: int = 0
     strict: bool = False
     ended: bool = False
+    run_s: float = 0.0
+    unconfirmed: tuple[tuple[int, ThreadIssue], ...] = ()
 
     @property
     def severity(self) -> Severity:

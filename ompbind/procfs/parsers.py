@@ -23,7 +23,8 @@ class Stat(Record):
     """A stat file, /proc/PID/stat of a process or /proc/PID/task/TID/stat of a thread; times in clock ticks.
 
     `state` is a letter as in `ps`. `parent`, `group` and `session` are the IDs of the parent process, the
-    process group and the session. `busy_ticks` is user and system time, `start_ticks` the start since boot.
+    process group and the session. `busy_ticks` is user and system time, `reaped_ticks` that of descendants
+    that have exited and were waited for. `start_ticks` is the start since boot.
     `has_fixed_affinity`: the kernel refuses to change its affinity mask, as for io_uring before Linux 6.3.
     `resident_pages` are the pages of its process that are in memory. `cpu` is the CPU it last ran on,
     `policy` its scheduling policy. `arguments` are the addresses of its command line in its memory: start and
@@ -38,6 +39,7 @@ class Stat(Record):
     is_kernel: bool
     has_fixed_affinity: bool
     busy_ticks: int
+    reaped_ticks: int
     start_ticks: int
     resident_pages: int
     cpu: int
@@ -61,12 +63,41 @@ def parse_stat(stat: bytes) -> Stat:
         is_kernel=bool(fields[5] & _KERNEL),
         has_fixed_affinity=bool(fields[5] & _FIXED_AFFINITY),
         busy_ticks=fields[10] + fields[11],
+        reaped_ticks=fields[12] + fields[13],
         start_ticks=fields[18],
         resident_pages=fields[20],
         cpu=fields[35],
         policy=_POLICIES.get(fields[37], str(fields[37])),
         arguments=tuple(fields[44:46]),
     )
+
+
+class CpuTimes(Record):
+    """The times of a CPU since boot in clock ticks.
+
+    `processes` is the time of all processes, `busy` adds interrupts, and `total` also has idle time and
+    `stolen` time, in which the hypervisor ran something else.
+    """
+
+    processes: int
+    busy: int
+    stolen: int
+    total: int
+
+
+def parse_cpu_times(stat: str) -> dict[int | None, CpuTimes]:
+    """Parse /proc/stat: the times of each online CPU, and with the key None of all CPUs together."""
+    times: dict[int | None, CpuTimes] = {}
+    for line in stat.splitlines():
+        name, *fields = line.split()[:9] or [""]
+        if name.startswith("cpu") and len(fields) == 8 and all(map(str.isdecimal, fields)):
+            user, nice, system, idle, waiting, *others, stolen = map(int, fields)
+            processes = user + nice + system
+            busy = processes + sum(others)
+            times[int(name[3:]) if name[3:] else None] = CpuTimes(
+                processes=processes, busy=busy, stolen=stolen, total=busy + idle + waiting + stolen
+            )
+    return times
 
 
 def status_value(status: str, key: str) -> str | None:

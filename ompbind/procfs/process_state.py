@@ -20,7 +20,7 @@ from ompbind.procfs.parsers import (
     parse_stat,
     status_value,
 )
-from ompbind.procfs.reader import PAGE_BYTES, TICKS_PER_S, find_directory, read_file
+from ompbind.procfs.reader import PAGE_BYTES, TICKS_PER_S, find_directory, find_times_s, read_file
 from ompbind.record import Record
 
 Keep = Callable[[str], bool]
@@ -56,7 +56,8 @@ class ProcessState(Record):
     its environment at its start. `unreadable` names what this user may not read: "libraries", "environment".
     `is_environment_overwritten` is true if the program has written something else there, such as its title.
     `is_kernel_thread` is true for threads of the kernel. `resident_bytes` is its memory that is not swapped
-    out, with the pages that it shares with other processes; None if it was not read.
+    out, with the pages that it shares with other processes; None if it was not read. `times_s` are those of
+    `reader.find_times_s`.
     """
 
     pid: int
@@ -70,6 +71,7 @@ class ProcessState(Record):
     is_environment_overwritten: bool = False
     is_kernel_thread: bool = False
     resident_bytes: int | None = None
+    times_s: tuple[float, float] = (0.0, 0.0)
 
     @property
     def env(self) -> Mapping[str, str]:
@@ -96,9 +98,10 @@ def read_process(
     try:
         threads = tuple(_read_threads(directory))
         stat = parse_stat(read_file("stat", directory))
+        resident_bytes = stat.resident_pages * PAGE_BYTES
         if known and known.name == stat.name:
             return known.replace(
-                parent=stat.parent, threads=threads, resident_bytes=stat.resident_pages * PAGE_BYTES
+                parent=stat.parent, threads=threads, resident_bytes=resident_bytes, times_s=find_times_s(stat)
             )
         # Files of /proc/PID are empty if the initial thread has exited: read the files of a live thread.
         task = f"task/{threads[0].tid}"
@@ -121,7 +124,8 @@ def read_process(
         unreadable=tuple(compress(("libraries", "environment"), (maps is None, environ is None))),
         is_environment_overwritten=bool(environ) and not variables,
         is_kernel_thread=stat.is_kernel,
-        resident_bytes=stat.resident_pages * PAGE_BYTES,
+        resident_bytes=resident_bytes,
+        times_s=find_times_s(stat),
     )
 
 

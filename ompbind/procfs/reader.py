@@ -14,9 +14,11 @@ from collections.abc import Callable, Iterable, Iterator
 from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.procfs.parsers import (
     EXITED_STATES,
+    CpuTimes,
     MemoryMap,
     Stat,
     parse_command,
+    parse_cpu_times,
     parse_environ,
     parse_lock_holder,
     parse_maps,
@@ -82,6 +84,14 @@ def read_processes() -> dict[int, Stat]:
     return {pid: stat for pid, stat in found if stat and stat.state not in EXITED_STATES}
 
 
+def read_cpu_times() -> dict[int | None, CpuTimes]:
+    """Read the times of each online CPU, and with the key None of all together; {} without /proc/stat."""
+    try:
+        return parse_cpu_times(read_file("/proc/stat").decode("ascii", "replace"))
+    except OSError:
+        return {}
+
+
 def read_stat(pid: int | str) -> Stat | None:
     """Read /proc/PID/stat; None if the process does not exist."""
     try:
@@ -95,6 +105,11 @@ def _read_stat_in(directory: str) -> Stat | None:
         return parse_stat(read_file(f"{directory}/stat"))
     except (OSError, ValueError):
         return None
+
+
+def find_times_s(stat: Stat) -> tuple[float, float]:
+    """Return the CPU time of a process, and of its descendants that were waited for, so far in seconds."""
+    return stat.busy_ticks / TICKS_PER_S, stat.reaped_ticks / TICKS_PER_S
 
 
 def read_status(pid: int | str) -> str:

@@ -1,8 +1,10 @@
 """The result of --verify: one sentence if there are no errors, else a table of ranks and the reasons."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from ompbind.cpuset import count, named
+from ompbind.cpuset import count, named, union
+from ompbind.inspection.others_load import OthersLoad
 from ompbind.inspection.verdict import RankVerification, ThreadIssue, Verdict, VerificationResult
 from ompbind.planning.plan import Plan
 from ompbind.report.text import WIDTH, Column, render_cpus, render_paragraph, render_table
@@ -65,6 +67,12 @@ def _make_sentence(verified: VerificationResult, plan: Plan) -> str:
     planned = any(placement.memory for placement in plan.placements)
     memory = f", memory policy {' and '.join(policies)}" if planned and policies else ""
     where = f"each on the CPUs of its rank{_count_bound(verdicts, plan)}{memory}"
+    if verified.unconfirmed:
+        codes = Counter({issue.code: 0 for _, issue in verified.unconfirmed})
+        for _, issue in verified.unconfirmed:
+            codes[issue.code] += issue.threads
+        found = (f"{count(threads, 'thread')} {code}" for code, threads in codes.items())
+        where = f"{', '.join(found)} in the last sample, not confirmed{memory}"
     when = ""
     if not verified.ended and (verified.stable or not verified.complete):
         when = f", {verified.seen_s:.0f} s after the start"
@@ -73,8 +81,22 @@ def _make_sentence(verified: VerificationResult, plan: Plan) -> str:
     head = f"verified for {_render_duration(verified)}" if verified.ended else "verified"
     runtimes = ", ".join(sorted({name for verdict in verdicts for name in verdict.runtimes}))
     threads = count(sum(verdict.threads for verdict in verdicts), "thread")
+    if verified.ended:
+        threads = f"at most {count(verified.most_threads, 'thread')}"
     counts = f"{count(len(verdicts), 'rank')}, {threads}{f' ({runtimes})' if runtimes else ''}"
-    return f"{head}: {counts}, {where}{when}{f'; {not_sampled}' if not_sampled else ''}"
+    more = filter(None, (not_sampled, _describe_others(verified)))
+    return "; ".join((f"{head}: {counts}, {where}{when}", *more))
+
+
+def _describe_others(verified: VerificationResult) -> str:
+    """Return what other processes used of the CPUs of ranks during the whole run, "" if that is little."""
+    disturbed = [rank for rank in verified.ranks if rank.others.is_much]
+    if not (verified.ended and disturbed):
+        return ""
+    loads = {rank.others.cpus: rank.others for rank in disturbed}.values()  # some ranks share CPUs
+    used = sum(load.used_s / load.span_s for load in loads)
+    load = OthersLoad(cpus=union(load.cpus for load in loads), span_s=1.0, used_s=used)
+    return f"{load.text} while {named('rank', (rank.rank for rank in disturbed))} ran"
 
 
 def _count_bound(verdicts: Sequence[Verdict], plan: Plan) -> str:
@@ -88,13 +110,11 @@ def _count_bound(verdicts: Sequence[Verdict], plan: Plan) -> str:
 
 
 def _render_duration(verified: VerificationResult) -> str:
-    """Return for how long a run was sampled, and how often: "41 min, 12 samples"."""
-    seconds = verified.seen_s
-    if seconds < 120:
-        text = f"{seconds:.{1 if seconds < 10 else 0}f} s"
-    else:
-        text = f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
-    return f"{text}, {count(verified.samples, 'sample')}"
+    """Return for how long a run was sampled, and how often: "3.1 of 12.4 s, 5 samples"."""
+    unit_s, unit = (1, "s") if verified.run_s < 120 else (60, "min") if verified.run_s < 7200 else (3600, "h")
+    digits = 0 if unit == "min" else 1
+    text = " of ".join(f"{seconds / unit_s:.{digits}f}" for seconds in (verified.seen_s, verified.run_s))
+    return f"{text} {unit}, {count(verified.samples, 'sample')}"
 
 
 def _summarize_errors(verified: VerificationResult, bad: Sequence[RankVerification]) -> str:
@@ -163,7 +183,9 @@ def verified_record(verified: VerificationResult | None) -> dict[str, object] | 
         "calm": verified.stable,
         "seen_s": round(verified.seen_s, 3),
         "samples": verified.samples,
+        "threads": verified.most_threads,
         "strict": verified.strict,
+        "unconfirmed": [{"rank": rank, **issue_record(issue)} for rank, issue in verified.unconfirmed],
         "ranks": [_make_rank_record(rank) for rank in verified.ranks],
     }
 
@@ -177,6 +199,7 @@ def _make_rank_record(rank: RankVerification) -> dict[str, object]:
         **{name: None if verdict is None else getattr(verdict, name) for name in ("processes", *COUNTS)},
         "runtimes": list(verdict.runtimes) if verdict else [],
         "memory": rank.memory,
+        "others_share": round(rank.others.share, 3) if rank.others.span_s else None,
         "findings": [issue_record(issue) for issue in verdict.issues] if verdict else [],
         "text": verdict.text if verdict else (_HIDDEN if rank.hidden else _NOT_SAMPLED)[0],
     }

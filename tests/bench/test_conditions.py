@@ -16,6 +16,7 @@ from ompbind.bench.conditions import (
 from ompbind.bench.counters import EVENTS, CounterSupport, explain_missing
 from ompbind.bench.records import Conditions
 from ompbind.cpuset import CpuSet
+from ompbind.inspection.others_load import CpuUsage
 from ompbind.machine.sources.archive import ArchiveRoot
 from ompbind.machine.sources.linux.cgroup import Throttling
 from ompbind.machine.sources.reading import read_machine
@@ -29,8 +30,14 @@ def counts(throttled=None, **changes):
         throttling = Throttling(
             cgroup="", periods=99, throttled_periods=throttled, throttled_s=throttled / 10
         )
-    values = {"throttling": throttling, "stolen_s": None, "oom_kills": None, "other_runs": 0}
+    usage = CpuUsage(at_s=0.0, cpus={}, processes={})
+    values = {"throttling": throttling, "stolen_s": None, "oom_kills": None, "other_runs": 0, "usage": usage}
     return SystemCounts(**{**values, **changes})
+
+
+def used(at_s, cpu_s, own_s=0.0):
+    """The CPU time of two CPUs together, and of the ranks."""
+    return CpuUsage(at_s=at_s, cpus={0: cpu_s, 1: 0.0}, processes={1: (own_s, 0.0)})
 
 
 @pytest.mark.parametrize(
@@ -41,12 +48,13 @@ def counts(throttled=None, **changes):
         (counts(5), counts(), Conditions()),
         (counts(stolen_s=1.0), counts(stolen_s=1.5), Conditions(stolen_s=0.5)),
         (counts(stolen_s=1.0), counts(stolen_s=0.9), Conditions(stolen_s=0.0)),
+        (counts(usage=used(0, 1.0)), counts(usage=used(2, 2.5, 0.5)), Conditions(others_share=0.25)),
         (counts(oom_kills=2), counts(oom_kills=5), Conditions(oom_kills=3)),
         (counts(other_runs=2), counts(other_runs=1), Conditions(other_runs=2)),
     ],
 )
 def test_conditions_are_differences_of_counts(before, after, expected):
-    assert make_conditions(before, after, Frequencies()) == expected
+    assert make_conditions(before, after, Frequencies(), CpuSet((0, 1))) == expected
 
 
 def write_frequency(root, cpu, khz, governor="powersave"):

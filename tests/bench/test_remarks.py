@@ -82,6 +82,11 @@ def once(name, at, value):
     [
         (met("default", throttled_s=0.25, throttled_periods=3), "throttled", "3 of 24 runs, 0.75 s"),
         (met("default", Conditions(stolen_s=0.009), stolen_s=0.2), "stolen", "3 of 24 runs, 0.6 s"),
+        (
+            met("unbound", Conditions(others_share=-0.01), others_share=0.8),
+            "others",
+            "used 9 % of the CPUs of the runs, in single runs up to 80 %",
+        ),
         (met("unbound", other_runs=2), "other-runs", "3 of 24 runs"),
         (met("unbound", oom_kills=1), "out-of-memory unbound", "killed 3 processes"),
         (

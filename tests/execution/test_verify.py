@@ -23,9 +23,9 @@ def test_later_samples_use_less_than_a_thousandth_of_a_cpu(samples):
     sampler.begin(0.0)
     sampler.complete = True
     for cpu_s, unconfirmed in samples:
-        now = sampler.due_at
+        now = sampler.sample_at
         sampler.schedule_next(now, cpu_s, unconfirmed=unconfirmed)
-        step_s = sampler.due_at - now
+        step_s = sampler.sample_at - now
         longest_s = CONFIRM_STEP_S if unconfirmed else LONGEST_STEP_S
         is_at_any_cost = unconfirmed and now < LONGEST_S
         least_s = 0 if is_at_any_cost else 1000 * cpu_s
@@ -37,9 +37,9 @@ def test_the_step_doubles_to_half_a_minute():
     sampler.begin(0.0)
     sampler.complete = True
     for _ in range(10):
-        now = sampler.due_at
+        now = sampler.sample_at
         sampler.schedule_next(now, 0.0)
-        steps.append(round(sampler.due_at - now, 1))
+        steps.append(round(sampler.sample_at - now, 1))
     assert now == pytest.approx(FIRST_S + sum(steps[:-1]))
     assert steps == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30, 30]
 
@@ -59,7 +59,7 @@ def test_an_issue_is_confirmed_by_two_samples_in_a_row():
     findings, confirmed = Findings(), []
     for found in ((), ("narrowed",), (), ("narrowed", "outside"), ("outside",), ("oversubscribed",)):
         verified = findings.confirm(result(*found), at_once=False)
-        confirmed.append((codes(verified), findings.unconfirmed))
+        confirmed.append((codes(verified), bool(findings.unconfirmed)))
     assert confirmed == [
         ([], False), ([], True), ([], False), ([], True), (["outside"], False), (["oversubscribed"], False),
     ]  # fmt: skip

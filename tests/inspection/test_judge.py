@@ -23,6 +23,7 @@ SKLEARN = "/v/scikit_learn.libs/libgomp-e985bcbb.so.1.0.0"
 BLAS = "/v/numpy.libs/libscipy_openblas64_-32a4b2a6.so"
 LLVM = "/usr/lib/llvm-14/lib/libomp.so.5"
 INTEL = "/v/lib/libiomp5.so"
+ONNX = "/v/onnxruntime/capi/onnxruntime_pybind11_state.cpython-311-x86_64-linux-gnu.so"
 ONE_EACH = {"OMP_PLACES": "{0},{1}", "OMP_PROC_BIND": "close"}
 WORKERS = {"OMP_PLACES": "{0,1},{1}", "OMP_PROC_BIND": "close"}
 WHOLE = {"OMP_PLACES": "{0,1}", "OMP_PROC_BIND": "true"}
@@ -77,6 +78,8 @@ TABLE = """
 0 1 0*3 | GOMP | GOMP_CPU_AFFINITY=0 1 | rank 1 | error outside | applies GOMP_CPU_AFFINITY=0 1
 0-1*2 | |  | rank 0 | error outside | may run on CPUs 0-1, the rank has CPU 0
 0*2 | GOMP | GOMP_CPU_AFFINITY=0 1; OMP_PLACES={1}; OMP_PROC_BIND=true | rank 1 | error outside | changed
+0 1 | ONNX | | rank 0 | error outside | set SessionOptions.intra_op_num_threads
+0-1 1 | ONNX | WHOLE | rank 0-1 | note confined | probably by ONNX Runtime
 0 1 0*3 | INTEL | KMP_AFFINITY=norespect,compact | rank 1 | error outside | KMP_AFFINITY=norespect,compact
 0-1*3 | |  | none 1 | error outside | another process changed the mask
 0*5 | INTEL | KMP_HW_SUBSET=1c; OMP_PROC_BIND=false | none 0-1 | error narrowed | KMP_HW_SUBSET=1c

@@ -8,6 +8,7 @@ from ompbind.machine.sources.linux.cgroup import Throttling
 from ompbind.openmp.binding import Bind
 from ompbind.planning.other_runs import LiveRun
 from ompbind.planning.rank_variables import SUPERVISOR_NAME
+from ompbind.procfs.parsers import CpuTimes
 from ompbind.report.inspect import NO_PROCESSES, render_inspection, render_inspection_json
 from ompbind.report.text import Screen
 from ompbind.text import Severity
@@ -168,7 +169,10 @@ def test_two_samples_show_cpu_use_and_migrations():
         idle, busy = state.threads
         threads = (idle.replace(busy_s=0.0, cpu=1), busy.replace(busy_s=busy_s, cpu=cpu))
         state = state.replace(threads=threads)
-        times = ((0, busy_s, at_s), (1, 0.0, at_s))
+        times = {
+            cpu: CpuTimes(processes=0, busy=int(100 * busy), stolen=0, total=int(100 * at_s))
+            for cpu, busy in enumerate((busy_s, 0))
+        }
         return Sample(at_s=at_s, inspection=inspect(state, parent_mask=""), cpus=times, migrations=migrations)
 
     def rates(delta):

@@ -2,8 +2,10 @@
 
 import pytest
 
+from ompbind.cpuset import CpuSet
 from ompbind.errors import LaunchError
 from ompbind.execution.outcome import Outcome, exit_code
+from ompbind.inspection.others_load import OthersLoad
 from ompbind.inspection.verdict import RankVerification, ThreadIssue, Verdict, VerificationResult
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
@@ -41,6 +43,18 @@ WARNED = GOOD.replace(issues=(issue("oversubscribed", "31 threads", Severity.WAR
 UNSEEN = (RankVerification(rank=0), RankVerification(rank=1, hidden=True))
 
 
+UNCONFIRMED = ((0, issue("outside")), (1, issue("outside").replace(threads=4)))
+
+
+def disturbed(cpus, used_s, span_s=10.0):
+    return OthersLoad(cpus=CpuSet.from_list(cpus), used_s=used_s, span_s=span_s)
+
+
+DISTURBED = make_verified(*[GOOD] * 4, ended=True)
+LOADS = (disturbed("0-1", 5.0), disturbed("0-1", 5.0), disturbed("2", 20.0, 20.0), disturbed("3", 0.1))
+DISTURBED = DISTURBED.replace(
+    ranks=tuple(rank.replace(others=load) for rank, load in zip(DISTURBED.ranks, LOADS, strict=True))
+)
 RUNTIMES = GOOD.replace(runtimes=("libgomp", "libiomp5")), GOOD.replace(runtimes=("libgomp",))
 
 
@@ -51,9 +65,21 @@ RUNTIMES = GOOD.replace(runtimes=("libgomp", "libiomp5")), GOOD.replace(runtimes
         (make_verified(*RUNTIMES), "2 ranks, 6 threads (libgomp, libiomp5)"),
         (make_verified(GOOD.replace(bound=2)), "2 of them bound to places"),
         (make_verified(GOOD, stable=False, seen_s=60.02), "still change after 60 s"),
-        (make_verified(GOOD, complete=False, stable=False, samples=3, ended=True), "for 3.1 s, 3 samples"),
-        (make_verified(GOOD, samples=12, ended=True, seen_s=2460.0), "for 41 min, 12 samples"),
-        (make_verified(NOTE, samples=1, ended=True, seen_s=9000.0), "for 2.5 h, 1 sample"),
+        (
+            make_verified(GOOD, complete=False, samples=3, ended=True, run_s=12),
+            "for 3.1 of 12.0 s, 3 samples",
+        ),
+        (
+            make_verified(GOOD, samples=12, ended=True, seen_s=2460, run_s=2500),
+            "for 41 of 42 min, 12 samples",
+        ),
+        (make_verified(NOTE, samples=1, ended=True, seen_s=9000, run_s=9360), "for 2.5 of 2.6 h, 1 sample"),
+        (make_verified(GOOD, ended=True, most_threads=18), "1 rank, at most 18 threads, each on"),
+        (
+            make_verified(GOOD, ended=True, unconfirmed=UNCONFIRMED),
+            "5 threads outside in the last sample, not",
+        ),
+        (DISTURBED, "other processes used 50 % of CPUs 0-2 while ranks 0-2 ran"),
         (make_verified(GOOD, None, None), "verified: 1 rank|ranks 1-2 exited before"),
         (make_verified().replace(ranks=UNSEEN), "not verified: rank 0 exited|rank 1 could not be sampled"),
         (make_verified(NOTE), "ompbind: note: rank 0: it did that"),
@@ -74,8 +100,8 @@ def test_errors_of_the_whole_run_are_summarized_at_the_end():
         ((GOOD, past), ["rank 1 did not always run as planned (unbound)"]),
         ((bad(), past), ["rank 0 had errors (outside)", "rank 1 did not always run as planned"]),
     ):
-        verified = make_verified(*verdicts, samples=12, ended=True)
-        assert all(fact in render(verified) for fact in ["not verified in 3.1 s, 12 samples", *facts])
+        verified = make_verified(*verdicts, samples=12, ended=True, run_s=9)
+        assert all(fact in render(verified) for fact in ["not verified in 3.1 of 9.0 s, 12 samples", *facts])
         assert render(verified, quiet=True) == "", "the errors were printed when they were found"
 
 
@@ -99,12 +125,14 @@ def test_the_record_has_reasons_and_ranks_that_were_not_sampled():
     record = verified_record(make_verified(bad(), None, strict=True, samples=5))
     first, second = record.pop("ranks")
     assert record == {
-        "level": "problem", "settled": True, "calm": True, "seen_s": 3.1, "samples": 5, "strict": True,
+        "level": "problem", "settled": True, "calm": True, "seen_s": 3.1, "samples": 5, "threads": 0,
+        "strict": True, "unconfirmed": [],
     }  # fmt: skip
     text = "1 of 3 threads: taskset moved it"
     assert first == {
         "rank": 0, "seen_s": 3.1, "level": "problem", "processes": 2, "threads": 3, "outside": 1,
-        "narrowed": 0, "bound": 0, "stacked": 0, "runtimes": [], "memory": None, "text": text,
+        "narrowed": 0, "bound": 0, "stacked": 0, "runtimes": [], "memory": None, "others_share": None,
+        "text": text,
         "findings": [{"code": "outside", "level": "problem", "threads": 1, "text": text}],
     }  # fmt: skip
     assert (second["level"], second["threads"], second["findings"]) == (None, None, [])

@@ -22,10 +22,13 @@ from ompbind.execution.run_state import RunState
 from ompbind.execution.verify.sampler import AffinitySampler
 from ompbind.inspection.expectation import ExpectedBinding, select_variables
 from ompbind.inspection.judge import judge, judge_memory_policy
+from ompbind.inspection.others_load import OthersLoad
 from ompbind.inspection.oversubscription import Streak, judge_load
+from ompbind.inspection.read_load import find_others
 from ompbind.inspection.verdict import HIDDEN, RankVerification, VerificationResult
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import RankCommand
+from ompbind.text import Severity
 
 
 def sample_affinities(run: RunState) -> None:
@@ -35,12 +38,14 @@ def sample_affinities(run: RunState) -> None:
         sampler.stop()
         return
     now, cpu_began_s = time.monotonic(), time.process_time()
+    if not sampler.is_sample_due(now):
+        return
     was_complete = sampler.complete
     sampler.sample(run.children.ranks, now)
     verified = _evaluate(sampler, run.options, at_once=not was_complete)
     in_doubt = any(streak.samples and not streak.is_proof for streak in sampler.streaks.values())
     cpu_s = time.process_time() - cpu_began_s  # without the report: it is written only if something changes
-    sampler.schedule_next(now, cpu_s, unconfirmed=in_doubt or sampler.findings.unconfirmed)
+    sampler.schedule_next(now, cpu_s, unconfirmed=in_doubt or bool(sampler.findings.unconfirmed))
     if verified:
         _report(run, sampler, verified)
 
@@ -80,7 +85,12 @@ def finish_verification(run: RunState) -> None:
     verified = (sampler.complete and sampler.verified) or _make_verified(sampler, run.options)
     if verified.errors and not sampler.error:
         _report(run, sampler, verified)
-    sampler.verified = sampler.findings.add_past_errors(verified).replace(ended=True)
+    last = sampler.findings.unconfirmed if sampler.complete else ()
+    sampler.verified = sampler.findings.add_past_errors(verified).replace(
+        ended=True,
+        run_s=time.monotonic() - sampler.began_at,
+        unconfirmed=tuple((rank, issue) for rank, issue in last if issue.severity is Severity.ERROR),
+    )
     is_wanted = sampler.complete or not _is_exit_code_decided(run)
     if is_wanted and run.can_report and not sampler.error:
         run.output.write(run.reporter.verified(sampler.verified))
@@ -122,8 +132,17 @@ def _make_verified(sampler: AffinitySampler, options: RunOptions) -> Verificatio
         verdict = judge(snapshot.processes, expected)
         verdict = judge_memory_policy(verdict, snapshot.memory, expected)
         verdict = judge_load(verdict, sampler.streaks.get(rank, Streak()))
+        if sampler.complete:
+            recent = sampler.recent_others.get(rank, OthersLoad())
+            verdict = verdict.add(*find_others(recent, "", verdict.threads))
         ranks.append(
-            RankVerification(rank=rank, verdict=verdict, seen_s=snapshot.seen_s, memory=snapshot.memory)
+            RankVerification(
+                rank=rank,
+                verdict=verdict,
+                seen_s=snapshot.seen_s,
+                memory=snapshot.memory,
+                others=sampler.others.get(rank, OthersLoad()),
+            )
         )
     return VerificationResult(
         ranks=tuple(ranks),
@@ -131,6 +150,7 @@ def _make_verified(sampler: AffinitySampler, options: RunOptions) -> Verificatio
         stable=sampler.stable,
         seen_s=sampler.seen_s,
         samples=sampler.samples,
+        most_threads=sampler.most_threads,
         strict=options.strict,
     )
 

@@ -15,10 +15,14 @@ a program may end threads and start others with the same masks.
 changes no mask: programs that are executed, libraries, load. The step doubles up to 30 s; it is never less
 than 1,000 times the CPU time of the last sample, so that ompbind uses less than 0.1 % of a CPU. While there
 is an issue that more samples have to confirm, doubling leads to 5 s only; in the first minute these samples
-are taken at any cost.
+are taken at any cost, and after half a second if the issue is an error.
+
+*Between samples* of the first minute, the threads of known processes are counted each half second. A change
+leads to a sample at once: so threads that start late, and live for a short time, are seen.
 """
 
 import os
+import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 
@@ -26,6 +30,13 @@ from ompbind.cpuset import CpuSet
 from ompbind.errors import LaunchError
 from ompbind.inspection.absent_binding import is_library
 from ompbind.inspection.expectation import is_relevant
+from ompbind.inspection.others_load import (
+    CpuUsage,
+    OthersLoad,
+    find_sharing,
+    measure_others,
+    read_cpu_usage,
+)
 from ompbind.inspection.oversubscription import Streak, add_sample
 from ompbind.inspection.read_load import read_load
 from ompbind.inspection.verdict import ThreadIssue, VerificationResult
@@ -33,6 +44,7 @@ from ompbind.planning.rank_variables import find_rank
 from ompbind.procfs.parsers import Stat, find_descendants
 from ompbind.procfs.process_state import ProcessState, read_process
 from ompbind.procfs.reader import (
+    find_times_s,
     list_threads,
     read_affinity,
     read_environ,
@@ -52,11 +64,11 @@ _Key = tuple[int, str, Severity]
 class Findings:
     """The issues of one run: which are confirmed, which were reported, and which are over.
 
-    `unconfirmed` is whether only the last sample had some of them.
+    `unconfirmed` are issues that only the last sample had, each with its rank.
     """
 
     def __init__(self) -> None:
-        self.unconfirmed = False
+        self.unconfirmed: tuple[tuple[int, ThreadIssue], ...] = ()
         self._last: frozenset[_Key] = frozenset()
         self._errors: dict[tuple[int, str], ThreadIssue] = {}  # all errors so far
         self._reported_errors: frozenset[tuple[int, str]] | None = None
@@ -66,14 +78,19 @@ class Findings:
         """Return the result with the issues that the last sample had too, or with all `at_once`."""
         found = _list_issues(verified)
         kept = frozenset(key for key in found if at_once or key in self._last or key[1] == _LOAD)
-        self._last, self.unconfirmed = found, kept != found
-        ranks = []
+        self._last = found
+        ranks, unconfirmed = [], []
         for checked in verified.ranks:
             if checked.verdict:
-                issues = checked.verdict.issues
-                left = (issue for issue in issues if (checked.rank, issue.code, issue.severity) in kept)
+                left = []
+                for issue in checked.verdict.issues:
+                    if (checked.rank, issue.code, issue.severity) in kept:
+                        left.append(issue)
+                    else:
+                        unconfirmed.append((checked.rank, issue))
                 checked = checked.replace(verdict=checked.verdict.replace(issues=tuple(left)))
             ranks.append(checked)
+        self.unconfirmed = tuple(unconfirmed)
         return verified.replace(ranks=tuple(ranks))
 
     def should_report(self, verified: VerificationResult) -> bool:
@@ -138,6 +155,13 @@ CONFIRM_STEP_S = 5.0
 STEP_PER_CPU_TIME = 1000
 """A step takes at least this many times the CPU time of the last sample, once the start is complete."""
 
+COUNT_STEP_S = 0.5
+"""In the first minute, threads are counted so often between samples; a change leads to a sample at once."""
+
+COUNT_STEP_PER_CPU_TIME = 2000
+COUNT_STEP_PER_SAMPLE = 20
+"""A count takes place after at least so many times the CPU time of the last count, and of the last sample."""
+
 MaskCounts = Mapping[CpuSet, int]
 """The number of threads by their affinity mask."""
 
@@ -168,13 +192,15 @@ class AffinitySampler:
     """The samples of a run; times are seconds of a monotonic clock.
 
     `began_at` is when all ranks had started, `start_at` is the last start of a rank, a restart included.
-    `due_at` is the time of the next sample, None when no sample is needed. `complete` is set when the start
-    is complete; `stable` is whether threads were stable then. `samples` is the number of samples so far.
+    `sample_at` is the time of the next sample, `due_at` that of the next sample or count; None when no sample
+    is needed. `most_threads` is the largest number of threads so far. `complete` is set when the start is
+    complete; `stable` is whether threads were stable then. `samples` is the number of samples so far.
     `snapshots` has the last snapshot of each rank that was sampled, `streaks` its load since the start was
     complete. `escaped` are the ranks with threads allowed on CPUs outside their rank's, with the same mask in
     two samples in a row. `hidden` are ranks that were running but not visible in /proc. `findings` are the
     issues so far, `verified` is the result so far, None before there is any; `error` is why verification
-    stops the run.
+    stops the run. `others` is what other processes used of the CPUs of each rank so far,
+    `recent_others` between the last two samples.
     """
 
     def __init__(self, planned: Mapping[int, tuple[CpuSet, int]], run_id: str) -> None:
@@ -184,7 +210,9 @@ class AffinitySampler:
         self.doubled_s = FIRST_S
         self.samples = 0
         self.seen_s = 0.0
+        self.sample_at: float | None = None
         self.due_at: float | None = None
+        self.most_threads = 0
         self.stable_since = 0.0
         self.stable = False
         self.complete = False
@@ -195,8 +223,18 @@ class AffinitySampler:
         self.findings = Findings()
         self.verified: VerificationResult | None = None
         self.error: LaunchError | None = None
+        self.others: dict[int, OthersLoad] = {}
+        self.recent_others: dict[int, OthersLoad] = {}
         self._planned = planned
         self._run_id = run_id
+        self._sharing = [
+            (cpus, [list(planned)[position] for position in positions])
+            for cpus, positions in find_sharing([cpus for cpus, _ in planned.values()])
+        ]
+        self._usages: dict[int, CpuUsage] = {}
+        self._pids: dict[int, set[int]] = {}
+        self._live: Mapping[int, int] = {}  # in the last sample
+        self._sample_cpu_s = 0.0
         self._activity: dict[int, Activity] = {}  # when the snapshot of a rank was read
         self._mask_counts: dict[int, MaskCounts] = {}
         self._escaped_masks: frozenset[tuple[int, CpuSet]] = frozenset()
@@ -219,15 +257,36 @@ class AffinitySampler:
         self.start_at = self.stable_since = now
         self.stable = self.complete = False
         self.doubled_s = FIRST_S
-        self.due_at = now + FIRST_S
+        self.sample_at = self.due_at = now + FIRST_S
 
     def is_due(self, now: float) -> bool:
-        """Return whether it is time for a sample."""
+        """Return whether it is time for a sample or a count."""
         return self.due_at is not None and now >= self.due_at
 
     def stop(self) -> None:
         """Take no more samples: the run is being stopped."""
-        self.due_at = None
+        self.sample_at = self.due_at = None
+
+    def is_sample_due(self, now: float) -> bool:
+        """Return whether it is time for a sample; if not, count threads: a change makes it time."""
+        if self.sample_at is None or now >= self.sample_at:
+            return self.sample_at is not None
+        began_s = time.process_time()
+        counts = {rank: found for rank, pids in self._pids.items() if (found := count_masks(pids))}
+        self._note_threads(counts)
+        self._schedule_count(now, time.process_time() - began_s)
+        return any(found != self._mask_counts.get(rank) for rank, found in counts.items())
+
+    def _note_threads(self, counts: Mapping[int, MaskCounts]) -> None:
+        threads = sum(sum(found.values()) for found in counts.values())
+        self.most_threads = max(self.most_threads, threads)
+
+    def _schedule_count(self, now: float, cpu_s: float) -> None:
+        """Schedule a count before the next sample, in the first minute; the last count took `cpu_s`."""
+        self.due_at = self.sample_at
+        costs = (COUNT_STEP_S, COUNT_STEP_PER_CPU_TIME * cpu_s, COUNT_STEP_PER_SAMPLE * self._sample_cpu_s)
+        if self.sample_at and now < self.start_at + LONGEST_S:
+            self.due_at = min(self.sample_at, now + max(costs))
 
     def sample(self, live: Mapping[int, int], now: float) -> None:
         """Sample the threads of all processes of ranks; `live` has the rank of each running child, by PID.
@@ -242,6 +301,9 @@ class AffinitySampler:
         counts = {rank: found for rank, pids in pids_by_rank.items() if (found := count_masks(pids))}
         changed = {rank for rank, found in counts.items() if found != self._mask_counts.get(rank)}
         self._mask_counts.update(counts)
+        self._pids = pids_by_rank
+        self._note_threads(counts)
+        self._measure_others(processes, live, now)
         if changed:
             self.stable_since = now
         self.hidden |= {rank for pid, rank in live.items() if rank not in counts and _is_running(pid)}
@@ -265,15 +327,38 @@ class AffinitySampler:
                 self.snapshots[rank] = self.snapshots[rank].replace(seen_s=self.seen_s)
                 self.streaks.pop(rank, None)  # a rank without CPU time has no busy threads
 
+    def _measure_others(self, processes: Mapping[int, Stat], live: Mapping[int, int], now: float) -> None:
+        """Add what others used since the last sample, unless a rank has started or exited since then."""
+        usage, own_pid = read_cpu_usage(now, {}), os.getpid()
+        self.recent_others = {}
+        for cpus, ranks in self._sharing:
+            pids = [pid for rank in ranks for pid in self._pids.get(rank, ()) if pid in processes]
+            times = {pid: find_times_s(processes[pid]) for pid in pids}
+            if own_pid in processes:  # its children are the ranks
+                times[own_pid] = (find_times_s(processes[own_pid])[0], 0.0)
+            usage, before = usage.replace(processes=times), self._usages.get(ranks[0])
+            firsts = [{pid for pid in pairs if pairs[pid] in ranks} for pairs in (self._live, live)]
+            load = measure_others(before, usage, cpus) if before and firsts[0] == firsts[1] else OthersLoad()
+            for rank in ranks:
+                self._usages[rank], self.recent_others[rank] = usage, load
+                self.others[rank] = self.others.get(rank, OthersLoad()) + load
+        self._live = dict(live)
+
     def schedule_next(self, now: float, cpu_s: float, *, unconfirmed: bool = False) -> None:
         """Schedule the next sample after one that took `cpu_s` seconds of CPU time."""
         self.doubled_s = min(2 * self.doubled_s, LONGEST_STEP_S)
+        self._sample_cpu_s = cpu_s
         if self.complete:
             is_first_minute = now < self.start_at + LONGEST_S
             limiting_s = 0.0 if unconfirmed and is_first_minute else cpu_s
-            self.due_at = now + find_step_s(self.doubled_s, limiting_s, unconfirmed=unconfirmed)
+            step_s = find_step_s(self.doubled_s, limiting_s, unconfirmed=unconfirmed)
+            is_urgent = is_first_minute and any(
+                issue.severity is Severity.ERROR for _, issue in self.findings.unconfirmed
+            )
+            self.sample_at = now + (min(step_s, COUNT_STEP_S) if is_urgent else step_s)
         else:
-            self.due_at = min(now + self.doubled_s, self.start_at + LONGEST_S)
+            self.sample_at = min(now + self.doubled_s, self.start_at + LONGEST_S)
+        self._schedule_count(now, 0.0)
 
     def _find_stable(self, mask_counts: Mapping[int, MaskCounts], now: float) -> bool:
         """Find out whether threads are stable, and return whether the start is complete now."""
@@ -292,7 +377,7 @@ class AffinitySampler:
         memory = read_memory_policy(first_pid)
         self.snapshots[rank] = RankSnapshot(seen_s=self.seen_s, processes=processes, memory=memory)
         if self.complete:
-            load = read_load(processes, self.began_at + self.seen_s)
+            load = read_load(processes, self._usages[rank])
             self.streaks[rank] = add_sample(self.streaks.get(rank, Streak()), load)
 
 

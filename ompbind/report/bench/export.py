@@ -122,8 +122,7 @@ def _list_cells(run: Run, session: Session) -> Iterator[tuple[str, object]]:
     yield from ((name, getattr(run, name)) for name in used)
     counters = dict(run.counters)
     yield from ((name, counters.get(name)) for name in list_counters(session.runs))
-    conditions = ("throttled_s", "throttled_periods", "stolen_s", "other_runs", "frequency_mhz", "governor")
-    yield from ((name, getattr(run.conditions, name)) for name in (*conditions, "oom_kills"))
+    yield from ((name, getattr(run.conditions, name)) for name in type(run.conditions).fields)
     yield "exit_codes", " ".join(map(str, run.exit_codes))
     yield "reason", make_words(run.reason)
 
