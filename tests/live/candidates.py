@@ -16,7 +16,7 @@ SLOT = Slot(number=0, phase=Phase.CHOICE, round=1)
 def make_settings(**changes):
     """Settings of runs of the session with this process's pid in its name."""
     return MeasuringSettings(
-        **{"run_id": f"bench-{os.getpid()}", "metrics": (Metric(),), "grace_s": 0.3, **changes}
+        **{"run_id": f"bench-{os.getpid()}", "metrics": (Metric(),), "grace_s": 10.0, **changes}
     )
 
 
