@@ -18,7 +18,7 @@ SITE = ROOT / "site"  # what `make site` has built
 
 def test_the_navigation_is_the_list_of_pages():
     listed = re.findall(r"^\| \[([^\]]+)\]\(", (ROOT / "docs/README.md").read_text(), re.M)
-    links = r'<a href="(\w+\.html)" class="md-nav__link">.*?<span class="md-ellipsis">\s*(.*?)\s*<'
+    links = r'<a href="([\w-]+\.html)" class="md-nav__link">.*?<span class="md-ellipsis">\s*(.*?)\s*<'
     shown = re.findall(links, (SITE / "index.html").read_text(), re.S)
     assert [title for _, title in shown] == listed
     built = {page.name for page in SITE.glob("*.html")}
