@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
-from ompbind.doctor.checks import command, cpus, devices, environment, kernel, rebinding
+from ompbind.doctor.checks import command, cpus, devices, environment, kernel, pools, rebinding
 from ompbind.doctor.facts import HostFacts, HostIssue
 from ompbind.text import Severity
 
@@ -27,7 +27,7 @@ CHECKS: Mapping[str, HostCheck] = {
     "wrappers": command.check_wrappers,
     "runtimes": command.check_runtimes,
     "preloadable": command.check_preloadable,
-    "pools": command.check_pools,
+    "pools": pools.check_pools,
     "rebinding": rebinding.check_rebinding,
     "allowed-memory": kernel.check_allowed_memory,
     "memory-call": kernel.check_memory_call,

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from glob import escape, glob
 
+from ompbind.doctor.checks.pools import POOLS
 from ompbind.doctor.checks.rebinding import PACKAGES as REBINDING_PACKAGES
 from ompbind.doctor.facts import CommandFacts, Package
 from ompbind.errors import LaunchError
@@ -24,7 +25,11 @@ WORTHWHILE = tuple(
 )
 """Libraries to search for: preloading them may make programs faster."""
 
-_PACKAGES = ("duckdb", "onnxruntime", "torch", "vllm", *(row.package for row in REBINDING_PACKAGES))
+_PACKAGES = (
+    *("torch", "vllm"),
+    *(name for pool in POOLS if pool.is_package for name in pool.names),
+    *(row.package for row in REBINDING_PACKAGES),
+)
 """Packages with thread pools, with expected preloads, or that bind by default."""
 
 _SERIES = re.compile(r"(?:python|pypy)([0-9]+)\.([0-9]+)")

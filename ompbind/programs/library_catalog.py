@@ -1,8 +1,8 @@
 """Shared libraries that decide where threads run and how many there are, recognized by their file names.
 
-A *runtime* creates and binds OpenMP threads. A *BLAS* has its own threads or uses a runtime. An
-*allocator* replaces malloc and is often preloaded. Wheels add a hash to the names of the libraries that
-they bundle: `libgomp-e985bcbb.so.1.0.0`.
+A *runtime* creates and binds OpenMP threads. A *BLAS* has its own threads or uses a runtime. A *pool* has
+threads of its own. An *allocator* replaces malloc and is often preloaded. Wheels add a hash to the names of
+the libraries that they bundle: `libgomp-e985bcbb.so.1.0.0`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,6 +10,9 @@ from enum import StrEnum
 
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.record import Record
+
+ONNXRUNTIME = "onnxruntime"
+"""The name of a pool that binds its threads, unless the program gives it a number of threads."""
 
 
 class LibraryRole(StrEnum):
@@ -40,6 +43,7 @@ class LibraryKind(Record):
 
 
 _OPENBLAS = ("libopenblas", "libscipy_openblas", "libscipy_openblas64_", "libopenblas64_", "libopenblasp")
+_ONNXRUNTIME = ("libonnxruntime", "onnxruntime_pybind11_state", "onnxruntime_pybind11_state.cpython")
 _MKL_SUFFIXES = ("rt", "intel_thread", "gnu_thread", "tbb_thread", "sequential")
 
 LIBRARY_KINDS: Mapping[str, LibraryKind] = {
@@ -60,6 +64,7 @@ LIBRARY_KINDS: Mapping[str, LibraryKind] = {
             name="mkl", stems=tuple(f"libmkl_{suffix}" for suffix in _MKL_SUFFIXES), role=LibraryRole.BLAS
         ),
         LibraryKind(name="tbb", stems=("libtbb", "libtbb12"), role=LibraryRole.POOL),
+        LibraryKind(name=ONNXRUNTIME, stems=_ONNXRUNTIME, role=LibraryRole.POOL),
         LibraryKind(
             name="tcmalloc", stems=("libtcmalloc", "libtcmalloc_minimal"), role=LibraryRole.ALLOCATOR
         ),

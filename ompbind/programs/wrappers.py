@@ -42,7 +42,7 @@ PROCESS_LAUNCHERS: Mapping[str, tuple[str, ...]] = {
     "aprun": (),
     "flux": ("run", "submit"),
 }
-"""Commands that start the processes of a job and may bind them, with the subcommands that do; () without any."""
+"""Commands that start the processes of a job and may bind them, with their subcommands; () without any."""
 
 TORCHRUN, _TORCHRUN_MODULES = "torchrun", ("torch.distributed.run", "torch.distributed.launch")
 """torchrun, and the modules with the same command line: `python -m torch.distributed.run`."""

@@ -114,6 +114,7 @@ def packages(*names, **changes):
 
 GOMP, OTHER = "/x/torch/lib/libgomp.so.1", "/x/scikit_learn.libs/libgomp-e985bcbb.so.1"
 LLVM, INTEL = "/usr/lib/llvm-14/lib/libomp.so.5", "/x/lib/libiomp5.so"
+OPENBLAS, NEEDED = "/x/numpy.libs/libscipy_openblas64_-32a4b2a6.so", DetectionMethod.NEEDED
 VLLM = (facts.Package(name="vllm"),)
 TASKSET = Wrapper(text="taskset -c 0", rebinds=True)
 TRT = "TLLM_NUMA_AWARE_WORKER_AFFINITY"
@@ -180,7 +181,8 @@ TABLE = [
     ("preloadable", NOTE, "is not installed", command(packages=VLLM, preloadable=(("iomp", ""),))),
     ("preloadable", OK, "not found: libiomp5", package("vllm", preloadable=(("iomp", ""),), machine=SMT)),
     ("preloadable", OK, "is preloaded", command(preloaded(FOUND), packages=VLLM, preloadable=PRELOAD)),
-    ("pools", OK, "none known", command(python=(3, 13))),
+    ("pools", OK, "not known: --verify", command(python=(3, 13))),
+    ("pools", OK, "of numpy: ranks get OPENBLAS_NUM_THREADS", command(library(OPENBLAS, origin="numpy"))),
     ("pools", NOTE, "online CPU (8), ThreadPoolExecutor has up to 12 threads", command(python=(3, 12))),
     ("pools", NOTE, "counts all 8 online CPUs", command(python=(3, 14), isolated=True)),
     ("pools", NOTE, "each core of the machine (4), bound to it", package("onnxruntime", machine=SMT)),
@@ -188,6 +190,13 @@ TABLE = [
     ("pools", NOTE, "before version 2.14: its inter-op thread pools", package("torch", machine=SMT)),
     ("pools", OK, "its inter-op thread pools follow the affinity mask", package("torch", (2, 14))),
     ("pools", NOTE, "hardware_concurrency", command(cpp=True)),
+    ("pools", OK, "follow the affinity mask", command(library("/x/libtbb.so.12", NEEDED, "app"), cpp=True)),
+    ("pools", NOTE, "bound to it", command(library("/x/libonnxruntime.so.1.32.0", NEEDED, "app"))),
+    ("pools", NOTE, "counts all 8 online CPUs, and starts as many", package("ray")),
+    *(("pools", NOTE, words, command(program=f"/usr/bin/{name}")) for name, words in (
+        ("zstd", "each core of the machine (8)"), ("pigz", "counts all 8 online CPUs"),
+        ("nginx", "'worker_cpu_affinity auto' binds the first to CPU 0"), ("memcached", "starts 4 worker"),
+    )),
     ("allowed-memory", OK, "all allowed CPUs", here(NODES.replace(memory_allowed=CPUS("0")), allowed="0-3")),
     ("allowed-memory", NOTE, "node 0 is not allowed (cpuset.mems: 1)", here(ON_1)),
     ("memory-call", OK, "harmless with one", may(may_place_memory="refused")),
@@ -319,7 +328,7 @@ def test_reasons_and_remedies_depend_on_the_cause():
     for release, versions in (("4.18.0-553.el8", ["5.3", "5.15", "6.2"]), ("5.15.0", ["6.2"])):
         (found,) = issues_of("kernel", kernel(release=release))
         assert re.findall(r"5\.3|5\.15|6\.2", found.why) == versions
-    (found,) = issues_of("pools", command(python=(3, 14), isolated=True))
+    found, *_ = issues_of("pools", command(python=(3, 14), isolated=True))
     assert "multiprocessing" not in found.found, "Python 3.14 follows the mask there"
 
 

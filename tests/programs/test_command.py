@@ -44,6 +44,7 @@ def names(argv, env=()):
     /x/scikit_learn.libs/libgomp-e985bcbb.so.1.0.0        | gomp
     /usr/lib/llvm-14/lib/libomp.so.5                      | omp 14
     /x/numpy.libs/libscipy_openblas64_-32a4b2a6.so        | openblas
+    /x/capi/libonnxruntime.so.1.32.0                      | onnxruntime
     /x/libtcmalloc_minimal.so.4.5.9 (deleted)             | tcmalloc
     libjemalloc.so.2                                      | jemalloc
     /usr/lib/gcc/libgomp-plugin-nvptx.so.1                |
