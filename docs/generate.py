@@ -34,7 +34,7 @@ SAMPLE_ROWS = re.compile(r"(?<=\n\| sample \| model \|\n\|---\|---\|\n)(?:\|.*\n
 HEAD = """\
 # Reference of the command line
 
-This page lists the commands, and then [all options](#choose-cpus). `ompbind COMMAND --help` prints the same options;
+This page lists the commands, and then [all options](#choose-cpus). `ompbind COMMAND --help` prints the same;
 `run`, `exec`, `plan` and `config` print all with `--help-all`. `man ompbind` shows them too, in the
 environment in which ompbind is installed: `man` looks in `share/man` beside each `bin` of `PATH`.
 
@@ -50,7 +50,7 @@ environment in which ompbind is installed: `man` looks in `share/man` beside eac
 
 
 def render_reference() -> str:
-    """Return the text of the page: the commands, each with the names of its options, then each option once."""
+    """Return the text of the page: commands with the names of their options, then each option once."""
     verbs = [load_verb(name) for name in VERBS]
     sections: dict[str, list[Option]] = {}
     for option in dict.fromkeys(option for verb in verbs for option in verb.options):

@@ -53,5 +53,5 @@ def test_a_row_is_found_everywhere(tmp_path):
     shown = run_with(
         f"{TOY}\nfrom docs.generate import render_reference\nprint(render_reference())", "--version"
     )
-    row = "| `--mood calm\\|loud` | Mood of the ranks: calm (default), loud | calm | OMPBIND_MOOD | run, plan |"
-    assert shown.count(row) == 1
+    row = "Mood of the ranks: calm (default), loud | calm | OMPBIND_MOOD | run, plan |"
+    assert shown.count(rf"| `--mood calm\|loud` | {row}") == 1

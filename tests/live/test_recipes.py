@@ -1,4 +1,4 @@
-"""The files of docs/recipes.md and containers.md are run, with stand-ins for the user's program and for ssh."""
+"""The files of recipes.md and containers.md in docs/ are run, with stand-ins for other programs and for ssh."""
 
 import json
 import os
