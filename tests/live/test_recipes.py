@@ -1,4 +1,4 @@
-"""The files of recipes.md and containers.md in docs/ are run, with stand-ins for other programs and for ssh."""
+"""The files of recipes.md and containers.md in docs/ are run, with stand-ins for programs and for ssh."""
 
 import json
 import os
