@@ -18,8 +18,6 @@ A streak of three samples over at least 10 seconds is an error; a warning where 
 delay. With n busy threads on c CPUs, the run delay is (n - c) / c of the CPU time.
 """
 
-from collections import Counter
-
 from ompbind.cpuset import EMPTY, CpuSet, count, named, union
 from ompbind.inspection.absent_binding import find_runtimes
 from ompbind.inspection.others_load import CpuUsage, OthersLoad, measure_others
@@ -237,11 +235,21 @@ def judge_load(verdict: Verdict, streak: Streak) -> Verdict:
 
 
 def _name_pool(competitors: Competitors) -> str:
-    """Name the process and the threads that most competitors belong to, and their planned number."""
-    pools = Counter((process.pid, thread.name) for process, thread in competitors.threads)
-    pid, name = max(pools, key=lambda pool: (pools[pool], -pool[0]))
+    """Name the process and the threads that most competitors belong to, and their planned number.
+
+    Threads whose names differ only in a number at the end (io_thd_1) are one pool. Of equally large pools,
+    those without an initial thread come first.
+    """
+    pools: dict[tuple[int, str], list[str]] = {}
+    for process, thread in sorted(
+        competitors.threads, key=lambda pair: (pair[1].tid == pair[0].pid, pair[0].pid)
+    ):
+        pools.setdefault((process.pid, thread.name.rstrip("0123456789")), []).append(thread.name)
+    pid, stem = max(pools, key=lambda pool: len(pools[pool]))
+    names = pools[pid, stem]
     process = next(process for process, _ in competitors.threads if process.pid == pid)
-    text = f"likely pool: {count(pools[pid, name], 'thread')} {name!r} of {process.name} ({pid})"
+    name = names[0] if len({*names}) == 1 else f"{stem}*"
+    text = f"likely pool: {count(len(names), 'thread')} {name!r} of {process.name} ({pid})"
     runtimes = dict.fromkeys(runtime.kind.label for runtime in find_runtimes(process))
     if not runtimes:
         return text

@@ -90,6 +90,25 @@ def test_a_streak_of_three_samples_over_ten_seconds_is_an_issue(samples, severit
     assert (str(verdict.severity), [issue.code for issue in verdict.issues]) == (severity, codes)
 
 
+@pytest.mark.parametrize(
+    ("names", "pool"),
+    [
+        ("redis-server io_thd_1 io_thd_2 io_thd_3", "3 threads 'io_thd_*' of redis-server (100)"),
+        ("redis-server io_thd_1", "1 thread 'io_thd_1' of redis-server (100)"),
+        ("python3 python3 bio_0", "2 threads 'python3' of python3 (100)"),
+    ],
+)
+def test_threads_with_numbered_names_are_one_pool(names, pool):
+    streak = Streak()
+    for at_s in (0, 6, 12):
+        busy = server(f"R0*{len(names.split())}", at_s / 9, at_s)
+        threads = zip(busy.threads, names.split(), strict=True)
+        named = tuple(thread.replace(name=name) for thread, name in threads)
+        made = busy.replace(name=named[0].name, threads=named)
+        streak = add_sample(streak, LoadSample(at_s=at_s, processes=(made,)))
+    assert f"likely pool: {pool}" in judge_load(FINE, streak).issues[0].text
+
+
 def throttled(cgroup="a", periods=5, throttled_periods=3, throttled_s=0.25):
     counts = {"periods": periods, "throttled_periods": throttled_periods, "throttled_s": throttled_s}
     return Throttling(cgroup=cgroup, **counts)
