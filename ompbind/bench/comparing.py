@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 
+from ompbind.bench.candidates import drop_ranks
 from ompbind.bench.records import (
     Candidate,
     ComparisonResult,
@@ -105,16 +106,18 @@ REFERENCE_ORDER = (Kind.UNBOUND, Kind.DEFAULT, Kind.VARIED)
 
 
 class Group(Record):
-    """The candidates of a group, in the order in which they can be the reference.
+    """Candidates that do the same work, in the order in which they can be the reference.
 
-    `reference` is "" if all are disqualified. `contenders` are compared with the reference: all others that
-    are not disqualified, the simplest first.
+    `ranks` is None for several numbers of ranks. `reference` is "" if all are disqualified. `contenders` are
+    compared with the reference: all others that are not disqualified, the simplest first. `references` are
+    the candidates that show the effect of binding, by candidate: the first with the same number of ranks.
     """
 
     ranks: int | None
     candidates: tuple[Candidate, ...]
     reference: str
     contenders: tuple[str, ...]
+    references: Mapping[str, str]
 
     def find_simpler(self, name: str, others: Iterable[str]) -> tuple[str, ...]:
         """Return which other candidates are simpler than a candidate."""
@@ -125,14 +128,35 @@ class Group(Record):
 def make_groups(session: Session, index: RunIndex) -> tuple[Group, ...]:
     """Return the groups in the order of the candidates: one, or one for each number of ranks."""
     if session.rules.same_work:
-        ranks = {candidate.ranks for candidate in session.candidates}
-        number = ranks.pop() if len(ranks) == 1 else None
-        return (_make_group(number, session.candidates, index),) if session.candidates else ()
-    numbers = dict.fromkeys(candidate.ranks for candidate in session.candidates)
-    return tuple(
-        _make_group(number, tuple(each for each in session.candidates if each.ranks == number), index)
-        for number in numbers
-    )
+        return (_make_group(session.candidates, index),) if session.candidates else ()
+    return _split_by_ranks(session.candidates, index)
+
+
+def _split_by_ranks(candidates: Sequence[Candidate], index: RunIndex) -> tuple[Group, ...]:
+    numbers = dict.fromkeys(candidate.ranks for candidate in candidates)
+    return tuple(_make_group([it for it in candidates if it.ranks == number], index) for number in numbers)
+
+
+def make_parts(group: Group, name: str, index: RunIndex) -> tuple[Group, ...]:
+    """Return the groups whose ratios have one cause: each number of ranks, then the numbers of ranks.
+
+    The last part has the candidates with the binding of `name`; if only one number of ranks has this binding,
+    the unbound candidates. A part with one number of ranks is left out.
+    """
+    if group.ranks is not None:
+        return (group,)
+    able = [each for each in group.candidates if each.name in group.references]
+    parts = _split_by_ranks(group.candidates, index)
+    for binding in (*(_list_bindings(each)[0] for each in able if each.name == name), Kind.UNBOUND.value):
+        same = [each for each in able if binding in _list_bindings(each)]
+        if len(same) > 1:
+            return (*parts, _make_group(same, index))
+    return parts
+
+
+def _list_bindings(candidate: Candidate) -> list[str]:
+    """Return the names of a candidate and of its equals, without the number of ranks."""
+    return [drop_ranks(name, candidate.ranks) for name in (candidate.name, *candidate.same)]
 
 
 def count_comparisons(session: Session, groups: tuple[Group, ...]) -> int:
@@ -140,13 +164,20 @@ def count_comparisons(session: Session, groups: tuple[Group, ...]) -> int:
     return len(session.candidates) - len(groups)
 
 
-def _make_group(ranks: int | None, candidates: tuple[Candidate, ...], index: RunIndex) -> Group:
+def _make_group(candidates: Sequence[Candidate], index: RunIndex) -> Group:
     by_kind = tuple(sorted(candidates, key=lambda each: REFERENCE_ORDER.index(each.kind)))
     able = [each for each in by_kind if each.name not in index.disqualified]
     reference = able[0].name if able else ""
     others = sorted((each for each in able if each.name != reference), key=_get_complexity)
-    contenders = tuple(each.name for each in others)
-    return Group(ranks=ranks, candidates=by_kind, reference=reference, contenders=contenders)
+    numbers = {each.ranks for each in candidates}
+    first = {each.ranks: each.name for each in reversed(able)}
+    return Group(
+        ranks=numbers.pop() if len(numbers) == 1 else None,
+        candidates=by_kind,
+        reference=reference,
+        contenders=tuple(each.name for each in others),
+        references={each.name: first[each.ranks] for each in able},
+    )
 
 
 def _get_complexity(candidate: Candidate) -> tuple[int, bool]:

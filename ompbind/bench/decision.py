@@ -1,9 +1,13 @@
 """What runs next, and what is known: pure functions of the records of a session.
 
 The rounds of the *choice* run all candidates, and name one for each group. The rounds of the *confirmation*
-run only this candidate and the reference, and the published ratio comes from these alone. Groups that need no
-choice wait for the confirmation. Both phases look only after planned rounds (see `comparing`). The ratio of a
-chosen candidate is optimistic in the rounds of the choice, because the best of many candidates also had luck.
+run only this candidate and its references, and the published ratios come from these alone. Groups that need
+no choice wait for the confirmation. Both phases look only after planned rounds (see `comparing`). The ratio
+of a chosen candidate is optimistic in the rounds of the choice, because the best of many also had luck.
+
+A group with several numbers of ranks has one choice among all candidates, which has two references: with as
+many ranks the unbound candidate, which shows the effect of binding; with the same binding the candidate with
+the first number of ranks, which shows the effect of this number.
 """
 
 import math
@@ -27,6 +31,7 @@ from ompbind.bench.comparing import (
     make_groups,
     make_index,
     make_looks,
+    make_parts,
 )
 from ompbind.bench.records import (
     Comparison,
@@ -48,7 +53,10 @@ FIRST_DROP = 4
 """The first round after which candidates can be dropped."""
 
 HOPELESS = math.log(1.1)
-"""A candidate that lost every round, in the median by more than this log ratio, is dropped."""
+"""A candidate that lost every round, in the median by more than this log ratio, is dropped, but …"""
+
+CERTAIN_ERRORS = 4
+"""… only if the median is also so many standard errors above 0: after few noisy rounds a loss is bad luck."""
 
 
 class Choice(Record):
@@ -142,21 +150,41 @@ def _find_leaders(reference: str, names: Iterable[str], index: RunIndex, criteri
 
 
 def _find_dropped(group: Group, index: RunIndex) -> dict[str, str]:
-    """Return the reasons by contender: each is judged by the rounds up to its last round."""
+    """Return the reasons by contender: each is judged by the rounds up to its last round.
+
+    A reference is needed as long as a candidate with as many ranks remains.
+    """
     last = {name: index.find_last(Phase.CHOICE, (name,)) for name in group.contenders}
     leaders = {
         number: _find_leader(group, index, number) for number in {*last.values()} if number >= FIRST_DROP
     }
+    noise = {number: _measure_noise(group, index, leader, number) for number, leader in leaders.items()}
     reasons = {}
     for name, number in last.items():
         lost = index.compare(Phase.CHOICE, leaders[number], name) if number in leaders else {}
         if len(lost) < FIRST_DROP or min(lost.values()) <= 0:
             continue
         median = statistics.median(lost.values())
-        if median > HOPELESS:
-            by = f"{100 * math.expm1(median):.0f} % in the median"
-            reasons[name] = f"{leaders[number]} was better in all {len(lost)} rounds, by {by}"
-    return reasons
+        if median > max(HOPELESS, CERTAIN_ERRORS * noise[number] / math.sqrt(len(lost))):
+            by = f"with a median ratio of {math.exp(median):.2f}"
+            reasons[name] = f"{leaders[number]} was better in all {len(lost)} rounds, {by}"
+    needed = {own for name, own in group.references.items() if name != own and name not in reasons}
+    return {name: reason for name, reason in reasons.items() if name not in needed}
+
+
+def _measure_noise(group: Group, index: RunIndex, leader: str, last: int) -> float:
+    """Return the standard deviation of the log ratios to the leader within rounds, as all candidates have it.
+
+    It comes from the median deviation, so that outliers hardly count.
+    """
+    deviations = []
+    for each in group.candidates:
+        ratios = index.compare(Phase.CHOICE, leader, each.name)
+        if each.name != leader and last in ratios:
+            logs = [log for number, log in ratios.items() if number <= last]
+            median = statistics.median(logs)
+            deviations += [abs(log - median) for log in logs]
+    return 1.4826 * statistics.median(deviations) if deviations else 0.0
 
 
 def _find_leader(group: Group, index: RunIndex, last: int) -> str:
@@ -173,38 +201,39 @@ def _find_leader(group: Group, index: RunIndex, last: int) -> str:
 
 
 class _State(Record):
-    """A session, its groups, the choice of each, and the criteria of both phases."""
+    """A session, its groups with the choice of each, and the criteria of both phases."""
 
     rules: Rules
     index: RunIndex
-    groups: tuple[Group, ...]
-    choices: tuple[Choice, ...]
+    choices: tuple[tuple[Group, Choice], ...]
     choosing: Criterion
     confirming: Criterion
 
-    def list_choices(self) -> list[tuple[Group, Choice]]:
-        """Return the groups that have a chosen candidate, each with its choice."""
-        pairs = zip(self.groups, self.choices, strict=True)
-        return [(group, choice) for group, choice in pairs if choice.candidate]
+    def list_confirming(self, group: Group, choice: Choice) -> list[Group]:
+        """Return the parts of a group in which the choice is compared with the reference."""
+        parts = make_parts(group, choice.candidate, self.index) if choice.candidate else ()
+        return [part for part in parts if choice.candidate in part.contenders]
 
-    def judge_choice(self, group: Group, choice: Choice) -> ComparisonResult:
-        """Return what the fresh rounds say about the choice of a group."""
-        ratios = self.index.compare(Phase.CONFIRMATION, choice.candidate, group.reference)
-        return judge(make_evidence(ratios.values(), self.confirming), self.confirming)
+    def judge_choice(self, group: Group, choice: Choice) -> list[ComparisonResult]:
+        """Return what the fresh rounds say about the choice of a group, for each part."""
+        results = []
+        for part in self.list_confirming(group, choice):
+            ratios = self.index.compare(Phase.CONFIRMATION, choice.candidate, part.reference)
+            results.append(judge(make_evidence(ratios.values(), self.confirming), self.confirming))
+        return results
 
 
 def _make_state(session: Session) -> _State:
     index = make_index(session)
     groups = make_groups(session, index)
     choosing = make_criterion(session.rules, count_comparisons(session, groups))
-    choices = tuple(make_choice(group, index, session.rules, choosing) for group in groups)
+    confirmed = sum(1 if group.ranks is not None else 2 for group in groups)
     return _State(
         rules=session.rules,
         index=index,
-        groups=groups,
-        choices=choices,
+        choices=tuple((group, make_choice(group, index, session.rules, choosing)) for group in groups),
         choosing=choosing,
-        confirming=make_criterion(session.rules, len(groups)),
+        confirming=make_criterion(session.rules, confirmed),
     )
 
 
@@ -226,13 +255,14 @@ def find_next(session: Session) -> NextRound:
 def _find_missing(before: Session, ran: Sequence[Run]) -> NextRound | None:
     """Return the rest of the last round, None if it is complete.
 
-    A round with as many runs as the round before is complete, because candidates are never added in a phase.
+    A round with the candidates of the round before is complete: only a failed candidate is replaced.
     """
     previous = _split_last_round(before)[1]
-    if not ran or (previous and previous[0].phase == ran[0].phase and len(previous) == len(ran)):
+    names = {run.candidate for run in ran}
+    is_same_phase = ran and previous and previous[0].phase == ran[0].phase
+    if not ran or (is_same_phase and {run.candidate for run in previous} == names):
         return None
     planned = _plan_round(before)
-    names = {run.candidate for run in ran}
     missing = tuple(name for name in planned.candidates if name not in names)
     is_same = (planned.phase, planned.round) == (ran[0].phase, ran[0].round)
     return planned.replace(candidates=missing, dropped=()) if missing and is_same else None
@@ -256,39 +286,40 @@ def _plan_round(session: Session) -> NextRound:
         )
     state = _make_state(session)
     gone = [*state.index.disqualified.items()]
-    gone += [pair for choice in state.choices for pair in choice.dropped.items()]
+    if session.runs[-1].phase is Phase.CHOICE:  # a dropped candidate can be a reference later
+        gone += [pair for _, choice in state.choices for pair in choice.dropped.items()]
     choosing = [
         name
-        for group, choice in zip(state.groups, state.choices, strict=True)
+        for group, choice in state.choices
         if not choice.made
         for name in (group.reference, *choice.remaining)
     ]
-    confirming = choosing or [name for names in _find_confirmed(state) for name in names]
+    chosen = set(choosing or _list_confirmed(state))
     phase = Phase.CHOICE if choosing else Phase.CONFIRMATION
-    chosen = set(confirming)
     names = tuple(candidate.name for candidate in session.candidates if candidate.name in chosen)
     number = 1 + state.index.find_last(phase, (candidate.name for candidate in session.candidates))
     ended = "" if names else _explain_end(state)
     return NextRound(phase=phase, round=number, candidates=names, dropped=tuple(gone), ended=ended)
 
 
-def _find_confirmed(state: _State) -> list[tuple[str, str]]:
-    """Return the choice and the reference of each group whose confirmation needs more rounds."""
+def _list_confirmed(state: _State) -> list[str]:
+    """Return the choice and the references of each group whose confirmation needs more rounds."""
     last_round = find_last_round(state.rules.max_rounds)
     looks = make_looks(state.rules.max_rounds)
-    pairs = []
-    for group, choice in state.list_choices():
-        last = state.index.find_last(Phase.CONFIRMATION, (group.reference,))
-        decided = last in looks and state.judge_choice(group, choice) in DECIDED
-        if last < last_round and not decided:
-            pairs.append((choice.candidate, group.reference))
-    return pairs
+    names: list[str] = []
+    for group, choice in state.choices:
+        last = state.index.find_last(Phase.CONFIRMATION, (each.name for each in group.candidates))
+        decided = last in looks and DECIDED.issuperset(state.judge_choice(group, choice))
+        parts = state.list_confirming(group, choice)
+        if parts and last < last_round and not decided:
+            names += [choice.candidate, *(part.reference for part in parts)]
+    return names
 
 
 def _explain_end(state: _State) -> str:
-    if not any(group.contenders for group in state.groups):
+    if not any(group.contenders for group, _ in state.choices):
         return "no candidate is left to compare"
-    results = {state.judge_choice(group, choice) for group, choice in state.list_choices()}
+    results = {result for pair in state.choices for result in state.judge_choice(*pair)}
     if ComparisonResult.UNKNOWN not in results:
         return "decided"
     return f"not decided after {count(find_last_round(state.rules.max_rounds), 'round')}"
@@ -301,38 +332,45 @@ def conclude(session: Session) -> Conclusion:
     within the planned error. That does not hold for a session that is stopped because of its results.
     """
     state = _make_state(session)
-    groups = tuple(
-        _conclude_group(state, group, choice)
-        for group, choice in zip(state.groups, state.choices, strict=True)
-    )
-    remarks = (*_remark_simpler(state, groups), *make_remarks(session, state.index, groups))
-    return Conclusion(groups=groups, remarks=remarks)
+    groups: list[GroupConclusion] = []
+    remarks: list[Remark] = []
+    for group, choice in state.choices:
+        recommended = _recommend(state, group, choice)
+        shown = choice.candidate or recommended or group.reference
+        parts = make_parts(group, shown, state.index)
+        groups += [_conclude_part(state, part, choice, recommended) for part in parts]
+        remarks += _remark_simpler(state, group, choice, recommended)
+    remarks += make_remarks(session, state.index, tuple(groups))
+    return Conclusion(groups=tuple(groups), remarks=tuple(remarks))
 
 
-def _remark_simpler(state: _State, groups: Iterable[GroupConclusion]) -> Iterator[Remark]:
-    """Yield the recommended candidates that are not known to be better than simpler candidates."""
-    for members, choice, group in zip(state.groups, state.choices, groups, strict=True):
-        if group.choice in choice.remaining:
-            simpler = members.find_simpler(group.choice, choice.remaining)
-            names = find_open(group.choice, simpler, state.index, state.choosing)
-            if names:
-                verb = "has" if len(names) == 1 else "have"
-                text = f"not known to be better than {' and '.join(names)}, which {verb} fewer options"
-                yield Remark(code="simpler", candidate=group.choice, text=text)
+def _remark_simpler(state: _State, group: Group, choice: Choice, recommended: str) -> Iterator[Remark]:
+    """Yield the recommended candidate if it is not known to be better than simpler candidates.
+
+    Its own reference is compared with it in the rounds of the confirmation.
+    """
+    if recommended in choice.remaining:
+        simpler = group.find_simpler(recommended, choice.remaining)
+        others = [name for name in simpler if name != group.references[recommended]]
+        names = find_open(recommended, others, state.index, state.choosing)
+        if names:
+            verb = "has" if len(names) == 1 else "have"
+            text = f"not known to be better than {' and '.join(names)}, which {verb} fewer options"
+            yield Remark(code="simpler", candidate=recommended, text=text)
 
 
-def _conclude_group(state: _State, group: Group, choice: Choice) -> GroupConclusion:
+def _conclude_part(state: _State, part: Group, choice: Choice, recommended: str) -> GroupConclusion:
     comparisons = []
-    for candidate in group.candidates:
+    for candidate in part.candidates:
         values = state.index.values.get(candidate.name, ())
         median = statistics.median(values) if values else None
-        comparisons.append(_compare(state, group, choice, candidate.name).replace(median=median))
+        comparisons.append(_compare(state, part, choice, candidate.name).replace(median=median))
     comparisons.sort(key=_get_order)
     return GroupConclusion(
-        ranks=group.ranks,
-        reference=group.reference,
+        ranks=part.ranks,
+        reference=part.reference,
         comparisons=tuple(comparisons),
-        choice=_recommend(state, group, choice, comparisons),
+        choice=recommended if recommended in {each.name for each in part.candidates} else "",
     )
 
 
@@ -384,17 +422,33 @@ def _compare_in(state: _State, group: Group, name: str, phase: Phase) -> Compari
     )
 
 
-def _recommend(state: _State, group: Group, choice: Choice, comparisons: list[Comparison]) -> str:
+def _recommend(state: _State, group: Group, choice: Choice) -> str:
     """Return the candidate to recommend, "" if nothing is known.
 
-    If no candidate is better than the reference, it is the reference: nothing is simpler than no change.
+    If no candidate is better than the reference, it is the reference: nothing is simpler than no change. If
+    only the number of ranks is known to be better, it is the unbound candidate with this number.
     """
-    results = {each.candidate: each.result for each in comparisons}
-    better = [name for name in group.contenders if results[name] in BETTER]
-    if choice.candidate in better:
-        return choice.candidate
-    if choice.made and (not choice.candidate or results[choice.candidate] in NOT_BETTER):
+    if not choice.made:
+        better = [name for name in choice.remaining if _is_better(state, group, name)]
+        return find_simplest_leader(group, state.index, state.choosing, better)
+    if not choice.candidate:
         return group.reference
-    if choice.made:
+    parts = state.list_confirming(group, choice)
+    results = [_compare(state, part, choice, choice.candidate).result for part in parts]
+    if BETTER.issuperset(results):
+        return choice.candidate
+    if NOT_BETTER.issuperset(results):
+        return group.reference
+    number = next((at for at, part in enumerate(parts) if part.ranks is None), None)
+    if number is None or results[number] == ComparisonResult.UNKNOWN:
         return ""
-    return find_simplest_leader(group, state.index, state.choosing, better)
+    if results[number] in BETTER:
+        return group.references[choice.candidate]
+    return parts[number].reference if BETTER.issuperset(results[:number]) else ""
+
+
+def _is_better(state: _State, group: Group, name: str) -> bool:
+    """Return whether the rounds of the choice show that a candidate is better than its references."""
+    references = {group.reference, group.references[name]} - {name}
+    evidence = [_compare_choice(name, other, state.index, state.choosing) for other in references]
+    return all(judge(each, state.choosing) in BETTER for each in evidence)

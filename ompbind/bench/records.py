@@ -247,11 +247,12 @@ class Comparison(Record):
 
 
 class GroupConclusion(Record):
-    """Candidates that do the same work: all candidates with one number of ranks, or all candidates.
+    """Candidates that do the same work and differ in one respect, so that their ratios have one cause.
 
-    `ranks` is None if the group has several numbers of ranks. `reference` is the unbound candidate that the
-    others are compared with. `comparisons` are in order, best first. `choice` is the candidate to recommend:
-    among candidates without a real difference the simplest; "" if nothing is known.
+    `ranks` is their number of ranks, and the reference is the unbound candidate. In a group with several
+    numbers, `ranks` is None; its candidates are bound alike, and the reference has the first number.
+    `comparisons` are in order, best first. `choice` is the candidate to recommend, "" if it is none of the
+    group or if nothing is known: among candidates without a real difference the simplest.
     """
 
     ranks: int | None

@@ -63,9 +63,10 @@ def shorten_name(name: str, group: GroupConclusion) -> str:
 
 def name_ranks(group: GroupConclusion) -> str:
     """Return the number of ranks of a group, if the names of its candidates have it; else ""."""
+    if group.ranks is None:
+        return "numbers of ranks"
     names = [comparison.candidate for comparison in group.comparisons]
-    is_named = any(drop_ranks(name, group.ranks) != name for name in names)
-    return count(group.ranks, "rank") if is_named and group.ranks is not None else ""
+    return count(group.ranks, "rank") if any(drop_ranks(name, group.ranks) != name for name in names) else ""
 
 
 def make_words(reason: str) -> str:
@@ -82,15 +83,17 @@ class Recommendation(Record):
 
 
 def list_choices(session: Session, conclusion: Conclusion) -> Iterator[Recommendation]:
-    """Yield the choice of each group that has one."""
+    """Yield the choice of each group that has one; each candidate once, with its number of ranks."""
     candidates = index_candidates(session)
     for group in conclusion.groups:
         for comparison in group.comparisons:
             if comparison.candidate == group.choice and group.choice in candidates:
-                yield Recommendation(group=group, candidate=candidates[group.choice], comparison=comparison)
+                yield Recommendation(
+                    group=group, candidate=candidates.pop(group.choice), comparison=comparison
+                )
 
 
-def index_candidates(session: Session) -> Mapping[str, Candidate]:
+def index_candidates(session: Session) -> dict[str, Candidate]:
     """Return the candidates by name."""
     return {candidate.name: candidate for candidate in session.candidates}
 
@@ -189,6 +192,12 @@ def render_more_rounds(rounds: int) -> str:
     if rounds > 1000:
         return "more than 1,000 more rounds"
     return f"about {count(rounds if rounds < 100 else round(rounds, -1), 'more round')}"
+
+
+def render_result(comparison: Comparison) -> str:
+    """Return the result of a comparison, and about how many more rounds would decide it."""
+    needed = f"; {render_more_rounds(comparison.more_rounds)}" if comparison.more_rounds else ""
+    return f"{comparison.result}{needed}"
 
 
 def name_metric(metric: Metric) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from ompbind.bench.records import (
     Candidate,
+    Comparison,
     ComparisonResult,
     Conclusion,
     GroupConclusion,
@@ -38,6 +39,7 @@ from ompbind.report.bench.measurements import (
     render_interval,
     render_more_rounds,
     render_ratio,
+    render_result,
     shorten_name,
 )
 from ompbind.report.bench.pictures import draw_ratios, draw_scaling
@@ -113,7 +115,8 @@ def _render_group(
             for part in _split_columns(columns[0], usage, width):
                 yield _render_styled(part, group, screen)
     yield "\n".join(draw_ratios(session, group, screen))
-    yield "\n".join(_make_group_notes(session, group, width))
+    if group.ranks is not None:  # else the notes are below other tables
+        yield "\n".join(_make_group_notes(session, group, width))
 
 
 def _measure(columns: Sequence[Column]) -> int:
@@ -159,8 +162,7 @@ def _make_columns(session: Session, group: GroupConclusion, screen: Screen) -> I
         ratio = "-" if comparison.ratio is None else render_ratio(comparison.ratio)
         ratios.append("1" if is_reference else ratio)
         rounds.append("" if is_reference else str(comparison.rounds))
-        needed = f"; {render_more_rounds(comparison.more_rounds)}" if comparison.more_rounds else ""
-        results.append(f"{comparison.result}{needed}")
+        results.append(render_result(comparison))
     names = [shorten_name(comparison.candidate, group) for comparison in comparisons]
     yield Column(title="candidate", cells=names, grows=True)
     is_narrow = screen.text_width < _NARROW
@@ -250,13 +252,20 @@ def _make_group_notes(session: Session, group: GroupConclusion, width: int) -> I
 
 
 def render_choices(session: Session, conclusion: Conclusion, screen: Screen) -> Iterator[str]:
-    """Yield a paragraph for each group: what is recommended, and the command to paste."""
-    chosen = {choice.group: choice for choice in list_choices(session, conclusion)}
-    for group in conclusion.groups:
-        several = len(conclusion.groups) > 1 and group.ranks is not None
-        label = f"recommended for {count(group.ranks or 0, 'rank')}" if several else "recommended"
-        choice = chosen.get(group)
-        text = _explain_choice(choice, session) if choice else _explain_none(group)
+    """Yield a paragraph for each group: what is recommended, and the command to paste.
+
+    Groups with the same work have one recommendation; before it, the effects of binding and of the number of
+    ranks.
+    """
+    groups, choices = conclusion.groups, list(list_choices(session, conclusion))
+    together = session.rules.same_work and len(groups) > 1
+    if together:
+        yield "\n".join(_explain_effects(session, groups, screen.text_width))
+    for shown in [groups] if together else [[group] for group in groups]:
+        choice = next((choice for choice in choices if choice.group in shown), None)
+        several = len(shown) < len(groups)
+        label = f"recommended for {count(shown[0].ranks or 0, 'rank')}" if several else "recommended"
+        text = _explain_choice(choice, session, together=together) if choice else _explain_none(shown)
         lines = [render_paragraph(label, text, screen.text_width)]
         if choice and not (choice.candidate.kind is Kind.UNBOUND and choice.candidate.ranks > 1):
             command = make_command(choice.candidate, session.command)
@@ -264,9 +273,24 @@ def render_choices(session: Session, conclusion: Conclusion, screen: Screen) -> 
         yield "\n".join(lines)
 
 
-def _explain_choice(choice: Recommendation, session: Session) -> str:
-    """Return what is known about a choice, in words."""
-    group, comparison = choice.group, choice.comparison
+def _explain_effects(session: Session, groups: Sequence[GroupConclusion], width: int) -> Iterator[str]:
+    """Yield a paragraph for each ratio of the choice, and of the candidate that ran after the choice."""
+    for group in groups:
+        for comparison in group.comparisons:
+            is_reference = comparison.result is ComparisonResult.REFERENCE
+            if comparison.fresh or (comparison.candidate == group.choice and not is_reference):
+                label = f"effect of {'ranks' if group.ranks is None else 'binding'}"
+                text = f"{comparison.candidate} is {_explain_ratio(comparison, group.reference, session)}"
+                if comparison.result in (ComparisonResult.SAME, ComparisonResult.UNKNOWN):
+                    text += f"; {render_result(comparison)}"
+                yield render_paragraph(label, clean_line(text), width)
+
+
+def _explain_choice(choice: Recommendation, session: Session, *, together: bool) -> str:
+    """Return what is known about a choice, in words; of groups `together` its ratios are shown before."""
+    comparison, group = choice.comparison, choice.group
+    if together:
+        group = group.replace(ranks=None)  # names keep their number of ranks
     name, reference = (shorten_name(each, group) for each in (comparison.candidate, group.reference))
     if comparison.result is ComparisonResult.REFERENCE:
         what = ", the command without ompbind" if choice.candidate.kind is Kind.UNBOUND else ""
@@ -274,19 +298,24 @@ def _explain_choice(choice: Recommendation, session: Session) -> str:
         if others == {ComparisonResult.DISQUALIFIED}:
             return f"nothing was compared: all candidates but {name}{what} have failed"
         return f"no candidate is known to be better than {name}{what}"
+    return name if together else f"{name}, {_explain_ratio(comparison, reference, session)}"
+
+
+def _explain_ratio(comparison: Comparison, reference: str, session: Session) -> str:
+    """Return the ratio of a candidate to its reference, in words."""
     ratio = "-" if comparison.ratio is None else render_ratio(comparison.ratio)
     compared = f"{ratio} times as {'good' if session.metrics[0].pattern else 'fast'} as {reference}"
     interval = f", interval {render_interval(comparison.interval)}" if comparison.interval else ""
     rounds = f"from {count(comparison.rounds, 'round')} after the choice"
     unknown = "which is not confirmed by further rounds"
-    return f"{name}, {compared}{interval}, {rounds if comparison.fresh else unknown}"
+    return f"{compared}{interval}, {rounds if comparison.fresh else unknown}"
 
 
-def _explain_none(group: GroupConclusion) -> str:
-    """Return why nothing is recommended, and how to find out."""
-    if not group.reference:
+def _explain_none(groups: Sequence[GroupConclusion]) -> str:
+    """Return why nothing is recommended in some groups, and how to find out."""
+    if not any(group.reference for group in groups):
         return "nothing; no candidate could be measured"
-    needed = [comparison.more_rounds for comparison in group.comparisons if comparison.more_rounds]
+    needed = [each.more_rounds for group in groups for each in group.comparisons if each.more_rounds]
     if not needed:
         return "nothing yet; the runs do not show which candidate is better"
     return (

@@ -168,7 +168,8 @@ def _render_chart(session: Session, group: GroupConclusion, y: int) -> tuple[lis
 
 def _render_headings(session: Session, group: GroupConclusion, scale: Scale, y: int) -> Iterator[str]:
     """Yield the headings: the number of ranks, and what both axes show."""
-    yield render_text(MARGIN, y, "" if group.ranks is None else count(group.ranks, "rank"), "head")
+    ranks = "numbers of ranks" if group.ranks is None else count(group.ranks, "rank")
+    yield render_text(MARGIN, y, ranks, "head")
     unit = f" ({scale.unit})" if scale.unit else ""
     yield render_text(_VALUES_X, y, fit_text(f"{name_metric(session.metrics[0])}{unit}", _PANEL), "faint")
     if group.reference:

@@ -52,8 +52,8 @@ picture: · a round, : several, ├●┤ median and interval, │ unbound
 
 same plan: default: also smt=1
 disqualified: preload=tcmalloc: exit code 1: cannot load tcmalloc
-dropped early: smt=2: strategy=spread was better in all 12 rounds, by 44 % in
-  the median
+dropped early: smt=2: strategy=spread was better in all 12 rounds, with a median
+  ratio of 1.44
 dropped early: mask=0-1|2-3;4: lost 4 of 4 rounds to default
 
 ratio: compared with unbound in the same rounds; above 1 is faster
@@ -147,6 +147,20 @@ def test_each_number_of_ranks_has_its_table_and_its_recommendation():
     assert "    ompbind run -n 2 -- python" in text
     assert "recommended for 4 ranks: no candidate" in text
     assert not text.rstrip().endswith("'two words'")  # copies without ompbind have no line to paste
+
+
+def test_the_effects_of_binding_and_of_the_number_of_ranks_have_separate_lines():
+    session, conclusion = make_scaling_session(command=("true",))
+    text = render(session, conclusion, width=80)
+    assert re.findall("^(.*)\n\ncandidate", text, re.MULTILINE) == [
+        "1 rank", "2 ranks", "4 ranks", "8 ranks", "numbers of ranks",
+    ]  # fmt: skip
+    joined = " ".join(text.split())
+    for effect, slow, expected in (("binding", "8 ranks, unbound", 1.18), ("ranks", "1 rank, smt=2", 6.5)):
+        compared = rf"effect of {effect}: 8 ranks, smt=2 is (\S+) times as fast as {slow}, interval "
+        (ratio,) = re.findall(compared, joined)
+        assert float(ratio) == pytest.approx(expected, rel=0.02)
+    assert joined.endswith("recommended: 8 ranks, smt=2 ompbind run -n 8 --smt=2 -- true")
 
 
 @pytest.mark.parametrize(
