@@ -19,7 +19,6 @@ from ompbind.bench.comparing import make_index
 from ompbind.bench.records import Session
 from ompbind.errors import RequestError
 from ompbind.record import Record
-from ompbind.text import clean_line
 
 
 class Difference(Record):
@@ -164,18 +163,9 @@ def compare_sessions(sessions: Sequence[Session]) -> SessionsComparison:
     )
 
 
-def find_failures(comparison: SessionsComparison, limit: float) -> tuple[str, ...]:
-    """Return a sentence for each candidate that is slower by more than `limit`, or has no valid runs now."""
-    found = []
-    for change in comparison.changes:
-        name = f"candidate {clean_line(change.candidate)}"
-        if change.has_failed:
-            found.append(f"{name} has no valid run in the last session")
-        elif change.ratio and change.interval and change.is_slower(limit):
-            slower, most, least = (f"{1 / ratio - 1:.1%}" for ratio in (change.ratio, *change.interval))
-            bounds = f"{least} to {most}; the limit is {limit:.1%}"
-            found.append(f"{name} is slower by {slower} in the last session ({bounds})")
-    return tuple(found)
+def find_failures(comparison: SessionsComparison, limit: float) -> tuple[CandidateChange, ...]:
+    """Return the candidates that are slower by more than `limit`, or have no valid runs now."""
+    return tuple(it for it in comparison.changes if it.has_failed or it.is_slower(limit))
 
 
 def _compare(name: str, values: Sequence[Sequence[float]], *, higher: bool, error: float) -> CandidateChange:

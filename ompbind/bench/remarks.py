@@ -134,8 +134,8 @@ class _Runs(Record):
     """A session and its groups.
 
     `compared` are all runs except warm-ups. `logs` are the logarithms of their values, by candidate, in the
-    order of runs. `matters` is the log ratio that matters. `trends` and `slow_starts` are the parts by which
-    values rise during the session, and by which the first runs are slower, by candidate.
+    order of runs. `matters` is the log ratio that matters. `trends` are the ratios of the last values to the
+    first values, `slow_starts` how many times better the other runs are than the first ones, by candidate.
     """
 
     session: Session
@@ -157,7 +157,7 @@ def make_remarks(
     """
     logs = {name: [*map(math.log, filter(is_comparable, own))] for name, own in index.values.items()}
     matters = math.log1p(session.rules.matters)
-    trends = _find_parts({name: find_trend(own[START:], matters) for name, own in logs.items()})
+    trends = _find_ratios({name: find_trend(own[START:], matters) for name, own in logs.items()})
     direction = 1 if session.metrics[0].higher else -1
     better = {name: [direction * log for log in own] for name, own in logs.items() if name not in trends}
     runs = _Runs(
@@ -167,14 +167,14 @@ def make_remarks(
         logs=logs,
         matters=matters,
         trends=trends,
-        slow_starts=_find_parts({name: find_slow_start(own, matters) for name, own in better.items()}),
+        slow_starts=_find_ratios({name: find_slow_start(own, matters) for name, own in better.items()}),
     )
     return tuple(remark for check in CHECKS for remark in check(runs))
 
 
-def _find_parts(logs: Mapping[str, float | None]) -> dict[str, float]:
-    """Return the relative differences for the log ratios that were found."""
-    return {name: math.expm1(log) for name, log in logs.items() if log is not None}
+def _find_ratios(logs: Mapping[str, float | None]) -> dict[str, float]:
+    """Return the ratios for the log ratios that were found."""
+    return {name: math.exp(log) for name, log in logs.items() if log is not None}
 
 
 def _check_references(runs: _Runs) -> Iterator[Remark]:
@@ -242,28 +242,24 @@ def _check_outliers(runs: _Runs) -> Iterator[Remark]:
 
 def _check_slow_starts(runs: _Runs) -> Iterator[Remark]:
     found = runs.slow_starts
-    texts = {
-        name: f"the first {START} runs are the slowest, by {_percent(part)} in the median"
-        for name, part in found.items()
-    }
-    median = _percent(statistics.median(found.values()) if found else 0)
-    common = f"the first {START} runs of {len(found)} candidates are the slowest, by {median} in the median"
+    median = statistics.median(found.values()) if found else 1
+    first, better = f"the first {START} runs", "are the slowest; the median ratio of the others to them is"
+    texts = {name: f"{first} {better} {ratio:.2f}" for name, ratio in found.items()}
+    common = f"{first} of {len(found)} candidates {better} {median:.2f}"
     yield from _share("slow-start", texts, len(runs.logs), common)
 
 
 def _check_trends(runs: _Runs) -> Iterator[Remark]:
     found = runs.trends
-    texts = {name: f"the values {_render_trend(trend)} during the session" for name, trend in found.items()}
-    median = statistics.median(found.values()) if found else 0
-    common = (
-        f"the values of {len(found)} candidates {_render_trend(median)} during the session; ratios within "
-        "rounds are not affected"
-    )
+    texts = {name: f"the values {_render_trend(trend)}" for name, trend in found.items()}
+    median = statistics.median(found.values()) if found else 1
+    moved = f"the values of {len(found)} candidates {_render_trend(median)}"
+    common = f"{moved}; ratios within rounds are not affected"
     yield from _share("drift", texts, len(runs.logs), common)
 
 
 def _render_trend(trend: float) -> str:
-    return f"{'rose' if trend > 0 else 'fell'} by {_percent(abs(trend))}"
+    return f"{'rose' if trend > 1 else 'fell'} to {trend:.2f} times the first values during the session"
 
 
 def _check_modes(runs: _Runs) -> Iterator[Remark]:

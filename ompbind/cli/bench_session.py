@@ -41,7 +41,7 @@ from ompbind.machine.model import Machine
 from ompbind.record import Record
 from ompbind.report.bench.export import EXPORTS
 from ompbind.report.bench.measurements import list_choices
-from ompbind.report.bench.sessions import render_sessions
+from ompbind.report.bench.sessions import render_failure, render_sessions
 from ompbind.report.bench.table import render_bench
 
 _FAILED = 1
@@ -298,8 +298,8 @@ def _show_several(settings: BenchSettings, sessions: Sequence[Session]) -> int:
     if settings.fail_above is None:
         return 0
     failures = find_failures(comparison, settings.fail_above)
-    for text in failures:
-        print_message(f"--fail-above: {text}")
+    for failure in failures:
+        print_message(f"--fail-above: {render_failure(failure, settings.fail_above)}")
     unknown = [
         change for change in comparison.changes if change.ratio is not None and change.interval is None
     ]

@@ -114,13 +114,17 @@ def once(name, at, value):
         ),
         ({"values": often("default", (0.0,), (1.0,))}, "not-positive default", "3 values of 12"),
         (once("default", (5,), 1.7), "outliers default", "1 of 12 values is an outlier: 1.68 times"),
-        (once("default", (1, 2, 3), 1.3), "slow-start default", "3 runs are the slowest, by 29 %"),
+        (
+            once("default", (1, 2, 3), 1.3),
+            "slow-start default",
+            "3 runs are the slowest; the median ratio of the others to them is 1.29",
+        ),
         (
             {"values": lambda name, number: (1 + number / 100 if name == "default" else 1.0,)},
             "drift default",
-            "rose by 6 %",
+            "rose to 1.06 times the first values",
         ),
-        ({"values": lambda _, number: (1 - number / 100,)}, "drift", "2 candidates fell by 6 %"),
+        ({"values": lambda _, number: (1 - number / 100,)}, "drift", "2 candidates fell to 0.94 times"),
         (
             {"values": lambda name, number: (1.2 if name == "default" and number in (2, 5, 6, 11) else 1.0,)},
             "two-modes default",

@@ -48,6 +48,15 @@ def render_sessions(comparison: SessionsComparison, screen: Screen = PIPE) -> st
     return text if screen.has_box_characters else text.encode("ascii", "replace").decode()
 
 
+def render_failure(change: CandidateChange, limit: float) -> str:
+    """Return why a candidate fails: its ratio is below that of a run that takes more time by `limit`."""
+    name = f"candidate {clean_line(change.candidate)}"
+    if change.ratio is None or change.has_failed:
+        return f"{name} has no valid run in the last session"
+    interval, least = render_interval(change.interval), render_ratio(1 / (1 + limit))
+    return f"{name} has a ratio of {render_ratio(change.ratio)}, interval {interval}; the limit is {least}"
+
+
 def _render_time(started: float) -> str:
     """Return a time in seconds of the epoch as "2026-11-23 10:15 UTC"; "" if it is no time."""
     try:

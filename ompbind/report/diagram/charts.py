@@ -116,7 +116,8 @@ _TICKS = 7  # marks of an axis, at most
 def render_bench_svg(session: Session, conclusion: Conclusion) -> str:
     """Render a session as an SVG 1.1 file for light and dark backgrounds."""
     command = join_command(session.command)
-    band = f"grey band: differences below {100 * session.rules.matters:g} % do not matter"
+    most = 1 + session.rules.matters
+    band = f"grey band: ratios from {render_ratio(1 / most)} to {render_ratio(most)} do not matter"
     legend = f"dot: a run, or a round; bar: median; diamond: median ratio with its interval; {band}"
     lines = [
         render_text(MARGIN, MARGIN + LINE, fit_text(command, WIDTH - 2 * MARGIN), "head"),
