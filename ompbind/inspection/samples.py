@@ -1,7 +1,9 @@
 """Sample processes, and compare two samples: CPU use, waiting, migrations and throttling in between.
 
 A *share* is CPU time divided by wall time: 1.0 is one CPU that was busy all the time. A *delay share* is the
-time in which threads were runnable and waited for a CPU, divided by wall time. A *migration* is counted when
+time in which threads were runnable and waited for a CPU, divided by wall time. The kernel counts a wait only
+when it ends, which may be long after its start. So the time before the first of two samples is left out, and
+a thread that did nothing but wait between two samples has waited all the time. A *migration* is counted when
 a thread resumes on another CPU.
 """
 
@@ -129,13 +131,18 @@ def _compare_threads(before: Sample, after: Sample, span_s: float) -> Iterator[T
             migrations = counts[tid] - old_counts.get(tid, 0)
         else:  # the kernel does not count them: at least one if the last CPU has changed
             migrations = int(old is not None and old.cpu != thread.cpu)
+        busy_s = _increase(old.busy_s if old else 0.0, thread.busy_s or 0.0)
         delay_s = thread.delay_s
+        if delay_s is not None:
+            delay_s = _increase(old.delay_s if old else 0.0, delay_s)
+            waits_on = old is not None and old.state == thread.state == "R" and not busy_s and not delay_s
+            delay_s = span_s if waits_on else min(delay_s, max(0.0, span_s - busy_s))
         yield ThreadUse(
             group=group,
             thread=thread,
-            share=_increase(old.busy_s if old else 0.0, thread.busy_s or 0.0) / span_s,
+            share=busy_s / span_s,
             migrations_per_s=max(migrations, 0) / span_s,
-            delay_share=None if delay_s is None else _increase(old.delay_s if old else 0.0, delay_s) / span_s,
+            delay_share=None if delay_s is None else delay_s / span_s,
         )
 
 

@@ -143,15 +143,15 @@ def _draw_cpus(delta: SampleDelta, screen: Screen) -> list[str]:
     last = CpuSet(use.thread.cpu for use in delta.threads if use.thread.cpu is not None)
     shown = union(_find_cpus(use.group) for use in delta.groups) | last
     uses = [use for use in delta.cpus if use.cpu in shown]
-    nodes = [(f"node {node.node}", 1 - node.share_free) for node in delta.nodes[:_BARS_MOST]]
+    nodes = [(f"memory of node {node.node}", 1 - node.share_free) for node in delta.nodes[:_BARS_MOST]]
+    memory = _draw_bars(nodes, screen)
     if len(uses) <= _BARS_MOST:
-        lines = _draw_bars([*((f"CPU {use.cpu}", use.share) for use in uses), *nodes], screen)
+        lines = [*_draw_bars([(f"CPU {use.cpu}", use.share) for use in uses], screen), *memory]
     else:
         per_line = min(64, screen.width - 8)  # CPUs, each a character; the first has its number before it
         strip = _draw_strip([use.share for use in uses], screen)
         parts = range(0, len(uses), per_line)
-        lines = _draw_bars(nodes, screen)
-        lines += [f"{uses[i].cpu:>5} |{strip[i : i + per_line]}|" for i in parts]
+        lines = memory + [f"{uses[i].cpu:>5} |{strip[i : i + per_line]}|" for i in parts]
     return lines[: max(screen.height // 3, 1)]
 
 
@@ -164,10 +164,11 @@ def _draw_bars(shares: Sequence[tuple[str, float]], screen: Screen) -> list[str]
     """Draw (name, share) pairs as bars, several in a line."""
     full, empty = ("█", "·") if screen.has_box_characters else ("#", ".")
     cells = []
+    longest = max((len(name) for name, _ in shares), default=0)
     for name, share in shares:
         length = round(share * 5)
-        cells.append(f"{name:<7} {full * length}{empty * (5 - length)} {share:>4.0%}".ljust(20))
-    each = max(screen.width // 20, 1)
+        cells.append(f"{name:<{max(longest, 7)}} {full * length}{empty * (5 - length)} {share:>4.0%}  ")
+    each = max(screen.width // len(cells[0]), 1) if cells else 1
     return ["".join(cells[i : i + each]).rstrip() for i in range(0, len(cells), each)]
 
 

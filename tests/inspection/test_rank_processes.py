@@ -202,6 +202,22 @@ def test_two_samples_show_waiting_memory_and_throttling():
 
 
 @pytest.mark.parametrize(
+    ("states", "busy_s", "delay_s", "share"),
+    [("SR", 0.0, 0.25, 0.25), ("RR", 0.5, 3.63, 0.5), ("RR", 0.0, 3.63, 1.0), ("RR", 0.0, 0.0, 1.0),
+     ("SR", 0.0, 0.0, 0.0), ("RS", 0.0, 0.0, 0.0), ("RR", 1.0, 0.0, 0.0), ("RR", 1.1, 0.2, 0.0)],
+)  # fmt: skip
+def test_a_thread_waits_at_most_all_the_time(states, busy_s, delay_s, share):
+    """The kernel counts a wait when it ends: 3.63 s in a second began before that second."""
+    samples = []
+    for at_s, state in enumerate(states):
+        (thread,) = (found := process("0", pid=5)).threads
+        thread = thread.replace(state=state, busy_s=busy_s * at_s, delay_s=delay_s * at_s)
+        inspection = inspect(found.replace(threads=(thread,)), parent_mask="")
+        samples.append(Sample(at_s=float(at_s), inspection=inspection))
+    assert compare_samples(*samples).threads[0].delay_share == share
+
+
+@pytest.mark.parametrize(
     ("processes", "absent"),
     [((), [0, 1]), ((rank(1, "2-3", pid=13),), [0]),
      ((process("0-3", pid=14, parent=11),), []),  # its rank is unknown

@@ -6,6 +6,8 @@ import pytest
 
 from ompbind.inspection.samples import Sample, compare_samples
 from ompbind.machine.sources.linux.cgroup import Throttling
+from ompbind.machine.sources.linux.numa import MemorySize
+from ompbind.procfs.parsers import CpuTimes
 from ompbind.report.live_view import render_view
 from ompbind.report.text import Screen, count_columns
 from tests.inspection.test_judge import process
@@ -29,9 +31,9 @@ def draw(cpu_count, processes, threads, screen, name="python3.11\x1b"):
 
 def draw_inspection(inspection, cpu_count, screen, **changes):
     """Render what happened in two seconds in which CPU k was busy for k / cpu_count of the time."""
-    busy = tuple((cpu, cpu / cpu_count * 2, 2.0) for cpu in range(cpu_count))
+    idle = {cpu: CpuTimes(processes=0, busy=0, stolen=0, total=0) for cpu in range(cpu_count)}
+    busy = {cpu: times.replace(busy=200 * cpu // cpu_count, total=200) for cpu, times in idle.items()}
     now = Sample(at_s=2.0, inspection=inspection, cpus=busy).replace(**changes)
-    idle = tuple((cpu, 0.0, 0.0) for cpu in range(cpu_count))
     throttling = Throttling(cgroup="a", periods=100, throttled_periods=40)
     before = now.replace(at_s=0.0, cpus=idle, throttlings=(throttling,))
     return render_view(compare_samples(before, now), "head", screen)
@@ -57,6 +59,12 @@ def test_the_cpus_of_each_rank_are_drawn():
     assert ("·▂" in lines[4], "▄▆" in lines[5]) == (True, True)
     assert "46" in draw(4, 2, 2, Screen(has_box_characters=False))[5]
     assert any(re.search(r"\.\.\. +\d+ more", line) for line in draw(64, 32, 3, Screen()))
+
+
+def test_the_used_memory_of_nodes_has_a_label():
+    nodes = tuple(MemorySize(node=node, total=100, free=86 - node) for node in range(3))
+    lines = draw_inspection(RANKS, 4, Screen(), nodes=nodes)
+    assert lines[3] == "memory of node 0 █····  14%  memory of node 1 █····  15%"
 
 
 def test_verdicts_and_what_differs_from_the_plan_are_shown():
