@@ -158,6 +158,7 @@ VERB = Verb(
     bench,
     help=HELP,
     summary="Compare placements of a command, and find the best.",
+    page="benchmarking.md",
     examples=EXAMPLES,
     details=DETAILS,
     warns_of_variables=True,

@@ -162,6 +162,7 @@ VERB = Verb(
     completion,
     help=HELP,
     summary="Print the script with which a shell completes command lines.",
+    page="installation.md",
     examples=EXAMPLES,
     words="shell",
     complete_word=lambda _: tuple(SCRIPTS),

@@ -20,7 +20,9 @@ from ompbind.report.configuration import (
 
 EXAMPLES = (
     ("Each option and its source", "ompbind config"),
-    ("What a run would use", "ompbind config --preset serve -n 4"),
+    ("What a run would use", "ompbind config -n 4 --bind core"),
+    ("A variable as a source", "OMPBIND_BIND=core ompbind config"),
+    ("With a preset", "ompbind config --preset serve -n 4"),
     ("The same as JSON", "ompbind config --preset serve -n 4 --format json"),
 )
 
@@ -77,6 +79,7 @@ VERB = Verb(
     config,
     help=HELP,
     summary="Show the value of each option, and where it comes from.",
+    page="configuration.md",
     examples=EXAMPLES,
     details=DETAILS,
     words="optional command",

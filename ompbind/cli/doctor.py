@@ -51,6 +51,7 @@ VERB = Verb(
     doctor,
     help=HELP,
     summary="Find what would break a binding on this machine.",
+    page="doctor.md",
     examples=EXAMPLES,
     words="optional command",
 )

@@ -148,6 +148,7 @@ VERB = Verb(
     exec_rank,
     help=HELP,
     summary="Become one rank of a job that Slurm, MPI or another launcher started.",
+    page="launchers.md",
     examples=EXAMPLES,
     details=DETAILS,
     warns_of_variables=True,

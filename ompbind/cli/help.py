@@ -26,6 +26,7 @@ VERB = Verb(
     show_help,
     help="Show the help of ompbind or of a verb.",
     summary="Show the help of ompbind or of a verb.",
+    page="README.md",
     examples=EXAMPLES,
     words="verb",
     complete_word=lambda _: VERBS,

@@ -118,6 +118,7 @@ VERB = Verb(
     inspect,
     help=HELP,
     summary="Show each running thread's affinity mask and last CPU.",
+    page="inspecting.md",
     examples=EXAMPLES,
     words="targets",
     complete_word=lambda _: sorted({run.run_id for run in read_visible_runs()}),

@@ -54,7 +54,12 @@ def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> N
     ctx.exit()
 
 
-@click.group("ompbind", cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    "ompbind",
+    cls=Verbs,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="First steps: docs/tutorial.md. All pages: docs/README.md",
+)
 @click.option("-v", "--verbose", is_flag=True, is_eager=True, hidden=True)  # for --version
 @click.option(
     "--version",

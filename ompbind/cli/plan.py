@@ -25,6 +25,7 @@ RUN_ID = "plan"  # the name of the run where --run-id is not given, so that equa
 EXAMPLES = (
     ("The CPUs of four ranks", "ompbind plan -n 4"),
     ("The same, as a picture", "ompbind plan -n 4 --format picture"),
+    ("The same, with the reasons", "ompbind plan -n 4 --explain"),
     ("For another machine", "ompbind plan -n 4 --topology sample:epyc-2p"),
     ("The same, as JSON", "ompbind plan -n 4 --topology sample:epyc-2p --format json"),
     ("Give each of two ranks GPUs, and CPUs near them", "ompbind plan -n 2 --devices gpu"),
@@ -133,6 +134,7 @@ VERB = Verb(
     plan,
     help=HELP,
     summary="Show which CPUs every rank would get, and why.",
+    page="showing-plans.md",
     examples=EXAMPLES,
     details=DETAILS,
     warns_of_variables=True,

@@ -64,5 +64,10 @@ def _find_python(name: str) -> str:
 
 
 VERB = Verb(
-    "probe", probe, help=HELP, summary="Run real OpenMP threads and show their CPUs.", examples=EXAMPLES
+    "probe",
+    probe,
+    help=HELP,
+    summary="Run real OpenMP threads and show their CPUs.",
+    page="explanation.md",
+    examples=EXAMPLES,
 )

@@ -51,4 +51,11 @@ def ps(ctx: click.Context) -> int:
     return 0
 
 
-VERB = Verb("ps", ps, help=HELP, summary="List live runs on this machine and their CPUs.", examples=EXAMPLES)
+VERB = Verb(
+    "ps",
+    ps,
+    help=HELP,
+    summary="List live runs on this machine and their CPUs.",
+    page="sharing.md",
+    examples=EXAMPLES,
+)

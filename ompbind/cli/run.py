@@ -37,8 +37,8 @@ from ompbind.report.run_summary import render_failures, render_throttling, rende
 EXAMPLES = (
     ("Four ranks, equal shares", "ompbind run -n 4 -- python serve.py"),
     ("One rank per NUMA node", "ompbind run -n auto -s nodes -- ./server"),
-    ("Options from ompbind.toml", "ompbind run --preset serve -- ./server"),
     ("CPUs of each rank by hand", "ompbind run -n 2 -m '0-7|8-15' -- ./app"),
+    ("Options from ompbind.toml", "ompbind run --preset serve -- ./server"),
     ("One rank for each GPU, on CPUs near it", "ompbind run -n auto --devices gpu -- ./server"),
     ("A port for each server, and a core for its threads that do not compute",
      "ompbind run -n 4 --service-cores 1 --env PORT={rank+8000} -- python serve.py"),
@@ -215,6 +215,7 @@ VERB = Verb(
     run,
     help=HELP,
     summary="Plan, start and supervise n ranks of a command.",
+    page="running.md",
     examples=EXAMPLES,
     details=DETAILS,
     warns_of_variables=True,

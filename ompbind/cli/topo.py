@@ -55,5 +55,6 @@ VERB = Verb(
     topo,
     help=HELP,
     summary="Show the machine: NUMA nodes, caches, cores, GPUs, NICs.",
+    page="topo.md",
     examples=EXAMPLES,
 )

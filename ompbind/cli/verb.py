@@ -45,6 +45,7 @@ class Verb(click.Command):
 
     - `run`: does the work; returns the exit code, or None for 0
     - `help`, `summary`: its description, and the line about it in the list of verbs
+    - `page`: the page of the documentation about it, "running.md"
     - `examples`: pairs of a description and a command line; `details` only the complete help shows
     - `words`: which words follow the options, `complete_word` completes them
     - `prints_warnings`: returns whether this process prints warnings about options; only one of the processes
@@ -63,6 +64,7 @@ class Verb(click.Command):
         *,
         help: str,
         summary: str,
+        page: str,
         examples: tuple[tuple[str, str], ...],
         details: str = "",
         words: WordsAfter = "none",
@@ -91,6 +93,7 @@ class Verb(click.Command):
         )
         self.allow_interspersed_args = "command" not in words
         self.run = run
+        self.page = page
         self.examples = examples
         self.details = details
         self.words = words
@@ -209,7 +212,10 @@ class Verb(click.Command):
             formatter.write_text(_RESETS)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the examples: a line for each in the short help, where they fit, otherwise two lines."""
+        """Write the examples, and where to read more.
+
+        Examples have a line each in the short help, where they fit, otherwise two lines.
+        """
         short = self._is_short(ctx)
         examples = self.examples[:SHORT_EXAMPLES] if short else self.examples
         width = max((len(line) for _, line in examples), default=0)
@@ -221,8 +227,9 @@ class Verb(click.Command):
                 for description, line in examples:
                     formatter.write_text(f"{description}:")
                     formatter.write(f"{'':>{formatter.current_indent}}  {line}\n")
-        if short:
-            formatter.write(f"\n'{ctx.command_path} --help-all' shows all options.\n")
+        all_options = f"All options: '{ctx.command_path} --help-all'. " if short else ""
+        formatter.write_paragraph()
+        formatter.write_text(f"{all_options}Documentation: docs/{self.page}")
 
     def _is_short(self, ctx: click.Context) -> bool:
         return self.has_short_help and not ctx.meta.get(_SHOW_ALL)

@@ -1,5 +1,7 @@
 """The short help of verbs with many options fits on a screen; --help-all shows every option."""
 
+from pathlib import Path
+
 import pytest
 
 from ompbind.cli.main import cli, load_verb
@@ -35,10 +37,15 @@ def test_short_help_has_the_everyday_options_and_fits_on_a_screen(read_help, ver
     text = read_help(verb, "--help")
     lines = text.splitlines()
     assert len(lines) <= 45
-    assert lines[-1] == f"'ompbind {verb} --help-all' shows all options."
+    assert lines[-1].startswith(f"All options: 'ompbind {verb} --help-all'. Documentation: docs/")
+    names = set()
     for option in find_options(verb):
         assert len(lines_of(option, text)) == option.is_everyday(verb), option.name
-    assert [line in text for _, line in load_verb(verb).examples].count(True) == SHORT_EXAMPLES
+        names |= {*option.names} if option.is_everyday(verb) else set()
+    shown = [line for _, line in load_verb(verb).examples if line in text]
+    assert len(shown) == SHORT_EXAMPLES
+    own = " ".join(line.partition(f"ompbind {verb}")[2].partition(" -- ")[0] for line in shown)
+    assert {word for word in own.split() if word.startswith("-")} <= names, "examples have shown options"
 
 
 @pytest.mark.parametrize("columns", [60, 80, 200])
@@ -52,6 +59,8 @@ def test_complete_help_has_every_option_with_its_whole_text(read_help, verb, col
     assert all(line in text for _, line in load_verb(verb).examples)
     assert max(len(line) for line in text.splitlines() if "ompbind" not in line) <= columns
     assert ("--help-all" in text) == (verb in SHORT)
+    page = text.rpartition("Documentation: ")[2].strip()
+    assert (Path(__file__).parents[2] / page).is_file()
 
 
 def test_help_needs_no_command_starts_nothing_and_is_completed(ompbind):
