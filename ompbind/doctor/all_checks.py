@@ -20,6 +20,7 @@ CHECKS: Mapping[str, HostCheck] = {
     "devices": devices.check_devices,
     "virtual": devices.check_virtual,
     "runs": cpus.check_runs,
+    "load": cpus.check_load,
     "variables": environment.check_variables,
     "options": environment.check_options,
     "preload": environment.check_preloads,

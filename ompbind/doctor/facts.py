@@ -6,7 +6,8 @@ A fact that cannot be read is None, "" or empty, never an error.
 from collections.abc import Mapping
 from enum import StrEnum
 
-from ompbind.cpuset import CpuSet
+from ompbind.cpuset import EMPTY, CpuSet
+from ompbind.inspection.others_load import OthersLoad
 from ompbind.machine.model import Machine
 from ompbind.machine.sources.linux.numa import MemorySize
 from ompbind.planning.other_runs import LiveRun
@@ -104,8 +105,9 @@ class HostFacts(Record):
 
     `machine` is None if it could not be read; `error` is then the reason. `affinity` is the affinity mask of
     this process, `cpuset` the cpuset of its cgroup. `may_bind` is the permission for sched_setaffinity,
-    `may_place_memory` for set_mempolicy. `runs` are the other live runs, None if they cannot be read;
-    `enclosing` is the rank to which this process belongs. `command` is None if none was given. `preloadable`
+    `may_place_memory` for set_mempolicy. `others` is what other processes used of the allowed CPUs just now,
+    and `idle` are the allowed CPUs that were hardly used. `runs` are the other live runs, None if they cannot
+    be read; `enclosing` is the rank to which this process belongs. `command` is None if none was given. `preloadable`
     are (name, path) of libraries to preload; "" is a path that was not found. `options` are the names of the
     variables that are options of ompbind. `unknown_options` are variables that look like options, each with
     the name of the most similar option.
@@ -121,6 +123,8 @@ class HostFacts(Record):
     kernel: KernelFacts = KernelFacts()
     frequency: FrequencyFacts = FrequencyFacts()
     memory: MemoryFacts = MemoryFacts()
+    others: OthersLoad = OthersLoad()
+    idle: CpuSet = EMPTY
     runs: tuple[LiveRun, ...] | None = None
     enclosing: EnclosingRank | None = None
     command: CommandFacts | None = None

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from collections.abc import Iterable, Mapping
 
 from ompbind.cpuset import CpuSet
@@ -10,6 +11,7 @@ from ompbind.doctor.read_command import find_preloadable, read_command_facts, re
 from ompbind.doctor.read_kernel import read_frequency, read_kernel, read_memory, rebind, try_call
 from ompbind.errors import MachineError, RequestError
 from ompbind.execution.mempolicy import reset_policy
+from ompbind.inspection.others_load import CpuUsage, measure_others, read_own_usage
 from ompbind.machine.sources.linux.cgroup import read_limits
 from ompbind.machine.sources.reading import read_machine
 from ompbind.machine.sources.root import DirectoryRoot
@@ -20,6 +22,12 @@ from ompbind.programs.preload import find_preloads
 from ompbind.registry.registry import find_claims_directory, make_run_identity, read_live_runs
 from ompbind.text import clean_name
 
+_LOAD_S = 0.5
+"""Seconds in which the load of other processes is measured."""
+
+_IDLE_SHARE = 0.1
+"""A CPU is idle if it was busy for at most this part of the time."""
+
 
 def read_host(
     argv: tuple[str, ...],
@@ -29,8 +37,10 @@ def read_host(
 ) -> HostFacts:
     """Read all facts that the checks use; an empty `argv` is no command.
 
-    `options` and `unknown_options` are the variables that are, or look like, options of ompbind.
+    `options` and `unknown_options` are the variables that are, or look like, options of ompbind. The load of
+    other processes is measured meanwhile, for at least _LOAD_S.
     """
+    before = read_own_usage()
     work = _read_preloaded_workload(argv, env)
     host = HostFacts(
         env=env,
@@ -45,7 +55,7 @@ def read_host(
         host = host.replace(machine=read_machine(devices=True))
     except MachineError as error:
         host = host.replace(error=error.message)
-    return _add_system_facts(host) if sys.platform.startswith("linux") else host
+    return _add_system_facts(host, before) if sys.platform.startswith("linux") else host
 
 
 def _read_preloaded_workload(argv: tuple[str, ...], env: Mapping[str, str]) -> Workload:
@@ -80,11 +90,18 @@ def find_enclosing(runs: Iterable[LiveRun], env: Mapping[str, str]) -> Enclosing
     return next((EnclosingRank(rank=number, cpus=cpus) for number, cpus in ranks if number == rank), None)
 
 
-def _add_system_facts(host: HostFacts) -> HostFacts:
-    """Return the facts together with facts about the kernel and its permissions; Linux only."""
+def _add_system_facts(host: HostFacts, before: CpuUsage) -> HostFacts:
+    """Return the facts together with those about the kernel, its permissions and the load; Linux only."""
     root = DirectoryRoot("/")
     affinity = CpuSet(os.sched_getaffinity(0))
+    time.sleep(max(0.0, before.at_s + _LOAD_S - time.monotonic()))
+    usage, allowed = read_own_usage(), host.machine.allowed if host.machine else affinity
+    others = measure_others(before, usage, allowed)
+    most_s = _IDLE_SHARE * others.span_s
+    idle = CpuSet(cpu for cpu in others.cpus if usage.used_since(before, CpuSet((cpu,))) <= most_s)
     return host.replace(
+        others=others,
+        idle=idle,
         affinity=affinity,
         cpuset=read_limits(root).cpuset,
         may_bind=try_call(rebind),

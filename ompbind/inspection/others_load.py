@@ -59,9 +59,10 @@ class OthersLoad(Record):
     @property
     def text(self) -> str:
         """The load as a sentence: "other processes used 61 % of CPUs 0-1"."""
+        if self.share >= _LEAST_SHARE:
+            return f"other processes used {100 * self.share:.0f} % of {named('CPU', self.cpus)}"
         number = self.share * len(self.cpus)
-        much = f"{100 * self.share:.0f} %" if self.share >= _LEAST_SHARE else f"the time of {number:.1f} CPUs"
-        return f"other processes used {much} of {named('CPU', self.cpus)}"
+        return f"other processes used the time of {number:.1f} CPUs on {named('CPU', self.cpus)}"
 
     def __add__(self, other: "OthersLoad") -> "OthersLoad":
         """Return the load of both spans; the CPUs are equal, or one of both is empty."""
@@ -112,5 +113,5 @@ def find_sharing(cpus: Sequence[CpuSet]) -> list[tuple[CpuSet, tuple[int, ...]]]
         for group in [group for group in groups if group[0] & whole]:
             groups.remove(group)
             whole, members = whole | group[0], (*group[1], *members)
-        groups.append((whole, members))
+        groups.append((whole, tuple(sorted(members))))
     return groups

@@ -11,16 +11,20 @@ A thread is runnable while it runs or waits for a CPU. So its CPU time and run d
 divided by the time since then, are how much of the time it was runnable. In a first sample, and where the
 kernel counts no run delay, its state counts: R is runnable.
 
-A thread also waits while other processes use its CPUs (`others_load`). If threads of the rank used the CPUs
-for the time B, and others for the time O, only the part B / (B + O) of each run delay counts.
+A thread also waits while other processes use its CPUs. So a thread that is not runnable all the time counts
+at most in proportion to its CPU time, compared with the busiest thread: a thread that writes the output of
+two busy threads waits long beside other processes, but needs a CPU rarely. What n threads on c CPUs wait for
+each other is (n - c) / c of their CPU time; what they wait longer, they wait for others (`others_load`).
 
 A streak of three samples over at least 10 seconds is an error; a warning where the kernel counts no run
-delay. With n busy threads on c CPUs, the run delay is (n - c) / c of the CPU time.
+delay.
 """
+
+from collections.abc import Sequence
 
 from ompbind.cpuset import EMPTY, CpuSet, count, named, union
 from ompbind.inspection.absent_binding import find_runtimes
-from ompbind.inspection.others_load import CpuUsage, OthersLoad, measure_others
+from ompbind.inspection.others_load import CpuUsage
 from ompbind.inspection.verdict import ThreadIssue, Verdict
 from ompbind.machine.sources.linux.cgroup import Throttling
 from ompbind.procfs.process_state import ProcessState, ThreadState
@@ -65,26 +69,21 @@ class LoadSample(Record):
 _LEAST_SHARE = 0.05
 """A thread competes for CPUs if it was runnable for at least this share of the time."""
 
+_ALWAYS = 0.9
+"""A thread that was runnable for at least this share of the time wants a CPU all the time."""
+
 
 class _Load(Record):
     """A thread in one sample: the share of the time since the last sample in which it was runnable.
 
-    `busy_s` and `delay_s` are its CPU time and its run delay in these `span_s` seconds; `delay_s` is None if
-    unknown.
+    `busy_s` and `delay_s` are its CPU time and its run delay since then; `delay_s` is None if unknown.
     """
 
     process: ProcessState
     thread: ThreadState
     share: float
-    span_s: float = 0.0
     busy_s: float = 0.0
     delay_s: float | None = None
-
-    def share_with(self, own_part: float) -> float:
-        """Return the share if only a part of the run delay counts."""
-        if self.delay_s is None:
-            return self.share
-        return min(1.0, (self.busy_s + own_part * self.delay_s) / self.span_s)
 
 
 class Competitors(Record):
@@ -159,20 +158,15 @@ def find_competitors(before: LoadSample | None, sample: LoadSample) -> Competito
     Threads with smaller masks compete for these CPUs, so each mask is a candidate, and the union of all.
     """
     loads = _measure(before, sample)
-    whole = union(load.thread.cpus for load in loads)
-    usages = before and before.usage, sample.usage
-    others = measure_others(usages[0], usages[1], whole) if usages[0] and usages[1] else OthersLoad()
     throttling = sample.throttled_since(before)
     found = []
-    for cpus in {*(load.thread.cpus for load in loads if load.share), whole} - {EMPTY}:
+    masks = {load.thread.cpus for load in loads if load.share}
+    for cpus in {*masks, union(load.thread.cpus for load in loads)} - {EMPTY}:
         inside = [load for load in loads if load.share and load.thread.cpus <= cpus]
-        own_part = 1.0
-        if usages[0] and usages[1] and others.used_s > 0:  # others use these CPUs no more than all CPUs
-            own_s = sum(load.busy_s for load in loads if load.thread.cpus & cpus)
-            others_s = min(others.used_s, max(0.0, usages[1].used_since(usages[0], cpus) - own_s))
-            own_part = own_s / (own_s + others_s) if others_s else 1.0
-        runnable = sum(load.share_with(own_part) for load in inside)
-        delays = [own_part * load.delay_s for load in inside if load.delay_s is not None]
+        runnable = _count_runnable(inside)
+        if runnable <= MIN_THREADS * len(cpus):
+            continue
+        delays = [load.delay_s for load in inside if load.delay_s is not None]
         # While the cgroup is throttled on a CPU, all runnable threads there wait.
         throttled_s = throttling.throttled_s * runnable / len(cpus) if throttling else 0.0
         competitors = Competitors(
@@ -182,12 +176,22 @@ def find_competitors(before: LoadSample | None, sample: LoadSample) -> Competito
             busy_s=sum(load.busy_s for load in inside),
             delay_s=max(0.0, sum(delays) - throttled_s) if len(delays) == len(inside) else None,
         )
-        if runnable > MIN_THREADS * len(cpus):
-            found.append(competitors)
+        found.append(competitors)
     return max(
         found,
         key=lambda each: (each.runnable / len(each.cpus), len(each.cpus), -each.cpus.bits),
         default=None,
+    )
+
+
+def _count_runnable(loads: Sequence[_Load]) -> float:
+    """Return how many threads were runnable on average, without those that only waited for others."""
+    busiest = max(loads, key=lambda load: load.busy_s, default=None)
+    if busiest is None or not busiest.busy_s:
+        return sum(load.share for load in loads)
+    return sum(
+        load.share if load.share >= _ALWAYS else min(load.share, busiest.share * load.busy_s / busiest.busy_s)
+        for load in loads
     )
 
 
@@ -204,9 +208,7 @@ def _measure(before: LoadSample | None, sample: LoadSample) -> list[_Load]:
         busy_s = max(0.0, (thread.busy_s or 0.0) - ((old and old.busy_s) or 0.0))
         delay_s = max(0.0, (thread.delay_s or 0.0) - ((old and old.delay_s) or 0.0))
         share = min(1.0, (busy_s + delay_s) / span_s)
-        loads.append(
-            _Load(process=process, thread=thread, share=share, span_s=span_s, busy_s=busy_s, delay_s=delay_s)
-        )
+        loads.append(_Load(process=process, thread=thread, share=share, busy_s=busy_s, delay_s=delay_s))
     return loads
 
 
@@ -218,7 +220,10 @@ def judge_load(verdict: Verdict, streak: Streak) -> Verdict:
     samples = f"{streak.samples} samples over {streak.span_s:.0f} s"
     if streak.measured:
         severity, runnable = Severity.ERROR, streak.runnable_s / streak.span_s
-        ratio = streak.delay_s / streak.busy_s if streak.busy_s else runnable
+        ratio = min(
+            streak.delay_s / streak.busy_s if streak.busy_s else runnable,
+            runnable / len(competitors.cpus) - 1,
+        )
         text = f"on average {runnable:.1f} threads were runnable on {cpus} in {samples}, and waited for"
         text += f" each other {ratio:.1f} times as long as they ran"
     else:

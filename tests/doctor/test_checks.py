@@ -13,6 +13,7 @@ from ompbind.doctor import facts
 from ompbind.doctor.all_checks import CHECKS, run_checks
 from ompbind.doctor.checks import rebinding
 from ompbind.doctor.checks.environment import RULES
+from ompbind.inspection.others_load import OthersLoad
 from ompbind.machine.devices import Device, DeviceKind
 from ompbind.machine.sources.linux.numa import MemorySize
 from ompbind.openmp.variables import OVERRIDING_VARIABLES, THREAD_COUNTS
@@ -56,6 +57,10 @@ def kernel(machine=PLAIN, **settings):
 def may(machine=PLAIN, container="", **changes):
     words = {name: facts.Permission(word) for name, word in changes.items()}
     return here(machine, kernel=facts.KernelFacts(container=container), **words)
+
+
+def load(used_s, idle="2"):
+    return here(others=OthersLoad(cpus=CPUS("0-7"), span_s=1.0, used_s=used_s), idle=CPUS(idle))
 
 
 def governors(*words, driver="", preference=""):
@@ -137,6 +142,9 @@ TABLE = [
     ("set-apart", NOTE, "CPUs 6-7: isolated", plain(isolated=CPUS("6-7"))),
     ("smt", OK, "8 hardware threads per core: ranks use 4", here(make_machine(Shape(smt=8)))),
     ("quota", NOTE, "the cgroup limits CPU time to 2.5 of 8 allowed CPUs", plain(quota=2.5)),
+    ("load", OK, "not known", here()),
+    ("load", OK, "3 % of CPUs 0-7", load(0.24)),
+    ("load", NOTE, "other processes used 88 % of CPUs 0-7 in 1.0 s", load(7.04)),
     ("bind-call", OK, "is permitted", may(may_bind="granted")),
     ("bind-call", ERROR, "is refused", may(may_bind="refused")),
     ("devices", OK, "2 GPUs, all near allowed CPUs", gpus("0-3", "4-7")),

@@ -60,6 +60,30 @@ def test_more_runnable_threads_than_cpus_in_their_masks_compete():
         assert (found and str(found.cpus), len(found.threads) if found else 0) == (cpus, number)
 
 
+@pytest.mark.parametrize(
+    ("times", "runnable"),
+    [
+        # (CPU time, run delay) of threads on CPUs 0-1 in 10 s, as measured beside other busy processes
+        ([(5.0, 5.0)] * 2 + [(0.3, 5.0)], None),  # a compressor: its third thread waits, but needs no CPU
+        ([(3.0, 7.0)] * 2, None),
+        ([(0.4, 4.6)] * 16, 8.0),  # each waits for the others at the end of parallel loops
+        ([(1.0, 9.0)] * 3, 3.0),
+        ([(9.0, 1.0), (5.0, 5.0), (5.0, 5.0)], 3.0),  # the kernel left two of them on one CPU
+        ([(0.0, 10.0)] * 4, 4.0),
+        ([(5.0, 5.0)] * 2 + [(1.0, 4.0)], None),  # less than 1.25 threads for each CPU
+    ],
+)
+def test_waiting_for_others_does_not_count(times, runnable):
+    def sample(at_s, part):
+        threads = server("S0-1 " * len(times)).threads
+        pairs = zip(threads, times, strict=True)
+        states = (thread.replace(busy_s=part * busy, delay_s=part * delay) for thread, (busy, delay) in pairs)
+        return LoadSample(at_s=at_s, processes=(server("").replace(threads=tuple(states)),))
+
+    found = find_competitors(sample(0.0, 0), sample(10.0, 1))
+    assert (found and found.runnable) == (runnable and pytest.approx(runnable))
+
+
 BUSY = "R0*15"
 WAITS = ((0, BUSY, 0.0, 0.0, 0.0), (5, BUSY, 0.33, 4.66, 0.0), (10, BUSY, 0.66, 9.33, 0.0))
 HISTORIES = [

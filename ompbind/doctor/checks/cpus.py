@@ -160,3 +160,17 @@ def check_runs(host: HostFacts) -> Iterator[HostIssue]:
         found = f"{run.run_id} (pid {run.pid}) uses {named('CPU', run.claimed & allowed)}"
         remedy = "use --avoid to plan around it, --exclusive to refuse to start; 'ompbind ps' lists all runs"
         yield note("other runs", found, SHARING_COST, remedy)
+
+
+def check_load(host: HostFacts) -> Iterator[HostIssue]:
+    """Look for other processes that use the allowed CPUs now."""
+    others = host.others
+    if not others.cpus:
+        yield ok("other load")
+    elif not others.is_much:
+        yield ok("other load", f"{100 * max(0.0, others.share):.0f} % of {named('CPU', others.cpus)}")
+    else:
+        idle = f"idle CPUs with -m '{host.idle}'" if host.idle else "CPUs that are idle"
+        remedy = f"stop these processes, or use {idle}; 'top' shows the processes"
+        found = f"{others.text} in {others.span_s:.1f} s"
+        yield note("other load", found, f"{SHARING_COST}; measurements vary", remedy)
