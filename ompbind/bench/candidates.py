@@ -6,7 +6,8 @@ options are read.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import chain, combinations, product
+from contextlib import suppress
+from itertools import chain, combinations, product, zip_longest
 from typing import TypeAlias
 
 from ompbind.cpuset import count
@@ -16,6 +17,7 @@ from ompbind.openmp.binding import Bind
 from ompbind.planning.notes import find_throttling
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import MemoryMode, Request
+from ompbind.programs.library_catalog import LibraryRole
 from ompbind.record import Record
 
 LIMIT = 256
@@ -93,9 +95,10 @@ def make_combinations(variations: Variations) -> tuple[Choices, ...]:
 # What to compare on a machine if nothing is chosen: machine × request → choices. Pure.
 #
 # Proposed are choices that change the plan and that often matter: kinds of cores, the hardware threads of
-# each core, threads that are bound one by one, memory on all NUMA nodes of a rank, and the distance between
-# ranks. Numbers of ranks are proposed where candidates with different numbers can be compared. The numbers
-# come first, then each single choice for all numbers, then pairs of choices about CPUs.
+# each core, fewer threads if the program has a pool, threads that are bound one by one, memory on all NUMA
+# nodes of a rank, and the distance between ranks. Numbers of ranks are proposed where candidates with
+# different numbers can be compared. The numbers come first, then each single choice for all numbers, then
+# pairs of choices about CPUs.
 
 
 MOST = 12
@@ -109,6 +112,10 @@ _FEW_RANKS = (2, 4)
 
 _FEW_THREADS = (1, 2, 4)
 """Hardware threads of each core to use, besides all of them."""
+
+
+_POOLS = (LibraryRole.RUNTIME, LibraryRole.BLAS)
+"""Libraries that get their number of threads from ompbind."""
 
 
 class ProposedChoice(Record):
@@ -155,12 +162,16 @@ def _list_proposed(
     """Yield the choices of all candidates, the most important first; () is the default plan."""
     varied = "ranks" not in fixed and not request.names_each_rank
     numbers = [(_make("ranks", number),) for number in _list_numbers(machine)] if varied else [()]
-    proposed = () if request.is_unbound else _list_singles(machine, request)
-    singles = [single for single in proposed if single.key not in fixed]
-    of_cpus = [single for single in singles if single.key != "memory"]
-    pairs = (pair for pair in combinations(of_cpus, 2) if pair[0].key != pair[1].key)
-    for choices in chain([()], ((single,) for single in singles), pairs):
-        yield from ((*number, *choices) for number in numbers)
+    rows = []
+    for number in numbers:
+        counted = request.replace(ranks=number[0].value) if number else request
+        proposed = () if request.is_unbound else _list_singles(machine, counted)
+        singles = [single for single in proposed if single.key not in fixed]
+        of_cpus = [single for single in singles if single.key not in ("memory", "threads")]
+        pairs = (pair for pair in combinations(of_cpus, 2) if pair[0].key != pair[1].key)
+        rows.append([(*number, *it) for it in chain([()], ((single,) for single in singles), pairs)])
+    for column in zip_longest(*rows):
+        yield from (choices for choices in column if choices is not None)
 
 
 def _list_numbers(machine: Machine) -> list[int]:
@@ -180,10 +191,21 @@ def _list_singles(machine: Machine, request: Request) -> Iterator[ProposedChoice
     threads = max((len(core.cpus & machine.allowed) for core in machine.at(Level.CORE)), default=1)
     yield _make("smt", "all")
     yield from (_make("smt", few) for few in _FEW_THREADS if few < threads)
+    yield from _list_thread_counts(machine, request)
     yield _make("bind", Bind.THREAD)
     yield _make("memory", MemoryMode.INTERLEAVE)
     if request.cores or request.threads:  # otherwise each strategy uses all cores
         yield from (_make("strategy", name) for name in ("compact", "spread"))
+
+
+def _list_thread_counts(machine: Machine, request: Request) -> Iterator[ProposedChoice]:
+    """Yield one thread per rank, and half as many as the plan has, if the program has a pool."""
+    libraries = request.workload.libraries if request.workload else ()
+    if not any(found.library.kind.role in _POOLS for found in libraries):
+        return
+    with suppress(OmpbindError):
+        most = max(placement.threads for placement in make_plan(machine, request).placements)
+        yield from (_make("threads", few) for few in dict.fromkeys((1, most // 2)) if 0 < few < most)
 
 
 def _make(key: str, value: object) -> ProposedChoice:

@@ -11,6 +11,8 @@ from ompbind.machine.model import CoreKind
 from ompbind.masks.parse import parse_mask
 from ompbind.openmp.binding import Bind
 from ompbind.planning.request import Request
+from ompbind.programs.command import Workload
+from ompbind.programs.library_catalog import DetectedLibrary, DetectionMethod, name_library
 from tests.machines import Shape, make_machine
 
 XEON = make_machine(Shape(packages=2, cores=8, smt=2))
@@ -67,6 +69,28 @@ def test_given_options_do_not_vary():
     assert propose(XEON, mask=parse_mask("none")) == [""]
     assert propose(XEON, mask=parse_mask("0-3,16-19")) == ["", "smt=1", "bind=thread", "smt=1, bind=thread"]
     assert propose(XEON, ranks=2, mask=parse_mask("0-3|8-11")) == ["", "bind=thread"]
+
+
+@pytest.mark.parametrize(
+    ("name", "request_fields", "counts"),
+    [("xeon", {}, "1 8"), ("vm", {}, "1"), ("xeon", {"ranks": 2}, "1 4"), ("xeon", {"smt": "all"}, "1 16"),
+     ("small", {}, ""), ("xeon", {"mask": parse_mask("none")}, "")],
+)  # fmt: skip
+@pytest.mark.parametrize("library", ["libgomp.so.1", "libscipy_openblas64_-a1.so", "libtcmalloc.so"])
+def test_fewer_threads_are_proposed_for_a_program_with_a_pool(name, request_fields, counts, library):
+    found = DetectedLibrary(library=name_library(library), method=DetectionMethod.NEEDED, origin="app")
+    made = propose(MACHINES[name], workload=Workload(libraries=(found,)), **request_fields)
+    threads = [f"threads={number}" for number in counts.split()] if "tcmalloc" not in library else []
+    assert [choice for choice in made if "threads" in choice] == threads
+    assert "threads" not in "".join(propose(MACHINES[name], "threads", workload=Workload(libraries=(found,))))
+
+
+def test_half_the_threads_of_each_number_of_ranks_are_proposed():
+    found = DetectedLibrary(library=name_library("libgomp.so.1"), method=DetectionMethod.NEEDED, origin="app")
+    made = make_proposal(XEON, Request(workload=Workload(libraries=(found,))), ())
+    assert len(made) == MOST
+    counts = {(dict(it)["ranks"], dict(it)["threads"]) for it in made if "threads" in dict(it)}
+    assert counts == {("1", "1"), ("1", "8"), ("2", "1"), ("2", "4")}
 
 
 def test_the_distance_of_ranks_matters_only_if_cores_are_idle():
