@@ -13,7 +13,7 @@ from typing import Protocol
 from ompbind.bench.comparing import make_index
 from ompbind.bench.events import Event, make_drop_event, make_end_event, make_run_event
 from ompbind.bench.interrupts import TimeIsUp, delay_interrupts, limit_time
-from ompbind.bench.records import NextRound, Phase, Run, Session, Status
+from ompbind.bench.records import Candidate, NextRound, Phase, Run, Session, Status
 from ompbind.bench.start_ranks import CandidateStart, Slot
 from ompbind.errors import OmpbindError
 from ompbind.record import Record
@@ -199,10 +199,7 @@ def find_best_so_far(session: Session, candidate: str) -> str:
 
 
 def estimate_most_s(session: Session, upcoming: NextRound) -> float | None:
-    """Return the seconds that a session takes at most from the start of a round on; None if not known.
-
-    In the confirmation at most two candidates of each number of ranks run.
-    """
+    """Return the seconds that a session takes at most from the start of a round on; None if not known."""
     round_s = estimate_round_s(session, upcoming)
     if round_s is None:
         return None
@@ -214,4 +211,10 @@ def estimate_most_s(session: Session, upcoming: NextRound) -> float | None:
     for name in upcoming.candidates:
         number = 0 if session.rules.same_work else ranks[name]
         slowest_s[number] = max(slowest_s.get(number, 0.0), estimate_run_s(session, name) or 0.0)
-    return most_s + session.rules.max_rounds * 2 * sum(slowest_s.values())
+    confirmed = count_confirmed(session.candidates, same_work=session.rules.same_work)
+    return most_s + session.rules.max_rounds * confirmed * sum(slowest_s.values())
+
+
+def count_confirmed(candidates: Iterable[Candidate], *, same_work: bool) -> int:
+    """Return how many candidates of a group the confirmation runs: the choice and its references, at most."""
+    return 3 if same_work and len({each.ranks for each in candidates}) > 1 else 2

@@ -17,6 +17,7 @@ from ompbind.bench.events import Event
 from ompbind.bench.records import NextRound, Phase, Session
 from ompbind.bench.session import estimate_most_s, estimate_run_s, find_best_so_far
 from ompbind.cli.console import read_screen
+from ompbind.report.bench.measurements import render_run_time
 from ompbind.report.ps import render_age
 from ompbind.text import clean_line
 
@@ -31,11 +32,11 @@ class ProgressLine:
         self._end_at: float | None = None
 
     def show_start(self, session: Session, upcoming: NextRound, candidate: str) -> None:
-        """Replace the line; the time left is estimated once per round.
+        """Replace the line; the time left is estimated once per round, the first time after the first run.
 
         A terminal that is gone does not stop the session: it may run with nohup.
         """
-        if self._round != (upcoming.phase, upcoming.round):
+        if self._round != (upcoming.phase, upcoming.round) or self._end_at is None:
             self._round = (upcoming.phase, upcoming.round)
             most_s = estimate_most_s(session, upcoming)
             self._end_at = None if most_s is None else min(self._stop_at, time.monotonic() + most_s)
@@ -46,7 +47,7 @@ class ProgressLine:
 
     def _make_parts(self, session: Session, upcoming: NextRound, candidate: str) -> Iterator[str]:
         run_s = estimate_run_s(session, candidate)
-        span = "" if run_s is None else f" ({render_age(run_s) if run_s >= 10 else f'{run_s:.2g} s'})"
+        span = "" if run_s is None else f" ({render_run_time(run_s)})"
         yield f"{_name_round(session, upcoming)}: {clean_line(candidate)}{span}"
         if self._end_at is not None:
             yield f"at most {render_age(self._end_at - time.monotonic())} left"

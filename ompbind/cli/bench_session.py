@@ -1,6 +1,7 @@
 """The session of `bench`, once its candidates are known: it runs, is saved, and its results are shown."""
 
 import gc
+import math
 import os
 import random
 import signal
@@ -8,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from statistics import median
 
 from ompbind import __version__
 from ompbind.bench.compare_sessions import compare_sessions, find_failures
@@ -28,7 +30,13 @@ from ompbind.bench.records import Conclusion, Kind, NextRound, Refusal, Rules, S
 from ompbind.bench.results_file import open_results, read_results
 from ompbind.bench.run_candidate import run_candidate
 from ompbind.bench.service import check_service, find_load_cpus
-from ompbind.bench.session import INTERRUPTED, SessionCalls, SessionListener, run_session
+from ompbind.bench.session import (
+    INTERRUPTED,
+    SessionCalls,
+    SessionListener,
+    estimate_most_s,
+    run_session,
+)
 from ompbind.bench.start_ranks import CandidateStart, MeasuringSettings, Service, check_commands
 from ompbind.cli.bench_options import render_words
 from ompbind.cli.console import print_message, read_screen, write_stdout
@@ -40,9 +48,10 @@ from ompbind.execution.report_file import ReportFile, prepare_report, write_repo
 from ompbind.machine.model import Machine
 from ompbind.record import Record
 from ompbind.report.bench.export import EXPORTS
-from ompbind.report.bench.measurements import list_choices
+from ompbind.report.bench.measurements import list_choices, render_run_time
 from ompbind.report.bench.sessions import render_failure, render_sessions
 from ompbind.report.bench.table import render_bench
+from ompbind.report.ps import render_age
 
 _FAILED = 1
 
@@ -73,6 +82,28 @@ class _Listeners:
     def show_event(self, event: Event) -> None:
         for listener in self._listeners:
             listener.show_event(event)
+
+
+class TimeNote:
+    """Prints how long a session takes at most, as soon as the time of a run is known."""
+
+    def __init__(self, budget_s: float | None) -> None:
+        """Print the time once; a session stops after its budget."""
+        self._budget_s = math.inf if budget_s is None else budget_s
+        self._is_printed = False
+
+    def show_start(self, session: Session, upcoming: NextRound, candidate: str) -> None:
+        """Print the time at the start of the second run, or of the first run of a resumed session."""
+        most_s = None if self._is_printed else estimate_most_s(session, upcoming)
+        if most_s is not None:
+            self._is_printed = True
+            run_s = median(max(run.wall_s) for run in session.runs if run.wall_s)
+            most = render_age(min(most_s, self._budget_s))
+            text = f"a run takes {render_run_time(run_s)}, so the session takes {most} at most"
+            print_message(f"note: {text}; a clear result needs less")
+
+    def show_event(self, event: Event) -> None:
+        """Do nothing: the time is known at the start of a run."""
 
 
 class EventStream:
@@ -185,14 +216,18 @@ def make_measuring_settings(settings: BenchSettings, starts: Sequence[CandidateS
 
 @contextmanager
 def open_listener(session: Session, settings: BenchSettings) -> Iterator[SessionListener]:
-    """Yield what shows a session: events with --format jsonl, progress if standard error is a terminal."""
+    """Yield what shows a session: events with --format jsonl, and the time left.
+
+    On a terminal, standard error has a line with the progress; elsewhere only a note after the first run.
+    """
     streams = settings.format == "jsonl"
     listeners: list[SessionListener] = [EventStream(session)] if streams else []
     is_mixed = streams and sys.stdout is not None and sys.stdout.isatty()
     is_terminal = sys.stderr is not None and sys.stderr.isatty()
     can_replace_lines = is_terminal and os.environ.get("TERM", "dumb") != "dumb"
     if settings.planning.quiet or is_mixed or not can_replace_lines:
-        yield _Listeners(listeners)
+        notes = [] if settings.planning.quiet or is_mixed else [TimeNote(settings.budget)]
+        yield _Listeners([*listeners, *notes])
         return
     from ompbind.cli.bench_progress import open_progress_line  # noqa: PLC0415 - door: rich
 

@@ -24,7 +24,7 @@ def test_all_candidates_and_refusals_are_shown(ompbind):
     ]
     text = " ".join(" ".join(lines[7:]).split())
     assert "cannot run: 9 ranks, default; 9 ranks, smt=2: 9 ranks do not fit on 8 CPUs" in text
-    assert "time: 406 runs at most" in text
+    assert "runs: 406 at most" in text
 
 
 def test_without_any_choice_the_machine_decides(ompbind):

@@ -23,6 +23,7 @@ from ompbind.bench.records import (
 )
 from ompbind.cpuset import count
 from ompbind.record import Record
+from ompbind.report.ps import render_age
 from ompbind.report.text import clip, make_visible
 from ompbind.text import clean_line
 
@@ -192,6 +193,11 @@ def render_more_rounds(rounds: int) -> str:
     if rounds > 1000:
         return "more than 1,000 more rounds"
     return f"about {count(rounds if rounds < 100 else round(rounds, -1), 'more round')}"
+
+
+def render_run_time(run_s: float) -> str:
+    """Return the time of a run as text."""
+    return render_age(run_s) if run_s >= 10 else f"{run_s:.2g} s"
 
 
 def render_result(comparison: Comparison) -> str:

@@ -19,6 +19,7 @@ from ompbind.bench.records import (
     Run,
     Session,
 )
+from ompbind.bench.session import count_confirmed
 from ompbind.cpuset import CpuSet, count
 from ompbind.record import Record
 from ompbind.report.bench.measurements import (
@@ -40,6 +41,7 @@ from ompbind.report.bench.measurements import (
     render_more_rounds,
     render_ratio,
     render_result,
+    render_run_time,
     shorten_name,
 )
 from ompbind.report.bench.pictures import draw_ratios, draw_scaling
@@ -325,7 +327,6 @@ def _explain_none(groups: Sequence[GroupConclusion]) -> str:
 
 _SHOWN_RANKS = 4  # ranks whose CPUs are shown; of more ranks, the first and the last ones
 _SHOWN_CPUS = 40  # characters of the CPUs of one rank, at most
-_TYPICAL_RUN_S = 10.0  # seconds of a run where nothing is known about its time
 
 
 class Effort(Record):
@@ -378,20 +379,15 @@ def _render_cpus_of_ranks(candidate: Candidate) -> str:
 
 
 def render_effort(candidates: Sequence[Candidate], effort: Effort, screen: Screen) -> str:
-    """Render how many runs a session has at most, and how long these take.
-
-    The second phase runs the best candidate and the command without ompbind, of each number of ranks if these
-    are not compared.
-    """
+    """Render how many runs a session has at most, and how long these take if that is known."""
     groups = 1 if effort.same_work else len({candidate.ranks for candidate in candidates})
-    most = len(candidates) * (1 + effort.rounds) + 2 * groups * effort.rounds
-    run_s = effort.run_s or _TYPICAL_RUN_S
-    shown = f"{run_s:.2g}" if run_s < _TYPICAL_RUN_S else f"{run_s:.0f}"
-    text = (
-        f"{count(most, 'run')} at most: a warm-up and {count(effort.rounds, 'round')} of all candidates, then"
-        f" {count(effort.rounds, 'round')} of the best and of unbound; about"
-        f" {render_age(most * run_s)} if a run takes {shown} s"
-    )
+    confirmed = groups * count_confirmed(candidates, same_work=effort.same_work)
+    most = len(candidates) * (1 + effort.rounds) + confirmed * effort.rounds
+    rounds = count(effort.rounds, "round")
+    best = "the best and of what it is compared with" if confirmed == 3 else "the best and of unbound"
+    text = f"{most} at most: a warm-up and {rounds} of all candidates, then {rounds} of {best}"
+    if effort.run_s:
+        text += f"; about {render_age(most * effort.run_s)} if a run takes {render_run_time(effort.run_s)}"
     if effort.budget_s is not None:
-        text += f", but --budget stops after {render_age(effort.budget_s)}"
-    return render_paragraph("time", f"{text}; a clear result needs fewer", screen.text_width)
+        text += f"; --budget stops after {render_age(effort.budget_s)}"
+    return render_paragraph("runs", f"{text}; a clear result needs fewer", screen.text_width)
