@@ -30,6 +30,7 @@ demo: $(VENV)/.installed ## set up, plan two ranks, run them and show where each
 	$(BIN)/ompbind plan -n 2
 	$(BIN)/ompbind run -n 2 --log-dir $(VENV)/demo --force -- $(BIN)/ompbind probe
 	cat $(VENV)/demo/0.out $(VENV)/demo/1.out
+	@echo "next: $(BIN)/ompbind run -n 2 -- YOUR-COMMAND (first steps: docs/tutorial.md)"
 
 test: $(VENV)/.developing ## set up and run the tests in parallel; the last lines list skipped tests with reasons
 	$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
