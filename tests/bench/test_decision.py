@@ -241,6 +241,29 @@ def test_the_effects_of_binding_and_of_the_number_of_ranks_are_separate(times, c
         assert compared.ratio == pytest.approx(ratio, rel=0.02)
         assert compared.fresh == (compared.candidate in ran(session, Phase.CONFIRMATION))
     assert session.ended == "decided"
+    parts = (session.replace(runs=session.runs[:number]) for number in range(len(session.runs) + 1))
+    announced = [name for part in parts for name, _ in find_next(part).dropped]
+    assert len(announced) == len({*announced}), "a reference that was dropped runs in the confirmation"
+
+
+def test_without_a_difference_in_fresh_rounds_the_first_number_of_ranks_is_recommended():
+    """The choice was lucky: in its rounds, two ranks are 30 % faster."""
+    lucky = scale(lambda run: 1 / 1.3 if run.phase == Phase.CHOICE and run.candidate == RANKS[3].name else 1)
+    times = dict(zip(RANK_TIMES, (1.0, 0.8, 1.0, 0.8), strict=True))
+    session = run_all(RANKS, times, change=lucky, same_work=True)
+    assert "2 ranks, default" in ran(session, Phase.CONFIRMATION)
+    assert {group.choice for group in conclude(session).groups} == {"", "1 rank, default"}
+
+
+def test_a_reference_runs_as_long_as_a_candidate_needs_it_and_binding_gets_no_credit_for_ranks():
+    times = RANK_TIMES | {"2 ranks, unbound": 0.75, "2 ranks, default": 0.5, "2 ranks, a=1": 0.52}
+    candidates = (*RANKS, varied("2 ranks, a=1", ranks=2, choices=(("ranks", "2"), ("a", "1"))))
+    session = run_all(candidates, times, same_work=True)
+    by_name = {each.candidate: each for each in conclude(session).groups[1].comparisons}
+    assert (by_name["2 ranks, a=1"].result, by_name["2 ranks, a=1"].rounds) == (R.FASTER, 12)
+    session = run_all(RANKS, dict(zip(RANK_TIMES, (1.0, 1.0, 0.5, 0.5), strict=True)), same_work=True)
+    early = tuple(run for run in session.runs if run.phase != Phase.CONFIRMATION and run.round < 12)
+    assert conclude(session.replace(runs=early)).groups[1].choice == "2 ranks, unbound"
 
 
 def test_a_decided_group_stops_running():
