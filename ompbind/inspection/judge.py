@@ -267,5 +267,6 @@ def _summarize(masks: Sequence[CpuSet], expected: ExpectedBinding) -> str:
     if whole == len(masks):
         who = f"all {whole} threads are" if whole > 1 else "the only thread is"
         return f"{who} allowed on {where}"
-    bound = f"{count(len(masks) - whole, 'thread')} bound to places"
+    what = "compute CPUs" if expected.bind is Bind.RANK else "places"
+    bound = f"{count(len(masks) - whole, 'thread')} bound to {what}"
     return f"{bound}, {whole} allowed on all of {where}" if whole else f"{bound} of {where}"

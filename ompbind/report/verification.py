@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from ompbind.cpuset import count, named, union
 from ompbind.inspection.others_load import OthersLoad
 from ompbind.inspection.verdict import RankVerification, ThreadIssue, Verdict, VerificationResult
+from ompbind.openmp.binding import Bind
 from ompbind.planning.plan import Plan
 from ompbind.report.text import WIDTH, Column, render_cpus, render_paragraph, render_table
 from ompbind.text import Severity
@@ -103,7 +104,8 @@ def _count_bound(verdicts: Sequence[Verdict], plan: Plan) -> str:
     """Return how many threads are bound to places; a runtime without any may not have been used yet."""
     bound = sum(verdict.bound for verdict in verdicts)
     if bound:
-        return f", {bound} of them bound to places"
+        what = "the compute CPUs" if plan.request.bind is Bind.RANK else "places"
+        return f", {bound} of them bound to {what}"
     has_places = any(len(placement.places) > 1 for placement in plan.placements)
     has_runtime = any(verdict.runtimes for verdict in verdicts)
     return ", none of them bound to a place" if has_places and has_runtime else ""

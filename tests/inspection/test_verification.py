@@ -63,7 +63,7 @@ RUNTIMES = GOOD.replace(runtimes=("libgomp", "libiomp5")), GOOD.replace(runtimes
     [
         (make_verified(GOOD), "verified: 1 rank, 3 threads|3 s after the start"),
         (make_verified(*RUNTIMES), "2 ranks, 6 threads (libgomp, libiomp5)"),
-        (make_verified(GOOD.replace(bound=2)), "2 of them bound to places"),
+        (make_verified(GOOD.replace(bound=2)), "2 of them bound to the compute CPUs"),
         (make_verified(GOOD, stable=False, seen_s=60.02), "still change after 60 s"),
         (
             make_verified(GOOD, complete=False, samples=3, ended=True, run_s=12),

@@ -170,7 +170,7 @@ def test_strict_fails_if_the_command_removes_the_binding(ompbind, tmp_path, both
     done = ompbind("run", "-m", both, *options, "--verify=strict", *LIMIT, "--", *before, program)
     assert done.returncode == code, done.stderr
     assert ("are not bound to places" in words(done.stderr)) == bool(code)
-    assert ("1 of them bound to places" in words(done.stderr)) == (not code)
+    assert ("1 of them bound to the compute CPUs" in words(done.stderr)) == (not code)
 
 
 @pytest.mark.parametrize(
