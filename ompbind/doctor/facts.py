@@ -107,10 +107,10 @@ class HostFacts(Record):
     this process, `cpuset` the cpuset of its cgroup. `may_bind` is the permission for sched_setaffinity,
     `may_place_memory` for set_mempolicy. `others` is what other processes used of the allowed CPUs just now,
     and `idle` are the allowed CPUs that were hardly used. `runs` are the other live runs, None if they cannot
-    be read; `enclosing` is the rank to which this process belongs. `command` is None if none was given. `preloadable`
-    are (name, path) of libraries to preload; "" is a path that was not found. `options` are the names of the
-    variables that are options of ompbind. `unknown_options` are variables that look like options, each with
-    the name of the most similar option.
+    be read; `enclosing` is the rank to which this process belongs. `command` is None if none was given.
+    `preloadable` are (name, path) of libraries to preload; "" is a path that was not found. `options` are the
+    names of the variables that are options of ompbind. `unknown_options` are variables that look like
+    options, each with the name of the most similar option.
     """
 
     env: Mapping[str, str]

@@ -222,7 +222,7 @@ def load_with(script, scene, **changes):
     ("script", "changes", "message"),
     [
         ("echo requests: 4; echo refused >&2; exit 2", {}, "exited with code 2; last lines: refused"),
-        ("exit 2", {"ready": "", "duration_s": 60}, "generator (started at once: there is no --ready) exited"),
+        ("exit 2", {"ready": "", "duration_s": 60}, "(started at once: there is no --ready) exited"),
         (f"trap '' TERM; {FOREVER}", {"grace_s": 0.1}, "stopped after 0.1 s) matches"),
         ("true", {"load_cpus": CpuSet((60_000,))}, "has not started: cannot bind to CPU 60000"),
     ],

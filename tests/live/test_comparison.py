@@ -49,6 +49,6 @@ def test_the_verified_run_of_the_readme():
 
 
 def without_numbers(text):
-    """Return the words of a text, without numbers of seconds and samples, and without other processes' load."""
+    """Return the words of a text, without numbers of seconds and samples, and the load of others."""
     text = " ".join(text.split())
     return re.sub(r"[\d.]+ of [\d.]+ s, \d+ samples?|; other processes used .* ran\b", "", text).split()

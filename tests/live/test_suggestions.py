@@ -76,7 +76,8 @@ MISSPELLED = {
     "--mask-": "--mask", "--sttrategy": "--strategy", "--strat": "--strategy", "--repor": "--report",
     "--dry": "", "--keep": "", "--keep-e": "--keep-env", "--keep-desecndant": "--keep-descendants",
     "--zzz": "", "--runs": "", "--rm": "", "--file": "", "--kill": "", "--end": "", "--all": "",
-    "--ports": "", "--detach": "", "--warmup": "", "--kind": "", "--plain": "", "--host": "", "--color": "", "--repeat": "",
+    "--ports": "", "--detach": "", "--warmup": "", "--kind": "", "--plain": "",
+    "--host": "", "--color": "", "--repeat": "",
     "--start": "", "--load": "", "--head": "", "--mem": "", "-d": "", "-z": "", "-it": "", "--": "",
 }  # fmt: skip
 
