@@ -97,17 +97,37 @@ def _choose(state: Choice, group: Group, index: RunIndex, criterion: Criterion, 
 
     At the end there is a choice in any case, except if the best candidate is not better than the reference.
     """
-    logs = {name: index.compare(Phase.CHOICE, name, group.reference).values() for name in state.remaining}
+    names = _list_eligible(state.remaining, group, index, criterion)
+    logs = {name: index.compare(Phase.CHOICE, name, group.reference).values() for name in names}
     results = {name: judge(make_evidence(values, criterion), criterion) for name, values in logs.items()}
-    leaders = _find_leaders(group.reference, state.remaining, index, criterion)
-    best = leaders[-1] if leaders else state.remaining[0]
+    leaders = _find_leaders(group.reference, names, index, criterion)
+    best = leaders[-1] if leaders else names[0]
     if results[best] in NOT_BETTER and (at_end or set(results.values()) <= NOT_BETTER):
         return state.replace(made=True)
-    is_best = results[best] == ComparisonResult.BEST and _is_clear(best, state.remaining, index, criterion)
-    simpler = group.find_simpler(best, state.remaining)
+    is_best = results[best] == ComparisonResult.BEST and _is_clear(best, names, index, criterion)
+    simpler = group.find_simpler(best, names)
     if at_end or (is_best and not find_open(best, simpler, index, criterion)):
         return state.replace(candidate=leaders[0] if leaders else best, made=True)
     return state
+
+
+def _list_eligible(
+    remaining: tuple[str, ...], group: Group, index: RunIndex, criterion: Criterion
+) -> tuple[str, ...]:
+    """Return the candidates that can be chosen: not both of a candidate and its reference.
+
+    The rounds of the confirmation compare these two. A reference can be chosen if all others with as many
+    ranks are not better.
+    """
+    references = set(group.references.values())
+    worse = {
+        name
+        for name in remaining
+        if (own := group.references[name]) not in (name, group.reference)
+        and judge(_compare_choice(name, own, index, criterion), criterion) in NOT_BETTER
+    }
+    waiting = {group.references[name] for name in remaining if name not in worse | references}
+    return tuple(name for name in remaining if name not in worse | waiting)
 
 
 def find_simplest_leader(group: Group, index: RunIndex, criterion: Criterion, names: Sequence[str]) -> str:
@@ -436,7 +456,9 @@ def _recommend(state: _State, group: Group, choice: Choice) -> str:
     parts = state.list_confirming(group, choice)
     results = [_compare(state, part, choice, choice.candidate).result for part in parts]
     if BETTER.issuperset(results):
-        return choice.candidate
+        evidence = _compare_choice(choice.candidate, group.reference, state.index, state.choosing)
+        is_compared = group.reference in {part.reference for part in parts}
+        return choice.candidate if is_compared or judge(evidence, state.choosing) in BETTER else ""
     if NOT_BETTER.issuperset(results):
         return group.reference
     number = next((at for at, part in enumerate(parts) if part.ranks is None), None)

@@ -223,7 +223,7 @@ def test_only_candidates_with_the_same_number_of_ranks_are_compared_except_for_t
         ((1.0, 1.0, 2.0, 0.5), "2 ranks, default", R.BEST, R.BEST),
         ((1.0, 1.2, 1.0, 1.2), "1 rank, unbound", R.DROPPED, R.SAME),
     ],
-    ids=["both", "ranks alone", "binding alone", "fewer ranks", "binding helps two ranks", "neither"],
+    ids=["both", "ranks", "binding", "fewer ranks", "binding helps two ranks", "neither"],
 )
 def test_the_effects_of_binding_and_of_the_number_of_ranks_are_separate(times, choice, binding, ranks):
     """Of candidates with the same work: ratios compare equal numbers of ranks, or the same binding."""
@@ -255,13 +255,23 @@ def test_without_a_difference_in_fresh_rounds_the_first_number_of_ranks_is_recom
     assert {group.choice for group in conclude(session).groups} == {"", "1 rank, default"}
 
 
+def test_both_effects_may_be_good_and_yet_no_better_than_one_rank_without_binding():
+    times = dict(zip(RANK_TIMES, (1.0, 1.5, 2.0, 1.0), strict=True))
+    session = run_all(RANKS, times, change=noisy(0.8, 1.2, "2 ranks, default"), same_work=True)
+    *_, binding, ranks = (group.comparisons[0].result for group in conclude(session).groups)
+    assert (binding, ranks) == (R.BEST, R.BEST)
+    assert {group.choice for group in conclude(session).groups} == {""}
+
+
 def test_a_reference_runs_as_long_as_a_candidate_needs_it_and_binding_gets_no_credit_for_ranks():
     times = RANK_TIMES | {"2 ranks, unbound": 0.75, "2 ranks, default": 0.5, "2 ranks, a=1": 0.52}
     candidates = (*RANKS, varied("2 ranks, a=1", ranks=2, choices=(("ranks", "2"), ("a", "1"))))
     session = run_all(candidates, times, same_work=True)
     by_name = {each.candidate: each for each in conclude(session).groups[1].comparisons}
     assert (by_name["2 ranks, a=1"].result, by_name["2 ranks, a=1"].rounds) == (R.FASTER, 12)
-    session = run_all(RANKS, dict(zip(RANK_TIMES, (1.0, 1.0, 0.5, 0.5), strict=True)), same_work=True)
+    times = dict(zip(RANK_TIMES, (1.0, 1.0, 0.5, 0.5), strict=True))
+    session = run_all(RANKS, times, change=noisy(0.9, 1.1, "2 ranks, default"), same_work=True)
+    assert max(ran(session, Phase.CHOICE)["2 ranks, unbound"]) == 12, "the confirmation compares binding"
     early = tuple(run for run in session.runs if run.phase != Phase.CONFIRMATION and run.round < 12)
     assert conclude(session.replace(runs=early)).groups[1].choice == "2 ranks, unbound"
 
