@@ -180,9 +180,9 @@ def _make_group(candidates: Sequence[Candidate], index: RunIndex) -> Group:
     )
 
 
-def _get_complexity(candidate: Candidate) -> tuple[int, bool]:
-    """Return a key that sorts simple candidates first: fewest choices, then the default plan."""
-    return len(candidate.choices), candidate.kind == Kind.UNBOUND
+def _get_complexity(candidate: Candidate) -> tuple[bool, int]:
+    """Return a key that sorts simple candidates first: without ompbind, fewest choices, the default plan."""
+    return candidate.kind != Kind.UNBOUND, len(candidate.choices)
 
 
 # The confidence interval of a median, without assumptions about the distribution.

@@ -276,11 +276,16 @@ def render_choices(session: Session, conclusion: Conclusion, screen: Screen) -> 
 
 
 def _explain_effects(session: Session, groups: Sequence[GroupConclusion], width: int) -> Iterator[str]:
-    """Yield a paragraph for each ratio of the choice, and of the candidate that ran after the choice."""
+    """Yield a paragraph for each ratio of the choice, of its number of ranks, and of fresh rounds."""
+    candidates = index_candidates(session)
+    numbers = {candidates[group.choice].ranks for group in groups if group.choice}
     for group in groups:
         for comparison in group.comparisons:
+            is_chosen = comparison.candidate == group.choice
+            if group.ranks is None:
+                is_chosen = candidates[comparison.candidate].ranks in numbers
             is_reference = comparison.result is ComparisonResult.REFERENCE
-            if comparison.fresh or (comparison.candidate == group.choice and not is_reference):
+            if comparison.fresh or (is_chosen and not is_reference):
                 label = f"effect of {'ranks' if group.ranks is None else 'binding'}"
                 text = f"{comparison.candidate} is {_explain_ratio(comparison, group.reference, session)}"
                 if comparison.result in (ComparisonResult.SAME, ComparisonResult.UNKNOWN):
