@@ -424,6 +424,18 @@ def test_what_changes_later_is_reported_after_two_samples_and_stops_a_strict_run
     assert (child.sampler.due_at, child.sampler.samples) == (None, samples), "a stopped run is not sampled"
 
 
+def test_a_thread_that_starts_between_two_samples_is_seen(make_child):
+    child = make_child()
+    child.check()
+    samples, child.sampler.sample_at = child.sampler.samples, float("inf")
+    sample_affinities(child)
+    assert child.sampler.samples == samples, "only counted"
+    most = child.sampler.most_threads
+    child.do("start")
+    sample_affinities(child)
+    assert (child.sampler.samples, child.sampler.most_threads) == (samples + 1, most + 1)
+
+
 @pytest.mark.long
 def test_more_busy_processes_than_cpus_stop_a_strict_run(ompbind):
     verify = ("-m", str(two_cpus()[0]), "--verify=strict", "--grace", "1")
