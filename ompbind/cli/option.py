@@ -323,6 +323,8 @@ class Option(click.Option):
         meant = find_option(typed, given, [name for known in options for name in known.names])
         if meant:
             return make_hint(meant)
+        if value.startswith("=") and typed in ctx.typed:
+            return f"write {self.names[0]} {value[1:]}"
         verb = ctx.command.name or ""
         has_short_help = any(known.is_everyday(verb) for known in options)
         is_left_out = has_short_help and not self.is_everyday(verb)

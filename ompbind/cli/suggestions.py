@@ -26,7 +26,8 @@ _VERBS = {
 }
 """The verbs, and what users may call them."""
 
-NO_VERBS = ("stop", "kill", "rm", "wait")
+STOPPING = ("stop", "kill")
+NO_VERBS = (*STOPPING, "rm", "wait")
 """Verbs of other tools that ompbind has nothing for, although commands or verbs have such names."""
 
 _WORDS = {
@@ -70,7 +71,9 @@ class OtherOption(Record):
 
 
 def _write_port(value: str) -> str:
-    """Return a variable with a port for each rank, from a port or a placeholder for one."""
+    """Return a variable with a port for each rank, from a port or a placeholder for one; "" for a word."""
+    if value[:1].isalpha():
+        return ""
     port = f"{{rank+{value if value.isdecimal() else 8000}}}"
     return f"--env PORT={port}, or with --fill the option of the server after --"
 
@@ -84,9 +87,15 @@ def _write_cpus(value: str) -> str:
     return f"-m {shlex.quote(value)}" if value else "-c C for C cores per rank, or -m MASK"
 
 
-def _write_nodes(value: str) -> str:
-    """Return the mask for a list of NUMA nodes: "0,2-3" → node:0,node:2-3."""
-    return f"-m {shlex.quote(','.join(f'node:{number}' for number in (value or '0').split(',')))}"
+def _write_nodes(value: str, level: str = "node") -> str:
+    """Return the mask for a list of NUMA nodes or packages: "0,2-3" → node:0,node:2-3."""
+    return f"-m {shlex.quote(','.join(f'{level}:{number}' for number in (value or '0').split(',')))}"
+
+
+def _write_ranks_or_nodes(value: str) -> str:
+    """Return the option for `-N`: numactl has a list of NUMA nodes there, other tools a number."""
+    is_list = bool(value) and (value == "0" or not value.isdecimal())
+    return _write_nodes(value) if is_list else f"-n {value or 'N'}"
 
 
 def _write_placement(value: str) -> str:
@@ -98,6 +107,25 @@ def _write_placement(value: str) -> str:
     if kind in ("none", "no", "off"):
         return "-m none"
     return _write_level(rest.rpartition(":")[2] if kind == "ppr" else kind) or "-s balanced"
+
+
+def _write_binding(value: str) -> str:
+    """Return the option for a value of --bind-to or --cpu-bind: only these also bind within a rank."""
+    written = _write_placement(value)
+    is_thread = value.lower().rpartition(",")[2] in _WORDS["thread"]
+    return "--bind thread" if is_thread else "--bind core" if written == "-s cores" else written
+
+
+def _write_time(value: str) -> str:
+    """Return --timeout for a time of Slurm: MINUTES[:SECONDS], [DAYS-]HOURS:MINUTES:SECONDS; others stay."""
+    if value.isdecimal():
+        return f"--timeout {value}m for minutes, or --timeout {value} for seconds"
+    days, dash, clock = value.rpartition("-")
+    numbers = clock.split(":")
+    if all(map(str.isdecimal, numbers)):
+        pairs = zip([days, *numbers], "dhms" if dash or numbers[2:] else "dms", strict=False)
+        value = "".join(f"{number.lstrip('0')}{unit}" for number, unit in pairs if number.strip("0"))
+    return f"--timeout {shlex.quote(value) if value else 'TIME'}"
 
 
 def _write_level(value: str) -> str:
@@ -126,10 +154,11 @@ OTHER_OPTIONS = (
     OtherOption(names=("-np", "--np", "--n", "--num", "--count", "--ntasks", "--nprocs", "--nproc", "--procs",
                        "--proc", "--processes", "--num-processes", "--num_processes", "--nproc-per-node",
                        "--nproc_per_node", "--ntasks-per-node", "--tasks-per-node", "-npernode", "--npernode",
-                       "-ppn", "--ppn", "-N", "--workers", "--num-workers", "--num_workers", "--replicas",
+                       "-ppn", "--ppn", "--workers", "--num-workers", "--num_workers", "--replicas",
                        "--num-replicas", "--instances", "--copies", "--scale", "--jobs", "-j", "--num-ranks",
                        "--nranks"),
                 write="-n {value}", example="N"),
+    OtherOption(names=("-N",), read=_write_ranks_or_nodes),
     OtherOption(names=("--tp", "--tp-size", "--tensor-parallel-size", "--dp", "--dp-size", "--pp",
                        "--pp-size", "--data-parallel-size", "--pipeline-parallel-size"),
                 write="-n {value}, or the option of the server after --", example="N"),
@@ -146,14 +175,16 @@ OTHER_OPTIONS = (
                 write="-m {value}", example="MASK"),
     OtherOption(names=("--pin", "--pinning", "--taskset"),  # they may have no value, and the command follows
                 read=lambda v: f"-m {shlex.quote(v)}" if v[:1].isdecimal() else "-m MASK"),
-    OtherOption(names=("--cpunodebind", "--cpuset-mems", "--numa", "--numa-node", "--numa-nodes"),
+    OtherOption(names=("--cpunodebind", "--node", "--numa", "--numa-node", "--numa-nodes"),
                 read=_write_nodes),
-    OtherOption(names=("--cpu-bind", "--cpu_bind", "--bind-to", "-bind-to", "--binding", "-binding",
-                       "--map-by", "-map-by", "--distribution"),
-                read=_write_placement),
+    OtherOption(names=("--socket", "--package"), read=lambda v: _write_nodes(v, "package")),
+    OtherOption(names=("--cpu-bind", "--cpu_bind", "--bind-to", "-bind-to", "--binding", "-binding"),
+                read=_write_binding),
+    OtherOption(names=("--map-by", "-map-by", "--distribution"), read=_write_placement),
     OtherOption(names=("--hint",),
                 read=lambda v: {"nomultithread": "--smt 1", "multithread": "--smt all"}.get(v, "")),
     OtherOption(names=("--threads-per-core",), write="--smt {value}", example="K"),
+    OtherOption(names=("--nomultithread", "--no-hyperthreading", "--no-ht"), write="--smt 1"),
     OtherOption(names=("--use-hwthread-cpus", "--hyperthreading", "--ht"), write="--smt all"),
     OtherOption(names=("--oversubscribe", "--overcommit", "-O"), write="--share"),
     OtherOption(names=("--gpus-per-task", "--gpus-per-rank", "--gpus-per-proc"),
@@ -163,6 +194,8 @@ OTHER_OPTIONS = (
     # memory
     OtherOption(names=("--membind", "--mem-bind", "--mem_bind"),
                 read=lambda v: "--memory local" if v in ("local", "none", "no") else "--memory bind"),
+    OtherOption(names=("--cpuset-mems",),
+                write="--memory bind, which limits memory to the NUMA nodes of the rank's CPUs"),
     OtherOption(names=("--interleave", "-i"), write="--memory interleave"),
     OtherOption(names=("--preferred",), write="--memory preferred"),
     OtherOption(names=("--localalloc",), write="--memory local"),
@@ -170,7 +203,7 @@ OTHER_OPTIONS = (
     OtherOption(names=("-x", "--export", "-genv", "--genv", "-e", "--setenv"), read=_write_variable),
     OtherOption(names=("--port", "-p"), read=_write_port, needs="--fill"),
     OtherOption(names=("-wdir", "--wdir", "-wd", "--workdir", "--working-dir", "--working-directory", "--cwd",
-                       "-D"),
+                       "-D", "-w"),
                 write="--chdir {value}", example="DIR"),
     OtherOption(names=("--standalone", "--master-addr", "--master_addr", "--master-port", "--master_port",
                        "--rdzv-endpoint", "--rdzv_endpoint", "--rdzv-backend", "--rdzv_backend"),
@@ -194,13 +227,19 @@ OTHER_OPTIONS = (
     OtherOption(names=("-p", "--pid"), needs="--problems",
                 read=lambda v: f"'ompbind inspect {v if v.isdecimal() else 'PID'}'"),
     # failures and time limits
-    OtherOption(names=("--time", "--time-limit"), write="--timeout {value}", example="TIME"),
+    OtherOption(names=("--time", "--time-limit"), read=_write_time),
+    OtherOption(names=("--no-kill", "--keep-going"), write="--on-failure continue"),
     OtherOption(names=("--kill-after", "--stop-timeout", "--stop-grace-period"),
                 write="--grace {value}", example="TIME"),
     OtherOption(names=("--kill-on-bad-exit", "-K", "--halt"), write="--on-failure stop"),
     OtherOption(names=("--max-restarts", "--max_restarts", "--restart", "--restarts", "--retries"),
                 read=_write_restarts),
+    OtherOption(names=("--detach", "-d", "--background", "--daemon"), needs="--verify",  # of `run` alone
+                write="'ompbind run ... &', which the shell runs in the background"),
+    OtherOption(names=("--check",), write="--verify"),
     # measuring
+    OtherOption(names=("--runs", "--warmup", "--export-json"), needs="--verify",
+                write="'ompbind bench', which repeats and compares runs"),
     OtherOption(names=("--runs", "--max-runs", "--rounds"), write="--max-rounds {value}", example="N"),
     OtherOption(names=("--export-json",), write="--export json={value}", example="FILE"),
     OtherOption(names=("--export-csv",), write="--export csv={value}", example="FILE"),
@@ -234,8 +273,10 @@ def suggest_value(option: str, text: str, known: Collection[str]) -> str:
     word = suggest_word(wrong, known)
     if word:
         return f"did you mean '{word}'?"
-    strategy = _write_level(wrong) if option == "--bind" else ""
-    return f"did you mean {strategy}?" if strategy else ""
+    meant = _write_level(wrong) if option == "--bind" else ""
+    if option == "--smt" and wrong in ("0", *_WORDS["none"]):
+        meant = "--smt 1"
+    return f"did you mean {meant}?" if meant else ""
 
 
 def suggest_option(name: str, value: str, known: Collection[str]) -> str:

@@ -7,7 +7,7 @@ import click
 
 from ompbind.cli.option import Option
 from ompbind.cli.options import find_options
-from ompbind.cli.suggestions import NO_VERBS, find_option, make_hint, suggest_option, suggest_verb
+from ompbind.cli.suggestions import NO_VERBS, STOPPING, find_option, make_hint, suggest_option, suggest_verb
 from ompbind.cli.verbs import VERBS
 from ompbind.errors import OptionError
 from ompbind.programs.find_command import find_file
@@ -36,8 +36,10 @@ def _find_typed(name: str, args: Sequence[str]) -> tuple[str, str]:
 
     To click, `-bind-to` is the option `-b`.
     """
-    for word, following in zip(args, (*args[1:], ""), strict=False):
+    for word, following, third in zip(args, (*args[1:], ""), (*args[2:], "", ""), strict=False):
         typed, equals, value = word.partition("=")
+        if typed.endswith("-genv") and "=" not in following and not third.startswith("-"):
+            following += f"={third}"
         if typed == name or (len(name) == 2 and name[1] != "-" and typed.startswith(name)):
             return typed, value if equals or following.startswith("-") else following
         if word == "--":
@@ -74,6 +76,8 @@ def _suggest_option(error: click.NoSuchOption, args: Sequence[str]) -> str:
 def _suggest_verb(args: Sequence[str]) -> str:
     """Return a hint for an unknown verb: what is meant, or how to start a command of this name."""
     word = next((word for word in args if not word.startswith("-")), "")
+    if word in STOPPING:
+        return "'ompbind ps' lists runs with their PIDs; 'kill PID' stops one"
     meant = suggest_verb(word, [*VERBS, "--version"])
     if meant:
         return f"did you mean {meant!r}?"

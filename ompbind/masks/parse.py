@@ -64,7 +64,9 @@ def name_level(other: str) -> str:
 
 
 def _correct_mask(text: str) -> str:
-    """Return the closest valid mask text; "auto" if no item can be kept."""
+    """Return the closest valid mask text; "auto" for an empty text, "" if no item can be kept."""
+    if not text.strip():
+        return "auto"
     if text.strip().lower() in WORDS:
         return text.strip().lower()
     for pattern, replacement in _EDITS:
@@ -74,7 +76,7 @@ def _correct_mask(text: str) -> str:
             items = [item if _is_valid(item) else re.sub(pattern, replacement, item) for item in items]
             parts.append(",".join(filter(None, items)))
         text = "|".join(filter(None, parts))
-    return text or "auto"
+    return text
 
 
 def _is_valid(item: str) -> bool:

@@ -95,7 +95,10 @@ def _find_unusable(mask: Mask, item: Item, cpus: CpuSet, available: AvailableCpu
     ):
         if unusable:
             message = f"{named('CPU', unusable)} {verbs[len(unusable) > 1]} {reason}"
-            yield part_error(mask, (item,), message, _usable_hint(available))
+            hint = _usable_hint(available)
+            if mask.text == str(unusable.first) and CpuSet.from_mask(mask.text) <= available.free:
+                hint += f"; a hex mask is written 0x{mask.text}"
+            yield part_error(mask, (item,), message, hint)
     occupied = cpus & machine.allowed & available.avoided
     if occupied:
         yield part_error(mask, (item,), render_occupancy(available, occupied), _usable_hint(available))

@@ -21,7 +21,7 @@ OPTIONS = (
     "--share", "--memory", "--env", "--chdir", "--output", "-v", "--verbose", "--timeout", "--run-id",
     "--rendezvous", "--on-failure", "--devices", "--quiet", "--fill", "--log-dir", "--config", "--preset",
     "--dry-run", "--grace", "--report", "--report-env", "--strict", "--sibling", "--plan", "--proc-bind",
-    "--allow-partial", "--wrap", "--keep-env", "--keep-descendants",
+    "--allow-partial", "--bind", "--wrap", "--keep-env", "--keep-descendants",
 )  # fmt: skip
 
 
@@ -45,7 +45,16 @@ OPTIONS_MEANT = {
     ("--cpu-bind", "mask_cpu:0x3,0xc"): "-m '0x3|0xc'", ("--cpu-bind", "ldoms"): "-s nodes",
     ("--bind-to", "socket"): "-s packages", ("--bind-to", "l3cache"): "-s l3",
     ("--map-by", "ppr:1:numa"): "-s nodes", ("--map-by", "slot"): "-s balanced",
-    ("-cpu-bind", "core"): "-s cores", ("--membind", "0"): "--memory bind",
+    ("-cpu-bind", "core"): "--bind core", ("--membind", "0"): "--memory bind",
+    ("--bind-to", "hwthread"): "--bind thread", ("--map-by", "core"): "-s cores",
+    ("--cpuset-mems", "0"): "--memory bind, which limits memory to the NUMA nodes of the rank's CPUs",
+    ("-N", "2"): "-n 2", ("-N", "0"): "-m node:0", ("-N", "0,1"): "-m node:0,node:1", ("-N", ""): "-n N",
+    ("--node", "0"): "-m node:0", ("--socket", "0"): "-m package:0", ("-w", "/srv"): "--chdir /srv",
+    ("--time", "00:01:00"): "--timeout 1m", ("--time", "1-02:30"): "--timeout 1d2h30m",
+    ("--time", "90:05"): "--timeout 90m5s", ("--time", "5m"): "--timeout 5m",
+    ("--time", ""): "--timeout TIME",
+    ("--time", "10"): "--timeout 10m for minutes, or --timeout 10 for seconds",
+    ("--nomultithread", ""): "--smt 1", ("--no-kill", ""): "--on-failure continue", ("-p", "serve"): "",
     ("--hint", "nomultithread"): "--smt 1", ("--threads-per-core", "2"): "--smt 2",
     ("--gpus-per-task", "2"): "--devices gpu --devices-per-rank 2",
     ("--gpu-bind", "closest"): "--devices gpu", ("-x", "A=b c"): "--env 'A=b c'",
@@ -65,7 +74,9 @@ OPTIONS_MEANT = {
 OF_A_VERB = {
     ("--json", "run"): "'ompbind plan --format json'", ("--json", "exec"): "'ompbind plan --format json'",
     ("--json", "plan"): "--format json", ("--json", "ps"): "--format json",
-    ("--json", "bench"): "--export json", ("--runs", "bench"): "--max-rounds 5", ("--runs", "run"): "",
+    ("--json", "bench"): "--export json", ("--runs", "bench"): "--max-rounds 5", ("--runs", "exec"): "",
+    ("--warmup", "run"): "'ompbind bench', which repeats and compares runs", ("--check", "run"): "--verify",
+    ("--detach", "run"): "'ompbind run ... &', which the shell runs in the background", ("-d", "plan"): "",
     ("--export-json", "bench"): "--export json=5", ("--pid", "inspect"): "'ompbind inspect 5'",
     ("--port", "plan"): "", ("--time", "topo"): "", ("--silent", "plan"): "",
 }  # fmt: skip
@@ -143,7 +154,11 @@ def test_every_row_names_an_option_and_no_option_of_ompbind_is_another_tools():
     ("line", "hint"),
     rows("""
     run --json                 | did you mean 'ompbind plan --format json'?
-    run --runs 3 -- x          | see 'ompbind run --help'
+    run --runs 3 -- x          | did you mean 'ompbind bench', which repeats and compares runs?
+    run -genv A 1 -- x         | did you mean --env A=1?
+    run -n=2 -- x              | write -n 2
+    run --smt=off -- x         | did you mean --smt 1?
+    stop                       | 'ompbind ps' lists runs with their PIDs; 'kill PID' stops one
     run --help-al              | did you mean --help-all?
     topo --help-all            | see 'ompbind topo --help'
     plan --dry-run             | --dry-run is an option of run, exec, bench

@@ -61,7 +61,7 @@ def test_every_mask_reads_as_what_it_was_written_from(made):
     ("node:0:core:1", "0:core:1", "node:0.core:1"), ("node", "node", "node:0"),
     ("node0", "node0", "node:0"), ("node:0.core", "core", "node:0.core:0"),
     ("node:0.", "", "node:0"), ("node:#0-#1", "#1", "node:#0-1"),
-    ("node:1.core:3-0:2,9", "3-0:2", "node:1.core:0-3:2,9"),
+    ("node:1.core:3-0:2,9", "3-0:2", "node:1.core:0-3:2,9"), ("block", "block", ""),
 ])  # fmt: skip
 def test_errors_are_marked_and_corrected(text, marked, suggestion):
     with pytest.raises(MaskError) as caught:
@@ -70,7 +70,7 @@ def test_errors_are_marked_and_corrected(text, marked, suggestion):
     assert (text[slice(*error.span)], error.suggestion) == (marked, suggestion)
     assert error.message
     assert error.hint
-    parse_mask(error.suggestion)
+    parse_mask(error.suggestion or "auto")
 
 
 @MORE
@@ -85,7 +85,7 @@ def test_any_text_is_a_mask_or_an_error_with_a_position_and_a_valid_suggestion(t
     except MaskError as error:
         start, stop = error.span
         assert 0 <= start < stop <= len(text) + 1
-        parse_mask(error.suggestion)
+        parse_mask(error.suggestion or "auto")
 
 
 @pytest.mark.parametrize(("text", "canonical"), [

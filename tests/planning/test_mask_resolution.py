@@ -95,6 +95,15 @@ def make_plan(machine, request):
     return plan_or_suggest(machine, request, ())
 
 
+@pytest.mark.parametrize(
+    ("mask", "meant"), [("20", "0x20"), ("9999", "0x9999"), ("20000", ""), ("20-21", "")]
+)
+def test_a_number_without_a_cpu_may_be_a_hex_mask(mask, meant):
+    with pytest.raises(MaskError) as caught:
+        resolve(mask)
+    assert caught.value.hint == "allowed CPUs: 0-15" + (meant and f"; a hex mask is written {meant}")
+
+
 LEFT = "no CPU is left in this part"
 
 
