@@ -238,6 +238,10 @@ CHECKS = (
 """All checks; the first one that applies to an option counts."""
 
 
+_RESETS = {"smt": "for one hardware thread per core, use --smt 1", "bind": "for no binding, use -m none"}
+"""Options whose reset looks like a value, and how that value is written."""
+
+
 def check_options(ctx: VerbContext) -> OptionFindings:
     """Check the options of a verb; options that give way are reset to their defaults.
 
@@ -262,6 +266,10 @@ def check_options(ctx: VerbContext) -> OptionFindings:
     for text, (*others, last) in warnings.items():
         subject = " and ".join(filter(None, (", ".join(others), last)))
         texts.append(f"{subject} {text.replace('has', 'have', 1) if others else text}")
+    for name, remedy in _RESETS.items():
+        found = sources.occurrences.get(name, ())
+        if found and found[-1].level == ValueLevel.COMMAND_LINE and all(each.value is None for each in found):
+            texts.append(f"{found[-1].place} only resets --{name}, which is not set ({remedy})")
     return OptionFindings(warnings=tuple(texts), replaced=tuple(replaced))
 
 

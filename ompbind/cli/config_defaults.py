@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from hashlib import sha256
 
-from ompbind.cli.config_files import FileContent, FileKind, FoundFiles
+from ompbind.cli.config_files import FileContent, FileKind, FoundFiles, find_file_above
 from ompbind.cli.config_parse import (
     HOSTNAME,
     ConfigurationFile,
@@ -68,7 +68,10 @@ def set_defaults(
     """
     own = find_settings(ctx.command.params)
     files = tuple(_parse(content, own, find_keys) for content in found.read)
-    use = find_preset(files, name, ctx.sources.place("preset"), found.ignored) if name else None
+    ignored = found.ignored
+    if name and not (ignored or ctx.sources.is_given("config")):
+        ignored = find_file_above(os.environ)
+    use = find_preset(files, name, ctx.sources.place("preset"), ignored) if name else None
     if not ctx.sources.is_given("preset"):
         use = match_preset(files, read_preset_host())
     ctx.configuration = Configuration(

@@ -86,20 +86,24 @@ def find_home(env: Mapping[str, str]) -> str:
     return home if os.path.isabs(home) else ""
 
 
-def find_project_file(working: str, home: str, trusted: Collection[int]) -> tuple[str, str]:
+def find_project_file(
+    working: str, home: str, trusted: Collection[int], *, everywhere: bool = False
+) -> tuple[str, str]:
     """Return the path of the nearest project file, and why its place excludes it, "" if it does not.
 
-    Both are "" without a file or a working directory. The file and its own directory are not checked.
+    Both are "" without a file or a working directory. The file and its own directory are not checked. Outside
+    of the home and of repositories, only with `everywhere` directories above the working directory count.
     """
     above = _list_above(working) if working else []
     searched = _find_searched(above, home)
-    for at, directory in enumerate(searched or above[:1]):
+    for at, directory in enumerate(searched or above[: None if everywhere else 1]):
         for name in PROJECT_NAMES:
             path = os.path.join(directory, name)
             if not (_has_table(path) if name == PYPROJECT else os.path.lexists(path)):
                 continue
             if not searched:
-                return path, f"it is neither in your home directory nor in a repository (use --config {name})"
+                remedy = f"use --config {shlex.quote(path) if at else name}"
+                return path, f"it is neither in your home directory nor in a repository ({remedy})"
             try:
                 risks = [_explain_shared(below, os.stat(below), path, trusted) for below in above[:at]]
             except OSError:
@@ -171,11 +175,7 @@ def read_named_file(path: str, source: str) -> FoundFiles:
 def read_found_files(env: Mapping[str, str], system_file: str = SYSTEM_FILE) -> FoundFiles:
     """Read the system's file, the user's file and the nearest project file, as far as each exists."""
     trusted = read_trusted_users()
-    try:
-        working = os.getcwd()
-    except OSError:
-        working = ""  # it was removed
-    project_file, excluded = find_project_file(working, find_home(env), trusted)
+    project_file, excluded = find_project_file(_read_working(), find_home(env), trusted)
     found = (
         _read_found(FileKind.SYSTEM, system_file, trusted),
         _read_found(FileKind.USER, find_user_file(env), trusted),
@@ -187,6 +187,22 @@ def read_found_files(env: Mapping[str, str], system_file: str = SYSTEM_FILE) -> 
             read.setdefault(os.path.realpath(file.path), file)  # the user's file may be above this directory
     ignored = {file.path: file for file in found if isinstance(file, IgnoredFile)}
     return FoundFiles(read=tuple(read.values()), ignored=tuple(ignored.values()))
+
+
+def find_file_above(env: Mapping[str, str]) -> tuple[IgnoredFile, ...]:
+    """Return the project file above the working directory that its place excludes, if there is one.
+
+    It is for the hint of an error: `read_found_files` does not search there.
+    """
+    path, excluded = find_project_file(_read_working(), find_home(env), (), everywhere=True)
+    return (IgnoredFile(kind=FileKind.PROJECT, path=path, reason=excluded),) if excluded else ()
+
+
+def _read_working() -> str:
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""  # it was removed
 
 
 def _read_found(

@@ -25,6 +25,8 @@ def read_plan_file(path: str) -> SavedPlan:
         raise OptionError(f"cannot read {path}: {reason}", hint=_HINT) from error
     if len(data) > _MOST_BYTES:
         raise OptionError(f"{path} is larger than {_MOST_BYTES >> 20} MiB", hint=_HINT)
+    if not data.strip():
+        raise OptionError(f"{path} is empty", hint=_HINT)
     try:
         value = json.loads(data.decode("utf-8-sig"))
     except UnicodeDecodeError as error:

@@ -165,7 +165,7 @@ PLANNING_OPTIONS: tuple[Option, ...] = (
            complete=_complete_sources, help="The machine: {names}", list_names=_list_sources),
     Option("--bind", section=BINDING, verbs=PLANNING, read=member(Bind), words=tuple(Bind),
            default="rank", metavar="MODE", everyday=True, rare_in=("bench",),
-           help="Where threads may run, from the whole rank to one CPU: {words}"),
+           help="Where threads run on the rank's CPUs: {words} (-m none: on all CPUs)"),
     Option("--proc-bind", section=BINDING, verbs=PLANNING, read=member(ProcBind),
            words=tuple(ProcBind), default="close", metavar="POLICY",
            help="Distribution of threads over OMP_PLACES, where --bind makes several places: {words}"),

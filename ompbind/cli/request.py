@@ -13,7 +13,7 @@ from ompbind.execution.affinity import WorkingDirectory
 from ompbind.machine.model import Machine
 from ompbind.openmp.binding import DISTRIBUTING_WORDS
 from ompbind.openmp.variables import OVERRIDING_VARIABLES
-from ompbind.planning.placeholders import find_unfilled, parse_env_file
+from ompbind.planning.placeholders import EXAMPLE, find_unfilled, parse_env_file
 from ompbind.planning.rank_command import RunSpec
 from ompbind.planning.request import Request, SavedPlan, Sharing
 from ompbind.procfs.reader import read_environ
@@ -70,7 +70,7 @@ def make_request(
         plan=settings.plan,
         workload=_read_preloaded_workload(settings, spec),
         user_variables=_user_variables(settings, spec),
-        unfilled=tuple(_explain_unfilled(settings, spec)),
+        unfilled=tuple(_explain_unfilled(settings)),
         configuration=settings.configuration,
     )
     if settings.plan:
@@ -105,7 +105,7 @@ def _user_variables(settings: PlanningSettings, spec: RunSpec) -> tuple[tuple[st
     if assigned.get("OMP_PROC_BIND", "").lower() in DISTRIBUTING_WORDS:
         del assigned["OMP_PROC_BIND"]
     own = {**(os.environ if settings.keep_env else {}), **assigned}
-    names = OVERRIDING_VARIABLES
+    names: tuple[str, ...] = ("OMP_NUM_THREADS", *OVERRIDING_VARIABLES)
     if settings.devices:
         from ompbind.planning.devices.visible import VENDOR_VARIABLES  # noqa: PLC0415 - door: devices
 
@@ -113,27 +113,21 @@ def _user_variables(settings: PlanningSettings, spec: RunSpec) -> tuple[tuple[st
     return tuple((name, own[name]) for name in names if name in own)
 
 
-def _explain_unfilled(settings: PlanningSettings, spec: RunSpec) -> Iterator[str]:
-    """Yield what the user should know about placeholders that stay as they are."""
-    texts = [("--chdir", settings.chdir or ""), *spec.added_variables]
-    texts += [("--wrap", word) for word in settings.wrap or ()]
-    texts += [("the command", word) for word in settings.words if settings.fill]
-    for where, text in texts:
-        for shown, meant in find_unfilled(text):
+def _explain_unfilled(settings: PlanningSettings) -> Iterator[str]:
+    """Yield what the user should know about placeholders in the command that stay as they are."""
+    for word in settings.words if settings.fill else ():
+        for shown, meant in find_unfilled(word, is_filled=True):
             if shown != meant:
-                yield f"{shown} in {where} stays as it is (write {meant or _EXAMPLE})"
+                yield f"{shown} in the command stays as it is (write {meant or EXAMPLE})"
     found = dict(pair for word in settings.words for pair in find_unfilled(word))
     if not found or settings.sources.is_given("fill"):  # --no-fill says that all is text
         return
     stays = "stays as it is" if len(found) == 1 else "stay as they are"
-    wrong = [meant or _EXAMPLE for shown, meant in found.items() if shown != meant]
+    wrong = [meant or EXAMPLE for shown, meant in found.items() if shown != meant]
     remedy = f"fills {join_words(wrong) if wrong else 'placeholders'}"
     has_fill = "fill" in settings.sources.options
     remedy = f"--fill {remedy}; --no-fill hides this warning" if has_fill else f"'run --fill' {remedy}"
     yield f"{join_words(found)} in the command {stays} ({remedy})"
-
-
-_EXAMPLE = "for example {rank*2+8000}"
 
 
 def _read_preloaded_workload(settings: PlanningSettings, spec: RunSpec) -> Workload | None:

@@ -211,13 +211,21 @@ def find_throttling(plan: Plan) -> list[Note]:
     return notes
 
 
+_THREADS = "OMP_NUM_THREADS"
+_DIGITS = 10  # of a number of threads, at most
+
+
 def _explain_threads(plan: Plan) -> Iterator[Note]:
-    """Warn of more threads than CPUs in a rank."""
+    """Warn of more threads than CPUs in a rank, also by a variable that the user sets or keeps."""
+    text = dict(plan.request.user_variables).get(_THREADS, "").partition(",")[0].strip()
+    own = int(text) if text.isdecimal() and len(text) < _DIGITS else 0
+    threads = max(placement.threads for placement in plan.placements)
     if ranks := CpuSet(
-        placement.rank for placement in plan.placements if placement.threads > len(placement.cpus)
+        placement.rank for placement in plan.placements if max(placement.threads, own) > len(placement.cpus)
     ):
         text = f"{named('rank', ranks)} {_has(ranks)} more threads than CPUs: they will wait for each other"
-        yield Note(code="oversubscribed", text=f"{text} (lower --threads)", warning=True)
+        remedy = f"{_THREADS} of --env or --keep-env" if own > threads else "--threads"
+        yield Note(code="oversubscribed", text=f"{text} (lower {remedy})", warning=True)
 
 
 def _explain_sharing(plan: Plan) -> Iterator[Note]:

@@ -2,14 +2,15 @@
 
     {NAME}   {NAME*INT}   {NAME+INT}   {NAME-INT}   {NAME*INT+INT}   {NAME*INT-INT}
 
-- Braces without a name directly behind them are text: `{"a":1}`, `{ rank }`, `{0..3}`.
+- Braces without a name directly behind them are text: `{"a":1}`, `{0..3}`.
 - Braces directly behind a `$` are text: `${rank}` belongs to a shell.
 - `{{rank}}` is the text `{rank}`: a second pair of braces around a placeholder is removed.
 - Braces that begin with the name of a placeholder and go on otherwise, as `{rank:02}`, are an error.
 - A name without a value is an error in options. In the words of a command it is text.
 
-Text that was probably meant as a placeholder causes a warning: `{8000+rank}`, and in a command that is not
-filled `{rank}`. Braces of code are not meant: `print(f"{rank}")`, `#{rank}`, `%{size}`, `$h{rank}`.
+Text that was probably meant as a placeholder is an error in options: `{8000+rank}`, `{ rank }`, and `{rank`
+at the end. In a command it causes a warning: `{8000+rank}`, and `{rank}` if it is not filled, `{RANK}` if it
+is. Braces of code are not meant: `print(f"{rank}")`, `#{rank}`, `%{size}`, `$h{rank}`, `{ size++ }`.
 """
 
 import re
@@ -41,8 +42,8 @@ _ARITHMETIC = re.compile(r"(?:\*([0-9]{1,18}))?([+-][0-9]{1,18})?")
 # Not compiled here: most command lines have no braces.
 
 _SIGNS = r"[0-9+* -]*"
-_MEANT = rf"\{{(?P<text>{_SIGNS}\b(?:{'|'.join(NAMES)})\b{_SIGNS})\}}"
-"""Braces with nothing but a known name and numbers."""
+_MEANT = rf"\{{(?![^}}]*(?:\+\+|--))(?P<text>{_SIGNS}\b(?:{'|'.join(NAMES)})\b{_SIGNS})(?P<end>\}}|\Z)"
+"""Braces with nothing but a known name and numbers; the last pair may not be closed."""
 
 _BEFORE_OTHER_BRACES = r"(?:[{#@\\]|[$%]\w*)$"
 """What is directly before braces of shells, templates and formats."""
@@ -50,7 +51,7 @@ _BEFORE_OTHER_BRACES = r"(?:[{#@\\]|[$%]\w*)$"
 _CODE = r"(?<![$(])\("
 """A parenthesis of code; `$(` is of a shell."""
 
-_SUM = r"(?:([0-9]+)\+)?(?:([0-9]+)\*)?([a-z_]+)(?:\*([0-9]+))?([+-][0-9]+)?"
+_SUM = r"(?:(\d{1,18})\+)?(?:(\d{1,18})\*)?([a-z_]+)(?:\*(\d{1,18}))?([+-]\d{1,18})?"
 """A sum in any order: offset, factor, name, factor, offset."""
 
 
@@ -77,8 +78,18 @@ def fill(text: str, fields: Fields, where: str = "", *, is_command: bool = False
 
 def check(text: str, names: Collection[str] = NAMES) -> None:
     """Raise PositionError for a placeholder in the text of an option that is not one of `names`, or wrong."""
-    if "{" in text:
-        _parse(text, tuple(names), is_command=False)
+    if "{" not in text:
+        return
+    _parse(text, tuple(names), is_command=False)
+    for found in _find_meant(text, re.IGNORECASE):
+        meant, is_closed = _spell(found["text"]), bool(found["end"])
+        if found[0] != meant:
+            hint = f"write {meant or EXAMPLE}" if is_closed else _QUOTE
+            message = f"{found[0]} is not {'a placeholder' if is_closed else 'closed'}"
+            raise PositionError(message, text=text, span=found.span(), hint=hint)
+
+
+_QUOTE = "quote the value, and write no spaces in braces, as in 'PORT={rank+8000}'"
 
 
 def has_placeholders(text: str) -> bool:
@@ -150,31 +161,45 @@ def _make_error(form: re.Match[str], names: Collection[str]) -> PositionError:
         hint = f"write {{{name}}}; numbers are {', '.join(NUMBERS)}"
     else:
         message = f"{shown} cannot be computed: a whole number follows *, + or -, without spaces"
-        hint = f"for example {{{name}*2+8000}}; {literal}"
+        meant = _spell(shown[1:-1])
+        hint = f"{f'write {meant}' if meant else f'for example {{{name}*2+8000}}'}; {literal}"
     return PositionError(message, text=form.string, span=form.span(), hint=hint)
 
 
-def find_unfilled(text: str) -> Iterator[tuple[str, str]]:
-    """Yield what was probably meant as a placeholder, and its correct spelling, "" if it has none.
+EXAMPLE = "for example {rank*2+8000}"
+"""What to write for a sum that cannot be computed."""
 
-    Placeholders that are written correctly are yielded too: the text may be of a command that is not filled.
+
+def find_unfilled(text: str, *, is_filled: bool = False) -> Iterator[tuple[str, str]]:
+    """Yield what was probably meant as a placeholder in a command, and its correct spelling, "" for none.
+
+    Placeholders that are written correctly are yielded too: the command may not be filled. If it is filled,
+    names in capital letters count too.
     """
+    for found in _find_meant(text, re.IGNORECASE if is_filled else 0):
+        inner = found["text"]
+        is_placeholder = inner == inner.strip() or inner.strip().lower() not in NAMES  # `{ rank }` is none
+        if found["end"] and is_placeholder:
+            yield found[0], _spell(inner)
+
+
+def _find_meant(text: str, flags: int) -> Iterator[re.Match[str]]:
+    """Yield the braces that were probably meant as placeholders, also correct placeholders."""
     if "{" not in text or re.search(_CODE, text):
         return
-    for found in re.finditer(_MEANT, text):
-        inner = found["text"]
-        is_placeholder = inner in NAMES or inner.strip() not in NAMES  # `{ rank }` is none
-        if is_placeholder and not re.search(_BEFORE_OTHER_BRACES, text[: found.start()]):
-            yield found[0], _spell(inner)
+    for found in re.finditer(_MEANT, text, flags):
+        if not re.search(_BEFORE_OTHER_BRACES, text[: found.start()]):
+            yield found
 
 
 def _spell(inner: str) -> str:
     """Return a sum as a placeholder; "" if it cannot be computed."""
-    found = re.fullmatch(_SUM, inner.replace(" ", ""))
+    inner = inner.strip().lower()
+    found = re.fullmatch(_SUM, inner.replace(" ", ""), re.ASCII)
     if found is None:
         return ""
     before, left, name, right, behind = found.groups(default="")
-    if (before and behind) or (left and right) or (name in TEXTS and inner.strip() != name):
+    if (before and behind) or (left and right) or (name in TEXTS and inner != name):
         return ""
     factor = left or right
     return f"{{{name}{factor and f'*{factor}'}{before and f'+{before}'}{behind}}}"

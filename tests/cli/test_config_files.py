@@ -7,7 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from ompbind.cli.config_files import SIZE_LIMIT, FileKind, read_found_files, read_named_file
+from ompbind.cli.config_files import (
+    SIZE_LIMIT,
+    FileKind,
+    find_file_above,
+    read_found_files,
+    read_named_file,
+)
 from ompbind.errors import ConfigurationError
 from tests.live.other_user import NOBODY
 
@@ -71,9 +77,12 @@ def test_outside_of_the_home_only_repositories_are_searched(home, monkeypatch):
         assert read(home) == ([str(path)], [])
         (path.parent / marker).rmdir()
     (path.parent / ".git").mkdir()
-    path.rename(home.parent / "srv/ompbind.toml")  # above the repository
+    above = path.rename(home.parent / "srv/ompbind.toml")  # above the repository
     assert read(home) == ([], [])
     (path.parent / ".git").rmdir()
+    assert read(home) == ([], [])
+    ((found),) = find_file_above({"HOME": str(home)})
+    assert (found.path, f"(use --config {above})" in found.reason) == (str(above), True)
     near = write(home.parent / "srv/repo/deep/ompbind.toml", mode=0o664)
     ((ignored, reason),) = read(home)[1]  # the reason has all that is needed to use the file
     assert ignored == str(near)

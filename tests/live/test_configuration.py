@@ -176,6 +176,16 @@ def test_a_wrong_file_starts_nothing_and_is_in_the_report(call, home):
     assert "defaults.stratgy" in json.loads((home / "r.json").read_text())["error"]
 
 
+def test_an_undefined_preset_may_be_in_a_file_above(show, home, monkeypatch):
+    path = write(home / "ompbind.toml", "[preset.serve]\nranks = 2\n")
+    (home / "deep").mkdir()
+    monkeypatch.chdir(home / "deep")
+    for words, hint in (([], f"{path} is ignored: it is neither in"), (["--no-config"], "'ompbind config'")):
+        done = show("config", "--preset", "serve", *words, HOME="/nowhere")
+        assert f"preset 'serve' is not defined hint: {hint}" in " ".join(done.stderr.split())
+    assert show("config", HOME="/nowhere").stderr == ""
+
+
 def test_a_preset_is_selected_by_the_machine(call, home):
     name = os.uname().nodename
     user = write(home / USER, f'[preset.here]\nmatch = {{ hostname = "{name}" }}\nranks = 2\n')

@@ -52,7 +52,7 @@ def test_a_plan_from_standard_input(ompbind, save):
     done = ompbind("run", "--plan", "-", "--", "sh", "-c", "echo $OMPBIND_CPUS; cat", **options)
     assert sorted(map(int, done.stdout.split())) == sorted(two_cpus())
     done = ompbind("run", "--plan", "-", "--", "true")
-    assert "--plan: standard input is not JSON" in " ".join(done.stderr.split())
+    assert "--plan: standard input is empty hint:" in " ".join(done.stderr.split())
 
 
 def test_a_rank_that_its_launcher_has_bound_needs_only_its_own_cpus(ompbind, save):
@@ -123,7 +123,7 @@ def test_a_plan_for_another_machine_is_refused(save):
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        (b"", "is not JSON: line 1, column 1: expecting value"),
+        (b" \n", "plan.json is empty hint: name a file with"),
         (b'{"schema": 1,\n"x" 2}', "line 2, column 5: expecting ':' delimiter"),
         (b"\n\xff{}", "line 2: the text is not UTF-8"), (b"[" * 200000, "a value is too long or too deep"),
         (b'{"schema": ' + b"9" * 9999 + b"}", "a value is too long or too deep"),

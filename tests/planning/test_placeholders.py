@@ -1,5 +1,6 @@
 """Placeholders in the texts of options and commands, NAME=VALUE of --env, and the lines of --env-file."""
 
+import re
 from functools import partial
 
 import pytest
@@ -28,7 +29,8 @@ FIELDS = {"rank": 10, "local_rank": 2, "size": 16, "cpus": "4-7,12", "run_id": "
     ("{{rank+1}} {rank+1}", "{rank+1} 11"), ("{{foo}} {{rank:02}}", "{foo} {rank:02}"),
     ("{{{rank}}}", "{{rank}}"), ("{{rank},{size}}", "{10,16}"),
     ('{"a":{"rank":{rank}}}', '{"a":{"rank":10}}'), ("{a: 1, b: {rank}}", "{a: 1, b: 10}"),
-    ("{a,b} {0..3} {} { rank } {1rank}", "{a,b} {0..3} {} { rank } {1rank}"),
+    ("{a,b} {0..3} {} {1rank}", "{a,b} {0..3} {} {1rank}"),
+    ("{ size++ } {{ rank }}", "{ size++ } {{ rank }}"),
     ("${rank} ${{rank}} ${foo}", "${rank} ${{rank}} ${foo}"),
     ("{rank {size} rank}", "{rank 16 rank}"), ("\u00e9{rank}{\u00e9}", "\u00e910{\u00e9}"),
 ])  # fmt: skip
@@ -47,6 +49,7 @@ def test_texts_of_options_are_filled(text, filled):
     ("{rank+\u0661}", "{rank+\u0661}", "cannot be computed", ""),
     ("{rank+" + "9" * 19 + "}", "{rank+" + "9" * 19 + "}", "cannot be computed", ""),
     ("{cpus+1}", "{cpus+1}", "{cpus} is not a number", "numbers are rank, local_rank, size"),
+    ("{rank + 1}", "{rank + 1}", "cannot be computed", "write {rank+1}; for the text"),
 ])  # fmt: skip
 def test_wrong_placeholders_are_errors_with_their_position(text, marked, message, hint):
     for call in (check, lambda text: fill(text, FIELDS)):
@@ -56,6 +59,21 @@ def test_wrong_placeholders_are_errors_with_their_position(text, marked, message
         assert (error.text, error.text[slice(*error.span)]) == (text, marked)
         assert message in error.message
         assert hint in error.hint
+
+
+@pytest.mark.parametrize(("text", "marked", "message", "hint"), [
+    ("a={ rank }", "{ rank }", "{ rank } is not a placeholder", "write {rank}"),
+    ("{rank}{8000 + rank}", "{8000 + rank}", "is not a placeholder", "write {rank+8000}"),
+    ("{ RANK }", "{ RANK }", "is not a placeholder", "write {rank}"),
+    ("{8000-rank}", "{8000-rank}", "is not a placeholder", "write for example {rank*2+8000}"),
+    ("PORT={rank", "{rank", "{rank is not closed", "quote the value"),
+    ("PORT={8000+rank", "{8000+rank", "is not closed", "quote the value"),
+])  # fmt: skip
+def test_text_of_an_option_that_was_meant_as_a_placeholder_is_an_error(text, marked, message, hint):
+    with pytest.raises(PositionError, match=re.escape(message)) as caught:
+        check(text)
+    assert (text[slice(*caught.value.span)], hint in caught.value.hint) == (marked, True)
+    assert fill_word(text, {}) == text
 
 
 def test_a_negative_value_is_an_error_that_names_the_rank():
@@ -89,7 +107,7 @@ def test_what_was_probably_meant_as_a_placeholder_is_found_with_its_correct_spel
 @pytest.mark.parametrize("text", [
     '{"rank": 1}', "${rank} ${{rank}} #{rank} %{size} %q{rank} $h{rank} HEAD@{size}", "{{rank}} {{ rank }}",
     'import os; rank = 1; print(f"{rank} {rank+8000}")', "{size+=$1} END{print size}", "f() { rank; }",
-    "{ rank } {foo} {rank2} {rank:02} {rank,size} {RANK} {}",
+    "{ rank } {foo} {rank2} {rank:02} {rank,size} {RANK} {}", "{size++} {--rank} {rank",
 ])  # fmt: skip
 def test_braces_of_other_programs_are_not_meant_as_placeholders(text):
     assert not list(find_unfilled(text))

@@ -166,6 +166,16 @@ def test_notes_report_idle_cores_and_ranks_across_nodes():
     assert {note.code: note.warning for note in plan(DUAL, ranks=2, threads=9).notes}["oversubscribed"]
 
 
+@pytest.mark.parametrize(("value", "threads", "remedy"), [
+    ("5,1", None, "OMP_NUM_THREADS of --env or --keep-env"), ("4", None, ""), ("{size}", None, ""),
+    ("2", 5, "--threads"), ("9", 5, "OMP_NUM_THREADS of --env or --keep-env"),
+])  # fmt: skip
+def test_a_thread_count_of_the_user_can_be_too_large(value, threads, remedy):
+    notes = plan(DUAL, ranks=2, threads=threads, user_variables=(("OMP_NUM_THREADS", value),)).notes
+    texts = [note.text.partition("(")[2] for note in notes if note.code == "oversubscribed"]
+    assert texts == ([f"lower {remedy})"] if remedy else [])
+
+
 def test_machines_that_cannot_bind_get_thread_counts_only():
     made = plan(None, machine=make_machine(DUAL, bindable=False), ranks=2)
     assert [(placement.places, placement.threads) for placement in made.placements] == [((), 4), ((), 4)]

@@ -44,6 +44,7 @@ _TYPES = (
 
 _STEP = re.compile(r"(?P<type>[a-z][a-z0-9]*):(?P<count>[0-9]{1,7})(\((?P<attributes>[^()]*)\))?")
 _ATTACHED = re.compile(r"\[\s*(?P<type>[a-z]+)\s*(\((?P<attributes>[^()]*)\))?\s*\]")
+_OTHER_ATTRIBUTES = ("indexes", "depth", "subtype", "memorysidecachesize")
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _BINARY_UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
@@ -138,11 +139,16 @@ def _find_level(word: str) -> Level | str | None:
 
 
 def _parse_attributes(text: str | None, name: str, size_bytes: int) -> tuple[int, str]:
-    """Parse "memory=4GB indexes=1,0" into (bytes, indexes); attributes but these two are ignored.
+    """Parse "memory=4GB indexes=1,0" into (bytes, indexes); other attributes of hwloc are ignored.
 
     `name` is the attribute with the bytes, `size_bytes` their number without it.
     """
-    pairs = dict(word.partition("=")[::2] for word in (text or "").split())
+    pairs = {}
+    for word in (text or "").split():
+        key, equals, value = word.partition("=")
+        if not equals or key not in (name, *_OTHER_ATTRIBUTES):
+            raise _make_error(f"{word!r} in ({text}) is not an attribute: write ({name}={value or key})")
+        pairs[key] = value
     if name in pairs:
         found = re.fullmatch(r"([0-9]{1,18})([kmgt]?)(i?)b?", pairs[name])
         if not found:

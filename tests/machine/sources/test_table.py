@@ -439,6 +439,9 @@ def test_memory_of_descriptions():
     ("core:2 pu:2(indexes=die)", "but there is no such step"), ("[core] pu:2", "is not a memory"),
     ("numa:2(memory=lots) pu:1", "memory=lots is not a size"),
     ("l3:2(size=big) pu:1", "size=big is not a size"),
+    ("l3:2(32MiB) pu:1", r"'32mib' in \(32mib\) is not an attribute: write \(size=32mib\)"),
+    ("l3:2(sise=32MB) pu:1", r"'sise=32mb' in .* write \(size=32mb\)"),
+    ("[numa(size=1GB)] pu:1", r"write \(memory=1gb\)"),
 ])  # fmt: skip
 def test_invalid_descriptions_are_errors(text, match):
     with pytest.raises(MachineError, match=match) as caught:
