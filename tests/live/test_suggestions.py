@@ -156,6 +156,7 @@ def test_every_row_names_an_option_and_no_option_of_ompbind_is_another_tools():
     run --json                 | did you mean 'ompbind plan --format json'?
     run --runs 3 -- x          | did you mean 'ompbind bench', which repeats and compares runs?
     run -genv A 1 -- x         | did you mean --env A=1?
+    run -genv A=1 x            | did you mean --env A=1?
     run -n=2 -- x              | write -n 2
     run --smt=off -- x         | did you mean --smt 1?
     stop                       | 'ompbind ps' lists runs with their PIDs; 'kill PID' stops one

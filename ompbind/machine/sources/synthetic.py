@@ -145,8 +145,8 @@ def _parse_attributes(text: str | None, name: str, size_bytes: int) -> tuple[int
     """
     pairs = {}
     for word in (text or "").split():
-        key, equals, value = word.partition("=")
-        if not equals or key not in (name, *_OTHER_ATTRIBUTES):
+        key, _, value = word.partition("=")
+        if key not in (name, *_OTHER_ATTRIBUTES):
             raise _make_error(f"{word!r} in ({text}) is not an attribute: write ({name}={value or key})")
         pairs[key] = value
     if name in pairs:
