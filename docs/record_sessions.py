@@ -17,7 +17,7 @@ from pathlib import Path
 from shutil import copy
 
 DOCS = Path(__file__).parent
-PAGES = (DOCS / "benchmarking.md", DOCS / "bench-results.md")
+PAGES = (DOCS / "benchmarking.md", DOCS / "bench-results.md", DOCS / "threads.md")
 PICTURES = DOCS / "pictures"
 BLOCK = re.compile(r"```console\n\$ (.*)\n(?:.*\n)*?```")
 """A command of a page and its output."""

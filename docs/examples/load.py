@@ -1,14 +1,10 @@
-"""Send requests to servers on this machine for some seconds, and count the answers.
-
-    python3 load.py SECONDS FIRST_PORT SERVERS
-"""
+"""Send requests to servers on this machine, and count the answers: load.py SECONDS FIRST_PORT SERVERS"""
 
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
 
-CLIENTS = 4
 seconds, first, servers = map(int, sys.argv[1:])
 end = time.monotonic() + seconds
 
@@ -24,7 +20,7 @@ def send_requests(port):
     return answers
 
 
-ports = [*range(first, first + servers)] * CLIENTS
+ports = [*range(first, first + servers)] * 4  # four clients for each server
 with ThreadPoolExecutor(len(ports)) as pool:
     answers = [answer for found in pool.map(send_requests, ports) for answer in found]
 sys.stdout.writelines(sorted(set(answers)))
