@@ -221,7 +221,7 @@ def load_with(script, scene, **changes):
 @pytest.mark.parametrize(
     ("script", "changes", "message"),
     [
-        ("echo requests: 4; echo refused >&2; exit 2", {}, "exited with code 2; last lines: refused"),
+        ("echo requests: 4; echo no >&2; exit 2", {"duration_s": 60}, "exited with code 2; last lines: no"),
         ("exit 2", {"ready": "", "duration_s": 60}, "(started at once: there is no --ready) exited"),
         (f"trap '' TERM; {FOREVER}", {"grace_s": 0.1}, "stopped after 0.1 s) matches"),
         ("true", {"load_cpus": CpuSet((60_000,))}, "has not started: cannot bind to CPU 60000"),
@@ -234,7 +234,7 @@ def test_a_load_generator_without_a_result_is_an_error(scene, fail, script, chan
 
 def test_a_load_generator_is_stopped_at_the_end_of_the_duration(scene, serve):
     script = f"trap 'echo requests: 9; exit 3' TERM; echo requests: 1; {FOREVER}"
-    assert serve(SERVE, **load_with(script, scene, duration_s=0.5))[1] == (9.0,)
+    assert serve(SERVE, **load_with(script, scene, duration_s=1.0))[1] == (9.0,)
 
 
 def test_a_signal_that_stops_the_ranks_interrupts_bench(serve):
