@@ -1,4 +1,4 @@
-"""The sessions of benchmarking.md, bench-results.md and threads.md can be recorded again, with their pictures."""
+"""The sessions of benchmarking.md, bench-results.md and threads.md can be recorded again, with pictures."""
 
 import re
 from importlib import util
