@@ -72,7 +72,8 @@ def _make_sentence(verified: VerificationResult, plan: Plan) -> str:
         codes = Counter({issue.code: 0 for _, issue in verified.unconfirmed})
         for _, issue in verified.unconfirmed:
             codes[issue.code] += issue.threads
-        found = (f"{count(threads, 'thread')} {code}" for code, threads in codes.items())
+        verbs = ("was", "were")
+        found = (f"{count(n, 'thread')} {verbs[n > 1]} {code}" for code, n in codes.items())
         where = f"{', '.join(found)} in the last sample, not confirmed{memory}"
     when = ""
     if not verified.ended and (verified.stable or not verified.complete):

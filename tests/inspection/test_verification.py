@@ -77,7 +77,7 @@ RUNTIMES = GOOD.replace(runtimes=("libgomp", "libiomp5")), GOOD.replace(runtimes
         (make_verified(GOOD, ended=True, most_threads=18), "1 rank, at most 18 threads, each on"),
         (
             make_verified(GOOD, ended=True, unconfirmed=UNCONFIRMED),
-            "5 threads outside in the last sample, not",
+            "5 threads were outside in the last sample, not",
         ),
         (DISTURBED, "other processes used 50 % of CPUs 0-2 while ranks 0-2 ran"),
         (make_verified(GOOD, None, None), "verified: 1 rank|ranks 1-2 exited before"),
