@@ -91,13 +91,21 @@ class TimeNote:
         """Print the time once; a session stops after its budget."""
         self._budget_s = math.inf if budget_s is None else budget_s
         self._is_printed = False
+        self._began: tuple[float, int] | None = None  # when, and after how many runs
 
     def show_start(self, session: Session, upcoming: NextRound, candidate: str) -> None:
         """Print the time at the start of the second run, or of the first run of a resumed session."""
+        began_s, earlier = self._began = self._began or (time.monotonic(), len(session.runs))
         most_s = None if self._is_printed else estimate_most_s(session, upcoming)
         if most_s is not None:
             self._is_printed = True
             run_s = median(max(run.wall_s) for run in session.runs if run.wall_s)
+            between_s = (
+                time.monotonic()
+                - began_s
+                - sum(max(run.wall_s, default=0.0) for run in session.runs[earlier:])
+            )
+            most_s *= 1 + max(0.0, between_s) / (run_s * max(1, len(session.runs) - earlier))
             most = render_age(min(most_s, self._budget_s))
             text = f"a run takes {render_run_time(run_s)}, so the session takes {most} at most"
             print_message(f"note: {text}; a clear result needs less")

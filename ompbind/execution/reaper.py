@@ -79,8 +79,8 @@ def _handle_stop(run: RunState, pid: int, number: int) -> None:
         signal_rank(pid, signal.SIGCONT)
     elif (requests and run.terminal.can_be_stopped()) or run.terminal.take_back(pid):
         if run.terminal.can_be_stopped():
-            # The SIGCONT that continues the job is forwarded. Each process gets one signal: a second one could
-            # stop a job again that the shell has just continued.
+            # The SIGCONT that continues the job is forwarded. Each process gets one signal: a second one
+            # could stop a job again that the shell has just continued.
             if requests:  # programs that must go on, such as `timeout`, ignore SIGTTIN, and so does ompbind
                 signal_parent(run.foreground.pid, signal.SIGTTIN, group=run.terminal.job)
                 signal_parent(run.foreground.pid, signal.SIGSTOP)

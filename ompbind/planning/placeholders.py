@@ -45,6 +45,9 @@ _SIGNS = r"[0-9+* -]*"
 _MEANT = rf"\{{(?![^}}]*(?:\+\+|--))(?P<text>{_SIGNS}\b(?:{'|'.join(NAMES)})\b{_SIGNS})(?P<end>\}}|\Z)"
 """Braces with nothing but a known name and numbers; the last pair may not be closed."""
 
+_OUTSIDE = rf"(?<![\w.+*-])(?P<sum>\d{{1,18}}[+*])\{{(?P<name>{'|'.join(NUMBERS)})\}}(?![\w.])"
+"""A sum with the name alone in braces."""
+
 _BEFORE_OTHER_BRACES = r"(?:[{#@\\]|[$%]\w*)$"
 """What is directly before braces of shells, templates and formats."""
 
@@ -81,6 +84,13 @@ def check(text: str, names: Collection[str] = NAMES) -> None:
     if "{" not in text:
         return
     _parse(text, tuple(names), is_command=False)
+    for found in re.finditer(_OUTSIDE, text):
+        raise PositionError(
+            f"{found[0]} is not computed",
+            text=text,
+            span=found.span(),
+            hint=f"write {_spell(found['sum'] + found['name'])}",
+        )
     for found in _find_meant(text, re.IGNORECASE):
         meant, is_closed = _spell(found["text"]), bool(found["end"])
         if found[0] != meant:

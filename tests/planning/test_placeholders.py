@@ -68,6 +68,7 @@ def test_wrong_placeholders_are_errors_with_their_position(text, marked, message
     ("{8000-rank}", "{8000-rank}", "is not a placeholder", "write for example {rank*2+8000}"),
     ("PORT={rank", "{rank", "{rank is not closed", "quote the value"),
     ("PORT={8000+rank", "{8000+rank", "is not closed", "quote the value"),
+    ("PORT=8000+{rank}", "8000+{rank}", "is not computed", "write {rank+8000}"),
 ])  # fmt: skip
 def test_text_of_an_option_that_was_meant_as_a_placeholder_is_an_error(text, marked, message, hint):
     with pytest.raises(PositionError, match=re.escape(message)) as caught:

@@ -217,6 +217,8 @@ def _make_notes(session: Session, conclusion: Conclusion, screen: Screen) -> Ite
         better, _ = name_change(session.metrics[0])
         reference = references.pop() if len(references) == 1 else "the reference of the same table"
         text = f"compared with {reference} in the same rounds; above 1 is {better}"
+        if session.metrics[0].pattern and not session.metrics[0].higher:
+            text += ", which is a lower number (--higher: a higher one)"
         yield render_paragraph("ratio", text, width)
     if any(comparison.interval for group in conclusion.groups for comparison in group.comparisons):
         yield render_paragraph("interval", "contains the true ratio, with 95 % confidence", width)
