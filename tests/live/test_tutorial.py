@@ -47,7 +47,7 @@ def here(tmp_path):
     two_cpus()
     return {
         "cwd": shutil.copytree(ROOT / "docs/examples", tmp_path / "tutorial"),
-        "env": clean_environment(OMPBIND_MAX_ROUNDS="1", PYTHONUNBUFFERED="1"),
+        "env": clean_environment(OMPBIND_MAX_ROUNDS="1"),
         "text": True, "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT,
     }  # fmt: skip
 
@@ -80,7 +80,7 @@ def test_the_servers_answer_until_they_are_stopped(start, here):
     base = next(port for port in ports if is_free(port) and is_free(port + 1))
     section = SECTIONS[SERVER].replace("8000", str(base)).replace("8001", str(base + 1))
     (line, started), (load, answered) = commands_of(section)
-    server = start(*shlex.split(line)[1:], **{**here, "env": {"PYTHONUNBUFFERED": "1"}})
+    server = start(*shlex.split(line)[1:], **here)
     printed = server.stdout.readline() + server.stdout.readline()
     assert is_shown(started, printed), printed
     answers = subprocess.run(load, shell=True, timeout=60, **here).stdout
