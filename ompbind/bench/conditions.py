@@ -75,13 +75,14 @@ def has_quota() -> bool:
 
 def read_counts(root: Root, run_id: str) -> SystemCounts:
     """Read the counts before or after a run; `run_id` is the name of this session's own runs."""
-    times = parse_cpu_times(root.read("proc/stat") or "").get(None)
+    times = parse_cpu_times(root.read("proc/stat") or "")
+    together = times.get(None)
     return SystemCounts(
         throttling=read_throttling(root) if has_quota() else None,
-        stolen_s=times.stolen / TICKS_PER_S if times else None,
+        stolen_s=together.stolen / TICKS_PER_S if together else None,
         oom_kills=read_oom_kills(root),
         other_runs=_count_other_runs(run_id),
-        usage=read_own_usage(),
+        usage=read_own_usage(times),
     )
 
 

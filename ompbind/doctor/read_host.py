@@ -17,6 +17,7 @@ from ompbind.machine.sources.reading import read_machine
 from ompbind.machine.sources.root import DirectoryRoot
 from ompbind.planning.other_runs import LiveRun, find_other_runs
 from ompbind.planning.rank_variables import OMPBIND_RUN_ID, find_rank
+from ompbind.procfs.reader import read_cpu_times
 from ompbind.programs.command import Workload
 from ompbind.programs.preload import find_preloads
 from ompbind.registry.registry import find_claims_directory, make_run_identity, read_live_runs
@@ -40,7 +41,7 @@ def read_host(
     `options` and `unknown_options` are the variables that are, or look like, options of ompbind. The load of
     other processes is measured meanwhile, for at least _LOAD_S.
     """
-    before = read_own_usage()
+    before = read_own_usage(read_cpu_times())
     work = _read_preloaded_workload(argv, env)
     host = HostFacts(
         env=env,
@@ -95,7 +96,7 @@ def _add_system_facts(host: HostFacts, before: CpuUsage) -> HostFacts:
     root = DirectoryRoot("/")
     affinity = CpuSet(os.sched_getaffinity(0))
     time.sleep(max(0.0, before.at_s + _LOAD_S - time.monotonic()))
-    usage, allowed = read_own_usage(), host.machine.allowed if host.machine else affinity
+    usage, allowed = read_own_usage(read_cpu_times()), host.machine.allowed if host.machine else affinity
     others = measure_others(before, usage, allowed)
     most_s = _IDLE_SHARE * others.span_s
     idle = CpuSet(cpu for cpu in others.cpus if usage.used_since(before, CpuSet((cpu,))) <= most_s)

@@ -12,7 +12,8 @@ import time
 from collections.abc import Mapping, Sequence
 
 from ompbind.cpuset import EMPTY, CpuSet, named
-from ompbind.procfs.reader import TICKS_PER_S, read_cpu_times
+from ompbind.procfs.parsers import CpuTimes
+from ompbind.procfs.reader import TICKS_PER_S
 from ompbind.record import Record
 
 _LEAST_SHARE = 0.1
@@ -73,17 +74,19 @@ class OthersLoad(Record):
         )
 
 
-def read_cpu_usage(at_s: float, processes: Mapping[int, tuple[float, float]]) -> CpuUsage:
-    """Read the time of all CPUs now; `processes` were just read."""
-    cpus = {cpu: times.processes / TICKS_PER_S for cpu, times in read_cpu_times().items() if cpu is not None}
+def make_cpu_usage(
+    at_s: float, times: Mapping[int | None, CpuTimes], processes: Mapping[int, tuple[float, float]]
+) -> CpuUsage:
+    """Make a reading of the times of CPUs, and of processes, that were just read."""
+    cpus = {cpu: each.processes / TICKS_PER_S for cpu, each in times.items() if cpu is not None}
     return CpuUsage(at_s=at_s, cpus=cpus, processes=processes)
 
 
-def read_own_usage() -> CpuUsage:
-    """Read the time of all CPUs, and of this process with all processes that it started."""
-    times = os.times()
-    own = {os.getpid(): (times.user + times.system, times.children_user + times.children_system)}
-    return read_cpu_usage(time.monotonic(), own)
+def read_own_usage(times: Mapping[int | None, CpuTimes]) -> CpuUsage:
+    """Read the time of this process and of all that it started; the times of CPUs were just read."""
+    own = os.times()
+    processes = {os.getpid(): (own.user + own.system, own.children_user + own.children_system)}
+    return make_cpu_usage(time.monotonic(), times, processes)
 
 
 def measure_others(before: CpuUsage, after: CpuUsage, cpus: CpuSet) -> OthersLoad:

@@ -46,7 +46,7 @@ class LoadSample(Record):
     """The processes of one rank at a time; `at_s` is in seconds of a monotonic clock.
 
     `throttling` is how the CPU quota has throttled their cgroup since it was created, None if unknown.
-    `usage` is the CPU time of all CPUs, and of all ranks that share CPUs with this one; None if unknown.
+    `usage` is the CPU time of all CPUs, and of all ranks that share CPUs with the rank; None if not read.
     """
 
     at_s: float

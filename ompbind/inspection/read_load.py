@@ -8,11 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ompbind.cpuset import named
 from ompbind.inspection.others_load import (
-    CpuUsage,
     OthersLoad,
     find_sharing,
+    make_cpu_usage,
     measure_others,
-    read_cpu_usage,
 )
 from ompbind.inspection.oversubscription import MIN_SPAN_S, LoadSample, Streak, add_sample, judge_load
 from ompbind.inspection.rank_processes import Inspection, RankProcesses
@@ -20,6 +19,7 @@ from ompbind.inspection.verdict import ThreadIssue
 from ompbind.machine.sources.linux.cgroup import Throttling, read_throttling
 from ompbind.machine.sources.root import DirectoryRoot
 from ompbind.procfs.process_state import ProcessState
+from ompbind.procfs.reader import read_cpu_times
 from ompbind.text import Severity
 
 CONFIRM_STEPS_S = (0.5, MIN_SPAN_S - 0.4)
@@ -32,22 +32,22 @@ Streaks = Mapping[tuple[str | None, int | None, int], Streak]
 """The streak of each group, by run ID, rank and PID of the first process."""
 
 
-def read_load(processes: Sequence[ProcessState], usage: CpuUsage) -> LoadSample:
-    """Make a sample of processes that were just read, and of CPU time."""
+def read_load(processes: Sequence[ProcessState], at_s: float) -> LoadSample:
+    """Make a sample of processes that were just read."""
     throttling = read_throttling(DirectoryRoot("/"), str(processes[0].pid)) if processes else None
-    return LoadSample(at_s=usage.at_s, processes=tuple(processes), throttling=throttling, usage=usage)
+    return LoadSample(at_s=at_s, processes=tuple(processes), throttling=throttling)
 
 
 def add_load(streaks: Streaks, inspection: Inspection) -> tuple[Streaks, Inspection]:
     """Add an inspection to the streaks of its groups; return it with the issues that follow."""
-    usage, root = read_cpu_usage(time.monotonic(), {}), DirectoryRoot("/")
+    now, cpu_times, root = time.monotonic(), read_cpu_times(), DirectoryRoot("/")
     found, groups, throttled = {}, list(inspection.groups), []
     issues = list(inspection.shared_issues)
     by_cgroup: dict[str | None, Throttling | None] = {}  # equal cgroups are read once
     for cpus, positions in find_sharing([group.cpus for group in inspection.groups]):
         sharing = [inspection.groups[position] for position in positions]
         times = {process.pid: process.times_s for group in sharing for process in group.processes}
-        usage = usage.replace(processes=times)
+        usage = make_cpu_usage(now, cpu_times, times)
         before, delay_s = Streak(), 0.0
         for position, group in zip(positions, sharing, strict=True):
             pid = group.first.pid
@@ -56,7 +56,7 @@ def add_load(streaks: Streaks, inspection: Inspection) -> tuple[Streaks, Inspect
                 by_cgroup[cgroup] = read_throttling(root, str(pid))
             before = streaks.get((group.run_id, group.rank, pid), Streak())
             sample = LoadSample(
-                at_s=usage.at_s, processes=group.processes, throttling=by_cgroup[cgroup], usage=usage
+                at_s=now, processes=group.processes, throttling=by_cgroup[cgroup], usage=usage
             )
             delay_s += sample.delay_s - (before.last.delay_s if before.last else 0.0)
             if throttling := sample.throttled_since(before.last):

@@ -34,8 +34,8 @@ from ompbind.inspection.others_load import (
     CpuUsage,
     OthersLoad,
     find_sharing,
+    make_cpu_usage,
     measure_others,
-    read_cpu_usage,
 )
 from ompbind.inspection.oversubscription import Streak, add_sample
 from ompbind.inspection.read_load import read_load
@@ -47,6 +47,7 @@ from ompbind.procfs.reader import (
     find_times_s,
     list_threads,
     read_affinity,
+    read_cpu_times,
     read_environ,
     read_memory_policy,
     read_processes,
@@ -231,7 +232,7 @@ class AffinitySampler:
             (cpus, [list(planned)[position] for position in positions])
             for cpus, positions in find_sharing([cpus for cpus, _ in planned.values()])
         ]
-        self._usages: dict[int, CpuUsage] = {}
+        self._usages: dict[int, CpuUsage] = {}  # by the first of the ranks that share CPUs
         self._pids: dict[int, set[int]] = {}
         self._live: Mapping[int, int] = {}  # in the last sample
         self._sample_cpu_s = 0.0
@@ -329,18 +330,19 @@ class AffinitySampler:
 
     def _measure_others(self, processes: Mapping[int, Stat], live: Mapping[int, int], now: float) -> None:
         """Add what others used since the last sample, unless a rank has started or exited since then."""
-        usage, own_pid = read_cpu_usage(now, {}), os.getpid()
+        cpu_times, own_pid = read_cpu_times(), os.getpid()
         self.recent_others = {}
         for cpus, ranks in self._sharing:
             pids = [pid for rank in ranks for pid in self._pids.get(rank, ()) if pid in processes]
             times = {pid: find_times_s(processes[pid]) for pid in pids}
             if own_pid in processes:  # its children are the ranks
                 times[own_pid] = (find_times_s(processes[own_pid])[0], 0.0)
-            usage, before = usage.replace(processes=times), self._usages.get(ranks[0])
+            usage, before = make_cpu_usage(now, cpu_times, times), self._usages.get(ranks[0])
+            self._usages[ranks[0]] = usage
             firsts = [{pid for pid in pairs if pairs[pid] in ranks} for pairs in (self._live, live)]
             load = measure_others(before, usage, cpus) if before and firsts[0] == firsts[1] else OthersLoad()
             for rank in ranks:
-                self._usages[rank], self.recent_others[rank] = usage, load
+                self.recent_others[rank] = load
                 self.others[rank] = self.others.get(rank, OthersLoad()) + load
         self._live = dict(live)
 
@@ -377,7 +379,7 @@ class AffinitySampler:
         memory = read_memory_policy(first_pid)
         self.snapshots[rank] = RankSnapshot(seen_s=self.seen_s, processes=processes, memory=memory)
         if self.complete:
-            load = read_load(processes, self._usages[rank])
+            load = read_load(processes, self.began_at + self.seen_s)
             self.streaks[rank] = add_sample(self.streaks.get(rank, Streak()), load)
 
 
