@@ -12,7 +12,8 @@ failed, also with exit code 0.
 
 The load generator runs on the same CPUs beside each candidate: on the CPUs that all plans reserve. The
 command without ompbind may use these CPUs too, as it would without ompbind. The load generator has the
-environment of bench, not of a rank; its words may have the placeholders {size}, {cpus} and {run_id}.
+environment of bench, not of a rank; its words may have the placeholders {size}, {threads}, {cpus} and
+{run_id}.
 """
 
 import os
@@ -192,7 +193,7 @@ def _measure(run: _ServiceRun, ranks: StartedRun) -> Outcome | None:
 def _make_load_command(run: _ServiceRun) -> RankCommand:
     """Return how the load generator is started; raises PositionError for a wrong placeholder."""
     spec, cpus = run.start.spec, run.settings.load_cpus
-    fields = run.make_fields(cpus=str(cpus or EMPTY))
+    fields = run.make_fields(cpus=str(cpus or EMPTY), threads=max(1, len(cpus or EMPTY)))
     return RankCommand(
         rank=0,
         argv=tuple(fill(word, fields, "--load") for word in run.service.load),

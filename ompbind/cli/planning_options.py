@@ -187,7 +187,8 @@ PLANNING_OPTIONS: tuple[Option, ...] = (
            help="Warn unless these libraries are preloaded: comma-separated names or paths"),
     Option("--env", section=RANKS, verbs=PLANNING, read=lambda text: (parse_assignment(text),),
            multiple=True, metavar="NAME=VALUE", everyday=True, rare_in=("bench",),
-           help="Set a variable; VALUE may use {rank}, {rank+8000}, {local_rank}, {size}, {cpus}, {run_id}"),
+           help="Set a variable; VALUE may use {rank}, {rank+8000}, {local_rank}, {size}, {cpus}, {threads}, "
+                "{run_id}"),
     Option("--env-file", section=RANKS, verbs=PLANNING, read=read_file_names, multiple=True,
            metavar="FILE", complete=FILES,
            help="Set the variables in FILE: lines NAME=VALUE, as for docker; --env overrides them"),

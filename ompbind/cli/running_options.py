@@ -92,7 +92,7 @@ RUNNING_OPTIONS = (
     Option("--local-size", section=RANKS, verbs=EXEC, read=at_least(1), metavar="N",
            is_setting=False, help="The number of ranks on this machine", default_help="from the launcher"),
     Option("--fill", section=RANKS, verbs=STARTING, flag=True,
-           help="Fill {rank} and other placeholders in the command too"),
+           help="Fill {rank}, {threads} and other placeholders in the command too"),
     Option("--chdir", section=RANKS, verbs=STARTING, read=read_directory, metavar="DIR",
            complete=DIRECTORIES, help="Start ranks in DIR, which may use {rank} and so on"),
     Option("--wrap", section=RANKS, verbs=STARTING, read=read_wrapper_words, metavar="CMD",

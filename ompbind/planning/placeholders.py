@@ -22,7 +22,7 @@ from ompbind.errors import OptionError, PositionError
 from ompbind.record import Record
 from ompbind.text import suggest_name
 
-NUMBERS = ("rank", "local_rank", "size")
+NUMBERS = ("rank", "local_rank", "size", "threads")
 TEXTS = ("cpus", "run_id")
 NAMES = (*NUMBERS, *TEXTS)
 """All placeholders; NUMBERS allow arithmetic."""
@@ -126,6 +126,8 @@ def _compute(part: Placeholder, text: str, fields: Fields, where: str) -> str:
     if number < 0:
         shown = text[slice(*part.span)]
         hint = "ranks are counted from 0: add a number so that each result is 0 or more"
+        if part.name == "threads":
+            hint = "subtract less, or give each rank more CPUs"
         place = f"{shown} in {where}" if where else shown
         message = f"rank {fields['rank']}: {place} is {number}, but must not be negative"
         raise PositionError(message, text=text, span=part.span, hint=hint)

@@ -118,7 +118,7 @@ def _make_variables_and_fields(
     """Return all variables of one rank, and the values of its placeholders."""
     placement, base = plan.placements[identity.placement_index], spec.base
     numbers = make_identity_variables(placement, identity, spec)
-    fields = _make_fields(numbers, identity)
+    fields = _make_fields(numbers, identity, placement.threads)
     threads = make_openmp_variables(placement.cpus, placement.places_text, placement.threads, binding)
     if spec.keep_env:
         kept = base.keys() | (_PAIR if _PAIR & base.keys() else set())
@@ -193,14 +193,14 @@ def make_unbound_commands(size: int, spec: RunSpec, allowed: CpuSet) -> list[Ran
 
     Each gets the variables of the user and its number in the run, so that ranks can divide their work, but no
     variable of a plan: each may use all devices of the caller. The placeholder {cpus} stands for all
-    `allowed` CPUs.
+    `allowed` CPUs, {threads} for their number.
     """
-    placement = Placement(rank=0, cpus=tuple(allowed))
+    placement = Placement(rank=0, cpus=tuple(allowed), threads=len(allowed))
     of_plan = (OMPBIND_CPUS, OMPBIND_RESERVED_CPUS, OMPBIND_SERVICE_CPUS, *NAMES_OF_DEVICES)
     commands = []
     for identity in _make_identities(size):
         numbers = make_identity_variables(placement, identity, spec)
-        fields = _make_fields(numbers, identity)
+        fields = _make_fields(numbers, identity, placement.threads)
         removed = dict.fromkeys(of_plan)
         variables = {**dict.fromkeys(spec.removed_variables), **numbers, **removed}
         variables.update(_fill_variables(spec, fields))
@@ -293,12 +293,13 @@ def make_identity_variables(
     }
 
 
-def _make_fields(numbers: Variables, identity: RankIdentity) -> Fields:
+def _make_fields(numbers: Variables, identity: RankIdentity, threads: int) -> Fields:
     """Return the values of all placeholders for one rank; `numbers` are the variables of its identity."""
     return {
         "rank": identity.rank,
         "local_rank": identity.local_rank,
         "size": identity.size,
+        "threads": threads,
         "cpus": numbers[OMPBIND_CPUS] or "",
         "run_id": numbers[OMPBIND_RUN_ID] or "",
     }

@@ -42,14 +42,14 @@ while True:
 
 LOAD = """
 import os, socket, sys, time
-first, servers, total = map(int, sys.argv[1:])
+first, servers, total, threads = map(int, sys.argv[1:])
 began = time.monotonic()
 for i in range(total):
     with socket.create_connection(("127.0.0.1", first + i % servers)) as client:
         client.sendall(b"x")
         client.recv(10)
 print("requests/s:", total / (time.monotonic() - began))
-print("cpus:", *os.sched_getaffinity(0))
+print("cpus:", *os.sched_getaffinity(0), "threads:", threads)
 """
 """Sends requests to several servers in turn; prints the requests per second."""
 
@@ -121,8 +121,8 @@ def test_a_load_generator_measures_servers_from_reserved_cpus(bound, scene, tmp_
     start = planned if bound else make_server(scene, port, ranks=ranks, bound=False)
     load_cpus = find_load_cpus((make_server(scene, port, bound=False), planned))
     settings = service_settings(
-        duration_s=20, ready=f"tcp:{{rank+{port}}}", load=(*PYTHON, LOAD, str(port), "{size}", "40"),
-        pattern="requests/s: ([0-9.]+)", load_cpus=load_cpus,
+        duration_s=20, ready=f"tcp:{{rank+{port}}}", pattern="requests/s: ([0-9.]+)", load_cpus=load_cpus,
+        load=(*PYTHON, LOAD, str(port), "{size}", "40", "{threads}"),
     )  # fmt: skip
     check_service((start,), settings)
     began = time.monotonic()
@@ -134,7 +134,8 @@ def test_a_load_generator_measures_servers_from_reserved_cpus(bound, scene, tmp_
     ends = sorted((exit.rank, exit.code, exit.stopped) for exit in outcome.exits)
     assert ends == [(rank, 0, True) for rank in range(ranks)]
     assert load_cpus == planned.plan.reserved
-    assert f"cpus: {' '.join(map(str, load_cpus))}\n" in (tmp_path / "load" / "0.out").read_text()
+    cpus = f"cpus: {' '.join(map(str, load_cpus))} threads: {len(load_cpus)}\n"
+    assert cpus in (tmp_path / "load" / "0.out").read_text()
     counts = [int((tmp_path / f"{rank}.out").read_text().split()[-1]) for rank in range(ranks)]
     assert counts == [40 // ranks] * ranks
     assert not scene.find()

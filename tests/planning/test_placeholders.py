@@ -20,12 +20,13 @@ from ompbind.planning.placeholders import (
 )
 
 fill_word = partial(fill, is_command=True)
-FIELDS = {"rank": 10, "local_rank": 2, "size": 16, "cpus": "4-7,12", "run_id": "night"}
+FIELDS = {"rank": 10, "local_rank": 2, "size": 16, "threads": 5, "cpus": "4-7,12", "run_id": "night"}
 
 
 @pytest.mark.parametrize(("text", "filled"), [
     ("{rank-10}", "0"), ("{rank*2-1}", "19"),
     ("{rank+007}", "17"), ("perf.{rank}.{run_id} {local_rank}/{size} {cpus}", "perf.10.night 2/16 4-7,12"),
+    ("-j{threads} -t{threads*2-1}", "-j5 -t9"),
     ("{{rank+1}} {rank+1}", "{rank+1} 11"), ("{{foo}} {{rank:02}}", "{foo} {rank:02}"),
     ("{{{rank}}}", "{{rank}}"), ("{{rank},{size}}", "{10,16}"),
     ('{"a":{"rank":{rank}}}', '{"a":{"rank":10}}'), ("{a: 1, b: {rank}}", "{a: 1, b: 10}"),
@@ -48,7 +49,7 @@ def test_texts_of_options_are_filled(text, filled):
     ("{rank+1*2}", "{rank+1*2}", "cannot be computed", ""),
     ("{rank+\u0661}", "{rank+\u0661}", "cannot be computed", ""),
     ("{rank+" + "9" * 19 + "}", "{rank+" + "9" * 19 + "}", "cannot be computed", ""),
-    ("{cpus+1}", "{cpus+1}", "{cpus} is not a number", "numbers are rank, local_rank, size"),
+    ("{cpus+1}", "{cpus+1}", "{cpus} is not a number", "numbers are rank, local_rank, size, threads"),
     ("{rank + 1}", "{rank + 1}", "cannot be computed", "write {rank+1}; for the text"),
 ])  # fmt: skip
 def test_wrong_placeholders_are_errors_with_their_position(text, marked, message, hint):
@@ -82,6 +83,9 @@ def test_a_negative_value_is_an_error_that_names_the_rank():
     with pytest.raises(PositionError, match=r"rank 10: \{rank-11\} is -1") as caught:
         fill("p={rank-11}", FIELDS)
     assert caught.value.span == (2, 11)
+    with pytest.raises(PositionError, match=r"rank 10: \{threads-6\} is -1") as caught:
+        fill("{threads-6}", FIELDS)
+    assert "more CPUs" in caught.value.hint
 
 
 def test_placeholders_without_a_value_here_are_errors():

@@ -124,15 +124,16 @@ def test_global_and_local_ranks_are_different_placeholders():
 
 
 def test_before_the_plan_all_is_filled_that_does_not_depend_on_it():
-    spec = RunSpec(argv=("a-{rank}", "{size}{cpus}"), fill_argv=True, wrap=("w-{local_rank}",),
+    spec = RunSpec(argv=("a-{rank}", "{size}{cpus}{threads}"), fill_argv=True, wrap=("w-{local_rank}",),
                    chdir="{run_id}", run_id="r", base={})  # fmt: skip
     known = make_spec_before_plan(spec, rank=5, local_rank=1)
-    assert (known.argv, known.wrap, known.chdir) == (("a-5", "{size}{cpus}"), ("w-1",), "r")
+    assert (known.argv, known.wrap, known.chdir) == (("a-5", "{size}{cpus}{threads}"), ("w-1",), "r")
 
 
 def test_the_order_of_cpus_is_published_if_it_is_not_rising():
-    (command,) = commands(request=Request(mask=parse_mask("3,1")), added_variables=(("C", "{cpus}"),))
-    assert (command.env["OMPBIND_CPUS"], command.env["C"]) == ("3,1", "3,1")
+    request, added = Request(mask=parse_mask("3,1"), threads=1), (("C", "{cpus} {threads*2+8}"),)
+    (command,) = commands(request=request, added_variables=added)
+    assert (command.env["OMPBIND_CPUS"], command.env["C"]) == ("3,1", "3,1 10")
 
 
 def test_without_binding_no_affinity_mask_is_set():
@@ -155,13 +156,14 @@ def test_a_rank_without_a_plan_inherits_everything_but_its_number_and_the_variab
     base = {"PATH": "/bin", "OMP_NUM_THREADS": "7", "OMPBIND_SMT": "2", "OMPBIND_CPUS": "9", "RANK": "5"}
     spec = RunSpec(
         argv=("app", "{rank}"), fill_argv=True, run_id="r1", base=base, removed_variables=("OMPBIND_SMT",),
-        added_variables=(("PORT", "{rank+80}"), ("ALL", "{cpus}")), chdir="/d{rank}", wrap=("nice",),
+        added_variables=(("PORT", "{rank+80}"), ("ALL", "{cpus} {threads}")), chdir="/d{rank}",
+        wrap=("nice",),
     )  # fmt: skip
     command = make_unbound_commands(2, spec, CpuSet((0, 1, 2)))[1]
     assert (command.rank, command.argv, command.directory) == (1, ("nice", "app", "1"), "/d1")
     assert (command.cpus, command.memory) == (None, None)
     assert command.env == {
-        "PATH": "/bin", "OMP_NUM_THREADS": "7", "PORT": "81", "ALL": "0-2", "RANK": "1", "LOCAL_RANK": "1",
+        "PATH": "/bin", "OMP_NUM_THREADS": "7", "PORT": "81", "ALL": "0-2 3", "RANK": "1", "LOCAL_RANK": "1",
         "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "OMPBIND_RUN_ID": "r1", "OMPBIND_RANK": "1",
         "OMPBIND_ATTEMPT": "1", "OMPBIND_WORKER_NAME": "r1-rank-1",
     }  # fmt: skip
