@@ -23,7 +23,7 @@ _LONGEST = 60  # characters of a value that a text shows
 
 def find_changed(process: ProcessState, expected: ExpectedBinding) -> tuple[str, ...]:
     """Return the variables with which a process with an OpenMP runtime was executed other than planned."""
-    if not (find_runtimes(process) and _is_environment_known(process)):
+    if not (find_runtimes(process) and process.is_environment_known):
         return ()
     env = process.env
     return tuple(name for name, value in expected.variables if env.get(name) != value)
@@ -45,7 +45,7 @@ def is_unbound(process: ProcessState, expected: ExpectedBinding) -> bool:
     has_places = expected.binds_workers and len(expected.cpus) > 1
     is_written = not expected.places or render_places(expected.places) is not None  # else it is too long
     runtimes = find_runtimes(process)
-    if not (has_places and is_written and runtimes and _is_environment_known(process)):
+    if not (has_places and is_written and runtimes and process.is_environment_known):
         return False
     if len(process.threads) < 2 or any(thread.cpus != expected.cpus for thread in process.threads):
         return False
@@ -75,10 +75,6 @@ def explain_changed(process: ProcessState, expected: ExpectedBinding, names: Seq
 
 def _shorten(value: str) -> str:
     return value if len(value) <= _LONGEST else f"{value[: _LONGEST - 3]}..."
-
-
-def _is_environment_known(process: ProcessState) -> bool:
-    return "environment" not in process.unreadable and not process.is_environment_overwritten
 
 
 def is_library(path: str) -> bool:

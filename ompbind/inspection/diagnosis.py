@@ -30,6 +30,9 @@ from ompbind.openmp.runtimes import (
 from ompbind.procfs.process_state import ProcessState
 from ompbind.programs.library_catalog import ONNXRUNTIME
 
+OVERWRITTEN = ": the process title is written over it"
+"""Why an environment is not readable, after these words."""
+
 
 def explain_escape(process: ProcessState) -> str:
     """Return why threads are allowed on CPUs outside their rank's."""
@@ -128,7 +131,9 @@ def explain_without_variable(process: ProcessState, masks: Sequence[CpuSet]) -> 
 
 
 def _unreadable(process: ProcessState) -> str:
-    return "; its environment is not readable" if "environment" in process.unreadable else ""
+    if process.is_environment_known:
+        return ""
+    return f"; its environment is not readable{OVERWRITTEN if process.is_environment_overwritten else ''}"
 
 
 def explain_remedy(process: ProcessState, expected: ExpectedBinding) -> str:
@@ -139,8 +144,8 @@ def explain_remedy(process: ProcessState, expected: ExpectedBinding) -> str:
     in_rank_mode = {"OMP_PLACES": "{}", "OMP_PROC_BIND": "close" if expected.service_cpus else "true"}
     planned = {**(in_rank_mode if expected.bind is Bind.RANK else {}), **dict(expected.variables)}
     bind = process.env.get("OMP_PROC_BIND")
-    is_removed = planned.get("OMP_PLACES") and "OMP_PLACES" not in process.env
-    if is_removed and bind is not None and bind == planned.get("OMP_PROC_BIND"):
+    is_missing = process.is_environment_known and "OMP_PLACES" not in process.env
+    if is_missing and planned.get("OMP_PLACES") and bind is not None and bind == planned.get("OMP_PROC_BIND"):
         alone = f"with OMP_PROC_BIND={bind} alone"
         binds = f"{_name_runtime(process)} binds each thread to one CPU or core"
         return f"the command removed OMP_PLACES; {alone}, {binds}"

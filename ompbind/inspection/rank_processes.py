@@ -11,7 +11,8 @@ from it up its parents to the first process that has OMPBIND_RUN_ID and OMPBIND_
              `- ...  RUN_ID=b    a nested run: groups of its own
 
 If the walk reaches a supervisor first, the environment is not readable or was cleared. Then the processes
-below that child of the supervisor are one group, and its rank is found by its CPUs.
+below that child of the supervisor are one group, and its rank is found by its CPUs. `ompbind exec` has no
+supervisor: the process with the PID of the live run is the rank.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -121,6 +122,9 @@ def _find_group_key(process: ProcessState, observed: ObservedProcesses) -> _Grou
             ancestors = _ancestors(candidate, observed)
             supervisor = next((parent.pid for parent in ancestors if parent.name == SUPERVISOR_NAME), 0)
             return candidate.env[OMPBIND_RUN_ID], rank, supervisor
+        run = next((run for run in observed.runs if run.pid == candidate.pid and len(run.ranks) == 1), None)
+        if run and not candidate.is_environment_known:
+            return run.run_id, run.ranks[0][0], 0
         below = candidate
     return None, None, process.pid
 
@@ -134,7 +138,7 @@ def _make_group(
     if expected:
         expected = _use_bind_of_run(expected, first, observed.runs)
     else:
-        expected = _expect_by_cpus(run_id, processes, observed)
+        expected = _expect_by_cpus(run_id, rank, processes, observed)
     assumed = expected or guess_expected(processes, observed.parent_masks.get(first.pid, EMPTY))
     return RankProcesses(
         run_id=run_id,
@@ -163,19 +167,24 @@ def _use_bind_of_run(
 
 
 def _expect_by_cpus(
-    run_id: str | None, processes: tuple[ProcessState, ...], observed: ObservedProcesses
+    run_id: str | None, rank: int | None, processes: tuple[ProcessState, ...], observed: ObservedProcesses
 ) -> ExpectedBinding | None:
-    """Return what the live run expects of the rank whose CPUs include all masks of these processes.
+    """Return what the live run expects of a rank; if it is None, of that whose CPUs include all their masks.
 
     This is all that is known of ranks whose environment is not readable. None unless exactly one rank fits.
     """
     whole = union(thread.cpus for process in processes for thread in process.threads)
     runs = (run for run in observed.runs if run.run_id == run_id)
-    fitting = [(run.bind, rank, cpus) for run in runs for rank, cpus in run.ranks if whole <= cpus]
+    fitting = [
+        (run.bind, number, cpus)
+        for run in runs
+        for number, cpus in run.ranks
+        if (whole <= cpus if rank is None else number == rank)
+    ]
     if len(fitting) != 1:
         return None
-    bind, rank, cpus = fitting[0]
-    guess = guess_expected(processes).replace(rank=rank, cpus=cpus, run_id=run_id or "")
+    bind, number, cpus = fitting[0]
+    guess = guess_expected(processes).replace(rank=number, cpus=cpus, run_id=run_id or "")
     return _set_bind(guess, bind, processes[0].initial_thread)
 
 

@@ -115,6 +115,15 @@ def parse_environ(environ: bytes) -> dict[str, str]:
     return {name: value for name, equals, value in pairs if equals}
 
 
+def is_overwritten(environ: bytes) -> bool:
+    """Return whether a program has written over /proc/PID/environ, from its start, as with its title.
+
+    The title and what fills the rest (NULs, spaces) end before the first variable that the program has moved
+    elsewhere, because it changed the value. The variables from there on are unchanged.
+    """
+    return bool(environ) and (b"=" not in environ.partition(b"\0")[0] or b"\0\0" in environ)
+
+
 def parse_signals(mask: str | None) -> set[int]:
     """Parse a signal mask of /proc/PID/status ("SigCgt", hexadecimal); {} for None."""
     bits = int(mask or "0", 16)
@@ -137,9 +146,12 @@ def find_descendants(processes: Mapping[int, Stat], roots: Collection[int]) -> s
 
 
 def parse_command(cmdline: bytes) -> tuple[str, ...]:
-    """Parse /proc/PID/cmdline into words; empty for kernel threads and for processes that have exited."""
-    words = cmdline.removesuffix(b"\0").split(b"\0") if cmdline else []
-    return tuple(word.decode("utf-8", "replace") for word in words)
+    """Parse /proc/PID/cmdline into words; empty for kernel threads and for processes that have exited.
+
+    A title is one word, and many NULs follow it in the kernel's file.
+    """
+    text = cmdline.rstrip(b"\0") if cmdline.endswith(b"\0\0\0") else cmdline.removesuffix(b"\0")
+    return tuple(word.decode("utf-8", "replace") for word in text.split(b"\0")) if cmdline else ()
 
 
 def parse_maps(maps: bytes, keep: Callable[[str], bool]) -> tuple[str, ...]:

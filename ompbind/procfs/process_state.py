@@ -13,6 +13,7 @@ from itertools import compress
 from ompbind.cpuset import CpuSet
 from ompbind.procfs.parsers import (
     EXITED_STATES,
+    is_overwritten,
     parse_command,
     parse_environ,
     parse_maps,
@@ -53,8 +54,9 @@ class ProcessState(Record):
 
     `command` is empty for kernel threads. `files` are the kept files that it has mapped, each (device, inode)
     once; the kernel appends " (deleted)" to the path of a deleted file. `variables` are the kept variables of
-    its environment at its start. `unreadable` names what this user may not read: "libraries", "environment".
-    `is_environment_overwritten` is true if the program has written something else there, such as its title.
+    its environment at its start. `unreadable` names what is not wholly readable: "libraries", "environment".
+    `is_environment_overwritten` is true if the reason is that the program has written its title there.
+    `variables` are then what is left of them: a missing variable proves nothing.
     `is_kernel_thread` is true for threads of the kernel. `resident_bytes` is its memory that is not swapped
     out, with the pages that it shares with other processes; None if it was not read. `times_s` are those of
     `reader.find_times_s`.
@@ -77,6 +79,11 @@ class ProcessState(Record):
     def env(self) -> Mapping[str, str]:
         """The variables by name."""
         return dict(self.variables)
+
+    @property
+    def is_environment_known(self) -> bool:
+        """Whether a variable that is not among the variables was not set at the start."""
+        return "environment" not in self.unreadable
 
     @property
     def initial_thread(self) -> ThreadState | None:
@@ -112,17 +119,19 @@ def read_process(
         return None
     finally:
         os.close(directory)
-    variables = sorted(parse_environ(environ or b"").items())
+    variables, overwritten = sorted(parse_environ(environ or b"").items()), is_overwritten(environ or b"")
     return ProcessState(
         pid=pid,
         parent=stat.parent,
         name=stat.name,
         threads=threads,
-        command=parse_command((command or b"").rstrip(b"\0")),
+        command=parse_command(command or b""),
         files=parse_maps(maps or b"", keep_file),
         variables=tuple((name, value) for name, value in variables if keep_variable(name)),
-        unreadable=tuple(compress(("libraries", "environment"), (maps is None, environ is None))),
-        is_environment_overwritten=bool(environ) and not variables,
+        unreadable=tuple(
+            compress(("libraries", "environment"), (maps is None, environ is None or overwritten))
+        ),
+        is_environment_overwritten=overwritten,
         is_kernel_thread=stat.is_kernel,
         resident_bytes=resident_bytes,
         times_s=find_times_s(stat),

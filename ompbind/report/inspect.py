@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ompbind.cpuset import CpuSet, count
 from ompbind.inspection.absent_binding import find_libraries
+from ompbind.inspection.diagnosis import OVERWRITTEN
 from ompbind.inspection.rank_processes import Inspection, RankProcesses
 from ompbind.openmp.variables import OVERRIDING_VARIABLES
 from ompbind.planning.rank_variables import OMPBIND_RANK_DEVICES
@@ -100,7 +101,8 @@ def _render_group(group: RankProcesses, width: int, *, each: bool) -> Iterator[s
             parts += [f"policy {memory_map.policy}"] if memory_map.policy else []
             yield from [wrap_indented(f"    memory: {', '.join(parts)}", width)] if parts else []
         if first.unreadable:
-            yield f"    {' and '.join(first.unreadable)}: not readable by you"
+            why = OVERWRITTEN if first.is_environment_overwritten else " by you"
+            yield f"    {' and '.join(first.unreadable)}: not readable{why}"
         shown_env = shown_env or first.env
 
 

@@ -46,7 +46,6 @@ CASES = [
     (Bind.RANK, [executed("0-1*2", GOMP, env=WHOLE)], "ok", "all 2 threads"),
     (Bind.THREAD, [executed("0-1*2")], "ok", "all 2 threads"),  # no runtime
     (Bind.THREAD, [executed("0-1*2", GOMP, unreadable=("environment",))], "ok", "all 2 threads"),
-    (Bind.THREAD, [process("0-1*2", GOMP).replace(is_environment_overwritten=True)], "ok", "all 2"),
     # descendants
     (Bind.EXACT, [SHELL, executed("0-1*2", GOMP)], "error unbound", "threads of python (100)"),
     (Bind.RANK, [SHELL, executed("0-1*2", GOMP)], "note environment", WITHOUT_BOTH),

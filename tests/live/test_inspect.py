@@ -126,6 +126,29 @@ def test_what_is_not_readable_is_reported(child):
     assert call_as_nobody(read) == (("libraries", "environment"), mask, ((), ()), True)
 
 
+TITLE = """
+import sys
+environ = open("/proc/self/environ", "rb").read()
+end = len(environ) if sys.argv[1] == "whole" else environ.rindex(b"\\0", 0, -1) + 1
+with open("/proc/self/mem", "r+b", buffering=0) as memory:
+    memory.seek(int(open("/proc/self/stat").read().rpartition(")")[2].split()[47]))
+    memory.write(b"over".ljust(end, b"\\0"))
+"""
+"""Write a title over the environment, wholly or up to the last variable, as setproctitle does."""
+
+
+@pytest.mark.parametrize("verb", ["run", "exec"])
+@pytest.mark.parametrize("part", ["whole", "up to a variable"])
+def test_a_title_over_the_environment_is_no_changed_variable(start, region, ompbind, verb, part):
+    mask = ",".join(map(str, two_cpus()))
+    command = ("--", sys.executable, "-c", region + TITLE + WAIT, part)
+    process = start(verb, "--share", "-m", mask, "--bind", "thread", *command)
+    assert process.stdout.readline() == "up\n"
+    done = ompbind("inspect", "--all")
+    assert (done.returncode, "rank 0 of run" in done.stdout) == (0, True), done.stdout
+    assert "environment: not readable: the process title is written over it" in one_line(done)
+
+
 def test_a_narrowed_initial_thread_is_found_in_other_processes(child, region, ompbind):
     first, second = two_cpus()
     places = {"OMP_PLACES": f"{{{first}}},{{{second}}}", "OMP_PROC_BIND": "close"}

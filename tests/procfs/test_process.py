@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from ompbind.procfs.parsers import (
     find_descendants,
+    is_overwritten,
     parse_command,
     parse_environ,
     parse_lock_holder,
@@ -60,7 +61,8 @@ def test_values_of_a_status_file():
 
 def test_command_lines_and_environments():
     for data, words in ((b"", ()), (b"sleep\x0060\0", ("sleep", "60")), (b"printf\0\0", ("printf", "")),
-                        (b"a title", ("a title",)), (b"\xff\0", ("\ufffd",))):  # fmt: skip
+                        (b"a title", ("a title",)), (b"a title\0\0\0", ("a title",)),
+                        (b"\xff\0", ("\ufffd",))):  # fmt: skip
         assert parse_command(data) == words
     for data, variables in (
         (b"", {}),
@@ -69,6 +71,16 @@ def test_command_lines_and_environments():
         (b"A=\xff\0", {"A": "\udcff"}),
     ):
         assert parse_environ(data) == variables
+
+
+@pytest.mark.parametrize(
+    ("environ", "overwritten"),
+    [(b"", False), (b"A=1\0B=\0", False), (b"A=1\0no value\0", False), (b"\0\0\0\0", True),
+     (b"\0\0\0B=2\0", True), (b"rver: idle\0\0B=2\0", True), (b"x=1 x=1\0\0\0", True),
+     (b"   \0B=2\0", True)],  # Perl fills the rest with spaces
+)  # fmt: skip
+def test_a_title_over_the_environment_is_recognized(environ, overwritten):
+    assert is_overwritten(environ) == overwritten
 
 
 MAPS = b"""\
