@@ -17,7 +17,7 @@ two busy threads waits long beside other processes, but needs a CPU rarely. What
 each other is (n - c) / c of their CPU time; what they wait longer, they wait for others (`others_load`).
 
 A streak of three samples over at least 10 seconds is an error; a warning where the kernel counts no run
-delay.
+delay. A shorter streak is a warning at the end of a short run.
 """
 
 from collections.abc import Sequence
@@ -34,6 +34,9 @@ from ompbind.text import Severity
 MIN_SAMPLES = 3
 MIN_SPAN_S = 10.0
 """How many samples a streak needs, and how many seconds from its first sample to its last."""
+
+_LEAST_PART = 0.2
+"""A shorter streak is a warning if it covers at least this part of the run."""
 
 MIN_DELAY = 0.5
 """The run delay, relative to CPU time, above which threads compete for CPUs."""
@@ -133,6 +136,10 @@ class Streak(Record):
         """Return whether the streak is long enough to be an issue."""
         return self.samples >= MIN_SAMPLES and self.span_s >= MIN_SPAN_S
 
+    def is_most_of(self, run_s: float) -> bool:
+        """Return whether a streak that is no proof covers much of a run of `run_s` seconds."""
+        return self.samples >= MIN_SAMPLES and not self.is_proof and self.span_s >= _LEAST_PART * run_s
+
 
 def add_sample(streak: Streak, sample: LoadSample) -> Streak:
     """Return the streak with one more sample, or a new streak if this sample ends it."""
@@ -214,12 +221,17 @@ def _measure(before: LoadSample | None, sample: LoadSample) -> list[_Load]:
 
 def judge_load(verdict: Verdict, streak: Streak) -> Verdict:
     """Add the issue "oversubscribed" to a verdict if the streak is long enough."""
-    if not (streak.is_proof and streak.competitors):
-        return verdict
+    return verdict.add(make_load_issue(streak)) if streak.is_proof else verdict
+
+
+def make_load_issue(streak: Streak) -> ThreadIssue:
+    """Return the issue of a streak of at least three samples: an error only if it is long enough."""
+    assert streak.competitors is not None
     competitors, cpus = streak.competitors, named("CPU", streak.competitors.cpus)
-    samples = f"{streak.samples} samples over {streak.span_s:.0f} s"
+    samples = f"{streak.samples} samples over {streak.span_s:.{1 if streak.span_s < MIN_SPAN_S else 0}f} s"
+    severity = Severity.ERROR if streak.measured and streak.is_proof else Severity.WARNING
     if streak.measured:
-        severity, runnable = Severity.ERROR, streak.runnable_s / streak.span_s
+        runnable = streak.runnable_s / streak.span_s
         ratio = min(
             streak.delay_s / streak.busy_s if streak.busy_s else runnable,
             runnable / len(competitors.cpus) - 1,
@@ -227,16 +239,14 @@ def judge_load(verdict: Verdict, streak: Streak) -> Verdict:
         text = f"on average {runnable:.1f} threads were runnable on {cpus} in {samples}, and waited for"
         text += f" each other {ratio:.1f} times as long as they ran"
     else:
-        severity = Severity.WARNING
         text = f"{competitors.runnable:.0f} threads were runnable on {cpus} in the last of {samples}"
         text += "; the kernel does not count how long they waited (CONFIG_SCHED_INFO)"
-    issue = ThreadIssue(
+    return ThreadIssue(
         code="oversubscribed",
         severity=severity,
         threads=len(competitors.threads),
         text=f"{text}; {_name_pool(competitors)}; use no more threads than CPUs",
     )
-    return verdict.add(issue)
 
 
 def _name_pool(competitors: Competitors) -> str:

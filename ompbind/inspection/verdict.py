@@ -102,7 +102,7 @@ class VerificationResult(Record):
     `seen_s` is the time of the last sample in seconds after the start of the last rank, `samples` the number
     of samples, `most_threads` the largest number of threads. `strict`: an error stops the run. `ended`: this
     is the result for the whole run of `run_s` seconds, with errors that are over. `unconfirmed` are errors of
-    the last sample only, each with its rank.
+    the last sample only, and warnings of a load that was too short to be an error, each with its rank.
     """
 
     ranks: tuple[RankVerification, ...]

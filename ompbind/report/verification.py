@@ -48,7 +48,10 @@ def render_verified(
     if quiet:
         return ""
     # The notes of a long run were reported when they were found.
-    notes = [] if verified.ended and verified.complete else verified.ranks
+    notes = [] if verified.ended and verified.complete else [*verified.ranks]
+    for rank, issue in verified.unconfirmed:
+        if issue.severity is not Severity.ERROR:
+            notes.append(RankVerification(rank=rank, verdict=Verdict(issues=(issue,), summary="")))
     sentence = _make_sentence(verified, plan)
     return "\n".join((render_paragraph("ompbind", sentence, width), *_render_reasons(notes, width)))
 
@@ -68,9 +71,10 @@ def _make_sentence(verified: VerificationResult, plan: Plan) -> str:
     planned = any(placement.memory for placement in plan.placements)
     memory = f", memory policy {' and '.join(policies)}" if planned and policies else ""
     where = f"each on the CPUs of its rank{_count_bound(verdicts, plan)}{memory}"
-    if verified.unconfirmed:
-        codes = Counter({issue.code: 0 for _, issue in verified.unconfirmed})
-        for _, issue in verified.unconfirmed:
+    errors = [issue for _, issue in verified.unconfirmed if issue.severity is Severity.ERROR]
+    if errors:
+        codes: Counter[str] = Counter()
+        for issue in errors:
             codes[issue.code] += issue.threads
         verbs = ("was", "were")
         found = (f"{count(n, 'thread')} {verbs[n > 1]} {code}" for code, n in codes.items())

@@ -13,6 +13,7 @@ from ompbind.execution.verify.sampler import (
     AffinitySampler,
     Findings,
 )
+from ompbind.inspection.oversubscription import Streak
 from ompbind.inspection.verdict import RankVerification, ThreadIssue, Verdict, VerificationResult
 from ompbind.text import Severity
 
@@ -42,6 +43,20 @@ def test_the_step_doubles_to_half_a_minute():
         steps.append(round(sampler.sample_at - now, 1))
     assert now == pytest.approx(FIRST_S + sum(steps[:-1]))
     assert steps == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30, 30]
+
+
+def test_the_step_is_short_while_threads_wait_for_each_other():
+    sampler, steps = AffinitySampler({0: (CpuSet((0,)), 1)}, "run"), []
+    sampler.begin(0.0)
+    sampler.complete, sampler.doubled_s = True, 6.0
+    for number in (0, 1, 2, 3, 4, 5):
+        sampler.streaks[0] = Streak(samples=number)
+        sampler.schedule_next(0.0, 0.0, unconfirmed=number > 0)
+        steps.append(sampler.sample_at)
+    assert steps == [12.0, 0.5, 1.0, 2.0, 4.0, 5.0]
+    sampler.streaks[0] = Streak(samples=1)
+    sampler.schedule_next(0.0, 0.1, unconfirmed=True)
+    assert sampler.sample_at == 2.0, "a sample that takes long is not repeated soon"
 
 
 def result(*codes, severity=Severity.ERROR):

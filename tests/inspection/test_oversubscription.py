@@ -7,7 +7,14 @@ import pytest
 
 from ompbind.cpuset import CpuSet
 from ompbind.inspection import read_load
-from ompbind.inspection.oversubscription import LoadSample, Streak, add_sample, find_competitors, judge_load
+from ompbind.inspection.oversubscription import (
+    LoadSample,
+    Streak,
+    add_sample,
+    find_competitors,
+    judge_load,
+    make_load_issue,
+)
 from ompbind.inspection.verdict import Verdict
 from ompbind.machine.sources.linux.cgroup import Throttling
 from ompbind.procfs.process_state import ProcessState, ThreadState
@@ -112,6 +119,24 @@ def test_a_streak_of_three_samples_over_ten_seconds_is_an_issue(samples, severit
     verdict = judge(*samples)
     codes = [] if severity == "ok" else ["oversubscribed"]
     assert (str(verdict.severity), [issue.code for issue in verdict.issues]) == (severity, codes)
+
+
+def test_a_shorter_streak_is_a_warning_if_it_covers_a_fifth_of_the_run():
+    streak = Streak()
+    for at_s, run_s, is_issue in (
+        (0, 1, False),
+        (0.5, 1, False),
+        (1.5, 7.5, True),
+        (1.5, 7.6, False),
+        (11, 12, False),
+    ):
+        streak = add_sample(
+            streak, LoadSample(at_s=at_s, processes=(server(BUSY, at_s / 15, at_s * 14 / 15),))
+        )
+        assert streak.is_most_of(run_s) == is_issue
+        if is_issue:
+            found = make_load_issue(streak)
+            assert (found.severity, "in 3 samples over 1.5 s" in found.text) == (Severity.WARNING, True)
 
 
 @pytest.mark.parametrize(

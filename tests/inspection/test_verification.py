@@ -79,6 +79,10 @@ RUNTIMES = GOOD.replace(runtimes=("libgomp", "libiomp5")), GOOD.replace(runtimes
             make_verified(GOOD, ended=True, unconfirmed=UNCONFIRMED),
             "5 threads were outside in the last sample, not",
         ),
+        (
+            make_verified(GOOD, ended=True, unconfirmed=((0, WARNED.issues[0]),)),
+            "each on the CPUs of its rank ompbind: warning: rank 0: 31 threads",
+        ),
         (DISTURBED, "other processes used 50 % of CPUs 0-2 while ranks 0-2 ran"),
         (make_verified(GOOD, None, None), "verified: 1 rank|ranks 1-2 exited before"),
         (make_verified().replace(ranks=UNSEEN), "not verified: rank 0 exited|rank 1 could not be sampled"),

@@ -443,3 +443,7 @@ def test_more_busy_processes_than_cpus_stop_a_strict_run(ompbind):
     done = ompbind("run", *verify, "--", *PYTHON, code, timeout=90)
     assert done.returncode == 125, done.stderr
     assert "threads were runnable on CPU" in words(done.stderr)
+    code = f"import time\nend_s = time.monotonic() + 6\n{code.replace('True', 'time.monotonic() < end_s')}"
+    done = ompbind("run", *verify, "--", *PYTHON, code, timeout=90)
+    assert done.returncode == 0, "less than 10 seconds are a warning"
+    assert "warning: rank 0: on average" in words(done.stderr)

@@ -8,7 +8,8 @@ everything else                          when the start is complete: while a pro
 later                                    when an error has come or gone, or a note is new, in two samples in
                                          a row
 at the end                               for how long the run was verified; of a run that exits before the
-                                         start is complete, the last sample
+                                         start is complete, the last sample; threads that waited for each
+                                         other in much of a short run
 """
 
 import signal
@@ -23,7 +24,7 @@ from ompbind.execution.verify.sampler import AffinitySampler
 from ompbind.inspection.expectation import ExpectedBinding, select_variables
 from ompbind.inspection.judge import judge, judge_memory_policy
 from ompbind.inspection.others_load import OthersLoad
-from ompbind.inspection.oversubscription import Streak, judge_load
+from ompbind.inspection.oversubscription import Streak, judge_load, make_load_issue
 from ompbind.inspection.read_load import find_others
 from ompbind.inspection.verdict import HIDDEN, RankVerification, VerificationResult
 from ompbind.planning.plan import Plan
@@ -86,10 +87,15 @@ def finish_verification(run: RunState) -> None:
     if verified.errors and not sampler.error:
         _report(run, sampler, verified)
     last = sampler.findings.unconfirmed if sampler.complete else ()
+    run_s = time.monotonic() - sampler.began_at
+    short = ((rank, each) for rank, each in sorted(sampler.longest.items()) if each.is_most_of(run_s))
     sampler.verified = sampler.findings.add_past_errors(verified).replace(
         ended=True,
-        run_s=time.monotonic() - sampler.began_at,
-        unconfirmed=tuple((rank, issue) for rank, issue in last if issue.severity is Severity.ERROR),
+        run_s=run_s,
+        unconfirmed=(
+            *((rank, issue) for rank, issue in last if issue.severity is Severity.ERROR),
+            *((rank, make_load_issue(streak)) for rank, streak in short),
+        ),
     )
     is_wanted = sampler.complete or not _is_exit_code_decided(run)
     if is_wanted and run.can_report and not sampler.error:

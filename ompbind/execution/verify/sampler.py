@@ -15,7 +15,8 @@ a program may end threads and start others with the same masks.
 changes no mask: programs that are executed, libraries, load. The step doubles up to 30 s; it is never less
 than 1,000 times the CPU time of the last sample, so that ompbind uses less than 0.1 % of a CPU. While there
 is an issue that more samples have to confirm, doubling leads to 5 s only; in the first minute these samples
-are taken at any cost, and after half a second if the issue is an error.
+are taken at any cost, and after half a second if the issue is an error. While threads of a rank wait for each
+other, they are taken after 0.5, 1, 2, 4, 5 s, so that a short run has three of them.
 
 *Between samples* of the first minute, the threads of known processes are counted each half second. A change
 leads to a sample at once: so threads that start late, and live for a short time, are seen.
@@ -198,10 +199,10 @@ class AffinitySampler:
     complete; `stable` is whether threads were stable then. `samples` is the number of samples so far.
     `snapshots` has the last snapshot of each rank that was sampled, `streaks` its load since the start was
     complete. `escaped` are the ranks with threads allowed on CPUs outside their rank's, with the same mask in
-    two samples in a row. `hidden` are ranks that were running but not visible in /proc. `findings` are the
-    issues so far, `verified` is the result so far, None before there is any; `error` is why verification
-    stops the run. `others` is what other processes used of the CPUs of each rank so far,
-    `recent_others` between the last two samples.
+    two samples in a row. `longest` has the longest streak of each rank with one. `hidden` are ranks
+    that were running but not visible in /proc. `findings` are the issues so far, `verified` is the result so
+    far, None before there is any; `error` is why verification stops the run. `others` is what other processes
+    used of the CPUs of each rank so far, `recent_others` between the last two samples.
     """
 
     def __init__(self, planned: Mapping[int, tuple[CpuSet, int]], run_id: str) -> None:
@@ -219,6 +220,7 @@ class AffinitySampler:
         self.complete = False
         self.snapshots: dict[int, RankSnapshot] = {}
         self.streaks: dict[int, Streak] = {}
+        self.longest: dict[int, Streak] = {}
         self.escaped: frozenset[int] = frozenset()
         self.hidden: frozenset[int] = frozenset()
         self.findings = Findings()
@@ -250,6 +252,7 @@ class AffinitySampler:
         self.hidden -= {rank}
         self.snapshots.pop(rank, None)
         self.streaks.pop(rank, None)
+        self.longest.pop(rank, None)
         self._activity.pop(rank, None)
         self._mask_counts.pop(rank, None)
         self._begin_start(now)
@@ -357,6 +360,10 @@ class AffinitySampler:
             is_urgent = is_first_minute and any(
                 issue.severity is Severity.ERROR for _, issue in self.findings.unconfirmed
             )
+            doubted = [each.samples for each in self.streaks.values() if each.samples and not each.is_proof]
+            if is_first_minute and doubted:
+                soon_s = COUNT_STEP_S * 2 ** (min(doubted) - 1)
+                step_s = min(step_s, max(soon_s, COUNT_STEP_PER_SAMPLE * cpu_s))
             self.sample_at = now + (min(step_s, COUNT_STEP_S) if is_urgent else step_s)
         else:
             self.sample_at = min(now + self.doubled_s, self.start_at + LONGEST_S)
@@ -380,7 +387,9 @@ class AffinitySampler:
         self.snapshots[rank] = RankSnapshot(seen_s=self.seen_s, processes=processes, memory=memory)
         if self.complete:
             load = read_load(processes, self.began_at + self.seen_s)
-            self.streaks[rank] = add_sample(self.streaks.get(rank, Streak()), load)
+            streak = self.streaks[rank] = add_sample(self.streaks.get(rank, Streak()), load)
+            if streak.span_s > self.longest.get(rank, Streak()).span_s:
+                self.longest[rank] = streak
 
 
 def _is_running(child: int) -> bool:
