@@ -154,12 +154,12 @@ def explain_remedy(process: ProcessState, expected: ExpectedBinding) -> str:
     return "use --bind thread or --bind rank" if expected.bind is Bind.EXACT else "use --bind rank"
 
 
-def guess_expected(processes: Sequence[ProcessState], parent_mask: CpuSet = EMPTY) -> ExpectedBinding:
+def guess_expected(processes: Sequence[ProcessState], allowed: CpuSet = EMPTY) -> ExpectedBinding:
     """Return what to expect of processes without a plan: each thread is allowed on all their CPUs.
 
     If threads have smaller masks, or a runtime has applied places, these count as places and the mode is
     "exact"; otherwise the mode is "none". If an OpenMP runtime has narrowed a whole process to one CPU, all
-    CPUs of `parent_mask`, the mask of the parent, are expected.
+    CPUs that it could use, `allowed`, are expected.
     """
     masks = {thread.cpus for process in processes for thread in process.threads}
     applied: list[CpuSet] = []
@@ -171,7 +171,7 @@ def guess_expected(processes: Sequence[ProcessState], parent_mask: CpuSet = EMPT
             applied += explicit if masks & set(explicit) else ()
     cpus = union([*masks, *applied])
     if len(cpus) == 1 and is_chosen:
-        cpus |= parent_mask
+        cpus |= allowed
     parts = sorted(masks - {cpus}, key=lambda mask: (mask.bits & -mask.bits, mask.bits))
     places = tuple(place for place in dict.fromkeys([*applied, *parts]) if place != cpus) if parts else ()
     return ExpectedBinding(rank=None, cpus=cpus, places=places, bind=Bind.EXACT if places else Bind.NONE)

@@ -18,9 +18,10 @@ supervisor: the process with the PID of the live run is the rank.
 from collections.abc import Iterator, Mapping, Sequence
 
 from ompbind.cpuset import EMPTY, CpuSet, named, union
-from ompbind.inspection.diagnosis import explain_narrowing, guess_expected
+from ompbind.inspection.diagnosis import guess_expected
 from ompbind.inspection.expectation import ExpectedBinding, expect_variables
 from ompbind.inspection.judge import judge
+from ompbind.inspection.shared_cpus import MaskOrigin
 from ompbind.inspection.verdict import ThreadIssue, Verdict
 from ompbind.openmp.binding import Bind
 from ompbind.openmp.runtimes import KMP_AFFINITY, PLACE_VARIABLES
@@ -37,7 +38,7 @@ class RankProcesses(Record):
 
     `run_id` and `rank` are None if unknown or if there is none; `expected` is None without a known plan.
     `attempt` counts the starts of the rank, from 1. `memory` has the memory map of processes, by PID, as far
-    as it was read.
+    as it was read. `origin` is where the mask of the first process comes from, None if unknown.
     """
 
     run_id: str | None
@@ -47,6 +48,7 @@ class RankProcesses(Record):
     verdict: Verdict
     memory: tuple[tuple[int, MemoryMap], ...] = ()
     attempt: int = 1
+    origin: MaskOrigin | None = None
 
     @property
     def first(self) -> ProcessState:
@@ -73,11 +75,11 @@ class Inspection(Record):
 
 
 class ObservedProcesses(Record):
-    """What was read of a target: processes by PID, live runs, and the affinity mask of each parent by PID."""
+    """What was read of a target: processes by PID, live runs, and where each mask comes from, by PID."""
 
     processes: Mapping[int, ProcessState]
     runs: tuple[LiveRun, ...] = ()
-    parent_masks: Mapping[int, CpuSet] = {}
+    origins: Mapping[int, MaskOrigin] = {}
 
 
 _GroupKey = tuple[str | None, int | None, int]
@@ -99,7 +101,7 @@ def make_inspection(observed: ObservedProcesses) -> Inspection:
     groups = [_make_group(key, tuple(processes), observed) for key, processes in members.items()]
     groups.sort(key=lambda group: (group.rank is None, group.rank or 0, group.first.pid))
     groups.sort(key=lambda group: (group.run_id is None, group.run_id or ""))
-    return Inspection(groups=tuple(groups), shared_issues=tuple(_find_shared_issues(groups, observed)))
+    return Inspection(groups=tuple(groups), shared_issues=tuple(_find_shared_issues(groups)))
 
 
 def _ancestors(process: ProcessState, observed: ObservedProcesses) -> Iterator[ProcessState]:
@@ -139,7 +141,8 @@ def _make_group(
         expected = _use_bind_of_run(expected, first, observed.runs)
     else:
         expected = _expect_by_cpus(run_id, rank, processes, observed)
-    assumed = expected or guess_expected(processes, observed.parent_masks.get(first.pid, EMPTY))
+    origin = observed.origins.get(first.pid)
+    assumed = expected or guess_expected(processes, origin.allowed if origin else EMPTY)
     return RankProcesses(
         run_id=run_id,
         rank=expected.rank if expected and rank is None else rank,
@@ -147,6 +150,7 @@ def _make_group(
         expected=expected,
         verdict=judge(processes, assumed),
         attempt=find_attempt(first.env),
+        origin=origin,
     )
 
 
@@ -209,32 +213,13 @@ def _set_bind(guess: ExpectedBinding, bind: str, initial_thread: ThreadState | N
     return guess.replace(bind=Bind(bind), places=places[Bind(bind)]) if bind in set(Bind) else guess
 
 
-def _find_shared_issues(
-    groups: Sequence[RankProcesses], observed: ObservedProcesses
-) -> Iterator[ThreadIssue]:
-    """Find ranks allowed on CPUs of other ranks, and processes without a plan restricted to the same CPU."""
+def _find_shared_issues(groups: Sequence[RankProcesses]) -> Iterator[ThreadIssue]:
+    """Find ranks allowed on CPUs of other ranks."""
     escaped = [group for group in groups if group.expected and group.verdict.outside]
     others = [group for group in groups if group.expected and not group.verdict.outside]
     for position, group in enumerate(escaped):
         for other in (*others, *escaped[position + 1 :]):
             yield from _find_overlap(group, other)
-    by_single_cpu: dict[CpuSet, list[RankProcesses]] = {}
-    for group in groups:
-        cpus = group.cpus
-        unplanned = group.expected is None and not group.first.is_kernel_thread
-        if unplanned and len(cpus) == 1 and cpus < observed.parent_masks.get(group.first.pid, EMPTY):
-            by_single_cpu.setdefault(cpus, []).append(group)
-    for cpus, sharing in by_single_cpu.items():
-        if len(sharing) > 1:
-            shown = ", ".join(f"{group.first.name} ({group.first.pid})" for group in sharing[:4])
-            more = f" and {len(sharing) - 4} more" if len(sharing) > 4 else ""
-            text = f"{len(sharing)} processes are restricted to {named('CPU', cpus)}: {shown}{more}"
-            cause = next(filter(None, (explain_narrowing(group.first, [cpus]) for group in sharing)), "")
-            if cause:
-                text += f"; {cause}; give each process its own CPUs"
-            severity = Severity.ERROR if cause else Severity.NOTE
-            threads = sum(group.verdict.threads for group in sharing)
-            yield ThreadIssue(code="shared", severity=severity, threads=threads, text=text)
 
 
 def _find_overlap(group: RankProcesses, other: RankProcesses) -> Iterator[ThreadIssue]:

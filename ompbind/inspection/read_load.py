@@ -15,6 +15,7 @@ from ompbind.inspection.others_load import (
 )
 from ompbind.inspection.oversubscription import MIN_SPAN_S, LoadSample, Streak, add_sample, judge_load
 from ompbind.inspection.rank_processes import Inspection, RankProcesses
+from ompbind.inspection.shared_cpus import MaskUser, count_busy, find_shared_cpus
 from ompbind.inspection.verdict import ThreadIssue
 from ompbind.machine.sources.linux.cgroup import Throttling, read_throttling
 from ompbind.machine.sources.root import DirectoryRoot
@@ -43,6 +44,7 @@ def add_load(streaks: Streaks, inspection: Inspection) -> tuple[Streaks, Inspect
     now, cpu_times, root = time.monotonic(), read_cpu_times(), DirectoryRoot("/")
     found, groups, throttled = {}, list(inspection.groups), []
     issues = list(inspection.shared_issues)
+    users = list[MaskUser]()
     by_cgroup: dict[str | None, Throttling | None] = {}  # equal cgroups are read once
     for cpus, positions in find_sharing([group.cpus for group in inspection.groups]):
         sharing = [inspection.groups[position] for position in positions]
@@ -58,6 +60,10 @@ def add_load(streaks: Streaks, inspection: Inspection) -> tuple[Streaks, Inspect
             sample = LoadSample(
                 at_s=now, processes=group.processes, throttling=by_cgroup[cgroup], usage=usage
             )
+            if group.origin and not group.expected:
+                earlier = before.last.processes if before.last else ()
+                busy = count_busy(group.first, earlier, now - before.last.at_s if before.last else 0.0)
+                users.append(MaskUser(process=group.first, cpus=group.cpus, origin=group.origin, busy=busy))
             delay_s += sample.delay_s - (before.last.delay_s if before.last else 0.0)
             if throttling := sample.throttled_since(before.last):
                 throttled.append((group, throttling))
@@ -68,7 +74,8 @@ def add_load(streaks: Streaks, inspection: Inspection) -> tuple[Streaks, Inspect
             if any(group.expected for group in sharing) or delay_s > _LEAST_WAIT * load.span_s:
                 threads = sum(group.verdict.threads for group in sharing)
                 issues += find_others(load, f", while {_name_groups(sharing)} ran", threads)
-    issues += find_throttled(throttled)
+    issues += [*find_shared_cpus(users), *find_throttled(throttled)]
+    issues.sort(key=lambda issue: list(Severity).index(issue.severity))
     return found, inspection.replace(groups=tuple(groups), shared_issues=tuple(issues))
 
 

@@ -2,15 +2,19 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import cache
 
-from ompbind.cpuset import EMPTY, CpuSet
+from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.errors import InspectError
 from ompbind.inspection.absent_binding import is_library
 from ompbind.inspection.expectation import is_relevant
 from ompbind.inspection.rank_processes import Inspection, ObservedProcesses, make_inspection
+from ompbind.inspection.shared_cpus import MaskOrigin
+from ompbind.machine.sources.linux.cgroup import read_limits
+from ompbind.machine.sources.root import DirectoryRoot
 from ompbind.planning.other_runs import LiveRun
 from ompbind.planning.rank_variables import OMPBIND_RUN_ID
-from ompbind.procfs.parsers import EXITED_STATES, find_descendants, status_value
+from ompbind.procfs.parsers import EXITED_STATES, Stat, find_descendants, status_value
 from ompbind.procfs.process_state import ProcessState, read_process
 from ompbind.procfs.reader import (
     read_affinity,
@@ -136,9 +140,9 @@ def inspect(target: Target, *, memory: bool = True, known: KnownProcesses | None
     pids |= find_descendants(stats, detached)
     states = ((pid, read_process(pid, is_library, is_relevant, known.get(pid))) for pid in sorted(pids))
     found = {pid: state for pid, state in states if state}
-    parents = {pid: state.parent for pid, state in found.items()}
-    masks = {pid: read_affinity(parent) if parent else EMPTY for pid, parent in parents.items()}
-    observed = ObservedProcesses(processes=found, runs=read_visible_runs(), parent_masks=masks)
+    observed = ObservedProcesses(
+        processes=found, runs=read_visible_runs(), origins=_read_origins(found, stats)
+    )
     inspection = make_inspection(observed)
     if not (memory and has_several_nodes()):
         return inspection
@@ -147,6 +151,24 @@ def inspect(target: Target, *, memory: bool = True, known: KnownProcesses | None
         maps = ((process.pid, read_memory_map(process.pid)) for process in group.processes)
         groups.append(group.replace(memory=tuple((pid, found) for pid, found in maps if found)))
     return inspection.replace(groups=tuple(groups))
+
+
+def _read_origins(found: Mapping[int, ProcessState], stats: Mapping[int, Stat]) -> dict[int, MaskOrigin]:
+    """Return where the mask of each process comes from, by PID."""
+    read_mask, read_limits_of, root = cache(read_affinity), cache(read_limits), DirectoryRoot("/")
+    states, origins = dict(found), {}
+    for pid, state in found.items():
+        cpus, chain, parent = union(thread.cpus for thread in state.threads), [pid], state.parent
+        while parent in stats and parent not in chain and read_mask(parent) <= cpus:
+            chain.append(parent)
+            parent = stats[parent].parent
+        origin, allowed = chain[-1], read_mask(parent) if parent in stats else EMPTY
+        if cpus < allowed:
+            allowed &= read_limits_of(root, str(origin)).cpuset or allowed
+        if origin not in states:
+            states[origin] = read_process(origin, is_library, is_relevant) or state
+        origins[pid] = MaskOrigin(process=states[origin], allowed=allowed)
+    return origins
 
 
 def has_several_nodes() -> bool:

@@ -4,6 +4,7 @@ import pytest
 
 from ompbind.inspection.rank_processes import ObservedProcesses, make_inspection
 from ompbind.inspection.samples import Sample, compare_samples, find_absent_ranks
+from ompbind.inspection.shared_cpus import MaskOrigin
 from ompbind.machine.sources.linux.cgroup import Throttling
 from ompbind.openmp.binding import Bind
 from ompbind.planning.other_runs import LiveRun
@@ -28,8 +29,8 @@ def rank(number, masks, *libraries, pid, parent=11, name="python", **env):
 
 def inspect(*processes, runs=(RUN,), parent_mask="0-3"):
     by_pid = {process.pid: process for process in processes}
-    parent_masks = {pid: cpus(parent_mask) for pid in by_pid}
-    return make_inspection(ObservedProcesses(processes=by_pid, runs=runs, parent_masks=parent_masks))
+    origins = {pid: MaskOrigin(process=by_pid[pid], allowed=cpus(parent_mask)) for pid in by_pid}
+    return make_inspection(ObservedProcesses(processes=by_pid, runs=runs, origins=origins))
 
 
 def members(inspection):
@@ -118,18 +119,6 @@ def test_ranks_allowed_on_cpus_of_other_ranks_are_a_shared_issue():
         found = inspect(*OWN, *(rank(i, mask, pid=12 + i, **more) for i, mask in enumerate(masks)))
         assert [issue.text for issue in found.shared_issues] == texts
         assert (found.severity is Severity.OK) == (not texts)
-
-
-def test_processes_that_a_runtime_restricted_to_one_cpu():
-    alone = [process("0", TORCH, pid=pid, OMP_PROC_BIND="close") for pid in (50, 51)]
-    found = inspect(*alone)
-    assert (found.severity, found.shared_issues[0].code) == (Severity.ERROR, "shared")
-    assert "2 processes are restricted to CPU 0: python (50), python (51)" in found.shared_issues[0].text
-    confined = inspect(*(process("0", pid=pid) for pid in range(50, 60)))
-    assert (confined.severity, confined.shared_issues[0].severity) == (Severity.NOTE, Severity.NOTE)
-    assert inspect(*alone, parent_mask="0").shared_issues == ()
-    kernel = (process.replace(is_kernel_thread=True, variables=()) for process in alone)
-    assert inspect(*kernel).shared_issues == ()
 
 
 def test_a_large_tree_starts_with_the_summary_and_problems_hides_the_rest():

@@ -163,6 +163,34 @@ def test_a_narrowed_initial_thread_is_found_in_other_processes(child, region, om
     assert (done.returncode, "ok: all 6 threads are allowed on" in one_line(done)) == (0, True)
 
 
+FORKS = """
+import os
+parent, (reading, writing) = os.getpid(), os.pipe()
+for i in range(4):
+    if os.fork() == 0:
+        while os.getppid() == parent: i < 3 or os.close(writing) or os.read(reading, 1)
+        os._exit(0)
+"""
+"""Start three workers that compute and one that waits; they exit with their parent."""
+
+
+@pytest.mark.parametrize(
+    ("is_runtime", "code", "text"),
+    [(True, 1, "with OMP_PROC_BIND=true, libgomp bound the initial thread"),
+     (False, 0, "warning: 3 busy processes (python (")],
+)  # fmt: skip
+def test_workers_on_the_cpu_of_a_narrowed_parent_are_found(child, region, ompbind, is_runtime, code, text):
+    first = two_cpus()[0]
+    narrow = region if is_runtime else f"import os\nos.sched_setaffinity(0, [{first}])\n"
+    process = child(narrow + FORKS, **({"OMP_PROC_BIND": "true"} if is_runtime else {}))
+    done = ompbind("inspect", str(process.pid))
+    assert done.returncode == code, done.stdout
+    where = f"are restricted to CPU {first}, although CPUs {CpuSet(os.sched_getaffinity(0))} are allowed: "
+    assert where in one_line(done)
+    assert text in one_line(done)
+    assert f"'ompbind rebind {process.pid}' lets it use" in one_line(done)
+
+
 @pytest.mark.parametrize(
     ("mode", "service", "masks"),
     [

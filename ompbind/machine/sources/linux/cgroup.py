@@ -36,12 +36,12 @@ _Mount = tuple[frozenset[str], str, str]
 """A mounted hierarchy: its controllers (and other mount options), its mount point, the cgroup at its root."""
 
 
-def read_limits(root: Root) -> CgroupLimits:
-    """Read the limits of the reading process from its cgroups and their ancestors."""
+def read_limits(root: Root, process: str = "self") -> CgroupLimits:
+    """Read the limits of a process, by default the reading process, from its cgroups and their ancestors."""
     cpuset: CpuSet | None = None
     mems: CpuSet | None = None
     quotas: list[float] = []
-    for directory in read_directories(root):
+    for directory in read_directories(root, process):
         cpuset = _read_cpuset(root, directory, "cpus") if cpuset is None else cpuset
         mems = _read_cpuset(root, directory, "mems") if mems is None else mems
         words = (root.read(f"{directory}/cpu.max") or "").split()
