@@ -14,6 +14,11 @@ from ompbind.record import Record
 ONNXRUNTIME = "onnxruntime"
 """The name of a pool that binds its threads, unless the program gives it a number of threads."""
 
+ONNXRUNTIME_BINDS = (
+    "a session without a number of threads starts one for each core of the machine, bound to it"
+)
+ONNXRUNTIME_REMEDY = "set SessionOptions.intra_op_num_threads to the number in OMP_NUM_THREADS"
+
 
 class LibraryRole(StrEnum):
     """What a library is for."""

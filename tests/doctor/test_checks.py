@@ -193,7 +193,7 @@ TABLE = [
     ("pools", OK, "of numpy: ranks get OPENBLAS_NUM_THREADS", command(library(OPENBLAS, origin="numpy"))),
     ("pools", NOTE, "online CPU (8), ThreadPoolExecutor has up to 12 threads", command(python=(3, 12))),
     ("pools", NOTE, "counts all 8 online CPUs", command(python=(3, 14), isolated=True)),
-    ("pools", NOTE, "each core of the machine (4), bound to it", package("onnxruntime", machine=SMT)),
+    ("pools", NOTE, "pthread_setaffinity_np failed … error code: 22", package("onnxruntime", machine=SMT)),
     ("pools", NOTE, "2.13: its inter-op thread pools count all cores", package("torch", (2, 13))),
     ("pools", NOTE, "before version 2.14: its inter-op thread pools", package("torch", machine=SMT)),
     ("pools", OK, "its inter-op thread pools follow the affinity mask", package("torch", (2, 14))),
@@ -204,6 +204,7 @@ TABLE = [
     *(("pools", NOTE, words, command(program=f"/usr/bin/{name}")) for name, words in (
         ("zstd", "each core of the machine (8)"), ("pigz", "counts all 8 online CPUs"),
         ("nginx", "'worker_cpu_affinity auto' binds the first to CPU 0"), ("memcached", "starts 4 worker"),
+        ("whisper-cli", "up to 4 threads, also on fewer"), ("ollama", "of the machine (8), and ignores"),
     )),
     ("allowed-memory", OK, "all allowed CPUs", here(NODES.replace(memory_allowed=CPUS("0")), allowed="0-3")),
     ("allowed-memory", NOTE, "node 0 is not allowed (cpuset.mems: 1)", here(ON_1)),

@@ -17,7 +17,7 @@ from ompbind.openmp.binding import Bind
 from ompbind.planning.placeholders import parse_assignment
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import RunSpec, make_local_identities, make_variables
-from ompbind.planning.request import Request, Sharing
+from ompbind.planning.request import MemoryMode, Request, Sharing
 from ompbind.report.export.formats import FORMATS
 from tests.machines import Shape, make_machine
 from tests.planning.test_promises import cases
@@ -273,6 +273,10 @@ def test_ranks_that_are_not_bound(name):
     else:
         with pytest.raises(RequestError, match="cannot confine"):
             render(name, plan)
+    if name in SERVERS or name == "taskset":
+        with pytest.raises(RequestError, match="no option for --memory interleave") as caught:
+            render(name, made(ranks=2, memory=MemoryMode.INTERLEAVE))
+        assert ("ompbind exec" in caught.value.hint) == (name not in SERVERS), "servers start their workers"
     unbound = made(ranks=2, bind=Bind.NONE)
     if name not in SERVERS:
         assert list(READ[name](render(name, unbound))) == list(READ[name](render(name, made(ranks=2))))

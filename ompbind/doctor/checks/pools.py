@@ -9,7 +9,12 @@ from collections.abc import Iterator
 from ompbind.cpuset import count
 from ompbind.doctor.facts import CommandFacts, HostFacts, HostIssue, note, ok
 from ompbind.machine.model import Level
-from ompbind.programs.library_catalog import LibraryRole
+from ompbind.programs.library_catalog import (
+    ONNXRUNTIME,
+    ONNXRUNTIME_BINDS,
+    ONNXRUNTIME_REMEDY,
+    LibraryRole,
+)
 from ompbind.record import Record
 
 _TOO_MANY = "every rank starts as many, so ranks together have more threads than the machine has CPUs"
@@ -41,10 +46,11 @@ POOLS = (
         remedy="in SQL: SET threads = N, with the value of OMP_NUM_THREADS",
     ),
     Pool(
-        label="ONNX Runtime", names=("onnxruntime",), is_package=True,
-        found="a session starts a thread for each core of the machine{cores}, bound to it",
-        why="threads of a rank run on cores of other ranks, unless the session has a number of threads",
-        remedy="SessionOptions.intra_op_num_threads = N, with the value of OMP_NUM_THREADS",
+        label="ONNX Runtime", names=(ONNXRUNTIME,), is_package=True,
+        found=f"{ONNXRUNTIME_BINDS}; where a cpuset forbids this core, the thread prints"
+        " 'pthread_setaffinity_np failed … error code: 22'",
+        why="threads of a rank run on CPUs of other ranks, unless the session has a number of threads",
+        remedy=ONNXRUNTIME_REMEDY,
     ),
     Pool(
         label="Ray", names=("ray",), is_package=True,
@@ -55,12 +61,12 @@ POOLS = (
         label="zstd", names=("zstd", "zstdmt"),
         found="with -T0, and as zstdmt, it starts a thread for each core of the machine{cores};"
         " without -T it starts one, since version 1.5.7 up to 4",
-        remedy="-T with the number of threads of a rank",
+        remedy="-T{threads} in the command, with --fill",
     ),
     Pool(
         label="pigz", names=("pigz", "unpigz"),
         found="without -p it counts {online}, and starts a thread for each",
-        remedy="-p with the number of threads of a rank",
+        remedy="-p {threads} in the command, with --fill",
     ),
     Pool(
         label="nginx", names=("nginx",),
@@ -73,7 +79,20 @@ POOLS = (
         label="memcached", names=("memcached",),
         found="without -t it starts 4 worker threads on each machine",
         why="ranks with fewer CPUs share them, ranks with more CPUs do not use all",
-        remedy="-t with the number of threads of a rank",
+        remedy="-t {threads} in the command, with --fill",
+    ),
+    Pool(
+        label="whisper.cpp", names=("whisper-cli", "whisper-server", "whisper-cpp"),
+        found="without -t it starts up to 4 threads, also on fewer CPUs",
+        why="ranks with fewer CPUs share them, ranks with more CPUs do not use all",
+        remedy="-t {threads} in the command, with --fill",
+    ),
+    Pool(
+        label="Ollama", names=("ollama",),
+        found="it counts the cores of the machine{cores}, and ignores the affinity mask and the CPU quota;"
+        " versions that start llama-server read LLAMA_ARG_THREADS, which ranks get",
+        remedy="'PARAMETER num_thread N' in the Modelfile, or options.num_thread in requests, with the value"
+        " of OMP_NUM_THREADS",
     ),
 )  # fmt: skip
 """The programs and packages with thread pools that follow neither the affinity mask nor a variable."""

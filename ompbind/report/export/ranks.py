@@ -31,14 +31,18 @@ def memory_nodes(plan: Plan, placement: Placement) -> CpuSet:
     return CpuSet(placement.memory.nodes) if placement.memory else CpuSet()
 
 
-def check_memory(plan: Plan, tool: str, *supported: MemoryMode) -> None:
-    """Raise RequestError for a --memory policy that a tool does not support; `local` needs no support."""
-    if plan.request.memory not in (MemoryMode.LOCAL, *supported):
-        raise RequestError(
-            f"{tool} has no option for --memory {plan.request.memory}",
-            hint="leave --memory out, or let every rank set it itself: ompbind exec"
-            f" --memory {plan.request.memory} -- COMMAND",
-        )
+def check_memory(plan: Plan, tool: str, *supported: MemoryMode, starts_workers: bool = False) -> None:
+    """Raise RequestError for a --memory policy that a tool does not support; `local` needs no support.
+
+    `starts_workers`: the tool starts the processes of all ranks itself, so `ompbind exec` cannot start them.
+    """
+    mode = plan.request.memory
+    if mode not in (MemoryMode.LOCAL, *supported):
+        if starts_workers:
+            hint = f"leave --memory out: {tool} starts its workers itself"
+        else:
+            hint = f"leave --memory out, or start each rank with: ompbind exec --memory {mode} -- COMMAND"
+        raise RequestError(f"{tool} has no option for --memory {mode}", hint=hint)
 
 
 def check_thread_binding(plan: Plan, tool: str, hint: str) -> None:

@@ -93,7 +93,7 @@ def render_vllm(plan: Plan) -> str:
     Its value is "nobind" with --mask none and on machines that cannot bind. Raises RequestError for --bind
     none, because vLLM always binds OpenMP threads to CPUs that it is given, and for --memory.
     """
-    check_memory(plan, "vLLM")
+    check_memory(plan, "vLLM", starts_workers=True)
     if not plan.machine.bindable or plan.request.is_unbound:
         return render_export(VARIABLE, "nobind")
     check_thread_binding(
@@ -109,7 +109,7 @@ def render_sglang(plan: Plan) -> str:
     RequestError for --mask none and --bind none, because SGLang always binds OpenMP threads, and for
     --memory.
     """
-    check_memory(plan, "SGLang")
+    check_memory(plan, "SGLang", starts_workers=True)
     if plan.request.is_unbound:
         raise RequestError(
             "SGLang always binds OpenMP threads; --mask none excludes that", hint="leave --mask none out"
