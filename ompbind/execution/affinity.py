@@ -45,13 +45,24 @@ def set_affinity(cpus: CpuSet, tid: int = 0) -> None:
         raise LaunchError(message, hint=_RETRY_HINT)
 
 
+def enter_cpus(command: RankCommand) -> None:
+    """Set the affinity mask of this process to the CPUs of a rank, from its first CPU on; raises LaunchError.
+
+    On isolated CPUs the kernel does not move the initial thread again: on another CPU of the rank, it would
+    share this CPU with an OpenMP thread that is bound there.
+    """
+    if command.first is not None:
+        set_affinity(CpuSet((command.first,)))
+    if command.cpus is not None:
+        set_affinity(command.cpus)
+
+
 def exec_command(command: RankCommand) -> NoReturn:
     """Bind this process and replace it with the command of a rank; raises LaunchError."""
     if command.directory:
         change_directory(command.directory)
     path = find_command(command.argv[0], command.env)
-    if command.cpus is not None:
-        set_affinity(command.cpus)
+    enter_cpus(command)
     if command.memory is not None:
         set_policy(command.memory)
     for number in IGNORED_BY_PYTHON:

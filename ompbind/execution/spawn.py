@@ -22,7 +22,7 @@ from typing import TypeAlias
 
 from ompbind.cpuset import CpuSet
 from ompbind.errors import LaunchError
-from ompbind.execution.affinity import IGNORED_BY_PYTHON, WorkingDirectory, exec_error, set_affinity
+from ompbind.execution.affinity import IGNORED_BY_PYTHON, WorkingDirectory, enter_cpus, exec_error
 from ompbind.execution.job_control import Terminal
 from ompbind.execution.mempolicy import temporary_policy
 from ompbind.execution.process_pair import Foreground
@@ -87,8 +87,7 @@ def spawn(
     """
     redirections = [(file, number) for number, file in enumerate(files) if file >= 0]
     try:
-        if command.cpus is not None:
-            set_affinity(command.cpus)
+        enter_cpus(command)
         with WorkingDirectory(command.directory), temporary_policy(command.memory):
             if terminal is not None or not is_proc_of_pid_namespace():
                 return _fork(command, path, foreground, redirections, terminal=terminal)

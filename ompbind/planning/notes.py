@@ -12,7 +12,7 @@ from ompbind.planning.allocation import divide_service
 from ompbind.planning.mask_resolution import resolve_mask
 from ompbind.planning.memory import explain_memory
 from ompbind.planning.other_runs import AvailableCpus, find_shared_cpus, render_occupancy
-from ompbind.planning.plan import Note, Plan
+from ompbind.planning.plan import Note, Plan, find_unbalanced
 from ompbind.planning.request import Sharing
 from ompbind.planning.runtimes import choose_syntax, explain_runtime
 from ompbind.planning.strategies.core_sequence import make_core_sequence
@@ -134,6 +134,31 @@ def _explain_isolated(plan: Plan) -> Iterator[Note]:
         text = f"{named('CPU', sharing)} {'shares' if len(sharing) == 1 else 'share'} a core with isolated "
         text += f"{named('CPU', shared)}: programs on {named('CPU', shared)} run slower"
         yield Note(code="isolated-siblings", text=text)
+
+
+def _explain_unbalanced(plan: Plan) -> Iterator[Note]:
+    """Explain what isolated CPUs mean for the threads of ranks that have several CPUs."""
+    if not (found := find_unbalanced(plan.machine, plan.placements)):
+        return
+    cpus = plan.machine.isolated & union(placement.cpuset for placement in found)
+    is_isolated, them = ("is isolated", "it") if len(cpus) == 1 else ("are isolated", "or between them")
+    text = f"{named('CPU', cpus)} {is_isolated}: the kernel moves no threads to {them}, so "
+    unbound = CpuSet(
+        placement.rank
+        for placement in found
+        if len(placement.places) < max(2, min(placement.threads, len(placement.cpus)))
+        or any(len(place) > 1 for place in placement.places[1:])
+    )
+    if not unbound:
+        text += f"OpenMP threads are bound to one CPU each (--bind {plan.request.bind}); "
+        besides = ", not on its service CPUs" if any(placement.service_cpus for placement in found) else ""
+        text += f"other threads stay on the first CPU of their rank{besides}"
+        yield Note(code="isolated", text=text)
+        return
+    is_single = all(placement.threads == 1 for placement in found)
+    remedy = "start one rank per CPU" if is_single else "--bind thread binds each OpenMP thread to one CPU"
+    text += f"threads of {named('rank', unbound)} share CPUs while others stay idle"
+    yield Note(code="isolated", text=f"{text} ({remedy})", warning=True)
 
 
 def _find_requested(plan: Plan) -> CpuSet:
@@ -345,6 +370,7 @@ _SUBJECTS: tuple[Callable[[Plan], Iterable[Note]], ...] = (
     _explain_cores,
     _explain_unused,
     _explain_isolated,
+    _explain_unbalanced,
     _explain_kinds,
     _explain_nodes,
     _load_device_notes,

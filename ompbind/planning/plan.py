@@ -101,6 +101,17 @@ class Placement(Record):
         return self.compute | self.service_cpus if self.service_cpus else self.compute
 
 
+def find_unbalanced(machine: Machine, placements: Iterable[Placement]) -> list[Placement]:
+    """Return the placements with several CPUs, some of them isolated: the kernel moves no threads there."""
+    several = (placement for placement in placements if machine.isolated and len(placement.cpuset) > 1)
+    return [placement for placement in several if not placement.cpuset.isdisjoint(machine.isolated)]
+
+
+def find_first_cpu(machine: Machine, placement: Placement) -> int | None:
+    """Return the CPU on which a rank must start because the kernel does not move it, None for any CPU."""
+    return placement.cpus[0] if find_unbalanced(machine, (placement,)) else None
+
+
 class Plan(Record):
     """All placements of one request on one machine; `idle` are free CPUs that are neither used nor reserved.
 

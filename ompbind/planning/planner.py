@@ -27,7 +27,13 @@ from ompbind.planning.other_runs import (
 )
 from ompbind.planning.plan import Note, Placement, Plan
 from ompbind.planning.request import Request, Sharing
-from ompbind.planning.runtimes import CONFLICT, check_runtimes, choose_syntax, find_certain_runtimes
+from ompbind.planning.runtimes import (
+    CONFLICT,
+    check_runtimes,
+    choose_bind,
+    choose_syntax,
+    find_certain_runtimes,
+)
 from ompbind.planning.saved_plan import place_saved_ranks
 from ompbind.planning.strategies.strategies import (
     STRATEGIES,
@@ -55,6 +61,7 @@ def make_plan(machine: Machine, request: Request, occupied: Sequence[LiveRun] = 
         check_runtimes(find_certain_runtimes(request))
         available = make_available(machine, request, occupied)
         placements, notes = _allocate(available, _normalise(request))
+        request = request.replace(bind=choose_bind(machine, request, placements))
         placements = list(_add_details(machine, request, placements))
         return _finish_plan(available, request, placements, notes)
     except OmpbindError as error:

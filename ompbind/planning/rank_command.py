@@ -11,7 +11,7 @@ from ompbind.openmp.binding import Binding
 from ompbind.openmp.runtimes import PLACE_VARIABLES
 from ompbind.openmp.variables import find_overridden_variables, make_openmp_variables
 from ompbind.planning.placeholders import Fields, fill
-from ompbind.planning.plan import MemoryPolicy, Placement, Plan
+from ompbind.planning.plan import MemoryPolicy, Placement, Plan, find_first_cpu
 from ompbind.planning.rank_variables import (
     MASKED,
     NAMES_OF_DEVICES,
@@ -81,7 +81,8 @@ class RankCommand(Record):
 
     `argv` is the whole command, with the words of a wrapper. `env` is its whole environment. `directory` is
     the working directory, "" for the caller's. `cpus` is the affinity mask, None where the system cannot set
-    one. `memory` is the memory policy, None if it is inherited.
+    one. The rank starts on the CPU `first`, where it stays if this CPU is isolated; None leaves this to the
+    kernel. `memory` is the memory policy, None if it is inherited.
     """
 
     rank: int
@@ -89,6 +90,7 @@ class RankCommand(Record):
     env: Mapping[str, str]
     directory: str = ""
     cpus: CpuSet | None
+    first: int | None = None
     memory: MemoryPolicy | None = None
 
 
@@ -185,7 +187,9 @@ def make_command(
         plan, identity, spec, binding or _make_binding(plan.request)
     )
     cpus = placement.cpuset if plan.machine.bindable else None
-    return _make_filled(identity, spec, variables, fields).replace(cpus=cpus, memory=placement.memory)
+    first = find_first_cpu(plan.machine, placement)
+    made = _make_filled(identity, spec, variables, fields)
+    return made.replace(cpus=cpus, first=first, memory=placement.memory)
 
 
 def make_unbound_commands(size: int, spec: RunSpec, allowed: CpuSet) -> list[RankCommand]:

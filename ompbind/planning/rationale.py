@@ -18,7 +18,7 @@ from ompbind.planning.memory import (
     render_not_allowed,
 )
 from ompbind.planning.metrics import Metrics
-from ompbind.planning.plan import Plan
+from ompbind.planning.plan import Plan, find_unbalanced
 from ompbind.planning.request import MemoryMode
 from ompbind.planning.strategies.strategies import STRATEGIES
 from ompbind.record import Record
@@ -227,6 +227,8 @@ def _explain_binding(plan: Plan, metrics: Metrics) -> Iterator[str]:
     service = " and its service CPUs" if any(placement.service_cpus for placement in plan.placements) else ""
     yield f"The affinity mask of each process has only the CPUs of its rank{service}."
     has_places = any(placement.places for placement in plan.placements)
+    if find_unbalanced(plan.machine, plan.placements):
+        yield "The kernel moves no threads to or between isolated CPUs."
     if plan.request.bind is Bind.RANK and any(len(placement.places) > 1 for placement in plan.placements):
         yield _SERVICE_THREADS
     else:

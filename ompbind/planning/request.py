@@ -156,7 +156,8 @@ class Request(Record):
     these nodes, in this order. `workload` is what is known about the command, `omp_runtime` the OpenMP
     runtime that the user specified. `user_variables` are OpenMP variables (name, value) that ranks get as the
     user set them, instead of the plan's values. With `strict`, a binding that cannot be honoured is an error.
-    `configuration` says which files the options were read from.
+    `configuration` says which files the options were read from. Without `bind_given`, isolated CPUs of ranks
+    change Bind.RANK into Bind.THREAD.
 
     `compat` says which framework's variables were read, None for none. `memory_bytes` is the memory that each
     rank will need, 0 if unknown. `outside_ranks` is the number of ranks that have a part of the machine's CPU
@@ -188,6 +189,7 @@ class Request(Record):
     service_each: int = 0
     service_optional: bool = False
     bind: Bind = Bind.RANK
+    bind_given: bool = False
     proc_bind: ProcBind = ProcBind.CLOSE
     memory: MemoryMode = MemoryMode.LOCAL
     core_kind: CoreKindName | Literal["all"] = "all"

@@ -8,7 +8,7 @@ the CPUs that a second runtime finds. With some versions, places have another co
 from collections.abc import Iterator, Sequence
 
 from ompbind.errors import PlanError
-from ompbind.machine.model import Level
+from ompbind.machine.model import Level, Machine
 from ompbind.openmp.binding import Bind, BindingSyntax, ProcBind
 from ompbind.openmp.runtimes import (
     CPU_LIST_VARIABLES,
@@ -24,7 +24,7 @@ from ompbind.openmp.runtimes import (
     find_intercepting_pair,
 )
 from ompbind.openmp.variables import split_words
-from ompbind.planning.plan import Note, Plan
+from ompbind.planning.plan import Note, Placement, Plan, find_unbalanced
 from ompbind.planning.request import Request
 from ompbind.programs.command import Workload
 from ompbind.programs.library_catalog import (
@@ -80,6 +80,16 @@ def choose_syntax(request: Request) -> BindingSyntax:
         *families, method=DetectionMethod.PRELOADED
     )
     return BindingSyntax.LIST if request.bind is Bind.EXACT and preloaded else BindingSyntax.PLACES
+
+
+def choose_bind(machine: Machine, request: Request, placements: Sequence[Placement]) -> Bind:
+    """Return the binding mode: Bind.THREAD where the kernel does not move threads, if the user named none.
+
+    Forked children would crash in some runtimes, which keep Bind.RANK.
+    """
+    is_open = request.bind is Bind.RANK and not request.bind_given and request.threads != 1
+    needs_places = is_open and find_unbalanced(machine, placements) and not find_fork_unsafe(request)
+    return Bind.THREAD if needs_places else request.bind
 
 
 def may_support_reset(request: Request) -> bool:

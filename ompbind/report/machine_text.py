@@ -30,7 +30,8 @@ def render_limits(machine: Machine) -> Iterator[str]:
     if machine.offline:
         yield f"offline: {named('CPU', machine.offline)}"
     for name, cpus in machine.exclusion_reasons:
-        yield f"{name}: {named('CPU', cpus)} (used only if named in a mask)"
+        only = " (used only if named in a mask)" if cpus & machine.excluded_by_default else ""
+        yield f"{name}: {named('CPU', cpus)}{only}"
     for kind in machine.kinds:
         yield f"{kind.name} cores: {named('CPU', kind.cpus)} (strength {kind.strength})"
     if machine.quota is not None:

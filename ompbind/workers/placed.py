@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from ompbind.planning.plan import Placement, Plan
+from ompbind.planning.plan import Placement, Plan, find_first_cpu
 from ompbind.planning.rank_variables import Variables
 from ompbind.workers.environment import Selection, make_changes
 from ompbind.workers.process_settings import (
@@ -62,7 +62,8 @@ def placed(
         placement = plan.placements[rank]
         with _spawn_by_default(), ExitStack() as undo:
             set_variables(changes, undo)
-            set_own_affinity(placement.cpuset if plan.machine.bindable else None, undo)
+            cpus, first = placement.cpuset, find_first_cpu(plan.machine, placement)
+            set_own_affinity(cpus if plan.machine.bindable else None, undo, first)
             set_memory_policy(plan, placement, undo)
             yield placement
 

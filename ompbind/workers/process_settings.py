@@ -72,13 +72,18 @@ def set_variables(variables: Variables, undo: ExitStack) -> None:
     apply_variables(variables, os.environ)
 
 
-def set_own_affinity(cpus: CpuSet | None, undo: ExitStack) -> None:
-    """Set the affinity mask of the calling thread; None changes nothing. Raises LaunchError."""
+def set_own_affinity(cpus: CpuSet | None, undo: ExitStack, first: int | None = None) -> None:
+    """Set the affinity mask of the calling thread; None changes nothing. Raises LaunchError.
+
+    The thread first moves to the CPU `first`, if it is not None: from there it starts processes.
+    """
     if cpus is None:
         return
     saved, ident, tid = CpuSet(os.sched_getaffinity(0)), threading.get_ident(), threading.get_native_id()
     # Another thread may close an ExitStack. In the same thread 0 is right, even after a fork.
     undo.callback(lambda: restore_affinity(0 if threading.get_ident() == ident else tid, saved))
+    if first is not None:
+        set_affinity(CpuSet((first,)))
     set_affinity(cpus)
 
 

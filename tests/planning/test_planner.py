@@ -212,6 +212,31 @@ def test_siblings_of_isolated_cpus_are_left_idle_or_a_note_names_them(isolated, 
     assert all(text.startswith(note) for text in noted)
 
 
+BOUND, SHARED_CPUS = "OpenMP threads are bound to one CPU each", "share CPUs while others stay idle"
+SERVED = "on the first CPU of their rank, not on its service CPUs"
+
+
+@pytest.mark.parametrize(("mask", "options", "expected", "note"), [
+    ("0-3", {}, "thread 0-3 1 2 3", BOUND), ("0-3", {"ranks": 4}, "rank 0", ""), ("4-7", {}, "rank 4-7", ""),
+    ("3-4", {}, "thread 3-4 4", BOUND), ("0-3", {"service_total": 1}, "thread 0-3 1 2", SERVED),
+    ("4-5|0-1", {"ranks": 2}, "thread 4-5 5", BOUND),
+    ("0-3", {"bind_given": True}, "rank 0-3", f"threads of rank 0 {SHARED_CPUS} (--bind thread"),
+    ("4-5|0-1", {"ranks": 2, "bind_given": True}, "rank 4-5", f"threads of rank 1 {SHARED_CPUS}"),
+    ("0-3", {"bind": Bind.NONE}, "none", f"{SHARED_CPUS} (--bind thread"),
+    ("0-1,8-9", {"bind": Bind.CORE}, "core 0-1,8-9 1,9", f"{SHARED_CPUS} (--bind thread"),
+    ("0-1", {"bind": Bind.CORE}, "core 0-1 1", f"{BOUND} (--bind core)"),
+    ("0-1", {"bind": Bind.EXACT}, "exact 0 1", f"{BOUND} (--bind exact)"),
+    ("0-3", {"threads": 1}, "rank 0-3", f"{SHARED_CPUS} (start one rank per CPU)"),
+])  # fmt: skip
+def test_threads_of_ranks_are_bound_on_isolated_cpus_or_a_warning_says_so(mask, options, expected, note):
+    """The kernel does not move threads to CPUs 0-3 and 8-11 here; a mode that the user chooses is kept."""
+    made = plan(DUAL, make_machine(DUAL, isolated=CpuSet.from_list("0-3,8-11")), mask=mask, **options)
+    assert " ".join(map(str, (made.request.bind, *made.placements[0].places))) == expected
+    noted = [known for known in made.notes if known.code == "isolated"]
+    assert [note in known.text for known in noted] == [True] * bool(note)
+    assert [known.warning for known in noted] == [SHARED_CPUS in note] * bool(note)
+
+
 @pytest.mark.parametrize(("cores", "offline", "expected"), [
     # four threads are used of each core that has eight, although some are offline
     (["0-7", "8-15", "16-23"], "", "0-3,8-11,16-19"),

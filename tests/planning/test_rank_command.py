@@ -37,6 +37,14 @@ def test_every_rank_gets_its_numbers():
     assert {*expected.split()} <= {f"{name}={value}" for name, value in commands()[1].env.items()}
 
 
+def test_ranks_start_on_their_first_cpu_if_the_kernel_does_not_move_them():
+    isolated = DUAL.replace(isolated=CpuSet.from_list("0-3"))
+    assert [command.first for command in commands(request=Request(ranks=2))] == [None, None]
+    for mask, firsts in (("3,2|4-5", [3, None]), ("0|1", [None, None])):
+        request = Request(ranks=2, mask=parse_mask(mask))
+        assert [command.first for command in commands(request=request, machine=isolated)] == firsts
+
+
 def test_a_further_attempt_differs_in_one_variable():
     first = commands()[0]
     third = make_attempt(first, 3)

@@ -54,6 +54,15 @@ def made(bind, kind, *libraries, runtime=None, ranks=2):
     return tuple(variables[name] for name in NAMES), plan
 
 
+def test_runtimes_whose_forked_children_would_crash_get_no_places_on_isolated_cpus():
+    isolated = DUAL.replace(isolated=DUAL.online)
+    binds = []
+    for library in ("needed omp 14", "needed omp 19"):
+        plan = make_plan(isolated, Request(workload=workload("native", library)))
+        binds.append((str(plan.request.bind), len(plan.placements[0].places)))
+    assert binds == [("rank", 0), ("thread", 8)]
+
+
 def conflicts(plan):
     return [note.text for note in plan.notes if note.code == CONFLICT]
 

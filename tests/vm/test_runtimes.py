@@ -63,6 +63,25 @@ def test_threads_of_ranks_with_several_cores_run_on_their_places(tmp_path):
         check_run(*run, *json.loads(line))
 
 
+@pytest.mark.part("vm")
+def test_each_isolated_cpu_has_one_thread(tmp_path):
+    """The initial thread is on the first CPU of the mask; the kernel would not move it from another CPU."""
+    if missing := what_is_missing():
+        pytest.skip(f"NOTE: no virtual machines: {missing}")
+    probe = [OMPBIND, "probe", "--format", "json"]
+    one_rank = ["exec", "--local-rank", "0", "--local-size", "1"]
+    commands = [[OMPBIND, *verb, "-m", "5,2-4", "--", *probe] for verb in (["run"], one_rank)]
+    tool = [TOOL, "--timeout", str(BOOT_S), "--topology", "dual16", "--append", "isolcpus=2-5", "--"]
+    command = [*tool, sys.executable, "-c", INSIDE, json.dumps(commands)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=BOOT_S + 60)
+    assert done.returncode == 0, done.stderr[-3000:]
+    for line in done.stdout.splitlines():
+        code, output, errors = json.loads(line)
+        threads = [json.loads(row) for row in output.splitlines()]
+        assert (code, {thread["thread"] for thread in threads}) == (0, {0, 1, 2, 3}), errors
+        assert all(thread["cpu"] == [5, 2, 3, 4][thread["thread"]] for thread in threads)
+
+
 def check_run(options, bind, name, pair, code, output, errors):
     """All threads have CPUs of the rank, threads of a region their places; without places, all CPUs."""
     assert code == 0, (options, bind, name, errors)

@@ -98,8 +98,8 @@ def check_excluded(host: HostFacts) -> Iterator[HostIssue]:
     for name, cpus in reasons:
         why = "they are used only by masks that name them"
         if name == "isolated":
-            why += "; the kernel does not balance isolated CPUs: all threads of a rank may run on one of them"
-        remedy = f"to use them, with a place for every thread: -m '{cpus}' --bind exact"
+            why += "; the kernel moves no threads to or between them: threads without a place share one CPU"
+        remedy = f"to use them, with a place for every OpenMP thread: -m '{cpus}' --bind thread"
         yield note("excluded CPUs", f"{named('CPU', cpus)}: {name}", why, remedy)
 
 

@@ -2,7 +2,7 @@
 
     proc/self/cgroup        the path of the process's cgroup in each hierarchy
     proc/self/mountinfo     where each hierarchy is mounted (or else proc/mounts)
-    <mount>/<path>/…        cpuset.cpus.effective, cpu.max, memory.events (version 2)
+    <mount>/<path>/…        cpuset.cpus.effective, cpuset.cpus.partition, cpu.max, memory.events (version 2)
                             cpuset.cpus, cpu.cfs_quota_us, memory.oom_control (version 1)
 
 Version 1 has a hierarchy for each controller, version 2 one hierarchy for all. The directories of the cgroup
@@ -24,11 +24,13 @@ _CONTROLLERS_BY_TYPE = {"cgroup": set[str](), "cgroup2": {""}, "cpuset": {"cpuse
 class CgroupLimits(Record):
     """The limits of a process by its cgroups; None is no limit.
 
-    `cpuset` are the CPUs and `mems` the NUMA nodes that its cpuset allows. `quota` is its CPU time in CPUs.
+    `cpuset` are the CPUs and `mems` the NUMA nodes that its cpuset allows. In an `isolated` partition, the
+    kernel does not balance load between these CPUs. `quota` is its CPU time in CPUs.
     """
 
     cpuset: CpuSet | None = None
     mems: CpuSet | None = None
+    isolated: bool = False
     quota: float | None = None
 
 
@@ -40,16 +42,21 @@ def read_limits(root: Root, process: str = "self") -> CgroupLimits:
     """Read the limits of a process, by default the reading process, from its cgroups and their ancestors."""
     cpuset: CpuSet | None = None
     mems: CpuSet | None = None
+    partition = ""
     quotas: list[float] = []
     for directory in read_directories(root, process):
         cpuset = _read_cpuset(root, directory, "cpus") if cpuset is None else cpuset
         mems = _read_cpuset(root, directory, "mems") if mems is None else mems
+        if partition in ("", "member"):  # a member belongs to the partition of its parent
+            partition = (root.read(f"{directory}/cpuset.cpus.partition") or "").strip()
         words = (root.read(f"{directory}/cpu.max") or "").split()
         files = [root.read(f"{directory}/cpu.cfs_{name}_us") for name in ("quota", "period") if not words]
         numbers = [whole_number(word) for word in words or files]
         if len(numbers) == 2 and numbers[0] and numbers[1]:
             quotas.append(numbers[0] / numbers[1])  # CPU time divided by the period, both in µs
-    return CgroupLimits(cpuset=cpuset, mems=mems, quota=min(quotas, default=None))
+    return CgroupLimits(
+        cpuset=cpuset, mems=mems, isolated=partition == "isolated", quota=min(quotas, default=None)
+    )
 
 
 def read_directories(

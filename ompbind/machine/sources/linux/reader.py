@@ -72,7 +72,7 @@ def read_root(root: Root, affinity: CpuSet | None, arch: str) -> Machine:
         offline=offline,
         allowed=allowed,
         nodes=nodes,
-        isolated=isolated,
+        isolated=isolated | allowed if limits.isolated else isolated,
         nohz_full=nohz_full,
         quota=limits.quota,
         memory_allowed=memory_allowed,

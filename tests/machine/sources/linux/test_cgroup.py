@@ -57,6 +57,20 @@ def cases(text):
     proc/mounts = cpuset /dev/cpuset cpuset rw 0 0
     dev/cpuset/job/cpus = 4-5
 
+    4-5 None isolated # a member of an isolated partition
+    self = 0::/p/x
+    V2
+    cg/p/cpuset.cpus.effective = 4-5
+    cg/p/cpuset.cpus.partition = isolated
+    cg/p/x/cpuset.cpus.partition = member
+
+    4 None # a partition inside, which is not isolated; a partition that the kernel refuses
+    self = 0::/p/x
+    V2
+    cg/p/x/cpuset.cpus.effective = 4
+    cg/p/cpuset.cpus.partition = isolated
+    cg/p/x/cpuset.cpus.partition = isolated invalid (cpu list in cpuset.cpus not exclusive)
+
     0-1 None # the mount shows another group, whose name only begins alike
     self = 0::/docker/xyz
     MOUNT /docker/x /cg rw - cgroup2 cgroup2 rw,
@@ -65,7 +79,7 @@ def cases(text):
 """))  # fmt: skip
 def test_limits(expected, files):
     limits = read_limits(DictRoot(files))
-    assert f"{limits.cpuset} {limits.quota}" == expected
+    assert f"{limits.cpuset} {limits.quota}{' isolated' * limits.isolated}" == expected
 
 
 @pytest.mark.parametrize(("expected", "files"), cases("""

@@ -14,6 +14,7 @@ from ompbind.machine.sources.reading import read_machine
 from ompbind.masks.parse import parse_mask
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
+from ompbind.report.machine_text import render_limits
 from tests.machines import DictRoot, Shape, kernel_mask, make_machine, shape_files, tree_files, write_tree
 from tests.tables import rows
 
@@ -317,6 +318,14 @@ def test_isolated_cpus_are_allowed_with_the_default_affinity_mask():
     ):
         made = add_isolated(*map(CpuSet.from_list, (affinity, allowed, isolated)))
         assert str(made & CpuSet.from_list(allowed)) == result
+
+
+def test_the_cpus_of_an_isolated_cgroup_are_isolated():
+    group = {"proc/self/cgroup": "0::/p\n", "proc/mounts": "cgroup2 /c cgroup2 rw 0 0\n"}
+    group |= {"c/p/cpuset.cpus.effective": "1-2", "c/p/cpuset.cpus.partition": "isolated\n"}
+    machine = read(shape_files(Shape(cores=4)) | group)
+    assert (str(machine.isolated), str(machine.default_cpus)) == ("1-2", "1-2")
+    assert [*render_limits(machine)] == ["allowed: 2 CPUs (1-2)", "isolated: CPUs 1-2"]
 
 
 def test_a_machine_without_an_allowed_cpu_is_an_error():
