@@ -193,6 +193,19 @@ def test_github_actions(tmp_path):
     assert (sorted(done.stdout.splitlines()), done.returncode) == (shown_in("GitHub Actions"), 4), done.stderr
 
 
+def test_programs_with_a_thread_option(tmp_path):
+    commands = re.findall(r"\| `(ompbind [^`]*--fill -- [^`]+)` \|", PAGE)
+    assert len(commands) >= 7
+    for command in commands:
+        words = command.partition(" -- ")[2]
+        show = 'echo "$OMP_NUM_THREADS $RANK ${0##*/} $*"'
+        done = run("bash", "-c", command, env=as_rank_program(tmp_path, words.split()[0], show))
+        lines = done.stdout.splitlines()
+        assert len(lines) == (2 if " run " in command else 1), done.stderr
+        for threads, rank, filled in (line.split(" ", 2) for line in lines):
+            assert filled == words.replace("{threads}", threads).replace("{rank}", rank)
+
+
 def test_llama_cpp(tmp_path):
     show = 'echo "llama-server $*: $LLAMA_ARG_THREADS threads"'
     done = run("bash", "-c", FILES["llama.sh"], env=as_rank_program(tmp_path, "llama-server", show))
