@@ -28,7 +28,7 @@ from ompbind.openmp.runtimes import (
     OmpRuntime,
 )
 from ompbind.procfs.process_state import ProcessState
-from ompbind.programs.library_catalog import ONNXRUNTIME
+from ompbind.programs.library_catalog import ONNXRUNTIME, ONNXRUNTIME_BINDS, ONNXRUNTIME_REMEDY
 
 OVERWRITTEN = ": the process title is written over it"
 """Why an environment is not readable, after these words."""
@@ -52,10 +52,7 @@ def _explain_onnxruntime(process: ProcessState) -> str:
     """Return why ONNX Runtime has probably bound threads; "" if a process has not loaded it."""
     if all(library.kind.name != ONNXRUNTIME for library in find_libraries(process)):
         return ""
-    return (
-        "probably by ONNX Runtime: a session without a number of threads starts one for each core of the"
-        " machine, bound to it; set SessionOptions.intra_op_num_threads to the number in OMP_NUM_THREADS"
-    )
+    return f"probably by ONNX Runtime: {ONNXRUNTIME_BINDS}; {ONNXRUNTIME_REMEDY}"
 
 
 def explain_narrowing(process: ProcessState, masks: Sequence[CpuSet]) -> str:
