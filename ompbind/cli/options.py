@@ -7,6 +7,7 @@ from ompbind.cli.option import Option, find_settings
 from ompbind.cli.planning_options import PLANNING_OPTIONS
 from ompbind.cli.running_options import RUNNING_OPTIONS
 from ompbind.cli.verbs import LAUNCHING, PLANNING, PREFIX, VERBS
+from ompbind.compat.frameworks import FRAMEWORKS
 from ompbind.planning.rank_variables import RANK_VARIABLES
 from ompbind.registry.registry import DIRECTORY_VARIABLE
 from ompbind.text import suggest_name
@@ -43,12 +44,13 @@ def find_variables() -> tuple[str, ...]:
 
 def find_unknown_variables(env: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield each variable that ompbind does not know, and the most similar one that it reads, "" for none."""
-    usual = {*find_variables(), *RANK_VARIABLES, DIRECTORY_VARIABLE}
+    plugins = {framework.plugin for framework in FRAMEWORKS.values()}
+    usual = {*find_variables(), *RANK_VARIABLES, *plugins, DIRECTORY_VARIABLE}
     unusual = [name for name in sorted(env) if name.startswith(PREFIX) and env[name] and name not in usual]
     if not unusual:
         return
     known = {option.variable for verb in VERBS for option in find_options(verb)} - {""}
-    endings = [name.removeprefix(PREFIX) for name in sorted({*known, DIRECTORY_VARIABLE})]
+    endings = [name.removeprefix(PREFIX) for name in sorted({*known, *plugins - {""}, DIRECTORY_VARIABLE})]
     for name in unusual:
         if name not in known:
             similar = suggest_name(name.removeprefix(PREFIX), endings)

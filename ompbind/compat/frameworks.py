@@ -1,6 +1,7 @@
 """What is known of frameworks: their variables, and how they select CPUs; one `Framework` row for each."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 
 from ompbind.cpuset import CpuSet, named
 from ompbind.machine.model import Level, Machine, find_overlapping
@@ -26,11 +27,13 @@ class FrameworkInput(Record):
 class Selection(Record):
     """How a framework selects CPUs on some architectures (as in `uname -m`; the first letters are enough).
 
-    `request_fields` are values for fields of `Request`. If the variable for reserved CPUs is not set, the
-    framework reserves `service_each` CPUs for each rank and `service_total` for all ranks together.
+    Each rank gets a domain, of the first of the `strategies` with several domains on the machine, else a NUMA
+    node. `request_fields` are values for fields of `Request`. If the variable for reserved CPUs is not set,
+    the framework reserves `service_each` CPUs for each rank and `service_total` for all ranks together.
     """
 
     architectures: tuple[str, ...] = ("",)
+    strategies: Mapping[str, Level] = {}
     request_fields: Mapping[str, object]
     service_each: int = 0
     service_total: int = 0
@@ -51,7 +54,8 @@ class Framework(Record):
     `explain` returns notes on other differences. `workers` is the command line of a server with workers, up
     to their number, and `worker_options` are the options of its command whose product is that number; the
     `replica_options` are among them unless the command has the option `joint_replicas`. For these workers,
-    `ompbind plan --format` has a format with the name of the framework.
+    `ompbind plan --format` has a format with the name of the framework. If the variable `plugin` is
+    set, ompbind places them itself.
     """
 
     title: str
@@ -74,12 +78,39 @@ class Framework(Record):
     worker_options: tuple[str, ...] = ()
     replica_options: tuple[str, ...] = ()
     joint_replicas: str = ""
+    plugin: str = ""
 
 
 def find_selection(names: Framework, machine: Machine) -> Selection | None:
     """Return how a framework selects CPUs on a machine, None if it does not support the architecture."""
     found = (selection for selection in names.selections if machine.arch.startswith(selection.architectures))
     return next(found, None)
+
+
+def choose_strategy(selection: Selection | None, machine: Machine) -> str:
+    """Return the strategy that gives ranks the domains of a framework."""
+    strategies = selection.strategies.items() if selection else ()
+    return next((name for name, level in strategies if len(machine.at(level)) > 1), "nodes")
+
+
+def count_workers(names: Framework, command: Sequence[str]) -> int:
+    """Return the number of workers that a server starts; wrong values of its options do not count."""
+    options = names.worker_options
+    if names.joint_replicas not in command:
+        options += names.replica_options
+    workers = 1
+    for word, following in pairwise([*command, ""]):
+        name, _, value = word.partition("=")
+        value = value or following
+        if name.replace("_", "-") in options and value.isascii() and value.isdigit():
+            workers *= int(value)
+    return workers
+
+
+def count_own_workers(names: Framework, source: FrameworkInput) -> int:
+    """Return how many workers divide the CPUs of each rank: more than 1 if ompbind places them itself."""
+    is_placed = names.plugin and source.env.get(names.plugin) and not source.for_workers
+    return count_workers(names, source.command) if is_placed else 1
 
 
 def _explain_differences(source: FrameworkInput, request: Request) -> Iterator[str]:
@@ -100,7 +131,7 @@ def _explain_differences(source: FrameworkInput, request: Request) -> Iterator[s
             numbers = [[core.cpus.first for core in cores] for cores in nodes]
             if numbers != [*map(sorted, numbers)]:  # in the order of the machine they do not rise
                 yield "vLLM slices CPUs by number; ranks get cores that share packages and caches"
-    if request.strategy == "numa":
+    if request.strategy == "nodes" and not source.env.get(_VLLM.nodes, "").strip():
         yield from _explain_nodes(machine, request)
 
 
@@ -116,15 +147,7 @@ def _explain_architecture(machine: Machine, request: Request) -> Iterator[str]:
 
 
 def _explain_nodes(machine: Machine, request: Request) -> Iterator[str]:
-    """Explain what vLLM does with NUMA nodes without allowed CPUs, and with several packages in a node."""
-    if any(
-        len(find_overlapping(machine.at(level), node.cpus & machine.allowed)) > 1
-        for node in machine.at(Level.NODE)
-        for level in (Level.PACKAGE, Level.BOOK, Level.DRAWER)
-    ):
-        if request.nodes is not None:
-            yield f"vLLM ignores {_VLLM.nodes} if a NUMA node has several packages, books or drawers"
-        return
+    """Explain what vLLM does with NUMA nodes without allowed CPUs."""
     usable = machine.memory_allowed
     nodes = sorted(
         (node.number, node.cpus.isdisjoint(machine.allowed))
@@ -132,7 +155,7 @@ def _explain_nodes(machine: Machine, request: Request) -> Iterator[str]:
         if usable is None or node.number in usable
     )
     empty = CpuSet(number for number, is_empty in nodes[: request.ranks] if is_empty)
-    if empty and request.nodes is None:
+    if empty:
         yield f"{named('NUMA node', empty)} skipped: no CPU is allowed; vLLM would give a rank no CPU"
 
 
@@ -141,11 +164,17 @@ _VLLM = Framework(
     bind="VLLM_CPU_OMP_THREADS_BIND",
     automatic="auto",
     unbound="nobind",
-    selections=(
+    selections=(  # as vLLM 0.32.0
         Selection(
             # "unknown": not every description of a machine says its architecture
-            architectures=("x86", "amd64", "i386", "i686", "s390", "unknown"),
+            architectures=("x86", "amd64", "i386", "i686", "unknown"),
             request_fields={"sibling": "last"},  # of one hardware thread per core: --smt auto
+            service_each=1,
+        ),
+        Selection(
+            architectures=("s390",),
+            strategies={"books": Level.BOOK, "packages": Level.PACKAGE},
+            request_fields={"sibling": "last"},
             service_total=1,
         ),
         Selection(architectures=("arm", "aarch64"), request_fields={"smt": "all"}, service_each=1),
@@ -162,19 +191,19 @@ _VLLM = Framework(
     inside="nobind",
     effect="ranks get VLLM_CPU_OMP_THREADS_BIND=nobind, so that vLLM does not bind threads again",
     kmp_variables=(("KMP_BLOCKTIME", "5"), ("KMP_TPAUSE", "0")),
-    divided="more ranks than NUMA nodes or packages: ranks divide these evenly (vLLM stops, or on s390x "
-    "uses CPUs twice)",
+    divided="more ranks than NUMA nodes: ranks divide these evenly (vLLM stops)",
     explain=_explain_differences,
     workers="vllm serve -tp",
     worker_options=("-tp", "--tensor-parallel-size", "-pp", "--pipeline-parallel-size"),
     replica_options=("-dp", "--data-parallel-size"),
+    plugin="OMPBIND_VLLM",  # as in plugins/vllm.py, which imports nothing of ompbind
 )
 
 _SGLANG = Framework(
     title="SGLang",
     bind="SGLANG_CPU_OMP_THREADS_BIND",
     automatic="all",
-    selections=(Selection(request_fields={"strategy": "nodes", "smt": 1}),),
+    selections=(Selection(request_fields={"smt": 1}),),
     inside="{cpus}",
     effect="ranks get their CPUs in SGLANG_CPU_OMP_THREADS_BIND, so that SGLang binds threads to them",
     divided="SGLang stops if there are more ranks than NUMA nodes; ranks divide these evenly",

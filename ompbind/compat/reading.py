@@ -5,10 +5,9 @@ framework would read its variables and bind threads again: so some variables are
 that binds gets a value with which the framework keeps the CPUs of the rank.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Collection, Iterator, Mapping
 
-from ompbind.compat.frameworks import FRAMEWORKS, Framework, FrameworkInput
+from ompbind.compat.frameworks import FRAMEWORKS, FrameworkInput, count_own_workers, count_workers
 from ompbind.compat.settings import ForeignSetting, make_foreign_settings
 from ompbind.cpuset import count
 from ompbind.masks.mask import MaskWord
@@ -106,8 +105,9 @@ def _explain_workers(framework: str, source: FrameworkInput, request: Request) -
 
     If the plan is for the workers of a server, yield a warning if their number is not the number of ranks.
     """
-    workers = _count_workers(FRAMEWORKS[framework], source.command)
-    if workers == 1 or request.is_unbound:
+    names = FRAMEWORKS[framework]
+    workers = count_workers(names, source.command)
+    if count_own_workers(names, source) > 1 or workers == 1 or request.is_unbound:
         return
     if not source.for_workers:
         remedy = _render_remedy(framework, workers)
@@ -120,17 +120,3 @@ def _explain_workers(framework: str, source: FrameworkInput, request: Request) -
 def _render_remedy(framework: str, workers: int) -> str:
     plan = f"ompbind plan -n {workers} --compat {framework} --format {framework}"
     return f'use eval "$({plan})" instead of ompbind run'
-
-
-def _count_workers(names: Framework, command: Sequence[str]) -> int:
-    """Return the number of workers that a server starts; wrong values of its options do not count."""
-    options = names.worker_options
-    if names.joint_replicas not in command:
-        options += names.replica_options
-    workers = 1
-    for word, following in pairwise([*command, ""]):
-        name, _, value = word.partition("=")
-        value = value or following
-        if name.replace("_", "-") in options and value.isascii() and value.isdigit():
-            workers *= int(value)
-    return workers

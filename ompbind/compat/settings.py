@@ -11,13 +11,16 @@ from ompbind.compat.frameworks import (
     Framework,
     FrameworkInput,
     Selection,
+    choose_strategy,
+    count_own_workers,
     find_selection,
 )
-from ompbind.cpuset import CpuSet, count, named
+from ompbind.cpuset import EMPTY, CpuSet, count, named
 from ompbind.errors import MaskError
 from ompbind.machine.model import Level, Machine
 from ompbind.masks.mask import Item, Mask, Selector
 from ompbind.masks.parse import parse_mask
+from ompbind.planning.request import DEFAULT_STRATEGY
 from ompbind.record import Record
 
 
@@ -47,7 +50,9 @@ def make_foreign_settings(names: Framework, source: FrameworkInput) -> tuple[For
     Raises MaskError, with the variable and the position, for a value that is not valid.
     """
     env = source.env
-    settings = [_make_bind_setting(names, source)]
+    settings = [bind := _make_bind_setting(names, source)]
+    if bind.request_fields.get("strategy") == "nodes":
+        settings.append(_make_order_setting(names, source.machine))
     if is_sliced := _has_slices(names, env):
         settings.append(_make_slices_setting(names, source))
     if env.get(names.reserve, "").strip():
@@ -71,11 +76,12 @@ def _make_bind_setting(names: Framework, source: FrameworkInput) -> ForeignSetti
     word = text.strip()
     if _is_automatic(names, source.env):
         selection = find_selection(names, source.machine)
-        fields = {"strategy": "numa", **(selection.request_fields if selection else {})}
+        strategy = choose_strategy(selection, source.machine)
+        fields = {"strategy": strategy, **(selection.request_fields if selection else {})}
+        if count_own_workers(names, source) > 1:  # each of them is to have a domain
+            fields["strategy"] = DEFAULT_STRATEGY
         if _has_slices(names, source.env):
             del fields["strategy"]  # see _make_slices_setting
-        elif fields["strategy"] == "nodes":  # whole NUMA nodes, which `numa` would split
-            fields.update(_number_nodes(source.machine, names.bind))
         return ForeignSetting(
             name=names.bind,
             value=word,
@@ -91,6 +97,21 @@ def _make_bind_setting(names: Framework, source: FrameworkInput) -> ForeignSetti
         meaning="no binding (-m none)" if unbound else "the CPUs of ranks (-m)",
         request_fields={"mask": parse_mask(word) if unbound else _parse_lists(names, text)},
         overridden_by=(*replacing, "smt", "sibling", "bind") if unbound else replacing,
+    )
+
+
+def _make_order_setting(names: Framework, machine: Machine) -> ForeignSetting:
+    """Return the order of NUMA nodes: by OS number, for vLLM those whose memory is not allowed last."""
+    last = EMPTY
+    if names.nodes and machine.memory_allowed is not None:
+        last = CpuSet(node.number for node in machine.nodes) - machine.memory_allowed
+    return ForeignSetting(
+        name=names.bind,
+        value="",
+        meaning="",
+        request_fields=_number_nodes(machine, names.bind, last),
+        overridden_by=("strategy",),
+        requires_no_mask=True,
     )
 
 
@@ -114,9 +135,10 @@ def _make_slices_setting(names: Framework, source: FrameworkInput) -> ForeignSet
     )
 
 
-def _number_nodes(machine: Machine, name: str) -> dict[str, Mask]:
+def _number_nodes(machine: Machine, name: str, last: CpuSet = EMPTY) -> dict[str, Mask]:
     """Return the field of a request for all NUMA nodes by their OS numbers; none if there are no nodes."""
-    numbers = sorted(node.number for node in machine.nodes if not node.cpus.isdisjoint(machine.allowed))
+    usable = (node.number for node in machine.nodes if not node.cpus.isdisjoint(machine.allowed))
+    numbers = sorted(usable, key=lambda number: (number in last, number))
     return {"nodes": _select_nodes(",".join(map(str, numbers)), name)} if numbers else {}
 
 
@@ -153,13 +175,14 @@ def _make_default_service(names: Framework, source: FrameworkInput) -> ForeignSe
     selection = find_selection(names, source.machine) or Selection(request_fields={})
     words = (re.split("[=.]", word)[0].replace("_", "-") for word in source.command)
     connector = bool(names.connector) and names.connector in words
-    total, each = selection.service_total + connector, selection.service_each
+    workers = count_own_workers(names, source)
+    total, each = selection.service_total, (selection.service_each + connector) * workers
     texts = [f"{count(each, 'service CPU')} per rank"] if each else []
     texts += [f"{count(total, 'service CPU')} of all ranks together"] if total else []
     return ForeignSetting(
         name=names.reserve,
         value="",
-        meaning=" and ".join(texts) + (f", 1 of them for {names.connector}" if connector else ""),
+        meaning=" and ".join(texts) + (f", with {names.connector}" if connector else ""),
         request_fields={"service_total": total, "service_each": each, "service_optional": True},
         overridden_by=(*_SERVICE_OPTIONS, "cores", "threads"),
         requires_binding=True,

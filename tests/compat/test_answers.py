@@ -1,10 +1,12 @@
 """The CPUs of ranks with --compat, compared with those that vLLM and SGLang themselves select.
 
-Their own functions were run for recorded machines, with the allowed CPUs of the recording.
+Their own functions were run for recorded machines, with the allowed CPUs of the recording (record_vllm.py).
 """
 
 import json
 import shlex
+from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -19,16 +21,20 @@ from ompbind.planning.request import Request
 from ompbind.report.export.variables import render_vllm
 from tests.recordings import RECORDINGS, recorded, sampled
 
-ANSWERS = RECORDINGS / "../vllm/auto.json"
-"""vLLM's CPUs: machine, ranks, VLLM_CPU_NUM_OF_RESERVED_CPU or None, `cpus` of each rank, `reserved`."""
+ANSWERS = Path(__file__).with_name("vllm-0.32.0.json")
+"""vLLM's CPUs: machine, workers, VLLM_CPU_NUM_OF_RESERVED_CPU, KV connector, CPUs per worker, reserved."""
+
+EARLIER = RECORDINGS / "../vllm/auto.json"
+"""The CPUs of an earlier vLLM (revision 02bdead): the same without the connector, as objects."""
 
 
-def plan_for(framework, machine, ranks, reserved=None, given=(), **options):
+def plan_for(framework, machine, ranks, reserved=None, command=(), **options):
     env = {} if reserved is None else {"VLLM_CPU_NUM_OF_RESERVED_CPU": str(reserved)}
-    source = FrameworkInput(machine=machine, env=env)
-    return make_plan(machine, fill_request(Request(ranks=ranks, **options), framework, source, given))
+    source = FrameworkInput(machine=machine, env=env, command=command, for_workers=True)
+    return make_plan(machine, fill_request(Request(ranks=ranks, **options), framework, source, options))
 
 
+@cache
 def read_recording(name):
     path = RECORDINGS / f"dumps/{name}.tar.gz"
     if not path.exists():
@@ -51,14 +57,16 @@ def leaves_cores_idle(machine, plan, theirs):
 
 BETTER = {
     # lscpu shows the two cores of an AMD module as one core, and vLLM leaves one of the two idle
-    "hwloc-64amd64-4p2n4ca2co": {1, 2, 8},
-    "lscpu-vmware_fpe": {1, 2, 4},
+    "hwloc-64amd64-4p2n4ca2co",
+    "lscpu-vmware_fpe",
     # vLLM uses CPUs with number % 8 < 4: on cores with four hardware threads this is every second core
-    "rec-power9-butte-gpunodes": {1, 2},
-    # packages are the clusters of a big.LITTLE chip; vLLM's rank gets the four slow cores alone
-    "mob-huawei-honor-6": {1},
+    "rec-power9-butte-gpunodes",
+    "lscpu-ppc64-POWER7-64cpu",
 }
-"""Machine → the numbers of ranks for which ompbind uses CPUs that vLLM leaves idle."""
+"""The machines on which ompbind uses CPUs that vLLM leaves idle."""
+
+BETTER_EARLIER = {("lscpu-ppc64-POWER7-64cpu", 1): False, ("mob-huawei-honor-6", 1): True}
+"""The same for the earlier vLLM, where it differs: it took the clusters of a big.LITTLE chip for packages."""
 
 
 SAME = """
@@ -78,23 +86,35 @@ hwloc-20s390-2g6s4c 0-19
 
 
 def read_answers():
-    """The name of each machine, with its answers; most machines prove nothing new."""
-    answers = json.loads(ANSWERS.read_text()) if ANSWERS.exists() else []
-    for name in sorted({answer["machine"] for answer in answers}):
+    """The answers by machine: (workers, options, CPUs of each worker, reserved, whether ompbind differs)."""
+    answers = {}
+    for name, workers, reserved, connector, cpus, others in json.loads(ANSWERS.read_text()):
+        options = {"reserved": reserved, "command": ("--kv-transfer-config",) * connector}
+        answers.setdefault(name, []).append((workers, options, cpus, others, name in BETTER))
+    for row in json.loads(EARLIER.read_text()) if EARLIER.exists() else []:
+        # docs/vllm-variables.md says how to get the CPUs of this vLLM
+        options = {"reserved": row["reserved_cpus"]}
+        if not row["arch"].startswith("riscv"):
+            options["strategy"] = "numa"
+        if row["reserved_cpus"] is None and row["arch"] == "x86_64":
+            options["service_total"] = 1
+        key = (row["machine"], row["ranks"])
+        differs = BETTER_EARLIER.get(key, key[0] in BETTER)
+        answers.setdefault(key[0], []).append((row["ranks"], options, row["cpus"], row["reserved"], differs))
+    for name, rows in sorted(answers.items()):  # most machines prove nothing new
         mark = () if name in BETTER or name in SAME.split() else pytest.mark.long
-        yield pytest.param([answer for answer in answers if answer["machine"] == name], id=name, marks=mark)
+        yield pytest.param(name, rows, id=name, marks=mark)
 
 
-@pytest.mark.parametrize("answers", [*read_answers()])
-def test_ranks_get_the_cpus_that_vllm_selects(answers):
-    for answer in answers:
-        machine = read_recording(answer["machine"])
-        plan = plan_for("vllm", machine, answer["ranks"], answer["reserved_cpus"])
-        theirs = [CpuSet.from_list(cpus) for cpus in answer["cpus"]]
-        reserved = CpuSet.from_list(answer["reserved"])
+@pytest.mark.parametrize(("name", "answers"), [*read_answers()])
+def test_ranks_get_the_cpus_that_vllm_selects(name, answers):
+    machine = read_recording(name)
+    for workers, options, cpus, others, differs in answers:
+        plan = plan_for("vllm", machine, workers, **options)
+        theirs, reserved = [CpuSet.from_list(each) for each in cpus], CpuSet.from_list(others)
         is_equal = [rank.compute for rank in plan.placements] == theirs
         is_equal &= union(rank.service_cpus for rank in plan.placements) == reserved
-        assert is_equal is (answer["ranks"] not in BETTER.get(answer["machine"], ())), answer
+        assert is_equal is not differs, (workers, options, cpus, others)
         both = zip(theirs, plan.placements, strict=True)
         assert is_equal or leaves_cores_idle(
             machine, plan, [given | reserved & rank.cpuset for given, rank in both]

@@ -45,9 +45,9 @@ def show(made):
 @pytest.mark.parametrize(
     ("machine", "env", "ranks", "expected"),
     [
-        (DUAL, {}, 2, "8-11 12-14+15"),
+        (DUAL, {}, 2, "8-10+11 12-14+15"),
         (DUAL, {BIND: " auto "}, 1, "8-10+11"),
-        (DUAL, {BIND: "auto"}, 4, "8-9 10-11 12-13 14+15"),
+        (DUAL, {BIND: "auto"}, 4, "8+9 10+11 12+13 14+15"),
         (ARM, {}, None, "0-1,4+5 2-3,6+7"),
         (ARM, {RESERVE: "1"}, 2, "0-1,4-5 2-3,6+7"),
         (POWER, {}, 2, "0-3,8-11 16-19,24-26+27"),
@@ -58,15 +58,15 @@ def show(made):
         (DUAL, {RESERVE: "5"}, 2, "8-9+10-11 12+13-15"),
         (DUAL, {RESERVE: " 0 "}, 2, "8-11 12-15"),
         (DUAL, {RESERVE: "2", BIND: "4-7|0-3"}, 2, "4-6+7 0-2+3"),
-        (DUAL, {NODES: "1,0"}, 2, "12-15 8-10+11"),
+        (DUAL, {NODES: "1,0"}, 2, "12-14+15 8-10+11"),
         (DUAL, {NODES: "1,0", RESERVE: "0"}, 4, "12-13 14-15 8-9 10-11"),
         (DUAL, {NODES: "7,1,9"}, 1, "12-14+15"),
-        (SNC, {NODES: " 3 , 0 - 1 "}, 3, "12-15 0-3 4-6+7"),
-        (DUAL, {SGLANG: "0|4"}, 2, "8-11 12-14+15"),
+        (SNC, {NODES: " 3 , 0 - 1 "}, 3, "12-14+15 0-2+3 4-6+7"),
+        (DUAL, {SGLANG: "0|4"}, 2, "8-10+11 12-14+15"),
         (DUAL, {SLICES: "0"}, 1, "8-10+11"),
         (DUAL, {SLICES: "1"}, 1, "8-14+15"),
-        (DUAL, {SLICES: "1", NODES: "1"}, 3, "8-9 10-11 12+13"),
-        (SNC, {SLICES: "1"}, 8, "0-1 2-3 4-5 6-7 8-9 10-11 12-13 14+15"),
+        (DUAL, {SLICES: "1", NODES: "1"}, 3, "8+9 10+11 12+13"),
+        (SNC, {SLICES: "1"}, 8, "0+1 2+3 4+5 6+7 8+9 10+11 12+13 14+15"),
         ("sglang", {}, 2, "0-3 4-7"),
         ("sglang", {SGLANG: "all"}, 2, "0-3 4-7"),
         ("sglang", {SGLANG: "4-7|0-3"}, 2, "4-7 0-3"),
@@ -167,12 +167,11 @@ def find_texts(made, code="compat"):
     return [note.text for note in made.notes if note.code == code]
 
 
-PACKAGES = with_level(make_machine(Shape(cores=4), arch="x86_64"), Level.PACKAGE, ["0-1", "2-3"])
 INTERLEAVED = with_level(make_machine(Shape(cores=4), arch="x86_64"), Level.PACKAGE, ["0,2", "1,3"])
 SMT4 = make_machine(Shape(cores=2, smt=4, numbering="adjacent"), arch="ppc64le")
 RISCV, LOONGARCH = ARM.replace(arch="riscv64"), DUAL.replace(arch="loongarch64")
 BOUND, MEMORY_OF_1 = DUAL.replace(allowed=DUAL.nodes[1].cpus), DUAL.replace(memory_allowed=CpuSet([1]))
-UNEVEN = "more ranks than NUMA nodes or packages"
+UNEVEN = "more ranks than NUMA nodes"
 
 
 @pytest.mark.parametrize(
@@ -181,7 +180,6 @@ UNEVEN = "more ranks than NUMA nodes or packages"
         (DUAL, {}, 2, None),
         (DUAL, {}, 3, UNEVEN),
         (DUAL, {NODES: "1"}, 2, UNEVEN),
-        (PACKAGES, {NODES: "0"}, 2, f"vLLM ignores {NODES} if a NUMA node has several packages"),
         (SMT4, {}, 1, "vLLM uses the CPUs with number % 8 < 4: on this machine it leaves whole cores idle"),
         (LOONGARCH, {}, 2, "vLLM cannot select CPUs on loongarch64"),
         (BOUND, {}, 1, "NUMA node 0 skipped: no CPU is allowed; vLLM would give a rank no CPU"),
@@ -206,9 +204,11 @@ def test_a_note_names_each_difference_from_vllm(machine, env, ranks, expected):
 @pytest.mark.parametrize(
     ("machine", "command", "expected"),
     [
-        (DUAL, "vllm serve m", "8-11 12-14+15"),
-        (DUAL, "vllm serve m --kv-transfer-config {}", "8-10+11 12-14+15"),
-        (ARM, "vllm serve --kv_transfer_config.kv_role=x", "0-1,4+5 2-3+6-7"),
+        (DUAL, "vllm serve m", "8-10+11 12-14+15"),
+        (DUAL, "vllm serve m --kv-transfer-config {}", "8-9+10-11 12-13+14-15"),
+        (ARM, "vllm serve --kv_transfer_config.kv_role=x", "0-1+4-5 2-3+6-7"),
+        (POWER, "vllm serve m", "0-3,8-11 16-19,24-26+27"),
+        (POWER, "vllm serve m --kv-transfer-config {}", "0-3,8-10+11 16-19,24-25+26-27"),
         (ARM, "", "0-1,4+5 2-3,6+7"),
     ],
 )
@@ -220,7 +220,7 @@ def test_reserved_cpus_depend_on_the_machine_and_the_command(machine, command, e
 @pytest.mark.parametrize(
     ("env", "ranks", "options", "expected"),
     [
-        ({}, 2, {}, "rank 0 has no service CPU: if each rank is a server, use --service-total 2"),
+        ({RESERVE: "1"}, 2, {}, "rank 0 has no service CPU: if each rank is a server, use --service-total 2"),
         ({RESERVE: "1"}, 3, {}, "ranks 0-1 have no service CPU"),
         ({}, 1, {}, None),
         ({RESERVE: "0"}, 2, {}, None),

@@ -1,0 +1,108 @@
+"""The plug-in of vLLM in a server that treats plug-ins and workers as vLLM does: CPUs and log of workers."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.live
+
+SERVER = (sys.executable, str(Path(__file__).with_name("toy_server.py")))
+OMPBIND = str(Path(sys.executable).with_name("ompbind"))
+FIRST, LAST, *_ = (*sorted(os.sched_getaffinity(0)), None)
+two_cpus = pytest.mark.skipif(LAST is None, reason="one CPU")
+
+
+def start(*words, prefix=(), **env):
+    """Start the server; return its exit code, what each worker found, the modules of ompbind, and the log."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("OMP", "VLLM_"))}
+    clean["OMPBIND_RUNTIME_DIR"] = os.environ["OMPBIND_RUNTIME_DIR"]
+    env = {"OMPBIND_VLLM": "1", **env}
+    command = [*prefix, *SERVER, *words]
+    done = subprocess.run(
+        command, env={**clean, **env}, capture_output=True, text=True, timeout=60, check=False
+    )
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    return done.returncode, lines[:-1], lines[-1] if lines else [], done.stderr
+
+
+def test_without_the_variable_the_plug_in_imports_nothing_and_vllm_binds_itself():
+    code, workers, modules, log = start("1", OMPBIND_VLLM="")
+    assert (code, log) == (0, "")
+    assert workers[0]["OMP_PLACES"] is None
+    assert modules == ["ompbind", "ompbind.plugins", "ompbind.plugins.vllm"]
+
+
+IN_RANK = (OMPBIND, "run", "--")
+NOBIND = {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+
+
+@two_cpus
+@pytest.mark.parametrize(
+    ("words", "prefix", "env", "cpus"),
+    [
+        ("2", (), {}, f"{FIRST} {LAST}"),
+        ("2", (), {"OMPBIND_MASK": f"{LAST}|{FIRST}"}, f"{LAST} {FIRST}"),
+        ("2", (), {"VLLM_CPU_OMP_THREADS_BIND": f"{LAST}|{FIRST}"}, f"{LAST} {FIRST}"),
+        ("1", (), {"OMPBIND_MASK": f"{FIRST},{LAST}", "OMPBIND_SERVICE_TOTAL": "1"}, f"{FIRST}+{LAST}"),
+        ("1 1", (), {}, f"{LAST}"),  # the second of two replicas
+        ("2", IN_RANK, NOBIND, f"{FIRST} {LAST}"),
+        ("1", (*IN_RANK[:-1], "--service-total", "1", "--"), NOBIND, f"{FIRST}+{LAST}"),
+        ("2", (*IN_RANK[:-1], "--service-total", "1", "--"), NOBIND, f"{FIRST} {LAST}"),
+        ("1", (*IN_RANK[:-1], "-m", str(LAST), "--"), {}, f"{LAST}"),
+    ],
+)
+def test_each_worker_has_the_cpus_and_variables_of_its_rank(words, prefix, env, cpus):
+    code, workers, _, log = start(*words.split(), prefix=prefix, OMPBIND_ENV="MARK=1", **env)
+    assert code == 0, log
+    found = [(worker["OMPBIND_CPUS"], worker["OMPBIND_SERVICE_CPUS"]) for worker in workers]
+    assert ["+".join(filter(None, pair)) for pair in found] == cpus.split()
+    for worker, own in zip(workers, cpus.split(), strict=True):
+        assert worker["cpus"] == own.replace("+", ",")
+        assert worker["OMP_NUM_THREADS"] == "1"
+        assert worker["OMP_PLACES"] == f"{{{worker['cpus']}}}"
+        assert worker["RANK"] == ("0" if prefix else None)  # vLLM numbers its workers itself
+        assert worker["MARK"] == "1"
+    assert log.count("INFO ompbind: worker ") == 1
+
+
+@two_cpus
+def test_servers_avoid_each_other():
+    """The second server runs where the first has left a CPU; a third finds none."""
+    taken = subprocess.Popen(
+        (OMPBIND, "run", "-m", str(FIRST), "--", "cat"), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    taken.stdin.write(b"x\n")
+    taken.stdin.flush()
+    taken.stdout.readline()
+    try:
+        assert [worker["cpus"] for worker in start("1", OMPBIND_AVOID="1")[1]] == [str(LAST)]
+        code, _, _, log = start("2", OMPBIND_AVOID="1")
+        assert code == 2
+        assert f"CPU {FIRST} is in use by run" in log
+    finally:
+        taken.communicate()
+
+
+@pytest.mark.parametrize(
+    ("env", "code", "log"),
+    [
+        ({"OMPBIND_MASK": "9999"}, 2, "ERROR ompbind: error: OMPBIND_MASK: CPU 9999 does not exist"),
+        ({"OMPBIND_VLLM": "maybe"}, 1, "OMPBIND_VLLM: 'maybe' is not 1 (yes) or 0 (no)"),
+        ({"OMPBIND_AVOIDD": "1"}, 0, "WARNING ompbind: warning: OMPBIND_AVOIDD is not a variable of ompbind"),
+        (
+            {"TOY": "older"},
+            0,
+            "WARNING ompbind: OMPBIND_VLLM=1 has no effect on this vLLM: OMPProcessManager",
+        ),
+    ],
+)
+def test_errors_end_the_engine_and_a_vllm_that_is_not_known_stays_as_it_is(env, code, log):
+    found = start("1", **env)
+    assert found[0] == code
+    assert log in found[3]
+    assert ("hint: " in found[3]) is (code == 2)
+    assert [worker["OMP_PLACES"] is None for worker in found[1]] == [log.endswith("Manager")] * (not code)

@@ -1,0 +1,77 @@
+"""A server as vLLM is to its plug-ins: it loads them in each process, and starts workers in its engine.
+
+toy_server.py WORKERS [REPLICA]
+"""
+
+import json
+import logging
+import multiprocessing
+import os
+import subprocess
+import sys
+from contextlib import contextmanager
+from importlib.metadata import entry_points
+from types import ModuleType, SimpleNamespace
+
+WORKER = """
+import json, os
+names = ("OMP_NUM_THREADS", "OMP_PLACES", "OMPBIND_CPUS", "OMPBIND_SERVICE_CPUS", "RANK", "MARK")
+cpus = ",".join(map(str, sorted(os.sched_getaffinity(0))))
+print(json.dumps({"cpus": cpus, **{name: os.environ.get(name) for name in names}}))
+"""
+
+
+class OMPProcessManager:
+    def __init__(self, config):
+        pass
+
+    @contextmanager
+    def configure_omp_envs(self, rank, local_rank):
+        yield
+
+
+class ParallelConfig:
+    local_world_size = int(sys.argv[1])
+    data_parallel_size_local = 1
+    data_parallel_rank_local = int(sys.argv[2]) if len(sys.argv) > 2 else None
+    _api_process_count = 2
+
+
+def add_vllm():
+    """Add the modules of vLLM that the plug-in uses to those of this process."""
+    for name in ("vllm", "vllm.utils", "vllm.config", "vllm.utils.ompmultiprocessing"):
+        sys.modules[name] = ModuleType(name)
+    sys.modules["vllm.config"].ParallelConfig = ParallelConfig
+    home = sys.modules["vllm.utils.ompmultiprocessing"]
+    home.OMPProcessManager = OMPProcessManager
+    home.current_platform = SimpleNamespace(is_cpu=lambda: True)
+    if os.environ.get("TOY") == "older":
+        OMPProcessManager.__init__ = lambda self, affinity: None
+    return home
+
+
+def load_plugins():
+    for plugin in entry_points(group="vllm.general_plugins"):
+        plugin.load()()
+
+
+def run_engine():
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
+    home = add_vllm()
+    load_plugins()
+    config = SimpleNamespace(parallel_config=ParallelConfig, kv_transfer_config=None)
+    manager = home.OMPProcessManager(config) if os.environ.get("TOY") != "older" else OMPProcessManager(None)
+    for rank in range(ParallelConfig.local_world_size):
+        with manager.configure_omp_envs(rank=rank, local_rank=rank):
+            worker = subprocess.run(
+                [sys.executable, "-c", WORKER], capture_output=True, text=True, check=True
+            )
+        print(json.dumps({**json.loads(worker.stdout), "parent": len(os.sched_getaffinity(0))}), flush=True)
+    print(json.dumps(sorted(name for name in sys.modules if name.startswith("ompbind"))), flush=True)
+
+
+if __name__ == "__main__":
+    engine = multiprocessing.get_context("spawn").Process(target=run_engine)
+    engine.start()
+    engine.join()
+    sys.exit(engine.exitcode)
