@@ -243,7 +243,8 @@ def _range_bits(item: str) -> int:
 def count(number: float, noun: str) -> str:
     """Return a number with its noun: "1 core", "2 cores", "2.5 CPUs"."""
     text = number if isinstance(number, int) else f"{number:g}"
-    return f"{text} {noun}" if number == 1 else f"{text} {noun}s"
+    plural = f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    return f"{text} {noun if number == 1 else plural}"
 
 
 def named(noun: str, numbers: Iterable[int]) -> str:

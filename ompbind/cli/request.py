@@ -47,6 +47,7 @@ def make_request(
         smt=settings.smt,
         sibling=settings.sibling,
         threads=settings.threads,
+        processes_per_rank=settings.processes_per_rank,
         cores=settings.cores,
         service_cores=settings.service_cores,
         service_total=settings.service_total,

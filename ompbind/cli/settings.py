@@ -43,6 +43,7 @@ class PlanningSettings(Record):
     smt: Smt
     sibling: Literal["first", "last"]
     threads: int | None
+    processes_per_rank: int
     cores: int | None
     service_cores: int
     service_total: int

@@ -1,8 +1,8 @@
 """The binding of a rank as environment variables, for OpenMP runtimes and other thread pools.
 
-The reasons are measured. OMP_PLACES and OMP_PROC_BIND are set together or not at all. OMP_NUM_THREADS is
-always set, and never empty or 0. Variables that override them are removed: with some of these, a runtime
-ignores the places, or binds threads to CPUs outside the affinity mask of the process.
+The reasons are measured. OMP_PLACES and OMP_PROC_BIND are set together or not at all. Numbers of threads are
+never empty or 0. Variables that override them are removed: with some of these, a runtime ignores the places,
+or binds threads to CPUs outside the affinity mask of the process.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,6 +23,18 @@ Their programs are listed in docs/runtimes.md. All read a decimal number. Not am
 threads mostly wait (ARROW_IO_THREADS, TOKIO_WORKER_THREADS), and JAVA_TOOL_OPTIONS, which Java prints.
 """
 
+PROCESS_COUNTS = ("LOKY_MAX_CPU_COUNT", "PYTHON_CPU_COUNT")
+"""Variables of `THREAD_COUNTS` that also decide how many worker processes a pool of Python has."""
+
+MASK_COUNTS = (
+    "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS", "NUMEXPR_NUM_THREADS",
+)  # fmt: skip
+"""Variables of `THREAD_COUNTS` whose libraries start a thread for each CPU of the affinity mask without them.
+
+joblib, Dask and Ray divide the CPUs among their worker processes only if these variables are not set.
+NumExpr does not read the mask, but without NUMEXPR_NUM_THREADS it starts NUMEXPR_MAX_THREADS threads.
+"""
+
 LIBUV_VARIABLE = "UV_THREADPOOL_SIZE"
 LIBUV_DEFAULT = 4
 """The thread pool of Node.js, whose threads mostly wait for files, and its default size."""
@@ -39,15 +51,23 @@ def make_openmp_variables(
     places_text: str,
     threads: int,
     binding: Binding,
+    *,
+    processes: int = 1,
+    by_mask: bool = False,
 ) -> dict[str, str | None]:
     """Return every variable that sets threads and binding: its value, or None to remove it.
 
     `cpus` are the CPUs of the rank in thread order, `places_text` are its places as the value of OMP_PLACES.
-    Without places, threads are not bound. A rank with service CPUs has one place per thread, also with
-    Bind.RANK: only `close` gives them to its threads in order.
+    Without places, threads are not bound. `processes` of the rank divide its `threads`. With `by_mask`, no
+    number is set where libraries find it by the affinity mask (`MASK_COUNTS`). A rank with service CPUs has
+    one place per thread, also with Bind.RANK: only `close` gives them to its threads in order.
     """
     variables: dict[str, str | None] = dict.fromkeys(OVERRIDING_VARIABLES)
-    variables.update(dict.fromkeys(THREAD_COUNTS, str(threads)))
+    variables.update(dict.fromkeys(THREAD_COUNTS, str(max(1, threads // processes))))
+    if processes > 1:
+        variables.update(dict.fromkeys(PROCESS_COUNTS, str(processes)))
+    if by_mask:
+        variables.update(dict.fromkeys(MASK_COUNTS))
     variables[LIBUV_VARIABLE] = str(max(threads, LIBUV_DEFAULT))
     if not places_text:
         return {**variables, "OMP_PROC_BIND": "false"}

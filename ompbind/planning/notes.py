@@ -17,6 +17,7 @@ from ompbind.planning.request import Sharing
 from ompbind.planning.runtimes import choose_syntax, explain_runtime
 from ompbind.planning.strategies.core_sequence import make_core_sequence
 from ompbind.planning.strategies.strategies import STRATEGIES
+from ompbind.planning.thread_counts import explain_thread_counts
 from ompbind.planning.wrapper_notes import explain_wrappers
 
 
@@ -377,6 +378,7 @@ _SUBJECTS: tuple[Callable[[Plan], Iterable[Note]], ...] = (
     explain_memory,
     _explain_quota,
     _explain_threads,
+    explain_thread_counts,
     _explain_sharing,
     _explain_other_runs,
     _explain_service,

@@ -69,7 +69,8 @@ class MemoryPolicy(Record):
 class Placement(Record):
     """What one rank gets; `cpus` are in thread order, `places` are empty if OpenMP should not bind threads.
 
-    `places_text` are the places as the value of OMP_PLACES.
+    `places_text` are the places as the value of OMP_PLACES. `threads` are the threads of the rank, which its
+    `processes` divide.
 
     `service_cpus` are CPUs that the rank has besides: no OpenMP worker runs there. `reserved` are the CPUs of
     cores that --reserve takes from this rank: no rank may use them. `nodes` are the NUMA nodes of `cpus`.
@@ -83,6 +84,7 @@ class Placement(Record):
     places: tuple[CpuSet, ...] = ()
     places_text: str = ""
     threads: int = 1
+    processes: int = 1
     nodes: tuple[int, ...] = ()
     memory_nodes: tuple[int, ...] = ()
     devices: tuple[Device, ...] = ()
@@ -94,6 +96,11 @@ class Placement(Record):
     def compute(self) -> CpuSet:
         """The CPUs that compute, without their order."""
         return CpuSet(self.cpus)
+
+    @property
+    def process_threads(self) -> int:
+        """The threads of each process of the rank."""
+        return max(1, self.threads // self.processes)
 
     @property
     def cpuset(self) -> CpuSet:

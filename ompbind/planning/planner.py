@@ -158,6 +158,7 @@ def _add_details(machine: Machine, request: Request, placements: Sequence[Placem
             places=places,
             places_text=text,
             threads=threads,
+            processes=request.processes_per_rank,
             nodes=nodes,
             memory_nodes=_find_memory_nodes(nodes, local) or _find_memory_nodes(nodes, remote),
         )

@@ -17,6 +17,7 @@ from ompbind.planning.rank_variables import (
     NAMES_OF_DEVICES,
     OMPBIND_ATTEMPT,
     OMPBIND_CPUS,
+    OMPBIND_NUM_THREADS,
     OMPBIND_RANK,
     OMPBIND_RESERVED_CPUS,
     OMPBIND_RUN_ID,
@@ -29,6 +30,7 @@ from ompbind.planning.rank_variables import (
 )
 from ompbind.planning.request import Request
 from ompbind.planning.runtimes import choose_syntax, may_support_reset
+from ompbind.planning.thread_counts import counts_by_mask
 from ompbind.record import Record
 
 _PAIR = set(PLACE_VARIABLES)
@@ -120,8 +122,8 @@ def _make_variables_and_fields(
     """Return all variables of one rank, and the values of its placeholders."""
     placement, base = plan.placements[identity.placement_index], spec.base
     numbers = make_identity_variables(placement, identity, spec)
-    fields = _make_fields(numbers, identity, placement.threads)
-    threads = make_openmp_variables(placement.cpus, placement.places_text, placement.threads, binding)
+    fields = _make_fields(numbers, identity, placement)
+    threads = _make_thread_variables(plan, placement, binding)
     if spec.keep_env:
         kept = base.keys() | (_PAIR if _PAIR & base.keys() else set())
         threads = {name: value for name, value in threads.items() if name not in kept}
@@ -152,10 +154,20 @@ def _make_variables_and_fields(
     return variables, fields
 
 
-def make_thread_variables(placement: Placement, request: Request) -> dict[str, str | None]:
+def make_thread_variables(plan: Plan, rank: int) -> dict[str, str | None]:
     """Return every variable that sets the threads of a rank and their binding; None removes a variable."""
-    binding = _make_binding(request)
-    return make_openmp_variables(placement.cpus, placement.places_text, placement.threads, binding)
+    return _make_thread_variables(plan, plan.placements[rank], _make_binding(plan.request))
+
+
+def _make_thread_variables(plan: Plan, placement: Placement, binding: Binding) -> dict[str, str | None]:
+    return make_openmp_variables(
+        placement.cpus,
+        placement.places_text,
+        placement.threads,
+        binding,
+        processes=placement.processes,
+        by_mask=counts_by_mask(plan, placement),
+    )
 
 
 def _make_binding(request: Request) -> Binding:
@@ -200,11 +212,17 @@ def make_unbound_commands(size: int, spec: RunSpec, allowed: CpuSet) -> list[Ran
     `allowed` CPUs, {threads} for their number.
     """
     placement = Placement(rank=0, cpus=tuple(allowed), threads=len(allowed))
-    of_plan = (OMPBIND_CPUS, OMPBIND_RESERVED_CPUS, OMPBIND_SERVICE_CPUS, *NAMES_OF_DEVICES)
+    of_plan = (
+        OMPBIND_NUM_THREADS,
+        OMPBIND_CPUS,
+        OMPBIND_RESERVED_CPUS,
+        OMPBIND_SERVICE_CPUS,
+        *NAMES_OF_DEVICES,
+    )
     commands = []
     for identity in _make_identities(size):
         numbers = make_identity_variables(placement, identity, spec)
-        fields = _make_fields(numbers, identity, placement.threads)
+        fields = _make_fields(numbers, identity, placement)
         removed = dict.fromkeys(of_plan)
         variables = {**dict.fromkeys(spec.removed_variables), **numbers, **removed}
         variables.update(_fill_variables(spec, fields))
@@ -271,7 +289,7 @@ def find_changed(plan: Plan, spec: RunSpec) -> dict[str, str | None]:
     """
     if spec.keep_env or OMPBIND_RANK in spec.base:
         return {}
-    return find_overridden_variables(spec.base, make_thread_variables(plan.placements[0], plan.request))
+    return find_overridden_variables(spec.base, make_thread_variables(plan, 0))
 
 
 def make_identity_variables(
@@ -293,17 +311,18 @@ def make_identity_variables(
         OMPBIND_CPUS: str(placement.compute) if in_order else ",".join(map(str, placement.cpus)),
         OMPBIND_RESERVED_CPUS: str(placement.reserved),
         OMPBIND_SERVICE_CPUS: str(placement.service_cpus),
+        OMPBIND_NUM_THREADS: str(placement.process_threads),
         OMPBIND_WORKER_NAME: f"{spec.run_id}-rank-{identity.rank}",
     }
 
 
-def _make_fields(numbers: Variables, identity: RankIdentity, threads: int) -> Fields:
+def _make_fields(numbers: Variables, identity: RankIdentity, placement: Placement) -> Fields:
     """Return the values of all placeholders for one rank; `numbers` are the variables of its identity."""
     return {
         "rank": identity.rank,
         "local_rank": identity.local_rank,
         "size": identity.size,
-        "threads": threads,
+        "threads": placement.process_threads,
         "cpus": numbers[OMPBIND_CPUS] or "",
         "run_id": numbers[OMPBIND_RUN_ID] or "",
     }

@@ -8,8 +8,10 @@ OMPBIND_RANK = "OMPBIND_RANK"
 OMPBIND_CPUS = "OMPBIND_CPUS"
 OMPBIND_RESERVED_CPUS = "OMPBIND_RESERVED_CPUS"
 OMPBIND_SERVICE_CPUS = "OMPBIND_SERVICE_CPUS"
+OMPBIND_NUM_THREADS = "OMPBIND_NUM_THREADS"
 OMPBIND_WORKER_NAME = "OMPBIND_WORKER_NAME"
-"""The run, the rank, its CPUs in thread order, its reserved and its service CPUs, a name for log files."""
+"""The run, the rank, its CPUs in thread order, its reserved and its service CPUs, the threads of each of its
+processes, a name for log files."""
 
 OMPBIND_RANK_DEVICES = "OMPBIND_RANK_DEVICES"
 OMPBIND_NICS = "OMPBIND_NICS"

@@ -109,6 +109,7 @@ class SavedRank(Record):
     places: tuple[CpuSet, ...]
     places_text: str
     threads: int
+    processes: int
     nodes: tuple[int, ...]
     memory_nodes: tuple[int, ...]
     devices: tuple[SavedDevice, ...]
@@ -149,6 +150,9 @@ class SavedPlan(Record):
 class Request(Record):
     """One placement request; `ranks` None means auto, `threads` None means one per CPU.
 
+    `processes_per_rank` is how many processes of its own the command of a rank starts: they divide the
+    threads of the rank.
+
     `cores` are the cores of each rank that compute, None for a share by the strategy. `reserve` and
     `service_cores` are cores per rank, `reserve_total` cores of the machine. `service_total` are service CPUs
     of all ranks together, `service_each` service CPUs of each rank; with `service_optional`, a rank without
@@ -181,6 +185,7 @@ class Request(Record):
     smt: Smt = "auto"
     sibling: Literal["first", "last"] = "first"
     threads: int | None = None
+    processes_per_rank: int = 1
     reserve: int = 0
     reserve_total: int = 0
     cores: int | None = None
@@ -301,6 +306,7 @@ class Request(Record):
             hint = "use --reserve for cores per rank, or --reserve-total for cores of the whole machine"
             raise RequestError("--reserve and --reserve-total contradict each other", hint=hint)
         _check_cores(self)
+        _check_processes(self)
         if self.devices or self.near or self.devices_per_rank is not None:
             _check_devices(self)
 
@@ -344,6 +350,19 @@ def _check_cores(request: Request) -> None:
         chooses = "gives each rank its CPUs" if request.names_each_rank else "gives each rank all CPUs"
         hint = "omit --cores, or write a mask without '|', which the strategy divides"
         raise RequestError(f"--cores has no effect: the mask {chooses}", hint=hint)
+
+
+def _check_processes(request: Request) -> None:
+    """Raise RequestError for a number of processes that cannot divide the threads of a rank."""
+    if request.processes_per_rank < 1:
+        message = f"a rank cannot have {request.processes_per_rank} processes"
+        raise RequestError(message, hint="use at least 1 process per rank")
+    if request.processes_per_rank > 1 and request.bind not in (Bind.RANK, Bind.NONE):
+        raise RequestError(
+            f"--bind {request.bind} with --processes-per-rank {request.processes_per_rank}: "
+            "all processes of a rank would bind their threads to the same places",
+            hint="omit --bind: threads may then use all CPUs of their rank",
+        )
 
 
 def _check_types(request: Request) -> None:

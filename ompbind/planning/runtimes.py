@@ -85,9 +85,11 @@ def choose_syntax(request: Request) -> BindingSyntax:
 def choose_bind(machine: Machine, request: Request, placements: Sequence[Placement]) -> Bind:
     """Return the binding mode: Bind.THREAD where the kernel does not move threads, if the user named none.
 
-    Forked children would crash in some runtimes, which keep Bind.RANK.
+    Forked children would crash in some runtimes, which keep Bind.RANK; several processes of a rank would
+    bind their threads to the same places.
     """
-    is_open = request.bind is Bind.RANK and not request.bind_given and request.threads != 1
+    is_open = request.bind is Bind.RANK and not request.bind_given
+    is_open = is_open and request.threads != 1 and request.processes_per_rank == 1
     needs_places = is_open and find_unbalanced(machine, placements) and not find_fork_unsafe(request)
     return Bind.THREAD if needs_places else request.bind
 

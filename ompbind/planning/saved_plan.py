@@ -81,6 +81,7 @@ def _parse_rank(value: object, number: int) -> SavedRank:
         places=places,
         places_text=(render_places(places) or "") if places else "",
         threads=_number(_get(row, "threads", inside), f"{inside}threads", _LIMIT),
+        processes=_number(row.get("processes", 1), f"{inside}processes", _LIMIT),
         nodes=_numbers(row, "nodes", inside),
         memory_nodes=_numbers(row, "memory_nodes", inside),
         devices=tuple(
@@ -102,8 +103,8 @@ def _check_rank(rank: SavedRank, where: str) -> None:
         raise ValueError(f"{where} has a CPU twice")
     if len({(device.address, device.partition) for device in rank.devices}) < len(rank.devices):
         raise ValueError(f"{where} has a device twice")
-    if not rank.threads:
-        raise ValueError(f"{where}.threads is 0")
+    if not (rank.threads and rank.processes):
+        raise ValueError(f"{where}.{'processes' if rank.threads else 'threads'} is 0")
     outside = union(rank.places) - rank.cpuset
     if outside or not all(rank.places):
         wrong = f"has CPUs {outside}, which the rank has not" if outside else "has a place without CPUs"

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from ompbind.cpuset import union
 from ompbind.openmp.binding import DISTRIBUTING_WORDS, Bind
 from ompbind.openmp.runtimes import KMP_AFFINITY, PLACE_VARIABLES
-from ompbind.planning.plan import Note, Plan
+from ompbind.planning.plan import Note, Placement, Plan
 from ompbind.planning.rank_command import make_thread_variables
 from ompbind.planning.runtimes import find_override
 from ompbind.programs.command import Workload
-from ompbind.programs.wrappers import Wrapper
+from ompbind.programs.wrappers import Launch, Wrapper
 from ompbind.record import Record
 
 WRAPPER, WRAPPER_THREADS = "wrapper", "wrapper-threads"
@@ -78,15 +78,20 @@ def _find_launcher(wrapper: Wrapper, plan: Plan | None) -> Iterator[WrapperEffec
         name = launch.text.split()[0]
         effect = f"starts processes, and may bind them by rules of its own; the plan binds only {name}"
         yield WrapperEffect(words=launch.text, effect=effect, remedy=remedy)
-    elif not (
-        plan
-        and launch.workers.isdecimal()
-        and all(
-            int(launch.workers) * placement.threads <= len(placement.cpus) for placement in plan.placements
-        )
-    ):
+    elif not (plan and all(_fit(launch, placement) for placement in plan.placements)):
         effect = f"starts several processes ({launch.workers}), which share the CPUs of one rank"
+        if not launch.instead:
+            effect += ", each with as many threads as the rank has"
+            is_number = launch.workers.isdecimal()
+            remedy = f"add {f'--processes-per-rank {launch.workers}' if is_number else '-t 1'}"
         yield WrapperEffect(words=launch.text, effect=effect, remedy=remedy, code=WRAPPER_THREADS)
+
+
+def _fit(launch: Launch, placement: Placement) -> bool:
+    """Return whether the threads of all processes of a launcher have a CPU each."""
+    if launch.workers.isdecimal():
+        return int(launch.workers) * placement.process_threads <= len(placement.cpus)
+    return not launch.instead and placement.process_threads == 1
 
 
 def _find_removed(wrapper: Wrapper, plan: Plan | None) -> Iterator[WrapperEffect]:
@@ -98,7 +103,7 @@ def _find_removed(wrapper: Wrapper, plan: Plan | None) -> Iterator[WrapperEffect
         return
     bound_by = list(PLACE_VARIABLES)
     if plan:  # a CPU list for one runtime, if not the variables of OpenMP
-        variables = make_thread_variables(plan.placements[0], plan.request)
+        variables = make_thread_variables(plan, 0)
         bound_by = [name for name in PLACE_VARIABLES if variables[name] is not None] or [KMP_AFFINITY]
     removed = [name for name in bound_by if name in wrapper.removed]
     # threads run on the same CPUs without some variables that bind them, or without all; with

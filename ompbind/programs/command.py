@@ -29,6 +29,7 @@ from ompbind.programs.library_search import (
     linker_directories,
 )
 from ompbind.programs.python_packages import find_packaged, find_site_packages
+from ompbind.programs.worker_programs import PYTHON_MANAGERS
 from ompbind.programs.wrappers import Wrapper, executes_arguments, is_python, read_wrapper, starts_others
 from ompbind.record import Record
 
@@ -78,6 +79,11 @@ class Workload(Record):
             if found.library.path not in seen:
                 seen.add(found.library.path)
                 yield found
+
+    @property
+    def is_python_program(self) -> bool:
+        """Whether the command runs a Python, or a package manager that runs one."""
+        return bool(self.python) or os.path.basename(self.program) in PYTHON_MANAGERS
 
     def has(self, *families: OmpRuntime, method: DetectionMethod | None = None) -> bool:
         """Return whether a runtime of one of these families is expected, by `method` if it is given."""

@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from ompbind.cpuset import CpuSet
 from ompbind.programs.find_command import find_file
+from ompbind.programs.worker_programs import PYTHON_MANAGERS, count_workers, find_worker_program
 from ompbind.record import Record
 
 #
@@ -20,7 +21,7 @@ from ompbind.record import Record
 
 SHELLS = (
     "sh", "bash", "dash", "zsh", "ksh", "fish", "busybox", "make", "xargs", "parallel", "ompbind", "docker",
-    "podman", "uv", "uvx", "pixi", "poetry", "pdm", "hatch", "pipenv", "pipx", "conda", "mamba", "micromamba",
+    "podman", *PYTHON_MANAGERS,
 )  # fmt: skip
 """Programs that start others, which no file names: shells, package managers."""
 
@@ -46,6 +47,9 @@ PROCESS_LAUNCHERS: Mapping[str, tuple[str, ...]] = {
 
 TORCHRUN, _TORCHRUN_MODULES = "torchrun", ("torch.distributed.run", "torch.distributed.launch")
 """torchrun, and the modules with the same command line: `python -m torch.distributed.run`."""
+
+ACCELERATE = "accelerate"
+"""accelerate of Hugging Face, whose subcommand `launch` starts processes as torchrun does."""
 
 
 def is_python(path: str) -> bool:
@@ -81,8 +85,10 @@ def is_torchrun(path: str, words: Sequence[str]) -> bool:
 
 def executes_arguments(path: str, words: Sequence[str]) -> bool:
     """Return whether a program may execute a command in its arguments: a wrapper or a launcher."""
-    is_launcher = find_launcher_name(path) in PROCESS_LAUNCHERS or is_torchrun(path, words)
-    return is_launcher or os.path.basename(path) in WRAPPERS
+    name = os.path.basename(path)
+    if find_launcher_name(path) in PROCESS_LAUNCHERS or name == ACCELERATE or name in WRAPPERS:
+        return True
+    return is_torchrun(path, words) or find_worker_program(path, words) is not None
 
 
 # Commands that start the processes of a job: `mpirun -n 4 ./app`, `torchrun --nproc-per-node 4 train.py`.
@@ -103,18 +109,19 @@ class Launch(Record):
     """The processes that a command line starts.
 
     `text` is the launcher with its options. `instead` is the command line in which `ompbind exec` binds each
-    process. `workers` is their number if the launcher does not bind them: a number, or a word such as "gpu".
+    process, "" if no such command line works. `workers` is their number if the launcher does not bind them: a
+    number, or a word such as "gpu".
     """
 
     text: str
-    instead: str
+    instead: str = ""
     workers: str = ""
 
 
 def read_launch(path: str, words: Sequence[str], env: Mapping[str, str]) -> Launch | None:
     """Return which processes a program starts, given its arguments; None if it is no launcher.
 
-    None too if it starts `ompbind`, and if torchrun starts a single process, which has the CPUs of its rank.
+    None too if it starts `ompbind`, and if it starts a single process, which has the CPUs of its rank.
     """
     if any(os.path.basename(word) == "ompbind" for word in words):
         return None
@@ -122,6 +129,11 @@ def read_launch(path: str, words: Sequence[str], env: Mapping[str, str]) -> Laun
     if is_torchrun(path, words):
         start = 0 if name == TORCHRUN else 2  # behind `-m MODULE`
         return _read_torchrun([name, *words[:start]], words[start:])
+    if name == ACCELERATE:
+        return _read_accelerate(words)
+    if found := find_worker_program(path, words):
+        workers = count_workers(*found, env)
+        return Launch(text=found[0], workers=workers) if workers else None
     subcommands = PROCESS_LAUNCHERS.get(find_launcher_name(path))
     if subcommands is None or (subcommands and (not words or words[0] not in subcommands)):
         return None
@@ -163,6 +175,31 @@ def _read_torchrun(own_words: Sequence[str], words: Sequence[str]) -> Launch | N
     kept = [word for word in options if word not in (*_MODULE, *_NO_PYTHON)]
     launcher = " ".join([*own_words, "--no-python", *kept])
     return _make_launch(" ".join([*own_words, *options]), launcher, program).replace(workers=workers)
+
+
+_ACCELERATE_WORKERS = ("--num_processes", "--num-processes")
+
+
+def _read_accelerate(words: Sequence[str]) -> Launch | None:
+    """Return which processes `accelerate launch` starts; its program is the first word with ".py"."""
+    workers = next(
+        (
+            value or "".join(words[position + 1 : position + 2])
+            for position, word in enumerate(words)
+            for option, _, value in [word.partition("=")]
+            if option in _ACCELERATE_WORKERS
+        ),
+        "",
+    )
+    is_single = "--cpu" in words and not any(word.startswith("--mpirun_hostfile") for word in words)
+    if words[:1] != ["launch"] or workers in ("", "1") or is_single:
+        return None
+    start = next((place for place, word in enumerate(words) if word.endswith(".py")), len(words))
+    options = [word for word in words[1:start] if word not in (*_MODULE, *_NO_PYTHON)]
+    text = " ".join([ACCELERATE, *words[:start]])
+    launcher = " ".join([ACCELERATE, "launch", "--no_python", *options])
+    program = ["python", *words[start:]] if start < len(words) else ["CMD"]
+    return _make_launch(text, launcher, program).replace(workers=workers)
 
 
 def _make_launch(text: str, launcher: str, command: Sequence[str]) -> Launch:

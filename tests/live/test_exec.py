@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 REPORT = """
 import json, os
-names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "OMP_NUM_THREADS", "OMPBIND_RUN_ID")
+names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "OMPBIND_NUM_THREADS", "OMPBIND_RUN_ID")
 report = {name: os.environ.get(name) for name in names}
 report["cpus"] = sorted(os.sched_getaffinity(0))
 report["pid"] = os.getpid()
@@ -66,7 +66,11 @@ def words(text):
 def test_finds_its_rank_in_the_variables_of_launchers(ompbind, env, rank, size):
     first, second = two_cpus()
     report = read_report(ompbind("exec", "-m", f"{first},{second}", "--", *SHOW, env=env))
-    assert (numbers(report), report["cpus"], report["OMP_NUM_THREADS"]) == ([rank, size, 1, 2], [second], "1")
+    assert (numbers(report), report["cpus"], report["OMPBIND_NUM_THREADS"]) == (
+        [rank, size, 1, 2],
+        [second],
+        "1",
+    )
 
 
 def test_the_command_replaces_ompbind_and_without_a_launcher_it_is_one_rank(start, ompbind):

@@ -76,7 +76,7 @@ def test_variables_in_the_file_have_no_effect(ompbind, save):
     path.write_text(json.dumps(data))
     done = ompbind("run", "--plan", str(path), *SHOW)
     (report,) = read_reports(done)
-    assert (report["LOCAL_RANK"], report["OMP_NUM_THREADS"], done.stderr) == ("0", "1", "")
+    assert (report["LOCAL_RANK"], report["OMPBIND_NUM_THREADS"], done.stderr) == ("0", "1", "")
 
 
 def test_the_report_of_a_run_names_the_plan_and_options_of_lower_levels_give_way(ompbind, save, tmp_path):

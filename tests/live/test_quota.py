@@ -53,6 +53,6 @@ def test_ranks_that_a_launcher_has_bound_share_the_quota(ompbind, quota, local_r
     env = {**OPEN_MPI, "OMPI_COMM_WORLD_LOCAL_RANK": str(local_rank)}
     before = [*quota(1.5), "taskset", "-c", str((first, second)[local_rank])]
     done = ompbind("exec", "--", sys.executable, "-c", REPORT, env=env, before=before)
-    assert read_report(done)["OMP_NUM_THREADS"] == "1"
+    assert read_report(done)["OMPBIND_NUM_THREADS"] == "1"
     is_warned = "which is too little for 2 ranks" in words(done.stderr)
     assert is_warned == (local_rank == 0)

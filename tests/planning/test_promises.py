@@ -9,7 +9,7 @@ from ompbind.machine.model import CoreKind, Level, find_overlapping, index_by_cp
 from ompbind.masks.mask import SELECTABLE
 from ompbind.masks.parse import parse_mask
 from ompbind.openmp.binding import TEXT_LIMIT, Bind, ProcBind
-from ompbind.openmp.variables import OVERRIDING_VARIABLES, THREAD_COUNTS
+from ompbind.openmp.variables import MASK_COUNTS, OVERRIDING_VARIABLES, PROCESS_COUNTS, THREAD_COUNTS
 from ompbind.planning.allocation import divide_service
 from ompbind.planning.cpu_pool import SMT8_AUTO_LIMIT
 from ompbind.planning.mask_suggestion import suggest_mask
@@ -19,6 +19,7 @@ from ompbind.planning.rank_command import make_thread_variables
 from ompbind.planning.rationale import make_reasons
 from ompbind.planning.request import MemoryMode, Request
 from ompbind.planning.strategies.strategies import STRATEGIES
+from ompbind.programs.command import Workload
 from tests.machines import Shape, make_machine
 
 shapes = st.builds(
@@ -88,7 +89,9 @@ def cases(draw, masks=True):
         service_total=total,
         service_each=each,
         service_optional=draw(st.booleans()),
-        bind=draw(st.sampled_from(binds)),
+        bind=(bind := draw(st.sampled_from(binds))),
+        processes_per_rank=draw(st.sampled_from([1, 1, 2, 5] if bind in (Bind.RANK, Bind.NONE) else [1])),
+        workload=draw(st.none() | st.just(Workload(program="/bin/python3", python="/bin/python3"))),
         proc_bind=draw(st.sampled_from(list(ProcBind))),
         core_kind=draw(st.sampled_from(["all", "all", "all", "performance", "efficiency"])),
     )
@@ -245,8 +248,16 @@ def check_service_places(made, placement):
 
 
 def check_variables(made, placement):
-    variables = make_thread_variables(placement, made.request)
-    assert all(variables[name] == str(placement.threads) for name in THREAD_COUNTS)
+    variables = make_thread_variables(made, placement.rank)
+    threads, processes = placement.threads, made.request.processes_per_rank
+    each = {name: str(max(1, threads // processes)) for name in THREAD_COUNTS}
+    if processes > 1:
+        each.update(dict.fromkeys(PROCESS_COUNTS, str(processes)))
+    if made.request.workload and variables["OMP_NUM_THREADS"] is None:  # found by the mask
+        assert processes == 1
+        assert threads == len(placement.cpuset)
+        each.update(dict.fromkeys(MASK_COUNTS))
+    assert each.items() <= variables.items()
     places = variables["OMP_PLACES"]
     assert set(OVERRIDING_VARIABLES) <= variables.keys()
     if places is None:

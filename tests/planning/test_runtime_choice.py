@@ -50,7 +50,7 @@ def made(bind, kind, *libraries, runtime=None, ranks=2):
         omp_runtime=runtime and OmpRuntime(runtime),
     )
     plan = make_plan(DUAL, request)
-    variables = make_thread_variables(plan.placements[0], request)
+    variables = make_thread_variables(plan, 0)
     return tuple(variables[name] for name in NAMES), plan
 
 

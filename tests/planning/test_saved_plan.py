@@ -45,6 +45,7 @@ REQUESTS = (
     Request(ranks=1, reserve=1),
     Request(ranks=2, mask=parse_mask("none")),
     Request(ranks=2, strategy="all"),
+    Request(ranks=2, processes_per_rank=3),
 )
 
 
@@ -65,7 +66,7 @@ def check_round_trip(machine, request):
     return True
 
 
-@pytest.mark.parametrize("request_", REQUESTS, ids=range(7))
+@pytest.mark.parametrize("request_", REQUESTS, ids=range(len(REQUESTS)))
 def test_a_plan_is_the_same_on_an_equal_machine(request_):
     assert check_round_trip(MACHINE, request_)
 
@@ -183,6 +184,7 @@ SAVED = save(make_plan(MACHINE, Request(ranks=2, service_total=2)))
     (("ranks", 0, "places"), ["zero"], "ranks[0].places[0]: "),
     (("ranks", 0, "places"), ["0", "1"] * 9999, "ranks[0].places is too long for OMP_PLACES"),
     (("ranks", 0, "threads"), 0, "ranks[0].threads is 0"),
+    (("ranks", 0, "processes"), 0, "ranks[0].processes is 0"),
     (("ranks", 0, "service_cpus"), "0", "ranks[0] has a CPU twice"),
     (("ranks", 0, "devices"), [GPU, GPU], "ranks[0] has a device twice"),
     (("ranks", 0, "reserved"), "0-1", "CPUs 0-1 are reserved, but ranks have them"),

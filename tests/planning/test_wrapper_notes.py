@@ -31,8 +31,8 @@ def sets(name, value):
     return {"assigned": ((name, value),)}
 
 
-def starts(workers=""):
-    return {"launch": Launch(text="mpirun -n 4", instead="mpirun ... ompbind exec -- CMD", workers=workers)}
+def starts(workers="", instead="mpirun ... ompbind exec -- CMD"):
+    return {"launch": Launch(text="mpirun -n 4", instead=instead, workers=workers)}
 
 
 @pytest.mark.parametrize(("changes", "options", "words"), [
@@ -44,6 +44,9 @@ def starts(workers=""):
     ({"clears": True}, {}, "env -i removes all variables that ompbind sets"),
     (starts(), {}, "and may bind them by rules of its own; the plan binds only mpirun"),
     (starts("4"), {"ranks": 1}, "starts several processes (4), which share the CPUs of one rank"),
+    (starts("gpu"), {"ranks": 1, "threads": 1}, "starts several processes (gpu)"),
+    (starts("4", ""), {"ranks": 1}, "each with as many threads as the rank has (add --processes-per-rank 4)"),
+    (starts("auto", ""), {}, "each with as many threads as the rank has (add -t 1)"),
     ({"removed": PAIR}, {"bind": Bind.EXACT}, "env -u OMP_PLACES -u OMP_PROC_BIND undoes the binding"),
     ({"removed": PAIR[:1]}, {}, "env -u OMP_PLACES undoes the binding"),
     ({"removed": ("OMP_NUM_THREADS",)}, {"threads": 2}, "env -u OMP_NUM_THREADS removes the number"),
@@ -56,6 +59,7 @@ def starts(workers=""):
     ({"rebinds": True, "nodes": CpuSet((0, 1))}, {"ranks": 1}, ""),
     ({"rebinds": True, "nodes": CpuSet((1,))}, {"ranks": 1, "mask": parse_mask("node:1")}, ""),
     (starts("4"), {"ranks": 1, "threads": 2}, ""), (starts("4"), {"mask": parse_mask("none")}, ""),
+    (starts("4", ""), {"ranks": 1, "processes_per_rank": 4}, ""), (starts("auto", ""), {"threads": 1}, ""),
     ({"sets_memory": True}, {}, ""), ({"removed": PAIR}, {}, ""),
     ({"removed": PAIR[:1]}, {"ranks": 8, "bind": Bind.EXACT}, ""),
     ({"removed": PAIR[1:]}, {"bind": Bind.NONE}, ""),

@@ -108,17 +108,28 @@ def test_the_command_behind_any_wrapper_is_read(app, wrap, texts):
     torchrun --standalone --nproc_per_node=gpu -m p.t | torchrun --no-python --standalone --nproc_per_node=gpu X python -m p.t | gpu
     torchrun --no-python --nproc-per-node=2 ./app | torchrun --no-python --nproc-per-node=2 X ./app | 2
     python3 -m torch.distributed.run --nproc-per-node 2 t.py | python3 -m torch.distributed.run --no-python --nproc-per-node 2 X python t.py | 2
+    accelerate launch --multi_gpu --num_processes 2 t.py --lr 1 | accelerate launch --no_python --multi_gpu --num_processes 2 X python t.py --lr ... | 2
+    accelerate launch --num-processes=4 -m p.t | accelerate launch --no_python --num-processes=4 p.t X CMD | 4
+    gunicorn -w 4 app:api           |                                                       | 4
+    python3 -m gunicorn --workers=8 app:api |                                               | 8
+    uv run --frozen pytest -nauto   |                                                       | auto
+    celery -A shop worker           |                                                       | one per CPU
+    celery -A shop worker -c 4 -P prefork |                                                 | 4
+    uvicorn app:api                 |                                                       | 3
 """))  # fmt: skip # noqa: E501
-def test_a_launcher_of_processes_should_start_exec(line, instead, workers):
+def test_a_program_that_starts_several_processes_is_recognized(line, instead, workers):
     name, *words = line.split()
-    launch = read_launch(f"/usr/bin/{name}", words, os.environ)
+    launch = read_launch(f"/usr/bin/{name}", words, {**os.environ, "WEB_CONCURRENCY": "3"})
     assert (launch.instead, launch.workers) == (instead.replace("X", "ompbind exec --"), workers)
 
 
 @pytest.mark.parametrize("line", """
     mpirun -n 4 ompbind exec -- cat|torchrun t.py|torchrun --nproc-per-node 1 t.py|torchrun --help|
     torchrun --no-python --nproc-per-node 4 /x/ompbind exec -- python t.py|flux jobs|flux|python|cat mpirun|
-    python -m pkg.train
+    python -m pkg.train|gunicorn app:api|uvicorn --workers 1 app:api|pytest tests|pytest -n 0|uv run|
+    celery -A shop beat|
+    celery -A shop worker -c 4 --pool=gevent|fastapi dev --workers 4|accelerate launch t.py|accelerate config|
+    accelerate launch --cpu --num_processes 2 t.py
 """.replace("\n", "").split("|"))  # fmt: skip
 def test_other_commands_start_no_processes_that_exec_should_bind(line):
     name, *words = line.split()
