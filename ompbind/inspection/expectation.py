@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.openmp.binding import Bind, parse_places
 from ompbind.openmp.runtimes import PLACE_VARIABLES, SPIN_SETTINGS
-from ompbind.openmp.variables import OVERRIDING_VARIABLES, THREAD_COUNTS
+from ompbind.openmp.variables import MASK_COUNTS, OVERRIDING_VARIABLES, THREAD_COUNTS
 from ompbind.planning.rank_variables import (
     OMPBIND_CPUS,
     OMPBIND_RANK,
@@ -66,9 +66,12 @@ def is_relevant(name: str) -> bool:
 
 
 def select_variables(env: Mapping[str, str]) -> tuple[tuple[str, str | None], ...]:
-    """Return the variables of a rank's environment for `ExpectedBinding.variables`."""
+    """Return the variables of a rank's environment for `ExpectedBinding.variables`.
+
+    A number of threads that ompbind leaves to libraries may be set by the program, as joblib does.
+    """
     names = dict.fromkeys((*PLACE_VARIABLES, *THREAD_COUNTS, *OVERRIDING_VARIABLES))
-    return tuple((name, env.get(name)) for name in names)
+    return tuple((name, env.get(name)) for name in names if name in env or name not in MASK_COUNTS)
 
 
 def expect_variables(env: Mapping[str, str]) -> ExpectedBinding | None:
