@@ -2,7 +2,7 @@
 
 from ompbind.cli.option import FILES, Option, complete_list
 from ompbind.cli.readers import at_least, one_of
-from ompbind.cli.verbs import OUTPUT
+from ompbind.cli.verbs import CPUS, OUTPUT
 from ompbind.planning.strategies.strategies import STRATEGIES
 from ompbind.report.export.formats import FORMATS, formats_for, formats_help
 
@@ -42,7 +42,14 @@ OTHER_OPTIONS = (
            help="A line for each thread, and all thread pool variables"),
     Option("--problems", verbs=("inspect",), flag=True,
            help="Only the summary, and ranks and processes with issues"),
+    Option("-n", "--ranks", section=CPUS, verbs=("rebind",), read=at_least(1), number=True, metavar="N",
+           everyday=True, help="Make the N busiest children of the process the ranks",
+           default_help="each process is a rank"),
+    Option("--dry-run", section=OUTPUT, verbs=("rebind",), flag=True, everyday=True,
+           help="Show what would change, and change nothing"),
     _make_format("table", "json", verbs=("probe", "inspect", "ps", "config")),
+    Option("--format", section=OUTPUT, verbs=("rebind",), read=one_of(("table", "json")),
+           words=("table", "json"), default="table", everyday=True, help="Output format: {words}"),
     Option("--watch", verbs=("inspect",), bare="", metavar="[SECONDS]",
            help=f"Show ranks, their CPUs and memory, and busy threads, every SECONDS (default {INTERVAL_S})"),
 )  # fmt: skip

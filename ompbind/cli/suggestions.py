@@ -19,6 +19,7 @@ _VERBS = {
     "topo": ("topology", "lstopo", "lscpu", "machine", "hardware"),
     "ps": ("ls", "list", "runs", "status", "top"),
     "inspect": ("threads", "verify", "affinity", "attach"),
+    "rebind": ("repair", "repin", "taskset", "move"),
     "doctor": ("check", "diagnose", "lint"),
     "config": ("options", "settings", "configuration"),
     "completion": ("complete", "completions"),

@@ -1,8 +1,8 @@
 """The names of all verbs, and of the sections of their options."""
 
 VERBS = (
-    "run", "exec", "plan", "bench", "topo", "probe", "doctor", "ps", "inspect", "config", "completion",
-    "help",
+    "run", "exec", "plan", "bench", "topo", "probe", "doctor", "ps", "inspect", "rebind", "config",
+    "completion", "help",
 )  # fmt: skip
 """All verbs in the order of the help; the module of a verb has its name and the command `VERB`."""
 
@@ -11,6 +11,9 @@ LAUNCHING = ("run", "exec")
 
 PLANNING = (*LAUNCHING, "plan", "bench")
 """The verbs that make a plan. Their options can also be given as variables and in configuration files."""
+
+CHOOSING = (*PLANNING, "rebind")
+"""The verbs that choose CPUs."""
 
 PREFIX = "OMPBIND_"
 """The start of the names of all variables that ompbind reads or sets."""

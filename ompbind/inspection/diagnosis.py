@@ -11,7 +11,7 @@ With one place for the whole rank (--bind rank), or with OMP_PROC_BIND=false, no
 So the cause is looked for in the mask, the loaded libraries and the environment of each process.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.inspection.absent_binding import find_libraries, find_runtimes, has_runtime
@@ -55,8 +55,8 @@ def _explain_onnxruntime(process: ProcessState) -> str:
     return f"probably by ONNX Runtime: {ONNXRUNTIME_BINDS}; {ONNXRUNTIME_REMEDY}"
 
 
-def explain_narrowing(process: ProcessState, masks: Sequence[CpuSet]) -> str:
-    """Return which variables make an OpenMP runtime narrow threads to these masks; "" if none do."""
+def _find_list_variable(process: ProcessState) -> str:
+    """Return the variable other than OpenMP's own ones with which a runtime binds threads; "" if none."""
     env, reads_kmp = process.env, has_runtime(process, *KMP_READERS)
     applied: list[str] = []
     if reads_kmp:
@@ -66,15 +66,43 @@ def explain_narrowing(process: ProcessState, masks: Sequence[CpuSet]) -> str:
     # In libgomp the standard variables of OpenMP have precedence over its own.
     if find_runtimes(process) and (reads_kmp or not env.keys() & PLACE_VARIABLES):
         applied += [name for name in CPU_LIST_VARIABLES if name in env]
-    if applied:
-        return f"an OpenMP runtime applies {applied[0]}={env[applied[0]]}"
+    return f"{applied[0]}={env[applied[0]]}" if applied else ""
+
+
+def explain_narrowing(process: ProcessState, masks: Sequence[CpuSet]) -> str:
+    """Return which variables make an OpenMP runtime narrow threads to these masks; "" if none do."""
+    if listed := _find_list_variable(process):
+        return f"an OpenMP runtime applies {listed}"
     if not _binds_to(process, masks):
         return ""
-    variables = " ".join(f"{name}={env[name]}" for name in PLACE_VARIABLES if name in env)
+    variables = _render_places(process)
     if process.initial_thread and process.initial_thread.cpus in masks:
         bound = f"{_name_runtime(process)} bound the initial thread to the first place"
         return f"with {variables}, {bound}, and new threads and processes inherit its mask"
     return f"{_name_runtime(process)} bound its own threads to places ({variables})"
+
+
+def explain_later_binding(process: ProcessState, right: Collection[CpuSet]) -> str:
+    """Return with which variables a runtime binds threads that it starts later to other masks; "" if none.
+
+    `right` are the masks that threads should have.
+    """
+    places = parse_places(process.env.get("OMP_PLACES", "")) or ()
+    if places and all(place in right for place in places):
+        return ""
+    applied = _find_list_variable(process)
+    if not applied and find_runtimes(process) and _binds_to(process, places):
+        applied = _render_places(process)
+    if applied:
+        return f"{_name_runtime(process)} applies {applied} again to threads and programs that start later"
+    if process.is_environment_known or not find_runtimes(process):
+        return ""
+    return f"{_name_runtime(process)} may bind new threads again{_unreadable(process)}"
+
+
+def _render_places(process: ProcessState) -> str:
+    env = process.env
+    return " ".join(f"{name}={env[name]}" for name in PLACE_VARIABLES if name in env)
 
 
 def _binds_to(process: ProcessState, masks: Sequence[CpuSet]) -> bool:

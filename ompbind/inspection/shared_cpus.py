@@ -88,7 +88,7 @@ def _make_issue(cpus: CpuSet, sharing: Sequence[MaskUser], *, is_short: bool) ->
     cause = by_runtime or f"{first.name} ({first.pid}): {explain_without_variable(first, masks)}"
     text = f"{who} are restricted to {named('CPU', cpus)}, although {allowed} are allowed: {cause}"
     if is_short:
-        effect = f"lets it use {allowed}" if len(origins) == 1 else "gives each its own CPUs"
+        effect = "gives it the CPUs of a plan" if len(origins) == 1 else "gives each its own CPUs"
         text += f"; 'ompbind rebind {' '.join(map(str, origins))}' {effect}"
         text += ", and a start with 'ompbind run' prevents it" if by_runtime else ""
     severity = (Severity.ERROR if by_runtime else Severity.WARNING) if is_short else Severity.NOTE

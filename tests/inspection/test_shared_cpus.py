@@ -39,7 +39,7 @@ CASES = [
     (
         users(process("0", TORCH, pid=50, **ONE_EACH)),
         "error",
-        "'ompbind rebind 50' lets it use CPUs",
+        "'ompbind rebind 50' gives it the CPUs",
     ),
     (users(SET_ITSELF, **CLOSE), "error", "in python (50) with OMP_PROC_BIND=close"),
     (users(None, 2, **CLOSE), "error", "'ompbind rebind 60 61' gives each its own CPUs"),

@@ -188,7 +188,7 @@ def test_workers_on_the_cpu_of_a_narrowed_parent_are_found(child, region, ompbin
     where = f"are restricted to CPU {first}, although CPUs {CpuSet(os.sched_getaffinity(0))} are allowed: "
     assert where in one_line(done)
     assert text in one_line(done)
-    assert f"'ompbind rebind {process.pid}' lets it use" in one_line(done)
+    assert f"'ompbind rebind {process.pid}' gives it the CPUs" in one_line(done)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,194 @@
+"""`ompbind rebind`: give the threads of running processes the CPUs of a plan."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
+
+import click
+
+from ompbind.cli.console import read_screen, write_stdout
+from ompbind.cli.option import ValueLevel, VerbContext
+from ompbind.cli.plan_messages import print_warnings
+from ompbind.cli.register import plan_or_suggest, read_other_runs
+from ompbind.cli.settings import make_settings
+from ompbind.cli.verb import Verb
+from ompbind.cpuset import CpuSet, named, union
+from ompbind.errors import OptionError, RequestError
+from ompbind.execution.rebind import (
+    ReboundProcess,
+    WantedCpus,
+    check_roots,
+    find_workers,
+    rebind_processes,
+)
+from ompbind.inspection.diagnosis import explain_later_binding
+from ompbind.inspection.rank_processes import Inspection
+from ompbind.inspection.targets import find_target, has_several_nodes, inspect, read_visible_runs
+from ompbind.machine.model import CoreKindName
+from ompbind.machine.sources.linux.cgroup import read_limits
+from ompbind.machine.sources.reading import read_machine
+from ompbind.machine.sources.root import DirectoryRoot
+from ompbind.masks.mask import Mask
+from ompbind.planning.request import Request, Sharing, Smt
+from ompbind.procfs.parsers import find_descendants
+from ompbind.procfs.reader import read_processes
+from ompbind.record import Record
+from ompbind.report.inspect import NO_PROCESSES
+from ompbind.report.rebind import render_rebound, render_rebound_json
+
+EXAMPLES = (
+    ("Give a process and its workers a CPU of each core", "ompbind rebind 4711"),
+    ("Only show what would change", "ompbind rebind 4711 --dry-run"),
+    ("Divide the CPUs between two servers", "ompbind rebind 4711 4712"),
+    ("Give each of the four busiest workers of a process its own CPUs", "ompbind rebind -n 4 4711"),
+    ("Name the CPUs", "ompbind rebind 4711 4712 -m '0-7|8-15'"),
+    ("Give the ranks of a run the CPUs of their plan again", "ompbind rebind nightly-3"),
+)
+
+
+HELP = """Give all threads of running processes the CPUs of a plan, and show their CPUs before and after.
+
+Each process with its descendants is one rank. The ranks of a run get what their plan says. The number of
+threads does not change, and memory that is in use stays on its NUMA node. Variables of running programs do
+not change either: an OpenMP runtime may bind new threads again, which is reported. The exit code is 1 if a
+thread could not be bound.
+"""
+
+
+class RebindSettings(Record):
+    """The fields are the options of the same names, and the words that name processes or runs."""
+
+    words: tuple[str, ...]
+    ranks: int | None
+    mask: Mask | None
+    strategy: str
+    smt: Smt
+    sibling: Literal["first", "last"]
+    cores: int | None
+    reserve: int
+    reserve_total: int
+    core_kind: CoreKindName | Literal["all"]
+    share: bool
+    avoid: bool
+    exclusive: bool
+    allow_partial: bool
+    dry_run: bool
+    format: str
+
+
+def rebind(ctx: click.Context) -> int:
+    """Give all threads of running processes the CPUs of a plan, and show their CPUs before and after."""
+    assert isinstance(ctx, VerbContext)
+    settings = make_settings(RebindSettings, ctx.params)
+    target = find_target(settings.words)
+    if bool(target.pids) == bool(target.runs):
+        text = "processes and runs cannot be combined" if target.pids else "no process or run is given"
+        raise OptionError(
+            text, hint="use 'ompbind rebind 4711', or the name of a run: 'ompbind rebind nightly'"
+        )
+    inspection = inspect(target, memory=False)
+    if target.runs:
+        typed = [name for name in ctx.sources.options if ctx.sources.level(name) is ValueLevel.COMMAND_LINE]
+        planning = [name for name in typed if name not in ("dry_run", "format")]
+        if planning:
+            given = ctx.sources.render(planning[0])
+            text = f"{given} has no effect with a run: its ranks get the CPUs of their plan"
+            raise OptionError(text, hint="omit the option, or name processes")
+        roots = dict(_find_planned(inspection))
+    else:
+        check_roots(target.pids)
+        roots = _plan(settings, target.pids)
+    found = rebind_processes(roots, dry_run=settings.dry_run)
+    if not found:
+        write_stdout(NO_PROCESSES)
+        return 1
+    notes = tuple(dict.fromkeys(_find_notes(inspection, found)))
+    if settings.format == "json":
+        write_stdout(render_rebound_json(found, notes, dry_run=settings.dry_run))
+    else:
+        write_stdout(render_rebound(found, notes, dry_run=settings.dry_run, screen=read_screen()))
+    return 0 if all(process.is_bound for process in found) else 1
+
+
+def _find_planned(inspection: Inspection) -> Iterator[tuple[int, WantedCpus]]:
+    """Yield each process of ranks of runs, and what their plan says."""
+    for group in inspection.groups:
+        if group.expected:
+            wanted = WantedCpus(rank=group.rank, cpus=group.expected.cpus, masks=group.expected.masks)
+            yield from ((process.pid, wanted) for process in group.processes)
+
+
+def _plan(settings: RebindSettings, pids: Sequence[int]) -> dict[int, WantedCpus]:
+    """Plan for processes as ranks; other children of a process whose workers are ranks get all their CPUs."""
+    pids = tuple(dict.fromkeys(pids))
+    ranks = settings.ranks or len(pids)
+    if len(pids) > 1 and ranks != len(pids):
+        text = f"-n {ranks}, but {len(pids)} processes are named"
+        raise OptionError(
+            text, hint="omit -n: each process is a rank; or name the parent of the workers alone"
+        )
+    workers = find_workers(pids[0], ranks) if ranks > len(pids) else pids
+    chosen = {
+        Sharing.SHARE: settings.share,
+        Sharing.AVOID: settings.avoid,
+        Sharing.EXCLUSIVE: settings.exclusive,
+    }
+    request = Request(
+        ranks=ranks,
+        mask=settings.mask,
+        strategy=settings.strategy,
+        smt=settings.smt,
+        sibling=settings.sibling,
+        cores=settings.cores,
+        reserve=settings.reserve,
+        reserve_total=settings.reserve_total,
+        core_kind=settings.core_kind,
+        sharing=next((sharing for sharing, is_chosen in chosen.items() if is_chosen), Sharing.WARN),
+        allow_partial=settings.allow_partial,
+    )
+    machine, stats = read_machine(), read_processes()
+    runs = read_other_runs(machine, request)
+    others = [run for run in runs if find_descendants(stats, (run.pid,)).isdisjoint(pids)]
+    plan = plan_or_suggest(machine, request, others)
+    print_warnings(plan)
+    masks = [placement.cpuset for placement in plan.placements]
+    wanted = {pid: (rank, cpus) for rank, (pid, cpus) in enumerate(zip(workers, masks, strict=True))}
+    roots: dict[int, tuple[int | None, CpuSet]] = {pids[0]: (None, union(masks)), **wanted}
+    for pid, (_, cpus) in roots.items():
+        allowed = read_limits(DirectoryRoot("/"), str(pid)).cpuset
+        if allowed and not cpus <= allowed:
+            text = f"the cpuset of process {pid} has {named('CPU', allowed)}, the plan {named('CPU', cpus)}"
+            raise RequestError(
+                text, hint=f"name CPUs of the cpuset with --mask, for example --mask {allowed}"
+            )
+    return {
+        pid: WantedCpus(rank=rank, cpus=cpus, masks=frozenset((cpus,))) for pid, (rank, cpus) in roots.items()
+    }
+
+
+def _find_notes(inspection: Inspection, found: Sequence[ReboundProcess]) -> Iterator[str]:
+    """Yield what was not changed, and what will not last."""
+    wanted: Mapping[int, WantedCpus] = {process.pid: process.wanted for process in found}
+    texts: dict[str, list[str]] = {}
+    for group in inspection.groups:
+        for process in group.processes:
+            if process.pid not in wanted:
+                yield f"{process.name} ({process.pid}) is not changed: its rank is not known"
+            elif why := explain_later_binding(process, wanted[process.pid].masks):
+                texts.setdefault(why, []).append(f"{process.name} ({process.pid})")
+    for why, names in texts.items():
+        others = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        yield f"{names[0]}{others}: {why}; a start with 'ompbind run' prevents it"
+    if has_several_nodes() and any(process.before != process.after for process in found):
+        yield "memory that is in use stays on its NUMA node; 'migratepages' moves it"
+
+
+VERB = Verb(
+    "rebind",
+    rebind,
+    help=HELP,
+    summary="Give running processes the CPUs of a plan.",
+    page="inspecting.md",
+    examples=EXAMPLES,
+    words="targets",
+    complete_word=lambda _: sorted({run.run_id for run in read_visible_runs()}),
+)

@@ -1,0 +1,184 @@
+"""Give the threads of running processes other CPUs: `ompbind rebind`.
+
+A process belongs to its nearest ancestor, or itself, that is a *root*, and gets what is wanted for that root.
+New threads and processes inherit the mask of the thread that creates them. So all threads are listed again
+until none has a wrong mask, at most PASSES times:
+
+    list processes --> list their threads --> set the wrong masks --> list processes ... --> all masks right
+
+An OpenMP runtime that binds its threads can set a mask again at any time. What counts is the last list.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from ompbind.cpuset import CpuSet
+from ompbind.errors import LaunchError, RequestError
+from ompbind.execution.affinity import set_affinity
+from ompbind.planning.rank_variables import SUPERVISOR_NAME
+from ompbind.procfs.parsers import Stat, find_descendants, status_value
+from ompbind.procfs.reader import list_threads, read_affinity, read_processes, read_stat, read_status
+from ompbind.record import Record
+
+PASSES = 20
+"""How often threads are listed at most."""
+
+_ATTEMPTS = 5
+"""How often the mask of a thread is set at most."""
+
+MaskCounts = Mapping[CpuSet, int]
+"""Numbers of threads by their affinity mask."""
+
+
+class WantedCpus(Record):
+    """What the threads of a root and of its descendants are to get; `rank` is None if they belong to no rank.
+
+    A thread whose mask is not among `masks` gets `cpus`.
+    """
+
+    rank: int | None
+    cpus: CpuSet
+    masks: frozenset[CpuSet]
+
+
+class ReboundProcess(Record):
+    """A process with the masks of its threads before and after; why masks could not be set, for each thread.
+
+    In a dry run `after` are the masks that its threads would get.
+    """
+
+    pid: int
+    name: str
+    wanted: WantedCpus
+    before: MaskCounts
+    after: MaskCounts
+    failures: tuple[str, ...] = ()
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether all threads have one of the masks that are right."""
+        return self.after.keys() <= self.wanted.masks and not self.failures
+
+
+def check_roots(pids: tuple[int, ...]) -> None:
+    """Raise RequestError for processes that must keep their CPUs, or that belong to other users."""
+    stats, own = read_processes(), os.geteuid()
+    for pid in pids:
+        stat = stats.get(pid)
+        if pid == 1 or (stat and stat.is_kernel):
+            what = "starts all others" if pid == 1 else "is a kernel thread"
+            text = f"process {pid} {what}: its CPUs are not changed"
+            raise RequestError(text, hint="name the processes of one program")
+        owners = {int(word) for word in (status_value(read_status(pid), "Uid") or "").split()[:2]}
+        if own and owners - {own}:
+            text = f"process {pid} belongs to another user (user ID {max(owners - {own})})"
+            raise RequestError(text, hint="only the owner and root may change its CPUs")
+        supervisors = (
+            member for member in find_descendants(stats, (pid,)) if _is_supervisor(stats.get(member))
+        )
+        if any(supervisors) or _is_supervisor(stat):
+            text = f"process {pid} or a process below it is ompbind's: it supervises ranks with a plan"
+            raise RequestError(
+                text, hint="name the run ('ompbind ps' lists runs), or the processes of a command"
+            )
+
+
+def _is_supervisor(stat: Stat | None) -> bool:
+    return stat is not None and stat.name == SUPERVISOR_NAME
+
+
+def find_workers(pid: int, number: int) -> tuple[int, ...]:
+    """Return the busiest children of a process, by the CPU time of each with its descendants so far.
+
+    A process with a single child is a wrapper, as `sh -c`: then the child counts. Raises RequestError if
+    there are fewer children.
+    """
+    stats = read_processes()
+    children: list[int] = [pid]
+    while len(children) == 1:
+        parent = children[0]
+        children = [child for child, stat in stats.items() if stat.parent == parent and child != os.getpid()]
+    busy = {
+        child: sum(
+            stats[member].busy_ticks + stats[member].reaped_ticks
+            for member in find_descendants(stats, (child,))
+        )
+        for child in children
+    }
+    if len(children) < number:
+        text = f"process {parent} has {len(children)} child processes, fewer than -n {number}"
+        raise RequestError(text, hint="name a process for each rank, or use a smaller -n")
+    return tuple(sorted(sorted(children, key=lambda child: (-busy[child], child))[:number]))
+
+
+def rebind_processes(roots: Mapping[int, WantedCpus], *, dry_run: bool) -> tuple[ReboundProcess, ...]:
+    """Set the masks of all threads of the roots and of their descendants, and return what was changed.
+
+    Processes and threads that exit meanwhile are left out.
+    """
+    known: dict[int, WantedCpus] = {}
+    before: dict[int, MaskCounts] = {}
+    failed: dict[int, str] = {}  # by TID
+    attempts = Counter[int]()
+    for _ in range(1 if dry_run else PASSES):
+        is_changed = False
+        stats = read_processes()
+        known |= {pid: wanted for pid, wanted in _find_members(stats, roots) if pid not in known}
+        for pid, wanted in known.items():
+            masks = {tid: mask for tid in list_threads(pid) if (mask := read_affinity(tid))}
+            before.setdefault(pid, Counter(masks.values()))
+            for tid in [tid for tid, mask in masks.items() if mask not in wanted.masks and tid not in failed]:
+                attempts[tid] += 1
+                is_changed = not dry_run
+                if attempts[tid] > _ATTEMPTS:
+                    failed[tid] = "the program or an OpenMP runtime sets another mask again and again"
+                elif not dry_run:
+                    _set_mask(tid, wanted.cpus, failed)
+        if not is_changed:
+            break
+    found = []
+    for pid, wanted in known.items():
+        stat, masks = read_stat(pid), {tid: read_affinity(tid) for tid in list_threads(pid)}
+        after = Counter(filter(None, masks.values()))
+        if dry_run:
+            after = Counter(mask if mask in wanted.masks else wanted.cpus for mask in after.elements())
+        if stat and after:
+            found.append(
+                ReboundProcess(
+                    pid=pid,
+                    name=stat.name,
+                    wanted=wanted,
+                    before=before[pid],
+                    after=after,
+                    failures=tuple(failed[tid] for tid in masks if tid in failed),
+                )
+            )
+    return tuple(sorted(found, key=lambda each: (each.wanted.rank is None, each.wanted.rank, each.pid)))
+
+
+def _find_members(
+    stats: Mapping[int, Stat], roots: Mapping[int, WantedCpus]
+) -> Iterator[tuple[int, WantedCpus]]:
+    """Yield each process below a root, and what is wanted for it; without this process."""
+    for pid in find_descendants(stats, roots) - {os.getpid()}:
+        root = pid
+        while root not in roots:
+            root = stats[root].parent
+        yield pid, roots[root]
+
+
+def _set_mask(tid: int, cpus: CpuSet, failed: dict[int, str]) -> None:
+    """Set the mask of a thread; note why that is not possible."""
+    stat = read_stat(tid)
+    if stat and stat.has_fixed_affinity:
+        failed[tid] = f"the kernel fixes the CPUs of {stat.name}"
+        return
+    try:
+        set_affinity(cpus, tid)
+    except ProcessLookupError:
+        pass
+    except LaunchError as error:
+        # If neither the kernel nor the cpuset is the reason, another thread has set another mask since.
+        if isinstance(error.__cause__, OSError) or read_affinity(tid) <= cpus:
+            failed[tid] = error.message
