@@ -1,23 +1,26 @@
 """Core kinds: which cores of a hybrid processor are for performance, and which for efficiency.
 
-The best of three facts decides: the type that the system reports (Intel's `cpu_core` and `cpu_atom`), else
-the capacity of cores (Arm), else their highest frequency. For the latter two:
+The best of four facts decides: the type that the system reports (Intel's `cpu_core` and `cpu_atom`), else
+the capacity of cores (Arm). If neither is reported, kinds are inferred: from hardware threads and L2 caches
+(`_by_topology`), else from the highest frequencies. For capacities and frequencies:
 
     capacities  1024 855 | 280    sorted, strongest first
     gaps          1.2    |  3.1   a core below 0.9 of the next stronger core begins another kind
                                   the widest gap separates performance from efficiency
 
-Cores within a tenth are one kind, because ordinary processors let their best cores run a little faster.
+Frequencies need a gap of 0.8: processors with equal cores let their best cores run faster, by up to 14 %.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
-from ompbind.cpuset import CpuSet, union
-from ompbind.machine.model import CORE_KIND_NAMES, CoreKind, CoreKindName
+from ompbind.cpuset import EMPTY, CpuSet, union
+from ompbind.machine.model import CORE_KIND_NAMES, CoreKind, CoreKindName, Level, Machine
 from ompbind.record import Record
 
-STEP = 0.9  # a core below this share of the next stronger core is of another kind
+STEPS = {"capacity": 0.9, "frequency": 0.8}
+"""A core below this share of the next stronger core is of another kind."""
+
 STRONGEST = 1024  # the strength of the strongest kind, as the kernel scales capacities
 
 
@@ -34,31 +37,76 @@ class CoreTraits(Record):
     frequency: int | None = None
 
 
-def make_kinds(traits: Sequence[CoreTraits]) -> tuple[CoreKind, ...]:
+def make_kinds(machine: Machine, traits: Sequence[CoreTraits]) -> tuple[CoreKind, ...]:
     """Return the kinds of cores, strongest first; none if all cores are equal."""
-    if {core.type for core in traits} == {"performance", "efficiency"}:
-        strong, weak = (
-            max(core.capacity or core.frequency or 0 for core in traits if core.type == name)
-            for name in CORE_KIND_NAMES
+    if {core.type for core in traits} == {*CORE_KIND_NAMES}:
+        return _by_name(
+            {name: [core for core in traits if core.type == name] for name in CORE_KIND_NAMES}, "type"
         )
-        share = min(1.0, weak / strong) if strong and weak else 0.5
-        strengths: dict[CoreKindName, int] = {
-            "performance": STRONGEST,
-            "efficiency": round(STRONGEST * share),
-        }
-        cpus = {name: union(core.cpus for core in traits if core.type == name) for name in strengths}
-        return tuple(
-            CoreKind(name=name, cpus=cpus[name], strength=strength, source="type")
-            for name, strength in strengths.items()
-        )
-    for source in ("capacity", "frequency"):  # the better fact first
-        known = [(int(value), core) for core in traits if (value := getattr(core, source))]
-        descending = sorted({value for value, _ in known}, reverse=True)
-        pairs = zip(descending, [*descending[1:], 0], strict=False)  # of nothing, no pairs
-        floors = [value for value, weaker in pairs if weaker < STEP * value]
-        if len(known) == len(traits) and len(floors) > 1:
-            return _by_floors(known, floors, source)
-    return ()
+    return _by_number(traits, "capacity") or _by_topology(machine, traits) or _by_number(traits, "frequency")
+
+
+def _by_name(cores: Mapping[CoreKindName, Sequence[CoreTraits]], source: str) -> tuple[CoreKind, ...]:
+    """Make the kinds of named cores; efficiency cores of unknown speed count half as strong."""
+    strong, weak = (
+        max(core.capacity or core.frequency or 0 for core in cores[name]) for name in CORE_KIND_NAMES
+    )
+    share = min(1.0, weak / strong) if strong and weak else 0.5
+    strengths = (STRONGEST, round(STRONGEST * share))
+    return tuple(
+        CoreKind(name=name, cpus=union(core.cpus for core in cores[name]), strength=strength, source=source)
+        for name, strength in zip(CORE_KIND_NAMES, strengths, strict=True)
+    )
+
+
+def are_alike(machine: Machine) -> bool:
+    """Return whether all cores have as many hardware threads, and all L2 caches as many CPUs."""
+    return all(
+        len({len(domain.cpus) for domain in machine.at(level)}) <= 1 for level in (Level.CORE, Level.L2)
+    )
+
+
+def _by_topology(machine: Machine, traits: Sequence[CoreTraits]) -> tuple[CoreKind, ...]:
+    """Infer the kinds of cores from hardware threads and L2 caches, as Intel's hybrid processors have them.
+
+        i7-1270P       4 performance cores          8 efficiency cores
+        CPUs           0-1   2-3   4-5   6-7        8 9 10 11   12 13 14 15
+        L2 caches      0-1   2-3   4-5   6-7        8-11        12-15
+
+    A performance core has an L2 cache of its own. Efficiency cores have one hardware thread and share an L2
+    cache, 2 or 4 cores each. If no core has two hardware threads, 4 must share one. Known frequencies must
+    agree. Offline or hidden CPUs and several packages could look alike, so they are not used.
+    """
+    has_all_cpus = not machine.offline and machine.online == CpuSet(range(len(machine.online)))
+    if are_alike(machine) or not has_all_cpus or len(machine.at(Level.PACKAGE)) > 1:
+        return ()
+    cache_of = {cpu: cache.cpus for cache in machine.at(Level.L2) for cpu in cache.cpus}
+    caches = [cache_of.get(core.cpus.first, EMPTY) for core in traits]
+    strong, weak = (
+        [core for core, cache in zip(traits, caches, strict=True) if cache and (cache == core.cpus) is own]
+        for own in (True, False)
+    )
+    widths = [{len(core.cpus) for core in cores} for cores in (strong, weak)]
+    shares = {len(cache_of[core.cpus.first]) for core in weak}
+    speeds = [[core.frequency or 0 for core in cores] for cores in (strong, weak)]
+    are_hybrid = (
+        len(strong) + len(weak) == len(traits)
+        and len(widths[0]) == 1
+        and widths[1] == {1}
+        and shares <= {2, 4}
+        and (widths[0] != {1} or 4 in shares)
+        and (min(speeds[0]) > max(speeds[1]) or not all(map(all, speeds)))
+    )
+    return _by_name({"performance": strong, "efficiency": weak}, "topology") if are_hybrid else ()
+
+
+def _by_number(traits: Sequence[CoreTraits], source: str) -> tuple[CoreKind, ...]:
+    """Make the kinds from the capacities or frequencies; none if a number is unknown, or all are similar."""
+    known = [(int(value), core) for core in traits if (value := getattr(core, source))]
+    descending = sorted({value for value, _ in known}, reverse=True)
+    pairs = zip(descending, [*descending[1:], 0], strict=False)  # of nothing, no pairs
+    floors = [value for value, weaker in pairs if weaker < STEPS[source] * value]
+    return _by_floors(known, floors, source) if len(known) == len(traits) and len(floors) > 1 else ()
 
 
 def _by_floors(

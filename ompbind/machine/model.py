@@ -91,13 +91,18 @@ class CoreKind(Record):
     """Cores of a hybrid processor with equal performance; `strength` is relative, 1024 for the fastest.
 
     Several kinds may have one name: both the big and the middle cores of a phone are for performance.
-    `source` distinguishes the kinds: "type" (cpu_core), "capacity" (cpu_capacity), "frequency" (cpufreq).
+    `source` distinguishes the kinds: "type" (cpu_core), "capacity" (cpu_capacity), "topology", "frequency".
     """
 
     name: CoreKindName
     cpus: CpuSet
     strength: int
     source: str
+
+    @property
+    def inferred_from(self) -> str:
+        """The facts that the kind is inferred from, "" if the machine reports it."""
+        return {"topology": "hardware threads and L2 caches", "frequency": "frequencies"}.get(self.source, "")
 
 
 class Machine(Record):

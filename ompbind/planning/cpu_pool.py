@@ -53,6 +53,11 @@ def make_cpu_pool(available: AvailableCpus, request: Request) -> CpuPool:
     Raises MaskError if the mask does not fit the machine, PlanError if no CPU is left.
     """
     machine, near = available.machine, available.machine.online
+    if request.core_kind == "efficiency" and not machine.kinds:
+        raise PlanError(
+            "--core-kind efficiency: this machine does not report kinds of cores",
+            hint="name the CPUs with --mask instead, or omit --core-kind; 'ompbind topo' shows the cores",
+        )
     if request.near:
         from ompbind.planning.devices.locality import find_near_cpus  # noqa: PLC0415 - door: devices
 
@@ -82,7 +87,9 @@ def make_cpu_pool(available: AvailableCpus, request: Request) -> CpuPool:
         kind = "" if request.core_kind == "all" else f"{request.core_kind} "
         state = "free" if available.avoided else "allowed"
         where = f" near {', '.join(request.near)}" if request.near else ""
-        raise PlanError(f"no {kind}core{where} is {state}", hint=_render_core_kinds(machine))
+        hint = "omit --near" if where else f"wait for free CPUs ('run --wait'), or omit --{request.sharing}"
+        hint = _render_core_kinds(machine) if kind else hint
+        raise PlanError(f"no {kind}core{where} is {state}", hint=hint)
     position = {cpu: index for index, cpu in enumerate(cpus)}
     return CpuPool(available=available, request=request, cpus=cpus, position=position)
 
@@ -121,8 +128,6 @@ def _resolve_parts(
 
 def _render_core_kinds(machine: Machine) -> str:
     """Return the hint that names the kinds of cores and their CPUs."""
-    if not machine.kinds:
-        return "all cores of this machine are of one kind"
     kinds = ", ".join(f"{kind.name}: {named('CPU', kind.cpus)}" for kind in machine.kinds)
     return f"the core kinds of this machine are {kinds}"
 

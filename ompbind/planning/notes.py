@@ -178,9 +178,14 @@ def _advise(cpus: CpuSet) -> str:
 
 
 def _explain_kinds(plan: Plan) -> Iterator[Note]:
-    """Explain that ranks, or threads of one rank, run on cores of different kinds and speed."""
-    used = plan.used
+    """Explain kinds of cores that the machine does not report, and ranks on cores of different speed."""
+    used, requested = plan.used, plan.request.core_kind
     kinds = [kind for kind in plan.machine.kinds if not kind.cpus.isdisjoint(used)]
+    unreported = "this machine does not report kinds of cores: "
+    if kinds and (facts := kinds[0].inferred_from) and (requested != "all" or len(kinds) > 1):
+        yield Note(code="core-kind", text=f"{unreported}they are inferred from {facts}")
+    elif requested != "all" and not plan.machine.kinds:
+        yield Note(code="core-kind", text=f"{unreported}--core-kind {requested} excludes no core")
     if len(kinds) < 2:
         return
     mixed = CpuSet(

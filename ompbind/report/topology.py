@@ -324,7 +324,13 @@ def render_json(machine: Machine) -> str:
             for node in machine.nodes
         ],
         "kinds": [
-            {"kind": kind.name, "cpus": str(kind.cpus), "strength": kind.strength, "told_by": kind.source}
+            {
+                "kind": kind.name,
+                "cpus": str(kind.cpus),
+                "strength": kind.strength,
+                "told_by": kind.source,
+                "inferred": bool(kind.inferred_from),
+            }
             for kind in machine.kinds
         ],
         "os_ids": [

@@ -147,7 +147,7 @@ def _make_machine(tree: Element, source: str) -> Machine:
         ),
     ).with_domains(drop_repeated(parts, nodes))
     machine = machine.with_cache_sizes(sizes)
-    return machine.replace(kinds=make_kinds(list(_read_traits(tree, machine.at(Level.CORE)))))
+    return machine.replace(kinds=make_kinds(machine, list(_read_traits(tree, machine.at(Level.CORE)))))
 
 
 def _read_parts(

@@ -93,7 +93,7 @@ def _from_table(rows: Sequence[Row], source: str) -> Machine:
     ).with_domains(parts)
     cores = [core.cpus for core in machine.at(Level.CORE)]
     traits = [CoreTraits(cpus=core, frequency=_frequency(rows_online[core.first])) for core in cores]
-    return machine.replace(kinds=make_kinds(traits))
+    return machine.replace(kinds=make_kinds(machine, traits))
 
 
 def _make_nodes(by_number: Mapping[int, CpuSet], online: CpuSet) -> tuple[Node, ...]:

@@ -112,9 +112,9 @@ def make_sample_machine(sample: SampleMachine, source: str, *, devices: bool = F
         for kind, cpus in zip(sample.cores, groups, strict=True)
     ]
     machine = Machine(
-        source=source, arch=sample.arch, online=online, allowed=online, nodes=nodes,
-        kinds=make_kinds(traits),
-    ).with_domains(drop_repeated(domains, nodes))  # fmt: skip
+        source=source, arch=sample.arch, online=online, allowed=online, nodes=nodes
+    ).with_domains(drop_repeated(domains, nodes))
+    machine = machine.replace(kinds=make_kinds(machine, traits))
     return machine.replace(devices=_make_devices(sample, nodes)) if devices else machine
 
 

@@ -83,11 +83,19 @@ def test_a_recording_unpacked_is_the_same_machine_with_the_same_devices(path, tm
         assert [device.address for device in without_bus] == [device.address for device in machine.devices]
 
 
+INFERRED = {
+    "ghw-i7-1270P", "hwloc-20em64t-hybrid-1p6c2t+2ca4co1t", "iree-synthetic_raptor_lake",
+    "mob-galaxy-s5-global", "mob-galaxy-s9-global", "mob-huawei-honor-6", "mob-pixel-8",
+}  # fmt: skip
+"""The hybrid processors that do not report kinds of cores."""
+
+
 @pytest.mark.parametrize("path", sampled(DUMPS + XML))
 def test_levels_and_nodes_are_partitions_of_the_cpus_and_views_fit_a_terminal(path):
     machine = read(path).replace(source=path.name, devices=())
     assert union(core.cpus for core in machine.at(Level.CORE)) == machine.online
     assert machine.allowed <= machine.online
+    assert any(kind.inferred_from for kind in machine.kinds) == (name_of(path) in INFERRED)
     for parts in (machine.nodes, *map(machine.at, machine.levels)):
         assert sum(len(part.cpus) for part in parts) == len(union(part.cpus for part in parts))
     for domains in map(machine.at, machine.levels):

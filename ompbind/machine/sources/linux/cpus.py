@@ -8,19 +8,21 @@
 1. Sets identify domains, not numbers: `core_id` and `physical_package_id` may repeat or be missing.
 2. Only one CPU of each set is read, since it also gives the set of its siblings: a machine with n CPUs needs
    far fewer than n reads per file. A set keeps only CPUs that no earlier set has.
-3. A kernel without sibling sets: L1 caches give the cores, `physical_package_id` the packages.
+3. A kernel without sibling sets: L1 caches give the cores, `physical_package_id` the packages; without these
+   (WSL 1), the numbers in `proc/cpuinfo`.
 4. Two known errors are corrected: siblings in a module of AMD's family 15h, which are two cores
    (`_split_modules`), and packages in halves (`_join_halves`).
 
 Missing facts and joined packages add a remark.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
 from ompbind.cpuset import EMPTY, CpuSet, named, union
 from ompbind.errors import MachineError
-from ompbind.machine.core_kinds import CoreTraits, make_kinds
-from ompbind.machine.model import PARTIALLY_OVERLAP, CoreKind, Domain, Level, Partition
+from ompbind.machine.core_kinds import CoreTraits, are_alike, make_kinds
+from ompbind.machine.model import PARTIALLY_OVERLAP, CoreKind, Domain, Level, Machine, Partition
 from ompbind.machine.sources.root import (
     Root,
     keyed_lines,
@@ -87,12 +89,16 @@ def read_domains(
     """
     remarks: list[str] = []
     cores = _split_modules(root, _read_siblings(root, online, Level.CORE))
+    listed: Partition = []
     with_core = union(cpus for _, cpus in cores)
     sets = [cpus for _, cpus in cores] or [CpuSet((cpu,)) for cpu in online]
     caches = _read_caches(root, sets, (Level.L2, Level.L3) if cores else tuple(_CACHE_LEVELS.values()))
     if not cores:
         cores = caches[Level.CORE]
-        fallback = "shared L1 caches are used instead" if cores else "each CPU counts as a core"
+        fallback = "shared L1 caches are used instead"
+        if not cores:
+            cores, listed = _read_cpuinfo(root, online)
+            fallback = "core ids of /proc/cpuinfo are used instead" if cores else "each CPU counts as a core"
         remarks.append(f"core siblings are unknown: {fallback}")
     elif with_core != online:
         unknown = named("CPU", online - with_core)
@@ -101,7 +107,7 @@ def read_domains(
     for level in _SIBLING_FILES:
         if level is not Level.CORE:
             parts[level] = _read_siblings(root, online, level, with_core)
-    packages = parts[Level.PACKAGE] or _group_by_package_id(root, online)
+    packages = parts[Level.PACKAGE] or _group_by_package_id(root, online) or listed
     clusters = parts[Level.CLUSTER]
     owner = {cpu: cpus for _, cpus in packages for cpu in cpus} if clusters else {}
     if any(not cpus <= owner.get(cpus.first, cpus) for _, cpus in clusters):
@@ -179,6 +185,35 @@ def _group_by_package_id(root: Root, online: CpuSet) -> Partition:
             return []
         groups.setdefault(number, []).append(cpu)
     return [(number if number < 65535 else None, CpuSet(cpus)) for number, cpus in groups.items()]
+
+
+def _read_cpuinfo(root: Root, online: CpuSet) -> tuple[Partition, Partition]:
+    """Return the cores and packages by the numbers in `proc/cpuinfo`.
+
+    None if a CPU has no such numbers, or if a package has another number of cores than `cpu cores`: then
+    numbers of cores repeat inside it.
+    """
+    rows: dict[int | None, dict[str, int | None]] = {}
+    row: dict[str, int | None] = {}
+    for key, value in keyed_lines(root.read("proc/cpuinfo")):
+        row = rows.setdefault(whole_number(value), {}) if key == "processor" else row
+        row[key] = whole_number(value)
+    packages: dict[int, list[int]] = {}
+    cores: dict[tuple[int, int], list[int]] = {}
+    counts: dict[int, int] = {}
+    for cpu in online:
+        package, core, count = (rows.get(cpu, {}).get(key) for key in ("physical id", "core id", "cpu cores"))
+        if package is None or core is None or count is None:
+            return [], []
+        packages.setdefault(package, []).append(cpu)
+        cores.setdefault((package, core), []).append(cpu)
+        counts[package] = count
+    if Counter(package for package, _ in cores) != counts:
+        return [], []
+    return (
+        [(None, CpuSet(cpus)) for cpus in cores.values()],
+        [(number, CpuSet(cpus)) for number, cpus in packages.items()],
+    )
 
 
 def _split_modules(root: Root, reported: Partition) -> Partition:
@@ -276,14 +311,16 @@ _PERFORMANCE_CPUS = "sys/devices/cpu_core/cpus"
 """The file with the CPUs of performance cores; all other cores are efficiency cores."""
 
 
-def read_kinds(root: Root, cores: Sequence[Domain]) -> tuple[CoreKind, ...]:
+def read_kinds(root: Root, machine: Machine) -> tuple[CoreKind, ...]:
     """Read the kinds of cores, strongest first; none if all cores are equal or nothing is known."""
+    cores = machine.at(Level.CORE)
     strong = read_list(root, _PERFORMANCE_CPUS) or EMPTY
     capacities = _read_numbers(root, cores, "cpu_capacity")
     frequencies = _read_numbers(root, cores, "cpufreq/cpuinfo_max_freq")
-    if not strong and len(set(capacities)) == 1 and len(set(frequencies)) == 1:
+    if not strong and len(set(capacities)) == 1 and len(set(frequencies)) == 1 and are_alike(machine):
         return ()  # all cores are equal, or nothing is known
     return make_kinds(
+        machine,
         [
             CoreTraits(
                 cpus=core.cpus,
@@ -292,7 +329,7 @@ def read_kinds(root: Root, cores: Sequence[Domain]) -> tuple[CoreKind, ...]:
                 frequency=frequency,
             )
             for core, capacity, frequency in zip(cores, capacities, frequencies, strict=True)
-        ]
+        ],
     )
 
 

@@ -78,7 +78,7 @@ def read_root(root: Root, affinity: CpuSet | None, arch: str) -> Machine:
         memory_allowed=memory_allowed,
         remarks=(*cpu_remarks, *domain_remarks, *node_remarks),
     ).with_domains(drop_repeated(parts, nodes))
-    return machine.replace(kinds=read_kinds(root, machine.at(Level.CORE)))
+    return machine.replace(kinds=read_kinds(root, machine))
 
 
 EXCLUSION_FILES = ("isolated", "nohz_full")

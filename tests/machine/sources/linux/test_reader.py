@@ -328,6 +328,26 @@ def test_the_cpus_of_an_isolated_cgroup_are_isolated():
     assert [*render_limits(machine)] == ["allowed: 2 CPUs (1-2)", "isolated: CPUs 1-2"]
 
 
+@pytest.mark.parametrize(("numbers", "cores", "packages", "remark"), rows("""
+    0.0 0.0 0.1 0.1 of 2 | 0-1 2-3 | 0-3     | core ids of /proc/cpuinfo are used instead
+    0.0 0.1 1.0 1.1 of 2 | 0 1 2 3 | 0-1 2-3 | core ids of /proc/cpuinfo are used instead
+    0.0 0.1 0.0 0.1 of 4 | 0 1 2 3 |         | each CPU counts as a core
+    0.0 0.1 0.2 of 4     | 0 1 2 3 |         | each CPU counts as a core
+"""))  # fmt: skip
+def test_cores_are_those_of_cpuinfo_where_sysfs_has_none(numbers, cores, packages, remark):
+    """As on WSL 1; numbers of cores that repeat in a package, or that a CPU lacks, are not used."""
+    pairs, _, count = numbers.partition(" of ")
+    text = ""
+    for cpu, pair in enumerate(pairs.split()):
+        package, core = pair.split(".")
+        text += f"processor\t: {cpu}\nphysical id\t: {package}\ncore id\t\t: {core}\ncpu cores\t: {count}\n\n"
+    machine = read({f"{CPU}/online": "0-3\n", "proc/cpuinfo": text})
+    shown = [
+        " ".join(str(domain.cpus) for domain in machine.at(level)) for level in (Level.CORE, Level.PACKAGE)
+    ]
+    assert (shown, machine.remarks) == ([cores, packages], (f"core siblings are unknown: {remark}",))
+
+
 def test_a_machine_without_an_allowed_cpu_is_an_error():
     group = {"proc/mounts": "cgroup2 /c cgroup2 rw 0 0\n", "c/cpuset.cpus.effective": "99"}
     with pytest.raises(MachineError, match="no CPU of given is allowed"):
