@@ -39,7 +39,7 @@ def test_the_executor_runs_torch():
     assert start_example("executor.py").stdout.splitlines() == LINES
 
 
-@pytest.mark.parametrize("name", ["futures", pytest.param("joblib", marks=pytest.mark.part("joblib"))])
+@pytest.mark.parametrize("name", ["futures", pytest.param("joblib", marks=pytest.mark.part("workers"))])
 def test_each_task_of_a_pool_runs_on_all_cpus_of_a_rank(name):
     if name == "joblib":
         needs_packages("joblib")

@@ -55,7 +55,8 @@ ENV_FILE = Path(__file__).with_name("variables.env")
 VALUES = {
     "ranks": ["-n2"], "mask": ["-m0,12-13,16,32", "-n2 -m0,16,32|1,12,17,28", "-mnone"],
     "strategy": ["-sspread", "-scores", "-sall"], "smt": ["--smt=2", "--smt=all"],
-    "sibling": ["--sibling=last"], "threads": ["-t2"], "processes_per_rank": ["--processes-per-rank=2"], "cores": ["-c2"],
+    "sibling": ["--sibling=last"], "threads": ["-t2"], "cores": ["-c2"],
+    "processes_per_rank": ["--processes-per-rank=2"],
     "service_cores": ["--service-cores=1"], "service_total": ["--service-total=2"],
     "reserve": ["--reserve=1"], "reserve_total": ["--reserve-total=1"],
     "core_kind": ["--core-kind=efficiency"], "share": ["--share"], "avoid": ["--avoid"],

@@ -1,0 +1,140 @@
+"""Programs with workers of their own under ompbind: how many threads each worker has, and which CPUs."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.live.conftest import allowed_list, children_of, clean_environment, two_cpus, wait_until
+from tests.live.runtimes import needs_packages
+
+EXAMPLES = Path(__file__).parent.parent.parent / "docs/examples"
+
+COUNT = """
+    def count(number):
+        import numpy, threadpoolctl, time
+        time.sleep(0.2)
+        return max(pool["num_threads"] for pool in threadpoolctl.threadpool_info())
+"""
+PROGRAMS = {
+    "alone": "counts = [count(0)]",
+    "joblib": "from joblib import Parallel, delayed\n"
+    "counts = Parallel(n_jobs=2)(delayed(count)(n) for n in range(4))",
+    "all of joblib": "from joblib import Parallel, cpu_count, delayed\n"
+    "counts = Parallel(n_jobs=-1)(delayed(count)(n) for n in range(4)) * (cpu_count() == 2)",
+    "pool": "from multiprocessing import get_context\n"
+    "with get_context('spawn').Pool(2) as pool: counts = pool.map(count, range(4))",
+    "dask": "from dask.distributed import Client\n"
+    "with Client(n_workers=2, threads_per_worker=1, dashboard_address=None) as client:\n"
+    "    counts = client.gather(client.map(count, range(4)))",
+}
+"""Programs that set `counts` to the threads of numpy in each of four tasks of two workers."""
+
+DIVIDED, WHOLE = [1] * 4, [2] * 4
+
+
+def in_part(name, options, counts):
+    return pytest.param(name, options, counts, marks=pytest.mark.part("workers"))
+
+
+@pytest.mark.parametrize(("name", "options", "counts"), [
+    ("alone", "", [2]), ("joblib", "", DIVIDED), ("all of joblib", "", DIVIDED), ("pool", "", WHOLE),
+    ("joblib", "-t 2", WHOLE), ("pool", "--processes-per-rank 2", DIVIDED),
+    ("all of joblib", "--processes-per-rank 2", DIVIDED), in_part("dask", "", DIVIDED),
+])  # fmt: skip
+def test_workers_divide_the_cpus_where_their_program_does(ompbind, tmp_path, name, options, counts):
+    needs_packages("sklearn")  # brings numpy, joblib and threadpoolctl
+    two_cpus()
+    script = tmp_path / "program.py"
+    body = textwrap.indent(PROGRAMS[name], "    ")
+    script.write_text(f"{textwrap.dedent(COUNT)}\nif __name__ == '__main__':\n{body}\n    print(counts)\n")
+    done = ompbind("run", "--verify", "--share", *options.split(), "--", sys.executable, str(script))
+    assert done.stdout.split("\n")[0] == str(counts), done.stderr
+    assert "executed with" not in " ".join(done.stderr.split())
+
+
+def start_example(line, **env):
+    """Start a program with a file of docs/examples."""
+    settings = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    return subprocess.Popen(line, env=clean_environment(PYTHONPATH=str(EXAMPLES), **env), **settings)
+
+
+def read_masks(process):
+    """Return the affinity masks of the children of a process, by pid."""
+    masks = {}
+    for pid in children_of(process.pid):
+        with suppress(OSError):  # it has exited meanwhile
+            masks[pid] = allowed_list(pid)
+    return masks
+
+
+def wait_for_masks(process):
+    """Wait until a program has a worker on each of two CPUs; return their masks by pid."""
+    expected = list(map(str, two_cpus()))
+    return wait_until(
+        lambda: (masks := read_masks(process)) and sorted(masks.values()) == expected and masks,
+        f"children on CPUs {expected}",
+        60.0,
+    )
+
+
+@pytest.mark.part("workers")
+def test_workers_of_gunicorn_have_cpus_of_their_own_also_one_that_replaces_another(tmp_path):
+    needs_packages("gunicorn")
+    (tmp_path / "app.py").write_text(
+        "def app(environ, start):\n    start('200 OK', [])\n    return [b'ok']\n"
+    )
+    line = [
+        "gunicorn",
+        "-c",
+        EXAMPLES / "gunicorn_conf.py",
+        "--chdir",
+        tmp_path,
+        "-b",
+        tmp_path / "s",
+        "app:app",
+    ]
+    line[-2] = f"unix:{line[-2]}"
+    server = start_example(line, HOME=str(tmp_path))
+    try:
+        killed = next(iter(wait_for_masks(server)))
+        os.kill(killed, signal.SIGKILL)
+        wait_until(lambda: killed not in read_masks(server), "the worker is gone")
+        wait_for_masks(server)
+    finally:
+        server.terminate()
+        server.wait(30)
+
+
+@pytest.mark.part("workers")
+def test_processes_of_celery_have_cpus_of_their_own():
+    needs_packages("celery")
+    worker = start_example(["celery", "-A", "celery_app", "worker", "-c", "2"])
+    try:
+        wait_for_masks(worker)
+    finally:
+        worker.terminate()
+        worker.wait(30)
+
+
+@pytest.mark.parametrize(("line", "remedy"), [
+    ("gunicorn -w 4 app:app", "add --processes-per-rank 4"), ("pytest -n auto", "add -t 1"),
+    ("accelerate launch --multi_gpu --num_processes 2 t.py",
+     "use 'accelerate launch --no_python --multi_gpu --num_processes 2 ompbind exec -- python t.py' instead"),
+])  # fmt: skip
+def test_a_program_with_workers_is_warned_of_once_with_what_to_type(ompbind, tmp_path, line, remedy):
+    two_cpus()
+    name, *rest = line.split()
+    program = tmp_path / name
+    program.write_text(f"#!{sys.executable}\n")
+    program.chmod(0o755)
+    for verb in ("run", "plan"):
+        done = ompbind(verb, "--share", "--", str(program), *rest)
+        assert " ".join(f"{done.stdout}{done.stderr}".split()).count(f"({remedy})") == 1, verb
+    done = ompbind("doctor", "--", str(program), *rest)
+    assert f"remedy: {remedy}" in " ".join(done.stdout.split())
