@@ -9,7 +9,7 @@ from ompbind.cli.options import find_options
 from ompbind.cli.verb import SHORT_EXAMPLES
 from ompbind.cli.verbs import VERBS
 
-SHORT = ("run", "plan", "exec", "bench", "config")
+SHORT = ("run", "plan", "exec", "bench", "rebind", "config")
 """The verbs with a short help."""
 
 

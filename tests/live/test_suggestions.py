@@ -162,7 +162,7 @@ def test_every_row_names_an_option_and_no_option_of_ompbind_is_another_tools():
     stop                       | 'ompbind ps' lists runs with their PIDs; 'kill PID' stops one
     run --help-al              | did you mean --help-all?
     topo --help-all            | see 'ompbind topo --help'
-    plan --dry-run             | --dry-run is an option of run, exec, bench
+    plan --dry-run             | --dry-run is an option of run, exec, bench, rebind
     version                    | did you mean '--version'?
     sh -c true                 | to start a command, write 'ompbind run -- sh'
     run -- 'echo $RANK; date'  | a command with shell syntax needs a shell: -- sh -c 'echo $RANK; date'

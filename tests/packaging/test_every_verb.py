@@ -55,6 +55,7 @@ ps                                                               ~ runs
 ps --format json                                                 ~ ^{{
 inspect PID                                            ~ process ~ 0 1
 inspect --format json PID                              ~ ^{{ ~ 0 1
+rebind --dry-run PID                                   ~ dry run: nothing was changed
 config run                                                       ~ ranks
 completion bash                                                  ~ ompbind
 completion fish                                                  ~ ompbind

@@ -1,0 +1,120 @@
+"""`ompbind rebind` with real processes: masks are read back from /proc."""
+
+import json
+import os
+import sys
+
+import pytest
+
+from ompbind.cpuset import CpuSet
+from ompbind.execution.rebind import WantedCpus, rebind_processes
+from tests.live.conftest import allowed_list, children_of, ranks_of, two_cpus
+from tests.live.other_user import NOBODY
+from tests.live.test_inspect import FORKS, WAIT, child, one_line, region
+
+__all__ = ["child", "region"]  # fixtures
+
+STARTS_THREADS = """
+import os, threading
+os.sched_setaffinity(0, [{}])
+def start():
+    while True:
+        thread = threading.Thread(target=int); thread.start(); thread.join()
+for _ in range(4): threading.Thread(target=start, daemon=True).start()
+"""
+
+
+def masks_of(pid):
+    """Return the masks of all threads of a process, each once."""
+    found = set()
+    for tid in os.listdir(f"/proc/{pid}/task"):
+        try:
+            found.add(allowed_list(pid, tid))
+        except FileNotFoundError:
+            continue
+    return found
+
+
+@pytest.fixture
+def both():
+    """The first two CPUs as a mask."""
+    return ",".join(map(str, two_cpus()))
+
+
+def test_workers_of_a_narrowed_parent_are_repaired(child, region, ompbind, both):
+    first, second = two_cpus()
+    parent = child(region + FORKS, OMP_PROC_BIND="true").pid
+    workers = children_of(parent)
+    shown = ompbind("rebind", str(parent), "-m", both, "--dry-run")
+    assert (shown.returncode, "dry run: nothing was changed" in shown.stdout) == (0, True)
+    assert masks_of(workers[0]) == {str(first)}
+    done = ompbind("rebind", str(parent), "-m", both)
+    assert done.returncode == 0, done.stderr
+    assert [masks_of(pid) for pid in workers] == [{str(CpuSet((first, second)))}] * 4
+    table = [line.split() for line in done.stdout.splitlines()]
+    assert [["0", str(pid), "python", "1", str(first), allowed_list(pid)] for pid in workers] == table[2:6]
+    why = "libgomp applies OMP_PROC_BIND=true again to threads and programs that start later"
+    assert f"note: python ({parent}) and 4 more: {why}" in one_line(done)
+    assert "are restricted to CPU" not in ompbind("inspect", str(parent)).stdout
+
+
+def test_busy_children_become_ranks(child, ompbind):
+    first, second = two_cpus()
+    parent = child(FORKS).pid
+    *busy, waiting = children_of(parent)
+    done = ompbind("rebind", "-n", "2", str(parent), "-m", f"{first}|{second}", "--format", "json")
+    record = json.loads(done.stdout)
+    assert (done.returncode, record["schema"], record["dry_run"]) == (0, "ompbind-rebind/1", False)
+    found = {each["pid"]: each["rank"] for each in record["processes"] if each["bound"]}
+    assert found.keys() == {parent, *busy, waiting}
+    assert (found[parent], found[waiting], sorted(map(str, found.values()))[:2]) == (None, None, ["0", "1"])
+    masks = {0: str(first), 1: str(second), None: str(CpuSet((first, second)))}
+    assert {pid: masks_of(pid) for pid in found} == {pid: {masks[rank]} for pid, rank in found.items()}
+    few = ompbind("rebind", "-n", "5", str(parent))
+    assert (few.returncode, "has 4 child processes, fewer than -n 5" in one_line(few)) == (2, True)
+
+
+def test_ranks_of_a_run_get_what_their_plan_says(start, ompbind):
+    first, second = two_cpus()
+    code = f"import os\nos.sched_setaffinity(0, [{first}])\n{WAIT}"
+    run = start("run", "--share", "-m", f"{first}|{second}", "-n", "2", "--run-id", "moved",
+                "--", sys.executable, "-c", code)  # fmt: skip
+    assert [run.stdout.readline() for _ in range(2)] == ["up\n"] * 2
+    done = ompbind("rebind", "moved")
+    assert done.returncode == 0, done.stderr
+    ranks = ranks_of(run)
+    assert [masks_of(pid) for pid in ranks] == [{str(first)}, {str(second)}]
+    for words, text in (
+        (("moved", "-m", "0"), "--mask 0 has no effect with a run"),
+        ((str(run.pid),), "is ompbind's: it supervises ranks with a plan"),
+        (("moved", str(ranks[0])), "processes and runs cannot be combined"),
+        ((str(ranks[0]), str(ranks[1]), "-n", "3"), "-n 3, but 2 processes are named"),
+        (("1",), "process 1 starts all others"),
+        ((), "no process or run is given"),
+    ):
+        refused = ompbind("rebind", *words)
+        assert (refused.returncode, text in one_line(refused)) == (2, True), refused.stderr
+
+
+def test_threads_that_start_meanwhile_are_bound_too(child, ompbind):
+    first, second = two_cpus()
+    process = child(STARTS_THREADS.format(first))
+    assert ompbind("rebind", str(process.pid), "-m", str(second)).returncode == 0
+    assert masks_of(process.pid) == {str(second)}
+
+
+def test_a_mask_that_the_kernel_refuses_is_reported(child):
+    pid, nowhere = child("").pid, CpuSet((4000,))
+    wanted = WantedCpus(rank=0, cpus=nowhere, masks=frozenset((nowhere,)))
+    (found,) = rebind_processes({pid: wanted}, dry_run=False)
+    assert (found.is_bound, found.failures) == (
+        False,
+        ("cannot bind to CPU 4000: offline or no longer allowed",),
+    )
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start processes of another user")
+def test_processes_of_other_users_are_refused(child, ompbind):
+    pid = child("").pid
+    done = ompbind("rebind", str(pid), user=NOBODY)
+    assert (done.returncode, f"process {pid} belongs to another user" in one_line(done)) == (2, True)
