@@ -78,7 +78,8 @@ class RankVerification(Record):
     `seen_s` is the time of the sample in seconds after the start of the last rank. `memory` is the memory
     policy as the kernel writes it, None if it is not reported. All three are None for a rank that exited
     before the first sample. They are also None for a `hidden` rank, which was not visible in /proc. `others`
-    is what other processes used of the CPUs of the rank, from the first sample to the last.
+    is what other processes used of the CPUs of the rank, from the first sample to the last, and
+    `busy_processes` the largest number of its own processes that were busy between two samples.
     """
 
     rank: int
@@ -87,6 +88,7 @@ class RankVerification(Record):
     memory: str | None = None
     hidden: bool = False
     others: OthersLoad = OthersLoad()
+    busy_processes: int = 0
 
     @property
     def severity(self) -> Severity:

@@ -90,8 +90,21 @@ def _make_sentence(verified: VerificationResult, plan: Plan) -> str:
     if verified.ended:
         threads = f"at most {count(verified.most_threads, 'thread')}"
     counts = f"{count(len(verdicts), 'rank')}, {threads}{f' ({runtimes})' if runtimes else ''}"
-    more = filter(None, (not_sampled, _describe_others(verified)))
+    more = filter(None, (not_sampled, _describe_processes(verified, plan), _describe_others(verified)))
     return "; ".join((f"{head}: {counts}, {where}{when}", *more))
+
+
+def _describe_processes(verified: VerificationResult, plan: Plan) -> str:
+    """Return which ranks had another number of busy processes than --processes-per-rank says, "" if none."""
+    expected = plan.request.processes_per_rank
+    if not verified.ended or expected == 1:
+        return ""
+    ranks: dict[int, list[int]] = {}
+    for rank in verified.ranks:
+        if rank.verdict and rank.busy_processes != expected:
+            ranks.setdefault(rank.busy_processes, []).append(rank.rank)
+    found = [f"{named('rank', some)} had {busy}" for busy, some in sorted(ranks.items())]
+    return f"{', '.join(found)} busy processes at a time, {expected} were expected" if found else ""
 
 
 def _describe_others(verified: VerificationResult) -> str:

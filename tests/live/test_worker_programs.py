@@ -58,6 +58,19 @@ def test_workers_divide_the_cpus_where_their_program_does(ompbind, tmp_path, nam
     assert "executed with" not in " ".join(done.stderr.split())
 
 
+BUSY = "import os, time; os.fork(); until = time.time() + 1.2\nwhile time.time() < until: pass"
+
+
+def test_another_number_of_busy_processes_than_expected_is_reported(ompbind):
+    for expected, found in (("2", ""), ("3", "; rank 0 had 2 busy processes at a time, 3 were expected")):
+        options = ("--verify", "--share", "--processes-per-rank", expected)
+        done = ompbind("run", *options, "--", sys.executable, "-c", BUSY)
+        last = " ".join(done.stderr.rpartition("ompbind: verified for ")[2].split())
+        assert "on the CPUs of its rank" in last
+        assert found in last
+        assert ("were expected" in last) == bool(found)
+
+
 def start_example(line, **env):
     """Start a program with a file of docs/examples."""
     settings = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}

@@ -148,6 +148,7 @@ def _make_verified(sampler: AffinitySampler, options: RunOptions) -> Verificatio
                 seen_s=snapshot.seen_s,
                 memory=snapshot.memory,
                 others=sampler.others.get(rank, OthersLoad()),
+                busy_processes=sampler.most_busy.get(rank, 0),
             )
         )
     return VerificationResult(

@@ -164,6 +164,9 @@ COUNT_STEP_PER_CPU_TIME = 2000
 COUNT_STEP_PER_SAMPLE = 20
 """A count takes place after at least so many times the CPU time of the last count, and of the last sample."""
 
+BUSY_TICKS, BUSY_SHARE = 3, 0.25
+"""A process is busy if it uses this CPU time between two samples, and this part of that of the busiest."""
+
 MaskCounts = Mapping[CpuSet, int]
 """The number of threads by their affinity mask."""
 
@@ -202,7 +205,8 @@ class AffinitySampler:
     two samples in a row. `longest` has the longest streak of each rank with one. `hidden` are ranks
     that were running but not visible in /proc. `findings` are the issues so far, `verified` is the result so
     far, None before there is any; `error` is why verification stops the run. `others` is what other processes
-    used of the CPUs of each rank so far, `recent_others` between the last two samples.
+    used of the CPUs of each rank so far, `recent_others` between the last two samples. `most_busy` is the
+    largest number of processes of each rank that were busy between two samples.
     """
 
     def __init__(self, planned: Mapping[int, tuple[CpuSet, int]], run_id: str) -> None:
@@ -228,6 +232,8 @@ class AffinitySampler:
         self.error: LaunchError | None = None
         self.others: dict[int, OthersLoad] = {}
         self.recent_others: dict[int, OthersLoad] = {}
+        self.most_busy: dict[int, int] = {}
+        self._ticks: dict[int, int] = {}  # CPU time by PID in the last sample
         self._planned = planned
         self._run_id = run_id
         self._sharing = [
@@ -308,6 +314,7 @@ class AffinitySampler:
         self._pids = pids_by_rank
         self._note_threads(counts)
         self._measure_others(processes, live, now)
+        self._count_busy(processes)
         if changed:
             self.stable_since = now
         self.hidden |= {rank for pid, rank in live.items() if rank not in counts and _is_running(pid)}
@@ -330,6 +337,15 @@ class AffinitySampler:
             elif self.complete and rank in self.snapshots:
                 self.snapshots[rank] = self.snapshots[rank].replace(seen_s=self.seen_s)
                 self.streaks.pop(rank, None)  # a rank without CPU time has no busy threads
+
+    def _count_busy(self, processes: Mapping[int, Stat]) -> None:
+        """Count the processes of each rank that were busy since the last sample."""
+        ticks, before = {pid: stat.busy_ticks for pid, stat in processes.items()}, self._ticks
+        for rank, pids in self._pids.items():
+            used = [ticks[pid] - before[pid] for pid in pids if pid in ticks and pid in before]
+            busy = sum(each >= max(BUSY_TICKS, BUSY_SHARE * max(used)) for each in used)
+            self.most_busy[rank] = max(busy, self.most_busy.get(rank, 0))
+        self._ticks = ticks
 
     def _measure_others(self, processes: Mapping[int, Stat], live: Mapping[int, int], now: float) -> None:
         """Add what others used since the last sample, unless a rank has started or exited since then."""
