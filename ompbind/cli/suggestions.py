@@ -153,12 +153,15 @@ def _write_restarts(value: str) -> str:
 OTHER_OPTIONS = (
     # how many ranks
     OtherOption(names=("-np", "--np", "--n", "--num", "--count", "--ntasks", "--nprocs", "--nproc", "--procs",
-                       "--proc", "--processes", "--num-processes", "--num_processes", "--nproc-per-node",
+                       "--proc", "--num-processes", "--num_processes", "--nproc-per-node",
                        "--nproc_per_node", "--ntasks-per-node", "--tasks-per-node", "-npernode", "--npernode",
-                       "-ppn", "--ppn", "--workers", "--num-workers", "--num_workers", "--replicas",
+                       "-ppn", "--ppn", "--replicas",
                        "--num-replicas", "--instances", "--copies", "--scale", "--jobs", "-j", "--num-ranks",
                        "--nranks"),
                 write="-n {value}", example="N"),
+    OtherOption(names=("--workers", "--num-workers", "--num_workers", "--processes", "--nworkers"),
+                write="-n {value}, or --processes-per-rank {value} if the command starts them itself",
+                example="N"),
     OtherOption(names=("-N",), read=_write_ranks_or_nodes),
     OtherOption(names=("--tp", "--tp-size", "--tensor-parallel-size", "--dp", "--dp-size", "--pp",
                        "--pp-size", "--data-parallel-size", "--pipeline-parallel-size"),

@@ -38,6 +38,7 @@ STRATEGIES_MEANT = {
 OPTIONS_MEANT = {
     ("-np", "4"): "-n 4", ("--nproc-per-node", "auto"): "-n auto", ("--cpus-per-task", "8"): "-c 8",
     ("--tensor-parallel-size", "2"): "-n 2, or the option of the server after --",
+    ("--workers", "8"): "-n 8, or --processes-per-rank 8 if the command starts them itself",
     ("--cpus", "4"): "-c 4 for 4 cores per rank, or -m 4 for CPU 4", ("--cpus", "0-3"): "-m 0-3",
     ("--cpus", ""): "-c C for C cores per rank, or -m MASK", ("--physcpubind", "0-3,8"): "-m 0-3,8",
     ("--cpu-list", "0|1"): "-m '0|1'", ("--cpunodebind", "0,2-3"): "-m node:0,node:2-3",
