@@ -17,7 +17,7 @@ ONNXRUNTIME = "onnxruntime"
 ONNXRUNTIME_BINDS = (
     "a session without a number of threads starts one for each core of the machine, bound to it"
 )
-ONNXRUNTIME_REMEDY = "set SessionOptions.intra_op_num_threads to the number in OMP_NUM_THREADS"
+ONNXRUNTIME_REMEDY = "set SessionOptions.intra_op_num_threads, in a rank to OMPBIND_NUM_THREADS"
 
 
 class LibraryRole(StrEnum):

@@ -190,7 +190,7 @@ TABLE = [
     ("preloadable", OK, "not found: libiomp5", package("vllm", preloadable=(("iomp", ""),), machine=SMT)),
     ("preloadable", OK, "is preloaded", command(preloaded(FOUND), packages=VLLM, preloadable=PRELOAD)),
     ("pools", OK, "not known: --verify", command(python=(3, 13))),
-    ("pools", OK, "of numpy: ranks get OPENBLAS_NUM_THREADS", command(library(OPENBLAS, origin="numpy"))),
+    ("pools", OK, "of numpy: its threads follow OPENBLAS_NUM", command(library(OPENBLAS, origin="numpy"))),
     ("pools", NOTE, "online CPU (8), ThreadPoolExecutor has up to 12 threads", command(python=(3, 12))),
     ("pools", NOTE, "counts all 8 online CPUs", command(python=(3, 14), isolated=True)),
     ("pools", NOTE, "pthread_setaffinity_np failed … error code: 22", package("onnxruntime", machine=SMT)),

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from ompbind.cpuset import count
 from ompbind.doctor.facts import CommandFacts, HostFacts, HostIssue, note, ok
 from ompbind.machine.model import Level
+from ompbind.openmp.variables import MASK_COUNTS
 from ompbind.programs.library_catalog import (
     ONNXRUNTIME,
     ONNXRUNTIME_BINDS,
@@ -43,7 +44,7 @@ class Pool(Record):
 POOLS = (
     Pool(
         label="DuckDB", names=("duckdb",), is_package=True, found="its thread pool counts {online}",
-        remedy="in SQL: SET threads = N, with the value of OMP_NUM_THREADS",
+        remedy="in SQL: SET threads = N, with the value of OMPBIND_NUM_THREADS",
     ),
     Pool(
         label="ONNX Runtime", names=(ONNXRUNTIME,), is_package=True,
@@ -55,7 +56,7 @@ POOLS = (
     Pool(
         label="Ray", names=("ray",), is_package=True,
         found="without num_cpus it counts {online}, and starts as many worker processes",
-        remedy="ray.init(num_cpus=N), with the value of OMP_NUM_THREADS; or 'ray start --num-cpus N'",
+        remedy="ray.init(num_cpus=N), with the value of OMPBIND_NUM_THREADS; or 'ray start --num-cpus N'",
     ),
     Pool(
         label="zstd", names=("zstd", "zstdmt"),
@@ -92,7 +93,7 @@ POOLS = (
         found="it counts the cores of the machine{cores}, and ignores the affinity mask and the CPU quota;"
         " versions that start llama-server read LLAMA_ARG_THREADS, which ranks get",
         remedy="'PARAMETER num_thread N' in the Modelfile, or options.num_thread in requests, with the value"
-        " of OMP_NUM_THREADS",
+        " of OMPBIND_NUM_THREADS",
     ),
 )  # fmt: skip
 """The programs and packages with thread pools that follow neither the affinity mask nor a variable."""
@@ -161,7 +162,10 @@ def _find_others(host: HostFacts) -> Iterator[HostIssue]:
     for kind, origin in origins.items():
         if kind.role is LibraryRole.BLAS:
             variable = f"{kind.name.upper()}_NUM_THREADS"
-            yield ok(kind.label, f"of {origin}: ranks get {variable}, which limits its threads")
+            limit = f"ranks get {variable}, which limits its threads"
+            if variable in MASK_COUNTS:
+                limit = f"its threads follow {variable}, or without it the affinity mask"
+            yield ok(kind.label, f"of {origin}: {limit}")
     if any(kind.name == "tbb" for kind in origins):
         yield ok("TBB", "its threads follow the affinity mask")
     elif host.command and host.command.cpp:
