@@ -146,7 +146,10 @@ def explain_inheriting(process: ProcessState, masks: Sequence[CpuSet], group: Se
 def explain_without_variable(process: ProcessState, masks: Sequence[CpuSet]) -> str:
     """Return who narrowed threads, if no variable makes an OpenMP runtime do it."""
     if len(masks) == len(process.threads) and len(set(masks)) == 1:
-        return f"the process or its parent set this mask (sched_setaffinity, taskset){_unreadable(process)}"
+        who, how = "the process or its parent", "sched_setaffinity, taskset"
+        if find_runtimes(process) and not process.is_environment_known:
+            who, how = f"{_name_runtime(process)}, {who}", f"OMP_PROC_BIND, {how}"
+        return f"{who} set this mask ({how}){_unreadable(process)}"
     if cause := _explain_onnxruntime(process):
         return cause
     if find_runtimes(process):

@@ -180,10 +180,12 @@ def _make_rows(process: ProcessState, *, each: bool) -> list[list[ThreadState]]:
 
 
 def make_command(process: ProcessState) -> str:
-    """Return the command of a process on one line; its name if it has none, as kernel threads."""
+    """Return the command of a process, or its title, on one line; the name of a kernel thread."""
     if not process.command:
         return f"[{process.name}], {'kernel thread' if process.is_kernel_thread else 'no command line'}"
-    return clip(" ".join(shlex.join(process.command).split()), COMMAND_LIMIT)
+    is_title = len(process.command) == 1
+    words = process.command[0] if is_title else shlex.join(process.command)
+    return clip(" ".join(words.split()), COMMAND_LIMIT)
 
 
 def render_inspection_json(inspection: Inspection) -> str:

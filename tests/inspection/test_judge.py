@@ -93,6 +93,7 @@ TABLE = """
 0-1 0 1 | |  | rank 0-1 | note confined | the program set this itself
 0-1 0*2 1 | |  | | note crowded | the program set this itself
 0*3 | | UNREADABLE | rank 0-1 | note confined | its environment is not readable
+0*3 | TORCH | UNREADABLE | rank 0-1 | note confined | libgomp, the process or its parent set this mask
 0*3 | | ONE_EACH | rank 0-1 | error narrowed | an OpenMP runtime bound the initial thread
 0*2 1 | TORCH SKLEARN | ONE_EACH | exact 0-1 | note crowded | 2 of 3 threads
 0*2 0-1 | |  | rank 0-1 | note confined | the program set this itself
