@@ -265,6 +265,9 @@ def _name_pool(competitors: Competitors) -> str:
     process = next(process for process, _ in competitors.threads if process.pid == pid)
     name = names[0] if len({*names}) == 1 else f"{stem}*"
     text = f"likely pool: {count(len(names), 'thread')} {name!r} of {process.name} ({pid})"
+    namesakes = {other.pid for other, _ in competitors.threads if other.name == process.name} - {pid}
+    if similar := [other for other in namesakes if len(pools.get((other, stem), ())) == len(names)]:
+        text += f", and as many of {count(len(similar), 'other process')} with this name"
     runtimes = dict.fromkeys(runtime.kind.label for runtime in find_runtimes(process))
     if not runtimes:
         return text

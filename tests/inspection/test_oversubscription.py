@@ -158,6 +158,22 @@ def test_threads_with_numbered_names_are_one_pool(names, pool):
     assert f"likely pool: {pool}" in judge_load(FINE, streak).issues[0].text
 
 
+def test_processes_with_equal_pools_are_counted():
+    streak = Streak()
+    for at_s in (0, 6, 12):
+        made = server("R0*2", at_s / 9, at_s)
+        processes = tuple(
+            made.replace(
+                pid=pid, threads=tuple(thread.replace(tid=thread.tid + pid) for thread in made.threads)
+            )
+            for pid in (100, 200, 300)
+        )
+        streak = add_sample(streak, LoadSample(at_s=at_s, processes=processes))
+    (issue,) = judge_load(FINE, streak).issues
+    pool = "2 threads 'worker' of server (100), and as many of 2 other processes with this name"
+    assert (issue.threads, pool in issue.text) == (6, True)
+
+
 def throttled(cgroup="a", periods=5, throttled_periods=3, throttled_s=0.25):
     counts = {"periods": periods, "throttled_periods": throttled_periods, "throttled_s": throttled_s}
     return Throttling(cgroup=cgroup, **counts)
