@@ -53,6 +53,7 @@ PARTS = {
     ),
     "ray": Part((f"{ALONE} --part ray",), packages="ray==2.60.0"),
     "joblib": Part((f"{ALONE} --part joblib",), packages="joblib==1.6.0"),
+    "vllm": Part(("$PYTHON benchmarks/vllm_setup.py", f"{ALONE} --part vllm")),
     "vm": Part(("$PYTHON -m pytest -q -n auto --dist loadgroup --part vm tests/vm",)),
     "image": Part((f"{ALONE} --part image",), "podman runc catatonit mmdebstrap"),
     "packages": Part(
