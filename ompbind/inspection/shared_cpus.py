@@ -13,7 +13,7 @@ threads are busy than there are CPUs.
 
 from collections.abc import Iterator, Sequence
 
-from ompbind.cpuset import EMPTY, CpuSet, named
+from ompbind.cpuset import EMPTY, CpuSet, join_words, named
 from ompbind.inspection.absent_binding import find_runtimes
 from ompbind.inspection.diagnosis import explain_narrowing, explain_without_variable
 from ompbind.inspection.verdict import ThreadIssue
@@ -80,17 +80,19 @@ def _make_issue(cpus: CpuSet, sharing: Sequence[MaskUser], *, is_short: bool) ->
     """Describe processes that share CPUs: who, which CPUs they could use, the cause, and what to do."""
     origins = {user.origin.process.pid: user.origin.process for user in sharing}
     first, allowed = next(iter(origins.values())), named("CPU", sharing[0].origin.allowed)
-    names = [f"{user.process.name} ({user.process.pid})" for user in sharing[:_SHOWN]]
-    names += [f"{len(sharing) - _SHOWN} more"] if len(sharing) > _SHOWN else []
-    who = f"{len(sharing)} {'busy ' if is_short else ''}processes ({', '.join(names)})"
     by_runtime = next(filter(None, map(_explain_runtime, sharing)), "")
     masks = [thread.cpus for thread in first.threads]
     cause = by_runtime or f"{first.name} ({first.pid}): {explain_without_variable(first, masks)}"
-    text = f"{who} are restricted to {named('CPU', cpus)}, although {allowed} are allowed: {cause}"
+    who = f"{len(sharing)} {'busy ' if is_short else ''}processes are restricted to {named('CPU', cpus)}"
+    text = f"{who}, although {allowed} are allowed: {cause}"
     if is_short:
         effect = "gives it the CPUs of a plan" if len(origins) == 1 else "gives each its own CPUs"
-        text += f"; 'ompbind rebind {' '.join(map(str, origins))}' {effect}"
+        pids = " ".join([*map(str, list(origins)[:_SHOWN]), *(["PID..."] if len(origins) > _SHOWN else [])])
+        text += f"; 'ompbind rebind {pids}' {effect}"
         text += ", and a start with 'ompbind run' prevents it" if by_runtime else ""
+    names = [f"{user.process.name} ({user.process.pid})" for user in sharing[:_SHOWN]]
+    names += [f"{len(sharing) - _SHOWN} more"] if len(sharing) > _SHOWN else []
+    text += f"; the processes are {join_words(names)}"
     severity = (Severity.ERROR if by_runtime else Severity.WARNING) if is_short else Severity.NOTE
     threads = sum(len(user.process.threads) for user in sharing)
     return ThreadIssue(code="shared", severity=severity, threads=threads, text=text)

@@ -7,7 +7,7 @@ from ompbind.inspection.rank_processes import RankProcesses
 from ompbind.inspection.samples import RankUse, SampleDelta, ThreadUse
 from ompbind.inspection.verdict import ThreadIssue
 from ompbind.record import Record
-from ompbind.report.text import Screen, count_columns, render_bytes, render_cpus
+from ompbind.report.text import Screen, count_columns, render_bytes, render_cpus, wrap_indented
 from ompbind.text import Severity, clean_lines
 
 # Tables of `inspect --watch`: a line for each row; a narrow screen has fewer columns.
@@ -85,10 +85,11 @@ _THREAD_COLUMNS = (
 def render_view(delta: SampleDelta, head: str, screen: Screen) -> tuple[str, ...]:
     """Render the lines of a view that fits the screen: totals, CPUs, groups, shared issues and threads."""
     cpus = _draw_cpus(delta, screen)
-    shared = [
-        f"{_render_codes(issue.severity, [issue])} ({clean_lines(issue.text)})"
-        for issue in delta.shared_issues[:_SHARED_ISSUES_SHOWN]
-    ]
+    shared, most = list[str](), max(1, screen.height // 6)  # lines of an issue
+    for issue in delta.shared_issues[:_SHARED_ISSUES_SHOWN]:
+        text = f"{_render_codes(issue.severity, [issue])} ({clean_lines(issue.text)})"
+        wrapped = wrap_indented(text, screen.width).split("\n")
+        shared += [*wrapped[: most - 1], " ".join(wrapped[most - 1 :])] if len(wrapped) > most else wrapped
     rows = max(screen.height - len(cpus) - len(shared) - 4, 4)  # without two lines of totals, two of titles
     groups = len(delta.groups) + len(delta.absent_ranks)
     shown = min(groups, max(rows // 2, rows - len(delta.threads)))

@@ -29,12 +29,12 @@ CASES = [
     (
         users(PARENT),
         "error",
-        "python (63)) are restricted to CPU 0, although CPUs 0-3 are allowed",
+        "4 busy processes are restricted to CPU 0, although CPUs 0-3 are allowed: in",
     ),
     (
         users(PARENT, 6),
         "error",
-        "6 busy processes (python (60), ",
+        "(62), python (63) and 2 more",
     ),
     (
         users(process("0", TORCH, pid=50, **ONE_EACH)),
@@ -49,7 +49,7 @@ CASES = [
         "taskset -c (50): the process or its",
     ),
     (users(process("0", pid=50, name="bash"), **CLOSE), "warning", "bash (50)"),  # it inherits what bash has
-    (users(SET_ITSELF, busy=0), "note", "4 processes (python (60)"),
+    (users(SET_ITSELF, busy=0), "note", "4 processes are restricted"),
     (users(PARENT, busy=0), "note", "OMP_PROC_BIND=close"),
     (users(PARENT, 1, busy=3), "", ""),  # the verdict of the process itself has this
     (users(PARENT, 2, mask="0-1"), "", ""),  # a place for each

@@ -5,11 +5,13 @@ import re
 import pytest
 
 from ompbind.inspection.samples import Sample, compare_samples
+from ompbind.inspection.verdict import ThreadIssue
 from ompbind.machine.sources.linux.cgroup import Throttling
 from ompbind.machine.sources.linux.numa import MemorySize
 from ompbind.procfs.parsers import CpuTimes
 from ompbind.report.live_view import render_view
 from ompbind.report.text import Screen, count_columns
+from ompbind.text import Severity
 from tests.inspection.test_judge import process
 from tests.inspection.test_rank_processes import OWN, inspect, rank
 
@@ -77,6 +79,9 @@ def test_verdicts_and_what_differs_from_the_plan_are_shown():
     lines = draw_inspection(inspect(*OWN, rank(0, "0-2", pid=12), rank(1, "2-3", pid=13)), 4, Screen())
     assert "error: outside" in lines[4]
     assert lines[6].startswith("error: shared (")
+    issue = ThreadIssue(code="shared", severity=Severity.ERROR, threads=1, text="word " * 99)
+    lines = draw_inspection(RANKS.replace(shared_issues=(issue,)), 4, Screen(height=24))
+    assert sum("word" in line for line in lines) == 4, "a sixth of the screen"
 
 
 RANKS = inspect(*OWN, rank(0, "0-1", pid=12), rank(1, "2-3", pid=13))
