@@ -14,7 +14,7 @@ app = Celery("celery_app", broker=os.environ.get("BROKER", "memory://"))
 
 @worker_process_init.connect
 def bind(**_):
-    """Bind this process of the pool; Celery numbers the processes from 0, and a new process keeps the number."""
+    """Bind this process of the pool; Celery counts from 0, and a new process keeps the number."""
     from billiard.process import current_process
 
     bind_process(plan, current_process().index % PROCESSES, variables="openmp")
