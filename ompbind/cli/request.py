@@ -64,7 +64,7 @@ def make_request(
         nic_variables=settings.nic_variables,
         visible=visible,
         bind=settings.bind,
-        bind_given=settings.sources.is_given("bind"),
+        bind_given=settings.sources.is_given("bind") and settings.sources.text("bind") != "",
         proc_bind=settings.proc_bind,
         omp_runtime=settings.omp_runtime,
         memory=settings.memory,

@@ -25,6 +25,22 @@ def dual(tmp_path, monkeypatch):
     return "dual"
 
 
+@pytest.mark.parametrize(("options", "variable", "bind"), [
+    ([], "", "thread"), (["--bind", "rank"], "", "rank"), ([], "rank", "rank"), (["--no-bind"], "none", "thread"),
+])  # fmt: skip
+def test_a_binding_mode_that_is_chosen_is_kept_on_isolated_cpus(ompbind, tmp_path, options, variable, bind):
+    """Also in a plan that is saved and used again."""
+    tree = write_tree(tmp_path / "tree", Shape(cores=4), {"sys/devices/system/cpu/isolated": "1-3"})
+    command, env = ["plan", "--topology", str(tree), "--format", "json"], {"OMPBIND_BIND": variable}
+    saved = ompbind(*command, "-m", "1-3", *options, env=env).stdout
+    (tmp_path / "saved").write_text(saved)
+    for text in (saved, ompbind(*command, "--plan", str(tmp_path / "saved")).stdout):
+        made = json.loads(text)
+        places = ["1-3", "2", "3"] if bind == "thread" else ["1-3"]
+        assert (made["request"]["bind"], made["ranks"][0]["places"]) == (bind, places)
+        assert [note["warning"] for note in made["notes"] if note["code"] == "isolated"] == [bind == "rank"]
+
+
 @pytest.mark.parametrize("name", ["bash", "dash", "zsh"])
 def test_sh_format_sets_the_environment_that_run_sets(ompbind, name):
     options = ["-n", "2", "--run-id", "same", "--env", f"WORDS={EXTRA}", "--env", "WHO={rank} of {size}"]

@@ -342,9 +342,7 @@ def test_cores_are_those_of_cpuinfo_where_sysfs_has_none(numbers, cores, package
         package, core = pair.split(".")
         text += f"processor\t: {cpu}\nphysical id\t: {package}\ncore id\t\t: {core}\ncpu cores\t: {count}\n\n"
     machine = read({f"{CPU}/online": "0-3\n", "proc/cpuinfo": text})
-    shown = [
-        " ".join(str(domain.cpus) for domain in machine.at(level)) for level in (Level.CORE, Level.PACKAGE)
-    ]
+    shown = [" ".join(sets(machine, level)) for level in (Level.CORE, Level.PACKAGE)]
     assert (shown, machine.remarks) == ([cores, packages], (f"core siblings are unknown: {remark}",))
 
 
