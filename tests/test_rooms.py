@@ -15,7 +15,7 @@ ROOMS = tuple(
     workers probe doctor bench report cli plugins
     """.split()  # noqa: SIM905 - a line instead of a column
 )
-"""All rooms in order: a module imports from its own and from earlier rooms; only cli and plugins import report."""
+"""All rooms in order: a module imports from its own and earlier rooms; only cli and plugins import report."""
 
 BASE = {"errors", "cpuset", "record", "text"}
 PURE = {"procfs", "machine", "openmp", "masks", "planning", "compat"}

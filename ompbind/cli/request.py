@@ -7,6 +7,8 @@ from ompbind.cli.console import print_message
 from ompbind.cli.option import ValueLevel
 from ompbind.cli.options import find_variables
 from ompbind.cli.settings import PlanningSettings
+from ompbind.cli.verbs import BINDING
+from ompbind.compat.frameworks import FRAMEWORKS
 from ompbind.cpuset import count, join_words
 from ompbind.errors import LaunchError, RequestError
 from ompbind.execution.affinity import WorkingDirectory
@@ -168,6 +170,8 @@ def make_run_spec(settings: PlanningSettings, run_id: str) -> RunSpec:
         )
 
         hidden, added = find_hidden_variables(settings.compat), make_rank_variables(settings.compat)
+    if any(os.environ.get(framework.plugin) for framework in FRAMEWORKS.values() if framework.plugin):
+        added += tuple(_pass_on_binding(settings))
     # its sitecustomize freezes thread counts; nothing is imported from it
     shims = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "shims")
     if settings.freeze_threads and ":" in shims:
@@ -186,6 +190,16 @@ def make_run_spec(settings: PlanningSettings, run_id: str) -> RunSpec:
         keep_env=settings.keep_env,
         freeze_directory=shims if settings.freeze_threads else "",
     )
+
+
+def _pass_on_binding(settings: PlanningSettings) -> Iterator[tuple[str, str]]:
+    """Yield the options of binding as variables, by which a plug-in in a rank binds its workers."""
+    sources = settings.sources
+    for option in sources.options.values():
+        if option.section == BINDING and sources.is_given(option.name):
+            value = sources.effective[option.name][-1].value
+            if value:
+                yield option.variable, "1" if value is True else value
 
 
 def _caller_environment() -> dict[str, str]:

@@ -111,6 +111,8 @@ def _explain_workers(framework: str, source: FrameworkInput, request: Request) -
         return
     if not source.for_workers:
         remedy = _render_remedy(framework, workers)
+        if names.plugin:
+            remedy += f", or set {names.plugin}=1 if ompbind is installed beside {names.title}"
         yield f"each server starts {workers} workers, and a rank has the CPUs of one worker; {remedy}"
     elif request.ranks not in (None, workers):
         lists = count(request.ranks or 0, "CPU list")

@@ -53,6 +53,7 @@ NOBIND = {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}
         ("1", (*IN_RANK[:-1], "--service-total", "1", "--"), NOBIND, f"{FIRST}+{LAST}"),
         ("2", (*IN_RANK[:-1], "--service-total", "1", "--"), NOBIND, f"{FIRST} {LAST}"),
         ("1", (*IN_RANK[:-1], "-m", str(LAST), "--"), {}, f"{LAST}"),
+        ("2", (*IN_RANK[:-1], "--bind", "none", "--"), NOBIND, f"{FIRST} {LAST}"),
     ],
 )
 def test_each_worker_has_the_cpus_and_variables_of_its_rank(words, prefix, env, cpus):
@@ -63,7 +64,7 @@ def test_each_worker_has_the_cpus_and_variables_of_its_rank(words, prefix, env, 
     for worker, own in zip(workers, cpus.split(), strict=True):
         assert worker["cpus"] == own.replace("+", ",")
         assert worker["OMP_NUM_THREADS"] == "1"
-        assert worker["OMP_PLACES"] == f"{{{worker['cpus']}}}"
+        assert worker["OMP_PLACES"] == (None if "--bind" in prefix else f"{{{worker['cpus']}}}")
         assert worker["RANK"] == ("0" if prefix else None)  # vLLM numbers its workers itself
         assert worker["MARK"] == "1"
     assert log.count("INFO ompbind: worker ") == 1
