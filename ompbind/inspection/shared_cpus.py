@@ -88,7 +88,8 @@ def _make_issue(cpus: CpuSet, sharing: Sequence[MaskUser], *, is_short: bool) ->
     if is_short:
         effect = "gives it the CPUs of a plan" if len(origins) == 1 else "gives each its own CPUs"
         pids = " ".join([*map(str, list(origins)[:_SHOWN]), *(["PID..."] if len(origins) > _SHOWN else [])])
-        text += f"; 'ompbind rebind {pids}' {effect}"
+        doubt = "" if by_runtime else "if this is not intended, "
+        text += f"; {doubt}'ompbind rebind {pids}' {effect}"
         text += ", and a start with 'ompbind run' prevents it" if by_runtime else ""
     names = [f"{user.process.name} ({user.process.pid})" for user in sharing[:_SHOWN]]
     names += [f"{len(sharing) - _SHOWN} more"] if len(sharing) > _SHOWN else []

@@ -48,7 +48,11 @@ CASES = [
         "warning",
         "taskset -c (50): the process or its",
     ),
-    (users(process("0", pid=50, name="bash"), **CLOSE), "warning", "bash (50)"),  # it inherits what bash has
+    (
+        users(process("0", pid=50, name="bash"), **CLOSE),
+        "warning",
+        "if this is not intended",
+    ),  # it inherits what bash has
     (users(SET_ITSELF, busy=0), "note", "4 processes are restricted"),
     (users(PARENT, busy=0), "note", "OMP_PROC_BIND=close"),
     (users(PARENT, 1, busy=3), "", ""),  # the verdict of the process itself has this
