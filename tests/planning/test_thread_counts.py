@@ -1,75 +1,82 @@
-"""Which numbers of threads ranks get as variables, and how processes of a rank divide them."""
+"""The threads of ranks under a CPU quota: within the quota together, and equal for equal ranks."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from ompbind.errors import RequestError
-from ompbind.openmp.binding import Bind
-from ompbind.openmp.variables import MASK_COUNTS, THREAD_COUNTS
-from ompbind.planning.planner import make_plan
-from ompbind.planning.rank_command import make_thread_variables
-from ompbind.planning.request import Compat, Request
-from ompbind.programs.command import Workload
+from ompbind.errors import PlanError
+from ompbind.planning.planner import make_plan, make_thread_counts
+from ompbind.planning.request import Request
+from tests.long import examples
 from tests.machines import Shape, make_machine
 
-MACHINE = make_machine(Shape(packages=2, cores=4, smt=2))
-PYTHON = Workload(program="/usr/bin/python3", python="/usr/bin/python3")
+EIGHT = Shape(packages=2, cores=4)
 
 
-def counts(machine=MACHINE, **options):
-    """The variables for numbers of threads of rank 0, those that are not set with None."""
-    plan = make_plan(machine, Request(**{"ranks": 2, "workload": PYTHON, **options}))
-    variables = make_thread_variables(plan, 0)
-    return {name: variables[name] for name in THREAD_COUNTS}, plan
-
-
-@pytest.mark.parametrize("options", [
-    {}, {"ranks": 1}, {"bind": Bind.NONE}, {"workload": Workload(program="/usr/bin/uv", opaque=True)},
-    {"strategy": "compact", "cores": 2}, {"machine": MACHINE.replace(quota=8.0)},
+@pytest.mark.parametrize(("cpus", "quota", "threads"), [
+    ([4, 4, 4], 12.0, [4, 4, 4]),
+    ([4, 4, 4], 11.9, [3, 3, 3]),
+    ([4, 4, 4], 0.5, [1, 1, 1]),
+    ([6, 1, 1], 4.0, [2, 1, 1]),  # a third of the quota for each would be too much for all together
+    ([6, 1, 1], 6.0, [4, 1, 1]),
+    ([20, 4], 11.0, [9, 1]),
+    ([1, 7], 4.0, [1, 3]),
+    ([8], 7.65, [7]),
+    ([8], 1e300, [8]),
 ])  # fmt: skip
-def test_libraries_of_python_count_the_cpus_of_the_mask(options):
-    found, plan = counts(**options)
-    assert {name for name, value in found.items() if value is None} == {*MASK_COUNTS}
-    assert {found["LOKY_MAX_CPU_COUNT"], found["NUMEXPR_MAX_THREADS"]} == {
-        str(len(plan.placements[0].cpuset))
-    }
-    assert "(-t sets the variables)" in " ".join(note.text for note in plan.notes)
+def test_the_quota_is_divided_in_proportion_to_cpus(cpus, quota, threads):
+    assert make_thread_counts(cpus, quota) == threads
 
 
-@pytest.mark.parametrize("options", [
-    {"workload": None}, {"workload": Workload(program="/bin/lmp")},
-    {"workload": Workload(program="/bin/sh", opaque=True)},
-    {"threads": 4}, {"threads": 2}, {"service_cores": 1}, {"smt": "all"}, {"bind": Bind.THREAD},
-    {"bind": Bind.EXACT}, {"machine": MACHINE.replace(quota=3.0)},
-    {"machine": MACHINE.replace(bindable=False)}, {"compat": Compat(framework="vllm")},
+@examples(1)
+@given(st.lists(st.integers(1, 64), min_size=1, max_size=40), st.floats(0.01, 500))
+def test_threads_are_within_the_quota_and_equal_for_equal_ranks(cpus, quota):
+    threads = make_thread_counts(cpus, quota)
+    assert sum(threads) <= max(quota, len(cpus))
+    shares = [max(1, int(quota * own / sum(cpus))) for own in cpus]
+    for number, own, share in zip(threads, cpus, shares, strict=True):
+        assert 1 <= number <= min(own, share)
+    assert len(set(zip(cpus, threads, strict=True))) == len(set(cpus))
+    assert sum(threads) > min(sum(cpus), quota) - len(cpus)  # less than one CPU per rank is not used
+    if quota * min(cpus) >= sum(cpus):  # no rank has more than its share
+        assert threads == [min(own, share) for own, share in zip(cpus, shares, strict=True)]
+
+
+def quota_notes(quota, **options):
+    made = make_plan(make_machine(EIGHT, quota=quota), Request(**options))
+    return {note.code: note.text for note in made.notes if note.code.startswith("quota") and note.warning}
+
+
+@pytest.mark.parametrize(("quota", "options", "expected"), [
+    (None, {"ranks": 4}, {}), (0.5, {}, {"quota": "is 0.5: threads per rank limited to 1"}),
+    (3.0, {"ranks": 2}, {"quota": "is 3: threads per rank limited to 1"}),
+    (1.0, {"ranks": 2}, {"quota-ranks": "is 1, which is too little for 2 ranks: they will be throttled"}),
+    (7.5, {"ranks": 8}, {"quota-ranks": "is 7.5, which is too little for 8 ranks"}),
+    (4.0, {"ranks": 2, "threads": 2}, {}),
+    (4.0, {"ranks": 2, "threads": 3}, {"quota": "6 threads will be throttled (lower --threads)"}),
+    (4.0, {"outside_ranks": 1}, {"quota": "is 4: threads per rank limited to 2"}),
+    (4.0, {"outside_ranks": 1, "threads": 3}, {"quota": "6 threads will be throttled"}),
+    (1.0, {"outside_ranks": 1}, {"quota-ranks": "too little for 2 ranks"}),
 ])  # fmt: skip
-def test_the_number_is_set_where_the_mask_does_not_give_it(options):
-    found, plan = counts(**options)
-    assert {*found.values()} == {str(plan.placements[0].threads)}
-    assert "(-t sets the variables)" not in " ".join(note.text for note in plan.notes)
+def test_warnings_name_the_quota(quota, options, expected):
+    found = quota_notes(quota, **options)
+    assert found.keys() == expected.keys()
+    assert all(text in found[code] for code, text in expected.items())
 
 
-@pytest.mark.parametrize(("options", "each", "note"), [
-    ({"processes_per_rank": 2}, "2", "each rank starts 2 processes, with 2 threads each"),
-    ({"processes_per_rank": 3}, "1", "each rank starts 3 processes, with 1 thread each"),
-    ({"processes_per_rank": 2, "threads": 3, "workload": None}, "1", "with 1 thread each"),
-    ({"processes_per_rank": 5}, "1", "ranks 0-1 have 4 threads for 5 processes, which will wait for each"),
-    ({"processes_per_rank": 2, "machine": MACHINE.replace(quota=4.0)}, "1", "with 1 thread each"),
+def test_more_ranks_than_cpus_of_the_quota_are_refused_if_strict():
+    machine = make_machine(EIGHT, quota=1.0)
+    with pytest.raises(PlanError, match="quota of the cgroup is 1, which is too little for 2 ranks"):
+        make_plan(machine, Request(ranks=2, strict=True))
+    assert make_plan(machine, Request(ranks=1, strict=True)).placements[0].threads == 1
+
+
+@pytest.mark.parametrize(("options", "threads"), [
+    ({"ranks": 3, "strategy": "all"}, [2, 2, 2]),  # of the same CPUs
+    # ranks that a launcher has bound: each plans alone, and together they stay within the quota
+    ({"outside_ranks": 1}, [4]),
+    ({"outside_ranks": 7}, [1]),
 ])  # fmt: skip
-def test_processes_of_a_rank_divide_its_threads(options, each, note):
-    found, plan = counts(**options)
-    processes = str(options["processes_per_rank"])
-    assert found == dict.fromkeys(THREAD_COUNTS, each) | {
-        "LOKY_MAX_CPU_COUNT": processes,
-        "PYTHON_CPU_COUNT": processes,
-    }
-    assert note in " ".join(note.text for note in plan.notes)
-
-
-@pytest.mark.parametrize(("options", "text"), [
-    ({"processes_per_rank": 0}, "a rank cannot have 0 processes"),
-    ({"processes_per_rank": 2, "bind": Bind.THREAD}, "all processes of a rank would bind their threads"),
-    ({"processes_per_rank": 2, "bind": Bind.EXACT}, "would bind their threads to the same places"),
-])  # fmt: skip
-def test_processes_that_cannot_divide_threads_are_refused(options, text):
-    with pytest.raises(RequestError, match=text):
-        counts(**options)
+def test_ranks_divide_the_quota(options, threads):
+    made = make_plan(make_machine(EIGHT, quota=8.0), Request(**options))
+    assert [placement.threads for placement in made.placements] == threads

@@ -1,0 +1,75 @@
+"""Which numbers of threads ranks get as variables, and how processes of a rank divide them."""
+
+import pytest
+
+from ompbind.errors import RequestError
+from ompbind.openmp.binding import Bind
+from ompbind.openmp.variables import MASK_COUNTS, THREAD_COUNTS
+from ompbind.planning.planner import make_plan
+from ompbind.planning.rank_command import make_thread_variables
+from ompbind.planning.request import Compat, Request
+from ompbind.programs.command import Workload
+from tests.machines import Shape, make_machine
+
+MACHINE = make_machine(Shape(packages=2, cores=4, smt=2))
+PYTHON = Workload(program="/usr/bin/python3", python="/usr/bin/python3")
+
+
+def counts(machine=MACHINE, **options):
+    """The variables for numbers of threads of rank 0, those that are not set with None."""
+    plan = make_plan(machine, Request(**{"ranks": 2, "workload": PYTHON, **options}))
+    variables = make_thread_variables(plan, 0)
+    return {name: variables[name] for name in THREAD_COUNTS}, plan
+
+
+@pytest.mark.parametrize("options", [
+    {}, {"ranks": 1}, {"bind": Bind.NONE}, {"workload": Workload(program="/usr/bin/uv", opaque=True)},
+    {"strategy": "compact", "cores": 2}, {"machine": MACHINE.replace(quota=8.0)},
+])  # fmt: skip
+def test_libraries_of_python_count_the_cpus_of_the_mask(options):
+    found, plan = counts(**options)
+    assert {name for name, value in found.items() if value is None} == {*MASK_COUNTS}
+    assert {found["LOKY_MAX_CPU_COUNT"], found["NUMEXPR_MAX_THREADS"]} == {
+        str(len(plan.placements[0].cpuset))
+    }
+    assert "(-t sets the variables)" in " ".join(note.text for note in plan.notes)
+
+
+@pytest.mark.parametrize("options", [
+    {"workload": None}, {"workload": Workload(program="/bin/lmp")},
+    {"workload": Workload(program="/bin/sh", opaque=True)},
+    {"threads": 4}, {"threads": 2}, {"service_cores": 1}, {"smt": "all"}, {"bind": Bind.THREAD},
+    {"bind": Bind.EXACT}, {"machine": MACHINE.replace(quota=3.0)},
+    {"machine": MACHINE.replace(bindable=False)}, {"compat": Compat(framework="vllm")},
+])  # fmt: skip
+def test_the_number_is_set_where_the_mask_does_not_give_it(options):
+    found, plan = counts(**options)
+    assert {*found.values()} == {str(plan.placements[0].threads)}
+    assert "(-t sets the variables)" not in " ".join(note.text for note in plan.notes)
+
+
+@pytest.mark.parametrize(("options", "each", "note"), [
+    ({"processes_per_rank": 2}, "2", "each rank starts 2 processes, with 2 threads each"),
+    ({"processes_per_rank": 3}, "1", "each rank starts 3 processes, with 1 thread each"),
+    ({"processes_per_rank": 2, "threads": 3, "workload": None}, "1", "with 1 thread each"),
+    ({"processes_per_rank": 5}, "1", "ranks 0-1 have 4 threads for 5 processes, which will wait for each"),
+    ({"processes_per_rank": 2, "machine": MACHINE.replace(quota=4.0)}, "1", "with 1 thread each"),
+])  # fmt: skip
+def test_processes_of_a_rank_divide_its_threads(options, each, note):
+    found, plan = counts(**options)
+    processes = str(options["processes_per_rank"])
+    assert found == dict.fromkeys(THREAD_COUNTS, each) | {
+        "LOKY_MAX_CPU_COUNT": processes,
+        "PYTHON_CPU_COUNT": processes,
+    }
+    assert note in " ".join(note.text for note in plan.notes)
+
+
+@pytest.mark.parametrize(("options", "text"), [
+    ({"processes_per_rank": 0}, "a rank cannot have 0 processes"),
+    ({"processes_per_rank": 2, "bind": Bind.THREAD}, "all processes of a rank would bind their threads"),
+    ({"processes_per_rank": 2, "bind": Bind.EXACT}, "would bind their threads to the same places"),
+])  # fmt: skip
+def test_processes_that_cannot_divide_threads_are_refused(options, text):
+    with pytest.raises(RequestError, match=text):
+        counts(**options)
