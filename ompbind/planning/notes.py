@@ -156,8 +156,8 @@ def _explain_unbalanced(plan: Plan) -> Iterator[Note]:
         text += f"other threads stay on the first CPU of their rank{besides}"
         yield Note(code="isolated", text=text)
         return
-    is_single = all(placement.threads == 1 for placement in found)
-    remedy = "start one rank per CPU" if is_single else "--bind thread binds each OpenMP thread to one CPU"
+    is_alone = plan.request.processes_per_rank > 1 or all(placement.threads == 1 for placement in found)
+    remedy = "start one rank per CPU" if is_alone else "--bind thread binds each OpenMP thread to one CPU"
     text += f"threads of {named('rank', unbound)} share CPUs while others stay idle"
     yield Note(code="isolated", text=f"{text} ({remedy})", warning=True)
 

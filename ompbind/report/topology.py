@@ -273,7 +273,8 @@ def render_listing(machine: Machine, screen: Screen = PIPE) -> str:
         columns.append(Column(title=title, cells=[numbers.get(cpu, "-") for cpu in cpus], right=True))
     if machine.kinds:
         kinds = kind_by_cpu(machine.kinds)
-        columns.append(Column(title="kind", cells=[kinds.get(cpu, "-") for cpu in cpus]))
+        title = "kind (inferred)" if machine.kinds[0].inferred_from else "kind"
+        columns.append(Column(title=title, cells=[kinds.get(cpu, "-") for cpu in cpus]))
     states = dict.fromkeys(machine.offline, "offline")
     for cpu in machine.online:
         reasons = ", ".join(name for name, excluded in machine.exclusion_reasons if cpu in excluded)

@@ -26,7 +26,8 @@ def dual(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("options", "variable", "bind"), [
-    ([], "", "thread"), (["--bind", "rank"], "", "rank"), ([], "rank", "rank"), (["--no-bind"], "none", "thread"),
+    ([], "", "thread"), (["--bind", "rank"], "", "rank"), ([], "rank", "rank"),
+    (["--no-bind"], "none", "thread"),
 ])  # fmt: skip
 def test_a_binding_mode_that_is_chosen_is_kept_on_isolated_cpus(ompbind, tmp_path, options, variable, bind):
     """Also in a plan that is saved and used again."""

@@ -227,6 +227,7 @@ SERVED = "on the first CPU of their rank, not on its service CPUs"
     ("0-1", {"bind": Bind.CORE}, "core 0-1 1", f"{BOUND} (--bind core)"),
     ("0-1", {"bind": Bind.EXACT}, "exact 0 1", f"{BOUND} (--bind exact)"),
     ("0-3", {"threads": 1}, "rank 0-3", f"{SHARED_CPUS} (start one rank per CPU)"),
+    ("0-3", {"processes_per_rank": 2}, "rank 0-3", f"{SHARED_CPUS} (start one rank per CPU)"),
 ])  # fmt: skip
 def test_threads_of_ranks_are_bound_on_isolated_cpus_or_a_warning_says_so(mask, options, expected, note):
     """The kernel does not move threads to CPUs 0-3 and 8-11 here; a mode that the user chooses is kept."""
