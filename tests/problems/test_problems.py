@@ -1,0 +1,103 @@
+"""Problems that people reported in public threads, each tried with ompbind: `problems.toml` has the commands.
+
+A problem gives 2 points if ompbind solves it, or says what is wrong and what to type; 1 for a half of this.
+The points are measured: a problem that gets better needs a new number in the table, too.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.live.conftest import clean_environment, two_cpus
+from tests.machines import Shape, write_tree
+from tests.recordings import RECORDINGS
+
+HERE = Path(__file__).parent
+PROBLEMS = tomllib.loads((HERE / "problems.toml").read_text())["problem"]
+CPU = "sys/devices/system/cpu"
+FILES = {
+    "quota": "sys/fs/cgroup/cpu.max",
+    "cpuset": "sys/fs/cgroup/cpuset.cpus.effective",
+    "isolated": f"{CPU}/isolated",
+}
+"""The files of a machine that a problem describes by one word each."""
+
+
+def make_machine(directory, recording="", cores=1, nodes=1, **words):
+    """Write the files of a machine, and return the value of --topology."""
+    if recording:
+        path = RECORDINGS / f"dumps/{recording}.tar.gz"
+        if not path.exists():
+            pytest.skip(f"the recording {recording} is not here")
+        return path
+    mounts = {"proc/mounts": "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n"}
+    files = {FILES[word]: f"{text}\n" for word, text in words.items()}
+    return write_tree(directory, Shape(nodes=nodes, cores=cores // nodes), {**mounts, **files})
+
+
+def run(problem, directory):
+    """Run the command of a problem, and return its output as one line; the last word is the exit code."""
+    work, stubs, machine = (directory / name for name in ("work", "stubs", "machine"))
+    work.mkdir()
+    stubs.mkdir()
+    for name in problem.get("scripts", ()):
+        (stubs / name).write_text(f"#!{sys.executable}\n")
+        (stubs / name).chmod(0o755)
+    for name in problem.get("programs", ()):
+        shutil.copy("/bin/true", stubs / name)
+    env = clean_environment(P=str(HERE / "programs"), LIVE=str(HERE.parent / "live"))
+    env["PATH"] = f"{env['PATH']}:{stubs}"
+    if "machine" in problem:
+        env["M"] = str(make_machine(machine, **problem["machine"]))
+    done = subprocess.run(
+        ["taskset", "-c", "0,1", "bash", "-c", problem["command"]],
+        cwd=work, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, timeout=300, check=False,
+    )  # fmt: skip
+    return " ".join(f"{done.stdout} exit {done.returncode}".split())
+
+
+def points_of(problem, output):
+    """Return the points that an output gives."""
+    if any(re.search(text, output) for text in problem.get("never", ())):
+        return 0
+    if all(re.search(text, output) for text in problem["solved"]):
+        return 2
+    return int(all(re.search(text, output) for text in problem["half"]))
+
+
+def case(problem):
+    """Make a case: problems that need packages belong to a part of `make test-all`."""
+    marks = [pytest.mark.part("problems")] if "needs" in problem else []
+    marks += [pytest.mark.alone] if problem.get("alone") else []
+    return pytest.param(problem, id=problem["id"], marks=marks)
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("problem", [case(problem) for problem in PROBLEMS])
+def test_a_problem_gives_its_points(problem, tmp_path, monkeypatch):
+    if two_cpus() != [0, 1] or Path(f"/{CPU}/cpu0/topology/core_cpus_list").read_text() != "0\n":
+        pytest.skip("CPUs 0 and 1 are not two cores of their own here")
+    monkeypatch.setenv("OMPBIND_RUNTIME_DIR", str(tmp_path / "claims"))
+    (tmp_path / "claims").mkdir(mode=0o700)
+    for package in problem.get("needs", ()):
+        if find_spec(package) is None:
+            assert not os.environ.get("OMPTEST_ALL"), f"CI must install {package}"
+            pytest.skip(f"{package} is not installed")
+    output = run(problem, tmp_path)
+    assert points_of(problem, output) == problem["points"], f"{problem['thread']}\n{output}"
+
+
+def test_the_problems_reach_55_of_60_points():
+    """The number of problems may grow: their points are scaled to thirty problems."""
+    assert len({problem["thread"] for problem in PROBLEMS}) == len(PROBLEMS) >= 30
+    below = {problem["id"]: problem["points"] for problem in PROBLEMS if problem["points"] < 2}
+    points = 2 * (len(PROBLEMS) - len(below)) + sum(below.values())
+    assert points / len(PROBLEMS) * 30 >= 55, below
