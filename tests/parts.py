@@ -52,7 +52,14 @@ PARTS = {
         "torch==2.13.0 scikit-learn intel-openmp",
     ),
     "ray": Part((f"{ALONE} --part ray",), packages="ray==2.60.0"),
-    "joblib": Part((f"{ALONE} --part joblib",), packages="joblib==1.6.0"),
+    "workers": Part(
+        (f"{ALONE} --part workers",),
+        packages="joblib==1.6.0 scikit-learn distributed==2026.8.0 gunicorn==27.0.1 celery==5.7.0",
+    ),
+    "problems": Part(
+        (f"{ALONE} --part problems",),
+        packages="joblib==1.6.0 scikit-learn distributed==2026.8.0 ray==2.60.0 torch==2.13.0",
+    ),
     "vllm": Part(("$PYTHON benchmarks/vllm_setup.py", f"{ALONE} --part vllm")),
     "vm": Part(("$PYTHON -m pytest -q -n auto --dist loadgroup --part vm tests/vm",)),
     "image": Part((f"{ALONE} --part image",), "podman runc catatonit mmdebstrap"),
