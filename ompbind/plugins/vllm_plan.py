@@ -13,6 +13,7 @@ from ompbind.cli.main import load_verb
 from ompbind.cli.register import make_local_plan, read_planning_machine, register_run
 from ompbind.cli.request import make_request, make_run_spec
 from ompbind.cli.settings import PlanningSettings, make_planning_settings
+from ompbind.cli.verbs import PREFIX
 from ompbind.compat.frameworks import FRAMEWORKS, count_workers
 from ompbind.cpuset import CpuSet, count, named
 from ompbind.errors import OmpbindError
@@ -30,9 +31,6 @@ from ompbind.registry.claim_files import Claim
 from ompbind.registry.registry import make_run_identity
 
 VLLM = FRAMEWORKS["vllm"]
-
-_GIVEN = (OMPBIND_CPUS, OMPBIND_SERVICE_CPUS)
-"""The variables with the identity of a rank that workers get: vLLM has numbers of its own for its workers."""
 
 
 class Server(Record):
@@ -114,7 +112,9 @@ def _find_own_cpus() -> OwnCpus | None:
     """Return the CPUs of the rank that this process belongs to; None if it belongs to no rank."""
     env, allowed = os.environ, CpuSet(os.sched_getaffinity(0))
     try:
-        compute, service = (CpuSet.from_list(env.get(name, "")) for name in _GIVEN)
+        compute, service = (
+            CpuSet.from_list(env.get(name, "")) for name in (OMPBIND_CPUS, OMPBIND_SERVICE_CPUS)
+        )
     except ValueError:
         return None
     if find_rank(env) is None or not allowed <= compute | service:
@@ -143,10 +143,13 @@ def _make_plan(
 
 
 def _make_variables(plan: Plan, spec: RunSpec) -> Iterator[Variables]:
-    """Yield the variables of each worker to set (value) or remove (None)."""
+    """Yield the variables of each worker to set (value) or remove (None).
+
+    RANK, LOCAL_RANK and the like are left out: vLLM numbers its workers itself.
+    """
     for identity in make_local_identities(plan):
         numbers = make_identity_variables(plan.placements[identity.placement_index], identity, spec)
-        others = numbers.keys() - set(_GIVEN)
+        others = [name for name in numbers if not name.startswith(PREFIX)]
         variables = make_variables(plan, identity, spec)
         yield {name: value for name, value in variables.items() if name not in others}
 

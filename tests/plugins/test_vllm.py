@@ -57,16 +57,20 @@ NOBIND = {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}
     ],
 )
 def test_each_worker_has_the_cpus_and_variables_of_its_rank(words, prefix, env, cpus):
-    code, workers, _, log = start(*words.split(), prefix=prefix, OMPBIND_ENV="MARK=1", **env)
+    code, workers, _, log = start(
+        *words.split(), prefix=prefix, OMPBIND_ENV="MARK=1", GOMP_CPU_AFFINITY="0", **env
+    )
     assert code == 0, log
     found = [(worker["OMPBIND_CPUS"], worker["OMPBIND_SERVICE_CPUS"]) for worker in workers]
     assert ["+".join(filter(None, pair)) for pair in found] == cpus.split()
-    for worker, own in zip(workers, cpus.split(), strict=True):
+    first = int(words.partition(" ")[2] or 0)
+    for number, (worker, own) in enumerate(zip(workers, cpus.split(), strict=True), start=first):
         assert worker["cpus"] == own.replace("+", ",")
         assert worker["OMP_NUM_THREADS"] == "1"
         assert worker["OMP_PLACES"] == (None if "--bind" in prefix else f"{{{worker['cpus']}}}")
         assert worker["RANK"] == ("0" if prefix else None)  # vLLM numbers its workers itself
-        assert worker["MARK"] == "1"
+        assert worker["OMPBIND_RANK"] == str(number)
+        assert (worker["MARK"], worker["GOMP_CPU_AFFINITY"]) == ("1", None)
     assert log.count("INFO ompbind: worker ") == 1
 
 

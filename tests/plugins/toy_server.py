@@ -15,9 +15,10 @@ from types import ModuleType, SimpleNamespace
 
 WORKER = """
 import json, os
-names = ("OMP_NUM_THREADS", "OMP_PLACES", "OMPBIND_CPUS", "OMPBIND_SERVICE_CPUS", "RANK", "MARK")
+names = "OMP_NUM_THREADS OMP_PLACES GOMP_CPU_AFFINITY RANK MARK"
+names += " OMPBIND_CPUS OMPBIND_SERVICE_CPUS OMPBIND_RANK"
 cpus = ",".join(map(str, sorted(os.sched_getaffinity(0))))
-print(json.dumps({"cpus": cpus, **{name: os.environ.get(name) for name in names}}))
+print(json.dumps({"cpus": cpus, **{name: os.environ.get(name) for name in names.split()}}))
 """
 
 
