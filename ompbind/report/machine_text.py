@@ -33,8 +33,9 @@ def render_limits(machine: Machine) -> Iterator[str]:
         only = " (used only if named in a mask)" if cpus & machine.excluded_by_default else ""
         yield f"{name}: {named('CPU', cpus)}{only}"
     for kind in machine.kinds:
-        inferred = f", inferred from {kind.inferred_from}" if kind.inferred_from else ""
-        yield f"{kind.name} cores: {named('CPU', kind.cpus)} (strength {kind.strength}{inferred})"
+        facts = [f"strength {kind.strength}"] if kind.source != "topology" else []  # it may be unknown
+        facts += [f"inferred from {kind.inferred_from}"] if kind.inferred_from else []
+        yield f"{kind.name} cores: {named('CPU', kind.cpus)} ({', '.join(facts)})"
     if machine.quota is not None:
         yield f"CPU time: {count(machine.quota, 'CPU')} (cgroup quota)"
 
