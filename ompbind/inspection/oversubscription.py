@@ -241,16 +241,18 @@ def make_load_issue(streak: Streak) -> ThreadIssue:
     else:
         text = f"{competitors.runnable:.0f} threads were runnable on {cpus} in the last of {samples}"
         text += "; the kernel does not count how long they waited (CONFIG_SCHED_INFO)"
+    pool, processes = _name_pool(competitors)
+    remedy = f" (--processes-per-rank {processes}, or -t 1)" if processes > 1 else ""
     return ThreadIssue(
         code="oversubscribed",
         severity=severity,
         threads=len(competitors.threads),
-        text=f"{text}; {_name_pool(competitors)}; use no more threads than CPUs",
+        text=f"{text}; {pool}; use no more threads than CPUs{remedy}",
     )
 
 
-def _name_pool(competitors: Competitors) -> str:
-    """Name the process and the threads that most competitors belong to, and their planned number.
+def _name_pool(competitors: Competitors) -> tuple[str, int]:
+    """Name the process and the threads that most competitors belong to; count the processes like it.
 
     Threads whose names differ only in a number at the end (io_thd_1) are one pool. Of equally large pools,
     those without an initial thread come first.
@@ -266,11 +268,12 @@ def _name_pool(competitors: Competitors) -> str:
     name = names[0] if len({*names}) == 1 else f"{stem}*"
     text = f"likely pool: {count(len(names), 'thread')} {name!r} of {process.name} ({pid})"
     namesakes = {other.pid for other, _ in competitors.threads if other.name == process.name} - {pid}
-    if similar := [other for other in namesakes if len(pools.get((other, stem), ())) == len(names)]:
+    similar = [other for other in namesakes if len(pools.get((other, stem), ())) == len(names)]
+    if similar:
         text += f", and as many of {count(len(similar), 'other process')} with this name"
     runtimes = dict.fromkeys(runtime.kind.label for runtime in find_runtimes(process))
-    if not runtimes:
-        return text
-    limit = process.env.get("OMP_NUM_THREADS")
-    started = f" and was executed with OMP_NUM_THREADS={limit}" if limit else ""
-    return f"{text}, which has loaded {' and '.join(runtimes)}{started}"
+    if runtimes:
+        limit = process.env.get("OMP_NUM_THREADS")
+        started = f" and was executed with OMP_NUM_THREADS={limit}" if limit else ""
+        text += f", which has loaded {' and '.join(runtimes)}{started}"
+    return text, 1 + len(similar)

@@ -204,6 +204,8 @@ def _explain_kinds(plan: Plan) -> Iterator[Note]:
 def _explain_nodes(plan: Plan) -> Iterator[Note]:
     if crossing := CpuSet(placement.rank for placement in plan.placements if len(placement.nodes) > 1):
         text = f"{named('rank', crossing)} {_has(crossing)} CPUs on more than one NUMA node"
+        if plan.request.ranks == 1:
+            text += " (-n auto -s nodes starts a rank on each node, -m node:0 uses only one)"
         yield Note(code="crosses-nodes", text=text)
 
 

@@ -150,7 +150,8 @@ def explain_runtime(plan: Plan) -> Iterator[Note]:
             code="omp-runtime", text=f"OpenMP runtime: {_render_runtimes(request)}; {_render_binding(plan)}"
         )
     for text in request.workload.preload_warnings if request.workload else ():
-        yield Note(code="preload", text=text, warning=True)
+        remedy = " (correct LD_PRELOAD, or unset it)" if text.startswith("LD_PRELOAD") else ""
+        yield Note(code="preload", text=text + remedy, warning=True)
     for text in _find_conflicts(plan) if known else ():
         yield Note(code=CONFLICT, text=text, warning=True)
     for name, value in request.user_variables:

@@ -80,7 +80,10 @@ def _find_launcher(wrapper: Wrapper, plan: Plan | None) -> Iterator[WrapperEffec
         yield WrapperEffect(words=launch.text, effect=effect, remedy=remedy)
     elif not (plan and all(_fit(launch, placement) for placement in plan.placements)):
         effect = f"starts several processes ({launch.workers}), which share the CPUs of one rank"
-        if not launch.instead:
+        if launch.jobs:
+            effect = f"starts up to {launch.workers} commands at a time, more than the rank has threads"
+            remedy = f"use '--fill -- {launch.instead} ...'"
+        elif not launch.instead:
             effect += ", each with as many threads as the rank has"
             is_number = launch.workers.isdecimal()
             remedy = f"add {f'--processes-per-rank {launch.workers}' if is_number else '-t 1'}"
@@ -89,6 +92,8 @@ def _find_launcher(wrapper: Wrapper, plan: Plan | None) -> Iterator[WrapperEffec
 
 def _fit(launch: Launch, placement: Placement) -> bool:
     """Return whether the threads of all processes of a launcher have a CPU each."""
+    if launch.jobs:
+        return int(launch.workers) <= placement.threads
     if launch.workers.isdecimal():
         return int(launch.workers) * placement.process_threads <= len(placement.cpus)
     return not launch.instead and placement.process_threads == 1

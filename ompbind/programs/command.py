@@ -30,7 +30,14 @@ from ompbind.programs.library_search import (
 )
 from ompbind.programs.python_packages import find_packaged, find_site_packages
 from ompbind.programs.worker_programs import PYTHON_MANAGERS
-from ompbind.programs.wrappers import Wrapper, executes_arguments, is_python, read_wrapper, starts_others
+from ompbind.programs.wrappers import (
+    Wrapper,
+    executes_arguments,
+    is_python,
+    read_launch,
+    read_wrapper,
+    starts_others,
+)
 from ompbind.record import Record
 
 _HEAD = 1 << 12
@@ -136,8 +143,10 @@ def _find_program(argv: list[str], env: Mapping[str, str]) -> tuple[Workload, El
     work = Workload()
     for _ in range(_CHAIN_LIMIT):
         path = find_file(argv[0], env) if argv else None
-        if path is None:
-            break
+        if path is None:  # it may be installed on the machine of the plan: its words show what it starts
+            launch = read_launch(argv[0], argv[1:], env) if argv else None
+            wrappers = (Wrapper(text=launch.text, launch=launch),) if launch else ()
+            return work.replace(wrappers=(*work.wrappers, *wrappers)), None, env
         command: list[str] = []
         if executes_arguments(path, argv[1:]):
             wrapper, command = read_wrapper(path, argv[1:], env)

@@ -15,7 +15,8 @@ class WorkerProgram(Record):
 
     `options` and the `variable` set the number of workers, which is `default` without them: "" for a single
     process, else a word for a number that the program chooses. If there is a `subcommand`, only this one
-    starts workers. With a word of `threads` as the value of `pool`, the workers are threads.
+    starts workers. With a word of `threads` as the value of `pool`, the workers are threads. `runs_jobs`: the
+    workers are commands with one thread each, as compilers are.
     """
 
     options: tuple[str, ...]
@@ -24,6 +25,7 @@ class WorkerProgram(Record):
     subcommand: str = ""
     pool: tuple[str, ...] = ()
     threads: tuple[str, ...] = ()
+    runs_jobs: bool = False
 
 
 PYTHON_MANAGERS = (
@@ -50,6 +52,10 @@ WORKER_PROGRAMS: Mapping[str, WorkerProgram] = {
     "dramatiq": WorkerProgram(options=("-p", "--processes"), default="one per CPU"),
     "pytest": _PYTEST,
     "py.test": _PYTEST,
+    "make": WorkerProgram(options=("-j", "--jobs"), runs_jobs=True),
+    "ninja": WorkerProgram(options=("-j",), runs_jobs=True),
+    "xargs": WorkerProgram(options=("-P", "--max-procs"), runs_jobs=True),
+    "parallel": WorkerProgram(options=("-j", "--jobs"), runs_jobs=True),
 }
 """The programs by their names, which are also the names of their modules: `python -m gunicorn`."""
 
@@ -79,7 +85,8 @@ def count_workers(name: str, words: Sequence[str], env: Mapping[str, str]) -> st
     if program.subcommand not in ("", *words) or _find_value(program.pool, words) in program.threads:
         return ""
     workers = _find_value(program.options, words) or env.get(program.variable, "") or program.default
-    return "" if workers in ("0", "1") else workers
+    is_unknown = program.runs_jobs and not workers.isdecimal()
+    return "" if is_unknown or workers in ("0", "1") else workers
 
 
 def _find_value(options: Sequence[str], words: Sequence[str]) -> str:

@@ -13,7 +13,12 @@ from typing import TypeAlias
 
 from ompbind.cpuset import CpuSet
 from ompbind.programs.find_command import find_file
-from ompbind.programs.worker_programs import PYTHON_MANAGERS, count_workers, find_worker_program
+from ompbind.programs.worker_programs import (
+    PYTHON_MANAGERS,
+    WORKER_PROGRAMS,
+    count_workers,
+    find_worker_program,
+)
 from ompbind.record import Record
 
 #
@@ -110,12 +115,13 @@ class Launch(Record):
 
     `text` is the launcher with its options. `instead` is the command line in which `ompbind exec` binds each
     process, "" if no such command line works. `workers` is their number if the launcher does not bind them: a
-    number, or a word such as "gpu".
+    number, or a word such as "gpu". `jobs`: they are commands with one thread each.
     """
 
     text: str
     instead: str = ""
     workers: str = ""
+    jobs: bool = False
 
 
 def read_launch(path: str, words: Sequence[str], env: Mapping[str, str]) -> Launch | None:
@@ -133,7 +139,10 @@ def read_launch(path: str, words: Sequence[str], env: Mapping[str, str]) -> Laun
         return _read_accelerate(words)
     if found := find_worker_program(path, words):
         workers = count_workers(*found, env)
-        return Launch(text=found[0], workers=workers) if workers else None
+        program = WORKER_PROGRAMS[found[0]]
+        instead = f"{found[0]} {program.options[0]}{{threads}}" if program.runs_jobs else ""
+        launch = Launch(text=found[0], instead=instead, workers=workers, jobs=program.runs_jobs)
+        return launch if workers else None
     subcommands = PROCESS_LAUNCHERS.get(find_launcher_name(path))
     if subcommands is None or (subcommands and (not words or words[0] not in subcommands)):
         return None

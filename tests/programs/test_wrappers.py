@@ -116,6 +116,8 @@ def test_the_command_behind_any_wrapper_is_read(app, wrap, texts):
     celery -A shop worker           |                                                       | one per CPU
     celery -A shop worker -c 4 -P prefork |                                                 | 4
     uvicorn app:api                 |                                                       | 3
+    make -j16 all                   | make -j{threads}                                      | 16
+    xargs -P 8 gzip                 | xargs -P{threads}                                     | 8
 """))  # fmt: skip # noqa: E501
 def test_a_program_that_starts_several_processes_is_recognized(line, instead, workers):
     name, *words = line.split()
@@ -127,7 +129,7 @@ def test_a_program_that_starts_several_processes_is_recognized(line, instead, wo
     mpirun -n 4 ompbind exec -- cat|torchrun t.py|torchrun --nproc-per-node 1 t.py|torchrun --help|
     torchrun --no-python --nproc-per-node 4 /x/ompbind exec -- python t.py|flux jobs|flux|python|cat mpirun|
     python -m pkg.train|gunicorn app:api|uvicorn --workers 1 app:api|pytest tests|pytest -n 0|uv run|
-    celery -A shop beat|
+    celery -A shop beat|make|make -j|
     celery -A shop worker -c 4 --pool=gevent|fastapi dev --workers 4|accelerate launch t.py|accelerate config|
     accelerate launch --cpu --num_processes 2 t.py
 """.replace("\n", "").split("|"))  # fmt: skip
