@@ -47,7 +47,7 @@ def starts(workers="", instead="mpirun ... ompbind exec -- CMD"):
     (starts("gpu"), {"ranks": 1, "threads": 1}, "starts several processes (gpu)"),
     (starts("4", ""), {"ranks": 1}, "each with as many threads as the rank has (add --processes-per-rank 4)"),
     ({"launch": Launch(text="make", instead="make -j{threads}", workers="9", jobs=True)}, {"ranks": 1},
-     "starts up to 9 commands at a time, more than the rank has threads (use '--fill -- make -j{threads} ...')"),
+     "commands at a time, more than the rank has threads (use '--fill -- make -j{threads} ...')"),
     (starts("auto", ""), {}, "each with as many threads as the rank has (add -t 1)"),
     ({"removed": PAIR}, {"bind": Bind.EXACT}, "env -u OMP_PLACES -u OMP_PROC_BIND undoes the binding"),
     ({"removed": PAIR[:1]}, {}, "env -u OMP_PLACES undoes the binding"),
