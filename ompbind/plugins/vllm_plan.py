@@ -32,6 +32,9 @@ from ompbind.registry.registry import make_run_identity
 
 VLLM = FRAMEWORKS["vllm"]
 
+_LOCAL = VLLM.replace(worker_options=("-dpl", "--data-parallel-size-local"), replica_options=())
+"""The option for the number of replicas on this machine, if others are on other machines."""
+
 
 class Server(Record):
     """The workers that a process of vLLM starts: of `all_workers` on this machine, `workers` from `first` on.
@@ -62,10 +65,11 @@ def read_server(config: Any, command: Sequence[str]) -> Server:
     parallel = config.parallel_config
     workers, replica = parallel.local_world_size, parallel.data_parallel_rank_local
     replicas = parallel.data_parallel_size_local
-    if replica is not None:
-        # some replicas have forgotten the others: by default there are as many API servers
-        others = (parallel._api_process_count, count_workers(VLLM, command) // workers)  # noqa: SLF001
-        replicas = max(replicas, *others, replica + 1)
+    if replica is not None and parallel.data_parallel_size == 1:  # replicas on their own
+        replicas = count_workers(_LOCAL, command)
+        if replicas == 1:  # all are on this machine, by default with an API server each
+            others = count_workers(VLLM, command) // workers
+            replicas = max(parallel._api_process_count, others, replica + 1)  # noqa: SLF001
     return Server(
         workers=workers,
         first=workers * (replica or 0),
@@ -92,12 +96,12 @@ def place_server(server: Server, command: Sequence[str]) -> PlacedServer:
     except OmpbindError as error:
         settings.sources.explain(error)
         raise
-    warnings = (f"warning: {note.text}" for note in plan.notes if note.warning)
+    about_options = (text.removeprefix("warning: ") for text in context.messages)  # the log says so
     return PlacedServer(
         plan=plan,
         variables=tuple(_make_variables(plan, spec)),
         claim=claim,
-        messages=(*context.messages, *warnings),
+        messages=(*about_options, *(note.text for note in plan.notes if note.warning)),
     )
 
 

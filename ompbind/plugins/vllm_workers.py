@@ -27,7 +27,10 @@ from ompbind.workers.placed import placed
 _HOME, _USER = "vllm.utils.ompmultiprocessing", "vllm.v1.executor.multiproc_executor"
 """The modules of vLLM that define and use its class OMPProcessManager."""
 
-_CONFIG = ("local_world_size", "data_parallel_size_local", "data_parallel_rank_local", "_api_process_count")
+_CONFIG = (
+    "local_world_size", "data_parallel_size", "data_parallel_size_local", "data_parallel_rank_local",
+    "_api_process_count",
+)  # fmt: skip
 """What `read_server` reads of vLLM's ParallelConfig."""
 
 _log = logging.getLogger("vllm.ompbind")  # below "vllm": it writes into the log of vLLM

@@ -5,8 +5,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+
+from ompbind.plugins.vllm_plan import read_server
 
 pytestmark = pytest.mark.live
 
@@ -97,7 +100,7 @@ def test_servers_avoid_each_other():
     [
         ({"OMPBIND_MASK": "9999"}, 2, "ERROR ompbind: error: OMPBIND_MASK: CPU 9999 does not exist"),
         ({"OMPBIND_VLLM": "maybe"}, 1, "OMPBIND_VLLM: 'maybe' is not 1 (yes) or 0 (no)"),
-        ({"OMPBIND_AVOIDD": "1"}, 0, "WARNING ompbind: warning: OMPBIND_AVOIDD is not a variable of ompbind"),
+        ({"OMPBIND_AVOIDD": "1"}, 0, "WARNING ompbind: OMPBIND_AVOIDD is not a variable of ompbind"),
         (
             {"TOY": "older"},
             0,
@@ -111,3 +114,23 @@ def test_errors_end_the_engine_and_a_vllm_that_is_not_known_stays_as_it_is(env, 
     assert log in found[3]
     assert ("hint: " in found[3]) is (code == 2)
     assert [worker["OMP_PLACES"] is None for worker in found[1]] == [log.endswith("Manager")] * (not code)
+
+
+@pytest.mark.parametrize(
+    ("command", "replica", "sizes", "expected"),  # sizes: of the whole server, local, API servers
+    [
+        ("-tp 2", None, (1, 1, 4), "0 of 2"),
+        ("-tp 2 -dp 2", 1, (1, 1, 2), "2 of 4"),
+        ("-tp 2 -dp 2 --api-server-count 1", 0, (1, 1, 1), "0 of 4"),
+        ("-tp 2 -dp 4 --data-parallel-size-local=2", 1, (1, 1, 4), "2 of 4"),
+        ("-tp 2 -dp 4 --data-parallel-rank 3", 0, (4, 1, 1), "0 of 2"),  # mixture of experts
+        ("", 2, (4, 4, 4), "4 of 8"),
+    ],
+)
+def test_replicas_of_a_server_share_a_plan(command, replica, sizes, expected):
+    names = ("data_parallel_size", "data_parallel_size_local", "_api_process_count")
+    sizes = dict(zip(names, sizes, strict=True))
+    parallel = SimpleNamespace(local_world_size=2, data_parallel_rank_local=replica, **sizes)
+    config = SimpleNamespace(parallel_config=parallel, kv_transfer_config=None)
+    server = read_server(config, ("vllm", "serve", *command.split()))
+    assert f"{server.first} of {server.all_workers}" == expected

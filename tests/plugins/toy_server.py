@@ -33,7 +33,7 @@ class OMPProcessManager:
 
 class ParallelConfig:
     local_world_size = int(sys.argv[1])
-    data_parallel_size_local = 1
+    data_parallel_size = data_parallel_size_local = 1
     data_parallel_rank_local = int(sys.argv[2]) if len(sys.argv) > 2 else None
     _api_process_count = 2
 
