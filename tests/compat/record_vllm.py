@@ -3,9 +3,9 @@
     VENV/bin/python tests/compat/record_vllm.py DUMPS NAMES >tests/compat/vllm-VERSION.json
 
 VENV has vLLM and ompbind, DUMPS is a directory with NAME.tar.gz, and NAMES are the machines. vLLM sees the
-output of `lscpu -s DUMP`, and the allowed CPUs and NUMA nodes of the recording. A row has the number of
-workers, VLLM_CPU_NUM_OF_RESERVED_CPU (null: not set), whether there is a KV connector, the CPUs of each
-worker, and the reserved CPUs. Cases in which vLLM stops, or gives a worker no CPU, are left out.
+output of `lscpu -s DUMP`, and the allowed CPUs and NUMA nodes of the recording. A row of a machine has the
+number of workers, VLLM_CPU_NUM_OF_RESERVED_CPU (null: not set), whether there is a KV connector, the CPUs of
+each worker, and the reserved CPUs. Cases in which vLLM stops, or gives a worker no CPU, are left out.
 """
 
 import json
@@ -56,8 +56,8 @@ def select(workers, reserved, connector):
 def main():
     dumps, names = Path(sys.argv[1]), sys.argv[2:]
     assert envs.VLLM_CPU_OMP_THREADS_BIND == "auto"
-    rows = []
-    for name in names:
+    found = {name: [] for name in names}
+    for name, rows in found.items():
         machine = read_machine(str(dumps / f"{name}.tar.gz"))
         with tempfile.TemporaryDirectory() as directory:
             run_command(["tar", "xzf", dumps / f"{name}.tar.gz", "-C", directory])
@@ -65,9 +65,10 @@ def main():
             imitate(machine, root)
             for workers in (1, 2, 3, 4, 8, 16):
                 for reserved, connector in ((None, False), (None, True), (workers + 1, False)):
-                    if found := select(workers, reserved, connector):
-                        rows.append([name, workers, reserved, connector, *found])
-    print("[", ",\n".join(map(json.dumps, rows)), "]", sep="\n")
+                    if selected := select(workers, reserved, connector):
+                        rows.append([workers, reserved, connector, *selected])
+    lines = (f"{json.dumps(name)}: {json.dumps(rows)}" for name, rows in found.items() if rows)
+    print("{", ",\n".join(lines), "}", sep="\n")
 
 
 main()

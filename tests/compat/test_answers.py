@@ -22,7 +22,7 @@ from ompbind.report.export.variables import render_vllm
 from tests.recordings import RECORDINGS, recorded, sampled
 
 ANSWERS = Path(__file__).with_name("vllm-0.32.0.json")
-"""vLLM's CPUs: machine, workers, VLLM_CPU_NUM_OF_RESERVED_CPU, KV connector, CPUs per worker, reserved."""
+"""vLLM's CPUs by machine: workers, VLLM_CPU_NUM_OF_RESERVED_CPU, KV connector, CPUs of each, reserved."""
 
 EARLIER = RECORDINGS / "../vllm/auto.json"
 """The CPUs of an earlier vLLM (revision 02bdead): the same without the connector, as objects."""
@@ -88,9 +88,10 @@ hwloc-20s390-2g6s4c 0-19
 def read_answers():
     """The answers by machine: (workers, options, CPUs of each worker, reserved, whether ompbind differs)."""
     answers = {}
-    for name, workers, reserved, connector, cpus, others in json.loads(ANSWERS.read_text()):
-        options = {"reserved": reserved, "command": ("--kv-transfer-config",) * connector}
-        answers.setdefault(name, []).append((workers, options, cpus, others, name in BETTER))
+    for name, rows in json.loads(ANSWERS.read_text()).items():
+        for workers, reserved, connector, cpus, others in rows:
+            options = {"reserved": reserved, "command": ("--kv-transfer-config",) * connector}
+            answers.setdefault(name, []).append((workers, options, cpus, others, name in BETTER))
     for row in json.loads(EARLIER.read_text()) if EARLIER.exists() else []:
         # docs/vllm-variables.md says how to get the CPUs of this vLLM
         options = {"reserved": row["reserved_cpus"]}
