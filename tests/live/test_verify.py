@@ -100,7 +100,7 @@ def test_a_rank_allowed_on_the_cpus_of_another_is_reported_and_stopped_if_strict
 ):
     first, second = two_cpus()
     verify = ("--verify=strict" if strict else "--verify", "--report", str(tmp_path / "run.json"))
-    command = (*PYTHON, WIDENS, str(second), str(first), "60" if strict else "1.2")
+    command = (*PYTHON, WIDENS, str(second), str(first), "60" if strict else "2")
     begun = time.monotonic()
     done = ompbind("run", *verify, "-n", "2", "-m", parts, "--", *command)
     assert done.returncode == (125 if strict else 0)
