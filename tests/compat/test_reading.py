@@ -288,6 +288,17 @@ def test_workers_of_a_server_in_a_rank_are_a_warning(framework, command, workers
     )
 
 
+@pytest.mark.parametrize(
+    ("machine", "ranks", "expected"),
+    [(DUAL, 1, "8-13+14-15"), (DUAL, 2, "8-9+10-11 12-13+14-15"), (SNC, 2, "0-5+6-7 8-13+14-15")],
+)
+def test_the_plug_in_divides_the_cpus_of_a_rank_among_the_workers_of_its_server(machine, ranks, expected):
+    command = ("vllm", "serve", "MODEL", "-tp", "2")
+    made = make_plan(machine, wanted({"OMPBIND_VLLM": "1"}, ranks, machine=machine, command=command))
+    assert show(made) == expected
+    assert not [note for note in made.notes if note.warning]
+
+
 @pytest.mark.parametrize("ranks", [None, 2, 4])
 def test_a_plan_for_workers_needs_a_list_for_each(ranks):
     command = ("vllm", "serve", "MODEL", "-tp", "2", "-dp", "2")

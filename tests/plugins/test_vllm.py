@@ -75,6 +75,7 @@ def test_each_worker_has_the_cpus_and_variables_of_its_rank(words, prefix, env, 
         assert worker["OMPBIND_RANK"] == str(number)
         assert (worker["MARK"], worker["GOMP_CPU_AFFINITY"]) == ("1", None)
     assert log.count("INFO ompbind: worker ") == 1
+    assert "is not a variable" not in log
 
 
 @two_cpus
