@@ -110,7 +110,7 @@ PLANNING_OPTIONS: tuple[Option, ...] = (
            metavar="T", everyday=True, help="Threads per rank",
            default_help="one per CPU, or CPU quota"),
     Option("--processes-per-rank", section=CPUS, verbs=PLANNING, read=at_least(1), default="1", number=True,
-           metavar="W", help="Processes that the command starts itself: they divide the threads of a rank"),
+           metavar="W", help="Processes that CMD starts itself; they divide the threads"),
     Option("-c", "--cores", section=CPUS, verbs=CHOOSING, read=_read_cores, number=True, metavar="C",
            everyday=True, help="Compute cores per rank",
            default_help="a share by strategy"),

@@ -1,5 +1,6 @@
 """`ompbind rebind`: give the threads of running processes the CPUs of a plan."""
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
@@ -171,6 +172,8 @@ def _find_notes(inspection: Inspection, found: Sequence[ReboundProcess]) -> Iter
     texts: dict[str, list[str]] = {}
     for group in inspection.groups:
         for process in group.processes:
+            if process.pid == os.getpid():
+                continue
             if process.pid not in wanted:
                 yield f"{process.name} ({process.pid}) is not changed: its rank is not known"
             elif why := explain_later_binding(process, wanted[process.pid].masks):

@@ -153,7 +153,7 @@ def _explain_unbalanced(plan: Plan) -> Iterator[Note]:
     if not unbound:
         text += f"OpenMP threads are bound to one CPU each (--bind {plan.request.bind}); "
         besides = ", not on its service CPUs" if any(placement.service_cpus for placement in found) else ""
-        text += f"other threads stay on the first CPU of their rank{besides}"
+        text += f"other threads and child processes stay on the first CPU of their rank{besides}"
         yield Note(code="isolated", text=text)
         return
     is_alone = plan.request.processes_per_rank > 1 or all(placement.threads == 1 for placement in found)

@@ -6,7 +6,7 @@ word. Wrappers that change nothing of a plan get no note.
 
 from collections.abc import Iterator
 
-from ompbind.cpuset import union
+from ompbind.cpuset import count, union
 from ompbind.openmp.binding import DISTRIBUTING_WORDS, Bind
 from ompbind.openmp.runtimes import KMP_AFFINITY, PLACE_VARIABLES
 from ompbind.planning.plan import Note, Placement, Plan
@@ -84,7 +84,8 @@ def _find_launcher(wrapper: Wrapper, plan: Plan | None) -> Iterator[WrapperEffec
             effect = f"starts up to {launch.workers} commands at a time, more than the rank has threads"
             remedy = f"use '--fill -- {launch.instead} ...'"
         elif not launch.instead:
-            effect += ", each with as many threads as the rank has"
+            most = max(placement.process_threads for placement in plan.placements) if plan else 0
+            effect += f", each with {count(most, 'thread') if most else 'all its threads'}"
             is_number = launch.workers.isdecimal()
             remedy = f"add {f'--processes-per-rank {launch.workers}' if is_number else '-t 1'}"
         yield WrapperEffect(words=launch.text, effect=effect, remedy=remedy, code=WRAPPER_THREADS)
@@ -94,9 +95,10 @@ def _fit(launch: Launch, placement: Placement) -> bool:
     """Return whether the threads of all processes of a launcher have a CPU each."""
     if launch.jobs:
         return int(launch.workers) <= placement.threads
-    if launch.workers.isdecimal():
-        return int(launch.workers) * placement.process_threads <= len(placement.cpus)
-    return not launch.instead and placement.process_threads == 1
+    if not launch.instead and placement.process_threads == 1:
+        return True
+    is_number = launch.workers.isdecimal()
+    return is_number and int(launch.workers) * placement.process_threads <= len(placement.cpus)
 
 
 def _find_removed(wrapper: Wrapper, plan: Plan | None) -> Iterator[WrapperEffect]:

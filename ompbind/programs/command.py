@@ -31,6 +31,7 @@ from ompbind.programs.library_search import (
 from ompbind.programs.python_packages import find_packaged, find_site_packages
 from ompbind.programs.worker_programs import PYTHON_MANAGERS
 from ompbind.programs.wrappers import (
+    Launch,
     Wrapper,
     executes_arguments,
     is_python,
@@ -86,6 +87,11 @@ class Workload(Record):
             if found.library.path not in seen:
                 seen.add(found.library.path)
                 yield found
+
+    @property
+    def launch(self) -> Launch | None:
+        """The processes that the command starts, as its words show; None if they show none."""
+        return next((wrapper.launch for wrapper in self.wrappers if wrapper.launch), None)
 
     @property
     def is_python_program(self) -> bool:
@@ -150,7 +156,7 @@ def _find_program(argv: list[str], env: Mapping[str, str]) -> tuple[Workload, El
         command: list[str] = []
         if executes_arguments(path, argv[1:]):
             wrapper, command = read_wrapper(path, argv[1:], env)
-            if wrapper.changes:
+            if wrapper.changes and not (wrapper.launch and work.launch):  # Python runs the launcher's script
                 work, env = work.replace(wrappers=(*work.wrappers, wrapper)), wrapper.make_env(env)
         if starts_others(path):
             return work.replace(program=path), read_header(path), env

@@ -43,7 +43,7 @@ WORKER_PROGRAMS: Mapping[str, WorkerProgram] = {
     "granian": WorkerProgram(options=("--workers",), variable="GRANIAN_WORKERS"),
     "uwsgi": WorkerProgram(options=("-p", "--processes", "--workers")),
     "celery": WorkerProgram(
-        options=("-c", "--concurrency"),
+        options=("-c", "--concurrency", "--autoscale"),
         default="one per CPU",
         subcommand="worker",
         pool=("-P", "--pool"),
@@ -85,6 +85,7 @@ def count_workers(name: str, words: Sequence[str], env: Mapping[str, str]) -> st
     if program.subcommand not in ("", *words) or _find_value(program.pool, words) in program.threads:
         return ""
     workers = _find_value(program.options, words) or env.get(program.variable, "") or program.default
+    workers = workers.partition(",")[0]  # celery --autoscale MAX,MIN
     is_unknown = program.runs_jobs and not workers.isdecimal()
     return "" if is_unknown or workers in ("0", "1") else workers
 

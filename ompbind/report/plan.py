@@ -46,13 +46,20 @@ def render_rank(plan: Plan, identity: RankIdentity, node: str) -> str:
     return ", ".join((text, *map(str, placement.devices)))
 
 
+def _threads(placement: Placement) -> str:
+    """Return the threads of a rank: "8", or "4 × 2" for four processes with two threads each."""
+    if placement.processes == 1:
+        return str(placement.threads)
+    return f"{placement.processes} × {placement.process_threads}"
+
+
 def _columns(plan: Plan) -> list[Column]:
     ranks = plan.placements
     core_of = index_by_cpu(plan.machine.at(Level.CORE))
     cores = [len({core_of[cpu] for cpu in placement.cpus}) for placement in ranks]
     columns = [
         Column(title="rank", cells=[str(placement.rank) for placement in ranks], right=True),
-        Column(title="threads", cells=[str(placement.threads) for placement in ranks], right=True),
+        Column(title="threads", cells=[_threads(placement) for placement in ranks], right=True),
         Column(title="cores", cells=list(map(str, cores)), right=True),
         Column(title="node", cells=[str(CpuSet(placement.nodes)) or "-" for placement in ranks], grows=True),
         Column(title="CPUs", cells=[render_cpus(placement.compute) for placement in ranks], grows=True),

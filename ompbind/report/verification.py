@@ -94,23 +94,23 @@ def _make_sentence(verified: VerificationResult, plan: Plan) -> str:
     return "; ".join((f"{head}: {counts}, {where}{when}", *more))
 
 
-_FEW_SAMPLES = 4
-
-
 def _describe_processes(verified: VerificationResult, plan: Plan) -> str:
     """Return which ranks had another number of busy processes than --processes-per-rank says, "" if none.
 
-    Nothing is said of ranks that only waited, nor after a few samples: workers may have just started.
+    Nothing is said of ranks that only waited.
     """
     expected = plan.request.processes_per_rank
-    if not verified.ended or expected == 1 or verified.samples < _FEW_SAMPLES:
+    if not verified.ended or expected == 1:
         return ""
     ranks: dict[int, list[int]] = {}
     for rank in verified.ranks:
         if rank.verdict and rank.busy_processes not in (0, expected):
             ranks.setdefault(rank.busy_processes, []).append(rank.rank)
-    found = [f"{named('rank', some)} had {busy}" for busy, some in sorted(ranks.items())]
-    return f"{', '.join(found)} busy processes at a time, {expected} were expected" if found else ""
+    found = [
+        f"{named('rank', some)} had at most {count(busy, 'busy process')}"
+        for busy, some in sorted(ranks.items())
+    ]
+    return f"{', '.join(found)} at a time, {expected} were expected" if found else ""
 
 
 def _describe_others(verified: VerificationResult) -> str:

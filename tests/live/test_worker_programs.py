@@ -58,17 +58,17 @@ def test_workers_divide_the_cpus_where_their_program_does(ompbind, tmp_path, nam
     assert "executed with" not in " ".join(done.stderr.split())
 
 
-BUSY = "import os, time; os.fork()\nwhile time.process_time() < 1.7: pass"
+BUSY = "import os, time; os.fork()\nwhile time.process_time() < 3.3: pass"
 
 
-def test_another_number_of_busy_processes_than_expected_is_reported(ompbind):
-    for expected, found in (("2", ""), ("3", "; rank 0 had 2 busy processes at a time, 3 were expected")):
-        options = ("--verify", "--share", "--processes-per-rank", expected)
-        done = ompbind("run", *options, "--", sys.executable, "-c", BUSY)
-        last = " ".join(done.stderr.rpartition("ompbind: verified for ")[2].split())
-        assert "on the CPUs of its rank" in last
-        assert found in last
-        assert ("were expected" in last) == bool(found)
+def test_another_number_of_busy_processes_than_expected_is_reported(start):
+    runs = {}
+    for expected in (2, 3):
+        options = ("--verify", "--share", "--processes-per-rank", str(expected))
+        runs[expected] = start("run", *options, "--", sys.executable, "-c", BUSY)
+    last = {each: " ".join(run.communicate(timeout=60)[1].split()) for each, run in runs.items()}
+    assert "rank 0 had at most 2 busy processes at a time, 3 were expected" in last[3]
+    assert "were expected" not in last[2]
 
 
 def start_example(line, **env):
@@ -104,6 +104,8 @@ def test_workers_of_gunicorn_have_cpus_of_their_own_also_one_that_replaces_anoth
     )
     line = [
         "gunicorn",
+        "-w",
+        "2",
         "-c",
         EXAMPLES / "gunicorn_conf.py",
         "--chdir",

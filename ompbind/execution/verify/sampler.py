@@ -314,7 +314,6 @@ class AffinitySampler:
         self._pids = pids_by_rank
         self._note_threads(counts)
         self._measure_others(processes, live, now)
-        self._count_busy(processes)
         if changed:
             self.stable_since = now
         self.hidden |= {rank for pid, rank in live.items() if rank not in counts and _is_running(pid)}
@@ -330,6 +329,7 @@ class AffinitySampler:
         }
         if self.complete or self._find_stable(counts, now):
             changed |= {rank for rank in counts if activity[rank] != self._activity.get(rank)}
+        self._count_busy(processes)
         for pid, rank in live.items():
             if rank in changed | self.escaped:
                 self._read_snapshot(rank, pid, pids_by_rank.get(rank, ()))
@@ -339,9 +339,9 @@ class AffinitySampler:
                 self.streaks.pop(rank, None)  # a rank without CPU time has no busy threads
 
     def _count_busy(self, processes: Mapping[int, Stat]) -> None:
-        """Count the processes of each rank that were busy since the last sample."""
+        """Count the processes of each rank that were busy since the last sample, after the start."""
         ticks, before = {pid: stat.busy_ticks for pid, stat in processes.items()}, self._ticks
-        for rank, pids in self._pids.items():
+        for rank, pids in self._pids.items() if self.complete else ():
             used = [ticks[pid] - before[pid] for pid in pids if pid in ticks and pid in before]
             busy = sum(each >= max(BUSY_TICKS, BUSY_SHARE * max(used)) for each in used)
             self.most_busy[rank] = max(busy, self.most_busy.get(rank, 0))
