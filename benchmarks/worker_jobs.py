@@ -9,7 +9,7 @@ import sys
 
 import numpy
 
-TASKS = 16
+TASKS = 100
 WORKERS = 2
 
 
@@ -34,7 +34,7 @@ def run_sklearn():
     from sklearn.model_selection import cross_val_score
 
     data = make_classification(3000, 20, random_state=0)
-    cross_val_score(HistGradientBoostingClassifier(max_iter=40), *data, cv=4, n_jobs=-1)
+    cross_val_score(HistGradientBoostingClassifier(max_iter=100), *data, cv=4, n_jobs=-1)
 
 
 def run_dask():
@@ -67,7 +67,7 @@ def run_train():
     model = torch.nn.Sequential(torch.nn.Linear(512, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 512))
     model = torch.nn.parallel.DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
-    for _ in range(20):
+    for _ in range(60):
         optimizer.zero_grad()
         model(torch.ones(256, 512)).square().mean().backward()
         optimizer.step()

@@ -11,7 +11,7 @@ Kinds of work (NAME), with two workers each (worker_jobs.py in this directory):
 Variants: without ompbind; `ompbind run`; `ompbind run --processes-per-rank 2`, for torchrun and accelerate
 `ompbind exec` for each process instead; and `ompbind run -t N` with as many threads as CPUs, which sets the
 variables that ompbind leaves to libraries. Each round starts all variants, in random order. The time is the
-wall time of the whole program, for celery of all tasks, and for gunicorn of 100 requests. A program is
+wall time of the whole program, for celery of all tasks, and for gunicorn of 200 requests. A program is
 skipped if the Python of --python (by default this one) has no such package.
 
 Promise: `ompbind run` takes at most 1.05 times as long as the program alone: the median of the ratios within
@@ -39,7 +39,7 @@ from ompbind.record import Record
 HERE = Path(__file__).parent
 JOBS = str(HERE / "worker_jobs.py")
 LIMIT = 1.05
-REQUESTS, CLIENTS = 100, 4
+REQUESTS, CLIENTS = 200, 4
 WAIT_S = 60.0
 RUN = (sys.executable, "-m", "ompbind", "run", "-q", "--share")
 VARIANTS: Mapping[str, tuple[str, ...]] = {

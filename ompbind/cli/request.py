@@ -21,6 +21,7 @@ from ompbind.planning.request import Request, SavedPlan, Sharing
 from ompbind.procfs.reader import read_environ
 from ompbind.programs.command import Workload, preload_entries, read_wrapped_workload
 from ompbind.programs.preload import find_missing_preloads, find_preloads
+from ompbind.programs.python_packages import is_installed
 
 
 def make_request(
@@ -81,10 +82,13 @@ def make_request(
         _check_ranks_of_plan(settings, settings.plan)
     if not settings.compat:
         return request
-    from ompbind.compat.frameworks import FrameworkInput  # noqa: PLC0415 - door: --compat
+    from ompbind.compat.frameworks import FRAMEWORKS, FrameworkInput  # noqa: PLC0415 - door: --compat
     from ompbind.compat.reading import fill_request  # noqa: PLC0415 - door: --compat
 
-    source = FrameworkInput(machine=machine, env=os.environ, command=settings.words, for_workers=for_workers)
+    env, python = dict(os.environ), request.workload.python if request.workload else ""
+    if python and not is_installed("ompbind", python, env):
+        env.pop(FRAMEWORKS[settings.compat].plugin, None)  # the server cannot load the plug-in
+    source = FrameworkInput(machine=machine, env=env, command=settings.words, for_workers=for_workers)
     given = [name for name in settings.sources.options if settings.sources.is_given(name)]
     return fill_request(request, settings.compat, source, given)
 

@@ -51,6 +51,12 @@ def find_site_packages(python: str, env: Mapping[str, str]) -> list[str]:
     return list(dict.fromkeys(map(os.path.realpath, found)))
 
 
+def is_installed(name: str, python: str, env: Mapping[str, str]) -> bool:
+    """Return whether a Python finds the metadata of a package; it may be an editable installation."""
+    names = (entry for site in find_site_packages(python, env) for entry in list_names(site))
+    return any(entry.startswith(f"{name}-") and entry.endswith(".dist-info") for entry in names)
+
+
 def _venv_home(python: str) -> str | None:
     """Return the directory of the Python whose packages a virtual environment also uses.
 

@@ -1,5 +1,6 @@
 """Variables of vLLM and SGLang with real ranks: their CPUs, and the variables that they get."""
 
+import os
 import re
 import shlex
 import sys
@@ -94,3 +95,20 @@ os.execvp("grep", ["grep", "-o", "Cpus_allowed_list.*", "/proc/self/status"])  #
     shown, allowed = done.stdout.splitlines()
     assert shown == f"0 [{first}, {second}] [None, None, '{first}']", done.stderr
     assert allowed.split()[1] in (f"{first}-{second}", f"{first},{second}")
+
+
+def test_a_plug_in_that_the_server_cannot_load_is_warned_about(ompbind, tmp_path):
+    two_cpus()
+    python = tmp_path / "bin/python3.11"
+    site = tmp_path / "lib/python3.11/site-packages"
+    for directory in (python.parent, site):
+        directory.mkdir(parents=True)
+    python.symlink_to(os.path.realpath(sys.executable))
+    (tmp_path / "pyvenv.cfg").write_text("home = /usr/bin\n")
+    (tmp_path / "bin/vllm").write_text(f"#!{python}\n")
+    (tmp_path / "bin/vllm").chmod(0o755)
+    command = ("plan", "--compat", "vllm", "--", str(tmp_path / "bin/vllm"), "serve", "M", "-tp", "2")
+    for name, is_warned in (("other-1.dist-info", True), ("ompbind-0.1.dist-info", False)):
+        (site / name).mkdir()
+        done = ompbind(*command, env={"OMPBIND_VLLM": "1"})
+        assert ("instead of ompbind run" in " ".join(done.stdout.split())) is is_warned, done.stdout
