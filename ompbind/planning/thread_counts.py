@@ -37,12 +37,18 @@ def counts_by_mask(plan: Plan, placement: Placement) -> bool:
 def explain_thread_counts(plan: Plan) -> Iterator[Note]:
     """Yield notes on numbers of threads that are not set, and on processes that divide those of a rank."""
     placements, processes = plan.placements, plan.request.processes_per_rank
+    workload = None if plan.request.compat else plan.request.workload
+    is_python = workload is not None and workload.is_python_program
     if any(counts_by_mask(plan, placement) for placement in placements):
         text = (
             "OMP_NUM_THREADS and similar variables are not set: libraries of Python count the CPUs of their "
             "rank, and joblib, Dask and Ray divide these among worker processes (-t sets the variables)"
         )
         yield Note(code="threads-by-mask", text=text)
+    elif is_python and processes == 1 and any(placement.threads > 1 for placement in placements):
+        text = "OMP_NUM_THREADS and similar variables are set: each worker of joblib, Dask and Ray will have as "
+        text += "many threads (--processes-per-rank divides the threads)"
+        yield Note(code="threads-set", text=text)
     if processes == 1:
         return
     each = CpuSet(placement.process_threads for placement in placements)

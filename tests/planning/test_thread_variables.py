@@ -45,6 +45,8 @@ def test_libraries_of_python_count_the_cpus_of_the_mask(options):
 def test_the_number_is_set_where_the_mask_does_not_give_it(options):
     found, plan = counts(**options)
     assert {*found.values()} == {str(plan.placements[0].threads)}
+    is_python = not {"workload", "compat"} & options.keys() and plan.placements[0].threads > 1
+    assert any("(--processes-per-rank divides" in note.text for note in plan.notes) == is_python
     assert "(-t sets the variables)" not in " ".join(note.text for note in plan.notes)
 
 
