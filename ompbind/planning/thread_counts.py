@@ -46,8 +46,8 @@ def explain_thread_counts(plan: Plan) -> Iterator[Note]:
         )
         yield Note(code="threads-by-mask", text=text)
     elif is_python and processes == 1 and any(placement.threads > 1 for placement in placements):
-        text = "OMP_NUM_THREADS and similar variables are set: each worker of joblib, Dask and Ray will have as "
-        text += "many threads (--processes-per-rank divides the threads)"
+        text = "OMP_NUM_THREADS and similar variables are set: each worker of joblib, Dask and Ray will have "
+        text += "as many threads (--processes-per-rank divides the threads)"
         yield Note(code="threads-set", text=text)
     if processes == 1:
         return
