@@ -71,6 +71,7 @@ def run_train():
         optimizer.zero_grad()
         model(torch.ones(256, 512)).square().mean().backward()
         optimizer.step()
+    torch.distributed.barrier()
     torch.distributed.destroy_process_group()
 
 

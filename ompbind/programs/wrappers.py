@@ -136,7 +136,7 @@ def read_launch(path: str, words: Sequence[str], env: Mapping[str, str]) -> Laun
         start = 0 if name == TORCHRUN else 2  # behind `-m MODULE`
         return _read_torchrun([name, *words[:start]], words[start:])
     if name == ACCELERATE:
-        return _read_accelerate(words)
+        return _read_accelerate(words, env)
     if found := find_worker_program(path, words):
         workers = count_workers(*found, env)
         program = WORKER_PROGRAMS[found[0]]
@@ -189,7 +189,7 @@ def _read_torchrun(own_words: Sequence[str], words: Sequence[str]) -> Launch | N
 _ACCELERATE_WORKERS = ("--num_processes", "--num-processes")
 
 
-def _read_accelerate(words: Sequence[str]) -> Launch | None:
+def _read_accelerate(words: Sequence[str], env: Mapping[str, str]) -> Launch | None:
     """Return which processes `accelerate launch` starts; its program is the first word with ".py"."""
     workers = next(
         (
@@ -203,11 +203,13 @@ def _read_accelerate(words: Sequence[str]) -> Launch | None:
     is_single = "--cpu" in words and not any(word.startswith("--mpirun_hostfile") for word in words)
     if words[:1] != ["launch"] or workers in ("", "1") or is_single:
         return None
-    start = next((place for place, word in enumerate(words) if word.endswith(".py")), len(words))
+    is_program = bool(set(_NO_PYTHON) & set(words))
+    scripts = (place for place, word in enumerate(words) if word.endswith(".py"))
+    start = find_command_word(words, env, first=1) if is_program else next(scripts, len(words))
     options = [word for word in words[1:start] if word not in (*_MODULE, *_NO_PYTHON)]
     text = " ".join([ACCELERATE, *words[:start]])
     launcher = " ".join([ACCELERATE, "launch", "--no_python", *options])
-    program = ["python", *words[start:]] if start < len(words) else ["CMD"]
+    program = [*(() if is_program else ("python",)), *words[start:]] if start < len(words) else ["CMD"]
     return _make_launch(text, launcher, program).replace(workers=workers)
 
 

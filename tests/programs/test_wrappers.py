@@ -110,6 +110,7 @@ def test_the_command_behind_any_wrapper_is_read(app, wrap, texts):
     python3 -m torch.distributed.run --nproc-per-node 2 t.py | python3 -m torch.distributed.run --no-python --nproc-per-node 2 X python t.py | 2
     accelerate launch --multi_gpu --num_processes 2 t.py --lr 1 | accelerate launch --no_python --multi_gpu --num_processes 2 X python t.py --lr ... | 2
     accelerate launch --num-processes=4 -m p.t | accelerate launch --no_python --num-processes=4 p.t X CMD | 4
+    accelerate launch --no_python --num-processes=2 cat x.py | accelerate launch --no_python --num-processes=2 X cat x.py | 2
     gunicorn -w 4 app:api           |                                                       | 4
     python3 -m gunicorn --workers=8 app:api |                                               | 8
     uv run --frozen pytest -nauto   |                                                       | auto
