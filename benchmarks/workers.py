@@ -14,8 +14,8 @@ variables that ompbind leaves to libraries. Each round starts all variants, in r
 wall time of the whole program, for celery of all tasks, and for gunicorn of 200 requests. A program is
 skipped if the Python of --python (by default this one) has no such package.
 
-Promise: `ompbind run` takes at most 1.05 times as long as the program alone (medians). The exit code is 1 if it
-is missed. Where workers have more threads than CPUs, times vary by a factor of two.
+Promise: `ompbind run` takes at most 1.05 times as long as the program alone (medians). The exit code is 1 if
+it is missed. Where workers have more threads than CPUs, times vary by a factor of two.
 """
 
 import argparse
