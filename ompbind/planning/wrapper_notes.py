@@ -81,11 +81,12 @@ def _find_launcher(wrapper: Wrapper, plan: Plan | None) -> Iterator[WrapperEffec
     elif not (plan and all(_fit(launch, placement) for placement in plan.placements)):
         effect = f"starts several processes ({launch.workers}), which share the CPUs of one rank"
         if launch.jobs:
-            effect = f"starts up to {launch.workers} commands at a time, more than the rank has threads"
+            effect = f"starts up to {launch.workers} commands at a time, "
+            effect += "more than the rank has threads" if plan else "whatever the threads of a rank"
             remedy = f"use '--fill -- {launch.instead} ...'"
         elif not launch.instead:
             most = max(placement.process_threads for placement in plan.placements) if plan else 0
-            effect += f", each with {count(most, 'thread') if most else 'all its threads'}"
+            effect += f", each with {count(most, 'thread') if most else 'as many threads as the rank has'}"
             is_number = launch.workers.isdecimal()
             remedy = f"add {f'--processes-per-rank {launch.workers}' if is_number else '-t 1'}"
         yield WrapperEffect(words=launch.text, effect=effect, remedy=remedy, code=WRAPPER_THREADS)
