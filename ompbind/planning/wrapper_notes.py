@@ -82,7 +82,7 @@ def _find_launcher(wrapper: Wrapper, plan: Plan | None) -> Iterator[WrapperEffec
         effect = f"starts several processes ({launch.workers}), which share the CPUs of one rank"
         if launch.jobs:
             effect = f"starts up to {launch.workers} commands at a time, "
-            effect += "more than the rank has threads" if plan else "whatever the threads of a rank"
+            effect += "more than the rank has threads" if plan else "also if a rank has fewer threads"
             remedy = f"use '--fill -- {launch.instead} ...'"
         elif not launch.instead:
             most = max(placement.process_threads for placement in plan.placements) if plan else 0
