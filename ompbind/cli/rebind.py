@@ -10,7 +10,7 @@ from ompbind.cli.console import read_screen, write_stdout
 from ompbind.cli.option import ValueLevel, VerbContext
 from ompbind.cli.plan_messages import print_warnings
 from ompbind.cli.register import plan_or_suggest, read_other_runs
-from ompbind.cli.settings import make_settings
+from ompbind.cli.settings import choose_sharing, make_settings
 from ompbind.cli.verb import Verb
 from ompbind.cpuset import CpuSet, named, union
 from ompbind.errors import OptionError, RequestError
@@ -29,7 +29,7 @@ from ompbind.machine.sources.linux.cgroup import read_limits
 from ompbind.machine.sources.reading import read_machine
 from ompbind.machine.sources.root import DirectoryRoot
 from ompbind.masks.mask import Mask
-from ompbind.planning.request import Request, Sharing, Smt
+from ompbind.planning.request import Request, Smt
 from ompbind.procfs.parsers import find_descendants
 from ompbind.procfs.reader import read_processes
 from ompbind.record import Record
@@ -128,11 +128,6 @@ def _plan(settings: RebindSettings, pids: Sequence[int]) -> dict[int, WantedCpus
             text, hint="omit -n: each process is a rank; or name the parent of the workers alone"
         )
     workers = find_workers(pids[0], ranks) if ranks > len(pids) else pids
-    chosen = {
-        Sharing.SHARE: settings.share,
-        Sharing.AVOID: settings.avoid,
-        Sharing.EXCLUSIVE: settings.exclusive,
-    }
     request = Request(
         ranks=ranks,
         mask=settings.mask,
@@ -143,7 +138,7 @@ def _plan(settings: RebindSettings, pids: Sequence[int]) -> dict[int, WantedCpus
         reserve=settings.reserve,
         reserve_total=settings.reserve_total,
         core_kind=settings.core_kind,
-        sharing=next((sharing for sharing, is_chosen in chosen.items() if is_chosen), Sharing.WARN),
+        sharing=choose_sharing(share=settings.share, avoid=settings.avoid, exclusive=settings.exclusive),
         allow_partial=settings.allow_partial,
     )
     machine, stats = read_machine(), read_processes()

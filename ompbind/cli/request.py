@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from ompbind.cli.console import print_message
 from ompbind.cli.option import ValueLevel
 from ompbind.cli.options import find_variables
-from ompbind.cli.settings import PlanningSettings
+from ompbind.cli.settings import PlanningSettings, choose_sharing
 from ompbind.cli.verbs import BINDING
 from ompbind.compat.frameworks import FRAMEWORKS
 from ompbind.cpuset import count, join_words
@@ -17,7 +17,7 @@ from ompbind.openmp.binding import DISTRIBUTING_WORDS
 from ompbind.openmp.variables import OVERRIDING_VARIABLES
 from ompbind.planning.placeholders import EXAMPLE, find_unfilled, parse_env_file
 from ompbind.planning.rank_command import RunSpec
-from ompbind.planning.request import Request, SavedPlan, Sharing
+from ompbind.planning.request import Request, SavedPlan
 from ompbind.procfs.reader import read_environ
 from ompbind.programs.command import Workload, preload_entries, read_wrapped_workload
 from ompbind.programs.preload import find_missing_preloads, find_preloads
@@ -33,11 +33,6 @@ def make_request(
     With `for_workers`, the plan is for workers that the framework of --compat starts itself. Raises
     RequestError for options that contradict each other.
     """
-    chosen = {
-        Sharing.SHARE: settings.share,
-        Sharing.AVOID: settings.avoid,
-        Sharing.EXCLUSIVE: settings.exclusive,
-    }
     visible = None
     if machine.devices:
         from ompbind.planning.devices.visible import find_visible_devices  # noqa: PLC0415 - door: devices
@@ -57,7 +52,7 @@ def make_request(
         reserve=settings.reserve,
         reserve_total=settings.reserve_total,
         core_kind=settings.core_kind,
-        sharing=next((sharing for sharing, is_chosen in chosen.items() if is_chosen), Sharing.WARN),
+        sharing=choose_sharing(share=settings.share, avoid=settings.avoid, exclusive=settings.exclusive),
         allow_partial=settings.allow_partial,
         devices=settings.devices,
         devices_per_rank=settings.devices_per_rank,

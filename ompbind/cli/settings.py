@@ -13,7 +13,7 @@ from ompbind.masks.mask import Mask
 from ompbind.openmp.binding import Bind, ProcBind
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.planning.configuration import Configuration
-from ompbind.planning.request import MemoryMode, SavedPlan, Smt
+from ompbind.planning.request import MemoryMode, SavedPlan, Sharing, Smt
 from ompbind.record import Record
 
 Settings = TypeVar("Settings", bound=Record)
@@ -23,6 +23,12 @@ def make_settings(kind: type[Settings], values: Mapping[str, Any], **others: Any
     """Return a record: each field has the value of the option of its name, or the value in `others`."""
     options = {name: values[name] for name in kind.fields if name in values}
     return kind(**{**options, **others})
+
+
+def choose_sharing(*, share: bool, avoid: bool, exclusive: bool) -> Sharing:
+    """Return what to do about CPUs of other runs; at most one of the three options is chosen."""
+    chosen = {Sharing.SHARE: share, Sharing.AVOID: avoid, Sharing.EXCLUSIVE: exclusive}
+    return next((sharing for sharing, is_chosen in chosen.items() if is_chosen), Sharing.WARN)
 
 
 class PlanningSettings(Record):
