@@ -71,9 +71,9 @@ def exec_rank(ctx: click.Context) -> int:
     """Become one rank of a launcher's job; return 0 after a dry run."""
     settings = _make_settings(ctx)
     planning = settings.planning
-    if planning.topology != LIVE:
+    if planning.topology != LIVE and not settings.dry_run:
         raise RequestError(
-            "--topology: a rank can only run on this machine", hint="use 'ompbind plan --topology'"
+            "--topology: a rank can only run on this machine", hint="add --dry-run, or omit --topology"
         )
     machine = read_planning_machine(planning)
     rank = find_rank(settings)
@@ -81,7 +81,7 @@ def exec_rank(ctx: click.Context) -> int:
     numbers = (rank.identity.rank, rank.identity.local_rank) if rank else (0, 0)
     request = make_request(planning, make_spec_before_plan(spec, *numbers), machine)
     if rank:
-        identity, request = join_job(rank, machine, request, settings)
+        identity, machine, request = join_job(rank, machine, request, settings)
     else:
         identity = make_single_identity(settings)
     if request.plan:

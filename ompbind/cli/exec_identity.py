@@ -1,20 +1,24 @@
 """Which rank `ompbind exec` becomes: by hand, from the variables of a launcher, or a single rank."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ompbind.cli.console import print_message
+from ompbind.cli.request import read_own_job_cpus
 from ompbind.cli.settings import ExecSettings
-from ompbind.cpuset import count, named
+from ompbind.cpuset import EMPTY, CpuSet, count, named, union
 from ompbind.errors import PlanError, RequestError
-from ompbind.launchers.ancestors import Ancestor, find_starter, is_bound, read_ancestors
+from ompbind.launchers.allocation import Binding, find_binding, read_task_masks
+from ompbind.launchers.ancestors import Ancestor, find_starter, read_ancestors, read_launcher_cpus
 from ompbind.launchers.find import LauncherRank, find_batch_script, find_launcher, render_launcher_names
 from ompbind.launchers.launchers import SLURM, may_have_variables
 from ompbind.machine.model import Machine
-from ompbind.machine.sources.root import DirectoryRoot
+from ompbind.machine.sources.linux.reader import LIVE
+from ompbind.machine.sources.root import DirectoryRoot, whole_number
 from ompbind.planning.allocation import divide_service
 from ompbind.planning.devices.own_gpus import find_own_gpus, request_all_gpus
 from ompbind.planning.rank_command import RankIdentity
+from ompbind.planning.rank_variables import OMPBIND_CPUS, OMPBIND_SERVICE_CPUS
 from ompbind.planning.request import DEFAULT_STRATEGY, Request
 
 BY_HAND = "the caller"
@@ -86,16 +90,26 @@ def make_single_identity(settings: ExecSettings) -> RankIdentity:
 
 def join_job(
     rank: LauncherRank, machine: Machine, request: Request, settings: ExecSettings
-) -> tuple[RankIdentity, Request]:
-    """Return the identity of a launcher's rank and the request for its plan.
+) -> tuple[RankIdentity, Machine, Request]:
+    """Return the identity of a launcher's rank, the machine with the CPUs of the rank, and the request.
 
-    The request is for all ranks on this machine; if the launcher has bound this rank, for its CPUs alone, and
-    for its part of the CPU quota. A rank that sees only GPUs of its own keeps them.
+    The request is for all ranks on this machine; if the launcher has bound this rank, for the ranks on its
+    CPUs, and for their part of the CPU quota. A rank that sees only GPUs of its own keeps them.
     Raises RequestError if the number of ranks on this machine is unknown or contradicts -n.
     """
     size = _find_local_size(rank, request, settings)
     identity, request = rank.identity.replace(local_size=size), request.replace(ranks=size)
-    bound = size > 1 and is_bound(DirectoryRoot("/"), rank.starter, machine.allowed)
+    launcher_cpus = None
+    masks = read_task_masks(os.environ) if rank.launcher == SLURM.name else ()
+    if settings.planning.topology == LIVE:
+        launcher_cpus = read_launcher_cpus(DirectoryRoot("/"), rank.starter)
+    else:
+        request = request.replace(job_cpus=read_own_job_cpus())
+        own = machine.allowed & masks[identity.local_rank % len(masks)] if masks else EMPTY
+        machine = machine.replace(allowed=own) if own else machine
+    binding = find_binding(identity, machine.allowed, masks, launcher_cpus)
+    _print_conflicts(rank, identity, binding, machine.allowed, launcher_cpus, settings)
+    bound = len(binding.sharers) < size
     if settings.planning.wait is not None:
         _check_wait(rank, identity, settings, bound=bound)
     if identity.local_rank == 0 and settings.planning.verbose:
@@ -104,32 +118,80 @@ def join_job(
     if bound and request.mask is None:
         if identity.local_rank == 0 and not settings.planning.quiet:
             cpus = named("CPU", machine.allowed)
-            text = f"ranks are already bound by {rank.launcher}, rank {identity.rank} to {cpus}"
+            binder = "an outer 'ompbind exec'" if machine.allowed == _read_outer_cpus() else rank.launcher
+            text = f"ranks are already bound by {binder}, rank {identity.rank} to {cpus}"
             effect = "--plan can only give them these CPUs" if request.plan else "they keep their CPUs"
+            if len(binding.sharers) > 1:
+                effect += f", and local {named('rank', binding.sharers)} divide these"
             print_message(f"{text}; {effect}")
-        identity, request = _request_own_cpus(identity, request, settings)
-    if not request.devices or request.plan:
-        return identity, request
-    return keep_own_gpus(identity, machine, request, rank.launcher, quiet=settings.planning.quiet)
+        identity, request = _request_own_cpus(identity, request, settings, binding.sharers)
+    if request.devices and not request.plan:
+        quiet = settings.planning.quiet
+        identity, request = keep_own_gpus(identity, machine, request, rank.launcher, quiet=quiet)
+    return identity, machine, request
+
+
+def _print_conflicts(
+    rank: LauncherRank,
+    identity: RankIdentity,
+    binding: Binding,
+    allowed: CpuSet,
+    launcher_cpus: CpuSet | None,
+    settings: ExecSettings,
+) -> None:
+    """Warn of CPUs that a launcher gives to several ranks, to too few, or outside of an outer rank.
+
+    Raises PlanError instead with --strict.
+    """
+    outer, cpus = _read_outer_cpus(), named("CPU", allowed)
+    # a launcher with other CPUs has passed the variable on to another machine
+    if launcher_cpus and launcher_cpus <= outer and allowed - outer:
+        text = f"{rank.launcher} has bound rank {identity.rank} to {cpus}, outside of its outer rank"
+        text += f", which has {named('CPU', outer)}"
+        _warn(text, "start the launcher with --bind-to none", settings)
+    wanted = whole_number(os.environ.get("SLURM_CPUS_PER_TASK")) or 0
+    if rank.launcher == SLURM.name and len(allowed) < wanted:
+        text = f"Slurm has bound rank {identity.rank} to {cpus}, but SLURM_CPUS_PER_TASK is {wanted}"
+        _warn(text, f"write 'srun --cpus-per-task={wanted}': srun does not take it from sbatch", settings)
+    if binding.overlaps and identity.local_rank == 0:
+        text = f"{rank.launcher} has bound several ranks to the same CPUs: their threads will compete"
+        _warn(text, "turn off the binding of the launcher: then ompbind divides the CPUs", settings)
+
+
+def _warn(text: str, hint: str, settings: ExecSettings) -> None:
+    if settings.planning.strict:
+        raise PlanError(text, hint=hint)
+    if not settings.planning.quiet:
+        print_message(f"warning: {text} ({hint})")
+
+
+def _read_outer_cpus() -> CpuSet:
+    """Return the CPUs of the rank of ompbind in which this process runs, empty if there is none."""
+    texts = (os.environ.get(name) for name in (OMPBIND_CPUS, OMPBIND_SERVICE_CPUS))
+    try:
+        return union(CpuSet.from_list(text) for text in texts if text)
+    except ValueError:
+        return EMPTY
 
 
 def _request_own_cpus(
-    identity: RankIdentity, request: Request, settings: ExecSettings
+    identity: RankIdentity, request: Request, settings: ExecSettings, sharers: Sequence[int]
 ) -> tuple[RankIdentity, Request]:
-    """Return the identity of a bound rank and the request for its plan, which has no other rank."""
+    """Return the identity of a bound rank and the request for the plan of the ranks that share its CPUs."""
     size, service_cpus = identity.local_size, 0
     if request.has_service_cpus:
-        service_cpus = divide_service(request, size)[identity.local_rank]
+        shares = divide_service(request, size)
+        service_cpus = sum(shares[rank] for rank in sharers)
     request = request.replace(
-        ranks=1,
-        outside_ranks=size - 1,
-        first_rank=identity.local_rank,
+        ranks=len(sharers),
+        outside_ranks=size - len(sharers),
+        local_ranks=tuple(sharers),
         service_total=service_cpus,
         service_each=0,
     )
     if settings.planning.strategy == DEFAULT_STRATEGY:  # a strategy of --compat is for the whole machine
         request = request.replace(strategy=DEFAULT_STRATEGY, nodes=None)
-    return identity.replace(placement_index=0), request
+    return identity.replace(placement_index=sharers.index(identity.local_rank)), request
 
 
 def _find_local_size(rank: LauncherRank, request: Request, settings: ExecSettings) -> int:

@@ -11,9 +11,12 @@ from typing import TypeVar
 
 from ompbind.cli.console import print_message
 from ompbind.cli.settings import PlanningSettings
+from ompbind.cpuset import EMPTY
 from ompbind.errors import MaskError, PlanError
 from ompbind.execution.mempolicy import replace_unsupported_policies
+from ompbind.launchers.allocation import read_listed_cpus
 from ompbind.machine.model import Machine
+from ompbind.machine.sources.linux.reader import LIVE
 from ompbind.machine.sources.reading import read_machine
 from ompbind.planning.other_runs import NAMED_RUNS, LiveRun, RunIdentity
 from ompbind.planning.plan import Plan
@@ -29,10 +32,15 @@ T = TypeVar("T")
 
 
 def read_planning_machine(settings: PlanningSettings) -> Machine:
-    """Read the machine of --topology, with its devices if options or the plan of --plan name some."""
+    """Read the machine of --topology, with its devices if options or the plan of --plan name some.
+
+    Of this machine, only the CPUs that a batch system lists are allowed.
+    """
     saved = settings.plan
     named = settings.devices or settings.near or (saved and saved.device_kinds)
-    return read_machine(settings.topology, devices=bool(named))
+    machine = read_machine(settings.topology, devices=bool(named))
+    listed = machine.allowed & read_listed_cpus(os.environ) if settings.topology == LIVE else EMPTY
+    return machine.replace(allowed=listed) if listed else machine
 
 
 def plan_or_suggest(machine: Machine, request: Request, occupied: Sequence[LiveRun]) -> Plan:

@@ -12,12 +12,15 @@ from ompbind.compat.frameworks import FRAMEWORKS
 from ompbind.cpuset import count, join_words
 from ompbind.errors import LaunchError, RequestError
 from ompbind.execution.affinity import WorkingDirectory
+from ompbind.launchers.allocation import read_job_cpus
 from ompbind.machine.model import Machine
+from ompbind.machine.sources.linux.reader import LIVE
+from ompbind.machine.sources.root import DirectoryRoot
 from ompbind.openmp.binding import DISTRIBUTING_WORDS
 from ompbind.openmp.variables import OVERRIDING_VARIABLES
 from ompbind.planning.placeholders import EXAMPLE, find_unfilled, parse_env_file
 from ompbind.planning.rank_command import RunSpec
-from ompbind.planning.request import Request, SavedPlan
+from ompbind.planning.request import JobCpus, Request, SavedPlan
 from ompbind.procfs.reader import read_environ
 from ompbind.programs.command import Workload, preload_entries, read_wrapped_workload
 from ompbind.programs.preload import find_missing_preloads, find_preloads
@@ -68,6 +71,7 @@ def make_request(
         memory=settings.memory,
         strict=settings.strict,
         plan=settings.plan,
+        job_cpus=read_own_job_cpus() if settings.topology == LIVE else None,
         workload=_read_preloaded_workload(settings, spec),
         user_variables=_user_variables(settings, spec),
         unfilled=tuple(_explain_unfilled(settings)),
@@ -86,6 +90,11 @@ def make_request(
     source = FrameworkInput(machine=machine, env=env, command=settings.words, for_workers=for_workers)
     given = [name for name in settings.sources.options if settings.sources.is_given(name)]
     return fill_request(request, settings.compat, source, given)
+
+
+def read_own_job_cpus() -> JobCpus | None:
+    """Return how many CPUs of this machine the batch system allows, None if no variable says so."""
+    return read_job_cpus(os.environ, DirectoryRoot("/"), os.uname().nodename)
 
 
 def _check_ranks_of_plan(settings: PlanningSettings, saved: SavedPlan) -> None:

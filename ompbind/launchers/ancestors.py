@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from ompbind.cpuset import CpuSet
+from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.machine.sources.linux.cgroup import read_limits
 from ompbind.machine.sources.root import Root, whole_number
 from ompbind.procfs.parsers import status_value
@@ -42,20 +42,24 @@ def find_starter(ancestors: Sequence[Ancestor], daemons: Iterable[str]) -> int |
     return starter.pid if starter else None
 
 
-def is_bound(root: Root, starter: int | None, allowed: CpuSet) -> bool:
-    """Return whether the launcher has bound a rank, so that it has fewer CPUs than the launcher itself.
+def read_launcher_cpus(root: Root, starter: int | None) -> CpuSet | None:
+    """Return the CPUs of the process that started a rank, without those outside the cpuset of the rank.
 
-    `starter` is the process that started the rank, `allowed` are the allowed CPUs of the rank. CPUs of the
-    starter outside the cpuset of the rank do not count.
+    None if the process is hidden.
     """
     if starter is None:
-        return False
+        return None
     try:
         cpus = CpuSet.from_list(status_value(_read_status(root, starter), "Cpus_allowed_list") or "")
     except ValueError:
-        return False
+        return None
     limit = read_limits(root).cpuset
-    return bool((cpus if limit is None else cpus & limit) - allowed)
+    return (cpus if limit is None else cpus & limit) or None
+
+
+def is_bound(root: Root, starter: int | None, allowed: CpuSet) -> bool:
+    """Return whether a launcher has bound a rank, so that it has fewer CPUs than the launcher itself."""
+    return bool((read_launcher_cpus(root, starter) or EMPTY) - allowed)
 
 
 def _read_status(root: Root, pid: int) -> str:

@@ -79,7 +79,11 @@ def make_cpu_pool(available: AvailableCpus, request: Request) -> CpuPool:
             notes=(*notes, *_explain_hardware_threads(machine, request.smt, request.mask, CpuSet(cpus))),
         )
     if request.nodes is None:
-        cpus = tuple(sort_by_core(machine, available.default_cpus & of_kind & near))
+        usable = available.default_cpus & of_kind & near
+        if request.job_cpus and not request.is_unbound:
+            cores = find_overlapping(machine.at(Level.CORE), usable)[: request.job_cpus.count]
+            usable &= union(core.cpus for core in cores)
+        cpus = tuple(sort_by_core(machine, usable))
     else:
         (on_nodes,), _ = resolve_mask(request.nodes, available)
         cpus = tuple(cpu for cpu in on_nodes if cpu in of_kind and cpu in near)

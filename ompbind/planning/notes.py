@@ -9,6 +9,7 @@ from ompbind.cpuset import EMPTY, CpuSet, count, named, union
 from ompbind.machine.model import Level, cpus_of_cores, find_overlapping, index_by_cpu
 from ompbind.openmp.binding import Bind, BindingSyntax
 from ompbind.planning.allocation import divide_service
+from ompbind.planning.job_cpus import explain_job_cpus
 from ompbind.planning.mask_resolution import resolve_mask
 from ompbind.planning.memory import explain_memory
 from ompbind.planning.other_runs import AvailableCpus, find_shared_cpus, render_occupancy
@@ -384,6 +385,7 @@ _SUBJECTS: tuple[Callable[[Plan], Iterable[Note]], ...] = (
     _load_device_notes,
     explain_memory,
     _explain_quota,
+    explain_job_cpus,
     _explain_threads,
     explain_thread_counts,
     _explain_sharing,

@@ -8,6 +8,7 @@ from ompbind.machine.model import Level, Machine, index_by_cpu
 from ompbind.openmp.binding import Bind, BindingSyntax, make_places
 from ompbind.planning.allocation import make_placements, use_whole_service_cores
 from ompbind.planning.cpu_pool import make_cpu_pool
+from ompbind.planning.job_cpus import apply_job_cpus
 from ompbind.planning.memory import (
     LIMITED,
     NARROWED,
@@ -57,6 +58,7 @@ def make_plan(machine: Machine, request: Request, occupied: Sequence[LiveRun] = 
         request, placements = place_saved_ranks(machine, request)
         return _finish_plan(AvailableCpus(machine=machine, runs=tuple(occupied)), request, placements)
     _check_request(request)
+    request = apply_job_cpus(machine, request)
     try:
         check_runtimes(find_certain_runtimes(request))
         available = make_available(machine, request, occupied)
@@ -74,7 +76,7 @@ def find_possible_cpus(machine: Machine, request: Request) -> CpuSet:
     """Return the CPUs of all cores that a request may get if no other run is live; raises as `make_plan`."""
     if request.plan is not None:
         return whole_cores(machine, request.plan.used)
-    pool = make_cpu_pool(AvailableCpus(machine=machine), _normalise(request))
+    pool = make_cpu_pool(AvailableCpus(machine=machine), _normalise(apply_job_cpus(machine, request)))
     return whole_cores(machine, CpuSet(pool.cpus))
 
 
@@ -136,9 +138,11 @@ def _add_details(machine: Machine, request: Request, placements: Sequence[Placem
     binds = machine.bindable and choose_syntax(request) is not BindingSyntax.UNBOUND
     bind = request.effective_bind if binds else Bind.NONE
     counts = [request.threads or len(placement.cpus) for placement in placements]
-    if request.threads is None and machine.quota is not None:  # ranks outside the plan have their part of it
+    job_cpus = request.job_cpus.count if request.job_cpus else None
+    limits = [limit for limit in (machine.quota, job_cpus) if limit is not None]
+    if request.threads is None and limits:  # ranks outside the plan have their part
         ranks = len(counts) + request.outside_ranks
-        counts = make_thread_counts(counts, machine.quota * len(counts) / ranks)
+        counts = make_thread_counts(counts, min(limits) * len(counts) / ranks)
     previous: Placement | None = None
     for placement, threads in zip(placements, counts, strict=True):
         if previous is not None and previous.cpus is placement.cpus and previous.threads == threads:
@@ -221,7 +225,8 @@ def _finish_plan(
 
 
 REFUSED_IF_STRICT = (
-    "not-bindable", "quota-ranks", "places-too-long", "service-workers", "preload", "wrapper", "device-far",
+    "job-cpus", "not-bindable", "quota-ranks", "places-too-long", "service-workers", "preload", "wrapper",
+    "device-far",
     CONFLICT, UNSET, LIMITED, NARROWED,
 )  # fmt: skip
 """The codes of notes that say that ranks cannot have what was requested: their binding, or a CPU each."""

@@ -208,12 +208,15 @@ def _subject(noun: str, numbers: CpuSet) -> str:
 
 
 def _explain_threads(plan: Plan, metrics: Metrics) -> Iterator[str]:
-    quota = plan.machine.quota
+    quota, job = plan.machine.quota, plan.request.job_cpus
     if plan.request.threads is not None:
         yield f"{count(plan.request.threads, 'thread')} per rank, as requested."
     elif any(placement.threads < len(placement.cpus) for placement in plan.placements):
         ranks = len(plan.placements) + plan.request.outside_ranks
         shared = f", which {ranks} ranks share" if ranks > 1 else ""
+        if job and (quota is None or job.count < quota):
+            yield f"Fewer threads than CPUs: the job may use {count(job.count, 'CPU')}{shared}."
+            return
         yield f"Fewer threads than CPUs: the CPU quota of the cgroup is {quota:g}{shared}."
         yield "More threads would be throttled."
     else:

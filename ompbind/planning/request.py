@@ -23,6 +23,15 @@ from ompbind.planning.configuration import Configuration
 from ompbind.programs.command import Workload
 from ompbind.record import Record
 
+
+class JobCpus(Record):
+    """How many CPUs of a machine a batch system allows a job; `variable` is where it says so."""
+
+    system: str
+    variable: str
+    count: int
+
+
 RANK_LIMIT = 1 << 16
 """More ranks than this on one machine are refused as a typing error."""
 
@@ -165,8 +174,9 @@ class Request(Record):
 
     `compat` says which framework's variables were read, None for none. `memory_bytes` is the memory that each
     rank will need, 0 if unknown. `outside_ranks` is the number of ranks that have a part of the machine's CPU
-    quota and of its devices, but are not in this plan: a launcher has bound them already. `first_rank` is how
-    many of them come before the ranks of this plan.
+    quota and of its devices, but are not in this plan: a launcher has bound them to other CPUs. `local_ranks`
+    are then the local ranks of the ranks in this plan. `job_cpus` is the number of CPUs that a batch system
+    allows, where it binds nothing.
 
     `devices` are the kinds of devices that ranks get, `devices_per_rank` how many of each kind (None: an
     equal share), and `share_devices` lets several ranks get the same device. `near` names devices: ranks only
@@ -208,7 +218,8 @@ class Request(Record):
     compat: Compat | None = None
     memory_bytes: int = 0
     outside_ranks: int = 0
-    first_rank: int = 0
+    local_ranks: tuple[int, ...] = ()
+    job_cpus: JobCpus | None = None
     configuration: Configuration = Configuration()
     devices: tuple[DeviceKind, ...] | Literal["auto"] = ()
     devices_per_rank: int | None = None

@@ -56,8 +56,8 @@ def add_devices(pool: CpuPool) -> CpuPool:
         return pool
     request = request.replace(ranks=ranks)
     devices = _assign(pool.machine, request, selected, CpuSet(pool.cpus))
-    first = request.first_rank if request.outside_device_ranks else 0
-    return pool.replace(request=request, devices=devices[first : first + ranks])
+    local_ranks = request.local_ranks if request.outside_device_ranks else range(ranks)
+    return pool.replace(request=request, devices=tuple(devices[rank] for rank in local_ranks))
 
 
 def divide_near(pool: CpuPool, sequence: CoreSequence, requested: RequestedCores | None) -> list[CoreIndices]:

@@ -150,7 +150,8 @@ def _render_places(plan: Plan, cpus: CpuSet) -> str:
 
 def _name_ranks(plan: Plan, ranks: Iterable[int]) -> str:
     """Return ranks of a plan for messages, by their local ranks."""
-    return named("rank", (rank + plan.request.first_rank for rank in ranks))
+    local_ranks = plan.request.local_ranks
+    return named("rank", (local_ranks[rank] if local_ranks else rank for rank in ranks))
 
 
 def _has(ranks: CpuSet) -> str:

@@ -90,7 +90,7 @@ SHARED = {"ranks": 4, "share_devices": True, "devices_per_rank": 2}
      "gpu:0 12-13; gpu:0 14-15; gpu:1 8-11; gpu:2 0-1; gpu:2 2-3; gpu:3 4-7"),
     (SHARED, "gpu:0,gpu:1 8-11; gpu:0,gpu:1 12-15; gpu:2,gpu:3 0-3; gpu:2,gpu:3 4-7"),
     ({"ranks": 4, "near": ("gpu:2", "gpu:3")}, "gpu:0 2-3; gpu:1 6-7; gpu:2 0-1; gpu:3 4-5"),
-    ({"ranks": 1, "outside_ranks": 3, "first_rank": 2}, "gpu:2 0-15"),
+    ({"ranks": 1, "outside_ranks": 3, "local_ranks": (2,)}, "gpu:2 0-15"),
     ({"ranks": 4, "devices": "auto"}, EACH),
     ({"ranks": 5, "devices": "auto", "cores": 1}, " 0;  2;  4;  8;  12"),
     ({"ranks": None, "devices": "auto", "devices_per_rank": 5}, " 0-3;  4-7;  8-11;  12-15"),
@@ -179,7 +179,7 @@ def test_idle_cores_are_not_far_from_devices_if_devices_have_not_decided_the_cpu
 
 @pytest.mark.parametrize(("options", "rank", "far"), [
     ({"ranks": 2, "mask": "0-3|4-7"}, 0, "gpu:0 and gpu:1 (CPUs 8-15,24-31)"),
-    ({"ranks": 1, "outside_ranks": 3, "first_rank": 1, "mask": "0-3"}, 1, "gpu:1 (CPUs 8-11,24-27)"),
+    ({"ranks": 1, "outside_ranks": 3, "local_ranks": (1,), "mask": "0-3"}, 1, "gpu:1 (CPUs 8-11,24-27)"),
 ])  # fmt: skip
 def test_ranks_with_cpus_of_their_own_are_warned(options, rank, far):
     made = plan(machine_with(*FOUR), devices=GPU, **options)

@@ -92,7 +92,7 @@ def test_a_bound_rank_keeps_its_gpu(devices):
     env = {**PER_TASK, "CUDA_VISIBLE_DEVICES": "2", "SLURM_STEP_GPUS": "2"}
     request, own = find(env, devices=devices, machine=machine)
     assert own is not None
-    request = request.replace(ranks=1, outside_ranks=3, first_rank=2, has_own_devices=True)
+    request = request.replace(ranks=1, outside_ranks=3, local_ranks=(2,), has_own_devices=True)
     plan = make_plan(machine, request)
     (placement,) = plan.placements
     assert (placement.devices, placement.cpuset) == (own.gpus, machine.allowed)

@@ -1,0 +1,110 @@
+"""What launchers and batch systems give: masks of tasks, numbers of CPUs, and what each rank gets of them.
+
+Slurm's lists were printed by tasks of Slurm 22.05; the other variables are from the documentation of each
+batch system.
+"""
+
+import pytest
+
+from ompbind.cpuset import CpuSet
+from ompbind.launchers.allocation import find_binding, read_job_cpus, read_listed_cpus, read_task_masks
+from ompbind.machine.sources.root import DirectoryRoot
+from ompbind.planning.rank_command import RankIdentity
+from tests.launchers.environments import make_env
+from tests.tables import rows
+
+
+@pytest.mark.parametrize(("kind", "text", "masks"), rows("""
+    mask_cpu: | 0x0F              | 0-3
+    mask_cpu: | 0x1,0x2,0xF0      | 0 1 4-7
+    mask_cpu: | 0x5*2,0xA         | 0,2 0,2 1,3
+    map_cpu:  | 0,0x3,5*2         | 0 3 5 5
+    none      | 0xFFFFFFFFFFFFFFFFFF | 0-71
+    mask_cpu: | 0x0               |
+    mask_cpu: | nonsense          |
+    map_cpu:  | -1                |
+    rank:     |                   |
+"""))  # fmt: skip
+def test_the_masks_of_slurm_are_read_for_each_task(kind, text, masks):
+    found = read_task_masks({"SLURM_CPU_BIND_TYPE": kind, "SLURM_CPU_BIND_LIST": text})
+    assert " ".join(map(str, found)) == masks
+
+
+@pytest.mark.parametrize(("masks", "ranks", "launcher", "shown"), rows("""
+    0-3         | 0-3 0-3 0-3 0-3 | 0-15 | 0,1,2,3 0,1,2,3 0,1,2,3 0,1,2,3
+    0 1 2 3     | 0 1 2 3         | 0-15 | 0 1 2 3
+    0,2 1,3     | 0,2 1,3 0,2 1,3 | 0-15 | 0,2 1,3 0,2 1,3
+    0 1         | 0 1 0 1         | 0-15 | 0 1 2 3 overlap
+    0-1 1-2     | 0-1 1-2         | 0-15 | 0 1 overlap
+    0-3         | 0-1 0-1         | 0-15 | 0,1 0,1
+    0-1         | 2-3 2-3         | 0-15 | 0 1
+                | 0-1 0-1         | 0-1  | 0,1 0,1
+                | 0-1 2-3         | 0-3  | 0 1
+                | 0-3 0-3 4-7 4-7 | 0-7  | 0 1 2 3 overlap
+                | 0-3 0-3         | ?    | 0,1 0,1
+                | 0               | 0-3  | 0
+"""))  # fmt: skip
+def test_ranks_with_the_same_cpus_divide_them(masks, ranks, launcher, shown):
+    """`ranks` are the affinity masks of the ranks; a list that a mask contradicts does not count."""
+    listed = [CpuSet.from_list(mask) for mask in masks.split()]
+    launcher_cpus = None if launcher == "?" else CpuSet.from_list(launcher)
+    size = len(ranks.split())
+    found = [
+        find_binding(
+            RankIdentity(placement_index=rank, rank=rank, size=size, local_rank=rank, local_size=size),
+            CpuSet.from_list(allowed), listed, launcher_cpus,
+        )
+        for rank, allowed in enumerate(ranks.split())
+    ]  # fmt: skip
+    texts = [",".join(map(str, binding.sharers)) for binding in found]
+    texts += ["overlap"] if any(binding.overlaps for binding in found) else []
+    assert " ".join(texts) == shown
+
+
+FILES = {
+    "hosts": "n0.site 4 all.q@n0 UNDEFINED\nn1.site 8 all.q@n1 UNDEFINED\nn0.site 2 b.q@n0 UNDEFINED\n",
+    "nodes": "n0\nn0\nn1\nn0\n",
+    "machine": 'Name = "slot1_2@n0"\nTotalCpus = 64.0\nCpus = 3\nMemory = 512\n',
+    "job": 'Cmd = "/bin/app"\nRequestCpus = 2\n',
+    "no": "\n# nothing = 1\n",
+}
+
+
+@pytest.mark.parametrize(("variables", "system", "variable", "number"), rows("""
+    SLURM_JOB_ID=1 SLURM_CPUS_ON_NODE=4                       | Slurm       | SLURM_CPUS_ON_NODE | 4
+    SLURM_JOB_ID=1 SLURM_JOB_CPUS_PER_NODE=4(x2)              |             |                    |
+    JOB_ID=7 NSLOTS=4 NHOSTS=1 PE_HOSTFILE=hosts              | Grid Engine | NSLOTS             | 4
+    JOB_ID=7 NSLOTS=14 NHOSTS=2 PE_HOSTFILE=hosts             | Grid Engine | PE_HOSTFILE        | 6
+    NSLOTS=4                                                  |             |                    |
+    PBS_JOBID=1.s NCPUS=8 PBS_NODEFILE=nodes                  | PBS         | NCPUS              | 8
+    PBS_JOBID=1.s NCPUS=1 PBS_NODEFILE=nodes                  | PBS         | PBS_NODEFILE       | 3
+    PBS_JOBID=1.s PBS_NODEFILE=nodes                          | PBS         | PBS_NODEFILE       | 3
+    PBS_JOBID=1.s PBS_NODEFILE=missing                        |             |                    |
+    NCPUS=8                                                   |             |                    |
+    LSB_JOBID=5 LSB_DJOB_NUMPROC=6                            | LSF         | LSB_DJOB_NUMPROC   | 6
+    LSB_JOBID=5 LSB_DJOB_NUMPROC=6 LSB_MCPU_HOSTS='n1 4 n0 2' | LSF         | LSB_MCPU_HOSTS     | 2
+    _CONDOR_SLOT=slot1_2 _CONDOR_MACHINE_AD=machine _CONDOR_JOB_AD=job | HTCondor | _CONDOR_MACHINE_AD | 3
+    _CONDOR_SLOT=slot1_2 _CONDOR_MACHINE_AD=no _CONDOR_JOB_AD=job      | HTCondor | _CONDOR_JOB_AD     | 2
+    _CONDOR_SLOT=slot1_2                                      |             |                    |
+    OAR_NODEFILE=nodes                                        | OAR         | OAR_NODEFILE       | 3
+"""))  # fmt: skip
+def test_batch_systems_say_how_many_cpus_of_this_machine_a_job_may_use(
+    tmp_path, variables, system, variable, number
+):
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    env = make_env(variables.replace("(", "'(").replace(")", ")'"))
+    files = {name: f"/{value}" for name, value in env.items() if value in (*FILES, "missing")}
+    found = read_job_cpus({**env, **files}, DirectoryRoot(str(tmp_path)), "n0.other")
+    shown = (found.system, found.variable, str(found.count)) if found else ("", "", "")
+    assert shown == (system, variable, number)
+
+
+@pytest.mark.parametrize(("variables", "cpus"), rows("""
+    LSB_JOBID=5 LSB_BIND_CPU_LIST=0,1,6 | 0-1,6
+    LSB_JOBID=5                         |
+    LSB_JOBID=5 LSB_BIND_CPU_LIST=some  |
+    LSB_BIND_CPU_LIST=0,1               |
+"""))  # fmt: skip
+def test_lsf_lists_the_cpus_of_a_job(variables, cpus):
+    assert str(read_listed_cpus(make_env(variables))) == cpus

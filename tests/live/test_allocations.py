@@ -1,0 +1,132 @@
+"""What each rank of a node gets: environments of launchers × masks × machines, as `exec --dry-run` says.
+
+Every row: the machine, the variables that all ranks have, and the CPUs of each rank, then its threads.
+"""
+
+import os
+import re
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from ompbind.cpuset import CpuSet
+from tests.launchers.environments import make_env
+from tests.live.conftest import required, two_cpus
+from tests.live.test_exec import words
+from tests.tables import rows
+
+MACHINES = {
+    "flat": "synthetic:pack:2 core:4 pu:1",  # CPUs 0-3 and 4-7
+    "smt": "synthetic:pack:2 core:4 pu:2",  # CPUs 0-7 and 8-15, siblings are adjacent
+}
+SLURM = "STEP_ID=0 JOB_ID=1 PROCID={0} LOCALID={0} NTASKS={1} STEP_TASKS_PER_NODE={1} "
+SLURM += "CPU_BIND_TYPE=mask_cpu: {2}"
+OTHERS = {
+    "mpi": "OMPI_COMM_WORLD_RANK={0} OMPI_COMM_WORLD_SIZE={1} OMPI_COMM_WORLD_LOCAL_RANK={0} "
+    "OMPI_COMM_WORLD_LOCAL_SIZE={1} {2}",
+    "flux": "FLUX_TASK_RANK={0} FLUX_JOB_SIZE={1} FLUX_JOB_NNODES=1 FLUX_TASK_LOCAL_ID={0} FLUX_JOB_ID=1 {2}",
+    "torchrun": "RANK={0} WORLD_SIZE={1} LOCAL_RANK={0} LOCAL_WORLD_SIZE={1} TORCHELASTIC_RUN_ID=1 {2}",
+}
+
+
+@pytest.mark.parametrize(("machine", "launcher", "variables", "ranks"), rows("""
+    flat | slurm    |                                   | 0-1:2 2-3:2 4-5:2 6-7:2
+    flat | slurm    | CPU_BIND_LIST=0x0F                | 0:1 1:1 2:1 3:1
+    flat | slurm    | CPU_BIND_LIST=0x01,0x02,0x04,0x80 | 0:1 1:1 2:1 7:1
+    flat | slurm    | CPU_BIND_LIST=0x0F,0xF0           | 0-1:2 4-5:2 2-3:2 6-7:2
+    flat | slurm    | CPU_BIND_LIST=0x05,0x0A           | 0:1 1:1 2:1 3:1
+    flat | slurm    | CPU_BIND_LIST=0x0F,0x0F,0xF0,0xF0 | 0-1:2 2-3:2 4-5:2 6-7:2
+    smt  | slurm    | CPU_BIND_LIST=0x00FF              | 0:1 2:1 4:1 6:1
+    flat | slurm    | CPUS_ON_NODE=4                    | 0-7:1 0-7:1 0-7:1 0-7:1
+    smt  | slurm    | CPUS_ON_NODE=8                    | 0-15:2 0-15:2 0-15:2 0-15:2
+    flat | slurm    | CPUS_ON_NODE=8                    | 0-1:2 2-3:2 4-5:2 6-7:2
+    flat | mpi      | JOB_ID=1 NSLOTS=4                 | 0-7:1 0-7:1 0-7:1 0-7:1
+    flat | mpi      | PBS_JOBID=1 NCPUS=4               | 0-7:1 0-7:1 0-7:1 0-7:1
+    flat | mpi      | LSB_JOBID=1 LSB_DJOB_NUMPROC=4    | 0-7:1 0-7:1 0-7:1 0-7:1
+    flat | mpi      |                                   | 0-1:2 2-3:2 4-5:2 6-7:2
+    smt  | flux     |                                   | 0,2:2 4,6:2 8,10:2 12,14:2
+    flat | torchrun | OMP_NUM_THREADS=1                 | 0-1:2 2-3:2 4-5:2 6-7:2
+"""))  # fmt: skip
+def test_every_rank_gets_cpus_of_its_own_inside_the_allocation(ompbind, machine, launcher, variables, ranks):
+    """Ranks that get the same CPUs have a thread for each CPU of the job, and a warning says so."""
+    expected = ranks.split()
+
+    def run(rank):
+        if launcher == "slurm":
+            env = make_env(SLURM.format(rank, len(expected), variables), "SLURM_")
+        else:
+            env = make_env(OTHERS[launcher].format(rank, len(expected), variables))
+        return ompbind("exec", "--dry-run", "--topology", MACHINES[machine], "--", "true", env=env)
+
+    with ThreadPoolExecutor(2) as pool:
+        dones = list(pool.map(run, range(len(expected))))
+    lines = [done.stdout.splitlines()[-1] if done.stdout else done.stderr for done in dones]
+    found = [
+        re.fullmatch(r"rank (\d) of \d on node \S+: CPUs? (\S+), .*?(\d+) threads?", line) for line in lines
+    ]
+    assert all(found), lines
+    assert [int(match[1]) for match in found] == list(range(len(expected)))
+    assert [f"{match[2]}:{match[3]}" for match in found] == expected
+    cpus = [CpuSet.from_list(match[2]) for match in found]
+    are_disjoint = sum(map(len, cpus)) == len(CpuSet(cpu for each in cpus for cpu in each))
+    assert ("warning: this job may use" in words(dones[0].stdout)) == (not are_disjoint)
+
+
+SHOW = ("sh", "-c", "echo $RANK $OMPBIND_CPUS")
+
+
+def test_a_rank_outside_of_its_outer_rank_is_warned_about(ompbind):
+    """A launcher in a rank of ompbind that binds by itself; here taskset takes its place."""
+    first, second = two_cpus()
+    inner = f"taskset -c {second} ompbind exec --local-rank 0 --local-size 1"
+    required("taskset")
+    done = ompbind("run", "-m", str(first), "--", "sh", "-c", f"{inner} -- sh -c 'echo $OMPBIND_CPUS'; :")
+    assert (done.returncode, done.stdout) == (0, f"{second}\n")
+    assert f"to CPU {second}, outside of its outer rank, which has CPU {first}" in words(done.stderr)
+    assert "--bind-to none" in words(done.stderr)
+    done = ompbind("run", "-m", str(first), "--", "sh", "-c", f"{inner} --strict -- echo up; exit $?")
+    assert (done.returncode, done.stdout) == (125, "")
+
+
+def test_exec_in_exec_is_not_bound_by_the_launcher(ompbind):
+    launcher = required("mpiexec.hydra")
+    before = (launcher, "-n", "2", "-bind-to", "none")
+    done = ompbind("exec", "--", "ompbind", "exec", "--", *SHOW, before=before)
+    assert sorted(done.stdout.splitlines()) == [f"{rank} {cpu}" for rank, cpu in enumerate(two_cpus())]
+    assert "already bound by an outer 'ompbind exec'" in words(done.stderr)
+    assert "by MPICH" not in words(done.stderr)
+
+
+def test_a_job_with_fewer_slots_than_cpus_is_not_bound(ompbind):
+    """Only -m and --avoid choose CPUs; threads beyond what the batch system allows take a -t."""
+    _, second = two_cpus()
+    everything = str(CpuSet(os.sched_getaffinity(0)))
+    code = "import os; print(os.environ.get('OMP_NUM_THREADS'), *os.sched_getaffinity(0))"
+    show = (sys.executable, "-S", "-c", code)
+    env = {"JOB_ID": "1", "NSLOTS": "1", "OMP_NUM_THREADS": "1"}
+    done = ompbind("run", "--", *show, env=env)
+    threads, *cpus = done.stdout.split()
+    assert (threads, str(CpuSet(map(int, cpus)))) == ("1", everything)
+    assert "the 1 CPU that Grid Engine allows (NSLOTS), but is not bound to any" in words(done.stderr)
+    assert ompbind("run", "-m", str(second), "--", *show, env=env).stdout.split() == ["None", str(second)]
+    assert len(ompbind("run", "--avoid", "--", *show, env=env).stdout.split()) == 2
+    assert ompbind("run", "-t", "2", "--", *show, env=env).stdout.split()[0] == "2"
+    assert ompbind("run", "--strict", "--", *show, env=env).returncode == 125
+
+
+def test_only_the_cpus_that_lsf_lists_are_used(ompbind):
+    first, second = two_cpus()
+    env = {"LSB_JOBID": "1", "LSB_BIND_CPU_LIST": str(second), "LSB_DJOB_NUMPROC": "1"}
+    done = ompbind("run", "--", *SHOW, env=env)
+    assert (done.stdout, done.stderr) == (f"0 {second}\n", "")
+    assert ompbind("run", "-m", str(first), "--", *SHOW, env=env).returncode == 125
+
+
+def test_ranks_that_a_launcher_binds_to_the_same_cpus_are_warned_about(ompbind):
+    first, _ = two_cpus()
+    required("taskset")
+    line = f"taskset -c {first} ompbind exec --local-rank $r --local-size 3 -- true"
+    done = ompbind(before=("sh", "-c", f"for r in 0 1 2; do {line}; done"))
+    assert done.returncode == 0
+    assert words(done.stderr).count("several ranks to the same CPUs") == 1
