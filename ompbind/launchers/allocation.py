@@ -1,6 +1,6 @@
 """What a launcher or batch system gives: CPUs of a job on this machine, CPUs of a rank, or only a number.
 
-Three things are told apart:
+These are three things:
 
 1. The *allocation*: the CPUs of the job on this machine. All ranks have one affinity mask, and divide it.
 2. The *binding*: the launcher has given a rank CPUs of its own; ranks that have the same CPUs divide these.
@@ -36,7 +36,7 @@ def find_binding(
 ) -> Binding:
     """Return with which ranks of this machine a rank divides its `allowed` CPUs.
 
-    `masks` are those that the launcher lists (`read_task_masks`). Without them, a rank is bound if it has
+    The launcher lists `masks` (`read_task_masks`). Without a list, a rank is bound if it has
     fewer CPUs than the launcher itself; `launcher_cpus` is None if these are unknown.
     """
     size, local_rank = identity.local_size, identity.local_rank
@@ -109,7 +109,7 @@ def _read_sge(env: Env, root: Root, node: str) -> Found:
 
 
 def _read_pbs(env: Env, root: Root, node: str) -> Found:
-    """Read the larger of two numbers: either may count processes, each of which has several CPUs."""
+    """Read the larger of two numbers: either may count processes that have several CPUs each."""
     found = [_read_variable(env, "NCPUS"), _count_lines(env, root, "PBS_NODEFILE", node)]
     return max(filter(None, found), key=lambda pair: pair[1], default=None)
 
@@ -137,7 +137,7 @@ def _read_oar(env: Env, root: Root, node: str) -> Found:
 
 BATCH_SYSTEMS: tuple[tuple[str, tuple[str, ...], Callable[[Env, Root, str], Found]], ...] = (
     ("Slurm", ("SLURM_JOB_ID",), _read_slurm),
-    ("Grid Engine", ("JOB_ID", "NSLOTS"), _read_sge),
+    ("SGE", ("JOB_ID", "NSLOTS"), _read_sge),
     ("PBS", ("PBS_JOBID",), _read_pbs),
     ("LSF", ("LSB_JOBID",), _read_lsf),
     ("HTCondor", ("_CONDOR_SLOT",), _read_condor),

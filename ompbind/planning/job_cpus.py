@@ -1,6 +1,6 @@
 """Plans for a job that may use a number of CPUs, where no affinity mask says which CPUs these are.
 
-Batch systems without cpusets let a job run on all CPUs of a machine, also on those of other jobs. So ranks
+Batch systems without cpusets let a job run on all CPUs of a machine, also on the CPUs of other jobs. So ranks
 that are bound to some CPUs could share them with another job while others are idle: such ranks are not bound,
 and have as many threads as the job may use CPUs. A mask, or --avoid, says that the user knows better.
 """

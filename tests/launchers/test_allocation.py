@@ -73,8 +73,8 @@ FILES = {
 @pytest.mark.parametrize(("variables", "system", "variable", "number"), rows("""
     SLURM_JOB_ID=1 SLURM_CPUS_ON_NODE=4                       | Slurm       | SLURM_CPUS_ON_NODE | 4
     SLURM_JOB_ID=1 SLURM_JOB_CPUS_PER_NODE=4(x2)              |             |                    |
-    JOB_ID=7 NSLOTS=4 NHOSTS=1 PE_HOSTFILE=hosts              | Grid Engine | NSLOTS             | 4
-    JOB_ID=7 NSLOTS=14 NHOSTS=2 PE_HOSTFILE=hosts             | Grid Engine | PE_HOSTFILE        | 6
+    JOB_ID=7 NSLOTS=4 NHOSTS=1 PE_HOSTFILE=hosts              | SGE | NSLOTS             | 4
+    JOB_ID=7 NSLOTS=14 NHOSTS=2 PE_HOSTFILE=hosts             | SGE | PE_HOSTFILE        | 6
     NSLOTS=4                                                  |             |                    |
     PBS_JOBID=1.s NCPUS=8 PBS_NODEFILE=nodes                  | PBS         | NCPUS              | 8
     PBS_JOBID=1.s NCPUS=1 PBS_NODEFILE=nodes                  | PBS         | PBS_NODEFILE       | 3

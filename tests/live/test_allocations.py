@@ -108,7 +108,7 @@ def test_a_job_with_fewer_slots_than_cpus_is_not_bound(ompbind):
     done = ompbind("run", "--", *show, env=env)
     threads, *cpus = done.stdout.split()
     assert (threads, str(CpuSet(map(int, cpus)))) == ("1", everything)
-    assert "the 1 CPU that Grid Engine allows (NSLOTS), but is not bound to any" in words(done.stderr)
+    assert "the 1 CPU that SGE allows (NSLOTS), but is not bound to any" in words(done.stderr)
     assert ompbind("run", "-m", str(second), "--", *show, env=env).stdout.split() == ["None", str(second)]
     assert len(ompbind("run", "--avoid", "--", *show, env=env).stdout.split()) == 2
     assert ompbind("run", "-t", "2", "--", *show, env=env).stdout.split()[0] == "2"
