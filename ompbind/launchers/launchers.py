@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from ompbind.errors import RequestError
+from ompbind.launchers.taskmap import find_node_tasks, read_taskmap
 from ompbind.machine.sources.root import whole_number
 from ompbind.record import Record
 
@@ -122,8 +123,16 @@ def _find_slurm_size(env: Env) -> int:
 
 
 def _find_flux_size(env: Env) -> int:
-    """Return the tasks on this node: total / nodes, as Flux sets only these; 0 if that cannot be true."""
+    """Return the number of tasks on this node, 0 if unknown.
+
+    Flux sets the numbers of all tasks and nodes only, and each node has a task at least. It is asked where
+    these numbers leave several possibilities; if it does not answer, equal numbers are assumed.
+    """
     size, nodes = read_number(env, "FLUX_JOB_SIZE"), read_number(env, "FLUX_JOB_NNODES")
+    if nodes not in (1, size):
+        tasks = find_node_tasks(read_taskmap(env), read_number(env, "FLUX_TASK_RANK"))
+        if tasks:
+            return len(tasks)
     equal = size // nodes if nodes and size % nodes == 0 else 0
     return equal if equal > read_number(env, "FLUX_TASK_LOCAL_ID") else 0
 

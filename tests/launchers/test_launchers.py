@@ -78,6 +78,32 @@ def test_a_rank_is_found_in_the_variables_of_its_launcher(words, launcher, numbe
     assert " ".join(map(str, found)) == numbers
 
 
+@pytest.mark.parametrize(("variables", "taskmap", "local_size"), rows("""
+    FLUX_JOB_SIZE=3 FLUX_JOB_NNODES=1                                         |           | 3
+    FLUX_JOB_SIZE=2 FLUX_JOB_NNODES=2 FLUX_TASK_LOCAL_ID=0                    |           | 1
+    FLUX_JOB_SIZE=3 FLUX_JOB_NNODES=2                                         | 0-1;2     | 2
+    FLUX_JOB_SIZE=3 FLUX_JOB_NNODES=2 FLUX_TASK_RANK=2 FLUX_TASK_LOCAL_ID=0   | 0-1;2     | 1
+    FLUX_JOB_SIZE=4 FLUX_JOB_NNODES=2                                         | 0,1,3;2   | 3
+    FLUX_JOB_SIZE=4 FLUX_JOB_NNODES=2                                         | fails     | 2
+    FLUX_JOB_SIZE=4 FLUX_JOB_NNODES=2                                         | [[0,2,2,1]] | 2
+    FLUX_JOB_SIZE=3 FLUX_JOB_NNODES=2                                         | 0;2       | 0
+"""))  # fmt: skip
+def test_flux_is_asked_only_where_its_variables_leave_several_possibilities(
+    tmp_path, variables, taskmap, local_size
+):
+    """A script takes the place of Flux."""
+    asked = tmp_path / "asked"
+    script = f'#!/bin/sh\necho "$@" >{asked}\n'
+    script += "exit 1\n" if taskmap == "fails" else f"echo '{taskmap}'\n"
+    (tmp_path / "flux").write_text(script)
+    (tmp_path / "flux").chmod(0o755)
+    rank = find_launcher({**env(f"FLUX {variables}"), "PATH": f"{tmp_path}:/usr/bin:/bin"})
+    assert rank.identity.local_size == int(local_size)
+    assert asked.exists() == bool(taskmap)
+    if taskmap:
+        assert asked.read_text() == "job taskmap --to=raw 86872427233280\n"
+
+
 @pytest.mark.parametrize(("words", "processes", "launcher"), rows("""
     OUTER TORCHRUN          | pt_elastic slurmstepd                  | torchrun
     OPEN_MPI_4 TORCHRUN     | pt_elastic sh mpirun                   | torchrun
