@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from ompbind.cli.console import print_message
 from ompbind.cli.request import read_own_job_cpus
 from ompbind.cli.settings import ExecSettings
-from ompbind.cpuset import EMPTY, CpuSet, count, named, union
+from ompbind.cpuset import EMPTY, CpuSet, count, join_words, named, union
 from ompbind.errors import PlanError, RequestError
 from ompbind.launchers.allocation import Binding, find_binding, read_task_masks
 from ompbind.launchers.ancestors import Ancestor, find_starter, read_ancestors, read_launcher_cpus
 from ompbind.launchers.find import LauncherRank, find_batch_script, find_launcher, render_launcher_names
-from ompbind.launchers.launchers import SLURM, may_have_variables
+from ompbind.launchers.launchers import OTHER_RANKS, SLURM, may_have_variables
 from ompbind.machine.model import Machine
 from ompbind.machine.sources.linux.reader import LIVE
 from ompbind.machine.sources.root import DirectoryRoot, whole_number
@@ -73,6 +73,10 @@ def make_single_identity(settings: ExecSettings) -> RankIdentity:
     Raises RequestError if several ranks are requested; the number of --plan does not count.
     """
     planning = settings.planning
+    unknown = [f"{name}={os.environ[name]}" for name in OTHER_RANKS if os.environ.get(name)]
+    if unknown and not planning.quiet:
+        text = f"warning: {join_words(unknown)} is not read, so exec starts a single rank"
+        print_message(f"{text} (give --local-rank and --local-size, which your launcher sets)")
     has_other_ranks = planning.ranks != 1 and planning.plan is None
     if has_other_ranks or may_have_variables(os.environ):
         script_of = find_batch_script(os.environ, _read_own_ancestors())
@@ -206,7 +210,7 @@ def _find_local_size(rank: LauncherRank, request: Request, settings: ExecSetting
         )
     if size <= local_rank:
         raise RequestError(
-            f"local rank {local_rank}: {rank.launcher} does not set the number of ranks on this machine",
+            f"{rank.launcher} does not set the number of ranks on this machine",
             hint=f"give it with -n; it is at least {local_rank + 1}",
         )
     return size

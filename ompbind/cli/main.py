@@ -96,7 +96,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         if sys.stdout is not None:
             sys.stdout.flush()
     except Exception as error:  # noqa: BLE001 - every error: its exit code must not look like the command's
-        code = print_error(error, launching=is_launching)
+        code = print_error(error, launching=is_launching, local_rank=_read_local_rank(args))
     except KeyboardInterrupt:
         code = 130
     if is_launching:  # exit as a forked process should: it shares its interpreter with its parent
@@ -124,17 +124,30 @@ def run_words(args: Sequence[str]) -> int:
     except click.UsageError as error:
         from ompbind.cli.usage_errors import explain_usage_error  # noqa: PLC0415 - door: a wrong command line
 
-        if error.ctx:
+        if error.ctx and not _read_local_rank(args):
             write_stderr(error.ctx.get_usage())
         raise explain_usage_error(error, args) from error
 
 
-def print_error(error: Exception, *, launching: bool) -> int:
-    """Print an error to standard error and return the exit code for it."""
+def _read_local_rank(args: Sequence[str]) -> int:
+    """Return the local rank of `ompbind exec`, 0 for other verbs."""
+    if next((word for word in args if not word.startswith("-")), "") != "exec":
+        return 0
+    from ompbind.launchers.find import read_local_rank  # noqa: PLC0415 - door: an error of a rank
+
+    return read_local_rank(os.environ)
+
+
+def print_error(error: Exception, *, launching: bool, local_rank: int = 0) -> int:
+    """Print an error to standard error and return the exit code for it.
+
+    All ranks of a machine usually have the same error: the first one prints all of it, the others a line.
+    """
     code = OmpbindError.launch_code if launching else OmpbindError.exit_code
     width = read_message_width()
     if isinstance(error, OmpbindError):
-        write_stderr(render_error(error, width))
+        line = f"ompbind: error: local rank {local_rank}: {error.message}"
+        write_stderr(line if local_rank else render_error(error, width))
         return error.launch_code if launching else error.exit_code
     if isinstance(error, ModuleNotFoundError) and error.name in sys.stdlib_module_names:
         text = f"the standard library of this Python has no module '{error.name}'"

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from ompbind.errors import RequestError
 from ompbind.launchers.ancestors import Ancestor, find_daemon, find_starter
 from ompbind.launchers.launchers import LAUNCHERS, TORCHRUN, Env, Launcher, read_number
+from ompbind.machine.sources.root import whole_number
 from ompbind.planning.rank_command import RankIdentity
 from ompbind.planning.rank_variables import OMPBIND_RANK, SUPERVISOR_NAME
 from ompbind.record import Record
@@ -74,6 +75,15 @@ def find_launcher(env: Env, ancestors: Iterable[Ancestor] = ()) -> LauncherRank 
         assumes_local_size=launcher.assumes_local_size,
         unused=tuple(_explain_unused(launcher, env)),
     )
+
+
+def read_local_rank(env: Env) -> int:
+    """Return the local rank of a process, as far as one variable says it; 0 without a launcher.
+
+    For messages only: where launchers are nested, the variable may be that of an outer launcher.
+    """
+    numbers = (whole_number(env.get(launcher.local_rank)) for launcher in LAUNCHERS if launcher.local_rank)
+    return next((number for number in numbers if number is not None), 0)
 
 
 def find_batch_script(env: Env, ancestors: Iterable[Ancestor] = ()) -> Launcher | None:

@@ -230,3 +230,6 @@ LAUNCHERS = (
 torchrun is started by the others, but starts none of them. mpirun is started in jobs of PALS, Flux and Slurm,
 and Flux in jobs of Slurm. PALS sets no rank of its own for the ranks of a Hydra.
 """
+
+OTHER_RANKS = ("JSM_NAMESPACE_RANK", "MV2_COMM_WORLD_RANK", "ALPS_APP_PE")
+"""Variables with the rank under launchers whose ranks cannot be identified: JSM, MVAPICH, ALPS."""

@@ -130,3 +130,24 @@ def test_ranks_that_a_launcher_binds_to_the_same_cpus_are_warned_about(ompbind):
     done = ompbind(before=("sh", "-c", f"for r in 0 1 2; do {line}; done"))
     assert done.returncode == 0
     assert words(done.stderr).count("several ranks to the same CPUs") == 1
+
+
+@pytest.mark.parametrize("options", ["-m 9999", "--bogus", "-n 3"], ids=["mask", "option", "number"])
+def test_the_first_rank_prints_an_error_and_the_others_a_line(ompbind, options):
+    launcher = required("mpiexec.hydra")
+    done = ompbind("exec", *options.split(), "--", "true", before=(launcher, "-n", "4", "-bind-to", "none"))
+    assert done.returncode == 125
+    lines = done.stderr.splitlines()
+    assert [line.startswith("  hint: ") for line in lines].count(True) == 1
+    short = sorted(line for line in lines if "local rank " in line)
+    assert [line.split(": ")[2] for line in short] == [f"local rank {rank}" for rank in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("variable", ["JSM_NAMESPACE_RANK=3", "MV2_COMM_WORLD_RANK=3", "ALPS_APP_PE=3"])
+def test_a_rank_of_an_unknown_launcher_is_warned_about(ompbind, variable):
+    name, _, value = variable.partition("=")
+    done = ompbind("exec", "--", "sh", "-c", "echo $RANK $WORLD_SIZE", env={name: value})
+    assert (done.returncode, done.stdout) == (0, "0 1\n")
+    assert f"warning: {variable} is not read" in words(done.stderr)
+    assert "--local-rank" in words(done.stderr)
+    assert ompbind("exec", "--", "true", env={"PBS_JOBID": "1.s", "PBS_TASKNUM": "1"}).stderr == ""

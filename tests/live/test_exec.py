@@ -83,8 +83,8 @@ def test_the_command_replaces_ompbind_and_without_a_launcher_it_is_one_rank(star
 
 
 REFUSED = """
-slurm | SLURM_STEP_TASKS_PER_NODE= |          | give it with -n
-slurm | SLURM_STEP_TASKS_PER_NODE= | -n 1     | at least 2
+slurm | SLURM_STEP_TASKS_PER_NODE= |          | Slurm does not set the number of ranks on this machine
+slurm | SLURM_STEP_TASKS_PER_NODE= | -n 1     | Slurm does not set the number of ranks on this machine
 mpi   | OMPI_COMM_WORLD_RANK=x     |          | not a number
 mpi   | OMPI_COMM_WORLD_RANK=9     |          | contradict
 mpi   |                            | -n 3     | -n 3: Open MPI has started 2 ranks on this machine
