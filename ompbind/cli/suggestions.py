@@ -201,6 +201,7 @@ OTHER_OPTIONS = (
     OtherOption(names=("--cpuset-mems",),
                 write="--memory bind, which limits memory to the NUMA nodes of the rank's CPUs"),
     OtherOption(names=("--interleave", "-i"), write="--memory interleave"),
+    OtherOption(names=("--weighted-interleave",), write="--memory weighted"),
     OtherOption(names=("--preferred",), write="--memory preferred"),
     OtherOption(names=("--localalloc",), write="--memory local"),
     # the environment of ranks

@@ -15,11 +15,13 @@ from ompbind.execution.syscalls import Abi, Syscalls, load_syscalls
 from ompbind.machine.model import MAX_NODES
 from ompbind.planning.memory import NARROWED, make_unset_note
 from ompbind.planning.plan import PREFERRED_MANY, MemoryPolicy, Note, Placement, Plan
+from ompbind.planning.request import MemoryMode
 from ompbind.procfs.parsers import status_value
 from ompbind.procfs.reader import read_status
 from ompbind.record import Record
 
 _NODES = "/sys/devices/system/node"
+_WEIGHTS = "/sys/kernel/mm/mempolicy/weighted_interleave"
 _CONTAINER_HINT = "containers allow it with --cap-add SYS_NICE, or a seccomp profile that has set_mempolicy"
 
 
@@ -115,6 +117,9 @@ def _make_error(policy: MemoryPolicy, number: int) -> LaunchError:
     if number in (errno.EPERM, errno.EACCES, errno.ENOSYS):
         why = os.strerror(number)
         return LaunchError(f"memory policies are forbidden here (set_mempolicy: {why})", hint=_CONTAINER_HINT)
+    if number == errno.EINVAL and policy.mode is MemoryMode.WEIGHTED and not os.path.exists(_WEIGHTS):
+        message = "this kernel has no weighted interleave, which needs Linux 6.9 or later"
+        return LaunchError(message, hint="use --memory interleave")
     if number == errno.EINVAL:
         message = f"memory of {_render_nodes(policy)} is not available"
         return _InvalidPolicyError(message, hint=_allowed_hint())

@@ -105,11 +105,12 @@ def _explain_several(mode: MemoryMode, placements: Sequence[Placement]) -> Itera
     """Yield notes on ranks with several memory nodes, and on interleaving over a single node."""
     several = [placement for placement in placements if placement.memory and len(placement.memory.nodes) > 1]
     single = [placement for placement in placements if placement.memory and len(placement.memory.nodes) == 1]
-    if several and mode is not MemoryMode.INTERLEAVE:
+    interleaves = mode in (MemoryMode.INTERLEAVE, MemoryMode.WEIGHTED)
+    if several and not interleaves:
         text = f"memory of {_ranks(several)} may come from several NUMA nodes"
         source = "each page comes from the node nearest to the CPU that first uses it"
         yield Note(code="memory-several", text=f"{text}: {source}")
-    if single and mode is MemoryMode.INTERLEAVE:
+    if single and interleaves:
         whose = "its memory comes from one NUMA node"
         if len(single) > 1:
             whose = "the memory of each comes from one NUMA node"

@@ -22,6 +22,7 @@ _MODES = {
     MemoryMode.BIND: (2, "bind"),
     MemoryMode.INTERLEAVE: (3, "interleave"),
     MemoryMode.PREFERRED: (1, "prefer"),
+    MemoryMode.WEIGHTED: (6, "weighted interleave"),  # Linux 6.9
 }
 """The number of each kernel mode (MPOL_*), and its name in /proc/PID/numa_maps."""
 

@@ -43,6 +43,7 @@ class MemoryMode(StrEnum):
     BIND = "bind"
     PREFERRED = "preferred"
     INTERLEAVE = "interleave"
+    WEIGHTED = "weighted"
 
 
 class Sharing(StrEnum):

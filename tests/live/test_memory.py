@@ -61,6 +61,17 @@ def test_the_memory_of_a_rank_has_its_policy(ompbind, verb, mode, expected):
     assert [node for node, _ in memory.anonymous_nodes] == [NODE]
 
 
+@SINGLE
+def test_weighted_interleave_is_set_or_the_kernel_is_too_old(ompbind):
+    done = ompbind("run", "--strict", "--memory", "weighted", "--", *SHOW)
+    if os.path.exists("/sys/kernel/mm/mempolicy/weighted_interleave"):
+        assert policy_of(done) == f"weighted interleave:{NODE}"
+        return
+    assert (done.returncode, done.stdout) == (125, "")
+    assert "Linux 6.9" in done.stderr
+    assert "--memory interleave" in done.stderr
+
+
 @pytest.mark.parametrize("verb", ["run", "exec"])
 def test_by_default_nothing_is_set(ompbind, verb):
     assert policy_of(ompbind(verb, "--", *SHOW)) == "default"

@@ -27,7 +27,11 @@ def render_taskset(plan: Plan) -> str:
 
 def render_numactl(plan: Plan) -> str:
     """Render for each rank a line to put before its command: `numactl --physcpubind=0-3 --membind=0`."""
-    options = {MemoryMode.PREFERRED: "preferred", MemoryMode.INTERLEAVE: "interleave"}
+    options = {
+        MemoryMode.PREFERRED: "preferred",
+        MemoryMode.INTERLEAVE: "interleave",
+        MemoryMode.WEIGHTED: "weighted-interleave",  # needs numactl 2.0.19
+    }
     lines = []
     for placement in confined_ranks(plan):
         option, nodes = options.get(plan.request.memory, "membind"), memory_nodes(plan, placement)

@@ -60,6 +60,8 @@ def render_systemd(plan: Plan, variables: Sequence[Variables]) -> str:
             f"systemd can prefer a single NUMA node only, rank {placement.rank} has {nodes}",
             hint="use --memory bind or interleave",
         )
+    if mode is MemoryMode.WEIGHTED:
+        raise RequestError("systemd has no weighted interleave", hint="use --memory interleave")
     if nodes:
         policy = "bind" if mode is MemoryMode.LOCAL else str(mode)
         lines += [f"NUMAPolicy={policy}", "NUMAMask=", f"NUMAMask={nodes}"]
