@@ -70,6 +70,10 @@ def _prints_warnings(ctx: click.Context) -> bool:
 def exec_rank(ctx: click.Context) -> int:
     """Become one rank of a launcher's job; return 0 after a dry run."""
     settings = _make_settings(ctx)
+    if settings.task_prolog:
+        from ompbind.cli.task_prolog import run_task_prolog  # noqa: PLC0415 - door: --task-prolog
+
+        return run_task_prolog(settings)
     planning = settings.planning
     if planning.topology != LIVE and not settings.dry_run:
         raise RequestError(

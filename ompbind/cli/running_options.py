@@ -91,6 +91,8 @@ RUNNING_OPTIONS = (
            default_help="from the launcher"),
     Option("--local-size", section=RANKS, verbs=EXEC, read=at_least(1), metavar="N",
            is_setting=False, help="The number of ranks on this machine", default_help="from the launcher"),
+    Option("--task-prolog", section=RANKS, verbs=EXEC, flag=True, is_setting=False,
+           help="In Slurm's TaskProlog: bind the task, print its variables, start nothing"),
     Option("--fill", section=RANKS, verbs=STARTING, flag=True,
            help="Fill {rank}, {threads} and other placeholders in the command too"),
     Option("--chdir", section=RANKS, verbs=STARTING, read=read_directory, metavar="DIR",

@@ -132,6 +132,7 @@ class ExecSettings(Record):
     size: int | None
     local_rank: int | None
     local_size: int | None
+    task_prolog: bool
     dry_run: bool
 
 

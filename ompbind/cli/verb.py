@@ -152,7 +152,8 @@ class Verb(click.Command):
         OptionError without a command, and RequestError for options that have no effect together.
         """
         values = ctx.params
-        if self.words == "command" and not values["words"] and not values.get("show"):  # files, no command
+        needs_none = values.get("show") or values.get("task_prolog")  # files, or a process that exists
+        if self.words == "command" and not values["words"] and not needs_none:
             where = "after the image" if os.getpid() == 1 else "after --"  # the entry point ends with --
             hint = f"write it {where}; see 'ompbind {self.name} --help'"
             raise OptionError("the command to start is missing", hint=hint)

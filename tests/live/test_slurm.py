@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 
@@ -11,7 +12,7 @@ import pytest
 from ompbind.cpuset import CpuSet
 from tests.live.conftest import OMPBIND, clean_environment, required, two_cpus
 from tests.live.test_exec import REPORT
-from tests.slurm import PROGRAMS, one_node, run_batch
+from tests.slurm import PROGRAMS, one_node, run_batch, start_slurm
 
 pytestmark = pytest.mark.part("slurm")
 
@@ -111,3 +112,62 @@ def test_only_several_tasks_of_a_step_are_copies(slurm, tmp_path):
     done = run(["srun", "-n", "2", "--cpu-bind=none", "sh", "-c", command], slurm)
     assert " ".join(done.stderr.split()).count("Slurm has started 2 copies of 'ompbind run'") == 1
     assert run_job(tmp_path, command, slurm) == (0, "")
+
+
+SHOW_TASK = """\
+import json, os
+names = ("RANK", "LOCAL_RANK", "OMP_NUM_THREADS", "OMPBIND_CPUS", "KMP_AFFINITY", "QUOTED")
+print(json.dumps([*map(os.environ.get, names), sorted(os.sched_getaffinity(0))]))
+"""
+
+
+@pytest.fixture(scope="module")
+def slurm_with_prolog(tmp_path_factory):
+    """Yield the environment of a Slurm that binds each task in its TaskProlog."""
+    if os.geteuid() != 0:
+        pytest.skip("starting Slurm takes root")
+    for name in PROGRAMS:
+        required(name)
+    directory = tmp_path_factory.mktemp("slurm-prolog")
+    prolog = directory / "prolog"
+    command = f'{OMPBIND} exec --task-prolog $PROLOG_OPTIONS 2>"${{MESSAGES:-/dev/null}}"'
+    prolog.write_text(f'#!/bin/sh\n[ "$NO_OMPBIND" ] || {command} || "${{ON_ERROR:-true}}"\n')
+    prolog.chmod(0o755)
+    settings = f"TaskProlog={prolog}"
+    hostname = socket.gethostname()
+    with start_slurm(directory, clean_environment(), [hostname], settings=settings) as env:
+        yield env
+
+
+@pytest.mark.parametrize("binding", ["none", "cores"])
+def test_a_task_prolog_binds_each_task(slurm_with_prolog, binding):
+    env = {**slurm_with_prolog, "KMP_AFFINITY": "compact", "PROLOG_OPTIONS": "-q --env QUOTED=$HOME'\""}
+    words = ["srun", "-n", "2", f"--cpu-bind={binding}", sys.executable, "-c", SHOW_TASK]
+    done = run(words, env)
+    expected = [[str(n), str(n), "1", str(cpu), None, "$HOME'\"", [cpu]] for n, cpu in enumerate(two_cpus())]
+    assert sorted(map(json.loads, done.stdout.splitlines())) == expected, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("variables", "code", "message"),
+    [
+        ({"NO_OMPBIND": "1"}, 0, ""),
+        ({"PROLOG_OPTIONS": "-m core:65000"}, 0, "this task is not bound"),
+        ({"PROLOG_OPTIONS": "--wrong"}, 0, "--wrong"),
+        ({"PROLOG_OPTIONS": "-m core:65000 --strict", "ON_ERROR": "false"}, 1, "ompbind: error: "),
+    ],
+    ids=["switched-off", "failed", "wrong-option", "strict"],
+)
+def test_a_task_without_a_binding_by_its_prolog(slurm_with_prolog, tmp_path, variables, code, message):
+    """Slurm discards what a prolog writes to standard error, and stops a task whose prolog fails."""
+    messages = tmp_path / "messages"
+    messages.touch()
+    words = ["srun", "-n", "1", "--exclusive", sys.executable, "-c", SHOW_TASK]
+    done = run(words, {**slurm_with_prolog, **variables, "MESSAGES": str(messages)})
+    assert (done.returncode, message in " ".join(messages.read_text().split())) == (code, True), done.stderr
+    assert [json.loads(line)[:-1] for line in done.stdout.splitlines()] == [[None] * 6] * (code == 0)
+
+
+def test_a_task_prolog_leaves_the_script_of_a_batch_job(slurm_with_prolog, tmp_path):
+    code, out = run_job(tmp_path, 'echo "${RANK-none} ${OMPBIND_CPUS-none}"', slurm_with_prolog)
+    assert (code, out) == (0, "none none\n")
