@@ -61,7 +61,10 @@ PARTS = {
         packages="joblib==1.6.0 scikit-learn distributed==2026.8.0 ray==2.60.0 torch==2.13.0",
     ),
     "vllm": Part(("$PYTHON benchmarks/vllm_setup.py", f"{ALONE} --part vllm")),
-    "vm": Part(("$PYTHON -m pytest -q -n auto --dist loadgroup --part vm tests/vm",)),
+    "vm": Part(
+        ("$PYTHON -m pytest -q -n auto --dist loadgroup --part vm tests/vm",),
+        "slurmctld slurmd slurm-client munge iproute2",
+    ),
     "image": Part((f"{ALONE} --part image",), "podman runc catatonit mmdebstrap"),
     "packages": Part(
         ("make dist zipapp", f"OMPTEST_ZIPAPP=dist/ompbind.pyz {ALONE} --part packages tests/packaging")

@@ -26,7 +26,7 @@ SlurmdSpoolDir={directory}/spool-%n
 SlurmctldPidFile={directory}/slurmctld.pid
 SlurmdPidFile={directory}/slurmd-%n.pid
 ProctrackType=proctrack/linuxproc
-TaskPlugin=task/affinity
+TaskPlugin={plugin}
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
 MailProg=/bin/true
@@ -43,14 +43,17 @@ def one_node(directory, env):
 
 
 @contextmanager
-def start_slurm(directory, env, names, *, agent=(), gpus=0, settings=""):
+def start_slurm(
+    directory, env, names, *, agent=(), gpus=0, settings="", plugin="task/affinity", patience_s=60
+):
     """Start Slurm below an empty directory; yield the environment for srun; stop Slurm afterwards.
 
     There is a node of each name, with as many simulated GPUs as given. `agent` are the words before the name
-    of a node and a command that start the command there. `settings` are further lines of the configuration.
+    of a node and a command that start the command there. `settings` are further lines of the configuration,
+    `plugin` is what binds tasks.
     """
     log = (directory / "slurm.log").open("wb")
-    config = str(write_config(directory, names, gpus, settings))
+    config = str(write_config(directory, names, gpus, settings, plugin))
     env = {**env, "SLURM_CONF": config}
     started = []
     try:
@@ -60,7 +63,7 @@ def start_slurm(directory, env, names, *, agent=(), gpus=0, settings=""):
             )
             if command[0] == "munged":
                 wait_until((directory / "munge.socket").exists, "munged runs", 60)
-        wait_for_slurm(env, directory, len(names))
+        wait_for_slurm(env, directory, len(names), patience_s)
         yield env
     finally:
         for process in reversed(started):
@@ -94,11 +97,11 @@ def run_batch(*arguments, env, cwd=None):
     return int(wait_until(find_end, "the job has finished", 90)[1])
 
 
-def write_config(directory, names, gpus, settings):
+def write_config(directory, names, gpus, settings, plugin):
     (directory / "state").mkdir()
     (directory / "key").write_bytes(os.urandom(128))
     (directory / "key").chmod(0o400)
-    words = {"host": socket.gethostname(), "directory": directory}
+    words = {"host": socket.gethostname(), "directory": directory, "plugin": plugin}
     port, *ports = find_free_ports(1 + len(names))
     lines = [CONFIG.format(port=port, **words), settings]
     cpus = len(os.sched_getaffinity(0))
@@ -133,9 +136,9 @@ def make_daemons(directory, names, agent):
     return [("munged", "--foreground", "--force", *munge), ("slurmctld", "-D", *config), *nodes]
 
 
-def wait_for_slurm(env, directory, nodes):
-    command = ["srun", "-N", str(nodes), "--immediate=5", "true"]
-    deadline = time.monotonic() + 60
+def wait_for_slurm(env, directory, nodes, patience_s):
+    command = ["srun", "-N", str(nodes), f"--immediate={patience_s // 12}", "true"]
+    deadline = time.monotonic() + patience_s
     while subprocess.run(command, env=env, capture_output=True).returncode:
         assert time.monotonic() < deadline, (directory / "slurm.log").read_text()[-3000:]
         time.sleep(0.2)

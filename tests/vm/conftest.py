@@ -23,7 +23,7 @@ MACHINE_FAILED = (124, 125)
 def pytest_collection_modifyitems(items):
     """Run all tests of a machine in the same worker, which boots it once."""
     for item in items:
-        if item.path.parent == HERE and hasattr(item, "callspec"):
+        if item.path.parent == HERE and hasattr(item, "callspec") and "name" in item.callspec.params:
             item.add_marker(pytest.mark.xdist_group(item.callspec.params["name"]))
 
 

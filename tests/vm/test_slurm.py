@@ -1,0 +1,67 @@
+"""Slurm without cgroups on a machine of which a job has a part: allocation, binding and number of CPUs.
+
+Each machine boots once for a task plugin, with eight CPUs on two sockets.
+"""
+
+import functools
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.live.conftest import OMPBIND, required
+from tests.slurm import PROGRAMS
+from tests.tables import rows
+from tests.vm.conftest import HERE, TOOL, what_is_missing
+
+pytestmark = pytest.mark.part("vm")
+
+SHOW = "sh -c 'echo $RANK $OMPBIND_CPUS $OMPBIND_NUM_THREADS'"
+
+
+def join(text, ranks):
+    return ", ".join(text.format(rank) for rank in range(ranks))
+
+
+STEPS = rows(f"""
+    task/affinity | srun -n4 --cpu-bind=none              | 0 0 1, 1 1 1, 2 2 1, 3 3 1
+    task/affinity | srun -n4 --cpu-bind=cores             | 0 0 1, 1 1 1, 2 2 1, 3 3 1
+    task/affinity | srun -n4 --cpu-bind=sockets           | 0 0 1, 1 1 1, 2 2 1, 3 3 1
+    task/affinity | srun -n4 --cpu-bind=mask_cpu:0x3,0xc  | 0 0 1, 1 2 1, 2 1 1, 3 3 1
+    task/affinity | srun -n2 -c2 --cpu-bind=none          | 0 0-1 2, 1 2-3 2
+    task/affinity | salloc -Q -n4 srun -n8 -O             | {join("{0} 0-3 4", 8)}
+    task/none     | srun -n4                              | {join("{0} 0-7 1", 4)}
+    task/none     | srun -n2 -c2                          | 0 0-7 2, 1 0-7 2
+    task/none     | srun -n8                              | {join("{0} {0} 1", 8)}
+""")
+
+
+@functools.cache
+def run_steps(plugin):
+    """Run the steps of a plugin in one machine; return the output of each."""
+    if missing := what_is_missing():
+        pytest.skip(f"NOTE: no virtual machines: {missing}")
+    for name in PROGRAMS:
+        required(name)
+    steps = [step for name, step, _ in STEPS if name == plugin]
+    task = json.dumps([plugin, [f"{step} {OMPBIND} exec -- {SHOW}" for step in steps]])
+    command = [TOOL, "--timeout", "400", "--topology", "sockets=2,cores=4,threads=1,numa=2", "--"]
+    done = subprocess.run(
+        [*command, sys.executable, HERE / "slurm_inside.py", task], capture_output=True, text=True,
+        stdin=subprocess.DEVNULL, timeout=460,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return dict(zip(steps, json.loads(done.stdout.splitlines()[-1]), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("plugin", "step", "expected"),
+    [pytest.param(*row, marks=pytest.mark.xdist_group(row[0]), id=" ".join(row[:2])) for row in STEPS],
+)
+def test_ranks_divide_the_cpus_of_their_job(plugin, step, expected):
+    lines, messages, code = run_steps(plugin)[step]
+    assert (code, lines) == (0, expected.split(", ")), messages
+    words = " ".join(messages.split())
+    assert ("this job may use" in words) == ("0-7" in expected)
+    assert ("several ranks to the same CPUs" in words) == ("-O" in step)
