@@ -146,6 +146,7 @@ CHECKS = (
     Check(option="avoid", other="exclusive", when=lambda v: v["exclusive"], text=CONTRADICT),
     Check(option="verbose", other="quiet", when=lambda v: v.get("quiet"), text=CONTRADICT),
     Check(option="show", other="dry_run", when=lambda v: v["dry_run"], text=CONTRADICT),
+    Check(option="task_prolog", other="dry_run", when=lambda v: v["dry_run"], text=CONTRADICT),
     # `--mask none` is the same as `--strategy all --smt all --bind none`, so these do not contradict it
     Check(option="strategy", other="compare", when=lambda v: v.get("compare"),
           hint="name the strategies with --compare alone"),

@@ -154,10 +154,11 @@ def _print_conflicts(
         text += f", which has {named('CPU', outer)}"
         _warn(text, "start the launcher with --bind-to none", settings)
     wanted = whole_number(os.environ.get("SLURM_CPUS_PER_TASK")) or 0
-    if rank.launcher == SLURM.name and len(allowed) < wanted:
+    speaks = identity.local_rank == 0 or settings.planning.strict
+    if rank.launcher == SLURM.name and len(allowed) < wanted and speaks:
         text = f"Slurm has bound rank {identity.rank} to {cpus}, but SLURM_CPUS_PER_TASK is {wanted}"
         _warn(text, f"write 'srun --cpus-per-task={wanted}': srun does not take it from sbatch", settings)
-    if binding.overlaps and identity.local_rank == 0:
+    if binding.overlaps and speaks:
         text = f"{rank.launcher} has bound several ranks to the same CPUs: their threads will compete"
         _warn(text, "turn off the binding of the launcher: then ompbind divides the CPUs", settings)
 
