@@ -90,15 +90,18 @@ def make_live_run(plan: Plan, identity: RunIdentity) -> LiveRun:
 
 
 def make_division(plan: Plan) -> str:
-    """Return a short hash of the CPUs and devices of all ranks of a plan; "" for a plan of one rank.
+    """Return a short hash of the CPUs and devices of all ranks of a plan; "" if it has not several ranks.
 
-    The hash of numbers is equal in all processes.
+    It is also "" if a launcher has bound ranks outside of the plan: groups of ranks then have plans of their
+    own. The hash of numbers is equal in all processes.
     """
+    if len(plan.placements) <= 1 or plan.request.outside_ranks:
+        return ""
     shares = tuple(
         (placement.cpus, tuple(placement.service_cpus), tuple(device.index for device in placement.devices))
         for placement in plan.placements
     )
-    return f"{hash(shares) & 0xFFFF_FFFF_FFFF_FFFF:x}" if len(shares) > 1 else ""
+    return f"{hash(shares) & 0xFFFF_FFFF_FFFF_FFFF:x}"
 
 
 def make_waiting_run(identity: RunIdentity, wanted: CpuSet = EMPTY) -> LiveRun:

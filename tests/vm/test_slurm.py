@@ -17,7 +17,7 @@ from tests.vm.conftest import HERE, TOOL, what_is_missing
 
 pytestmark = pytest.mark.part("vm")
 
-SHOW = "sh -c 'echo $RANK $OMPBIND_CPUS $OMPBIND_NUM_THREADS'"
+SHOW = "sh -c 'sleep 2; echo $RANK $OMPBIND_CPUS $OMPBIND_NUM_THREADS'"
 
 
 def join(text, ranks):
@@ -64,4 +64,5 @@ def test_ranks_divide_the_cpus_of_their_job(plugin, step, expected):
     assert (code, lines) == (0, expected.split(", ")), messages
     words = " ".join(messages.split())
     assert ("this job may use" in words) == ("0-7" in expected)
+    assert "in another way" not in words
     assert ("several ranks to the same CPUs" in words) == ("-O" in step)
