@@ -6,7 +6,7 @@ from typing import NoReturn
 import click
 
 from ompbind.cli.console import print_message, read_screen, write_stdout
-from ompbind.cli.exec_identity import find_rank, join_job, make_single_identity
+from ompbind.cli.exec_identity import find_rank, prepare_rank
 from ompbind.cli.option import VerbContext
 from ompbind.cli.plan_messages import print_changed_variables, print_warnings
 from ompbind.cli.register import (
@@ -15,10 +15,8 @@ from ompbind.cli.register import (
     print_differing_ranks,
     print_registry_messages,
     read_other_runs,
-    read_planning_machine,
     register_run,
 )
-from ompbind.cli.request import make_request, make_run_spec
 from ompbind.cli.settings import ExecSettings, make_planning_settings, make_settings
 from ompbind.cli.verb import Verb
 from ompbind.errors import RequestError
@@ -32,7 +30,6 @@ from ompbind.planning.rank_command import (
     RunSpec,
     find_changed,
     make_command,
-    make_spec_before_plan,
     mask_secrets,
 )
 from ompbind.registry.claim_files import Claim
@@ -79,19 +76,8 @@ def exec_rank(ctx: click.Context) -> int:
         raise RequestError(
             "--topology: a rank can only run on this machine", hint="add --dry-run, or omit --topology"
         )
-    machine = read_planning_machine(planning)
     rank = find_rank(settings)
-    spec = make_run_spec(planning, rank.run_id if rank else f"exec-{os.getpid()}")
-    numbers = (rank.identity.rank, rank.identity.local_rank) if rank else (0, 0)
-    request = make_request(planning, make_spec_before_plan(spec, *numbers), machine)
-    if rank:
-        identity, machine, request = join_job(rank, machine, request, settings)
-    else:
-        identity = make_single_identity(settings)
-    if request.plan:
-        from ompbind.cli.plan_file import fit_plan  # noqa: PLC0415 - door: plans that were made before
-
-        request = fit_plan(request, identity)
+    identity, machine, request, spec = prepare_rank(settings, rank, f"exec-{os.getpid()}")
     if settings.dry_run:
         from ompbind.report.plan import render_plan  # noqa: PLC0415 - door: --dry-run
 

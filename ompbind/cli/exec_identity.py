@@ -4,7 +4,8 @@ import os
 from collections.abc import Iterator, Sequence
 
 from ompbind.cli.console import print_message
-from ompbind.cli.request import read_own_job_cpus
+from ompbind.cli.register import read_planning_machine
+from ompbind.cli.request import make_request, make_run_spec, read_own_job_cpus
 from ompbind.cli.settings import ExecSettings
 from ompbind.cpuset import EMPTY, CpuSet, count, join_words, named, union
 from ompbind.errors import PlanError, RequestError
@@ -17,7 +18,7 @@ from ompbind.machine.sources.linux.reader import LIVE
 from ompbind.machine.sources.root import DirectoryRoot, whole_number
 from ompbind.planning.allocation import divide_service
 from ompbind.planning.devices.own_gpus import find_own_gpus, request_all_gpus
-from ompbind.planning.rank_command import RankIdentity
+from ompbind.planning.rank_command import RankIdentity, RunSpec, make_spec_before_plan
 from ompbind.planning.rank_variables import OMPBIND_CPUS, OMPBIND_SERVICE_CPUS
 from ompbind.planning.request import DEFAULT_STRATEGY, Request
 
@@ -67,7 +68,7 @@ def _read_options(settings: ExecSettings) -> LauncherRank | None:
     return LauncherRank(launcher=BY_HAND, identity=identity, run_id=f"ranks-{os.getppid()}", starter=starter)
 
 
-def make_single_identity(settings: ExecSettings) -> RankIdentity:
+def _make_single_identity(settings: ExecSettings) -> RankIdentity:
     """Return the identity of a single rank; print a message in the script of a batch job.
 
     Raises RequestError if several ranks are requested; the number of --plan does not count.
@@ -92,7 +93,30 @@ def make_single_identity(settings: ExecSettings) -> RankIdentity:
     return RankIdentity(placement_index=0, rank=0, size=1, local_rank=0, local_size=1)
 
 
-def join_job(
+def prepare_rank(
+    settings: ExecSettings, rank: LauncherRank | None, run_id: str
+) -> tuple[RankIdentity, Machine, Request, RunSpec]:
+    """Return all that a plan needs for a rank of a launcher, or for a single rank (None).
+
+    `run_id` is for a single rank; --run-id overrides it. Raises the errors of `join_job` and `fit_plan`.
+    """
+    planning = settings.planning
+    machine = read_planning_machine(planning)
+    spec = make_run_spec(planning, rank.run_id if rank else run_id)
+    numbers = (rank.identity.rank, rank.identity.local_rank) if rank else (0, 0)
+    request = make_request(planning, make_spec_before_plan(spec, *numbers), machine)
+    if rank:
+        identity, machine, request = _join_job(rank, machine, request, settings)
+    else:
+        identity = _make_single_identity(settings)
+    if request.plan:
+        from ompbind.cli.plan_file import fit_plan  # noqa: PLC0415 - door: plans that were made before
+
+        request = fit_plan(request, identity)
+    return identity, machine, request, spec
+
+
+def _join_job(
     rank: LauncherRank, machine: Machine, request: Request, settings: ExecSettings
 ) -> tuple[RankIdentity, Machine, Request]:
     """Return the identity of a launcher's rank, the machine with the CPUs of the rank, and the request.
@@ -104,7 +128,7 @@ def join_job(
     size = _find_local_size(rank, request, settings)
     identity, request = rank.identity.replace(local_size=size), request.replace(ranks=size)
     launcher_cpus = None
-    masks = read_task_masks(os.environ) if rank.launcher == SLURM.name else ()
+    masks = read_task_masks(os.environ, rank.launcher)
     if settings.planning.topology == LIVE:
         launcher_cpus = read_launcher_cpus(DirectoryRoot("/"), rank.starter)
     else:

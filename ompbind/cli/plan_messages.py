@@ -35,16 +35,22 @@ def warn_about_copies(plan: Plan) -> None:
 
     Copies that the launcher has bound may each start several ranks on their own CPUs.
     """
-    from ompbind.launchers.ancestors import is_bound, read_ancestors  # noqa: PLC0415 - door: launchers
+    from ompbind.launchers.allocation import find_binding, read_task_masks  # noqa: PLC0415 - door: launchers
+    from ompbind.launchers.ancestors import (  # noqa: PLC0415 - door: launchers
+        read_ancestors,
+        read_launcher_cpus,
+    )
     from ompbind.launchers.find import find_copies  # noqa: PLC0415 - door: launchers
 
     root = DirectoryRoot("/")
     rank = find_copies(os.environ, read_ancestors(root, os.getpid()))
     if rank is None or rank.identity.local_rank:
         return
-    allowed = plan.machine.allowed
-    if len(plan.placements) > 1 and is_bound(root, rank.starter, allowed):
-        return
+    if len(plan.placements) > 1:
+        masks = read_task_masks(os.environ, rank.launcher)
+        launcher_cpus = read_launcher_cpus(root, rank.starter)
+        if len(find_binding(rank.identity, plan.machine.allowed, masks, launcher_cpus).sharers) == 1:
+            return
     print_message(
         f"warning: {rank.launcher} has started {rank.identity.local_size} copies of 'ompbind run' on this"
         " machine, and each starts ranks of its own, numbered from 0 (use 'ompbind exec' instead of 'ompbind"

@@ -4,10 +4,9 @@ import os
 from collections.abc import Mapping
 
 from ompbind.cli.console import print_message, write_stdout
-from ompbind.cli.exec_identity import join_job
+from ompbind.cli.exec_identity import prepare_rank
 from ompbind.cli.plan_messages import print_changed_variables, print_warnings
-from ompbind.cli.register import plan_or_suggest, read_other_runs, read_planning_machine
-from ompbind.cli.request import make_request, make_run_spec
+from ompbind.cli.register import plan_or_suggest, read_other_runs
 from ompbind.cli.settings import ExecSettings
 from ompbind.cpuset import CpuSet
 from ompbind.errors import OmpbindError, RequestError
@@ -16,7 +15,7 @@ from ompbind.launchers.ancestors import read_ancestors
 from ompbind.launchers.find import find_launcher
 from ompbind.launchers.launchers import SLURM
 from ompbind.machine.sources.root import DirectoryRoot, whole_number
-from ompbind.planning.rank_command import find_changed, make_command, make_spec_before_plan
+from ompbind.planning.rank_command import find_changed, make_command
 
 TASK_PID = "SLURM_TASK_PID"
 """The variable in which Slurm names the process of the task."""
@@ -46,10 +45,7 @@ def _bind_task(settings: ExecSettings) -> None:
     if rank is None or rank.launcher != SLURM.name:  # the script of a batch job, for example
         return
     set_affinity(CpuSet(os.sched_getaffinity(pid)))
-    machine = read_planning_machine(planning)
-    spec = make_run_spec(planning, rank.run_id)
-    before = make_spec_before_plan(spec, rank.identity.rank, rank.identity.local_rank)
-    identity, machine, request = join_job(rank, machine, make_request(planning, before, machine), settings)
+    identity, machine, request, spec = prepare_rank(settings, rank, rank.run_id)
     others = read_other_runs(machine, request, quiet=planning.quiet)
     plan = plan_or_suggest(machine, request, others)
     command = make_command(plan, identity, spec)

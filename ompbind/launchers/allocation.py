@@ -11,10 +11,9 @@ To add a batch system: one row in `BATCH_SYSTEMS`.
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from itertools import combinations
 
-from ompbind.cpuset import EMPTY, CpuSet
-from ompbind.launchers.launchers import Env
+from ompbind.cpuset import EMPTY, CpuSet, union
+from ompbind.launchers.launchers import SLURM, Env
 from ompbind.machine.sources.root import Root, whole_number
 from ompbind.planning.rank_command import RankIdentity
 from ompbind.planning.request import JobCpus
@@ -36,8 +35,8 @@ def find_binding(
 ) -> Binding:
     """Return with which ranks of this machine a rank divides its `allowed` CPUs.
 
-    The launcher lists `masks` (`read_task_masks`). Without a list, a rank is bound if it has
-    fewer CPUs than the launcher itself; `launcher_cpus` is None if these are unknown.
+    The launcher lists `masks` (`read_task_masks`). Without a list, a rank is bound if it has fewer CPUs than
+    the launcher itself; `launcher_cpus` is None if these are unknown.
     """
     size, local_rank = identity.local_size, identity.local_rank
     everyone = tuple(range(size))
@@ -45,7 +44,7 @@ def find_binding(
         of_rank = [masks[rank % len(masks)] for rank in everyone]
         numbers = Counter(of_rank)
         sharers = tuple(rank for rank in everyone if of_rank[rank] == of_rank[local_rank])
-        crosses = any(not a.isdisjoint(b) for a, b in combinations(numbers, 2))
+        crosses = sum(map(len, numbers)) > len(union(numbers))
         is_full = any(number > len(mask) for mask, number in numbers.items())
         if len(sharers) > len(allowed):
             sharers = (local_rank,)
@@ -55,12 +54,14 @@ def find_binding(
     return Binding(sharers=(local_rank,), overlaps=size * len(allowed) > len(launcher_cpus))
 
 
-def read_task_masks(env: Env) -> tuple[CpuSet, ...]:
+def read_task_masks(env: Env, launcher: str) -> tuple[CpuSet, ...]:
     """Return the CPUs that Slurm lists for the tasks of this machine, in the order of local ranks.
 
     A shorter list begins again at its end: one mask is for all tasks. Slurm lists the mask of the job even
-    with `--cpu-bind=none`. Empty without a list, or if it cannot be read.
+    with `--cpu-bind=none`. Empty for other launchers, without a list, or if the list cannot be read.
     """
+    if launcher != SLURM.name:
+        return ()
     text, is_map = env.get("SLURM_CPU_BIND_LIST", ""), "map_cpu" in env.get("SLURM_CPU_BIND_TYPE", "")
     masks: list[CpuSet] = []
     try:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from ompbind.cpuset import EMPTY, CpuSet
+from ompbind.cpuset import CpuSet
 from ompbind.machine.sources.linux.cgroup import read_limits
 from ompbind.machine.sources.root import Root, whole_number
 from ompbind.procfs.parsers import status_value
@@ -55,11 +55,6 @@ def read_launcher_cpus(root: Root, starter: int | None) -> CpuSet | None:
         return None
     limit = read_limits(root).cpuset
     return (cpus if limit is None else cpus & limit) or None
-
-
-def is_bound(root: Root, starter: int | None, allowed: CpuSet) -> bool:
-    """Return whether a launcher has bound a rank, so that it has fewer CPUs than the launcher itself."""
-    return bool((read_launcher_cpus(root, starter) or EMPTY) - allowed)
 
 
 def _read_status(root: Root, pid: int) -> str:

@@ -26,7 +26,7 @@ from tests.tables import rows
     rank:     |                   |
 """))  # fmt: skip
 def test_the_masks_of_slurm_are_read_for_each_task(kind, text, masks):
-    found = read_task_masks({"SLURM_CPU_BIND_TYPE": kind, "SLURM_CPU_BIND_LIST": text})
+    found = read_task_masks({"SLURM_CPU_BIND_TYPE": kind, "SLURM_CPU_BIND_LIST": text}, "Slurm")
     assert " ".join(map(str, found)) == masks
 
 

@@ -6,10 +6,12 @@ from hypothesis import strategies as st
 
 from ompbind.cpuset import CpuSet
 from ompbind.errors import RequestError
-from ompbind.launchers.ancestors import Ancestor, find_starter, is_bound, read_ancestors
+from ompbind.launchers.allocation import find_binding
+from ompbind.launchers.ancestors import Ancestor, find_starter, read_ancestors, read_launcher_cpus
 from ompbind.launchers.find import find_batch_script, find_copies, find_launcher
 from ompbind.launchers.launchers import LAUNCHERS, may_have_launcher, may_have_variables
 from ompbind.machine.sources.root import DirectoryRoot
+from ompbind.planning.rank_command import RankIdentity
 from tests.launchers import environments
 from tests.tables import rows
 from tests.toys import run_with
@@ -255,7 +257,10 @@ def test_a_rank_is_bound_if_it_has_fewer_cpus_than_its_own_launcher(
     found = tuple(read_ancestors(root, len(chain)))
     assert [ancestor.name for ancestor in found] == [name for name, _ in chain[-2:0:-1]]
     allowed = CpuSet.from_list(chain[-1][1])
-    assert is_bound(root, find_starter(found, daemons.split()), allowed) == bool(bound)
+    identity = RankIdentity(placement_index=0, rank=0, size=2, local_rank=0, local_size=2)
+    launcher_cpus = read_launcher_cpus(root, find_starter(found, daemons.split()))
+    sharers = find_binding(identity, allowed, (), launcher_cpus).sharers
+    assert (sharers == (0,)) == bool(bound)
 
 
 TOY = """
