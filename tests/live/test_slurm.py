@@ -17,13 +17,18 @@ from tests.slurm import PROGRAMS, one_node, run_batch, start_slurm
 pytestmark = pytest.mark.part("slurm")
 
 
-@pytest.fixture(scope="module")
-def slurm(tmp_path_factory):
-    """Yield the environment in which srun finds a running Slurm."""
+def can_start_slurm():
+    """Skip a test where Slurm cannot be started, or fail if CI requires it."""
     if os.geteuid() != 0:
         pytest.skip("starting Slurm takes root")
     for name in PROGRAMS:
         required(name)
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory):
+    """Yield the environment in which srun finds a running Slurm."""
+    can_start_slurm()
     with one_node(tmp_path_factory.mktemp("slurm"), clean_environment()) as env:
         yield env
 
@@ -124,10 +129,7 @@ print(json.dumps([*map(os.environ.get, names), sorted(os.sched_getaffinity(0))])
 @pytest.fixture(scope="module")
 def slurm_with_prolog(tmp_path_factory):
     """Yield the environment of a Slurm that binds each task in its TaskProlog."""
-    if os.geteuid() != 0:
-        pytest.skip("starting Slurm takes root")
-    for name in PROGRAMS:
-        required(name)
+    can_start_slurm()
     directory = tmp_path_factory.mktemp("slurm-prolog")
     prolog = directory / "prolog"
     command = f'{OMPBIND} exec --task-prolog $PROLOG_OPTIONS 2>"${{MESSAGES:-/dev/null}}"'
