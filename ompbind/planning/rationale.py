@@ -258,7 +258,7 @@ _POLICIES = {
     MemoryMode.BIND: "Memory comes only from the NUMA nodes of the rank's CPUs, as requested.",
     MemoryMode.PREFERRED: "Memory comes first from the NUMA nodes of the rank's CPUs, as requested.",
     MemoryMode.INTERLEAVE: "Memory is interleaved over the NUMA nodes of the rank's CPUs, as requested.",
-    MemoryMode.WEIGHTED: "Memory is interleaved over the NUMA nodes of the rank's CPUs, by their bandwidth.",
+    MemoryMode.WEIGHTED: "Memory is interleaved over the NUMA nodes of the rank's CPUs, by weights.",
 }
 
 
