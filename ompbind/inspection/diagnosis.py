@@ -34,8 +34,11 @@ OVERWRITTEN = ": the process title is written over it"
 """Why an environment is not readable, after these words."""
 
 
-def explain_escape(process: ProcessState) -> str:
-    """Return why threads are allowed on CPUs outside their rank's."""
+def explain_escape(process: ProcessState, cpuset: str = "") -> str:
+    """Return why threads are allowed on CPUs outside their rank's.
+
+    `cpuset` is the directory of the cpuset if all of them have exactly its CPUs, else "".
+    """
     env = process.env
     for runtime in OmpRuntime:
         name = runtime.facts.cpu_list_variable
@@ -45,6 +48,7 @@ def explain_escape(process: ProcessState) -> str:
     if NO_RESPECT in kmp and has_runtime(process, *KMP_READERS):
         return f"KMP_AFFINITY={kmp} makes an OpenMP runtime ignore the process's affinity mask"
     changed = "the program or another process changed the mask (sched_setaffinity, taskset)"
+    changed += f", or the cpuset of {cpuset} was changed" if cpuset else ""
     return _explain_onnxruntime(process) or f"{changed}{_unreadable(process)}"
 
 

@@ -5,6 +5,7 @@ The mask M of each thread is compared with the rank's CPUs R, service CPUs inclu
 
     M = R, or M is in P            as planned; M in P counts as bound
     M has CPUs outside R           issue "outside", an error
+    M is what the cpuset allows    issue "cpuset", an error, if it has changed, or lacks CPUs of the rank
     M is a part of R, not in P     issue "narrowed", an error, if an OpenMP runtime narrowed the thread
                                    issue "confined", a note, if the program, taskset or numactl did
 
@@ -31,6 +32,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ompbind.cpuset import CpuSet, count, named
 from ompbind.inspection.absent_binding import binds, explain_changed, find_changed, find_runtimes, is_unbound
+from ompbind.inspection.cpuset_change import UNKNOWN, CpusetChange
 from ompbind.inspection.diagnosis import (
     explain_escape,
     explain_inheriting,
@@ -62,11 +64,16 @@ class _ProcessIssue(Record):
 _MASKS_SHOWN = 3  # different masks that a text names
 
 
-def judge(processes: Iterable[ProcessState], expected: ExpectedBinding | None = None) -> Verdict:
+def judge(
+    processes: Iterable[ProcessState],
+    expected: ExpectedBinding | None = None,
+    change: CpusetChange = UNKNOWN,
+) -> Verdict:
     """Compare the processes of one rank with its plan; without a plan, find threads that contend for CPUs.
 
-    The first process of the rank comes first. Processes of a run nested in the rank are skipped: that run has
-    its own plan. The first process is never skipped, although `ompbind exec` gives it another run ID.
+    `change` is how the cpuset of the first process has changed, as far as it was read. The first process of
+    the rank comes first. Processes of a run nested in the rank are skipped: that run has its own plan. The
+    first process is never skipped, although `ompbind exec` gives it another run ID.
     """
     group = tuple(processes)
     if group and expected and (run_id := expected.run_id):
@@ -74,7 +81,7 @@ def judge(processes: Iterable[ProcessState], expected: ExpectedBinding | None = 
         group = tuple(process for process in group if process.env.get(OMPBIND_RUN_ID, run_id) in own)
     expected = expected or guess_expected(group)
     masks = [thread.cpus for process in group for thread in process.threads]
-    found = [issue for process in group for issue in _find_wrong_masks(process, expected, group)]
+    found = [issue for process in group for issue in _find_wrong_masks(process, expected, group, change)]
     found += [issue for process in group if (issue := _find_absent_binding(process, expected, group))]
     merged: dict[tuple[str, str, frozenset[CpuSet]], list[_ProcessIssue]] = {}
     for issue in found:
@@ -114,14 +121,22 @@ def _count_stacked(process: ProcessState) -> Mapping[CpuSet, int]:
 
 
 def _find_wrong_masks(
-    process: ProcessState, expected: ExpectedBinding, group: Sequence[ProcessState]
+    process: ProcessState, expected: ExpectedBinding, group: Sequence[ProcessState], change: CpusetChange
 ) -> Iterator[_ProcessIssue]:
     """Find threads with other masks than planned: outside, narrowed, or too many on a place."""
     masks = [thread.cpus for thread in process.threads]
+    wrong = [mask for mask in masks if mask not in expected.masks]
+    changed = tuple(mask for mask in wrong if change.explains(mask, expected))
+    if changed:
+        severity, cause = Severity.ERROR, change.text
+        yield _ProcessIssue(code="cpuset", severity=severity, process=process, masks=changed, cause=cause)
+        masks = [mask for mask in masks if mask not in changed]
     outside = tuple(mask for mask in masks if not mask <= expected.cpus)
     narrowed = tuple(mask for mask in masks if mask < expected.cpus and mask not in expected.masks)
     if outside:
-        severity, cause = Severity.ERROR, explain_escape(process)
+        # If earlier limits are not known, the cpuset may have changed.
+        in_cpuset = change.before is None and set(outside) == {change.now.cpuset}
+        severity, cause = Severity.ERROR, explain_escape(process, change.now.directory if in_cpuset else "")
         yield _ProcessIssue(code="outside", severity=severity, process=process, masks=outside, cause=cause)
     if narrowed:
         inherited = explain_inheriting(process, narrowed, group)
@@ -136,7 +151,7 @@ def _find_wrong_masks(
                 code, severity = "confined", Severity.NOTE
         yield _ProcessIssue(code=code, severity=severity, process=process, masks=narrowed, cause=cause)
     if expected.bind not in (Bind.RANK, Bind.NONE):
-        yield from _find_place_issues(process, expected)
+        yield from _find_place_issues(process, expected, change)
 
 
 def _shares_initial_cpu(process: ProcessState, expected: ExpectedBinding) -> bool:
@@ -153,7 +168,9 @@ def _shares_initial_cpu(process: ProcessState, expected: ExpectedBinding) -> boo
     return bool(shared and find_runtimes(process) and len({thread.cpus for thread in process.threads}) > 1)
 
 
-def _find_place_issues(process: ProcessState, expected: ExpectedBinding) -> Iterator[_ProcessIssue]:
+def _find_place_issues(
+    process: ProcessState, expected: ExpectedBinding, change: CpusetChange
+) -> Iterator[_ProcessIssue]:
     """Find places with too many threads."""
     runtimes, initial_thread = find_runtimes(process), process.initial_thread
     first = None  # the place of the initial thread, unless that is the whole rank
@@ -168,6 +185,10 @@ def _find_place_issues(process: ProcessState, expected: ExpectedBinding) -> Iter
     if not crowded:
         return
     masks = tuple(place for place in crowded for _ in range(counts[place]))
+    if all(change.explains(place, expected) for place in crowded):
+        severity, cause = Severity.ERROR, change.text
+        yield _ProcessIssue(code="cpuset", severity=severity, process=process, masks=masks, cause=cause)
+        return
     free = [place for place in places if not counts[place]]
     shared = first if first in crowded and (expected.rank is not None or runtimes) else None
     if shared:
@@ -229,7 +250,7 @@ def _make_issue(
         which = f"one of them, {name}," if len(alike) > 1 else "it" if single else name
         where = f"places of {named('CPU', expected.cpus)}"
         text = f"{who} {verb} not bound to {where}: {which} was {first.cause}"
-    elif first.code == "outside":
+    elif any(not mask <= expected.cpus for mask in masks):
         rank_cpus = named("CPU", expected.cpus)
         text = f"{who} may run on {_name_masks(masks)}, the rank has {rank_cpus}: {first.cause}"
     elif len(set(masks)) == 1:

@@ -18,11 +18,13 @@ supervisor: the process with the PID of the live run is the rank.
 from collections.abc import Iterator, Mapping, Sequence
 
 from ompbind.cpuset import EMPTY, CpuSet, named, union
+from ompbind.inspection.cpuset_change import CpusetChange
 from ompbind.inspection.diagnosis import guess_expected
 from ompbind.inspection.expectation import ExpectedBinding, expect_variables
 from ompbind.inspection.judge import judge
 from ompbind.inspection.shared_cpus import MaskOrigin
 from ompbind.inspection.verdict import ThreadIssue, Verdict
+from ompbind.machine.sources.linux.cgroup import CgroupLimits
 from ompbind.openmp.binding import Bind
 from ompbind.openmp.runtimes import KMP_AFFINITY, PLACE_VARIABLES
 from ompbind.planning.other_runs import LiveRun
@@ -75,11 +77,15 @@ class Inspection(Record):
 
 
 class ObservedProcesses(Record):
-    """What was read of a target: processes by PID, live runs, and where each mask comes from, by PID."""
+    """What was read of a target: processes by PID, live runs, and where each mask comes from, by PID.
+
+    `limits` are the limits by cgroups of processes, by PID.
+    """
 
     processes: Mapping[int, ProcessState]
     runs: tuple[LiveRun, ...] = ()
     origins: Mapping[int, MaskOrigin] = {}
+    limits: Mapping[int, CgroupLimits] = {}
 
 
 _GroupKey = tuple[str | None, int | None, int]
@@ -148,7 +154,7 @@ def _make_group(
         rank=expected.rank if expected and rank is None else rank,
         processes=processes,
         expected=expected,
-        verdict=judge(processes, assumed),
+        verdict=judge(processes, assumed, CpusetChange(now=observed.limits.get(first.pid, CgroupLimits()))),
         attempt=find_attempt(first.env),
         origin=origin,
     )

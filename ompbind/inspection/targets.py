@@ -10,7 +10,7 @@ from ompbind.inspection.absent_binding import is_library
 from ompbind.inspection.expectation import is_relevant
 from ompbind.inspection.rank_processes import Inspection, ObservedProcesses, make_inspection
 from ompbind.inspection.shared_cpus import MaskOrigin
-from ompbind.machine.sources.linux.cgroup import read_limits
+from ompbind.machine.sources.linux.cgroup import CgroupLimits, read_limits_of
 from ompbind.machine.sources.root import DirectoryRoot
 from ompbind.planning.other_runs import LiveRun
 from ompbind.planning.rank_variables import OMPBIND_RUN_ID
@@ -140,8 +140,9 @@ def inspect(target: Target, *, memory: bool = True, known: KnownProcesses | None
     pids |= find_descendants(stats, detached)
     states = ((pid, read_process(pid, is_library, is_relevant, known.get(pid))) for pid in sorted(pids))
     found = {pid: state for pid, state in states if state}
+    limits = read_limits_of(DirectoryRoot("/"), found)
     observed = ObservedProcesses(
-        processes=found, runs=read_visible_runs(), origins=_read_origins(found, stats)
+        processes=found, runs=read_visible_runs(), origins=_read_origins(found, stats, limits), limits=limits
     )
     inspection = make_inspection(observed)
     if not (memory and has_several_nodes()):
@@ -153,9 +154,11 @@ def inspect(target: Target, *, memory: bool = True, known: KnownProcesses | None
     return inspection.replace(groups=tuple(groups))
 
 
-def _read_origins(found: Mapping[int, ProcessState], stats: Mapping[int, Stat]) -> dict[int, MaskOrigin]:
+def _read_origins(
+    found: Mapping[int, ProcessState], stats: Mapping[int, Stat], limits: Mapping[int, CgroupLimits]
+) -> dict[int, MaskOrigin]:
     """Return where the mask of each process comes from, by PID."""
-    read_mask, read_limits_of, root = cache(read_affinity), cache(read_limits), DirectoryRoot("/")
+    read_mask = cache(read_affinity)
     states, origins = dict(found), {}
     for pid, state in found.items():
         cpus, chain, parent = union(thread.cpus for thread in state.threads), [pid], state.parent
@@ -164,7 +167,7 @@ def _read_origins(found: Mapping[int, ProcessState], stats: Mapping[int, Stat]) 
             parent = stats[parent].parent
         origin, allowed = chain[-1], read_mask(parent) if parent in stats else EMPTY
         if cpus < allowed:
-            allowed &= read_limits_of(root, str(origin)).cpuset or allowed
+            allowed &= limits[pid].cpuset or allowed
         if origin not in states:
             states[origin] = read_process(origin, is_library, is_relevant) or state
         origins[pid] = MaskOrigin(process=states[origin], allowed=allowed)

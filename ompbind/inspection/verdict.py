@@ -10,6 +10,7 @@ class ThreadIssue(Record):
 
     `code` is
     "outside" (allowed on CPUs that are not the rank's),
+    "cpuset" (allowed on other CPUs because the cpuset has lost CPUs of the rank, or has changed),
     "narrowed" (restricted to a part of the rank's CPUs by an OpenMP runtime),
     "confined" (the same by the program itself, taskset or numactl),
     "unbound" (OpenMP threads that are not on places, although the binding mode has places),

@@ -9,10 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ompbind.cpuset import CpuSet
+from ompbind.inspection.cpuset_change import CpusetChange
 from ompbind.inspection.diagnosis import guess_expected
 from ompbind.inspection.expectation import ExpectedBinding
 from ompbind.inspection.judge import judge, judge_memory_policy
 from ompbind.inspection.verdict import Verdict
+from ompbind.machine.sources.linux.cgroup import CgroupLimits
 from ompbind.openmp.binding import Bind
 from ompbind.procfs.process_state import ProcessState, ThreadState
 from ompbind.text import Severity
@@ -122,6 +124,37 @@ def test_processes_of_real_programs(masks, libraries, variables, planned, found,
     severity, _, code = found.partition(" ")
     assert (str(verdict.severity), verdict.issues[0].code if code else "") == (severity, code), verdict.text
     assert words in verdict.text
+
+
+@pytest.mark.parametrize(
+    ("masks", "bind", "before", "now", "codes", "text"),
+    [
+        ("0*3", Bind.RANK, "0-3", "0", "cpuset", "cpuset of /c has changed from CPUs 0-3 to CPU 0"),
+        ("0*3", Bind.RANK, None, "0", "cpuset", "cpuset of /c allows only CPU 0"),
+        ("0-3", Bind.RANK, "0-1", "0-3", "cpuset", "may run on CPUs 0-3, the rank has CPUs 0-1: the cpuset"),
+        ("0-3", Bind.RANK, None, "0-3", "outside", "taskset), or the cpuset of /c was changed"),
+        ("0-2", Bind.RANK, "0-3", "0-3", "outside", "(sched_setaffinity, taskset)"),
+        ("0*3", Bind.RANK, "0-3", "0-1", "confined", "sched_setaffinity"),  # it lost CPUs of other ranks
+        ("0*2", Bind.EXACT, "0-1", "0", "cpuset", "are restricted to CPU 0 out of 0-1: the cpuset"),
+        ("2-3", Bind.RANK, "0-3", "2-3", "cpuset", "may run on CPUs 2-3"),
+        ("0 5", Bind.RANK, "0-7", "0,5-7", "cpuset outside", "1 of 2 threads may run on CPU 5"),
+        ("0-1", Bind.RANK, "0-3", "0-1", "", "all"),
+    ],
+)  # fmt: skip
+def test_a_changed_cpuset_is_the_cause_of_the_masks_that_it_explains(masks, bind, before, now, codes, text):
+    limits = [CgroupLimits(cpuset=cpus(each), directory="/c") for each in (now, before) if each]
+    change = CpusetChange(now=limits[0], before=limits[1] if before else None)
+    verdict = judge([process(masks)], plan(bind), change)
+    assert sorted(issue.code for issue in verdict.issues) == codes.split()
+    assert text in verdict.text or not codes
+
+
+def test_a_process_moved_to_another_cpuset_is_named():
+    before, now = (
+        CgroupLimits(cpuset=cpus(each), directory=name) for each, name in (("0-3", "/a"), ("0", "/b"))
+    )
+    verdict = judge([process("0")], plan(Bind.RANK), CpusetChange(now=now, before=before))
+    assert "moved from the cpuset of /a (CPUs 0-3) to /b (CPU 0)" in verdict.text
 
 
 def test_counts_add_up():

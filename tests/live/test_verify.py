@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -434,6 +435,43 @@ def test_a_thread_that_starts_between_two_samples_is_seen(make_child):
     child.do("start")
     sample_affinities(child)
     assert (child.sampler.samples, child.sampler.most_threads) == (samples + 1, most + 1)
+
+
+@pytest.fixture
+def cpuset():
+    """A cpuset with two CPUs: its directory, and the words before a command that runs in it."""
+    first = Path(f"/sys/fs/cgroup/cpuset/ompbind-test-{os.getpid()}")  # version 1
+    for directory in (first, Path("/sys/fs/cgroup", first.name)):
+        try:
+            directory.mkdir()
+            (directory / "cpuset.mems").write_text(Path("/sys/devices/system/node/has_memory").read_text())
+            (directory / "cpuset.cpus").write_text(",".join(map(str, two_cpus())))
+        except OSError:
+            continue
+        yield directory, ["sh", "-c", f'echo $$ >{directory}/cgroup.procs; exec "$@"', "sh"]
+        wait_until(lambda at=directory: not (at / "cgroup.procs").read_text(), "the cpuset is empty")
+        directory.rmdir()
+        return
+    pytest.skip("no cpuset can be made here")
+
+
+def test_a_cpuset_that_changes_is_named(cpuset, start, ompbind):
+    directory, before = cpuset
+    first, second = two_cpus()
+    process = start("run", "-n", "2", "--verify", *LIMIT, "--", "sleep", "30", before=before)
+    assert "verified: 2 ranks" in words(process.stderr.readline() + process.stderr.readline())
+    (directory / "cpuset.cpus").write_text(str(first))
+    lines = []
+    while not lines or (lines[-1] and not lines[-1].startswith("ompbind: rank 1")):
+        lines.append(process.stderr.readline())
+    inspected = ompbind("inspect", "--all").stdout
+    process.send_signal(signal.SIGTERM)
+    text = words("".join(lines) + process.stderr.read())
+    both = CpuSet(two_cpus())
+    assert f"the cpuset of {directory} has changed from CPUs {both} to CPU {first}" in text
+    assert f"rank 1: the only thread may run on CPU {first}, the rank has CPU {second}" in text
+    assert f"the cpuset of {directory} allows only CPU {first}" in words(inspected)
+    assert "not verified" in text
 
 
 @pytest.mark.long

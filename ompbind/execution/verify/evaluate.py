@@ -135,7 +135,7 @@ def _make_verified(sampler: AffinitySampler, options: RunOptions) -> Verificatio
         if snapshot is None:
             ranks.append(RankVerification(rank=rank, hidden=rank in sampler.hidden))
             continue
-        verdict = judge(snapshot.processes, expected)
+        verdict = judge(snapshot.processes, expected, snapshot.change)
         verdict = judge_memory_policy(verdict, snapshot.memory, expected)
         verdict = judge_load(verdict, sampler.streaks.get(rank, Streak()))
         if sampler.complete:

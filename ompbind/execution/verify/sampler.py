@@ -30,6 +30,7 @@ from collections.abc import Collection, Iterable, Mapping
 from ompbind.cpuset import CpuSet
 from ompbind.errors import LaunchError
 from ompbind.inspection.absent_binding import is_library
+from ompbind.inspection.cpuset_change import CpusetChange
 from ompbind.inspection.expectation import is_relevant
 from ompbind.inspection.others_load import (
     CpuUsage,
@@ -41,6 +42,8 @@ from ompbind.inspection.others_load import (
 from ompbind.inspection.oversubscription import Streak, add_sample
 from ompbind.inspection.read_load import read_load
 from ompbind.inspection.verdict import ThreadIssue, VerificationResult
+from ompbind.machine.sources.linux.cgroup import CgroupLimits, read_limits_of
+from ompbind.machine.sources.root import DirectoryRoot
 from ompbind.planning.rank_variables import find_rank
 from ompbind.procfs.parsers import Stat, find_descendants
 from ompbind.procfs.process_state import ProcessState, read_process
@@ -180,11 +183,13 @@ class RankSnapshot(Record):
 
     `seen_s` is the time of the sample in seconds after the start of the last rank. `memory` is the memory
     policy of the first process as the kernel writes it; None if the kernel has no NUMA or does not report it.
+    `change` is how its cpuset has changed since the first sample.
     """
 
     seen_s: float
     processes: tuple[ProcessState, ...]
     memory: str | None
+    change: CpusetChange
 
 
 def find_step_s(doubled_s: float, sample_cpu_s: float, *, unconfirmed: bool = False) -> float:
@@ -245,6 +250,7 @@ class AffinitySampler:
         self._live: Mapping[int, int] = {}  # in the last sample
         self._sample_cpu_s = 0.0
         self._activity: dict[int, Activity] = {}  # when the snapshot of a rank was read
+        self._first_limits: dict[int, CgroupLimits] = {}  # of the first process of each rank
         self._mask_counts: dict[int, MaskCounts] = {}
         self._escaped_masks: frozenset[tuple[int, CpuSet]] = frozenset()
 
@@ -260,6 +266,7 @@ class AffinitySampler:
         self.streaks.pop(rank, None)
         self.longest.pop(rank, None)
         self._activity.pop(rank, None)
+        self._first_limits.pop(rank, None)
         self._mask_counts.pop(rank, None)
         self._begin_start(now)
 
@@ -330,9 +337,11 @@ class AffinitySampler:
         if self.complete or self._find_stable(counts, now):
             changed |= {rank for rank in counts if activity[rank] != self._activity.get(rank)}
         self._count_busy(processes)
+        doubtful = changed | self.escaped
+        limits = read_limits_of(DirectoryRoot("/"), (pid for pid, rank in live.items() if rank in doubtful))
         for pid, rank in live.items():
-            if rank in changed | self.escaped:
-                self._read_snapshot(rank, pid, pids_by_rank.get(rank, ()))
+            if rank in doubtful:
+                self._read_snapshot(rank, pid, pids_by_rank.get(rank, ()), limits[pid])
                 self._activity[rank] = activity.get(rank, frozenset())
             elif self.complete and rank in self.snapshots:
                 self.snapshots[rank] = self.snapshots[rank].replace(seen_s=self.seen_s)
@@ -392,15 +401,21 @@ class AffinitySampler:
         self.complete = self.stable or now >= self.start_at + LONGEST_S
         return self.complete
 
-    def _read_snapshot(self, rank: int, first_pid: int, pids: Iterable[int]) -> None:
+    def _read_snapshot(self, rank: int, first_pid: int, pids: Iterable[int], limits: CgroupLimits) -> None:
         """Read the processes of a rank, its first process first; if that has exited, change nothing."""
         ordered = sorted(pids, key=lambda pid: (pid != first_pid, pid))
         states = (read_process(pid, is_library, is_relevant) for pid in ordered)
         processes = tuple(state for state in states if state)
         if not (processes and processes[0].pid == first_pid):
             return
-        memory = read_memory_policy(first_pid)
-        self.snapshots[rank] = RankSnapshot(seen_s=self.seen_s, processes=processes, memory=memory)
+        if limits.cpuset:
+            self._first_limits.setdefault(rank, limits)
+        self.snapshots[rank] = RankSnapshot(
+            seen_s=self.seen_s,
+            processes=processes,
+            memory=read_memory_policy(first_pid),
+            change=CpusetChange(now=limits, before=self._first_limits.get(rank)),
+        )
         if self.complete:
             load = read_load(processes, self.began_at + self.seen_s)
             streak = self.streaks[rank] = add_sample(self.streaks.get(rank, Streak()), load)

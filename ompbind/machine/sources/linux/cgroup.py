@@ -11,7 +11,7 @@ and of all its ancestors are read, innermost first: the first cpuset counts, and
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from ompbind.cpuset import CpuSet
 from ompbind.machine.sources.root import Root, whole_number
@@ -24,11 +24,13 @@ _CONTROLLERS_BY_TYPE = {"cgroup": set[str](), "cgroup2": {""}, "cpuset": {"cpuse
 class CgroupLimits(Record):
     """The limits of a process by its cgroups; None is no limit.
 
-    `cpuset` are the CPUs and `mems` the NUMA nodes that its cpuset allows. In an `isolated` partition, the
-    kernel does not balance load between these CPUs. `quota` is its CPU time in CPUs.
+    `cpuset` are the CPUs that its cpuset allows, and `directory` is the directory of that cpuset, "" if there
+    is none. `mems` are the NUMA nodes. In an `isolated` partition, the kernel does not balance load between
+    these CPUs. `quota` is its CPU time in CPUs.
     """
 
     cpuset: CpuSet | None = None
+    directory: str = ""
     mems: CpuSet | None = None
     isolated: bool = False
     quota: float | None = None
@@ -42,10 +44,11 @@ def read_limits(root: Root, process: str = "self") -> CgroupLimits:
     """Read the limits of a process, by default the reading process, from its cgroups and their ancestors."""
     cpuset: CpuSet | None = None
     mems: CpuSet | None = None
-    partition = ""
+    innermost = partition = ""
     quotas: list[float] = []
     for directory in read_directories(root, process):
-        cpuset = _read_cpuset(root, directory, "cpus") if cpuset is None else cpuset
+        if cpuset is None and (cpuset := _read_cpuset(root, directory, "cpus")):
+            innermost = f"/{directory}"
         mems = _read_cpuset(root, directory, "mems") if mems is None else mems
         if partition in ("", "member"):  # a member belongs to the partition of its parent
             partition = (root.read(f"{directory}/cpuset.cpus.partition") or "").strip()
@@ -55,8 +58,24 @@ def read_limits(root: Root, process: str = "self") -> CgroupLimits:
         if len(numbers) == 2 and numbers[0] and numbers[1]:
             quotas.append(numbers[0] / numbers[1])  # CPU time divided by the period, both in µs
     return CgroupLimits(
-        cpuset=cpuset, mems=mems, isolated=partition == "isolated", quota=min(quotas, default=None)
+        cpuset=cpuset,
+        directory=innermost,
+        mems=mems,
+        isolated=partition == "isolated",
+        quota=min(quotas, default=None),
     )
+
+
+def read_limits_of(root: Root, pids: Iterable[int]) -> dict[int, CgroupLimits]:
+    """Read the limits of processes, by PID; processes in the same cgroups are read once."""
+    known: dict[str | None, CgroupLimits] = {}
+    found = {}
+    for pid in pids:
+        cgroups = root.read(f"proc/{pid}/cgroup")
+        if cgroups not in known:
+            known[cgroups] = read_limits(root, str(pid))
+        found[pid] = known[cgroups]
+    return found
 
 
 def read_directories(
