@@ -88,8 +88,14 @@ def further_rank_times(walls: WallTimes, name: str) -> list[float | None]:
 IMPORT_CLICK = 'python -c "import click"'
 """The command that starts are compared with: a Python that imports a library for command lines."""
 
-STARTUP_LIMITS = {"--version": 1.25, "run": 2.1, "run, ompbind.toml": 2.3, "exec": 1.8}
+STARTUP_LIMITS = {"--version": 1.25, "run": 2.1, "run, ompbind.toml": 2.3, "exec": 1.65}
 """How long starts may take at most, relative to IMPORT_CLICK. --version took 1.07 to 1.20 on one machine."""
+
+JOB_LIMIT = 1.4
+"""How long a job of hydra with 32 ranks of `exec` may take at most, relative to 32 of IMPORT_CLICK."""
+
+IN_JOB = "{}, 32 ranks of hydra"
+"""The name of such a job, with the name of the command."""
 
 
 def make_startup_promises(walls: Mapping[str, Sequence[float]]) -> Iterator[Promise]:
@@ -97,6 +103,8 @@ def make_startup_promises(walls: Mapping[str, Sequence[float]]) -> Iterator[Prom
     for name, limit in STARTUP_LIMITS.items():
         pair = (walls.get(name, ()), walls.get(IMPORT_CLICK, ()))
         yield _pair_promise(f"{name}, of import click's", limit, *pair)
+    pair = (walls.get(IN_JOB.format("exec"), ()), walls.get(IN_JOB.format(IMPORT_CLICK), ()))
+    yield _pair_promise(f"{IN_JOB.format('exec')}, of import click's", JOB_LIMIT, *pair)
 
 
 def _pair_promise(

@@ -4,7 +4,8 @@
 
 Start-up: wall time compared with `python -c "import click"` in the same environment. Each round runs each
 command once, in rotating order; the ratio is the median over rounds. Each command runs in an empty directory,
-and `run` once more with an ompbind.toml. The exit code is 1 if a promise is missed.
+and `run` once more with an ompbind.toml. `exec` is also measured in a job of 32 ranks of MPICH's hydra, if it
+is installed. The exit code is 1 if a promise is missed.
 
 Planning: CPU time of the whole command for 64 ranks on a described machine of 2,048 CPUs, including reading.
 Definitions: the time to define a record of five fields, an equally strict dataclass, and a StrEnum of three
@@ -12,6 +13,7 @@ values.
 """
 
 import resource
+import shutil
 import statistics
 import subprocess
 import sys
@@ -24,7 +26,7 @@ from pathlib import Path
 from types import CodeType
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from benchmarks.promises import IMPORT_CLICK, make_startup_promises, median_ratio, print_promises
+from benchmarks.promises import IMPORT_CLICK, IN_JOB, make_startup_promises, median_ratio, print_promises
 from benchmarks.rounds import read_rounds
 from ompbind.record import Record
 from tests.machines import Shape, write_tree
@@ -40,6 +42,14 @@ COMMANDS = {
     "exec": (OMPBIND, "exec", "--", "true"),
 }
 """Commands by name: a Python, and verbs of ompbind. A name with a file is measured in a directory with it."""
+
+if HYDRA := shutil.which("mpiexec.hydra"):
+    JOB = (HYDRA, "-n", "32")
+    RANK = (OMPBIND, "exec", "--strategy", "all", "--share", "--quiet", "--", "true")
+    COMMANDS |= {
+        IN_JOB.format(IMPORT_CLICK): (*JOB, *COMMANDS[IMPORT_CLICK]),
+        IN_JOB.format("exec"): (*JOB, *RANK),
+    }
 
 CONFIGURATION = """
 [defaults]
@@ -78,8 +88,9 @@ def measure_startup(rounds: int) -> int:
                 directory = configured if name.endswith(FILE) else empty
                 times[name].append(wall_s(COMMANDS[name], Path(directory)))
     for name, walls in times.items():
-        ratio = median_ratio(walls, times[IMPORT_CLICK])
-        print(f"{name:28} {statistics.median(walls) * 1000:7.1f} ms  {ratio:5.2f} x")
+        job = IN_JOB.format(IMPORT_CLICK)
+        ratio = median_ratio(walls, times[job if name.endswith(IN_JOB.format("")) else IMPORT_CLICK])
+        print(f"{name:45} {statistics.median(walls) * 1000:7.1f} ms  {ratio:5.2f} x")
     return print_promises(make_startup_promises(times))
 
 

@@ -6,7 +6,6 @@ misspelled, this module finds the similar one.
 
 import re
 from collections.abc import Iterable
-from difflib import get_close_matches
 from enum import StrEnum
 
 NAME_LIMIT = 200
@@ -55,6 +54,7 @@ def suggest_name(name: str, known: Iterable[str]) -> str:
     if begun:
         shortest = min(begun, key=len)
         return shortest if all(other.startswith(shortest) for other in begun) else ""
+    from difflib import get_close_matches  # noqa: PLC0415 - door: a wrong name
 
     return next(iter(get_close_matches(name, names, 1, _ALMOST_EQUAL)), "")
 

@@ -4,9 +4,31 @@ import os
 import sys
 from typing import TextIO
 
+import click
+
 from ompbind.report.text import PIPE, Screen, render_paragraph
 
 NARROW = 40  # the least width of a line, in characters, that texts are made for
+
+HELP_SHOWN = "ompbind.help"
+"""The key in the context of click of the name of the option that shows the help."""
+
+
+def make_help_option(*names: str, help: str = "Show this message and exit.") -> click.Option:
+    """Return an option that shows the help; -h and --help without names.
+
+    The option of click looks for translations at each start, which takes a millisecond.
+    """
+    names = names or ("-h", "--help")
+    flags = {"is_flag": True, "is_eager": True, "expose_value": False}
+    return click.Option(names, callback=_show_help, help=help, **flags)
+
+
+def _show_help(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        ctx.meta[HELP_SHOWN] = param.name
+        click.echo(ctx.get_help(), color=ctx.color)
+        ctx.exit()
 
 
 def write_stderr(text: str) -> None:

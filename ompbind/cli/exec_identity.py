@@ -17,7 +17,6 @@ from ompbind.machine.model import Machine
 from ompbind.machine.sources.linux.reader import LIVE
 from ompbind.machine.sources.root import DirectoryRoot, whole_number
 from ompbind.planning.allocation import divide_service
-from ompbind.planning.devices.own_gpus import find_own_gpus, request_all_gpus
 from ompbind.planning.rank_command import RankIdentity, RunSpec, make_spec_before_plan
 from ompbind.planning.rank_variables import OMPBIND_CPUS, OMPBIND_SERVICE_CPUS
 from ompbind.planning.request import DEFAULT_STRATEGY, Request
@@ -269,6 +268,8 @@ def keep_own_gpus(
     of vendors stay; if their plan cannot have the GPUs, the first rank prints a warning, unless `quiet`.
     Raises PlanError for that if the request is strict.
     """
+    from ompbind.planning.devices.own_gpus import find_own_gpus, request_all_gpus  # noqa: PLC0415 - door: --devices
+
     by_slurm = launcher == SLURM.name
     own = find_own_gpus(request, machine, identity.local_size, os.environ, by_slurm=by_slurm)
     if own is None:

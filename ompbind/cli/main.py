@@ -3,7 +3,6 @@
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
@@ -12,7 +11,7 @@ from typing import Any
 import click
 
 from ompbind import __version__
-from ompbind.cli.console import read_message_width, write_stderr, write_stdout
+from ompbind.cli.console import make_help_option, read_message_width, write_stderr, write_stdout
 from ompbind.cli.verbs import LAUNCHING, VERBS
 from ompbind.errors import OmpbindError
 from ompbind.report.text import render_error, render_paragraph
@@ -57,7 +56,8 @@ def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> N
 @click.group(
     "ompbind",
     cls=Verbs,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    add_help_option=False,
+    params=[make_help_option()],
     epilog="First steps: docs/tutorial.md. All pages: docs/README.md",
 )
 @click.option("-v", "--verbose", is_flag=True, is_eager=True, hidden=True)  # for --version
@@ -160,6 +160,8 @@ def print_error(error: Exception, *, launching: bool, local_rank: int = 0) -> in
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # text that is still buffered cannot be written either
         write_stderr(render_error(OmpbindError(f"{error.filename or 'output'}: {error.strerror}"), width))
     else:
+        import traceback  # noqa: PLC0415 - door: an error in ompbind
+
         write_stderr("".join(traceback.format_exception(error)))
         text = "this is a bug in ompbind; please report the lines above"
         write_stderr(render_paragraph("ompbind: error", text, width))

@@ -13,7 +13,6 @@ from typing import Any
 
 import click
 from click.core import ParameterSource
-from click.shell_completion import CompletionItem
 
 from ompbind.cli.verbs import CONFIGURATION, CPUS, PLANNING, PREFIX
 from ompbind.errors import MaskError, OmpbindError, OptionError, PlanError, PositionError
@@ -33,6 +32,13 @@ _SHORT = 2  # characters of a value that a message may have by chance
 
 Complete = Callable[[str], Sequence[str]]
 """Returns words that may complete a text; the words that do not begin with the text are dropped."""
+
+
+def make_completion(value: str, **more: Any) -> Any:
+    """Return a CompletionItem of click: a word, or with `type` what the shell completes."""
+    from click.shell_completion import CompletionItem  # noqa: PLC0415 - door: completion
+
+    return CompletionItem(value, **more)
 
 
 def complete_list(words: Iterable[str]) -> Complete:
@@ -194,13 +200,13 @@ class Option(click.Option):
         """Return the names with the value, and the help."""
         return self.render_names(), self.render_help()
 
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
         """Return completions of the value."""
         if isinstance(self.complete, str):
-            return [CompletionItem(incomplete, type=self.complete)]
+            return [make_completion(incomplete, type=self.complete)]
         words = self.words if self.complete is None else self.complete(incomplete)
-        found = [CompletionItem(word) for word in words if word.startswith(incomplete)]
-        return found or ([CompletionItem(incomplete, type="file")] if self.complete else [])
+        found = [make_completion(word) for word in words if word.startswith(incomplete)]
+        return found or ([make_completion(incomplete, type="file")] if self.complete else [])
 
     def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
         """Let the parser collect all occurrences of the option, and of the name that resets it."""

@@ -7,7 +7,6 @@ have released CPUs.
 import os
 import time
 from collections.abc import Callable, Sequence
-from typing import TypeVar
 
 from ompbind.cli.console import print_message
 from ompbind.cli.settings import PlanningSettings
@@ -23,12 +22,9 @@ from ompbind.planning.plan import Plan
 from ompbind.planning.planner import find_possible_cpus, make_plan
 from ompbind.planning.request import MemoryMode, Request
 from ompbind.record import Record
-from ompbind.registry.claim_files import Claim, read_run_info
+from ompbind.registry.claim_files import Claim
 from ompbind.registry.claim_format import make_division
 from ompbind.registry.registry import DIRECTORY_VARIABLE, Registry, try_read_occupied
-from ompbind.registry.tickets import Ticket, take_ticket
-
-T = TypeVar("T")
 
 
 def read_planning_machine(settings: PlanningSettings) -> Machine:
@@ -105,34 +101,13 @@ def register_when_free(
                 return None
             return Registered(plan=plan, claim=claim, registry=registry)
 
+    from ompbind.cli.waiting import call_when_free  # noqa: PLC0415 - door: --wait
+    from ompbind.registry.tickets import take_ticket  # noqa: PLC0415 - door: --wait
+
     machine = read()
     plan_or_suggest(machine, request, ())
     with take_ticket(identity, find_possible_cpus(machine, request), request.sharing) as ticket:
-        return call_when_free(attempt, ticket, wait)
-
-
-def call_when_free(attempt: Callable[[], T | None], ticket: Ticket, wait: Wait) -> T:
-    """Return the result of an attempt that succeeds; an attempt returns None if other runs prevent it.
-
-    The first attempt waits until no earlier ticket is live. Raises PlanError after the time limit.
-    """
-    give_up_at, prints = time.monotonic() + wait.limit_s, wait.prints
-    while (found := attempt() if ticket.is_first() else None) is None:
-        left_s = give_up_at - time.monotonic()
-        if left_s <= 0:
-            text = f"the CPUs are not free after {wait.limit_s:g} s: {_render_blockers(ticket)}"
-            raise PlanError(text, hint="wait longer, or name other CPUs with --mask")
-        if prints:
-            print_message(f"waiting for CPUs: {_render_blockers(ticket)}")
-            prints = False
-        ticket.sleep(left_s)
-    return found
-
-
-def _render_blockers(ticket: Ticket) -> str:
-    from ompbind.report.ps import render_blockers  # noqa: PLC0415 - door: --wait
-
-    return render_blockers(read_run_info(ticket.read_blockers())) or "another run has just released them"
+        return call_when_free(attempt, ticket, wait.limit_s, prints=wait.prints)
 
 
 _TRIES = 8

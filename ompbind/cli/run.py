@@ -12,13 +12,14 @@ from ompbind.cli.plan_messages import print_changed_variables, print_warnings, w
 from ompbind.cli.register import print_registry_messages, read_planning_machine, register_run
 from ompbind.cli.request import make_request, make_run_spec
 from ompbind.cli.run_settings import (
+    RunSettings,
     choose_run_id,
     fill_paths,
     make_output,
     make_run_options,
+    make_run_settings,
     set_up_rendezvous,
 )
-from ompbind.cli.settings import RunSettings, make_run_settings
 from ompbind.cli.verb import Verb
 from ompbind.errors import LaunchError, OmpbindError, RequestError
 from ompbind.execution.outcome import Outcome, exit_code, was_interrupted

@@ -8,8 +8,7 @@ import os
 import time
 
 from ompbind.cli.console import read_message_width, write_stderr
-from ompbind.cli.run_settings import fill_paths, hide_secrets, make_run_id
-from ompbind.cli.settings import RunSettings
+from ompbind.cli.run_settings import RunSettings, fill_paths, hide_secrets, make_run_id
 from ompbind.errors import LaunchError, OmpbindError, OptionError
 from ompbind.execution.outcome import Outcome, was_interrupted
 from ompbind.execution.report_file import READER_WAIT_S, ReportFile, prepare_report, write_report

@@ -1,21 +1,53 @@
-"""What `run` makes from its settings: its name, paths, output, and the options of the supervisor."""
+"""The settings of `run`, and what it makes of them: name, paths, output, options of the supervisor."""
 
 import os
 import sys
 import time
+from typing import Literal
 
 from ompbind.cli.checks import TERMINAL, TERMINAL_HINT, reads_terminal
 from ompbind.cli.console import print_message, supports_colours
+from ompbind.cli.option import VerbContext
 from ompbind.cli.running_options import ALL_VALUES, CONTINUE, STRICT, make_modes
-from ompbind.cli.settings import RunSettings
+from ompbind.cli.settings import PlanningSettings, make_planning_settings, make_settings
 from ompbind.errors import LaunchError, RequestError
 from ompbind.execution.output.multiplexer import Output
-from ompbind.execution.run_options import RunOptions
+from ompbind.execution.restarts import RestartPolicy
+from ompbind.execution.run_options import RunOptions, Supervision
 from ompbind.planning.placeholders import fill
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import RunSpec, make_commands, mask_secrets
 from ompbind.planning.rank_variables import OMPBIND_RUN_ID
+from ompbind.record import Record
 from ompbind.registry.claim_files import Claim
+
+
+class RunSettings(Record):
+    """What `run` needs beside its planning settings; the fields are the options of the same names.
+
+    `supervision` has the options of the supervisor.
+    """
+
+    planning: PlanningSettings
+    rendezvous: bool
+    stdin: Literal["first", "none"]
+    output: tuple[str, ...] | None
+    log_dir: str | None
+    force: bool
+    timestamps: bool
+    pty: bool
+    on_failure: str | RestartPolicy
+    supervision: Supervision
+    verify: str | None
+    report: str | None
+    report_env: str
+    dry_run: bool
+
+
+def make_run_settings(ctx: VerbContext) -> RunSettings:
+    """Return the settings of a command line of `run`."""
+    planning, supervision = make_planning_settings(ctx), make_settings(Supervision, ctx.params)
+    return make_settings(RunSettings, ctx.params, planning=planning, supervision=supervision)
 
 
 def choose_run_id(run_id: str | None) -> str:

@@ -1,5 +1,7 @@
 """The options of `run` for starting and supervising ranks; `exec` has a few of them too."""
 
+from typing import Any
+
 from ompbind.cli.option import DIRECTORIES, FILES, Option
 from ompbind.cli.readers import (
     at_least,
@@ -12,7 +14,6 @@ from ompbind.cli.readers import (
 )
 from ompbind.cli.verbs import LAUNCHING, OUTPUT, RANKS, STOPPING
 from ompbind.errors import OptionError
-from ompbind.execution.restarts import RestartPolicy
 
 MODES = ("inherit", "tag", "files")
 
@@ -57,11 +58,13 @@ def _read_verify(text: str) -> str:
     raise OptionError(f"{text!r} is not {STRICT}: {forms}")
 
 
-def _read_on_failure(text: str) -> str | RestartPolicy:
-    """Read what happens when a rank fails: a word, or when it starts again."""
+def _read_on_failure(text: str) -> Any:
+    """Read what happens when a rank fails: a word, or a RestartPolicy, when it starts again."""
     word, colon, limit = text.partition(":")
     if word != _RESTART:
         return one_of(("stop", CONTINUE, _RESTART, f"{_RESTART}:N"))(text)
+    from ompbind.execution.restarts import RestartPolicy  # noqa: PLC0415 - door: --on-failure restart
+
     try:
         return RestartPolicy(limit=at_least(1)(limit) if colon else None)
     except OptionError as error:

@@ -1,12 +1,13 @@
-"""The typed settings of verbs: each verb makes one record from the values that click has read."""
+"""The typed settings of verbs: each verb makes one record from the values that click has read.
+
+The record of `run` is in `run_settings`, because the other verbs do not need its supervisor.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 from ompbind.cli.option import Sources, VerbContext
 from ompbind.cpuset import CpuSet
-from ompbind.execution.restarts import RestartPolicy
-from ompbind.execution.run_options import Supervision
 from ompbind.machine.devices import DeviceKind
 from ompbind.machine.model import CoreKindName
 from ompbind.masks.mask import Mask
@@ -94,34 +95,6 @@ class PlanningSettings(Record):
 def make_planning_settings(ctx: VerbContext) -> PlanningSettings:
     """Return the planning settings of a command line."""
     return make_settings(PlanningSettings, ctx.params, sources=ctx.sources, configuration=ctx.configuration)
-
-
-class RunSettings(Record):
-    """What `run` needs beside its planning settings; the fields are the options of the same names.
-
-    `supervision` has the options of the supervisor.
-    """
-
-    planning: PlanningSettings
-    rendezvous: bool
-    stdin: Literal["first", "none"]
-    output: tuple[str, ...] | None
-    log_dir: str | None
-    force: bool
-    timestamps: bool
-    pty: bool
-    on_failure: str | RestartPolicy
-    supervision: Supervision
-    verify: str | None
-    report: str | None
-    report_env: str
-    dry_run: bool
-
-
-def make_run_settings(ctx: VerbContext) -> RunSettings:
-    """Return the settings of a command line of `run`."""
-    planning, supervision = make_planning_settings(ctx), make_settings(Supervision, ctx.params)
-    return make_settings(RunSettings, ctx.params, planning=planning, supervision=supervision)
 
 
 class ExecSettings(Record):

@@ -5,8 +5,7 @@ import sys
 from ompbind.cli.console import read_screen, write_stderr, write_stdout
 from ompbind.cli.plan_messages import print_changed_variables
 from ompbind.cli.register import plan_or_suggest, read_other_runs
-from ompbind.cli.run_settings import hide_secrets, set_up_rendezvous
-from ompbind.cli.settings import RunSettings
+from ompbind.cli.run_settings import RunSettings, hide_secrets, set_up_rendezvous
 from ompbind.machine.model import Machine
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import RunSpec, find_changed, make_commands

@@ -9,11 +9,10 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import click
-from click.shell_completion import CompletionItem
 
 from ompbind.cli.checks import check_options
-from ompbind.cli.console import print_message
-from ompbind.cli.option import Complete, Option, VerbContext
+from ompbind.cli.console import HELP_SHOWN, make_help_option, print_message
+from ompbind.cli.option import Complete, Option, VerbContext, make_completion
 from ompbind.cli.options import find_options, find_unknown_variables
 from ompbind.cli.verbs import PLANNING, PREFIX
 from ompbind.errors import OmpbindError, OptionError
@@ -22,7 +21,6 @@ HELP = "Help"
 """The section of the options that show help."""
 
 SHORT_EXAMPLES = 3  # examples that the short help shows: the first of all
-_SHOW_ALL = "ompbind.help_all"  # the key in the context of click: --help-all was given
 _RESETS = (
     "--no-NAME resets an option to its default. Options can also be given as variables: OMPBIND_NAME;"
     " the command line takes precedence."
@@ -80,9 +78,8 @@ class Verb(click.Command):
             params.append(_make_argument(words, complete_word))
         self.has_short_help = any(option.is_everyday(name) for option in self.options)
         if self.has_short_help:
-            text = "Show all options and examples and exit."
-            flags = {"is_flag": True, "is_eager": True, "expose_value": False}
-            params.append(click.Option(["--help-all"], callback=_show_all, help=text, **flags))
+            params.append(make_help_option("--help-all", help="Show all options and examples and exit."))
+        params.append(make_help_option())
         super().__init__(
             name,
             context_settings={"auto_envvar_prefix": PREFIX.rstrip("_")},
@@ -90,6 +87,7 @@ class Verb(click.Command):
             help=help,
             short_help=summary,
             options_metavar="[OPTIONS] --" if words == "command" else "[OPTIONS]",
+            add_help_option=False,
         )
         self.allow_interspersed_args = "command" not in words
         self.run = run
@@ -233,9 +231,9 @@ class Verb(click.Command):
         formatter.write_text(f"{all_options}Documentation: docs/{self.page}")
 
     def _is_short(self, ctx: click.Context) -> bool:
-        return self.has_short_help and not ctx.meta.get(_SHOW_ALL)
+        return self.has_short_help and ctx.meta.get(HELP_SHOWN) != "help_all"
 
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
         """Return completions; options that reset others only after --no."""
         found = super().shell_complete(ctx, incomplete)
         for option in self.options:
@@ -245,16 +243,16 @@ class Verb(click.Command):
         if not incomplete.startswith("--no"):
             return found
         resets = (option.reset_name for option in self.options)
-        return found + [CompletionItem(name) for name in resets if name.startswith(incomplete)]
+        return found + [make_completion(name) for name in resets if name.startswith(incomplete)]
 
 
 def _make_argument(words: WordsAfter, complete: Complete | None) -> click.Argument:
     """Return the words after the options."""
 
-    def complete_word(ctx: click.Context, param: click.Parameter, text: str) -> list[CompletionItem]:
+    def complete_word(ctx: click.Context, param: click.Parameter, text: str) -> list[Any]:
         if complete is None:
-            return [CompletionItem(text, type="file" if ctx.params.get("words") else "command")]
-        return [CompletionItem(word) for word in complete(text) if word.startswith(text)]
+            return [make_completion(text, type="file" if ctx.params.get("words") else "command")]
+        return [make_completion(word) for word in complete(text) if word.startswith(text)]
 
     return click.Argument(
         ["words"],
@@ -263,10 +261,3 @@ def _make_argument(words: WordsAfter, complete: Complete | None) -> click.Argume
         type=click.UNPROCESSED,
         shell_complete=complete_word,
     )
-
-
-def _show_all(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    if value and not ctx.resilient_parsing:
-        ctx.meta[_SHOW_ALL] = True
-        click.echo(ctx.get_help(), color=ctx.color)
-        ctx.exit()

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from ompbind.errors import RequestError
-from ompbind.launchers.taskmap import find_node_tasks, read_taskmap
 from ompbind.machine.sources.root import whole_number
 from ompbind.record import Record
 
@@ -130,6 +129,8 @@ def _find_flux_size(env: Env) -> int:
     """
     size, nodes = read_number(env, "FLUX_JOB_SIZE"), read_number(env, "FLUX_JOB_NNODES")
     if nodes not in (1, size):
+        from ompbind.launchers.taskmap import find_node_tasks, read_taskmap  # noqa: PLC0415 - door: Flux
+
         tasks = find_node_tasks(read_taskmap(env), read_number(env, "FLUX_TASK_RANK"))
         if tasks:
             return len(tasks)

@@ -35,7 +35,6 @@ from ompbind.planning.runtimes import (
     choose_syntax,
     find_certain_runtimes,
 )
-from ompbind.planning.saved_plan import place_saved_ranks
 from ompbind.planning.strategies.strategies import (
     STRATEGIES,
     list_others_that_take_cores,
@@ -55,6 +54,8 @@ def make_plan(machine: Machine, request: Request, occupied: Sequence[LiveRun] = 
     ((8, 10, 12, 14), 4)
     """
     if request.plan is not None:
+        from ompbind.planning.saved_plan import place_saved_ranks  # noqa: PLC0415 - door: --plan
+
         request, placements = place_saved_ranks(machine, request)
         return _finish_plan(AvailableCpus(machine=machine, runs=tuple(occupied)), request, placements)
     _check_request(request)

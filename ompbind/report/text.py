@@ -1,9 +1,9 @@
 """Plain text for people: columns and wrapped lines that fit the width of a terminal."""
 
 import re
-import textwrap
 from collections.abc import Iterator, Sequence
 from itertools import takewhile, zip_longest
+from typing import Any
 from unicodedata import category, east_asian_width
 
 from ompbind.cpuset import CpuSet, named, render_ranges
@@ -131,14 +131,15 @@ def _wrap_cell(text: str, width: int) -> list[str]:
                 split.append("")
             split[-1] += char
         return [line.strip() for line in split]
-    lines = textwrap.wrap(
-        breakable(text, width, _MAY_END),
-        width,
-        expand_tabs=False,
-        replace_whitespace=False,
-        break_on_hyphens=False,
-    )
+    lines = _wrap(breakable(text, width, _MAY_END), width, expand_tabs=False, replace_whitespace=False)
     return [line.replace(_MAY_END, "") for line in lines] or [""]
+
+
+def _wrap(text: str, width: int, **options: Any) -> list[str]:
+    """Split text into lines as textwrap does, but not at hyphens: options stay whole."""
+    from textwrap import wrap  # noqa: PLC0415 - door: long lines
+
+    return wrap(text, width, break_on_hyphens=False, **options)
 
 
 def render_paragraph(label: str, text: str, width: int = WIDTH) -> str:
@@ -160,17 +161,16 @@ def _fill(text: str, first_indent: str, next_indent: str, width: int) -> str:
     Long words may end a line after a comma or bar and are not changed otherwise: values can be copied.
     """
     words = "".join(" " if char.isspace() and char != _NO_BREAK else char for char in clean_lines(text))
-    filled = textwrap.fill(
+    lines = _wrap(
         breakable(words, width // 2, _MAY_END),
         width,
         initial_indent=first_indent,
         subsequent_indent=next_indent,
         expand_tabs=False,
         replace_whitespace=False,
-        break_on_hyphens=False,
         break_long_words=False,
     )
-    return filled.replace(_MAY_END, "")
+    return "\n".join(lines).replace(_MAY_END, "")
 
 
 _MAY_END = "\t"  # a place where a line may end; it is removed when the text is printed
@@ -197,14 +197,8 @@ def make_visible(line: str) -> str:
 
 def wrap_quoted(line: str, width: int = WIDTH) -> str:
     """Indent a line that a program wrote, and continue it where it is long; words stay whole."""
-    return textwrap.fill(
-        line,
-        width,
-        initial_indent="    ",
-        subsequent_indent="        ",
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    indents = {"initial_indent": "    ", "subsequent_indent": "        "}
+    return "\n".join(_wrap(line, width, **indents, break_long_words=False))
 
 
 def render_error(error: OmpbindError, width: int = WIDTH) -> str:

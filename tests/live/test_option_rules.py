@@ -8,8 +8,7 @@ import pytest
 from ompbind.cli.options import find_options
 from ompbind.cli.request import make_request, make_run_spec
 from ompbind.cli.run import VERB
-from ompbind.cli.run_settings import make_output, make_run_options
-from ompbind.cli.settings import make_run_settings
+from ompbind.cli.run_settings import make_output, make_run_options, make_run_settings
 from ompbind.cpuset import CpuSet
 from ompbind.errors import OmpbindError
 from ompbind.machine.model import CoreKind
