@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from ompbind.errors import RequestError
 from ompbind.launchers.ancestors import Ancestor, find_daemon, find_starter
-from ompbind.launchers.launchers import LAUNCHERS, TORCHRUN, Env, Launcher, read_number
+from ompbind.launchers.launchers import LAUNCHERS, OTHER_RANKS, TORCHRUN, Env, Launcher, read_number
 from ompbind.machine.sources.root import whole_number
 from ompbind.planning.rank_command import RankIdentity
 from ompbind.planning.rank_variables import OMPBIND_RANK, SUPERVISOR_NAME
@@ -78,12 +78,14 @@ def find_launcher(env: Env, ancestors: Iterable[Ancestor] = ()) -> LauncherRank 
 
 
 def read_local_rank(env: Env) -> int:
-    """Return the local rank of a process, as far as one variable says it; 0 without a launcher.
+    """Return the local rank of a process, 0 without a launcher; for messages that one rank is to print.
 
-    For messages only: where launchers are nested, the variable may be that of an outer launcher.
+    Where launchers are nested, the largest number counts: 0 is the first rank under all of them. Variables
+    that are incomplete, as an exported LOCAL_RANK, only count if no launcher has set all of its own.
     """
-    numbers = (whole_number(env.get(launcher.local_rank)) for launcher in LAUNCHERS if launcher.local_rank)
-    return next((number for number in numbers if number is not None), 0)
+    complete = [launcher for launcher in LAUNCHERS if launcher.is_complete(env)]
+    numbers = (whole_number(env.get(launcher.local_rank)) for launcher in complete or LAUNCHERS)
+    return max((number for number in numbers if number is not None), default=0)
 
 
 def find_batch_script(env: Env, ancestors: Iterable[Ancestor] = ()) -> Launcher | None:
@@ -159,13 +161,14 @@ def _read_identity(launcher: Launcher, env: Env) -> RankIdentity:
 
 def _refuse_partial(env: Env) -> None:
     """Raise RequestError if a launcher has set some variables of a rank, but not all."""
-    partial = [launcher for launcher in LAUNCHERS if launcher.is_partial(env)]
-    launcher = next(iter(partial or (known for known in LAUNCHERS if known.has_size(env))), None)
+    launchers = [launcher for launcher in LAUNCHERS if launcher.rank not in OTHER_RANKS]
+    partial = [launcher for launcher in launchers if launcher.is_partial(env)]
+    launcher = next(iter(partial or (known for known in launchers if known.has_size(env))), None)
     if launcher is None:
         return
     given = [name for name in launcher.needed if env.get(name)]
     text = f"{_list_names(given)} set, as {launcher.name} does, but {_explain_missing(launcher, env)}"
-    other = "" if launcher.local_rank else "start ranks with Open MPI's mpirun, or "
+    other = "" if launcher.local_rank else "start ranks with 'prterun --personality ompi', or "
     hint = f"{other}give --local-rank and --local-size; for a single rank these are 0 and 1"
     raise RequestError(text, hint=hint)
 

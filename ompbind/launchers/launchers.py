@@ -183,7 +183,7 @@ LAUNCHERS = (
         ),
         example=("Four MPI ranks", "mpirun -n 4 --bind-to none ompbind exec -- ./app"),
     ),
-    Launcher(  # MPICH's Hydra, and the launchers derived from it: Intel MPI, MVAPICH2
+    Launcher(  # MPICH's Hydra, and the launchers derived from it: Intel MPI, MVAPICH
         name="MPICH or Intel MPI",
         rank="PMI_RANK",
         size="PMI_SIZE",
@@ -191,6 +191,24 @@ LAUNCHERS = (
         local_size="MPI_LOCALNRANKS",
         run_id=("PMI_JOBID",),
         daemons=("hydra_pmi_proxy",),
+    ),
+    Launcher(  # MVAPICH2's mpirun_rsh
+        name="MVAPICH2",
+        rank="MV2_COMM_WORLD_RANK",
+        size="MV2_COMM_WORLD_SIZE",
+        local_rank="MV2_COMM_WORLD_LOCAL_RANK",
+        local_size="MV2_COMM_WORLD_LOCAL_SIZE",
+        run_id=("MPIRUN_ID",),
+        daemons=("mpispawn",),
+    ),
+    Launcher(  # jsrun, on IBM's systems with LSF; it sets the variables of Open MPI too
+        name="JSM",
+        rank="JSM_NAMESPACE_RANK",
+        size="JSM_NAMESPACE_SIZE",
+        local_rank="JSM_NAMESPACE_LOCAL_RANK",
+        local_size="JSM_NAMESPACE_LOCAL_SIZE",
+        run_id=("PMIX_NAMESPACE",),
+        daemons=("jsmd",),
     ),
     # HPE Cray systems. PALS sets the number of all ranks in the variables of PMI only. The PMI plugins of
     # Slurm and Flux set some of the variables of PALS too.
@@ -233,4 +251,7 @@ and Flux in jobs of Slurm. PALS sets no rank of its own for the ranks of a Hydra
 """
 
 OTHER_RANKS = ("JSM_NAMESPACE_RANK", "MV2_COMM_WORLD_RANK", "ALPS_APP_PE")
-"""Variables with the rank under launchers whose ranks cannot be identified: JSM, MVAPICH, ALPS."""
+"""Variables with a rank that cause a warning, and no error, where a rank cannot be identified by them.
+
+ALPS sets no local rank. JSM and MVAPICH2 set all variables of their rows according to their documentation.
+"""

@@ -1,8 +1,8 @@
 """The variables that launchers set for a rank, as ranks have printed them: those about ranks and jobs.
 
 Open MPI 4.1.4 and 5.0.11, prterun of 5.0.11, MPICH 4.0.2, Intel MPI 2021.18, Slurm 22.05 and torchrun 2.13
-were run on one machine, Slurm also with two `slurmd`. Flux and PALS are from the source of Flux's shell, of
-Slurm's plugin mpi/cray_shasta, and from scripts of users of PALS.
+were run on one machine, Slurm also with two `slurmd`. Flux, MVAPICH2 and PALS are from the source of Flux's
+shell, of MVAPICH2's mpispawn, of Slurm's plugin mpi/cray_shasta, and from scripts of users of PALS and JSM.
 """
 
 import shlex
@@ -28,6 +28,9 @@ OPEN_MPI_5 = {
 }
 PRTERUN = make_env("PMIX_NAMESPACE=prterun-vm-16269@1 PMIX_RANK=1 PRTE_LAUNCHED=1")
 MPICH = make_env("MPI_LOCALNRANKS=3 MPI_LOCALRANKID=1 PMI_FD=6 PMI_RANK=1 PMI_SIZE=3")
+_OF_RANK = "RANK=1 SIZE=3 LOCAL_RANK=1 LOCAL_SIZE=3"
+MVAPICH2 = make_env(_OF_RANK, "MV2_COMM_WORLD_") | make_env("MPIRUN_ID=4711 MPIRUN_NPROCS=3 PMI_ID=1")
+JSM = make_env(_OF_RANK, "JSM_NAMESPACE_") | OPEN_MPI_5
 INTEL_MPI = MPICH | make_env(
     "HYDRA_BSTRAP_LAUNCHER=fork I_MPI_HYDRA_UUID=953f0000-a8e5 I_MPI_PIN_MAPPING='2:0 0,1 1'"
 )

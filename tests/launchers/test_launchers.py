@@ -8,7 +8,7 @@ from ompbind.cpuset import CpuSet
 from ompbind.errors import RequestError
 from ompbind.launchers.allocation import find_binding
 from ompbind.launchers.ancestors import Ancestor, find_starter, read_ancestors, read_launcher_cpus
-from ompbind.launchers.find import find_batch_script, find_copies, find_launcher
+from ompbind.launchers.find import find_batch_script, find_copies, find_launcher, read_local_rank
 from ompbind.launchers.launchers import LAUNCHERS, may_have_launcher, may_have_variables
 from ompbind.machine.sources.root import DirectoryRoot
 from ompbind.planning.rank_command import RankIdentity
@@ -60,6 +60,8 @@ def ancestors(names):
     PALS                              | PALS               | 1 3 1 3
     PALS ^PALS_LOCAL_SIZE             | PALS               | 1 3 1 3
     TORCHRUN                          | torchrun           | 1 3 1 3
+    MVAPICH2                          | MVAPICH2           | 1 3 1 3
+    JSM                               | JSM                | 1 3 1 3
     FLUX FLUX_JOB_SIZE=4 FLUX_JOB_NNODES=2                      | Flux  | 1 4 1 2
     FLUX FLUX_JOB_NNODES=2                                      | Flux  | 1 3 1 0
     FLUX FLUX_JOB_SIZE=4 FLUX_JOB_NNODES=2 FLUX_TASK_LOCAL_ID=2 | Flux  | 1 4 2 0
@@ -188,6 +190,20 @@ def test_the_process_of_the_launcher_identifies_a_job_without_an_identifier():
     assert find_launcher(env("MPICH PMI_JOBID=a/b")).run_id == "mpich-a_b"
 
 
+@pytest.mark.parametrize(("words", "local_rank"), rows("""
+    HOME=/                                    | 0
+    OPEN_MPI_4                                | 1
+    OPEN_MPI_4 LOCAL_RANK=0                   | 1
+    OPEN_MPI_4 OMPI_COMM_WORLD_LOCAL_RANK=0 LOCAL_RANK=7 | 0
+    OUTER TORCHRUN LOCAL_RANK=0               | 0
+    OUTER TORCHRUN LOCAL_RANK=2               | 2
+    LOCAL_RANK=2                              | 2
+    LOCAL_RANK=two                            | 0
+"""))  # fmt: skip
+def test_one_rank_of_a_machine_is_the_first_for_messages(words, local_rank):
+    assert read_local_rank(env(words)) == int(local_rank)
+
+
 ENVIRONMENTS = {
     "torchrun": "TORCHRUN", "Open MPI": "OPEN_MPI_5", "MPICH or Intel MPI": "MPICH", "PALS": "PALS",
     "Flux": "FLUX", "Slurm": "SLURM_STEP",
@@ -266,19 +282,19 @@ def test_a_rank_is_bound_if_it_has_fewer_cpus_than_its_own_launcher(
 TOY = """
 from ompbind.launchers import launchers
 from ompbind.launchers.launchers import Launcher
-JSM = Launcher(
-    name="JSM", rank="JSM_RANK", size="JSM_SIZE", local_rank="JSM_LOCAL_RANK",
-    local_size=lambda env: len(env["JSM_HOST_RANKS"].split(":")), run_id=("JSM_JOB",), daemons=("jsmd",),
-    example=("Four ranks of JSM", "jsrun -n 4 ompbind exec -- ./app"),
+TOY = Launcher(
+    name="Toy", rank="TOY_RANK", size="TOY_SIZE", local_rank="TOY_LOCAL_RANK",
+    local_size=lambda env: len(env["TOY_HOST_RANKS"].split(":")), run_id=("TOY_JOB",), daemons=("toyd",),
+    example=("Four ranks of Toy", "toyrun -n 4 ompbind exec -- ./app"),
 )
-launchers.LAUNCHERS = (JSM, *launchers.LAUNCHERS)
+launchers.LAUNCHERS = (TOY, *launchers.LAUNCHERS)
 """
 
 
 def test_a_launcher_is_one_row():
     text = run_with(TOY, "exec", "--help")
-    assert "JSM, torchrun, Open MPI, MPICH or Intel MPI, PALS, Flux, Slurm" in text
-    assert "jsrun -n 4 ompbind exec -- ./app" in text
-    variables = environments.make_env("RANK=5 SIZE=6 LOCAL_RANK=0 HOST_RANKS=5 JOB=x", "JSM_")
+    assert "Toy, torchrun, Open MPI, MPICH or Intel MPI, MVAPICH2, JSM, PALS, Flux, Slurm" in text
+    assert "toyrun -n 4 ompbind exec -- ./app" in text
+    variables = environments.make_env("RANK=5 SIZE=6 LOCAL_RANK=0 HOST_RANKS=5 JOB=x", "TOY_")
     show = ("exec", "--", "sh", "-c", "echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $OMPBIND_RUN_ID")
-    assert run_with(TOY, *show, **variables) == "5 6 0 1 jsm-x"
+    assert run_with(TOY, *show, **variables) == "5 6 0 1 toy-x"
