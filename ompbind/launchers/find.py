@@ -78,7 +78,7 @@ def find_launcher(env: Env, ancestors: Iterable[Ancestor] = ()) -> LauncherRank 
 
 
 def read_local_rank(env: Env) -> int:
-    """Return the local rank of a process, 0 without a launcher; for messages that one rank is to print.
+    """Return the local rank of a process, 0 without a launcher: rank 0 prints the whole error that all have.
 
     Where launchers are nested, the largest number counts: 0 is the first rank under all of them. Variables
     that are incomplete, as an exported LOCAL_RANK, only count if no launcher has set all of its own.
