@@ -1,5 +1,6 @@
 """The programs of docs/examples/ run, bind their workers, and leave the program itself as it was."""
 
+import json
 import os
 import re
 import signal
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ompbind import Request, make_plan, read_machine
-from tests.live.conftest import allowed_list, clean_environment, two_cpus
+from tests.live.conftest import OMPBIND, allowed_list, clean_environment, two_cpus
 from tests.live.runtimes import cpus_of, needs_packages
 
 ROOT = Path(__file__).parent.parent.parent
@@ -63,6 +64,38 @@ def test_the_actors_of_ray_are_bound():
     with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp", ignore_cleanup_errors=True) as directory:
         done = start_example("ray_actors.py", HOME=directory, RAY_TMPDIR=directory, **ON_LOOPBACK)
     assert done.stdout.splitlines() == LINES
+
+
+ACTORS = """\
+import json, os, sys, ray
+
+@ray.remote(num_cpus=1)
+class Worker:
+    def read_masks(self):
+        tids = map(int, os.listdir("/proc/self/task"))
+        return sorted({tuple(sorted(os.sched_getaffinity(tid))) for tid in tids})
+
+ray.init(include_dashboard=False, num_cpus=2)
+options = {"runtime_env": {"py_executable": sys.argv[1]}}
+workers = [Worker.options(**options).remote() for _ in range(2)]
+print(json.dumps(ray.get([worker.read_masks.remote() for worker in workers], timeout=60)))
+"""
+
+
+@pytest.mark.part("ray")
+def test_ompbind_exec_as_the_python_of_actors_binds_them():
+    needs_packages("ray")
+    command = f"{OMPBIND} exec -c 1 --avoid -- {sys.executable}"
+    with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp", ignore_cleanup_errors=True) as directory:
+        env = clean_environment(HOME=directory, RAY_TMPDIR=directory, **ON_LOOPBACK)
+        words = [sys.executable, "-c", ACTORS, command]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=120, env=env)
+    masks = json.loads(done.stdout or "[]")
+    assert [len(each) for each in masks] == [1, 1], done.stderr
+    (first,), (second,) = masks
+    assert first
+    assert second
+    assert not {*first} & {*second}
 
 
 @pytest.mark.part("torch")
