@@ -114,6 +114,8 @@ def write_config(directory, names, gpus, settings, plugin):
         for number in range(gpus):  # null devices, which Slurm takes for GPUs
             os.mknod(directory / f"gpu{number}", 0o666 | stat.S_IFCHR, os.makedev(1, 3))
         (directory / "gres.conf").write_text(f"Name=gpu File={directory}/gpu[0-{gpus - 1}]\n")
+    if "cgroup" in plugin:
+        (directory / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\nConstrainCores=yes\n")
     config = directory / "slurm.conf"
     config.write_text("\n".join(lines) + "\n")
     return config

@@ -7,7 +7,7 @@ and have as many threads as the job may use CPUs. A mask, or --avoid, says that 
 
 from collections.abc import Iterator
 
-from ompbind.cpuset import count, named
+from ompbind.cpuset import count, join_words, named
 from ompbind.errors import PlanError
 from ompbind.machine.model import Level, Machine, find_overlapping
 from ompbind.masks.parse import parse_mask
@@ -37,7 +37,13 @@ def apply_job_cpus(machine: Machine, request: Request) -> Request:
             hint=f"start at most {count(job.count, 'rank')}, or let ranks share CPUs with --share",
         )
     cores_each = request.cores and min(request.cores, max(1, job.count // ranks))
+    unused = {
+        "--cores": request.cores and request.cores > (cores_each or 0),
+        "--reserve": request.reserve or request.reserve_total,
+        "--service-cores": request.has_service,
+    }
     return request.replace(
+        job_cpus=job.replace(unused=tuple(name for name, given in unused.items() if given)),
         mask=parse_mask("none"),
         threads=request.threads or cores_each,
         cores=None,
@@ -59,6 +65,7 @@ def explain_job_cpus(plan: Plan) -> Iterator[Note]:
         threads = count(sum(placement.threads for placement in plan.placements), "thread")
         text += f" to any: its ranks have {threads} and may run on {named('CPU', plan.machine.allowed)}"
         text += " (-m names CPUs, --avoid takes CPUs of no other run)"
+        text += f"; {join_words(job.unused)} cannot be fulfilled" if job.unused else ""
     else:
         text += " to these: other jobs may run on the CPUs of its ranks"
     yield Note(code="job-cpus", text=text, warning=True)

@@ -25,11 +25,15 @@ from ompbind.record import Record
 
 
 class JobCpus(Record):
-    """How many CPUs of a machine a batch system allows a job; `variable` is where it says so."""
+    """How many CPUs of a machine a batch system allows a job; `variable` is where it says so.
+
+    `unused` are options of the request that have no effect, because nothing is bound.
+    """
 
     system: str
     variable: str
     count: int
+    unused: tuple[str, ...] = ()
 
 
 RANK_LIMIT = 1 << 16

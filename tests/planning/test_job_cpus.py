@@ -53,6 +53,8 @@ def test_ranks_share_the_number_of_cpus_of_the_job(option, ranks, shown):
     (note,) = [note for note in plan.notes if note.code == "job-cpus"]
     assert note.warning
     assert "4 CPUs that PBS allows (NCPUS)" in note.text
+    unused = {"-c 8": "--cores", "service": "--service-cores", "reserve": "--reserve"}.get(option)
+    assert f"; {unused} cannot be fulfilled" in note.text if unused else "fulfilled" not in note.text
     is_bound = option.startswith(("-m", "--avoid"))
     assert plan.request.is_unbound == (not is_bound)
     assert {bool(rank.places) for rank in plan.placements} == {is_bound}

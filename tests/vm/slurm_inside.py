@@ -18,10 +18,11 @@ from tests.slurm import start_slurm
 PREPARE = """
 ip link set lo up && ip addr add 192.0.2.1/24 dev lo &&
 echo "127.0.0.1 localhost $(hostname)" >/etc/hosts &&
-mount -t tmpfs none /sys/fs/cgroup && mkdir /sys/fs/cgroup/systemd &&
-mount -t cgroup -o none,name=systemd none /sys/fs/cgroup/systemd
+mount -t tmpfs none /sys/fs/cgroup && cd /sys/fs/cgroup && mkdir systemd cpuset freezer &&
+mount -t cgroup -o none,name=systemd none systemd &&
+mount -t cgroup -o cpuset none cpuset && mount -t cgroup -o freezer none freezer
 """
-"""Slurm needs another address than that of loopback, and a hierarchy of cgroups without systemd."""
+"""Slurm needs another address than that of loopback, and cgroups of version 1, which need no systemd."""
 
 
 def main():

@@ -1,4 +1,4 @@
-"""Slurm without cgroups on a machine of which a job has a part: allocation, binding and number of CPUs.
+"""Slurm with and without cgroups, where a job has a part of the machine: allocation, binding, number of CPUs.
 
 Each machine boots once for a task plugin, with eight CPUs on two sockets.
 """
@@ -31,6 +31,10 @@ STEPS = rows(f"""
     task/affinity | srun -n4 --cpu-bind=mask_cpu:0x3,0xc  | 0 0 1, 1 2 1, 2 1 1, 3 3 1
     task/affinity | srun -n2 -c2 --cpu-bind=none          | 0 0-1 2, 1 2-3 2
     task/affinity | salloc -Q -n4 srun -n8 -O             | {join("{0} 0-3 4", 8)}
+    task/cgroup   | srun -n4                              | 0 0 1, 1 1 1, 2 2 1, 3 3 1
+    task/cgroup   | srun -n2 -c2                          | 0 0-1 2, 1 2-3 2
+    task/cgroup,task/affinity | srun -n4 --cpu-bind=none  | 0 0 1, 1 1 1, 2 2 1, 3 3 1
+    task/cgroup,task/affinity | srun -n4 --cpu-bind=cores | 0 0 1, 1 1 1, 2 2 1, 3 3 1
     task/none     | srun -n4                              | {join("{0} 0-7 1", 4)}
     task/none     | srun -n2 -c2                          | 0 0-7 2, 1 0-7 2
     task/none     | srun -n8                              | {join("{0} {0} 1", 8)}
