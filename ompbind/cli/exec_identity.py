@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator, Sequence
 
 from ompbind.cli.console import print_message
-from ompbind.cli.register import read_planning_machine
+from ompbind.cli.register import limit_to_listed, read_planning_machine
 from ompbind.cli.request import make_request, make_run_spec, read_own_job_cpus
 from ompbind.cli.settings import ExecSettings
 from ompbind.cpuset import EMPTY, CpuSet, count, join_words, named, union
@@ -104,6 +104,8 @@ def prepare_rank(
     spec = make_run_spec(planning, rank.run_id if rank else run_id)
     numbers = (rank.identity.rank, rank.identity.local_rank) if rank else (0, 0)
     request = make_request(planning, make_spec_before_plan(spec, *numbers), machine)
+    if planning.topology != LIVE:  # what the variables of this job mean on that machine
+        machine, request = limit_to_listed(machine), request.replace(job_cpus=read_own_job_cpus())
     if rank:
         identity, machine, request = _join_job(rank, machine, request, settings)
     else:
@@ -131,7 +133,6 @@ def _join_job(
     if settings.planning.topology == LIVE:
         launcher_cpus = read_launcher_cpus(DirectoryRoot("/"), rank.starter)
     else:
-        request = request.replace(job_cpus=read_own_job_cpus())
         own = machine.allowed & masks[identity.local_rank % len(masks)] if masks else EMPTY
         machine = machine.replace(allowed=own) if own else machine
     binding = find_binding(identity, machine.allowed, masks, launcher_cpus)

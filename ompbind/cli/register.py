@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 
 from ompbind.cli.console import print_message
 from ompbind.cli.settings import PlanningSettings
-from ompbind.cpuset import EMPTY
 from ompbind.errors import MaskError, PlanError
 from ompbind.execution.mempolicy import replace_unsupported_policies
 from ompbind.launchers.allocation import read_listed_cpus
@@ -35,7 +34,12 @@ def read_planning_machine(settings: PlanningSettings) -> Machine:
     saved = settings.plan
     named = settings.devices or settings.near or (saved and saved.device_kinds)
     machine = read_machine(settings.topology, devices=bool(named))
-    listed = machine.allowed & read_listed_cpus(os.environ) if settings.topology == LIVE else EMPTY
+    return limit_to_listed(machine) if settings.topology == LIVE else machine
+
+
+def limit_to_listed(machine: Machine) -> Machine:
+    """Return the machine with only the CPUs allowed that a batch system lists, with all without a list."""
+    listed = machine.allowed & read_listed_cpus(os.environ)
     return machine.replace(allowed=listed) if listed else machine
 
 

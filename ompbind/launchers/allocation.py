@@ -16,7 +16,7 @@ from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.launchers.launchers import SLURM, Env
 from ompbind.machine.sources.root import Root, whole_number
 from ompbind.planning.rank_command import RankIdentity
-from ompbind.planning.request import JobCpus
+from ompbind.planning.request import RANK_LIMIT, JobCpus
 from ompbind.record import Record
 
 
@@ -68,7 +68,7 @@ def read_task_masks(env: Env, launcher: str) -> tuple[CpuSet, ...]:
         for item in filter(None, text.split(",")):
             word, _, times = item.partition("*")
             cpus = CpuSet([int(word, 0)]) if is_map else CpuSet.from_mask(word.lower().removeprefix("0x"))
-            masks += [cpus] * (int(times) if times else 1)
+            masks += [cpus] * min(int(times or 1), RANK_LIMIT)
     except (ValueError, OverflowError):
         return ()
     return tuple(masks) if EMPTY not in masks else ()
