@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from ompbind.cli.console import print_message
 from ompbind.cli.settings import PlanningSettings
 from ompbind.errors import MaskError, PlanError
-from ompbind.execution.mempolicy import replace_unsupported_policies
 from ompbind.launchers.allocation import read_listed_cpus
 from ompbind.machine.model import Machine
 from ompbind.machine.sources.linux.reader import LIVE
@@ -149,6 +148,8 @@ def make_local_plan(machine: Machine, request: Request, occupied: Sequence[LiveR
     plan = plan_or_suggest(machine, request, occupied)
     if request.memory is MemoryMode.LOCAL:
         return plan
+    from ompbind.execution.mempolicy import replace_unsupported_policies  # noqa: PLC0415 - door: --memory
+
     return replace_unsupported_policies(plan)
 
 

@@ -7,7 +7,6 @@ from typing import NoReturn
 
 from ompbind.cpuset import CpuSet, named
 from ompbind.errors import CommandNotExecutableError, CommandNotFoundError, LaunchError
-from ompbind.execution.mempolicy import set_policy
 from ompbind.planning.rank_command import RankCommand
 from ompbind.programs.find_command import find_command, find_script_error
 
@@ -64,6 +63,8 @@ def exec_command(command: RankCommand) -> NoReturn:
     path = find_command(command.argv[0], command.env)
     enter_cpus(command)
     if command.memory is not None:
+        from ompbind.execution.mempolicy import set_policy  # noqa: PLC0415 - door: --memory
+
         set_policy(command.memory)
     for number in IGNORED_BY_PYTHON:
         signal.signal(number, signal.SIG_DFL)
