@@ -5,9 +5,12 @@ The end of --budget is such a signal too, SIGALRM: it also stops a run that woul
 
 import os
 import signal
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+
+from ompbind.execution.shutdown import REPEAT_S
 
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _ALL = (*INTERRUPTS, signal.SIGALRM)
@@ -21,16 +24,22 @@ class TimeIsUp(KeyboardInterrupt):
 def catch_interrupts() -> Iterator[list[int]]:
     """Let signals that stop a session raise KeyboardInterrupt; yield the list of signals that arrive.
 
-    Signals that this process ignores stay ignored, as after nohup. A write to a closed pipe raises
-    BrokenPipeError and does not kill the session. Afterwards all signals do what they did before. A forked
-    child that has no handlers of its own yet exits: it must not save and show the session too.
+    As in `run`, a signal that repeats another within REPEAT_S seconds has no effect. Signals that this
+    process ignores stay ignored, as after nohup. A write to a closed pipe raises BrokenPipeError and does not
+    kill the session. Afterwards all signals do what they did before. A forked child that has no handlers of
+    its own yet exits: it must not save and show the session too.
     """
     arrived: list[int] = []
-    owner = os.getpid()
+    owner, ignored_until = os.getpid(), 0.0
 
     def interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal ignored_until
         if os.getpid() != owner:
             os._exit(128 + number)
+        now = time.monotonic()
+        if now < ignored_until:
+            return
+        ignored_until = now + REPEAT_S
         arrived.append(number)
         raise KeyboardInterrupt
 
@@ -65,6 +74,12 @@ def limit_time(limit_s: float | None) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+def ignore_interrupts() -> None:
+    """Ignore signals that stop a session: it was stopped, and the exit code is decided."""
+    for number in INTERRUPTS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def delay_interrupts() -> "SignalMask":

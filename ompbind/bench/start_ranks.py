@@ -191,7 +191,6 @@ def start_ranks(
             timeout=None if settings.service else settings.timeout_s, grace=settings.grace_s
         ),
         stop_on_exit=settings.service is not None,
-        ignore_late_signals=True,
         stdin_first=False,
         expected=expect_ranks(plan, settings.run_id, start.commands) if plan and is_verified else None,
     )

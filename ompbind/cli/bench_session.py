@@ -24,7 +24,7 @@ from ompbind.bench.events import (
     mask_session,
     render_event,
 )
-from ompbind.bench.interrupts import catch_interrupts
+from ompbind.bench.interrupts import catch_interrupts, delay_interrupts, ignore_interrupts
 from ompbind.bench.metrics import make_metrics
 from ompbind.bench.records import Conclusion, Kind, NextRound, Refusal, Rules, Session, Status
 from ompbind.bench.results_file import open_results, read_results
@@ -150,22 +150,23 @@ def run_bench(
         for text in explain_missing(find_events()):
             print_message(f"note: {text}")
     gc.enable()  # __main__ disables it for short commands; a session can last for hours
-    with (
-        _open_saved(settings, new) as (session, save),
-        open_listener(mask_session(session), settings) as listener,
-        catch_interrupts() as arrived,
-    ):
-        calls = SessionCalls(
-            find_next=find_next,
-            run=lambda start, slot, *, verify: run_candidate(start, measuring, slot, verify=verify),
-            save=save,
-            listener=listener,
-        )
-        end = run_session(session, starts, calls, settings.budget)
-    conclusion = show_results(settings, end.session, exports)
-    if end.error:
-        raise end.error
-    save_choice(settings, end.session, conclusion)
+    with catch_interrupts() as arrived:
+        with (
+            _open_saved(settings, new) as (session, save),
+            open_listener(mask_session(session), settings) as listener,
+        ):
+            calls = SessionCalls(
+                find_next=find_next,
+                run=lambda start, slot, *, verify: run_candidate(start, measuring, slot, verify=verify),
+                save=save,
+                listener=listener,
+            )
+            end = run_session(session, starts, calls, settings.budget)
+        with delay_interrupts():
+            conclusion = show_results(settings, end.session, exports)
+            if end.error:
+                raise end.error
+            save_choice(settings, end.session, conclusion)
     return _find_exit_code(end.session, arrived)
 
 
@@ -265,6 +266,7 @@ def _open_saved(settings: BenchSettings, new: Session) -> Iterator[tuple[Session
 def _find_exit_code(session: Session, arrived: Sequence[int]) -> int:
     """Return the exit code; after Ctrl-C this process is killed by it, so that a script stops too."""
     if session.ended == INTERRUPTED:
+        ignore_interrupts()
         number = arrived[0] if arrived else signal.SIGINT  # the ranks may get Ctrl-C before this process
         if number == signal.SIGINT:
             exit_by_interrupt()

@@ -6,12 +6,15 @@ report of this run.
 
 import os
 import time
+from collections.abc import Callable
 
 from ompbind.cli.console import read_message_width, write_stderr
 from ompbind.cli.run_settings import RunSettings, fill_paths, hide_secrets, make_run_id
 from ompbind.errors import LaunchError, OmpbindError, OptionError
 from ompbind.execution.outcome import Outcome, was_interrupted
 from ompbind.execution.report_file import READER_WAIT_S, ReportFile, prepare_report, write_report
+from ompbind.execution.shutdown import REPEAT_S
+from ompbind.execution.signals import make_request_check
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import RunSpec
 from ompbind.report.run_json import SCHEMA, render_run
@@ -47,14 +50,15 @@ def finish_report(
     plan, spec, began_at = started
     text = render_run(plan, hide_secrets(spec, settings), outcome, began_at)
     stopped = outcome.stop_requested or was_interrupted(outcome)
-    error = _write(file, text, settings.supervision.grace if stopped else READER_WAIT_S)
+    wait_s = settings.supervision.grace if stopped else READER_WAIT_S
+    error = _write(file, text, wait_s, make_request_check(time.monotonic() + REPEAT_S if stopped else 0.0))
     return outcome.replace(write_errors=(*outcome.write_errors, error)) if error else outcome
 
 
-def _write(file: ReportFile, text: str, wait_s: float) -> str:
+def _write(file: ReportFile, text: str, wait_s: float, is_requested: Callable[[], bool] = bool) -> str:
     """Write a report; an error is printed and returned, "" for none."""
     try:
-        write_report(file, text, wait_s)
+        write_report(file, text, wait_s, is_requested)
     except LaunchError as error:
         write_stderr(render_error(error, read_message_width()))
         return error.message

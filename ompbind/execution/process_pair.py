@@ -144,8 +144,8 @@ def _forward_signals(supervisor: int, pipe: int, signals: frozenset[int], inheri
 
     A termination signal that does not fit there is sent to the supervisor itself: the pipe is full of signals
     that the supervisor has not read yet, or the supervisor has closed it. Then it has no ranks left and only
-    writes output, or it was just killed. `inherited` are the children that this process had before; a child
-    that exits is removed.
+    writes the report, or it was just killed. `inherited` are the children that this process had before; a
+    child that exits is removed.
     """
     while True:
         number = signal.sigwait(signals)
@@ -167,11 +167,10 @@ def _forward_signals(supervisor: int, pipe: int, signals: frozenset[int], inheri
 def _handle_killed_supervisor(supervisor: int, number: int, cleanup: Cleanup, inherited: set[int]) -> int:
     """Kill all ranks of a supervisor that signal `number` has killed, and return the exit code.
 
-    A supervisor without ranks exits by the termination signal that it received. This is no failure.
+    The supervisor of an interrupted run kills itself by SIGINT at the end. This is no failure.
     """
     if number == signal.SIGINT:
         exit_by_interrupt()
-    if number in TERMINATION_SIGNALS:  # the supervisor catches them while it has ranks
         return 128 + number
     terminal = Terminal(os.getpgrp())
     ranks = (read_children() or set()) - inherited

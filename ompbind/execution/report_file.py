@@ -9,13 +9,16 @@ import fcntl
 import os
 import select
 import shlex
+import signal
 import stat
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 from ompbind.errors import LaunchError, RequestError
 from ompbind.execution.output.log_files import is_log
 from ompbind.execution.safe_files import OpenDirectory, is_same, open_parent
+from ompbind.execution.signals import block_signals
 from ompbind.record import Record
 
 READER_WAIT_S = 60.0
@@ -45,6 +48,21 @@ class ReportFile(Record):
     last: str = ""
     directory: OpenDirectory | None = None
     before: os.stat_result | None = None
+
+
+class _Patience(Record):
+    """How long the reader of a pipe is waited for: `wait_s` seconds, or until a signal requests the end."""
+
+    wait_s: float
+    is_requested: Callable[[], bool]
+
+    def is_over(self, began_at: float) -> bool:
+        """Return whether a wait that began at a time of the monotonic clock is over."""
+        return time.monotonic() >= began_at + self.wait_s or self.is_requested()
+
+    def render(self, word: str) -> str:
+        """Return how long a wait was: "for 10 s" or "in 10 s", as the word says."""
+        return "before a signal came" if self.is_requested() else f"{word} {self.wait_s:g} s"
 
 
 def prepare_report(name: str, logs: str = "") -> ReportFile:
@@ -98,26 +116,33 @@ def _find_hint(error: Exception, path: str) -> str:
     return hint.format(path=shlex.quote(path), directory=shlex.quote(os.path.dirname(path)))
 
 
-def write_report(file: ReportFile, text: str, wait_s: float = READER_WAIT_S) -> None:
+def write_report(
+    file: ReportFile, text: str, wait_s: float = READER_WAIT_S, is_requested: Callable[[], bool] = bool
+) -> None:
     """Write a report and a newline, once; an existing file keeps its mode, a new file gets that of umask.
 
-    A named pipe must get a reader within `wait_s` seconds, and so must each further write to it. Raises
+    A named pipe must get a reader within `wait_s` seconds, and so must each further write to it. Signals are
+    blocked, so that the report is whole; one with which `is_requested` returns True ends these waits. Raises
     LaunchError if the report cannot be written. A file is then unchanged, or empty if it had to be written in
     place.
     """
     data = text.encode("utf-8", "backslashreplace") + b"\n"
+    patience = _Patience(wait_s=wait_s, is_requested=is_requested)
+    before = block_signals()
     try:
         if file.directory is None:
             with open(file.descriptor, "wb", buffering=0):
-                _write(file.descriptor, data, wait_s)
+                _write(file.descriptor, data, patience)
         else:
-            _write_entry(file, file.directory, data, wait_s)
+            _write_entry(file, file.directory, data, patience)
     except OSError as error:
         message = f"the report could not be written to {file.name}: {error.strerror}"
         raise LaunchError(message, hint=_find_hint(error, file.path)) from error
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _write_entry(file: ReportFile, directory: OpenDirectory, data: bytes, wait_s: float) -> None:
+def _write_entry(file: ReportFile, directory: OpenDirectory, data: bytes, patience: _Patience) -> None:
     """Write to a name in a directory, which is closed; in a shared one only the file from before is used.
 
     A file is replaced atomically, or overwritten if it can only be written in place.
@@ -137,14 +162,14 @@ def _write_entry(file: ReportFile, directory: OpenDirectory, data: bytes, wait_s
             except OSError as error:  # a mount point, as in containers, or in a directory of another user
                 if old is None or error.errno not in (errno.EBUSY, errno.EPERM, errno.EACCES, errno.EROFS):
                     raise
-            wait_s = 0.0  # a file needs no reader
-        target = _open_with_reader(directory, name, old, wait_s)
+            patience = _Patience(wait_s=0.0, is_requested=bool)  # a file needs no reader
+        target = _open_with_reader(directory, name, old, patience)
     finally:
         directory.close()
     with open(target, "wb", buffering=0):
         _empty(target)
         try:
-            _write(target, data, wait_s)
+            _write(target, data, patience)
         except BaseException:
             _empty(target)
             raise
@@ -155,28 +180,30 @@ def _empty(file: int) -> None:
         os.ftruncate(file, 0)
 
 
-def _open_with_reader(directory: OpenDirectory, name: str, old: os.stat_result, wait_s: float) -> int:
+def _open_with_reader(directory: OpenDirectory, name: str, old: os.stat_result, patience: _Patience) -> int:
     """Open an existing file; a named pipe is waited for until a process reads it."""
-    give_up_at = time.monotonic() + wait_s
+    began_at = time.monotonic()
     while True:
         try:
             return directory.open_existing(name, old)
         except OSError as error:
             if error.errno != errno.ENXIO:
                 raise
-        if time.monotonic() >= give_up_at:
-            raise OSError(errno.ENXIO, f"no process has opened the pipe for reading in {wait_s:g} s")
+        if patience.is_over(began_at):
+            raise OSError(errno.ENXIO, f"no process has opened the pipe for reading {patience.render('in')}")
         time.sleep(_POLL_S)
 
 
-def _write(file: int, data: bytes, wait_s: float) -> None:
+def _write(file: int, data: bytes, patience: _Patience) -> None:
     """Write all of the data, with as many system calls as needed."""
     left = memoryview(data)
     poller = select.poll()
     poller.register(file, select.POLLOUT)
     while left:
-        if not poller.poll(wait_s * 1000):  # an open file that is shared may be non-blocking
-            raise TimeoutError(errno.ETIMEDOUT, f"its reader has read nothing for {wait_s:g} s")
+        began_at = time.monotonic()
+        while not poller.poll(_POLL_S * 1000):  # an open file that is shared may be non-blocking
+            if patience.is_over(began_at):
+                raise TimeoutError(errno.ETIMEDOUT, f"its reader has read nothing {patience.render('for')}")
         with suppress(BlockingIOError):
             left = left[os.write(file, left) :]
     if stat.S_ISREG(os.fstat(file).st_mode):

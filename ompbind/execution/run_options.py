@@ -30,7 +30,6 @@ class RunOptions(Record):
     - `output`: None if ranks inherit standard output and error
     - `stop_on_failure`: a rank that fails, and does not start again, stops the run
     - `stop_on_exit`: so does a rank that succeeds, for servers
-    - `ignore_late_signals`: after the last rank has exited, signals do not kill the supervisor
     - `restart`: for --on-failure restart, when failed ranks start again; None for never
     - `publish_restarts`: called with the number of restarts so far, after each of them
     - `stdin_first`: the first rank gets standard input, as --stdin first; otherwise no rank does
@@ -44,7 +43,6 @@ class RunOptions(Record):
     supervision: Supervision = Supervision()
     stop_on_failure: bool = True
     stop_on_exit: bool = False
-    ignore_late_signals: bool = False
     restart: RestartPolicy | None = None
     publish_restarts: Callable[[int], None] | None = None
     stdin_first: bool = True

@@ -9,7 +9,7 @@ import time
 
 from ompbind.errors import LaunchError
 
-_REPEAT_S = 0.5
+REPEAT_S = 0.5
 """Seconds within which two requests count as one: some programs signal a child, then its process group."""
 
 MIN_READER_TIMEOUT_S = 1.0
@@ -40,7 +40,7 @@ class Escalation:
         if not self.begun:
             self.begun = True
             self.remaining = list(dict.fromkeys((first, signal.SIGTERM, signal.SIGKILL)))
-        elif now - self.sent_at < _REPEAT_S:
+        elif now - self.sent_at < REPEAT_S:
             return None
         return self.take_next(now)
 
@@ -91,7 +91,7 @@ class Shutdown:
 
     def note_request(self, now: float, *, idle: bool) -> None:
         """Note that a signal requests the end; with `idle` (no rank or orphan is left), abandon output."""
-        is_repeated = self._requested_at is not None and now - self._requested_at < _REPEAT_S
+        is_repeated = self._requested_at is not None and now - self._requested_at < REPEAT_S
         self._requested_at = now
         self.output_abandoned = self.output_abandoned or (idle and not is_repeated)
 

@@ -2,7 +2,8 @@
 
 import os
 import signal
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 
 TERMINATION_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)
 """Signals that request the end of a run: they are forwarded, and start the escalation to SIGKILL."""
@@ -56,15 +57,20 @@ def _find_handled_signals() -> frozenset[int]:
     return frozenset((*find_unignored((*TERMINATION_SIGNALS, *FORWARDED_SIGNALS)), signal.SIGCHLD))
 
 
-def restore_default_actions(signal_mask: frozenset[int]) -> None:
-    """Restore the default action of all signals, as no rank is left that needs a supervisor.
+def make_request_check(ignored_until: float) -> Callable[[], bool]:
+    """Return a function that returns whether a blocked termination signal has come.
 
-    `signal_mask` contains the signals that the caller had blocked. Termination signals are unblocked anyway.
+    It drops signals that come before a time of the monotonic clock: they repeat the last request.
     """
-    for number in (*TERMINATION_SIGNALS, *FORWARDED_SIGNALS):
-        if signal.getsignal(number) is _do_nothing:
-            signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, signal_mask - {*TERMINATION_SIGNALS})
+
+    def is_requested() -> bool:
+        pending = signal.sigpending() & {*TERMINATION_SIGNALS}
+        if pending and time.monotonic() < ignored_until:
+            signal.sigwait(pending)
+            return False
+        return bool(pending)
+
+    return is_requested
 
 
 def find_unignored(numbers: Iterable[int]) -> tuple[int, ...]:

@@ -40,8 +40,8 @@ from ompbind.execution.run_state import RunState
 from ompbind.execution.signals import (
     FORWARDED_SIGNALS,
     TERMINATION_SIGNALS,
+    block_signals,
     read_signals,
-    restore_default_actions,
     start_signal_pipe,
 )
 from ompbind.execution.spawn import StartCommands
@@ -79,8 +79,7 @@ def supervise(
     except OSError as error:
         return Outcome(exits=(), error=make_limit_error("cannot supervise the run", error))
     finally:
-        if not options.ignore_late_signals:
-            restore_default_actions(foreground.signal_mask)
+        block_signals()  # what is written now must be whole, and the exit code is decided
         os.close(foreground.pipe)
 
 

@@ -119,6 +119,24 @@ def test_ctrl_c_reaches_all_processes_and_the_session_ends_once(path):
         os.unlink(path)
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_repeated_signal_does_not_prevent_the_results(start, path, tmp_path, number):
+    export = tmp_path / "export.json"
+    for round_ in range(rounds(10)):
+        options = ("-q", *QUICK, "--export", f"json={export}", "--results", path)
+        process = start("bench", *options, "--", "sleep", "0.05")
+        wait_until(lambda: count_runs(path), "a run")
+        process.send_signal(number)
+        time.sleep(round_ % 11 / 100)
+        process.send_signal(number)
+        output, _ = process.communicate(timeout=20)
+        assert process.returncode == 128 + number
+        assert "interrupted" in output
+        assert json.loads(export.read_text())
+        export.unlink()
+        os.unlink(path)
+
+
 def test_a_session_that_is_killed_resumes_until_it_is_finished(start, ompbind, path, tmp_path):
     pids, chosen, runs = tmp_path / "pids", random.Random(2), 0
     command = ("sh", "-c", f"echo $$ >> {pids}; exec sleep 0.01")

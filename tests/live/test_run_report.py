@@ -2,10 +2,16 @@
 
 import json
 import os
+import signal
+import subprocess
+import time
+from contextlib import suppress
 
 import pytest
 
 from tests.cli.command_lines import call
+from tests.live.conftest import ranks_of, wait_until
+from tests.long import rounds
 
 OLD = '{\n  "schema": "ompbind-run/1",\n  "exit_code": 0\n}\n'
 """The report of an earlier run."""
@@ -91,3 +97,34 @@ def test_ranks_and_plans_get_secret_values(ompbind):
     for format_, *rank in (("json",), ("env", "--rank", "0"), ("sh", "--rank", "0")):
         done = ompbind("plan", "--format", format_, *rank, "--env", "HF_TOKEN=s3cret")
         assert "s3cret" in done.stdout, format_
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_repeated_signal_does_not_prevent_the_report(start, tmp_path, number):
+    """Some programs signal a process and then its group: 0 to 100 ms later."""
+    path = tmp_path / "run.json"
+    for round_ in range(rounds(50)):
+        process = start("run", "-q", "--share", "-n", "2", "--report", str(path), "--", "sleep", "30")
+        wait_until(lambda at=process: len(ranks_of(at)) == 2, "two ranks")
+        process.send_signal(number)
+        time.sleep(round_ % 11 / 100)
+        process.send_signal(number)
+        process.wait(10)
+        assert (process.returncode, json.loads(path.read_text())["exit_code"]) == (128 + number, 128 + number)
+        assert os.listdir(tmp_path) == ["run.json"]
+        path.unlink()
+
+
+def test_a_signal_after_the_last_rank_only_ends_the_wait_for_a_reader(start, tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    process = start("run", "--report", str(pipe), "--", "sh", "-c", "echo up; exit 5")
+    assert process.stdout.readline() == "up\n"
+    wait_until(lambda: process.stdout.read() == "", "the rank has exited")
+    for _ in range(5):  # the first signal may come before the rank is reaped, and then requests the end
+        process.send_signal(signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(0.6)
+            break
+    assert process.returncode == 5
+    assert "for reading before a signal came" in " ".join(process.stderr.read().split())
