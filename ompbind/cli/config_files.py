@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 
 from ompbind.errors import ConfigurationError
-from ompbind.execution.safe_files import is_shared, read_trusted_users
+from ompbind.execution.safe_files import is_shared, read_trusted_users, render_owner
 from ompbind.planning.configuration import IgnoredFile
 from ompbind.record import Record
 
@@ -245,7 +245,7 @@ def _read_trusted(path: str, trusted: Collection[int], directory: int | None = N
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.ENXIO, _NOT_REGULAR)
         if status.st_uid not in trusted:
-            text = f"it belongs to user {status.st_uid} (copy it, and use --config COPY)"
+            text = f"it {render_owner(status.st_uid)} (copy it, and use --config COPY)"
             raise PermissionError(errno.EPERM, text)
         if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             mode = f"mode {stat.S_IMODE(status.st_mode):04o}"

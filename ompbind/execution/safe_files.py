@@ -13,19 +13,46 @@ import os
 import stat
 from collections.abc import Collection
 from contextlib import suppress
+from functools import cache
 
 _PATH = getattr(os, "O_PATH", 0)  # other systems than Linux have no O_PATH
 _DIRECTORY = _PATH | os.O_NOFOLLOW | os.O_DIRECTORY
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 _EXISTING = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
+_ALL_USERS = 0xFFFFFFFF
+_UNKNOWN_USER = 65534
+"""The usual number of users whom a user namespace does not know."""
 
 
 def read_trusted_users() -> frozenset[int]:
     """Return the users whose files are used: this user, root, and the owner of the root directory.
 
-    In a user namespace root can have another number, which is then the owner of the root directory.
+    In a user namespace root can have another number, which is then the owner of the root directory. The
+    number of users that the namespace does not know is never trusted: it may be any user.
     """
-    return frozenset((os.geteuid(), 0, os.stat("/").st_uid))
+    return frozenset((os.geteuid(), 0, os.stat("/").st_uid)) - {read_unknown_user()}
+
+
+@cache
+def read_unknown_user() -> int | None:
+    """Return the number that the kernel shows for users whom this user namespace does not know.
+
+    None in the namespace of the machine, which knows all users. Source: user_namespaces(7).
+    """
+    try:
+        with open("/proc/self/uid_map", encoding="ascii") as file:
+            if file.read().split() == ["0", "0", str(_ALL_USERS)]:
+                return None
+        with open("/proc/sys/kernel/overflowuid", encoding="ascii") as file:
+            return int(file.read())
+    except (OSError, ValueError):
+        return _UNKNOWN_USER
+
+
+def render_owner(uid: int) -> str:
+    """Return "belongs to user 1000", or what is known of a user whom this namespace does not know."""
+    is_known = uid != read_unknown_user()
+    return f"belongs to {f'user {uid}' if is_known else f'a user whom this container does not know ({uid})'}"
 
 
 def is_shared(directory: os.stat_result, trusted: Collection[int]) -> bool:
@@ -37,7 +64,7 @@ def find_risk(entry: os.stat_result, trusted: Collection[int]) -> str:
     """Return why an entry of a shared directory must not be used; "" if there is no risk."""
     if entry.st_uid not in trusted:
         it = "this symbolic link" if stat.S_ISLNK(entry.st_mode) else "it"
-        return f"{it} belongs to user {entry.st_uid}, in a directory that others may write to"
+        return f"{it} {render_owner(entry.st_uid)}, in a directory that others may write to"
     if entry.st_nlink > 1 and not stat.S_ISDIR(entry.st_mode):
         return "it has several names (hard links), in a directory that others may write to"
     return ""
@@ -135,7 +162,8 @@ class OpenDirectory:
         try:
             with open(self.create(temporary, mode=mode), "wb") as file:
                 if old and stat.S_ISREG(old.st_mode):
-                    with suppress(PermissionError):  # a file with another owner is better than no file
+                    # A file with another owner is better than no file; a namespace may not know the owner.
+                    with suppress(OSError):
                         os.fchown(file.fileno(), old.st_uid, old.st_gid)
                     os.fchmod(file.fileno(), old.st_mode & 0o777)
                 file.write(data)

@@ -28,7 +28,7 @@ from ompbind.planning.request import Sharing
 from ompbind.registry import claim_files
 from ompbind.registry.claim_format import TEXT_LIMIT, make_text
 from ompbind.registry.registry import Registry, make_run_identity
-from tests.live.conftest import is_alive, supervisor_of, wait_until
+from tests.live.conftest import OMPBIND, clean_environment, is_alive, required, supervisor_of, wait_until
 from tests.live.other_user import NOBODY, call_as_nobody, finish, start_as_nobody
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
@@ -274,3 +274,67 @@ def test_a_lock_of_the_other_user_does_not_delay_a_run(ompbind, directory, monke
     assert f"process {pid} of user {pwd.getpwuid(NOBODY).pw_name} has kept" in caught.value.message
     assert os.listdir(shared) == []
     finish(*other)
+
+
+OWN, STRANGER = 1000, 1001
+"""Two users of the machine; the first one has a user namespace, which does not know the second one."""
+
+
+def run_as(uid, *command, namespace=False, **options):
+    before = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups"]
+    before += ["unshare", "--map-root-user"] if namespace else []
+    return subprocess.run([*before, *command], capture_output=True, text=True, timeout=30, **options)
+
+
+@pytest.fixture
+def namespace(directory):
+    """Return a function that runs ompbind as root of a user namespace, in a directory of its user."""
+    required("setpriv")
+    required("unshare")
+    own = directory / "own"
+    own.mkdir()
+    os.chown(own, OWN, OWN)
+    env = clean_environment(HOME=str(own), OMPBIND_RUNTIME_DIR=str(own))
+    if run_as(OWN, OMPBIND, "--version", namespace=True, env=env).returncode:
+        pytest.skip("user 1000 cannot create a user namespace, or cannot read this ompbind")
+    return lambda *words: run_as(OWN, OMPBIND, *words, namespace=True, env=env, cwd=own)
+
+
+@pytest.mark.parametrize("kind", ["link", "file", "pipe"])
+def test_a_user_namespace_does_not_make_strangers_trusted(directory, namespace, kind):
+    """The owner of the root directory has the number of all users whom the namespace does not know."""
+    shared = make_shared(directory, "sticky")
+    path, target = shared / "run.json", directory / "own/target"
+    make = {"link": f"ln -s {target} {path}", "file": f"echo old >{path}", "pipe": f"mkfifo {path}"}[kind]
+    assert run_as(STRANGER, "sh", "-c", f"umask 0; {make}").returncode == 0
+    done = namespace("run", "--report", str(path), "--", "true")
+    assert done.returncode == 125
+    text = "belongs to a user whom this container does not know (65534)"
+    assert text in " ".join(done.stderr.split())
+    assert not target.exists()
+    assert kind != "file" or path.read_text() == "old\n"
+
+
+def test_a_user_namespace_reads_no_configuration_of_strangers(directory, namespace):
+    project = directory / "own/ompbind.toml"
+    project.write_text("[defaults]\nranks = 2\n")
+    os.chown(project, OWN, OWN)
+    done = namespace("run", "--share", "--", "echo", "up")
+    assert (done.stdout, done.stderr) == ("up\nup\n", "")
+    os.chown(project, STRANGER, STRANGER)
+    done = namespace("run", "--share", "--", "echo", "up")
+    assert done.stdout == "up\n"
+    assert "a user whom this container does not know" in " ".join(done.stderr.split())
+
+
+def test_reports_and_logs_are_written_in_a_user_namespace(directory, namespace):
+    """A report of another user in an own directory is replaced; its owner cannot be set."""
+    report = directory / "own/run.json"
+    for owner in (None, OWN, STRANGER):
+        if owner:
+            os.chown(report, owner, owner)
+            report.chmod(0o666)
+        done = namespace("run", "--report", str(report), "--log-dir", "logs", "--force", "--", "echo", "up")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert json.loads(report.read_text())["exit_code"] == 0
+        assert (report.stat().st_uid, (directory / "own/logs/0.out").read_text()) == (OWN, "up\n")
