@@ -8,14 +8,13 @@ Every object has the set of its CPUs, so the objects are read as a flat list, an
 3. NUMANode objects become nodes (`memory_nodes`), with the first matrix of latencies as distances.
 4. `cpukind` elements give the kinds of cores.
 
-Untrusted files are safe: declarations of entities are refused, depth and size are limited, and nothing is
-fetched.
+Untrusted files are safe: declarations of entities are refused, depth and sizes are limited, and nothing is
+fetched. The parser gets the file as a whole: with pieces it would read a long comment again for each piece.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from io import BytesIO
 from itertools import product
-from xml.etree.ElementTree import Element, ParseError, iterparse
+from xml.etree.ElementTree import Element, ParseError, fromstring
 
 from ompbind.cpuset import EMPTY, CpuSet, named, union
 from ompbind.errors import MachineError
@@ -70,6 +69,7 @@ _CORE_TYPES: dict[str, CoreKindName] = {
 
 _DEPTH_LIMIT = 256  # nested elements; hwloc has a dozen levels, and PCI bridges below
 _ELEMENT_LIMIT = 1 << 19  # elements of a file; that of 4,096 CPUs has a tenth
+_TAG_LIMIT = 1 << 16  # bytes of a tag, or of text between two tags; sets of 4,096 CPUs take 6 KiB
 
 _NEWEST_VERSION = 3  # of the format; version 1 does not write it
 
@@ -95,18 +95,18 @@ def _read_tree(data: bytes) -> Element:
         raise ValueError("it declares entities")
     if b"\0" in data:  # UTF-16 may hide a declaration
         raise ValueError("it is not in UTF-8; convert UTF-16 with: iconv -f UTF-16 -t UTF-8")
-    root: Element | None = None
-    depth = 0
-    for count, (event, element) in enumerate(iterparse(BytesIO(data), ("start", "end"))):
-        root = element if root is None else root
-        if root.tag != "topology":
-            raise ValueError(f"its root element is <{root.tag[:40]}>, not <topology>")
-        depth += 1 if event == "start" else -1
-        if depth > _DEPTH_LIMIT:
-            raise ValueError(f"its elements are nested more than {_DEPTH_LIMIT} levels deep")
-        if count >= 2 * _ELEMENT_LIMIT:
-            raise ValueError(f"it has more than {_ELEMENT_LIMIT} elements")
-    assert root is not None  # the parser refuses a text without elements
+    if data.count(b"<") - data.count(b"</") > _ELEMENT_LIMIT:
+        raise ValueError(f"it has more than {_ELEMENT_LIMIT} elements")
+    if max(map(len, data.split(b"<"))) > _TAG_LIMIT:
+        raise ValueError(f"a tag, with its attributes, or a text is longer than {_TAG_LIMIT >> 10} KiB")
+    root = fromstring(data)
+    if root.tag != "topology":
+        raise ValueError(f"its root element is <{root.tag[:40]}>, not <topology>")
+    level = [root]
+    for _ in range(_DEPTH_LIMIT):
+        level = [child for element in level for child in element]
+    if level:
+        raise ValueError(f"its elements are nested more than {_DEPTH_LIMIT} levels deep")
     return root
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import time
 
 import pytest
 from hypothesis import given
@@ -154,7 +155,7 @@ NO_CPUS = "names no online CPU|without CPUs"
 @pytest.mark.parametrize(("text", "match"), [
     (BOMB, "declares entities"), (OUTSIDE, "declares entities"), ("<topology>", "is not valid XML"),
     ("<topology/>", "names no CPU"), ("<html><body/></html>", "its root element is <html>"),
-    ("<topology>" + "<object>" * 300, "nested more than 256 levels deep"),
+    (f"<topology>{'<object>' * 300}{'</object>' * 300}</topology>", "nested more than 256 levels deep"),
     ('<topology><object type="PU" cpuset="zz"/></topology>', "is not hwloc XML"),
     ('<topology><object type="PU" cpuset="0x1" allowed_cpuset="0x0"/></topology>', "none of its online CPUs"),
     ('<topology><object type="PU" cpuset="0x1" complete_cpuset="zz"/></topology>', "is not hwloc XML"),
@@ -177,6 +178,26 @@ NO_CPUS = "names no online CPU|without CPUs"
 def test_files_that_are_not_a_machine_are_errors(tmp_path, text, match):
     with pytest.raises(MachineError, match=match):
         read(tmp_path, text)
+
+
+MANY = 500_000
+LONG = {
+    "attribute": '<topology a="' + "x" * (22 << 20) + '"/>',
+    "comment": "<topology><!--" + "x" * (22 << 20) + "--></topology>",
+    "comment with tags": "<topology><!--" + "<a>" * MANY + "--></topology>",
+    "instruction": "<topology><?x " + "<a>" * MANY + "?></topology>",
+    "attributes": "<topology " + " ".join(f"a{number}=''" for number in range(MANY)) + "/>",
+    "depth": "<topology>" + "<a>" * MANY,
+}
+
+
+@pytest.mark.parametrize("text", LONG.values(), ids=LONG)
+def test_xml_is_read_in_linear_time(tmp_path, text):
+    """A parser that gets pieces of a file reads a long tag or comment again for each piece."""
+    begun = time.process_time()
+    with pytest.raises(MachineError):
+        read(tmp_path, text)
+    assert time.process_time() - begun < 1.5
 
 
 def test_sources_that_cannot_be_opened_are_errors(tmp_path):
