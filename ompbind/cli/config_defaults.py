@@ -31,6 +31,9 @@ PROJECT_SECTIONS = (CPUS, DEVICES, BINDING)
 The other options decide what runs and where output goes, and a project file may come from another user.
 """
 
+_NOT_IN_PROJECTS = ("topology",)
+"""Options of these sections that it cannot set: files of any directory would be read."""
+
 _LEVELS = {
     FileKind.SYSTEM: ValueLevel.SYSTEM_FILE,
     FileKind.USER: ValueLevel.USER_FILE,
@@ -124,7 +127,9 @@ def _list_settings(
 
 def _is_without_effect(file: ConfigurationFile, setting: Setting) -> bool:
     """Return whether a default of a project file has no effect, because the file may be another user's."""
-    return file.kind is FileKind.PROJECT and setting.option.section not in PROJECT_SECTIONS
+    option = setting.option
+    is_refused = option.section not in PROJECT_SECTIONS or option.name in _NOT_IN_PROJECTS
+    return file.kind is FileKind.PROJECT and is_refused
 
 
 def _make_warnings(files: Sequence[ConfigurationFile], found: FoundFiles) -> Iterator[str]:

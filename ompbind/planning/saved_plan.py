@@ -26,7 +26,10 @@ Data: TypeAlias = Mapping[str, Any]
 SCHEMA = "ompbind-plan/1"
 REMEDY = "make a plan on this machine: ompbind plan --format json"
 _LIMIT = 1 << 31
-"""Numbers of threads and partitions are smaller: OpenMP reads numbers of 31 bits."""
+"""Numbers of partitions are smaller."""
+
+_THREAD_LIMIT = 1 << 16
+"""Numbers of threads and processes of a rank are smaller: the file may come from anyone."""
 
 
 def parse_saved_plan(data: object, name: str) -> SavedPlan:
@@ -80,8 +83,8 @@ def _parse_rank(value: object, number: int) -> SavedRank:
         cpus=cpus,
         places=places,
         places_text=(render_places(places) or "") if places else "",
-        threads=_number(_get(row, "threads", inside), f"{inside}threads", _LIMIT),
-        processes=_number(row.get("processes", 1), f"{inside}processes", _LIMIT),
+        threads=_number(_get(row, "threads", inside), f"{inside}threads", _THREAD_LIMIT),
+        processes=_number(row.get("processes", 1), f"{inside}processes", _THREAD_LIMIT),
         nodes=_numbers(row, "nodes", inside),
         memory_nodes=_numbers(row, "memory_nodes", inside),
         devices=tuple(

@@ -130,11 +130,12 @@ def test_ranks_get_the_variables_of_a_preset_and_of_what_it_inherits(call, home)
 
 
 def test_the_defaults_of_a_project_cannot_run_code(call, home):
-    path = write(home / "ompbind.toml", '[defaults]\nranks = 2\nenv = ["A=1"]\npreload = "./evil.so"\n')
+    text = '[defaults]\nranks = 2\nenv = ["A=1"]\npreload = "./evil.so"\ntopology = "/a/file"\n'
+    path = write(home / "ompbind.toml", text)
     done = call("run", *SHOW)
     assert done.stdout == ",\n" * 2
-    text = " ".join(done.stderr.split())
-    assert f"warning: {path}: defaults.env, defaults.preload have no effect in a project file" in text
+    refused = "defaults.env, defaults.preload, defaults.topology have no effect in a project file"
+    assert f"warning: {path}: {refused}" in " ".join(done.stderr.split())
     assert call("run", "-q", *SHOW).stderr == ""
     path.write_text('[defaults]\nenv = ["A=1"]\n')
     assert call("run", *SHOW, OMPBIND_CONFIG=str(path)).stdout == "1,\n"
