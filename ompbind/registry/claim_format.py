@@ -174,13 +174,23 @@ CLAIM_SUFFIX, NEW_SUFFIX, TICKET_SUFFIX = ".run", ".new", ".wait"
 CLAIM_SUFFIXES = (CLAIM_SUFFIX, NEW_SUFFIX)
 
 FILES_LIMIT = 10_000  # files with names of claims; more are an attack or a mistake
+ENTRIES_LIMIT = 1 << 18  # files of any name in the directory
 
 
 def list_claims(handle: int, suffixes: tuple[str, ...] = CLAIM_SUFFIXES) -> frozenset[str]:
-    """Return the file names of the claims in an open directory; raises OSError (EOVERFLOW) for too many."""
-    names = [name for name in os.listdir(handle) if name.startswith(PREFIX) and name.endswith(suffixes)]
-    if len(names) > FILES_LIMIT:
-        raise OSError(errno.EOVERFLOW, "too many claims")
+    """Return the file names of the claims in an open directory; raises OSError (EOVERFLOW) for too many.
+
+    The directory is read in pieces, up to these limits: other users may have filled it.
+    """
+    names: list[str] = []
+    with os.scandir(handle) as entries:
+        for number, entry in enumerate(entries):
+            if entry.name.startswith(PREFIX) and entry.name.endswith(suffixes):
+                names.append(entry.name)
+            if len(names) > FILES_LIMIT:
+                raise OSError(errno.EOVERFLOW, "too many claims")
+            if number >= ENTRIES_LIMIT:
+                raise OSError(errno.EOVERFLOW, "too many files")
     return frozenset(names)
 
 

@@ -26,7 +26,7 @@ from ompbind.execution.report_file import prepare_report, write_report
 from ompbind.planning.other_runs import LiveRun
 from ompbind.planning.request import Sharing
 from ompbind.registry import claim_files
-from ompbind.registry.claim_format import TEXT_LIMIT, make_text
+from ompbind.registry.claim_format import ENTRIES_LIMIT, TEXT_LIMIT, make_text
 from ompbind.registry.registry import Registry, make_run_identity
 from tests.live.conftest import OMPBIND, clean_environment, is_alive, required, supervisor_of, wait_until
 from tests.live.other_user import NOBODY, call_as_nobody, finish, start_as_nobody
@@ -251,6 +251,21 @@ def test_claims_of_the_other_user_cost_little(directory, texts, monkeypatch):
         tracemalloc.stop()
     finish(*other)
     assert f"user {NOBODY}" in registry.ignored
+    assert (used_s < 0.5, peak_bytes < 4 << 20) == (True, True)
+
+
+@pytest.mark.long
+def test_files_that_fill_the_directory_of_claims_cost_little(directory, monkeypatch):
+    shared = make_shared(directory, "sticky")
+    monkeypatch.setenv("OMPBIND_RUNTIME_DIR", str(shared))
+    registry = Registry(Sharing.WARN, make_run_identity("mine"))
+    for number in range(ENTRIES_LIMIT + 1):
+        os.mknod(shared / f"f{number}")
+    tracemalloc.start()
+    used_s = measure_entry_s(registry)
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert registry.ignored.endswith("too many files")
     assert (used_s < 0.5, peak_bytes < 4 << 20) == (True, True)
 
 

@@ -184,7 +184,7 @@ SAVED = save(make_plan(MACHINE, Request(ranks=2, service_total=2)))
     (("ranks", 0, "places"), ["zero"], "ranks[0].places[0]: "),
     (("ranks", 0, "places"), ["0", "1"] * 9999, "ranks[0].places is too long for OMP_PLACES"),
     (("ranks", 0, "threads"), 0, "ranks[0].threads is 0"),
-    (("ranks", 0, "threads"), 1 << 16, "ranks[0].threads is 65536"),
+    (("ranks", 0, "threads"), 1 << 16, "ranks[0].threads has 65536, not a number from 0 to 65535"),
     (("ranks", 0, "processes"), 0, "ranks[0].processes is 0"),
     (("ranks", 0, "service_cpus"), "0", "ranks[0] has a CPU twice"),
     (("ranks", 0, "devices"), [GPU, GPU], "ranks[0] has a device twice"),
