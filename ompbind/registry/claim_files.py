@@ -8,6 +8,7 @@ import errno
 import fcntl
 import os
 import pwd
+import re
 import stat
 import time
 from collections.abc import Collection, Iterable, Sequence
@@ -26,6 +27,7 @@ from ompbind.procfs.reader import (
 from ompbind.record import Record
 from ompbind.registry.claim_format import (
     CLAIM_SUFFIX,
+    HEAD,
     NEW_SUFFIX,
     PREFIX,
     TEXT_LIMIT,
@@ -106,11 +108,15 @@ class _UserLimits:
 
 _STALE = "", -1
 
+_NEW_NAME = re.compile(rf"{PREFIX}\d+-\d+-[0-9a-f]{{8}}{re.escape(NEW_SUFFIX)}")
+"""The name of a claim that is being written: it may be empty."""
+
 
 def _read_claim(name: str, handle: int, limits: _UserLimits) -> tuple[str, int]:
-    """Return the text of a claim and its owner; _STALE if it is incomplete, or stale (and then removed).
+    """Return the text of a claim and its owner; _STALE if it is incomplete, or stale.
 
-    Raises OSError for a file that cannot be read, or that is no claim.
+    A stale claim is removed if it is this user's: other files may only have such a name. Raises OSError for a
+    file that cannot be read, or that is no claim.
     """
     status = os.stat(name, dir_fd=handle, follow_symlinks=False)
     is_new = name.endswith(NEW_SUFFIX)
@@ -130,10 +136,13 @@ def _read_claim(name: str, handle: int, limits: _UserLimits) -> tuple[str, int]:
             return _STALE
         raise
     try:
-        if try_lock(file, fcntl.LOCK_SH):
+        is_stale, uid = try_lock(file, fcntl.LOCK_SH), os.fstat(file).st_uid
+        text = os.read(file, TEXT_LIMIT).decode("utf-8", "replace")
+        if not is_stale:
+            return text, uid
+        if uid == os.geteuid() and (text.startswith(HEAD) or _NEW_NAME.fullmatch(name)):
             remove_claim(name, handle)
-            return _STALE
-        return os.read(file, TEXT_LIMIT).decode("utf-8", "replace"), os.fstat(file).st_uid
+        return _STALE
     finally:
         os.close(file)
 

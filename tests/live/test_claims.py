@@ -352,10 +352,28 @@ def test_files_of_other_users_in_the_directory_do_no_harm(ompbind, ps, public):
     assert (done.returncode, done.stderr) == (0, ""), "it reads no claims"
     is_root = os.geteuid() == 0  # root can read the secret file too
     assert [run["uid"] for run in ps(env=env)] == [NOBODY if is_root else os.geteuid()] * (2 + is_root)
-    assert not (public / "ompbind-0-1-stale.run").exists()
+    assert (public / "ompbind-0-1-stale.run").exists(), "it is another user's"
     assert stat.S_ISFIFO((public / "ompbind-0-1-fifo.run").stat().st_mode)
     finish(*other)
     assert ps(env=env) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "is_kept"),
+    [
+        ("ompbind-notes.run", "buy milk", True),
+        ("ompbind-notes.run", "", True),
+        ("ompbind-notes.new", "buy milk", True),
+        ("ompbind-0-9-stale.run", make_text(GOOD), False),
+        ("ompbind-0-9-0123abcd.new", "", False),
+    ],
+)
+def test_only_claims_are_removed(ompbind, public, name, text, is_kept):
+    path = public / name
+    path.write_text(text)
+    os.utime(path, (1, 1))
+    done = ompbind("run", "--", "true", env={"OMPBIND_RUNTIME_DIR": str(public)})
+    assert (done.returncode, done.stderr, path.exists()) == (0, "", is_kept)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
@@ -411,7 +429,7 @@ def test_all_users_choose_the_same_directory(public, tmp_path, monkeypatch):
 
 
 def test_incomplete_claims_are_removed_if_they_are_old(claims):
-    young, old = claims / "ompbind-0-1-a.new", claims / "ompbind-0-1-b.new"
+    young, old = claims / "ompbind-0-1-0123456a.new", claims / "ompbind-0-1-0123456b.new"
     for path in (young, old):
         path.write_text("ompbind")
     os.utime(old, (1, 1))
