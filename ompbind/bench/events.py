@@ -8,11 +8,12 @@ import json
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from functools import cache
+from math import isfinite
 from types import NoneType, UnionType
 from typing import Any, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 from ompbind.bench.records import Conclusion, Rules, Run, Session
-from ompbind.planning.rank_variables import mask_word
+from ompbind.planning.rank_variables import MASKED, mask_word
 from ompbind.record import Record
 
 Event: TypeAlias = "Mapping[str, object]"
@@ -166,18 +167,34 @@ def _read_value(hint: Any, value: object) -> object:
         return make_record(hint, value)
     if isinstance(hint, type) and issubclass(hint, StrEnum) and isinstance(value, str):
         return hint(value)
-    if hint is float and type(value) is int:
-        return float(value)
+    if hint is float:
+        return _read_float(value)
     if type(value) is not hint:
         raise ValueError(f"unexpected value {value!r}")
     return value
+
+
+def _read_float(value: object) -> float:
+    """Return a number as a float; JSON of Python may have Infinity and NaN, and integers of any size."""
+    if type(value) is int and abs(value) < 1 << 64:
+        return float(value)
+    if type(value) is not float or not isfinite(value):
+        raise ValueError(f"unexpected value {value!r}")
+    return value
+
+
+def _mask_values(word: str) -> str:
+    """Return a word of an option without secret values: NAME=VALUE, or env=NAME=VALUE,… of --vary."""
+    key, equals, values = word.partition("=")
+    is_secret = key == "env" and any(mask_word(value) != value for value in values.split(","))
+    return f"{key}{equals}{MASKED}" if is_secret else mask_word(word)
 
 
 def mask_session(session: Session) -> Session:
     """Return a session with "***" for the values of secret variables in all words, as in reports of `run`."""
     return session.replace(
         command=tuple(map(mask_word, session.command)),
-        options=tuple(map(mask_word, session.options)),
+        options=tuple(map(_mask_values, session.options)),
         load=tuple(map(mask_word, session.load)),
         candidates=tuple(
             candidate.replace(

@@ -4,6 +4,7 @@ A candidate is planned from the command line of `bench`, which is parsed again w
 other options. So it follows the rules of a command line of `run`. What cannot be planned is a refusal.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import sha256
 
@@ -25,7 +26,7 @@ from ompbind.planning.rank_command import (
     make_spec_before_plan,
     make_unbound_commands,
 )
-from ompbind.planning.rank_variables import RANK_VARIABLES
+from ompbind.planning.rank_variables import RANK_VARIABLES, mask_word
 from ompbind.planning.request import Request
 from ompbind.record import Record
 
@@ -95,7 +96,7 @@ def make_starts(
         for it in found
         if isinstance(it, RefusedChoices)
     )
-    return tuple(_merge_equal(starts)), tuple(refusals)
+    return tuple(_merge_equal(_number_equal_names(starts))), tuple(refusals)
 
 
 def _propose(settings: BenchSettings, machine: Machine) -> tuple[Choices, ...]:
@@ -193,9 +194,20 @@ def _make_unbound_start(
 
 
 def _make_name(made: PlannedChoices | RefusedChoices, *, several: bool) -> str:
-    texts = (f"{key}={text}" for key, text in _select(made.choices, number=False))
+    texts = (f"{key}={mask_word(text)}" for key, text in _select(made.choices, number=False))
     name = ", ".join(texts) or made.kind
     return add_ranks(name, made.ranks) if made.ranks and several else name
+
+
+def _number_equal_names(starts: Iterable[CandidateStart]) -> Iterator[CandidateStart]:
+    """Yield candidates with a number after a name that an earlier one has: secret values look alike."""
+    seen = Counter[str]()
+    for start in starts:
+        candidate = start.candidate
+        seen[candidate.name] += 1
+        number = seen[candidate.name]
+        name = f"{candidate.name} ({number})" if number > 1 else candidate.name
+        yield start.replace(candidate=candidate.replace(name=name))
 
 
 def _merge_equal(starts: Iterable[CandidateStart]) -> list[CandidateStart]:

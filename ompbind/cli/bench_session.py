@@ -284,15 +284,14 @@ def prepare_exports(settings: BenchSettings) -> tuple[ExportFile, ...]:
 def show_results(settings: BenchSettings, session: Session, exports: Sequence[ExportFile]) -> Conclusion:
     """Print and export what a session found, and return it.
 
-    Standard output has the conclusion as an event, or an export without a file, or else the table. Exports
-    have no secret values.
+    Standard output has the conclusion as an event, or an export without a file, or else the table. All have
+    no secret values.
     """
-    conclusion = conclude(session)
+    conclusion, masked = conclude(session), mask_session(session)
     if settings.format == "jsonl":
         write_stdout(render_event(make_conclusion_event(conclusion)))
     elif all(export.file for export in exports):
-        write_stdout(render_bench(session, conclusion, read_screen(), verbose=settings.planning.verbose))
-    masked = mask_session(session)
+        write_stdout(render_bench(masked, conclusion, read_screen(), verbose=settings.planning.verbose))
     for export in exports:
         text = EXPORTS[export.format].render(masked, conclusion)
         if export.file:
