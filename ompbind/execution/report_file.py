@@ -88,8 +88,7 @@ def prepare_report(name: str, logs: str = "") -> ReportFile:
             return ReportFile(name=name, descriptor=_duplicate(int(last)))
         if risk := directory.find_risk(before):
             raise PermissionError(errno.EPERM, risk)
-        if before and stat.S_IFMT(before.st_mode) not in (stat.S_IFREG, stat.S_IFIFO, stat.S_IFCHR):
-            raise IsADirectoryError(errno.EISDIR, "it is a directory, socket or block device")
+        _check_type(directory, last, before)
         if not os.access(last if before else ".", os.W_OK, dir_fd=directory.fd):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except (OSError, ValueError) as error:
@@ -98,6 +97,17 @@ def prepare_report(name: str, logs: str = "") -> ReportFile:
         hint = _find_hint(error, path) or "choose a file that you can write to, such as run.json"
         raise RequestError(message, hint=hint) from error
     return ReportFile(name=name, path=path, last=last, directory=directory, before=before)
+
+
+def _check_type(directory: OpenDirectory, name: str, before: os.stat_result | None) -> None:
+    """Raise OSError for a type of file that no report can be written to."""
+    if before and stat.S_IFMT(before.st_mode) not in (stat.S_IFREG, stat.S_IFIFO, stat.S_IFCHR):
+        raise IsADirectoryError(errno.EISDIR, "it is a directory, socket or block device")
+    if before and stat.S_ISCHR(before.st_mode):  # /dev/tty exists without a terminal
+        try:
+            os.close(directory.open_existing(name, before))
+        except OSError as error:
+            raise OSError(errno.ENODEV, f"this device cannot be opened ({error.strerror})") from None
 
 
 def _duplicate(number: int) -> int:
@@ -187,7 +197,7 @@ def _open_with_reader(directory: OpenDirectory, name: str, old: os.stat_result, 
         try:
             return directory.open_existing(name, old)
         except OSError as error:
-            if error.errno != errno.ENXIO:
+            if error.errno != errno.ENXIO or not (old and stat.S_ISFIFO(old.st_mode)):
                 raise
         if patience.is_over(began_at):
             raise OSError(errno.ENXIO, f"no process has opened the pipe for reading {patience.render('in')}")

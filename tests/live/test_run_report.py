@@ -128,3 +128,11 @@ def test_a_signal_after_the_last_rank_only_ends_the_wait_for_a_reader(start, tmp
             break
     assert process.returncode == 5
     assert "for reading before a signal came" in " ".join(process.stderr.read().split())
+
+
+def test_a_device_that_cannot_be_opened_is_an_error_at_once(ompbind):
+    begun = time.monotonic()
+    done = ompbind("run", "--report", "/dev/tty", "--", "echo", "up", start_new_session=True)
+    assert (done.returncode, done.stdout) == (125, "")
+    assert "this device cannot be opened" in " ".join(done.stderr.split())
+    assert time.monotonic() - begun < 10
