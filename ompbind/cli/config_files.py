@@ -5,7 +5,7 @@ another working directory is ignored with a warning, as is a file in or above a 
 or may write to.
 
 Each file is opened without waiting and without following a link, in a directory that stays open, and is
-checked on its descriptor.
+checked on its descriptor. Links of other users on the way to this directory are not followed.
 """
 
 import errno
@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 
 from ompbind.errors import ConfigurationError
-from ompbind.execution.safe_files import is_shared, read_trusted_users, render_owner
+from ompbind.execution.safe_files import is_shared, open_parent, read_trusted_users, render_owner
 from ompbind.planning.configuration import IgnoredFile
 from ompbind.record import Record
 
@@ -36,9 +36,6 @@ FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 """How a configuration file is opened: without waiting, and without following a link."""
 
 _REPOSITORIES = (".git", ".hg", ".jj")
-
-
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class FileKind(StrEnum):
@@ -217,12 +214,12 @@ def _read_found(
     directory, data = os.path.dirname(path), b""
     reasons = [excluded]
     try:
-        opened = os.open(directory, _DIRECTORY)
+        opened, _ = open_parent(f"{directory}/.")  # a link of another user on the way is an error
         try:
-            reasons.append(_explain_shared(directory, os.fstat(opened), path, trusted))
-            data = _read_trusted(path, trusted, opened)
+            reasons.append(_explain_shared(directory, os.fstat(opened.fd), path, trusted))
+            data = _read_trusted(path, trusted, opened.fd)
         finally:
-            os.close(opened)
+            opened.close()
     except OSError as error:
         others = reasons if error.errno == errno.EACCES else []  # else another file is needed
         reasons = [_explain(error, path), *others]

@@ -197,7 +197,7 @@ def _open_with_reader(directory: OpenDirectory, name: str, old: os.stat_result, 
         try:
             return directory.open_existing(name, old)
         except OSError as error:
-            if error.errno != errno.ENXIO or not (old and stat.S_ISFIFO(old.st_mode)):
+            if error.errno != errno.ENXIO or not stat.S_ISFIFO(old.st_mode):
                 raise
         if patience.is_over(began_at):
             raise OSError(errno.ENXIO, f"no process has opened the pipe for reading {patience.render('in')}")

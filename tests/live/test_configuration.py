@@ -167,6 +167,23 @@ def test_files_of_another_user_are_ignored_or_refused(call, home):
     assert f"hint: {path} is ignored: it belongs to user {NOBODY}" in " ".join(done.stderr.split())
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
+@pytest.mark.parametrize("owner", [0, NOBODY])
+def test_a_link_of_another_user_on_the_way_to_a_file_is_not_followed(call, home, owner):
+    """The home may be that of another user: root has kept HOME."""
+    write(home / "elsewhere/ompbind/ompbind.toml", "[defaults]\nranks = 2\n")
+    (home / ".config").symlink_to(home / "elsewhere")
+    os.chown(home / ".config", owner, owner, follow_symlinks=False)
+    os.chown(home, owner, owner)
+    done = call("run", *SHOW)
+    text = " ".join(done.stderr.split())
+    if owner == 0:
+        assert (done.stdout, text) == (",\n" * 2, "")
+    else:
+        assert done.stdout == ",\n"
+        assert "a symbolic link on its path is not safe: this symbolic link belongs to user 65534" in text
+
+
 def test_a_wrong_file_starts_nothing_and_is_in_the_report(call, home):
     write(home / "ompbind.toml", '[defaults]\nstratgy = "l3"\n')
     done = call("run", "--report", "r.json", "--", "touch", "started")
