@@ -65,6 +65,7 @@ PARTS = {
         ("$PYTHON -m pytest -q -n auto --dist loadgroup --part vm tests/vm",),
         "slurmctld slurmd slurm-client munge iproute2",
     ),
+    "soak": Part(("$PYTHON -m tests.soak --minutes 30",)),
     "image": Part((f"{ALONE} --part image",), "podman runc catatonit mmdebstrap"),
     "packages": Part(
         ("make dist zipapp", f"OMPTEST_ZIPAPP=dist/ompbind.pyz {ALONE} --part packages tests/packaging")

@@ -1,0 +1,217 @@
+"""Start random runs with random loads, signals, kills and users, and check that nothing is left of each.
+
+    python -m tests.soak [--minutes 30] [--seed N] [--once]
+
+Each run has a seed of its own: a finding prints it, and `--seed N --once` does the same again, as far as the
+machine repeats its timing. Checked after each run: its time, its exit code, its report, messages without a
+traceback, and that no process, claim or temporary file is left. At the end: the descriptors of this process.
+Exits with 1 after a finding.
+"""
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from subprocess import TimeoutExpired
+from typing import NamedTuple
+
+from tests.live.conftest import RUNTIME_DIR, children_of
+from tests.live.other_user import NOBODY
+from tests.live.scenes import CLEANUP_S, Scene, check_messages
+
+LIMIT_S = 30.0
+"""Seconds that a run may take: its longest load is stopped after 2 s."""
+
+
+class Load(NamedTuple):
+    """The script of a rank, and its exit code if nothing disturbs it; None for a rank that does not end."""
+
+    script: str
+    code: int | None
+
+
+LOADS = (
+    Load("exit 0", 0),
+    Load("exit 7", 7),
+    Load("sleep 0.3; exit 3", 3),
+    Load("kill -SEGV $$", 128 + signal.SIGSEGV),
+    Load("sleep 0.2; kill -KILL $$", 128 + signal.SIGKILL),
+    Load("exec /no/such/command", 127),
+    Load("sleep 300", None),
+    Load("sleep 300 & sleep 300 & wait", None),
+    Load("trap '' TERM INT HUP QUIT; while :; do sleep 0.05; done", None),
+    Load("trap 'kill -STOP $$' TERM; while :; do sleep 0.05; done", None),
+    Load("setsid sh -c 'sleep 300; :' $0 & exit 0", 0),
+    Load("env -i setsid sh -c 'sleep 300; :' $0 & exit 0", 0),
+    Load("(while :; do echo line; echo error >&2; done) & sleep 0.2; kill $!; exit 0", 0),
+    Load("i=0; while [ $i -lt 30 ]; do (sleep 0.1 &) ; i=$((i+1)); done; exit 0", 0),
+    Load("exec <&- >&- 2>&-; sleep 0.1; exit 0", 0),
+    Load("while :; do :; done", None),
+    Load("kill -USR1 $PPID; kill -HUP $PPID; trap '' USR1 HUP; sleep 0.1; exit 0", None),
+    Load("kill $PPID; sleep 300", 128 + signal.SIGTERM),
+)
+STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
+OTHERS = (signal.SIGHUP, signal.SIGUSR1, signal.SIGWINCH, signal.SIGCONT, signal.SIGTSTP)
+
+
+class Plan(NamedTuple):
+    """One random run: its options, its load, and what is done to it: (seconds, signal, to the supervisor).
+
+    `is_early` does it while ompbind itself starts: then signals have their default actions.
+    """
+
+    options: tuple[str, ...]
+    load: Load
+    disturbances: tuple[tuple[float, int, bool], ...]
+    is_early: bool
+    as_nobody: bool
+
+
+OPTIONS = (
+    ("--verify", 0.3), ("--report run.json", 0.6), ("--output tag", 0.3), ("--log-dir logs", 0.3),
+    ("--on-failure continue", 0.2), ("--on-failure restart:2", 0.1), ("--bind none", 0.1),
+    ("--bind exact", 0.1), ("--bind thread", 0.1), ("--memory bind", 0.2), ("--smt all", 0.2),
+    ("--stdin none", 0.2),
+)  # fmt: skip
+"""Options with their probability; of options with the same name, the first counts."""
+
+
+def make_plan(chosen: random.Random) -> Plan:
+    load = chosen.choice(LOADS)
+    ranks, grace = chosen.choice((1, 1, 2, 2, 3, 5)), chosen.choice((0.1, 0.3))
+    options = ["--share", "-n", str(ranks), "--grace", str(grace), *chosen.choice(((), ("-q",), ("-v",)))]
+    if load.code is None or chosen.random() < 0.3:
+        options += ["--timeout", str(chosen.choice((0.2, 0.5, 1)))]
+    for text, probability in OPTIONS:
+        if chosen.random() < probability and text.split()[0] not in options:
+            options += text.split()
+    disturbances = []
+    while chosen.random() < 0.45 and len(disturbances) < 4:
+        number = chosen.choice((*STOPS, *STOPS, *OTHERS, signal.SIGKILL))
+        after_s = chosen.choice((0.0, 0.005, 0.05, chosen.uniform(0, 1)))
+        disturbances.append((after_s, number, chosen.random() < 0.3))
+    return Plan(
+        options=tuple(options),
+        load=load,
+        disturbances=tuple(disturbances),
+        is_early=chosen.random() < 0.2,
+        as_nobody=os.geteuid() == 0 and chosen.random() < 0.3,
+    )
+
+
+def allowed_codes(plan: Plan) -> set[int]:
+    """Return the exit codes that the documentation allows; several where the order of events decides."""
+    signals = [number for _, number, _ in plan.disturbances]
+    codes = {128 + number for number in signals if number in (*STOPS, signal.SIGKILL)}
+    codes |= {-number for number in signals if plan.is_early or number in (signal.SIGINT, signal.SIGKILL)}
+    codes |= {plan.load.code} if plan.load.code is not None else {0}
+    codes |= {124} if "--timeout" in plan.options else set()
+    codes |= {125} if signal.SIGKILL in signals else set()
+    codes |= {128 + signal.SIGUSR1, 128 + signal.SIGHUP} & {128 + number for number in signals}
+    codes |= {128 + signal.SIGUSR1, 128 + signal.SIGHUP} if "USR1" in plan.load.script else set()
+    # a rank that is stopped by the failure of another, or by a signal before the load has begun
+    return codes | {128 + signal.SIGTERM, 128 + signal.SIGKILL, 0} if signals or plan.load.code else codes
+
+
+def find_ranks(process) -> list[int]:
+    return [rank for supervisor in children_of(process.pid) for rank in children_of(supervisor)]
+
+
+def disturb(process, plan: Plan) -> None:
+    """Send the signals of a plan; most plans first wait until the supervisor has started a rank."""
+    give_up_at = time.monotonic() + 5  # ranks may end faster than they are found
+    while not (plan.is_early or process.poll() is not None or find_ranks(process)):
+        time.sleep(0.002)
+        if time.monotonic() > give_up_at:
+            break
+    for after_s, number, to_supervisor in plan.disturbances:
+        time.sleep(after_s)
+        pids = children_of(process.pid) if to_supervisor else [process.pid]
+        for pid in pids[:1]:
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+            if number == signal.SIGTSTP:
+                time.sleep(0.05)
+                with suppress(ProcessLookupError):
+                    os.kill(process.pid, signal.SIGCONT)
+
+
+def check_run(scene: Scene, plan: Plan) -> None:
+    """Run a plan in the directory of a scene; raises AssertionError for a finding."""
+    before = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups") if plan.as_nobody else ()
+    command = scene.command("sh", "-c", plan.load.script)
+    process = scene.begin(*plan.options, *command, before=before, cwd=scene.directory)
+    disturb(process, plan)
+    try:
+        _, stderr = process.communicate(timeout=LIMIT_S)
+    except TimeoutExpired:
+        raise AssertionError(f"it has not ended in {LIMIT_S:g} s") from None
+    scene.check_nothing_left("the run", CLEANUP_S)
+    is_killed = any(number == signal.SIGKILL for _, number, _ in plan.disturbances)
+    if not (is_killed or (plan.is_early and plan.disturbances)):
+        check_messages(stderr)
+        check_report(scene, plan, process.returncode)
+    assert process.returncode in allowed_codes(plan), f"exit code {process.returncode}: {stderr}"
+    files = [name for _, _, names in os.walk(scene.directory) for name in names]
+    left = [
+        name for name in (*files, *os.listdir(os.environ[RUNTIME_DIR])) if name.endswith((".tmp", ".new"))
+    ]
+    assert not left, f"temporary files: {left}"
+
+
+def check_report(scene: Scene, plan: Plan, code: int) -> None:
+    """Check that a report is whole; a run that a signal ended before its start may have none."""
+    path = scene.directory / "run.json"
+    if "--report" in plan.options and (path.exists() or not plan.disturbances):
+        record = json.loads(path.read_text())
+        assert record["exit_code"] == (128 - code if code < 0 else code), (
+            f"report: {record['exit_code']}, {code}"
+        )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--once", action="store_true")
+    args = parser.parse_args()
+    seed = random.SystemRandom().randrange(1 << 32) if args.seed is None else args.seed
+    ends_at = time.monotonic() + 60 * args.minutes
+    kinds, findings, open_files = Counter(), 0, len(os.listdir("/proc/self/fd"))
+    claims = tempfile.mkdtemp(prefix="soak-claims")
+    os.chmod(claims, 0o1777)
+    os.environ[RUNTIME_DIR] = claims
+    while time.monotonic() < ends_at:
+        plan = make_plan(random.Random(seed))
+        directory = Path(tempfile.mkdtemp(prefix="soak"))
+        directory.chmod(0o777)
+        scene = Scene(directory)
+        try:
+            check_run(scene, plan)
+        except AssertionError as error:
+            findings += 1
+            print(f"seed {seed}: {error}\n  {plan}", flush=True)
+        finally:
+            scene.close()
+            shutil.rmtree(directory, ignore_errors=True)
+        kinds["disturbed" if plan.disturbances else "undisturbed"] += 1
+        seed += 1
+        if args.once:
+            break
+    leaked = len(os.listdir("/proc/self/fd")) - open_files
+    shutil.rmtree(claims, ignore_errors=True)
+    disturbed = f"{kinds['disturbed']} of them disturbed"
+    print(f"{kinds.total()} runs, {disturbed}; {findings} findings, {leaked} descriptors")
+    return int(bool(findings or leaked))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
