@@ -113,6 +113,7 @@ def allowed_codes(plan: Plan) -> set[int]:
     codes = {128 + number for number in signals if number in (*STOPS, signal.SIGKILL)}
     codes |= {-number for number in signals if plan.is_early or number in (signal.SIGINT, signal.SIGKILL)}
     codes |= {plan.load.code} if plan.load.code is not None else {0}
+    codes |= {1} if plan.is_early and signal.SIGINT in signals else set()  # Python itself was starting
     codes |= {124} if "--timeout" in plan.options else set()
     codes |= {125} if signal.SIGKILL in signals else set()
     codes |= {128 + signal.SIGUSR1, 128 + signal.SIGHUP} & {128 + number for number in signals}
@@ -127,7 +128,7 @@ def find_ranks(process) -> list[int]:
 
 def disturb(process, plan: Plan) -> None:
     """Send the signals of a plan; most plans first wait until the supervisor has started a rank."""
-    give_up_at = time.monotonic() + 5  # ranks may end faster than they are found
+    give_up_at = time.monotonic() + LIMIT_S
     while not (plan.is_early or process.poll() is not None or find_ranks(process)):
         time.sleep(0.002)
         if time.monotonic() > give_up_at:
