@@ -10,6 +10,8 @@ import pytest
 from tests.live.conftest import required, wait_until
 from tests.live.processes import find_processes
 
+ROOT = Path(__file__).parent.parent.parent
+
 LIMITS = ("--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024")
 """Options that set limits because podman may not raise its own."""
 
@@ -38,3 +40,34 @@ def podman_run():
     """Yield the words that start a container."""
     with podman() as words:
         yield [*words, "run", "--rm", *LIMITS, "--network=none"]
+
+
+@contextmanager
+def rootless_run(uid):
+    """Yield the words before a command in a container of a user without root, and the user's directory.
+
+    The container has the programs of this machine; root there is the user.
+    """
+    programs = required("podman"), required("runc"), required("setpriv")
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
+        directory = Path(name)
+        root, own = directory / "rootfs", directory / "own"
+        for path in (
+            *(root / part for part in ("usr", "etc", "proc", "sys", "dev", "tmp", "run")),
+            own,
+            directory / "xdg",
+        ):
+            path.mkdir(parents=True)
+        for part in ("bin", "sbin", "lib", "lib64"):
+            (root / part).symlink_to(f"usr/{part}")
+        for path in (directory, *directory.rglob("*")):
+            os.chown(path, uid, uid, follow_symlinks=False)
+        become = [programs[2], f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "env", f"HOME={own}"]
+        storage = ["--root", f"{name}/store", "--runroot", f"{name}/run", "--storage-driver", "vfs"]
+        mounts = [f"--volume={path}:{path}:ro" for path in ("/usr", "/etc", str(ROOT))]
+        container = [f"--volume={own}:/own", "--workdir=/own", "--env=HOME=/own", "--rootfs", str(root)]
+        settings = [f"XDG_RUNTIME_DIR={name}/xdg", programs[0], *storage, "--runtime", programs[1]]
+        settings += ["--cgroup-manager=cgroupfs", "run", "--rm", *LIMITS, "--network=none"]
+        yield [*become, *settings, *mounts, *container], own

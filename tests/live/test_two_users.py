@@ -29,6 +29,7 @@ from ompbind.registry import claim_files
 from ompbind.registry.claim_format import ENTRIES_LIMIT, TEXT_LIMIT, make_text
 from ompbind.registry.registry import Registry, make_run_identity
 from tests.live.conftest import OMPBIND, clean_environment, is_alive, required, supervisor_of, wait_until
+from tests.live.containers import rootless_run
 from tests.live.other_user import NOBODY, call_as_nobody, finish, start_as_nobody
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
@@ -353,3 +354,18 @@ def test_reports_and_logs_are_written_in_a_user_namespace(directory, namespace):
         assert (done.returncode, done.stderr) == (0, "")
         assert json.loads(report.read_text())["exit_code"] == 0
         assert (report.stat().st_uid, (directory / "own/logs/0.out").read_text()) == (OWN, "up\n")
+
+
+@pytest.mark.part("image")
+def test_reports_logs_and_configuration_work_in_a_rootless_container():
+    with rootless_run(OWN) as (before, own):
+        (own / ".git").mkdir()
+        (own / "ompbind.toml").write_text("[defaults]\nranks = 2\n")
+        for path in own.iterdir():
+            os.chown(path, OWN, OWN)
+        command = [OMPBIND, "run", "--share", "--report", "run.json", "--log-dir", "logs", "--force"]
+        for _ in range(2):  # the second run replaces the files of the first
+            done = subprocess.run([*before, *command, "--", "echo", "up"], capture_output=True, text=True)
+            assert (done.returncode, done.stderr.count("ompbind:")) == (0, 0), done.stderr
+            assert json.loads((own / "run.json").read_text())["exit_code"] == 0
+            assert [(own / f"logs/{rank}.out").read_text() for rank in (0, 1)] == ["up\n", "up\n"]
