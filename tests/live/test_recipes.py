@@ -142,7 +142,7 @@ def test_containers(limit):
     text = FILES["Dockerfile"]
     entry, command = (json.loads(re.search(f"^{word} (.*)", text, re.M)[1]) for word in ("ENTRYPOINT", "CMD"))
     assert (entry, command[0]) == (["ompbind", "exec", "--"], "python")
-    show = "import os; print(os.getpid(), os.environ['OMP_NUM_THREADS'])"
+    show = "import os; print(os.getpid(), os.environ['OMPBIND_NUM_THREADS'])"
     limits = ("--cpus", str(limit)) if limit else ()
     entry_point = ("--entrypoint", json.dumps([OMPBIND, *entry[1:]]))
     with podman_run() as words:
