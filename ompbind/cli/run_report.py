@@ -55,7 +55,9 @@ def finish_report(
     return outcome.replace(write_errors=(*outcome.write_errors, error)) if error else outcome
 
 
-def _write(file: ReportFile, text: str, wait_s: float, is_requested: Callable[[], bool] = bool) -> str:
+def _write(
+    file: ReportFile, text: str, wait_s: float, is_requested: Callable[[], bool] = lambda: False
+) -> str:
     """Write a report; an error is printed and returned, "" for none."""
     try:
         write_report(file, text, wait_s, is_requested)

@@ -127,7 +127,10 @@ def _find_hint(error: Exception, path: str) -> str:
 
 
 def write_report(
-    file: ReportFile, text: str, wait_s: float = READER_WAIT_S, is_requested: Callable[[], bool] = bool
+    file: ReportFile,
+    text: str,
+    wait_s: float = READER_WAIT_S,
+    is_requested: Callable[[], bool] = lambda: False,
 ) -> None:
     """Write a report and a newline, once; an existing file keeps its mode, a new file gets that of umask.
 
@@ -172,7 +175,7 @@ def _write_entry(file: ReportFile, directory: OpenDirectory, data: bytes, patien
             except OSError as error:  # a mount point, as in containers, or in a directory of another user
                 if old is None or error.errno not in (errno.EBUSY, errno.EPERM, errno.EACCES, errno.EROFS):
                     raise
-            patience = _Patience(wait_s=0.0, is_requested=bool)  # a file needs no reader
+            patience = _Patience(wait_s=0.0, is_requested=lambda: False)  # a file needs no reader
         target = _open_with_reader(directory, name, old, patience)
     finally:
         directory.close()
