@@ -149,6 +149,8 @@ def _plan_and_supervise(settings: RunSettings) -> Outcome | None:
         else:
             foreground = become_supervisor(Cleanup(grace_s=settings.supervision.grace, release=release))
             outcome = supervise(starts, options, foreground, reporter)
+            if found.claim:
+                found.claim.publish_exit(exit_code(outcome))
     finally:
         release()
     if file is None:

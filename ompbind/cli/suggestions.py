@@ -19,6 +19,7 @@ _VERBS = {
     "topo": ("topology", "lstopo", "lscpu", "machine", "hardware"),
     "ps": ("ls", "list", "runs", "status", "top"),
     "inspect": ("threads", "verify", "affinity", "attach"),
+    "stop": ("kill", "terminate", "cancel", "abort"),
     "rebind": ("repair", "repin", "taskset", "move"),
     "doctor": ("check", "diagnose", "lint"),
     "config": ("options", "settings", "configuration"),
@@ -27,8 +28,7 @@ _VERBS = {
 }
 """The verbs, and what users may call them."""
 
-STOPPING = ("stop", "kill")
-NO_VERBS = (*STOPPING, "rm", "wait")
+NO_VERBS = ("rm", "wait")
 """Verbs of other tools that ompbind has nothing for, although commands or verbs have such names."""
 
 _WORDS = {

@@ -7,7 +7,7 @@ import click
 
 from ompbind.cli.option import Option
 from ompbind.cli.options import find_options
-from ompbind.cli.suggestions import NO_VERBS, STOPPING, find_option, make_hint, suggest_option, suggest_verb
+from ompbind.cli.suggestions import NO_VERBS, find_option, make_hint, suggest_option, suggest_verb
 from ompbind.cli.verbs import VERBS
 from ompbind.errors import OptionError
 from ompbind.programs.find_command import find_file
@@ -76,8 +76,6 @@ def _suggest_option(error: click.NoSuchOption, args: Sequence[str]) -> str:
 def _suggest_verb(args: Sequence[str]) -> str:
     """Return a hint for an unknown verb: what is meant, or how to start a command of this name."""
     word = next((word for word in args if not word.startswith("-")), "")
-    if word in STOPPING:
-        return "'ompbind ps' lists runs with their PIDs; 'kill PID' stops one"
     meant = suggest_verb(word, [*VERBS, "--version"])
     if meant:
         return f"did you mean {meant!r}?"

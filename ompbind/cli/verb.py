@@ -29,12 +29,13 @@ METAVARS = {
     "command": "CMD...",
     "optional command": "[-- CMD...]",
     "targets": "[PID|RUN]...",
+    "runs": "RUN...",
     "shell": "bash|zsh|fish",
     "verb": "[VERB]",
 }
 """What stands for the words after the options in the help."""
 
-WordsAfter = Literal["command", "optional command", "targets", "shell", "verb", "none"]
+WordsAfter = Literal["command", "optional command", "targets", "runs", "shell", "verb", "none"]
 """The words after the options: a command, a command that may be missing, processes and runs, and so on."""
 
 

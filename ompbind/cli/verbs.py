@@ -1,7 +1,7 @@
 """The names of all verbs, and of the sections of their options."""
 
 VERBS = (
-    "run", "exec", "plan", "bench", "topo", "probe", "doctor", "ps", "inspect", "rebind", "config",
+    "run", "exec", "plan", "bench", "topo", "probe", "doctor", "ps", "stop", "inspect", "rebind", "config",
     "completion", "help",
 )  # fmt: skip
 """All verbs in the order of the help; the module of a verb has its name and the command `VERB`."""

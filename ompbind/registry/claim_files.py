@@ -27,14 +27,18 @@ from ompbind.procfs.reader import (
 from ompbind.record import Record
 from ompbind.registry.claim_format import (
     CLAIM_SUFFIX,
+    EXIT,
     HEAD,
     NEW_SUFFIX,
     PREFIX,
+    RESTARTS,
     TEXT_LIMIT,
-    find_restarts,
+    find_field,
     make_text,
+    parse_exit,
     parse_text,
     remove_claim,
+    render_exit,
     render_restarts,
 )
 from ompbind.text import clean_name
@@ -201,9 +205,16 @@ class Claim:
 
     def publish_restarts(self, count: int) -> None:
         """Publish how often ranks of the run were restarted; does nothing on an error, as on a full disk."""
+        self._publish(RESTARTS, render_restarts(count))
+
+    def publish_exit(self, code: int) -> None:
+        """Publish the exit code of the run before its release, for processes that have opened the claim."""
+        self._publish(EXIT, render_exit(code))
+
+    def _publish(self, start: str, value: str) -> None:
         try:
             text = os.pread(self._file, TEXT_LIMIT, 0).decode()
-            os.pwrite(self._file, render_restarts(count).encode(), find_restarts(text))
+            os.pwrite(self._file, value.encode(), find_field(text, start))
         except OSError:
             pass
 
@@ -243,6 +254,18 @@ def _move_descriptor(file: int) -> int:
         except OSError:
             pass  # above the limit of open files
     return fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, 3)
+
+
+class OpenClaim:
+    """The claim of another run, which stays readable when it is removed."""
+
+    def __init__(self, handle: int, name: str) -> None:
+        """Open a claim in an open directory; raises OSError."""
+        self._file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=handle)
+
+    def read_exit(self) -> int | None:
+        """Return the exit code that the run has published; None if it has published none."""
+        return parse_exit(os.pread(self._file, TEXT_LIMIT, 0).decode("utf-8", "replace"))
 
 
 class RunInfo(Record):

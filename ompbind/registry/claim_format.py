@@ -5,11 +5,12 @@
     pid 4711
     held 0-7
     restarts 000000000000
+    exit ---
     rank 0 0-3
     rank 1 4-7
 
-The number of restarts changes while the run lives. It always has the same digits, so that it is written in
-place: a reader finds a valid claim at any moment.
+The number of restarts changes while the run lives, and the exit code is set at its end. They always have the
+same length, so that they are written in place: a reader finds a valid claim at any moment.
 """
 
 import errno
@@ -32,10 +33,11 @@ TEXT_LIMIT = 1 << 17
 RANKS_LIMIT = MAX_CPUS
 """The most ranks that are listed: one for each CPU of the largest machine."""
 
-RESTARTS = "restarts "
-"""The start of the line with the number of restarts."""
+RESTARTS, EXIT = "restarts ", "exit "
+"""The starts of the lines with the number of restarts and with the exit code."""
 
 _RESTART_DIGITS = 12
+_NO_EXIT = "---"
 
 _RANK_LINE = "\nrank "
 _SET_LIMIT = 5 * MAX_CPUS // 2  # characters of a set: every second CPU of the largest machine
@@ -125,7 +127,7 @@ def make_text(run: LiveRun) -> str:
     Lines for single ranks are left out if there are too many (thousands of ranks).
     """
     head = [HEAD, *(f"{key} {getattr(run, name)}" for key, (name, _) in _FIELDS.items())]
-    head.append(RESTARTS + render_restarts(run.restarts))
+    head += [RESTARTS + render_restarts(run.restarts), EXIT + _NO_EXIT]
     ranks = [f"rank {rank} {cpus}" for rank, cpus in run.ranks]
     text = "\n".join([*head, *ranks, ""])
     fits = len(ranks) <= RANKS_LIMIT and len(text.encode()) <= TEXT_LIMIT
@@ -137,9 +139,20 @@ def render_restarts(count: int) -> str:
     return f"{min(count, 10**_RESTART_DIGITS - 1):0{_RESTART_DIGITS}d}"
 
 
-def find_restarts(text: str) -> int:
-    """Return the offset, in bytes, of the number of restarts in the text of a claim."""
-    return text.encode().index(f"\n{RESTARTS}".encode()) + 1 + len(RESTARTS)
+def find_field(text: str, start: str) -> int:
+    """Return the offset, in bytes, of what follows RESTARTS or EXIT in the text of a claim."""
+    return text.encode().index(f"\n{start}".encode()) + 1 + len(start)
+
+
+def render_exit(code: int) -> str:
+    """Return an exit code as it is written in place."""
+    return f"{code:0{len(_NO_EXIT)}d}"
+
+
+def parse_exit(text: str) -> int | None:
+    """Return the exit code in the text of a claim; None before the end of the run, or without the line."""
+    word = text.partition(f"\n{EXIT}")[2].partition("\n")[0]
+    return int(word) if word.isdecimal() else None
 
 
 def parse_text(text: str, uid: int, *, with_ranks: bool = True) -> LiveRun | None:

@@ -27,8 +27,8 @@ OPTIONS = (
 
 VERBS_MEANT = {
     "benchmark": "bench", "tune": "bench", "start": "run", "runn": "run", "mpirun": "run", "Plan": "plan",
-    "lstopo": "topo", "list": "ps", "check": "doctor", "inspct": "inspect", "rnu": "run", "stop": "",
-    "kill": "", "rm": "", "wait": "", "push": "", "monitor": "", "input": "", "python": "", "": "",
+    "lstopo": "topo", "list": "ps", "check": "doctor", "inspct": "inspect", "rnu": "run", "kill": "stop",
+    "rm": "", "wait": "", "push": "", "monitor": "", "input": "", "python": "", "": "",
 }  # fmt: skip
 STRATEGIES_MEANT = {
     "numa": "nodes", "node": "nodes", "socket": "packages", "sockets": "packages", "Package": "packages",
@@ -160,7 +160,7 @@ def test_every_row_names_an_option_and_no_option_of_ompbind_is_another_tools():
     run -genv A=1 x            | did you mean --env A=1?
     run -n=2 -- x              | write -n 2
     run --smt=off -- x         | did you mean --smt 1?
-    stop                       | 'ompbind ps' lists runs with their PIDs; 'kill PID' stops one
+    kill                       | did you mean 'stop'?
     run --help-al              | did you mean --help-all?
     topo --help-all            | see 'ompbind topo --help'
     plan --dry-run             | --dry-run is an option of run, exec, bench, rebind

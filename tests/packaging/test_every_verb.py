@@ -53,6 +53,7 @@ probe --format json                                              ~ ^{{
 doctor -- {sys.executable} -c ''                                 ~ CPUs ~ 0 1
 ps                                                               ~ runs
 ps --format json                                                 ~ ^{{
+stop nothing                                                     ~ no live run is named ~ 2
 inspect PID                                            ~ process ~ 0 1
 inspect --format json PID                              ~ ^{{ ~ 0 1
 rebind --dry-run PID                                   ~ dry run: nothing was changed

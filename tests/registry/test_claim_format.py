@@ -10,8 +10,9 @@ from ompbind.planning.other_runs import LiveRun, RunIdentity, find_job_runs, fin
 from ompbind.registry.claim_format import (
     HEAD,
     RANKS_LIMIT,
+    RESTARTS,
     TEXT_LIMIT,
-    find_restarts,
+    find_field,
     make_live_run,
     make_text,
     make_waiting_run,
@@ -133,7 +134,7 @@ def test_the_number_of_restarts_can_be_changed_in_place(before, after, name):
     run = live("0-3", clean_name(name) or "x", restarts=before)
     data = bytearray(make_text(run).encode())
     assert parse_text(data.decode(), run.uid).restarts == before
-    at, new = find_restarts(data.decode()), render_restarts(after).encode()
+    at, new = find_field(data.decode(), RESTARTS), render_restarts(after).encode()
     data[at : at + len(new)] = new
     assert data.decode() == make_text(run.replace(restarts=after))
 

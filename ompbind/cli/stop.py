@@ -1,0 +1,136 @@
+"""`ompbind stop`: stop live runs, as Ctrl-C does, and wait until they have exited."""
+
+import os
+import select
+import signal
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+import click
+
+from ompbind.cli.console import print_message, read_message_width, write_stderr, write_stdout
+from ompbind.cli.verb import Verb
+from ompbind.errors import InspectError
+from ompbind.execution.processes import signal_listed
+from ompbind.inspection.targets import match_runs, read_visible_runs
+from ompbind.planning.other_runs import LiveRun
+from ompbind.planning.rank_variables import SUPERVISOR_NAME
+from ompbind.procfs.parsers import Stat
+from ompbind.procfs.reader import read_processes
+from ompbind.record import Record
+from ompbind.registry.claim_files import OpenClaim, read_user
+from ompbind.registry.registry import open_claims
+from ompbind.report.text import render_error
+
+EXAMPLES = (
+    ("Stop a run", "ompbind stop nightly"),
+    ("The names of live runs", "ompbind ps"),
+)
+
+HELP = """Stop live runs: send SIGTERM to the supervisor of each, and wait until all processes have exited.
+
+Ranks get SIGTERM, and SIGKILL after the --grace of their run. A run is named as 'ompbind ps' shows it, or by
+how its name begins. The exit code is 1 if a run could not be stopped.
+"""
+
+_HINT = "'ompbind ps' lists live runs"
+
+_START_S = 0.5
+"""Seconds until a run that has just started has a supervisor that other processes find."""
+
+
+class StoppedRun(Record):
+    """A run that has got SIGTERM: its claim, which has its exit code in the end, and its process."""
+
+    run: LiveRun
+    claim: OpenClaim
+    pidfd: int
+
+
+def stop(ctx: click.Context) -> int:
+    """Stop live runs, as Ctrl-C does, and wait until they have exited."""
+    words: Sequence[str] = ctx.params["words"]
+    if not words:
+        raise InspectError("no run is given", hint=_HINT)
+    live = read_visible_runs()
+    runs = {run.pid: run for word in words for run in _find_runs(word, live)}
+    claims = open_claims(os.environ, runs.values())
+    stopped = []
+    failed = False
+    for run in runs.values():
+        try:
+            stopped.append(_send(run, claims.get(run.pid)))
+        except InspectError as error:
+            write_stderr(render_error(error, read_message_width()))
+            failed = True
+    for text in _wait(stopped):
+        write_stdout(text)
+    return int(failed)
+
+
+def _find_runs(word: str, live: Sequence[LiveRun]) -> tuple[LiveRun, ...]:
+    if found := match_runs(word, live):
+        return found
+    raise InspectError(f"no live run is named {word!r}", hint=_HINT)
+
+
+def _send(run: LiveRun, claim: OpenClaim | None) -> StoppedRun:
+    """Send SIGTERM to the supervisor of a run; raises InspectError if that is not possible."""
+    name = f"run {run.run_id} (pid {run.pid})"
+    if run.uid != os.geteuid() != 0:
+        raise InspectError(f"{name} belongs to user {read_user(run.uid)}")
+    if not hasattr(os, "pidfd_open"):
+        raise InspectError(f"{name}: ompbind cannot wait for it on this system", hint=f"use 'kill {run.pid}'")
+    try:
+        pidfd = os.pidfd_open(run.pid)
+    except ProcessLookupError:
+        claim = None
+    if claim is None:
+        raise InspectError(f"{name} has just exited")
+    give_up_at = time.monotonic() + _START_S
+    while time.monotonic() < give_up_at:
+        stats = read_processes()
+        for pid in _find_supervisors(run.pid, stats):
+            if signal_listed(pid, stats[pid], signal.SIGTERM):
+                print_message(f"stopping {name}")
+                return StoppedRun(run=run, claim=claim, pidfd=pidfd)
+        time.sleep(0.02)
+    hint = "stop its launcher, as with scancel or Ctrl-C, or the process itself"
+    raise InspectError(f"{name} has no supervisor: 'ompbind exec' has started it", hint=hint)
+
+
+def _find_supervisors(first: int, stats: Mapping[int, Stat]) -> Iterator[int]:
+    """Yield the supervisor of a run, a child of its process; that of bench is the child of a forked copy."""
+    for pid, stat in stats.items():
+        if stat.name == SUPERVISOR_NAME and stat.parent in stats and first in stats:
+            parent = stats[stat.parent]
+            is_copy = parent.parent == first and parent.arguments == stats[first].arguments
+            if stat.parent == first or is_copy:
+                yield pid
+
+
+def _wait(stopped: Sequence[StoppedRun]) -> Iterator[str]:
+    """Wait until runs have exited, and yield how each has exited."""
+    begun = time.monotonic()
+    poller, by_pidfd = select.poll(), {each.pidfd: each for each in stopped}
+    for pidfd in by_pidfd:
+        poller.register(pidfd, select.POLLIN)
+    while by_pidfd:
+        for pidfd, _ in poller.poll():
+            poller.unregister(pidfd)
+            each = by_pidfd.pop(pidfd)
+            code = each.claim.read_exit()
+            how = "has exited" if code is None else f"exited with code {code}"
+            yield f"run {each.run.run_id} {how}, {time.monotonic() - begun:.1f} s after SIGTERM"
+
+
+VERB = Verb(
+    "stop",
+    stop,
+    help=HELP,
+    summary="Stop live runs, and wait until they have exited.",
+    page="sharing.md",
+    examples=EXAMPLES,
+    words="runs",
+    complete_word=lambda _: sorted({run.run_id for run in read_visible_runs()}),
+)

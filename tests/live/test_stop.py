@@ -1,0 +1,91 @@
+"""`ompbind stop` with real runs."""
+
+import os
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.live.conftest import ranks_of, wait_until
+from tests.live.other_user import NOBODY
+
+IGNORE = "trap '' TERM; while :; do sleep 0.05; done"
+
+
+@pytest.fixture
+def live(start):
+    """Start a run with this name, and wait until its ranks run."""
+
+    def begin(name, *options, command=("sleep", "300"), ranks=1):
+        process = start("run", "-q", "--share", "--run-id", name, *options, "--", *command)
+        wait_until(lambda: len(ranks_of(process)) == ranks, "the ranks run")
+        return process
+
+    return begin
+
+
+@pytest.mark.parametrize(
+    ("options", "command", "code"),
+    [((), ("sleep", "300"), 143), (("--grace", "0.2"), ("sh", "-c", IGNORE), 137),
+     ((), ("sh", "-c", "trap 'exit 7' TERM; while :; do sleep 0.05; done"), 7)],
+)  # fmt: skip
+def test_a_run_is_stopped_and_its_exit_code_is_shown(ompbind, live, options, command, code):
+    process = live("nightly", "-n", "2", *options, command=command, ranks=2)
+    other = live("other")
+    done = ompbind("stop", "night")
+    assert (done.returncode, process.wait(5)) == (0, code)
+    assert done.stdout.startswith(f"run nightly exited with code {code}, ")
+    assert other.poll() is None
+    assert "other" in ompbind("ps").stdout
+
+
+def test_the_page_shows_what_is_printed(ompbind, live):
+    page = (Path(__file__).parents[2] / "docs/sharing.md").read_text()
+    shown = page.partition("$ ompbind stop nightly\n")[2].partition("```")[0]
+    process = live("nightly")
+    done = ompbind("stop", "nightly")
+    printed = (done.stderr + done.stdout).replace(str(process.pid), "30960")
+    assert re.sub(r"\d\.\d s", "0.1 s", printed) == shown
+
+
+def test_several_runs_are_stopped_together(ompbind, live):
+    processes = [live(name, "--grace", "1", command=("sh", "-c", IGNORE)) for name in ("one", "two")]
+    begun = time.monotonic()
+    done = ompbind("stop", "one", "two", "one")
+    assert sorted(line.split()[1] for line in done.stdout.splitlines()) == ["one", "two"]
+    assert 1 < time.monotonic() - begun < 2
+    assert [process.wait(5) for process in processes] == [137, 137]
+
+
+def test_a_session_of_bench_is_interrupted(ompbind, start):
+    process = start("bench", "-q", "--max-rounds", "1000", "--run-id", "tuning", "--", "sleep", "0.5")
+    wait_until(lambda: "tuning" in ompbind("ps").stdout, "the session runs")
+    assert ompbind("stop", "tuning").returncode == 0
+    output, _ = process.communicate(timeout=10)
+    assert "interrupted" in output
+
+
+def test_what_cannot_be_stopped_is_an_error(ompbind, start, live):
+    rank = start("exec", "--run-id", "rank", "--", "sleep", "300")
+    kept = live("kept")
+    wait_until(lambda: "rank" in ompbind("ps").stdout, "the rank runs")
+    done = ompbind("stop", "rank")
+    assert done.returncode == 1
+    assert "has no supervisor: 'ompbind exec' has started it" in " ".join(done.stderr.split())
+    for words, text in (((), "no run is given"), (("nothing",), "no live run is named 'nothing'")):
+        done = ompbind("stop", *words)
+        assert (done.returncode, text in done.stderr, "ompbind ps" in done.stderr) == (2, True, True)
+    assert (rank.poll(), kept.poll()) == (None, None)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_runs_of_other_users_are_refused(ompbind, live, claims):
+    claims.chmod(0o1777)
+    for path in (claims, *claims.parents):
+        path.chmod(path.stat().st_mode | 0o055)
+    process = live("of-root")
+    before = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
+    done = ompbind("stop", "of-root", before=before)
+    assert (done.returncode, "belongs to user root" in done.stderr) == (1, True)
+    assert process.poll() is None
