@@ -16,10 +16,11 @@ from ompbind.inspection.targets import match_runs, read_visible_runs
 from ompbind.planning.other_runs import LiveRun
 from ompbind.planning.rank_variables import SUPERVISOR_NAME
 from ompbind.procfs.parsers import Stat
-from ompbind.procfs.reader import read_processes
+from ompbind.procfs.reader import read_pid_namespace, read_processes
 from ompbind.record import Record
 from ompbind.registry.claim_files import OpenClaim, read_user
-from ompbind.registry.registry import open_claims
+from ompbind.registry.claim_format import CLAIM_SUFFIX, TICKET_SUFFIX
+from ompbind.registry.registry import find_claims_directory, read_claim_list
 from ompbind.report.text import render_error
 
 EXAMPLES = (
@@ -52,20 +53,29 @@ def stop(ctx: click.Context) -> int:
     words: Sequence[str] = ctx.params["words"]
     if not words:
         raise InspectError("no run is given", hint=_HINT)
-    live = read_visible_runs()
-    runs = {run.pid: run for word in words for run in _find_runs(word, live)}
-    claims = open_claims(os.environ, runs.values())
+    directory = find_claims_directory(os.environ)
+    live = _read_live(directory)
+    named = dict.fromkeys(run for word in words for run in _find_runs(word, tuple(live)))
     stopped = []
-    failed = False
-    for run in runs.values():
+    for run in named:
         try:
-            stopped.append(_send(run, claims.get(run.pid)))
+            stopped.append(_send(run, os.path.join(directory, live[run])))
         except InspectError as error:
             write_stderr(render_error(error, read_message_width()))
-            failed = True
     for text in _wait(stopped):
         write_stdout(text)
-    return int(failed)
+    return int(len(stopped) < len(named))
+
+
+def _read_live(directory: str) -> Mapping[LiveRun, str]:
+    """Return the live runs of this PID namespace, also runs that wait, with the names of their files."""
+    try:
+        found = read_claim_list(directory, (CLAIM_SUFFIX, TICKET_SUFFIX))
+    except OSError as error:
+        raise InspectError(f"cannot read {directory}: {error.strerror}") from error
+    own = read_pid_namespace()
+    pairs = zip(found.runs, found.names, strict=True)
+    return {run: name for run, name in pairs if run.pid_space in (0, own)}
 
 
 def _find_runs(word: str, live: Sequence[LiveRun]) -> tuple[LiveRun, ...]:
@@ -74,24 +84,22 @@ def _find_runs(word: str, live: Sequence[LiveRun]) -> tuple[LiveRun, ...]:
     raise InspectError(f"no live run is named {word!r}", hint=_HINT)
 
 
-def _send(run: LiveRun, claim: OpenClaim | None) -> StoppedRun:
-    """Send SIGTERM to the supervisor of a run; raises InspectError if that is not possible."""
+def _send(run: LiveRun, path: str) -> StoppedRun:
+    """Send SIGTERM to the supervisor of a run, or to a run that waits; raises InspectError."""
     name = f"run {run.run_id} (pid {run.pid})"
     if run.uid != os.geteuid() != 0:
         raise InspectError(f"{name} belongs to user {read_user(run.uid)}")
     if not hasattr(os, "pidfd_open"):
         raise InspectError(f"{name}: ompbind cannot wait for it on this system", hint=f"use 'kill {run.pid}'")
     try:
-        pidfd = os.pidfd_open(run.pid)
-    except ProcessLookupError:
-        claim = None
-    if claim is None:
-        raise InspectError(f"{name} has just exited")
+        pidfd, claim = os.pidfd_open(run.pid), OpenClaim(path)
+    except (ProcessLookupError, FileNotFoundError):
+        raise InspectError(f"{name} has just exited") from None
     give_up_at = time.monotonic() + _START_S
     while time.monotonic() < give_up_at:
         stats = read_processes()
-        for pid in _find_supervisors(run.pid, stats):
-            if signal_listed(pid, stats[pid], signal.SIGTERM):
+        for pid in [run.pid] if run.wanted else _find_supervisors(run.pid, stats):
+            if pid in stats and signal_listed(pid, stats[pid], signal.SIGTERM):
                 print_message(f"stopping {name}")
                 return StoppedRun(run=run, claim=claim, pidfd=pidfd)
         time.sleep(0.02)

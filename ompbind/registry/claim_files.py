@@ -259,9 +259,9 @@ def _move_descriptor(file: int) -> int:
 class OpenClaim:
     """The claim of another run, which stays readable when it is removed."""
 
-    def __init__(self, handle: int, name: str) -> None:
-        """Open a claim in an open directory; raises OSError."""
-        self._file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=handle)
+    def __init__(self, path: str) -> None:
+        """Open a claim; raises OSError."""
+        self._file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
 
     def read_exit(self) -> int | None:
         """Return the exit code that the run has published; None if it has published none."""

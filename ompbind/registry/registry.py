@@ -23,8 +23,7 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 
 from ompbind.cpuset import union
 from ompbind.errors import ClaimError
@@ -38,7 +37,6 @@ from ompbind.procfs.reader import read_pid_namespace
 from ompbind.registry.claim_files import (
     Claim,
     ClaimList,
-    OpenClaim,
     lock_directory,
     read_claims,
     render_ignored,
@@ -232,22 +230,6 @@ def try_read_occupied(machine: Machine, request: Request) -> tuple[tuple[LiveRun
 def read_live_runs(directory: str) -> tuple[LiveRun, ...]:
     """Return the live runs of all users, oldest first; raises OSError if the directory cannot be read."""
     return read_claim_list(directory).runs
-
-
-def open_claims(env: Mapping[str, str], runs: Iterable[LiveRun]) -> dict[int, OpenClaim]:
-    """Open the claims of live runs, by their PIDs; a run that has just exited has none."""
-    wanted = {(run.run_id, run.pid) for run in runs}
-    opened = {}
-    handle = os.open(find_claims_directory(env), os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        found = read_claims(handle, list_claims(handle))
-        for run, name in zip(found.runs, found.names, strict=True):
-            if (run.run_id, run.pid) in wanted:
-                with suppress(OSError):
-                    opened[run.pid] = OpenClaim(handle, name)
-    finally:
-        os.close(handle)
-    return opened
 
 
 def read_claim_list(directory: str, suffixes: tuple[str, ...] = CLAIM_SUFFIXES) -> ClaimList:

@@ -66,6 +66,16 @@ def test_a_session_of_bench_is_interrupted(ompbind, start):
     assert "interrupted" in output
 
 
+def test_a_run_that_waits_is_stopped(ompbind, start, live):
+    user = live("user")
+    waiting = start("run", "--exclusive", "--wait", "--run-id", "waiting", "--", "true")
+    wait_until(lambda: "waits" in ompbind("ps").stdout, "the run waits")
+    done = ompbind("stop", "waiting")
+    assert (done.returncode, waiting.wait(5)) == (0, -15)
+    assert done.stdout.startswith("run waiting has exited, ")
+    assert user.poll() is None
+
+
 def test_what_cannot_be_stopped_is_an_error(ompbind, start, live):
     rank = start("exec", "--run-id", "rank", "--", "sleep", "300")
     kept = live("kept")
