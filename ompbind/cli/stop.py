@@ -87,8 +87,9 @@ def _find_runs(word: str, live: Sequence[LiveRun]) -> tuple[LiveRun, ...]:
 def _send(run: LiveRun, path: str) -> StoppedRun:
     """Send SIGTERM to the supervisor of a run, or to a run that waits; raises InspectError."""
     name = f"run {run.run_id} (pid {run.pid})"
-    if run.uid != os.geteuid() != 0:
-        raise InspectError(f"{name} belongs to user {read_user(run.uid)}")
+    if run.uid != os.geteuid():  # also for root: another user may write any pid into a claim
+        user = read_user(run.uid)
+        raise InspectError(f"{name} belongs to user {user}", hint=f"'kill {run.pid}' stops it, as {user}")
     if not hasattr(os, "pidfd_open"):
         raise InspectError(f"{name}: ompbind cannot wait for it on this system", hint=f"use 'kill {run.pid}'")
     try:
