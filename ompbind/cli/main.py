@@ -57,7 +57,6 @@ def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> N
     "ompbind",
     cls=Verbs,
     add_help_option=False,
-    params=[make_help_option()],
     epilog="First steps: docs/tutorial.md. All pages: docs/README.md",
 )
 @click.option("-v", "--verbose", is_flag=True, is_eager=True, hidden=True)  # for --version
@@ -77,6 +76,9 @@ def cli(verbose: bool) -> None:
     \b
       ompbind run -n 4 -- python serve.py
     """
+
+
+cli.params.append(make_help_option())
 
 
 def main(argv: Sequence[str] | None = None) -> None:
