@@ -96,6 +96,8 @@ def make_plan(chosen: random.Random) -> Plan:
     disturbances = []
     while chosen.random() < 0.45 and len(disturbances) < 4:
         number = chosen.choice((*STOPS, *STOPS, *OTHERS, signal.SIGKILL))
+        if number == signal.SIGKILL and any(each[1] == number for each in disturbances):
+            continue  # if both processes of ompbind are killed at once, ranks may survive: documented
         after_s = chosen.choice((0.0, 0.005, 0.05, chosen.uniform(0, 1)))
         disturbances.append((after_s, number, chosen.random() < 0.3))
     return Plan(
