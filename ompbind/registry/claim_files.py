@@ -112,8 +112,8 @@ class _UserLimits:
 
 _STALE = "", -1
 
-_NEW_NAME = re.compile(rf"{PREFIX}\d+-\d+-[0-9a-f]{{8}}{re.escape(NEW_SUFFIX)}")
-"""The name of a claim that is being written: it may be empty."""
+_NEW_NAME = rf"{PREFIX}\d+-\d+-[0-9a-f]{{8}}{re.escape(NEW_SUFFIX)}"
+"""The name of a claim that is being written, which may be empty; an expression that is rarely needed."""
 
 
 def _read_claim(name: str, handle: int, limits: _UserLimits) -> tuple[str, int]:
@@ -144,7 +144,7 @@ def _read_claim(name: str, handle: int, limits: _UserLimits) -> tuple[str, int]:
         text = os.read(file, TEXT_LIMIT).decode("utf-8", "replace")
         if not is_stale:
             return text, uid
-        if uid == os.geteuid() and (text.startswith(HEAD) or _NEW_NAME.fullmatch(name)):
+        if uid == os.geteuid() and (text.startswith(HEAD) or re.fullmatch(_NEW_NAME, name)):
             remove_claim(name, handle)
         return _STALE
     finally:
