@@ -95,7 +95,8 @@ def _read_tree(data: bytes) -> Element:
         raise ValueError("it declares entities")
     if b"\0" in data:  # UTF-16 may hide a declaration
         raise ValueError("it is not in UTF-8; convert UTF-16 with: iconv -f UTF-16 -t UTF-8")
-    if data.count(b"<") - data.count(b"</") > _ELEMENT_LIMIT:
+    tags, ends = data.count(b"<"), data.count(b"</")
+    if max(tags - ends, ends) > _ELEMENT_LIMIT:
         raise ValueError(f"it has more than {_ELEMENT_LIMIT} elements")
     if max(map(len, data.split(b"<"))) > _TAG_LIMIT:
         raise ValueError(f"a tag, with its attributes, or a text is longer than {_TAG_LIMIT >> 10} KiB")

@@ -188,6 +188,7 @@ LONG = {
     "instruction": "<topology><?x " + "<a>" * MANY + "?></topology>",
     "attributes": "<topology " + " ".join(f"a{number}=''" for number in range(MANY)) + "/>",
     "depth": "<topology>" + "<a>" * MANY,
+    "end tags": "<topology>" + "</a>" * (15 << 20),
 }
 
 
