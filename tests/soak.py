@@ -24,7 +24,7 @@ from subprocess import TimeoutExpired
 from typing import NamedTuple
 
 from tests.live.conftest import RUNTIME_DIR, children_of
-from tests.live.other_user import NOBODY
+from tests.live.other_user import NOBODY, as_user
 from tests.live.scenes import CLEANUP_S, Scene, check_messages
 
 LIMIT_S = 30.0
@@ -149,7 +149,7 @@ def disturb(process, plan: Plan) -> None:
 
 def check_run(scene: Scene, plan: Plan) -> None:
     """Run a plan in the directory of a scene; raises AssertionError for a finding."""
-    before = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups") if plan.as_nobody else ()
+    before = as_user(NOBODY) if plan.as_nobody else ()
     command = scene.command("sh", "-c", plan.load.script)
     process = scene.begin(*plan.options, *command, before=before, cwd=scene.directory)
     disturb(process, plan)

@@ -12,15 +12,14 @@ from ompbind.cli.console import print_message, read_message_width, write_stderr,
 from ompbind.cli.verb import Verb
 from ompbind.errors import InspectError
 from ompbind.execution.processes import signal_listed
-from ompbind.inspection.targets import match_runs, read_visible_runs
+from ompbind.inspection.targets import match_runs, read_visible_claims, read_visible_runs
 from ompbind.planning.other_runs import LiveRun
 from ompbind.planning.rank_variables import SUPERVISOR_NAME
 from ompbind.procfs.parsers import Stat
-from ompbind.procfs.reader import read_pid_namespace, read_processes
+from ompbind.procfs.reader import read_processes
 from ompbind.record import Record
 from ompbind.registry.claim_files import OpenClaim, read_user
 from ompbind.registry.claim_format import CLAIM_SUFFIX, TICKET_SUFFIX
-from ompbind.registry.registry import find_claims_directory, read_claim_list
 from ompbind.report.text import render_error
 
 EXAMPLES = (
@@ -53,29 +52,17 @@ def stop(ctx: click.Context) -> int:
     words: Sequence[str] = ctx.params["words"]
     if not words:
         raise InspectError("no run is given", hint=_HINT)
-    directory = find_claims_directory(os.environ)
-    live = _read_live(directory)
+    live = read_visible_claims((CLAIM_SUFFIX, TICKET_SUFFIX))
     named = dict.fromkeys(run for word in words for run in _find_runs(word, tuple(live)))
     stopped = []
     for run in named:
         try:
-            stopped.append(_send(run, os.path.join(directory, live[run])))
+            stopped.append(_send(run, live[run]))
         except InspectError as error:
             write_stderr(render_error(error, read_message_width()))
     for text in _wait(stopped):
         write_stdout(text)
     return int(len(stopped) < len(named))
-
-
-def _read_live(directory: str) -> Mapping[LiveRun, str]:
-    """Return the live runs of this PID namespace, also runs that wait, with the names of their files."""
-    try:
-        found = read_claim_list(directory, (CLAIM_SUFFIX, TICKET_SUFFIX))
-    except OSError as error:
-        raise InspectError(f"cannot read {directory}: {error.strerror}") from error
-    own = read_pid_namespace()
-    pairs = zip(found.runs, found.names, strict=True)
-    return {run: name for run, name in pairs if run.pid_space in (0, own)}
 
 
 def _find_runs(word: str, live: Sequence[LiveRun]) -> tuple[LiveRun, ...]:

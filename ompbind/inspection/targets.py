@@ -25,7 +25,9 @@ from ompbind.procfs.reader import (
     read_status,
 )
 from ompbind.record import Record
-from ompbind.registry.registry import DIRECTORY_VARIABLE, find_claims_directory, read_live_runs
+from ompbind.registry.claim_files import ClaimList
+from ompbind.registry.claim_format import CLAIM_SUFFIXES
+from ompbind.registry.registry import DIRECTORY_VARIABLE, find_claims_directory, read_claim_list
 from ompbind.text import clean_name
 
 _LIST_HINT = "'ps -e' lists processes, 'ompbind ps' live runs"
@@ -66,11 +68,20 @@ def find_target(words: Sequence[str]) -> Target:
 
 def read_visible_runs() -> tuple[LiveRun, ...]:
     """Read the live runs whose PIDs are valid in this PID namespace; none if the registry is not readable."""
-    own_namespace = read_pid_namespace()
     try:
-        return tuple(run for run in _read_runs() if run.pid_space in (0, own_namespace))
+        return tuple(read_visible_claims())
     except InspectError:
         return ()
+
+
+def read_visible_claims(suffixes: tuple[str, ...] = CLAIM_SUFFIXES) -> Mapping[LiveRun, str]:
+    """Read the live runs whose PIDs are valid in this PID namespace, with the paths of their claims.
+
+    Raises InspectError if the registry is not readable.
+    """
+    directory, found, own_namespace = *_read_claims(suffixes), read_pid_namespace()
+    pairs = zip(found.runs, found.names, strict=True)
+    return {run: os.path.join(directory, name) for run, name in pairs if run.pid_space in (0, own_namespace)}
 
 
 def find_all_runs() -> Target:
@@ -80,9 +91,14 @@ def find_all_runs() -> Target:
 
 
 def _read_runs() -> tuple[LiveRun, ...]:
+    return _read_claims(CLAIM_SUFFIXES)[1].runs
+
+
+def _read_claims(suffixes: tuple[str, ...]) -> tuple[str, ClaimList]:
+    """Return the directory of the claims, and the claims with these suffixes; raises InspectError."""
     directory = find_claims_directory(os.environ)
     try:
-        return read_live_runs(directory)
+        return directory, read_claim_list(directory, suffixes)
     except OSError as error:
         hint = f"live runs are registered there; {DIRECTORY_VARIABLE} selects another directory"
         raise InspectError(f"cannot read {directory}: {error.strerror}", hint=hint) from error

@@ -220,23 +220,39 @@ def quota():
     made = []
 
     def make(cpus):
-        for top, (name, form) in QUOTA_FILES.items():
-            directory = Path(top) / f"ompbind-test-{os.getpid()}-{len(made)}"
-            try:
-                directory.mkdir()
-            except OSError:
-                continue
-            if (directory / name).exists():
-                made.append(directory)
-                (directory / name).write_text(form.format(int(cpus * 100_000)))
-                return ["sh", "-c", f'echo $$ >{directory}/cgroup.procs; exec "$@"', "sh"]
-            directory.rmdir()  # no cgroup, or without this controller
-        pytest.skip("no cgroup with a quota can be made here")
+        made.append(make_cgroup({top: name for top, (name, _) in QUOTA_FILES.items()}, len(made)))
+        name, form = QUOTA_FILES[str(made[-1].parent)]
+        (made[-1] / name).write_text(form.format(int(cpus * 100_000)))
+        return enter_cgroup(made[-1])
 
     yield make
     for directory in made:
-        wait_until(lambda at=directory: not (at / "cgroup.procs").read_text(), "the cgroup is empty")
-        directory.rmdir()
+        remove_cgroup(directory)
+
+
+def make_cgroup(files, number=0):
+    """Make a cgroup below the first parent where it has a file, and return it; `files` has them by parent."""
+    for top, name in files.items():
+        directory = Path(top) / f"ompbind-test-{os.getpid()}-{number}"
+        try:
+            directory.mkdir()
+        except OSError:
+            continue
+        if (directory / name).exists():
+            return directory
+        directory.rmdir()  # no cgroup, or without this controller
+    return pytest.skip(f"no cgroup with {' or '.join(files.values())} can be made here")
+
+
+def enter_cgroup(directory):
+    """Return the words before a command that runs it in a cgroup."""
+    return ["sh", "-c", f'echo $$ >{directory}/cgroup.procs; exec "$@"', "sh"]
+
+
+def remove_cgroup(directory):
+    """Remove a cgroup once its processes have exited."""
+    wait_until(lambda: not (directory / "cgroup.procs").read_text(), "the cgroup is empty")
+    directory.rmdir()
 
 
 def open_terminals(kind):

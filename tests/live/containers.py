@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.live.conftest import required, wait_until
+from tests.live.other_user import as_user
 from tests.live.processes import find_processes
 
 ROOT = Path(__file__).parent.parent.parent
@@ -48,7 +49,8 @@ def rootless_run(uid):
 
     The container has the programs of this machine; root there is the user.
     """
-    programs = required("podman"), required("runc"), required("setpriv")
+    programs = required("podman"), required("runc")
+    required("setpriv")
     if os.geteuid() != 0:
         pytest.skip("only root can become another user")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
@@ -64,7 +66,7 @@ def rootless_run(uid):
             (root / part).symlink_to(f"usr/{part}")
         for path in (directory, *directory.rglob("*")):
             os.chown(path, uid, uid, follow_symlinks=False)
-        become = [programs[2], f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "env", f"HOME={own}"]
+        become = [*as_user(uid), "env", f"HOME={own}"]
         storage = ["--root", f"{name}/store", "--runroot", f"{name}/run", "--storage-driver", "vfs"]
         mounts = [f"--volume={path}:{path}:ro" for path in ("/usr", "/etc", str(ROOT))]
         container = [f"--volume={own}:/own", "--workdir=/own", "--env=HOME=/own", "--rootfs", str(root)]

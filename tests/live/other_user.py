@@ -14,6 +14,11 @@ def become_nobody():
         os.setresuid(NOBODY, NOBODY, NOBODY)
 
 
+def as_user(uid):
+    """Return the words before a command that run it as a user, and as no other group."""
+    return ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups"]
+
+
 def fork_with_pipe(function, *args):
     """Run a function in a child with one end of a pipe; return the other end and the child.
 

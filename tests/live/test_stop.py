@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.live.conftest import ranks_of, wait_until
-from tests.live.other_user import NOBODY
+from tests.live.other_user import NOBODY, as_user
 
 IGNORE = "trap '' TERM; while :; do sleep 0.05; done"
 
@@ -95,7 +95,6 @@ def test_runs_of_other_users_are_refused(ompbind, live, claims):
     for path in (claims, *claims.parents):
         path.chmod(path.stat().st_mode | 0o055)
     process = live("of-root")
-    before = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
-    done = ompbind("stop", "of-root", before=before)
+    done = ompbind("stop", "of-root", before=as_user(NOBODY))
     assert (done.returncode, "belongs to user root" in done.stderr) == (1, True)
     assert process.poll() is None

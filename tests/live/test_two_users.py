@@ -30,7 +30,7 @@ from ompbind.registry.claim_format import ENTRIES_LIMIT, TEXT_LIMIT, make_text
 from ompbind.registry.registry import Registry, make_run_identity
 from tests.live.conftest import OMPBIND, clean_environment, is_alive, required, supervisor_of, wait_until
 from tests.live.containers import rootless_run
-from tests.live.other_user import NOBODY, call_as_nobody, finish, start_as_nobody
+from tests.live.other_user import NOBODY, as_user, call_as_nobody, finish, start_as_nobody
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
@@ -297,8 +297,7 @@ OWN, STRANGER = 1000, 1001
 
 
 def run_as(uid, *command, namespace=False, **options):
-    before = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups"]
-    before += ["unshare", "--map-root-user"] if namespace else []
+    before = [*as_user(uid), *(["unshare", "--map-root-user"] if namespace else [])]
     return subprocess.run([*before, *command], capture_output=True, text=True, timeout=30, **options)
 
 

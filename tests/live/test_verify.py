@@ -19,7 +19,16 @@ from ompbind.execution.verify.sampler import FEW_STABLE_S, LONGEST_S, STABLE_S, 
 from ompbind.inspection.expectation import ExpectedBinding
 from ompbind.openmp.binding import Bind
 from ompbind.procfs.reader import list_threads, read_memory_policy
-from tests.live.conftest import is_alive, ranks_of, required, two_cpus, wait_until
+from tests.live.conftest import (
+    enter_cgroup,
+    is_alive,
+    make_cgroup,
+    ranks_of,
+    remove_cgroup,
+    required,
+    two_cpus,
+    wait_until,
+)
 
 LIMIT = ("--timeout", "30")
 """For runs whose test waits for a line that may not come."""
@@ -440,19 +449,11 @@ def test_a_thread_that_starts_between_two_samples_is_seen(make_child):
 @pytest.fixture
 def cpuset():
     """A cpuset with two CPUs: its directory, and the words before a command that runs in it."""
-    first = Path(f"/sys/fs/cgroup/cpuset/ompbind-test-{os.getpid()}")  # version 1
-    for directory in (first, Path("/sys/fs/cgroup", first.name)):
-        try:
-            directory.mkdir()
-            (directory / "cpuset.mems").write_text(Path("/sys/devices/system/node/has_memory").read_text())
-            (directory / "cpuset.cpus").write_text(",".join(map(str, two_cpus())))
-        except OSError:
-            continue
-        yield directory, ["sh", "-c", f'echo $$ >{directory}/cgroup.procs; exec "$@"', "sh"]
-        wait_until(lambda at=directory: not (at / "cgroup.procs").read_text(), "the cpuset is empty")
-        directory.rmdir()
-        return
-    pytest.skip("no cpuset can be made here")
+    directory = make_cgroup(dict.fromkeys(("/sys/fs/cgroup/cpuset", "/sys/fs/cgroup"), "cpuset.cpus"))
+    (directory / "cpuset.mems").write_text(Path("/sys/devices/system/node/has_memory").read_text())
+    (directory / "cpuset.cpus").write_text(",".join(map(str, two_cpus())))
+    yield directory, enter_cgroup(directory)
+    remove_cgroup(directory)
 
 
 def test_a_cpuset_that_changes_is_named(cpuset, start, ompbind):
