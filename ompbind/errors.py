@@ -7,17 +7,29 @@ that solves the problem.
 
 from __future__ import annotations
 
+from typing import Self
+
 
 class OmpbindError(Exception):
-    """An error that ompbind can explain: `message` says what is wrong, `hint` what to do ("" if unknown)."""
+    """An error that ompbind can explain: `message` says what is wrong, `hint` what to do ("" if unknown).
+
+    `group` is the group of the run that it is about, "" for none.
+    """
 
     exit_code = 2
     launch_code = 125
+    group = ""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
+
+    def of_group(self, group: str) -> Self:
+        """Return this error with the name of a group of the run before the message."""
+        self.group = group
+        self.message = f"group {group}: {self.message}"
+        return self
 
     def __reduce__(self) -> tuple[object, ...]:
         """Let `pickle` copy all attributes, because pools of processes send the errors of their workers."""
@@ -76,9 +88,9 @@ class ClaimError(OmpbindError):
 class LaunchError(OmpbindError):
     """A rank could not be started, or could not be bound as planned."""
 
-    def of_rank(self, rank: int) -> LaunchError:
-        """Return the same error with the rank before the message."""
-        return type(self)(f"rank {rank}: {self.message}", hint=self.hint)
+    def of_rank(self, rank: str) -> LaunchError:
+        """Return the same error with the name of the rank, "rank 3", before the message."""
+        return type(self)(f"{rank}: {self.message}", hint=self.hint)
 
 
 class CommandNotExecutableError(LaunchError):

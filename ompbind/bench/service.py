@@ -166,8 +166,9 @@ def _wait_until_ready(run: _ServiceRun, ranks: StartedRun) -> bool:
                 rank, check = next(iter(waiting.items()))
                 verb = "is" if len(waiting) == 1 else "are"
                 last_lines = describe_last_lines(make_output_paths(run.directory, rank))
+                why = check.describe(f"rank {rank}")
                 missing = f"{named('rank', waiting)} {verb} not ready within {limit_s:g} s (--timeout)"
-                raise MeasurementError(f"{missing}: {check.describe(rank)}{last_lines}")
+                raise MeasurementError(f"{missing}: {why}{last_lines}")
     return True
 
 

@@ -21,7 +21,6 @@ from ompbind.cli.readers import (
 from ompbind.cli.suggestions import suggest_value
 from ompbind.cli.verbs import COMPARING, CONFIGURATION, MEASURING, OUTPUT
 from ompbind.errors import OptionError, PositionError, RequestError
-from ompbind.execution.readiness import TCP, make_check
 from ompbind.report.bench.export import EXPORTS, render_export_names
 from ompbind.text import suggest_name
 
@@ -174,7 +173,7 @@ def render_words(sources: Sources, options: Iterable[Option]) -> tuple[str, ...]
 
 def _render_option(option: Option, sources: Sources) -> Iterator[str]:
     """Yield the words for the occurrences that count; a reset is needed only if a lower level has a value."""
-    group = [other for other in sources.options.values() if option.group and other.group == option.group]
+    group = [other for other in sources.options.values() if option.spellings and other.spellings == option.spellings]
     occurrences = [given for other in group or [option] for given in sources.occurrences[other.name]]
     has_lower = any(given.level < ValueLevel.COMMAND_LINE for given in occurrences)
     typed: list[Given] = []
@@ -209,15 +208,6 @@ def _read_pattern(text: str) -> tuple[str, ...]:
     """Read the regular expression of a metric, whose first group is the number, as the only item."""
     read_pattern(text)
     return (text,)
-
-
-def _read_ready(text: str) -> str:
-    """Read what --ready waits for: a regular expression, or a port that may have placeholders."""
-    if text.startswith(TCP) and "{" in text:
-        check_placeholders(text.removeprefix(TCP))  # the port of each rank is checked before the session
-    else:
-        make_check(text, ())
-    return text
 
 
 def _read_time(text: str) -> float:
@@ -272,10 +262,6 @@ BENCH_OPTIONS = (
            default_help="sum with --higher, else slowest"),
     Option("--duration", section=MEASURING, verbs=BENCH, read=_read_time, number=True,
            metavar="TIME", everyday=True, help="Ranks are servers: measure TIME, then stop them"),
-    Option("--ready", section=MEASURING, verbs=BENCH, read=_read_ready, default="",
-           metavar="REGEX|tcp:PORT",
-           help="With --duration, measure once a line of each rank matches REGEX, or PORT accepts"
-                " connections; PORT may use {rank+8000}"),
     Option("--load", section=MEASURING, verbs=BENCH, read=read_wrapper_words, metavar="CMD",
            help="With --duration, run a load generator on reserved cores; --metric reads its output"),
     Option("--format", section=OUTPUT, verbs=BENCH, read=one_of((TABLE, LINES)),

@@ -87,6 +87,8 @@ def reads_terminal(ranks: int | None, stdin: str) -> bool:
 def _restarts_with_terminal(values: Values) -> bool:
     saved = values.get("plan")
     ranks = len(saved.ranks) if saved else values["ranks"]
+    if values["name"] or values["group"]:  # the number of ranks of all groups counts
+        return False
     return not isinstance(values["on_failure"], str) and reads_terminal(ranks, values["stdin"])
 
 
@@ -134,8 +136,13 @@ TERMINAL_HINT = "redirect its standard input, as in '< /dev/null', or add --stdi
 _METRIC_HINT = "name the number in the output with --metric REGEX"
 _SERVER_HINT = "say how long servers are measured with --duration TIME"
 
+_WITHOUT_OUTPUT = ("tcp:", "http:", "exec:")
+"""What --ready begins with where it does not read the output of ranks."""
+
+_GROUPS_HINT = "name the groups: --name server -- ./server : --name load -- ./client"
+
 _FOR_RUNNING_RANKS = (
-    "stdin", "on_failure", "output", "log_dir", "force", "timestamps", "pty", "timeout", "grace",
+    "ready", "ready_timeout", "until", "stdin", "on_failure", "output", "log_dir", "force", "timestamps", "pty", "timeout", "grace",
     "keep_descendants", "verify", "report", "wait", "export", "save_preset",
 )  # fmt: skip
 """Options that have no effect in a dry run, which starts no ranks."""
@@ -193,6 +200,14 @@ CHECKS = (
           hint="compare strategies without it"),
     *(_make_plan_check(option.name, option.default_value, option.long_name) for option in PLANNING_OPTIONS
       if option.section in (CPUS, DEVICES, BINDING) and option.name not in _BESIDE_PLAN),
+    *(Check(option=name, other="name", when=lambda v: not (v["name"] or v["group"]),
+            text="has no effect without --name", hint=_GROUPS_HINT)
+      for name in ("ready", "ready_timeout", "until")),
+    Check(option="ready_timeout", other="ready", when=lambda v: not v["ready"],
+          text="has no effect without --ready", hint="say with --ready when the ranks of this group are ready"),
+    Check(option="ready", other="log_dir", text="reads log files, and there are none",
+          when=lambda v: v["name"] and not (v["ready"].startswith(_WITHOUT_OUTPUT) or _writes("files", v)),
+          hint="add --log-dir DIR; --output tag,files shows the lines too"),
     Check(option="wrap_ranks", other="wrap", when=lambda v: not v["wrap"],
           text="has no effect without --wrap", hint="name a wrapper with --wrap CMD"),
     *(_make_identity_check("rank", needed) for needed in ("size", "local_rank", "local_size")),

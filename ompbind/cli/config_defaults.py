@@ -7,12 +7,14 @@ user's and the system's file only: a project must not choose for its users.
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from hashlib import sha256
 
 from ompbind.cli.config_files import FileContent, FileKind, FoundFiles, find_file_above
 from ompbind.cli.config_parse import (
     HOSTNAME,
     ConfigurationFile,
+    GroupTable,
     Preset,
     Setting,
     parse_file,
@@ -62,6 +64,26 @@ class PresetUse(Record):
     file: ConfigurationFile
 
 
+class GroupUse(Record):
+    """A group and the file that defines it."""
+
+    table: GroupTable
+    file: ConfigurationFile
+
+
+def find_groups(files: Sequence[ConfigurationFile]) -> dict[str, GroupUse]:
+    """Return the groups of files by name, as `find_preset` finds presets; raises ConfigurationError."""
+    found: dict[str, GroupUse] = {}
+    for file in files:
+        for table in file.groups:
+            before = found.get(table.name)
+            if before and file.kind is FileKind.PROJECT:
+                text = f"{file.path} and {before.file.path} both define the group {table.name!r}"
+                raise ConfigurationError(text, hint="rename one of them, or name the file with --config")
+            found[table.name] = GroupUse(table=table, file=file)
+    return found
+
+
 def set_defaults(
     ctx: VerbContext, found: FoundFiles, name: str | None, find_keys: Callable[[], Mapping[str, Option]]
 ) -> None:
@@ -89,13 +111,27 @@ def set_defaults(
         warnings=tuple(_make_warnings(files, found)),
     )
     default_map: dict[str, tuple[Given, ...]] = {}
-    for setting, level in _list_settings(files, list_inherited(use, files) if use else ()):
+    chain = list_inherited(use, files) if use else ()
+    if ctx.table is not None:
+        group = PresetUse(preset=ctx.table.table.preset, file=ctx.table.file)
+        chain = (*chain, *_check_group(list_inherited(group, files)))
+    ctx.find_tables = partial(find_groups, files)
+    for setting, level in _list_settings(files, chain):
         option = setting.option
         if own.get(option.key) is not option:  # of another verb, as --format of `plan`
             continue
         given = Given(value=setting.value, level=level, place=setting.place)
         default_map[option.name] = (*default_map.get(option.name, ()), given)
     ctx.default_map = default_map
+
+
+def _check_group(chain: tuple[PresetUse, ...]) -> tuple[PresetUse, ...]:
+    """Return the presets of a group; raises ConfigurationError if one has an option of the whole run."""
+    for setting in (setting for use in chain for setting in use.preset.settings):
+        if setting.option.whole_run:
+            text = f"{setting.place} is an option of the whole run, but a group inherits it"
+            raise ConfigurationError(text, hint="write it below [defaults], or on the command line")
+    return chain
 
 
 def _parse(

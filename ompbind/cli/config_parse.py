@@ -1,6 +1,6 @@
 """The text of a configuration file → its defaults and presets, or an error with the line in the file.
 
-A file has a table [defaults] and tables [preset.NAME]. Their keys are the long options without "--"; a
+A file has a table [defaults] and tables [preset.NAME] and [group.NAME]. Their keys are the long options without "--"; a
 pyproject.toml has these tables below [tool.ompbind]. What each key takes follows from the option.
 """
 
@@ -11,16 +11,18 @@ from typing import Any
 
 from ompbind.cli.config_files import PYPROJECT, FileContent, FileKind
 from ompbind.cli.option import Option
+from ompbind.cli.readers import read_group_name
 from ompbind.cli.suggestions import suggest_value
-from ompbind.errors import ConfigurationError, OmpbindError, PositionError
+from ompbind.errors import ConfigurationError, OmpbindError, OptionError, PositionError
 from ompbind.record import Record
 from ompbind.text import suggest_name
 
 KeyPath = tuple[str, ...]
 """A dotted key below the table for ompbind."""
 
-DEFAULTS, PRESET = "defaults", "preset"
+DEFAULTS, PRESET, GROUP = "defaults", "preset", "group"
 INHERITS, MATCH = "inherits", "match"
+COMMAND, AFTER = "command", "after"
 ENV = "env"
 HOSTNAME, CPUS = "hostname", "cpus"
 RESET = "no-"
@@ -57,6 +59,19 @@ class Preset(Record):
         return bool(self.hostname or self.cpus)
 
 
+class GroupTable(Record):
+    """A group of ranks: its command, its settings, which may extend a preset, and where it is in the file.
+
+    `after` is the group that must be ready before it starts, "" for the group before it.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    preset: Preset
+    after: str
+    place: str
+
+
 class ConfigurationFile(Record):
     """What a configuration file says; `settings` are its defaults."""
 
@@ -64,6 +79,7 @@ class ConfigurationFile(Record):
     path: str
     settings: tuple[Setting, ...] = ()
     presets: tuple[Preset, ...] = ()
+    groups: tuple[GroupTable, ...] = ()
 
 
 class Document(Record):
@@ -176,6 +192,7 @@ def parse_file(content: FileContent, keys: Mapping[str, Option]) -> Configuratio
         path=content.path,
         settings=_read_settings(document, (DEFAULTS,), values.get(DEFAULTS, {})),
         presets=tuple(_read_preset(document, *item) for item in values.get(PRESET, {}).items()),
+        groups=tuple(_read_group(document, *item) for item in values.get(GROUP, {}).items()),
     )
 
 
@@ -190,23 +207,50 @@ def _check_tables(document: Document) -> None:
     """Raise ConfigurationError for unknown keys at the top, and for values that should be tables."""
     values = document.values
     for name in values:
-        if name not in (DEFAULTS, PRESET):
+        if name not in (DEFAULTS, PRESET, GROUP):
             is_option = name.removeprefix(RESET) in document.keys
             below = f"write it below {document.render_table((DEFAULTS,))}"
-            hint = below if is_option else _suggest(name, (DEFAULTS, PRESET))
+            hint = below if is_option else _suggest(name, (DEFAULTS, PRESET, GROUP))
             raise document.error((name,), "is unknown here", hint)
-    presets = values.get(PRESET, {})
     tables: dict[KeyPath, Any] = {(name,): value for name, value in values.items()}
-    if isinstance(presets, dict):
-        tables |= {(PRESET, name): value for name, value in presets.items()}
+    for kind in (PRESET, GROUP):
+        named = values.get(kind, {})
+        if isinstance(named, dict):
+            tables |= {(kind, name): value for name, value in named.items()}
     for path, value in tables.items():
         if not isinstance(value, dict):
-            shown = document.render_table((PRESET, "NAME") if path == (PRESET,) else path)
+            shown = document.render_table((*path, "NAME") if path in ((PRESET,), (GROUP,)) else path)
             raise document.error(path, "is not a table", f"write {shown} on a line, and its keys below")
 
 
-def _read_preset(document: Document, name: str, values: Mapping[str, Any]) -> Preset:
-    path = (PRESET, name)
+def _read_group(document: Document, name: str, values: Mapping[str, Any]) -> GroupTable:
+    """Return a group; raises ConfigurationError without a command, and for options of the whole run."""
+    path = (GROUP, name)
+    try:
+        read_group_name(name)
+    except OptionError as error:
+        raise document.error(path, f"has a wrong name: {error.message}", error.hint) from None
+    command, after = values.get(COMMAND), values.get(AFTER, "")
+    is_command = isinstance(command, list) and all(isinstance(word, str) for word in command)
+    if not (is_command and command and command[0]):
+        what = "is missing" if command is None else "is not a list of words"
+        raise document.error((*path, COMMAND), what, f'write {COMMAND} = ["python", "serve.py"]')
+    if not isinstance(after, str):
+        raise document.error((*path, AFTER), f"is {_name_type(after)}, not the name of a group")
+    for key in values:
+        option = document.keys.get(key.removeprefix(RESET))
+        if option and option.whole_run:
+            hint = "write it below [defaults] or in a preset, or on the command line"
+            raise document.error((*path, key), "is an option of the whole run, not of a group", hint)
+    rest = {key: value for key, value in values.items() if key not in (COMMAND, AFTER)}
+    preset = _read_preset(document, name, rest, kind=GROUP)
+    return GroupTable(
+        name=name, command=tuple(command), preset=preset, after=after, place=document.place(path)
+    )
+
+
+def _read_preset(document: Document, name: str, values: Mapping[str, Any], kind: str = PRESET) -> Preset:
+    path = (kind, name)
     if not name.strip() or not name.isprintable():
         raise document.error(path, "has no name that can be used", "use letters, digits, - and _")
     inherits = values.get(INHERITS, "")
@@ -264,7 +308,7 @@ def _read_setting(document: Document, path: KeyPath, value: Any) -> Iterator[Set
         return
     option = document.keys.get(name)
     if option is None:
-        special = (INHERITS, MATCH) if path[0] == PRESET else ()
+        special = {PRESET: (INHERITS, MATCH), GROUP: (COMMAND, AFTER, INHERITS)}.get(path[0], ())
         reset = RESET if name.startswith(RESET) else ""
         hint = _suggest(name.removeprefix(reset), (*document.keys, *special), reset)
         raise document.error(path, "is unknown", hint)

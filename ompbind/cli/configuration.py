@@ -34,7 +34,7 @@ def make_configuration_options(find_keys: FindKeys) -> tuple[Option, ...]:
 
     return (
         Option("--preset", section=CONFIGURATION, verbs=PLANNING, read=name_of("a preset"),
-               metavar="NAME", complete=_read_preset_names, callback=load,
+               metavar="NAME", complete=_read_preset_names, callback=load, whole_run=False,
                help="Use the options of [preset.NAME] of a configuration file",
                default_help="the preset whose match fits this machine"),
         Option("--config", section=CONFIGURATION, verbs=PLANNING, read=name_of("a file"), metavar="FILE",

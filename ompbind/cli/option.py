@@ -14,7 +14,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from ompbind.cli.verbs import CONFIGURATION, CPUS, PLANNING, PREFIX
+from ompbind.cli.verbs import BINDING, CONFIGURATION, CPUS, DEVICES, GROUPS, PLANNING, PREFIX, RANKS
 from ompbind.errors import MaskError, OmpbindError, OptionError, PlanError, PositionError
 from ompbind.planning.configuration import Configuration
 from ompbind.planning.rank_variables import mask_word
@@ -26,6 +26,9 @@ DIRECTORIES = "dir"
 
 TRUE_WORDS = ("1", "true", "t", "yes", "y", "on")
 FALSE_WORDS = ("0", "false", "f", "no", "n", "off")
+
+_OF_GROUPS = (GROUPS, CPUS, DEVICES, BINDING, RANKS)
+"""The sections whose options each group of a run has, unless their row says otherwise."""
 
 _SHOWN = 40  # the longest value that messages show, in characters
 _SHORT = 2  # characters of a value that a message may have by chance
@@ -96,7 +99,8 @@ class Option(click.Option):
       the verbs `rare_in`
     - `verbs`: the verbs that have it
     - `is_setting`: it can also be given as a variable and in a configuration file
-    - `group`: options of the same group are spellings of one option: resetting one resets all
+    - `spellings`: options with the same word here are spellings of one option: resetting one resets all
+    - `whole_run`: in a run with groups, it is for all of them, and stands before the first command
     - `callback`: called with the value, as click's
     """
 
@@ -120,7 +124,8 @@ class Option(click.Option):
         everyday: bool = False,
         rare_in: tuple[str, ...] = (),
         is_setting: bool = True,
-        group: str = "",
+        spellings: str = "",
+        whole_run: bool | None = None,
         callback: Callable[[Any, "Option", Any], Any] | None = None,
     ) -> None:
         # to click, `is_flag=False` with a flag value means that the value is optional
@@ -153,7 +158,8 @@ class Option(click.Option):
         self.value_name = "" if flag else metavar or "|".join(words)
         self.everyday = everyday
         self.rare_in = rare_in
-        self.group = group
+        self.spellings = spellings
+        self.whole_run = section not in _OF_GROUPS if whole_run is None else whole_run
 
     @property
     def reset_name(self) -> str:
@@ -219,17 +225,17 @@ class Option(click.Option):
     def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Any, ParameterSource]:
         """Return the occurrences that make the value, and where the last one comes from.
 
-        Of a scalar the last occurrence counts, of a list all after its last reset. Resetting an option of a
-        group drops the occurrences of the others at lower levels. The source that click gets has fewer levels
+        Of a scalar the last occurrence counts, of a list all after its last reset. Resetting one of several
+        spellings drops the occurrences of the others at lower levels. The source that click gets has fewer levels
         than `Sources`, which messages and checks use.
         """
         assert isinstance(ctx, VerbContext)
         sources = ctx.sources
         found = sources.occurrences[self.name] = self.collect(ctx, opts)
-        if self.group:
-            group = [option for option in sources.options.values() if option.group == self.group]
-            in_group = [given for option in group for given in option.collect(ctx, opts)]
-            reset = max((given.level for given in in_group if not given.value), default=ValueLevel.DEFAULT)
+        if self.spellings:
+            same = [option for option in sources.options.values() if option.spellings == self.spellings]
+            of_all = [given for option in same for given in option.collect(ctx, opts)]
+            reset = max((given.level for given in of_all if not given.value), default=ValueLevel.DEFAULT)
             found = tuple(given for given in found if given.level >= reset)
         after = next((i for i in range(len(found), 0, -1) if found[i - 1].value is None), 0)  # the last reset
         counting = found[after:] if self.multiple else found[after:][-1:]
@@ -432,10 +438,24 @@ class VerbContext(click.Context):
     """The context of a verb: also where its values come from, and the configuration files that were read.
 
     `typed` are the words of its command line, `messages` what the user should know about its options.
+    `groups` are the contexts of the groups of a run with several commands; it may be the first of these.
+    Another group has the context of its `run`, and maybe a `table` of a configuration file. `find_tables` returns
+    the tables of groups in the files that were read, by name.
     """
 
-    def __init__(self, command: click.Command, *args: Any, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        command: click.Command,
+        *args: Any,
+        run: "VerbContext | None" = None,
+        table: Any = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(command, *args, **kwargs)
+        self.run = run
+        self.table = table
+        self.find_tables: Callable[[], Mapping[str, Any]] = dict
+        self.groups: tuple[VerbContext, ...] = ()
         self.typed: tuple[str, ...] = ()
         self.sources = Sources(command.params)
         self.configuration = Configuration()

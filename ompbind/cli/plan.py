@@ -8,13 +8,17 @@ from ompbind.cli.console import print_message, read_screen, write_stdout
 from ompbind.cli.option import VerbContext
 from ompbind.cli.plan_messages import print_warnings
 from ompbind.cli.register import plan_or_suggest, read_other_runs, read_planning_machine
-from ompbind.cli.request import make_request, make_run_spec
-from ompbind.cli.settings import PlanSettings, make_planning_settings, make_settings
+from ompbind.cli.request import make_request, make_requests, make_spec_of_run
+from ompbind.cli.settings import (
+    PlanSettings,
+    make_group_settings,
+    make_planning_settings,
+    make_settings,
+)
 from ompbind.cli.verb import Verb
 from ompbind.errors import OptionError, PlanError
 from ompbind.planning.plan import Plan
-from ompbind.planning.rank_command import RunSpec, make_local_identities, make_variables
-from ompbind.planning.rank_variables import Variables
+from ompbind.planning.rank_command import make_all_variables
 from ompbind.report.export.formats import FORMATS
 from ompbind.report.plan import render_comparison, render_explanation
 from ompbind.report.plan_json import render_comparison_json
@@ -50,8 +54,9 @@ is made for the OpenMP runtimes of this command.
 def plan(ctx: click.Context) -> int:
     """Show which CPUs every rank would get, and why."""
     assert isinstance(ctx, VerbContext)
-    settings = make_settings(PlanSettings, ctx.params, planning=make_planning_settings(ctx))
-    planning, format_, rank, explain = settings.planning, settings.format, settings.rank, settings.explain
+    planning, parts = make_planning_settings(ctx), make_group_settings(ctx)
+    settings = make_settings(PlanSettings, ctx.params, planning=planning, parts=parts)
+    format_, rank, explain = settings.format, settings.rank, settings.explain
     if settings.compare:
         return _compare(settings, settings.compare)
     if explain and format_ not in ("table", "json"):
@@ -60,15 +65,18 @@ def plan(ctx: click.Context) -> int:
     if rank is not None and chosen.ranks == "all":
         several = [name for name, format_ in FORMATS.items() if format_.ranks != "all"]
         raise OptionError(f"--rank requires --format {', '.join(several[:-1])} or {several[-1]}")
-    spec = make_run_spec(planning, RUN_ID)
-    machine = read_planning_machine(planning)
-    request = make_request(planning, spec, machine, for_workers=planning.compat == format_)
+    spec = make_spec_of_run(parts, RUN_ID)
+    machine = read_planning_machine(*parts)
+    for_workers = planning.compat == format_
+    request = make_requests(parts, spec, machine, for_workers=for_workers)
     planned = plan_or_suggest(machine, request, read_other_runs(machine, request))
-    variables = _variables(planned, spec) if chosen.takes == "variables" else []
+    variables = make_all_variables(planned, spec) if chosen.takes == "variables" else []
     if chosen.ranks == "one" or rank is not None:
         chosen_rank = _choose_rank(planned, rank)
-        planned = planned.replace(placements=(planned.placements[chosen_rank],))
+        planned = _choose_part(planned, chosen_rank)
         variables = variables[chosen_rank : chosen_rank + 1]
+    elif planned.groups and not chosen.shows_notes:
+        _check_equal(planned, format_)
     if not chosen.shows_notes:
         print_warnings(planned)
     if chosen.lacks_devices and planned.has_devices:
@@ -84,16 +92,28 @@ def plan(ctx: click.Context) -> int:
     return 0
 
 
-def _variables(planned: Plan, spec: RunSpec) -> list[Variables]:
-    return [make_variables(planned, identity, spec) for identity in make_local_identities(planned)]
+def _choose_part(planned: Plan, rank: int) -> Plan:
+    """Return the plan of one rank: that of its group, with the number of the rank in the run."""
+    part = next(part for first, part in planned.numbered_parts if rank < first + len(part.placements))
+    return part.replace(placements=(planned.placements[rank],))
+
+
+def _check_equal(planned: Plan, format_: str) -> None:
+    """Raise OptionError if a format for all ranks cannot show how the groups differ."""
+    for name in ("memory", "bind"):
+        if len({getattr(part.request, name) for part in planned.groups}) > 1:
+            text = f"--format {format_} has one --{name} for all ranks, but the groups differ in it"
+            raise OptionError(text, hint="choose a rank with --rank, or use --format json")
 
 
 def _compare(settings: PlanSettings, strategies: Sequence[str]) -> int:
     """Print the plans of several strategies."""
     planning, format_ = settings.planning, settings.format
+    if planning.name or len(settings.parts) > 1:
+        raise OptionError("--compare cannot be used with groups", hint="compare strategies of one group")
     if settings.explain or settings.rank is not None or format_ not in ("table", "json"):
         raise OptionError("--compare requires --format table or json, and excludes --explain and --rank")
-    spec = make_run_spec(planning, RUN_ID)
+    spec = make_spec_of_run(settings.parts, RUN_ID)
     machine = read_planning_machine(planning)
     request = make_request(planning, spec, machine)
     occupied = read_other_runs(machine, request)
@@ -113,7 +133,7 @@ def _compare(settings: PlanSettings, strategies: Sequence[str]) -> int:
     if format_ == "table":
         write_stdout(render_comparison(plans, refused, read_screen()))
     else:
-        both = {name: (planned, _variables(planned, spec)) for name, planned in plans.items()}
+        both = {name: (planned, make_all_variables(planned, spec)) for name, planned in plans.items()}
         write_stdout(render_comparison_json(both, refused))
     return 0
 

@@ -10,7 +10,7 @@ from ompbind.planning.plan import Plan
 
 def print_warnings(plan: Plan, codes: Sequence[str] = ()) -> None:
     """Print the notes of a plan that a user should read before ranks start; with codes, only these."""
-    for note in plan.notes:
+    for note in plan.all_notes:
         if note.warning and (not codes or note.code in codes):
             print_message(f"warning: {note.text}")
 

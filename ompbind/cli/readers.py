@@ -130,6 +130,18 @@ def name_of(kind: str) -> Callable[[str], str]:
     return read
 
 
+ALL_GROUPS = "all"
+"""The value of --group for all groups of the configuration files."""
+
+
+def read_group_name(text: str) -> str:
+    """Read the name of a group: it is a part of file names, and of placeholders."""
+    rest = text.translate(str.maketrans("", "", "-_"))
+    if not (rest.isascii() and rest.isalnum() and text[0].isalpha()) or text == ALL_GROUPS:
+        raise OptionError(f"{text!r} cannot name a group", hint="use letters, digits, - and _; a letter first")
+    return text
+
+
 def read_file_names(text: str) -> tuple[str, ...]:
     """Read the name of a file of a repeatable option."""
     _check_given(text, "the name of a file")

@@ -17,7 +17,7 @@ from ompbind.machine.sources.linux.reader import LIVE
 from ompbind.machine.sources.reading import read_machine
 from ompbind.planning.other_runs import NAMED_RUNS, LiveRun, RunIdentity
 from ompbind.planning.plan import Plan
-from ompbind.planning.planner import find_possible_cpus, make_plan
+from ompbind.planning.planner import Requests, find_possible_cpus, list_requests, make_plan
 from ompbind.planning.request import MemoryMode, Request
 from ompbind.record import Record
 from ompbind.registry.claim_files import Claim
@@ -25,14 +25,15 @@ from ompbind.registry.claim_format import make_division
 from ompbind.registry.registry import DIRECTORY_VARIABLE, Registry, try_read_occupied
 
 
-def read_planning_machine(settings: PlanningSettings) -> Machine:
+def read_planning_machine(settings: PlanningSettings, *groups: PlanningSettings) -> Machine:
     """Read the machine of --topology, with its devices if options or the plan of --plan name some.
 
-    Of this machine, only the CPUs that a batch system lists are allowed.
+    `groups` are further groups of the run. Of this machine, only the CPUs that a batch system lists are
+    allowed.
     """
     saved = settings.plan
-    named = settings.devices or settings.near or (saved and saved.device_kinds)
-    machine = read_machine(settings.topology, devices=bool(named))
+    named = any(group.devices or group.near for group in (settings, *groups))
+    machine = read_machine(settings.topology, devices=named or bool(saved and saved.device_kinds))
     return limit_to_listed(machine) if settings.topology == LIVE else machine
 
 
@@ -42,11 +43,16 @@ def limit_to_listed(machine: Machine) -> Machine:
     return machine.replace(allowed=listed) if listed else machine
 
 
-def plan_or_suggest(machine: Machine, request: Request, occupied: Sequence[LiveRun]) -> Plan:
-    """Make a plan; a MaskError gets the closest mask that works as its suggestion."""
+def plan_or_suggest(machine: Machine, request: Requests, occupied: Sequence[LiveRun]) -> Plan:
+    """Make a plan; a MaskError gets the closest mask that works as its suggestion.
+
+    Groups get no suggestion, as it would not know the CPUs of other groups.
+    """
     try:
         return make_plan(machine, request, occupied)
     except MaskError as error:
+        if not isinstance(request, Request) or request.group:
+            raise
         from ompbind.planning.mask_suggestion import suggest_mask  # noqa: PLC0415 - door: a wrong mask
 
         error.suggestion = suggest_mask(machine, request, occupied)
@@ -69,23 +75,25 @@ class Registered(Record):
 
 
 def register_run(
-    machine: Machine, request: Request, identity: RunIdentity, settings: PlanningSettings
+    machine: Machine, request: Requests, identity: RunIdentity, *parts: PlanningSettings
 ) -> Registered:
     """Plan and register among the other live runs; with --wait, once they have released the CPUs.
 
-    Raises the errors of `plan_and_register`, and PlanError after the time limit of --wait.
+    `parts` are the settings of the groups, or of a run without groups. Raises the errors of
+    `plan_and_register`, and PlanError after the time limit of --wait.
     """
+    settings = parts[0]
     if settings.wait is None:
-        with Registry(request.sharing, identity) as registry:
+        with Registry(list_requests(request)[0].sharing, identity) as registry:
             plan, claim = plan_and_register(machine, request, registry)
             return Registered(plan=plan, claim=claim, registry=registry)
     is_first = identity.placement_index in (None, 0)
     wait = Wait(limit_s=settings.wait or float("inf"), prints=is_first and not settings.quiet)
-    return register_when_free(lambda: read_planning_machine(settings), request, identity, wait)
+    return register_when_free(lambda: read_planning_machine(*parts), request, identity, wait)
 
 
 def register_when_free(
-    read: Callable[[], Machine], request: Request, identity: RunIdentity, wait: Wait
+    read: Callable[[], Machine], request: Requests, identity: RunIdentity, wait: Wait
 ) -> Registered:
     """Plan and register once no earlier run waits, and other live runs leave the CPUs.
 
@@ -97,7 +105,7 @@ def register_when_free(
         """Plan and register; return None if other runs prevent it."""
         machine, started = read(), identity.replace(started=int(time.time()))
         plan_or_suggest(machine, request, ())
-        with Registry(request.sharing, started) as registry:
+        with Registry(sharing, started) as registry:
             try:
                 plan, claim = plan_and_register(machine, request, registry)
             except (PlanError, MaskError):
@@ -105,19 +113,19 @@ def register_when_free(
             return Registered(plan=plan, claim=claim, registry=registry)
 
     from ompbind.cli.waiting import call_when_free  # noqa: PLC0415 - door: --wait
-    from ompbind.registry.tickets import take_ticket  # noqa: PLC0415 - door: --wait
-
-    machine = read()
+    machine, sharing = read(), list_requests(request)[0].sharing
     plan_or_suggest(machine, request, ())
-    with take_ticket(identity, find_possible_cpus(machine, request), request.sharing) as ticket:
-        return call_when_free(attempt, ticket, wait.limit_s, prints=wait.prints)
+    wanted = find_possible_cpus(machine, request)
+    return call_when_free(
+        attempt, identity, wanted, sharing=sharing, limit_s=wait.limit_s, prints=wait.prints
+    )
 
 
 _TRIES = 8
 """How often a run plans again at most, because other runs have registered meanwhile."""
 
 
-def plan_and_register(machine: Machine, request: Request, registry: Registry) -> tuple[Plan, Claim | None]:
+def plan_and_register(machine: Machine, request: Requests, registry: Registry) -> tuple[Plan, Claim | None]:
     """Make a plan for this machine and register it, again while runs that start meanwhile change it.
 
     Raises the errors of `make_local_plan`, and ClaimError as `Registry`.
@@ -140,22 +148,24 @@ def plan_and_register(machine: Machine, request: Request, registry: Registry) ->
     return plan, claim
 
 
-def make_local_plan(machine: Machine, request: Request, occupied: Sequence[LiveRun]) -> Plan:
+def make_local_plan(machine: Machine, request: Requests, occupied: Sequence[LiveRun]) -> Plan:
     """Make a plan for this machine, without memory policies that this process cannot set.
 
     Raises LaunchError if a strict request needs a policy that cannot be set.
     """
     plan = plan_or_suggest(machine, request, occupied)
-    if request.memory is MemoryMode.LOCAL:
+    if all(each.memory is MemoryMode.LOCAL for each in list_requests(request)):
         return plan
     from ompbind.execution.mempolicy import replace_unsupported_policies  # noqa: PLC0415 - door: --memory
 
+    if plan.groups:
+        return plan.join(map(replace_unsupported_policies, plan.groups))
     return replace_unsupported_policies(plan)
 
 
-def read_other_runs(machine: Machine, request: Request, *, quiet: bool = False) -> tuple[LiveRun, ...]:
+def read_other_runs(machine: Machine, request: Requests, *, quiet: bool = False) -> tuple[LiveRun, ...]:
     """Read the other live runs for a plan that is only shown; print why they could not be read."""
-    occupied, failure = try_read_occupied(machine, request)
+    occupied, failure = try_read_occupied(machine, list_requests(request)[0])
     if failure and not quiet:
         print_registry_failure(f"this plan does not avoid the CPUs of other runs: {failure}")
     return occupied

@@ -1,16 +1,16 @@
 """The request for a plan, and what all ranks have in common, made from the settings of a verb."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ompbind.cli.console import print_message
 from ompbind.cli.option import ValueLevel
 from ompbind.cli.options import find_variables
 from ompbind.cli.settings import PlanningSettings, choose_sharing
 from ompbind.cli.verbs import BINDING
-from ompbind.compat.frameworks import FRAMEWORKS
+from ompbind.compat.frameworks import FRAMEWORKS, FrameworkInput
 from ompbind.cpuset import count, join_words
-from ompbind.errors import LaunchError, RequestError
+from ompbind.errors import LaunchError, OmpbindError, RequestError
 from ompbind.execution.affinity import WorkingDirectory
 from ompbind.launchers.allocation import read_job_cpus
 from ompbind.machine.model import Machine
@@ -19,7 +19,8 @@ from ompbind.machine.sources.root import DirectoryRoot
 from ompbind.openmp.binding import DISTRIBUTING_WORDS
 from ompbind.openmp.variables import OVERRIDING_VARIABLES
 from ompbind.planning.placeholders import EXAMPLE, find_unfilled, parse_env_file
-from ompbind.planning.rank_command import RunSpec
+from ompbind.planning.planner import Requests
+from ompbind.planning.rank_command import RunSpec, make_spec_before_plan
 from ompbind.planning.request import JobCpus, Request, SavedPlan
 from ompbind.procfs.reader import read_environ
 from ompbind.programs.command import Workload, preload_entries, read_wrapped_workload
@@ -70,18 +71,18 @@ def make_request(
         omp_runtime=settings.omp_runtime,
         memory=settings.memory,
         strict=settings.strict,
-        plan=settings.plan,
+        plan=_choose_plan(settings),
+        group=settings.name or "",
         job_cpus=read_own_job_cpus() if settings.topology == LIVE else None,
         workload=_read_preloaded_workload(settings, spec),
         user_variables=_user_variables(settings, spec),
         unfilled=tuple(_explain_unfilled(settings)),
         configuration=settings.configuration,
     )
-    if settings.plan:
-        _check_ranks_of_plan(settings, settings.plan)
+    if request.plan:
+        _check_ranks_of_plan(settings, request.plan)
     if not settings.compat:
         return request
-    from ompbind.compat.frameworks import FRAMEWORKS, FrameworkInput  # noqa: PLC0415 - door: --compat
     from ompbind.compat.reading import fill_request  # noqa: PLC0415 - door: --compat
 
     env, python = dict(os.environ), request.workload.python if request.workload else ""
@@ -90,6 +91,15 @@ def make_request(
     source = FrameworkInput(machine=machine, env=env, command=settings.words, for_workers=for_workers)
     given = [name for name in settings.sources.options if settings.sources.is_given(name)]
     return fill_request(request, settings.compat, source, given)
+
+
+def _choose_plan(settings: PlanningSettings) -> SavedPlan | None:
+    """Return the plan of --plan for the ranks of a group, or of a run without groups."""
+    if settings.plan is None:
+        return None
+    from ompbind.planning.saved_plan import choose_group  # noqa: PLC0415 - door: plans that were made before
+
+    return choose_group(settings.plan, settings.name or "")
 
 
 def read_own_job_cpus() -> JobCpus | None:
@@ -167,8 +177,33 @@ def _read_workload_in_directory(spec: RunSpec, env: Mapping[str, str]) -> Worklo
         return read_wrapped_workload(spec.wrap, spec.argv, env)
 
 
+def make_requests(
+    parts: Sequence[PlanningSettings], spec: RunSpec, machine: Machine, *, for_workers: bool = False
+) -> Requests:
+    """Make the requests of the groups of a run, or the request of a run without groups, as `make_request`."""
+    if not spec.groups:
+        return make_request(parts[0], make_spec_before_plan(spec), machine, for_workers=for_workers)
+    requests = []
+    for part, own in zip(parts, spec.groups, strict=True):
+        name = part.name or ""
+        try:
+            requests.append(make_request(part, make_spec_before_plan(own, group=name), machine))
+        except OmpbindError as error:
+            raise error.of_group(name) from error.__cause__
+    return requests
+
+
+def make_spec_of_run(parts: Sequence[PlanningSettings], run_id: str) -> RunSpec:
+    """Make what all ranks of a run have in common, with the specifications of its groups."""
+    specs = tuple(make_run_spec(part, run_id) for part in parts)
+    return specs[0].replace(groups=specs) if parts[0].name else specs[0]
+
+
 def make_run_spec(settings: PlanningSettings, run_id: str) -> RunSpec:
-    """Make what all ranks have in common; --run-id overrides `run_id`."""
+    """Make what the ranks of a group, or of a run without groups, have in common.
+
+    --run-id overrides `run_id`.
+    """
     hidden: tuple[str, ...] = ()
     added: tuple[tuple[str, str], ...] = ()
     if settings.compat:

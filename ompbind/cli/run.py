@@ -10,7 +10,7 @@ from ompbind.cli.console import read_message_width, render_message
 from ompbind.cli.option import VerbContext
 from ompbind.cli.plan_messages import print_changed_variables, print_warnings, warn_about_copies
 from ompbind.cli.register import print_registry_messages, read_planning_machine, register_run
-from ompbind.cli.request import make_request, make_run_spec
+from ompbind.cli.request import make_requests, make_spec_of_run
 from ompbind.cli.run_settings import (
     RunSettings,
     choose_run_id,
@@ -31,7 +31,7 @@ from ompbind.inspection.verdict import VerificationResult
 from ompbind.launchers.launchers import may_have_launcher
 from ompbind.machine.sources.linux.reader import LIVE
 from ompbind.planning.plan import Plan
-from ompbind.planning.rank_command import RunSpec, find_changed, make_commands, make_spec_before_plan
+from ompbind.planning.rank_command import RunSpec, find_changed, make_commands
 from ompbind.registry.registry import Registry, make_run_identity
 from ompbind.report.run_summary import render_failures, render_throttling, render_usage_table
 
@@ -48,6 +48,8 @@ EXAMPLES = (
      "ompbind run -n 4 --log-dir logs --report logs/run.json --timeout 1h -- ./job"),
     ("Wait until no other run uses the CPUs", "ompbind run -n 4 --exclusive --wait=1h -- ./job"),
     ("Start a failed rank again, at most three times", "ompbind run -n 4 --on-failure restart:3 -- ./server"),
+    ("A server and clients on CPUs of their own, until the clients have exited",
+     "ompbind run -c 4 --name server --ready tcp:8000 -- ./server : -n 4 --name load --until load -- ./client"),
     ("Count events of each rank with perf", "ompbind run -n 4 --wrap 'perf stat -o perf.{rank}' -- ./app"),
     ("Stop if a thread is not on the CPUs of its rank",
      "ompbind run -n 2 --verify=strict -- python serve.py"),
@@ -74,11 +76,11 @@ def run(ctx: click.Context) -> int:
     settings = make_run_settings(ctx)
     try:
         run_id = choose_run_id(settings.planning.run_id)
-        settings = settings.replace(planning=settings.planning.replace(run_id=run_id))
+        settings = settings.with_run_id(run_id)
         outcome = _plan_and_supervise(settings)
     except Exception as error:
         if isinstance(error, OmpbindError):
-            settings.planning.sources.explain(error)  # before the report: it has the same message
+            settings.explain(error)  # before the report: it has the same message
         _report_failure(settings, error)
         raise
     if outcome is None:
@@ -111,13 +113,13 @@ def _plan_and_supervise(settings: RunSettings) -> Outcome | None:
     `become_supervisor` forks: only the supervisor goes on, while the foreground process waits for it.
     """
     planning = settings.planning
-    spec = make_run_spec(planning, planning.run_id or "")
+    spec = make_spec_of_run(settings.parts, planning.run_id or "")
     if planning.topology != LIVE and not settings.dry_run:
         raise RequestError(
             "--topology: ranks can only run on this machine", hint="add --dry-run, or omit --topology"
         )
-    machine = read_planning_machine(planning)
-    request = make_request(planning, make_spec_before_plan(spec), machine)
+    machine = read_planning_machine(*settings.parts)
+    request = make_requests(settings.parts, spec, machine)
     settings = fill_paths(settings, spec.run_id)
     output = make_output(settings)
     if settings.dry_run:
@@ -127,12 +129,12 @@ def _plan_and_supervise(settings: RunSettings) -> Outcome | None:
         return None
     file = None
     if settings.report is not None:
-        from ompbind.cli.run_report import open_report  # noqa: PLC0415 - door: --report
+        from ompbind.cli.run_report import finish_report, open_report  # noqa: PLC0415 - door: --report
 
         file = open_report(settings, spec)  # before anything starts
     if settings.rendezvous:
         spec = set_up_rendezvous(settings, spec)
-    found = register_run(machine, request, make_run_identity(spec.run_id), planning)
+    found = register_run(machine, request, make_run_identity(spec.run_id), *settings.parts)
     plan, release = found.plan, found.claim.release if found.claim else lambda: None
     try:
         if not planning.quiet:
@@ -155,8 +157,6 @@ def _plan_and_supervise(settings: RunSettings) -> Outcome | None:
         release()
     if file is None:
         return outcome
-    from ompbind.cli.run_report import finish_report  # noqa: PLC0415 - door: --report
-
     return finish_report(file, outcome, (plan, spec, began_at), settings)
 
 

@@ -10,25 +10,47 @@ from ompbind.cli.console import print_message, supports_colours
 from ompbind.cli.option import VerbContext
 from ompbind.cli.running_options import ALL_VALUES, CONTINUE, STRICT, make_modes
 from ompbind.cli.settings import PlanningSettings, make_planning_settings, make_settings
-from ompbind.errors import LaunchError, RequestError
+from ompbind.errors import LaunchError, OmpbindError, RequestError
 from ompbind.execution.output.multiplexer import Output
 from ompbind.execution.restarts import RestartPolicy
-from ompbind.execution.run_options import RunOptions, Supervision
+from ompbind.execution.run_options import RankGroup, RunOptions, Supervision
 from ompbind.planning.placeholders import fill
 from ompbind.planning.plan import Plan
-from ompbind.planning.rank_command import RunSpec, make_commands, mask_secrets
+from ompbind.planning.rank_command import (
+    RunSpec,
+    list_parts,
+    make_all_fields,
+    make_commands,
+    mask_secrets,
+)
 from ompbind.planning.rank_variables import OMPBIND_RUN_ID
 from ompbind.record import Record
 from ompbind.registry.claim_files import Claim
 
 
-class RunSettings(Record):
-    """What `run` needs beside its planning settings; the fields are the options of the same names.
+class GroupSettings(Record):
+    """The options of a group, or of a run without groups; the fields are the options of the same names.
 
-    `supervision` has the options of the supervisor.
+    `after` is the group that must be ready before it starts, "" for none.
     """
 
     planning: PlanningSettings
+    on_failure: str | RestartPolicy
+    ready: str
+    ready_timeout: float
+    after: str = ""
+
+
+class RunSettings(Record):
+    """What `run` needs beside its planning settings; the fields are the options of the same names.
+
+    `supervision` has the options of the supervisor, `planning` those of the whole run. `groups` has the
+    options of each group; a run without groups is one of these.
+    """
+
+    planning: PlanningSettings
+    groups: tuple[GroupSettings, ...]
+    until: str | None
     rendezvous: bool
     stdin: Literal["first", "none"]
     output: tuple[str, ...] | None
@@ -36,18 +58,43 @@ class RunSettings(Record):
     force: bool
     timestamps: bool
     pty: bool
-    on_failure: str | RestartPolicy
     supervision: Supervision
     verify: str | None
     report: str | None
     report_env: str
     dry_run: bool
 
+    @property
+    def parts(self) -> tuple[PlanningSettings, ...]:
+        """The planning settings of each group."""
+        return tuple(group.planning for group in self.groups)
+
+    def with_run_id(self, run_id: str) -> "RunSettings":
+        """Return these settings with a name for the run."""
+        groups = (group.replace(planning=group.planning.replace(run_id=run_id)) for group in self.groups)
+        return self.replace(groups=tuple(groups), planning=self.planning.replace(run_id=run_id))
+
+    def explain(self, error: OmpbindError) -> None:
+        """Name in an error where the values of options come from, those of its group."""
+        parts = (part for part in self.parts if part.name == error.group)
+        next(parts, self.planning).sources.explain(error)
+
 
 def make_run_settings(ctx: VerbContext) -> RunSettings:
     """Return the settings of a command line of `run`."""
-    planning, supervision = make_planning_settings(ctx), make_settings(Supervision, ctx.params)
-    return make_settings(RunSettings, ctx.params, planning=planning, supervision=supervision)
+    groups: list[GroupSettings] = []
+    for own in ctx.groups or (ctx,):
+        before = groups[-1].planning.name if groups else None
+        after = own.table.table.after if own.table else ""
+        planning = make_planning_settings(own)
+        groups.append(make_settings(GroupSettings, own.params, planning=planning, after=after or before or ""))
+    return make_settings(
+        RunSettings,
+        ctx.params,
+        planning=make_planning_settings(ctx),
+        groups=tuple(groups),
+        supervision=make_settings(Supervision, ctx.params),
+    )
 
 
 def choose_run_id(run_id: str | None) -> str:
@@ -111,11 +158,21 @@ def make_run_options(
     """Make the options of the supervisor, which notes restarts in the claim.
 
     Raises LaunchError where --verify is given and this system shows no threads, and RequestError where the
-    plan has a single rank that has the terminal and would be restarted.
+    plan has a single rank that has the terminal and would be restarted. Raises PositionError or OptionError
+    if a text of --ready is wrong with the values of a rank.
     """
-    on_failure = settings.on_failure
-    restart = None if isinstance(on_failure, str) else on_failure
-    if restart and reads_terminal(len(plan.placements), settings.stdin):
+    groups: dict[str, RankGroup] = {}
+    for chosen, (part, own) in zip(settings.groups, list_parts(plan, spec), strict=True):
+        on_failure = chosen.on_failure
+        groups[part.request.group] = RankGroup(
+            stop_on_failure=on_failure != CONTINUE,
+            restart=None if isinstance(on_failure, str) else on_failure,
+            after=chosen.after,
+            ready=_make_ready(part, own, chosen.ready) if chosen.ready else (),
+            ready_timeout_s=chosen.ready_timeout,
+        )
+    restarts = any(group.restart for group in groups.values())
+    if restarts and reads_terminal(len(plan.placements), settings.stdin):
         # the checks of options cannot know this with -n auto
         raise RequestError(f"--on-failure restart {TERMINAL}", hint=TERMINAL_HINT)
     expected = None
@@ -129,14 +186,24 @@ def make_run_options(
         run_id=spec.run_id,
         output=output,
         supervision=settings.supervision,
-        stop_on_failure=on_failure != CONTINUE,
-        restart=restart,
-        publish_restarts=claim.publish_restarts if claim and restart else None,
+        groups=groups,
+        until=settings.until or "",
+        publish_restarts=claim.publish_restarts if claim and restarts else None,
         stdin_first=settings.stdin == "first",
         expected=expected,
         strict=settings.verify == STRICT,
         has_quota=plan.machine.quota is not None,
     )
+
+
+def _make_ready(plan: Plan, spec: RunSpec, ready: str) -> tuple[str, ...]:
+    """Return what --ready waits for, for each rank of a group."""
+    from ompbind.execution.readiness import make_check  # noqa: PLC0415 - door: --ready
+
+    texts = tuple(fill(ready, fields, "--ready") for fields in make_all_fields(plan, spec))
+    for text in texts:
+        make_check(text, ())
+    return texts
 
 
 def hide_secrets(spec: RunSpec, settings: RunSettings) -> RunSpec:
@@ -147,7 +214,9 @@ def hide_secrets(spec: RunSpec, settings: RunSettings) -> RunSpec:
 
 
 def set_up_rendezvous(settings: RunSettings, spec: RunSpec) -> RunSpec:
-    """Add the rendezvous variables for --rendezvous; the port is reserved from now on."""
+    """Add the rendezvous variables for --rendezvous, of each group; the port is reserved from now on."""
+    if spec.groups:
+        return spec.replace(groups=tuple(set_up_rendezvous(settings, group) for group in spec.groups))
     from ompbind.execution.rendezvous import (  # noqa: PLC0415 - door: --rendezvous
         add_rendezvous,
         find_replaced_variables,

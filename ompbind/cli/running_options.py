@@ -4,15 +4,17 @@ from typing import Any
 
 from ompbind.cli.option import DIRECTORIES, FILES, Option
 from ompbind.cli.readers import (
+    ALL_GROUPS,
     at_least,
     one_of,
     read_directory,
+    read_group_name,
     read_path,
     read_rank_list,
     read_seconds,
     read_wrapper_words,
 )
-from ompbind.cli.verbs import LAUNCHING, OUTPUT, RANKS, STOPPING
+from ompbind.cli.verbs import GROUPS, LAUNCHING, OUTPUT, RANKS, STOPPING
 from ompbind.errors import OptionError
 
 MODES = ("inherit", "tag", "files")
@@ -33,11 +35,27 @@ CONTINUE, _RESTART = "continue", "restart"
 
 RUN = ("run",)
 EXEC = ("exec",)
+GROUPING = (*RUN, "plan")
+"""The verbs that take several commands."""
+
 SUPERVISING = (*RUN, "bench")
 """The verbs that wait for their ranks."""
 
 STARTING = (*LAUNCHING, "bench")
 """The verbs that start ranks."""
+
+
+def _read_group_names(text: str) -> tuple[str, ...]:
+    """Read the names of groups of a configuration file, "all" for all."""
+    return tuple(name if name == ALL_GROUPS else read_group_name(name) for name in text.split(","))
+
+
+def _read_ready(text: str) -> str:
+    """Read when a rank is ready; the text of each rank is checked when its placeholders are filled."""
+    from ompbind.execution.readiness import check_ready  # noqa: PLC0415 - door: --ready
+
+    check_ready(text)
+    return text
 
 
 def _read_modes(text: str) -> tuple[str, ...]:
@@ -79,9 +97,23 @@ def _read_log_directory(text: str) -> str:
 
 
 RUNNING_OPTIONS = (
-    Option("--rendezvous", section=RANKS, verbs=RUN, flag=True,
+    Option("--name", section=GROUPS, verbs=GROUPING, read=read_group_name, metavar="NAME",
+           is_setting=False,
+           help="Name a group of ranks; ': OPTIONS --name NAME -- CMD' after its command adds another group"),
+    Option("--group", section=GROUPS, verbs=GROUPING, read=_read_group_names, multiple=True,
+           metavar="NAME|all", is_setting=False, whole_run=True,
+           help="Use the groups of [group.NAME] of a configuration file, with their commands"),
+    Option("--ready", section=GROUPS, verbs=SUPERVISING, read=_read_ready, default="", metavar="CHECK",
+           help="A rank is ready once tcp:PORT or http:URL answers, text:REGEX is in its output, or exec:CMD"
+                " succeeds; CHECK may use {rank+8000}; then the next group starts (run), or the measurement"
+                " begins (bench, with --duration)"),
+    Option("--ready-timeout", section=GROUPS, verbs=RUN, read=read_seconds, number=True, metavar="TIME",
+           default="600", help="Stop the run if ranks are not ready after TIME"),
+    Option("--until", section=GROUPS, verbs=RUN, read=read_group_name, metavar="NAME", is_setting=False,
+           help="Stop the other groups once all ranks of a group have exited; its exit code counts"),
+    Option("--rendezvous", section=RANKS, verbs=RUN, flag=True, whole_run=True,
            help="Set MASTER_ADDR and a free MASTER_PORT for torch.distributed, equal for all ranks"),
-    Option("--stdin", section=RANKS, verbs=RUN, read=one_of(("first", "none")),
+    Option("--stdin", section=RANKS, verbs=RUN, read=one_of(("first", "none")), whole_run=True,
            words=("first", "none"), default="first", metavar="RANK",
            help="Who reads standard input: {words}; first is rank 0; a rank gets a terminal only if it is the"
                 " only rank"),
@@ -119,7 +151,7 @@ RUNNING_OPTIONS = (
     Option("-q", "--quiet", section=OUTPUT, verbs=STARTING, flag=True, help="Print only errors"),
     Option("-v", "--verbose", section=OUTPUT, verbs=STARTING, flag=True, everyday=True,
            rare_in=("bench",), help="Plan, resource usage (run, bench); line per rank (exec)"),
-    Option("--on-failure", section=STOPPING, verbs=RUN, read=_read_on_failure,
+    Option("--on-failure", section=STOPPING, verbs=RUN, read=_read_on_failure, whole_run=False,
            words=("stop", CONTINUE, _RESTART), default="stop", metavar="ACTION", everyday=True,
            help="If a rank fails: {words}[:N]"),
     Option("--timeout", section=STOPPING, verbs=SUPERVISING, read=read_seconds, number=True,

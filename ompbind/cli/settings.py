@@ -35,7 +35,7 @@ def choose_sharing(*, share: bool, avoid: bool, exclusive: bool) -> Sharing:
 class PlanningSettings(Record):
     """What `run`, `exec`, `plan` and `bench` plan from: the values of their options, and the command.
 
-    The fields are the options of the same names. `words` is the command, `sources` says where values come
+    In a run with groups, each group has these settings. The fields are the options of the same names. `words` is the command, `sources` says where values come
     from, and `configuration` which files were read. The last fields are options that not all of these verbs
     have. Times are in seconds.
     """
@@ -43,6 +43,7 @@ class PlanningSettings(Record):
     words: tuple[str, ...]
     sources: Sources
     configuration: Configuration
+    name: str | None = None
 
     ranks: int | None
     mask: Mask | None
@@ -97,6 +98,11 @@ def make_planning_settings(ctx: VerbContext) -> PlanningSettings:
     return make_settings(PlanningSettings, ctx.params, sources=ctx.sources, configuration=ctx.configuration)
 
 
+def make_group_settings(ctx: VerbContext) -> tuple[PlanningSettings, ...]:
+    """Return the planning settings of each group of a command line; of a run without groups, its own."""
+    return tuple(map(make_planning_settings, ctx.groups or (ctx,)))
+
+
 class ExecSettings(Record):
     """What `exec` needs beside its planning settings; the fields are the options of the same names."""
 
@@ -110,9 +116,13 @@ class ExecSettings(Record):
 
 
 class PlanSettings(Record):
-    """What `plan` needs beside its planning settings; the fields are the options of the same names."""
+    """What `plan` needs beside its planning settings; the fields are the options of the same names.
+
+    `parts` are the planning settings of the groups, or `planning` alone.
+    """
 
     planning: PlanningSettings
+    parts: tuple[PlanningSettings, ...]
     format: str
     rank: int | None
     explain: bool

@@ -8,12 +8,12 @@ from ompbind.cli.register import plan_or_suggest, read_other_runs
 from ompbind.cli.run_settings import RunSettings, hide_secrets, set_up_rendezvous
 from ompbind.machine.model import Machine
 from ompbind.planning.plan import Plan
-from ompbind.planning.rank_command import RunSpec, find_changed, make_commands
-from ompbind.planning.request import Request
+from ompbind.planning.rank_command import RunSpec, find_changed, list_parts, make_commands
+from ompbind.planning.planner import Requests
 from ompbind.report.plan import find_filled_variables, render_commands, render_plan
 
 
-def show_dry_run(machine: Machine, request: Request, spec: RunSpec, settings: RunSettings) -> None:
+def show_dry_run(machine: Machine, request: Requests, spec: RunSpec, settings: RunSettings) -> None:
     """Print the plan of a dry run."""
     plan = plan_or_suggest(machine, request, read_other_runs(machine, request, quiet=settings.planning.quiet))
     if settings.rendezvous:
@@ -25,12 +25,16 @@ def show_run(plan: Plan, spec: RunSpec, settings: RunSettings, *, err: bool = Fa
     """Print the plan and the command of the ranks, on standard error if `err`."""
     screen = read_screen(sys.stderr if err else sys.stdout)
     shown = hide_secrets(spec, settings)
-    commands = render_commands(make_commands(plan, shown), find_filled_variables(shown), screen.text_width)
-    text = f"{render_plan(plan, screen)}\n\n{commands}"
+    commands = make_commands(plan, shown)
+    text = f"{render_plan(plan, screen)}\n"
+    for part, own in list_parts(plan, shown):
+        of_part = [command for command in commands if command.group == part.request.group]
+        text += f"\n{render_commands(of_part, find_filled_variables(own), screen.text_width)}"
     if settings.rendezvous:
         from ompbind.execution.rendezvous import render_address  # noqa: PLC0415 - door: --rendezvous
 
-        text += f"\nrendezvous: {render_address(dict(spec.added_variables))}"
+        for own in spec.parts:
+            text += f"\nrendezvous: {render_address(dict(own.added_variables))}"
     (write_stderr if err else write_stdout)(text)
     if not settings.planning.quiet:
         print_changed_variables(spec.base, find_changed(plan, spec))

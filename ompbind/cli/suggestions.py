@@ -213,7 +213,7 @@ OTHER_OPTIONS = (
     OtherOption(names=("--standalone", "--master-addr", "--master_addr", "--master-port", "--master_port",
                        "--rdzv-endpoint", "--rdzv_endpoint", "--rdzv-backend", "--rdzv_backend"),
                 write="--rendezvous"),
-    OtherOption(names=("-J", "--job-name", "--name"), write="--run-id {value}", example="NAME"),
+    OtherOption(names=("-J", "--job-name"), write="--run-id {value}", example="NAME"),
     OtherOption(names=("--config-file", "--config_file", "--conf"), write="--config {value}", example="FILE"),
     OtherOption(names=("--profile",), write="--preset {value}", example="NAME"),
     # output

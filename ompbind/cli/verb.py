@@ -140,8 +140,16 @@ class Verb(click.Command):
         assert isinstance(ctx, VerbContext)
         ctx.typed = tuple(args)  # click removes words from the list
         rest = super().parse_args(ctx, args)
+        if ctx.run or ctx.params.get("name") or ctx.params.get("group"):
+            from ompbind.cli import groups  # noqa: PLC0415 - door: groups
+
+            if ctx.run:
+                groups.adopt_run_options(ctx, ctx.run)
+            elif not ctx.resilient_parsing:
+                ctx.groups = groups.parse_groups(self, ctx)
         if not ctx.resilient_parsing:
-            ctx.messages = tuple(self._check(ctx))
+            of_groups = (text for group in ctx.groups for text in group.messages)
+            ctx.messages = tuple(dict.fromkeys((*self._check(ctx), *of_groups)))
         return rest
 
     def _check(self, ctx: VerbContext) -> list[str]:
@@ -151,7 +159,8 @@ class Verb(click.Command):
         OptionError without a command, and RequestError for options that have no effect together.
         """
         values = ctx.params
-        needs_none = values.get("show") or values.get("task_prolog")  # files, or a process that exists
+        # files, a process that exists, or commands of a file
+        needs_none = values.get("show") or values.get("task_prolog") or values.get("group")
         if self.words == "command" and not values["words"] and not needs_none:
             where = "after the image" if os.getpid() == 1 else "after --"  # the entry point ends with --
             hint = f"write it {where}; see 'ompbind {self.name} --help'"

@@ -32,9 +32,9 @@ class Children:
     have the terminal.
     """
 
-    def __init__(self, ranks: Sequence[int], poller: Poller, limit: FileLimit) -> None:
-        self.is_single = len(ranks) == 1
-        self.waiting = list(reversed(ranks))
+    def __init__(self, ranks: int, poller: Poller, limit: FileLimit) -> None:
+        self.is_single = ranks == 1
+        self.waiting: list[int] = []
         self.live: dict[int, Child] = {}
         self.exits: list[RankExit] = []
         self.by_pidfd: dict[int, int] = {}
@@ -60,6 +60,10 @@ class Children:
     def has_failed_rank(self) -> bool:
         """Return whether a rank has failed that ompbind did not stop."""
         return any(rank_exit.failed for rank_exit in self.exits)
+
+    def wait_for_start(self, ranks: Sequence[int]) -> None:
+        """Let ranks wait for their first start, in this order."""
+        self.waiting = [*reversed(ranks), *self.waiting]
 
     def take_next(self) -> int:
         """Remove the next rank to be started from `waiting`, and return it."""

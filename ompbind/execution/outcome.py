@@ -91,7 +91,7 @@ class RankExit(Record):
     `stopped` is true if ompbind was already stopping the run. `last_lines` are the last lines of its standard
     error, empty unless that went through ompbind or to a file. `attempt` counts the starts of the rank from
     1; this attempt began at `started`, in seconds of the epoch. `earlier` are the attempts before it, at most
-    the latest 100.
+    the latest 100. `label` is its group and its number there, "load 2"; "" in a run without groups.
     """
 
     rank: int
@@ -104,6 +104,7 @@ class RankExit(Record):
     attempt: int = 1
     started: float = 0.0
     earlier: tuple[RankExit, ...] = ()
+    label: str = ""
 
     @property
     def status(self) -> int:
@@ -125,7 +126,8 @@ class Outcome(Record):
     itself that stopped the run. `write_errors` say which output could not be written; they do not stop the
     run. `verified` is the result of --verify, None without it. `stop_requested` is true after a termination
     signal or a timeout. `counts` are (name, count) pairs of events in ranks that the starter of the run
-    counts; `run` counts none.
+    counts; `run` counts none. If a group has ended the run (--until), `until` are its ranks, which decide the
+    exit code.
     """
 
     exits: tuple[RankExit, ...]
@@ -138,15 +140,20 @@ class Outcome(Record):
     verified: VerificationResult | None = None
     stop_requested: bool = False
     counts: tuple[tuple[str, int], ...] = ()
+    until: frozenset[int] | None = None
 
 
 TIMED_OUT = 124
 """The exit code of a run that took longer than --timeout."""
 
 
-def first_failure(exits: Sequence[RankExit]) -> RankExit | None:
-    """Return the exit of the first rank whose status is not 0, None if all ranks succeeded."""
-    return next((rank_exit for rank_exit in exits if rank_exit.status != 0), None)
+def first_failure(outcome: Outcome) -> RankExit | None:
+    """Return the exit of the first rank whose status is not 0, None if all succeeded.
+
+    With --until, only the ranks count that decide the exit code.
+    """
+    decisive = (each for each in outcome.exits if outcome.until is None or each.rank in outcome.until)
+    return next((rank_exit for rank_exit in decisive if rank_exit.status != 0), None)
 
 
 def exit_code(outcome: Outcome) -> int:
@@ -154,7 +161,7 @@ def exit_code(outcome: Outcome) -> int:
 
     1. `error`: the code of that error
     2. timeout: 124
-    3. the status of the first failing rank
+    3. the status of the first failing rank; if a group has ended the run, of this group
     4. 128 + signal, if a signal came before all ranks were started
     5. `write_errors`: 125
     6. 0
@@ -163,8 +170,8 @@ def exit_code(outcome: Outcome) -> int:
         return outcome.error.launch_code
     if outcome.timed_out:
         return TIMED_OUT
-    failure = first_failure(outcome.exits)
-    if failure is None and outcome.start_interrupted_by:
+    failure = first_failure(outcome)
+    if failure is None and outcome.start_interrupted_by and outcome.until is None:
         return 128 + outcome.start_interrupted_by
     if failure is None and outcome.write_errors:
         return OmpbindError.launch_code
@@ -173,7 +180,7 @@ def exit_code(outcome: Outcome) -> int:
 
 def was_interrupted(outcome: Outcome) -> bool:
     """Return whether the run stopped because SIGINT killed its first failing rank."""
-    failure = first_failure(outcome.exits)
+    failure = first_failure(outcome)
     return failure is not None and failure.signal == signal.SIGINT and not outcome.timed_out
 
 
@@ -186,7 +193,8 @@ def render_exit_status(rank_exit: RankExit, *, several: bool = False) -> str:
 
 def render_exit(rank_exit: RankExit) -> str:
     """Return one line that says how a rank exited."""
-    return f"rank {rank_exit.rank} (pid {rank_exit.pid}) {render_exit_status(rank_exit)}"
+    details = f"{rank_exit.label}, pid {rank_exit.pid}" if rank_exit.label else f"pid {rank_exit.pid}"
+    return f"rank {rank_exit.rank} ({details}) {render_exit_status(rank_exit)}"
 
 
 OUT_OF_MEMORY = (

@@ -1,21 +1,37 @@
-"""Find out whether a server is ready: a line of its output matches a pattern, or a port accepts connections.
+"""Find out whether a server is ready: what --ready says, for each rank.
 
-Both are checked for each rank: --ready REGEX or --ready tcp:PORT, with placeholders as in tcp:{rank+8000}.
+    tcp:PORT      the port accepts connections on this machine
+    http:URL      a GET request is answered with a status below 400; the URL may be http://… or //…
+    text:REGEX    a line of the output matches; "text:" may be omitted
+    exec:CMD      the command exits with code 0
+
+The text may have placeholders, as in tcp:{rank+8000}; they are filled before a check is made.
 """
 
 import codecs
 import errno
+import http.client
 import io
+import os
 import re
+import shlex
 import socket
+import subprocess
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+from urllib.parse import SplitResult, urlsplit
 
-from ompbind.errors import PositionError
+from ompbind.errors import LaunchError, OptionError, PositionError
+from ompbind.planning.placeholders import check as check_placeholders
 from ompbind.text import clean_line, remove_escape_sequences
 
-TCP = "tcp:"
-"""What --ready begins with to wait for a port."""
+TCP, HTTP, TEXT, EXEC = "tcp:", "http:", "text:", "exec:"
+KINDS = (TCP, HTTP, TEXT, EXEC)
+"""What --ready begins with."""
+
+_REQUEST_S, _COMMAND_S = 5.0, 30.0
+"""Seconds that an HTTP request, and a command, may take."""
 
 _PORTS = range(1, 1 << 16)
 _CONNECT_S = 0.5  # for a connection to this machine: it succeeds or fails at once, unless the server is busy
@@ -48,9 +64,9 @@ class PortCheck:
                 return error.errno == errno.EADDRINUSE
         return False
 
-    def describe(self, rank: int) -> str:
+    def describe(self, rank: str) -> str:
         """Return why a rank is not ready."""
-        return f"port {self.port} of rank {rank} accepts no connection"
+        return f"port {self.port} of {rank} accepts no connection"
 
     def close(self) -> None:
         """Do nothing: no file is open between two checks."""
@@ -128,14 +144,77 @@ class LineCheck:
                 return True
         return False
 
-    def describe(self, rank: int) -> str:
+    def describe(self, rank: str) -> str:
         """Return why a rank is not ready."""
-        return f"no line of the output of rank {rank} matches '{clean_line(self._pattern.pattern)}'"
+        return f"no line of the output of {rank} matches '{clean_line(self._pattern.pattern)}'"
 
     def close(self) -> None:
         """Close the files."""
         for reader in self._readers:
             reader.close()
+
+
+class HttpCheck:
+    """Checks whether an HTTP server answers a GET request with a status below 400."""
+
+    def __init__(self, url: SplitResult) -> None:
+        self._url = url
+        self._answer = "no answer"
+
+    def is_ready(self) -> bool:
+        """Return whether the server answers."""
+        try:
+            client = http.client.HTTPConnection(self._url.hostname or "", self._url.port, timeout=_REQUEST_S)
+            try:
+                client.request("GET", self._url._replace(scheme="", netloc="", fragment="").geturl() or "/")
+                status = client.getresponse().status
+            finally:
+                client.close()
+        except (OSError, http.client.HTTPException) as error:
+            self._answer = f"no answer ({getattr(error, 'strerror', None) or type(error).__name__})"
+            return False
+        self._answer = f"status {status}"
+        return status < 400
+
+    def describe(self, rank: str) -> str:
+        """Return why a rank is not ready."""
+        return f"{self._url.geturl()} of {rank}: {self._answer}"
+
+    def close(self) -> None:
+        """Do nothing: no connection is open between two checks."""
+
+
+class CommandCheck:
+    """Checks whether a command exits with code 0, in the environment and the directory of a rank."""
+
+    def __init__(self, words: list[str], env: Mapping[str, str] | None, directory: str) -> None:
+        self._words = words
+        self._env = env
+        self._directory = directory
+        self._result = ""
+
+    def is_ready(self) -> bool:
+        """Return whether the command succeeds; raises LaunchError if it cannot be started."""
+        null = subprocess.DEVNULL
+        try:
+            done = subprocess.run(
+                self._words, env=self._env, cwd=self._directory or None, stdin=null, stdout=null, stderr=null,
+                timeout=_COMMAND_S, check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            self._result = f"does not finish within {_COMMAND_S:g} s"
+            return False
+        except OSError as error:
+            raise LaunchError(f"{EXEC}{clean_line(shlex.join(self._words))}: {error.strerror}") from error
+        self._result = f"exits with code {done.returncode}"
+        return done.returncode == 0
+
+    def describe(self, rank: str) -> str:
+        """Return why a rank is not ready."""
+        return f"{clean_line(shlex.join(self._words))} for {rank} {self._result}"
+
+    def close(self) -> None:
+        """Do nothing: no process runs between two checks."""
 
 
 def compile_pattern(text: str) -> re.Pattern[str]:
@@ -151,19 +230,67 @@ def compile_pattern(text: str) -> re.Pattern[str]:
         raise PositionError(wrong, text=text, span=(at, at + 1), hint=hint) from None
 
 
-Check = PortCheck | LineCheck
+Check: TypeAlias = PortCheck | HttpCheck | LineCheck | CommandCheck
 
 
-def make_check(ready: str, paths: Iterable[str]) -> Check:
-    """Return the check for the text of --ready, with its placeholders filled, and for the output of a rank.
+def make_check(
+    ready: str, paths: Iterable[str], *, env: Mapping[str, str] | None = None, directory: str = ""
+) -> Check:
+    """Return the check for the text of --ready, with its placeholders filled.
 
-    Raises PositionError for a wrong port or pattern.
+    `paths` are the files with the output of the rank, `env` and `directory` are for commands. Raises
+    PositionError and OptionError for a wrong port, URL, pattern or command.
     """
-    if not ready.startswith(TCP):
-        return LineCheck(compile_pattern(ready), paths)
-    digits = ready.removeprefix(TCP)
+    kind = next((kind for kind in KINDS if ready.startswith(kind)), "")
+    rest = ready.removeprefix(kind)
+    if kind == TCP:
+        return PortCheck(_read_port(ready, rest))
+    if kind == HTTP:
+        return HttpCheck(_read_url(rest))
+    if kind == EXEC:
+        words = _split(rest)
+        return CommandCheck(words, env, directory)
+    return LineCheck(compile_pattern(rest), paths)
+
+
+def check_ready(ready: str) -> None:
+    """Raise OptionError or PositionError for a wrong text of --ready.
+
+    Of a text with braces, which may be placeholders, only these are checked: the result differs from rank to
+    rank.
+    """
+    if "{" in ready and ready.startswith((TCP, HTTP, EXEC)):
+        check_placeholders(ready)
+    else:
+        make_check(ready, ())
+
+
+def _read_port(ready: str, digits: str) -> int:
     if digits.isascii() and digits.isdigit() and len(digits) <= 5 and int(digits) in _PORTS:
-        return PortCheck(int(digits))
+        return int(digits)
     wrong = f"{digits!r} is not a port: write a number from {_PORTS[0]} to {_PORTS[-1]}"
     hint = "for example tcp:8000, or tcp:{rank+8000} for several ranks"
     raise PositionError(wrong, text=ready, span=(len(TCP), len(ready)), hint=hint)
+
+
+def _read_url(text: str) -> SplitResult:
+    """Return the URL of an HTTP server, of which "http:" may be written once or twice."""
+    url = urlsplit(text if text.startswith(HTTP) else HTTP + text)
+    try:
+        has_server = bool(url.hostname) and url.port != 0
+    except ValueError:
+        has_server = False
+    if not has_server:
+        hint = "for example http://127.0.0.1:8000/health"
+        raise OptionError(f"{text!r} is not the URL of an HTTP server", hint=hint)
+    return url
+
+
+def _split(text: str) -> list[str]:
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise OptionError(f"{EXEC}{text}: {error}", hint="close each quote") from None
+    if not words:
+        raise OptionError(f"{EXEC} names no command", hint="for example exec:'pg_isready -p 5432'")
+    return words

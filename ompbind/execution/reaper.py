@@ -4,6 +4,7 @@ import os
 import signal
 import time
 
+from ompbind.errors import LaunchError
 from ompbind.execution.outcome import RankExit, make_usage, render_exit
 from ompbind.execution.processes import REAPED_AT_ONCE, signal_parent, signal_rank
 from ompbind.execution.restarts import find_refusal
@@ -36,6 +37,7 @@ def reap(run: RunState, pid: int) -> bool:
             stopped=run.shutdown.begun,
             attempt=child.attempt,
             started=time.time() - wall_s,
+            label=run.starts[child.rank][0].label,
         )
         _handle_exit(run, rank_exit)
     return found != 0
@@ -71,7 +73,7 @@ def _handle_stop(run: RunState, pid: int, number: int) -> None:
     requests = number in TTY_SIGNALS or bool(caught & set(TTY_SIGNALS))
     if not run.children.is_single:
         if number in TTY_SIGNALS:
-            rank = f"rank {run.children.live[pid].rank} (pid {pid})"
+            rank = f"{run.starts[run.children.live[pid].rank][0].name} (pid {pid})"
             text = "only a single rank can use the terminal (-n 1 starts a single rank)"
             run.output.message(f"{rank} is stopped by {signal_name(number)}: {text}")
     elif requests and run.terminal.is_ours():
@@ -104,7 +106,24 @@ _EMPTY_INPUT = (
 
 
 def _handle_exit(run: RunState, rank_exit: RankExit) -> None:
-    """Handle the exit of a rank: take the terminal back, report a failure, restart it or stop the others."""
+    """Handle the exit of a rank: report a failure, restart it, stop the others, or continue without it."""
+    _handle_status(run, rank_exit)
+    if run.shutdown.begun or rank_exit.rank in run.restarts.waiting:
+        return
+    group = run.starts[rank_exit.rank][0].group
+    if run.group_starts.is_awaited(group):
+        text = f"{run.starts[rank_exit.rank][0].name} exited before group {group} was ready"
+        run.shutdown.note_error(LaunchError(text, hint="--ready says when it is ready"))
+        run.stop(signal.SIGTERM)
+    elif run.options.until == group and not run.is_group_running(group):
+        run.shutdown.until_reached = True
+        if run.has_unfinished:
+            run.output.message(f"all ranks of group {group} have exited (--until)")
+            run.stop(signal.SIGTERM)
+
+
+def _handle_status(run: RunState, rank_exit: RankExit) -> None:
+    """Handle what the exit of a rank means for the run: take the terminal back, report a failure."""
     child = run.children.note_exit(rank_exit)
     if run.empty_input.take_read():
         run.output.message(_EMPTY_INPUT)
@@ -129,13 +148,13 @@ def _handle_exit(run: RunState, rank_exit: RankExit) -> None:
     if rank_exit.rank in run.restarts.waiting:
         if rank_exit.attempt == 1 and rank_exit.rank == run.input_rank and run.has_input:
             run.output.message(f"only the first attempt of rank {rank_exit.rank} gets standard input")
-    elif run.options.stop_on_failure and run.has_unfinished and not run.shutdown.begun:
+    elif run.group_of(rank_exit.rank).stop_on_failure and run.has_unfinished and not run.shutdown.begun:
         run.stop(signal.SIGTERM)
 
 
 def _schedule_restart(run: RunState, rank_exit: RankExit, *, requested: bool) -> str:
     """Let a failed rank wait for its restart, if it may; returns the end of the message on its exit."""
-    policy = run.options.restart
+    policy = run.group_of(rank_exit.rank).restart
     if policy is None or rank_exit.stopped or run.output.reader_closed:
         return ""
     refusal = find_refusal(policy, rank_exit, requested=requested)

@@ -1,6 +1,7 @@
 """The options of a run: how its ranks are started, supervised and stopped, as plain values."""
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Protocol
 
 from ompbind.execution.outcome import Outcome
@@ -23,14 +24,31 @@ class Supervision(Record):
     keep_descendants: bool = False
 
 
+class RankGroup(Record):
+    """How the ranks of a group are started and supervised; a run without groups has one of these.
+
+    - `stop_on_failure`: a rank that fails, and does not start again, stops the run
+    - `restart`: for --on-failure restart, when failed ranks start again; None for never
+    - `after`: the name of the group that must be ready before these ranks start, "" for none
+    - `ready`: what --ready waits for, for each rank; () if the group is ready as soon as its ranks run
+    - `ready_timeout_s`: the seconds that the ranks have to get ready
+    """
+
+    stop_on_failure: bool = True
+    restart: RestartPolicy | None = None
+    after: str = ""
+    ready: tuple[str, ...] = ()
+    ready_timeout_s: float = 600.0
+
+
 class RunOptions(Record):
     """How to run the ranks: what the user chose, and what follows for this run.
 
     - `run_id`: the value of OMPBIND_RUN_ID in ranks
     - `output`: None if ranks inherit standard output and error
-    - `stop_on_failure`: a rank that fails, and does not start again, stops the run
-    - `stop_on_exit`: so does a rank that succeeds, for servers
-    - `restart`: for --on-failure restart, when failed ranks start again; None for never
+    - `groups`: the options of each group by its name, which is "" in a run without groups; in order of start
+    - `until`: the group at whose end the run stops, "" for the end of all ranks
+    - `stop_on_exit`: a rank that exits stops the run, for servers
     - `publish_restarts`: called with the number of restarts so far, after each of them
     - `stdin_first`: the first rank gets standard input, as --stdin first; otherwise no rank does
     - `expected`: for --verify, the expected binding of each rank with its number of threads
@@ -41,14 +59,19 @@ class RunOptions(Record):
     run_id: str
     output: Output | None = None
     supervision: Supervision = Supervision()
-    stop_on_failure: bool = True
+    groups: Mapping[str, RankGroup] = MappingProxyType({"": RankGroup()})
+    until: str = ""
     stop_on_exit: bool = False
-    restart: RestartPolicy | None = None
     publish_restarts: Callable[[int], None] | None = None
     stdin_first: bool = True
     expected: Mapping[int, tuple[ExpectedBinding, int]] | None = None
     strict: bool = False
     has_quota: bool = False
+
+    @property
+    def has_restarts(self) -> bool:
+        """Whether failed ranks of some group start again."""
+        return any(group.restart for group in self.groups.values())
 
     @property
     def files_per_rank(self) -> int:

@@ -8,6 +8,7 @@ from typing import Protocol
 from ompbind.cpuset import named
 from ompbind.errors import LaunchError
 from ompbind.execution.children import Children
+from ompbind.execution.group_starts import GroupStarts
 from ompbind.execution.job_control import EmptyInput, Terminal
 from ompbind.execution.orphans import OrphanTracker
 from ompbind.execution.outcome import Accounting
@@ -16,7 +17,7 @@ from ompbind.execution.poller import make_poller
 from ompbind.execution.process_pair import Foreground
 from ompbind.execution.restarts import Restarts
 from ompbind.execution.rlimits import FileLimit
-from ompbind.execution.run_options import Reporter, RunOptions
+from ompbind.execution.run_options import RankGroup, Reporter, RunOptions
 from ompbind.execution.shutdown import Shutdown
 from ompbind.execution.signals import signal_name
 from ompbind.execution.spawn import StartCommands
@@ -54,6 +55,7 @@ class RunState:
     ) -> None:
         ranks = tuple(starts)
         self.starts = starts
+        self.group_starts = GroupStarts(starts, options)
         self.is_paused = False
         self.options = options
         self.foreground = foreground
@@ -67,11 +69,12 @@ class RunState:
         self.has_input = self.input_rank is not None and not os.path.sameopenfile(0, self.empty_input.file)
         self.poller = make_poller()
 
-        self.children = Children(ranks, self.poller, self.limit)
+        self.children = Children(len(ranks), self.poller, self.limit)
         self.restarts = Restarts()
         chosen = options.supervision
         self.shutdown = Shutdown(chosen.grace, chosen.timeout)
-        self.output = RunOutput(options.output, sorted(ranks), self.poller, reporter)
+        labels = {rank: command.label or str(rank) for rank, (command, _) in sorted(starts.items())}
+        self.output = RunOutput(options.output, labels, self.poller, reporter)
         self.accounting = Accounting(has_quota=options.has_quota)
         self.sampler: Sampler | None = None
         if options.expected is not None:
@@ -84,7 +87,18 @@ class RunState:
     @property
     def has_unfinished(self) -> bool:
         """Return whether ranks run, or wait for their first start or for a restart."""
-        return self.children.has_unfinished or bool(self.restarts.waiting)
+        return self.children.has_unfinished or bool(self.restarts.waiting or self.group_starts.pending)
+
+    def is_group_running(self, group: str) -> bool:
+        """Return whether ranks of a group run, or wait for a start."""
+        ranks = {*self.children.ranks.values(), *self.children.waiting, *self.restarts.waiting}
+        return group in self.group_starts.pending or any(
+            self.starts[rank][0].group == group for rank in ranks
+        )
+
+    def group_of(self, rank: int) -> RankGroup:
+        """Return the options of the group of a rank."""
+        return self.options.groups[self.starts[rank][0].group]
 
     @property
     def can_report(self) -> bool:
@@ -94,11 +108,16 @@ class RunState:
     def stop_orphans(self) -> None:
         """Find orphans and signal them; all descendants if all ranks were killed."""
         all_killed = self.shutdown.kill_sent or self.shutdown.foreground_exited
-        self.output.message(self.orphans.stop(self.children.owners, kill=all_killed))
+        own = {**self.children.owners, **self.group_starts.owners}
+        self.output.message(self.orphans.stop(own, kill=all_killed))
+
+    def cancel_starts(self) -> list[int]:
+        """Start no more ranks for the first time; returns the ranks that were waiting."""
+        return [*self.children.cancel_waiting(), *self.group_starts.cancel()]
 
     def stop(self, first: int) -> None:
         """Start the escalation with the signal `first`, or send its next signal; start no more ranks."""
-        cancelled = self.children.cancel_waiting()
+        cancelled = self.cancel_starts()
         if cancelled:
             self.shutdown.note_start_interrupted(first)
             if not self.shutdown.error:

@@ -58,7 +58,8 @@ class Shutdown:
     `error` is the failure of ompbind itself that stops the run. `start_interrupted_by` is the signal that
     came before all ranks were started. After `kill_sent` or `foreground_exited` orphans are killed without
     a grace period; without a foreground process nothing is reported either. With `output_abandoned` the run
-    does not wait until its remaining output is written.
+    does not wait until its remaining output is written. `until_reached` is set when the group of --until has
+    exited before the run was stopped.
     """
 
     def __init__(self, grace_s: float, timeout_s: float | None) -> None:
@@ -66,6 +67,7 @@ class Shutdown:
         self.error: LaunchError | None = None
         self.start_interrupted_by: int | None = None
         self.timed_out = self.kill_sent = self.foreground_exited = self.output_abandoned = False
+        self.until_reached = False
         self._timeout_at = time.monotonic() + timeout_s if timeout_s else None
         self._requested_at: float | None = None  # time of the last request by signal, or of the timeout
         self._reader_timeout: tuple[int, float] | None = None  # bytes written, and when there must be more

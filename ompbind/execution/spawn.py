@@ -63,7 +63,7 @@ def find_executable(command: RankCommand) -> str:
         with WorkingDirectory(command.directory):
             return find_command(command.argv[0], command.env)
     except LaunchError as error:
-        raise (error.of_rank(command.rank) if command.directory else error) from error
+        raise (error.of_rank(command.name) if command.directory else error) from error
     except OSError as error:
         raise make_limit_error("cannot supervise the run", error) from error
 
@@ -101,12 +101,12 @@ def spawn(
                 setsigdef=_find_ignored(foreground),
             )
     except LaunchError as error:
-        raise error.of_rank(command.rank) from error
+        raise error.of_rank(command.name) from error
     except OSError as error:
         number = error.errno or 0
         limited = LaunchError(f"cannot start: {os.strerror(number)}", hint=LIMIT_HINTS.get(number, ""))
         launch_error = limited if limited.hint else exec_error(os.path.join(command.directory, path), number)
-        raise launch_error.of_rank(command.rank) from error
+        raise launch_error.of_rank(command.name) from error
 
 
 def _find_ignored(foreground: Foreground) -> tuple[int, ...]:

@@ -20,7 +20,7 @@ def start_rank(run: RunState, rank: int, last: RankExit | None = None) -> None:
         attempt = last.attempt + 1
         command = make_attempt(command, attempt)
         heading = (  # a line of the log files before the output of the attempt
-            f"--- ompbind: rank {rank}, attempt {attempt}, {time.strftime('%Y-%m-%d %H:%M:%S')};"
+            f"--- ompbind: {command.name}, attempt {attempt}, {time.strftime('%Y-%m-%d %H:%M:%S')};"
             f" attempt {last.attempt} {render_exit_status(last)} ---"
         )
     multiplexer = run.output.multiplexer

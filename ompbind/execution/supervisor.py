@@ -68,6 +68,8 @@ def supervise(
             while run.has_unfinished or run.orphans.any_left:
                 _handle_events(run, _find_sleep_s(run))
                 restart_due_ranks(run)
+                if run.children.waiting:
+                    _start_next_group(run)
             run.output.message(run.orphans.kill_rest())
             return _finish(run)
         except BaseException:
@@ -102,25 +104,60 @@ def _start_all(run: RunState) -> None:
         run.output.open()
     run.limit.check_free_files()
     has_name = False
+    run.children.wait_for_start(run.group_starts.take_due())
     while run.children.waiting:
         start_rank(run, run.children.take_next())
         _handle_events(run, 0)
         if run.children.waiting and not has_name:
             set_process_name()  # only now, so that the first rank does not wait for it
             has_name = True
+        elif not run.children.waiting:
+            _note_started(run)
     start_signal_pipe(signal_pipe, run.foreground.signal_mask)
     leave_rank_cpus(run)
     output = run.options.output
     # Output is tagged here, or later attempts inherit it.
-    keeps_output = output.tag if output else run.options.restart is not None
+    keeps_output = output.tag if output else run.options.has_restarts or bool(run.group_starts.pending)
     redirect_to_null(*((0,) if keeps_output else (0, 1)))
-    if run.sampler:
+    if run.sampler and not run.group_starts.pending:
         run.sampler.begin(time.monotonic())
     _handle_events(run, SHORT_RUN_S)
     if run.has_unfinished:
         if not has_name:
             set_process_name()
         run.accounting.start_oom_count()
+
+
+def _note_started(run: RunState) -> None:
+    """Note that all ranks that could start have started: let the groups start that wait for no other."""
+    if run.shutdown.begun or not run.group_starts.pending:
+        return
+    for pipe in run.group_starts.begin_checks(run.foreground.signal_mask):
+        run.poller.register(pipe, READABLE)
+    run.children.wait_for_start(run.group_starts.take_due())
+
+
+def _start_next_group(run: RunState) -> None:
+    """Start the ranks of groups whose turn has come."""
+    while run.children.waiting:
+        start_rank(run, run.children.take_next())
+        leave_rank_cpus(run)
+        _handle_events(run, 0)
+        if not run.children.waiting:
+            _note_started(run)
+    if run.sampler and not (run.group_starts.pending or run.shutdown.begun):
+        run.sampler.begin(time.monotonic())
+
+
+def _handle_ready(run: RunState, pipe: int) -> None:
+    """Handle the result of the checks of a group: start the groups that wait for it, or stop the run."""
+    run.poller.unregister(pipe)
+    error = run.group_starts.finish_check(pipe)
+    if error and not run.shutdown.begun:
+        run.shutdown.note_error(error)
+        run.stop(signal.SIGTERM)
+    elif not run.shutdown.begun:
+        run.children.wait_for_start(run.group_starts.take_due())
 
 
 def _handle_events(run: RunState, timeout_s: float | None) -> None:
@@ -133,6 +170,8 @@ def _handle_events(run: RunState, timeout_s: float | None) -> None:
             exits += reap_exited(run, pid)
         elif run.output.multiplexer and file == run.output.multiplexer.fileno():
             _forward_output(run)
+        elif run.group_starts.has_check(file):
+            _handle_ready(run, file)
         elif (numbers := read_signals(file)) is not None:
             signals += numbers
         else:
@@ -174,7 +213,7 @@ def _handle_foreground_exit(run: RunState, pipe: int) -> None:
     """Kill all ranks, as the foreground process is dead: its pipe is at end of file."""
     run.poller.unregister(pipe)  # a pipe at end of file is always readable
     run.shutdown.foreground_exited = True
-    run.children.cancel_waiting()
+    run.cancel_starts()
     run.restarts.cancel()
     _kill_ranks(run)
 
@@ -241,6 +280,7 @@ def _finish(run: RunState) -> Outcome:
         write_errors=run.output.write_errors,
         verified=run.sampler.verified if run.sampler else None,
         stop_requested=run.shutdown.requested,
+        until=run.group_starts.ranks_of(run.options.until) if run.shutdown.until_reached else None,
     )
     if run.can_report:
         run.output.write(run.reporter.summary(outcome))

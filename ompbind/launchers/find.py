@@ -12,7 +12,7 @@ from ompbind.launchers.ancestors import Ancestor, find_daemon, find_starter
 from ompbind.launchers.launchers import LAUNCHERS, OTHER_RANKS, TORCHRUN, Env, Launcher, read_number
 from ompbind.machine.sources.root import whole_number
 from ompbind.planning.rank_command import RankIdentity
-from ompbind.planning.rank_variables import OMPBIND_RANK, SUPERVISOR_NAME
+from ompbind.planning.rank_variables import OMPBIND_GROUP_RANK, OMPBIND_RANK, SUPERVISOR_NAME
 from ompbind.record import Record
 
 
@@ -49,7 +49,7 @@ def find_launcher(env: Env, ancestors: Iterable[Ancestor] = ()) -> LauncherRank 
     `ancestors` are read only if there is a launcher. Raises RequestError if the variables of the launcher
     contradict each other, and if no launcher has set all its variables, but one has set some.
     """
-    own_rank = env.get(OMPBIND_RANK)
+    own_rank = env.get(OMPBIND_GROUP_RANK) or env.get(OMPBIND_RANK)
     if own_rank is not None and own_rank == env.get("RANK") and not env.get(TORCHRUN.mark):
         # ompbind has set the variables of torchrun, but is no launcher: its ranks are bound. torchrun in a
         # rank of ompbind sets the variables again, and its mark.

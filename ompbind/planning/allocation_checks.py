@@ -96,9 +96,8 @@ def no_core_left_error(request: Request, rank: int, cores: int, reserve: int) ->
 def too_many_ranks_error(available: AvailableCpus, ranks: int, cpus: CpuSet) -> PlanError:
     """Return the error about ranks that would have to share CPUs."""
     allowed = named("CPU", available.free)
-    word = "free" if available.avoided else "allowed"
     usable = f", usable with these options: {named('CPU', cpus)}" if cpus != available.free else ""
     return PlanError(
-        f"{ranks} ranks do not fit on {count(len(cpus), 'CPU')} ({word}: {allowed}{usable})",
+        f"{ranks} ranks do not fit on {count(len(cpus), 'CPU')} ({available.state}: {allowed}{usable})",
         hint=f"start at most {count(len(cpus), 'rank')}, or let ranks share CPUs with --share",
     )

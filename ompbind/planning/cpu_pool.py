@@ -14,6 +14,9 @@ from ompbind.planning.plan import Note
 from ompbind.planning.request import Request, Smt
 from ompbind.record import Record
 
+OTHER_GROUPS_HINT = "request fewer cores for the other groups, or let groups share CPUs with --share"
+"""The hint for a group that finds no CPU left."""
+
 SMT8_AUTO_LIMIT = 4
 """Hardware threads per core that `--smt auto` uses on cores with eight or more (POWER); on others it is 1."""
 
@@ -89,11 +92,11 @@ def make_cpu_pool(available: AvailableCpus, request: Request) -> CpuPool:
         cpus = tuple(cpu for cpu in on_nodes if cpu in of_kind and cpu in near)
     if not cpus:
         kind = "" if request.core_kind == "all" else f"{request.core_kind} "
-        state = "free" if available.avoided else "allowed"
         where = f" near {', '.join(request.near)}" if request.near else ""
         hint = "omit --near" if where else f"wait for free CPUs ('run --wait'), or omit --{request.sharing}"
+        hint = OTHER_GROUPS_HINT if available.taken and not where else hint
         hint = _render_core_kinds(machine) if kind else hint
-        raise PlanError(f"no {kind}core{where} is {state}", hint=hint)
+        raise PlanError(f"no {kind}core{where} is {available.state}", hint=hint)
     position = {cpu: index for index, cpu in enumerate(cpus)}
     return CpuPool(available=available, request=request, cpus=cpus, position=position)
 

@@ -102,6 +102,9 @@ def _find_unusable(mask: Mask, item: Item, cpus: CpuSet, available: AvailableCpu
     occupied = cpus & machine.allowed & available.avoided
     if occupied:
         yield part_error(mask, (item,), render_occupancy(available, occupied), _usable_hint(available))
+    if taken := cpus & machine.allowed & available.taken:
+        text = f"{named('CPU', taken)} {'belongs' if len(taken) == 1 else 'belong'} to another group"
+        yield part_error(mask, (item,), text, f"{_usable_hint(available)}; --share lets groups share CPUs")
 
 
 def _resolve_chain(mask: Mask, item: Item, available: AvailableCpus) -> Resolved:
@@ -125,7 +128,7 @@ def _resolve_chain(mask: Mask, item: Item, available: AvailableCpus) -> Resolved
     excluded, siblings = machine.excluded_by_default, machine.isolated_siblings
     wanted = [cpus - excluded or cpus & siblings or cpus for cpus in outer_sets]
     selected_cpus = union(wanted)
-    if not item.excluded and selected_cpus <= available.avoided:  # otherwise the free ones are used
+    if not item.excluded and selected_cpus.isdisjoint(available.free):  # otherwise the free ones are used
         errors.extend(_find_unusable(mask, item, selected_cpus, available))
     return tuple(cpu for cpus in wanted for cpu in sort_by_core(machine, cpus & available.free)), errors
 
@@ -174,5 +177,4 @@ def _explain_absent(
 
 
 def _usable_hint(available: AvailableCpus) -> str:
-    word = "free" if available.avoided else "allowed"
-    return f"{word} CPUs: {available.free}"
+    return f"{available.state} CPUs: {available.free or 'none'}"

@@ -4,6 +4,7 @@ Each `_explain_` function yields the notes on one subject; `_SUBJECTS` lists the
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import combinations
 
 from ompbind.cpuset import EMPTY, CpuSet, count, named, union
 from ompbind.machine.model import Level, cpus_of_cores, find_overlapping, index_by_cpu
@@ -23,8 +24,13 @@ from ompbind.planning.wrapper_notes import explain_wrappers
 
 
 def explain(plan: Plan) -> list[Note]:
-    """Return all notes of a plan."""
-    return [note for explain_subject in _SUBJECTS for note in explain_subject(plan)]
+    """Return all notes of a plan; of a run with groups, the notes that are not on one of the groups."""
+    subjects = _SUBJECTS
+    if plan.groups:
+        subjects = _RUN_SUBJECTS
+    elif plan.request.group:
+        subjects = tuple(subject for subject in _SUBJECTS if subject not in _RUN_SUBJECTS)
+    return [note for explain_subject in subjects for note in explain_subject(plan)]
 
 
 def _has(numbers: CpuSet) -> str:
@@ -79,7 +85,7 @@ def _explain_numbers(plan: Plan) -> Iterator[Note]:
 def _explain_cores(plan: Plan) -> Iterator[Note]:
     """Explain --cores for one rank to users of `taskset -c`, which has numbers of CPUs there."""
     cores, mask, ranks = plan.request.cores, plan.request.mask, len(plan.placements)
-    if cores is None or cores not in plan.machine.online or (mask and mask.parts):
+    if cores is None or cores not in plan.machine.online or (mask and mask.parts) or plan.request.group:
         return
     if ranks + plan.request.outside_ranks == 1:
         text = f"-c {cores} is {count(cores, 'core')} per rank, not CPU {cores} (-m {cores} is CPU {cores})"
@@ -91,17 +97,21 @@ def _explain_unfilled(plan: Plan) -> Iterator[Note]:
         yield Note(code="unfilled", text=text, warning=True)
 
 
-def _explain_unused(plan: Plan) -> Iterator[Note]:
-    """List hardware threads and cores that are idle; CPUs that are excluded by default have other notes."""
-    request, used, excluded_by_default = plan.request, plan.used, plan.machine.excluded_by_default
-    cores = plan.machine.at(Level.CORE)
-    idle_siblings = cpus_of_cores(plan.machine, used) & plan.idle - excluded_by_default
+def _explain_idle_siblings(plan: Plan) -> Iterator[Note]:
+    """List idle hardware threads on cores of ranks; CPUs that are excluded by default have other notes."""
+    request, excluded_by_default = plan.request, plan.machine.excluded_by_default
+    idle_siblings = cpus_of_cores(plan.machine, plan.used) & plan.idle - excluded_by_default
     # hardware threads are idle because a plan of --plan does not have them, not because of --smt
     if idle_siblings and request.smt != "all" and request.mask is None and request.plan is None:
         text = f"idle hardware threads on cores of ranks: {named('CPU', idle_siblings)} (--smt all uses them)"
         yield Note(code="smt", text=text)
-    idle = plan.idle - excluded_by_default
-    if plan.has_devices:
+
+
+def _explain_idle_cores(plan: Plan) -> Iterator[Note]:
+    """List idle cores; cores whose CPUs are excluded by default have other notes."""
+    cores, used = plan.machine.at(Level.CORE), plan.used
+    idle = plan.idle - plan.machine.excluded_by_default
+    if plan.has_devices and not plan.groups:
         from ompbind.planning.devices.notes import find_far_idle_cpus  # noqa: PLC0415 - door: devices
 
         idle -= find_far_idle_cpus(plan)  # these have a note of their own
@@ -121,7 +131,7 @@ def _explain_isolated(plan: Plan) -> Iterator[Note]:
         return
     siblings = machine.isolated_siblings
     if excluded := plan.idle & machine.excluded_by_default:
-        excluded &= _find_requested(plan)
+        excluded &= union(map(_find_requested, plan.parts))
         if isolated := excluded - cpus_of_cores(machine, used) - siblings:
             names = [name for name, cpus in machine.exclusion_reasons if not cpus.isdisjoint(isolated)]
             text = f"not used because {' or '.join(names)}: {named('CPU', isolated)} ({_advise(isolated)})"
@@ -217,10 +227,13 @@ def _explain_quota(plan: Plan) -> Iterator[Note]:
     """Warn of more ranks or threads than CPUs in the CPU quota, and of threads that it limits."""
     throttling = find_throttling(plan)
     limited = CpuSet(
-        placement.threads for placement in plan.placements if placement.threads < len(placement.cpus)
+        placement.threads
+        for part in plan.parts
+        for placement in part.placements
+        if part.request.threads is None and placement.threads < len(placement.cpus)
     )
     has_too_many_ranks = any(note.code == _QUOTA_RANKS for note in throttling)
-    if plan.machine.quota is not None and limited and plan.request.threads is None and not has_too_many_ranks:
+    if plan.machine.quota is not None and limited and not has_too_many_ranks:
         text = f"the CPU quota of the cgroup is {plan.machine.quota:g}: threads per rank limited to {limited}"
         yield Note(code="quota", text=text, warning=True)
     yield from throttling
@@ -275,6 +288,14 @@ def _explain_sharing(plan: Plan) -> Iterator[Note]:
     given = sum(len(placement.cpus) + len(placement.service_cpus) for placement in plan.placements)
     if given != len(plan.used):
         yield Note(code="shared", text="ranks share CPUs, as requested")
+
+
+def _explain_sharing_groups(plan: Plan) -> Iterator[Note]:
+    """List groups that have CPUs of other groups too, which only --share and the mask `none` allow."""
+    for group, other in combinations([part for part in plan.groups if not part.request.is_unbound], 2):
+        if shared := group.used & other.used:
+            text = f"groups {group.request.group} and {other.request.group} share {named('CPU', shared)}"
+            yield Note(code="shared", text=f"{text}, as requested")
 
 
 def _explain_other_runs(plan: Plan) -> Iterator[Note]:
@@ -377,7 +398,8 @@ _SUBJECTS: tuple[Callable[[Plan], Iterable[Note]], ...] = (
     _explain_machine,
     _explain_numbers,
     _explain_cores,
-    _explain_unused,
+    _explain_idle_siblings,
+    _explain_idle_cores,
     _explain_isolated,
     _explain_unbalanced,
     _explain_kinds,
@@ -398,3 +420,13 @@ _SUBJECTS: tuple[Callable[[Plan], Iterable[Note]], ...] = (
     _explain_unfilled,
 )
 """What notes are about: a function for each subject, in the order of output."""
+
+_RUN_SUBJECTS: tuple[Callable[[Plan], Iterable[Note]], ...] = (
+    _explain_machine,
+    _explain_idle_cores,
+    _explain_isolated,
+    _explain_quota,
+    _explain_sharing_groups,
+    _explain_other_runs,
+)
+"""The subjects on which a run with groups has one note, and not a note for each group."""

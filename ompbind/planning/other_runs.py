@@ -27,7 +27,8 @@ class LiveRun(Record):
     `pid`, 0 if unknown. `bind` is the binding mode of its ranks, "" if unknown. `restarts` is how often ranks
     were restarted so far. `configuration` is the digest of the configuration files that it has read, "" if
     none. `division` is equal for ranks of a job that have divided the CPUs of this machine in the same way,
-    "" if the rank has a plan of its own. `wanted` are the CPUs of the cores that it may get, if it waits
+    "" if the rank has a plan of its own. `groups` are the names of its groups, each with its number of ranks:
+    "server 1, load 4". `wanted` are the CPUs of the cores that it may get, if it waits
     until CPUs are free; it then claims none.
     """
 
@@ -44,6 +45,7 @@ class LiveRun(Record):
     restarts: int = 0
     configuration: str = ""
     division: str = ""
+    groups: str = ""
     wanted: CpuSet = EMPTY
 
 
@@ -69,17 +71,24 @@ class RunIdentity(Record):
 class AvailableCpus(Record):
     """The CPUs of a machine that a plan may use; `runs` are the other live runs there.
 
-    `avoided` are the CPUs of the cores that these runs occupy, if the request avoids them (--avoid).
+    `avoided` are the CPUs of the cores that these runs occupy, if the request avoids them (--avoid). `taken`
+    are the CPUs that other groups of the same run have.
     """
 
     machine: Machine
     runs: tuple[LiveRun, ...] = ()
     avoided: CpuSet = EMPTY
+    taken: CpuSet = EMPTY
 
     @property
     def free(self) -> CpuSet:
-        """The allowed CPUs that are not avoided."""
-        return self.machine.allowed - self.avoided
+        """The allowed CPUs that are neither avoided nor taken."""
+        return self.machine.allowed - self.avoided - self.taken
+
+    @property
+    def state(self) -> str:
+        """What messages call these CPUs: free or allowed."""
+        return "free" if self.avoided or self.taken else "allowed"
 
     @property
     def default_cpus(self) -> CpuSet:

@@ -7,6 +7,8 @@
 - `{{rank}}` is the text `{rank}`: a second pair of braces around a placeholder is removed.
 - Braces that begin with the name of a placeholder and go on otherwise, as `{rank:02}`, are an error.
 - A name without a value is an error in options. In the words of a command it is text.
+- `{cpus:NAME}` are the CPUs of another group of the run; {group}, {group_rank} and {group_size} have a value in
+  runs with groups only.
 
 Text that was probably meant as a placeholder is an error in options: `{8000+rank}`, `{ rank }`, and `{rank`
 at the end. In a command it causes a warning: `{8000+rank}`, and `{rank}` if it is not filled, `{RANK}` if it
@@ -25,7 +27,14 @@ from ompbind.text import suggest_name
 NUMBERS = ("rank", "local_rank", "size", "threads")
 TEXTS = ("cpus", "run_id")
 NAMES = (*NUMBERS, *TEXTS)
-"""All placeholders; NUMBERS allow arithmetic."""
+"""All placeholders of a run without groups; NUMBERS allow arithmetic."""
+
+GROUP_NUMBERS = ("group_rank", "group_size")
+OF_GROUP = "cpus:"
+"""What `{cpus:NAME}` begins with; as a name, it stands for each name of a group."""
+
+ALL_NAMES = (*NAMES, *GROUP_NUMBERS, "group", OF_GROUP)
+"""All placeholders."""
 
 Fields: TypeAlias = Mapping[str, int | str]
 """The values of placeholders for one rank, by name."""
@@ -79,7 +88,7 @@ def fill(text: str, fields: Fields, where: str = "", *, is_command: bool = False
     return "".join(part if isinstance(part, str) else _compute(part, text, fields, where) for part in parts)
 
 
-def check(text: str, names: Collection[str] = NAMES) -> None:
+def check(text: str, names: Collection[str] = ALL_NAMES) -> None:
     """Raise PositionError for a placeholder in the text of an option that is not one of `names`, or wrong."""
     if "{" not in text:
         return
@@ -104,7 +113,9 @@ _QUOTE = "quote the value, and write no spaces in braces, as in 'PORT={rank+8000
 
 def has_placeholders(text: str) -> bool:
     """Return whether something is filled in the text of an option; raises PositionError as `check`."""
-    return "{" in text and not all(isinstance(part, str) for part in _parse(text, NAMES, is_command=False))
+    return "{" in text and not all(
+        isinstance(part, str) for part in _parse(text, ALL_NAMES, is_command=False)
+    )
 
 
 def make_literal(text: str) -> str:
@@ -142,14 +153,16 @@ def _parse(text: str, names: tuple[str, ...], *, is_command: bool) -> tuple[str 
     for form in _FORM.finditer(text):
         name, rest = form["name"], form["rest"]
         numbers = _ARITHMETIC.fullmatch(rest or "")
-        is_text = name not in names if is_command else not (name in NAMES or numbers)
+        is_text = name not in names if is_command else not (name in ALL_NAMES or numbers)
         if not name or is_text:
             continue
         parts.append(text[at : form.start()])
         at = form.end()
         if form["doubled"]:
             parts.append(form[0][1:-1])
-        elif numbers is None or name not in names or (name in TEXTS and rest):
+        elif _is_of_group(form, names):
+            parts.append(Placeholder(name=name + rest, span=form.span()))
+        elif numbers is None or name not in names or (rest and name not in (*NUMBERS, *GROUP_NUMBERS)):
             raise _make_error(form, names)
         else:
             factor, offset = int(numbers[1] or 1), int(numbers[2] or 0)
@@ -157,18 +170,28 @@ def _parse(text: str, names: tuple[str, ...], *, is_command: bool) -> tuple[str 
     return tuple(part for part in (*parts, text[at:]) if part)
 
 
+def _is_of_group(form: re.Match[str], names: Collection[str]) -> bool:
+    """Return whether a placeholder stands for the CPUs of a group that may exist."""
+    written = f"{form['name']}{form['rest']}"
+    return written.startswith(OF_GROUP) and len(written) > len(OF_GROUP) and (written in names or OF_GROUP in names)
+
+
 def _make_error(form: re.Match[str], names: Collection[str]) -> PositionError:
     """Return what is wrong with a placeholder, and what to write instead."""
     shown, name = form[0], form["name"]
-    known = ", ".join(f"{{{name}}}" for name in names)
+    known = ", ".join(f"{{{name}}}" for name in names if name != OF_GROUP)
     literal = f"for the text {shown}, write {{{shown}}}"
-    if name not in NAMES:
+    if f"{name}{form['rest']}".startswith(OF_GROUP):
+        groups = [found.removeprefix(OF_GROUP) for found in names if found.startswith(OF_GROUP)]
+        message = f"{shown}: the run has no group {form['rest'][1:]!r}"
+        hint = f"its groups are {', '.join(groups)}" if groups else f"--name names a group; {literal}"
+    elif name not in ALL_NAMES:
         near = suggest_name(name, names)
         message = f"unknown placeholder {shown}"
         hint = f"did you mean {{{near}}}? {literal}" if near else f"use {known}; {literal}"
     elif name not in names:
         message, hint = f"{shown} has no value here", f"use {known}; {literal}"
-    elif name in TEXTS:
+    elif name in (*TEXTS, "group"):
         message = f"{{{name}}} is not a number, so nothing can be added or multiplied"
         hint = f"write {{{name}}}; numbers are {', '.join(NUMBERS)}"
     else:

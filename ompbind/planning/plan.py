@@ -6,7 +6,7 @@ placements, the reserved and idle CPUs, and notes on the choices that the reques
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.machine.devices import Device
@@ -125,6 +125,9 @@ class Plan(Record):
 
     `occupied` are the other live runs on the machine. `avoided` are the CPUs of the cores that they occupy,
     if the request avoids them.
+
+    Of a run with groups, `groups` are the plans of the groups, whose ranks are counted from 0 in each group;
+    `placements` are the ranks of all groups, counted through, and `request` is that of the first group.
     """
 
     machine: Machine
@@ -135,6 +138,47 @@ class Plan(Record):
     occupied: tuple[LiveRun, ...] = ()
     avoided: CpuSet = EMPTY
     notes: tuple[Note, ...] = ()
+    groups: tuple[Plan, ...] = ()
+
+    def join(self, groups: Iterable[Plan]) -> Plan:
+        """Return the plan of a run with these groups: its ranks are counted through all groups."""
+        groups = tuple(groups)
+        ranks = (placement for group in groups for placement in group.placements)
+        numbered = tuple(placement.replace(rank=rank) for rank, placement in enumerate(ranks))
+        return self.replace(groups=groups, placements=numbered)
+
+    @property
+    def parts(self) -> tuple[Plan, ...]:
+        """The plans that each have one request: of the groups, or of the run itself."""
+        return self.groups or (self,)
+
+    @property
+    def numbered_parts(self) -> Iterator[tuple[int, Plan]]:
+        """The number of the first rank of each part, and the part."""
+        first = 0
+        for part in self.parts:
+            yield first, part
+            first += len(part.placements)
+
+    @property
+    def rank_requests(self) -> tuple[Request, ...]:
+        """The request of each rank: that of its group."""
+        return tuple(part.request for part in self.parts for _ in part.placements)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The group of each rank and its number there, as "load 2"; () without groups."""
+        return tuple(f"{part.request.group} {own.rank}" for part in self.groups for own in part.placements)
+
+    @property
+    def all_notes(self) -> tuple[Note, ...]:
+        """The notes of the groups, each with the name of its group, and those of the whole run."""
+        of_groups = (
+            note.replace(text=f"group {part.request.group}: {note.text}")
+            for part in self.groups
+            for note in part.notes
+        )
+        return (*of_groups, *self.notes)
 
     @property
     def used(self) -> CpuSet:

@@ -1,6 +1,8 @@
 """`make_plan`: machine × request × other live runs → plan, a pure function."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TypeAlias
 
 from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.errors import OmpbindError, PlanError, RequestError
@@ -40,49 +42,120 @@ from ompbind.planning.strategies.strategies import (
     list_others_that_take_cores,
     list_others_that_take_devices,
 )
+from ompbind.record import Record
 
 
-def make_plan(machine: Machine, request: Request, occupied: Sequence[LiveRun] = ()) -> Plan:
+Requests: TypeAlias = Request | Sequence[Request]
+"""The request of a run, or the requests of its groups."""
+
+
+def list_requests(request: Requests) -> tuple[Request, ...]:
+    """Return the requests of the groups of a run; of a run without groups, its request."""
+    return (request,) if isinstance(request, Request) else tuple(request)
+
+
+class _Allocation(Record):
+    """What a request gets of the `available` CPUs; `request` has what that decides, as its binding mode.
+
+    `notes` are the notes on its mask.
+    """
+
+    available: AvailableCpus
+    request: Request
+    placements: tuple[Placement, ...]
+    notes: tuple[Note, ...] = ()
+
+
+def make_plan(machine: Machine, request: Requests, occupied: Sequence[LiveRun] = ()) -> Plan:
     """Return the plan for a request: which rank gets which CPUs. Equal arguments give equal plans.
 
-    `occupied` are the other live runs. Raises MaskError if the mask does not fit the machine, PlanError if
-    the request does not, and RequestError if the strategy is unknown.
+    Several requests are the groups of one run; each needs a name. `occupied` are the other live runs. Raises
+    MaskError if the mask does not fit the machine, PlanError if the request does not, and RequestError if the
+    strategy is unknown; the error names the group.
 
     >>> from ompbind import Request, make_plan, read_machine
     >>> plan = make_plan(read_machine("synthetic:pack:2 core:4 pu:2"), Request(ranks=2))
     >>> plan.placements[1].cpus, plan.placements[1].threads
     ((8, 10, 12, 14), 4)
     """
-    if request.plan is not None:
-        from ompbind.planning.saved_plan import place_saved_ranks  # noqa: PLC0415 - door: --plan
-
-        request, placements = place_saved_ranks(machine, request)
-        return _finish_plan(AvailableCpus(machine=machine, runs=tuple(occupied)), request, placements)
+    if not isinstance(request, Request) or request.group:
+        return _make_plan_of_groups(machine, list_requests(request), occupied)
     _check_request(request)
-    request = apply_job_cpus(machine, request)
+    with _naming_variables(request):
+        allocation = _allocate(machine, request, occupied)
+        available = allocation.available
+        [draft] = _make_drafts([allocation])
+        draft = draft.replace(occupied=available.runs, avoided=available.avoided)
+        draft = draft.replace(idle=available.free - draft.reserved - draft.used)
+        _check_exclusive(available, draft)
+        return _add_notes(draft, allocation.notes)
+
+
+def _make_plan_of_groups(machine: Machine, requests: Sequence[Request], occupied: Sequence[LiveRun]) -> Plan:
+    """Return the plan of a run with groups, which choose their CPUs one after the other."""
+    from ompbind.planning import groups  # noqa: PLC0415 - door: groups
+
+    requests = groups.prepare(machine, requests)
+    available = make_available(machine, requests[0], occupied)
+    allocations: dict[int, _Allocation] = {}
+    parts: Mapping[int, CpuSet] = {}
+    for index in groups.order(requests):
+        request = requests[index]
+        bound = [done.placements for done in allocations.values() if not done.request.is_unbound]
+        taken = groups.find_taken(machine, request, bound)
+        if groups.takes_rest(request):
+            parts = parts or groups.divide_rest(available.replace(taken=taken), requests)
+            taken = machine.allowed - parts[index]
+        with groups.naming(request), _naming_variables(request):
+            _check_request(request)
+            allocations[index] = _allocate(machine, request, occupied, taken)
+    in_order = [allocations[index] for index in range(len(requests))]
+    drafts = _make_drafts(in_order)
+    run = Plan(
+        machine=machine,
+        request=drafts[0].request,
+        placements=(),
+        reserved=union(draft.reserved for draft in drafts),
+        occupied=available.runs,
+        avoided=available.avoided,
+    ).join(drafts)
+    run = run.replace(idle=available.free - run.reserved - run.used)
+    _check_exclusive(available, run)
+    made = []
+    for draft, allocation in zip(drafts, in_order, strict=True):
+        draft = draft.replace(idle=run.idle & whole_cores(machine, draft.used))
+        with groups.naming(draft.request):
+            made.append(_add_notes(draft, allocation.notes))
+    return _add_notes(run.join(made))
+
+
+def find_possible_cpus(machine: Machine, request: Requests) -> CpuSet:
+    """Return the CPUs of all cores that a request may get if no other run is live; raises as `make_plan`."""
+    found = EMPTY
+    for each in list_requests(request):
+        if each.plan is not None:
+            found |= each.plan.used
+        else:
+            pool = make_cpu_pool(AvailableCpus(machine=machine), _normalise(apply_job_cpus(machine, each)))
+            found |= CpuSet(pool.cpus)
+    return whole_cores(machine, found)
+
+
+@contextmanager
+def _naming_variables(request: Request) -> Iterator[None]:
+    """Add to the hint of an error which variables of --compat have been read."""
     try:
-        check_runtimes(find_certain_runtimes(request))
-        available = make_available(machine, request, occupied)
-        placements, notes = _allocate(available, _normalise(request))
-        request = request.replace(bind=choose_bind(machine, request, placements))
-        placements = list(_add_details(machine, request, placements))
-        return _finish_plan(available, request, placements, notes)
+        yield
     except OmpbindError as error:
         if request.compat and request.compat.read:
             error.hint += f" ({'; '.join(request.compat.read)}; unset a variable to ignore it)"
         raise
 
 
-def find_possible_cpus(machine: Machine, request: Request) -> CpuSet:
-    """Return the CPUs of all cores that a request may get if no other run is live; raises as `make_plan`."""
-    if request.plan is not None:
-        return whole_cores(machine, request.plan.used)
-    pool = make_cpu_pool(AvailableCpus(machine=machine), _normalise(apply_job_cpus(machine, request)))
-    return whole_cores(machine, CpuSet(pool.cpus))
-
-
 def _check_request(request: Request) -> None:
     """Raise an error for an unknown strategy, or if it cannot divide the requested cores or devices."""
+    if request.plan is not None:
+        return
     if request.strategy not in STRATEGIES:
         raise RequestError(f"unknown strategy {request.strategy!r}", hint=f"use {', '.join(STRATEGIES)}")
     if request.cores and (usable := list_others_that_take_cores(request.strategy)):
@@ -107,19 +180,35 @@ def _normalise(request: Request) -> Request:
     return use_whole_service_cores(request)
 
 
-def _allocate(available: AvailableCpus, request: Request) -> tuple[list[Placement], tuple[Note, ...]]:
-    """Allocate the CPUs to ranks; return their placements, and the notes on the mask.
+def _allocate(
+    machine: Machine, request: Request, occupied: Sequence[LiveRun], taken: CpuSet = EMPTY
+) -> _Allocation:
+    """Allocate CPUs to the ranks of a request, none that are `taken`.
 
     If this fails because of other runs, the error says which CPUs they use.
     """
+    if request.plan is not None:
+        from ompbind.planning.saved_plan import place_saved_ranks  # noqa: PLC0415 - door: --plan
+
+        available = AvailableCpus(machine=machine, runs=tuple(occupied))
+        request, placements = place_saved_ranks(machine, request)
+        return _Allocation(available=available, request=request, placements=tuple(placements))
+    request = apply_job_cpus(machine, request)
+    check_runtimes(find_certain_runtimes(request))
+    available = make_available(machine, request, occupied).replace(taken=taken)
+    normalised = _normalise(request)
     try:
-        pool = make_cpu_pool(available, request)
-        return make_placements(pool), pool.notes
+        pool = make_cpu_pool(available, normalised)
+        placements = make_placements(pool)
     except PlanError as error:
-        avoided = available.avoided & available.machine.allowed
-        if not avoided or _find_error_without_runs(available, request) == error.message:
+        avoided = available.avoided & machine.allowed
+        if not avoided or _find_error_without_runs(available, normalised) == error.message:
             raise
         raise PlanError(f"{error.message}; {render_occupancy(available, avoided)}", hint=error.hint) from None
+    request = request.replace(bind=choose_bind(machine, request, placements))
+    return _Allocation(
+        available=available, request=request, placements=tuple(placements), notes=pool.notes
+    )
 
 
 def _find_error_without_runs(available: AvailableCpus, request: Request) -> str:
@@ -131,19 +220,48 @@ def _find_error_without_runs(available: AvailableCpus, request: Request) -> str:
     return ""
 
 
-def _add_details(machine: Machine, request: Request, placements: Sequence[Placement]) -> Iterator[Placement]:
+def _make_drafts(allocations: Sequence[_Allocation]) -> list[Plan]:
+    """Return a plan of each allocation, without what depends on the other ranks of the run."""
+    drafts = []
+    for allocation, threads in zip(allocations, _count_threads(allocations), strict=True):
+        machine, request, placements = allocation.available.machine, allocation.request, allocation.placements
+        if request.plan is None:
+            placements = tuple(_add_details(machine, request, placements, threads))
+        reserved = union(placement.reserved for placement in placements) & machine.allowed
+        drafts.append(Plan(machine=machine, request=request, placements=placements, reserved=reserved))
+    return drafts
+
+
+def _count_threads(allocations: Sequence[_Allocation]) -> list[list[int]]:
+    """Return the number of threads of each rank of each allocation; all of them divide the CPU quota."""
+    machine, request = allocations[0].available.machine, allocations[0].request
+    job_cpus = request.job_cpus.count if request.job_cpus else None
+    limits = [limit for limit in (machine.quota, job_cpus) if limit is not None]
+    counts = [
+        [allocation.request.threads or len(placement.cpus) for placement in allocation.placements]
+        for allocation in allocations
+    ]
+    is_open = [allocation.request.threads is None for allocation in allocations]
+    cpus = [number for own, is_one in zip(counts, is_open, strict=True) if is_one for number in own]
+    if not (limits and cpus):
+        return counts
+    given = sum(sum(own) for own, is_one in zip(counts, is_open, strict=True) if not is_one)
+    share = len(cpus) / (len(cpus) + request.outside_ranks)  # ranks outside the plan have their part
+    limited = iter(make_thread_counts(cpus, max(0, min(limits) - given) * share))
+    return [
+        [next(limited) for _ in own] if is_one else own for own, is_one in zip(counts, is_open, strict=True)
+    ]
+
+
+def _add_details(
+    machine: Machine, request: Request, placements: Sequence[Placement], counts: Sequence[int]
+) -> Iterator[Placement]:
     """Yield the placements with their NUMA nodes, places and threads, computed once for equal CPUs."""
     core_of, node_of = index_by_cpu(machine.at(Level.CORE)), index_by_cpu(machine.at(Level.NODE))
     domains = machine.at(Level.NODE)
     local, remote = map_local_memory(machine), map_remote_memory(machine)
     binds = machine.bindable and choose_syntax(request) is not BindingSyntax.UNBOUND
     bind = request.effective_bind if binds else Bind.NONE
-    counts = [request.threads or len(placement.cpus) for placement in placements]
-    job_cpus = request.job_cpus.count if request.job_cpus else None
-    limits = [limit for limit in (machine.quota, job_cpus) if limit is not None]
-    if request.threads is None and limits:  # ranks outside the plan have their part
-        ranks = len(counts) + request.outside_ranks
-        counts = make_thread_counts(counts, min(limits) * len(counts) / ranks)
     previous: Placement | None = None
     for placement, threads in zip(placements, counts, strict=True):
         if previous is not None and previous.cpus is placement.cpus and previous.threads == threads:
@@ -195,32 +313,25 @@ def _find_memory_nodes(nodes: Sequence[int], memory_of: Mapping[int, Iterable[in
     return tuple(sorted({near for node in nodes for near in memory_of.get(node, ())}))
 
 
-def _finish_plan(
-    available: AvailableCpus, request: Request, placements: Sequence[Placement], notes: tuple[Note, ...] = ()
-) -> Plan:
-    """Return the plan of placements, with what is idle, memory policies and notes.
-
-    Raises PlanError if other runs use its CPUs with --exclusive, or if it is not what --strict requires.
-    """
-    draft = Plan(
-        machine=available.machine,
-        request=request,
-        placements=tuple(placements),
-        reserved=union(placement.reserved for placement in placements) & available.machine.allowed,
-        occupied=available.runs,
-        avoided=available.avoided,
-    )
-    draft = draft.replace(idle=available.free - draft.reserved - draft.used)
-    shared = find_shared_cpus(available, draft.used | draft.reserved)
-    if shared and request.sharing is Sharing.EXCLUSIVE:
+def _check_exclusive(available: AvailableCpus, plan: Plan) -> None:
+    """Raise PlanError if other runs use CPUs of a plan with --exclusive."""
+    shared = find_shared_cpus(available, plan.used | plan.reserved)
+    if shared and plan.request.sharing is Sharing.EXCLUSIVE:
         raise PlanError(
             f"not exclusive: {render_occupancy(available, shared)}",
             hint="wait for these runs ('run --wait'), name other CPUs (--mask), or use free cores (--avoid)",
         )
-    draft = add_policies(draft)
-    plan = draft.replace(notes=notes + tuple(explain(draft)))
+
+
+def _add_notes(draft: Plan, notes: tuple[Note, ...] = ()) -> Plan:
+    """Return a plan with its memory policies and notes.
+
+    Raises PlanError if it is not what --strict requires.
+    """
+    plan = draft if draft.groups else add_policies(draft)  # its groups have them already
+    plan = plan.replace(notes=notes + tuple(explain(plan)))
     failures = [note.text for note in plan.notes if note.code in REFUSED_IF_STRICT]
-    if request.strict and failures:
+    if plan.request.strict and failures:
         raise PlanError("; ".join(failures), hint="without --strict this is a warning")
     return plan
 

@@ -3,6 +3,8 @@
 The *identity* of a rank is its number: global and local rank, both sizes, and its placement in the plan.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 
 from ompbind.cpuset import CpuSet, named
@@ -10,13 +12,17 @@ from ompbind.errors import RequestError
 from ompbind.openmp.binding import Binding
 from ompbind.openmp.runtimes import PLACE_VARIABLES
 from ompbind.openmp.variables import find_overridden_variables, make_openmp_variables
-from ompbind.planning.placeholders import Fields, fill
+from ompbind.planning.placeholders import OF_GROUP, Fields, fill
 from ompbind.planning.plan import MemoryPolicy, Placement, Plan, find_first_cpu
 from ompbind.planning.rank_variables import (
     MASKED,
     NAMES_OF_DEVICES,
+    NAMES_OF_GROUPS,
     OMPBIND_ATTEMPT,
     OMPBIND_CPUS,
+    OMPBIND_GROUP,
+    OMPBIND_GROUP_RANK,
+    OMPBIND_GROUP_SIZE,
     OMPBIND_NUM_THREADS,
     OMPBIND_RANK,
     OMPBIND_RESERVED_CPUS,
@@ -51,6 +57,18 @@ class RankIdentity(Record):
     local_size: int
 
 
+class GroupIdentity(Record):
+    """Which group of a run this is: its name, its first rank, and the number of ranks in the run.
+
+    `cpus` are the CPUs of each group of the run by name, as list text.
+    """
+
+    name: str
+    first_rank: int
+    run_size: int
+    cpus: Mapping[str, str]
+
+
 class RunSpec(Record):
     """What all ranks of a run share: the command, the caller's environment, and the user's variables.
 
@@ -63,6 +81,10 @@ class RunSpec(Record):
     ompbind, or that would confuse the program. With `keep_env`, all other inherited variables stay as they
     are. `freeze_directory` is put first in PYTHONPATH, "" for none: its sitecustomize keeps thread counts as
     they are.
+
+    Of a run with groups, `groups` are the specifications of its groups, in the order of the groups of the
+    plan; the other fields are those of the first group. `group` is which group this is, None for a run without
+    groups and before the plan.
     """
 
     argv: tuple[str, ...]
@@ -76,6 +98,13 @@ class RunSpec(Record):
     keep_env: bool = False
     removed_variables: tuple[str, ...] = ()
     freeze_directory: str = ""
+    groups: tuple[RunSpec, ...] = ()
+    group: GroupIdentity | None = None
+
+    @property
+    def parts(self) -> tuple[RunSpec, ...]:
+        """The specifications that each have one command: of the groups, or of the run itself."""
+        return self.groups or (self,)
 
 
 class RankCommand(Record):
@@ -84,16 +113,29 @@ class RankCommand(Record):
     `argv` is the whole command, with the words of a wrapper. `env` is its whole environment. `directory` is
     the working directory, "" for the caller's. `cpus` is the affinity mask, None where the system cannot set
     one. The rank starts on the CPU `first`, where it stays if this CPU is isolated; None leaves this to the
-    kernel. `memory` is the memory policy, None if it is inherited.
+    kernel. `memory` is the memory policy, None if it is inherited. In a run with groups, `group` is the group
+    of the rank, `group_rank` its number there.
     """
 
     rank: int
+    group: str = ""
+    group_rank: int = 0
     argv: tuple[str, ...]
     env: Mapping[str, str]
     directory: str = ""
     cpus: CpuSet | None
     first: int | None = None
     memory: MemoryPolicy | None = None
+
+    @property
+    def label(self) -> str:
+        """The group and the number of the rank there, "load 2"; "" in a run without groups."""
+        return f"{self.group} {self.group_rank}" if self.group else ""
+
+    @property
+    def name(self) -> str:
+        """What messages call the rank: "rank 3", or "rank 3 (load 2)"."""
+        return f"rank {self.rank} ({self.label})" if self.group else f"rank {self.rank}"
 
 
 def make_local_identities(plan: Plan) -> list[RankIdentity]:
@@ -105,6 +147,35 @@ def _make_identities(size: int) -> list[RankIdentity]:
     return [
         RankIdentity(placement_index=rank, rank=rank, size=size, local_rank=rank, local_size=size)
         for rank in range(size)
+    ]
+
+
+def list_parts(plan: Plan, spec: RunSpec) -> list[tuple[Plan, RunSpec]]:
+    """Return each group of a run, its plan and its specification; of a run without groups, the run itself."""
+    if not plan.groups:
+        return [(plan, spec)]
+    cpus = {part.request.group: str(part.used) for part in plan.groups}
+    size, parts = len(plan.placements), []
+    for (first, part), own in zip(plan.numbered_parts, spec.groups, strict=True):
+        group = GroupIdentity(name=part.request.group, first_rank=first, run_size=size, cpus=cpus)
+        parts.append((part, own.replace(group=group)))
+    return parts
+
+
+def make_all_variables(plan: Plan, spec: RunSpec) -> list[Variables]:
+    """Return the variables of all ranks of a run on this machine, as `make_variables`."""
+    return [
+        make_variables(part, identity, own)
+        for part, own in list_parts(plan, spec)
+        for identity in make_local_identities(part)
+    ]
+
+
+def make_all_fields(plan: Plan, spec: RunSpec) -> list[Fields]:
+    """Return the values of the placeholders of all ranks of a group, or of a run without groups."""
+    return [
+        _make_fields(make_identity_variables(placement, identity, spec), identity, placement, spec.group)
+        for identity, placement in zip(make_local_identities(plan), plan.placements, strict=True)
     ]
 
 
@@ -122,7 +193,7 @@ def _make_variables_and_fields(
     """Return all variables of one rank, and the values of its placeholders."""
     placement, base = plan.placements[identity.placement_index], spec.base
     numbers = make_identity_variables(placement, identity, spec)
-    fields = _make_fields(numbers, identity, placement)
+    fields = _make_fields(numbers, identity, placement, spec.group)
     threads = _make_thread_variables(plan, placement, binding)
     if spec.keep_env:
         kept = base.keys() | (_PAIR if _PAIR & base.keys() else set())
@@ -182,8 +253,11 @@ def _make_binding(request: Request) -> Binding:
 
 def make_commands(plan: Plan, spec: RunSpec) -> list[RankCommand]:
     """Return the commands of all ranks of a run that has ranks on this machine only."""
-    binding = _make_binding(plan.request)
-    return [make_command(plan, identity, spec, binding) for identity in make_local_identities(plan)]
+    commands = []
+    for part, own in list_parts(plan, spec):
+        binding = _make_binding(part.request)
+        commands += [make_command(part, identity, own, binding) for identity in make_local_identities(part)]
+    return commands
 
 
 def make_command(
@@ -222,7 +296,7 @@ def make_unbound_commands(size: int, spec: RunSpec, allowed: CpuSet) -> list[Ran
     commands = []
     for identity in _make_identities(size):
         numbers = make_identity_variables(placement, identity, spec)
-        fields = _make_fields(numbers, identity, placement)
+        fields = _make_fields(numbers, identity, placement, spec.group)
         removed = dict.fromkeys(of_plan)
         variables = {**dict.fromkeys(spec.removed_variables), **numbers, **removed}
         variables.update(_fill_variables(spec, fields))
@@ -243,7 +317,9 @@ def _make_filled(identity: RankIdentity, spec: RunSpec, variables: Variables, fi
     is_wrapped = spec.wrap_ranks is None or identity.rank in spec.wrap_ranks
     wrapper = tuple(fill(word, fields, "--wrap") for word in spec.wrap) if is_wrapped else ()
     return RankCommand(
-        rank=identity.rank,
+        rank=_find_number(identity, spec),
+        group=spec.group.name if spec.group else "",
+        group_rank=identity.rank,
         argv=(*wrapper, *_fill_argv(spec, fields)),
         env=env,
         directory=fill(spec.chdir, fields, "--chdir"),
@@ -263,12 +339,16 @@ def _fill_argv(spec: RunSpec, fields: Fields) -> tuple[str, ...]:
     return tuple(fill(word, fields, "the command", is_command=True) for word in spec.argv)
 
 
-def make_spec_before_plan(spec: RunSpec, rank: int = 0, local_rank: int = 0) -> RunSpec:
+def make_spec_before_plan(
+    spec: RunSpec, rank: int = 0, local_rank: int = 0, *, group: str = ""
+) -> RunSpec:
     """Return the specification with placeholders of one rank filled, as far as is known before the plan.
 
-    Placeholders that depend on the plan stay.
+    Placeholders that depend on the plan stay; with a `group`, so does the number of the rank in the run.
     """
     fields: Fields = {"rank": rank, "local_rank": local_rank, "run_id": spec.run_id}
+    if group:
+        fields = {"local_rank": 0, "run_id": spec.run_id, "group": group, "group_rank": 0}
     return spec.replace(
         argv=_fill_argv(spec, fields),
         fill_argv=False,
@@ -287,9 +367,11 @@ def find_changed(plan: Plan, spec: RunSpec) -> dict[str, str | None]:
 
     Nothing is returned inside another run of ompbind: that run has set these variables, not the user.
     """
-    if spec.keep_env or OMPBIND_RANK in spec.base:
-        return {}
-    return find_overridden_variables(spec.base, make_thread_variables(plan, 0))
+    changed: dict[str, str | None] = {}
+    for part, own in list_parts(plan, spec):
+        if not (own.keep_env or OMPBIND_RANK in own.base):
+            changed |= find_overridden_variables(own.base, make_thread_variables(part, 0))
+    return changed
 
 
 def make_identity_variables(
@@ -300,31 +382,58 @@ def make_identity_variables(
     The CPUs are kernel list text if they are in rising order, else one by one in thread order.
     """
     in_order = placement.cpus == tuple(placement.compute)
+    number = str(_find_number(identity, spec))
+    groups: Variables = {name: None for name in NAMES_OF_GROUPS if name in spec.base}
+    if spec.group:
+        groups = {
+            OMPBIND_GROUP: spec.group.name,
+            OMPBIND_GROUP_RANK: str(identity.rank),
+            OMPBIND_GROUP_SIZE: str(identity.size),
+        }
     return {
         "RANK": str(identity.rank),
         "LOCAL_RANK": str(identity.local_rank),
         "WORLD_SIZE": str(identity.size),
         "LOCAL_WORLD_SIZE": str(identity.local_size),
         OMPBIND_RUN_ID: spec.run_id,
-        OMPBIND_RANK: str(identity.rank),
+        OMPBIND_RANK: number,
         OMPBIND_ATTEMPT: "1",
         OMPBIND_CPUS: str(placement.compute) if in_order else ",".join(map(str, placement.cpus)),
         OMPBIND_RESERVED_CPUS: str(placement.reserved),
         OMPBIND_SERVICE_CPUS: str(placement.service_cpus),
         OMPBIND_NUM_THREADS: str(placement.process_threads),
-        OMPBIND_WORKER_NAME: f"{spec.run_id}-rank-{identity.rank}",
+        OMPBIND_WORKER_NAME: f"{spec.run_id}-rank-{number}",
+        **groups,
     }
 
 
-def _make_fields(numbers: Variables, identity: RankIdentity, placement: Placement) -> Fields:
+def _find_number(identity: RankIdentity, spec: RunSpec) -> int:
+    """Return the number of a rank in the whole run, in which all groups count."""
+    return identity.rank + (spec.group.first_rank if spec.group else 0)
+
+
+def _make_fields(
+    numbers: Variables, identity: RankIdentity, placement: Placement, group: GroupIdentity | None
+) -> Fields:
     """Return the values of all placeholders for one rank; `numbers` are the variables of its identity."""
-    return {
+    fields: Fields = {
         "rank": identity.rank,
         "local_rank": identity.local_rank,
         "size": identity.size,
         "threads": placement.process_threads,
         "cpus": numbers[OMPBIND_CPUS] or "",
         "run_id": numbers[OMPBIND_RUN_ID] or "",
+    }
+    if group is None:
+        return fields
+    return {
+        **fields,
+        "rank": identity.rank + group.first_rank,
+        "size": group.run_size,
+        "group": group.name,
+        "group_rank": identity.rank,
+        "group_size": identity.size,
+        **{f"{OF_GROUP}{name}": cpus for name, cpus in group.cpus.items()},
     }
 
 
@@ -335,6 +444,7 @@ def mask_secrets(spec: RunSpec) -> RunSpec:
     `env NAME=VALUE ./app`.
     """
     return spec.replace(
+        groups=tuple(map(mask_secrets, spec.groups)),
         argv=tuple(map(mask_word, spec.argv)),
         wrap=tuple(map(mask_word, spec.wrap)),
         added_variables=tuple(

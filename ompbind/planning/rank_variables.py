@@ -13,6 +13,14 @@ OMPBIND_WORKER_NAME = "OMPBIND_WORKER_NAME"
 """The run, the rank, its CPUs in thread order, its reserved and its service CPUs, the threads of each of its
 processes, a name for log files."""
 
+OMPBIND_GROUP = "OMPBIND_GROUP"
+OMPBIND_GROUP_RANK = "OMPBIND_GROUP_RANK"
+OMPBIND_GROUP_SIZE = "OMPBIND_GROUP_SIZE"
+"""The group of the rank in a run with groups, its number in the group, and the number of ranks there."""
+
+NAMES_OF_GROUPS = (OMPBIND_GROUP, OMPBIND_GROUP_RANK, OMPBIND_GROUP_SIZE)
+"""The variables of a group, which a rank of a run without groups must not inherit."""
+
 OMPBIND_RANK_DEVICES = "OMPBIND_RANK_DEVICES"
 OMPBIND_NICS = "OMPBIND_NICS"
 """The devices of the rank, as "gpu:0,nic:1"; its network interfaces as drivers call them, as "mlx5_0"."""

@@ -137,7 +137,11 @@ class SavedRank(Record):
 
 
 class SavedPlan(Record):
-    """A plan that was made before; `name` is its file, `memory` the word of its memory mode."""
+    """A plan that was made before; `name` is its file, `memory` the word of its memory mode.
+
+    Of a run with groups, `groups` are the plans of the groups, each with the name of its `group`; the other
+    fields are those of the first group, and `ranks` are the ranks of all groups.
+    """
 
     name: str
     fingerprint: Fingerprint
@@ -145,6 +149,8 @@ class SavedPlan(Record):
     proc_bind: ProcBind
     memory: str
     ranks: tuple[SavedRank, ...]
+    group: str = ""
+    groups: tuple[SavedPlan, ...] = ()
 
     @property
     def device_kinds(self) -> tuple[DeviceKind, ...]:
@@ -191,7 +197,8 @@ class Request(Record):
     outside the plan get none of them: the launcher has given this rank devices of its own.
 
     `plan` is a plan that was made before: it decides the number of ranks, and all that ranks get. `unfilled`
-    are texts about placeholders of the user that stay as they are.
+    are texts about placeholders of the user that stay as they are. `group` is the name of the group, in a run
+    with several commands.
     """
 
     ranks: int | None = 1
@@ -236,6 +243,7 @@ class Request(Record):
     has_own_devices: bool = False
     plan: SavedPlan | None = None
     unfilled: tuple[str, ...] = ()
+    group: str = ""
 
     @property
     def share(self) -> bool:

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
-from ompbind.cpuset import CPU_LIMIT, CpuSet, named, union
-from ompbind.errors import OptionError, PlanError
+from ompbind.cpuset import CPU_LIMIT, CpuSet, join_words, named, union
+from ompbind.errors import OptionError, PlanError, RequestError
 from ompbind.machine.devices import Device, DeviceKind
 from ompbind.machine.fingerprint import LABELS, Fingerprint, find_difference, make_fingerprint
 from ompbind.machine.model import Machine
@@ -23,7 +23,10 @@ from ompbind.planning.runtimes import check_runtimes, find_certain_runtimes
 
 Data: TypeAlias = Mapping[str, Any]
 
-SCHEMA = "ompbind-plan/1"
+SCHEMA = "ompbind-plan/2"
+_READ = ("ompbind-plan/1", SCHEMA)
+"""The schemas that are read; version 1 has no groups."""
+
 REMEDY = "make a plan on this machine: ompbind plan --format json"
 _LIMIT = 1 << 31
 """Numbers of partitions are smaller."""
@@ -33,7 +36,7 @@ _THREAD_LIMIT = 1 << 16
 
 
 def parse_saved_plan(data: object, name: str) -> SavedPlan:
-    """Make the plan from a JSON value of schema ompbind-plan/1; `name` is its file, for messages.
+    """Make the plan from a JSON value of schema ompbind-plan/2 or 1; `name` is its file, for messages.
 
     Raises OptionError, which says which value is wrong.
     """
@@ -44,20 +47,54 @@ def parse_saved_plan(data: object, name: str) -> SavedPlan:
         raise OptionError(f"{name} is not a plan: {error}", hint=hint) from None
 
 
+def choose_group(saved: SavedPlan, group: str) -> SavedPlan:
+    """Return the plan of a group; of a run without groups, "" is its name. Raises RequestError."""
+    if not (group or saved.groups):
+        return saved
+    found = next((plan for plan in saved.groups if plan.group == group), None)
+    if found:
+        return found
+    names = join_words(plan.group for plan in saved.groups) if saved.groups else ""
+    has = f"groups {names}" if names else "no groups"
+    missing = f"none with the name {group}" if group and names else ""
+    text = f"--plan: {saved.name} has {', '.join(filter(None, (has, missing)))}"
+    raise RequestError(text, hint="make the plan with the same groups, each with its --name")
+
+
 def _parse(data: Data, name: str) -> SavedPlan:
-    if data.get("schema") != SCHEMA:
+    if data.get("schema") not in _READ:
         raise ValueError(f"schema is {_show(data.get('schema'))}, not {SCHEMA!r}")
-    request = _object(_get(data, "request"), "request")
-    ranks = _list(data, "ranks")
-    if not ranks:
-        raise ValueError("ranks is empty")
     machine = _object(_get(data, "machine"), "machine")
     parts = _object(_get(machine, "fingerprint", "machine."), "machine.fingerprint")
     needed = [subject for subject in LABELS if subject in parts or subject not in [*map(str, DeviceKind)]]
     fingerprint = tuple((subject, _word(parts, subject, where="machine.fingerprint.")) for subject in needed)
+    made = Fingerprint(parts=fingerprint)
+    if "groups" not in data:
+        return _parse_part(data, name, made)
+    groups = []
+    for index, value in enumerate(_list(data, "groups")):
+        where = f"groups[{index}]"
+        row = _object(value, where)
+        try:
+            group = _parse_part(row, name, made)
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from None
+        groups.append(group.replace(group=_word(row, "group", where=f"{where}.")))
+    if not groups:
+        raise ValueError("groups is empty")
+    ranks = tuple(rank for group in groups for rank in group.ranks)
+    return groups[0].replace(ranks=ranks, group="", groups=tuple(groups))
+
+
+def _parse_part(data: Data, name: str, fingerprint: Fingerprint) -> SavedPlan:
+    """Make the plan of a group, or of a run without groups, for the machine with this fingerprint."""
+    request = _object(_get(data, "request"), "request")
+    ranks = _list(data, "ranks")
+    if not ranks:
+        raise ValueError("ranks is empty")
     saved = SavedPlan(
         name=name,
-        fingerprint=Fingerprint(parts=fingerprint),
+        fingerprint=fingerprint,
         bind=Bind.NONE if request.get("mask") == "none" else Bind(_word(request, "bind", Bind)),
         proc_bind=ProcBind(_word(request, "proc_bind", ProcBind)),
         memory=_word(request, "memory"),

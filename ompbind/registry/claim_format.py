@@ -22,7 +22,7 @@ from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.machine.model import MAX_CPUS
 from ompbind.planning.other_runs import LiveRun, RunIdentity
 from ompbind.planning.plan import Plan
-from ompbind.text import clean_name
+from ompbind.text import clean_line, clean_name
 
 HEAD = "ompbind-run 1"
 """The first line of every claim, with the version of the format."""
@@ -40,6 +40,7 @@ _RESTART_DIGITS = 12
 _NO_EXIT = "---"
 
 _RANK_LINE = "\nrank "
+_GROUPS_LIMIT = 1 << 12  # characters of the names of groups
 _SET_LIMIT = 5 * MAX_CPUS // 2  # characters of a set: every second CPU of the largest machine
 
 
@@ -70,6 +71,7 @@ _FIELDS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "bind": ("bind", clean_name),
     "configuration": ("configuration", clean_name),
     "division": ("division", clean_name),
+    "groups": ("groups", lambda text: clean_line(text[:_GROUPS_LIMIT])),
     "wanted": ("wanted", _parse_cpus),
 }
 """Key of a line → field of `LiveRun` and its parser; lines of ranks and of restarts are not included."""
@@ -88,6 +90,7 @@ def make_live_run(plan: Plan, identity: RunIdentity) -> LiveRun:
         bind=str(plan.request.bind),
         configuration=plan.request.configuration.digest,
         division="" if identity.placement_index is None else make_division(plan),
+        groups=", ".join(f"{part.request.group} {len(part.placements)}" for part in plan.groups),
     )
 
 

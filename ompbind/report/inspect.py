@@ -10,7 +10,7 @@ from ompbind.inspection.absent_binding import find_libraries
 from ompbind.inspection.diagnosis import OVERWRITTEN
 from ompbind.inspection.rank_processes import Inspection, RankProcesses
 from ompbind.openmp.variables import OVERRIDING_VARIABLES
-from ompbind.planning.rank_variables import OMPBIND_RANK_DEVICES
+from ompbind.planning.rank_variables import OMPBIND_GROUP, OMPBIND_GROUP_RANK, OMPBIND_RANK_DEVICES
 from ompbind.procfs.parsers import MemoryMap
 from ompbind.procfs.process_state import ProcessState, ThreadState
 from ompbind.report.text import (
@@ -26,7 +26,7 @@ from ompbind.report.text import (
     wrap_indented,
 )
 from ompbind.report.verification import COUNTS, issue_record
-from ompbind.text import Severity, clean_lines
+from ompbind.text import Severity, clean_line, clean_lines
 
 NO_PROCESSES = "no processes left to inspect"
 COMMAND_LIMIT = 64  # characters of a command in text
@@ -117,7 +117,10 @@ def make_title(group: RankProcesses) -> str:
     attempt = f", attempt {group.attempt}" if group.attempt > 1 else ""
     cpus = render_all_cpus(plan.compute, plan.service_cpus)
     devices = group.first.env.get(OMPBIND_RANK_DEVICES, "").replace(",", ", ")
-    title = f"rank {group.rank} of run {group.run_id}{attempt}: {cpus}, --bind {plan.bind}{places}"
+    env = group.first.env
+    label = f" ({env[OMPBIND_GROUP]} {env.get(OMPBIND_GROUP_RANK, '?')})" if env.get(OMPBIND_GROUP) else ""
+    rank = clean_line(f"rank {group.rank}{label}")
+    title = f"{rank} of run {group.run_id}{attempt}: {cpus}, --bind {plan.bind}{places}"
     return f"{title}, {devices}" if devices else title
 
 
@@ -199,12 +202,20 @@ def render_inspection_json(inspection: Inspection) -> str:
     return json.dumps(record, indent=2)
 
 
+def _make_name(env: Mapping[str, str]) -> dict[str, object]:
+    """Return the group of a rank in a run with groups, and its number there."""
+    number = env.get(OMPBIND_GROUP_RANK, "")
+    group_rank = int(number) if number.isdecimal() else None
+    return {"group": env[OMPBIND_GROUP], "group_rank": group_rank} if env.get(OMPBIND_GROUP) else {}
+
+
 def _make_group_record(group: RankProcesses) -> dict[str, object]:
     plan, verdict = group.expected, group.verdict
     memory = dict(group.memory)
     return {
         "run_id": group.run_id,
         "rank": group.rank,
+        **_make_name(group.first.env),
         "attempt": None if group.rank is None else group.attempt,
         "planned": plan
         and {

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
-from ompbind.cpuset import CpuSet, count
+from ompbind.cpuset import CpuSet, count, join_words
 from ompbind.errors import PlanError
 from ompbind.machine.model import Level, index_by_cpu
 from ompbind.openmp.binding import Bind
@@ -13,7 +13,7 @@ from ompbind.planning.placeholders import has_placeholders
 from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.rank_command import RankCommand, RankIdentity, RunSpec
 from ompbind.planning.rationale import make_reasons
-from ompbind.planning.request import MemoryMode
+from ompbind.planning.request import MemoryMode, Request
 from ompbind.report.machine_text import render_summary
 from ompbind.report.text import (
     PIPE,
@@ -32,7 +32,9 @@ def render_plan(plan: Plan, screen: Screen = PIPE) -> str:
     """Render the plan as a table with its notes."""
     width = screen.text_width
     heading = (wrap_indented(line, width) for line in make_plan_heading(plan))
-    notes = [render_paragraph("warning" if note.warning else "note", note.text, width) for note in plan.notes]
+    notes = [
+        render_paragraph("warning" if note.warning else "note", note.text, width) for note in plan.all_notes
+    ]
     return "\n".join([*heading, "", render_table(_columns(plan), width), *([""] if notes else []), *notes])
 
 
@@ -57,35 +59,47 @@ def _columns(plan: Plan) -> list[Column]:
     ranks = plan.placements
     core_of = index_by_cpu(plan.machine.at(Level.CORE))
     cores = [len({core_of[cpu] for cpu in placement.cpus}) for placement in ranks]
+    requests = plan.rank_requests
     columns = [
         Column(title="rank", cells=[str(placement.rank) for placement in ranks], right=True),
         Column(title="threads", cells=[_threads(placement) for placement in ranks], right=True),
         Column(title="cores", cells=list(map(str, cores)), right=True),
         Column(title="node", cells=[str(CpuSet(placement.nodes)) or "-" for placement in ranks], grows=True),
         Column(title="CPUs", cells=[render_cpus(placement.compute) for placement in ranks], grows=True),
-        Column(title="OpenMP places", cells=[_places(plan, placement) for placement in ranks], grows=True),
+        Column(title="OpenMP places", cells=list(map(_places, requests, ranks)), grows=True),
     ]
+    if plan.groups:
+        columns.insert(1, Column(title="group", cells=list(plan.labels)))
     if any(placement.service_cpus for placement in ranks):
         service = [render_cpus(placement.service_cpus) or "-" for placement in ranks]
         columns.insert(-1, Column(title="service", cells=service, grows=True))
     if plan.reserved:
         reserved = [str(placement.reserved) or "-" for placement in ranks]
         columns.insert(-1, Column(title="reserved", cells=reserved, grows=True))
-    if plan.request.memory is not MemoryMode.LOCAL:
+    before_cpus = 5 if plan.groups else 4
+    if any(request.memory is not MemoryMode.LOCAL for request in requests):
         memory = [str(placement.memory or "-") for placement in ranks]
-        columns.insert(4, Column(title="memory", cells=memory, grows=True))
+        columns.insert(before_cpus, Column(title="memory", cells=memory, grows=True))
     if any(placement.devices for placement in ranks):
         devices = [" ".join(map(str, placement.devices)) or "-" for placement in ranks]
-        columns.insert(4, Column(title="devices", cells=devices, grows=True))
+        columns.insert(before_cpus, Column(title="devices", cells=devices, grows=True))
     return columns
 
 
 def make_plan_heading(plan: Plan) -> tuple[str, str]:
     """Return two lines: how many ranks are planned and how, and for what machine."""
-    request = plan.request
-    masked = request.names_each_rank or request.is_unbound
-    how = clean_lines(request.plan.name) if request.plan else request.strategy
-    return make_heading([plan], "mask" if masked else how)
+    ways = (
+        f"{part.request.group} ({count(len(part.placements), 'rank')}, {_name_way(part.request)})"
+        for part in plan.groups
+    )
+    return make_heading([plan], join_words(ways) if plan.groups else _name_way(plan.request))
+
+
+def _name_way(request: Request) -> str:
+    """Return how ranks get their CPUs: by a mask, a plan that was made before, or a strategy."""
+    if request.names_each_rank or request.is_unbound:
+        return "mask"
+    return clean_lines(request.plan.name) if request.plan else request.strategy
 
 
 def make_heading(plans: Sequence[Plan], strategy: str) -> tuple[str, str]:
@@ -99,15 +113,15 @@ def make_heading(plans: Sequence[Plan], strategy: str) -> tuple[str, str]:
     return f"{ranks}{strategy}, on {where}:", render_summary(machine)
 
 
-def _places(plan: Plan, placement: Placement) -> str:
+def _places(request: Request, placement: Placement) -> str:
     """Return the OpenMP places of a rank in short: "1 place: whole rank", "4 places: {all} 2×{1} {2}"."""
     if not placement.places:
         return "none"
-    if plan.request.bind is Bind.RANK and len(placement.places) == 1:
+    if request.bind is Bind.RANK and len(placement.places) == 1:
         return "1 place: whole rank"
-    in_column = placement.compute if plan.request.bind is Bind.RANK else None  # of the table
+    in_column = placement.compute if request.bind is Bind.RANK else None  # of the table
     lists = ["CPUs" if place == in_column else str(place) for place in placement.places]
-    if plan.request.bind is not Bind.EXACT:
+    if request.bind is not Bind.EXACT:
         lists[0] = "all"  # the initial thread may use all CPUs of the rank
     groups = [(cpus, len(list(equal))) for cpus, equal in groupby(lists)]
     texts = [f"{times}×{{{cpus}}}" if times > 1 else f"{{{cpus}}}" for cpus, times in groups]
@@ -121,14 +135,16 @@ def render_commands(commands: Sequence[RankCommand], variables: Collection[str],
     """
     found = dict(_find_values(commands, variables))
     same = {title: values[0] for title, values in found.items() if len(set(values)) == 1}
-    lines = [f"{title} of every rank: {clean_lines(value)}" for title, value in same.items()]
+    ranks_of = f"every rank of {commands[0].group}" if commands[0].group else "every rank"
+    lines = [f"{title} of {ranks_of}: {clean_lines(value)}" for title, value in same.items()]
     different = [
         Column(title=title, cells=list(map(clean_line, values)), grows=True)
         for title, values in found.items()
         if title not in same
     ]
     if different:
-        ranks = Column(title="rank", cells=[str(command.rank) for command in commands], right=True)
+        cells = [command.label or str(command.rank) for command in commands]
+        ranks = Column(title="rank", cells=cells, right=not commands[0].group)
         lines += [*([""] if lines else []), render_table([ranks, *different], width)]
     return "\n".join(lines)
 
@@ -163,7 +179,10 @@ _TITLES = {"borders": "splits"}
 
 
 def render_explanation(plan: Plan, screen: Screen = PIPE) -> str:
-    """Render the reason for each choice of a plan, and its measures."""
+    """Render the reason for each choice of a plan, and its measures; for each group."""
+    if plan.groups:
+        texts = (f"group {part.request.group}, {render_explanation(part, screen)}" for part in plan.groups)
+        return "\n\n".join(texts)
     metrics = measure_plan(plan)
     width = screen.text_width
     reasons = (

@@ -1,4 +1,4 @@
-"""Plans for programs: JSON, schemas ompbind-plan/1 and ompbind-compare/1."""
+"""Plans for programs: JSON, schemas ompbind-plan/2 and ompbind-compare/1."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -11,32 +11,53 @@ from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.rank_variables import Variables
 from ompbind.planning.rationale import make_reasons
 from ompbind.planning.request import Request
+from ompbind.planning.saved_plan import SCHEMA
 from ompbind.programs.library_catalog import DetectedLibrary
 from ompbind.report.configuration import configuration_record
 from ompbind.report.machine_text import device_record
 
 
 def render_plan_json(plan: Plan, variables: Sequence[Variables]) -> str:
-    """Render the plan as JSON, schema ompbind-plan/1, with the environment of every rank."""
+    """Render the plan as JSON, schema ompbind-plan/2, with the environment of every rank."""
     return json.dumps(plan_record(plan, variables), indent=2)
 
 
 def plan_record(plan: Plan, variables: Sequence[Variables]) -> dict[str, object]:
-    """Return the JSON value of a plan."""
+    """Return the JSON value of a plan; a run with groups has a record for each group, with its ranks."""
+    machine = {
+        "source": plan.machine.source,
+        "arch": plan.machine.arch,
+        "online": str(plan.machine.online),
+        "allowed": str(plan.machine.allowed),
+        "quota_cpus": plan.machine.quota,
+        "bindable": plan.machine.bindable,
+        "fingerprint": make_fingerprint(plan.machine).as_dict(),
+    }
+    unused = {"idle": str(plan.idle), "taken": str(plan.avoided & plan.machine.allowed)}
+    configuration = configuration_record(plan.request.configuration)
+    head = {"schema": SCHEMA, "machine": machine}
+    if not plan.groups:
+        return {**head, **_part_record(plan, variables, {"configuration": configuration}, unused)}
+    groups = []
+    for first, part in plan.numbered_parts:
+        own = variables[first : first + len(part.placements)]
+        groups.append({"group": part.request.group, "first_rank": first, **_part_record(part, own)})
+    notes = [note.as_dict() for note in plan.notes]
+    unused = {"reserved": str(plan.reserved), **unused}
+    return {**head, "configuration": configuration, "groups": groups, **unused, "notes": notes}
+
+
+def _part_record(
+    plan: Plan,
+    variables: Sequence[Variables],
+    configuration: Mapping[str, object] | None = None,
+    unused: Mapping[str, object] | None = None,
+) -> dict[str, object]:
+    """Return what the plan of a request decides; `configuration` and `unused` are those of the whole run."""
     metrics, work = measure_plan(plan), plan.request.workload
     return {
-        "schema": "ompbind-plan/1",
-        "machine": {
-            "source": plan.machine.source,
-            "arch": plan.machine.arch,
-            "online": str(plan.machine.online),
-            "allowed": str(plan.machine.allowed),
-            "quota_cpus": plan.machine.quota,
-            "bindable": plan.machine.bindable,
-            "fingerprint": make_fingerprint(plan.machine).as_dict(),
-        },
         "request": _request_record(plan.request),
-        "configuration": configuration_record(plan.request.configuration),
+        **(configuration or {}),
         "workload": work
         and {
             "program": work.program or None,
@@ -47,8 +68,7 @@ def plan_record(plan: Plan, variables: Sequence[Variables]) -> dict[str, object]
         },
         "ranks": [_rank_record(*pair) for pair in zip(plan.placements, variables, strict=True)],
         "reserved": str(plan.reserved),
-        "idle": str(plan.idle),
-        "taken": str(plan.avoided & plan.machine.allowed),
+        **(unused or {}),
         "notes": [note.as_dict() for note in plan.notes],
         "reasons": [{"about": reason.about, "text": reason.text} for reason in make_reasons(plan, metrics)],
         "measures": {**metrics.as_dict(), "borders": [border.as_dict() for border in metrics.borders]},

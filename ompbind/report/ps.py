@@ -24,6 +24,7 @@ def render_ps(infos: Sequence[RunInfo], now: float, screen: Screen = PIPE) -> st
         return NONE_LIVE
     runs = [info.run for info in infos]
     ranks = ["waits" if run.wanted else str(len(run.ranks) or "many") for run in runs]
+    groups = Column(title="groups", cells=[run.groups or "-" for run in runs], grows=True)
     restarts = Column(title="restarts", cells=[str(run.restarts) for run in runs], right=True)
     columns = [
         Column(title="run", cells=[run.run_id for run in runs], grows=True),
@@ -31,6 +32,7 @@ def render_ps(infos: Sequence[RunInfo], now: float, screen: Screen = PIPE) -> st
         Column(title="pid", cells=[str(run.pid) for run in runs], right=True),
         Column(title="age", cells=[render_age(now - run.started) for run in runs], right=True),
         Column(title="ranks", cells=ranks, right=True),
+        *([groups] if any(run.groups for run in runs) else []),
         *([restarts] if any(run.restarts for run in runs) else []),
         Column(title="CPUs", cells=[_cpus(info) for info in infos], grows=True),
     ]
@@ -85,7 +87,10 @@ def _make_record(info: RunInfo) -> dict[str, object]:
     cpus: dict[str, object] = {"wanted": str(run.wanted)}
     if not run.wanted:
         ranks = [{"rank": rank, "cpus": str(own)} for rank, own in run.ranks]
-        cpus = {"ranks": ranks, "restarts": run.restarts, "held": str(run.claimed)}
+        pairs = (group.rpartition(" ") for group in run.groups.split(", "))
+        sizes = {name: int(size) for name, _, size in pairs if size.isdecimal()}
+        named_groups = {"groups": sizes} if sizes else {}
+        cpus = {"ranks": ranks, **named_groups, "restarts": run.restarts, "held": str(run.claimed)}
     return {
         "run_id": run.run_id,
         "inside": run.parent_run_id or None,

@@ -5,12 +5,7 @@ import json
 from ompbind.execution.outcome import Outcome, RankExit, exit_code, find_hint
 from ompbind.execution.signals import signal_name
 from ompbind.planning.plan import Plan
-from ompbind.planning.rank_command import (
-    RunSpec,
-    make_commands,
-    make_local_identities,
-    make_variables,
-)
+from ompbind.planning.rank_command import RunSpec, make_all_variables, make_commands
 from ompbind.report.plan_json import plan_record
 from ompbind.report.verification import verified_record
 
@@ -25,21 +20,20 @@ def render_run(plan: Plan | None, spec: RunSpec, outcome: Outcome, started: floa
     """
     exits = sorted(outcome.exits, key=lambda rank_exit: rank_exit.rank)
     started_as = {command.rank: command for command in make_commands(plan, spec)} if plan else {}
-    planned = None
-    if plan:
-        identities = make_local_identities(plan)
-        planned = plan_record(plan, [make_variables(plan, identity, spec) for identity in identities])
+    planned = plan_record(plan, make_all_variables(plan, spec)) if plan else None
+    argv = {part.request.group: own.argv for part, own in zip(plan.parts, spec.parts, strict=True)} if plan else {}
     ranks = []
     for rank_exit in exits:
         command = started_as.get(rank_exit.rank)
-        own = list(command.argv) if command and command.argv != spec.argv else None
+        own = list(command.argv) if command and command.argv != argv[command.group] else None
         directory = command.directory or None if command else None
-        ranks.append({**_rank_record(rank_exit, outcome), "command": own, "directory": directory})
+        group = {"group": command.group, "group_rank": command.group_rank} if command and command.group else {}
+        ranks.append({**_rank_record(rank_exit, outcome), "command": own, "directory": directory, **group})
     throttling = outcome.throttling
     record = {
         "schema": SCHEMA,
         "run_id": spec.run_id,
-        "command": list(spec.argv),
+        **_command_record(spec, plan),
         "started": started,
         "plan": planned,
         "ranks": ranks,
@@ -57,6 +51,14 @@ def render_run(plan: Plan | None, spec: RunSpec, outcome: Outcome, started: floa
         "verified": verified_record(outcome.verified),
     }
     return json.dumps(record, indent=2)
+
+
+def _command_record(spec: RunSpec, plan: Plan | None) -> dict[str, object]:
+    """Return the command of the run, or the commands of its groups."""
+    if not (plan and plan.groups):
+        return {"command": list(spec.argv)}
+    commands = {part.request.group: list(own.argv) for part, own in zip(plan.parts, spec.parts, strict=True)}
+    return {"command": None, "commands": commands}
 
 
 def _rank_record(rank_exit: RankExit, outcome: Outcome) -> dict[str, object]:

@@ -126,17 +126,18 @@ def render_usage_table(outcome: Outcome, plan: Plan, width: int = WIDTH) -> str:
     if len(exits) > 1:
         rows.append(_sums(outcome, cpus))
     was_restarted = any(rank_exit.attempt > 1 for rank_exit in exits)
+    has_groups = any(rank_exit.label for rank_exit in exits)
     columns = (
-        Column(title=title, cells=[row[i] for row in rows], right=title != "status")
+        Column(title=title, cells=[row[i] for row in rows], right=title not in (_GROUP, "status"))
         for i, title in enumerate(_TITLES)
-        if title != _ATTEMPTS or was_restarted
+        if (title != _ATTEMPTS or was_restarted) and (title != _GROUP or has_groups)
     )
     return render_table(list(columns), width)
 
 
-_ATTEMPTS = "attempts"
+_ATTEMPTS, _GROUP = "attempts", "group"
 _TITLES = (
-    "rank", "pid", _ATTEMPTS, "status", "wall s", "user s", "sys s", "%CPU", "memory", "waits", "forced",
+    "rank", _GROUP, "pid", _ATTEMPTS, "status", "wall s", "user s", "sys s", "%CPU", "memory", "waits", "forced",
 )  # fmt: skip
 
 
@@ -144,6 +145,7 @@ def _row(rank_exit: RankExit, cpus: int) -> tuple[str, ...]:
     used, memory = rank_exit.usage, rank_exit.usage.max_rss_bytes
     return (
         str(rank_exit.rank),
+        rank_exit.label,
         str(rank_exit.pid),
         str(rank_exit.attempt),
         str(rank_exit.code) if rank_exit.signal is None else signal_name(rank_exit.signal),
@@ -162,6 +164,7 @@ def _sums(outcome: Outcome, cpus: dict[int, int]) -> tuple[str, ...]:
     available_s = sum(rank_exit.usage.wall_s * cpus.get(rank_exit.rank, 0) for rank_exit in outcome.exits)
     return (
         "all",
+        "",
         "",
         str(sum(rank_exit.attempt for rank_exit in outcome.exits)),
         str(exit_code(outcome)),

@@ -99,18 +99,20 @@ def _describe_processes(verified: VerificationResult, plan: Plan) -> str:
 
     Nothing is said of ranks that only waited.
     """
-    expected = plan.request.processes_per_rank
-    if not verified.ended or expected == 1:
-        return ""
-    ranks: dict[int, list[int]] = {}
-    for rank in verified.ranks:
-        if rank.verdict and rank.busy_processes not in (0, expected):
-            ranks.setdefault(rank.busy_processes, []).append(rank.rank)
-    found = [
-        f"{named('rank', some)} had at most {count(busy, 'busy process')}"
-        for busy, some in sorted(ranks.items())
-    ]
-    return f"{', '.join(found)} at a time, {expected} were expected" if found else ""
+    ranks: dict[tuple[int, int], list[int]] = {}
+    for rank in verified.ranks if verified.ended else ():
+        expected = plan.rank_requests[rank.rank].processes_per_rank
+        if rank.verdict and expected > 1 and rank.busy_processes not in (0, expected):
+            ranks.setdefault((expected, rank.busy_processes), []).append(rank.rank)
+    texts = []
+    for expected in sorted({expected for expected, _ in ranks}):
+        found = [
+            f"{named('rank', some)} had at most {count(busy, 'busy process')}"
+            for (number, busy), some in sorted(ranks.items())
+            if number == expected
+        ]
+        texts.append(f"{', '.join(found)} at a time, {expected} were expected")
+    return "; ".join(texts)
 
 
 def _describe_others(verified: VerificationResult) -> str:
@@ -128,7 +130,8 @@ def _count_bound(verdicts: Sequence[Verdict], plan: Plan) -> str:
     """Return how many threads are bound to places; a runtime without any may not have been used yet."""
     bound = sum(verdict.bound for verdict in verdicts)
     if bound:
-        what = "the compute CPUs" if plan.request.bind is Bind.RANK else "places"
+        is_rank = all(part.request.bind is Bind.RANK for part in plan.parts)
+        what = "the compute CPUs" if is_rank else "places"
         return f", {bound} of them bound to {what}"
     has_places = any(len(placement.places) > 1 for placement in plan.placements)
     has_runtime = any(verdict.runtimes for verdict in verdicts)
@@ -171,8 +174,10 @@ def _make_columns(ranks: Sequence[RankVerification], plan: Plan) -> list[Column]
     cpus = {placement.rank: render_cpus(placement.cpuset) for placement in plan.placements}
     numbers = [rank.rank for rank in ranks if rank.verdict]
     verdicts = [rank.verdict for rank in ranks if rank.verdict]
+    groups = [Column(title="group", cells=[plan.labels[rank] for rank in numbers])] if plan.groups else []
     return [
         Column(title="rank", cells=list(map(str, numbers)), right=True),
+        *groups,
         Column(title="CPUs", cells=[cpus.get(rank, "") for rank in numbers], grows=True),
         *(
             Column(title=title, cells=[str(getattr(verdict, title)) for verdict in verdicts], right=True)

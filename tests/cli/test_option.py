@@ -27,8 +27,8 @@ TOY = Toy(
     params=[
         row("-n", "--size", read=at_least(1), default="1"),
         row("--library", read=names_of("a library"), multiple=True),
-        row("-f", "--force", flag=True, group="force"),
-        row("-q", "--quiet", flag=True, group="force"),
+        row("-f", "--force", flag=True, spellings="force"),
+        row("-q", "--quiet", flag=True, spellings="force"),
         row("--check", bare=""),
         row("--time", bare="", number=True),
         row("--mask", read=parse_mask),

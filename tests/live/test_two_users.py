@@ -167,10 +167,10 @@ def test_what_a_run_writes_in_a_directory_of_the_other_user_is_as_private_as_uma
 @pytest.mark.parametrize("how", [put_file, put_link, put_pipe])
 def test_log_files_of_the_other_user_are_not_used(directory, how, late):
     precious, shared = make_precious(directory), make_shared(directory, "sticky")
-    logs = LogDirectory(str(shared), [0], force=True) if late else None
+    logs = LogDirectory(str(shared), ["0"], force=True) if late else None
     assert call_as_nobody(put, how, shared / "0.out")
     with pytest.raises(LaunchError, match="not a regular file|belongs to user"):
-        logs.open(0, "out") if logs else LogDirectory(str(shared), [0], force=True)
+        logs.open("0", "out") if logs else LogDirectory(str(shared), ["0"], force=True)
     assert precious.read_text() == "precious"
     assert how is not put_file or (shared / "0.out").read_text() == "of the other user"
 

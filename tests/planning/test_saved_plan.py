@@ -173,7 +173,7 @@ SAVED = save(make_plan(MACHINE, Request(ranks=2, service_total=2)))
 
 
 @pytest.mark.parametrize(("path", "value", "text"), [
-    (("schema",), "ompbind-topo/1", "schema is 'ompbind-topo/1', not 'ompbind-plan/1'"),
+    (("schema",), "ompbind-topo/1", "schema is 'ompbind-topo/1', not 'ompbind-plan/2'"),
     (("ranks",), [], "ranks is empty"), (("ranks", 1), 7, "ranks[1] is not an object"),
     (("ranks", 1, "rank"), 0, "ranks[1].rank is 0, not 1"),
     (("ranks", 1, "cpus"), [4, 4], "ranks[1] has a CPU twice"),

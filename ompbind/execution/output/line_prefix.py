@@ -1,6 +1,6 @@
 """Prefix lines with the rank that wrote them, as bytes.
 
-A *prefix* is `[2] `, or `[2+] ` before a piece that continues a line: lines longer than a limit are
+A *prefix* is `[2] `, in a run with groups `[load 2] `, or `[2+] ` before a piece that continues a line: lines longer than a limit are
 forwarded in pieces. Nothing is decoded: bytes are forwarded unchanged, and only b"\\n" ends a line.
 """
 
@@ -31,10 +31,11 @@ def line_limit(streams: int) -> int:
     return max(_LEAST_LIMIT, 1 << (share.bit_length() - 1))
 
 
-def make_prefixes(rank: int, *, coloured: bool = False) -> LinePrefixes:
-    """Return the prefixes of a rank; both end with a space."""
+def make_prefixes(rank: int, label: str = "", *, coloured: bool = False) -> LinePrefixes:
+    """Return the prefixes of a rank, with its number or the label in place of it; both end with a space."""
+    label = label or str(rank)
     before, after = (f"\x1b[{_COLOURS[rank % len(_COLOURS)]}m", "\x1b[0m") if coloured else ("", "")
-    return f"{before}[{rank}]{after} ".encode(), f"{before}[{rank}+]{after} ".encode()
+    return f"{before}[{label}]{after} ".encode(), f"{before}[{label}+]{after} ".encode()
 
 
 def add_timestamp(prefixes: LinePrefixes, timestamp: bytes) -> LinePrefixes:

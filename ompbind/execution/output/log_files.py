@@ -1,11 +1,13 @@
 """Log files: a directory with RANK.out and RANK.err; existing files are overwritten only with --force.
 
+In a run with groups, these are GROUP.RANK.out and GROUP.RANK.err, with the number of the rank in its group.
+
 `safe_files` decides what is safe in a directory that other users may write to.
 """
 
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from ompbind.cpuset import count
 from ompbind.errors import LaunchError
@@ -19,14 +21,15 @@ _NOT_REGULAR = "--force overwrites only regular files: remove it, or choose anot
 
 def is_log(name: str) -> bool:
     """Return whether a file name in a log directory is the name of a log file."""
-    rank, _, kind = name.partition(".")
+    stem, _, kind = name.rpartition(".")
+    rank = stem.rpartition(".")[2]
     return rank.isascii() and rank.isdigit() and kind in (OUT, ERR)
 
 
 class LogDirectory:
-    """The log files of some ranks, in a directory that stays open."""
+    """The log files of some ranks, in a directory that stays open; `ranks` are the beginnings of their names."""
 
-    def __init__(self, path: str, ranks: Sequence[int], *, force: bool) -> None:
+    def __init__(self, path: str, ranks: Iterable[str], *, force: bool) -> None:
         """Make the directory, with its parents, if it does not exist.
 
         Raises LaunchError if it cannot be made or written, or if log files of these ranks exist. With `force`
@@ -45,11 +48,11 @@ class LogDirectory:
         for name, entry in found.items():
             self._check_old(name, entry)
 
-    def make_path(self, rank: int, kind: str) -> str:
+    def make_path(self, rank: str, kind: str) -> str:
         """Return the path of a log file; `kind` is "out" or "err"."""
         return os.path.join(self._path, f"{rank}.{kind}")
 
-    def open(self, rank: int, kind: str, heading: str = "") -> int:
+    def open(self, rank: str, kind: str, heading: str = "") -> int:
         """Open a log file for appending and return its descriptor.
 
         With a `heading`, which is written first, an existing file keeps its content. Otherwise it is
@@ -73,7 +76,7 @@ class LogDirectory:
                 os.close(file)
                 raise
         except OSError as error:
-            wrong = f"rank {rank}: cannot open {self.make_path(rank, kind)}: {error.strerror}"
+            wrong = f"cannot open {self.make_path(rank, kind)}: {error.strerror}"
             raise LaunchError(wrong, hint=_CHOOSE_ANOTHER) from error
         self._opened[name] = os.fstat(file)
         return file
@@ -87,7 +90,7 @@ class LogDirectory:
         if risk:
             raise LaunchError(f"{path} is not safe: {risk}", hint=_CHOOSE_ANOTHER)
 
-    def read_tail(self, rank: int, size: int) -> tuple[bytes, bool]:
+    def read_tail(self, rank: str, size: int) -> tuple[bytes, bool]:
         """Return the last bytes that the last attempt of a rank wrote to standard error, and whether all.
 
         b"" if the file cannot be read, or is not the file that was opened.

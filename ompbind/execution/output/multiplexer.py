@@ -15,7 +15,7 @@ import os
 import select
 import sys
 import termios
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from ompbind.errors import LaunchError
 from ompbind.execution.output.forwarder import TAIL_BYTES, Forwarder, OutputEvents, RankStream
@@ -59,6 +59,11 @@ _DEFAULT_PIPE_BYTES = 64 << 10  # capacity of a new pipe
 
 LINES, COLUMNS = 24, 80
 """The size of pseudo-terminals if ompbind itself has no terminal."""
+
+
+def make_log_name(label: str) -> str:
+    """Return the beginning of the names of the log files of a rank: "2" or "load.2"."""
+    return label.replace(" ", ".")
 
 
 def choose_pipe_size(streams: int) -> int:
@@ -124,21 +129,23 @@ class OutputMultiplexer:
     readable. `write_message` writes messages between the lines of ranks.
     """
 
-    def __init__(self, output: Output | None, ranks: Sequence[int]) -> None:
+    def __init__(self, output: Output | None, labels: Mapping[int, str]) -> None:
         """Check that all files can be opened; raises LaunchError if not, before any rank starts.
 
+        `labels` has the label of each rank: its number, "2", or its group and its number there, "load 2".
         Without `output` ranks inherit standard output and error, and only messages are written here.
         """
         self._output = output = output or Output()
         self._events = OutputEvents()
-        streams = len(ranks) * len(_KINDS) if output.tag else 0
+        self._labels = labels
+        streams = len(labels) * len(_KINDS) if output.tag else 0
         self._limit = line_limit(streams)
         self._pipe_size = choose_pipe_size(streams)
         if streams:
-            check_file_limit(len(ranks) * output.files_per_rank)
+            check_file_limit(len(labels) * output.files_per_rank)
         self._logs: LogDirectory | None = None
         if output.directory is not None:
-            self._logs = LogDirectory(output.directory, ranks, force=output.force)
+            self._logs = LogDirectory(output.directory, map(make_log_name, labels.values()), force=output.force)
         self._tails: dict[int, RankStream] = {}
         self._ptys: dict[int, RankStream] = {}
         self._terminal = -1
@@ -248,7 +255,7 @@ class OutputMultiplexer:
             return decode_last_lines(stream.tail, whole=len(stream.tail) < TAIL_BYTES)
         if self._logs is None:
             return ()
-        tail, whole = self._logs.read_tail(rank, TAIL_BYTES)
+        tail, whole = self._logs.read_tail(make_log_name(self._labels[rank]), TAIL_BYTES)
         return decode_last_lines(tail, whole=whole)
 
     def set_size(self) -> None:
@@ -266,8 +273,9 @@ class OutputMultiplexer:
         """
         path, log = "", -1
         if self._logs:
-            path = self._logs.make_path(rank, _KINDS[fd])
-            log = self._logs.open(rank, _KINDS[fd], heading)
+            name = make_log_name(self._labels[rank])
+            path = self._logs.make_path(name, _KINDS[fd])
+            log = self._logs.open(name, _KINDS[fd], heading)
         if not self._output.tag:
             return log
         is_pty = self._output.pty and fd == _OUT
@@ -277,7 +285,7 @@ class OutputMultiplexer:
             if log >= 0:
                 os.close(log)
             raise
-        prefixes = make_prefixes(rank, coloured=self._output.colours[fd - 1])
+        prefixes = make_prefixes(rank, self._labels[rank], coloured=self._output.colours[fd - 1])
         stream = RankStream(rank, ends[0], LinePrefixer(self._limit), prefixes)
         if fd == _ERR:
             stream.tail = b""

@@ -1,7 +1,7 @@
 """The output of a run: messages of ompbind, and the output of ranks unless they inherit standard output."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from ompbind.errors import LaunchError
 from ompbind.execution.output.multiplexer import Output, OutputMultiplexer
@@ -17,12 +17,12 @@ class RunOutput:
     """
 
     def __init__(
-        self, output: Output | None, ranks: Sequence[int], poller: Poller, reporter: Reporter
+        self, output: Output | None, labels: Mapping[int, str], poller: Poller, reporter: Reporter
     ) -> None:
         self.multiplexer: OutputMultiplexer | None = None
         self.reader_closed = False
         self._output = output
-        self._ranks = ranks
+        self._labels = labels
         self._poller = poller
         self._reporter = reporter
         self._stdout = -1 if output and output.tag else open_pipe_path(1)
@@ -43,7 +43,7 @@ class RunOutput:
         if not has_epoll():
             raise LaunchError("only Linux can forward the output of ranks", hint="leave out --output")
         if self.multiplexer is None:
-            self.multiplexer = OutputMultiplexer(self._output, self._ranks)
+            self.multiplexer = OutputMultiplexer(self._output, self._labels)
             self._poller.register(self.multiplexer.fileno(), READABLE)
         return self.multiplexer
 

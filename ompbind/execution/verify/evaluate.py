@@ -176,12 +176,12 @@ def expect_ranks(
                 cpus=placement.cpuset,
                 service_cpus=placement.service_cpus,
                 places=placement.places,
-                bind=plan.request.bind,
+                bind=request.bind,
                 run_id=run_id,
                 memory=placement.memory.kernel_text if placement.memory else "",
                 variables=select_variables(command.env),
             ),
             placement.threads,
         )
-        for placement, command in zip(plan.placements, commands, strict=True)
+        for placement, request, command in zip(plan.placements, plan.rank_requests, commands, strict=True)
     }

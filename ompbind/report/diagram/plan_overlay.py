@@ -78,7 +78,7 @@ def make_overlay(plan: Plan) -> Overlay:
     by_core = list(_annotate_cores(plan, list(zip(cores, ranks_by_core, strict=True)), symbols, by_cpu))
     return Overlay(
         heading=make_plan_heading(plan),
-        notes=tuple(f"warning: {note.text}" for note in plan.notes if note.warning),
+        notes=tuple(f"warning: {note.text}" for note in plan.all_notes if note.warning),
         cpus=by_cpu,
         cores={cpu: annotation for core, annotation in zip(cores, by_core, strict=True) for cpu in core},
         ranks=tuple(_rank_keys(plan.placements)),

@@ -17,18 +17,18 @@ def refusal(call, *args, **options):
 
 def test_a_directory_is_made_with_its_parents(tmp_path):
     for _ in range(2):
-        LogDirectory(str(tmp_path / "a/b/c"), [0], force=False)
+        LogDirectory(str(tmp_path / "a/b/c"), ["0"], force=False)
     (tmp_path / "file").touch()
     for path, message in (("file", "is not a directory"), ("file/sub", "cannot create or open the log dir")):
-        assert message in refusal(LogDirectory, str(tmp_path / path), [0], force=False)
+        assert message in refusal(LogDirectory, str(tmp_path / path), ["0"], force=False)
 
 
 def test_files_of_these_ranks_must_not_exist(tmp_path):
     (tmp_path / "2.err").touch()
-    LogDirectory(str(tmp_path), [0, 1], force=False)
-    message = refusal(LogDirectory, str(tmp_path), [0, 1, 2], force=False)
+    LogDirectory(str(tmp_path), ["0", "1"], force=False)
+    message = refusal(LogDirectory, str(tmp_path), ["0", "1", "2"], force=False)
     assert f"{tmp_path}/2.err already exists (use --force" in message
-    LogDirectory(str(tmp_path), [0, 1, 2], force=True)
+    LogDirectory(str(tmp_path), ["0", "1", "2"], force=True)
 
 
 def make_link(path):
@@ -40,18 +40,18 @@ def make_link(path):
 @pytest.mark.parametrize("make", [make_link, os.mkfifo, os.mkdir])
 def test_only_regular_files_are_overwritten(tmp_path, make, late):
     path = tmp_path / "0.out"
-    logs = LogDirectory(str(tmp_path), [0], force=True) if late else None
+    logs = LogDirectory(str(tmp_path), ["0"], force=True) if late else None
     make(path)
-    message = refusal(logs.open, 0, "out") if logs else refusal(LogDirectory, str(tmp_path), [0], force=True)
+    message = refusal(logs.open, "0", "out") if logs else refusal(LogDirectory, str(tmp_path), ["0"], force=True)
     assert "is not a regular file" in message
     assert not path.is_symlink() or path.read_text() == "precious"
 
 
 def test_files_are_new_truncated_only_with_force_and_appended_to(tmp_path):
-    logs, path = LogDirectory(str(tmp_path), [3], force=False), tmp_path / "3.out"
+    logs, path = LogDirectory(str(tmp_path), ["3"], force=False), tmp_path / "3.out"
     before = os.umask(0o027)
     try:
-        file = logs.open(3, "out")
+        file = logs.open("3", "out")
     finally:
         os.umask(before)
     write_all(file, b"hello")
@@ -60,8 +60,8 @@ def test_files_are_new_truncated_only_with_force_and_appended_to(tmp_path):
     assert path.read_bytes() == b"hello world"
     assert stat.S_IMODE(os.fstat(file).st_mode) == 0o640
     assert not os.get_inheritable(file)
-    assert f"rank 3: cannot open {path}: File exists" in refusal(logs.open, 3, "out")
-    again = LogDirectory(str(tmp_path), [3], force=True).open(3, "out")
+    assert f"cannot open {path}: File exists" in refusal(logs.open, "3", "out")
+    again = LogDirectory(str(tmp_path), ["3"], force=True).open("3", "out")
     assert os.get_blocking(again)
     assert path.read_bytes() == b""
     write_all(again, b"new")

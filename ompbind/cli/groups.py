@@ -1,0 +1,173 @@
+r"""Several commands in one command line, or in a configuration file: a context of click for each group.
+
+    ompbind run --name server -c 8 -- ./server : --name load -n 4 -- ./client
+                \____ first context ________/   \____ second context _____/
+
+A word ":" begins a group if the first group has a name, an option follows, and later "--". Options of the
+whole run stand in the first group; the other contexts have the same values of these.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import click
+
+from ompbind.cli.config_defaults import GroupUse
+from ompbind.cli.option import ValueLevel, VerbContext
+from ompbind.cli.readers import ALL_GROUPS
+from ompbind.errors import ConfigurationError, OptionError
+from ompbind.text import suggest_name
+
+_SEPARATOR, _END = ":", "--"
+
+_OF_ANY_GROUP = ("until", "group")
+"""Options of the whole run that the command line of any group may have, or that choose the groups."""
+
+
+def split_groups(words: Sequence[str]) -> list[list[str]]:
+    """Return the words of each group: the command of the first, the options and the command of the others."""
+    groups: list[list[str]] = [[]]
+    at = 0
+    while at < len(words):
+        begins_with_option = words[at + 1 : at + 2] and words[at + 1].startswith("-") and words[at + 1] != _END
+        if words[at] == _SEPARATOR and begins_with_option and _END in words[at + 2 :]:
+            command = words.index(_END, at + 2) + 1
+            groups.append(list(words[at + 1 : command]))
+            at = command
+        else:
+            groups[-1].append(words[at])
+            at += 1
+    return groups
+
+
+def parse_groups(command: click.Command, ctx: VerbContext) -> tuple[VerbContext, ...]:
+    """Return the contexts of all groups of a command line, in the order in which they start.
+
+    Raises OptionError for groups without a name, and for names that are not unique or unknown.
+    """
+    if ctx.params["group"]:
+        groups = list(_parse_tables(command, ctx))
+    else:
+        first, *others = split_groups(ctx.params["words"])
+        ctx.params["words"] = tuple(first)
+        groups = [ctx, *(_parse_words(command, ctx, words) for words in others)]
+    names = [group.params["name"] for group in groups]
+    for number, name in enumerate(names, 1):
+        if not name:
+            raise OptionError(f"group {number} has no name", hint="add --name NAME to its options")
+        if names.count(name) > 1:
+            raise OptionError(f"two groups are named {name}", hint="give each group a name of its own")
+    _check_until(ctx, groups, names)
+    return tuple(groups)
+
+
+def _parse_words(command: click.Command, run: VerbContext, words: list[str]) -> VerbContext:
+    ctx = command.make_context(run.info_name, words, parent=run.parent, run=run)
+    assert isinstance(ctx, VerbContext)
+    return ctx
+
+
+def _parse_tables(command: click.Command, run: VerbContext) -> Iterator[VerbContext]:
+    """Yield the contexts of the groups of configuration files that --group names."""
+    if run.params["words"]:
+        hint = "omit the command after --; [group.NAME] has it"
+        raise OptionError("--group and a command contradict each other", hint=hint)
+    for name, option in run.sources.options.items():
+        if run.sources.level(name) == ValueLevel.COMMAND_LINE and not (option.whole_run or name in _OF_ANY_GROUP):
+            hint = "write it below [group.NAME]" + ("; a preset as inherits" if name == "preset" else "")
+            raise OptionError(f"{option.long_name} is an option of a group, not of the run", hint=hint)
+    config = run.params["config"]
+    typed = run.sources.level("config") == ValueLevel.COMMAND_LINE
+    args = ["--config", config] if typed and config else ["--no-config"] if typed else []
+    for use in order_tables(_choose_tables(run)):
+        ctx = command.make_context(
+            run.info_name, [*args, _END, *use.table.command], parent=run.parent, run=run, table=use
+        )
+        assert isinstance(ctx, VerbContext)
+        yield ctx
+
+
+def _choose_tables(run: VerbContext) -> list[GroupUse]:
+    """Return the groups that --group names, in its order; all groups in the order of the files."""
+    tables, chosen = run.find_tables(), list[GroupUse]()
+    for name in run.params["group"]:
+        if name == ALL_GROUPS:
+            uses = list(tables.values())
+        elif name in tables:
+            uses = [tables[name]]
+        else:
+            near = suggest_name(name, tables)
+            known = f"these are defined: {', '.join(tables)}" if tables else ""
+            hint = f"did you mean {near}?" if near else known or "'ompbind config' shows which files are read"
+            raise ConfigurationError(f"--group: group {name!r} is not defined", hint=hint)
+        chosen += [use for use in uses if use not in chosen]
+    if not chosen:
+        hint = "write [group.NAME] in ompbind.toml; 'ompbind config' shows which files are read"
+        raise ConfigurationError("--group: no configuration file defines a group", hint=hint)
+    return chosen
+
+
+def order_tables(uses: Sequence[GroupUse]) -> list[GroupUse]:
+    """Return groups so that each follows the group that its `after` names, else in the same order.
+
+    Raises ConfigurationError for the name of another group, and for a circle.
+    """
+    ordered: list[GroupUse] = []
+    left = list(uses)
+    names = {use.table.name for use in uses}
+    while left:
+        done = {use.table.name for use in ordered}
+        due = next((use for use in left if use.table.after in (*done, "")), None)
+        if due is None:
+            wrong = next((use for use in left if use.table.after not in names), left[0])
+            text = f"{wrong.table.place}: after = {wrong.table.after!r}"
+            if wrong.table.after in names:
+                raise ConfigurationError(f"{text}: groups wait for each other in a circle", hint="remove one after")
+            raise ConfigurationError(
+                f"{text} is not a group of this run", hint=f"add --group {wrong.table.after}, or remove it"
+            )
+        ordered.append(due)
+        left.remove(due)
+    return ordered
+
+
+def adopt_run_options(ctx: VerbContext, run: VerbContext) -> None:
+    """Give the context of a group the values of the options of the whole run.
+
+    Raises OptionError if the group sets such an option itself, on its command line or by its preset.
+    """
+    own_preset = ctx.sources.level("preset") == ValueLevel.COMMAND_LINE
+    for name, option in ctx.sources.options.items():
+        if not option.whole_run:
+            continue
+        level = ctx.sources.level(name)
+        is_of_table = ctx.table is not None and name == "config"
+        is_own = level == ValueLevel.COMMAND_LINE or (level == ValueLevel.PRESET and own_preset)
+        if is_own and not is_of_table and not ctx.resilient_parsing:
+            place = ctx.sources.place(name)
+            hint = "write it before the first '--'"
+            if level == ValueLevel.PRESET:
+                hint = "write it below [defaults], or give this preset to the first group"
+            raise OptionError(f"{place} is an option of the whole run, not of one group", hint=hint)
+        ctx.params[name] = run.params[name]
+        for values in (ctx.sources.occurrences, ctx.sources.effective):
+            values.pop(name, None)
+        if name in run.sources.effective:
+            ctx.sources.effective[name] = run.sources.effective[name]
+    if ctx.table is not None:
+        ctx.params["name"] = ctx.table.table.name
+
+
+def _check_until(run: VerbContext, groups: Sequence[VerbContext], names: Sequence[str]) -> None:
+    """Set --until of the run, which any group may have; raises OptionError for two, and for another group."""
+    if "until" not in run.params:
+        return
+    contexts = list(dict.fromkeys((run, *groups)))
+    given = [ctx.params["until"] for ctx in contexts if ctx.params["until"]]
+    if len(given) > 1:
+        raise OptionError("--until is given twice", hint="one group decides when the run ends")
+    for name in given:
+        if name not in names:
+            hint = f"its groups are {', '.join(names)}"
+            raise OptionError(f"--until {name}: the run has no such group", hint=hint)
+        run.params["until"] = name
+

@@ -1,0 +1,161 @@
+"""Divide a machine among the groups of a run: groups of ranks with different commands and options.
+
+Groups choose their CPUs one after the other; each finds the CPUs that earlier groups have left:
+
+    1. groups with a mask            the mask names their CPUs
+    2. groups that request cores     -c, or -t with a strategy that takes it
+    3. all other groups              equal parts of the cores that are left, made as by `-s balanced`
+    4. groups with the mask `none`   all CPUs that are left
+
+A group of 2 to 4 gets no core of which an earlier group has a hardware thread. Groups of 3 that can use only
+some CPUs (--core-kind, --near) divide these before groups that can use all. With --share, a group that finds
+no core uses those of other groups, and masks may name the same CPUs.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from ompbind.cpuset import EMPTY, CpuSet, count, union
+from ompbind.errors import OmpbindError, PlanError, RequestError
+from ompbind.machine.model import Machine
+from ompbind.planning.allocation import make_placements
+from ompbind.planning.cpu_pool import OTHER_GROUPS_HINT, make_cpu_pool
+from ompbind.planning.devices.locality import find_usable_devices
+from ompbind.planning.job_cpus import apply_job_cpus
+from ompbind.planning.other_runs import AvailableCpus, whole_cores
+from ompbind.planning.plan import Placement
+from ompbind.planning.request import Request
+from ompbind.planning.strategies.strategies import STRATEGIES
+
+
+@contextmanager
+def naming(request: Request) -> Iterator[None]:
+    """Add the name of the group to the message of an error."""
+    try:
+        yield
+    except OmpbindError as error:
+        error.of_group(request.group)
+        raise
+
+
+def prepare(machine: Machine, requests: Sequence[Request]) -> list[Request]:
+    """Return the requests with what they divide: the CPUs that a batch system allows, and devices.
+
+    Raises RequestError if a group has no name, or if two groups have the same name.
+    """
+    names = [request.group for request in requests]
+    for name in names or [""]:
+        if not name:
+            raise RequestError("a group has no name", hint="name each group: Request(group='server', …)")
+        if names.count(name) > 1:
+            raise RequestError(f"two groups are named {name}", hint="give each group a name of its own")
+    ranks = sum(request.ranks or 1 for request in requests)
+    prepared = []
+    for request in requests:
+        with naming(request):
+            limited = apply_job_cpus(machine, request.replace(outside_ranks=ranks - (request.ranks or 1)))
+        prepared.append(limited.replace(outside_ranks=0))
+    return _divide_devices(machine, prepared)
+
+
+def _divide_devices(machine: Machine, requests: Sequence[Request]) -> list[Request]:
+    """Let groups that get devices see only their part of these, in the order of the groups and devices.
+
+    Only the devices that decide CPUs are divided: GPUs, or interfaces of groups without GPUs. Groups with
+    --devices-per-rank see as many as they need; the others divide the rest in proportion to their ranks.
+    """
+    divided = list(requests)
+    for kind in ("gpu", "nic"):
+        users = [
+            index
+            for index, request in enumerate(requests)
+            if (request.devices == "auto" and kind == "gpu") or kind in map(str, request.devices[:1])
+            if not (request.share_devices or request.plan)
+        ]
+        if len(users) < 2:
+            continue
+        devices = [
+            device
+            for device in find_usable_devices(machine, requests[users[0]]).devices
+            if str(device.kind) == kind
+        ]
+        ranks = {index: requests[index].ranks or 1 for index in users}
+        needs = {index: ranks[index] * (requests[index].devices_per_rank or 0) for index in users}
+        rest = max(0, len(devices) - sum(needs.values()))
+        sharing = sum(ranks[index] for index in users if not needs[index])
+        start = passed = 0
+        for index in users:
+            if not needs[index]:
+                passed += ranks[index]
+            stop = sum(needs[i] for i in users if i <= index) + (rest * passed // sharing if sharing else 0)
+            others = {device.name for device in (*devices[:start], *devices[stop:])}
+            visible = find_usable_devices(machine, requests[index])
+            own = tuple(device for device in visible.devices if device.name not in others)
+            remark = f"other groups have {count(len(others), kind.upper())}"
+            divided[index] = requests[index].replace(
+                visible=visible.replace(devices=own, remarks=(*visible.remarks, remark))
+            )
+            start = stop
+    return divided
+
+
+def _turn(request: Request) -> int:
+    """Return when a group chooses its CPUs: 1 to 4, as above."""
+    if request.is_unbound:
+        return 4
+    if request.names_cpus or request.plan is not None:
+        return 1
+    requests_size = request.cores or (request.threads and STRATEGIES[request.strategy].sized)
+    return 2 if requests_size else 3
+
+
+def takes_rest(request: Request) -> bool:
+    """Return whether a group gets a part of what is left, as it requests neither CPUs nor a number of cores."""
+    return _turn(request) == 3
+
+
+def order(requests: Sequence[Request]) -> list[int]:
+    """Return the indices of groups in the order in which they choose their CPUs."""
+    return sorted(range(len(requests)), key=lambda index: _turn(requests[index]))
+
+
+def find_taken(machine: Machine, request: Request, earlier: Sequence[Sequence[Placement]]) -> CpuSet:
+    """Return the CPUs that a group cannot have because the groups that have chosen `earlier` have them."""
+    turn = _turn(request)
+    if request.job_cpus or (request.share and turn == 1):
+        return EMPTY
+    taken = union(placement.cpuset | placement.reserved for ranks in earlier for placement in ranks)
+    if turn > 1:
+        taken = whole_cores(machine, taken)
+    return EMPTY if request.share and machine.allowed <= taken else taken
+
+
+def divide_rest(available: AvailableCpus, requests: Sequence[Request]) -> dict[int, CpuSet]:
+    """Return the CPUs of each group that gets a part of what is left, by its index.
+
+    Groups that can use the same CPUs have equal parts of them, as whole cores. Raises PlanError, which names
+    the groups, if these are more than CPUs are left.
+    """
+    usable: dict[int, CpuSet] = {}
+    for index, request in enumerate(requests):
+        if takes_rest(request):
+            with naming(request):
+                usable[index] = CpuSet(make_cpu_pool(available, request).cpus)
+    parts: dict[int, CpuSet] = {}
+    for cpus in sorted(dict.fromkeys(usable.values()), key=len):
+        members = [index for index, found in usable.items() if found == cpus]
+        left = cpus - union(parts.values())
+        pseudo = Request(ranks=len(members), smt="all", sharing=requests[0].sharing)
+        try:
+            if not left:
+                raise PlanError("")
+            pool = make_cpu_pool(available.replace(taken=available.machine.allowed - left), pseudo)
+            made = [placement.cpuset for placement in make_placements(pool)]
+        except PlanError as error:
+            if not requests[0].share:
+                names = ", ".join(requests[index].group for index in members)
+                message = f"{'groups' if len(members) > 1 else 'group'} {names}: only {count(len(left), 'CPU')} left"
+                raise PlanError(message, hint=OTHER_GROUPS_HINT) from error
+            made = [cpus] * len(members)
+        parts |= dict(zip(members, made, strict=True))
+    return parts
