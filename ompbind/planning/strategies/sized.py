@@ -77,7 +77,10 @@ def take_cores(sequence: CoreSequence, cores: CoreIndices, requested: RequestedC
     """
     starts = range(len(cores) - requested.compute + 1)
     windows = [cores[start : start + requested.compute] for start in starts]
-    compute = min(windows, key=lambda window: measure_shares(sequence, [window], requested.compute))
+    in_one_domain = (window for window in windows if max(_count_domains(sequence, window)) == 1)
+    compute = next(in_one_domain, None) or min(
+        windows, key=lambda window: measure_shares(sequence, [window], requested.compute)
+    )
     used = [(numbers, {numbers[core] for core in compute}) for _, numbers in sequence.domain_numbers]
     others = sorted(
         set(cores).difference(compute),
@@ -139,6 +142,8 @@ def balance_requested(
 
     def place(part: CoreSequence) -> list[CoreIndices]:
         far_apart = spread(part, ranks, requested)
+        if all(max(_count_domains(part, cores)) == 1 for cores in far_apart):
+            return far_apart  # no share can be in fewer domains
         shares = sorted(take_cores(part, share, requested) for share in divide(part, ranks))
         return min((far_apart, shares), key=lambda way: measure_shares(part, way, requested.compute))
 
@@ -194,8 +199,10 @@ def _place_equal(sequence: CoreSequence, ranks: int, size: int, choose: _Choose)
     """Return positions for ranks of one size with the fewest crossings; `choose` selects among equals."""
     is_hybrid = len(set(sequence.kind_numbers)) > 1
     sizes = RankSizes(large=size)
-    min_score = sorted(pack_ranks(sequence, sizes, ignore_unavoidable=is_hybrid).values())[-ranks]
-    positions = pack_ranks(sequence, sizes, ignore_unavoidable=is_hybrid, min_score=min_score)
+    positions = pack_ranks(sequence, sizes, ignore_unavoidable=is_hybrid)
+    min_score = sorted(positions.values())[-ranks]
+    if min(positions.values()) < min_score:
+        positions = pack_ranks(sequence, sizes, ignore_unavoidable=is_hybrid, min_score=min_score)
     best = [indices for indices, score in positions.items() if score > min_score]
     others = [indices for indices, score in positions.items() if score == min_score]
     return sorted([*best, *choose(find_levels(sequence), others, ranks - len(best))])
