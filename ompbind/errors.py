@@ -29,6 +29,7 @@ class OmpbindError(Exception):
         """Return this error with the name of a group of the run before the message."""
         self.group = group
         self.message = f"group {group}: {self.message}"
+        self.args = (self.message,)
         return self
 
     def __reduce__(self) -> tuple[object, ...]:

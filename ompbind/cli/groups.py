@@ -19,6 +19,8 @@ from ompbind.text import suggest_name
 
 _SEPARATOR, _END = ":", "--"
 
+_SHOW_FILES = "'ompbind config' shows which files are read"
+
 _OF_ANY_GROUP = ("until", "group")
 """Options of the whole run that the command line of any group may have, or that choose the groups."""
 
@@ -97,11 +99,12 @@ def _choose_tables(run: VerbContext) -> list[GroupUse]:
         else:
             near = suggest_name(name, tables)
             known = f"these are defined: {', '.join(tables)}" if tables else ""
-            hint = f"did you mean {near}?" if near else known or "'ompbind config' shows which files are read"
+            ignored = "; ".join(map(str, run.configuration.ignored))
+            hint = f"did you mean {near}?" if near else ignored or known or _SHOW_FILES
             raise ConfigurationError(f"--group: group {name!r} is not defined", hint=hint)
         chosen += [use for use in uses if use not in chosen]
     if not chosen:
-        hint = "write [group.NAME] in ompbind.toml; 'ompbind config' shows which files are read"
+        hint = f"write [group.NAME] in ompbind.toml; {_SHOW_FILES}"
         raise ConfigurationError("--group: no configuration file defines a group", hint=hint)
     return chosen
 

@@ -1,0 +1,204 @@
+"""Groups of ranks: who gets which CPUs, in which order, and properties of all plans with groups."""
+
+from itertools import combinations, permutations
+
+import pytest
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+from ompbind.cpuset import CpuSet, union
+from ompbind.errors import OmpbindError, PlanError
+from ompbind.machine.devices import DeviceKind
+from ompbind.machine.model import CoreKind, Level
+from ompbind.masks.parse import parse_mask
+from ompbind.planning.other_runs import LiveRun, whole_cores
+from ompbind.planning.planner import make_plan
+from ompbind.planning.request import JobCpus, Request, Sharing
+from tests.machines import Shape, make_machine
+from tests.planning.devices.gpus import make_nvidia_gpus
+from tests.planning.test_promises import machines
+
+DUAL = make_machine(Shape(packages=2, cores=8, smt=2))  # CPUs 0-15, siblings 16-31
+HYBRID = DUAL.replace(
+    kinds=tuple(
+        CoreKind(name=name, cpus=CpuSet.from_list(cpus), strength=strength, source="type")
+        for name, cpus, strength in (("performance", "0-3,16-19", 1024), ("efficiency", "4-15,20-31", 500))
+    )
+)
+
+
+GPU = (DeviceKind.GPU,)
+WITH_GPUS = DUAL.replace(devices=make_nvidia_gpus())
+
+
+def groups(machine, *options, occupied=(), **common):
+    """Plan groups a, b, … with these options; return the plan."""
+    requests = []
+    for name, own in zip("abcdefghijklmnopqrstuvwxyz", options, strict=False):
+        text = own.get("mask")
+        changed = {**common, **own, "group": name, "mask": parse_mask(text) if text else None}
+        requests.append(Request(**changed))
+    return make_plan(machine, requests, occupied)
+
+
+def lists(plan):
+    return [" ".join(str(placement.cpuset) for placement in part.placements) for part in plan.groups]
+
+
+@pytest.mark.parametrize(("options", "expected"), [
+    (({"cores": 8}, {"ranks": 4, "cores": 2}), ["0-7", "8-9 10-11 12-13 14-15"]),
+    (({}, {"ranks": 4}), ["0-7", "8-9 10-11 12-13 14-15"]),  # equal parts
+    (({"ranks": 2}, {}, {}), ["0-2 3-5", "6-10", "11-15"]),
+    (({}, {"cores": 4}), ["4-15", "0-3"]),  # who requests cores comes before the rest
+    (({}, {"mask": "0-3"}), ["4-15", "0-3"]),  # and a mask before both
+    (({"cores": 2}, {"mask": "0-1,8"}), ["2-3", "0-1,8"]),
+    (({"threads": 2, "strategy": "compact"}, {}), ["0-1", "2-15"]),
+    (({"strategy": "cores", "ranks": 2}, {}), ["0 1", "8-15"]),
+    (({"mask": "node:0", "ranks": 2}, {"ranks": None, "strategy": "packages"}), 
+     ["0-3,16-19 4-7,20-23", "8-15"]),
+    (({"mask": "0|1", "ranks": 2}, {"mask": "16|17", "ranks": 2}), ["0 1", "16 17"]),  # masks may name siblings
+    (({"cores": 4}, {"mask": "none"}, {"mask": "none"}), ["0-3", "4-15,20-31", "4-15,20-31"]),
+    (({"reserve_total": 2}, {}), ["0-5", "8-15"]),
+    (({"cores": 4, "reserve": 1}, {}), ["0-3", "5-15"]),
+    (({"cores": 4, "service_cores": 1}, {}), ["0-4,20", "5-15"]),
+])  # fmt: skip
+def test_groups_choose_one_after_the_other(options, expected):
+    assert lists(groups(DUAL, *options)) == expected
+
+
+def test_core_kinds_and_near_cpus_are_divided_before_all_cpus():
+    plan = groups(HYBRID, {}, {"core_kind": "performance"}, {"core_kind": "performance"})
+    assert lists(plan) == ["4-15", "0-1", "2-3"]
+
+
+def test_ranks_are_numbered_in_the_group_and_in_the_run():
+    plan = groups(DUAL, {"cores": 2, "ranks": 2}, {"ranks": 3})
+    assert [[placement.rank for placement in part.placements] for part in plan.groups] == [[0, 1], [0, 1, 2]]
+    assert [placement.rank for placement in plan.placements] == [0, 1, 2, 3, 4]
+    assert plan.labels == ("a 0", "a 1", "b 0", "b 1", "b 2")
+    assert plan.idle == DUAL.online - plan.used
+    named = make_plan(DUAL, Request(ranks=2, group="only"))
+    assert named.labels == ("only 0", "only 1")
+    assert [each.cpuset for each in named.placements] == [
+        each.cpuset for each in make_plan(DUAL, Request(ranks=2)).placements
+    ]
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    (({"mask": "0-3"}, {"mask": "3-5"}), "group b: CPU 3 belongs to another group"),
+    (({"cores": 10}, {"cores": 8}), "group b: 1 rank of 8 cores needs 8 cores, but 6 are usable"),
+    (({"cores": 16}, {}), "group b: no core is free"),
+    (({"cores": 15}, {}, {}), ""), (({"cores": 15}, {}, {}, {}), "groups b, c, d: only 2 CPUs left"),
+    (({}, {"ranks": 17}), "group b: 17 ranks do not fit on 16 CPUs"),
+    (({}, {"mask": "99"}), "group b: CPU 99 does not exist on this machine"),
+    (({}, {"strategy": "fast"}), "group b: unknown strategy 'fast'"),
+    (({}, {"group": "a"}), "a group has no name"),
+])  # fmt: skip
+def test_an_error_names_the_group(options, message):
+    if options[1].get("group"):
+        with pytest.raises(OmpbindError, match="two groups are named a"):
+            make_plan(DUAL, [Request(group="a"), Request(group="a")])
+        with pytest.raises(OmpbindError, match=message):
+            make_plan(DUAL, [Request(group="a"), Request()])
+        return
+    try:
+        groups(DUAL, *options)
+    except OmpbindError as error:
+        assert message
+        assert error.message.startswith(message)
+    else:
+        assert not message
+
+
+def test_with_share_groups_use_the_cpus_of_others():
+    shared = {"sharing": Sharing.SHARE}
+    assert lists(groups(DUAL, {"mask": "0-3"}, {"mask": "2-5"}, **shared)) == ["0-3", "2-5"]
+    plan = groups(DUAL, {"cores": 16}, {}, **shared)
+    assert lists(plan) == ["0-15", "0-15"]
+    assert [note.text for note in plan.notes] == ["groups a and b share CPUs 0-15, as requested"]
+
+
+def test_other_runs_are_avoided_by_all_groups():
+    run = LiveRun(run_id="x", pid=1, uid=0, started=1, ranks=(), claimed=CpuSet.from_list("0-7"))
+    plan = groups(DUAL, {}, {}, occupied=[run], sharing=Sharing.AVOID)
+    assert lists(plan) == ["8-11", "12-15"]
+    assert [note.code for note in plan.all_notes].count("avoided") == 1
+
+
+def test_groups_divide_the_quota_and_the_cpus_of_a_job():
+    plan = groups(DUAL.replace(quota=6.0), {"cores": 8}, {"ranks": 4, "cores": 2})
+    assert [placement.threads for placement in plan.placements] == [2, 1, 1, 1, 1]
+    job = JobCpus(system="Slurm", variable="SLURM_CPUS_ON_NODE", count=4)
+    plan = groups(DUAL, {}, {}, job_cpus=job)
+    assert all(part.request.is_unbound for part in plan.groups)
+    assert [placement.threads for placement in plan.placements] == [2, 2]
+    with pytest.raises(PlanError, match="6 ranks do not fit on the 4 CPUs that Slurm allows"):
+        groups(DUAL, {"ranks": 3}, {"ranks": 3}, job_cpus=job)
+
+
+def test_no_device_is_given_twice():
+    gpus = len([device for device in WITH_GPUS.devices if str(device.kind) == "gpu"])
+    assert gpus >= 4
+    plan = groups(WITH_GPUS, {"devices": GPU}, {}, {"devices": GPU, "ranks": 1})
+    given_to = [[device.name for p in part.placements for device in p.devices] for part in plan.groups]
+    assert len(given_to[0]) == len(given_to[2]) == gpus // 2
+    assert not given_to[1]
+    assert set(given_to[0]).isdisjoint(given_to[2])
+    one_each = {"devices": GPU, "devices_per_rank": 1}
+    plan = groups(WITH_GPUS, one_each, {"devices": GPU})
+    assert [sum(len(p.devices) for p in part.placements) for part in plan.groups] == [1, gpus - 1]
+    with pytest.raises(PlanError, match="group b: .*other groups have"):
+        groups(WITH_GPUS, {**one_each, "devices_per_rank": gpus}, one_each)
+
+
+@st.composite
+def requests_of_groups(draw):
+    machine = draw(machines())
+    kinds = st.sampled_from([{}, {"cores": 1}, {"cores": 2}, {"threads": 1, "strategy": "compact"},
+                             {"reserve": 1}, {"smt": "all"}, {"strategy": "all"}, {"strategy": "cores"}])  # fmt: skip
+    options = draw(st.lists(kinds, min_size=1, max_size=4))
+    numbers = [draw(st.integers(1, 3)) for _ in options]
+    return machine, [
+        Request(group=f"g{index}", ranks=ranks, **own)
+        for index, (ranks, own) in enumerate(zip(numbers, options, strict=True))
+    ]
+
+
+@given(requests_of_groups())
+def test_groups_never_overlap(case):
+    machine, requests = case
+    try:
+        plan = make_plan(machine, requests)
+    except PlanError:
+        event("not possible")
+        return
+    event("possible")
+    claimed = [union(p.cpuset | p.reserved for p in part.placements) for part in plan.groups]
+    assert all(first.isdisjoint(second) for first, second in combinations(claimed, 2))
+    assert plan.used == union(part.used for part in plan.groups) <= machine.allowed
+    assert plan.idle.isdisjoint(plan.used | plan.reserved)
+    assert [part.request.group for part in plan.groups] == [request.group for request in requests]
+    sized = [part.used for part in plan.groups if part.request.cores]
+    for first, second in combinations(sized, 2):
+        assert whole_cores(machine, first).isdisjoint(second)
+    assert make_plan(machine, requests) == plan
+
+
+@given(machines(), st.integers(2, 4), st.integers(1, 2), st.sampled_from([None, 1, 2]))
+def test_the_order_of_equal_groups_does_not_matter(machine, number, ranks, cores):
+    requests = [Request(group=f"g{index}", ranks=ranks, cores=cores) for index in range(number)]
+    sizes = set()
+    for order in permutations(requests):
+        try:
+            plan = make_plan(machine, order)
+        except PlanError as error:
+            sizes.add(type(error))
+        else:
+            sizes.add(tuple(sorted(len(part.used) for part in plan.groups)))
+    assert len(sizes) == 1
+
+
+def test_each_group_is_whole_in_a_package_if_it_fits():
+    plan = groups(make_machine(Shape(packages=4, cores=4, smt=1)), {}, {"ranks": 2}, {}, {"ranks": 4})
+    packages = [package.cpus for package in plan.machine.at(Level.PACKAGE)]
+    assert all(any(part.used <= package for package in packages) for part in plan.groups)
