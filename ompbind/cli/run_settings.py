@@ -197,13 +197,20 @@ def make_run_options(
 
 
 def _make_ready(plan: Plan, spec: RunSpec, ready: str) -> tuple[str, ...]:
-    """Return what --ready waits for, for each rank of a group."""
-    from ompbind.execution.readiness import make_check  # noqa: PLC0415 - door: --ready
+    """Return what --ready waits for, for each rank of a group.
 
-    texts = tuple(fill(ready, fields, "--ready") for fields in make_all_fields(plan, spec))
-    for text in texts:
-        make_check(text, ())
-    return texts
+    Raises LaunchError for a port that another program has: the rank would look ready at once.
+    """
+    from ompbind.execution.readiness import PortCheck, make_check  # noqa: PLC0415 - door: --ready
+
+    texts = []
+    for fields in make_all_fields(plan, spec):
+        texts.append(fill(ready, fields, "--ready"))
+        check = make_check(texts[-1], ())
+        if isinstance(check, PortCheck) and check.is_ready():
+            text = f"port {check.port} accepts connections before rank {fields['rank']} has started"
+            raise LaunchError(f"--ready {texts[-1]}: {text}", hint="another program has it: stop it")
+    return tuple(texts)
 
 
 def hide_secrets(spec: RunSpec, settings: RunSettings) -> RunSpec:

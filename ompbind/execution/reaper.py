@@ -4,7 +4,6 @@ import os
 import signal
 import time
 
-from ompbind.errors import LaunchError
 from ompbind.execution.outcome import RankExit, make_usage, render_exit
 from ompbind.execution.processes import REAPED_AT_ONCE, signal_parent, signal_rank
 from ompbind.execution.restarts import find_refusal
@@ -108,14 +107,9 @@ _EMPTY_INPUT = (
 def _handle_exit(run: RunState, rank_exit: RankExit) -> None:
     """Handle the exit of a rank: report a failure, restart it, stop the others, or continue without it."""
     _handle_status(run, rank_exit)
-    if run.shutdown.begun or rank_exit.rank in run.restarts.waiting:
-        return
+    run.stop_if_unready(rank_exit.rank)
     group = run.starts[rank_exit.rank][0].group
-    if run.group_starts.is_awaited(group):
-        text = f"{run.starts[rank_exit.rank][0].name} exited before group {group} was ready"
-        run.shutdown.note_error(LaunchError(text, hint="--ready says when it is ready"))
-        run.stop(signal.SIGTERM)
-    elif run.options.until == group and not run.is_group_running(group):
+    if run.options.until == group and not (run.shutdown.begun or run.is_group_running(group)):
         run.shutdown.until_reached = True
         if run.has_unfinished:
             run.output.message(f"all ranks of group {group} have exited (--until)")

@@ -89,6 +89,16 @@ class RunState:
         """Return whether ranks run, or wait for their first start or for a restart."""
         return self.children.has_unfinished or bool(self.restarts.waiting or self.group_starts.pending)
 
+    def stop_if_unready(self, rank: int) -> None:
+        """Stop the run if a rank that does not start again has exited before its group was ready."""
+        command, _ = self.starts[rank]
+        is_awaited = self.group_starts.is_awaited(command.group) and rank not in self.restarts.waiting
+        if is_awaited and not self.shutdown.begun:
+            text = f"{command.name} exited before group {command.group} was ready"
+            hint = "its output may say why; --ready says what is awaited"
+            self.shutdown.note_error(LaunchError(text, hint=hint))
+            self.stop(signal.SIGTERM)
+
     def is_group_running(self, group: str) -> bool:
         """Return whether ranks of a group run, or wait for a start."""
         ranks = {*self.children.ranks.values(), *self.children.waiting, *self.restarts.waiting}

@@ -134,6 +134,8 @@ def _note_started(run: RunState) -> None:
         return
     for pipe in run.group_starts.begin_checks(run.foreground.signal_mask):
         run.poller.register(pipe, READABLE)
+    for rank_exit in run.children.exits:
+        run.stop_if_unready(rank_exit.rank)
     run.children.wait_for_start(run.group_starts.take_due())
 
 

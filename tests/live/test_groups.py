@@ -1,0 +1,351 @@
+"""Runs with several commands: what each group gets, who starts when, what ends the run, and what is left."""
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.live.conftest import allowed_list, children_of, is_alive, ranks_of, two_cpus, wait_until
+from tests.live.test_kills import BARE, FAMILY, sleep_from, wait_for_supervisor
+from tests.long import rounds
+
+pytestmark = pytest.mark.usefixtures("stranger")
+
+SHOW = (
+    "import json, os; print(json.dumps({**os.environ, 'mask': sorted(os.sched_getaffinity(0))}), flush=True)"
+)
+PYTHON = [sys.executable, "-c"]
+SERVER = [*PYTHON, """
+import http.server, sys, time
+time.sleep(float(sys.argv[2]))
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200 if self.path == "/health" else 500)
+        self.end_headers()
+    def log_message(self, *args):
+        pass
+server = http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler)
+print("serving", flush=True)
+server.serve_forever()
+"""]  # fmt: skip
+
+
+@pytest.fixture
+def port():
+    """A free port of this machine."""
+    import socket
+
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return str(one.getsockname()[1])
+
+
+def reports(done):
+    assert done.returncode == 0, done.stderr
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    return sorted(found, key=lambda env: int(env["OMPBIND_RANK"]))
+
+
+def test_ranks_have_the_cpus_and_the_variables_of_their_group(ompbind):
+    first, second = two_cpus()
+    words = ["--name", "server", "-m", str(second), "--env", "A={rank}/{size} {group_rank}/{group_size}"]
+    words += ["--", *PYTHON, SHOW, ":", "--name", "load", "-n", "2", "-m", f"{first}|{second}", "--share"]
+    done = ompbind("run", *words, "--", *PYTHON, SHOW)
+    assert "--share is an option of the whole run" in done.stderr
+    words.remove("--share")
+    words += ["--env", "B={group} {cpus:server} {local_rank}", "--", *PYTHON, SHOW]
+    done = ompbind("run", "--share", "--rendezvous", *words)
+    server, *clients = reports(done)
+    names = ("OMPBIND_RANK", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "OMPBIND_GROUP",
+             "OMPBIND_GROUP_RANK", "OMPBIND_GROUP_SIZE", "OMPBIND_CPUS", "mask")  # fmt: skip
+    assert [[env[name] for name in names] for env in (server, *clients)] == [
+        ["0", "0", "1", "0", "1", "server", "0", "1", str(second), [second]],
+        ["1", "0", "2", "0", "2", "load", "0", "2", str(first), [first]],
+        ["2", "1", "2", "1", "2", "load", "1", "2", str(second), [second]],
+    ]
+    assert server["A"] == "0/3 0/1"
+    assert [env["B"] for env in clients] == [f"load {second} 0", f"load {second} 1"]
+    assert clients[0]["MASTER_PORT"] == clients[1]["MASTER_PORT"] != server["MASTER_PORT"]
+
+
+def test_a_run_in_a_rank_of_a_group_has_no_group(ompbind):
+    words = ["--name", "a", "--", "true", ":", "--name", "b", "--", "ompbind", "run", "--share", "--"]
+    done = ompbind("run", *words, *PYTHON, SHOW)
+    (env,) = reports(done)
+    assert (env["OMPBIND_RANK"], env["RANK"]) == ("0", "0")
+    assert not [name for name in env if name.startswith("OMPBIND_GROUP")]
+    assert "copies" not in done.stderr
+
+
+def test_tags_log_files_summary_and_report_have_the_groups(ompbind, tmp_path):
+    report = tmp_path / "run.json"
+    words = ["-v", "--output", "tag,files", "--log-dir", str(tmp_path / "logs"), "--report", str(report)]
+    words += ["--name", "one", "--", "echo", "first", ":", "--name", "two", "--on-failure", "continue", "--"]
+    done = ompbind("run", *words, "sh", "-c", "echo second; echo wrong >&2; exit 3")
+    assert done.returncode == 3
+    assert sorted(line for line in done.stdout.splitlines() if line.startswith("[")) == [
+        "[one 0] first", "[two 0] second"
+    ]  # fmt: skip
+    names = sorted(path.name for path in (tmp_path / "logs").iterdir())
+    assert names == ["one.0.err", "one.0.out", "two.0.err", "two.0.out"]
+    assert (tmp_path / "logs/two.0.err").read_text() == "wrong\n"
+    assert "rank 1 (two 0, pid " in done.stderr
+    rows = [line.split()[:3] for line in done.stderr.splitlines() if line.startswith(("   0", "   1"))]
+    assert rows[-2:] == [["0", "one", "0"], ["1", "two", "0"]]
+    record = json.loads(report.read_text())
+    assert record["commands"]["one"] == ["echo", "first"]
+    assert [(each["rank"], each["group"], each["group_rank"]) for each in record["ranks"]] == [
+        (0, "one", 0), (1, "two", 0)
+    ]  # fmt: skip
+    assert [group["group"] for group in record["plan"]["groups"]] == ["one", "two"]
+    assert (record["schema"], record["plan"]["schema"]) == ("ompbind-run/1", "ompbind-plan/2")
+
+
+def test_a_saved_plan_has_the_groups(ompbind, tmp_path):
+    first, second = two_cpus()
+    groups = ["--name", "a", "--", *PYTHON, SHOW, ":", "--name", "b", "--", *PYTHON, SHOW]
+    masks = ["--name", "a", "-m", str(second), "--", "x", ":", "--name", "b", "-m", str(first), "--", "x"]
+    path = tmp_path / "plan.json"
+    path.write_text(ompbind("plan", "--format", "json", *masks).stdout)
+    found = reports(ompbind("run", "--plan", str(path), *groups))
+    assert [env["mask"] for env in found] == [[second], [first]]
+    done = ompbind("run", "--plan", str(path), "--", "true")
+    assert "has groups a and b hint: make the plan with the same groups" in " ".join(done.stderr.split())
+    done = ompbind("run", "--plan", str(path), "--name", "c", "--", "true")
+    assert "has groups a and b, none with the name c" in " ".join(done.stderr.split())
+    path.write_text(ompbind("plan", "--format", "json").stdout)
+    done = ompbind("run", "--plan", str(path), *groups)
+    assert "has no groups" in done.stderr
+
+
+@pytest.mark.parametrize("check", ["tcp:{port}", "http://127.0.0.1:{port}/health", "text:^serving$", "exec:{show}"])
+def test_a_group_starts_when_the_group_before_is_ready(ompbind, tmp_path, port, check):
+    client = "import os, sys, urllib.request; urllib.request.urlopen(sys.argv[1]).close()"
+    show = f"sh -c 'test $OMPBIND_GROUP = server && grep -q serving {tmp_path}/server.0.out'"
+    ready = check.replace("{port}", port).replace("{show}", show)
+    words = ["--log-dir", str(tmp_path), "--name", "server", "--ready", ready, "--", *SERVER, port, "0.3"]
+    words += [":", "--name", "load", "--until", "load", "--"]
+    done = ompbind("run", *words, *PYTHON, client, f"http://127.0.0.1:{port}/health")
+    assert done.returncode == 0, done.stderr
+    assert "all ranks of group load have exited (--until)" in done.stderr
+    assert "stopping rank 0 with SIGTERM" in done.stderr
+
+
+def test_all_ranks_must_be_ready_and_the_text_may_have_placeholders(ompbind, tmp_path):
+    script = '[ $RANK = 0 ] || sleep 0.5; touch "$0.$RANK"; sleep 30'
+    check = f"exec:test -e {tmp_path}/up.{{group_rank}}"
+    words = ["--share", "--name", "first", "--", "true", ":", "--name", "server", "-n", "2", "--ready", check]
+    words += ["--", "sh", "-c", script, str(tmp_path / "up"), ":", "--name", "load", "--until", "load", "--"]
+    done = ompbind("run", *words, "test", "-e", str(tmp_path / "up.1"))
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("options", "command", "code", "message"), [
+    (["--ready-timeout", "0.3"], "sleep 30", 125,
+     "group server is not ready: port {port} of rank 0 (server 0) accepts no connection (--ready-timeout 0.3)"),
+    ([], "exit 0", 125, "rank 0 (server 0) exited before group server was ready"),
+    ([], "exit 3", 3, "rank 0 (server 0, pid "), ([], "kill -9 $$", 137, "was killed by SIGKILL"),
+    (["--on-failure", "continue"], "exit 3", 125, "rank 0 (server 0) exited before group server was ready"),
+])  # fmt: skip
+def test_if_a_group_does_not_get_ready_nothing_more_starts(
+    ompbind, tmp_path, port, options, command, code, message
+):
+    report = tmp_path / "run.json"
+    words = ["--report", str(report), "--name", "server", "--ready", f"tcp:{port}", *options]
+    words += ["--", "sh", "-c", command, ":", "--name", "load", "--", "touch", str(tmp_path / "started")]
+    done = ompbind("run", *words)
+    assert done.returncode == code, done.stderr
+    assert message.replace("{port}", port) in " ".join(done.stderr.split())
+    assert not (tmp_path / "started").exists()
+    assert json.loads(report.read_text())["exit_code"] == code
+
+
+def test_a_port_that_another_program_has_is_an_error(ompbind, port):
+    import socket
+
+    with socket.create_server(("127.0.0.1", int(port))):
+        done = ompbind("run", "--name", "a", "--ready", f"tcp:{port}", "--", "true", ":", "--name", "b", "--", "true")
+    assert done.returncode == 125
+    assert f"port {port} accepts connections before rank 0 has started" in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize(("server", "client", "options", "code"), [
+    ("sleep 30", "exit 0", [], 0), ("sleep 30", "exit 5", [], 5), ("sleep 30", "kill -9 $$", [], 137),
+    ("exit 4", "sleep 30", [], 4),  # the server stops the run before the clients have exited
+    ("exit 4", "sleep 0.5", ["--on-failure", "continue"], 0),
+    ("trap '' TERM; sleep 30 & wait; wait; sleep 30", "exit 0", ["--grace", "0.3"], 0),
+])  # fmt: skip
+def test_until_a_group_has_exited(scene, server, client, options, code):
+    words = ["--name", "server", "--until", "load", *options, *scene.command("sh", "-c", server), ":"]
+    found, messages, _ = scene.run(*words, "--name", "load", *scene.command("sh", "-c", client))
+    assert found == code, messages
+
+
+def test_without_until_all_groups_are_waited_for(scene):
+    words = ["--name", "a", *scene.command("sh", "-c", 'sleep 0.5; touch "$1/late"'), ":", "--name", "b"]
+    code, messages, _ = scene.run(*words, *scene.command("true"))
+    assert (code, messages) == (0, "")
+    assert (scene.directory / "late").exists()
+
+
+def test_on_failure_is_of_the_group_and_a_restarted_server_restarts_no_client(scene):
+    server = 'echo $OMPBIND_ATTEMPT >>"$1/server"; [ $OMPBIND_ATTEMPT = 1 ] && exit 1; touch "$1/again"; sleep 30'
+    client = 'echo $OMPBIND_ATTEMPT >>"$1/client"; until [ -e "$1/again" ]; do sleep 0.02; done'
+    words = ["--until", "b", "--name", "a", "--on-failure", "restart", *scene.command("sh", "-c", server), ":"]
+    code, messages, _ = scene.run(*words, "--name", "b", *scene.command("sh", "-c", client))
+    assert code == 0, messages
+    assert "attempt 2 starts in 1 s" in messages
+    assert (scene.directory / "server").read_text().split() == ["1", "2"]
+    assert (scene.directory / "client").read_text().split() == ["1"]
+    code, messages, _ = scene.run(
+        "--name", "a", *scene.command("sh", "-c", "exec sleep 30"), ":", "--name", "b", *scene.command("false")
+    )
+    assert code == 1
+    assert "stopping rank 0 with SIGTERM" in messages
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_a_group_is_not_ready_ends_the_run(scene, number):
+    check = f"exec:sh -c 'touch {scene.directory}/checks; sleep 60'"
+    words = ["--name", "a", "--ready", check, *scene.command("sh", "-c", "exec sleep 60"), ":", "--name", "b"]
+    process = scene.begin(*words, *scene.command("touch", str(scene.directory / "started")))
+    scene.wait_for("checks")
+    process.send_signal(number)
+    code, messages, _ = scene.end(process)
+    assert code in (128 + number, -number), messages
+    assert "not starting rank 1" in messages
+    assert not (scene.directory / "started").exists()
+
+
+def test_the_load_of_a_check_is_small_and_it_ends_with_the_supervisor(scene):
+    words = ["--name", "a", "--ready", "tcp:1", *scene.command("sh", "-c", "exec sleep 60"), ":", "--name", "b"]
+    process = scene.begin(*words, *scene.command("true"))
+    supervisor = wait_for_supervisor(process)
+    wait_until(lambda: len(children_of(supervisor)) == 2, "the rank and the check run")
+    os.kill(supervisor, signal.SIGKILL)
+    code, messages, _ = scene.end(process)
+    assert code == 125, messages
+
+
+def begin_three(scene, **options):
+    """Start three groups with different commands, one of them after a check."""
+    words = ["--share", "--name", "a", "--ready", "exec:true", *scene.command("sh", "-c", FAMILY), ":"]
+    words += ["--name", "b", "-n", "2", "--on-failure", "restart", *scene.command("sh", "-c", BARE), ":"]
+    return scene.begin(*words, "--name", "c", "-n", "2", *scene.command("sh", "-c", FAMILY), **options)
+
+
+def measure(scene):
+    """Return the seconds from the start of ompbind until all ranks run."""
+    begun = time.monotonic()
+    process = begin_three(scene)
+    supervisor = wait_for_supervisor(process)
+    wait_until(lambda: len(children_of(supervisor)) >= 5, "all ranks started")
+    took = time.monotonic() - begun
+    process.kill()
+    process.communicate(timeout=20)
+    scene.check_nothing_left("measuring")
+    return took
+
+
+@pytest.mark.parametrize("who", ["foreground", "supervisor", "signal"])
+def test_nothing_is_left_of_three_groups(scene, who):
+    longest, times = measure(scene) * 1.5, rounds(12)
+    for step in range(times):
+        moment, begun = longest * step / times, time.monotonic()
+        process = begin_three(scene)
+        if who == "supervisor":
+            supervisor = wait_for_supervisor(process)
+            sleep_from(begun, moment)
+            os.kill(supervisor, signal.SIGKILL)
+            code, messages, _ = scene.end(process)
+            assert code == 125, messages
+            continue
+        sleep_from(begun, moment)
+        process.send_signal(signal.SIGKILL if who == "foreground" else signal.SIGTERM)
+        process.communicate(timeout=20)
+        assert process.returncode in ((-signal.SIGKILL,) if who == "foreground" else (143, -15))
+        scene.check_nothing_left(f"{who} {moment * 1000:.1f} ms after its start")
+
+
+LOCKED = """
+import fcntl, os, sys, time
+with open(f"{sys.argv[2]}/cpu{os.environ['OMPBIND_CPUS']}", "w") as file:
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    time.sleep(0.05)
+"""
+"""A rank that fails if another rank has its CPU."""
+
+
+def test_racing_runs_with_groups_share_no_cpu(scene):
+    two_cpus()
+    words = ["--avoid", "--wait", "--name", "a", "-m", str(two_cpus()[0]), *scene.command(*PYTHON, LOCKED), ":"]
+    words += ["--name", "b", "-m", str(two_cpus()[1]), *scene.command(*PYTHON, LOCKED)]
+    runs = [scene.begin("--quiet", *words) for _ in range(20)]
+    for process in runs:
+        _, messages = process.communicate(timeout=60)
+        assert (process.returncode, messages) == (0, "")
+
+
+def test_ps_inspect_and_verify_show_the_groups(scene, ompbind):
+    words = ["--run-id", "mixed", "--name", "server", *scene.command("sh", "-c", "exec sleep 30"), ":", "--name", "load"]
+    process = scene.begin("--verify", *words, *scene.command("sh", "-c", "exec sleep 30"))
+    server, load = ranks_of_two(process)
+    done = ompbind("ps")
+    assert "groups" in done.stdout.splitlines()[0]
+    assert "server 1, load 1" in done.stdout
+    (run,) = json.loads(ompbind("ps", "--format", "json").stdout)["runs"]
+    assert run["groups"] == {"server": 1, "load": 1}
+    done = ompbind("inspect", "mixed")
+    assert "rank 0 (server 0) of run mixed" in done.stdout
+    assert "rank 1 (load 0) of run mixed" in done.stdout
+    crews = json.loads(ompbind("inspect", "mixed", "--format", "json").stdout)["crews"]
+    assert [(crew["rank"], crew["group"], crew["group_rank"]) for crew in crews] == [
+        (0, "server", 0), (1, "load", 0)
+    ]  # fmt: skip
+    assert allowed_list(server) != allowed_list(load)
+    done = ompbind("stop", "mixed")
+    assert done.returncode == 0, done.stderr
+    process.communicate(timeout=20)
+    assert not is_alive(server)
+    assert not is_alive(load)
+
+
+def ranks_of_two(process):
+    wait_until(lambda: len(ranks_of(process)) == 2, "both ranks run")
+    return sorted(ranks_of(process), key=lambda pid: "server" not in Path(f"/proc/{pid}/environ").read_text())
+
+
+def test_verify_waits_for_the_last_group_and_names_the_rank(ompbind):
+    cpu = two_cpus()[0]
+    script = f"taskset -pc {cpu} $$ >/dev/null; sleep 4"
+    words = ["--verify", "--name", "a", "--ready", "exec:sleep 0.3", "--", "sleep", "4", ":"]
+    done = ompbind("run", *words, "--name", "b", "-m", str(two_cpus()[1]), "--", "sh", "-c", script)
+    assert done.returncode == 0
+    assert "the threads of rank 1 do not run as planned" in done.stderr
+    assert "b 0" in done.stderr
+
+
+def test_standard_input_is_of_the_first_rank_of_the_first_group(ompbind):
+    words = ["--name", "a", "--", "sh", "-c", "sleep 0.3; cat", ":", "--name", "b", "--", "cat"]
+    done = ompbind("run", *words, input="text", stdin=None)
+    assert (done.returncode, done.stdout) == (0, "text")
+
+
+def test_output_of_all_groups_is_whole(ompbind):
+    writers = [["--name", name, "-n", "2", "--", "sh", "-c", "seq 20000"] for name in ("a", "b", "c")]
+    words = [word for writer in writers for word in (":", *writer)][1:]
+    done = ompbind("run", "--share", "--output", "tag", *words)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == 6 * 20000
+    for name in ("a", "b", "c"):
+        for rank in (0, 1):
+            prefix = f"[{name} {rank}] "
+            own = [line.removeprefix(prefix) for line in lines if line.startswith(prefix)]
+            assert own == list(map(str, range(1, 20001)))
