@@ -12,7 +12,6 @@ from ompbind.cli.option import FALSE_WORDS, FILES, TRUE_WORDS, Given, Option, So
 from ompbind.cli.planning_options import PLANNING_OPTIONS
 from ompbind.cli.readers import (
     at_least,
-    check_placeholders,
     name_of,
     one_of,
     read_seconds,
@@ -173,7 +172,11 @@ def render_words(sources: Sources, options: Iterable[Option]) -> tuple[str, ...]
 
 def _render_option(option: Option, sources: Sources) -> Iterator[str]:
     """Yield the words for the occurrences that count; a reset is needed only if a lower level has a value."""
-    group = [other for other in sources.options.values() if option.spellings and other.spellings == option.spellings]
+    group = [
+        other
+        for other in sources.options.values()
+        if option.spellings and other.spellings == option.spellings
+    ]
     occurrences = [given for other in group or [option] for given in sources.occurrences[other.name]]
     has_lower = any(given.level < ValueLevel.COMMAND_LINE for given in occurrences)
     typed: list[Given] = []

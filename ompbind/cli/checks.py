@@ -142,8 +142,8 @@ _WITHOUT_OUTPUT = ("tcp:", "http:", "exec:")
 _GROUPS_HINT = "name the groups: --name server -- ./server : --name load -- ./client"
 
 _FOR_RUNNING_RANKS = (
-    "ready", "ready_timeout", "until", "stdin", "on_failure", "output", "log_dir", "force", "timestamps", "pty", "timeout", "grace",
-    "keep_descendants", "verify", "report", "wait", "export", "save_preset",
+    "ready", "ready_timeout", "until", "stdin", "on_failure", "output", "log_dir", "force", "timestamps",
+    "pty", "timeout", "grace", "keep_descendants", "verify", "report", "wait", "export", "save_preset",
 )  # fmt: skip
 """Options that have no effect in a dry run, which starts no ranks."""
 
@@ -204,7 +204,7 @@ CHECKS = (
             text="has no effect without --name", hint=_GROUPS_HINT)
       for name in ("ready", "ready_timeout", "until")),
     Check(option="ready_timeout", other="ready", when=lambda v: not v["ready"],
-          text="has no effect without --ready", hint="say with --ready when the ranks of this group are ready"),
+          text="has no effect without --ready", hint="--ready says when the ranks of this group are ready"),
     Check(option="ready", other="log_dir", text="reads log files, and there are none",
           when=lambda v: v["name"] and not (v["ready"].startswith(_WITHOUT_OUTPUT) or _writes("files", v)),
           hint="add --log-dir DIR; --output tag,files shows the lines too"),

@@ -1,7 +1,8 @@
 """The text of a configuration file → its defaults and presets, or an error with the line in the file.
 
-A file has a table [defaults] and tables [preset.NAME] and [group.NAME]. Their keys are the long options without "--"; a
-pyproject.toml has these tables below [tool.ompbind]. What each key takes follows from the option.
+A file has a table [defaults] and tables [preset.NAME] and [group.NAME]. Their keys are the long options
+without "--"; a pyproject.toml has these tables below [tool.ompbind]. What each key takes follows from the
+option.
 """
 
 import re

@@ -30,7 +30,9 @@ def split_groups(words: Sequence[str]) -> list[list[str]]:
     groups: list[list[str]] = [[]]
     at = 0
     while at < len(words):
-        begins_with_option = words[at + 1 : at + 2] and words[at + 1].startswith("-") and words[at + 1] != _END
+        begins_with_option = (
+            words[at + 1 : at + 2] and words[at + 1].startswith("-") and words[at + 1] != _END
+        )
         if words[at] == _SEPARATOR and begins_with_option and _END in words[at + 2 :]:
             command = words.index(_END, at + 2) + 1
             groups.append(list(words[at + 1 : command]))
@@ -74,7 +76,9 @@ def _parse_tables(command: click.Command, run: VerbContext) -> Iterator[VerbCont
         hint = "omit the command after --; [group.NAME] has it"
         raise OptionError("--group and a command contradict each other", hint=hint)
     for name, option in run.sources.options.items():
-        if run.sources.level(name) == ValueLevel.COMMAND_LINE and not (option.whole_run or name in _OF_ANY_GROUP):
+        if run.sources.level(name) == ValueLevel.COMMAND_LINE and not (
+            option.whole_run or name in _OF_ANY_GROUP
+        ):
             hint = "write it below [group.NAME]" + ("; a preset as inherits" if name == "preset" else "")
             raise OptionError(f"{option.long_name} is an option of a group, not of the run", hint=hint)
     config = run.params["config"]
@@ -124,7 +128,9 @@ def order_tables(uses: Sequence[GroupUse]) -> list[GroupUse]:
             wrong = next((use for use in left if use.table.after not in names), left[0])
             text = f"{wrong.table.place}: after = {wrong.table.after!r}"
             if wrong.table.after in names:
-                raise ConfigurationError(f"{text}: groups wait for each other in a circle", hint="remove one after")
+                raise ConfigurationError(
+                    f"{text}: groups wait for each other in a circle", hint="remove one after"
+                )
             raise ConfigurationError(
                 f"{text} is not a group of this run", hint=f"add --group {wrong.table.after}, or remove it"
             )
@@ -173,4 +179,3 @@ def _check_until(run: VerbContext, groups: Sequence[VerbContext], names: Sequenc
             hint = f"its groups are {', '.join(names)}"
             raise OptionError(f"--until {name}: the run has no such group", hint=hint)
         run.params["until"] = name
-

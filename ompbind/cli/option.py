@@ -226,8 +226,8 @@ class Option(click.Option):
         """Return the occurrences that make the value, and where the last one comes from.
 
         Of a scalar the last occurrence counts, of a list all after its last reset. Resetting one of several
-        spellings drops the occurrences of the others at lower levels. The source that click gets has fewer levels
-        than `Sources`, which messages and checks use.
+        spellings drops the occurrences of the others at lower levels. The source that click gets has fewer
+        levels than `Sources`, which messages and checks use.
         """
         assert isinstance(ctx, VerbContext)
         sources = ctx.sources
@@ -439,8 +439,8 @@ class VerbContext(click.Context):
 
     `typed` are the words of its command line, `messages` what the user should know about its options.
     `groups` are the contexts of the groups of a run with several commands; it may be the first of these.
-    Another group has the context of its `run`, and maybe a `table` of a configuration file. `find_tables` returns
-    the tables of groups in the files that were read, by name.
+    Another group has the context of its `run`, and maybe a `table` of a configuration file. `find_tables`
+    returns the tables of groups in the files that were read, by name.
     """
 
     def __init__(

@@ -138,7 +138,9 @@ def read_group_name(text: str) -> str:
     """Read the name of a group: it is a part of file names, and of placeholders."""
     rest = text.translate(str.maketrans("", "", "-_"))
     if not (rest.isascii() and rest.isalnum() and text[0].isalpha()) or text == ALL_GROUPS:
-        raise OptionError(f"{text!r} cannot name a group", hint="use letters, digits, - and _; a letter first")
+        raise OptionError(
+            f"{text!r} cannot name a group", hint="use letters, digits, - and _; a letter first"
+        )
     return text
 
 

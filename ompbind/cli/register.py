@@ -113,6 +113,7 @@ def register_when_free(
             return Registered(plan=plan, claim=claim, registry=registry)
 
     from ompbind.cli.waiting import call_when_free  # noqa: PLC0415 - door: --wait
+
     machine, sharing = read(), list_requests(request)[0].sharing
     plan_or_suggest(machine, request, ())
     wanted = find_possible_cpus(machine, request)

@@ -49,7 +49,8 @@ EXAMPLES = (
     ("Wait until no other run uses the CPUs", "ompbind run -n 4 --exclusive --wait=1h -- ./job"),
     ("Start a failed rank again, at most three times", "ompbind run -n 4 --on-failure restart:3 -- ./server"),
     ("A server and clients on CPUs of their own, until the clients have exited",
-     "ompbind run -c 4 --name server --ready tcp:8000 -- ./server : -n 4 --name load --until load -- ./client"),
+     "ompbind run -c 4 --name server --ready tcp:8000 -- ./server"
+     " : -n 4 --name load --until load -- ./client"),
     ("Count events of each rank with perf", "ompbind run -n 4 --wrap 'perf stat -o perf.{rank}' -- ./app"),
     ("Stop if a thread is not on the CPUs of its rank",
      "ompbind run -n 2 --verify=strict -- python serve.py"),

@@ -87,7 +87,9 @@ def make_run_settings(ctx: VerbContext) -> RunSettings:
         before = groups[-1].planning.name if groups else None
         after = own.table.table.after if own.table else ""
         planning = make_planning_settings(own)
-        groups.append(make_settings(GroupSettings, own.params, planning=planning, after=after or before or ""))
+        groups.append(
+            make_settings(GroupSettings, own.params, planning=planning, after=after or before or "")
+        )
     return make_settings(
         RunSettings,
         ctx.params,

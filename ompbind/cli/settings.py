@@ -35,9 +35,9 @@ def choose_sharing(*, share: bool, avoid: bool, exclusive: bool) -> Sharing:
 class PlanningSettings(Record):
     """What `run`, `exec`, `plan` and `bench` plan from: the values of their options, and the command.
 
-    In a run with groups, each group has these settings. The fields are the options of the same names. `words` is the command, `sources` says where values come
-    from, and `configuration` which files were read. The last fields are options that not all of these verbs
-    have. Times are in seconds.
+    In a run with groups, each group has these settings. The fields are the options of the same names. `words`
+    is the command, `sources` says where values come from, and `configuration` which files were read. The last
+    fields are options that not all of these verbs have. Times are in seconds.
     """
 
     words: tuple[str, ...]

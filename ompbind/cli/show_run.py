@@ -8,8 +8,8 @@ from ompbind.cli.register import plan_or_suggest, read_other_runs
 from ompbind.cli.run_settings import RunSettings, hide_secrets, set_up_rendezvous
 from ompbind.machine.model import Machine
 from ompbind.planning.plan import Plan
-from ompbind.planning.rank_command import RunSpec, find_changed, list_parts, make_commands
 from ompbind.planning.planner import Requests
+from ompbind.planning.rank_command import RunSpec, find_changed, list_parts, make_commands
 from ompbind.report.plan import find_filled_variables, render_commands, render_plan
 
 

@@ -8,10 +8,9 @@ The supervisor itself waits for nothing, so it forwards signals and reaps ranks 
 """
 
 import os
-import shlex
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import NoReturn
 

@@ -6,7 +6,6 @@ The supervisor only records events; the functions here decide what they mean.
 from __future__ import annotations
 
 import signal
-from collections.abc import Sequence
 from resource import RUSAGE_SELF, getrusage, struct_rusage
 from signal import Signals
 

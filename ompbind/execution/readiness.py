@@ -12,7 +12,6 @@ import codecs
 import errno
 import http.client
 import io
-import os
 import re
 import shlex
 import socket

@@ -170,14 +170,8 @@ def _handle_events(run: RunState, timeout_s: float | None) -> None:
         pid = run.children.by_pidfd.get(file)
         if pid is not None:
             exits += reap_exited(run, pid)
-        elif run.output.multiplexer and file == run.output.multiplexer.fileno():
-            _forward_output(run)
-        elif run.group_starts.has_check(file):
-            _handle_ready(run, file)
-        elif (numbers := read_signals(file)) is not None:
-            signals += numbers
         else:
-            _handle_foreground_exit(run, file)
+            signals += _handle_readable(run, file)
     for number in signals:
         _handle_signal(run, number)
     if signal.SIGCHLD in signals:
@@ -189,6 +183,18 @@ def _handle_events(run: RunState, timeout_s: float | None) -> None:
         return  # the next rank comes first
     if run.orphans.check_requested or run.orphans.any_left or run.shutdown.foreground_exited:
         run.stop_orphans()
+
+
+def _handle_readable(run: RunState, file: int) -> list[int]:
+    """Handle output of ranks, the result of a check, or a pipe with signals; returns the signals."""
+    numbers: list[int] | None = []
+    if run.output.multiplexer and file == run.output.multiplexer.fileno():
+        _forward_output(run)
+    elif run.group_starts.has_check(file):
+        _handle_ready(run, file)
+    elif (numbers := read_signals(file)) is None:
+        _handle_foreground_exit(run, file)
+    return numbers or []
 
 
 def _find_sleep_s(run: RunState) -> float | None:

@@ -110,7 +110,7 @@ def _turn(request: Request) -> int:
 
 
 def takes_rest(request: Request) -> bool:
-    """Return whether a group gets a part of what is left, as it requests neither CPUs nor a number of cores."""
+    """Return whether a group gets a part of what is left: it requests neither CPUs nor a number of cores."""
     return _turn(request) == 3
 
 
@@ -154,8 +154,9 @@ def divide_rest(available: AvailableCpus, requests: Sequence[Request]) -> dict[i
         except PlanError as error:
             if not requests[0].share:
                 names = ", ".join(requests[index].group for index in members)
-                message = f"{'groups' if len(members) > 1 else 'group'} {names}: only {count(len(left), 'CPU')} left"
-                raise PlanError(message, hint=OTHER_GROUPS_HINT) from error
+                groups = f"{'groups' if len(members) > 1 else 'group'} {names}"
+                text = f"{groups}: only {count(len(left), 'CPU')} left"
+                raise PlanError(text, hint=OTHER_GROUPS_HINT) from error
             made = [cpus] * len(members)
         parts |= dict(zip(members, made, strict=True))
     return parts

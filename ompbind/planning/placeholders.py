@@ -7,8 +7,8 @@
 - `{{rank}}` is the text `{rank}`: a second pair of braces around a placeholder is removed.
 - Braces that begin with the name of a placeholder and go on otherwise, as `{rank:02}`, are an error.
 - A name without a value is an error in options. In the words of a command it is text.
-- `{cpus:NAME}` are the CPUs of another group of the run; {group}, {group_rank} and {group_size} have a value in
-  runs with groups only.
+- `{cpus:NAME}` are the CPUs of another group of the run; {group}, {group_rank} and {group_size} have a value
+  in runs with groups only.
 
 Text that was probably meant as a placeholder is an error in options: `{8000+rank}`, `{ rank }`, and `{rank`
 at the end. In a command it causes a warning: `{8000+rank}`, and `{rank}` if it is not filled, `{RANK}` if it
@@ -173,7 +173,11 @@ def _parse(text: str, names: tuple[str, ...], *, is_command: bool) -> tuple[str 
 def _is_of_group(form: re.Match[str], names: Collection[str]) -> bool:
     """Return whether a placeholder stands for the CPUs of a group that may exist."""
     written = f"{form['name']}{form['rest']}"
-    return written.startswith(OF_GROUP) and len(written) > len(OF_GROUP) and (written in names or OF_GROUP in names)
+    return (
+        written.startswith(OF_GROUP)
+        and len(written) > len(OF_GROUP)
+        and (written in names or OF_GROUP in names)
+    )
 
 
 def _make_error(form: re.Match[str], names: Collection[str]) -> PositionError:

@@ -44,7 +44,6 @@ from ompbind.planning.strategies.strategies import (
 )
 from ompbind.record import Record
 
-
 Requests: TypeAlias = Request | Sequence[Request]
 """The request of a run, or the requests of its groups."""
 
@@ -206,9 +205,7 @@ def _allocate(
             raise
         raise PlanError(f"{error.message}; {render_occupancy(available, avoided)}", hint=error.hint) from None
     request = request.replace(bind=choose_bind(machine, request, placements))
-    return _Allocation(
-        available=available, request=request, placements=tuple(placements), notes=pool.notes
-    )
+    return _Allocation(available=available, request=request, placements=tuple(placements), notes=pool.notes)
 
 
 def _find_error_without_runs(available: AvailableCpus, request: Request) -> str:

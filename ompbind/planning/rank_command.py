@@ -83,8 +83,8 @@ class RunSpec(Record):
     they are.
 
     Of a run with groups, `groups` are the specifications of its groups, in the order of the groups of the
-    plan; the other fields are those of the first group. `group` is which group this is, None for a run without
-    groups and before the plan.
+    plan; the other fields have the values of the first group. `group` is which group this is, None for a run
+    without groups and before the plan.
     """
 
     argv: tuple[str, ...]
@@ -339,9 +339,7 @@ def _fill_argv(spec: RunSpec, fields: Fields) -> tuple[str, ...]:
     return tuple(fill(word, fields, "the command", is_command=True) for word in spec.argv)
 
 
-def make_spec_before_plan(
-    spec: RunSpec, rank: int = 0, local_rank: int = 0, *, group: str = ""
-) -> RunSpec:
+def make_spec_before_plan(spec: RunSpec, rank: int = 0, local_rank: int = 0, *, group: str = "") -> RunSpec:
     """Return the specification with placeholders of one rank filled, as far as is known before the plan.
 
     Placeholders that depend on the plan stay; with a `group`, so does the number of the rank in the run.

@@ -21,13 +21,19 @@ def render_run(plan: Plan | None, spec: RunSpec, outcome: Outcome, started: floa
     exits = sorted(outcome.exits, key=lambda rank_exit: rank_exit.rank)
     started_as = {command.rank: command for command in make_commands(plan, spec)} if plan else {}
     planned = plan_record(plan, make_all_variables(plan, spec)) if plan else None
-    argv = {part.request.group: own.argv for part, own in zip(plan.parts, spec.parts, strict=True)} if plan else {}
+    argv = (
+        {part.request.group: own.argv for part, own in zip(plan.parts, spec.parts, strict=True)}
+        if plan
+        else {}
+    )
     ranks = []
     for rank_exit in exits:
         command = started_as.get(rank_exit.rank)
         own = list(command.argv) if command and command.argv != argv[command.group] else None
         directory = command.directory or None if command else None
-        group = {"group": command.group, "group_rank": command.group_rank} if command and command.group else {}
+        group = (
+            {"group": command.group, "group_rank": command.group_rank} if command and command.group else {}
+        )
         ranks.append({**_rank_record(rank_exit, outcome), "command": own, "directory": directory, **group})
     throttling = outcome.throttling
     record = {

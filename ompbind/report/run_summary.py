@@ -137,7 +137,8 @@ def render_usage_table(outcome: Outcome, plan: Plan, width: int = WIDTH) -> str:
 
 _ATTEMPTS, _GROUP = "attempts", "group"
 _TITLES = (
-    "rank", _GROUP, "pid", _ATTEMPTS, "status", "wall s", "user s", "sys s", "%CPU", "memory", "waits", "forced",
+    "rank", _GROUP, "pid", _ATTEMPTS, "status", "wall s", "user s", "sys s", "%CPU", "memory", "waits",
+    "forced",
 )  # fmt: skip
 
 

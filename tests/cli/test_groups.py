@@ -42,7 +42,7 @@ def test_a_colon_belongs_to_the_command_if_the_first_group_has_no_name():
     ("--name a -- true : --name b -x -- true", "no such option '-x'"),
     ("--name a -- true : --name b -n x -- true", "-n/--ranks: 'x' is wrong"),
     ("--name a -- true : --name b -c 2 -s all -- true", "--cores 2 has no effect with --strategy all"),
-    ("--name a --until c -- true : --name b -- true", "--until c: the run has no such group hint: its groups"),
+    ("--name a --until c -- true : --name b -- true", "--until c: the run has no such group hint: its"),
     ("--name a --until b -- true : --name b --until b -- true", "--until is given twice"),
     ("--name all -- true", "'all' cannot name a group"), ("--name 1 -- true", "'1' cannot name a group"),
     ("--name a/b -- true", "'a/b' cannot name a group"), ("--until a -- true", "no effect without --name"),
@@ -60,7 +60,8 @@ def test_a_colon_belongs_to_the_command_if_the_first_group_has_no_name():
     ("--env A={group} -- true", "{group} has no value here"),
     ("--name a -- true : --name b --env A={group+1} -- true", "{group} is not a number"),
     ("--group a -- true", "--group and a command contradict each other"),
-    ("--group a", "--group: group 'a' is not defined"), ("--group all", "no configuration file defines a group"),
+    ("--group a", "--group: group 'a' is not defined"),
+    ("--group all", "no configuration file defines a group"),
     ("--name a -m 0-3 -- true : --name b -m 3 -- true", "group b: CPU 3 belongs to another group"),
 ])  # fmt: skip
 def test_errors(line, message, tmp_path, monkeypatch):

@@ -54,9 +54,9 @@ def lists(plan):
     (({"cores": 2}, {"mask": "0-1,8"}), ["2-3", "0-1,8"]),
     (({"threads": 2, "strategy": "compact"}, {}), ["0-1", "2-15"]),
     (({"strategy": "cores", "ranks": 2}, {}), ["0 1", "8-15"]),
-    (({"mask": "node:0", "ranks": 2}, {"ranks": None, "strategy": "packages"}), 
+    (({"mask": "node:0", "ranks": 2}, {"ranks": None, "strategy": "packages"}),
      ["0-3,16-19 4-7,20-23", "8-15"]),
-    (({"mask": "0|1", "ranks": 2}, {"mask": "16|17", "ranks": 2}), ["0 1", "16 17"]),  # masks may name siblings
+    (({"mask": "0|1", "ranks": 2}, {"mask": "16|17", "ranks": 2}), ["0 1", "16 17"]),  # siblings
     (({"cores": 4}, {"mask": "none"}, {"mask": "none"}), ["0-3", "4-15,20-31", "4-15,20-31"]),
     (({"reserve_total": 2}, {}), ["0-5", "8-15"]),
     (({"cores": 4, "reserve": 1}, {}), ["0-3", "5-15"]),
@@ -154,8 +154,10 @@ def test_no_device_is_given_twice():
 @st.composite
 def requests_of_groups(draw):
     machine = draw(machines())
-    kinds = st.sampled_from([{}, {"cores": 1}, {"cores": 2}, {"threads": 1, "strategy": "compact"},
-                             {"reserve": 1}, {"smt": "all"}, {"strategy": "all"}, {"strategy": "cores"}])  # fmt: skip
+    kinds = st.sampled_from([
+        {}, {"cores": 1}, {"cores": 2}, {"threads": 1, "strategy": "compact"}, {"reserve": 1}, {"smt": "all"},
+        {"strategy": "all"}, {"strategy": "cores"},
+    ])  # fmt: skip
     options = draw(st.lists(kinds, min_size=1, max_size=4))
     numbers = [draw(st.integers(1, 3)) for _ in options]
     return machine, [

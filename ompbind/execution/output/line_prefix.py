@@ -1,7 +1,8 @@
 """Prefix lines with the rank that wrote them, as bytes.
 
-A *prefix* is `[2] `, in a run with groups `[load 2] `, or `[2+] ` before a piece that continues a line: lines longer than a limit are
-forwarded in pieces. Nothing is decoded: bytes are forwarded unchanged, and only b"\\n" ends a line.
+A *prefix* is `[2] `, in a run with groups `[load 2] `, or `[2+] ` before a piece that continues a line: lines
+longer than a limit are forwarded in pieces. Nothing is decoded: bytes are forwarded unchanged, and only
+b"\\n" ends a line.
 """
 
 from collections.abc import Sequence

@@ -27,7 +27,7 @@ def is_log(name: str) -> bool:
 
 
 class LogDirectory:
-    """The log files of some ranks, in a directory that stays open; `ranks` are the beginnings of their names."""
+    """The log files of some ranks, in a directory that stays open; `ranks` are the starts of their names."""
 
     def __init__(self, path: str, ranks: Iterable[str], *, force: bool) -> None:
         """Make the directory, with its parents, if it does not exist.

@@ -145,7 +145,9 @@ class OutputMultiplexer:
             check_file_limit(len(labels) * output.files_per_rank)
         self._logs: LogDirectory | None = None
         if output.directory is not None:
-            self._logs = LogDirectory(output.directory, map(make_log_name, labels.values()), force=output.force)
+            self._logs = LogDirectory(
+                output.directory, map(make_log_name, labels.values()), force=output.force
+            )
         self._tails: dict[int, RankStream] = {}
         self._ptys: dict[int, RankStream] = {}
         self._terminal = -1

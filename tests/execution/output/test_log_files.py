@@ -42,7 +42,9 @@ def test_only_regular_files_are_overwritten(tmp_path, make, late):
     path = tmp_path / "0.out"
     logs = LogDirectory(str(tmp_path), ["0"], force=True) if late else None
     make(path)
-    message = refusal(logs.open, "0", "out") if logs else refusal(LogDirectory, str(tmp_path), ["0"], force=True)
+    message = (
+        refusal(logs.open, "0", "out") if logs else refusal(LogDirectory, str(tmp_path), ["0"], force=True)
+    )
     assert "is not a regular file" in message
     assert not path.is_symlink() or path.read_text() == "precious"
 
