@@ -3,6 +3,7 @@
 import os
 import sys
 import time
+from collections.abc import Sequence
 from typing import Literal
 
 from ompbind.cli.checks import TERMINAL, TERMINAL_HINT, reads_terminal
@@ -16,13 +17,7 @@ from ompbind.execution.restarts import RestartPolicy
 from ompbind.execution.run_options import RankGroup, RunOptions, Supervision
 from ompbind.planning.placeholders import fill
 from ompbind.planning.plan import Plan
-from ompbind.planning.rank_command import (
-    RunSpec,
-    list_parts,
-    make_all_fields,
-    make_commands,
-    mask_secrets,
-)
+from ompbind.planning.rank_command import RunSpec, make_commands, mask_secrets
 from ompbind.planning.rank_variables import OMPBIND_RUN_ID
 from ompbind.record import Record
 from ompbind.registry.claim_files import Claim
@@ -35,8 +30,7 @@ class GroupSettings(Record):
     """
 
     planning: PlanningSettings
-    on_failure: str | RestartPolicy
-    ready: str
+    on_failure: str | RestartPolicy = "stop"
     ready_timeout: float
     after: str = ""
 
@@ -82,21 +76,37 @@ class RunSettings(Record):
 
 def make_run_settings(ctx: VerbContext) -> RunSettings:
     """Return the settings of a command line of `run`."""
-    groups: list[GroupSettings] = []
-    for own in ctx.groups or (ctx,):
-        before = groups[-1].planning.name if groups else None
-        after = own.table.table.after if own.table else ""
-        planning = make_planning_settings(own)
-        groups.append(
-            make_settings(GroupSettings, own.params, planning=planning, after=after or before or "")
-        )
     return make_settings(
         RunSettings,
         ctx.params,
         planning=make_planning_settings(ctx),
-        groups=tuple(groups),
+        groups=make_groups(ctx),
         supervision=make_settings(Supervision, ctx.params),
     )
+
+
+def make_groups(ctx: VerbContext) -> tuple[GroupSettings, ...]:
+    """Return the options of each group of a command line; of a run without groups, its own."""
+    groups: list[GroupSettings] = []
+    for own in ctx.groups or (ctx,):
+        before = groups[-1].planning.name if groups else None
+        after = (own.table.table.after if own.table else "") or before or ""
+        planning = make_planning_settings(own)
+        groups.append(make_settings(GroupSettings, own.params, planning=planning, after=after))
+    return tuple(groups)
+
+
+def make_rank_groups(groups: Sequence[GroupSettings]) -> dict[str, RankGroup]:
+    """Return how the ranks of each group are started and supervised, by the name of the group."""
+    return {
+        group.planning.name or "": RankGroup(
+            stop_on_failure=group.on_failure != CONTINUE,
+            restart=None if isinstance(group.on_failure, str) else group.on_failure,
+            after=group.after,
+            ready_timeout_s=group.ready_timeout,
+        )
+        for group in groups
+    }
 
 
 def choose_run_id(run_id: str | None) -> str:
@@ -160,19 +170,9 @@ def make_run_options(
     """Make the options of the supervisor, which notes restarts in the claim.
 
     Raises LaunchError where --verify is given and this system shows no threads, and RequestError where the
-    plan has a single rank that has the terminal and would be restarted. Raises PositionError or OptionError
-    if a text of --ready is wrong with the values of a rank.
+    plan has a single rank that has the terminal and would be restarted.
     """
-    groups: dict[str, RankGroup] = {}
-    for chosen, (part, own) in zip(settings.groups, list_parts(plan, spec), strict=True):
-        on_failure = chosen.on_failure
-        groups[part.request.group] = RankGroup(
-            stop_on_failure=on_failure != CONTINUE,
-            restart=None if isinstance(on_failure, str) else on_failure,
-            after=chosen.after,
-            ready=_make_ready(part, own, chosen.ready) if chosen.ready else (),
-            ready_timeout_s=chosen.ready_timeout,
-        )
+    groups = make_rank_groups(settings.groups)
     restarts = any(group.restart for group in groups.values())
     if restarts and reads_terminal(len(plan.placements), settings.stdin):
         # the checks of options cannot know this with -n auto
@@ -196,23 +196,6 @@ def make_run_options(
         strict=settings.verify == STRICT,
         has_quota=plan.machine.quota is not None,
     )
-
-
-def _make_ready(plan: Plan, spec: RunSpec, ready: str) -> tuple[str, ...]:
-    """Return what --ready waits for, for each rank of a group.
-
-    Raises LaunchError for a port that another program has: the rank would look ready at once.
-    """
-    from ompbind.execution.readiness import PortCheck, make_check  # noqa: PLC0415 - door: --ready
-
-    texts = []
-    for fields in make_all_fields(plan, spec):
-        texts.append(fill(ready, fields, "--ready"))
-        check = make_check(texts[-1], ())
-        if isinstance(check, PortCheck) and check.is_ready():
-            text = f"port {check.port} accepts connections before rank {fields['rank']} has started"
-            raise LaunchError(f"--ready {texts[-1]}: {text}", hint="another program has it: stop it")
-    return tuple(texts)
 
 
 def hide_secrets(spec: RunSpec, settings: RunSettings) -> RunSpec:

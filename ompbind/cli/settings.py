@@ -87,6 +87,7 @@ class PlanningSettings(Record):
     wait: float | None = None
     fill: bool = False
     chdir: str | None = None
+    ready: str = ""
     wrap: tuple[str, ...] | None = None
     wrap_ranks: CpuSet | None = None
     quiet: bool = False

@@ -85,7 +85,7 @@ class GroupStarts:
         for name, group in self._options.groups.items():
             if name in self.pending or name in self._ready or self.is_awaited(name):
                 continue
-            if group.ready and name in awaited:
+            if name in awaited and any(self._starts[rank][0].ready for rank in self._ranks[name]):
                 pipes.append(self._fork_check(name, group, signal_mask))
             else:
                 self._ready.add(name)
@@ -157,11 +157,11 @@ class GroupStarts:
         ranks = sorted(self._ranks[group_name])
         directory = self._options.output.directory if self._options.output else None
         until = time.monotonic() + group.ready_timeout_s
-        for rank, ready in zip(ranks, group.ready, strict=True):
+        for rank in ranks:
             command, _ = self._starts[rank]
             name = make_log_name(command.label or str(rank))
             paths = [os.path.join(directory, f"{name}.{kind}") for kind in (OUT, ERR)] if directory else []
-            check = make_check(ready, paths, env=command.env, directory=command.directory)
+            check = make_check(command.ready, paths, env=command.env, directory=command.directory)
             while not check.is_ready():
                 if time.monotonic() > until:
                     return f"{check.describe(command.name)} (--ready-timeout {group.ready_timeout_s:g})"

@@ -23,6 +23,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from ompbind.errors import LaunchError, OptionError, PositionError
 from ompbind.planning.placeholders import check as check_placeholders
+from ompbind.planning.rank_command import RankCommand
 from ompbind.text import clean_line, remove_escape_sequences
 
 TCP, HTTP, TEXT, EXEC = "tcp:", "http:", "text:", "exec:"
@@ -262,6 +263,19 @@ def check_ready(ready: str) -> None:
         check_placeholders(ready)
     else:
         make_check(ready, ())
+
+
+def check_commands(commands: Iterable[RankCommand]) -> None:
+    """Check, before ranks start, what they wait for with --ready.
+
+    Raises PositionError and OptionError for a text that is wrong with the values of a rank, and LaunchError
+    for a port that another program has: the rank would look ready at once.
+    """
+    for command in commands:
+        check = make_check(command.ready, ()) if command.ready else None
+        if isinstance(check, PortCheck) and check.is_ready():
+            text = f"port {check.port} accepts connections before {command.name} has started"
+            raise LaunchError(f"--ready {command.ready}: {text}", hint="another program has it: stop it")
 
 
 def _read_port(ready: str, digits: str) -> int:

@@ -30,14 +30,12 @@ class RankGroup(Record):
     - `stop_on_failure`: a rank that fails, and does not start again, stops the run
     - `restart`: for --on-failure restart, when failed ranks start again; None for never
     - `after`: the name of the group that must be ready before these ranks start, "" for none
-    - `ready`: what --ready waits for, for each rank; () if the group is ready as soon as its ranks run
     - `ready_timeout_s`: the seconds that the ranks have to get ready
     """
 
     stop_on_failure: bool = True
     restart: RestartPolicy | None = None
     after: str = ""
-    ready: tuple[str, ...] = ()
     ready_timeout_s: float = 600.0
 
 

@@ -5,7 +5,7 @@ The *identity* of a rank is its number: global and local rank, both sizes, and i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ompbind.cpuset import CpuSet, named
 from ompbind.errors import RequestError
@@ -74,7 +74,8 @@ class RunSpec(Record):
 
     `argv` is the command; its placeholders are filled with `fill_argv`. A rank runs as the words of `wrap`
     and then the command; only `wrap_ranks` if these are given (global ranks). It starts in the directory
-    `chdir`, "" for the caller's. The texts of `wrap`, `chdir` and `added_variables` have placeholders.
+    `chdir`, "" for the caller's. `ready` says when it is ready (--ready), "" for at once. The texts of `wrap`,
+    `chdir`, `ready` and `added_variables` have placeholders.
 
     `base` is the environment of the caller. `added_variables` are (NAME, value) pairs of --env, --env-file,
     --rendezvous and --compat. Ranks do not inherit `removed_variables`: variables that gave options to
@@ -82,7 +83,7 @@ class RunSpec(Record):
     are. `freeze_directory` is put first in PYTHONPATH, "" for none: its sitecustomize keeps thread counts as
     they are.
 
-    Of a run with groups, `groups` are the specifications of its groups, in the order of the groups of the
+    `name` is the name of the group, "" without groups. Of a run with groups, `groups` are the specifications of its groups, in the order of the groups of the
     plan; the other fields have the values of the first group. `group` is which group this is, None for a run
     without groups and before the plan.
     """
@@ -92,12 +93,14 @@ class RunSpec(Record):
     wrap: tuple[str, ...] = ()
     wrap_ranks: CpuSet | None = None
     chdir: str = ""
+    ready: str = ""
     run_id: str
     base: Mapping[str, str]
     added_variables: tuple[tuple[str, str], ...] = ()
     keep_env: bool = False
     removed_variables: tuple[str, ...] = ()
     freeze_directory: str = ""
+    name: str = ""
     groups: tuple[RunSpec, ...] = ()
     group: GroupIdentity | None = None
 
@@ -114,12 +117,13 @@ class RankCommand(Record):
     the working directory, "" for the caller's. `cpus` is the affinity mask, None where the system cannot set
     one. The rank starts on the CPU `first`, where it stays if this CPU is isolated; None leaves this to the
     kernel. `memory` is the memory policy, None if it is inherited. In a run with groups, `group` is the group
-    of the rank, `group_rank` its number there.
+    of the rank, `group_rank` its number there, and `ready` says when it is ready, "" for at once.
     """
 
     rank: int
     group: str = ""
     group_rank: int = 0
+    ready: str = ""
     argv: tuple[str, ...]
     env: Mapping[str, str]
     directory: str = ""
@@ -168,14 +172,6 @@ def make_all_variables(plan: Plan, spec: RunSpec) -> list[Variables]:
         make_variables(part, identity, own)
         for part, own in list_parts(plan, spec)
         for identity in make_local_identities(part)
-    ]
-
-
-def make_all_fields(plan: Plan, spec: RunSpec) -> list[Fields]:
-    """Return the values of the placeholders of all ranks of a group, or of a run without groups."""
-    return [
-        _make_fields(make_identity_variables(placement, identity, spec), identity, placement, spec.group)
-        for identity, placement in zip(make_local_identities(plan), plan.placements, strict=True)
     ]
 
 
@@ -278,10 +274,10 @@ def make_command(
     return made.replace(cpus=cpus, first=first, memory=placement.memory)
 
 
-def make_unbound_commands(size: int, spec: RunSpec, allowed: CpuSet) -> list[RankCommand]:
+def make_unbound_commands(sizes: Sequence[int], spec: RunSpec, allowed: CpuSet) -> list[RankCommand]:
     """Return the commands of ranks without a plan: they inherit the environment and the affinity mask.
 
-    Each gets the variables of the user and its number in the run, so that ranks can divide their work, but no
+    `sizes` has the number of ranks of each group, or of a run without groups. Each gets the variables of the user and its number in the run, so that ranks can divide their work, but no
     variable of a plan: each may use all devices of the caller. The placeholder {cpus} stands for all
     `allowed` CPUs, {threads} for their number.
     """
@@ -293,14 +289,21 @@ def make_unbound_commands(size: int, spec: RunSpec, allowed: CpuSet) -> list[Ran
         OMPBIND_SERVICE_CPUS,
         *NAMES_OF_DEVICES,
     )
-    commands = []
-    for identity in _make_identities(size):
-        numbers = make_identity_variables(placement, identity, spec)
-        fields = _make_fields(numbers, identity, placement, spec.group)
-        removed = dict.fromkeys(of_plan)
-        variables = {**dict.fromkeys(spec.removed_variables), **numbers, **removed}
-        variables.update(_fill_variables(spec, fields))
-        commands.append(_make_filled(identity, spec, variables, fields))
+    cpus = dict.fromkeys((own.name for own in spec.groups), str(allowed))
+    commands: list[RankCommand] = []
+    for size, own in zip(sizes, spec.parts, strict=True):
+        if own.name:
+            first, run_size = len(commands), sum(sizes)
+            own = own.replace(
+                group=GroupIdentity(name=own.name, first_rank=first, run_size=run_size, cpus=cpus)
+            )
+        for identity in _make_identities(size):
+            numbers = make_identity_variables(placement, identity, own)
+            fields = _make_fields(numbers, identity, placement, own.group)
+            removed = dict.fromkeys(of_plan)
+            variables = {**dict.fromkeys(own.removed_variables), **numbers, **removed}
+            variables.update(_fill_variables(own, fields))
+            commands.append(_make_filled(identity, own, variables, fields))
     return commands
 
 
@@ -320,6 +323,7 @@ def _make_filled(identity: RankIdentity, spec: RunSpec, variables: Variables, fi
         rank=_find_number(identity, spec),
         group=spec.group.name if spec.group else "",
         group_rank=identity.rank,
+        ready=fill(spec.ready, fields, "--ready"),
         argv=(*wrapper, *_fill_argv(spec, fields)),
         env=env,
         directory=fill(spec.chdir, fields, "--chdir"),

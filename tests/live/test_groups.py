@@ -174,7 +174,7 @@ def test_a_port_that_another_program_has_is_an_error(ompbind, port):
             "run", "--name", "a", "--ready", f"tcp:{port}", "--", "true", ":", "--name", "b", "--", "true"
         )
     assert done.returncode == 125
-    assert f"port {port} accepts connections before rank 0 has started" in " ".join(done.stderr.split())
+    assert f"port {port} accepts connections before rank 0 (a 0) has started" in " ".join(done.stderr.split())
 
 
 @pytest.mark.parametrize(("server", "client", "options", "code"), [

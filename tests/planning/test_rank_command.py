@@ -167,7 +167,7 @@ def test_a_rank_without_a_plan_inherits_everything_but_its_number_and_the_variab
         added_variables=(("PORT", "{rank+80}"), ("ALL", "{cpus} {threads}")), chdir="/d{rank}",
         wrap=("nice",),
     )  # fmt: skip
-    command = make_unbound_commands(2, spec, CpuSet((0, 1, 2)))[1]
+    command = make_unbound_commands([2], spec, CpuSet((0, 1, 2)))[1]
     assert (command.rank, command.argv, command.directory) == (1, ("nice", "app", "1"), "/d1")
     assert (command.cpus, command.memory) == (None, None)
     assert command.env == {

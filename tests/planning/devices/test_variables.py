@@ -118,7 +118,7 @@ def test_only_variables_of_outer_ranks_are_removed_where_ranks_get_no_variables_
     assert variables(gpus, [[]], env) == [{"OMPBIND_RANK_DEVICES": None, "OMPBIND_NICS": None}]
     assert variables(gpus, [[]]) == [{}]
     spec = RunSpec(argv=("true",), run_id="run", base=env)
-    (unbound,) = make_unbound_commands(1, spec, MACHINE.allowed)
+    (unbound,) = make_unbound_commands([1], spec, MACHINE.allowed)
     assert unbound.env[CUDA] == "0,1"
     assert "OMPBIND_RANK_DEVICES" not in unbound.env
 
