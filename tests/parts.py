@@ -56,6 +56,7 @@ PARTS = {
         (f"{ALONE} --part workers",),
         packages="joblib==1.6.0 scikit-learn distributed==2026.8.0 gunicorn==27.0.1 celery==5.7.0",
     ),
+    "postgres": Part((f"{ALONE} --part postgres",), "postgresql postgresql-contrib util-linux"),
     "problems": Part(
         (f"{ALONE} --part problems",),
         packages="joblib==1.6.0 scikit-learn distributed==2026.8.0 ray==2.60.0 torch==2.13.0",

@@ -116,10 +116,15 @@ def _parse_event(line: str) -> dict[str, object]:
 R = TypeVar("R", bound=Record)
 
 
+_OF_GROUPS = ("words",)
+"""Fields that only sessions with groups have."""
+
+
 def make_json(value: object) -> object:
     """Return what `json` writes for a record, or for a value of one of its fields."""
     if isinstance(value, Record):
-        return {name: make_json(field) for name, field in value.as_dict().items()}
+        fields = value.as_dict().items()
+        return {name: make_json(field) for name, field in fields if field or name not in _OF_GROUPS}
     if isinstance(value, tuple):
         return [make_json(item) for item in value]
     return value.value if isinstance(value, StrEnum) else value
@@ -200,6 +205,7 @@ def mask_session(session: Session) -> Session:
             candidate.replace(
                 choices=tuple((key, mask_word(text)) for key, text in candidate.choices),
                 options=tuple(map(mask_word, candidate.options)),
+                words=tuple(map(mask_word, candidate.words)),
             )
             for candidate in session.candidates
         ),

@@ -86,16 +86,16 @@ def _strip_syntax(text: str) -> str:
 
 
 def read_values(
-    metrics: Sequence[Metric], directory: str, ranks: int, *, writer: str = ""
+    metrics: Sequence[Metric], directory: str, ranks: Iterable[str], *, writer: str = ""
 ) -> tuple[float, ...]:
     """Return the value of each metric of a run, from the output files of its ranks.
 
-    `writer` names the program in errors if it is not a rank. Raises MeasurementError if a pattern matches in
-    no line of a rank, or if what it matches cannot be compared.
+    `ranks` are the starts of the names of these files: "0", or "load.0". `writer` names the program in errors
+    if it is not a rank. Raises MeasurementError if a pattern matches in no line of a rank, or if what it
+    matches cannot be compared.
     """
     rows = [
-        _read_numbers(metrics, make_output_paths(directory, rank), writer or f"rank {rank}")
-        for rank in range(ranks)
+        _read_numbers(metrics, make_output_paths(directory, rank), writer or f"rank {rank}") for rank in ranks
     ]
     return tuple(map(_combine, metrics, zip(*rows, strict=True)))
 
@@ -191,7 +191,7 @@ def _combine(metric: Metric, values: Sequence[float]) -> float:
     return value
 
 
-def make_output_paths(directory: str, rank: int) -> tuple[str, str]:
+def make_output_paths(directory: str, rank: int | str) -> tuple[str, str]:
     """Return the paths of standard output and standard error of a rank."""
     return os.path.join(directory, f"{rank}.{OUT}"), os.path.join(directory, f"{rank}.{ERR}")
 

@@ -12,7 +12,8 @@ from ompbind.bench.records import MIGRATIONS, Run, Status, Verification
 from ompbind.bench.service import run_service
 from ompbind.bench.start_ranks import CandidateStart, MeasuringSettings, Slot, start_ranks
 from ompbind.errors import OmpbindError
-from ompbind.execution.outcome import Outcome, find_hint, render_exit_status
+from ompbind.execution.outcome import Outcome, find_decisive, find_hint, render_exit_status
+from ompbind.execution.readiness import check_commands
 from ompbind.inspection.verdict import VerificationResult
 from ompbind.procfs.reader import read_affinity
 from ompbind.text import Severity
@@ -54,6 +55,7 @@ def _measure(
     try:
         if settings.service:
             return run_service(start, settings, directory, verify=verify)
+        check_commands(start.commands)
         with start_ranks(start, settings, directory, verify=verify) as ranks:
             outcome = ranks.wait()
         if outcome.stop_requested and not outcome.timed_out:
@@ -61,8 +63,8 @@ def _measure(
         if find_failure(outcome, settings.timeout_s):
             return outcome, ()
         if not settings.metrics[0].pattern:  # the wall time
-            return outcome, (max(rank_exit.usage.wall_s for rank_exit in outcome.exits),)
-        return outcome, read_values(settings.metrics, directory, len(start.commands))
+            return outcome, (max(rank_exit.usage.wall_s for rank_exit in find_decisive(outcome)),)
+        return outcome, read_values(settings.metrics, directory, start.log_names)
     except OmpbindError as error:
         return outcome.replace(error=error), ()
 

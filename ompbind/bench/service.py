@@ -117,9 +117,9 @@ def run_service(
         return outcome, ()
     _check_exits(run, outcome, load)
     if load is None:
-        return outcome, read_values(settings.metrics, directory, len(start.commands))
+        return outcome, read_values(settings.metrics, directory, start.log_names)
     writer = f"{_WRITER} (stopped after {run.service.duration_s:g} s)" if load.stop_requested else _WRITER
-    return outcome, read_values(settings.metrics, run.load_directory, 1, writer=writer)
+    return outcome, read_values(settings.metrics, run.load_directory, ["0"], writer=writer)
 
 
 def _make_service_run(start: CandidateStart, settings: MeasuringSettings, directory: str = "") -> _ServiceRun:

@@ -15,7 +15,7 @@ import pickle
 import select
 import shutil
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NoReturn
 
@@ -27,11 +27,11 @@ from ompbind.bench.records import Candidate, Metric, Phase
 from ompbind.cpuset import CpuSet
 from ompbind.errors import LaunchError, OmpbindError
 from ompbind.execution.outcome import Outcome
-from ompbind.execution.output.multiplexer import Output
+from ompbind.execution.output.multiplexer import Output, make_log_name
 from ompbind.execution.process_pair import Cleanup, become_supervisor
 from ompbind.execution.processes import exit_with_parent, signal_process
 from ompbind.execution.rlimits import make_limit_error
-from ompbind.execution.run_options import RunOptions, Supervision
+from ompbind.execution.run_options import ONE_GROUP, RankGroup, RunOptions, Supervision
 from ompbind.execution.spawn import find_executable, find_starts
 from ompbind.execution.supervisor import supervise
 from ompbind.execution.verify.evaluate import expect_ranks
@@ -44,12 +44,24 @@ from ompbind.registry.registry import Registry, make_run_identity
 
 
 class CandidateStart(Record):
-    """A candidate and the commands of its ranks; `plan` is None for the command without ompbind."""
+    """A candidate and the commands of its ranks; `plan` is None for the command without ompbind.
+
+    Of a run with several commands, `groups` are the options of the groups, and `until` is the group whose
+    ranks are measured and end the run, "" for all groups.
+    """
 
     candidate: Candidate
     plan: Plan | None
     spec: RunSpec
     commands: Sequence[RankCommand]
+    groups: Mapping[str, RankGroup] = ONE_GROUP
+    until: str = ""
+
+    @property
+    def log_names(self) -> list[str]:
+        """The starts of the names of the output files of the measured ranks."""
+        measured = (each for each in self.commands if not self.until or each.group == self.until)
+        return [make_log_name(command.label or str(command.rank)) for command in measured]
 
 
 def check_commands(starts: Sequence[CandidateStart]) -> None:
@@ -187,6 +199,8 @@ def start_ranks(
     options = RunOptions(
         run_id=settings.run_id,
         output=Output(directory=directory),
+        groups=start.groups,
+        until=start.until,
         supervision=Supervision(
             timeout=None if settings.service else settings.timeout_s, grace=settings.grace_s
         ),

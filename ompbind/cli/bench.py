@@ -11,9 +11,10 @@ from ompbind.bench.records import Refusal
 from ompbind.bench.results_file import read_results
 from ompbind.bench.start_ranks import CandidateStart
 from ompbind.cli.bench_candidates import make_starts
-from ompbind.cli.bench_options import SHOWING
+from ompbind.cli.bench_options import SHOWING, render_command
 from ompbind.cli.bench_session import run_bench, run_show
 from ompbind.cli.console import print_message, read_screen, write_stderr, write_stdout
+from ompbind.cli.groups import split_groups
 from ompbind.cli.option import ValueLevel, VerbContext
 from ompbind.cli.register import (
     make_local_plan,
@@ -21,14 +22,20 @@ from ompbind.cli.register import (
     read_other_runs,
     read_planning_machine,
 )
-from ompbind.cli.run_settings import choose_run_id
-from ompbind.cli.settings import BenchSettings, PlanningSettings, make_planning_settings, make_settings
+from ompbind.cli.run_settings import choose_run_id, make_groups, make_rank_groups
+from ompbind.cli.settings import (
+    BenchSettings,
+    PlanningSettings,
+    make_group_settings,
+    make_planning_settings,
+    make_settings,
+)
 from ompbind.cli.verb import Verb
 from ompbind.errors import OptionError, RequestError
 from ompbind.machine.model import Machine
 from ompbind.machine.sources.linux.reader import LIVE
 from ompbind.planning.plan import Plan
-from ompbind.planning.request import Request
+from ompbind.planning.planner import Requests
 from ompbind.report.bench.table import Effort, render_candidates, render_effort
 from ompbind.report.text import Screen
 
@@ -67,17 +74,35 @@ number after a signal.
 def make_bench_settings(ctx: click.Context) -> BenchSettings:
     """Return the settings of a command line."""
     assert isinstance(ctx, VerbContext)
-    words: tuple[str, ...] = ctx.params["words"]
+    words = ctx.command_words or ctx.params["words"]
     options = list(ctx.typed[: len(ctx.typed) - len(words)])
     if options[-1:] == ["--"]:
         options.pop()
 
-    def parse_again(more: Sequence[str]) -> BenchSettings:
-        again = VERB.make_context("bench", [*options, *more, "--", *words], parent=ctx.parent)
+    def parse_again(more: Sequence[Sequence[str]]) -> BenchSettings:
+        command, *others = split_groups(words) if ctx.groups else [list(words)]
+        for other, its_options in zip(others, more[1:], strict=True):
+            at = other.index("--")
+            command += [":", *other[:at], *its_options, *other[at:]]
+        again = VERB.make_context("bench", [*options, *more[0], "--", *command], parent=ctx.parent)
         return make_bench_settings(again)
 
-    planning = make_planning_settings(ctx)
-    return make_settings(BenchSettings, ctx.params, planning=planning, parse_again=parse_again)
+    parts = make_group_settings(ctx)
+    vary = tuple(
+        (f"{group.params['name']}.{key}" if ctx.groups else key, texts)
+        for group in ctx.groups or (ctx,)
+        for key, texts in group.params["vary"]
+    )
+    return make_settings(
+        BenchSettings,
+        ctx.params,
+        planning=make_planning_settings(ctx),
+        parts=parts,
+        groups=make_rank_groups(make_groups(ctx)),
+        command=render_command(parts),
+        parse_again=parse_again,
+        vary=vary,
+    )
 
 
 def bench(ctx: click.Context) -> int:
@@ -92,7 +117,7 @@ def bench(ctx: click.Context) -> int:
             "--topology: candidates can only run on this machine", hint="add --dry-run, or omit --topology"
         )
     settings = settings.replace(planning=planning.replace(run_id=choose_run_id(planning.run_id)))
-    machine = read_planning_machine(planning)
+    machine = read_planning_machine(*settings.parts)
     starts, refusals = make_starts(settings, machine, _make_plan)
     if not planning.quiet:
         _print_warnings(starts)
@@ -105,7 +130,7 @@ def bench(ctx: click.Context) -> int:
     return run_bench(settings, starts, refusals, machine)
 
 
-def _make_plan(machine: Machine, request: Request) -> Plan:
+def _make_plan(machine: Machine, request: Requests) -> Plan:
     """Plan for this machine, as `run` does, or for another machine that is only shown."""
     make = make_local_plan if machine.source == LIVE else plan_or_suggest
     return make(machine, request, read_other_runs(machine, request, quiet=True))
@@ -116,7 +141,7 @@ def _print_warnings(starts: Sequence[CandidateStart]) -> None:
     plans = {start.candidate.name: start.plan for start in starts if start.plan}
     names: dict[str, list[str]] = {}
     for name, plan in plans.items():
-        for text in dict.fromkeys(note.text for note in plan.notes if note.warning):
+        for text in dict.fromkeys(note.text for note in plan.all_notes if note.warning):
             names.setdefault(text, []).append(name)
     for text, warned in names.items():
         print_message(f"warning: {text}" + (f" [{'; '.join(warned)}]" if len(warned) < len(plans) else ""))

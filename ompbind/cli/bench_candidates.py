@@ -2,23 +2,26 @@
 
 A candidate is planned from the command line of `bench`, which is parsed again with its choices after the
 other options. So it follows the rules of a command line of `run`. What cannot be planned is a refusal.
+
+In a run with groups, the key of a choice begins with the name of a group: "server.smt".
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import sha256
 
-from ompbind.bench.candidates import Choices, add_ranks, make_combinations, make_proposal
+from ompbind.bench.candidates import MOST, Choices, add_ranks, make_combinations, make_proposal
 from ompbind.bench.records import Candidate, Kind, Refusal
 from ompbind.bench.start_ranks import CandidateStart
 from ompbind.cli.bench_options import check_variations, make_choice_words, render_run_words
-from ompbind.cli.request import make_request, make_run_spec
+from ompbind.cli.request import make_request, make_requests, make_spec_of_run
 from ompbind.cli.settings import BenchSettings, PlanningSettings
 from ompbind.errors import OmpbindError, PlanError
 from ompbind.machine.model import Machine
 from ompbind.openmp.variables import LIBUV_VARIABLE, OVERRIDING_VARIABLES, THREAD_COUNTS
 from ompbind.planning.notes import find_throttling
 from ompbind.planning.plan import Plan
+from ompbind.planning.planner import Requests
 from ompbind.planning.rank_command import (
     RankCommand,
     RunSpec,
@@ -27,14 +30,13 @@ from ompbind.planning.rank_command import (
     make_unbound_commands,
 )
 from ompbind.planning.rank_variables import RANK_VARIABLES, mask_word
-from ompbind.planning.request import Request
 from ompbind.record import Record
 
 RANKS, AUTO = "ranks", "auto"
 """The key of the option that decides which candidates can be compared, and its value without a number."""
 
 
-MakePlan = Callable[[Machine, Request], Plan]
+MakePlan = Callable[[Machine, Requests], Plan]
 """Makes the plan of a request; raises OmpbindError."""
 
 
@@ -51,7 +53,7 @@ class PlannedChoices(Record):
 
     kind: Kind
     choices: Choices
-    settings: PlanningSettings
+    settings: BenchSettings
     spec: RunSpec
     plan: Plan
 
@@ -59,6 +61,11 @@ class PlannedChoices(Record):
     def ranks(self) -> int:
         """The number of ranks."""
         return len(self.plan.placements)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The number of ranks of each group; of a run without groups, of the run."""
+        return tuple(len(part.placements) for part in self.plan.parts)
 
 
 class RefusedChoices(Record):
@@ -78,19 +85,20 @@ def make_starts(
     `make_plan` makes the plan of a candidate. Candidates with equal commands of all ranks are one candidate.
     Raises PositionError or RequestError for a wrong --vary.
     """
-    check_variations(settings.planning.sources)
+    for part in settings.parts:
+        check_variations(part.sources)
     combinations = make_combinations(settings.vary) or _propose(settings, machine)
     planning = Planning(settings=settings, machine=machine, make_plan=make_plan)
     varied = [_plan(planning, it, Kind.VARIED) for it in combinations if _select(it, number=False)]
     numbers = dict.fromkeys(_find_numbers(combinations, varied))
     found = [*(_plan(planning, it, Kind.DEFAULT) for it in numbers), *varied]
     planned = [it for it in found if isinstance(it, PlannedChoices)]
-    counts = dict.fromkeys(it.ranks for it in planned)
+    counts = dict.fromkeys(it.sizes for it in planned)
     several = len(counts) > 1 or len(numbers) > 1
     starts = []
-    for ranks in counts:
-        starts.append(_make_unbound_start(settings, machine, ranks, several=several))
-        starts.extend(_make_start(it, several=several) for it in planned if it.ranks == ranks)
+    for sizes in counts:
+        starts.append(_make_unbound_start(settings, machine, sizes, several=several))
+        starts.extend(_make_start(settings, it, several=several) for it in planned if it.sizes == sizes)
     refusals = (
         Refusal(name=_make_name(it, several=several), reason=it.reason)
         for it in found
@@ -100,18 +108,26 @@ def make_starts(
 
 
 def _propose(settings: BenchSettings, machine: Machine) -> tuple[Choices, ...]:
-    """Return a choice for this machine, which leaves options alone that are given."""
-    planning = settings.planning
-    sources = planning.sources
-    fixed = [option.key for name, option in sources.options.items() if sources.is_given(name)]
-    if not settings.has_same_work:
-        fixed.append(RANKS)
-    try:
-        return make_proposal(
-            machine, make_request(planning, make_spec_before_plan(_make_spec(planning)), machine), fixed
-        ) or ((),)
-    except OmpbindError:
-        return ((),)  # the default plan is refused with the same reason
+    """Return a choice for this machine, which leaves options alone that are given.
+
+    In a run with groups, each group in turn has its choices, while the other groups have their default plans.
+    """
+    proposed: list[Choices] = [()]
+    for part in settings.parts:
+        sources = part.sources
+        fixed = [option.key for name, option in sources.options.items() if sources.is_given(name)]
+        if part.name or not settings.has_same_work:
+            fixed.append(RANKS)
+        try:
+            request = make_request(part, make_spec_before_plan(_make_spec([part])), machine)
+            found = make_proposal(machine, request.replace(group=""), fixed)
+        except OmpbindError:
+            continue  # the default plan is refused with the same reason
+        if not part.name:
+            return found or ((),)
+        limited = [choices for choices in found if choices][: MOST // len(settings.parts)]
+        proposed += [tuple((f"{part.name}.{key}", text) for key, text in it) for it in limited]
+    return tuple(proposed)
 
 
 def _select(choices: Choices, *, number: bool) -> Choices:
@@ -134,11 +150,16 @@ def _find_numbers(
 def _plan(planning: Planning, choices: Choices, kind: Kind) -> PlannedChoices | RefusedChoices:
     """Plan some choices; more ranks or threads than the CPU quota are refused too."""
     try:
-        options = planning.settings.planning.sources.options
-        words = [word for choice in choices for word in make_choice_words(choice, options)]
-        chosen = _parse_again(planning.settings, words)
-        spec = _make_spec(chosen)
-        request = make_request(chosen, make_spec_before_plan(spec), planning.machine)
+        settings = planning.settings
+        names = [f"{part.name}." if part.name else "" for part in settings.parts]
+        more: list[list[str]] = [[] for _ in names]
+        for key, text in choices:
+            at = next(at for at, name in enumerate(names) if key.startswith(name))
+            options = settings.parts[at].sources.options
+            more[at] += make_choice_words((key.removeprefix(names[at]), text), options)
+        chosen = settings.parse_again(more)
+        spec = _make_spec(_name_run(chosen.parts, settings))
+        request = make_requests(chosen.parts, spec, planning.machine)
         plan = planning.make_plan(planning.machine, request)
         throttling = find_throttling(plan)
         if throttling:
@@ -150,19 +171,24 @@ def _plan(planning: Planning, choices: Choices, kind: Kind) -> PlannedChoices | 
     return PlannedChoices(kind=kind, choices=choices, settings=chosen, spec=spec, plan=plan)
 
 
-def _parse_again(settings: BenchSettings, words: Sequence[str]) -> PlanningSettings:
-    """Return the settings of the command line with some words after its options, and the same run."""
-    return settings.parse_again(words).planning.replace(run_id=settings.planning.run_id)
+def _name_run(parts: Sequence[PlanningSettings], settings: BenchSettings) -> list[PlanningSettings]:
+    """Return the settings of a command line that was parsed again, for the run of this session."""
+    return [part.replace(run_id=settings.planning.run_id) for part in parts]
 
 
-def _make_spec(settings: PlanningSettings) -> RunSpec:
+def _make_spec(parts: Sequence[PlanningSettings]) -> RunSpec:
     """Return what all ranks share; they inherit no variable of an option."""
-    spec = make_run_spec(settings, settings.run_id or "")
-    own = (option.variable for option in settings.sources.options.values() if option.has_variable)
-    return spec.replace(removed_variables=tuple(dict.fromkeys((*spec.removed_variables, *own))))
+    sources = parts[0].sources
+    own = tuple(option.variable for option in sources.options.values() if option.has_variable)
+
+    def hide_options(spec: RunSpec) -> RunSpec:
+        return spec.replace(removed_variables=tuple(dict.fromkeys((*spec.removed_variables, *own))))
+
+    spec = make_spec_of_run(parts, parts[0].run_id or "")
+    return hide_options(spec).replace(groups=tuple(map(hide_options, spec.groups)))
 
 
-def _make_start(planned: PlannedChoices, *, several: bool) -> CandidateStart:
+def _make_start(settings: BenchSettings, planned: PlannedChoices, *, several: bool) -> CandidateStart:
     plan, spec = planned.plan, planned.spec
     commands = make_commands(plan, spec)
     candidate = Candidate(
@@ -170,27 +196,47 @@ def _make_start(planned: PlannedChoices, *, several: bool) -> CandidateStart:
         kind=planned.kind,
         ranks=planned.ranks,
         choices=planned.choices if planned.kind is Kind.VARIED else (),
-        options=render_run_words(planned.settings.sources),
+        options=render_run_words(planned.settings.planning.sources),
+        words=planned.settings.command if planned.settings.command != settings.command else (),
         cpus=tuple(str(placement.cpuset) for placement in plan.placements),
         threads=max(placement.threads for placement in plan.placements),
-        digest=_make_digest(make_commands(plan, spec.replace(run_id=_RUN)), spec),
+        digest=_make_digest(make_commands(plan, _rename(spec)), spec),
     )
-    return CandidateStart(candidate=candidate, plan=plan, spec=spec, commands=commands)
+    return CandidateStart(
+        candidate=candidate,
+        plan=plan,
+        spec=spec,
+        commands=commands,
+        groups=settings.groups,
+        until=settings.until or "",
+    )
+
+
+def _rename(spec: RunSpec) -> RunSpec:
+    """Return what all ranks share in a run whose name is equal in all sessions."""
+    return spec.replace(run_id=_RUN, groups=tuple(map(_rename, spec.groups)))
 
 
 def _make_unbound_start(
-    settings: BenchSettings, machine: Machine, ranks: int, *, several: bool
+    settings: BenchSettings, machine: Machine, sizes: Sequence[int], *, several: bool
 ) -> CandidateStart:
-    """Return the command without ompbind; --compat and its variables belong to ompbind too."""
-    spec = _make_spec(_parse_again(settings, ["--no-compat"]))
+    """Return the commands without ompbind; --compat and its variables belong to ompbind too."""
+    parts = settings.parse_again([["--no-compat"]] * len(settings.parts)).parts
+    spec, ranks = _make_spec(_name_run(parts, settings)), sum(sizes)
     candidate = Candidate(
         name=add_ranks("unbound", ranks) if several else "unbound",
         kind=Kind.UNBOUND,
         ranks=ranks,
-        digest=_make_digest(make_unbound_commands(ranks, spec.replace(run_id=_RUN), machine.allowed), spec),
+        digest=_make_digest(make_unbound_commands(sizes, _rename(spec), machine.allowed), spec),
     )
-    commands = make_unbound_commands(ranks, spec, machine.allowed)
-    return CandidateStart(candidate=candidate, plan=None, spec=spec, commands=commands)
+    return CandidateStart(
+        candidate=candidate,
+        plan=None,
+        spec=spec,
+        commands=make_unbound_commands(sizes, spec, machine.allowed),
+        groups=settings.groups,
+        until=settings.until or "",
+    )
 
 
 def _make_name(made: PlannedChoices | RefusedChoices, *, several: bool) -> str:
@@ -233,7 +279,8 @@ _DIGESTED = (*OVERRIDING_VARIABLES, *THREAD_COUNTS, LIBUV_VARIABLE, "LD_PRELOAD"
 
 def _make_digest(commands: Iterable[RankCommand], spec: RunSpec) -> str:
     """Return a digest of what all ranks run, where, and with which variables."""
-    names = (*_DIGESTED, *RANK_VARIABLES, *(name for name, _ in spec.added_variables))
+    added = (name for part in spec.parts for name, _ in part.added_variables)
+    names = (*_DIGESTED, *RANK_VARIABLES, *added)
     parts = [
         (
             command.argv,

@@ -3,7 +3,7 @@
 The values of --vary are read by the readers of the options that they are for.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ompbind.bench.candidates import VariedText, parse_variation
 from ompbind.bench.metrics import read_pattern
@@ -17,6 +17,7 @@ from ompbind.cli.readers import (
     read_seconds,
     read_wrapper_words,
 )
+from ompbind.cli.settings import PlanningSettings
 from ompbind.cli.suggestions import suggest_value
 from ompbind.cli.verbs import COMPARING, CONFIGURATION, MEASURING, OUTPUT
 from ompbind.errors import OptionError, PositionError, RequestError
@@ -31,6 +32,7 @@ _FIXED = {
     "run-id": "it names a run and changes no placement",
     "expect": "it only warns and changes no placement",
     "strict": "it only checks and changes no placement",
+    "name": "it names a group and changes no placement",
 }
 """Planning options that cannot be varied, and why; options of the section CONFIGURATION have one reason."""
 
@@ -148,6 +150,9 @@ def make_choice_words(choice: tuple[str, str], options: Mapping[str, Option]) ->
 _OF_COMMAND = ("chdir", "wrap", "fill")
 """Options that are no planning options, but change what ranks run."""
 
+_OF_GROUP = ("ready", "ready_timeout", "until")
+"""The same in a run with groups."""
+
 _OF_SESSION = ("topology", "run_id")
 """Planning options that do not belong to a command line that repeats a candidate."""
 
@@ -160,9 +165,18 @@ def render_run_words(sources: Sources) -> tuple[str, ...]:
     found = (
         option
         for option in sources.options.values()
-        if ("plan" in option.verbs and option.name not in _OF_SESSION) or option.name in _OF_COMMAND
+        if ("plan" in option.verbs and option.name not in _OF_SESSION)
+        or option.name in _OF_COMMAND
+        or (option.name in _OF_GROUP and sources.is_given("name"))
     )
     return render_words(sources, found)
+
+
+def render_command(parts: Sequence[PlanningSettings]) -> tuple[str, ...]:
+    """Return the words after the first `--`: the command, and the options and commands of further groups."""
+    first, *others = parts
+    further = (word for part in others for word in (":", *render_run_words(part.sources), "--", *part.words))
+    return (*first.words, *further)
 
 
 def render_words(sources: Sources, options: Iterable[Option]) -> tuple[str, ...]:
@@ -240,7 +254,7 @@ def _read_export(text: str) -> tuple[tuple[str, str], ...]:
 
 
 BENCH_OPTIONS = (
-    Option("--vary", section=COMPARING, verbs=BENCH, read=_read_variation, multiple=True,
+    Option("--vary", section=COMPARING, verbs=BENCH, read=_read_variation, multiple=True, whole_run=False,
            metavar="OPTION=V,V", complete=_complete_variation, everyday=True,
            help="Compare values of an option: smt=1,2 or 'mask=0,2;1,3'; several: all combinations",
            default_help="a choice"),

@@ -178,7 +178,7 @@ def _make_session(
         version=__version__,
         started=time.time(),
         hardware=read_hardware(machine),
-        command=settings.planning.words,
+        command=settings.command,
         options=render_words(sources, sources.options.values()),
         duration_s=settings.duration,
         ready=settings.ready,

@@ -84,10 +84,14 @@ def reads_terminal(ranks: int | None, stdin: str) -> bool:
     return ranks == 1 and stdin == "first" and os.isatty(0)
 
 
+def _has_groups(values: Values) -> bool:
+    return bool(values["name"] or values.get("group"))
+
+
 def _restarts_with_terminal(values: Values) -> bool:
     saved = values.get("plan")
     ranks = len(saved.ranks) if saved else values["ranks"]
-    if values["name"] or values["group"]:  # the number of ranks of all groups counts
+    if _has_groups(values):  # the number of ranks of all groups counts
         return False
     return not isinstance(values["on_failure"], str) and reads_terminal(ranks, values["stdin"])
 
@@ -200,9 +204,12 @@ CHECKS = (
           hint="compare strategies without it"),
     *(_make_plan_check(option.name, option.default_value, option.long_name) for option in PLANNING_OPTIONS
       if option.section in (CPUS, DEVICES, BINDING) and option.name not in _BESIDE_PLAN),
-    *(Check(option=name, other="name", when=lambda v: not (v["name"] or v["group"]),
-            text="has no effect without --name", hint=_GROUPS_HINT)
-      for name in ("ready", "ready_timeout", "until")),
+    Check(option="ready", other="name", when=lambda v: not _has_groups(v) and "duration" not in v,
+          text="has no effect without --name", hint=_GROUPS_HINT),
+    *(Check(option=name, other="name", when=lambda v: not _has_groups(v),
+            text="has no effect without --name", hint=_GROUPS_HINT) for name in ("ready_timeout", "until")),
+    *(Check(option=name, other="name", when=lambda v: v["name"], text="cannot be used with {other}",
+            hint="--until ends a run with groups") for name in ("duration", "save_preset")),
     Check(option="ready_timeout", other="ready", when=lambda v: not v["ready"],
           text="has no effect without --ready", hint="--ready says when the ranks of this group are ready"),
     Check(option="ready", other="log_dir", text="reads log files, and there are none",
@@ -237,8 +244,10 @@ CHECKS = (
             text="has no effect without --metric") for name in ("higher", "combine")),
     Check(option="duration", other="metric", when=lambda v: not v["metric"], hint=_METRIC_HINT,
           text="needs --metric: all runs take the same time"),
-    *(Check(option=name, other="duration", when=lambda v: not v["duration"], hint=_SERVER_HINT,
-            text="has no effect without --duration") for name in ("ready", "load")),
+    Check(option="load", other="duration", when=lambda v: not v["duration"], hint=_SERVER_HINT,
+          text="has no effect without --duration"),
+    Check(option="ready", other="duration", when=lambda v: not (v["duration"] or v["name"]),
+          hint=_SERVER_HINT, text="has no effect without --duration"),
     Check(option="fail_above", other="show", when=lambda v: not v["show"],
           text="has no effect without --show",
           hint="write both sessions with --results, then 'ompbind bench --show --fail-above 5% OLD NEW'"),

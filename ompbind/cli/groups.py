@@ -48,10 +48,13 @@ def parse_groups(command: click.Command, ctx: VerbContext) -> tuple[VerbContext,
 
     Raises OptionError for groups without a name, and for names that are not unique or unknown.
     """
-    if ctx.params["group"]:
+    if ctx.params.get("group"):
         groups = list(_parse_tables(command, ctx))
     else:
+        ctx.command_words = ctx.params["words"]
         first, *others = split_groups(ctx.params["words"])
+        if others and not first:
+            raise OptionError("the command of the first group is missing", hint="write it before ':'")
         ctx.params["words"] = tuple(first)
         groups = [ctx, *(_parse_words(command, ctx, words) for words in others)]
     names = [group.params["name"] for group in groups]
@@ -158,8 +161,8 @@ def adopt_run_options(ctx: VerbContext, run: VerbContext) -> None:
                 hint = "write it below [defaults], or give this preset to the first group"
             raise OptionError(f"{place} is an option of the whole run, not of one group", hint=hint)
         ctx.params[name] = run.params[name]
-        for values in (ctx.sources.occurrences, ctx.sources.effective):
-            values.pop(name, None)
+        ctx.sources.occurrences[name] = ()
+        ctx.sources.effective.pop(name, None)
         if name in run.sources.effective:
             ctx.sources.effective[name] = run.sources.effective[name]
     if ctx.table is not None:

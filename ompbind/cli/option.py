@@ -440,7 +440,8 @@ class VerbContext(click.Context):
     `typed` are the words of its command line, `messages` what the user should know about its options.
     `groups` are the contexts of the groups of a run with several commands; it may be the first of these.
     Another group has the context of its `run`, and maybe a `table` of a configuration file. `find_tables`
-    returns the tables of groups in the files that were read, by name.
+    returns the tables of groups in the files that were read, by name. `command_words` are all words after the
+    first `--`, with those of the other groups.
     """
 
     def __init__(
@@ -456,6 +457,7 @@ class VerbContext(click.Context):
         self.table = table
         self.find_tables: Callable[[], Mapping[str, Any]] = dict
         self.groups: tuple[VerbContext, ...] = ()
+        self.command_words: tuple[str, ...] = ()
         self.typed: tuple[str, ...] = ()
         self.sources = Sources(command.params)
         self.configuration = Configuration()

@@ -144,10 +144,6 @@ def _plan_and_supervise(settings: RunSettings) -> Outcome | None:
         shown = output is None or output.tag
         reporter = RunReporter(plan, quiet=planning.quiet, verbose=planning.verbose, stderr_shown=shown)
         commands = make_commands(plan, spec)  # before the fork: an error is that of the foreground process
-        if any(command.ready for command in commands):
-            from ompbind.execution.readiness import check_commands  # noqa: PLC0415 - door: --ready
-
-            check_commands(commands)
         options = make_run_options(settings, plan, spec, output, found.claim)
         try:
             starts = find_starts(commands)  # before the fork: after it, memory is copied when it is written

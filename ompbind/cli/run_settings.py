@@ -170,8 +170,12 @@ def make_run_options(
     """Make the options of the supervisor, which notes restarts in the claim.
 
     Raises LaunchError where --verify is given and this system shows no threads, and RequestError where the
-    plan has a single rank that has the terminal and would be restarted.
+    plan has a single rank that has the terminal and would be restarted; and as `check_commands`.
     """
+    if any(part.ready for part in spec.parts):
+        from ompbind.execution.readiness import check_commands  # noqa: PLC0415 - door: --ready
+
+        check_commands(make_commands(plan, spec))
     groups = make_rank_groups(settings.groups)
     restarts = any(group.restart for group in groups.values())
     if restarts and reads_terminal(len(plan.placements), settings.stdin):

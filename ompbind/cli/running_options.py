@@ -35,7 +35,10 @@ CONTINUE, _RESTART = "continue", "restart"
 
 RUN = ("run",)
 EXEC = ("exec",)
-GROUPING = (*RUN, "plan")
+READING = (*RUN, "plan")
+"""The verbs that take commands from configuration files."""
+
+GROUPING = (*READING, "bench")
 """The verbs that take several commands."""
 
 SUPERVISING = (*RUN, "bench")
@@ -100,16 +103,17 @@ RUNNING_OPTIONS = (
     Option("--name", section=GROUPS, verbs=GROUPING, read=read_group_name, metavar="NAME",
            is_setting=False,
            help="Name a group of ranks; ': OPTIONS --name NAME -- CMD' after its command adds another group"),
-    Option("--group", section=GROUPS, verbs=GROUPING, read=_read_group_names, multiple=True,
+    Option("--group", section=GROUPS, verbs=READING, read=_read_group_names, multiple=True,
            metavar="NAME|all", is_setting=False, whole_run=True,
            help="Use the groups of [group.NAME] of a configuration file, with their commands"),
     Option("--ready", section=GROUPS, verbs=SUPERVISING, read=_read_ready, default="", metavar="CHECK",
            help="A rank is ready once tcp:PORT or http:URL answers, text:REGEX is in its output, or exec:CMD"
                 " succeeds; CHECK may use {rank+8000}; then the next group starts (run), or the measurement"
-                " begins (bench, with --duration)"),
-    Option("--ready-timeout", section=GROUPS, verbs=RUN, read=read_seconds, number=True, metavar="TIME",
-           default="600", help="Stop the run if ranks are not ready after TIME"),
-    Option("--until", section=GROUPS, verbs=RUN, read=read_group_name, metavar="NAME", is_setting=False,
+                " begins (bench --duration)"),
+    Option("--ready-timeout", section=GROUPS, verbs=SUPERVISING, read=read_seconds, number=True,
+           metavar="TIME", default="600", help="Stop the run if ranks are not ready after TIME"),
+    Option("--until", section=GROUPS, verbs=SUPERVISING, read=read_group_name, metavar="NAME",
+           is_setting=False,
            help="Stop the other groups once all ranks of a group have exited; its exit code counts"),
     Option("--rendezvous", section=RANKS, verbs=RUN, flag=True, whole_run=True,
            help="Set MASTER_ADDR and a free MASTER_PORT for torch.distributed, equal for all ranks"),

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeVar
 
 from ompbind.cli.option import Sources, VerbContext
 from ompbind.cpuset import CpuSet
+from ompbind.execution.run_options import RankGroup
 from ompbind.machine.devices import DeviceKind
 from ompbind.machine.model import CoreKindName
 from ompbind.masks.mask import Mask
@@ -133,11 +134,17 @@ class PlanSettings(Record):
 class BenchSettings(Record):
     """What `bench` needs beside its planning settings; the fields are the options of the same names.
 
-    `parse_again` returns the settings of the same command line with more options after its own.
+    `parse_again` returns the settings of the same command line with more options after its own, of each
+    group. `parts` are the planning settings of the groups, `groups` is how they are started, and `command`
+    has all words after the first `--`.
     """
 
     planning: PlanningSettings
-    parse_again: Callable[[Sequence[str]], "BenchSettings"]
+    parts: tuple[PlanningSettings, ...]
+    groups: Mapping[str, RankGroup]
+    until: str | None
+    command: tuple[str, ...]
+    parse_again: Callable[[Sequence[Sequence[str]]], "BenchSettings"]
     vary: tuple[tuple[str, tuple[str, ...]], ...]
     max_rounds: int
     budget: float | None

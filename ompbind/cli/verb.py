@@ -141,15 +141,18 @@ class Verb(click.Command):
         ctx.typed = tuple(args)  # click removes words from the list
         rest = super().parse_args(ctx, args)
         if ctx.run or ctx.params.get("name") or ctx.params.get("group"):
-            from ompbind.cli import groups  # noqa: PLC0415 - door: groups
+            from ompbind.cli.groups import adopt_run_options, parse_groups  # noqa: PLC0415 - door: groups
 
             if ctx.run:
-                groups.adopt_run_options(ctx, ctx.run)
+                adopt_run_options(ctx, ctx.run)
             elif not ctx.resilient_parsing:
-                ctx.groups = groups.parse_groups(self, ctx)
+                ctx.messages = tuple(self._check(ctx))
+                ctx.groups = parse_groups(self, ctx)
+                of_groups = (text for group in ctx.groups for text in group.messages)
+                ctx.messages = tuple(dict.fromkeys((*ctx.messages, *of_groups)))
+                return rest
         if not ctx.resilient_parsing:
-            of_groups = (text for group in ctx.groups for text in group.messages)
-            ctx.messages = tuple(dict.fromkeys((*self._check(ctx), *of_groups)))
+            ctx.messages = tuple(self._check(ctx))
         return rest
 
     def _check(self, ctx: VerbContext) -> list[str]:

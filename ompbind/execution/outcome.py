@@ -146,13 +146,14 @@ TIMED_OUT = 124
 """The exit code of a run that took longer than --timeout."""
 
 
-def first_failure(outcome: Outcome) -> RankExit | None:
-    """Return the exit of the first rank whose status is not 0, None if all succeeded.
+def find_decisive(outcome: Outcome) -> list[RankExit]:
+    """Return the exits that decide the exit code: all, or those of the group that has ended the run."""
+    return [each for each in outcome.exits if outcome.until is None or each.rank in outcome.until]
 
-    With --until, only the ranks count that decide the exit code.
-    """
-    decisive = (each for each in outcome.exits if outcome.until is None or each.rank in outcome.until)
-    return next((rank_exit for rank_exit in decisive if rank_exit.status != 0), None)
+
+def first_failure(outcome: Outcome) -> RankExit | None:
+    """Return the exit of the first decisive rank whose status is not 0, None if all succeeded."""
+    return next((rank_exit for rank_exit in find_decisive(outcome) if rank_exit.status != 0), None)
 
 
 def exit_code(outcome: Outcome) -> int:

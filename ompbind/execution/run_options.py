@@ -39,6 +39,10 @@ class RankGroup(Record):
     ready_timeout_s: float = 600.0
 
 
+ONE_GROUP: Mapping[str, RankGroup] = MappingProxyType({"": RankGroup()})
+"""The groups of a run without groups."""
+
+
 class RunOptions(Record):
     """How to run the ranks: what the user chose, and what follows for this run.
 
@@ -57,7 +61,7 @@ class RunOptions(Record):
     run_id: str
     output: Output | None = None
     supervision: Supervision = Supervision()
-    groups: Mapping[str, RankGroup] = MappingProxyType({"": RankGroup()})
+    groups: Mapping[str, RankGroup] = ONE_GROUP
     until: str = ""
     stop_on_exit: bool = False
     publish_restarts: Callable[[int], None] | None = None

@@ -74,8 +74,8 @@ class RunSpec(Record):
 
     `argv` is the command; its placeholders are filled with `fill_argv`. A rank runs as the words of `wrap`
     and then the command; only `wrap_ranks` if these are given (global ranks). It starts in the directory
-    `chdir`, "" for the caller's. `ready` says when it is ready (--ready), "" for at once. The texts of `wrap`,
-    `chdir`, `ready` and `added_variables` have placeholders.
+    `chdir`, "" for the caller's. `ready` says when it is ready (--ready), "" for at once. The texts of
+    `wrap`, `chdir`, `ready` and `added_variables` have placeholders.
 
     `base` is the environment of the caller. `added_variables` are (NAME, value) pairs of --env, --env-file,
     --rendezvous and --compat. Ranks do not inherit `removed_variables`: variables that gave options to
@@ -83,9 +83,9 @@ class RunSpec(Record):
     are. `freeze_directory` is put first in PYTHONPATH, "" for none: its sitecustomize keeps thread counts as
     they are.
 
-    `name` is the name of the group, "" without groups. Of a run with groups, `groups` are the specifications of its groups, in the order of the groups of the
-    plan; the other fields have the values of the first group. `group` is which group this is, None for a run
-    without groups and before the plan.
+    `name` is the name of the group, "" without groups. Of a run with groups, `groups` are the specifications
+    of its groups, in the order of the groups of the plan; the other fields have the values of the first
+    group. `group` is which group this is, None for a run without groups and before the plan.
     """
 
     argv: tuple[str, ...]
@@ -277,9 +277,10 @@ def make_command(
 def make_unbound_commands(sizes: Sequence[int], spec: RunSpec, allowed: CpuSet) -> list[RankCommand]:
     """Return the commands of ranks without a plan: they inherit the environment and the affinity mask.
 
-    `sizes` has the number of ranks of each group, or of a run without groups. Each gets the variables of the user and its number in the run, so that ranks can divide their work, but no
-    variable of a plan: each may use all devices of the caller. The placeholder {cpus} stands for all
-    `allowed` CPUs, {threads} for their number.
+    `sizes` has the number of ranks of each group, or of a run without groups. Each gets the variables of the
+    user and its number in the run, so that ranks can divide their work, but no variable of a plan: each may
+    use all devices of the caller. The placeholder {cpus} stands for all `allowed` CPUs, {threads} for their
+    number.
     """
     placement = Placement(rank=0, cpus=tuple(allowed), threads=len(allowed))
     of_plan = (

@@ -20,7 +20,7 @@ def write(directory, *outputs, errors=()):
 
 
 def read(directory, pattern=RATE, *, ranks=1, **options):
-    return read_values(make_metrics((pattern,), **options), str(directory), ranks)[0]
+    return read_values(make_metrics((pattern,), **options), str(directory), map(str, range(ranks)))[0]
 
 
 def read_wrong(directory, pattern=RATE, **options):
@@ -121,7 +121,7 @@ def test_standard_error_counts_only_if_standard_output_has_no_match(tmp_path):
     assert read(tmp_path, ranks=2, combine="sum") == 8.0
     write(tmp_path, "time 3\nlatency 5\n", errors=("memory 7\n",))
     metrics = make_metrics((r"latency (\d+)", r"memory (\d+)", r"time (\d+)"))
-    assert read_values(metrics, str(tmp_path), 1) == (5.0, 7.0, 3.0)
+    assert read_values(metrics, str(tmp_path), ["0"]) == (5.0, 7.0, 3.0)
 
 
 def test_an_error_names_the_pattern_the_rank_and_its_last_lines(tmp_path):

@@ -34,6 +34,8 @@ def test_a_colon_belongs_to_the_command_if_the_first_group_has_no_name():
 @pytest.mark.parametrize(("line", "message"), [
     ("--name a -- true : -n 2 -- true", "group 2 has no name hint: add --name NAME to its options"),
     ("--name a -- true : --name a -- true", "two groups are named a"),
+    ("--name a -- : --name b -- true", "the command of the first group is missing"),
+    ("--name a -- true : --name b --", "the command to start is missing"),
     ("--name a -- true : --name b --timeout 5 -- true",
      "--timeout is an option of the whole run, not of one group hint: write it before the first '--'"),
     ("--name a -- true : --name b --share -- true", "--share is an option of the whole run"),

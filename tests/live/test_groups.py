@@ -15,9 +15,12 @@ from tests.long import rounds
 
 pytestmark = pytest.mark.usefixtures("stranger")
 
-SHOW = (
-    "import json, os; print(json.dumps({**os.environ, 'mask': sorted(os.sched_getaffinity(0))}), flush=True)"
-)
+SHOW = """
+import json, os
+names = ("OMPBIND_", "RANK", "LOCAL_", "WORLD_", "MASTER_", "A", "B")
+env = {name: value for name, value in os.environ.items() if name.startswith(names)}
+print(json.dumps({**env, "mask": sorted(os.sched_getaffinity(0))}), flush=True)
+"""
 PYTHON = [sys.executable, "-c"]
 SERVER = [*PYTHON, """
 import http.server, sys, time
@@ -395,3 +398,55 @@ def test_output_of_all_groups_is_whole(ompbind):
             prefix = f"[{name} {rank}] "
             own = [line.removeprefix(prefix) for line in lines if line.startswith(prefix)]
             assert own == list(map(str, range(1, 20001)))
+
+
+BENCH = ["bench", "--metric", "value: ([0-9.]+)", "--until", "load", "--name", "server"]
+
+
+def test_bench_varies_each_group_and_measures_the_group_that_ends_the_run(ompbind, port):
+    words = [*BENCH, "--max-rounds", "5", "--seed", "1", "--format", "jsonl", "--ready", f"tcp:{port}"]
+    words += ["--vary", "bind=rank,none", "--", *SERVER, port, "0", ":", "--name", "load", "-n", "2"]
+    client = 'echo "value: 1$RANK"'
+    words += ["--share", "--vary", "mask=0|0;0|1"]
+    done = ompbind(*words, "--", "sh", "-c", client)
+    assert "--share is an option of the whole run" in done.stderr
+    words.remove("--share")
+    done = ompbind(*words[:1], "--share", *words[1:], "--", "sh", "-c", client)
+    assert done.returncode == 0, done.stderr
+    header, *events = map(json.loads, done.stdout.splitlines())
+    assert [candidate["name"] for candidate in header["candidates"]] == [
+        "unbound", "default", "server.bind=rank, load.mask=0|0", "server.bind=rank, load.mask=0|1",
+        "server.bind=none, load.mask=0|0", "server.bind=none, load.mask=0|1",
+    ]  # fmt: skip
+    runs = [event for event in events if event["event"] == "run"]
+    assert {run["status"] for run in runs} == {"ok"}
+    assert {tuple(run["values"]) for run in runs} == {(11.0,)}  # the slowest of 10 and 11
+    varied = header["candidates"][-1]
+    line = ["run", *varied["options"], "--dry-run", "--", *varied["words"]]
+    assert "--vary" not in line
+    done = ompbind(*line)
+    assert done.returncode == 0, done.stderr
+    assert "server (1 rank, balanced) and load (2 ranks, mask)" in done.stdout
+    assert "words" not in header["candidates"][0]
+
+
+def test_without_vary_bench_proposes_a_choice_for_each_group(ompbind):
+    machine = ["--topology", "synthetic:pack:2 l3:2 core:4 pu:2", "--dry-run"]
+    done = ompbind(
+        *BENCH[:1], *machine, "--name", "a", "--", "true", ":", "--name", "b", "-n", "2", "--", "true"
+    )
+    assert done.returncode == 0, done.stderr
+    names = [line.split("  ")[0] for line in done.stdout.splitlines()]
+    assert "a.smt=all" in names
+    assert "b.smt=all" in names
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    (["--duration", "5"], "--duration 5 cannot be used with --name server"),
+    (["--save-preset", "x"], "--save-preset x cannot be used with --name server"),
+    (["--vary", "name=a,b"], "--name cannot be varied"),
+])  # fmt: skip
+def test_options_of_bench_that_groups_do_not_have(ompbind, options, message):
+    done = ompbind(*BENCH, *options, "--", "true", ":", "--name", "load", "--", "true")
+    assert done.returncode == 2
+    assert message in " ".join(done.stderr.split())

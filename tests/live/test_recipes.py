@@ -1,4 +1,4 @@
-"""The files of recipes.md and containers.md in docs/ are run, with stand-ins for programs and for ssh."""
+"""The files of recipes in docs/ are run, with stand-ins for programs and for ssh."""
 
 import json
 import os
@@ -6,17 +6,26 @@ import re
 import shlex
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
-from tests.live.conftest import OMPBIND, clean_environment, python_with_torch, required
+from tests.live.conftest import (
+    OMPBIND,
+    RUNTIME_DIR,
+    clean_environment,
+    python_with_torch,
+    required,
+    two_cpus,
+)
 from tests.live.containers import podman_run
+from tests.live.other_user import NOBODY, as_user
 from tests.nodes import NAMES, OPEN_MPI_5, Nodes, can_make_namespaces
 from tests.slurm import PROGRAMS, find_free_ports, run_batch, start_slurm
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
-PAGE = "".join((DOCS / name).read_text() for name in ("recipes.md", "containers.md"))
+PAGE = "".join((DOCS / name).read_text() for name in ("recipes.md", "group-recipes.md", "containers.md"))
 FILES = dict(re.findall(r"^`([\w./-]+)`[^\n]*:\n\n```\w+\n(.*?)```", PAGE, re.M | re.S))
 """The files that the pages show, by name."""
 
@@ -210,3 +219,58 @@ def test_llama_cpp(tmp_path):
     show = 'echo "llama-server $*: $LLAMA_ARG_THREADS threads"'
     done = run("bash", "-c", FILES["llama.sh"], env=as_rank_program(tmp_path, "llama-server", show))
     assert without_numbers(done.stdout.splitlines()) == without_numbers(shown_in("llama.cpp")), done.stderr
+
+
+def without_values(lines):
+    """Return lines without numbers that differ from run to run."""
+    return [re.sub(r"\d+(\.\d+)?", "#", line) for line in lines]
+
+
+def test_a_server_and_its_clients(tmp_path):
+    two_cpus()
+    port = find_free_ports(1)[0]
+    (tmp_path / "group_server.py").write_text(FILES["group_server.py"])
+    (tmp_path / "group_client.py").write_text(FILES["group_client.py"])
+    text = FILES["load.sh"].replace(" 8000 5 4", " 8000 1 4").replace("8000", str(port))
+    done = run("bash", "-c", text, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert without_values(done.stdout.splitlines()) == without_values(shown_in("A server and its clients"))
+    *_, rate = re.findall(r"[\d.]+$", done.stdout.strip())
+    assert float(rate) > 10
+
+
+@pytest.mark.part("torch")
+def test_a_trainer_and_its_loader(tmp_path):
+    two_cpus()
+    text = FILES["ompbind.toml"].replace("9000", str(find_free_ports(1)[0]))
+    (tmp_path / "ompbind.toml").write_text(text)
+    (tmp_path / "ompbind.toml").chmod(0o644)
+    (tmp_path / "group_loader.py").write_text(FILES["group_loader.py"])
+    (tmp_path / "group_trainer.py").write_text(FILES["group_trainer.py"])
+    env = as_rank_program(tmp_path, "python", f'exec {python_with_torch()} "$@"')
+    done = run("bash", "-c", FILES["train-groups.sh"], cwd=tmp_path, env=env)
+    assert done.returncode == 0, done.stderr
+    lines, shown = done.stdout.splitlines(), shown_in("A trainer and its loader")
+    assert without_numbers(without_values(lines)) == without_numbers(without_values(shown))
+    losses = [float(loss) for loss in re.findall(r"loss ([\d.]+)", done.stdout)]
+    assert losses[-1] < losses[0]
+
+
+@pytest.mark.part("postgres")
+def test_postgres_and_pgbench():
+    """PostgreSQL refuses to run as root: another user runs the file, in a directory of its own."""
+    required("pgbench")
+    two_cpus()
+    before = as_user(NOBODY) if os.geteuid() == 0 else []
+    with tempfile.TemporaryDirectory(prefix="pg", dir="/tmp") as directory:  # paths of sockets are short
+        if before:
+            os.chown(directory, NOBODY, NOBODY)
+        env = clean_environment(**{RUNTIME_DIR: directory, "TMPDIR": directory, "HOME": directory})
+        text = FILES["database.sh"].replace(" -T 10 ", " -T 1 ")
+        done = run(*before, "bash", "-c", text, env=env, cwd=directory)
+        left = [path.name for path in Path(directory).iterdir() if path.name.startswith("tmp.")]
+    assert (done.returncode, left) == (0, []), done.stderr
+    lines = [line for line in shown_in("Postgres and pgbench") if line != "..."]
+    printed = without_values(done.stdout.splitlines())
+    assert [line for line in without_values(lines) if line not in printed] == []
+    assert "number of failed transactions: 0 " in done.stdout

@@ -103,7 +103,7 @@ def make_command(candidate: Candidate, command: Sequence[str]) -> tuple[str, ...
     """Return the words that start the command as a candidate does: with `ompbind run`, or unchanged."""
     if candidate.kind is Kind.UNBOUND:
         return tuple(command)
-    return ("ompbind", "run", *candidate.options, "--", *command)
+    return ("ompbind", "run", *candidate.options, "--", *(candidate.words or command))
 
 
 def join_command(words: Iterable[str], *, ascii_only: bool = False) -> str:
