@@ -84,7 +84,7 @@ def command_lines():
     """Yield (page, command line) for each command of ompbind in a page or a help text."""
     for kind in ("sh", "bash", "zsh", "fish", "console", "text"):
         for page, text in blocks(kind):
-            for line in text.splitlines():
+            for line in re.sub(r"\\\n *", "", text).splitlines():
                 found = re.search(rf"\bompbind ({KNOWN})\b[^\"#>]*", line)
                 shown = kind not in ("console", "text") or line.startswith("$ ")
                 if found and shown:
@@ -118,11 +118,14 @@ def test_examples_of_help_texts_work_on_a_sample_machine(home, line):
 
 
 @pytest.fixture
-def presets(tmp_path, monkeypatch):
-    """The first example of the page about configuration files, as the file of the user; and a plan."""
+def presets(tmp_path, monkeypatch, request):
+    """The first example of the page about configuration files, and the groups of the page; and a plan."""
     path = tmp_path / "ompbind/ompbind.toml"
     path.parent.mkdir()
-    path.write_text(next(text for page, text in blocks("toml") if page == "configuration.md"))
+    pages = {"configuration.md", request.node.callspec.params["page"]}
+    shown = [text for page, text in blocks("toml") if page in pages]
+    presets = next(text for page, text in blocks("toml") if page == "configuration.md")
+    path.write_text("".join([presets, *(text for text in shown if "[group." in text)]))
     path.chmod(0o644)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     plan = make_plan(read_machine("synthetic:core:4 pu:1"), Request(ranks=4))

@@ -50,7 +50,7 @@ class Candidate(Record):
     - `threads`: threads of each rank, 0 if unbound
     - `same`: the names of other candidates with the same plan, which do not run
     - `digest`: a digest of the plan and the variables of ranks; a resumed session compares it
-    - `words`: in a run with groups, the words after `--` if they are not those of the session
+    - `words`: in a run with groups, the words after `--` if these differ from the command of the session
     """
 
     name: str

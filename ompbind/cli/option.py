@@ -441,7 +441,7 @@ class VerbContext(click.Context):
     `groups` are the contexts of the groups of a run with several commands; it may be the first of these.
     Another group has the context of its `run`, and maybe a `table` of a configuration file. `find_tables`
     returns the tables of groups in the files that were read, by name. `command_words` are all words after the
-    first `--`, with those of the other groups.
+    first `--`, also the options and commands of the other groups.
     """
 
     def __init__(

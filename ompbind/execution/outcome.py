@@ -147,7 +147,7 @@ TIMED_OUT = 124
 
 
 def find_decisive(outcome: Outcome) -> list[RankExit]:
-    """Return the exits that decide the exit code: all, or those of the group that has ended the run."""
+    """Return the exits that decide the exit code: of all ranks, or with --until of the ranks of a group."""
     return [each for each in outcome.exits if outcome.until is None or each.rank in outcome.until]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ompbind.cpuset import EMPTY, CpuSet, union
+from ompbind.cpuset import EMPTY, CpuSet, join_words, union
 from ompbind.machine.devices import Device
 from ompbind.machine.model import Machine
 from ompbind.planning.other_runs import LiveRun
@@ -172,11 +172,14 @@ class Plan(Record):
 
     @property
     def all_notes(self) -> tuple[Note, ...]:
-        """The notes of the groups, each with the name of its group, and those of the whole run."""
+        """The notes of the groups, each once with the names of the groups that have it, and of the run."""
+        found: dict[Note, list[str]] = {}
+        for part in self.groups:
+            for note in part.notes:
+                found.setdefault(note, []).append(part.request.group)
         of_groups = (
-            note.replace(text=f"group {part.request.group}: {note.text}")
-            for part in self.groups
-            for note in part.notes
+            note.replace(text=f"group{'s' if len(names) > 1 else ''} {join_words(names)}: {note.text}")
+            for note, names in found.items()
         )
         return (*of_groups, *self.notes)
 

@@ -81,7 +81,7 @@ def make_overlay(plan: Plan) -> Overlay:
         notes=tuple(f"warning: {note.text}" for note in plan.all_notes if note.warning),
         cpus=by_cpu,
         cores={cpu: annotation for core, annotation in zip(cores, by_core, strict=True) for cpu in core},
-        ranks=tuple(_rank_keys(plan.placements)),
+        ranks=tuple(_rank_keys(plan)),
         cpu_keys=tuple(_other_keys(plan, symbols, by_cpu.values())),
         core_keys=tuple(_other_keys(plan, symbols, by_core)),
     )
@@ -191,7 +191,9 @@ def _annotate_cores(
     """Yield the annotation of every core; `cores` are pairs of its CPUs and of the ranks on it."""
     single, compute = {ranks.first for _, ranks in cores if len(ranks) == 1}, plan.compute
     words_of_rank = {
-        placement.rank: _describe(placement) for placement in plan.placements if placement.rank in single
+        placement.rank: _describe(plan, placement)
+        for placement in plan.placements
+        if placement.rank in single
     }
     for cpus, ranks in cores:
         if ranks:
@@ -205,27 +207,28 @@ def _annotate_cores(
             yield first.replace(words=first.words or _WORDS[first.mark])
 
 
-def _describe(placement: Placement) -> str:
-    """Return what a rank gets: "rank 0: CPUs 0-3, 4 threads, service CPU 4, gpu:0"."""
+def _describe(plan: Plan, placement: Placement) -> str:
+    """Return what a rank gets: "rank 0: CPUs 0-3, 4 threads, service CPU 4, gpu:0"; "rank 3 (load 2): …"."""
     kinds = [("CPU", placement.compute), ("service CPU", placement.service_cpus)]
     compute, service = (
         named(noun, cpus) if len(render_cpus(cpus)) <= _LIST_LIMIT else count(len(cpus), noun)
         for noun, cpus in kinds
     )
-    parts = [f"rank {placement.rank}: {compute}", count(placement.threads, "thread")]
+    label = f" ({plan.labels[placement.rank]})" if plan.groups else ""
+    parts = [f"rank {placement.rank}{label}: {compute}", count(placement.threads, "thread")]
     parts += [service] if placement.service_cpus else []
     return ", ".join([*parts, *render_device_names(placement.devices)])
 
 
-def _rank_keys(placements: tuple[Placement, ...]) -> Iterator[Annotation]:
+def _rank_keys(plan: Plan) -> Iterator[Annotation]:
     """Yield a key for each rank, or for each colour if there are many ranks."""
-    if len(placements) <= KEYS:
-        for placement in placements:
+    if len(plan.placements) <= KEYS:
+        for placement in plan.placements:
             rank = placement.rank
-            yield Annotation(symbol=str(rank), mark=rank_mark(rank), words=_describe(placement))
+            yield Annotation(symbol=str(rank), mark=rank_mark(rank), words=_describe(plan, placement))
         return
     for first in range(COLOURS):
-        ranks = CpuSet(range(first, len(placements), COLOURS))
+        ranks = CpuSet(range(first, len(plan.placements), COLOURS))
         yield Annotation(symbol="", mark=rank_mark(first), words=f"ranks {render_cpus(ranks)}")
 
 
