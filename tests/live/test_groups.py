@@ -19,7 +19,7 @@ SHOW = """
 import json, os
 names = ("OMPBIND_", "RANK", "LOCAL_", "WORLD_", "MASTER_", "A", "B")
 env = {name: value for name, value in os.environ.items() if name.startswith(names)}
-print(json.dumps({**env, "mask": sorted(os.sched_getaffinity(0))}), flush=True)
+os.write(1, (json.dumps({**env, "mask": sorted(os.sched_getaffinity(0))}) + "\\n").encode())
 """
 PYTHON = [sys.executable, "-c"]
 SERVER = [*PYTHON, """
