@@ -6,9 +6,10 @@ It prints the median CPU time of `make_plan` over rounds:
 
     1. every strategy with 1,024 ranks on 4,096 CPUs, with two CPUs per core and with one;
     2. `balanced` on machines of doubling size, with a number of ranks that does not divide the cores, and the
-       ratio to the previous machine.
+       ratio to the previous machine;
+    3. 1,024 ranks in 16 groups on 4,096 CPUs: groups that request cores, and groups that divide all cores.
 
-The exit code is 1 if planning 1,024 ranks takes more than 0.25 s.
+The exit code is 1 if planning 1,024 ranks takes more than 0.25 s, or more than 0.4 s in groups.
 """
 
 import statistics
@@ -19,18 +20,18 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.rounds import read_rounds
 from ompbind.machine.model import Machine
-from ompbind.planning.planner import make_plan
+from ompbind.planning.planner import Requests, make_plan
 from ompbind.planning.request import Request
 from ompbind.planning.strategies.strategies import STRATEGIES
 from tests.machines import Shape, make_machine
 
-LIMIT_S = 0.25
+LIMIT_S, GROUPS_LIMIT_S = 0.25, 0.4
 THREADED = Shape(packages=8, nodes=4, l3s=4, cores=16, smt=2)
 SINGLE = Shape(packages=8, nodes=4, l3s=8, cores=16, smt=1)
 GROWING = [Shape(packages=packages, nodes=4, l3s=8, cores=8, smt=1) for packages in (2, 4, 8, 16, 32)]
 
 
-def planning_s(machine: Machine, request: Request, rounds: int) -> float:
+def planning_s(machine: Machine, request: Requests, rounds: int) -> float:
     """Return the median CPU time in seconds of making a plan."""
     times = []
     for _ in range(rounds):
@@ -66,12 +67,25 @@ def measure_growth(rounds: int) -> float:
     return before
 
 
+def measure_groups(rounds: int) -> float:
+    """Print the time of 16 groups of 64 ranks on 4,096 CPUs; return the longest time in seconds."""
+    print(f"\n{'1,024 ranks in 16 groups':26} {'ms':>14}")
+    machine, longest = make_machine(THREADED), 0.0
+    for label, cores in (("one core for each rank", 1), ("equal parts for groups", None)):
+        requests = [Request(group=f"g{number}", ranks=64, cores=cores) for number in range(16)]
+        spent = planning_s(machine, requests, rounds)
+        longest = max(longest, spent)
+        print(f"{label:26} {spent * 1000:14.1f}")
+    return longest
+
+
 def main() -> int:
-    """Run all measurements; return 1 if planning 1,024 ranks on 4,096 CPUs takes longer than the limit."""
+    """Run all measurements; return 1 if planning 1,024 ranks on 4,096 CPUs takes longer than the limits."""
     rounds = read_rounds(__doc__, default=9)
     longest = measure_strategies(rounds)
     measure_growth(rounds)
-    return int(longest > LIMIT_S)
+    in_groups = measure_groups(rounds)
+    return int(longest > LIMIT_S or in_groups > GROUPS_LIMIT_S)
 
 
 if __name__ == "__main__":

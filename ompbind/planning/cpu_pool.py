@@ -183,6 +183,8 @@ def limit_cpus(cpus: CpuSet, limit: int, sibling: str) -> CpuSet:
     """Return the first or last `limit` CPUs of one core."""
     if len(cpus) <= limit:
         return cpus
+    if limit == 1 and sibling == "first":  # the usual case
+        return CpuSet((cpus.first,))
     numbers = tuple(cpus)
     return CpuSet(numbers[:limit] if sibling == "first" else numbers[-limit:])
 

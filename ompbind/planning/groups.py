@@ -137,13 +137,17 @@ def divide_rest(available: AvailableCpus, requests: Sequence[Request]) -> dict[i
     the groups, if these are more than CPUs are left.
     """
     usable: dict[int, CpuSet] = {}
+    found: dict[object, CpuSet] = {}
     for index, request in enumerate(requests):
+        limits = (request.core_kind, request.near)
         if takes_rest(request):
             with naming(request):
-                usable[index] = CpuSet(make_cpu_pool(available, request).cpus)
+                if limits not in found:
+                    found[limits] = CpuSet(make_cpu_pool(available, request).cpus)
+            usable[index] = found[limits]
     parts: dict[int, CpuSet] = {}
     for cpus in sorted(dict.fromkeys(usable.values()), key=len):
-        members = [index for index, found in usable.items() if found == cpus]
+        members = [index for index, own in usable.items() if own == cpus]
         left = cpus - union(parts.values())
         pseudo = Request(ranks=len(members), smt="all", sharing=requests[0].sharing)
         try:

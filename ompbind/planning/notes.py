@@ -277,7 +277,7 @@ def _explain_threads(plan: Plan) -> Iterator[Note]:
 
 def _explain_sharing(plan: Plan) -> Iterator[Note]:
     """List ranks that share cores or CPUs, unless the strategy gives the same cores to all ranks."""
-    core_of = index_by_cpu(plan.machine.at(Level.CORE))
+    core_of = index_by_cpu(find_overlapping(plan.machine.at(Level.CORE), plan.used))
     owners: dict[int, set[int]] = {}
     if not STRATEGIES[plan.request.effective_strategy].overlapping:
         for placement in plan.placements:

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.errors import OmpbindError, PlanError, RequestError
-from ompbind.machine.model import Level, Machine, index_by_cpu
+from ompbind.machine.model import Level, Machine, find_overlapping, index_by_cpu
 from ompbind.openmp.binding import Bind, BindingSyntax, make_places
 from ompbind.planning.allocation import make_placements, use_whole_service_cores
 from ompbind.planning.cpu_pool import make_cpu_pool
@@ -254,7 +254,11 @@ def _add_details(
     machine: Machine, request: Request, placements: Sequence[Placement], counts: Sequence[int]
 ) -> Iterator[Placement]:
     """Yield the placements with their NUMA nodes, places and threads, computed once for equal CPUs."""
-    core_of, node_of = index_by_cpu(machine.at(Level.CORE)), index_by_cpu(machine.at(Level.NODE))
+    distinct = {id(placement.cpus): placement for placement in placements}.values()
+    used = union(placement.cpuset for placement in distinct)
+    core_of, node_of = (
+        index_by_cpu(find_overlapping(machine.at(level), used)) for level in (Level.CORE, Level.NODE)
+    )
     domains = machine.at(Level.NODE)
     local, remote = map_local_memory(machine), map_remote_memory(machine)
     binds = machine.bindable and choose_syntax(request) is not BindingSyntax.UNBOUND

@@ -75,8 +75,10 @@ def make_core_sequence(
 
 def _number_cores(sets: Iterable[CpuSet], core_cpus: Sequence[CpuSet]) -> DomainNumbers:
     """Return for every core the index of the set that has its first CPU."""
-    number_of = {cpu: number for number, cpus in enumerate(sets) for cpu in cpus}
-    return tuple(number_of.get(cpus.first) for cpus in core_cpus)
+    firsts = [cpus.first for cpus in core_cpus]
+    needed = CpuSet(firsts)
+    number_of = {cpu: number for number, cpus in enumerate(sets) for cpu in cpus & needed}
+    return tuple(map(number_of.get, firsts))
 
 
 def make_subsequence(sequence: CoreSequence, indices: CoreIndices) -> CoreSequence:
