@@ -219,7 +219,8 @@ def _choose_far_apart(
     if not levels or ranks in (0, len(positions)):
         return [positions[i * len(positions) // ranks] for i in range(ranks)]
     groups = _group_by_range(levels[0], positions)
-    enough = next((level for level in levels if len(_group_by_range(level, positions)) >= ranks), None)
+    smaller = (level for level in levels[1:] if len(_group_by_range(level, positions)) >= ranks)
+    enough = levels[0] if len(groups) >= ranks else next(smaller, None)
     capacities = [
         len(_group_by_range(enough, group)) if enough and ranks > 1 else len(group) for group in groups
     ]
