@@ -65,7 +65,8 @@ OTHERS = (signal.SIGHUP, signal.SIGUSR1, signal.SIGWINCH, signal.SIGCONT, signal
 class Plan(NamedTuple):
     """One random run: its options, its load, and what is done to it: (seconds, signal, to the supervisor).
 
-    `is_early` does it while ompbind itself starts: then signals have their default actions.
+    `is_early` does it while ompbind itself starts: then signals have their default actions. `second` are the
+    options of a second group, whose ranks exit with code 0.
     """
 
     options: tuple[str, ...]
@@ -73,6 +74,7 @@ class Plan(NamedTuple):
     disturbances: tuple[tuple[float, int, bool], ...]
     is_early: bool
     as_nobody: bool
+    second: tuple[str, ...] = ()
 
 
 OPTIONS = (
@@ -93,6 +95,11 @@ def make_plan(chosen: random.Random) -> Plan:
     for text, probability in OPTIONS:
         if chosen.random() < probability and text.split()[0] not in options:
             options += text.split()
+    second: tuple[str, ...] = ()
+    if chosen.random() < 0.3:
+        options += ["--name", "a", *chosen.choice(((), ("--until", "b")))]
+        options += chosen.choice(((), ("--ready", "exec:true"), ("--ready", "exec:sleep 0.2")))
+        second = ("--name", "b", "-n", str(chosen.choice((1, 3))))
     disturbances = []
     while chosen.random() < 0.45 and len(disturbances) < 4:
         number = chosen.choice((*STOPS, *STOPS, *OTHERS, signal.SIGKILL))
@@ -106,6 +113,7 @@ def make_plan(chosen: random.Random) -> Plan:
         disturbances=tuple(disturbances),
         is_early=chosen.random() < 0.2,
         as_nobody=os.geteuid() == 0 and chosen.random() < 0.3,
+        second=second,
     )
 
 
@@ -117,7 +125,8 @@ def allowed_codes(plan: Plan) -> set[int]:
     codes |= {plan.load.code} if plan.load.code is not None else {0}
     codes |= {1} if plan.is_early and signal.SIGINT in signals else set()  # Python itself was starting
     codes |= {124} if "--timeout" in plan.options else set()
-    codes |= {125} if signal.SIGKILL in signals else set()
+    codes |= {125} if signal.SIGKILL in signals or "--ready" in plan.options else set()
+    codes |= {0} if "--until" in plan.options else set()
     codes |= {128 + signal.SIGUSR1, 128 + signal.SIGHUP} & {128 + number for number in signals}
     codes |= {128 + signal.SIGUSR1, 128 + signal.SIGHUP} if "USR1" in plan.load.script else set()
     # a rank that is stopped by the failure of another, or by a signal before the load has begun
@@ -151,6 +160,8 @@ def check_run(scene: Scene, plan: Plan) -> None:
     """Run a plan in the directory of a scene; raises AssertionError for a finding."""
     before = as_user(NOBODY) if plan.as_nobody else ()
     command = scene.command("sh", "-c", plan.load.script)
+    if plan.second:
+        command += [":", *plan.second, *scene.command("sh", "-c", "sleep 0.2 & wait")]
     process = scene.begin(*plan.options, *command, before=before, cwd=scene.directory)
     disturb(process, plan)
     try:

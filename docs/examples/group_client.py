@@ -1,7 +1,4 @@
-"""Send requests to a server on this machine, and print how long answers take.
-
-Usage: group_client.py PORT SECONDS CLIENTS; each client is a process with one connection, which stays open.
-"""
+"""Send requests, and print how long answers take: group_client.py PORT SECONDS CLIENTS"""
 
 import sys
 import time
@@ -11,7 +8,7 @@ from statistics import quantiles
 
 
 def send_requests(port, seconds):
-    """Send a request after each answer, until the time is over; return the time of each in milliseconds."""
+    """Send requests one by one over a connection that stays open; return the time of each in milliseconds."""
     times, connection, end = [], HTTPConnection("127.0.0.1", port), time.perf_counter() + seconds
     while (begun := time.perf_counter()) < end:
         connection.request("GET", "/")

@@ -8,8 +8,7 @@ import torch
 from torch import nn
 
 port, steps = map(int, sys.argv[1:])
-layers = nn.Conv2d(1, 8, 5, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 14 * 14, 2)
-network = nn.Sequential(*layers)
+network = nn.Sequential(nn.Conv2d(1, 8, 5, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 14 * 14, 2))
 optimizer = torch.optim.Adam(network.parameters())
 print(f"threads: {torch.get_num_threads()}", flush=True)
 with Client(("127.0.0.1", port)) as loader:

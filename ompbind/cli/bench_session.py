@@ -181,7 +181,7 @@ def _make_session(
         command=settings.command,
         options=render_words(sources, sources.options.values()),
         duration_s=settings.duration,
-        ready=settings.ready,
+        ready=settings.ready or "",
         load=settings.load or (),
         rules=make_rules(settings),
         candidates=tuple(start.candidate for start in starts),
@@ -209,7 +209,7 @@ def make_measuring_settings(settings: BenchSettings, starts: Sequence[CandidateS
     service = None
     if settings.duration is not None:  # ranks are servers
         load = settings.load or ()
-        service = Service(duration_s=settings.duration, ready=settings.ready, load=load)
+        service = Service(duration_s=settings.duration, ready=settings.ready or "", load=load)
     made = MeasuringSettings(
         run_id=settings.planning.run_id or "",
         metrics=make_metrics(settings.metric, higher=settings.higher, combine=settings.combine),

@@ -98,6 +98,7 @@ def _parse_tables(command: click.Command, run: VerbContext) -> Iterator[VerbCont
 def _choose_tables(run: VerbContext) -> list[GroupUse]:
     """Return the groups that --group names, in its order; all groups in the order of the files."""
     tables, chosen = run.find_tables(), list[GroupUse]()
+    ignored = "; ".join(map(str, run.configuration.ignored))
     for name in run.params["group"]:
         if name == ALL_GROUPS:
             uses = list(tables.values())
@@ -106,12 +107,11 @@ def _choose_tables(run: VerbContext) -> list[GroupUse]:
         else:
             near = suggest_name(name, tables)
             known = f"these are defined: {', '.join(tables)}" if tables else ""
-            ignored = "; ".join(map(str, run.configuration.ignored))
             hint = f"did you mean {near}?" if near else ignored or known or _SHOW_FILES
             raise ConfigurationError(f"--group: group {name!r} is not defined", hint=hint)
         chosen += [use for use in uses if use not in chosen]
     if not chosen:
-        hint = f"write [group.NAME] in ompbind.toml; {_SHOW_FILES}"
+        hint = ignored or f"write [group.NAME] in ompbind.toml; {_SHOW_FILES}"
         raise ConfigurationError("--group: no configuration file defines a group", hint=hint)
     return chosen
 

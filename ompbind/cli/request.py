@@ -229,7 +229,7 @@ def make_run_spec(settings: PlanningSettings, run_id: str) -> RunSpec:
         wrap=settings.wrap or (),
         wrap_ranks=settings.wrap_ranks,
         chdir=settings.chdir or "",
-        ready=settings.ready if settings.name else "",
+        ready=(settings.ready or "") if settings.name else "",
         name=settings.name or "",
         added_variables=(*added, *read_env_files(settings.env_file), *settings.env),
         keep_env=settings.keep_env,

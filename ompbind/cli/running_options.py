@@ -106,7 +106,7 @@ RUNNING_OPTIONS = (
     Option("--group", section=GROUPS, verbs=READING, read=_read_group_names, multiple=True,
            metavar="NAME|all", is_setting=False, whole_run=True,
            help="Use the groups of [group.NAME] of a configuration file, with their commands"),
-    Option("--ready", section=GROUPS, verbs=SUPERVISING, read=_read_ready, default="", metavar="CHECK",
+    Option("--ready", section=GROUPS, verbs=SUPERVISING, read=_read_ready, metavar="CHECK",
            help="A rank is ready once tcp:PORT or http:URL answers, text:REGEX is in its output, or exec:CMD"
                 " succeeds; CHECK may use {rank+8000}; then the next group starts (run), or the measurement"
                 " begins (bench --duration)"),

@@ -88,7 +88,7 @@ class PlanningSettings(Record):
     wait: float | None = None
     fill: bool = False
     chdir: str | None = None
-    ready: str = ""
+    ready: str | None = None
     wrap: tuple[str, ...] | None = None
     wrap_ranks: CpuSet | None = None
     quiet: bool = False
@@ -155,7 +155,7 @@ class BenchSettings(Record):
     higher: bool
     combine: str | None
     duration: float | None
-    ready: str
+    ready: str | None
     load: tuple[str, ...] | None
     timeout: float | None
     grace: float

@@ -44,7 +44,8 @@ def render_failures(outcome: Outcome, *, stderr_shown: bool = True, width: int =
     With `stderr_shown` the user has seen the standard error of the ranks. The last words of a single rank are
     then left out: the run prints no more than the command alone would.
     """
-    is_single = len(outcome.exits) == 1
+    # the failure of a rank was reported at once if others had not started yet
+    is_single = len(outcome.exits) == 1 and not outcome.start_interrupted_by
     with_words = not (is_single and stderr_shown)
     groups = [
         (exits, hint)
