@@ -94,7 +94,7 @@ def plan(ctx: click.Context) -> int:
 
 def _choose_part(planned: Plan, rank: int) -> Plan:
     """Return the plan of one rank: that of its group, with the number of the rank in the run."""
-    part = next(part for first, part in planned.numbered_parts if rank < first + len(part.placements))
+    _, part = planned.find_part(rank)
     return part.replace(placements=(planned.placements[rank],))
 
 

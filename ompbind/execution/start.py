@@ -70,7 +70,7 @@ def restart_due_ranks(run: RunState) -> None:
             leave_rank_cpus(run)
             if not run.shutdown.begun:
                 run.restarts.note_start(last)
-                if run.sampler:
+                if run.sampler and not run.group_starts.pending:
                     run.sampler.begin_again(rank, time.monotonic())
                 if run.options.publish_restarts:
                     run.options.publish_restarts(run.restarts.count)

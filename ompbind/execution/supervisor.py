@@ -68,7 +68,7 @@ def supervise(
             while run.has_unfinished or run.orphans.any_left:
                 _handle_events(run, _find_sleep_s(run))
                 restart_due_ranks(run)
-                if run.children.waiting:
+                if run.children.waiting and not run.is_paused:
                     _start_next_group(run)
             run.output.message(run.orphans.kill_rest())
             return _finish(run)

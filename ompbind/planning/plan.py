@@ -160,6 +160,10 @@ class Plan(Record):
             yield first, part
             first += len(part.placements)
 
+    def find_part(self, rank: int) -> tuple[int, Plan]:
+        """Return the part with a rank of the run, after the number of the first rank of this part."""
+        return next(pair for pair in self.numbered_parts if rank < pair[0] + len(pair[1].placements))
+
     @property
     def rank_requests(self) -> tuple[Request, ...]:
         """The request of each rank: that of its group."""

@@ -158,12 +158,16 @@ def list_parts(plan: Plan, spec: RunSpec) -> list[tuple[Plan, RunSpec]]:
     """Return each group of a run, its plan and its specification; of a run without groups, the run itself."""
     if not plan.groups:
         return [(plan, spec)]
-    cpus = {part.request.group: str(part.used) for part in plan.groups}
-    size, parts = len(plan.placements), []
-    for (first, part), own in zip(plan.numbered_parts, spec.groups, strict=True):
-        group = GroupIdentity(name=part.request.group, first_rank=first, run_size=size, cpus=cpus)
-        parts.append((part, own.replace(group=group)))
-    return parts
+    pairs = zip(plan.numbered_parts, spec.groups, strict=True)
+    return [(part, own.replace(group=identify_group(plan, first, part))) for (first, part), own in pairs]
+
+
+def identify_group(plan: Plan, first: int, part: Plan) -> GroupIdentity | None:
+    """Return which group of a plan a part is, with its first rank; None for a run without groups."""
+    if not plan.groups:
+        return None
+    cpus = {group.request.group: str(group.used) for group in plan.groups}
+    return GroupIdentity(name=part.request.group, first_rank=first, run_size=len(plan.placements), cpus=cpus)
 
 
 def make_all_variables(plan: Plan, spec: RunSpec) -> list[Variables]:

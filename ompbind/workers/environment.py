@@ -14,6 +14,7 @@ from ompbind.openmp.runtimes import PLACE_VARIABLES
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import (
     RunSpec,
+    identify_group,
     make_identity_variables,
     make_local_identities,
     make_variables,
@@ -67,18 +68,21 @@ def make_changes(
     `run_id`, `variables` and `extra` are as for `make_environment`. If variables of a framework were read
     (--compat), the variables by which it would bind threads again are removed.
     """
-    identities = make_local_identities(plan)
-    if type(rank) is not int or not 0 <= rank < len(identities):  # isinstance would accept True
-        hint = f"the plan has {named('rank', range(len(identities)))}, counted from 0"
+    ranks = len(plan.placements)
+    if type(rank) is not int or not 0 <= rank < ranks:  # isinstance would accept True
+        hint = f"the plan has {named('rank', range(ranks))}, counted from 0"
         raise RequestError(f"there is no rank {rank!r}", hint=hint)
+    first, part = plan.find_part(rank)
     spec = RunSpec(argv=(), run_id=run_id or f"python-{os.getpid()}", base=base)
-    if plan.request.compat:
-        framework = plan.request.compat.framework
+    spec = spec.replace(group=identify_group(plan, first, part))
+    identity = make_local_identities(part)[rank - first]
+    if part.request.compat:
+        framework = part.request.compat.framework
         spec = spec.replace(
             removed_variables=find_hidden_variables(framework), added_variables=make_rank_variables(framework)
         )
-    everything = make_variables(plan, identities[rank], spec)
-    of_identity = make_identity_variables(plan.placements[rank], identities[rank], spec)
+    everything = make_variables(part, identity, spec)
+    of_identity = make_identity_variables(plan.placements[rank], identity, spec)
     names = _select_names(variables, everything, of_identity)
     for name, value in (extra or {}).items():
         if value is not None and not isinstance(value, str):  # such as a port as a number
@@ -87,7 +91,7 @@ def make_changes(
                 hint=f"write extra={{{name!r}: {str(value)!r}}}; None removes a variable",
             )
     selected = {name: everything[name] for name in names}
-    return {**selected, **dict(plan.request.user_variables), **(extra or {})}
+    return {**selected, **dict(part.request.user_variables), **(extra or {})}
 
 
 def _select_names(selection: Selection, everything: Variables, of_identity: Variables) -> Collection[str]:

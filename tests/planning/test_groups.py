@@ -11,9 +11,11 @@ from ompbind.errors import OmpbindError, PlanError
 from ompbind.machine.devices import DeviceKind
 from ompbind.machine.model import CoreKind, Level
 from ompbind.masks.parse import parse_mask
+from ompbind.openmp.binding import Bind
 from ompbind.planning.other_runs import LiveRun, whole_cores
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import JobCpus, Request, Sharing
+from ompbind.workers.environment import make_environment
 from tests.machines import Shape, make_machine
 from tests.planning.devices.gpus import make_nvidia_gpus
 from tests.planning.test_promises import machines
@@ -204,3 +206,13 @@ def test_each_group_is_whole_in_a_package_if_it_fits():
     plan = groups(make_machine(Shape(packages=4, cores=4, smt=1)), {}, {"ranks": 2}, {}, {"ranks": 4})
     packages = [package.cpus for package in plan.machine.at(Level.PACKAGE)]
     assert all(any(part.used <= package for package in packages) for part in plan.groups)
+
+
+def test_the_environment_of_a_rank_from_python_is_that_of_its_group():
+    plan = make_plan(DUAL, [Request(group="a", cores=4, bind=Bind.THREAD), Request(group="b", ranks=2)])
+    env = make_environment(plan, 2, {"OMPBIND_GROUP": "outer"}, run_id="x")
+    names = ("OMPBIND_RANK", "RANK", "WORLD_SIZE", "OMPBIND_GROUP", "OMPBIND_GROUP_RANK", "OMPBIND_CPUS")
+    assert [env[name] for name in names] == ["2", "1", "2", "b", "1", "10-15"]
+    assert env["OMP_PLACES"] == "{10,11,12,13,14,15}"
+    assert make_environment(plan, 0, {})["OMP_PLACES"] == "{0,1,2,3},{1},{2},{3}"
+    assert "OMPBIND_GROUP" not in make_environment(make_plan(DUAL, Request()), 0, {"OMPBIND_GROUP": "outer"})

@@ -216,7 +216,7 @@ class AffinitySampler:
 
     def __init__(self, planned: Mapping[int, tuple[CpuSet, int]], run_id: str) -> None:
         """Take the planned CPUs and the planned number of threads of each rank."""
-        self.began_at = 0.0
+        self.began_at = time.monotonic()  # a run may be stopped before all ranks have started
         self.start_at = 0.0
         self.doubled_s = FIRST_S
         self.samples = 0
