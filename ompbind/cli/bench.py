@@ -13,6 +13,7 @@ from ompbind.bench.start_ranks import CandidateStart
 from ompbind.cli.bench_candidates import make_starts
 from ompbind.cli.bench_options import SHOWING, render_command
 from ompbind.cli.bench_session import run_bench, run_show
+from ompbind.cli.bench_settings import BenchSettings
 from ompbind.cli.console import print_message, read_screen, write_stderr, write_stdout
 from ompbind.cli.groups import split_groups
 from ompbind.cli.option import ValueLevel, VerbContext
@@ -24,7 +25,6 @@ from ompbind.cli.register import (
 )
 from ompbind.cli.run_settings import choose_run_id, make_groups, make_rank_groups
 from ompbind.cli.settings import (
-    BenchSettings,
     PlanningSettings,
     make_group_settings,
     make_planning_settings,

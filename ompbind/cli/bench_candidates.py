@@ -14,8 +14,9 @@ from ompbind.bench.candidates import MOST, Choices, add_ranks, make_combinations
 from ompbind.bench.records import Candidate, Kind, Refusal
 from ompbind.bench.start_ranks import CandidateStart
 from ompbind.cli.bench_options import check_variations, make_choice_words, render_run_words
+from ompbind.cli.bench_settings import BenchSettings
 from ompbind.cli.request import make_request, make_requests, make_spec_of_run
-from ompbind.cli.settings import BenchSettings, PlanningSettings
+from ompbind.cli.settings import PlanningSettings
 from ompbind.errors import OmpbindError, PlanError
 from ompbind.machine.model import Machine
 from ompbind.openmp.variables import LIBUV_VARIABLE, OVERRIDING_VARIABLES, THREAD_COUNTS

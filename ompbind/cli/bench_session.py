@@ -39,8 +39,8 @@ from ompbind.bench.session import (
 )
 from ompbind.bench.start_ranks import CandidateStart, MeasuringSettings, Service, check_commands
 from ompbind.cli.bench_options import render_words
+from ompbind.cli.bench_settings import BenchSettings
 from ompbind.cli.console import print_message, read_screen, write_stdout
-from ompbind.cli.settings import BenchSettings
 from ompbind.cpuset import count
 from ompbind.errors import OptionError, RequestError
 from ompbind.execution.job_control import exit_by_interrupt

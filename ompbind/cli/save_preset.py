@@ -15,6 +15,7 @@ from contextlib import contextmanager
 import tomlkit
 
 from ompbind.bench.records import Candidate, Kind
+from ompbind.cli.bench_settings import BenchSettings
 from ompbind.cli.config_defaults import find_preset, list_inherited
 from ompbind.cli.config_files import (
     SIZE_LIMIT,
@@ -36,7 +37,6 @@ from ompbind.cli.config_parse import (
 from ompbind.cli.option import Given, Option, ValueLevel, VerbContext
 from ompbind.cli.options import find_keys
 from ompbind.cli.run import VERB as RUN
-from ompbind.cli.settings import BenchSettings
 from ompbind.cli.verbs import CONFIGURATION
 from ompbind.errors import ConfigurationError, RequestError
 from ompbind.execution.safe_files import open_parent

@@ -1,14 +1,13 @@
 """The typed settings of verbs: each verb makes one record from the values that click has read.
 
-The record of `run` is in `run_settings`, because the other verbs do not need its supervisor.
+The records of `run` and `bench` have files of their own: the other verbs do not need their supervisor.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal, TypeVar
 
 from ompbind.cli.option import Sources, VerbContext
 from ompbind.cpuset import CpuSet
-from ompbind.execution.run_options import RankGroup
 from ompbind.machine.devices import DeviceKind
 from ompbind.machine.model import CoreKindName
 from ompbind.masks.mask import Mask
@@ -129,46 +128,3 @@ class PlanSettings(Record):
     rank: int | None
     explain: bool
     compare: tuple[str, ...] | None
-
-
-class BenchSettings(Record):
-    """What `bench` needs beside its planning settings; the fields are the options of the same names.
-
-    `parse_again` returns the settings of the same command line with more options after its own, of each
-    group. `parts` are the planning settings of the groups, `groups` is how they are started, and `command`
-    has all words after the first `--`.
-    """
-
-    planning: PlanningSettings
-    parts: tuple[PlanningSettings, ...]
-    groups: Mapping[str, RankGroup]
-    until: str | None
-    command: tuple[str, ...]
-    parse_again: Callable[[Sequence[Sequence[str]]], "BenchSettings"]
-    vary: tuple[tuple[str, tuple[str, ...]], ...]
-    max_rounds: int
-    budget: float | None
-    matters: float
-    fixed_work: bool
-    seed: int | None
-    metric: tuple[str, ...]
-    higher: bool
-    combine: str | None
-    duration: float | None
-    ready: str | None
-    load: tuple[str, ...] | None
-    timeout: float | None
-    grace: float
-    format: str
-    results: str | None
-    show: bool
-    fail_above: float | None
-    export: tuple[tuple[str, str], ...]
-    save_preset: str | None
-    config: str | None
-    dry_run: bool
-
-    @property
-    def has_same_work(self) -> bool:
-        """Whether candidates with different numbers of ranks do the same work, so they can be compared."""
-        return bool(self.metric or self.duration or self.fixed_work)
