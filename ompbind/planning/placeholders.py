@@ -39,16 +39,13 @@ ALL_NAMES = (*NAMES, *GROUP_NUMBERS, "group", OF_GROUP)
 Fields: TypeAlias = Mapping[str, int | str]
 """The values of placeholders for one rank, by name."""
 
-_FORM = re.compile(
-    r"\$\{+|\{(?P<doubled>\{)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<rest>[^{}]*)\}(?(doubled)\})"
-)
+# Not compiled here: most command lines have no braces.
+
+_FORM = r"\$\{+|\{(?P<doubled>\{)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<rest>[^{}]*)\}(?(doubled)\})"
 """Braces that begin with a name, perhaps two pairs, or the braces of a shell behind `$`."""
 
-_ARITHMETIC = re.compile(r"(?:\*([0-9]{1,18}))?([+-][0-9]{1,18})?")
+_ARITHMETIC = r"(?:\*([0-9]{1,18}))?([+-][0-9]{1,18})?"
 """Factor and offset behind a name; with 18 digits each, a result has at most 40."""
-
-
-# Not compiled here: most command lines have no braces.
 
 _SIGNS = r"[0-9+* -]*"
 _MEANT = rf"\{{(?![^}}]*(?:\+\+|--))(?P<text>{_SIGNS}\b(?:{'|'.join(NAMES)})\b{_SIGNS})(?P<end>\}}|\Z)"
@@ -122,10 +119,10 @@ def make_literal(text: str) -> str:
     """Return a text that `fill` turns into this text: the braces of placeholders are doubled."""
 
     def double(form: re.Match[str]) -> str:
-        is_filled = form["name"] and (form["name"] in NAMES or _ARITHMETIC.fullmatch(form["rest"]))
+        is_filled = form["name"] and (form["name"] in NAMES or re.fullmatch(_ARITHMETIC, form["rest"]))
         return f"{{{form[0]}}}" if is_filled else form[0]
 
-    return _FORM.sub(double, text)
+    return re.sub(_FORM, double, text)
 
 
 def _compute(part: Placeholder, text: str, fields: Fields, where: str) -> str:
@@ -150,9 +147,9 @@ def _parse(text: str, names: tuple[str, ...], *, is_command: bool) -> tuple[str 
     """Return the parts of a text, which is parsed once for all ranks; raises PositionError as `check`."""
     parts: list[str | Placeholder] = []
     at = 0
-    for form in _FORM.finditer(text):
+    for form in re.finditer(_FORM, text):
         name, rest = form["name"], form["rest"]
-        numbers = _ARITHMETIC.fullmatch(rest or "")
+        numbers = re.fullmatch(_ARITHMETIC, rest or "")
         is_text = name not in names if is_command else not (name in ALL_NAMES or numbers)
         if not name or is_text:
             continue

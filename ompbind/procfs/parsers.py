@@ -216,9 +216,9 @@ def parse_lock_holder(text: str, file: str) -> int | None:
 MappingKind = Literal["heap", "stack", "anonymous", "file"]
 """What a mapping holds; "anonymous" is memory without a file that is neither heap nor stack."""
 
-_POLICY = re.compile(r"[0-9a-f]+ (.+?)(?: (?=file=|heap\b|stack\b|huge\b|\w+=\d)(.*))?")
-_NODE = re.compile(r"(?: |^)N(\d+)=(\d+)")
-_PAGE = re.compile(r" kernelpagesize_kB=(\d+)")
+_POLICY = r"[0-9a-f]+ (.+?)(?: (?=file=|heap\b|stack\b|huge\b|\w+=\d)(.*))?"
+_NODE = r"(?: |^)N(\d+)=(\d+)"
+_PAGE = r" kernelpagesize_kB=(\d+)"
 
 
 class MappingStats(Record):
@@ -269,12 +269,12 @@ def parse_numa_maps(text: str) -> MemoryMap:
     """Parse the text of /proc/PID/numa_maps; malformed lines are skipped."""
     found: dict[tuple[str, MappingKind], list[tuple[tuple[int, int], ...]]] = {}
     for line in text.split("\n"):
-        match = _POLICY.fullmatch(line)
+        match = re.fullmatch(_POLICY, line)
         if match:
             policy, rest = match[1], match[2] or ""
-            size = _PAGE.search(rest)
+            size = re.search(_PAGE, rest)
             page_bytes = int(size[1]) * 1024 if size else 0
-            nodes = ((int(node), int(pages) * page_bytes) for node, pages in _NODE.findall(rest))
+            nodes = ((int(node), int(pages) * page_bytes) for node, pages in re.findall(_NODE, rest))
             found.setdefault((policy, _parse_kind(rest)), []).append(tuple(nodes))
     mappings = (
         MappingStats(policy=policy, kind=kind, count=len(nodes), nodes=_sum_by_node(nodes))
