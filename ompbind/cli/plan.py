@@ -19,7 +19,8 @@ from ompbind.cli.verb import Verb
 from ompbind.errors import OptionError, PlanError
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import make_all_variables
-from ompbind.report.export.formats import FORMATS
+from ompbind.planning.rank_variables import Variables
+from ompbind.report.export.formats import FORMATS, Format
 from ompbind.report.plan import render_comparison, render_explanation
 from ompbind.report.plan_json import render_comparison_json
 
@@ -75,21 +76,29 @@ def plan(ctx: click.Context) -> int:
         chosen_rank = _choose_rank(planned, rank)
         planned = _choose_part(planned, chosen_rank)
         variables = variables[chosen_rank : chosen_rank + 1]
-    elif planned.groups and not chosen.shows_notes:
+    elif planned.groups and chosen.ranks == "all" and not chosen.shows_notes:
         _check_equal(planned, format_)
     if not chosen.shows_notes:
         print_warnings(planned)
     if chosen.lacks_devices and planned.has_devices:
         hint = "let ranks set their variables: ompbind exec --devices"
         print_message(f"warning: --format {format_} cannot give ranks their devices ({hint})")
-    render = chosen.load()
-    if chosen.takes == "nothing":
-        write_stdout(render(planned))
-    else:
-        write_stdout(render(planned, variables if chosen.takes == "variables" else read_screen()))
+    _write(planned, variables, chosen)
     if explain and format_ == "table":
         write_stdout(f"\n{render_explanation(planned, read_screen())}")
     return 0
+
+
+def _write(planned: Plan, variables: Sequence[Variables], chosen: Format) -> None:
+    """Print a plan in a format; the groups one after the other if the format has a text for each rank."""
+    render = chosen.load()
+    for first, part in planned.numbered_parts if chosen.ranks == "any" else [(0, planned)]:
+        ranks = slice(first, first + len(part.placements))
+        shown = part.replace(placements=planned.placements[ranks])
+        if chosen.takes == "nothing":
+            write_stdout(render(shown))
+        else:
+            write_stdout(render(shown, variables[ranks] if chosen.takes == "variables" else read_screen()))
 
 
 def _choose_part(planned: Plan, rank: int) -> Plan:
@@ -103,7 +112,7 @@ def _check_equal(planned: Plan, format_: str) -> None:
     for name in ("memory", "bind"):
         if len({getattr(part.request, name) for part in planned.groups}) > 1:
             text = f"--format {format_} has one --{name} for all ranks, but the groups differ in it"
-            raise OptionError(text, hint="choose a rank with --rank, or use --format json")
+            raise OptionError(text, hint="use --format json, or a format for one rank with --rank")
 
 
 def _compare(settings: PlanSettings, strategies: Sequence[str]) -> int:

@@ -60,12 +60,13 @@ class Metrics(Record):
 def measure_plan(plan: Plan) -> Metrics:
     """Measure the CPUs of a plan that compute.
 
-    Idle cores are counted among default CPUs that are not reserved, not avoided and no service CPUs.
+    Idle cores are counted among default CPUs that are not reserved, not avoided and no service CPUs. A group
+    of a run has no idle cores: other groups may use them.
     """
     ranks = [placement.compute for placement in plan.placements]
     service = cpus_of_cores(plan.machine, plan.used - plan.compute)
     usable = (plan.machine.default_cpus - plan.avoided - service | plan.compute) - plan.reserved
-    measured = measure(plan.machine, usable, ranks)
+    measured = measure(plan.machine, plan.compute if plan.request.group else usable, ranks)
     if not plan.has_devices:
         return measured
     return measured.replace(device_distances=measure_distances(plan))

@@ -108,6 +108,43 @@ def test_tags_log_files_summary_and_report_have_the_groups(ompbind, tmp_path):
     assert (record["schema"], record["plan"]["schema"]) == ("ompbind-run/1", "ompbind-plan/2")
 
 
+def test_formats_of_plan_show_all_groups(ompbind):
+    groups = [
+        "-c",
+        "2",
+        "--name",
+        "a",
+        "--",
+        "x",
+        ":",
+        "-n",
+        "2",
+        "--name",
+        "b",
+        "--memory",
+        "bind",
+        "--",
+        "y",
+    ]
+    plan = ["plan", "--topology", "sample:two-sockets", "--format"]
+    done = ompbind(*plan, "numactl", *groups)
+    lines = ["numactl --physcpubind=0-1", "numactl --physcpubind=2-4 --membind=0-1",
+             "numactl --physcpubind=5-7 --membind=1"]  # fmt: skip
+    assert done.stdout.splitlines() == lines
+    assert ompbind(*plan, "numactl", "--rank", "1", *groups).stdout.splitlines() == lines[1:2]
+    assert "OMPBIND_GROUP_RANK=1\n" in ompbind(*plan, "env", "--rank", "2", *groups).stdout
+    assert "rank 1 (b 0): CPUs 2-4" in ompbind(*plan, "picture", *groups).stdout
+    done = ompbind(*plan, "slurm", *groups)
+    assert "--format slurm has one --memory for all ranks, but the groups differ in it" in " ".join(
+        done.stderr.split()
+    )
+    done = ompbind(*plan, "table", "--explain", *groups)
+    assert "group a, why:" in done.stdout
+    assert "idle" not in done.stdout.partition("group a, why:")[2].partition("metrics")[0]
+    done = ompbind(*plan, "json", "--compare", "balanced,compact", *groups)
+    assert "--compare cannot be used with groups" in done.stderr
+
+
 def test_a_saved_plan_has_the_groups(ompbind, tmp_path):
     first, second = two_cpus()
     groups = ["--name", "a", "--", *PYTHON, SHOW, ":", "--name", "b", "--", *PYTHON, SHOW]
