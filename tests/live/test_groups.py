@@ -128,7 +128,7 @@ def test_formats_of_plan_show_all_groups(ompbind):
     ]
     plan = ["plan", "--topology", "sample:two-sockets", "--format"]
     done = ompbind(*plan, "numactl", *groups)
-    lines = ["numactl --physcpubind=0-1", "numactl --physcpubind=2-4 --membind=0-1",
+    lines = ["numactl --physcpubind=0-1 --membind=0", "numactl --physcpubind=2-4 --membind=0-1",
              "numactl --physcpubind=5-7 --membind=1"]  # fmt: skip
     assert done.stdout.splitlines() == lines
     assert ompbind(*plan, "numactl", "--rank", "1", *groups).stdout.splitlines() == lines[1:2]
