@@ -11,6 +11,11 @@ from tests.cli.command_lines import call
 MACHINE = ["--topology", "synthetic:pack:2 core:8 pu:1"]
 
 
+def one_line(text):
+    """Return a message without its line breaks."""
+    return " ".join(text.split())
+
+
 @pytest.mark.parametrize(("words", "groups"), [
     ("./a : -n 4 --name b -- ./b", ["./a", "-n 4 --name b -- ./b"]),
     ("./a : -n 4 -- ./b : --name c -- ./c -- d", ["./a", "-n 4 -- ./b", "--name c -- ./c -- d"]),
@@ -70,7 +75,7 @@ def test_errors(line, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = call("run", "--dry-run", *MACHINE, *shlex.split(line), HOME=str(tmp_path))
     assert done.returncode == 125, done.stdout
-    assert message in " ".join(done.stderr.split())
+    assert message in one_line(done.stderr)
 
 
 def test_variables_are_the_base_of_every_group_and_presets_of_their_own(tmp_path, monkeypatch):
@@ -85,9 +90,7 @@ def test_variables_are_the_base_of_every_group_and_presets_of_their_own(tmp_path
     assert [group["request"]["memory"] for group in groups] == ["bind", "bind"]
     words[8] = "timed"
     done = call("run", "--dry-run", *words, HOME=str(tmp_path))
-    assert "preset.timed.timeout is an option of the whole run, not of one group" in " ".join(
-        done.stderr.split()
-    )
+    assert "preset.timed.timeout is an option of the whole run, not of one group" in one_line(done.stderr)
     words = [*words[:7], *words[9:]]
     done = call("run", "--dry-run", *words, HOME=str(tmp_path), OMPBIND_PRESET="timed")
     assert done.returncode == 0, done.stderr
@@ -159,14 +162,14 @@ def test_errors_of_files(in_home, tmp_path, words, changes, message):
     (tmp_path / "ompbind.toml").write_text(text)
     done = in_home("run", "--dry-run", *MACHINE, *words.split())
     assert done.returncode == 125, done.stdout
-    assert message in " ".join(done.stderr.split())
+    assert message in one_line(done.stderr)
 
 
 def test_a_command_comes_only_from_a_file_that_other_users_cannot_write(in_home, tmp_path):
     (tmp_path / "ompbind.toml").chmod(0o666)
     done = in_home("run", "--dry-run", *MACHINE, "--group", "server")
     assert done.returncode == 125
-    assert "other users may write to it" in " ".join(done.stderr.split())
+    assert "other users may write to it" in one_line(done.stderr)
     done = in_home("run", "--dry-run", *MACHINE, "--config", "ompbind.toml", "--group", "server")
     assert done.returncode == 125
     (tmp_path / "ompbind.toml").chmod(0o644)

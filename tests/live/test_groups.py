@@ -37,6 +37,11 @@ server.serve_forever()
 """]  # fmt: skip
 
 
+def one_line(text):
+    """Return a message without its line breaks."""
+    return " ".join(text.split())
+
+
 @pytest.fixture
 def port():
     """A free port of this machine."""
@@ -58,7 +63,7 @@ def test_ranks_have_the_cpus_and_the_variables_of_their_group(ompbind):
     words = ["--name", "server", "-m", str(second), "--env", "A={rank}/{size} {group_rank}/{group_size}"]
     words += ["--", *PYTHON, SHOW, ":", "--name", "load", "-n", "2", "-m", f"{first}|{second}", "--share"]
     done = ompbind("run", *words, "--", *PYTHON, SHOW)
-    assert "--share is an option of the whole run" in done.stderr
+    assert "--share is an option of the whole run" in one_line(done.stderr)
     words.remove("--share")
     words += ["--env", "B={group} {cpus:server} {local_rank}", "--", *PYTHON, SHOW]
     done = ompbind("run", "--share", "--rendezvous", *words)
@@ -81,7 +86,7 @@ def test_a_run_in_a_rank_of_a_group_has_no_group(ompbind):
     (env,) = reports(done)
     assert (env["OMPBIND_RANK"], env["RANK"]) == ("0", "0")
     assert not [name for name in env if name.startswith("OMPBIND_GROUP")]
-    assert "copies" not in done.stderr
+    assert "copies" not in one_line(done.stderr)
 
 
 def test_tags_log_files_summary_and_report_have_the_groups(ompbind, tmp_path):
@@ -96,7 +101,7 @@ def test_tags_log_files_summary_and_report_have_the_groups(ompbind, tmp_path):
     names = sorted(path.name for path in (tmp_path / "logs").iterdir())
     assert names == ["one.0.err", "one.0.out", "two.0.err", "two.0.out"]
     assert (tmp_path / "logs/two.0.err").read_text() == "wrong\n"
-    assert "rank 1 (two 0, pid " in done.stderr
+    assert "rank 1 (two 0, pid " in one_line(done.stderr)
     rows = [line.split()[:3] for line in done.stderr.splitlines() if line.startswith(("   0", "   1"))]
     assert rows[-2:] == [["0", "one", "0"], ["1", "two", "0"]]
     record = json.loads(report.read_text())
@@ -135,14 +140,14 @@ def test_formats_of_plan_show_all_groups(ompbind):
     assert "OMPBIND_GROUP_RANK=1\n" in ompbind(*plan, "env", "--rank", "2", *groups).stdout
     assert "rank 1 (b 0): CPUs 2-4" in ompbind(*plan, "picture", *groups).stdout
     done = ompbind(*plan, "slurm", *groups)
-    assert "--format slurm has one --memory for all ranks, but the groups differ in it" in " ".join(
-        done.stderr.split()
+    assert "--format slurm has one --memory for all ranks, but the groups differ in it" in one_line(
+        done.stderr
     )
     done = ompbind(*plan, "table", "--explain", *groups)
     assert "group a, why:" in done.stdout
     assert "idle" not in done.stdout.partition("group a, why:")[2].partition("metrics")[0]
     done = ompbind(*plan, "json", "--compare", "balanced,compact", *groups)
-    assert "--compare cannot be used with groups" in done.stderr
+    assert "--compare cannot be used with groups" in one_line(done.stderr)
 
 
 def test_a_saved_plan_has_the_groups(ompbind, tmp_path):
@@ -154,12 +159,12 @@ def test_a_saved_plan_has_the_groups(ompbind, tmp_path):
     found = reports(ompbind("run", "--plan", str(path), *groups))
     assert [env["mask"] for env in found] == [[second], [first]]
     done = ompbind("run", "--plan", str(path), "--", "true")
-    assert "has groups a and b hint: make the plan with the same groups" in " ".join(done.stderr.split())
+    assert "has groups a and b hint: make the plan with the same groups" in one_line(done.stderr)
     done = ompbind("run", "--plan", str(path), "--name", "c", "--", "true")
-    assert "has groups a and b, none with the name c" in " ".join(done.stderr.split())
+    assert "has groups a and b, none with the name c" in one_line(done.stderr)
     path.write_text(ompbind("plan", "--format", "json").stdout)
     done = ompbind("run", "--plan", str(path), *groups)
-    assert "has no groups" in done.stderr
+    assert "has no groups" in one_line(done.stderr)
 
 
 @pytest.mark.parametrize(
@@ -173,8 +178,8 @@ def test_a_group_starts_when_the_group_before_is_ready(ompbind, tmp_path, port, 
     words += [":", "--name", "load", "--until", "load", "--"]
     done = ompbind("run", *words, *PYTHON, client, f"http://127.0.0.1:{port}/health")
     assert done.returncode == 0, done.stderr
-    assert "all ranks of group load have exited (--until)" in done.stderr
-    assert "stopping rank 0 with SIGTERM" in done.stderr
+    assert "all ranks of group load have exited (--until)" in one_line(done.stderr)
+    assert "stopping rank 0 with SIGTERM" in one_line(done.stderr)
 
 
 def test_all_ranks_must_be_ready_and_the_text_may_have_placeholders(ompbind, tmp_path):
@@ -201,7 +206,7 @@ def test_if_a_group_does_not_get_ready_nothing_more_starts(
     words += ["--", "sh", "-c", command, ":", "--name", "load", "--", "touch", str(tmp_path / "started")]
     done = ompbind("run", *words)
     assert done.returncode == code, done.stderr
-    assert message.replace("{port}", port) in " ".join(done.stderr.split())
+    assert message.replace("{port}", port) in one_line(done.stderr)
     assert not (tmp_path / "started").exists()
     assert json.loads(report.read_text())["exit_code"] == code
 
@@ -214,7 +219,7 @@ def test_a_port_that_another_program_has_is_an_error(ompbind, port):
             "run", "--name", "a", "--ready", f"tcp:{port}", "--", "true", ":", "--name", "b", "--", "true"
         )
     assert done.returncode == 125
-    assert f"port {port} accepts connections before rank 0 (a 0) has started" in " ".join(done.stderr.split())
+    assert f"port {port} accepts connections before rank 0 (a 0) has started" in one_line(done.stderr)
 
 
 @pytest.mark.parametrize(("server", "client", "options", "code"), [
@@ -269,11 +274,13 @@ def test_on_failure_is_of_the_group_and_a_restarted_server_restarts_no_client(sc
     assert "stopping rank 0 with SIGTERM" in messages
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_while_a_group_is_not_ready_ends_the_run(scene, number):
+@pytest.mark.parametrize(
+    ("number", "options"), [(signal.SIGTERM, ["--keep-descendants"]), (signal.SIGINT, [])]
+)
+def test_a_signal_while_a_group_is_not_ready_ends_the_run(scene, number, options):
     check = f"exec:sh -c 'touch {scene.directory}/checks; sleep 60'"
     words = ["--name", "a", "--ready", check, *scene.command("sh", "-c", "exec sleep 60"), ":", "--name", "b"]
-    process = scene.begin(*words, *scene.command("touch", str(scene.directory / "started")))
+    process = scene.begin(*options, *words, *scene.command("touch", str(scene.directory / "started")))
     scene.wait_for("checks")
     process.send_signal(number)
     code, messages, _ = scene.end(process)
@@ -413,8 +420,8 @@ def test_verify_waits_for_the_last_group_and_names_the_rank(ompbind):
     words = ["--verify", "--name", "a", "--ready", "exec:sleep 0.3", "--", "sleep", "4", ":"]
     done = ompbind("run", *words, "--name", "b", "-m", str(two_cpus()[1]), "--", "sh", "-c", script)
     assert done.returncode == 0
-    assert "the threads of rank 1 do not run as planned" in done.stderr
-    assert "b 0" in done.stderr
+    assert "the threads of rank 1 do not run as planned" in one_line(done.stderr)
+    assert "b 0" in one_line(done.stderr)
 
 
 def test_standard_input_is_of_the_first_rank_of_the_first_group(ompbind):
@@ -446,7 +453,7 @@ def test_bench_varies_each_group_and_measures_the_group_that_ends_the_run(ompbin
     client = 'echo "value: 1$RANK"'
     words += ["--share", "--vary", "mask=0|0;0|1"]
     done = ompbind(*words, "--", "sh", "-c", client)
-    assert "--share is an option of the whole run" in done.stderr
+    assert "--share is an option of the whole run" in one_line(done.stderr)
     words.remove("--share")
     done = ompbind(*words[:1], "--share", *words[1:], "--", "sh", "-c", client)
     assert done.returncode == 0, done.stderr
@@ -486,4 +493,4 @@ def test_without_vary_bench_proposes_a_choice_for_each_group(ompbind):
 def test_options_of_bench_that_groups_do_not_have(ompbind, options, message):
     done = ompbind(*BENCH, *options, "--", "true", ":", "--name", "load", "--", "true")
     assert done.returncode == 2
-    assert message in " ".join(done.stderr.split())
+    assert message in one_line(done.stderr)
