@@ -96,6 +96,18 @@ def test_variables_are_the_base_of_every_group_and_presets_of_their_own(tmp_path
     assert done.returncode == 0, done.stderr
 
 
+def test_an_error_names_where_the_options_of_its_group_come_from(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = ["--name", "a", "--cores", "2", "--", "true", ":", "--name", "b", "--", "true"]
+    done = call("run", "--dry-run", *MACHINE, *words, HOME=str(tmp_path), OMPBIND_CORES="15")
+    assert "group b: 1 rank of 15 cores needs 15 cores" in one_line(done.stderr)
+    assert "OMPBIND_CORES=15" in one_line(done.stderr)
+    words = ["--name", "a", "--", "true", ":", "--name", "b", "--cores", "15", "--", "true"]
+    done = call("run", "--dry-run", *MACHINE, *words, HOME=str(tmp_path), OMPBIND_CORES="2")
+    assert "group b: 1 rank of 15 cores needs 15 cores" in one_line(done.stderr)
+    assert "OMPBIND_CORES" not in one_line(done.stderr)
+
+
 FILE = """
 [defaults]
 reserve-total = 1
