@@ -41,6 +41,7 @@ from ompbind.bench.start_ranks import CandidateStart, MeasuringSettings, Service
 from ompbind.cli.bench_options import render_words
 from ompbind.cli.bench_settings import BenchSettings
 from ompbind.cli.console import print_message, read_screen, write_stdout
+from ompbind.cli.save_preset import check_preset, save_preset
 from ompbind.cpuset import count
 from ompbind.errors import OptionError, RequestError
 from ompbind.execution.job_control import exit_by_interrupt
@@ -140,8 +141,6 @@ def run_bench(
     """
     exports = prepare_exports(settings)
     if settings.save_preset:
-        from ompbind.cli.save_preset import check_preset  # noqa: PLC0415 - door: tomlkit
-
         check_preset(settings.save_preset, settings)
     check_commands(starts)
     measuring = make_measuring_settings(settings, starts)
@@ -308,8 +307,6 @@ def save_choice(settings: BenchSettings, session: Session, conclusion: Conclusio
     if not name:
         return
     if len(choices) == len(bound) == 1:
-        from ompbind.cli.save_preset import save_preset  # noqa: PLC0415 - door: tomlkit
-
         path = save_preset(name, bound[0], settings)
         print_message(f"{bound[0].name} is saved as preset {name} in {path}")
         return

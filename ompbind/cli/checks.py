@@ -15,6 +15,7 @@ from ompbind.cli.verbs import BINDING, CPUS, DEVICES
 from ompbind.errors import RequestError
 from ompbind.masks.mask import MaskWord
 from ompbind.openmp.binding import Bind
+from ompbind.planning.rank_command import EXEC, HTTP, TCP
 from ompbind.planning.strategies.strategies import list_others_that_take_cores, list_others_that_take_devices
 from ompbind.record import Record
 
@@ -140,7 +141,7 @@ TERMINAL_HINT = "redirect its standard input, as in '< /dev/null', or add --stdi
 _METRIC_HINT = "name the number in the output with --metric REGEX"
 _SERVER_HINT = "say how long servers are measured with --duration TIME"
 
-_WITHOUT_OUTPUT = ("tcp:", "http:", "exec:")
+_WITHOUT_OUTPUT = (TCP, HTTP, EXEC)
 """What --ready begins with where it does not read the output of ranks."""
 
 _GROUPS_HINT = "name the groups: --name server -- ./server : --name load -- ./client"

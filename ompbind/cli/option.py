@@ -463,6 +463,11 @@ class VerbContext(click.Context):
         self.configuration = Configuration()
         self.messages: tuple[str, ...] = ()
 
+    def explain(self, error: OmpbindError) -> None:
+        """Name in an error where the values of the options of its group come from; see `Sources.explain`."""
+        own = (group for group in self.groups if group.params["name"] == error.group)
+        next(own, self).sources.explain(error)
+
 
 def find_settings(options: Iterable[click.Parameter]) -> Mapping[str, Option]:
     """Return options by key, as configuration files can contain them: options with a variable.

@@ -71,7 +71,7 @@ def make_request(
         omp_runtime=settings.omp_runtime,
         memory=settings.memory,
         strict=settings.strict,
-        plan=_choose_plan(settings),
+        plan=settings.plan and settings.plan.choose_group(settings.name or ""),
         group=settings.name or "",
         job_cpus=read_own_job_cpus() if settings.topology == LIVE else None,
         workload=_read_preloaded_workload(settings, spec),
@@ -91,15 +91,6 @@ def make_request(
     source = FrameworkInput(machine=machine, env=env, command=settings.words, for_workers=for_workers)
     given = [name for name in settings.sources.options if settings.sources.is_given(name)]
     return fill_request(request, settings.compat, source, given)
-
-
-def _choose_plan(settings: PlanningSettings) -> SavedPlan | None:
-    """Return the plan of --plan for the ranks of a group, or of a run without groups."""
-    if settings.plan is None:
-        return None
-    from ompbind.planning.saved_plan import choose_group  # noqa: PLC0415 - door: plans that were made before
-
-    return choose_group(settings.plan, settings.name or "")
 
 
 def read_own_job_cpus() -> JobCpus | None:

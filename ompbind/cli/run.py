@@ -81,7 +81,7 @@ def run(ctx: click.Context) -> int:
         outcome = _plan_and_supervise(settings)
     except Exception as error:
         if isinstance(error, OmpbindError):
-            settings.explain(error)  # before the report: it has the same message
+            ctx.explain(error)  # before the report: it has the same message
         _report_failure(settings, error)
         raise
     if outcome is None:

@@ -11,7 +11,7 @@ from ompbind.cli.console import print_message, supports_colours
 from ompbind.cli.option import VerbContext
 from ompbind.cli.running_options import ALL_VALUES, CONTINUE, STRICT, make_modes
 from ompbind.cli.settings import PlanningSettings, make_planning_settings, make_settings
-from ompbind.errors import LaunchError, OmpbindError, RequestError
+from ompbind.errors import LaunchError, RequestError
 from ompbind.execution.output.multiplexer import Output
 from ompbind.execution.restarts import RestartPolicy
 from ompbind.execution.run_options import RankGroup, RunOptions, Supervision
@@ -67,11 +67,6 @@ class RunSettings(Record):
         """Return these settings with a name for the run."""
         groups = (group.replace(planning=group.planning.replace(run_id=run_id)) for group in self.groups)
         return self.replace(groups=tuple(groups), planning=self.planning.replace(run_id=run_id))
-
-    def explain(self, error: OmpbindError) -> None:
-        """Name in an error where the values of options come from, those of its group."""
-        parts = (part for part in self.parts if part.name == error.group)
-        next(parts, self.planning).sources.explain(error)
 
 
 def make_run_settings(ctx: VerbContext) -> RunSettings:

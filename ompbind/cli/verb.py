@@ -190,8 +190,7 @@ class Verb(click.Command):
                     print_message(text)
             return self.run(ctx) or 0
         except OmpbindError as error:
-            own = (group for group in ctx.groups if group.params["name"] == error.group)
-            next(own, ctx).sources.explain(error)
+            ctx.explain(error)
             raise
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -23,12 +23,10 @@ from urllib.parse import SplitResult, urlsplit
 
 from ompbind.errors import LaunchError, OptionError, PositionError
 from ompbind.planning.placeholders import check as check_placeholders
-from ompbind.planning.rank_command import RankCommand
+from ompbind.planning.rank_command import EXEC, HTTP, TCP, TEXT, RankCommand
 from ompbind.text import clean_line, remove_escape_sequences
 
-TCP, HTTP, TEXT, EXEC = "tcp:", "http:", "text:", "exec:"
-KINDS = (TCP, HTTP, TEXT, EXEC)
-"""What --ready begins with."""
+_KINDS = (TCP, HTTP, TEXT, EXEC)
 
 _REQUEST_S, _COMMAND_S = 5.0, 30.0
 """Seconds that an HTTP request, and a command, may take."""
@@ -241,7 +239,7 @@ def make_check(
     `paths` are the files with the output of the rank, `env` and `directory` are for commands. Raises
     PositionError and OptionError for a wrong port, URL, pattern or command.
     """
-    kind = next((kind for kind in KINDS if ready.startswith(kind)), "")
+    kind = next((kind for kind in _KINDS if ready.startswith(kind)), "")
     rest = ready.removeprefix(kind)
     if kind == TCP:
         return PortCheck(_read_port(ready, rest))
@@ -287,7 +285,7 @@ def _read_port(ready: str, digits: str) -> int:
 
 
 def _read_url(text: str) -> SplitResult:
-    """Return the URL of an HTTP server, of which "http:" may be written once or twice."""
+    """Return the URL of an HTTP server; "http:" may be written once or twice."""
     url = urlsplit(text if text.startswith(HTTP) else HTTP + text)
     try:
         has_server = bool(url.hostname) and url.port != 0

@@ -7,7 +7,7 @@ Groups choose their CPUs one after the other; each finds the CPUs that earlier g
     3. all other groups              equal parts of the cores that are left, made as by `-s balanced`
     4. groups with the mask `none`   all CPUs that are left
 
-A group of 2 to 4 gets no core of which an earlier group has a hardware thread. Groups of 3 that can use only
+A group of 2 to 4 gets no core if an earlier group has one of its threads. Groups of 3 that can use only
 some CPUs (--core-kind, --near) divide these before groups that can use all. With --share, a group that finds
 no core uses those of other groups, and masks may name the same CPUs.
 """

@@ -42,6 +42,9 @@ from ompbind.record import Record
 _PAIR = set(PLACE_VARIABLES)
 """OMP_PLACES and OMP_PROC_BIND: set together or not at all, as runtimes differ on one without the other."""
 
+TCP, HTTP, TEXT, EXEC = "tcp:", "http:", "text:", "exec:"
+"""What the text of --ready begins with; without one of these, it is a regular expression, as after TEXT."""
+
 
 class RankIdentity(Record):
     """Which rank this is: `rank` of `size` in the whole job, `local_rank` of `local_size` on this machine.

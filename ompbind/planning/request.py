@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Literal, TypeAlias
 
-from ompbind.cpuset import CpuSet, union
+from ompbind.cpuset import CpuSet, join_words, union
 from ompbind.errors import RequestError
 from ompbind.machine.devices import Device, DeviceKind
 from ompbind.machine.fingerprint import Fingerprint
@@ -165,6 +165,19 @@ class SavedPlan(Record):
     def choose(self, rank: int) -> SavedPlan:
         """Return the plan with one of its ranks only."""
         return self.replace(ranks=(self.ranks[rank],))
+
+    def choose_group(self, name: str) -> SavedPlan:
+        """Return the plan of a group; of a run without groups, "" is its name. Raises RequestError."""
+        if not (name or self.groups):
+            return self
+        found = next((plan for plan in self.groups if plan.group == name), None)
+        if found:
+            return found
+        names = join_words(plan.group for plan in self.groups) if self.groups else ""
+        has = f"groups {names}" if names else "no groups"
+        missing = f"none with the name {name}" if name and names else ""
+        text = f"--plan: {self.name} has {', '.join(filter(None, (has, missing)))}"
+        raise RequestError(text, hint="make the plan with the same groups, each with its --name")
 
 
 class Request(Record):

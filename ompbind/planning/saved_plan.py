@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
-from ompbind.cpuset import CPU_LIMIT, CpuSet, join_words, named, union
-from ompbind.errors import OptionError, PlanError, RequestError
+from ompbind.cpuset import CPU_LIMIT, CpuSet, named, union
+from ompbind.errors import OptionError, PlanError
 from ompbind.machine.devices import Device, DeviceKind
 from ompbind.machine.fingerprint import LABELS, Fingerprint, find_difference, make_fingerprint
 from ompbind.machine.model import Machine
@@ -45,20 +45,6 @@ def parse_saved_plan(data: object, name: str) -> SavedPlan:
     except ValueError as error:
         hint = "use the output of 'ompbind plan --format json'"
         raise OptionError(f"{name} is not a plan: {error}", hint=hint) from None
-
-
-def choose_group(saved: SavedPlan, group: str) -> SavedPlan:
-    """Return the plan of a group; of a run without groups, "" is its name. Raises RequestError."""
-    if not (group or saved.groups):
-        return saved
-    found = next((plan for plan in saved.groups if plan.group == group), None)
-    if found:
-        return found
-    names = join_words(plan.group for plan in saved.groups) if saved.groups else ""
-    has = f"groups {names}" if names else "no groups"
-    missing = f"none with the name {group}" if group and names else ""
-    text = f"--plan: {saved.name} has {', '.join(filter(None, (has, missing)))}"
-    raise RequestError(text, hint="make the plan with the same groups, each with its --name")
 
 
 def _parse(data: Data, name: str) -> SavedPlan:

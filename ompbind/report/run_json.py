@@ -21,11 +21,7 @@ def render_run(plan: Plan | None, spec: RunSpec, outcome: Outcome, started: floa
     exits = sorted(outcome.exits, key=lambda rank_exit: rank_exit.rank)
     started_as = {command.rank: command for command in make_commands(plan, spec)} if plan else {}
     planned = plan_record(plan, make_all_variables(plan, spec)) if plan else None
-    argv = (
-        {part.request.group: own.argv for part, own in zip(plan.parts, spec.parts, strict=True)}
-        if plan
-        else {}
-    )
+    argv = {own.name: own.argv for own in spec.parts}
     ranks = []
     for rank_exit in exits:
         command = started_as.get(rank_exit.rank)
@@ -63,8 +59,7 @@ def _command_record(spec: RunSpec, plan: Plan | None) -> dict[str, object]:
     """Return the command of the run, or the commands of its groups."""
     if not (plan and plan.groups):
         return {"command": list(spec.argv)}
-    commands = {part.request.group: list(own.argv) for part, own in zip(plan.parts, spec.parts, strict=True)}
-    return {"command": None, "commands": commands}
+    return {"command": None, "commands": {own.name: list(own.argv) for own in spec.groups}}
 
 
 def _rank_record(rank_exit: RankExit, outcome: Outcome) -> dict[str, object]:
