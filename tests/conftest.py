@@ -16,6 +16,11 @@ from tests.long import EXAMPLES, IS_RANDOM, LONG
 settings.register_profile("untimed", deadline=None, max_examples=EXAMPLES, derandomize=not IS_RANDOM)
 settings.load_profile("untimed")
 
+# What the caller has set for other programs must not change what ompbind does in a test.
+OF_OTHERS = ("OMP_", "OMPBIND_", "KMP_", "GOMP_", "SLURM_", "PMI_", "FLUX_", "MAKE", "MFLAGS")
+for variable in [name for name in os.environ if name.startswith(OF_OTHERS)]:
+    del os.environ[variable]
+
 # Programs started in the background or by nohup ignore these signals, and so would all programs of the tests.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)
