@@ -28,14 +28,14 @@ READERS = (
 IMPURE = {"os", "sys", "time", "subprocess", "pathlib", "io", "socket", "ctypes", "click", "rich", "psutil"}
 
 
-def read_modules():
+def find_modules():
     for path in sorted(PACKAGE.rglob("*.py")):
         name = ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__")
         if name != "__init__":
-            yield name, ast.parse(path.read_text())
+            yield name, path
 
 
-MODULES = dict(read_modules())
+MODULES = dict(find_modules())
 NAMES = [name for name in MODULES if not name.startswith("shims")]
 
 
@@ -48,7 +48,7 @@ def room_of(name):
 def imports(name):
     """All modules that a module imports, at any place in it; modules of ompbind without "ompbind."."""
     found = set()
-    for node in ast.walk(MODULES[name]):
+    for node in ast.walk(ast.parse(MODULES[name].read_text())):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
