@@ -8,16 +8,16 @@ from hypothesis import settings
 LONG = bool(os.environ.get("OMPTEST_LONG"))
 """Whether all cases are tried."""
 
-EXAMPLES = int(os.environ.get("OMPTEST_EXAMPLES") or (1000 if LONG else 100))
+EXAMPLES = int(os.environ.get("OMPTEST_EXAMPLES") or (1000 if LONG else 30))
 """Examples of each property test."""
 
 IS_RANDOM = LONG or "OMPTEST_EXAMPLES" in os.environ
 """Whether each run tries other examples. `make test` always tries the same: it does not fail by chance."""
 
-FUZZED = 100_000 if LONG else 2_000
+FUZZED = 100_000 if LONG else 600
 """Random inputs of tests that look for errors without an explanation."""
 
-ROUNDS = float(os.environ.get("OMPTEST_FAULT_ROUNDS") or (10 if LONG else 0.4))
+ROUNDS = float(os.environ.get("OMPTEST_FAULT_ROUNDS") or (10 if LONG else 0.25))
 """Factor for the repetitions of tests that depend on random moments."""
 
 

@@ -6,11 +6,11 @@ Every row: the machine, the variables that all ranks have, and the CPUs of each 
 import os
 import re
 import sys
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from ompbind.cpuset import CpuSet
+from tests.cli.command_lines import call
 from tests.launchers.environments import make_env
 from tests.live.conftest import required, two_cpus
 from tests.live.test_exec import words
@@ -48,7 +48,7 @@ OTHERS = {
     smt  | flux     |                                   | 0,2:2 4,6:2 8,10:2 12,14:2
     flat | torchrun | OMP_NUM_THREADS=1                 | 0-1:2 2-3:2 4-5:2 6-7:2
 """))  # fmt: skip
-def test_every_rank_gets_cpus_of_its_own_inside_the_allocation(ompbind, machine, launcher, variables, ranks):
+def test_every_rank_gets_cpus_of_its_own_inside_the_allocation(machine, launcher, variables, ranks):
     """Ranks that get the same CPUs have a thread for each CPU of the job, and a warning says so."""
     expected = ranks.split()
 
@@ -57,10 +57,9 @@ def test_every_rank_gets_cpus_of_its_own_inside_the_allocation(ompbind, machine,
             env = make_env(SLURM.format(rank, len(expected), variables), "SLURM_")
         else:
             env = make_env(OTHERS[launcher].format(rank, len(expected), variables))
-        return ompbind("exec", "--dry-run", "--topology", MACHINES[machine], "--", "true", env=env)
+        return call("exec", "--dry-run", "--topology", MACHINES[machine], "--", "true", **env)
 
-    with ThreadPoolExecutor(2) as pool:
-        dones = list(pool.map(run, range(len(expected))))
+    dones = [run(rank) for rank in range(len(expected))]
     lines = [done.stdout.splitlines()[-1] if done.stdout else done.stderr for done in dones]
     found = [
         re.fullmatch(r"rank (\d) of \d on node \S+: CPUs? (\S+), .*?(\d+) threads?", line) for line in lines

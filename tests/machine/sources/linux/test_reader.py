@@ -23,8 +23,11 @@ NODE = "sys/devices/system/node"
 SHAPE = Shape(packages=2, cores=4, smt=2)
 ADJACENT = Shape(cores=2, smt=2, numbering="adjacent")
 SHAPES = [
-    Shape(packages=packages, nodes=nodes, l3s=2, cores=2, smt=smt, numbering=numbering)
-    for packages, nodes, smt in ((1, 1, 1), (2, 1, 2), (4, 2, 8))
+    pytest.param(
+        Shape(packages=packages, nodes=nodes, l3s=2, cores=2, smt=smt, numbering=numbering),
+        marks=[pytest.mark.long] * (smt == 8),
+    )
+    for packages, nodes, smt in ((1, 1, 1), (2, 1, 2), (2, 2, 4), (4, 2, 8))
     for numbering in ("adjacent", "split", "round-robin")
 ]
 
