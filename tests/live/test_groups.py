@@ -448,7 +448,7 @@ BENCH = ["bench", "--metric", "value: ([0-9.]+)", "--until", "load", "--name", "
 
 
 def test_bench_varies_each_group_and_measures_the_group_that_ends_the_run(ompbind, port):
-    words = [*BENCH, "--max-rounds", "5", "--seed", "1", "--format", "jsonl", "--ready", f"tcp:{port}"]
+    words = [*BENCH, "--max-rounds", "2", "--seed", "1", "--format", "jsonl", "--ready", f"tcp:{port}"]
     words += ["--vary", "bind=rank,none", "--", *SERVER, port, "0", ":", "--name", "load", "-n", "2"]
     client = 'echo "value: 1$RANK"'
     words += ["--share", "--vary", "mask=0|0;0|1"]
