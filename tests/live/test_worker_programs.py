@@ -58,7 +58,7 @@ def test_workers_divide_the_cpus_where_their_program_does(ompbind, tmp_path, nam
     assert "executed with" not in " ".join(done.stderr.split())
 
 
-BUSY = "import os, time; os.fork()\nwhile time.process_time() < 3.3: pass"
+BUSY = "import os, time; os.fork()\nwhile time.process_time() < 2.0: pass"
 
 
 def test_another_number_of_busy_processes_than_expected_is_reported(start):
