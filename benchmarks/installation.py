@@ -25,7 +25,7 @@ def install(directory: Path) -> list[str]:
     shutil.copytree(Path(click.__file__).parent, site / "click", ignore=shutil.ignore_patterns("__pycache__"))
     compileall.compile_dir(site, quiet=2)
     script = directory / "bin/ompbind"
-    script.write_text(f"#!{directory}/bin/python\n{(PACKAGE / '__main__.py').read_text()}")
+    script.write_text(f"#!{directory}/bin/python\nfrom ompbind.__main__ import start\n\nstart()\n")
     script.chmod(0o755)
     return [str(script)]
 

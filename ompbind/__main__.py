@@ -1,5 +1,4 @@
-#!python
-"""`python -m ompbind`, and the script that is installed as `ompbind`: both start here."""
+"""`python -m ompbind`, and the command `ompbind` that an installer writes: both start here."""
 
 import gc
 import os

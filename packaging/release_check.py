@@ -34,10 +34,10 @@ SECTION = re.compile(r"^## \[?([^]\s]+)\]?(?: - (\d{4}-\d\d-\d\d))?\n", re.M)
 """A heading of CHANGELOG.md: a version, and the date of its release."""
 
 BESIDE_PACKAGE = re.compile(
-    r"ompbind-[^/]*\.(dist-info/(METADATA|WHEEL|RECORD|licenses/LICENSE)"
-    r"|data/(scripts/ompbind|data/share/man/man1/ompbind\.1))"
+    r"ompbind-[^/]*\.(dist-info/(METADATA|WHEEL|RECORD|entry_points\.txt|licenses/LICENSE)"
+    r"|data/data/share/man/man1/ompbind\.1)"
 )
-"""The other files of a wheel: about the package, the script and the man page."""
+"""The other files of a wheel: about the package, with its command, and the man page."""
 
 
 class ReleaseError(Exception):

@@ -30,17 +30,18 @@ def run(*command, **options):
 def test_the_wheel_works_and_has_types(tmp_path):
     env = {name: value for name, value in clean_environment().items() if name != "PYTHONPATH"}
     run(sys.executable, "-m", "build", "--outdir", tmp_path / "dist", ROOT)
-    run(sys.executable, "-m", "venv", tmp_path / "new")
-    run(tmp_path / "new/bin/pip", "install", "-q", *(tmp_path / "dist").glob("*.whl"))
-    ompbind = tmp_path / "new/bin/ompbind"
+    new = tmp_path / "a user's ü"
+    run(sys.executable, "-m", "venv", new)
+    run(new / "bin/python", "-m", "pip", "install", "-q", *(tmp_path / "dist").glob("*.whl"))
+    ompbind = new / "bin/ompbind"
     assert run(ompbind, "run", "-n", "1", "--", "sh", "-c", "echo rank $RANK", env=env) == "rank 0\n"
-    run(tmp_path / "new/bin/pip", "check")
-    assert (tmp_path / "new/share/man/man1/ompbind.1").exists()
+    run(new / "bin/python", "-m", "pip", "check")
+    assert (new / "share/man/man1/ompbind.1").exists()
     lines = ("from ompbind import Plan, Request, make_plan, read_machine\n",
              "plan: Plan = make_plan(read_machine(), Request(ranks=2))\n")  # fmt: skip
     (tmp_path / "right.py").write_text("".join(lines))
     (tmp_path / "wrong.py").write_text("from ompbind import Request\n\nRequest(ranks='two')\n")
-    mypy = [sys.executable, "-m", "mypy", "--strict", "--python-executable", tmp_path / "new/bin/python"]
+    mypy = [sys.executable, "-m", "mypy", "--strict", "--python-executable", new / "bin/python"]
     run(*mypy, "right.py", cwd=tmp_path, env=env)
     done = subprocess.run([*mypy, "wrong.py"], cwd=tmp_path, env=env, capture_output=True, text=True)
     assert 'Argument "ranks" to "Request" has incompatible type "str"' in done.stdout
