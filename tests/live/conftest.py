@@ -255,6 +255,22 @@ def remove_cgroup(directory):
     directory.rmdir()
 
 
+def start_in_terminal(command, env):
+    """Start a command in the foreground of a new terminal; return its pid and the other end of the terminal.
+
+    No Python code of this process runs in the child: a command that cannot be executed is an error here.
+    """
+    master, slave = os.openpty()
+    try:
+        files = [(os.POSIX_SPAWN_OPEN, number, os.ttyname(slave), os.O_RDWR, 0) for number in range(3)]
+        return os.posix_spawnp(command[0], command, env, file_actions=files, setsid=True), master
+    except OSError:
+        os.close(master)
+        raise
+    finally:
+        os.close(slave)
+
+
 def open_terminals(kind):
     """Yield a function that opens a terminal with a command; at the end, kill the commands.
 

@@ -1,14 +1,13 @@
 """Real shells in a terminal, which complete command lines."""
 
 import os
-import pty
 import select
 import shutil
 import signal
 import time
 
 from ompbind.cli.completion import SCRIPTS
-from tests.live.conftest import clean_environment
+from tests.live.conftest import clean_environment, start_in_terminal
 
 PACKAGE = "/usr/share/bash-completion/bash_completion"
 """The completions of other commands, which users of bash may have installed."""
@@ -34,11 +33,8 @@ class Shell:
         self.output = b""
         argv, first = START[name]
         (directory / "script").write_text(first + SCRIPTS[argv[0]])
-        self.pid, self.terminal = pty.fork()
-        if self.pid == 0:
-            os.chdir(directory)
-            env = clean_environment(TERM="dumb", HOME=str(directory), COLUMNS="200")
-            os.execvpe(argv[0], argv, env)
+        env = clean_environment(TERM="dumb", HOME=str(directory), COLUMNS="200")
+        self.pid, self.terminal = start_in_terminal(["env", f"--chdir={directory}", *argv], env)
         self._send("source ./script; echo >ready\r")
         self._wait_for("ready")
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import pty
 import random
 import signal
 import sys
@@ -17,7 +16,7 @@ from ompbind.bench.records import Status
 from ompbind.bench.results_file import open_results, read_results
 from ompbind.bench.session import SessionCalls, run_session
 from tests.bench.fakes import Listener, find_next, make_run, make_session, make_starts
-from tests.live.conftest import OMPBIND, clean_environment, wait_until
+from tests.live.conftest import OMPBIND, clean_environment, start_in_terminal, wait_until
 from tests.long import rounds
 
 QUICK = ("--vary", "bind=rank,thread", "--max-rounds", "4")
@@ -109,10 +108,8 @@ def test_the_budget_stops_a_run_that_never_exits(ompbind, path, tmp_path):
 def test_ctrl_c_reaches_all_processes_and_the_session_ends_once(path):
     """A process that is just forked must not save and show the session too."""
     for _ in range(rounds(3)):
-        process, screen = pty.fork()
-        if process == 0:
-            words = (OMPBIND, "bench", *QUICK, "--results", path, "--", "sleep", "0.05")
-            os.execve(OMPBIND, words, clean_environment(TERM="xterm"))
+        words = (OMPBIND, "bench", *QUICK, "--results", path, "--", "sleep", "0.05")
+        process, screen = start_in_terminal(words, clean_environment(TERM="xterm"))
         output, interrupted = b"", False
         with suppress(OSError):  # the terminal is closed, and everything is read
             while block := os.read(screen, 1 << 16):

@@ -16,6 +16,7 @@ from ompbind.machine.sources.linux.devices import find_denial
 from ompbind.planning.devices.visible import find_visible_devices
 from ompbind.planning.request import Request
 from ompbind.report.topology import render_json
+from tests.live.other_user import fork_with_pipe
 from tests.machines import Shape, make_machine
 from tests.planning.devices.gpus import UUIDS, make_nic, make_nvidia_gpus
 
@@ -123,17 +124,9 @@ def test_python_gives_children_the_gpus_that_their_environment_leaves():
 
 def in_child(work):
     """Return the text that a function returns in a child process."""
-    reading, writing = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.write(writing, work().encode())
-        finally:
-            os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading) as pipe:
-        text = pipe.read()
-    os.waitpid(pid, 0)
+    pipe, process = fork_with_pipe(lambda pipe: pipe.send(work()))
+    text = pipe.recv()
+    process.join()
     return text
 
 

@@ -1,7 +1,6 @@
 """A single rank uses the terminal as if the shell had started it directly."""
 
 import os
-import pty
 import select
 import signal
 import sys
@@ -16,6 +15,7 @@ from tests.live.conftest import (
     clean_environment,
     is_alive,
     open_terminals,
+    start_in_terminal,
     state_of,
     wait_until,
 )
@@ -25,9 +25,7 @@ class Terminal:
     """A command in the foreground of a new terminal."""
 
     def __init__(self, *command):
-        self.pid, self.master = pty.fork()
-        if self.pid == 0:
-            os.execve(command[0], command, clean_environment(TERM="dumb"))
+        self.pid, self.master = start_in_terminal(command, clean_environment(TERM="dumb"))
         self.output = b""
 
     def read_until(self, words, timeout_s=20.0):

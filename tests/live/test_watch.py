@@ -2,7 +2,6 @@
 
 import copy
 import os
-import pty
 import re
 import select
 import signal
@@ -16,7 +15,14 @@ import pyte
 import pytest
 from pyte.modes import DECAWM, DECTCEM
 
-from tests.live.conftest import OMPBIND, clean_environment, open_terminals, two_cpus, wait_until
+from tests.live.conftest import (
+    OMPBIND,
+    clean_environment,
+    open_terminals,
+    start_in_terminal,
+    two_cpus,
+    wait_until,
+)
 
 WAIT = "import os, time; os.write(1, b'up\\n'); time.sleep(300)"
 SPIN = "import os, time; os.write(1, b'up\\n'); end = time.time() + 300\nwhile time.time() < end: pass"
@@ -48,10 +54,8 @@ class Terminal:
     """A command in the foreground of a new terminal."""
 
     def __init__(self, *command, size=(80, 24), **env):
-        self.pid, self.master = pty.fork()
-        if self.pid == 0:
-            environment = clean_environment(**{"TERM": "xterm", "LC_ALL": "C.UTF-8", **env})
-            os.execvpe(command[0], command, environment)
+        env = clean_environment(**{"TERM": "xterm", "LC_ALL": "C.UTF-8", **env})
+        self.pid, self.master = start_in_terminal(command, env)
         self.screen = Emulator(*size)
         self.stream = pyte.ByteStream(self.screen)
         self.output = b""
