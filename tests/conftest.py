@@ -26,6 +26,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
+# With a private umask, other users could not read what tests write for them.
+os.umask(0o022)
+
 LOCKS = "PYTEST_LOCKS"
 """The variable with the directory of the lock files of this run."""
 

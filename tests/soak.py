@@ -12,19 +12,16 @@ import argparse
 import json
 import os
 import random
-import shutil
 import signal
 import sys
-import tempfile
 import time
 from collections import Counter
 from contextlib import suppress
-from pathlib import Path
 from subprocess import TimeoutExpired
 from typing import NamedTuple
 
-from tests.live.conftest import RUNTIME_DIR, children_of
-from tests.live.other_user import NOBODY, as_user
+from tests.live.conftest import OMPBIND, RUNTIME_DIR, children_of
+from tests.live.other_user import NOBODY, as_user, make_public_ompbind, public_directory
 from tests.live.scenes import CLEANUP_S, Scene, check_messages
 
 LIMIT_S = 30.0
@@ -156,13 +153,13 @@ def disturb(process, plan: Plan) -> None:
                     os.kill(process.pid, signal.SIGCONT)
 
 
-def check_run(scene: Scene, plan: Plan) -> None:
+def check_run(scene: Scene, plan: Plan, program: str) -> None:
     """Run a plan in the directory of a scene; raises AssertionError for a finding."""
     before = as_user(NOBODY) if plan.as_nobody else ()
     command = scene.command("sh", "-c", plan.load.script)
     if plan.second:
         command += [":", *plan.second, *scene.command("sh", "-c", "sleep 0.2 & wait")]
-    process = scene.begin(*plan.options, *command, before=before, cwd=scene.directory)
+    process = scene.begin(*plan.options, *command, before=before, cwd=scene.directory, program=program)
     disturb(process, plan)
     try:
         _, stderr = process.communicate(timeout=LIMIT_S)
@@ -200,28 +197,25 @@ def main() -> int:
     seed = random.SystemRandom().randrange(1 << 32) if args.seed is None else args.seed
     ends_at = time.monotonic() + 60 * args.minutes
     kinds, findings, open_files = Counter(), 0, len(os.listdir("/proc/self/fd"))
-    claims = tempfile.mkdtemp(prefix="soak-claims")
-    os.chmod(claims, 0o1777)
-    os.environ[RUNTIME_DIR] = claims
-    while time.monotonic() < ends_at:
-        plan = make_plan(random.Random(seed))
-        directory = Path(tempfile.mkdtemp(prefix="soak"))
-        directory.chmod(0o777)
-        scene = Scene(directory)
-        try:
-            check_run(scene, plan)
-        except AssertionError as error:
-            findings += 1
-            print(f"seed {seed}: {error}\n  {plan}", flush=True)
-        finally:
-            scene.close()
-            shutil.rmtree(directory, ignore_errors=True)
-        kinds["disturbed" if plan.disturbances else "undisturbed"] += 1
-        seed += 1
-        if args.once:
-            break
+    with public_directory(0o1777) as claims, public_directory() as copy:
+        os.environ[RUNTIME_DIR] = str(claims)
+        program = make_public_ompbind(copy) if os.geteuid() == 0 else OMPBIND
+        while time.monotonic() < ends_at:
+            plan = make_plan(random.Random(seed))
+            with public_directory(0o777) as directory:
+                scene = Scene(directory)
+                try:
+                    check_run(scene, plan, program)
+                except AssertionError as error:
+                    findings += 1
+                    print(f"seed {seed}: {error}\n  {plan}", flush=True)
+                finally:
+                    scene.close()
+            kinds["disturbed" if plan.disturbances else "undisturbed"] += 1
+            seed += 1
+            if args.once:
+                break
     leaked = len(os.listdir("/proc/self/fd")) - open_files
-    shutil.rmtree(claims, ignore_errors=True)
     disturbed = f"{kinds['disturbed']} of them disturbed"
     print(f"{kinds.total()} runs, {disturbed}; {findings} findings, {leaked} descriptors")
     return int(bool(findings or leaked))

@@ -30,6 +30,26 @@ def scene(tmp_path):
     new.close()
 
 
+@pytest.fixture(scope="session")
+def public_ompbind():
+    """A copy of ompbind that other users can run too, for tests of root."""
+    from tests.live.other_user import make_public_ompbind, public_directory
+
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    with public_directory() as directory:
+        yield make_public_ompbind(directory)
+
+
+@pytest.fixture
+def public():
+    """A directory that all users can write to, like /dev/shm."""
+    from tests.live.other_user import public_directory
+
+    with public_directory(0o1777) as directory:
+        yield directory
+
+
 @pytest.fixture(autouse=True)
 def claims(tmp_path_factory, monkeypatch):
     """A directory of claims for each test, so that runs left by earlier tests do not count."""
@@ -57,9 +77,9 @@ def clean_environment(**extra):
 def ompbind():
     """Run ompbind and wait until it exits."""
 
-    def run(*args, env=None, before=(), **options):
+    def run(*args, env=None, before=(), program=OMPBIND, **options):
         settings = {"capture_output": True, "text": True, "timeout": 60, "stdin": subprocess.DEVNULL}
-        command = [*before, OMPBIND, *args]
+        command = [*before, program, *args]
         return subprocess.run(command, env=clean_environment(**(env or {})), **{**settings, **options})
 
     return run

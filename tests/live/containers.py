@@ -1,17 +1,13 @@
 """Containers of podman, below a directory of their own."""
 
 import os
-import tempfile
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
 from tests.live.conftest import required, wait_until
-from tests.live.other_user import as_user
+from tests.live.other_user import as_user, public_directory
 from tests.live.processes import find_processes
-
-ROOT = Path(__file__).parent.parent.parent
 
 LIMITS = ("--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024")
 """Options that set limits because podman may not raise its own."""
@@ -26,8 +22,7 @@ def podman(driver="vfs"):
     programs = required("podman"), required("runc")
     if os.geteuid() != 0:
         pytest.skip("limiting a container takes root")
-    with tempfile.TemporaryDirectory() as directory:  # with a name short enough for podman
-        Path(directory).chmod(0o755)
+    with public_directory() as directory:  # with a name short enough for podman
         root = f"{directory}/root"
         yield [
             programs[0], "--root", root, "--runroot", f"{directory}/run", "--storage-driver", driver,
@@ -44,17 +39,13 @@ def podman_run():
 
 
 @contextmanager
-def rootless_run(uid):
+def rootless_run(uid, program):
     """Yield the words before a command in a container of a user without root, and the user's directory.
 
-    The container has the programs of this machine; root there is the user.
+    The container has the programs of this machine, and the directory of `program`; root there is the user.
     """
     programs = required("podman"), required("runc")
-    required("setpriv")
-    if os.geteuid() != 0:
-        pytest.skip("only root can become another user")
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
-        directory = Path(name)
+    with public_directory() as directory:
         root, own = directory / "rootfs", directory / "own"
         for path in (
             *(root / part for part in ("usr", "etc", "proc", "sys", "dev", "tmp", "run")),
@@ -67,9 +58,9 @@ def rootless_run(uid):
         for path in (directory, *directory.rglob("*")):
             os.chown(path, uid, uid, follow_symlinks=False)
         become = [*as_user(uid), "env", f"HOME={own}"]
-        storage = ["--root", f"{name}/store", "--runroot", f"{name}/run", "--storage-driver", "vfs"]
-        mounts = [f"--volume={path}:{path}:ro" for path in ("/usr", "/etc", str(ROOT))]
+        storage = ["--root", f"{directory}/store", "--runroot", f"{directory}/run", "--storage-driver", "vfs"]
+        mounts = [f"--volume={path}:{path}:ro" for path in ("/usr", "/etc", os.path.dirname(program))]
         container = [f"--volume={own}:/own", "--workdir=/own", "--env=HOME=/own", "--rootfs", str(root)]
-        settings = [f"XDG_RUNTIME_DIR={name}/xdg", programs[0], *storage, "--runtime", programs[1]]
+        settings = [f"XDG_RUNTIME_DIR={directory}/xdg", programs[0], *storage, "--runtime", programs[1]]
         settings += ["--cgroup-manager=cgroupfs", "run", "--rm", *LIMITS, "--network=none"]
         yield [*become, *settings, *mounts, *container], own

@@ -35,10 +35,10 @@ class Scene:
     def environment(self, **extra):
         return {**clean_environment(**extra), "SCENE": self.marker, "DIRECTORY": str(self.directory)}
 
-    def begin(self, *args, before=(), env=None, **options):
+    def begin(self, *args, before=(), env=None, program=OMPBIND, **options):
         settings = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         process = subprocess.Popen(
-            [*before, OMPBIND, "run", *args],
+            [*before, program, "run", *args],
             env=self.environment() if env is None else env,
             text=True,
             **{**settings, **options},

@@ -8,7 +8,6 @@ import signal
 import stat
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -296,14 +295,6 @@ def test_the_supervisor_survives_a_kill_of_the_process_group(live, claims):
         left = (supervisor_of(process), *ranks_of(process))
         os.killpg(process.pid, signal.SIGKILL)
         wait_until(lambda left=left: not any(map(is_alive, left)) and not names(claims), "nothing is left", 5)
-
-
-@pytest.fixture
-def public():
-    """Yield a directory that all users can write to, like /dev/shm."""
-    with tempfile.TemporaryDirectory() as name:
-        os.chmod(name, 0o1777)
-        yield Path(name)
 
 
 GOOD = LiveRun(run_id="?", pid=1, uid=0, started=1, ranks=((0, CpuSet((0,))),), claimed=CpuSet((0,)))

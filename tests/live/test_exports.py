@@ -7,7 +7,6 @@ import os
 import re
 import shlex
 import subprocess
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ import pytest
 from ompbind.cpuset import CpuSet
 from tests.live.conftest import OMPBIND, clean_environment, required, two_cpus
 from tests.live.containers import podman_run
+from tests.live.other_user import NOBODY, as_user, public_directory
 
 WHERE = "grep -hE '(Cpus|Mems)_allowed_list' /proc/self/status"
 
@@ -86,9 +86,7 @@ SECOND_OF_TWO = ("-n", "2", "--rank", "1", "--smt", "all", "--env", f"VALUE={VAL
 @pytest.fixture
 def unit():
     """A unit with a drop-in for rank 1 of a described machine, in a directory that all users may read."""
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
-        directory.chmod(0o755)
+    with public_directory() as directory:
         (directory / "demo.service").write_text(UNIT)
         (directory / "demo.service.d").mkdir()
         (directory / "demo.service.d/ompbind.conf").write_text(exported("systemd", *SECOND_OF_TWO))
@@ -98,11 +96,11 @@ def unit():
 def test_systemd_understands_the_drop_in(unit):
     """Its manager loads the unit, prints the settings and starts nothing; it refuses to run as root."""
     manager = required(*SYSTEMD)
-    as_nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] if os.geteuid() == 0 else []
+    before = as_user(NOBODY) if os.geteuid() == 0 else []
     env = clean_environment(SYSTEMD_UNIT_PATH=str(unit.parent), HOME="/nonexistent")
     done = subprocess.run(
-        [*as_nobody, manager, "--test", "--system", f"--unit={unit.name}"],
-        env=env, capture_output=True, text=True, timeout=60,
+        [*before, manager, "--test", "--system", f"--unit={unit.name}"],
+        env=env, capture_output=True, text=True, timeout=60, cwd="/",
     )  # fmt: skip
     shown = re.findall(r"^\s*(\w+): ?(.*)$", done.stdout, re.M)
     settings = {name: [value for other, value in shown if other == name] for name, _ in shown}

@@ -16,11 +16,11 @@ from tests.live.conftest import (
     OMPBIND,
     RUNTIME_DIR,
     children_of,
-    required,
     state_of,
     supervisor_of,
     wait_until,
 )
+from tests.live.other_user import as_user
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can create such environments")
 
@@ -135,22 +135,16 @@ def test_more_ranks_than_open_files(scene):
     assert scene.run("-n", "200", "--share", *command, before=before)[:2] == (0, "")
 
 
-NOBODY = 61234 + int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
+OTHER_USER = 61234 + int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
 """A user without other processes, different for each worker of the test run."""
 
 
-@as_root
 @pytest.mark.parametrize("processes", [1, 3, 10])
-def test_few_processes_of_a_user(scene, processes):
-    capabilities = "+dac_read_search,+dac_override"  # the virtual environment may be in root's home
-    before = [required("setpriv"), f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
-    before += [f"--inh-caps={capabilities}", f"--ambient-caps={capabilities}"]
-    if subprocess.run([*before, "true"], capture_output=True).returncode:
-        assert not os.environ.get("OMPTEST_ALL"), "CI must permit capabilities"
-        pytest.skip("NOTE: root lacks capabilities here, as in a container")
+def test_few_processes_of_a_user(scene, public, public_ompbind, monkeypatch, processes):
+    monkeypatch.setenv(RUNTIME_DIR, str(public))
     command = scene.command("sh", "-c", "exec sleep 300")
-    before = [*before, "prlimit", f"--nproc={processes}"]
-    code, messages, _ = scene.run("-n", "20", "--share", *command, before=before)
+    how = {"before": [*as_user(OTHER_USER), "prlimit", f"--nproc={processes}"], "program": public_ompbind}
+    code, messages, _ = scene.run("-n", "20", "--share", *command, cwd="/", **how)
     assert code == 125, messages
     assert re.search("cannot start( the run)?: Resource temporarily unavailable", messages)
     assert "hint: no more processes are allowed" in messages

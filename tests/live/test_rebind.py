@@ -9,7 +9,7 @@ import pytest
 from ompbind.cpuset import CpuSet
 from ompbind.execution.rebind import WantedCpus, rebind_processes
 from tests.live.conftest import allowed_list, children_of, ranks_of, two_cpus
-from tests.live.other_user import NOBODY
+from tests.live.other_user import NOBODY, as_user
 from tests.live.test_inspect import FORKS, WAIT, child, one_line, region
 
 __all__ = ["child", "region"]  # fixtures
@@ -113,8 +113,7 @@ def test_a_mask_that_the_kernel_refuses_is_reported(child):
     )
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start processes of another user")
-def test_processes_of_other_users_are_refused(child, ompbind):
+def test_processes_of_other_users_are_refused(child, ompbind, public_ompbind):
     pid = child("").pid
-    done = ompbind("rebind", str(pid), user=NOBODY)
+    done = ompbind("rebind", str(pid), before=as_user(NOBODY), program=public_ompbind)
     assert (done.returncode, f"process {pid} belongs to another user" in one_line(done)) == (2, True)

@@ -258,15 +258,18 @@ def test_a_trainer_and_its_loader(tmp_path):
 
 
 @pytest.mark.part("postgres")
-def test_postgres_and_pgbench():
+def test_postgres_and_pgbench(request):
     """PostgreSQL refuses to run as root: another user runs the file, in a directory of its own."""
     required("pgbench")
     two_cpus()
-    before = as_user(NOBODY) if os.geteuid() == 0 else []
+    is_root = os.geteuid() == 0
+    before = as_user(NOBODY) if is_root else []
+    program = request.getfixturevalue("public_ompbind") if is_root else OMPBIND
     with tempfile.TemporaryDirectory(prefix="pg", dir="/tmp") as directory:  # paths of sockets are short
-        if before:
+        if is_root:
             os.chown(directory, NOBODY, NOBODY)
         env = clean_environment(**{RUNTIME_DIR: directory, "TMPDIR": directory, "HOME": directory})
+        env["PATH"] = f"{os.path.dirname(program)}:{env['PATH']}"
         text = FILES["database.sh"].replace(" -T 10", " -T 1")
         done = run(*before, "bash", "-c", text, env=env, cwd=directory)
         left = [path.name for path in Path(directory).iterdir() if path.name.startswith("tmp.")]

@@ -6,16 +6,14 @@ import socket
 import stat
 import subprocess
 import sys
-import tempfile
 import threading
-from pathlib import Path
 
 import pytest
 
-from ompbind.errors import LaunchError, RequestError
+from ompbind.errors import LaunchError, OmpbindError, RequestError
 from ompbind.execution.report_file import prepare_report, write_report
 from tests.live.conftest import required
-from tests.live.other_user import NOBODY
+from tests.live.other_user import NOBODY, call_as_nobody, public_directory
 
 ROOT = os.geteuid() == 0
 
@@ -96,16 +94,12 @@ def test_a_file_that_cannot_be_written_is_an_error_before_the_start(tmp_path, mo
     assert caught.value.launch_code == 125
 
 
-AS_NOBODY = """
-import os, sys
-from ompbind.errors import OmpbindError
-from ompbind.execution.report_file import prepare_report, write_report
-os.setgroups([]); os.setgid(65534); os.setuid(65534)
-try:
-    write_report(prepare_report(sys.argv[1]), "after")
-except OmpbindError as error:
-    print(type(error).__name__, error.message)
-"""
+def try_to_write(path):
+    """Write a report; return the error, None for none."""
+    try:
+        write(path, "after")
+    except OmpbindError as error:
+        return type(error), error.message
 
 
 @pytest.mark.skipif(not ROOT, reason="only root can become another user")
@@ -117,19 +111,17 @@ except OmpbindError as error:
     ],
 )  # fmt: skip
 def test_permissions_of_the_user_count(directory_mode, file_mode, text):
-    with tempfile.TemporaryDirectory() as name:
-        Path(name).chmod(0o755)
-        inside = Path(name, "inside")
+    with public_directory() as directory:
+        write(directory / "before", "")  # loads all modules
+        inside = directory / "inside"
         inside.mkdir()
         path = inside / "run.json"
         if file_mode is not None:
             path.write_text("before")
             path.chmod(file_mode)
         inside.chmod(directory_mode)
-        command = [sys.executable, "-c", AS_NOBODY, str(path)]
-        done = subprocess.run(command, capture_output=True, text=True, cwd="/", timeout=60)
-        refused = f"RequestError the report cannot be written to {path}: Permission denied\n"
-        assert (done.stderr, done.stdout) == ("", "" if text == "after\n" else refused)
+        refused = RequestError, f"the report cannot be written to {path}: Permission denied"
+        assert call_as_nobody(try_to_write, path) == (None if text == "after\n" else refused)
         assert (path.read_text() if path.exists() else None) == text
         assert os.listdir(inside) == ([] if text is None else ["run.json"])
 

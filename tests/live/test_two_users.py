@@ -11,7 +11,6 @@ import resource
 import stat
 import struct
 import subprocess
-import tempfile
 import time
 import tracemalloc
 from contextlib import suppress
@@ -28,9 +27,17 @@ from ompbind.planning.request import Sharing
 from ompbind.registry import claim_files
 from ompbind.registry.claim_format import ENTRIES_LIMIT, TEXT_LIMIT, make_text
 from ompbind.registry.registry import Registry, make_run_identity
-from tests.live.conftest import OMPBIND, clean_environment, is_alive, required, supervisor_of, wait_until
+from tests.live.conftest import clean_environment, is_alive, required, supervisor_of, wait_until
 from tests.live.containers import rootless_run
-from tests.live.other_user import NOBODY, as_user, call_as_nobody, finish, start_as_nobody
+from tests.live.other_user import (
+    NOBODY,
+    as_user,
+    call_as_nobody,
+    finish,
+    public_directory,
+    start_as_nobody,
+    unavailable,
+)
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
@@ -41,9 +48,8 @@ KINDS = {"sticky": 0o1777, "open": 0o777, "theirs": 0o755}
 @pytest.fixture
 def directory():
     """Yield a directory that all users can enter; `make_shared` makes directories there."""
-    with tempfile.TemporaryDirectory() as name:
-        os.chmod(name, 0o755)
-        yield Path(name)
+    with public_directory() as made:
+        yield made
 
 
 def make_shared(directory, kind):
@@ -302,17 +308,16 @@ def run_as(uid, *command, namespace=False, **options):
 
 
 @pytest.fixture
-def namespace(directory):
+def namespace(directory, public_ompbind):
     """Return a function that runs ompbind as root of a user namespace, in a directory of its user."""
-    required("setpriv")
     required("unshare")
     own = directory / "own"
     own.mkdir()
     os.chown(own, OWN, OWN)
     env = clean_environment(HOME=str(own), OMPBIND_RUNTIME_DIR=str(own))
-    if run_as(OWN, OMPBIND, "--version", namespace=True, env=env).returncode:
-        pytest.skip("user 1000 cannot create a user namespace, or cannot read this ompbind")
-    return lambda *words: run_as(OWN, OMPBIND, *words, namespace=True, env=env, cwd=own)
+    if run_as(OWN, "true", namespace=True).returncode:
+        unavailable(f"user {OWN} cannot create a user namespace")
+    return lambda *words: run_as(OWN, public_ompbind, *words, namespace=True, env=env, cwd=own)
 
 
 @pytest.mark.parametrize("kind", ["link", "file", "pipe"])
@@ -356,13 +361,13 @@ def test_reports_and_logs_are_written_in_a_user_namespace(directory, namespace):
 
 
 @pytest.mark.part("image")
-def test_reports_logs_and_configuration_work_in_a_rootless_container():
-    with rootless_run(OWN) as (before, own):
+def test_reports_logs_and_configuration_work_in_a_rootless_container(public_ompbind):
+    with rootless_run(OWN, public_ompbind) as (before, own):
         (own / ".git").mkdir()
         (own / "ompbind.toml").write_text("[defaults]\nranks = 2\n")
         for path in own.iterdir():
             os.chown(path, OWN, OWN)
-        command = [OMPBIND, "run", "--share", "--report", "run.json", "--log-dir", "logs", "--force"]
+        command = [public_ompbind, "run", "--share", "--report", "run.json", "--log-dir", "logs", "--force"]
         for _ in range(2):  # the second run replaces the files of the first
             done = subprocess.run([*before, *command, "--", "echo", "up"], capture_output=True, text=True)
             assert (done.returncode, done.stderr.count("ompbind:")) == (0, 0), done.stderr
