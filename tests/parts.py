@@ -80,11 +80,7 @@ PARTS = {
             f"PYTHONPATH=$PWD/.venv/lowest_click {PYTEST} tests/cli tests/live",
         )
     ),
-    "pythons": Part(
-        ("make dist zipapp", "$PYTHON packaging/pythons.py dist/*.tar.gz --zipapp dist/ompbind.pyz"),
-        "mmdebstrap gpg",
-    ),
-    "minimal": Part(("make dist", "$PYTHON packaging/pythons.py dist/*.tar.gz --minimal"), "mmdebstrap"),
+    "surroundings": Part(("$PYTHON tests/surroundings.py",), "git make python3-venv mmdebstrap gpg"),
     "mutants": Part(("$PYTHON tests/mutants.py",)),
     "benchmarks": Part(
         ("make bench",),

@@ -19,7 +19,7 @@ from tests.live.conftest import OMPBIND, claims, clean_environment
 
 __all__ = ["claims"]  # a fixture
 
-pytestmark = pytest.mark.part("pythons")
+pytestmark = pytest.mark.part("verbs")
 
 WORDS = shlex.split(os.environ.get("OMPTEST_COMMAND", OMPBIND))
 COMMAND = [os.path.abspath(word) if os.path.exists(word) else word for word in WORDS]

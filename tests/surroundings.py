@@ -1,0 +1,445 @@
+"""Run the README's two commands, `make demo` and `make test`, in many surroundings; takes Debian and root.
+
+    python tests/surroundings.py [NAME…] [--list] [--args ARGS]
+
+Each surrounding is a row of a table. It has a fresh clone of the last commit, a home directory, an
+environment without any variable of the caller, and namespaces for mounts and processes. What a row makes
+vanishes with them. pip installs from a directory of wheels, which the Python that runs this script downloads.
+"""
+
+import argparse
+import glob
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+LOGS = ROOT / ".venv/surroundings"
+PYTHON = "/usr/bin/python3"
+LIMIT_S = 45 * 60
+"""The longest time of one command."""
+
+USER = 1234
+"""An ordinary user. Its name exists only in the surroundings that make it."""
+
+DEBIAN, UBUNTU = "http://deb.debian.org/debian", "http://archive.ubuntu.com/ubuntu"
+KEYRING = "usr/share/keyrings/ubuntu-archive-keyring.gpg"
+"""Ubuntu's keys, in the package ubuntu-archive-keyring of Debian."""
+
+DEMO, TEST = "make demo", "make test"
+VERBS = ".venv/bin/python -m pytest -q --part verbs tests/packaging"
+OTHER_PYTHON = (
+    ".venv/bin/python -W error -m compileall -q -f ompbind docs/examples",
+    VERBS,
+    "make zipapp",
+    f"OMPTEST_COMMAND='python3 -I -S dist/ompbind.pyz' {VERBS}",
+)
+"""What a Python runs besides: it compiles all modules, and tries each verb, from the wheel and the zipapp."""
+
+
+class Root(NamedTuple):
+    """A root directory made of packages: `python` is the program of a Python that is not `python3` there."""
+
+    suite: str
+    packages: str
+    python: str = "python3"
+
+
+class Surrounding(NamedTuple):
+    """What a surrounding is, and how to make it.
+
+    `make` are shell commands of root before the README's commands, in their directory and namespaces, where
+    "$@" is the next command, $place an empty directory, and $home the home directory. A value None in
+    `variables` unsets a variable. `python` is a version: a program of this machine, else one of `root`.
+    """
+
+    what: str
+    make: str = ""
+    user: int = 0
+    umask: int = 0o022
+    directory: str = "ompbind"
+    variables: Mapping[str, str | None] = {}
+    cpus: int = 1
+    quota: float | None = None
+    is_sdist: bool = False
+    root: Root | None = None
+    python: str = ""
+    more: tuple[str, ...] = ()
+
+
+NAMED = f"""
+sed "\\$a tester:x:{USER}:{USER}::$home:/bin/sh" /etc/passwd >"$place/passwd"
+sed "\\$a tester:x:{USER}:" /etc/group >"$place/group"
+for name in passwd group; do mount --bind "$place/$name" "/etc/$name"; done
+"""
+PRIVATE_PYTHON = f"""
+if [ ! -e "$place/private" ]; then
+    mkdir -m 700 "$place/private"
+    mkdir "$place/private/bin" "$place/private/lib"
+    cp "$(readlink -f {PYTHON})" "$place/private/bin/python3"
+    cp -a "$({PYTHON} -c 'import os; print(os.path.dirname(os.__file__))')" "$place/private/lib"
+fi
+export PATH="$place/private/bin:$PATH"
+"""
+WITHOUT_COMPILER = """
+mkdir -p "$place/usr"
+mount -t tmpfs tmpfs "$place/usr"
+mkdir "$place/usr/upper" "$place/usr/work"
+mount -t overlay overlay -o "lowerdir=/usr,upperdir=$place/usr/upper,workdir=$place/usr/work" /usr
+rm -f /usr/bin/*gcc* /usr/bin/cc /usr/bin/c[89]9 /usr/bin/clang*
+rm -f /usr/lib/*/libgomp.so* /usr/lib/gcc/*/*/libgomp.*
+ldconfig
+"""
+TMPFS = 'mkdir -p "$place/other"; mount -t tmpfs -o {} tmpfs "$place/other"; export TMPDIR="$place/other"'
+PTRACE, PIDFD_OPEN = 101 if os.uname().machine == "x86_64" else 117, 434
+SECCOMP = "".join(
+    f'set -- {PYTHON} "$PWD/tests/live/sandboxed.py" 1 {number} -- "$@"\n' for number in (PTRACE, PIDFD_OPEN)
+)
+CHROOT = 'mkdir -p "$place/all"; mount --rbind / "$place/all"; set -- chroot "$place/all" "$@"'
+CPUS = [*map(str, sorted(os.sched_getaffinity(0)))]
+LONG_PATH = "it's a path für tests/"
+"""The start of a directory: the path of the clone has 120 characters."""
+
+NAMELESS = {"LC_ALL": "C", "LANG": None, "HOME": None, "USER": None}
+SET = "OMP_NUM_THREADS=3 GOMP_CPU_AFFINITY=0 KMP_AFFINITY=disabled OMPBIND_VERBOSE=1 PYTHONOPTIMIZE=1"
+SET += " PYTHONPATH=/nonexistent MAKEFLAGS=-j8"
+OTHER = "libgomp1 make procps"
+
+TABLE = {
+    "root": Surrounding("root, with Debian's Python"),
+    "private-python": Surrounding("root, with a Python below a directory of mode 700", PRIVATE_PYTHON),
+    "user": Surrounding("an ordinary user, with a home directory of mode 700", NAMED, USER),
+    "long-path": Surrounding("a path with a space, an apostrophe and ü", directory=LONG_PATH),
+    "umask": Surrounding("umask 077", umask=0o077),
+    "user-long-path": Surrounding(
+        "an ordinary user, umask 077, such a path", NAMED, USER, umask=0o077, directory=LONG_PATH
+    ),
+    "c-locale": Surrounding("LC_ALL=C", variables={"LC_ALL": "C"}),
+    "no-locale": Surrounding("no locale", variables={"LANG": None}),
+    "no-home": Surrounding("no HOME and no USER", variables={"HOME": None, "USER": None}),
+    "unnamed-user": Surrounding("LC_ALL=C, no HOME, a uid without a name", user=4321, variables=NAMELESS),
+    "no-compiler": Surrounding("no gcc, no libgomp", WITHOUT_COMPILER),
+    "minimal": Surrounding(
+        "Debian with only Python, venv and make", root=Root("bookworm", "python3 python3-venv make")
+    ),
+    "sdist": Surrounding("the source distribution, without a git directory", is_sdist=True),
+    "one-cpu": Surrounding("one CPU", f"taskset -p -c {CPUS[0]} $$ >/dev/null"),
+    "three-cpus": Surrounding("three CPUs", f"taskset -p -c {','.join(CPUS[:3])} $$ >/dev/null", cpus=3),
+    "quota": Surrounding("a CPU quota of 150 %", quota=1.5),
+    "tmpdir": Surrounding("TMPDIR on another file system", TMPFS.format("mode=1777")),
+    "small-tmpdir": Surrounding("a TMPDIR of 100 MB", TMPFS.format("mode=1777,size=100m")),
+    "busy": Surrounding("four busy processes", "for busy in 1 2 3 4; do while :; do :; done & done"),
+    "variables": Surrounding(
+        "variables of OpenMP, Python and make", variables=dict(word.split("=", 1) for word in SET.split())
+    ),
+    "hidepid": Surrounding("hidepid=2", NAMED + "mount -o remount,hidepid=2 /proc", USER),
+    # The kernel gives no user namespace to a process in a changed root directory
+    "no-user-namespaces": Surrounding("user namespaces forbidden", NAMED + CHROOT, USER),
+    "no-cgroups": Surrounding("no cgroup file system", "umount --recursive --lazy /sys/fs/cgroup"),
+    "seccomp": Surrounding("seccomp forbids ptrace and pidfd_open", SECCOMP),
+    **{
+        f"python{version}": Surrounding(
+            f"Python {version}", root=Root(suite, packages, f"python{version}"), python=version,
+            more=OTHER_PYTHON,
+        )
+        for version, suite, packages in (
+            ("3.11", "bookworm", f"python3-venv {OTHER}"),
+            ("3.12", "noble", f"python3.12-venv {OTHER}"),
+            ("3.13", "trixie", f"python3.13-venv {OTHER}"),
+            ("3.14", "forky", f"python3.14-venv {OTHER}"),
+            ("3.15", "forky", f"python3.15-venv {OTHER}"),
+        )
+    },
+}  # fmt: skip
+"""Each surrounding."""
+
+# A shell is process 1, and waits for orphans. A root directory becomes the root of all processes.
+ENTER = """
+set -e
+if [ -n "$root" ]; then
+    mount --bind "$root" "$root"
+    cd "$root"
+    mount -t proc proc proc
+    mount --rbind /sys sys
+    mount --rbind /dev dev
+    mount -t tmpfs tmpfs run
+    mount --bind "$wheels" opt
+    pivot_root . mnt
+    umount --lazy /mnt
+else
+    mkdir -p "$place/tmp"
+    chmod 1777 "$place/tmp"
+    mount --bind "$place/tmp" /tmp
+fi
+cd "$clone"
+"""
+NAMESPACES = (
+    "unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc"
+)  # fmt: skip
+
+
+class Place(NamedTuple):
+    """The directories of a surrounding, as its processes name them; `path` is the first of PATH."""
+
+    wheels: Path
+    root: Path | None
+    path: str
+    directory: Path
+    clone: Path
+
+    def outside(self, path: Path) -> Path:
+        """Return where a path lies outside of the root directory."""
+        return self.root / path.relative_to("/") if self.root else path
+
+
+class NotMadeError(Exception):
+    """A surrounding cannot be made here: the reason."""
+
+
+def find_python(version: str) -> str | None:
+    """Return a directory of this machine in which `python3` has a version: Debian's, or pyenv's."""
+    found = glob.glob(os.path.expanduser(f"~/.pyenv/versions/{version}.*/bin/python3"))
+    if os.path.basename(os.path.realpath(PYTHON)) == f"python{version}":
+        found = [PYTHON]
+    return os.path.dirname(max(found)) if found else None
+
+
+def make_root(root: Root, directory: Path) -> None:
+    """Unpack packages of Debian or Ubuntu into an empty directory. Raises CalledProcessError, OSError."""
+    # Mirrors may be older than the week for which Debian signs releases in development
+    options = ('--aptopt=Acquire::Check-Valid-Until "false"', '--aptopt=Acquire::Retries "5"')
+    mmdebstrap = ("mmdebstrap", "--quiet", *options)
+    source, of = DEBIAN, ["--components=main"]
+    if root.suite == "noble":
+        keys = directory.with_name("keys")
+        keyring = ("--variant=extract", "--include=ubuntu-archive-keyring")
+        subprocess.run([*mmdebstrap, *keyring, "forky", keys, DEBIAN], check=True)
+        source, of = UBUNTU, ["--components=main,universe", f"--keyring={keys / KEYRING}"]
+    included = f"--include={root.packages.replace(' ', ',')}"
+    subprocess.run(
+        [*mmdebstrap, "--variant=minbase", *of, included, root.suite, directory, source], check=True
+    )
+
+
+def download_wheels(versions: set[str], wheels: Path) -> None:
+    """Download what `make test` and `make zipapp` install, for some Pythons. Raises CalledProcessError."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    wanted = (*project["project"]["dependencies"], *project["project"]["optional-dependencies"]["dev"])
+    # The build back end asks for `editables` when it installs a directory as editable
+    wanted = (*wanted, *project["build-system"]["requires"], "editables")
+    pip = [sys.executable, "-m", "pip", "-qq", "download", "--dest", str(wheels), "--only-binary=:all:"]
+    for version in sorted(versions):
+        subprocess.run([*pip, "--python-version", version, *wanted], check=True)
+    subprocess.run([*pip, "--no-deps", "-r", str(ROOT / "packaging/zipapp.txt")], check=True)
+
+
+def make_place(name: str, row: Surrounding, base: Path) -> Place:
+    """Make the directories of a surrounding. Raises CalledProcessError, OSError, NotMadeError."""
+    if len(CPUS) < row.cpus:
+        raise NotMadeError(f"it takes {row.cpus} CPUs, and {len(CPUS)} are allowed")
+    place, root = base / name, None
+    place.mkdir()
+    path = find_python(row.python) if row.python else None
+    if row.root and not path:
+        root, path = place / "root", "/usr/local/bin"
+        make_root(row.root, root)
+        if row.root.python != "python3":
+            (root / "usr/local/bin/python3").symlink_to(f"/usr/bin/{row.root.python}")
+    directory = Path("/srv") if root else place
+    clone = f"{directory}/home/{row.directory}"
+    clone = clone.ljust(120, "x") if row.directory == LONG_PATH else clone
+    new = Place(base / "wheels", root, path or "", directory, Path(clone))
+    home = new.outside(directory / "home")
+    home.mkdir()
+    make_clone(row, new.outside(new.clone), place)
+    subprocess.run(["chown", "-R", f"{row.user}:{row.user}", home], check=True)
+    home.chmod(0o700 if row.user else 0o777 & ~row.umask)
+    return new
+
+
+def make_clone(row: Surrounding, clone: Path, place: Path) -> None:
+    """Clone this repository, or unpack its source distribution, with the permissions of a umask."""
+    source = place / "source" if row.is_sdist else clone
+    # Files of a clone with links would also be files of this repository
+    git = ["git", "clone", "--quiet", "--no-hardlinks", str(ROOT), str(source)]
+    subprocess.run(git, check=True, umask=row.umask)
+    if row.is_sdist:
+        build = [sys.executable, "-m", "build", "--sdist", "--outdir", str(place / "dist"), str(source)]
+        subprocess.run(build, check=True, stdout=subprocess.DEVNULL)
+        sdist = next((place / "dist").glob("*.tar.gz"))
+        subprocess.run(["tar", "-xf", str(sdist), "-C", str(place)], check=True, umask=row.umask)
+        (place / sdist.name.removesuffix(".tar.gz")).rename(clone)
+
+
+@contextmanager
+def cgroup(quota: float | None) -> Iterator[str]:
+    """Yield a shell command that moves the shell into a new cgroup with a CPU quota."""
+    if quota is None:
+        yield ""
+        return
+    for parent, file, text in (
+        ("/sys/fs/cgroup/cpu", "cpu.cfs_quota_us", f"{quota * 100_000:.0f}"),
+        ("/sys/fs/cgroup", "cpu.max", f"{quota * 100_000:.0f} 100000"),
+    ):
+        directory = Path(parent, f"surroundings-{os.getpid()}")
+        if not Path(parent).is_dir():
+            continue
+        directory.mkdir()
+        try:
+            if (directory / file).exists():
+                (directory / file).write_text(text)
+                yield f"echo 0 >{directory}/cgroup.procs\n"
+                return
+        finally:
+            directory.rmdir()
+    raise NotMadeError("no cgroup can have a CPU quota here")
+
+
+def make_script(row: Surrounding, place: Place, command: str, args: str) -> str:
+    """Return the shell script that runs a command in a surrounding, as process 1 of its namespaces."""
+    variables = {
+        "HOME": f"{place.directory}/home",
+        "USER": "tester" if row.user else "root",
+        "LANG": "C.UTF-8",
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": "/opt" if place.root else str(place.wheels),
+        **({"ARGS": args} if args else {}),
+        **row.variables,
+    }
+    words = [f"{name}={value}" for name, value in variables.items() if value is not None]
+    who = ["setpriv", f"--reuid={row.user}", f"--regid={row.user}", "--clear-groups"] if row.user else []
+    # `make` may set PATH and TMPDIR. A line follows, so that the shell stays and waits for orphans.
+    kept = '--chdir="$clone" "PATH=$PATH" ${TMPDIR:+"TMPDIR=$TMPDIR"}'
+    last = f'"$@" {shlex.join(who)} env -i {kept} {shlex.join(words)} sh -c {shlex.quote(command)}'
+    return "\n".join((ENTER, row.make, f"umask {row.umask:03o}", last, "exit 0"))
+
+
+def run_command(row: Surrounding, place: Place, command: str, args: str, log: Path) -> int | None:
+    """Run a command in a surrounding and append its output to a file; return its exit code, or None."""
+    env = {
+        "PATH": ":".join(filter(None, (place.path, "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"))),
+        "root": str(place.root or ""),
+        "wheels": str(place.wheels),
+        "place": str(place.directory),
+        "home": f"{place.directory}/home",
+        "clone": str(place.clone),
+    }
+    with cgroup(row.quota) as enter_cgroup, log.open("ab") as file:
+        script = enter_cgroup + make_script(row, place, command, args)
+        process = subprocess.Popen(
+            [*NAMESPACES, "sh", "-c", script], env=env, stdin=subprocess.DEVNULL, stdout=file, stderr=file,
+            start_new_session=True,
+        )  # fmt: skip
+        try:
+            return process.wait(LIMIT_S)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            if process.poll() is None:
+                # Without process 1 there are no others, and `unshare` exits when they are gone
+                first = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+                os.kill(int(first[0]) if first else process.pid, signal.SIGKILL)
+                process.wait()
+
+
+def read_failures(output: str) -> Iterator[str]:
+    """Yield the name of each failed test, with the first lines of its error."""
+    _, *sections = re.split(r"^_{2,} (.+?) _{2,}$", output, flags=re.M)
+    for name, body in zip(sections[::2], sections[1::2], strict=True):
+        errors = [line for line in body.splitlines() if line.startswith("E ")]
+        yield "\n".join((name, *(f"  {line}" for line in errors[:3])))
+
+
+def read_skips(output: str) -> Iterator[str]:
+    """Yield the skipped tests whose reason does not say what it takes to run them."""
+    for line in re.findall(r"^SKIPPED (.*)", output, re.M):
+        if not re.search(r"\b(takes?|needs?|install(ed)?|only root|OMPTEST_\w+)\b", line.partition(": ")[2]):
+            yield f"skipped without what it takes: {line}"
+
+
+def run_surrounding(name: str, base: Path, args: str) -> tuple[str, str]:
+    """Make a surrounding and run its commands; return "passed", "failed" or "skipped", and text to print."""
+    row, log, took = TABLE[name], LOGS / f"{name}.log", []
+    log.unlink(missing_ok=True)
+    try:
+        place = make_place(name, row, base)
+        for command in (DEMO, TEST, *(() if args else row.more)):
+            begun = time.monotonic()
+            code = run_command(row, place, command, args, log)
+            took.append(f"{command} {time.monotonic() - begun:.0f} s")
+            if code != 0:
+                took.append(f"exit code {code}" if code is not None else f"not finished in {LIMIT_S} s")
+                break
+    except NotMadeError as error:
+        return "skipped", str(error)
+    except (OSError, subprocess.CalledProcessError) as error:
+        return "failed", f"it cannot be made: {error}"
+    finally:
+        shutil.rmtree(base / name, ignore_errors=True)
+    output = log.read_text(errors="replace")
+    counts = re.findall(r"^=+ (.* in [\d.]+s.*?) =+$", output, re.M)
+    failures = [*read_failures(output)]
+    if code != 0 and not failures:
+        failures = output.splitlines()[-5:]
+    lines = (", ".join((*took, *counts[:1])), *failures, *read_skips(output))
+    return "passed" if code == 0 else "failed", "\n".join(lines)
+
+
+def read_options() -> argparse.Namespace:
+    """Return the options of the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help="all by default; --list shows them")
+    parser.add_argument("--list", action="store_true", help="list the surroundings, and run nothing")
+    parser.add_argument("--args", default="", help="run `make test ARGS=…`, and no more")
+    options = parser.parse_args()
+    if unknown := sorted({*options.names} - {*TABLE}):
+        parser.error(f"no surrounding {', '.join(unknown)}; --list shows all")
+    if os.geteuid() != 0 and not options.list:
+        parser.error("making surroundings takes root")
+    return options
+
+
+def main() -> None:
+    """Run surroundings one after the other, and print what failed."""
+    options = read_options()
+    if options.list:
+        print(*(f"{name:20} {row.what}" for name, row in TABLE.items()), sep="\n")
+        return
+    names = options.names or [*TABLE]
+    os.umask(0o022)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    LOGS.mkdir(parents=True, exist_ok=True)
+    print(f"the output of the commands: {LOGS}/NAME.log", flush=True)
+    states: dict[str, list[str]] = {"passed": [], "failed": [], "skipped": []}
+    # Not below /tmp: each surrounding has its own
+    with tempfile.TemporaryDirectory(
+        prefix="surroundings-", dir="/var/tmp", ignore_cleanup_errors=True
+    ) as base:
+        os.chmod(base, 0o755)
+        system = subprocess.run([PYTHON, "-V"], check=True, capture_output=True, text=True).stdout
+        system = ".".join(system.split()[1].split(".")[:2])
+        versions = {TABLE[name].python or ("3.11" if TABLE[name].root else system) for name in names}
+        download_wheels(versions, Path(base, "wheels"))
+        for name in names:
+            print(f"== {name}: {TABLE[name].what}", flush=True)
+            state, text = run_surrounding(name, Path(base), options.args)
+            print(f"{state}: {text}", flush=True)
+            states[state].append(name)
+    print("", ", ".join(f"{len(names)} {state}" for state, names in states.items()), sep="\n")
+    if states["failed"]:
+        sys.exit(f"failed: {', '.join(states['failed'])}")
+
+
+if __name__ == "__main__":
+    main()
