@@ -1,105 +1,405 @@
-"""Put faults into a copy of the package one by one, and show whether a related test catches each.
+"""Change the code of the package by chance, one change at a time, and show which test notices it.
 
-`python tests/mutants.py` tries all rows of mutants.toml, `python tests/mutants.py masks signal` those that
-contain one of these words. The exit code is 1 if an important row is missed, or more than 1 in 20 of all.
+`python tests/mutants.py` draws 200 changes, "mutants". For each it runs the tests of its room, then for at
+most 90 seconds all other tests: first the files that share rare words with the changed code. A seed draws the
+same mutants from the same code. The exit code is 1 if too many mutants survive.
 """
 
 import argparse
+import ast
+import difflib
 import os
+import queue
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-import tomllib
+import venv
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from fnmatch import fnmatch
+from functools import cache
+from itertools import accumulate, pairwise
+from math import log, sqrt
 from pathlib import Path
+from random import Random
 from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent
-IMPORTANT = tuple(f"ompbind/{room}/" for room in ("planning", "masks", "execution", "registry"))
-"""A missed fault in one of these rooms is an error."""
-PATIENCE = 20
-"""With a fault, tests may take this many times as long as without it, and a minute more."""
+IMPORTANT = ("planning", "masks", "registry", "execution")
+WANTED = {True: 90, False: 80}
+"""How many percent tests must catch: in the important rooms together, and in all others together."""
+ROOM_S, REST_S = 900, 90
+"""How long the tests of the room and all others may take."""
+FILES = 12
+"""How many files pytest gets at once: it reads all before the first test."""
+
+# A mutant can signal any process, loop without end, and fill memory and disks.
+LIMITED = 'ulimit -S -t 240; ulimit -S -v 4000000; ulimit -S -f 2000000; "$@"; exit $?'
+USER = ["--map-current-user"] if os.geteuid() else []
+CONFINED = ["unshare", *USER, "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", LIMITED, "sh"]
+PYTEST = ["-m", "pytest", "-x", "-v", "--tb=no", "--color=no", "-p", "no:cacheprovider", "-m", "not alone"]
+
+PAIRS = [pair.split(b",") for pair in (b"<,<=", b">,>=", b"==,!=", b"in,not in", b"is,is not", b"and,or")]
+OTHER = {first: second for pair in PAIRS for first, second in (pair, pair[::-1])}
+OPERATOR = re.compile(rb"[<>=!]=|[<>]|\b(?:not\s+in|is\s+not|in|is|and|or)\b")
+SYMMETRIC = ("max", "min", "isinstance")
+"""Functions that give the same for swapped arguments, or always an error."""
+BLOCKS = ast.If | ast.For | ast.While | ast.With | ast.Try
+JUMPS = ast.Raise | ast.Return | ast.Continue | ast.Break
 
 
-class Fault(NamedTuple):
-    """A row of the table: `old`, which occurs once in `file`, becomes `new`, and one of `tests` fails."""
+class Mutant(NamedTuple):
+    """A change of a file: the bytes from `start` to `end` become `new`."""
 
     file: str
-    fault: str
-    tests: str
-    old: str
-    new: str
+    operator: str
+    start: int
+    end: int
+    new: bytes
+
+    @property
+    def room(self) -> str:
+        return room_of(self.file)
+
+    def texts(self) -> tuple[bytes, bytes]:
+        """Return the file without and with the change."""
+        old = read(self.file).text
+        return old, old[: self.start] + self.new + old[self.end :]
+
+    def line(self) -> int:
+        return read(self.file).text.count(b"\n", 0, self.start) + 1
+
+    def __str__(self) -> str:
+        """Return the place, and the first line that differs."""
+        old, new = (text.decode().splitlines() for text in self.texts())
+        first, second = next((a.strip(), b.strip()) for a, b in zip(old, new, strict=False) if a != b)
+        return f"{self.file}:{self.line()}: {self.operator}: {first}  ->  {second}"
 
 
-def read_faults() -> list[Fault]:
-    """Read the table. Exits with an error if a text does not occur once in its file."""
-    tables = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
-    faults = [Fault(file, *row) for file, table in tables.items() for row in table["faults"]]
-    for fault in faults:
-        if (found := (ROOT / fault.file).read_text().count(fault.old)) != 1:
-            sys.exit(f"{fault.file}: {fault.old!r} occurs {found} times; mutants.toml expects it once")
-    return faults
+class Source:
+    """A file with its syntax tree."""
+
+    def __init__(self, file: str) -> None:
+        self.text = (ROOT / file).read_bytes()
+        self.tree = ast.parse(self.text)
+        self.lines = [0, *accumulate(map(len, self.text.splitlines(keepends=True)))]
+
+    def span(self, node: ast.AST) -> tuple[int, int]:
+        start = self.lines[node.lineno - 1] + node.col_offset
+        return start, self.lines[node.end_lineno - 1] + node.end_col_offset
+
+    def of(self, node: ast.AST) -> bytes:
+        return self.text[slice(*self.span(node))]
 
 
-def run_tests(copy: Path, tests: str, timeout_s: float) -> str:
-    """Run some tests with the package of the copy, and return "passed", "caught", or what went wrong."""
-    options = "-x -q --tb=line -p no:cacheprovider"
-    command = [sys.executable, "-m", "pytest", *options.split(), *tests.split()]
-    env = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
-    env.pop("OMPTEST_ALL", None)
+read = cache(Source)
+Edits = Iterator[tuple[str, int, int, bytes]]
+
+
+def walk(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield what may change: nothing in annotations, f-strings, assertions, and arguments of an error."""
+    left = [node]
+    while left:
+        node = left.pop()
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+            continue
+        yield node
+        if not isinstance(node, ast.Raise | ast.JoinedStr | ast.Assert):
+            annotations = [getattr(node, name, None) for name in ("annotation", "returns")]
+            left += [child for child in ast.iter_child_nodes(node) if child not in annotations]
+
+
+def operators(source: Source, node: ast.AST) -> Edits:
+    """Change a comparison, or `and` and `or`."""
+    operands = node.values if isinstance(node, ast.BoolOp) else []
+    if isinstance(node, ast.Compare):
+        operands = [node.left, *node.comparators]
+    for first, second in pairwise(operands):
+        begin, end = source.span(first)[1], source.span(second)[0]
+        found = OPERATOR.search(source.text, begin, end)
+        if found and b"#" not in source.text[begin:end]:
+            name = "comparison" if isinstance(node, ast.Compare) else "and/or"
+            yield name, found.start(), found.end(), OTHER[b" ".join(found[0].split())]
+
+
+def values(source: Source, node: ast.AST) -> Edits:
+    """Add 1 to a number, subtract 1 from it, or negate a condition."""
+    match node:
+        case ast.Constant() if type(node.value) is int:
+            for value in (node.value + 1, node.value - 1):
+                yield "number", *source.span(node), b"%d" % value
+        case ast.UnaryOp(op=ast.Not()):
+            yield "condition", *source.span(node), source.of(node)[3:].lstrip()
+        case ast.If() | ast.While() | ast.IfExp() | ast.comprehension():
+            for test in node.ifs if isinstance(node, ast.comprehension) else [node.test]:
+                if not isinstance(test, ast.UnaryOp):
+                    yield "condition", *source.span(test), b"not (%b)" % source.of(test)
+
+
+def arguments(source: Source, node: ast.AST) -> Edits:
+    """Swap two arguments of a call."""
+    if isinstance(node, ast.Call) and not (isinstance(node.func, ast.Name) and node.func.id in SYMMETRIC):
+        for first, second in pairwise(node.args):
+            between = source.text[source.span(first)[1] : source.span(second)[0]]
+            swapped = source.of(second) + between + source.of(first)
+            if not isinstance(first, ast.Starred) and not isinstance(second, ast.Starred):
+                yield "arguments", source.span(first)[0], source.span(second)[1], swapped
+
+
+def early_return(source: Source, node: ast.AST) -> Edits:
+    """Return from a function before its first statement."""
+    if isinstance(node, ast.FunctionDef):
+        for first in node.body[ast.get_docstring(node) is not None :][:1]:
+            if source.of(first) not in (b"...", b"pass", b"return", b"return None"):
+                start, _ = source.span(first)
+                yield "early return", start, start, b"return None\n" + b" " * first.col_offset
+
+
+def statements(source: Source, function: ast.AST) -> Edits:
+    """Drop a statement of a function; not the only assignment of a name, which is an error in each call."""
+    nodes = list(walk(function)) if isinstance(function, ast.FunctionDef) else []
+    names = (node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
+    stored = Counter(names)
+    for node in nodes:
+        match node:
+            case ast.Expr():
+                drops = not isinstance(node.value, ast.Constant)
+            case ast.Assign(targets=[target]):
+                drops = not isinstance(target, ast.Name | ast.Tuple) or stored[getattr(target, "id", "")] > 1
+            case _:
+                drops = isinstance(node, BLOCKS | JUMPS | ast.AugAssign | ast.Delete)
+        if drops and not source.of(node).startswith(b"raise AssertionError"):
+            yield "statement", *source.span(node), b"pass"
+
+
+@cache
+def find_mutants(file: str) -> list[Mutant]:
+    """Return all mutants of a file. Some may be no Python, or change nothing."""
+    found = set()
+    for node in walk(read(file).tree):
+        for find in (operators, values, arguments, early_return, statements):
+            found |= {Mutant(file, *edit) for edit in find(read(file), node)}
+    return sorted(found)
+
+
+def is_valid(mutant: Mutant) -> bool:
+    old, new = mutant.texts()
     try:
-        done = subprocess.run(command, cwd=copy, env=env, capture_output=True, text=True, timeout=timeout_s)
-    except subprocess.TimeoutExpired:
-        return f"no end within {timeout_s:.0f} s"
-    return {0: "passed", 1: "caught"}.get(done.returncode, f"pytest: {done.stdout}{done.stderr}")
+        return old != new and bool(ast.parse(new))
+    except SyntaxError:
+        return False
 
 
-def try_fault(copy: Path, fault: Fault, timeout_s: float) -> str:
-    """Put a fault in, run its tests, take the fault out, and return the result."""
-    path = copy / fault.file
-    text = path.read_text()
-    path.write_text(text.replace(fault.old, fault.new))
-    try:
-        result = run_tests(copy, fault.tests, timeout_s)
-    finally:
-        path.write_text(text)
-    return "MISSED" if result == "passed" else result
+def room_of(file: str) -> str:
+    """Return the room of a file, "base" for the modules of the package itself, and for their tests."""
+    return file.split("/")[1] if file.count("/") > 1 else "base"
+
+
+def draw(seed: int, number: int, without: list[str]) -> list[Mutant]:
+    """Draw mutants: each room gets its share by lines, and at least two. Operators are equally likely."""
+    rooms: dict[str, dict[str, int]] = {}
+    for path in sorted((ROOT / "ompbind").rglob("*.py")):
+        file = str(path.relative_to(ROOT))
+        if not any(fnmatch(file, glob) for glob in without):
+            rooms.setdefault(room_of(file), {})[file] = path.read_bytes().count(b"\n")
+    lines = {room: sum(rooms[room].values()) for room in rooms}
+    quota = {room: min(2, number // len(rooms)) for room in rooms}
+    while sum(quota.values()) < number:
+        quota[max(quota, key=lambda room: lines[room] / (quota[room] + 1))] += 1
+    drawn: dict[tuple[str, int], Mutant] = {}
+    for room, files in rooms.items():
+        random, wanted = Random(f"{seed} {room}"), len(drawn) + quota[room]
+        while len(drawn) < wanted:
+            if found := find_mutants(*random.choices(list(files), files.values())):
+                operator = random.choice(sorted({mutant.operator for mutant in found}))
+                mutant = random.choice([mutant for mutant in found if mutant.operator == operator])
+                if is_valid(mutant):
+                    drawn[mutant.file, mutant.start] = mutant
+    return list(drawn.values())
+
+
+def words_of(text: str) -> set[str]:
+    """Return the words of a text, names also by their parts."""
+    return {*re.findall(r"[^\W_]{3,}", text), *re.findall(r"\w{3,}", text)}
+
+
+@cache
+def read_tests() -> dict[str, set[str]]:
+    """Return each file with tests, and its words."""
+    paths = {str(path.relative_to(ROOT)): path for path in sorted((ROOT / "tests").rglob("test_*.py"))}
+    return {file: words_of(file + path.read_text()) for file, path in paths.items()}
+
+
+def order_tests(mutant: Mutant) -> tuple[list[str], list[str]]:
+    """Return the files with tests of the room, and all others: first what shares rare words with the code."""
+    tests, source, line = read_tests(), read(mutant.file), mutant.line()
+    changed = (source.of(node) for node in source.tree.body if node.lineno <= line <= node.end_lineno)
+    near = words_of(next(changed, b"").decode())
+    spread = Counter(word for words in tests.values() for word in words)
+    words = words_of(mutant.file + source.text.decode()) & spread.keys()
+    weight = {word: log(len(tests) / spread[word]) ** 2 * (3 if word in near else 1) for word in words}
+
+    def score(file: str) -> float:
+        return -sum(weight[word] for word in words & tests[file]) / sqrt(len(tests[file]))
+
+    ordered = sorted(tests, key=score)
+    own = [file for file in ordered if room_of(file) == mutant.room]
+    return own, [file for file in ordered if file not in own]
+
+
+class Copy:
+    """A copy of the tree, with an environment whose programs import the package of the copy."""
+
+    def __init__(self, directory: Path) -> None:
+        self.failing: set[str] = set()
+        """Tests that fail also without a mutant."""
+        self.root = directory / "copy"
+        ignored = shutil.ignore_patterns(".git", ".venv", "site", "dist", "__pycache__", ".*_cache")
+        shutil.copytree(ROOT, self.root, ignore=ignored, symlinks=True)
+        own, used = self.root / ".venv", Path(sys.prefix)
+        venv.create(own, symlinks=True)
+        # The editable installation has no effect: Python reads no .pth files in directories that one names.
+        packages = Path("lib", "python{}.{}".format(*sys.version_info), "site-packages")
+        (own / packages / "copy.pth").write_text(f"{self.root}\n{used / packages}\n")
+        for script in (used / "bin").iterdir():
+            if not (own / "bin" / script.name).exists():
+                shutil.copy2(script, own / "bin")
+        script = own / "bin/ompbind"
+        script.write_text(script.read_text().replace(str(used), str(own)))
+        (directory / "tmp").mkdir()
+        self.env = {**os.environ, "TMPDIR": str(directory / "tmp")}
+        for name in ("OMPTEST_ALL", "PYTHONPATH", "PYTEST_ADDOPTS"):
+            self.env.pop(name, None)
+        self.check()
+
+    def check(self) -> None:
+        """Exit if the program of the copy does not notice a fault in the copy."""
+        file = self.root / "ompbind/cli/main.py"
+        text = file.read_text()
+        for fault in ("raise SystemExit('fault')", ""):
+            file.write_text(text + fault)
+            command = [*CONFINED, str(self.root / ".venv/bin/ompbind"), "ps"]
+            done = subprocess.run(command, cwd="/", env=self.env, capture_output=True, text=True)
+            if (done.stderr != "fault\n") if fault else done.returncode:
+                sys.exit(f"a copy of ompbind does not run: {done.stderr}hint: try it as root")
+
+    def run_tests(self, tests: list[str], limit_s: float | None) -> str:
+        """Return the first test that fails, "" if none does. Raises TimeoutExpired."""
+        if not (tests := [test for test in tests if test not in self.failing]):
+            return ""
+        deselected = [f"--deselect={test}" for test in sorted(self.failing)]
+        command = [*CONFINED, self.root / ".venv/bin/python", *PYTEST, *deselected, *tests]
+        with tempfile.TemporaryFile("w+") as output:
+            to_file = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": subprocess.STDOUT}
+            done = subprocess.run(command, cwd=self.root, env=self.env, timeout=limit_s, **to_file)
+            output.seek(0)
+            text = output.read()
+        if done.returncode in (0, 5):  # passed, or no test is left
+            return ""
+        # the test that failed, or a file that could not be imported
+        found = re.search(r"^(tests/.*?) (FAILED|ERROR) ", text, re.M) or re.search(
+            r"^ERROR (\S+)", text, re.M
+        )
+        return found[1] if found else f"exit code {done.returncode} of pytest: {text[-300:]}"
+
+    def find_failure(self, mutant: Mutant, tests: list[str], limit_s: float) -> str:
+        """Return the first test that fails with a mutant and passes without it. Raises TimeoutExpired."""
+        old, new = mutant.texts()
+        until, begin = time.monotonic() + limit_s, 0
+        while begin < len(tests):
+            (self.root / mutant.file).write_bytes(new)
+            try:
+                failed = self.run_tests(tests[begin : begin + FILES], until - time.monotonic())
+            finally:
+                (self.root / mutant.file).write_bytes(old)
+            if not failed:
+                begin += FILES
+            elif not failed.startswith("tests/") or not self.run_tests([failed], None):
+                return failed
+            else:
+                self.failing.add(failed)
+        return ""
+
+    def catch(self, mutant: Mutant) -> str:
+        """Return what catches a mutant, "" if nothing does."""
+        own, rest = order_tests(mutant)
+        try:
+            if failed := self.find_failure(mutant, own, ROOM_S):
+                return failed
+        except subprocess.TimeoutExpired:
+            return f"no end of tests/{mutant.room}"
+        try:
+            return self.find_failure(mutant, rest, REST_S)
+        except subprocess.TimeoutExpired:
+            return ""
+
+
+def try_mutants(mutants: dict[int, Mutant], jobs: int) -> list[tuple[Mutant, str]]:
+    """Try mutants, several at once, print a line for each, and return what caught each."""
+    copies: queue.Queue[Copy] = queue.Queue()
+
+    def try_mutant(number: int) -> tuple[Mutant, str]:
+        copy, begun, mutant = copies.get(), time.monotonic(), mutants[number]
+        test = copy.catch(mutant)
+        copies.put(copy)
+        result = f"caught by {test}" if test else "SURVIVED"
+        print(f"{number}: {mutant}: {result} ({time.monotonic() - begun:.0f} s)", flush=True)
+        return mutant, test
+
+    with tempfile.TemporaryDirectory() as directory, ThreadPoolExecutor(jobs) as pool:
+        Path(directory).chmod(0o755)  # tests start processes of other users
+        for job in range(jobs):
+            copies.put(Copy(Path(directory, str(job))))
+        results = list(pool.map(try_mutant, mutants))
+        for test in sorted({test for copy in copies.queue for test in copy.failing}):
+            print(f"fails also without a mutant: {test}")
+    return results
+
+
+def report(results: list[tuple[Mutant, str]]) -> bool:
+    """Print each survivor as a diff, and how many were caught. Return whether these are enough."""
+    for mutant in (mutant for mutant, test in results if not test):
+        old, new = (text.decode().splitlines() for text in mutant.texts())
+        print("", *difflib.unified_diff(old, new, mutant.file, mutant.operator, lineterm=""), sep="\n")
+    drawn = Counter(mutant.room for mutant, _ in results)
+    caught = Counter(mutant.room for mutant, test in results if test)
+    print("", *(f"{caught[room]:4} of {drawn[room]:3} caught in {room}" for room in drawn), sep="\n")
+    enough = True
+    for is_important, percent in WANTED.items():
+        rooms = [room for room in drawn if (room in IMPORTANT) == is_important]
+        found, all_drawn = (sum(counts[room] for room in rooms) for counts in (caught, drawn))
+        title = ", ".join(IMPORTANT) if is_important else "all other rooms"
+        print(f"{found:4} of {all_drawn:3} caught in {title}: at least {percent} % are wanted")
+        enough &= found * 100 >= all_drawn * percent
+    return enough
 
 
 def main() -> None:
-    """Try the faults, and print a line for each. Tests that fail without a fault are errors."""
+    """Draw mutants and try them."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("words", nargs="*", metavar="WORD", help="try only rows that contain a WORD")
-    parser.add_argument("--list", action="store_true", help="list rows, run nothing")
+    parser.add_argument("--seed", type=int, default=1, help="draw others")
+    parser.add_argument("--number", type=int, default=200, help="draw so many")
+    parser.add_argument("--without", nargs="+", default=[], metavar="FILE", help="none of these files")
+    only = "only these numbers, or all that a line can have"
+    parser.add_argument("--only", nargs="+", default=[], metavar="N|FILE:LINE", help=only)
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="try so many at once")
+    parser.add_argument("--list", action="store_true", help="print them, try none")
     options = parser.parse_args()
-    faults = [
-        fault
-        for fault in read_faults()
-        if not options.words or any(word in str(fault) for word in options.words)
-    ]
+    mutants = dict(enumerate(draw(options.seed, options.number, options.without), 1))
+    if options.only:
+        mutants = {number: mutants[number] for number in mutants if str(number) in options.only}
+        files = {only.partition(":")[0] for only in options.only if ":" in only}
+        found = [mutant for file in sorted(files) for mutant in find_mutants(file) if is_valid(mutant)]
+        in_lines = [mutant for mutant in found if f"{mutant.file}:{mutant.line()}" in options.only]
+        mutants.update(enumerate(in_lines, options.number + 1))
     if options.list:
-        print(*(f"{fault.file}: {fault.fault}" for fault in faults), sep="\n")
+        print(*(f"{number}: {mutant}" for number, mutant in mutants.items()), sep="\n")
         return
-    with tempfile.TemporaryDirectory() as directory:
-        copy = Path(directory, "copy")
-        ignored = shutil.ignore_patterns(".git", ".venv", "site", "dist", "__pycache__", ".*_cache")
-        shutil.copytree(ROOT, copy, ignore=ignored, symlinks=True)
-        (copy / ".venv").symlink_to(ROOT / ".venv")
-        took: dict[str, float] = {}
-        missed = []
-        for fault in faults:
-            if fault.tests not in took:
-                begun = time.monotonic()
-                if (result := run_tests(copy, fault.tests, 600)) != "passed":
-                    sys.exit(f"without a fault, {fault.tests} did not pass: {result}")
-                took[fault.tests] = time.monotonic() - begun
-            result = try_fault(copy, fault, 60 + PATIENCE * took[fault.tests])
-            print(f"{fault.file}: {fault.fault}: {result}", flush=True)
-            if result != "caught":
-                missed.append(fault)
-    print(f"\n{len(faults) - len(missed)} of {len(faults)} caught")
-    sys.exit(len(missed) * 20 > len(faults) or any(fault.file.startswith(IMPORTANT) for fault in missed))
+    sys.exit(not report(try_mutants(mutants, options.jobs)))
 
 
 if __name__ == "__main__":
