@@ -8,6 +8,7 @@ session share the lock: the file is free once all of them have exited.
 import errno
 import fcntl
 import os
+import shlex
 import stat
 import time
 from contextlib import suppress
@@ -92,7 +93,7 @@ def open_results(path: str, session: Session, *, any_seed: bool) -> tuple[Result
         if texts:
             more = f", and {count(len(texts) - 3, 'more difference')}" if len(texts) > 3 else ""
             message = f"--results {path} has another session: {'; '.join(texts[:3])}{more}"
-            hint = f"{_ANOTHER}, or show its results with 'ompbind bench --show {path}'"
+            hint = f"{_ANOTHER}, or show its results: ompbind bench --show {shlex.quote(path)}"
             raise RequestError(message, hint=hint)
         results = ResultsFile(path, file, size)
         rules = saved.rules.replace(max_rounds=session.rules.max_rounds)

@@ -17,7 +17,7 @@ from ompbind.cli.verb import Verb
 from ompbind.errors import OptionError
 
 _BASH = r"""_ompbind_completion() {
-    local current=${COMP_WORDS[COMP_CWORD]} prefix= colon= kind value i
+    local current=${COMP_WORDS[COMP_CWORD]} command=$1 prefix= colon= kind value i
     for ((i = 2; i < COMP_CWORD; i++)); do
         if [[ ${COMP_WORDS[i]} == -- ]]; then
             _ompbind_command $((i + 1))
@@ -28,6 +28,9 @@ _BASH = r"""_ompbind_completion() {
     if [[ $current == --*=* ]]; then prefix=${current%%=*}=; fi
     # where : is a word break, bash replaces only what follows it
     if [[ $current == : || ${COMP_WORDS[COMP_CWORD-1]} == : ]]; then colon=yes; fi
+    # the path of ompbind is as typed, with its quotes
+    if [[ $command == *[\\\'\"]* ]]; then command=$(xargs printf %s <<<"$command" 2>/dev/null); fi
+    command=${command/#\~\//"$HOME/"}
     COMPREPLY=()
     while IFS=, read -r kind value; do
         case $kind in
@@ -41,7 +44,7 @@ _BASH = r"""_ompbind_completion() {
                 ;;
         esac
     done < <(IFS=$'\n'; COMP_WORDS="${COMP_WORDS[*]:0:COMP_CWORD+1}" COMP_CWORD=$COMP_CWORD \
-        _OMPBIND_COMPLETE=bash_complete "$1" 2>/dev/null)
+        _OMPBIND_COMPLETE=bash_complete "$command" 2>/dev/null)
 }
 
 # Complete the command that begins at a word, if possible with the completion of that command.
@@ -73,7 +76,7 @@ _ompbind() {
     local line kind value help
     local -a found
     found=("${(@f)$(COMP_WORDS="${(F)words[1,CURRENT]}" COMP_CWORD=$((CURRENT - 1)) \
-        _OMPBIND_COMPLETE=zsh_complete $words[1] 2>/dev/null)}")
+        _OMPBIND_COMPLETE=zsh_complete ${${(Q)words[1]}/#\~\//$HOME/} 2>/dev/null)}")
     if [[ ${words[CURRENT]} == --*=* ]]; then compset -P '*='; fi
     local -a plain
     for line in $found; do
@@ -111,7 +114,11 @@ _FISH = r"""function _ompbind_completion
     set -l prefix (string match -r -- '^--[^=]*=' $current)
     set -lx COMP_WORDS (string join \n -- (string escape -- $words) $current | string collect)
     set -lx COMP_CWORD (count $words)
-    for line in (_OMPBIND_COMPLETE=fish_complete $words[1] 2>/dev/null)
+    set -l command $words[1]
+    if string match -q -- '~/*' $command
+        set command $HOME(string sub -s 2 -- $command)
+    end
+    for line in (_OMPBIND_COMPLETE=fish_complete $command 2>/dev/null)
         set -l kind (string split -m 1 , -- $line)
         switch $kind[1]
             case dir file

@@ -144,7 +144,7 @@ def _explain_shared(directory: str, status: os.stat_result, path: str, trusted: 
     if not is_shared(status, trusted):
         return ""
     is_own = status.st_uid == os.geteuid() and not status.st_mode & stat.S_ISVTX  # /tmp must stay as it is
-    remedy = f"'chmod go-w {shlex.quote(directory)}'" if is_own else f"use --config {shlex.quote(path)}"
+    remedy = f"use chmod go-w {shlex.quote(directory)}" if is_own else f"use --config {shlex.quote(path)}"
     return f"other users own {directory} or may write to it ({remedy})"
 
 
@@ -246,7 +246,7 @@ def _read_trusted(path: str, trusted: Collection[int], directory: int | None = N
             raise PermissionError(errno.EPERM, text)
         if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             mode = f"mode {stat.S_IMODE(status.st_mode):04o}"
-            text = f"other users may write to it ({mode}, use 'chmod go-w {shlex.quote(path)}')"
+            text = f"other users may write to it ({mode}, use chmod go-w {shlex.quote(path)})"
             raise PermissionError(errno.EACCES, text)
         data = read_start(file)
     finally:

@@ -136,7 +136,7 @@ def _make_base(target: _PresetFile, settings: BenchSettings) -> dict[str, object
     bases = [file.path for file in target.files if file.kind is FileKind.SYSTEM]
     if path not in (target.content.path, *bases):
         message = f"{target.content.path}: no preset there can inherit the preset {used!r} of {path}"
-        raise ConfigurationError(message, hint=f"use --config {path}")
+        raise ConfigurationError(message, hint=f"use --config {shlex.quote(path)}")
     return {INHERITS: used}
 
 

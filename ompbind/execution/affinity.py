@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shlex
 import signal
 from typing import NoReturn
 
@@ -80,7 +81,7 @@ def change_directory(path: str) -> None:
         os.chdir(path)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
-        hint = f"create it with mkdir -p {path}" if isinstance(error, FileNotFoundError) else ""
+        hint = f"create it with mkdir -p {shlex.quote(path)}" if isinstance(error, FileNotFoundError) else ""
         raise LaunchError(f"cannot change to directory {path}: {why}", hint=hint) from error
 
 

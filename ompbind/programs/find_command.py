@@ -56,7 +56,7 @@ def find_command(name: str, env: Mapping[str, str]) -> str:
     if not os.path.isfile(refused):
         raise CommandNotExecutableError(f"cannot execute {refused}: it is not a regular file")
     raise CommandNotExecutableError(
-        f"cannot execute {refused}: permission denied", hint=f"chmod +x {refused}"
+        f"cannot execute {refused}: permission denied", hint=f"chmod +x {shlex.quote(refused)}"
     )
 
 
@@ -65,7 +65,7 @@ def _find_hint(name: str, env: Mapping[str, str]) -> str:
     variable, equals, _ = name.partition("=")
     first, _, rest = name.partition(" ")
     if "/" not in name and os.path.exists(name):
-        return f"to run the file in this directory, write ./{name}"
+        return f"to run the file in this directory, write {shlex.quote(f'./{name}')}"
     if name.startswith("-") and name.strip("-"):
         is_entry_point = 1 in (os.getpid(), os.getppid())  # of `exec`, of `run`
         return _OPTION_HINT + (_ENTRY_POINT_HINT if is_entry_point else "")
@@ -97,7 +97,7 @@ def find_script_error(path: str) -> CommandNotFoundError | None:
     name = line[2:].replace("\t", " ").strip(" ").partition(" ")[0]
     if line.endswith("\r"):
         problem = "its first line (#!) ends with a carriage return"
-        hint = f"it has Windows line ends; remove them: sed -i 's/\\r$//' {path}"
+        hint = f"it has Windows line ends; remove them: sed -i 's/\\r$//' {shlex.quote(path)}"
     elif not os.path.exists(name):
         problem, hint = f"its interpreter {name!r} does not exist", "correct its first line (#!)"
     else:

@@ -158,11 +158,12 @@ def wrap_indented(line: str, width: int = WIDTH) -> str:
 def _fill(text: str, first_indent: str, next_indent: str, width: int) -> str:
     """Wrap text into lines; the first line and the following lines have different indents.
 
-    Long words may end a line after a comma or bar and are not changed otherwise: values can be copied.
+    Long words may end a line after a comma or bar and are not changed otherwise, and no line ends within
+    quotes: values and commands can be copied.
     """
     words = "".join(" " if char.isspace() and char != _NO_BREAK else char for char in clean_lines(text))
     lines = _wrap(
-        breakable(words, width // 2, _MAY_END),
+        _QUOTED.sub(_keep_whole, breakable(words, width // 2, _MAY_END)),
         width,
         initial_indent=first_indent,
         subsequent_indent=next_indent,
@@ -170,10 +171,19 @@ def _fill(text: str, first_indent: str, next_indent: str, width: int) -> str:
         replace_whitespace=False,
         break_long_words=False,
     )
-    return "\n".join(lines).replace(_MAY_END, "")
+    return "\n".join(lines).replace(_MAY_END, "").replace(_SPACE, " ")
 
 
 _MAY_END = "\t"  # a place where a line may end; it is removed when the text is printed
+_SPACE = "\x1f"  # a space at which no line ends, in words of shells
+
+_QUOTED = re.compile(r"""(?<![\w'"])'[^']*'(?:"'"'[^']*')*""")
+"""A text in single quotes, as shlex.quote writes it too; an apostrophe follows a letter."""
+
+
+def _keep_whole(quoted: re.Match[str]) -> str:
+    """Return a text in quotes so that no line ends in it, unless it is one word, such as a mask."""
+    return quoted[0].replace(_MAY_END, "").replace(" ", _SPACE) if " " in quoted[0] else quoted[0]
 
 
 def breakable(text: str, width: int, separator: str = " ") -> str:

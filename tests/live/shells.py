@@ -21,6 +21,11 @@ START = {
 }
 """Each shell: its command line without the user's configuration, and what it executes first."""
 
+SHOW = """#!/bin/sh
+printf '%s\\n' "$@" >found
+mv found answer
+"""
+
 TIME_LIMIT_S = 30
 
 
@@ -33,6 +38,8 @@ class Shell:
         self.output = b""
         argv, first = START[name]
         (directory / "script").write_text(first + SCRIPTS[argv[0]])
+        (directory / "show").write_text(SHOW)
+        (directory / "show").chmod(0o755)
         env = clean_environment(TERM="dumb", HOME=str(directory), COLUMNS="200")
         self.pid, self.terminal = start_in_terminal(["env", f"--chdir={directory}", *argv], env)
         self._send("source ./script; echo >ready\r")
@@ -45,10 +52,10 @@ class Shell:
         )
 
     def complete(self, line):
-        """Return what a command line is after the Tab key."""
+        """Return the words of a command line after the Tab key, as the shell reads them."""
         before, after = "\x01", "\x05"  # the keys that go to the start and to the end of the line
-        self._send(f"{line}\t{before}echo '{after}' >found; mv found answer\r")
-        return self._wait_for("answer").removesuffix("\n")
+        self._send(f"{line}\t{before}./show {after}\r")
+        return self._wait_for("answer").splitlines()
 
     def close(self):
         os.close(self.terminal)

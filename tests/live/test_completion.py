@@ -1,24 +1,31 @@
 """Shells complete the command lines of ompbind, and of the commands in them."""
 
 import os
+import re
+import shlex
 
 import pytest
 
 from ompbind.cli.completion import SCRIPTS
 from ompbind.cli.options import find_options
 from tests.cli.command_lines import call
+from tests.live.conftest import OMPBIND
 from tests.live.shells import START, Shell
 from tests.tables import rows
+
+NAME = 'my user\'s "ü" $HOME `y`'
 
 
 @pytest.fixture(scope="module", params=START)
 def shell(request, tmp_path_factory):
-    """A shell in a directory with a directory and a file."""
+    """A shell in a directory with directories and a file."""
     if not Shell.is_installed(request.param):
         assert not os.environ.get("OMPTEST_ALL"), f"CI must install {request.param}"
         pytest.skip(f"{request.param} is not installed")
-    directory = tmp_path_factory.mktemp("shell")
-    (directory / "basket").mkdir()
+    directory = tmp_path_factory.mktemp("shell") / NAME
+    (directory / "basket").mkdir(parents=True)
+    (directory / NAME).mkdir()
+    (directory / NAME / "ompbind").symlink_to(OMPBIND)
     (directory / "basic.txt").touch()
     new = Shell(request.param, directory)
     yield new
@@ -36,12 +43,27 @@ LINES = rows("""
     run -n 2 -- ompbin                   | run -n 2 -- ompbind
     run cat basi                         | run cat basic.txt
     bench --vary strat                   | bench --vary strategy=
+    run --chdir '$x `y` "é"' --log-d     | run --chdir '$x `y` "é"' --log-dir
     """)
 
 
+def complete_words(shell, line):
+    *words, last = shell.complete(line)
+    return [*words, last.rstrip("/")]
+
+
 def test_lines_are_completed(shell):
-    found = {line: shell.complete(f"ompbind {line}").rstrip(" /") for line, _ in LINES}
-    assert found == {line: f"ompbind {completed}" for line, completed in LINES}
+    found = {line: complete_words(shell, f"ompbind {line}") for line, _ in LINES}
+    assert found == {line: ["ompbind", *shlex.split(completed)] for line, completed in LINES}
+
+
+def test_paths_with_special_characters_are_completed(shell):
+    quoted = re.sub(r"([^\w/])", r"\\\1", f"{NAME}/ompbind")
+    for start, read in (("./", "./"), ("~/", f"{shell.directory}/")):
+        assert complete_words(shell, f"{start}{quoted} insp") == [f"{read}{NAME}/ompbind", "inspect"]
+    for option in ("--log-dir my", "--log-dir=my", "--report my"):
+        *_, last = complete_words(shell, f"ompbind run {option}")
+        assert last.removeprefix("--log-dir=") == NAME, option
 
 
 def complete(shell, line):

@@ -1,4 +1,4 @@
-"""Plans for other tools, given to these tools; Slurm is in test_slurm.py.
+"""Plans for other tools and commands to copy, given to these tools and to a shell; Slurm is in test_slurm.py.
 
 vLLM is too large to install: a shell exports its list here, and tests/report/test_export.py reads the list.
 """
@@ -15,6 +15,7 @@ from ompbind.cpuset import CpuSet
 from tests.live.conftest import OMPBIND, clean_environment, required, two_cpus
 from tests.live.containers import podman_run
 from tests.live.other_user import NOBODY, as_user, public_directory
+from tests.tables import rows
 
 WHERE = "grep -hE '(Cpus|Mems)_allowed_list' /proc/self/status"
 
@@ -44,6 +45,42 @@ def test_what_goes_before_a_command_confines_it(tool, shell):
     for rank, cpu in enumerate(two_cpus()):
         done = run(f"$(ompbind plan -n 2 --format {tool} --rank {rank}) {WHERE}", shell=required(shell))
         assert allowed(done.stdout) == [str(cpu)], done.stderr
+
+
+NAME = 'my user\'s  ü "x" $HOME `y`, and further words so that lines are too long for a terminal'
+
+
+@pytest.mark.parametrize(
+    ("line", "command"),
+    rows("""
+    run --chdir @/gone -- true          | mkdir -p
+    run --report @/gone/report -- true  | mkdir -p
+    run -- @/program                    | chmod +x
+    run -- @/script                     | sed -i
+    run --config @/ompbind.toml -- true | chmod go-w
+    """),
+)
+def test_a_command_in_a_hint_can_be_copied(tmp_path, line, command):
+    """No line ends within a path, and after the command in the hint the command line works."""
+    place = tmp_path / NAME
+    place.mkdir()
+    for name, end, mode in (("program", "", 0o644), ("script", "\r", 0o755), ("ompbind.toml", "", 0o666)):
+        (place / name).write_text(f"#!/bin/sh{end}\n")
+        (place / name).chmod(mode)
+    words = [OMPBIND, *(word.replace("@", str(place)) for word in line.split())]
+    shown = run(shlex.join(words)).stderr
+    done = run(re.search(rf"{re.escape(command)} .*'", re.sub(r"\n +", " ", shown))[0])
+    assert NAME.partition("'")[2] in shown, "on one line"
+    assert (done.returncode, done.stderr) == (0, "")
+    assert run(shlex.join(words)).returncode == 0
+
+
+def test_the_command_of_a_dry_run_can_be_copied(tmp_path):
+    (tmp_path / NAME).mkdir()
+    words = ["--chdir", str(tmp_path / NAME), "--", "printf", "<%s>", NAME, "", "{rank}", str(tmp_path)]
+    done, dry = (run(shlex.join([OMPBIND, "run", *more, *words])).stdout for more in ((), ("--dry-run",)))
+    assert run(re.search("^command of every rank: (.*)$", dry, re.M)[1]).stdout == done
+    assert f"<{NAME}>" in done
 
 
 OPEN_MPI = "mpirun.openmpi --allow-run-as-root"
