@@ -1,9 +1,15 @@
-"""Run ompbind with an additional row in one of its tables."""
+"""Run ompbind with an additional row in one of its tables; a program without content."""
 
 import subprocess
 import sys
 
 from tests.live.conftest import clean_environment
+
+PIP_SCRIPT = f"""#!/bin/sh
+'''exec' "{sys.executable}" "$0" "$@"
+' '''
+"""
+"""The start of a script that pip writes, for a Python with any path: a shell starts this Python."""
 
 
 def run_with(row, *args, joined=True, **env):

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -85,7 +86,7 @@ print(json.dumps(ray.get([worker.read_masks.remote() for worker in workers], tim
 @pytest.mark.part("ray")
 def test_ompbind_exec_as_the_python_of_actors_binds_them():
     needs_packages("ray")
-    command = f"{OMPBIND} exec -c 1 --avoid -- {sys.executable}"
+    command = shlex.join([OMPBIND, *["exec", "-c", "1", "--avoid", "--"], sys.executable])
     with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp", ignore_cleanup_errors=True) as directory:
         env = clean_environment(HOME=directory, RAY_TMPDIR=directory, **ON_LOOPBACK)
         words = [sys.executable, "-c", ACTORS, command]

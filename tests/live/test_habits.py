@@ -75,7 +75,7 @@ def test_an_unknown_variable_is_a_warning(ompbind):
 
 def test_a_nested_run_has_a_name_of_its_own(ompbind):
     read = "import os; print(os.environ['OMPBIND_RUN_ID'])"
-    nested = f"{read}\nos.execvp('ompbind', ['ompbind', 'run', '--', '{sys.executable}', '-c', {read!r}])"
+    nested = f"{read}\nos.execvp('ompbind', ['ompbind', 'run', '--', 'python', '-c', {read!r}])"
     outer, inner = ompbind("run", "--", sys.executable, "-uc", nested).stdout.split()
     assert outer != inner
     done = ompbind("run", "--run-id", "same", "--", "ompbind", "run", "--run-id", "same", "--", "true")

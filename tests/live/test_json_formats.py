@@ -95,7 +95,7 @@ def record_run(program, env):
     """Return the keys of all verbs that show a run, and of the report of that run."""
     with tempfile.TemporaryDirectory() as directory:
         report = Path(directory, "report.json")
-        words = f"run -n 1 --verify --report {report} --run-id shown -- {sys.executable} -c".split()
+        words = [*f"run -n 1 --verify --report {report} --run-id shown --".split(), sys.executable, "-c"]
         run = subprocess.Popen(
             [*program, *words, WAITING],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env,

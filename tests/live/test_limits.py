@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from tests.live.conftest import (
-    OMPBIND,
     RUNTIME_DIR,
     children_of,
     state_of,
@@ -96,7 +95,7 @@ def test_isolated_surroundings(scene, command):
 def test_a_deleted_working_directory(scene, runtime_dir):
     (scene.directory / "gone").mkdir()
     env = scene.environment(**({RUNTIME_DIR: "claims"} if runtime_dir == "relative" else {}))
-    script = f'cd "$1/gone"; rmdir "$1/gone"; exec {OMPBIND} run -n 2 -- sh -c "exit 3"'
+    script = 'cd "$1/gone"; rmdir "$1/gone"; exec ompbind run -n 2 -- sh -c "exit 3"'
     words = ["sh", "-c", script, scene.marker, str(scene.directory)]
     done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=20)
     assert done.returncode == 3, done.stderr

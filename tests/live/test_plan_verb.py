@@ -5,7 +5,6 @@ import os
 import shlex
 import signal
 import subprocess
-import sys
 
 import pytest
 
@@ -47,13 +46,13 @@ def test_sh_format_sets_the_environment_that_run_sets(ompbind, name):
     options = ["-n", "2", "--run-id", "same", "--env", f"WORDS={EXTRA}", "--env", "WHO={rank} of {size}"]
     inherited = {"GOMP_CPU_AFFINITY": "0", "OMP_DYNAMIC": "true", "KEEP": "me"}
     text = ompbind("plan", *options, "--format", "sh", "--rank", "1", env=inherited).stdout
-    code = f'eval "$1"; exec {sys.executable} -c "$2"'
+    code = 'eval "$1"; exec python -c "$2"'
     done = subprocess.run(
         [required(name), "-c", code, "sh", text, DUMP],
         env=clean_environment(**inherited), capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    script = f"[ $RANK = 1 ] || exit 0; exec {sys.executable} -c '{DUMP}'"
+    script = f"[ $RANK = 1 ] || exit 0; exec python -c '{DUMP}'"
     started = ompbind("run", *options, "--", "sh", "-c", script, env=inherited)
     shells_own = {"_", "PWD", "OLDPWD", "SHLVL", "LOGNAME"}
     evaluated, run = (

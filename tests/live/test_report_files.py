@@ -2,6 +2,7 @@
 
 import os
 import select
+import shlex
 import socket
 import stat
 import subprocess
@@ -146,7 +147,7 @@ write_report(file, "{}")
 )  # fmt: skip
 def test_the_report_follows_the_output_of_ranks(tmp_path, name, where):
     (tmp_path / "link").symlink_to("/dev/stdout")
-    script = f"{sys.executable} -c '{STANDARD}' {name} {where}"
+    script = f"{shlex.quote(sys.executable)} -c '{STANDARD}' {name} {where}"
     subprocess.run(script, shell=True, check=True, cwd=tmp_path, timeout=60)
     assert (tmp_path / "out").read_text() == ("{}\n" if "5" in name else "from a rank\n{}\n")
 

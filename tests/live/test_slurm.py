@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import socket
 import subprocess
 import sys
@@ -15,6 +16,8 @@ from tests.live.test_exec import REPORT
 from tests.slurm import PROGRAMS, one_node, run_batch, start_slurm
 
 pytestmark = pytest.mark.part("slurm")
+
+QUOTED = shlex.quote(OMPBIND)
 
 
 def can_start_slurm():
@@ -67,7 +70,7 @@ SINGLE = "this is the script or shell of a Slurm job, not one of its ranks"
 
 
 def test_the_script_of_a_batch_job_is_a_single_rank(slurm, tmp_path):
-    command = f"{OMPBIND} exec --share -- sh -c 'echo rank $RANK of $WORLD_SIZE on $OMPBIND_CPUS'"
+    command = f"{QUOTED} exec --share -- sh -c 'echo rank $RANK of $WORLD_SIZE on $OMPBIND_CPUS'"
     code, out = run_job(tmp_path, command, slurm)
     text = " ".join(out.split())
     assert (code, SINGLE in text) == (0, True)
@@ -79,7 +82,7 @@ def test_an_exported_plan_is_what_srun_does(slurm, options):
     """In a job that has the whole node, each task has the CPUs of its rank, and its memory is bound."""
     cpus, everything = two_cpus(), str(CpuSet(os.sched_getaffinity(0)))
     show = f"'grep Cpus_allowed_list /proc/self/status; {required('numactl')} --show | grep policy'"
-    code = f"srun --label $({OMPBIND} plan {options.format(cpus[1])} --format slurm) sh -c {show}"
+    code = f"srun --label $({QUOTED} plan {options.format(cpus[1])} --format slurm) sh -c {show}"
     done = run([required("salloc"), "--quiet", "--exclusive", "--ntasks=1", "sh", "-c", code], slurm)
     tasks = sorted(re.findall(r"(\d+): Cpus_allowed_list:\s*(\S+)", done.stdout))
     expected = {"-n 2": cpus, "-n 3 -s all": [everything] * 3}.get(options, cpus[1:])
@@ -102,7 +105,7 @@ def test_launchers_in_the_script_of_a_job_start_ranks(slurm, tmp_path, launcher)
     """Hydra and Open MPI count as the innermost launchers; Hydra starts its own processes with srun."""
     programs, show = tmp_path / "programs", tmp_path / "show.py"
     show.write_text(REPORT)
-    command = f"{OMPBIND} exec -- {sys.executable} {show}"
+    command = f"{QUOTED} exec -- {shlex.quote(sys.executable)} {show}"
     programs.write_text(f"0 {command}\n1 {command} second\n")
     line = IN_JOB[launcher].format(command, programs=programs)
     required(line.split()[0])
@@ -113,7 +116,7 @@ def test_launchers_in_the_script_of_a_job_start_ranks(slurm, tmp_path, launcher)
 
 def test_only_several_tasks_of_a_step_are_copies(slurm, tmp_path):
     """The script of a batch job has the variables of a task too, but there is one script."""
-    command = f"{OMPBIND} run --share -- true"
+    command = f"{QUOTED} run --share -- true"
     done = run(["srun", "-n", "2", "--cpu-bind=none", "sh", "-c", command], slurm)
     assert " ".join(done.stderr.split()).count("Slurm has started 2 copies of 'ompbind run'") == 1
     assert run_job(tmp_path, command, slurm) == (0, "")
@@ -132,7 +135,7 @@ def slurm_with_prolog(tmp_path_factory):
     can_start_slurm()
     directory = tmp_path_factory.mktemp("slurm-prolog")
     prolog = directory / "prolog"
-    command = f'{OMPBIND} exec --task-prolog $PROLOG_OPTIONS 2>"${{MESSAGES:-/dev/null}}"'
+    command = f'{QUOTED} exec --task-prolog $PROLOG_OPTIONS 2>"${{MESSAGES:-/dev/null}}"'
     prolog.write_text(f'#!/bin/sh\n[ "$NO_OMPBIND" ] || {command} || "${{ON_ERROR:-true}}"\n')
     prolog.chmod(0o755)
     settings = f"TaskProlog={prolog}"

@@ -1,6 +1,7 @@
 """Processes that do not belong to a run are never signalled, whatever is killed and whatever /proc shows."""
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from tests.live.conftest import OMPBIND, children_of, is_alive, required
 pytestmark = pytest.mark.usefixtures("stranger")
 
 INNER = f"""
-{OMPBIND} run -n 2 --grace 0.3 -- sleep 300 &
+{shlex.quote(OMPBIND)} run -n 2 --grace 0.3 -- sleep 300 &
 for _ in $(seq 40); do sleep 301 & done
 wait %1; echo $? >$DIRECTORY/code
 sleep 302

@@ -113,7 +113,7 @@ while os.read(0, 1) != b"q":
 @pytest.mark.parametrize("pipe", ["", " | cat"], ids=["from-the-start", "on-demand"])
 def test_a_program_that_catches_sigttin_and_stops_itself_gets_the_terminal(shell, tmp_path, pipe):
     (tmp_path / "top.py").write_text(SCREENFUL)
-    shell.type(f"{OMPBIND} run -- {sys.executable} {tmp_path}/top.py{pipe}\n")
+    shell.type(f"ompbind run -- python {tmp_path}/top.py{pipe}\n")
     shell.read_until(b"[drawn]")
     shell.type("\x1a")
     shell.read_until(b"[paused]")
@@ -154,7 +154,7 @@ def test_a_job_without_a_shell_is_not_stopped(terminal):
 
 
 def test_ctrl_z_stops_and_the_shell_continues(shell):
-    shell.type(f"{OMPBIND} run -- cat\n")
+    shell.type("ompbind run -- cat\n")
     for line in ("first line", "second line"):
         wait_until(lambda: shell.foreground() == ["cat"], "cat has the terminal")
         shell.type(f"{line}\n")
@@ -173,7 +173,7 @@ def test_ctrl_z_stops_and_the_shell_continues(shell):
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("script", [True, False])
 def test_ctrl_c_stops_a_script_or_loop_around_it(shell, tmp_path, ranks, script):
-    loop = f"for i in 1 2 3; do {OMPBIND} run -n {ranks} -- sh -c 'echo up$RANK-; exec sleep 60'; done"
+    loop = f"for i in 1 2 3; do ompbind run -n {ranks} -- sh -c 'echo up$RANK-; exec sleep 60'; done"
     (tmp_path / "script").write_text(f"{loop}; echo went on\n")
     shell.type(f"bash {tmp_path}/script\n" if script else f"{loop}\n")
     for _ in range(ranks):
@@ -185,14 +185,14 @@ def test_ctrl_c_stops_a_script_or_loop_around_it(shell, tmp_path, ranks, script)
 
 
 def test_a_rank_that_requests_the_terminal_does_not_stop_timeout(shell):
-    shell.type(f"sh -c 'timeout 0.6 {OMPBIND} run -- cat; echo code $?.'\n")
+    shell.type("sh -c 'timeout 0.6 ompbind run -- cat; echo code $?.'\n")
     shell.read_until(b"code 124.")
 
 
 @pytest.mark.parametrize("command", ["{} cat", "echo x | {} sh -c 'cat; cat /dev/tty'"])
 def test_a_rank_within_command_substitution_reads_the_terminal(shell, command):
     """Interactive shells ignore SIGTTIN there, so a rank cannot request the terminal by being stopped."""
-    shell.type(f'it=$({command.format(f"{OMPBIND} run --")}); echo "[$it]"\n')
+    shell.type(f'it=$({command.format("ompbind run --")}); echo "[$it]"\n')
     wait_until(lambda: shell.foreground()[:1] in (["cat"], ["sh"]), "the rank has the terminal")
     shell.type("typed\n\x04")
     shell.read_until(b"typed]")
@@ -207,7 +207,7 @@ def test_a_rank_within_command_substitution_reads_the_terminal(shell, command):
 def test_a_message_says_that_a_rank_has_read_an_empty_standard_input(terminal, tmp_path, args, messages):
     file = tmp_path / "messages"
     options, _, command = args.rpartition("-- ")
-    screen = terminal("/bin/sh", "-c", f"{OMPBIND} run -n2 {options} -- {command} 2>{file}; echo done.")
+    screen = terminal("/bin/sh", "-c", f"ompbind run -n2 {options} -- {command} 2>{file}; echo done.")
     screen.read_until(b"done.")
     said = " ".join(file.read_text().split())
     assert said.count("has read standard input, which is empty") == messages
@@ -215,7 +215,7 @@ def test_a_message_says_that_a_rank_has_read_an_empty_standard_input(terminal, t
 
 
 def test_a_terminal_that_stops_background_writers_does_not_stop_the_run(shell):
-    run = f"{OMPBIND} run --timeout 0.3 -- sh -c 'echo hello; exec sleep 60'"
+    run = "ompbind run --timeout 0.3 -- sh -c 'echo hello; exec sleep 60'"
     shell.type(f"stty tostop; {run}; echo code $?\n")
     shell.read_until(b"hello\r\n")
     shell.read_until(b"code 124")

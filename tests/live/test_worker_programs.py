@@ -12,6 +12,7 @@ import pytest
 
 from tests.live.conftest import allowed_list, children_of, clean_environment, two_cpus, wait_until
 from tests.live.runtimes import needs_packages
+from tests.toys import PIP_SCRIPT
 
 EXAMPLES = Path(__file__).parent.parent.parent / "docs/examples"
 
@@ -146,7 +147,7 @@ def test_a_program_with_workers_is_warned_of_once_with_what_to_type(ompbind, tmp
     two_cpus()
     name, *rest = line.split()
     program = tmp_path / name
-    program.write_text(f"#!{sys.executable}\n")
+    program.write_text(PIP_SCRIPT)
     program.chmod(0o755)
     for verb in ("run", "plan"):
         done = ompbind(verb, "--share", "--", str(program), *rest)

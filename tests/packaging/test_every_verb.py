@@ -21,7 +21,8 @@ __all__ = ["claims"]  # a fixture
 
 pytestmark = pytest.mark.part("verbs")
 
-WORDS = shlex.split(os.environ.get("OMPTEST_COMMAND", OMPBIND))
+WORDS = shlex.split(os.environ.get("OMPTEST_COMMAND", shlex.quote(OMPBIND)))
+PYTHON = shlex.quote(sys.executable)
 COMMAND = [os.path.abspath(word) if os.path.exists(word) else word for word in WORDS]
 DUAL = "--topology 'synthetic:pack:2 numa:1 core:4 pu:2'"
 SEEN = "import os, sys; print(type(sys.meta_path[0]).__name__, os.environ['PYTHONPATH'].endswith('shims'))"
@@ -39,7 +40,7 @@ run -v --report r.json --log-dir logs -- true                    ~ ^command of e
 run -n 2 --env PORT={{rank+80}} -- sh -c 'echo $PORT'            ~ ^81$
 run -n 2 --dry-run -- true                                       ~ command of every rank
 run --on-failure restart:1 -- sh -c 'exit 7'                     ~ with code 7 ~ 7
-run --freeze-threads -- {sys.executable} -c "{SEEN}"             ~ ^TorchFinder True$
+run --freeze-threads -- {PYTHON} -c "{SEEN}"             ~ ^TorchFinder True$
 exec --bind thread -- sh -c 'echo $RANK of $WORLD_SIZE'          ~ ^0 of 1$
 plan -n 2 -m node:0-1 --compare balanced,spread {DUAL}           ~ spread
 plan --topology sample:epyc-2p                                   ~ ^x86_64, 384 CPUs
@@ -50,7 +51,7 @@ topo                                                             ~ ^live: .* CPU
 topo --format svg                                                ~ ^<svg
 probe                                                            ~ thread|no OpenMP runtime
 probe --format json                                              ~ ^{{
-doctor -- {sys.executable} -c ''                                 ~ CPUs ~ 0 1
+doctor -- {PYTHON} -c ''                                 ~ CPUs ~ 0 1
 ps                                                               ~ runs
 ps --format json                                                 ~ ^{{
 stop nothing                                                     ~ no live run is named ~ 2

@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tomllib
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,6 +17,7 @@ import pytest
 from tests.live.conftest import clean_environment, two_cpus
 from tests.machines import Shape, write_tree
 from tests.recordings import RECORDINGS
+from tests.toys import PIP_SCRIPT
 
 HERE = Path(__file__).parent
 PROBLEMS = tomllib.loads((HERE / "problems.toml").read_text())["problem"]
@@ -48,7 +48,7 @@ def run(problem, directory):
     work.mkdir()
     stubs.mkdir()
     for name in problem.get("scripts", ()):
-        (stubs / name).write_text(f"#!{sys.executable}\n")
+        (stubs / name).write_text(PIP_SCRIPT)
         (stubs / name).chmod(0o755)
     for name in problem.get("programs", ()):
         shutil.copy("/bin/true", stubs / name)

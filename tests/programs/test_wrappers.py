@@ -1,7 +1,6 @@
 """What programs before a command change, as their options say, and which processes launchers start."""
 
 import os
-import sys
 
 import pytest
 
@@ -10,6 +9,7 @@ from ompbind.programs.command import read_workload, read_wrapped_workload
 from ompbind.programs.wrappers import Wrapper, read_launch, read_wrapper
 from tests.elves import make_elf
 from tests.tables import rows
+from tests.toys import PIP_SCRIPT
 
 CPUS = CpuSet.from_list
 FOUR = {"rebinds": True, "cpus": CPUS("0-3")}
@@ -144,7 +144,7 @@ def test_what_a_launcher_starts_is_not_known_and_a_python_behind_torchrun_is(tmp
         os.symlink(app, tmp_path / name)
         assert read_workload([str(tmp_path / name), "-n", "2", "x"], os.environ).opaque
     script = tmp_path / "torchrun"
-    script.write_text(f"#!{sys.executable}\n")
+    script.write_text(PIP_SCRIPT)
     script.chmod(0o755)
     workload = read_workload([str(script), "--nproc-per-node", "2", "t.py"], os.environ)
     assert workload.python

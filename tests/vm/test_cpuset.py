@@ -1,5 +1,6 @@
 """A cpuset of cgroups version 2 that changes: the test of a cpuset, run again in a virtual machine."""
 
+import shlex
 import subprocess
 import sys
 
@@ -12,7 +13,7 @@ pytestmark = pytest.mark.part("vm")
 TEST = "tests/live/test_verify.py::test_a_cpuset_that_changes_is_named"
 INSIDE = f"""
 echo +cpuset >/sys/fs/cgroup/cgroup.subtree_control &&
-exec {sys.executable} -m pytest -q -n 0 -p no:cacheprovider --basetemp /tmp/cpuset {TEST}
+exec {shlex.quote(sys.executable)} -m pytest -q -n 0 -p no:cacheprovider --basetemp /tmp/cpuset {TEST}
 """
 
 

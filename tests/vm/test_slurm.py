@@ -5,6 +5,7 @@ Each machine boots once for a task plugin, with eight CPUs on two sockets.
 
 import functools
 import json
+import shlex
 import subprocess
 import sys
 
@@ -49,7 +50,7 @@ def run_steps(plugin):
     for name in PROGRAMS:
         required(name)
     steps = [step for name, step, _ in STEPS if name == plugin]
-    task = json.dumps([plugin, [f"{step} {OMPBIND} exec -- {SHOW}" for step in steps]])
+    task = json.dumps([plugin, [f"{step} {shlex.quote(OMPBIND)} exec -- {SHOW}" for step in steps]])
     command = [TOOL, "--timeout", "400", "--topology", "sockets=2,cores=4,threads=1,numa=2", "--"]
     done = subprocess.run(
         [*command, sys.executable, HERE / "slurm_inside.py", task], capture_output=True, text=True,
