@@ -9,6 +9,10 @@ import pytest
 RECORDINGS = Path(os.environ.get("OMPTEST_TOPOLOGIES") or Path(__file__).parent / "../../shared/topologies")
 """A directory with `dumps/NAME.tar.gz`, `oracle/NAME.json`, `xml/NAME.xml` and `compare.json`."""
 
+NO_RECORDINGS = "recordings of machines are not in this repository: OMPTEST_TOPOLOGIES names their directory"
+ABSENT = pytest.param(None, id="absent", marks=pytest.mark.skip(NO_RECORDINGS))
+"""The parameter of tests that find no recordings."""
+
 SAMPLE = (
     "ghw-i7-1270P", "hwloc-16amd64-8n2c-cpusets", "hwloc-20s390-2g6s4c", "hwloc-8em64t-2s4c-asymcaches",
     "hwloc-fakeheteromemtiers", "rec-power8-gpu", "rec-uv-8n-disallowed", "syn-cg1-twosockets",
@@ -29,7 +33,7 @@ def sampled(paths: list[Path]) -> list[Any]:
     return [
         pytest.param(path, id=name_of(path), marks=() if name_of(path) in SAMPLE else pytest.mark.long)
         for path in paths
-    ]
+    ] or [ABSENT]
 
 
 def name_of(path: Path) -> str:

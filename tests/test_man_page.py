@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import subprocess
 from importlib import metadata, util
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 
 from ompbind.cli.main import load_verb
 from ompbind.cli.verbs import VERBS
+from tests.live.conftest import required
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs/ompbind.1"
@@ -25,13 +25,6 @@ def man_page():
     return module
 
 
-def need(program):
-    """Skip a test if a program is missing."""
-    if not shutil.which(program):
-        assert not os.environ.get("OMPTEST_ALL"), f"CI must install {program}"
-        pytest.skip(f"{program} is not installed")
-
-
 def run(*command, text=None, **env):
     return subprocess.run(
         command, input=text, capture_output=True, text=True, timeout=60,
@@ -41,7 +34,7 @@ def run(*command, text=None, **env):
 
 def read_page(width=80, text=None):
     """Return the page as man shows it, without bold and italic; fails if there is a warning."""
-    need("man")
+    required("man")
     done = run("man", "--warnings", "-l", "-" if text else PAGE, text=text, MANWIDTH=str(width))
     assert (done.returncode, done.stderr) == (0, "")
     return re.sub(".\b", "", done.stdout)
@@ -57,7 +50,7 @@ def test_the_page_is_up_to_date(man_page):
     ids=lambda command: command[0],
 )
 def test_formatters_accept_the_page(command):
-    need(command[0])
+    required(command[0])
     done = run(*command)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 

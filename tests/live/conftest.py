@@ -203,12 +203,32 @@ def two_cpus():
 
 def required(*names):
     """Return the first installed program of some; without any, the test is skipped, or fails in CI."""
-    found = next((path for path in map(shutil.which, names) if path), None)
-    if found is None and os.environ.get("OMPTEST_ALL"):
-        raise AssertionError(f"CI must install {names[0]}")
-    if found is None:
-        pytest.skip(f"{names[0]} is not installed")
-    return found
+    return next((path for path in map(shutil.which, names) if path), None) or skip_without(names[0])
+
+
+def skip_without(name, remedy=""):
+    """Skip a test because something is not installed, or fail in CI; say how to install it."""
+    reason = f"{name} is not installed: {remedy or 'apt install ' + PACKAGES.get(name, name)}"
+    return pytest.fail(reason) if os.environ.get("OMPTEST_ALL") else pytest.skip(reason)
+
+
+PACKAGES = {
+    "libgomp": "libgomp1", "libomp 14": "libomp5-14", "cc": "gcc", "ps": "procps", "script": "bsdutils",
+    "ip": "iproute2", "perf": "linux-perf", "man": "man-db", "pgbench": "postgresql-contrib",
+    "mpiexec.hydra": "mpich", "mpirun.openmpi": "openmpi-bin",
+    "srun": "slurm-client", "sbatch": "slurm-client", "salloc": "slurm-client",
+    "lstopo-no-graphics": "hwloc-nox", "hwloc-distrib": "hwloc-nox",
+    "systemd-analyze": "systemd", "/lib/systemd/systemd": "systemd",
+    **dict.fromkeys(("lscpu", "mount", "setpriv", "taskset", "unshare"), "util-linux"),
+}  # fmt: skip
+"""Packages of Debian that have other names than the program or the library."""
+
+
+def need_libgomp():
+    """Skip a test without libgomp, or fail in CI. A child loads it: libgomp could bind this process."""
+    code = "import ctypes; ctypes.CDLL('libgomp.so.1')"
+    if subprocess.run([sys.executable, "-c", code], stderr=subprocess.DEVNULL).returncode:
+        skip_without("libgomp")
 
 
 def python_with_torch():
@@ -217,8 +237,7 @@ def python_with_torch():
     for path in (sys.executable, "/usr/bin/python3"):
         if Path(path).exists() and subprocess.run([path, "-c", code], timeout=60).returncode == 0:
             return path
-    assert not os.environ.get("OMPTEST_ALL"), "CI must install torch"
-    return pytest.skip("no Python here has torch")
+    return skip_without("torch", "pip install torch")
 
 
 @pytest.fixture(scope="session")

@@ -20,6 +20,7 @@ from tests.live.conftest import (
     allowed_list,
     clean_environment,
     is_alive,
+    need_libgomp,
     two_cpus,
     wait_until,
 )
@@ -72,10 +73,8 @@ def run(start):
 
 @pytest.fixture
 def region():
-    """A program with a region in libgomp; it is tried in a child, since libgomp could bind this process."""
-    if subprocess.run([sys.executable, "-c", REGION], stderr=subprocess.DEVNULL).returncode:
-        assert not os.environ.get("OMPTEST_ALL"), "CI must install libgomp1"
-        pytest.skip("libgomp.so.1 is not installed")
+    """A program with a region in libgomp."""
+    need_libgomp()
     return REGION
 
 

@@ -67,7 +67,7 @@ def test_libraries_are_found_by_name_and_loaded(ompbind, name):
     label = LIBRARY_KINDS[name].label
     done = ompbind("run", "--share", "--preload", name, "--expect", name, "--strict", "--", *SHOW)
     if done.returncode == 125 and f"no {label} in" in done.stderr and not os.environ.get("OMPTEST_ALL"):
-        pytest.skip(f"{label} is not installed")
+        pytest.skip(f"no {label}: {said(done).partition('hint: ')[2]}")
     assert (done.returncode, done.stderr) == (0, "")
     path, *maps = done.stdout.splitlines()
     assert os.path.basename(path).startswith(label)

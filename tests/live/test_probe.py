@@ -11,7 +11,7 @@ import pytest
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.probe.libraries import find_candidates, name_runtime
 from tests.elves import make_elf
-from tests.live.conftest import required, two_cpus
+from tests.live.conftest import required, skip_without, two_cpus
 
 
 def probe(ompbind, *args, env=None):
@@ -56,7 +56,7 @@ def environments(ompbind, tmp_path):
     paths = (json.loads(line)["path"] for line in ompbind("probe", "--format", "json").stdout.splitlines())
     libgomp = next((path for path in paths if path and name_runtime(path) is OmpRuntime.GOMP), None)
     if libgomp is None:
-        pytest.skip("no libgomp on this machine")
+        skip_without("libgomp")
     for name in ("a", "b"):
         directory = tmp_path / name / "lib/python3.12/site-packages/torch/lib"
         directory.mkdir(parents=True)

@@ -20,7 +20,7 @@ from ompbind.report.diagram.svg import render_svg
 from ompbind.report.text import WIDTH
 from ompbind.report.topology import render_json, render_listing, render_tree
 from tests.oracle_report import compare_dump
-from tests.recordings import RECORDINGS, name_of, recorded, sampled
+from tests.recordings import NO_RECORDINGS, RECORDINGS, name_of, recorded, sampled
 from tests.tables import rows
 
 COMPARE = json.loads((RECORDINGS / "compare.json").read_text()) if recorded("compare.json") else {}
@@ -128,7 +128,7 @@ PAIRS = rows("""
 def test_the_xml_of_a_machine_gives_the_plans_of_its_recording(xml, dump):
     files = [*recorded(f"xml/{xml}.xml"), *recorded(f"dumps/{dump}.tar.gz")]
     if len(files) < 2:
-        pytest.skip("no recordings: OMPTEST_TOPOLOGIES names their directory")
+        pytest.skip(NO_RECORDINGS)
     described, recording = (read_machine(str(path)) for path in files)
     recording = recording.replace(quota=None)  # XML has none
     assert list(plans(described)) == list(plans(recording))

@@ -14,6 +14,7 @@ from ompbind.planning.rationale import make_reasons
 from ompbind.planning.request import Request
 from tests.device_recordings import ANSWERS, read_with_devices
 from tests.machines import Shape, make_machine
+from tests.recordings import NO_RECORDINGS
 
 GPU, NIC = (DeviceKind.GPU,), (DeviceKind.NIC,)
 BOTH = (*GPU, *NIC)
@@ -57,7 +58,7 @@ def notes(made, code):
 ONE_OF_EACH = {"devices": BOTH, "devices_per_rank": 1}
 
 
-@pytest.mark.skipif(not ANSWERS, reason="no recordings of machines with devices")
+@pytest.mark.skipif(not ANSWERS, reason=NO_RECORDINGS)
 @pytest.mark.parametrize(("name", "options", "expected"), [
     ("prrte-turin-4gpu", {"ranks": 3}, "gpu:0,gpu:1 0-63; gpu:2 96-111; gpu:3 112-127"),
     ("flux-ipa20", {"ranks": 2, "device_order": "cpu"}, "gpu:1,gpu:0 0-55; gpu:3,gpu:2 56-111"),
