@@ -12,28 +12,34 @@ unexport PYTHONDONTWRITEBYTECODE PYTHONHOME PYTHONOPTIMIZE PYTHONPATH PYTHONWARN
 help: ## list all targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
+# An environment that was moved, is half made, or has lost its Python, is made anew.
+ifneq ($(shell $(BIN)/python -Ic "import ompbind, os; print(os.path.samefile(ompbind.__path__[0], 'ompbind'))" 2>/dev/null),True)
+.PHONY: $(VENV)/.installed
+endif
+
 $(VENV)/.installed: pyproject.toml
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	$(PYTHON) packaging/make_venv.py $(VENV)
 	@touch $@
 
 $(VENV)/.developing: pyproject.toml $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(PYTHON) packaging/make_venv.py $(VENV) dev
 	@touch $@
 
 $(VENV)/.releasing: pyproject.toml $(VENV)/.developing
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[release]'
+	$(PYTHON) packaging/make_venv.py $(VENV) release
 	@touch $@
 
 $(VENV)/.site: pyproject.toml $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[site]'
+	$(PYTHON) packaging/make_venv.py $(VENV) site
 	@touch $@
 
-demo: $(VENV)/.installed ## set up, plan two ranks, run them and show where each thread ran
-	$(BIN)/ompbind plan -n 2
-	$(BIN)/ompbind run -n 2 --log-dir $(VENV)/demo --force -- $(BIN)/ompbind probe
-	cat $(VENV)/demo/0.out $(VENV)/demo/1.out
-	@echo "next: $(BIN)/ompbind run -n 2 -- YOUR-COMMAND (first steps: docs/tutorial.md)"
+# The numbers of two ranks, or of one if two do not fit.
+demo: RANKS = $(shell $(BIN)/ompbind plan -n 2 >/dev/null 2>&1 && echo 0 1 || echo 0)
+demo: $(VENV)/.installed ## set up, plan two ranks (one on a single CPU), run them and show where each thread ran
+	$(BIN)/ompbind plan -n $(words $(RANKS))
+	$(BIN)/ompbind run -n $(words $(RANKS)) --log-dir $(VENV)/demo --force -- $(BIN)/ompbind probe
+	cat $(RANKS:%=$(VENV)/demo/%.out)
+	@echo "next: $(BIN)/ompbind run -n $(words $(RANKS)) -- YOUR-COMMAND (first steps: docs/tutorial.md)"
 
 test: $(VENV)/.developing ## set up and run the tests in parallel; the last lines list skipped tests with reasons
 	$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)

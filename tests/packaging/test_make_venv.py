@@ -1,0 +1,95 @@
+"""What `make demo` does first: make an environment, or say in one sentence what is missing."""
+
+import glob
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.live.conftest import required
+from tests.packaging.scripts import ROOT
+
+SCRIPT = ROOT / "packaging/make_venv.py"
+RUN = "import runpy, sys; sys.path.insert(0, sys.argv[1].rpartition('/')[0]); del sys.argv[0]; {};"
+RUN += "runpy.run_path(sys.argv[0], run_name='__main__')"
+UNREACHABLE = {
+    "PIP_INDEX_URL": "http://127.0.0.1:1/simple",
+    "PIP_RETRIES": "0",
+    "PIP_CONFIG_FILE": "/dev/null",
+}
+
+
+def run(venv, *, before=(), lacks="pass", **env):
+    """Run the script with a Python that lacks something; return its exit code and its messages."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
+    words = [*before, sys.executable, "-c", RUN.format(lacks), str(SCRIPT), str(venv)]
+    done = subprocess.run(words, cwd=ROOT, env={**own, **env}, capture_output=True, text=True, timeout=120)
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("lacks", "problem", "hint"),
+    [
+        (
+            "sys.version_info = (3, 10)",
+            "is Python 3.10, and 3.11 or later is needed",
+            "make demo PYTHON=python3.",
+        ),
+        ("sys.modules['venv'] = None", "has no module 'venv'", "apt install python3."),
+        ("sys.modules['ensurepip'] = None", "has no module 'ensurepip'", "apt install python3."),
+        ("open(sys.argv[1] + '/notes', 'w').close()", "is not a virtual environment", "VENV="),
+    ],
+)
+def test_what_is_missing_is_named_before_anything_is_made(tmp_path, lacks, problem, hint):
+    code, messages = run(tmp_path, lacks=lacks)
+    said, advice = messages.splitlines()
+    assert (code, problem in said, hint in advice) == (1, True, True), messages
+    assert not (tmp_path / "pyvenv.cfg").exists()
+
+
+@pytest.mark.parametrize("state", ["without its Python", pytest.param("half made", marks=pytest.mark.long)])
+def test_an_environment_that_does_not_work_is_made_anew_and_the_index_is_named(tmp_path, state):
+    (tmp_path / "pyvenv.cfg").write_text("home = /nonexistent\n")
+    (tmp_path / "bin").mkdir()
+    if state != "half made":
+        (tmp_path / "bin/python").symlink_to("/nonexistent/python")
+    code, messages = run(tmp_path, **UNREACHABLE)
+    said, advice = messages.splitlines()
+    assert (code, "pip finds no hatchling" in said, "PIP_INDEX_URL=" in advice) == (1, True, True), messages
+    assert subprocess.run([tmp_path / "bin/python", "-c", ""], check=False).returncode == 0
+
+
+def test_a_full_disk_is_named(tmp_path):
+    unshare = required("unshare")
+    mount = 'mount -t tmpfs -o size=1m tmpfs "$0" && exec "$@"'
+    before = (unshare, "--mount", "--map-root-user", "sh", "-c", mount, str(tmp_path))
+    if subprocess.run([*before, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no mount namespaces here")
+    code, messages = run(tmp_path / "venv", before=before)
+    said, advice = messages.splitlines()
+    assert (code, "no space is left" in said, "VENV=" in advice) == (1, True, True), messages
+
+
+def test_a_real_old_python_reads_the_script(tmp_path):
+    names = [f"python3.{minor}" for minor in range(6, 11)]
+    patterns = [
+        pattern.format(name) for pattern in ("/usr/bin/{}", "~/.pyenv/versions/*/bin/{}") for name in names
+    ]
+    found = [path for pattern in patterns for path in glob.glob(os.path.expanduser(pattern))]
+    if not found:
+        pytest.skip(f"NOTE: none of {', '.join(names)} is installed")
+    done = subprocess.run([found[0], SCRIPT, tmp_path / "venv"], capture_output=True, text=True, check=False)
+    assert (done.returncode, "or later is needed" in done.stderr) == (1, True), done.stderr
+
+
+def test_make_notices_an_environment_that_does_not_work(tmp_path):
+    """Its stamp is newer than pyproject.toml, as after the clone was moved or its Python was removed."""
+    make, venv = required("make"), tmp_path / "venv"
+    (venv / "bin").mkdir(parents=True)
+    (venv / ".installed").touch()
+    words = [make, "--no-print-directory", "-n", "demo", f"VENV={venv}"]
+    env = {**os.environ, "MAKEFLAGS": "", "MAKELEVEL": ""}
+    planned = subprocess.run(words, cwd=ROOT, env=env, capture_output=True, text=True, check=True).stdout
+    assert planned.startswith(f"python3 packaging/make_venv.py {venv}\n")
