@@ -275,9 +275,9 @@ def make_clone(row: Surrounding, clone: Path, place: Path) -> None:
     git = ["git", "clone", "--quiet", "--no-hardlinks", str(ROOT), str(source)]
     subprocess.run(git, check=True, umask=row.umask)
     if row.is_sdist:
-        build = [sys.executable, "-m", "build", "--sdist", "--outdir", str(place / "dist"), str(source)]
-        subprocess.run(build, check=True, stdout=subprocess.DEVNULL)
-        sdist = next((place / "dist").glob("*.tar.gz"))
+        build = [sys.executable, "-m", "build", "--quiet", "--sdist", "--outdir", str(place), str(source)]
+        subprocess.run(build, check=True)
+        sdist = next(place.glob("*.tar.gz"))
         subprocess.run(["tar", "-xf", str(sdist), "-C", str(place)], check=True, umask=row.umask)
         (place / sdist.name.removesuffix(".tar.gz")).rename(clone)
 
