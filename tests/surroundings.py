@@ -418,7 +418,8 @@ def main() -> None:
         return
     names = options.names or [*TABLE]
     os.umask(0o022)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     LOGS.mkdir(parents=True, exist_ok=True)
     print(f"the output of the commands: {LOGS}/NAME.log", flush=True)
     states: dict[str, list[str]] = {"passed": [], "failed": [], "skipped": []}
