@@ -51,7 +51,10 @@ def run(problem, directory):
         (stubs / name).chmod(0o755)
     for name in problem.get("programs", ()):
         shutil.copy("/bin/true", stubs / name)
-    env = clean_environment(P=str(HERE / "programs"), LIVE=str(HERE.parent / "live"))
+    sources = {"P": HERE / "programs", "LIVE": HERE.parent / "live"}
+    for name, path in sources.items():  # commands do not quote the path of the clone
+        (directory / name).symlink_to(path)
+    env = clean_environment(**{name: str(directory / name) for name in sources})
     env["PATH"] = f"{env['PATH']}:{stubs}"
     if "machine" in problem:
         env["M"] = str(make_machine(machine, **problem["machine"]))
