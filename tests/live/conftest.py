@@ -217,7 +217,7 @@ PACKAGES = {
     "ip": "iproute2", "perf": "linux-perf", "man": "man-db", "pgbench": "postgresql-contrib",
     "mpiexec.hydra": "mpich", "mpirun.openmpi": "openmpi-bin",
     "srun": "slurm-client", "sbatch": "slurm-client", "salloc": "slurm-client",
-    "lstopo-no-graphics": "hwloc-nox", "hwloc-distrib": "hwloc-nox",
+    "lstopo-no-graphics": "hwloc-nox", "hwloc-distrib": "hwloc-nox", "hwloc-bind": "hwloc-nox",
     "systemd-analyze": "systemd", "/lib/systemd/systemd": "systemd",
     **dict.fromkeys(("lscpu", "mount", "setpriv", "taskset", "unshare"), "util-linux"),
 }  # fmt: skip

@@ -183,7 +183,9 @@ def as_rank_program(directory, name, text):
 
 
 def test_kubernetes(tmp_path):
-    pod = pytest.importorskip("yaml").safe_load(FILES["serve.yaml"])
+    pod = pytest.importorskip("yaml", reason="yaml is not installed: pip install pyyaml").safe_load(
+        FILES["serve.yaml"]
+    )
     (container,) = pod["spec"]["containers"]
     resources = container["resources"]
     assert resources["requests"] == resources["limits"]
@@ -194,7 +196,9 @@ def test_kubernetes(tmp_path):
 
 
 def test_github_actions(tmp_path):
-    workflow = pytest.importorskip("yaml").safe_load(FILES[".github/workflows/test.yml"])
+    workflow = pytest.importorskip("yaml", reason="yaml is not installed: pip install pyyaml").safe_load(
+        FILES[".github/workflows/test.yml"]
+    )
     *_, install, step = workflow["jobs"]["test"]["steps"]
     assert install["run"].startswith("pip install ")
     write_program(tmp_path / "test.sh", 'echo "part $RANK of $WORLD_SIZE"; exit $((RANK * 4))')

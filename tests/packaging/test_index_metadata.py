@@ -69,7 +69,7 @@ def test_every_promise_of_security_has_tests_that_exist():
 
 
 def test_forms_for_issues_have_fields_and_name_verbs_that_exist():
-    yaml = pytest.importorskip("yaml")
+    yaml = pytest.importorskip("yaml", reason="yaml is not installed: pip install pyyaml")
     forms = [yaml.safe_load(path.read_text()) for path in (ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml")]
     forms = [form for form in forms if "body" in form]
     assert len(forms) >= 2
