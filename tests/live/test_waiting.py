@@ -165,7 +165,7 @@ def test_what_no_other_run_causes_is_an_error_at_once(queue):
     for request, error in ((asks("9"), MaskError), (asks("0", ranks=2), PlanError)):
         with pytest.raises(error):
             plan("wrong", request)
-    assert queue.waiting() == []
+    assert "wrong" not in queue.waiting()
 
 
 def test_ranks_of_a_job_do_not_wait_for_runs_that_wait_for_the_job(queue):
