@@ -15,7 +15,7 @@ from ompbind.machine.model import Machine
 from ompbind.machine.sources.linux.cgroup import Throttling, read_limits, read_oom_kills, read_throttling
 from ompbind.machine.sources.linux.cpus import CPU
 from ompbind.machine.sources.root import DirectoryRoot, Root, keyed_lines, whole_number
-from ompbind.planning.other_runs import find_other_runs
+from ompbind.planning.other_runs import RunIdentity, find_other_runs
 from ompbind.procfs.parsers import parse_cpu_times
 from ompbind.procfs.reader import TICKS_PER_S
 from ompbind.record import Record
@@ -81,18 +81,19 @@ def read_counts(root: Root, run_id: str) -> SystemCounts:
         throttling=read_throttling(root) if has_quota() else None,
         stolen_s=together.stolen / TICKS_PER_S if together else None,
         oom_kills=read_oom_kills(root),
-        other_runs=_count_other_runs(run_id),
+        other_runs=_count_other_runs(make_run_identity(run_id)),
         usage=read_own_usage(times),
     )
 
 
-def _count_other_runs(run_id: str) -> int:
+def _count_other_runs(identity: RunIdentity) -> int:
     """Return how many live runs could contend with the ranks of this session; 0 if they cannot be read."""
+    own = (identity.pid, identity.pid_space)
     try:
         runs = read_live_runs(find_claims_directory(os.environ))
     except OSError:
         return 0
-    return len(find_other_runs(runs, make_run_identity(run_id)))
+    return sum((run.pid, run.pid_space) != own for run in find_other_runs(runs, identity))
 
 
 class Frequencies(Record):

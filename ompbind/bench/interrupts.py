@@ -26,8 +26,8 @@ def catch_interrupts() -> Iterator[list[int]]:
 
     As in `run`, a signal that repeats another within REPEAT_S seconds has no effect. Signals that this
     process ignores stay ignored, as after nohup. A write to a closed pipe raises BrokenPipeError and does not
-    kill the session. Afterwards all signals do what they did before. A forked child that has no handlers of
-    its own yet exits: it must not save and show the session too.
+    kill the session. Afterwards all signals that are not ignored by then do what they did before. A forked
+    child that has no handlers of its own yet exits: it must not save and show the session too.
     """
     arrived: list[int] = []
     owner, ignored_until = os.getpid(), 0.0
@@ -54,7 +54,8 @@ def catch_interrupts() -> Iterator[list[int]]:
         yield arrived
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            if signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, handler)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ that they had.
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from statistics import median
 from typing import Protocol
 
@@ -70,17 +71,22 @@ class SessionEnd(Record):
 
 
 def run_session(
-    session: Session, starts: Iterable[CandidateStart], calls: SessionCalls, budget_s: float | None = None
+    session: Session,
+    starts: Iterable[CandidateStart],
+    calls: SessionCalls,
+    budget_s: float | None = None,
+    signals: AbstractContextManager[object] | None = None,
 ) -> SessionEnd:
     """Run a session, or resume it, until it is decided or until the time is used up, and save each run.
 
     A signal or an error stops the session early, and so does the end of its time during a run. The runs
-    before that are returned, and `ended` says why.
+    before that are returned, and `ended` says why. Where signals are blocked, `signals` is a block in which
+    they are handled.
     """
     recorder = _Recorder(session, calls)
     error: Exception | None = None
     try:
-        with limit_time(budget_s):
+        with signals or nullcontext(), limit_time(budget_s):
             ended = _run_rounds(recorder, {start.candidate.name: start for start in starts}, budget_s)
     except TimeIsUp:
         ran = f"{recorder.running} ran; --timeout limits each run"

@@ -39,8 +39,6 @@ from ompbind.inspection.verdict import VerificationResult
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import RankCommand, RunSpec
 from ompbind.record import Record
-from ompbind.registry.claim_files import Claim
-from ompbind.registry.registry import Registry, make_run_identity
 
 
 class CandidateStart(Record):
@@ -120,11 +118,10 @@ class StartedRun:
     bench before the start.
     """
 
-    def __init__(self, pid: int, pipe: int, signal_mask: frozenset[int], claim: Claim | None) -> None:
+    def __init__(self, pid: int, pipe: int, signal_mask: frozenset[int]) -> None:
         self._pid = pid
         self._pipe = pipe
         self._signal_mask = signal_mask
-        self._claim = claim
         self._received = b""
         self._outcome: Outcome | None = None
 
@@ -154,8 +151,6 @@ class StartedRun:
             if not block:
                 os.waitpid(self._pid, 0)
                 os.close(self._pipe)
-                if self._claim:
-                    self._claim.release()
                 failure = Outcome(exits=(), error=LaunchError("the supervisor was killed"))
                 self._outcome = pickle.loads(self._received) if self._received else failure
         return self._outcome
@@ -189,10 +184,9 @@ def start_ranks(
 
     Their output goes to RANK.out and RANK.err in `directory`, which is for this run alone: it is removed if
     bench is killed while ranks run. The block begins before the ranks have started, so the files may not
-    exist yet. Bound ranks are registered as a live run. The thread that calls this must live until the ranks
-    have exited: they are killed with it. Signals are blocked, also in the block, but not while it waits for
-    the run: so a signal at any moment leaves no rank, and not the claim of the run.
-    Raises LaunchError if no process can be started, and ClaimError as `run` does.
+    exist yet. The thread that calls this must live until the ranks have exited: they are killed with it.
+    Signals are blocked, also in the block, but not while it waits for the run: so a signal at any moment
+    leaves no rank. Raises LaunchError if no process can be started.
     """
     plan = start.plan
     is_verified = verify and plan is not None and plan.machine.bindable
@@ -218,14 +212,11 @@ def start_ranks(
 
 
 def _fork_supervisor(start: CandidateStart, options: RunOptions, signal_mask: frozenset[int]) -> StartedRun:
-    """Register the run as `run` does, and fork the process that starts the ranks; signals are blocked."""
-    claim, pid = None, -1
-    if start.plan:  # ranks without a plan claim no CPUs
-        with Registry(start.plan.request.sharing, make_run_identity(options.run_id)) as registry:
-            claim = registry.register(start.plan)
+    """Fork the process that starts the ranks; signals are blocked."""
+    pid = -1
     try:
         read_end, write_end = os.pipe()
-        parent = _Parent(pid=os.getpid(), pipe=write_end, signal_mask=signal_mask, claim=claim)
+        parent = _Parent(pid=os.getpid(), pipe=write_end, signal_mask=signal_mask)
         try:
             pid = os.fork()
             if pid == 0:
@@ -235,14 +226,12 @@ def _fork_supervisor(start: CandidateStart, options: RunOptions, signal_mask: fr
             if pid < 0:
                 os.close(read_end)
     except OSError as error:
-        if claim:
-            claim.release()
         raise make_limit_error("cannot start the run", error) from error
-    return StartedRun(pid, read_end, signal_mask, claim)
+    return StartedRun(pid, read_end, signal_mask)
 
 
 class _Parent(Record):
-    """What the processes of a run know of bench: its pid, its signal mask, the pipe to it, and the claim.
+    """What the processes of a run know of bench: its pid, its signal mask, and the pipe to it.
 
     All signals are blocked in the processes of the run until each of them handles signals.
     """
@@ -250,22 +239,19 @@ class _Parent(Record):
     pid: int
     pipe: int
     signal_mask: frozenset[int]
-    claim: Claim | None
 
 
 def _run_child(start: CandidateStart, options: RunOptions, parent: _Parent) -> NoReturn:
     """Supervise the ranks in a forked process, and send the outcome to bench."""
     try:
         exit_with_parent(parent.pid)
-        release = parent.claim.release if parent.claim else lambda: None
-        cleanup = Cleanup(grace_s=options.supervision.grace, release=release)
+        cleanup = Cleanup(grace_s=options.supervision.grace, release=lambda: None)
         foreground = become_supervisor(cleanup, parent.signal_mask)
         counters = open_counters(find_events().events)
         outcome = supervise(find_starts(start.commands), options, foreground, SilentReporter())
-        if os.getppid() != foreground.pid:  # killed, as bench was
-            release()
-            if options.output and options.output.directory:
-                shutil.rmtree(options.output.directory, ignore_errors=True)
+        is_killed = os.getppid() != foreground.pid  # as bench was
+        if is_killed and options.output and options.output.directory:
+            shutil.rmtree(options.output.directory, ignore_errors=True)
         _send(outcome.replace(counts=read_counters(counters)), parent.pipe)
     except OmpbindError as error:
         _send(Outcome(exits=(), error=error), parent.pipe)

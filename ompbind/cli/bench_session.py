@@ -24,7 +24,7 @@ from ompbind.bench.events import (
     mask_session,
     render_event,
 )
-from ompbind.bench.interrupts import catch_interrupts, delay_interrupts, ignore_interrupts
+from ompbind.bench.interrupts import SignalMask, catch_interrupts, delay_interrupts, ignore_interrupts
 from ompbind.bench.metrics import make_metrics
 from ompbind.bench.records import Conclusion, Kind, NextRound, Refusal, Rules, Session, Status
 from ompbind.bench.results_file import open_results, read_results
@@ -47,7 +47,10 @@ from ompbind.errors import OptionError, RequestError
 from ompbind.execution.job_control import exit_by_interrupt
 from ompbind.execution.report_file import ReportFile, prepare_report, write_report
 from ompbind.machine.model import Machine
+from ompbind.planning.request import Sharing
 from ompbind.record import Record
+from ompbind.registry.claim_files import Claim
+from ompbind.registry.registry import Registry, make_run_identity
 from ompbind.report.bench.export import EXPORTS
 from ompbind.report.bench.measurements import list_choices, render_run_time
 from ompbind.report.bench.sessions import render_failure, render_sessions
@@ -149,24 +152,49 @@ def run_bench(
         for text in explain_missing(find_events()):
             print_message(f"note: {text}")
     gc.enable()  # __main__ disables it for short commands; a session can last for hours
-    with catch_interrupts() as arrived:
-        with (
-            _open_saved(settings, new) as (session, save),
-            open_listener(mask_session(session), settings) as listener,
-        ):
+    with (
+        catch_interrupts() as arrived,
+        _open_saved(settings, new) as (session, save),
+        delay_interrupts() as signal_mask,  # `ompbind stop` finds the session from here on
+        _register(settings, starts) as claim,
+    ):
+        with open_listener(mask_session(session), settings) as listener:
             calls = SessionCalls(
                 find_next=find_next,
                 run=lambda start, slot, *, verify: run_candidate(start, measuring, slot, verify=verify),
                 save=save,
                 listener=listener,
             )
-            end = run_session(session, starts, calls, settings.budget)
-        with delay_interrupts():
-            conclusion = show_results(settings, end.session, exports)
-            if end.error:
-                raise end.error
-            save_choice(settings, end.session, conclusion)
-    return _find_exit_code(end.session, arrived)
+            signals = SignalMask(signal.SIG_SETMASK, signal_mask)
+            end = run_session(session, starts, calls, settings.budget, signals)
+        conclusion = show_results(settings, end.session, exports)
+        if end.error:
+            raise end.error
+        save_choice(settings, end.session, conclusion)
+        code = _find_exit_code(end.session, arrived)
+        if claim:
+            claim.publish_exit(code)
+        ignore_interrupts()
+    if code == 128 + signal.SIGINT:
+        exit_by_interrupt()
+    return code
+
+
+@contextmanager
+def _register(settings: BenchSettings, starts: Sequence[CandidateStart]) -> Iterator[Claim | None]:
+    """Register the session as a live run until the end of the block; None where that is not possible.
+
+    It has one claim for all its runs, for the CPUs of all candidates. Raises ClaimError as `run` does.
+    """
+    plans = [start.plan for start in starts if start.plan]
+    sharing = plans[0].request.sharing if plans else Sharing.SHARE
+    with Registry(sharing, make_run_identity(settings.planning.run_id or "")) as registry:
+        claim = registry.register_session(plans, settings.planning.configuration.digest)
+    try:
+        yield claim
+    finally:
+        if claim:
+            claim.release()
 
 
 def _make_session(
@@ -263,13 +291,8 @@ def _open_saved(settings: BenchSettings, new: Session) -> Iterator[tuple[Session
 
 
 def _find_exit_code(session: Session, arrived: Sequence[int]) -> int:
-    """Return the exit code; after Ctrl-C this process is killed by it, so that a script stops too."""
-    if session.ended == INTERRUPTED:
-        ignore_interrupts()
-        number = arrived[0] if arrived else signal.SIGINT  # the ranks may get Ctrl-C before this process
-        if number == signal.SIGINT:
-            exit_by_interrupt()
-        return 128 + number
+    if session.ended == INTERRUPTED:  # the ranks may get Ctrl-C before this process
+        return 128 + (arrived[0] if arrived else signal.SIGINT)
     return 0 if any(run.status is Status.OK for run in session.runs) else _FAILED
 
 

@@ -72,7 +72,10 @@ def _find_runs(word: str, live: Sequence[LiveRun]) -> tuple[LiveRun, ...]:
 
 
 def _send(run: LiveRun, path: str) -> StoppedRun:
-    """Send SIGTERM to the supervisor of a run, or to a run that waits; raises InspectError."""
+    """Send SIGTERM to the supervisor of a run, or to a run that waits, or to a session of bench.
+
+    Raises InspectError.
+    """
     name = f"run {run.run_id} (pid {run.pid})"
     if run.uid != os.geteuid():  # also for root: another user may write any pid into a claim
         user = read_user(run.uid)
@@ -86,7 +89,7 @@ def _send(run: LiveRun, path: str) -> StoppedRun:
     give_up_at = time.monotonic() + _START_S
     while time.monotonic() < give_up_at:
         stats = read_processes()
-        for pid in [run.pid] if run.wanted else _find_supervisors(run.pid, stats):
+        for pid in [run.pid] if run.wanted or run.is_session else _find_supervisors(run.pid, stats):
             if pid in stats and signal_listed(pid, stats[pid], signal.SIGTERM):
                 print_message(f"stopping {name}")
                 return StoppedRun(run=run, claim=claim, pidfd=pidfd)
@@ -96,13 +99,10 @@ def _send(run: LiveRun, path: str) -> StoppedRun:
 
 
 def _find_supervisors(first: int, stats: Mapping[int, Stat]) -> Iterator[int]:
-    """Yield the supervisor of a run, a child of its process; that of bench is the child of a forked copy."""
+    """Yield the supervisor of a run, a child of its process."""
     for pid, stat in stats.items():
-        if stat.name == SUPERVISOR_NAME and stat.parent in stats and first in stats:
-            parent = stats[stat.parent]
-            is_copy = parent.parent == first and parent.arguments == stats[first].arguments
-            if stat.parent == first or is_copy:
-                yield pid
+        if stat.name == SUPERVISOR_NAME and stat.parent == first:
+            yield pid
 
 
 def _wait(stopped: Sequence[StoppedRun]) -> Iterator[str]:

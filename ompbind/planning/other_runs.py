@@ -29,7 +29,8 @@ class LiveRun(Record):
     none. `division` is equal for ranks of a job that have divided the CPUs of this machine in the same way,
     "" if the rank has a plan of its own. `groups` are the names of its groups, each with its number of ranks:
     "server 1, load 4". `wanted` are the CPUs of the cores that it may get, if it waits
-    until CPUs are free; it then claims none.
+    until CPUs are free; it then claims none. `is_session`: it is a session of bench, which claims the CPUs of
+    all its candidates and lists no ranks.
     """
 
     run_id: str
@@ -47,6 +48,7 @@ class LiveRun(Record):
     division: str = ""
     groups: str = ""
     wanted: CpuSet = EMPTY
+    is_session: bool = False
 
 
 class RunIdentity(Record):

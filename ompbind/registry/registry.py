@@ -23,7 +23,7 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from ompbind.cpuset import union
 from ompbind.errors import ClaimError
@@ -42,7 +42,7 @@ from ompbind.registry.claim_files import (
     render_ignored,
     write_claim,
 )
-from ompbind.registry.claim_format import CLAIM_SUFFIXES, list_claims, make_live_run
+from ompbind.registry.claim_format import CLAIM_SUFFIXES, list_claims, make_live_run, make_waiting_run
 
 DIRECTORY_VARIABLE = "OMPBIND_RUNTIME_DIR"
 """The variable that names another directory for claims."""
@@ -138,10 +138,22 @@ class Registry:
 
     def register(self, plan: Plan) -> Claim | None:
         """Write the claim of a plan; None if this fails. Raises ClaimError instead if `sharing` is strict."""
+        return self._write(make_live_run(plan, self._identity))
+
+    def register_session(self, plans: Iterable[Plan], configuration: str) -> Claim | None:
+        """Write the claim of a session of bench, for the CPUs of all its plans; else as `register`."""
+        run = make_waiting_run(self._identity).replace(
+            claimed=union(plan.used | plan.reserved for plan in plans),
+            configuration=configuration,
+            is_session=True,
+        )
+        return self._write(run)
+
+    def _write(self, run: LiveRun) -> Claim | None:
         if self.handle < 0:
             return None
         try:
-            return write_claim(make_live_run(plan, self._identity), self.handle, self.directory)
+            return write_claim(run, self.handle, self.directory)
         except OSError as error:
             what = f"cannot register this run in {self.directory}"
             self.failure = raise_or_describe(self._sharing, what, error)

@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Sequence
 
 from ompbind.cpuset import named, union
-from ompbind.planning.other_runs import NAMED_RUNS
+from ompbind.planning.other_runs import NAMED_RUNS, LiveRun
 from ompbind.registry.claim_files import RunInfo
 from ompbind.report.text import PIPE, Column, Screen, clip, render_cpus, render_rows, wrap_indented
 from ompbind.text import clean_line
@@ -23,7 +23,7 @@ def render_ps(infos: Sequence[RunInfo], now: float, screen: Screen = PIPE) -> st
     if not infos:
         return NONE_LIVE
     runs = [info.run for info in infos]
-    ranks = ["waits" if run.wanted else str(len(run.ranks) or "many") for run in runs]
+    ranks = ["waits" if run.wanted else _count_ranks(run) for run in runs]
     groups = Column(title="groups", cells=[run.groups or "-" for run in runs], grows=True)
     restarts = Column(title="restarts", cells=[str(run.restarts) for run in runs], right=True)
     columns = [
@@ -43,6 +43,11 @@ def render_ps(infos: Sequence[RunInfo], now: float, screen: Screen = PIPE) -> st
         below = (wrap_indented(f"    {command}", width) for command in commands)
         rows = [title, *(line for pair in zip(rows, below, strict=True) for line in pair)]
     return "\n".join(rows)
+
+
+def _count_ranks(run: LiveRun) -> str:
+    """Return the number of ranks; a session lists none, and a claim with too many ranks neither."""
+    return "bench" if run.is_session else str(len(run.ranks) or "many")
 
 
 def _cpus(info: RunInfo) -> str:

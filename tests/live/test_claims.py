@@ -86,6 +86,24 @@ def test_cpus_of_other_runs_are_warned_of_refused_or_avoided(ompbind, live, clai
     assert verb != "plan" or os.listdir(claims) == before
 
 
+def test_a_session_of_bench_is_one_run_with_the_cpus_of_all_candidates(start, ps):
+    """Also while the command runs without ompbind; after a kill nothing is left."""
+    first, second = two_cpus()
+    sessions = {
+        name: start("bench", "-q", "--share", "--run-id", name, "--vary", f"mask={first};{second}", *command)
+        for name, command in {
+            "one": ["--", "sleep", "300"],
+            "two": ["--name", "a", "--", "sleep", "300", ":", "--name", "b", "--", "sleep", "300"],
+        }.items()
+    }
+    wait_until(lambda: len(ps()) == 2, "both are registered")
+    cpus = str(CpuSet((first, second)))
+    found = {run["run_id"]: (run["pid"], run["ranks"], run["held"]) for run in ps()}
+    assert found == {name: (process.pid, [], cpus) for name, process in sessions.items()}
+    sessions["one"].kill()
+    wait_until(lambda: [run["run_id"] for run in ps()] == ["two"], "the killed session is gone")
+
+
 @pytest.mark.parametrize(
     ("words", "env", "message"),
     [

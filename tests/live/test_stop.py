@@ -1,13 +1,17 @@
 """`ompbind stop` with real runs."""
 
+import os
+import random
 import re
 import time
 from pathlib import Path
 
 import pytest
 
+from ompbind.registry.registry import read_live_runs
 from tests.live.conftest import RUNTIME_DIR, ranks_of, wait_until
 from tests.live.other_user import NOBODY, as_user
+from tests.long import rounds
 
 IGNORE = "trap '' TERM; while :; do sleep 0.05; done"
 
@@ -57,12 +61,18 @@ def test_several_runs_are_stopped_together(ompbind, live):
     assert [process.wait(5) for process in processes] == [137, 137]
 
 
-def test_a_session_of_bench_is_interrupted(ompbind, start):
-    process = start("bench", "-q", "--max-rounds", "1000", "--run-id", "tuning", "--", "sleep", "0.5")
-    wait_until(lambda: "tuning" in ompbind("ps").stdout, "the session runs")
-    assert ompbind("stop", "tuning").returncode == 0
-    output, _ = process.communicate(timeout=10)
-    assert "interrupted" in output
+def test_a_session_of_bench_is_stopped_at_any_moment(ompbind, start, claims):
+    """Also between two runs, and while the command runs without ompbind."""
+    chosen = random.Random(1)
+    for _ in range(rounds(10)):
+        process = start("bench", "-q", "--max-rounds", "1000", "--run-id", "tuning", "--", "true")
+        wait_until(lambda: read_live_runs(str(claims)), "the session is registered")
+        time.sleep(chosen.random() / 2)
+        done = ompbind("stop", "tuning")
+        output, _ = process.communicate(timeout=20)
+        assert (done.returncode, process.returncode, "interrupted" in output) == (0, 143, True), done.stderr
+        assert done.stdout.startswith("run tuning exited with code 143, ")
+        assert os.listdir(claims) == []
 
 
 def test_a_run_that_waits_is_stopped(ompbind, start, live):
