@@ -1,7 +1,7 @@
 """Change the code of the package by chance, one change at a time, and show which test notices it.
 
 `python tests/mutants.py` draws 200 changes, "mutants". For each it runs the tests of its room, then for at
-most 90 seconds all other tests: first the files that share rare words with the changed code. A seed draws the
+most 90 seconds all other tests: first those that share rare words with the changed code. A seed draws the
 same mutants from the same code. The exit code is 1 if too many mutants survive.
 """
 
@@ -28,14 +28,16 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
+from recordings import RECORDINGS
+
 ROOT = Path(__file__).parent.parent
 IMPORTANT = ("planning", "masks", "registry", "execution")
 WANTED = {True: 90, False: 80}
 """How many percent tests must catch: in the important rooms together, and in all others together."""
 ROOM_S, REST_S = 900, 90
 """How long the tests of the room and all others may take."""
-FILES = 12
-"""How many files pytest gets at once: it reads all before the first test."""
+AT_ONCE = 40
+"""How many tests or files pytest gets at once: it reads all before the first test."""
 
 # A mutant can signal any process, loop without end, and fill memory and disks.
 LIMITED = 'ulimit -S -t 240; ulimit -S -v 4000000; ulimit -S -f 2000000; "$@"; exit $?'
@@ -228,27 +230,38 @@ def words_of(text: str) -> set[str]:
 
 
 @cache
-def read_tests() -> dict[str, set[str]]:
-    """Return each file with tests, and its words."""
-    paths = {str(path.relative_to(ROOT)): path for path in sorted((ROOT / "tests").rglob("test_*.py"))}
-    return {file: words_of(file + path.read_text()) for file, path in paths.items()}
+def read_tests() -> dict[str, list[set[str]]]:
+    """Return each test, with its words and those of its file."""
+    tests = {}
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        text, file = path.read_text(), str(path.relative_to(ROOT))
+        words = words_of(file + text)
+        for node in ast.parse(text).body:
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+                tests[f"{file}::{node.name}"] = [words_of(ast.unparse(node)), words]
+    return tests
 
 
 def order_tests(mutant: Mutant) -> tuple[list[str], list[str]]:
     """Return the files with tests of the room, and all others: first what shares rare words with the code."""
     tests, source, line = read_tests(), read(mutant.file), mutant.line()
     changed = (source.of(node) for node in source.tree.body if node.lineno <= line <= node.end_lineno)
-    near = words_of(next(changed, b"").decode())
-    spread = Counter(word for words in tests.values() for word in words)
+    near = words_of(Path(mutant.file).stem + " " + next(changed, b"").decode())
+    spread = Counter(word for _, words in tests.values() for word in words)
     words = words_of(mutant.file + source.text.decode()) & spread.keys()
     weight = {word: log(len(tests) / spread[word]) ** 2 * (3 if word in near else 1) for word in words}
 
-    def score(file: str) -> float:
-        return -sum(weight[word] for word in words & tests[file]) / sqrt(len(tests[file]))
+    def score(test: str) -> float:
+        shared = (
+            sum(weight[word] for word in words & found) / sqrt(20 + len(found)) for found in tests[test]
+        )
+        return -sum(shared) * (2 if "/live/" in test else 1)  # these run more of the code
 
     ordered = sorted(tests, key=score)
-    own = [file for file in ordered if room_of(file) == mutant.room]
-    return own, [file for file in ordered if file not in own]
+    own = [test for test in ordered if room_of(test) == mutant.room]
+    return list(dict.fromkeys(test.partition("::")[0] for test in own)), [
+        test for test in ordered if test not in own
+    ]
 
 
 class Copy:
@@ -271,7 +284,8 @@ class Copy:
         script = own / "bin/ompbind"
         script.write_text(script.read_text().replace(str(used), str(own)))
         (directory / "tmp").mkdir()
-        self.env = {**os.environ, "TMPDIR": str(directory / "tmp")}
+        recordings = {"OMPTEST_TOPOLOGIES": str(RECORDINGS.resolve())}
+        self.env = {**os.environ, "TMPDIR": str(directory / "tmp"), **recordings}
         for name in ("OMPTEST_ALL", "PYTHONPATH", "PYTEST_ADDOPTS"):
             self.env.pop(name, None)
         self.check()
@@ -313,11 +327,11 @@ class Copy:
         while begin < len(tests):
             (self.root / mutant.file).write_bytes(new)
             try:
-                failed = self.run_tests(tests[begin : begin + FILES], until - time.monotonic())
+                failed = self.run_tests(tests[begin : begin + AT_ONCE], until - time.monotonic())
             finally:
                 (self.root / mutant.file).write_bytes(old)
             if not failed:
-                begin += FILES
+                begin += AT_ONCE
             elif not failed.startswith("tests/") or not self.run_tests([failed], None):
                 return failed
             else:
