@@ -4,6 +4,7 @@ import os
 from itertools import product
 from pathlib import Path
 from unittest.mock import patch
+from zlib import crc32
 
 import pytest
 
@@ -196,6 +197,11 @@ def sample(name):
     return VALUES[name] if LONG or name in ("mask", "strategy", "smt", "bind") else VALUES[name][:1]
 
 
+def is_tried(name, other):
+    """Whether a pair of options is tried: in a short run, the same third of all pairs each time."""
+    return LONG or crc32(f"{name} {other}".encode()) % 3 == 0
+
+
 def option_of(word):
     return word.partition("=")[0] if word.startswith("--") else word[:2]
 
@@ -203,7 +209,7 @@ def option_of(word):
 @pytest.mark.parametrize("name", VALUES)
 def test_no_option_of_a_pair_is_silently_without_effect(name):
     silent = []
-    for value, other in product(sample(name), VALUES):
+    for value, other in product(sample(name), [each for each in VALUES if is_tried(name, each)]):
         for other_value in sample(other):
             words, other_words = value.split(), other_value.split()
             base = [*needed_words(name, other_words), *needed_words(other, words), *other_words]

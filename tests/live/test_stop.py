@@ -13,16 +13,21 @@ from tests.live.conftest import RUNTIME_DIR, ranks_of, wait_until
 from tests.live.other_user import NOBODY, as_user
 from tests.long import rounds
 
-IGNORE = "trap '' TERM; while :; do sleep 0.05; done"
+WAIT = "echo up; while :; do sleep 0.05; done"
+IGNORE = f"trap '' TERM; {WAIT}"
+WAIT_FOR_OTHER = f'trap \'touch "$0/$1"; until [ -e "$0/$2" ]; do sleep 0.02; done; exit 7\' TERM; {WAIT}'
+"""A rank that exits after SIGTERM when another rank has got it too."""
 
 
 @pytest.fixture
 def live(start):
-    """Start a run with this name, and wait until its ranks run."""
+    """Start a run with this name, and wait until its ranks run; a script prints a line then."""
 
     def begin(name, *options, command=("sleep", "300"), ranks=1):
         process = start("run", "-q", "--share", "--run-id", name, *options, "--", *command)
         wait_until(lambda: len(ranks_of(process)) == ranks, "the ranks run")
+        if command[0] == "sh":
+            assert [process.stdout.readline() for _ in range(ranks)] == ["up\n"] * ranks
         return process
 
     return begin
@@ -31,7 +36,7 @@ def live(start):
 @pytest.mark.parametrize(
     ("options", "command", "code"),
     [((), ("sleep", "300"), 143), (("--grace", "0.2"), ("sh", "-c", IGNORE), 137),
-     ((), ("sh", "-c", "trap 'exit 7' TERM; while :; do sleep 0.05; done"), 7)],
+     ((), ("sh", "-c", f"trap 'exit 7' TERM; {WAIT}"), 7)],
 )  # fmt: skip
 def test_a_run_is_stopped_and_its_exit_code_is_shown(ompbind, live, options, command, code):
     process = live("nightly", "-n", "2", *options, command=command, ranks=2)
@@ -52,13 +57,15 @@ def test_the_page_shows_what_is_printed(ompbind, live):
     assert re.sub(r"\d\.\d s", "0.1 s", printed) == shown
 
 
-def test_several_runs_are_stopped_together(ompbind, live):
-    processes = [live(name, "--grace", "1", command=("sh", "-c", IGNORE)) for name in ("one", "two")]
-    begun = time.monotonic()
+def test_several_runs_are_stopped_together(ompbind, live, tmp_path):
+    names = ("one", "two")
+    processes = [
+        live(name, "--grace", "60", command=("sh", "-c", WAIT_FOR_OTHER, str(tmp_path), name, other))
+        for name, other in zip(names, reversed(names), strict=True)
+    ]
     done = ompbind("stop", "one", "two", "one")
     assert sorted(line.split()[1] for line in done.stdout.splitlines()) == ["one", "two"]
-    assert 1 < time.monotonic() - begun < 2
-    assert [process.wait(5) for process in processes] == [137, 137]
+    assert [process.wait(5) for process in processes] == [7, 7]
 
 
 def test_a_session_of_bench_is_stopped_at_any_moment(ompbind, start, claims):

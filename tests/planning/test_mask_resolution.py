@@ -205,7 +205,8 @@ def test_suggestions_work_in_the_same_request(text, machine, options, data):
     except MaskError as error:
         start, stop = error.span
         assert 0 <= start < stop <= len(text) + 1
-        assert all(len(line) <= WIDTH for line in render_error(error).splitlines())
+        lines = re.sub("'[^'\n]*'", "''", render_error(error)).splitlines()  # what can be copied stays whole
+        assert all(len(line) <= WIDTH for line in lines)
         if request is None:
             parse_mask(error.suggestion)
         elif error.suggestion:
