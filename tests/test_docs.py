@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import tempfile
 from contextlib import suppress
+from functools import cache
 from importlib import import_module, util
 from itertools import takewhile
 from pathlib import Path
@@ -28,11 +29,14 @@ KNOWN = "|".join(VERBS)
 BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.S)
 
 
+@cache
 def blocks(kind):
-    for page in PAGES:
-        for found, text in BLOCK.findall(page.read_text()):
-            if found == kind:
-                yield page.name, text
+    return [
+        (page.name, text)
+        for page in PAGES
+        for found, text in BLOCK.findall(page.read_text())
+        if found == kind
+    ]
 
 
 def load(name):
@@ -117,8 +121,14 @@ def test_examples_of_help_texts_work_on_a_sample_machine(home, line):
     assert (done.returncode, "error" in done.stderr) == (0, False), done.stderr
 
 
+@pytest.fixture(scope="module")
+def saved_plan():
+    plan = make_plan(read_machine("synthetic:core:4 pu:1"), Request(ranks=4))
+    return render_plan_json(plan, [{}] * 4)
+
+
 @pytest.fixture
-def presets(tmp_path, monkeypatch, request):
+def presets(tmp_path, monkeypatch, request, saved_plan):
     """The first example of the page about configuration files, and the groups of the page; and a plan."""
     path = tmp_path / "ompbind/ompbind.toml"
     path.parent.mkdir()
@@ -128,8 +138,7 @@ def presets(tmp_path, monkeypatch, request):
     path.write_text("".join([presets, *(text for text in shown if "[group." in text)]))
     path.chmod(0o644)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    plan = make_plan(read_machine("synthetic:core:4 pu:1"), Request(ranks=4))
-    (tmp_path / "plan.json").write_text(render_plan_json(plan, [{}] * 4))
+    (tmp_path / "plan.json").write_text(saved_plan)
     monkeypatch.chdir(tmp_path)
 
 

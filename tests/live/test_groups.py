@@ -370,7 +370,7 @@ def test_racing_runs_with_groups_share_no_cpu(scene):
         ":",
     ]
     words += ["--name", "b", "-m", str(two_cpus()[1]), *scene.command(*PYTHON, LOCKED)]
-    runs = [scene.begin("--quiet", *words) for _ in range(20)]
+    runs = [scene.begin("--quiet", *words) for _ in range(10)]
     for process in runs:
         _, messages = process.communicate(timeout=60)
         assert (process.returncode, messages) == (0, "")

@@ -49,7 +49,8 @@ def test_what_is_missing_is_named_before_anything_is_made(tmp_path, lacks, probl
     assert not (tmp_path / "pyvenv.cfg").exists()
 
 
-@pytest.mark.parametrize("state", ["without its Python", pytest.param("half made", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("state", ["without its Python", "half made"])
 def test_an_environment_that_does_not_work_is_made_anew_and_the_index_is_named(tmp_path, state):
     (tmp_path / "pyvenv.cfg").write_text("home = /nonexistent\n")
     (tmp_path / "bin").mkdir()
@@ -66,7 +67,7 @@ def test_a_full_disk_is_named(tmp_path):
     mount = 'mount -t tmpfs -o size=1m tmpfs "$0" && exec "$@"'
     before = (unshare, "--mount", "--map-root-user", "sh", "-c", mount, str(tmp_path))
     if subprocess.run([*before, "true"], capture_output=True, check=False).returncode:
-        pytest.skip("no mount namespaces here")
+        pytest.skip("needs a mount namespace, which this user cannot make")
     code, messages = run(tmp_path / "venv", before=before)
     said, advice = messages.splitlines()
     assert (code, "no space is left" in said, "VENV=" in advice) == (1, True, True), messages
