@@ -32,6 +32,7 @@ def test_every_runtime_is_found_and_every_thread_stays_inside_its_rank(ompbind):
     for line in lines:
         cpu = {0: first, 1: second}[line["rank"]]
         assert (line["cpus_allowed"], line["cpu"]) == (str(cpu), cpu)
+        assert line["place"] == 0 or line["runtime"] != "libgomp"
     assert runtimes(line for line in lines if line["rank"] == 0) == runtimes(lines)
     table = ompbind("run", "-n", "2", "--", "ompbind", "probe").stdout
     for rank, cpu in enumerate((first, second)):

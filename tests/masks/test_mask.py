@@ -73,6 +73,18 @@ def test_errors_are_marked_and_corrected(text, marked, suggestion):
     parse_mask(error.suggestion or "auto")
 
 
+@pytest.mark.parametrize(("text", "message"), [
+    ("0,99999999", "'99999999' is too large for a CPU number"), ("1,x", "'x' is not a number"),
+    ("0--3", "a number is negative"), ("0-", "a number is missing"), ("3-1", "the range '3-1' is reversed"),
+    ("NONE", "the word 'none' must be lower case"),
+    ("0,nobind", "the word 'nobind' cannot be combined with other items"),
+])  # fmt: skip
+def test_what_is_wrong_with_a_number(text, message):
+    with pytest.raises(MaskError) as caught:
+        parse_mask(text)
+    assert caught.value.message == message
+
+
 @MORE
 @given(broken() | st.text(alphabet="0123456789-,|^:./#xafnodel ", max_size=30) | st.text(max_size=30))
 @example("0" * 5000)
