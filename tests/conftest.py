@@ -43,8 +43,8 @@ def pytest_configure(config):
 
 
 def pytest_xdist_auto_num_workers(config):
-    """Return a worker for each CPU, at least 2, because many tests mostly wait, and at most 8."""
-    return min(8, max(2, len(os.sched_getaffinity(0))))
+    """Return a worker for each CPU and one more, because many tests mostly wait, and at most 8."""
+    return min(8, len(os.sched_getaffinity(0)) + 1)
 
 
 def pytest_addoption(parser):

@@ -117,7 +117,7 @@ def test_examples_of_help_texts_work_on_a_sample_machine(home, line):
     env = {**sessions.make_environment(home), "OMPBIND_TOPOLOGY": "sample:dgx-a100", "OMPBIND_DRY_RUN": "1"}
     done = subprocess.run(line, shell=True, cwd=home, env=env, capture_output=True, text=True, timeout=60)
     if "no libtcmalloc in" in done.stderr and not os.environ.get("OMPTEST_ALL"):
-        pytest.skip("libtcmalloc is not installed")
+        pytest.skip("libtcmalloc is not installed: apt install libtcmalloc-minimal4")
     assert (done.returncode, "error" in done.stderr) == (0, False), done.stderr
 
 
