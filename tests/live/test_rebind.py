@@ -30,7 +30,7 @@ def masks_of(pid):
     for tid in os.listdir(f"/proc/{pid}/task"):
         try:
             found.add(allowed_list(pid, tid))
-        except FileNotFoundError:
+        except (FileNotFoundError, ProcessLookupError):  # the thread has exited
             continue
     return found
 
