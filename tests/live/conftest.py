@@ -194,6 +194,12 @@ def allowed_list(pid, task=None):
     return next(line.split()[1] for line in status.splitlines() if line.startswith("Cpus_allowed_list"))
 
 
+def need_ascii_path():
+    """Skip a test whose locale has only ASCII: Python does not start where its path has other letters."""
+    if not sys.prefix.isascii():
+        pytest.skip("needs an environment at an ASCII path: Python itself does not start in this locale")
+
+
 def two_cpus():
     """Return the first two allowed CPUs."""
     cpus = sorted(os.sched_getaffinity(0))
@@ -280,7 +286,7 @@ def make_cgroup(files, number=0):
         if (directory / name).exists():
             return directory
         directory.rmdir()  # no cgroup, or without this controller
-    return pytest.skip(f"no cgroup with {' or '.join(files.values())} can be made here")
+    return pytest.skip(f"needs a cgroup with {' or '.join({*files.values()})}, which takes root")
 
 
 def enter_cgroup(directory):

@@ -29,7 +29,7 @@ def call(*words):
 def test_the_mask_of_the_caller(command, shown):
     assert len(ROWS) == 6
     if not {0, 1} <= os.sched_getaffinity(0):
-        pytest.skip("CPUs 0 and 1 are not both allowed")
+        pytest.skip("needs CPUs 0 and 1")
     words = command.split()
     required("taskset")
     required(words[0].replace("ompbind", OMPBIND))
@@ -40,7 +40,7 @@ def test_the_mask_of_the_caller(command, shown):
 
 def test_the_verified_run_of_the_readme():
     if os.cpu_count() != 2:
-        pytest.skip("the run is shown for two CPUs")
+        pytest.skip("needs a machine with two CPUs, as on the page")
     readme = (ROOT / "README.md").read_text()
     shown = re.search(r"^\$ ompbind run (.*)\n((?:.+\n)+?)```", readme, re.MULTILINE)
     done = call("sh", "-c", f"ompbind run {shown[1]} 2>&1")

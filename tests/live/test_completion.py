@@ -38,7 +38,7 @@ LINES = rows("""
     run --log-dir=bas                    | run --log-dir=basket
     plan --topology basi                 | plan --topology basic.txt
     plan --topology=sample:two           | plan --topology=sample:two-sockets
-    run -n 2 -- ompbin                   | run -n 2 -- ompbind
+    run -n 2 -- readlin                  | run -n 2 -- readlink
     run cat basi                         | run cat basic.txt
     bench --vary strat                   | bench --vary strategy=
     run --chdir '$x `y` "é"' --log-d     | run --chdir '$x `y` "é"' --log-dir

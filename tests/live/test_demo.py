@@ -22,7 +22,7 @@ def without_numbers(line):
 def test_demo_prints_what_the_page_shows():
     required("make")
     if not (VENV / ".installed").exists():
-        pytest.skip("not in the environment that make sets up")
+        pytest.skip("needs the environment that make sets up")
     command = ["make", "--no-print-directory", "demo", f"VENV={os.path.relpath(VENV, ROOT)}"]
     env = clean_environment(MAKEFLAGS="", MAKELEVEL="")
     printed = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=True).stdout

@@ -107,7 +107,7 @@ def test_a_run_inside_a_rank_keeps_the_gpus_and_forgets_their_names(ompbind):
 def test_a_rank_finds_the_network_interface_of_this_machine(ompbind, verb):
     nics = [nic for nic in read_machine(devices=True).devices if nic.kind is DeviceKind.NIC]
     if not find_visible_devices(nics, {}).devices:
-        pytest.skip("this machine has no network interface on PCI")
+        pytest.skip("needs a network interface on PCI")
     found = json.loads(ompbind(verb, "--share", "--devices", "nic", "--", *SHOW).stdout)
     assert set(found["OMPBIND_RANK_DEVICES"].split(",")) <= {nic.name for nic in nics}
     known = {name for nic in nics for name in (*nic.names, nic.address)}
@@ -140,7 +140,7 @@ def test_a_process_without_access_to_the_file_of_a_gpu_cannot_use_it():
         try:
             os.mknod(file, stat.S_IFCHR | 0o600, os.makedev(1, 5))
         except PermissionError:
-            pytest.skip("this process may not make device files")
+            pytest.skip("needs device files, which takes root")
 
         def ask(prepare):
             return in_child(lambda: (prepare(), find_denial(gpu, name))[1])

@@ -17,7 +17,7 @@ def _namespaces():
     required("unshare")
     if subprocess.run([*NAMESPACE, "true"], capture_output=True).returncode:
         assert not os.environ.get("OMPTEST_ALL"), "CI must permit PID namespaces"
-        pytest.skip("NOTE: no PID namespaces here")
+        pytest.skip("needs PID namespaces, which takes root or user namespaces")
 
 
 @pytest.fixture

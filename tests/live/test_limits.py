@@ -15,6 +15,7 @@ import pytest
 from tests.live.conftest import (
     RUNTIME_DIR,
     children_of,
+    need_ascii_path,
     state_of,
     supervisor_of,
     wait_until,
@@ -61,6 +62,8 @@ def surroundings(text, quick=()):
 @pytest.mark.parametrize("command", [*surroundings(SURROUNDINGS, QUICK)])
 @pytest.mark.parametrize("ranks", [2, pytest.param(24, marks=pytest.mark.long)])
 def test_surroundings(scene, command, ranks):
+    if "PYTHONUTF8=0" in command:
+        need_ascii_path()
     check_surroundings(scene, command, ranks)
 
 
@@ -86,7 +89,7 @@ read-only /dev/shm    | unshare --mount sh -c 'mount -t tmpfs -o ro none /dev/sh
 @pytest.mark.parametrize("command", [*surroundings(ISOLATED)])
 def test_isolated_surroundings(scene, command):
     if subprocess.run(["unshare", "--mount", "--pid", "--fork", "true"], capture_output=True).returncode:
-        pytest.skip("NOTE: no namespaces here")
+        pytest.skip("needs namespaces, which takes root or user namespaces")
     script = LEAVES_GROUP if re.search("(umount|tmpfs).* /proc", command) else LEAVES
     check_surroundings(scene, command, script=script)
 
@@ -121,7 +124,8 @@ def test_few_open_files(scene, files):
     ],
 )
 def test_too_few_open_files_are_an_error(scene, files, options, message):
-    before = ("prlimit", f"--nofile={files}:{files}")
+    # Python reads the script: a shell that pip's script may start with needs more files
+    before = ("prlimit", f"--nofile={files}:{files}", sys.executable)
     options = ("-n", "24", "--share", *options)
     code, messages, _ = scene.run(*options, *scene.command("sh", "-c", LEAVES), before=before)
     assert (code, message in messages) == (125, True), messages

@@ -23,7 +23,7 @@ from ompbind.procfs.reader import read_memory_map
 from tests.live.conftest import ranks_of, required, supervisor_of, wait_until
 
 if not os.path.exists("/proc/self/numa_maps"):
-    pytest.skip("this kernel knows no NUMA nodes", allow_module_level=True)
+    pytest.skip("needs a kernel with NUMA nodes", allow_module_level=True)
 
 SANDBOX = str(Path(__file__).with_name("sandboxed.py"))
 SHOW = ("cat", "/proc/self/numa_maps")
@@ -99,7 +99,7 @@ def filtered(error, call):
     before = (sys.executable, SANDBOX, str(error), call, "--")
     done = subprocess.run([*before, "true"], capture_output=True, text=True, timeout=60)
     if done.returncode and not os.environ.get("OMPTEST_ALL"):
-        pytest.skip(done.stderr)
+        pytest.skip(f"needs a kernel and a container that allow memory policies: {done.stderr}")
     return before
 
 

@@ -178,7 +178,7 @@ def test_tools_that_observe_programs_wrap_ranks(ompbind, tmp_path, words):
     required(words.split()[0])
     trial = subprocess.run(f"{words}trial true", shell=True, cwd=tmp_path, capture_output=True, timeout=20)
     if trial.returncode:
-        pytest.skip("it cannot observe programs here")
+        pytest.skip(f"needs the permission that {words.split()[0]} observes programs")
     done = ompbind(
         *TWO, "--run-id", "mine", "--wrap", f"{words}{{run_id}}.{{rank}}", "--", "true", cwd=tmp_path
     )

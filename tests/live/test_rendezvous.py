@@ -74,7 +74,7 @@ def test_a_port_in_use_is_not_chosen(address, monkeypatch):
                 server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             server.bind((address, 0))
         except OSError:
-            pytest.skip("no such addresses here")
+            pytest.skip("needs addresses of this kind on this machine")
         server.listen()
         port = server.getsockname()[1]
         rendezvous = open_rendezvous([[port]])
@@ -130,7 +130,7 @@ def test_a_process_that_binds_all_names_cannot_refuse_a_port():
     command = ["unshare", "-n", sys.executable, "-c", SQUATTER]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     if "unshare" in done.stderr:
-        pytest.skip(f"no network namespace here: {done.stderr}")
+        pytest.skip(f"needs a network namespace, which takes root: {done.stderr}")
     port, *flags = done.stdout.split()
     assert (int(port) in range(50000, 50010), flags) == (True, ["True", "True"]), done.stderr
 

@@ -199,7 +199,7 @@ def test_a_full_disk_leaves_the_file_unchanged(tmp_path):
     command = [required("mount"), "-t", "tmpfs", "-o", "size=64k", "none", tmp_path]
     done = subprocess.run(command, capture_output=True)
     if done.returncode:
-        pytest.skip(f"cannot mount here: {done.stderr}")
+        pytest.skip(f"needs a mount, which takes root: {done.stderr}")
     path = tmp_path / "run.json"
     try:
         for before in ([], ["run.json"]):

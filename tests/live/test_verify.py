@@ -242,7 +242,7 @@ def test_daemons_belong_to_their_rank(ompbind, tmp_path, parts, ranks, daemon):
 def test_a_proc_that_shows_no_rank_is_reported_and_proves_nothing(ompbind, tmp_path, parts):
     before = ("unshare", "--pid", "--fork", "--kill-child")
     if subprocess.run([required("unshare"), *before[1:], "true"], capture_output=True).returncode:
-        pytest.skip("NOTE: no namespaces here")
+        pytest.skip("needs namespaces, which takes root or user namespaces")
     options = ("--verify=strict", "--report", str(tmp_path / "run.json"), "-n", "2", "-m", parts)
     done = ompbind("run", *options, "--", "sleep", "0.6", before=before)
     assert done.returncode == 125
@@ -271,7 +271,7 @@ def test_the_forms_of_the_option(ompbind, args, code, message):
 @pytest.mark.parametrize(("before", "code"), [((), 0), (("numactl", "--interleave=all"), 125)])
 def test_memory_is_verified_where_a_policy_is_planned(ompbind, tmp_path, before, code):
     if read_memory_policy(os.getpid()) is None:
-        pytest.skip("this kernel knows no NUMA nodes")
+        pytest.skip("needs a kernel with NUMA nodes")
     if before:
         required("numactl")
     report = tmp_path / "report.json"

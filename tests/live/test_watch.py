@@ -4,6 +4,7 @@ import copy
 import os
 import re
 import select
+import shlex
 import signal
 import struct
 import sys
@@ -18,6 +19,7 @@ from pyte.modes import DECAWM, DECTCEM
 from tests.live.conftest import (
     OMPBIND,
     clean_environment,
+    need_ascii_path,
     open_terminals,
     start_in_terminal,
     two_cpus,
@@ -178,7 +180,7 @@ def test_the_terminal_is_restored_after_an_error(terminal, run, claims):
 
 def test_a_stopped_view_leaves_the_terminal(terminal, run):
     run()
-    script = f"set -m; {' '.join(WATCH)}; echo stopped; read line; fg; echo done $?"
+    script = f"set -m; {shlex.join(WATCH)}; echo stopped; read line; fg; echo done $?"
     seen = terminal("bash", "--norc", "-c", script)
     seen.read_until(has_rank, "the rank")
     seen.type("\x1a")
@@ -221,6 +223,7 @@ def test_colours_and_box_characters_are_optional(terminal, run):
     coloured = terminal(*WATCH)
     coloured.read_until(has_rank, "the rank")
     assert b"\x1b[32mok\x1b[m" in coloured.output
+    need_ascii_path()
     plain = terminal(*WATCH, LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0", NO_COLOR="1")
     plain.read_until(has_rank, "the rank")
     assert plain.output.isascii()

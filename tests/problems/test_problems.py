@@ -86,7 +86,7 @@ def case(problem):
 @pytest.mark.parametrize("problem", [case(problem) for problem in PROBLEMS])
 def test_a_problem_gives_its_points(problem, tmp_path, monkeypatch):
     if two_cpus() != [0, 1] or Path(f"/{CPU}/cpu0/topology/core_cpus_list").read_text() != "0\n":
-        pytest.skip("CPUs 0 and 1 are not two cores of their own here")
+        pytest.skip("needs two cores with CPUs 0 and 1, without hardware threads")
     monkeypatch.setenv("OMPBIND_RUNTIME_DIR", str(tmp_path / "claims"))
     (tmp_path / "claims").mkdir(mode=0o700)
     for package in problem.get("needs", ()):
