@@ -40,7 +40,8 @@ class Shell:
         (directory / "script").write_text(first + SCRIPTS[argv[0]])
         (directory / "show").write_text(SHOW)
         (directory / "show").chmod(0o755)
-        env = clean_environment(TERM="dumb", HOME=str(directory), COLUMNS="200")
+        own = {"HOME": str(directory), "XDG_RUNTIME_DIR": str(directory), "USER": "user"}  # fish needs them
+        env = clean_environment(TERM="dumb", COLUMNS="200", LC_ALL="C.UTF-8", **own)
         self.pid, self.terminal = start_in_terminal(["env", f"--chdir={directory}", *argv], env)
         self._send("source ./script; echo >ready\r")
         self._wait_for("ready")

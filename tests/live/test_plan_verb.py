@@ -44,7 +44,7 @@ def test_a_binding_mode_that_is_chosen_is_kept_on_isolated_cpus(ompbind, tmp_pat
 @pytest.mark.parametrize("name", ["bash", "dash", "zsh"])
 def test_sh_format_sets_the_environment_that_run_sets(ompbind, name):
     options = ["-n", "2", "--run-id", "same", "--env", f"WORDS={EXTRA}", "--env", "WHO={rank} of {size}"]
-    inherited = {"GOMP_CPU_AFFINITY": "0", "OMP_DYNAMIC": "true", "KEEP": "me"}
+    inherited = {"GOMP_CPU_AFFINITY": "0", "OMP_DYNAMIC": "true", "KEEP": "me", "HOME": "/"}  # zsh sets HOME
     text = ompbind("plan", *options, "--format", "sh", "--rank", "1", env=inherited).stdout
     code = 'eval "$1"; exec python -c "$2"'
     done = subprocess.run(
