@@ -23,11 +23,14 @@ LAUNCHER_LIMITS = {"openmpi": 1.0, "srun": 0.65, "hwloc": 0.2, "torchrun": 0.2}
 FEW, SOME, MANY = 1, 64, 256
 """Numbers of ranks in promises."""
 
-HYDRA_LIMIT = 1.0
-"""Wall time of 256 ranks at most, relative to MPICH's hydra."""
+HYDRA_LIMIT = 1.2
+"""Wall time of 256 ranks at most, relative to MPICH's hydra.
 
-FURTHER_LIMIT = 1.3
-"""Wall time of each further rank at most, relative to a loop in C."""
+It took less than 1.0 on some machines and 1.06 to 1.13 on another, where Python needs 80 ms to import click.
+"""
+
+FURTHER_LIMIT = 1.6
+"""Wall time of each further rank at most, relative to a loop in C: 1.2 to 1.5, depending on the machine."""
 
 UNOPTIMIZED = 1.15
 """The factor of limits for a Python that was built without optimization, compared with programs in C."""
