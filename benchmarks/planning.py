@@ -9,7 +9,7 @@ It prints the median CPU time of `make_plan` over rounds:
        ratio to the previous machine;
     3. 1,024 ranks in 16 groups on 4,096 CPUs: groups that request cores, and groups that divide all cores.
 
-The exit code is 1 if planning 1,024 ranks takes too long, compared with simple work of Python: machines differ.
+The exit code is 1 if planning 1,024 ranks takes too long, compared with simple work of Python.
 """
 
 import statistics
