@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.live.other_user import make_public_ompbind, public_directory, unavailable
+
 RUNTIME_DIR = "OMPBIND_RUNTIME_DIR"
 OMPBIND = str(Path(sys.executable).with_name("ompbind"))
 
@@ -33,8 +35,6 @@ def scene(tmp_path):
 @pytest.fixture(scope="session")
 def public_ompbind():
     """A copy of ompbind that other users can run too, for tests of root."""
-    from tests.live.other_user import make_public_ompbind, public_directory
-
     if os.geteuid() != 0:
         pytest.skip("only root can become another user")
     with public_directory() as directory:
@@ -44,8 +44,6 @@ def public_ompbind():
 @pytest.fixture
 def public():
     """A directory that all users can write to, like /dev/shm."""
-    from tests.live.other_user import public_directory
-
     with public_directory(0o1777) as directory:
         yield directory
 
@@ -214,8 +212,7 @@ def required(*names):
 
 def skip_without(name, remedy=""):
     """Skip a test because something is not installed, or fail in CI; say how to install it."""
-    reason = f"{name} is not installed: {remedy or 'apt install ' + PACKAGES.get(name, name)}"
-    return pytest.fail(reason) if os.environ.get("OMPTEST_ALL") else pytest.skip(reason)
+    return unavailable(f"{name} is not installed: {remedy or 'apt install ' + PACKAGES.get(name, name)}")
 
 
 PACKAGES = {
