@@ -1,8 +1,8 @@
 """`ompbind stop`: stop live runs, as Ctrl-C does, and wait until they have exited."""
 
 import os
-import select
 import signal
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -11,12 +11,12 @@ import click
 from ompbind.cli.console import print_message, read_message_width, write_stderr, write_stdout
 from ompbind.cli.verb import Verb
 from ompbind.errors import InspectError
-from ompbind.execution.processes import signal_listed
+from ompbind.execution.processes import has_exited, signal_listed
 from ompbind.inspection.targets import match_runs, read_visible_claims, read_visible_runs
 from ompbind.planning.other_runs import LiveRun
 from ompbind.planning.rank_variables import SUPERVISOR_NAME
 from ompbind.procfs.parsers import Stat
-from ompbind.procfs.reader import read_processes
+from ompbind.procfs.reader import read_processes, read_stat
 from ompbind.record import Record
 from ompbind.registry.claim_files import OpenClaim, read_user
 from ompbind.registry.claim_format import CLAIM_SUFFIX, TICKET_SUFFIX
@@ -38,13 +38,16 @@ _HINT = "'ompbind ps' lists live runs"
 _START_S = 0.5
 """Seconds until a run that has just started has a supervisor that other processes find."""
 
+_POLL_S = 0.02
+"""Seconds between two looks at the processes of runs: a pidfd is not possible in each container."""
+
 
 class StoppedRun(Record):
     """A run that has got SIGTERM: its claim, which has its exit code in the end, and its process."""
 
     run: LiveRun
     claim: OpenClaim
-    pidfd: int
+    process: Stat
 
 
 def stop(ctx: click.Context) -> int:
@@ -80,20 +83,23 @@ def _send(run: LiveRun, path: str) -> StoppedRun:
     if run.uid != os.geteuid():  # also for root: another user may write any pid into a claim
         user = read_user(run.uid)
         raise InspectError(f"{name} belongs to user {user}", hint=f"'kill {run.pid}' stops it, as {user}")
-    if not hasattr(os, "pidfd_open"):
+    if sys.platform != "linux":
         raise InspectError(f"{name}: ompbind cannot wait for it on this system", hint=f"use 'kill {run.pid}'")
+    process = read_stat(run.pid)
     try:
-        pidfd, claim = os.pidfd_open(run.pid), OpenClaim(path)
-    except (ProcessLookupError, FileNotFoundError):
-        raise InspectError(f"{name} has just exited") from None
+        claim = OpenClaim(path)
+    except FileNotFoundError:
+        process = None
+    if process is None:
+        raise InspectError(f"{name} has just exited")
     give_up_at = time.monotonic() + _START_S
     while time.monotonic() < give_up_at:
         stats = read_processes()
         for pid in [run.pid] if run.wanted or run.is_session else _find_supervisors(run.pid, stats):
             if pid in stats and signal_listed(pid, stats[pid], signal.SIGTERM):
                 print_message(f"stopping {name}")
-                return StoppedRun(run=run, claim=claim, pidfd=pidfd)
-        time.sleep(0.02)
+                return StoppedRun(run=run, claim=claim, process=process)
+        time.sleep(_POLL_S)
     hint = "stop its launcher, as with scancel or Ctrl-C, or the process itself"
     raise InspectError(f"{name} has no supervisor: 'ompbind exec' has started it", hint=hint)
 
@@ -107,17 +113,15 @@ def _find_supervisors(first: int, stats: Mapping[int, Stat]) -> Iterator[int]:
 
 def _wait(stopped: Sequence[StoppedRun]) -> Iterator[str]:
     """Wait until runs have exited, and yield how each has exited."""
-    begun = time.monotonic()
-    poller, by_pidfd = select.poll(), {each.pidfd: each for each in stopped}
-    for pidfd in by_pidfd:
-        poller.register(pidfd, select.POLLIN)
-    while by_pidfd:
-        for pidfd, _ in poller.poll():
-            poller.unregister(pidfd)
-            each = by_pidfd.pop(pidfd)
+    begun, left = time.monotonic(), list(stopped)
+    while left:
+        for each in [each for each in left if has_exited(each.run.pid, each.process)]:
+            left.remove(each)
             code = each.claim.read_exit()
             how = "has exited" if code is None else f"exited with code {code}"
             yield f"run {each.run.run_id} {how}, {time.monotonic() - begun:.1f} s after SIGTERM"
+        if left:
+            time.sleep(_POLL_S)
 
 
 VERB = Verb(

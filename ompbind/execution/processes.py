@@ -15,7 +15,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 
 from ompbind.cpuset import named
-from ompbind.procfs.parsers import Stat, find_descendants
+from ompbind.procfs.parsers import EXITED_STATES, Stat, find_descendants
 from ompbind.procfs.reader import is_proc_of_pid_namespace, read_children, read_processes, read_stat
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
@@ -111,6 +111,12 @@ def _is_listed(pid: int, listed: Stat) -> bool:
     """Return whether a PID still belongs to the same process."""
     stat = read_stat(pid)
     return stat is not None and stat.start_ticks == listed.start_ticks
+
+
+def has_exited(pid: int, listed: Stat) -> bool:
+    """Return whether the process that /proc has listed as `listed` has exited, even unreaped."""
+    stat = read_stat(pid)
+    return stat is None or stat.start_ticks != listed.start_ticks or stat.state in EXITED_STATES
 
 
 def has_children(group: int = 0) -> bool:
