@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from ompbind.machine.sources.linux.cgroup import read_limits
+from ompbind.machine.sources.root import DirectoryRoot
+from tests.live.other_user import unavailable
 from tests.long import EXAMPLES, IS_RANDOM, LONG
 
 # No deadline for an example: a slow machine must not fail a test.
@@ -28,6 +31,10 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # With a private umask, other users could not read what tests write for them.
 os.umask(0o022)
+
+# A CPU quota below the number of CPUs is a warning of each run, and leaves ranks few threads.
+if QUOTA := read_limits(DirectoryRoot("/")).quota:
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: max(1, int(QUOTA))])
 
 LOCKS = "PYTEST_LOCKS"
 """The variable with the directory of the lock files of this run."""
@@ -66,6 +73,14 @@ def pytest_collection_modifyitems(config, items):
     if deselected:
         config.hook.pytest_deselected(items=deselected)
         items[:] = wanted
+
+
+def pytest_runtest_setup(item):
+    """Skip a test that does not fit the CPUs of this process."""
+    if item.get_closest_marker("two_cpus") and len(os.sched_getaffinity(0)) < 2:
+        unavailable("needs two allowed CPUs")
+    if item.get_closest_marker("no_quota") and QUOTA:
+        unavailable(f"needs a cgroup without a CPU quota, here {QUOTA:g} CPUs")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -69,7 +69,7 @@ RUN = [
 def test_sessions_print_what_the_page_shows(home, text):
     assert text.startswith("$ "), "no command: use the language sh or text"
     if len(os.sched_getaffinity(0)) < 2 and "ompbind run" in text:
-        pytest.skip("needs two CPUs")
+        pytest.skip("needs two allowed CPUs")
     assert sessions.run_session(text, home) == text, "run 'make docs'"
 
 

@@ -78,6 +78,7 @@ def test_errors(line, message, tmp_path, monkeypatch):
     assert message in one_line(done.stderr)
 
 
+@pytest.mark.two_cpus
 def test_variables_are_the_base_of_every_group_and_presets_of_their_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = '[preset.two]\ncores = 2\n[preset.timed]\ntimeout = 5\n[defaults]\nmemory = "bind"\n'

@@ -201,7 +201,8 @@ def need_ascii_path():
 def two_cpus():
     """Return the first two allowed CPUs."""
     cpus = sorted(os.sched_getaffinity(0))
-    assert len(cpus) >= 2, "these tests need two CPUs"
+    if len(cpus) < 2:
+        unavailable("needs two allowed CPUs")
     return cpus[:2]
 
 

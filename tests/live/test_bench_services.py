@@ -113,6 +113,7 @@ def record(scene):
     assert not scene.find()
 
 
+@pytest.mark.two_cpus
 @pytest.mark.parametrize("bound", [True, False], ids=["bound", "unbound"])
 def test_a_load_generator_measures_servers_from_reserved_cpus(bound, scene, tmp_path):
     """Each server has its port; beside the unbound candidate the load generator has the same CPUs."""

@@ -104,6 +104,7 @@ def test_a_session_of_bench_is_one_run_with_the_cpus_of_all_candidates(start, ps
     wait_until(lambda: [run["run_id"] for run in ps()] == ["two"], "the killed session is gone")
 
 
+@pytest.mark.two_cpus
 @pytest.mark.parametrize(
     ("words", "env", "message"),
     [
@@ -201,6 +202,7 @@ def test_after_ompbind_is_killed_the_claim_stays_until_its_ranks_exit(live, clai
     wait_until(lambda: not os.listdir(claims), "files gone", 5)
 
 
+@pytest.mark.two_cpus
 def test_runs_inside_a_rank_are_not_others_but_to_each_other(ompbind):
     inner = shlex.split("ompbind run --exclusive -- ompbind run --avoid -- ompbind exec -- true")
     done = ompbind("run", "-n", "2", "--run-id", "a b", "--", *inner)
@@ -234,6 +236,7 @@ def mpich(rank, job="x"):
             "PMI_JOBID": job}  # fmt: skip
 
 
+@pytest.mark.two_cpus
 def test_ranks_of_one_job_are_not_others_to_each_other(live, ompbind, ps):
     for rank in (1, 0):
         live("--exclusive", verb="exec", env=mpich(rank))

@@ -38,6 +38,7 @@ def test_the_mask_of_the_caller(command, shown):
     assert (found, done.returncode != 0) == (([], True) if shown == "an error" else ([shown[0]], False))
 
 
+@pytest.mark.two_cpus
 def test_the_verified_run_of_the_readme():
     if os.cpu_count() != 2:
         pytest.skip("needs a machine with two CPUs, as on the page")

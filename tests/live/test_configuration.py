@@ -113,6 +113,7 @@ def test_a_list_has_the_values_after_its_last_reset(show, home, preset, env, arg
     assert [line for line in sorted(lines) if re.match("[AB]=", line)] == shown
 
 
+@pytest.mark.two_cpus
 def test_ranks_get_the_variables_of_a_preset_and_of_what_it_inherits(call, home):
     write(
         home / "ompbind.toml",
@@ -129,6 +130,7 @@ def test_ranks_get_the_variables_of_a_preset_and_of_what_it_inherits(call, home)
     assert "these are defined: a, b, c" in done.stderr
 
 
+@pytest.mark.two_cpus
 def test_the_defaults_of_a_project_cannot_run_code(call, home):
     text = '[defaults]\nranks = 2\nenv = ["A=1"]\npreload = "./evil.so"\ntopology = "/a/file"\n'
     path = write(home / "ompbind.toml", text)
@@ -167,6 +169,7 @@ def test_files_of_another_user_are_ignored_or_refused(call, home):
     assert f"hint: {path} is ignored: it belongs to user {NOBODY}" in " ".join(done.stderr.split())
 
 
+@pytest.mark.two_cpus
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
 @pytest.mark.parametrize("owner", [0, NOBODY])
 def test_a_link_of_another_user_on_the_way_to_a_file_is_not_followed(call, home, owner):
@@ -204,6 +207,7 @@ def test_an_undefined_preset_may_be_in_a_file_above(show, home, monkeypatch):
     assert show("config", HOME="/nowhere").stderr == ""
 
 
+@pytest.mark.two_cpus
 def test_a_preset_is_selected_by_the_machine(call, home):
     name = os.uname().nodename
     user = write(home / USER, f'[preset.here]\nmatch = {{ hostname = "{name}" }}\nranks = 2\n')

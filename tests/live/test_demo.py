@@ -19,6 +19,7 @@ def without_numbers(line):
     return re.sub(r"pid \d+|\(/.*\)|^\w+, \d+ CPUs.*", "", line.replace(f"{VENV}/", ".venv/"))
 
 
+@pytest.mark.two_cpus
 def test_demo_prints_what_the_page_shows():
     required("make")
     if not (VENV / ".installed").exists():

@@ -28,6 +28,7 @@ def doctor(ompbind):
     return run
 
 
+@pytest.mark.two_cpus
 def test_a_clean_environment_has_no_error(doctor):
     found = doctor(sys.executable, "serve.py")
     assert found["variables"]["found"] == "none that would move, bind or multiply threads"
@@ -38,6 +39,7 @@ def test_a_clean_environment_has_no_error(doctor):
     assert (done.returncode, done.stderr) == (0, ""), "no variable at all"
 
 
+@pytest.mark.two_cpus
 def test_text_in_a_pipe_fits_and_counts(ompbind):
     done = ompbind("doctor", env={"GOMP_CPU_AFFINITY": "0-1", "COLUMNS": "200"})
     lines = done.stdout.splitlines()
@@ -47,6 +49,7 @@ def test_text_in_a_pipe_fits_and_counts(ompbind):
     assert lines[-1].startswith("0 errors, ")
 
 
+@pytest.mark.two_cpus
 def test_gomp_cpu_affinity_is_a_note_and_ranks_do_not_inherit_it(doctor, ompbind):
     found = doctor(env={"GOMP_CPU_AFFINITY": "0"})["GOMP_CPU_AFFINITY"]
     assert (found["level"], found["check"]) == ("note", "variables")
@@ -55,6 +58,7 @@ def test_gomp_cpu_affinity_is_a_note_and_ranks_do_not_inherit_it(doctor, ompbind
     assert (done.returncode, done.stdout) == (1, ""), "the remedy is true"
 
 
+@pytest.mark.two_cpus
 def test_preloads_of_every_run_are_preloaded(doctor, library):
     assert doctor(env={"OMPBIND_PRELOAD": library})["libtcmalloc"]["found"] == "is preloaded"
 
@@ -64,6 +68,7 @@ FOREIGN = {"missing": None, "32 bits": make_elf(machine=3, bits=32), "aarch64": 
 FOREIGN.pop(HERE, None)
 
 
+@pytest.mark.two_cpus
 @pytest.mark.parametrize("data", FOREIGN.values(), ids=FOREIGN)
 def test_a_preload_that_cannot_be_loaded_is_an_error(doctor, tmp_path, data):
     library = tmp_path / "libforeign.so"
@@ -82,6 +87,7 @@ def test_one_cpu_by_taskset_and_a_missing_command_are_errors(doctor):
     assert doctor("nosuch-command", code=1)["command"]["found"] == "command not found: nosuch-command"
 
 
+@pytest.mark.two_cpus
 def test_a_rank_of_a_run_has_no_error_and_the_variables_of_a_plan_are_a_note(doctor, ompbind):
     done = ompbind("run", "-n", "2", "--share", "-m", "all", "--", OMPBIND, "doctor", "--format", "json")
     assert done.returncode == 0
@@ -133,6 +139,7 @@ def test_what_is_said_of_torch_is_true(doctor):
     assert (issue["level"] == "ok") == (int(done.stdout) == 1), (done.stdout, issue)
 
 
+@pytest.mark.two_cpus
 def test_the_command_is_not_started(doctor, tmp_path):
     script, trace = tmp_path / "script", tmp_path / "trace"
     script.write_text(f"#!/bin/sh\ntouch {trace}\n")
@@ -141,12 +148,14 @@ def test_the_command_is_not_started(doctor, tmp_path):
     assert not trace.exists()
 
 
+@pytest.mark.two_cpus
 def test_an_ordinary_user_without_rights(public_ompbind):
     command = [*as_user(NOBODY), "--bounding-set=-all", public_ompbind, "doctor"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, env={}, cwd="/")
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.two_cpus
 def test_a_quota_is_reported(doctor, quota):
     found = doctor(before=quota(0.5))["CPU quota"]
     assert found["found"].startswith("the cgroup limits CPU time to 0.5 of ")
@@ -167,6 +176,7 @@ os.execv(sys.argv[2], sys.argv[2:])
 """Start a command under a seccomp filter, as in containers, that answers EPERM to one system call."""
 
 
+@pytest.mark.two_cpus
 @pytest.mark.skipif(HERE != "x86_64", reason="system calls have other numbers elsewhere")
 def test_a_refused_system_call_is_reported(doctor):
     before = [sys.executable, "-c", FILTER]

@@ -23,6 +23,7 @@ def begin(lacks, *args):
     return subprocess.Popen(words, env=clean_environment(), stdin=subprocess.DEVNULL, text=True, **pipes)
 
 
+@pytest.mark.two_cpus
 @pytest.mark.parametrize("lacks", EACH)
 def test_a_failing_rank_takes_the_others_down(lacks, tmp_path):
     other = f"touch {tmp_path}/started; exec sleep 300"

@@ -27,7 +27,7 @@ def start_example(name, before=(sys.executable,), **env):
     return done
 
 
-PLACEMENTS = make_plan(read_machine(), Request(ranks=2)).placements
+PLACEMENTS = make_plan(read_machine(), Request(ranks=len(two_cpus()))).placements
 LINES = [
     f"rank {placement.rank}: CPUs {list(placement.cpuset)}, threads {placement.threads}"
     for placement in PLACEMENTS

@@ -32,6 +32,7 @@ def test_a_rank_by_hand(ompbind, env, options, expected):
     assert (numbers(report), report["cpus"]) == (expected, [second])
 
 
+@pytest.mark.two_cpus
 def test_ranks_of_one_script_are_one_job(ompbind, tmp_path):
     """Each rank has CPUs of its own, also with --avoid: they are no other runs for each other."""
     wait = f"touch {tmp_path}/$RANK; until [ -e {tmp_path}/0 -a -e {tmp_path}/1 ]; do sleep 0.02; done"

@@ -86,6 +86,7 @@ SHELL = {
 }
 
 
+@pytest.mark.two_cpus
 @pytest.mark.parametrize("case", SHELL.values(), ids=SHELL)
 def test_shell(scene, case):
     check(case, scene.run(*case.options.split(), *scene.command("sh", "-c", case.script)))
@@ -193,6 +194,7 @@ def foreground(supervisor=os.getppid()):
 """
 
 
+@pytest.mark.two_cpus
 @pytest.mark.parametrize("case", PYTHON_RANKS.values(), ids=PYTHON_RANKS)
 def test_python(scene, case):
     words = [*case.options.split(), *scene.command(*PYTHON, f"{FORGE}{FOREGROUND}{case.script}")]
@@ -204,6 +206,7 @@ def test_python(scene, case):
         check(case, scene.run(*words))
 
 
+@pytest.mark.two_cpus
 def test_daemons_are_stopped_with_their_rank_only(scene):
     """Rank 0 exits and leaves a daemon, which is stopped or killed; rank 1 and its daemon continue."""
     script = (

@@ -80,6 +80,7 @@ def test_ranks_have_the_cpus_and_the_variables_of_their_group(ompbind):
     assert clients[0]["MASTER_PORT"] == clients[1]["MASTER_PORT"] != server["MASTER_PORT"]
 
 
+@pytest.mark.two_cpus
 def test_a_run_in_a_rank_of_a_group_has_no_group(ompbind):
     words = ["--name", "a", "--", "true", ":", "--name", "b", "--", "ompbind", "run", "--share", "--"]
     done = ompbind("run", *words, *PYTHON, SHOW)
@@ -89,6 +90,7 @@ def test_a_run_in_a_rank_of_a_group_has_no_group(ompbind):
     assert "copies" not in one_line(done.stderr)
 
 
+@pytest.mark.two_cpus
 def test_tags_log_files_summary_and_report_have_the_groups(ompbind, tmp_path):
     report = tmp_path / "run.json"
     words = ["-v", "--output", "tag,files", "--log-dir", str(tmp_path / "logs"), "--report", str(report)]
@@ -167,6 +169,7 @@ def test_a_saved_plan_has_the_groups(ompbind, tmp_path):
     assert "has no groups" in one_line(done.stderr)
 
 
+@pytest.mark.two_cpus
 @pytest.mark.parametrize(
     "check", ["tcp:{port}", "http://127.0.0.1:{port}/health", "text:^serving$", "exec:{show}"]
 )
@@ -191,6 +194,7 @@ def test_all_ranks_must_be_ready_and_the_text_may_have_placeholders(ompbind, tmp
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.two_cpus
 @pytest.mark.parametrize(("options", "command", "code", "message"), [
     (["--ready-timeout", "0.3"], "sleep 30", 125,
      "group server is not ready: port {port} of rank 0 (server 0) accepts no connection (--ready-timeout"),
@@ -211,6 +215,7 @@ def test_if_a_group_does_not_get_ready_nothing_more_starts(
     assert json.loads(report.read_text())["exit_code"] == code
 
 
+@pytest.mark.two_cpus
 def test_a_port_that_another_program_has_is_an_error(ompbind, port):
     import socket
 
@@ -222,6 +227,7 @@ def test_a_port_that_another_program_has_is_an_error(ompbind, port):
     assert f"port {port} accepts connections before rank 0 (a 0) has started" in one_line(done.stderr)
 
 
+@pytest.mark.two_cpus
 @pytest.mark.parametrize(("server", "client", "options", "code"), [
     ("sleep 30", "exit 0", [], 0), ("sleep 30", "exit 5", [], 5), ("sleep 30", "kill -9 $$", [], 137),
     ("exit 4", "sleep 30", [], 4),  # the server stops the run before the clients have exited
@@ -234,6 +240,7 @@ def test_until_a_group_has_exited(scene, server, client, options, code):
     assert found == code, messages
 
 
+@pytest.mark.two_cpus
 def test_without_until_all_groups_are_waited_for(scene):
     words = ["--name", "a", *scene.command("sh", "-c", 'sleep 0.5; touch "$1/late"'), ":", "--name", "b"]
     code, messages, _ = scene.run(*words, *scene.command("true"))
@@ -241,6 +248,7 @@ def test_without_until_all_groups_are_waited_for(scene):
     assert (scene.directory / "late").exists()
 
 
+@pytest.mark.two_cpus
 def test_on_failure_is_of_the_group_and_a_restarted_server_restarts_no_client(scene):
     server = (
         'echo $OMPBIND_ATTEMPT >>"$1/server"; [ $OMPBIND_ATTEMPT = 1 ] && exit 1; touch "$1/again"; sleep 30'
@@ -274,6 +282,7 @@ def test_on_failure_is_of_the_group_and_a_restarted_server_restarts_no_client(sc
     assert "stopping rank 0 with SIGTERM" in messages
 
 
+@pytest.mark.two_cpus
 @pytest.mark.parametrize(
     ("number", "options"), [(signal.SIGTERM, ["--keep-descendants"]), (signal.SIGINT, [])]
 )
@@ -289,6 +298,7 @@ def test_a_signal_while_a_group_is_not_ready_ends_the_run(scene, number, options
     assert not (scene.directory / "started").exists()
 
 
+@pytest.mark.two_cpus
 def test_the_load_of_a_check_is_small_and_it_ends_with_the_supervisor(scene):
     words = [
         "--name",
@@ -376,6 +386,7 @@ def test_racing_runs_with_groups_share_no_cpu(scene):
         assert (process.returncode, messages) == (0, "")
 
 
+@pytest.mark.two_cpus
 def test_ps_inspect_and_verify_show_the_groups(scene, ompbind):
     words = [
         "--run-id",
@@ -424,6 +435,7 @@ def test_verify_waits_for_the_last_group_and_names_the_rank(ompbind):
     assert "b 0" in one_line(done.stderr)
 
 
+@pytest.mark.two_cpus
 def test_standard_input_is_of_the_first_rank_of_the_first_group(ompbind):
     words = ["--name", "a", "--", "sh", "-c", "sleep 0.3; cat", ":", "--name", "b", "--", "cat"]
     done = ompbind("run", *words, input="text", stdin=None)
@@ -447,6 +459,7 @@ def test_output_of_all_groups_is_whole(ompbind):
 BENCH = ["bench", "--metric", "value: ([0-9.]+)", "--until", "load", "--name", "server"]
 
 
+@pytest.mark.two_cpus
 def test_bench_varies_each_group_and_measures_the_group_that_ends_the_run(ompbind, port):
     words = [*BENCH, "--max-rounds", "2", "--seed", "1", "--format", "jsonl", "--ready", f"tcp:{port}"]
     words += ["--vary", "bind=rank,none", "--", *SERVER, port, "0", ":", "--name", "load", "-n", "2"]

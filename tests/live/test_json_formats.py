@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command_lines import call
-from tests.live.conftest import OMPBIND, clean_environment
+from tests.live.conftest import OMPBIND, clean_environment, two_cpus
 
 RECORDED = Path(__file__).with_name("recorded.json")
 SENTENCES = {"text", "found", "why", "remedy", "subject", "summary", "error", "hint"}
@@ -126,9 +126,12 @@ def test_values_are_as_recorded(words):
 
 @pytest.mark.parametrize("words", LIVE, ids=" ".join)
 def test_keys_are_as_recorded(words):
+    if "-n" in words:
+        two_cpus()
     check_keys(record_keys([OMPBIND], words, clean_environment()), read_recorded("live")[" ".join(words)])
 
 
+@pytest.mark.no_quota
 def test_keys_of_runs_are_as_recorded():
     recorded = read_recorded("run")
     for verb, keys in record_run([OMPBIND], clean_environment()).items():

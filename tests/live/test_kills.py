@@ -233,6 +233,7 @@ def full():
     os.close(writer)
 
 
+@pytest.mark.no_quota
 @pytest.mark.parametrize(
     ("mode", "number", "code"),
     [((), signal.SIGTERM, 3), (("--output", "tag"), signal.SIGINT, 3), ((), signal.SIGKILL, -9)],
@@ -252,6 +253,7 @@ def test_readers_that_do_not_read(scene, full, mode, number, code):
     scene.check_nothing_left(f"{number.name}, with a full pipe")
 
 
+@pytest.mark.no_quota
 @pytest.mark.parametrize(
     ("options", "number", "code"),
     [((), signal.SIGTERM, 143), (("--output", "tag"), signal.SIGINT, 130), (("--timeout", "0.3"), 0, 124)],

@@ -94,6 +94,7 @@ def test_isolated_surroundings(scene, command):
     check_surroundings(scene, command, script=script)
 
 
+@pytest.mark.two_cpus
 @pytest.mark.parametrize("runtime_dir", ["absolute", "relative"])
 def test_a_deleted_working_directory(scene, runtime_dir):
     (scene.directory / "gone").mkdir()
@@ -105,6 +106,7 @@ def test_a_deleted_working_directory(scene, runtime_dir):
     assert not scene.find()
 
 
+@pytest.mark.no_quota
 @pytest.mark.parametrize("files", [16, pytest.param(20, marks=pytest.mark.long), 64])
 def test_few_open_files(scene, files):
     """Ranks have the original limit, and inherit no file of ompbind."""
@@ -131,6 +133,7 @@ def test_too_few_open_files_are_an_error(scene, files, options, message):
     assert (code, message in messages) == (125, True), messages
 
 
+@pytest.mark.no_quota
 def test_more_ranks_than_open_files(scene):
     """The soft limit is raised for ompbind only."""
     before = ("prlimit", "--nofile=64:4096")
@@ -142,6 +145,7 @@ OTHER_USER = 61234 + int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
 """A user without other processes, different for each worker of the test run."""
 
 
+@pytest.mark.no_quota
 @pytest.mark.parametrize("processes", [1, 3, 10])
 def test_few_processes_of_a_user(scene, public, public_ompbind, monkeypatch, processes):
     monkeypatch.setenv(RUNTIME_DIR, str(public))
@@ -179,6 +183,7 @@ NO_BINDING = (sys.executable, SANDBOX, str(errno.EPERM), SET_AFFINITY, "--")
 """Start a command in a sandbox that refuses sched_setaffinity, as some containers do."""
 
 
+@pytest.mark.two_cpus
 @pytest.mark.parametrize("verb", ["run", "exec"])
 def test_where_binding_is_refused_the_hint_says_what_works(ompbind, verb):
     cpu = min(os.sched_getaffinity(0))

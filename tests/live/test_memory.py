@@ -80,6 +80,7 @@ def test_by_default_nothing_is_set(ompbind, verb):
     assert policy_of(inherited) == "interleave:0"
 
 
+@pytest.mark.two_cpus
 @SINGLE
 @pytest.mark.parametrize("own", ["default", "interleave"])
 def test_ompbind_itself_keeps_its_policy(start, own):

@@ -123,6 +123,7 @@ def test_capital_letters_in_a_filled_command_cause_a_warning():
     assert call("bench", "--dry-run", *words).stderr == ""
 
 
+@pytest.mark.no_quota
 def test_each_rank_starts_in_its_own_directory(ompbind, tmp_path):
     for rank in range(2):
         (tmp_path / f"work/{rank}").mkdir(parents=True)
@@ -143,6 +144,7 @@ def test_each_rank_starts_in_its_own_directory(ompbind, tmp_path):
     assert not (tmp_path / "work/0/x").exists()
 
 
+@pytest.mark.two_cpus
 def test_exec_fills_wraps_and_changes_the_directory(ompbind, tmp_path):
     (tmp_path / "d0").mkdir()
     (tmp_path / "env").write_text("A={rank+1}")
@@ -173,6 +175,7 @@ def test_a_wrapper_has_the_cpus_and_variables_of_its_rank(ompbind, library):
     assert lines(done) == ["a  b", "wrapped echo a  b"]
 
 
+@pytest.mark.no_quota
 @pytest.mark.parametrize("words", ["strace -f -o ", "perf stat -o ", "valgrind --log-file="])
 def test_tools_that_observe_programs_wrap_ranks(ompbind, tmp_path, words):
     required(words.split()[0])
@@ -211,6 +214,7 @@ def test_detection_reads_the_filled_command_behind_any_wrapper_in_its_directory(
     assert record["ranks"][0]["command"] == [f"{tmp_path}/wrapper", "profile", "./python3.0", "-c", ""]
 
 
+@pytest.mark.two_cpus
 def test_the_plan_shows_what_was_filled(ompbind, tmp_path):
     for rank in range(3):
         (tmp_path / f"d{rank}").mkdir()

@@ -79,6 +79,7 @@ def test_variables_in_the_file_have_no_effect(ompbind, save):
     assert (report["LOCAL_RANK"], report["OMPBIND_NUM_THREADS"], done.stderr) == ("0", "1", "")
 
 
+@pytest.mark.two_cpus
 def test_the_report_of_a_run_names_the_plan_and_options_of_lower_levels_give_way(ompbind, save, tmp_path):
     path = save("-n", "2")
     report = tmp_path / "run.json"
@@ -91,6 +92,7 @@ def test_the_report_of_a_run_names_the_plan_and_options_of_lower_levels_give_way
     assert (plan["request"]["plan"], plan["reasons"][0]["about"]) == (path, "plan")
 
 
+@pytest.mark.two_cpus
 @pytest.mark.parametrize(
     ("verb", "words", "text"),
     [

@@ -41,6 +41,7 @@ def test_a_binding_mode_that_is_chosen_is_kept_on_isolated_cpus(ompbind, tmp_pat
         assert [note["warning"] for note in made["notes"] if note["code"] == "isolated"] == [bind == "rank"]
 
 
+@pytest.mark.two_cpus
 @pytest.mark.parametrize("name", ["bash", "dash", "zsh"])
 def test_sh_format_sets_the_environment_that_run_sets(ompbind, name):
     options = ["-n", "2", "--run-id", "same", "--env", f"WORDS={EXTRA}", "--env", "WHO={rank} of {size}"]

@@ -262,6 +262,7 @@ def test_a_thread_gets_all_cpus_if_its_own_are_offline():
         os.sched_setaffinity(0, before)
 
 
+@pytest.mark.two_cpus
 def test_environments_equal_those_of_ompbind_run(ompbind, tmp_path):
     inherited = {"OMP_NUM_THREADS": "64", "KMP_AFFINITY": "compact", "RANK": "9"}
     script = f"exec cat /proc/self/environ > {tmp_path}/$RANK"
@@ -491,6 +492,7 @@ def test_loaded_runtimes_are_named_and_a_parallel_region_is_refused(name, family
         assert line.endswith("True"), "nothing was changed"
 
 
+@pytest.mark.two_cpus
 def test_the_program_of_the_readme_starts_a_worker(tmp_path):
     readme = (Path(__file__).parents[2] / "README.md").read_text()
     (tmp_path / "program.py").write_text(re.search(r"```python\n(.*?)```", readme, re.S)[1])

@@ -26,6 +26,7 @@ def test_throttling_is_in_the_summary_and_in_the_report(ompbind, quota, tmp_path
     assert 0.1 < throttling["throttled_s"] < 60
 
 
+@pytest.mark.no_quota
 @pytest.mark.parametrize("cpus", [None, 64])
 def test_a_run_that_is_not_throttled_says_nothing(ompbind, quota, tmp_path, cpus):
     report = tmp_path / "run.json"

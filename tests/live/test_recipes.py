@@ -160,6 +160,7 @@ def test_containers(limit):
     assert done.stderr.splitlines() == (shown_in("Limits") if limit else [])
 
 
+@pytest.mark.two_cpus
 def test_systemd(tmp_path):
     write_program(tmp_path / "serve", "echo ready")
     (tmp_path / "ompbind").symlink_to(OMPBIND)
@@ -206,6 +207,7 @@ def test_github_actions(tmp_path):
     assert (sorted(done.stdout.splitlines()), done.returncode) == (shown_in("GitHub Actions"), 4), done.stderr
 
 
+@pytest.mark.two_cpus
 def test_programs_with_a_thread_option(tmp_path):
     commands = re.findall(r"\| `(ompbind [^`]*--fill -- [^`]+)` \|", PAGE)
     assert len(commands) >= 7
@@ -219,6 +221,7 @@ def test_programs_with_a_thread_option(tmp_path):
             assert filled == words.replace("{threads}", threads).replace("{rank}", rank)
 
 
+@pytest.mark.two_cpus
 def test_llama_cpp(tmp_path):
     show = 'echo "llama-server $*: $LLAMA_ARG_THREADS threads"'
     done = run("bash", "-c", FILES["llama.sh"], env=as_rank_program(tmp_path, "llama-server", show))

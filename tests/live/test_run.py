@@ -62,6 +62,8 @@ def test_an_inherited_affinity_mask_is_respected(ompbind):
     ],
 )
 def test_exit_codes(ompbind, args, code, message):
+    if "-n 2" in args:
+        two_cpus()
     done = ompbind("run", *shlex.split(args))
     assert done.returncode == code, done.stderr
     assert message in done.stderr or message in " ".join(done.stderr.split())
@@ -72,6 +74,7 @@ WHEN_READY = "while [ ! -e {0}/ready ]; do sleep 0.02; done"
 """What a rank runs before it fails: it waits until the other rank is ready."""
 
 
+@pytest.mark.two_cpus
 def test_the_run_exits_after_all_ranks(ompbind, tmp_path):
     script = (
         f"echo $$ >> {tmp_path}/pids; [ $RANK = 1 ] && exit 3; trap 'sleep 0.3; exit 0' TERM; sleep 30 & wait"
@@ -81,6 +84,7 @@ def test_the_run_exits_after_all_ranks(ompbind, tmp_path):
     assert not [pid for pid in (tmp_path / "pids").read_text().split() if is_alive(pid)]
 
 
+@pytest.mark.two_cpus
 def test_on_failure_continue_lets_the_others_finish(ompbind, tmp_path):
     script = f"[ $RANK = 0 ] && exit 7; sleep 0.3; touch {tmp_path}/done"
     assert ompbind("run", "-n", "2", "--on-failure", "continue", "--", "sh", "-c", script).returncode == 7
@@ -112,6 +116,7 @@ def test_arguments_are_not_changed(ompbind):
     assert json.loads(done.stdout) == args
 
 
+@pytest.mark.two_cpus
 def test_standard_input_goes_to_the_first_rank(ompbind):
     script = "printf '%s:%s\n' $RANK \"$(cat)\""
     for option, expected in (("first", ["0:words", "1:"]), ("none", ["0:", "1:"])):
@@ -121,6 +126,7 @@ def test_standard_input_goes_to_the_first_rank(ompbind):
         assert sorted(done.stdout.splitlines()) == expected
 
 
+@pytest.mark.two_cpus
 def test_closed_standard_files(ompbind):
     before = ("sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh")
     assert ompbind("run", "-n", "2", "--", "sh", "-c", "exit $((RANK * 4))", before=before).returncode == 4
@@ -160,6 +166,7 @@ def begin(start, *args, ranks=2, **options):
     return process
 
 
+@pytest.mark.two_cpus
 def test_signals_are_forwarded_to_every_rank(start):
     process = begin(start, "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGWINCH", "SIGCONT")
     for names in (["SIGUSR1"], ["SIGUSR2"], ["SIGWINCH"], ["SIGCONT"], ["SIGHUP", "SIGCONT"]):
@@ -170,6 +177,7 @@ def test_signals_are_forwarded_to_every_rank(start):
     assert process.wait(20) == 143
 
 
+@pytest.mark.two_cpus
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGQUIT"])
 def test_a_request_to_stop_reaches_every_rank_and_its_code_is_returned(start, name):
     process = begin(start, name)
@@ -179,6 +187,7 @@ def test_a_request_to_stop_reaches_every_rank_and_its_code_is_returned(start, na
     assert process.returncode in (40, 41)
 
 
+@pytest.mark.two_cpus
 def test_stopping_and_continuing_the_run_stops_and_continues_the_ranks(start):
     """Each rank has its own process group, and its own CPUs; ompbind keeps its affinity mask."""
     process = begin(start, process_group=0)
@@ -192,6 +201,7 @@ def test_stopping_and_continuing_the_run_stops_and_continues_the_ranks(start):
     wait_until(lambda: all(state_of(pid) == "S" for pid in children), "ranks continued")
 
 
+@pytest.mark.two_cpus
 def test_a_run_without_a_process_that_could_continue_it_is_not_stopped(start):
     process = begin(start, "SIGUSR1", start_new_session=True)
     process.send_signal(signal.SIGTSTP)
@@ -199,6 +209,7 @@ def test_a_run_without_a_process_that_could_continue_it_is_not_stopped(start):
     assert [process.stdout.readline() for _ in range(2)] == ["SIGUSR1\n"] * 2
 
 
+@pytest.mark.two_cpus
 def test_a_stopped_rank_is_continued_to_act_on_sighup(start):
     """As the kernel does for processes that lose their terminal."""
     process = start("run", "-n", "2", "--", "sh", "-c", "echo up; exec sleep 300")
@@ -211,6 +222,7 @@ def test_a_stopped_rank_is_continued_to_act_on_sighup(start):
     assert process.wait(20) == 129
 
 
+@pytest.mark.two_cpus
 def test_a_run_inside_a_rank_divides_the_cpus_of_that_rank(ompbind):
     done = ompbind("run", "-n", "2", "--", "ompbind", "run", "--", sys.executable, "-c", SHOW)
     first, second = (line.split(" ", 1)[1] for line in done.stdout.splitlines())
@@ -218,6 +230,7 @@ def test_a_run_inside_a_rank_divides_the_cpus_of_that_rank(ompbind):
     assert done.stderr == ""
 
 
+@pytest.mark.two_cpus
 def test_no_rank_is_left_when_the_reader_of_messages_exits(start, tmp_path):
     read_end, write_end = os.pipe()
     script = f"echo $$; if [ $RANK = 1 ]; then {WHEN_READY.format(tmp_path)}; exit 3; fi; exec sleep 300"
@@ -230,6 +243,7 @@ def test_no_rank_is_left_when_the_reader_of_messages_exits(start, tmp_path):
     assert not [pid for pid in pids if is_alive(pid)]
 
 
+@pytest.mark.two_cpus
 def test_a_timeout_does_not_hide_the_failure_before_it(ompbind, tmp_path):
     slow = f"trap 'sleep 0.6; exit 0' TERM; touch {tmp_path}/ready; sleep 30 & wait; wait"
     script = f"if [ $RANK = 1 ]; then {WHEN_READY.format(tmp_path)}; exit 3; else {slow}; fi"

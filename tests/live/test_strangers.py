@@ -51,6 +51,7 @@ print(len(find("cmdline", "sleep 300")), len(find("cmdline", "sleep 301")), code
 """Process 1 of a PID namespace around that one, which sees the same /proc. Process 2 has children there."""
 
 
+@pytest.mark.two_cpus
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make namespaces")
 def test_no_process_is_killed_that_only_has_the_number_of_a_child_in_a_foreign_proc(scene):
     """The inner process 2 is ompbind; in /proc, process 2 has children with the numbers of 40 witnesses."""

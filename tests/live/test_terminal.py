@@ -170,6 +170,7 @@ def test_ctrl_z_stops_and_the_shell_continues(shell):
     shell.read_until(b"code 0.")
 
 
+@pytest.mark.two_cpus
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("script", [True, False])
 def test_ctrl_c_stops_a_script_or_loop_around_it(shell, tmp_path, ranks, script):
@@ -200,6 +201,7 @@ def test_a_rank_within_command_substitution_reads_the_terminal(shell, command):
     shell.read_until(b"still here\r\n")
 
 
+@pytest.mark.two_cpus
 @pytest.mark.parametrize(
     ("args", "messages"),
     [("cat", 1), ("true", 0), ("sh -c 'cat </dev/null'", 0), ("--stdin=none -- cat", 0), ("-q -- cat", 0)],

@@ -335,6 +335,7 @@ def test_a_user_namespace_does_not_make_strangers_trusted(directory, namespace, 
     assert kind != "file" or path.read_text() == "old\n"
 
 
+@pytest.mark.no_quota
 def test_a_user_namespace_reads_no_configuration_of_strangers(directory, namespace):
     project = directory / "own/ompbind.toml"
     project.write_text("[defaults]\nranks = 2\n")

@@ -32,8 +32,8 @@ from tests.tables import rows
     sleep 1                             | no such command 'sleep' hint: to start a command, write
     run --dry-run=yes -- true           | option '--dry-run' does not take a value hint: see 'ompbind run
     plan --rank 0                       | --rank requires
-    plan -n 2 --format sh               | choose a rank with --rank, 0 to 1
-    plan -n 2 --format sh --rank 2      | --rank 2: the plan has ranks 0 to 1
+    plan -n 2 --share --format sh       | choose a rank with --rank, 0 to 1
+    plan -n 2 --share --format sh --rank 2 | --rank 2: the plan has ranks 0 to 1
     plan --topology /nowhere            | topology source '/nowhere' does not exist
     """),
 )

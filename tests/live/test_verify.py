@@ -366,6 +366,7 @@ def make_child():
         child.process.communicate()
 
 
+@pytest.mark.two_cpus
 @pytest.mark.parametrize(
     ("threads", "between", "last"),
     [

@@ -292,6 +292,7 @@ def test_the_cpus_that_are_allowed_after_the_wait_count(holder, wait):
     assert process.stdout.readline() == f"{second}\n"
 
 
+@pytest.mark.two_cpus
 def test_a_run_that_has_its_cpus_waits_no_longer(ompbind, holder, wait):
     command = ("-s", "cores", "--avoid", "--wait=20", "--", "sh", "-c", "echo $OMPBIND_CPUS; read x")
     both = [wait("run", "--run-id", name, *command, stdin=subprocess.PIPE) for name in ("one", "two")]

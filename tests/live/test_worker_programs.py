@@ -62,6 +62,7 @@ def test_workers_divide_the_cpus_where_their_program_does(ompbind, tmp_path, nam
 BUSY = "import os, time; os.fork()\nwhile time.process_time() < 2.0: pass"
 
 
+@pytest.mark.two_cpus
 def test_another_number_of_busy_processes_than_expected_is_reported(start):
     """Ranks of two groups with the same processes, of which one has the number that is expected."""
     command = ("--", sys.executable, "-c", BUSY)

@@ -47,6 +47,7 @@ def test_numactl_replaces_the_mask_as_the_warning_says(ompbind, options):
     assert "replaces the affinity mask of its rank" in warnings(done)
 
 
+@pytest.mark.two_cpus
 @pytest.mark.parametrize(
     ("words", "name", "value"),
     [("-i", "RANK", ""), ("-u OMP_PLACES", "OMP_PLACES", ""), ("OMP_NUM_THREADS=9", "OMP_NUM_THREADS", "9")],

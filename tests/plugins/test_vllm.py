@@ -16,7 +16,6 @@ pytestmark = pytest.mark.live
 SERVER = (sys.executable, str(Path(__file__).with_name("toy_server.py")))
 OMPBIND = str(Path(sys.executable).with_name("ompbind"))
 FIRST, LAST, *_ = (*sorted(os.sched_getaffinity(0)), None)
-two_cpus = pytest.mark.skipif(LAST is None, reason="one CPU")
 
 
 def start(*words, prefix=(), **env):
@@ -43,7 +42,7 @@ IN_RANK = (OMPBIND, "run", "--")
 NOBIND = {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 
 
-@two_cpus
+@pytest.mark.two_cpus
 @pytest.mark.parametrize(
     ("words", "prefix", "env", "cpus"),
     [
@@ -86,7 +85,7 @@ def test_each_worker_has_the_cpus_and_variables_of_its_rank(words, prefix, env, 
     assert "is not a variable" not in log
 
 
-@two_cpus
+@pytest.mark.two_cpus
 def test_servers_avoid_each_other():
     """The second server runs where the first has left a CPU; a third finds none."""
     taken = subprocess.Popen(
