@@ -92,7 +92,7 @@ def _render_session(session: re.Match[str], directory: Path) -> str:
 
 def render_page(page: Path) -> str:
     """Return the text of a page with what its sessions print."""
-    with tempfile.TemporaryDirectory() as made:
+    with tempfile.TemporaryDirectory(dir="/tmp") as made:
         home = make_home(Path(made), page)
         return SESSION.sub(lambda session: _render_session(session, home), page.read_text())
 

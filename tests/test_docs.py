@@ -54,7 +54,7 @@ RECORDED = [(page.name, reason) for page, reason, _ in SESSIONS if reason]
 
 @pytest.fixture
 def home(request):
-    with tempfile.TemporaryDirectory() as made:  # its name is short, as names of home directories
+    with tempfile.TemporaryDirectory(dir="/tmp") as made:  # a short name, as those of home directories
         yield sessions.make_home(Path(made), request.param)
 
 

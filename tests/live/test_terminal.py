@@ -93,7 +93,7 @@ def test_an_interactive_program_reads_the_terminal(terminal):
 SCREENFUL = """
 import os, signal, termios
 def pause(number, frame):
-    os.write(1, b"[paused]")
+    os.write(2, b"[paused]")
     os.kill(os.getpid(), signal.SIGSTOP)
 for name in ("SIGTSTP", "SIGTTIN", "SIGTTOU"):
     signal.signal(getattr(signal, name), pause)
@@ -102,12 +102,15 @@ def draw():
         termios.tcsetattr(0, termios.TCSANOW, termios.tcgetattr(0))
     except termios.error:  # interrupted, as the signal was caught
         return draw()
-    os.write(1, b"[drawn]")
+    os.write(2, b"[drawn]")
 draw()
 while os.read(0, 1) != b"q":
     draw()
 """
-"""What `top` does: it catches the signals that stop it, restores the screen and stops itself."""
+"""What `top` does: it catches the signals that stop it, restores the screen and stops itself.
+
+It draws on standard error: a process that reads its standard output is stopped at the same time.
+"""
 
 
 @pytest.mark.parametrize("pipe", ["", " | cat"], ids=["from-the-start", "on-demand"])

@@ -62,11 +62,14 @@ def test_workers_divide_the_cpus_where_their_program_does(ompbind, tmp_path, nam
 BUSY = "import os, time; os.fork()\nwhile time.process_time() < 2.0: pass"
 
 
-@pytest.mark.two_cpus
 def test_another_number_of_busy_processes_than_expected_is_reported(start):
-    """Ranks of two groups with the same processes, of which one has the number that is expected."""
+    """Ranks of two groups with the same processes, of which one has the number that is expected.
+
+    Each process has a CPU of its rank, else they could be reported as waiting for each other.
+    """
     command = ("--", sys.executable, "-c", BUSY)
-    options = ("--name", "two", "--processes-per-rank", "2", *command, ":", "--name", "three")
+    both = ("-m", ",".join(map(str, two_cpus())))
+    options = (*both, "--name", "two", "--processes-per-rank", "2", *command, ":", *both, "--name", "three")
     run = start("run", "--verify", "--share", *options, "--processes-per-rank", "3", *command)
     messages = " ".join(run.communicate(timeout=60)[1].split())
     assert messages.count("busy processes at a time") == 1, messages
