@@ -1,6 +1,7 @@
 """Facts beside the measured times: the machine, its load and frequencies, and performance counters."""
 
 import errno
+import os
 
 import pytest
 
@@ -9,6 +10,7 @@ from ompbind.bench.conditions import (
     SystemCounts,
     make_conditions,
     make_topology_digest,
+    read_counts,
     read_frequencies,
     read_hardware,
     read_processor,
@@ -55,6 +57,14 @@ def used(at_s, cpu_s, own_s=0.0):
 )
 def test_conditions_are_differences_of_counts(before, after, expected):
     assert make_conditions(before, after, Frequencies(), CpuSet((0, 1))) == expected
+
+
+def test_the_stolen_time_of_the_machine_is_counted(tmp_path):
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/stat").write_text("cpu  0 0 0 0 0 0 0 250 0 0\ncpu0 0 0 0 0 0 0 0 250 0 0\n")
+    expected = 250 / os.sysconf("SC_CLK_TCK")
+    assert read_counts(DirectoryRoot(str(tmp_path)), "r").stolen_s == expected
+    assert read_counts(DirectoryRoot(str(tmp_path / "proc")), "r").stolen_s is None
 
 
 def write_frequency(root, cpu, khz, governor="powersave"):

@@ -201,6 +201,11 @@ def test_a_note_names_each_difference_from_vllm(machine, env, ranks, expected):
     assert not expected or different[0].startswith(expected)
 
 
+def test_nodes_without_cpus_matter_only_to_ranks_that_get_nodes():
+    request = wanted({}, 1, machine=BOUND, given=["strategy"])
+    assert not [text for text in find_texts(make_plan(BOUND, request)) if "skipped" in text]
+
+
 @pytest.mark.parametrize(
     ("machine", "command", "expected"),
     [

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -104,6 +105,16 @@ def test_other_runs_are_reported(doctor, start, claims):
     wait_until(lambda: list(claims.glob("*.run")), "the run has registered")
     found = doctor()["other runs"]
     assert (found["level"], found["found"].split(" (")[0]) == ("note", "elsewhere")
+
+
+@pytest.mark.two_cpus
+def test_a_busy_process_is_other_load(doctor, start):
+    cpu = two_cpus()[0]
+    busy = start("run", "-m", str(cpu), "--", sys.executable, "-c", "print(1, flush=True)\nwhile True: pass")
+    busy.stdout.readline()
+    found = doctor()["other load"]
+    used = re.fullmatch(r"other processes used (\d+) % of CPUs? [\d,-]+ in [\d.]+ s", found["found"])
+    assert (found["level"], int(used[1]) > 20) == ("note", True), found
 
 
 POOLS = """
