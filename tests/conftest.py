@@ -5,6 +5,8 @@ import os
 import shutil
 import signal
 import tempfile
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -109,6 +111,14 @@ def pytest_terminal_summary(terminalreporter):
         terminalreporter.write_line(
             "samples only: `make test-all` runs all cases, and what needs Slurm, virtual machines and more"
         )
+
+
+@pytest.fixture(scope="session")
+def yaml():
+    """The package yaml, which only the gate installs: few tests need it."""
+    if not find_spec("yaml"):
+        unavailable("yaml is not installed: pip install pyyaml")
+    return import_module("yaml")
 
 
 @pytest.fixture(scope="session", autouse=True)

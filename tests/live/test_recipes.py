@@ -183,10 +183,8 @@ def as_rank_program(directory, name, text):
     return {**env, "PATH": f"{directory}:{env['PATH']}"}
 
 
-def test_kubernetes(tmp_path):
-    pod = pytest.importorskip("yaml", reason="yaml is not installed: pip install pyyaml").safe_load(
-        FILES["serve.yaml"]
-    )
+def test_kubernetes(yaml, tmp_path):
+    pod = yaml.safe_load(FILES["serve.yaml"])
     (container,) = pod["spec"]["containers"]
     resources = container["resources"]
     assert resources["requests"] == resources["limits"]
@@ -196,10 +194,8 @@ def test_kubernetes(tmp_path):
     assert sorted(done.stdout.splitlines()) == ["[0] /serve.py 0", "[1] /serve.py 1"], done.stderr
 
 
-def test_github_actions(tmp_path):
-    workflow = pytest.importorskip("yaml", reason="yaml is not installed: pip install pyyaml").safe_load(
-        FILES[".github/workflows/test.yml"]
-    )
+def test_github_actions(yaml, tmp_path):
+    workflow = yaml.safe_load(FILES[".github/workflows/test.yml"])
     *_, install, step = workflow["jobs"]["test"]["steps"]
     assert install["run"].startswith("pip install ")
     write_program(tmp_path / "test.sh", 'echo "part $RANK of $WORLD_SIZE"; exit $((RANK * 4))')

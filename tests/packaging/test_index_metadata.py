@@ -68,8 +68,7 @@ def test_every_promise_of_security_has_tests_that_exist():
     assert [f"{path}::{name}" for path, name in named if f"\ndef {name}(" not in texts[path]] == []
 
 
-def test_forms_for_issues_have_fields_and_name_verbs_that_exist():
-    yaml = pytest.importorskip("yaml", reason="yaml is not installed: pip install pyyaml")
+def test_forms_for_issues_have_fields_and_name_verbs_that_exist(yaml):
     forms = [yaml.safe_load(path.read_text()) for path in (ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml")]
     forms = [form for form in forms if "body" in form]
     assert len(forms) >= 2
