@@ -58,8 +58,8 @@ class _Poll:
     def unregister(self, file: int, /) -> None:
         self._poll.unregister(file)
 
-    def poll(self, timeout: float | None, maxevents: int) -> list[tuple[int, int]]:
-        return self._poll.poll(None if timeout is None else math.ceil(timeout * 1000))[:maxevents]
+    def poll(self, timeout: float | None) -> list[tuple[int, int]]:
+        return self._poll.poll(None if timeout is None else math.ceil(timeout * 1000))
 
 
 Poller: TypeAlias = "select.epoll | _Poll"  # quoted: other systems have no epoll

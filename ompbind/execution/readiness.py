@@ -92,7 +92,7 @@ class OutputReader:
     """
 
     def __init__(self, path: str) -> None:
-        self._file = open(path, "rb", buffering=0)  # noqa: SIM115 - `close` closes it
+        self._file = open(path, "rb")  # noqa: SIM115 - `close` closes it
         utf8 = codecs.getincrementaldecoder("utf-8")("replace")
         self._decoder = io.IncrementalNewlineDecoder(utf8, translate=True)
         self._rest = ""

@@ -121,7 +121,7 @@ def rebind_processes(roots: Mapping[int, WantedCpus], *, dry_run: bool) -> tuple
     before: dict[int, MaskCounts] = {}
     failed: dict[int, str] = {}  # by TID
     attempts = Counter[int]()
-    for _ in range(1 if dry_run else PASSES):
+    for _ in range(PASSES):  # one if nothing is changed, as with `dry_run`
         is_changed = False
         stats = read_processes()
         known |= {pid: wanted for pid, wanted in _find_members(stats, roots) if pid not in known}

@@ -166,7 +166,7 @@ def _handle_events(run: RunState, timeout_s: float | None) -> None:
     """Wait for events for up to `timeout_s` seconds, None for ever, and handle them; then check deadlines."""
     signals: list[int] = []
     exits = 0
-    for file, _ in run.poller.poll(timeout_s, 64):
+    for file, _ in run.poller.poll(timeout_s):
         pid = run.children.by_pidfd.get(file)
         if pid is not None:
             exits += reap_exited(run, pid)
