@@ -3,7 +3,8 @@
     open the signal pipe; all signals are blocked
     for each rank:  start it, handle events without waiting
     after the last: unblock signals, which are written to the pipe from now on
-    while a rank runs or waits for its restart, or an orphan is left:
+    while a rank runs or waits for its start or restart, or an orphan is left:
+        start the ranks of groups whose turn has come
         sleep until a file is readable (signal pipe, pidfd of a rank, output) or a deadline passes
         handle events:  reap ranks, forward output and signals
         check deadlines:  --timeout, the next signal of the escalation, the next sample of --verify
@@ -66,10 +67,11 @@ def supervise(
         try:
             _start_all(run)
             while run.has_unfinished or run.orphans.any_left:
-                _handle_events(run, _find_sleep_s(run))
-                restart_due_ranks(run)
                 if run.children.waiting and not run.is_paused:
                     _start_next_group(run)
+                    continue  # its ranks may have exited already
+                _handle_events(run, _find_sleep_s(run))
+                restart_due_ranks(run)
             run.output.message(run.orphans.kill_rest())
             return _finish(run)
         except BaseException:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import signal
 import sys
 import time
@@ -356,6 +357,18 @@ def test_nothing_is_left_of_three_groups(scene, who):
         process.communicate(timeout=20)
         assert process.returncode in ((-signal.SIGKILL,) if who == "foreground" else (143, -15))
         scene.check_nothing_left(f"{who} {moment * 1000:.1f} ms after its start")
+
+
+STOPS = 'sleep "$1"; kill -STOP $PPID; sleep 0.15; kill -CONT $PPID; exec sleep 30'
+"""A rank that stops the supervisor soon after its start, until the rank has been checked."""
+
+
+def test_a_check_that_ends_while_the_supervisor_starts_ranks_is_noticed(ompbind):
+    chosen = random.Random(1)
+    for _ in range(rounds(8)):
+        rank = ("sh", "-c", STOPS, "sh", f"{chosen.uniform(0, 0.003):.4f}")
+        words = ("--name", "a", "--ready", "exec:true", "--", *rank, ":", "--name", "b", "--until", "b")
+        assert ompbind("run", "--share", "--timeout", "10", *words, "--", "true").returncode == 0
 
 
 LOCKED = """
