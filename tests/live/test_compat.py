@@ -99,8 +99,8 @@ os.execvp("grep", ["grep", "-o", "Cpus_allowed_list.*", "/proc/self/status"])  #
 
 def test_a_plug_in_that_the_server_cannot_load_is_warned_about(ompbind, tmp_path):
     two_cpus()
-    python = tmp_path / "bin/python3.11"
-    site = tmp_path / "lib/python3.11/site-packages"
+    version = "python{}.{}".format(*sys.version_info)
+    python, site = tmp_path / "bin" / version, tmp_path / "lib" / version / "site-packages"
     for directory in (python.parent, site):
         directory.mkdir(parents=True)
     python.symlink_to(os.path.realpath(sys.executable))
