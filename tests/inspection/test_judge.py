@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ompbind.cpuset import CpuSet
 from ompbind.inspection.cpuset_change import CpusetChange
-from ompbind.inspection.diagnosis import guess_expected
+from ompbind.inspection.diagnosis import explain_later_binding, guess_expected
 from ompbind.inspection.expectation import ExpectedBinding
 from ompbind.inspection.judge import judge, judge_memory_policy
 from ompbind.inspection.verdict import Verdict
@@ -147,6 +147,14 @@ def test_a_changed_cpuset_is_the_cause_of_the_masks_that_it_explains(masks, bind
     verdict = judge([process(masks)], plan(bind), change)
     assert sorted(issue.code for issue in verdict.issues) == codes.split()
     assert text in verdict.text or not codes
+
+
+def test_only_an_openmp_runtime_may_bind_later_threads_of_a_process_with_an_unknown_environment():
+    unknown = {"unreadable": ("environment",)}
+    assert explain_later_binding(process("0-1", BLAS, **unknown), {cpus("0-1")}) == ""
+    text = explain_later_binding(process("0-1", GOMP, **unknown), {cpus("0-1")})
+    assert text.endswith("may bind new threads again; its environment is not readable")
+    assert explain_later_binding(process("0-1", GOMP), {cpus("0-1")}) == ""
 
 
 def test_a_process_moved_to_another_cpuset_is_named():

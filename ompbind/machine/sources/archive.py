@@ -68,7 +68,7 @@ class ArchiveRoot:
     def read(self, path: str) -> str | None:
         """Return the text of a file, None if it is not in the archive."""
         text = self._files.get(self._base + path)
-        if text is None and self._links:
+        if text is None:
             text = self._files.get(self._follow(self._base + path))
         return None if text is None else clean_text(text)
 

@@ -7,6 +7,7 @@ from ompbind.errors import OmpbindError, PlanError
 from ompbind.machine.devices import Device, DeviceKind, number_devices
 from ompbind.machine.model import Level
 from ompbind.masks.parse import parse_mask
+from ompbind.planning.devices.locality import find_near
 from ompbind.planning.devices.visible import find_visible_devices
 from ompbind.planning.metrics import measure_plan
 from ompbind.planning.planner import make_plan
@@ -36,6 +37,13 @@ def machine_with(*devices, **changes):
 
 def make_gpus(*near):
     return tuple(device(f"0{number}:00.0", cpus) for number, cpus in enumerate(near, 1))
+
+
+def test_a_device_without_a_list_of_cpus_is_near_those_of_its_node():
+    (gpu,) = make_gpus("")
+    machine = machine_with(gpu)
+    assert find_near(machine, gpu.replace(node=2)) == CpuSet([*range(8, 12), *range(24, 28)])
+    assert not find_near(machine, gpu)
 
 
 FOUR = make_gpus("12-15", "8-11", "0-3", "4-7")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ompbind.cpuset import CpuSet, union
 from ompbind.errors import MachineError
 from ompbind.machine.model import Level
-from ompbind.machine.sources.linux.reader import add_isolated, make_counted_machine, read_recorded
+from ompbind.machine.sources.linux.reader import add_isolated, make_counted_machine, read_recorded, read_root
 from ompbind.machine.sources.reading import read_machine
 from ompbind.masks.parse import parse_mask
 from ompbind.planning.planner import make_plan
@@ -48,6 +48,11 @@ def topology(cpus, name, texts):
 
 def without(files, *names):
     return {path: text for path, text in files.items() if path.rpartition("/")[2] not in names}
+
+
+def test_this_process_may_use_the_memory_that_its_status_lists():
+    files = {**shape_files(SHAPE), "proc/self/status": "Mems_allowed_list:\t1\n"}
+    assert read_root(DictRoot(files), CpuSet(range(16)), "x86_64").memory_allowed == CpuSet((1,))
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=repr)
