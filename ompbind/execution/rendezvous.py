@@ -62,7 +62,7 @@ def open_rendezvous(pools: Sequence[Sequence[int]] | None = None) -> Rendezvous:
         try:
             rendezvous = _reserve(port)
         except OSError as error:
-            reason = error.strerror or str(error)
+            reason = str(error.strerror)
             continue
         if not rendezvous.note:
             return rendezvous

@@ -212,6 +212,14 @@ def test_a_run_that_a_launcher_starts_several_times_is_warned_about(ompbind, bin
     assert (done.returncode, found) == (0, warned)
 
 
+def test_the_first_copy_of_a_run_warns_that_there_are_several(ompbind):
+    for local_rank in ("0", "1"):
+        env = {**OPEN_MPI, "OMPI_COMM_WORLD_LOCAL_RANK": local_rank}
+        done = ompbind("run", "-m", str(min(os.sched_getaffinity(0))), "--", "true", env=env)
+        found = words(done.stderr).count("Open MPI has started 2 copies of 'ompbind run' on this machine")
+        assert (done.returncode, found) == (0, local_rank == "0"), done.stderr
+
+
 def test_a_run_of_a_launcher_is_warned_about(ompbind):
     launcher = required("mpiexec.hydra")
     done = ompbind("run", "--", launcher, "-n", "2", "true")
