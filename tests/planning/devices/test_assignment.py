@@ -313,3 +313,6 @@ def test_distances_from_devices_are_measured_and_reasons_name_them():
     assert metrics.device_distances == (12, 10, 10)
     texts = {reason.about: reason.text for reason in make_reasons(made, metrics)}
     assert "distance of ranks 1-2 from devices is 10" in texts["devices"]
+    near = plan(with_distances(machine_with(*FOUR)), ranks=4, devices=GPU)
+    texts = {reason.about: reason.text for reason in make_reasons(near, measure_plan(near))}
+    assert "All CPUs of ranks are near their devices." in texts["devices"]
