@@ -160,6 +160,7 @@ def test_signals_during_the_start(scene, number, ranks, times, is_group):
         scene.check_nothing_left(f"{number.name} after {moment * 1000:.1f} ms")
 
 
+@pytest.mark.two_cpus
 def test_signals_around_the_end(scene):
     """A run that is about to finish succeeds or is stopped by the signal; no process is left either way."""
     begun = time.monotonic()

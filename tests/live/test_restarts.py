@@ -49,7 +49,9 @@ def wait_for_failure(scene, process, live=0):
     """Wait until rank 0 has exited and `live` other ranks run; returns the supervisor."""
     supervisor = supervisor_of(process)
     wait_for_attempts(scene, 1)
-    wait_until(lambda: len(children_of(supervisor)) == live, "the rank exited")
+    failed = attempts(scene)[0][1]
+    wait_until(lambda: failed not in children_of(supervisor), "the rank exited")
+    wait_until(lambda: len(children_of(supervisor)) == live, "only the other ranks run")
     return supervisor
 
 

@@ -59,6 +59,7 @@ def test_avoided_cpus_are_reported_and_are_not_idle():
 @pytest.mark.parametrize(("claimed", "options", "message"), [
     ("0-7", {}, "no core is free: CPUs 0-15 are in use by run other"),
     ("0-5", {"ranks": 3}, "3 ranks would have to share 2 cores; CPUs 0-5,8-13 are in use by run other"),
+    ("0-3", {"ranks": 8}, "8 ranks would have to share 4 cores; CPUs 0-3,8-11 are in use by run other"),
     ("0-5", {"ranks": 9}, "9 ranks do not fit on 4 CPUs (free: CPUs 6-7,14-15); CPUs 0-5"),
     ("0-5", {"ranks": 2, "strategy": "compact", "threads": 2}, "4 cores, but 2 are usable; CPUs 0-5"),
     ("0-6", {"reserve": 1}, "no core left: it gets 1 core and reserves 1; CPUs 0-6"),

@@ -3,7 +3,7 @@
 import pytest
 
 from ompbind.cpuset import CpuSet, union
-from ompbind.errors import OmpbindError, PlanError
+from ompbind.errors import OmpbindError, PlanError, RequestError
 from ompbind.machine.devices import Device, DeviceKind, number_devices
 from ompbind.machine.model import Level
 from ompbind.masks.parse import parse_mask
@@ -168,7 +168,7 @@ def test_idle_cores_and_devices_are_named_once():
     assert notes(made, "devices-unused") == ["gpu:2 and gpu:3 are left to other programs"]
     made = plan(machine_with(*FOUR), cores=1, **options)
     (far,), (near,) = notes(made, "devices-idle"), notes(made, "idle")
-    assert far.startswith("8 cores idle (CPUs 0-7,16-23): near no device")
+    assert far == "8 cores idle (CPUs 0-7,16-23): near no device of a rank", "-c 1 decides the cores"
     cores = made.machine.at(Level.CORE)
     rest = [core.cpus for core in cores if core.cpus.isdisjoint(CpuSet.from_list("0-7,16-23") | made.used)]
     assert near == f"{len(rest)} cores idle (CPUs {union(rest)})"
@@ -316,3 +316,9 @@ def test_distances_from_devices_are_measured_and_reasons_name_them():
     near = plan(with_distances(machine_with(*FOUR)), ranks=4, devices=GPU)
     texts = {reason.about: reason.text for reason in make_reasons(near, measure_plan(near))}
     assert "All CPUs of ranks are near their devices." in texts["devices"]
+
+
+@pytest.mark.parametrize("devices", ["gpu", ("gpu", "display"), "none"])
+def test_kinds_that_ranks_cannot_get_are_refused(devices):
+    with pytest.raises(RequestError, match="names no devices that ranks can get"):
+        plan(machine_with(*FOUR), ranks=2, devices=devices)
