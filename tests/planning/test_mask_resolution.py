@@ -208,7 +208,7 @@ def test_suggestions_work_in_the_same_request(text, machine, options, data):
         lines = re.sub("'[^'\n]*'", "''", render_error(error)).splitlines()  # what can be copied stays whole
         assert all(len(line) <= WIDTH for line in lines)
         if request is None:
-            parse_mask(error.suggestion)
+            assert not error.suggestion or parse_mask(error.suggestion)
         elif error.suggestion:
             assert can_plan(machine, request, error.suggestion, runs)
         else:
