@@ -6,7 +6,15 @@ from hypothesis import strategies as st
 
 from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.errors import OmpbindError
-from ompbind.planning.other_runs import LiveRun, RunIdentity, find_job_runs, find_other_runs, must_wait_for
+from ompbind.planning.other_runs import (
+    NAMED_RUNS,
+    LiveRun,
+    RunIdentity,
+    find_job_runs,
+    find_other_runs,
+    must_wait_for,
+)
+from ompbind.registry.claim_files import render_ignored
 from ompbind.registry.claim_format import (
     HEAD,
     RANKS_LIMIT,
@@ -160,3 +168,12 @@ def test_a_run_waits_for_runs_that_want_the_same_cores():
     ):
         me = claimant(**mine)
         assert must_wait_for(other, make_waiting_run(me, CpuSet((3, 7))), me, runs) == waits, (other, mine)
+
+
+def test_a_sentence_names_some_claims_that_do_not_count_and_counts_the_others():
+    ignored = [(f"ompbind-{number}", "why") for number in range(1, NAMED_RUNS + 2)]
+    named = ", ".join(f"ompbind-{number} (why)" for number in range(1, NAMED_RUNS + 1))
+    assert render_ignored(ignored[:1], "/d") == "1 claim in /d does not count: ompbind-1 (why)"
+    assert render_ignored(ignored[:-1], "/d") == f"{NAMED_RUNS} claims in /d do not count: {named}"
+    assert render_ignored(ignored, "/d") == f"{NAMED_RUNS + 1} claims in /d do not count: {named}, 1 more"
+    assert render_ignored([], "/d") == ""
