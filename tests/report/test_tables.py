@@ -16,7 +16,7 @@ from ompbind.planning.request import Request
 from ompbind.registry.claim_files import RunInfo
 from ompbind.report.plan import render_commands, render_comparison, render_explanation, render_plan
 from ompbind.report.ps import render_ps
-from ompbind.report.text import Column, Screen, render_error, render_paragraph, render_table
+from ompbind.report.text import Column, Screen, render_bytes, render_error, render_paragraph, render_table
 from tests.machines import Shape, make_machine
 from tests.report.diagram.test_plan_picture import plans
 
@@ -97,3 +97,12 @@ def test_errors_are_marked_below_wide_characters(text, wrong, marks):
     start = text.index(wrong)
     error = PositionError("wrong", text=text, span=(start, start + len(wrong)))
     assert render_error(error).splitlines()[2] == f"    {marks}"
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(None, "unknown"), (0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (99 << 20, "99.0 MiB"),
+     (100 << 20, "100 MiB"), (5 << 50, "5120 TiB")],
+)  # fmt: skip
+def test_sizes_have_binary_units(size, text):
+    assert render_bytes(size) == text
