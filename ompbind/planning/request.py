@@ -417,8 +417,8 @@ def _check_types(request: Request) -> None:
 def _check_devices(request: Request) -> None:
     """Raise RequestError for an unknown kind of device, or for an impossible number of devices."""
     devices, each = request.devices, request.devices_per_rank
-    is_word = isinstance(devices, str)
-    if devices != "auto" if is_word else not set(DEVICE_KINDS).issuperset(devices):
+    is_known = devices == "auto" if isinstance(devices, str) else set(DEVICE_KINDS).issuperset(devices)
+    if not is_known:
         hint = "use (DeviceKind.GPU,), (DeviceKind.NIC,), both, 'auto', or () for none"
         raise RequestError(f"devices={devices!r} names no devices that ranks can get", hint=hint)
     if not isinstance(request.near, tuple):
