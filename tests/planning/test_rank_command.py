@@ -136,6 +136,7 @@ def test_before_the_plan_all_is_filled_that_does_not_depend_on_it():
                    chdir="{run_id}", run_id="r", base={})  # fmt: skip
     known = make_spec_before_plan(spec, rank=5, local_rank=1)
     assert (known.argv, known.wrap, known.chdir) == (("a-5", "{size}{cpus}{threads}"), ("w-1",), "r")
+    assert make_spec_before_plan(spec).wrap == ("w-0",)
 
 
 def test_the_order_of_cpus_is_published_if_it_is_not_rising():
