@@ -90,7 +90,7 @@ def test_make_notices_an_environment_that_does_not_work(tmp_path):
     make, venv = required("make"), tmp_path / "venv"
     (venv / "bin").mkdir(parents=True)
     (venv / ".installed").touch()
-    words = [make, "--no-print-directory", "-n", "demo", f"VENV={venv}"]
+    words = [make, "--no-print-directory", "-n", "demo", f"VENV={venv}", "PYTHON=python3"]
     env = {**os.environ, "MAKEFLAGS": "", "MAKELEVEL": ""}
     planned = subprocess.run(words, cwd=ROOT, env=env, capture_output=True, text=True, check=True).stdout
     assert planned.startswith(f"python3 packaging/make_venv.py {venv}\n")
