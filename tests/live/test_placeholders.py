@@ -225,6 +225,7 @@ def test_the_plan_shows_what_was_filled(ompbind, tmp_path):
     assert table in done.stdout + done.stderr
     env = {**OPEN_MPI, "OMPI_COMM_WORLD_RANK": "2"}
     command = ("--fill", *options, "--", "echo", "{rank}")
+    assert "command of rank" not in ompbind("exec", "--dry-run", "--", "true", env=env).stdout
     shown = "PORT of rank 2: 8002\ndirectory of rank 2: d2\ncommand of rank 2: env echo 2\n"
     assert ompbind("exec", "--dry-run", *command, cwd=tmp_path, env=env).stdout.endswith(shown)
     done = ompbind("exec", "-v", *command, cwd=tmp_path, env=env)

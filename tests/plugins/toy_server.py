@@ -48,6 +48,8 @@ def add_vllm():
     home.current_platform = SimpleNamespace(is_cpu=lambda: True)
     if os.environ.get("TOY") == "older":
         OMPProcessManager.__init__ = lambda self, affinity: None
+    if os.environ.get("TOY") == "newer":
+        del ParallelConfig.data_parallel_rank_local
     return home
 
 
