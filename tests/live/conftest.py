@@ -198,6 +198,10 @@ def need_ascii_path():
         pytest.skip("needs an environment at an ASCII path: Python itself does not start in this locale")
 
 
+SANDBOX = str(Path(__file__).with_name("sandboxed.py"))
+"""A program that runs a command under a seccomp filter: `SANDBOX ERRNO NUMBER[=MODE] -- COMMAND…`."""
+
+
 def two_cpus():
     """Return the first two allowed CPUs."""
     cpus = sorted(os.sched_getaffinity(0))

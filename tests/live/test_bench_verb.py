@@ -3,7 +3,8 @@
 import os
 import re
 import sys
-from pathlib import Path
+
+from tests.live.conftest import SANDBOX
 
 FOUR_CORES = ("--topology", "synthetic:pack:2 core:2 pu:2")
 
@@ -67,7 +68,7 @@ PERF_EVENT_OPEN = {"x86_64": "298"}.get(os.uname().machine, "241")
 
 
 def test_what_is_not_counted_is_a_note(ompbind):
-    sandbox = (sys.executable, str(Path(__file__).with_name("sandboxed.py")), "1", PERF_EVENT_OPEN, "--")
+    sandbox = (sys.executable, SANDBOX, "1", PERF_EVENT_OPEN, "--")
     words = ("--vary", "smt=1", "--max-rounds", "1", "--", "sleep", "0.1")
     done = ompbind("bench", *words, before=sandbox)
     text = " ".join(done.stderr.split())

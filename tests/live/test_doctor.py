@@ -107,7 +107,6 @@ def test_other_runs_are_reported(doctor, start, claims):
     assert (found["level"], found["found"].split(" (")[0]) == ("note", "elsewhere")
 
 
-@pytest.mark.two_cpus
 def test_a_busy_process_is_other_load(doctor, start):
     cpu = two_cpus()[0]
     busy = start("run", "-m", str(cpu), "--", sys.executable, "-c", "print(1, flush=True)\nwhile True: pass")

@@ -14,6 +14,7 @@ import pytest
 
 from tests.live.conftest import (
     RUNTIME_DIR,
+    SANDBOX,
     children_of,
     need_ascii_path,
     state_of,
@@ -177,7 +178,6 @@ def test_many_ranks_and_an_interrupt(scene, ranks):
     assert sum(map(int, re.findall(r"VmRSS:\s+(\d+) kB", status))) < 80_000
 
 
-SANDBOX = str(Path(__file__).with_name("sandboxed.py"))
 SET_AFFINITY = {"x86_64": "203"}.get(os.uname().machine, "122")
 NO_BINDING = (sys.executable, SANDBOX, str(errno.EPERM), SET_AFFINITY, "--")
 """Start a command in a sandbox that refuses sched_setaffinity, as some containers do."""

@@ -20,12 +20,11 @@ from ompbind.planning.plan import MemoryPolicy
 from ompbind.planning.request import MemoryMode
 from ompbind.procfs.parsers import parse_numa_maps
 from ompbind.procfs.reader import read_memory_map
-from tests.live.conftest import ranks_of, required, supervisor_of, wait_until
+from tests.live.conftest import SANDBOX, ranks_of, required, supervisor_of, wait_until
 
 if not os.path.exists("/proc/self/numa_maps"):
     pytest.skip("needs a kernel with NUMA nodes", allow_module_level=True)
 
-SANDBOX = str(Path(__file__).with_name("sandboxed.py"))
 SHOW = ("cat", "/proc/self/numa_maps")
 NODES = package.make_plan(package.read_machine(), package.Request()).placements[0].memory_nodes
 SINGLE = pytest.mark.skipif(len(NODES) != 1, reason="the machine has several NUMA nodes")
