@@ -252,6 +252,9 @@ OTHER_OPTIONS = (
 )  # fmt: skip
 """Options of other tools. A row counts only if the verb has the option that it needs."""
 
+REMOVED_OPTIONS: dict[str, str] = {}
+"""Options that ompbind had, and what to do instead: without a capital letter or a full stop."""
+
 _NO_OPTIONS = ("--file", "--kill", "--end", "--slow", "--kind", "--plain")
 """Options of other tools that ompbind has nothing for, although one of its options has a similar name."""
 

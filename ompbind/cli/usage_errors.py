@@ -7,7 +7,14 @@ import click
 
 from ompbind.cli.option import Option
 from ompbind.cli.options import find_options
-from ompbind.cli.suggestions import NO_VERBS, find_option, make_hint, suggest_option, suggest_verb
+from ompbind.cli.suggestions import (
+    NO_VERBS,
+    REMOVED_OPTIONS,
+    find_option,
+    make_hint,
+    suggest_option,
+    suggest_verb,
+)
 from ompbind.cli.verbs import VERBS
 from ompbind.errors import OptionError
 from ompbind.programs.find_command import find_file
@@ -22,8 +29,10 @@ def explain_usage_error(error: click.UsageError, args: Sequence[str] = ()) -> Op
     command = error.ctx.command_path if error.ctx else " ".join(["ompbind", *verb])
     see_help = f"see '{command} --help'"
     if isinstance(error, click.NoSuchOption):
-        hint = _suggest_option(error, args)
         name, _ = _find_typed(error.option_name, args)
+        if name in REMOVED_OPTIONS:
+            return OptionError(f"the option {name} was removed", hint=REMOVED_OPTIONS[name])
+        hint = _suggest_option(error, args)
         return OptionError(f"no such option {name!r}", hint=hint or see_help)
     message = error.format_message().strip().removeprefix("Got ").removesuffix(".")  # click writes sentences
     message = message[:1].lower() + message[1:]
