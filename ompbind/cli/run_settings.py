@@ -205,20 +205,17 @@ def hide_secrets(spec: RunSpec, settings: RunSettings) -> RunSpec:
 
 
 def set_up_rendezvous(settings: RunSettings, spec: RunSpec) -> RunSpec:
-    """Add the rendezvous variables for --rendezvous, of each group; the port is reserved from now on."""
-    if spec.groups:
-        return spec.replace(groups=tuple(set_up_rendezvous(settings, group) for group in spec.groups))
+    """Add the rendezvous variables for --rendezvous, of each group with a port of its own."""
     from ompbind.execution.rendezvous import (  # noqa: PLC0415 - door: --rendezvous
         add_rendezvous,
+        choose_ports,
         find_replaced_variables,
-        open_rendezvous,
     )
 
-    rendezvous = None if settings.dry_run else open_rendezvous()
-    if rendezvous and rendezvous.note and not settings.planning.quiet:
-        print_message(f"--rendezvous: {rendezvous.note}")
-    extended_spec = add_rendezvous(spec, rendezvous)
-    replaced = ", ".join(f"{name}={value}" for name, value in find_replaced_variables(spec, extended_spec))
-    if replaced and not settings.planning.quiet:
-        print_message(f"--rendezvous replaces inherited variables: {replaced}")
-    return extended_spec
+    ports = [None] * len(spec.parts) if settings.dry_run else choose_ports(len(spec.parts))
+    parts = [add_rendezvous(part, port) for part, port in zip(spec.parts, ports, strict=True)]
+    for before, after in zip(spec.parts, parts, strict=True):
+        replaced = ", ".join(f"{name}={value}" for name, value in find_replaced_variables(before, after))
+        if replaced and not settings.planning.quiet:
+            print_message(f"--rendezvous replaces inherited variables: {replaced}")
+    return spec.replace(groups=tuple(parts)) if spec.groups else parts[0]

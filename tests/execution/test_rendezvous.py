@@ -1,28 +1,14 @@
-"""Ports for a rendezvous, and the variables that ranks get."""
+"""The port of a rendezvous, and the variables that ranks get."""
+
+import socket
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from ompbind.execution.rendezvous import Rendezvous, add_rendezvous, find_replaced_variables, make_port_pools
+from ompbind.execution.rendezvous import add_rendezvous, choose_ports, find_replaced_variables
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import RunSpec, make_command, make_local_identities
 from ompbind.planning.request import Request
-from tests.long import examples
 from tests.machines import Shape, make_machine
-
-RENDEZVOUS = Rendezvous(port=61000, ident="abc")
-
-PORTS = st.integers(1, 65535)
-
-
-@examples(0.2)
-@given(st.tuples(PORTS, PORTS).map(sorted), st.lists(st.tuples(PORTS, PORTS).map(sorted), max_size=4), PORTS)
-def test_pools_contain_no_other_ports(outgoing, reserved, first):
-    text = ",".join(f"{low}-{high}" if low < high else f"{low}" for low, high in reserved)
-    ports = {port for pool in make_port_pools("{}\t{}".format(*outgoing), text, first) for port in pool}
-    others = [range(low, high + 1) for low, high in [outgoing, *reserved]] + [range(max(first, 1024))]
-    assert ports == set(range(65536)) - {port for ports in others for port in ports}
 
 
 def environment(spec):
@@ -39,14 +25,16 @@ def make_run_spec(base=None, **fields):
 def test_all_ranks_get_equal_variables():
     inherited = {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "1", "TORCHELASTIC_USE_AGENT_STORE": "True"}
     for keep in (False, True):
-        variables = environment(add_rendezvous(make_run_spec(inherited, keep_env=keep), RENDEZVOUS))
-        assert variables == [["127.0.0.1", "61000", "abc", None]] * 2
+        first, second = environment(add_rendezvous(make_run_spec(inherited, keep_env=keep), 61000))
+        address, port, ident, cleared = first
+        assert (first, address, port, len(ident), cleared) == (second, "127.0.0.1", "61000", 16, None)
 
 
 def test_assignments_of_the_user_have_precedence():
     added_variables = (("MASTER_PORT", "500{rank}"), ("TORCHELASTIC_USE_AGENT_STORE", "1"))
-    variables = environment(add_rendezvous(make_run_spec(added_variables=added_variables), RENDEZVOUS))
-    assert variables == [["127.0.0.1", "5000", "abc", "1"], ["127.0.0.1", "5001", "abc", "1"]]
+    first, second = environment(add_rendezvous(make_run_spec(added_variables=added_variables), 61000))
+    assert (first[:2], second[:2]) == (["127.0.0.1", "5000"], ["127.0.0.1", "5001"])
+    assert first[2:] == second[2:] == [first[2], "1"]
 
 
 @pytest.mark.parametrize(
@@ -63,6 +51,18 @@ def test_assignments_of_the_user_have_precedence():
 )
 def test_inherited_variables_that_are_replaced(base, added_variables, names):
     spec = make_run_spec(base, added_variables=added_variables)
-    assert find_replaced_variables(spec, add_rendezvous(spec, RENDEZVOUS)) == tuple(
+    assert find_replaced_variables(spec, add_rendezvous(spec, 61000)) == tuple(
         (name, base[name]) for name in names
     )
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+def test_ports_are_different_and_free(address):
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    if ":" in address and not socket.has_dualstack_ipv6():
+        pytest.skip("needs IPv6")
+    ports = choose_ports(20)
+    assert len(set(ports)) == 20
+    for port in ports:
+        with socket.socket(family) as server:
+            server.bind((address, port))
