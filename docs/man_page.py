@@ -66,9 +66,7 @@ _FILES = (
     (SYSTEM_FILE, "Options and presets of all users."),
 )
 
-_REPORT = (
-    "To report a fault, add the output of 'ompbind --version -v': the versions, the system and the machine."
-)
+_REPORT = "To report a fault, add the output of 'ompbind doctor': the versions, the system and the machine."
 
 
 def render_man_page() -> str:

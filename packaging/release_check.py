@@ -207,7 +207,7 @@ def check_installation(check: Check) -> str:
 def try_commands(ompbind: Sequence[str | Path], directory: Path) -> str:
     """Run each kind of command once in a directory; return which."""
     env = {"PATH": os.defpath, "HOME": str(directory), "OMPBIND_RUNTIME_DIR": str(directory)}
-    for words in ("plan -n 1", "run -n 1 -- true", "exec -- true", "topo", "--version -v", "run --help"):
+    for words in ("plan -n 1", "run -n 1 -- true", "exec -- true", "topo", "config", "run --help"):
         run_tool(*ompbind, *words.split(), cwd=directory, env=env)
     shown = run_tool(*ompbind, "--version", cwd=directory, env=env).split()
     if __version__ not in shown:

@@ -37,20 +37,9 @@ def load_verb(name: str) -> Any:
 
 
 def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    """Print the version; with -v, what a report of a fault needs."""
-    if ctx.resilient_parsing:
-        return
-    if not value:
-        if ctx.params["verbose"]:
-            raise click.NoSuchOption("-v", ctx=ctx)
-        return
-    text = f"ompbind {__version__}"
-    if ctx.params["verbose"]:
-        from ompbind.cli.version_report import render_version_report  # noqa: PLC0415 - door: --version -v
-
-        text = render_version_report(os.environ)
-    write_stdout(text)
-    ctx.exit()
+    if value and not ctx.resilient_parsing:
+        write_stdout(f"ompbind {__version__}")
+        ctx.exit()
 
 
 @click.group(
@@ -59,15 +48,14 @@ def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> N
     add_help_option=False,
     epilog="First steps: docs/tutorial.md. All pages: docs/README.md",
 )
-@click.option("-v", "--verbose", is_flag=True, is_eager=True, hidden=True)  # for --version
 @click.option(
     "--version",
     is_flag=True,
     expose_value=False,
     callback=_print_version,
-    help="Show the version; with -v, what a report of a fault needs.",
+    help="Show the version and exit.",
 )
-def cli(verbose: bool) -> None:
+def cli() -> None:
     """Start copies (ranks) of a command, each bound to well-chosen CPUs of its own.
 
     ompbind reads the CPUs, caches and NUMA nodes of the machine, plans which CPUs each rank gets, and starts

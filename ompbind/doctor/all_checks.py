@@ -9,6 +9,7 @@ from ompbind.text import Severity
 HostCheck = Callable[[HostFacts], Iterable[HostIssue]]
 
 CHECKS: Mapping[str, HostCheck] = {
+    "versions": kernel.check_versions,
     "machine": cpus.check_machine,
     "cpus": cpus.check_cpus,
     "cores": cpus.check_cores,

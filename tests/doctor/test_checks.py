@@ -224,6 +224,7 @@ TABLE = [
     ("frequency", NOTE, "energy preference balance_power",
      governors("powersave", driver="amd-pstate-epp", preference="balance_power")),
     ("stolen", NOTE, "the host gave 4.0 % of CPU time since boot to others", kernel(stolen=0.04)),
+    ("versions", OK, "ompbind 0.", here()),
     ("kernel", OK, "6.8.0-51-generic", kernel(release="6.8.0-51-generic")),
     ("kernel", NOTE, "5.14.0", kernel(release="5.14.0")),
     ("container", OK, "Docker, with 1 NUMA node", kernel(container="Docker")),

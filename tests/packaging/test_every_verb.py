@@ -30,7 +30,6 @@ BENCH = "bench --max-rounds 20 --vary bind=rank,none"
 
 CALLS = f"""
 --version                                                        ~ ^ompbind [0-9]
---version -v                                                     ~ ^installation:
 --help                                                           ~ ^Usage: ompbind
 help run                                                         ~ --ranks
 run --help-all                                                   ~ --on-failure

@@ -1,7 +1,9 @@
 """Checks of `ompbind doctor`: the kernel, its container or host, memory and frequencies."""
 
+import platform
 from collections.abc import Iterator
 
+from ompbind import __version__
 from ompbind.cpuset import CpuSet, count, named
 from ompbind.doctor.facts import UNKNOWN, HostFacts, HostIssue, Permission, note, ok
 from ompbind.planning.memory import measure_remote_memory, render_not_allowed
@@ -169,6 +171,11 @@ def check_kernel(host: HostFacts) -> Iterator[HostIssue]:
         yield note("kernel", host.kernel.release, "; ".join(lacks), "use a newer kernel, if this matters")
     else:
         yield ok("kernel", host.kernel.release)
+
+
+def check_versions(host: HostFacts) -> Iterator[HostIssue]:
+    """Report the versions of ompbind and of its Python, for reports of faults."""
+    yield ok("versions", f"ompbind {__version__}, Python {platform.python_version()}")
 
 
 def check_container(host: HostFacts) -> Iterator[HostIssue]:

@@ -92,11 +92,6 @@ def read_directories(
             yield from _list_directories(mount, _find_limiting_path(mount[0], paths))
 
 
-def read_versions(root: Root) -> tuple[int, ...]:
-    """Return the versions of cgroups that are mounted, (1, 2) if both are; () if none is."""
-    return tuple(sorted({2 if "" in controllers else 1 for controllers, _, _ in _read_mounts(root)}))
-
-
 def read_oom_kills(root: Root) -> int | None:
     """Return how many processes the kernel's OOM killer has killed in the cgroup of the reading process.
 
