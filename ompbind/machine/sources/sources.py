@@ -16,15 +16,12 @@ from ompbind.machine.sources.linux.reader import LIVE, read_recorded
 from ompbind.machine.sources.lscpu_json import make_machine_from_lscpu, repair_json
 from ompbind.machine.sources.ompbind_json import make_machine_from_json
 from ompbind.machine.sources.root import DirectoryRoot
-from ompbind.machine.sources.samples import SAMPLES, find_sample, make_sample_machine
+from ompbind.machine.sources.samples import SAMPLE, SAMPLES, read_sample
 from ompbind.machine.sources.synthetic import parse_synthetic
 from ompbind.record import Record
 
 SYNTHETIC = "synthetic:"
 """The prefix of a topology source that describes a machine instead of naming a file."""
-
-SAMPLE = "sample:"
-"""The prefix of a topology source that names a sample machine."""
 
 SIZE_LIMIT = 64 << 20
 """Bytes of a file at most; the XML of 4,096 CPUs has a tenth."""
@@ -229,9 +226,7 @@ SOURCES: Sequence[TopologySource] = (
     ),
     TopologySource(
         detect=lambda given: given.text.startswith(SAMPLE),
-        read=lambda given: make_sample_machine(
-            find_sample(given.text, SAMPLES), given.text, devices=given.devices
-        ),
+        read=lambda given: read_sample(given.text, devices=given.devices),
         describe="a sample machine such as 'sample:two-sockets'",
         label="sample:NAME",
     ),

@@ -1,5 +1,7 @@
 """The sample machines: what each has, that JSON keeps it, and plans for it."""
 
+from importlib import resources
+
 import pytest
 
 from ompbind.cpuset import CpuSet, union
@@ -7,8 +9,8 @@ from ompbind.errors import MachineError
 from ompbind.machine.devices import DeviceKind
 from ompbind.machine.model import Level, cpus_of_cores, find_overlapping
 from ompbind.machine.sources.reading import read_machine
-from ompbind.machine.sources.samples import SAMPLES
-from ompbind.machine.sources.sources import SAMPLE, complete_source
+from ompbind.machine.sources.samples import SAMPLE, SAMPLES
+from ompbind.machine.sources.sources import complete_source
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from ompbind.report.topology import render_json
@@ -62,6 +64,8 @@ def test_samples_have_what_they_model(name, arch, cpus, domains, siblings, tmp_p
 
 def test_samples_are_those_of_the_table():
     assert [row[0] for row in COUNTS] == NAMES
+    files = resources.files("ompbind.machine.sources").joinpath("sample_machines").iterdir()
+    assert {file.name.removesuffix(".json") for file in files} == set(NAMES)
 
 
 def test_nodes_kinds_and_devices_are_those_of_the_real_machines():
