@@ -1,4 +1,7 @@
-"""Wait with --wait: try again whenever other runs may have released CPUs."""
+"""Wait with --wait: try again when other runs or the allowed CPUs have changed, which is read each second.
+
+The first steps are shorter, for runs that exit soon.
+"""
 
 import time
 from collections.abc import Callable
@@ -7,13 +10,16 @@ from typing import TypeVar
 from ompbind.cli.console import print_message
 from ompbind.cpuset import CpuSet
 from ompbind.errors import PlanError
-from ompbind.planning.other_runs import RunIdentity
+from ompbind.planning.other_runs import LiveRun, RunIdentity
 from ompbind.planning.request import Sharing
+from ompbind.procfs.reader import read_affinity
 from ompbind.registry.claim_files import read_run_info
-from ompbind.registry.tickets import Ticket, take_ticket
+from ompbind.registry.registry import Registry
 from ompbind.report.ps import render_blockers
 
 T = TypeVar("T")
+
+_FIRST_STEP_S, _LONGEST_STEP_S = 0.05, 1.0
 
 
 def call_when_free(
@@ -27,23 +33,32 @@ def call_when_free(
 ) -> T:
     """Return the result of an attempt that succeeds; an attempt returns None if other runs prevent it.
 
-    The run waits in the queue for the `wanted` CPUs: the first attempt comes when no earlier run wants them.
-    With `prints`, a message names the runs that use the CPUs. Raises PlanError after the time limit, and
-    ClaimError as `take_ticket`.
+    Other users see that the run waits for the `wanted` CPUs. With `prints`, a message names the runs that use
+    them. Raises PlanError after the time limit, and ClaimError if claims cannot be read or written.
     """
-    with take_ticket(identity, wanted, sharing) as ticket:
-        give_up_at = time.monotonic() + limit_s
-        while (found := attempt() if ticket.is_first() else None) is None:
+    with Registry(sharing, identity) as registry:
+        ticket = registry.register_waiting(wanted)
+    try:
+        give_up_at, step_s = time.monotonic() + limit_s, _FIRST_STEP_S
+        tried: tuple[tuple[LiveRun, ...], CpuSet] | None = None
+        while True:
+            with Registry(sharing, identity) as registry:
+                others = registry.occupied
+            if (others, read_affinity(0)) != tried:
+                tried, step_s = (others, read_affinity(0)), _FIRST_STEP_S
+                if (found := attempt()) is not None:
+                    return found
             left_s = give_up_at - time.monotonic()
+            blockers = [run for run in others if not run.claimed.isdisjoint(wanted)]
+            text = render_blockers(read_run_info(blockers)) or "another run has just released them"
             if left_s <= 0:
-                text = f"the CPUs are not free after {limit_s:g} s: {_render_blockers(ticket)}"
-                raise PlanError(text, hint="wait longer, or name other CPUs with --mask")
+                hint = "wait longer, or name other CPUs with --mask"
+                raise PlanError(f"the CPUs are not free after {limit_s:g} s: {text}", hint=hint)
             if prints:
-                print_message(f"waiting for CPUs: {_render_blockers(ticket)}")
+                print_message(f"waiting for CPUs: {text}")
                 prints = False
-            ticket.sleep(left_s)
-        return found
-
-
-def _render_blockers(ticket: Ticket) -> str:
-    return render_blockers(read_run_info(ticket.read_blockers())) or "another run has just released them"
+            time.sleep(min(step_s, left_s))
+            step_s = min(2 * step_s, _LONGEST_STEP_S)
+    finally:
+        if ticket:
+            ticket.release()

@@ -179,19 +179,7 @@ def _is_same_job(run: LiveRun, identity: RunIdentity) -> bool:
     return is_job_rank and (run.run_id, run.uid) == (clean_name(identity.run_id), identity.uid)
 
 
-def must_wait_for(other: LiveRun, run: LiveRun, identity: RunIdentity, live: tuple[LiveRun, ...]) -> bool:
-    """Return whether a new `run` gets its CPUs after `other`, which waits already.
-
-    `live` are the runs that have their CPUs. A run that wants other cores does not count, nor a rank of the
-    same job: the first rank that gets CPUs gets them for all ranks. A run that starts in a rank waits only
-    for runs in the same outer run: a run outside may wait until the outer run has exited.
-    """
-    if other.wanted.isdisjoint(run.wanted) or _is_same_job(other, identity):
-        return False
-    return set(_find_ancestors(live, run)) <= set(_find_ancestors(live, other))
-
-
-def _find_ancestors(runs: tuple[LiveRun, ...], run: RunIdentity | LiveRun) -> Iterator[str]:
+def _find_ancestors(runs: tuple[LiveRun, ...], run: RunIdentity) -> Iterator[str]:
     """Yield the run id of the parent run, of its parent run, and so on; all of them of one user."""
     known, new = set[str](), {clean_name(run.parent_run_id)} - {""}
     while new:

@@ -1,5 +1,4 @@
-"""Live runs of this machine: each run publishes its CPUs in a locked file, a *claim*; `tickets` is the queue
-of the runs that wait for CPUs.
+"""Live runs of this machine: each run publishes its CPUs in a locked file, a *claim*.
 
 Imports the base modules, procfs, `machine` and `planning`; `cli` plans under its lock, `inspection`
 reads it.

@@ -25,7 +25,7 @@ import stat
 import time
 from collections.abc import Iterable, Mapping
 
-from ompbind.cpuset import union
+from ompbind.cpuset import CpuSet, union
 from ompbind.errors import ClaimError
 from ompbind.machine.model import Machine
 from ompbind.machine.sources.linux.reader import LIVE
@@ -42,7 +42,14 @@ from ompbind.registry.claim_files import (
     render_ignored,
     write_claim,
 )
-from ompbind.registry.claim_format import CLAIM_SUFFIXES, list_claims, make_live_run, make_waiting_run
+from ompbind.registry.claim_format import (
+    CLAIM_SUFFIX,
+    CLAIM_SUFFIXES,
+    TICKET_SUFFIX,
+    list_claims,
+    make_live_run,
+    make_waiting_run,
+)
 
 DIRECTORY_VARIABLE = "OMPBIND_RUNTIME_DIR"
 """The variable that names another directory for claims."""
@@ -149,11 +156,15 @@ class Registry:
         )
         return self._write(run)
 
-    def _write(self, run: LiveRun) -> Claim | None:
+    def register_waiting(self, wanted: CpuSet) -> Claim | None:
+        """Write that this run waits for some CPUs, which `ps` then shows; else as `register`."""
+        return self._write(make_waiting_run(self._identity, wanted), TICKET_SUFFIX)
+
+    def _write(self, run: LiveRun, suffix: str = CLAIM_SUFFIX) -> Claim | None:
         if self.handle < 0:
             return None
         try:
-            return write_claim(run, self.handle, self.directory)
+            return write_claim(run, self.handle, self.directory, suffix)
         except OSError as error:
             what = f"cannot register this run in {self.directory}"
             self.failure = raise_or_describe(self._sharing, what, error)

@@ -12,7 +12,6 @@ from ompbind.planning.other_runs import (
     RunIdentity,
     find_job_runs,
     find_other_runs,
-    must_wait_for,
 )
 from ompbind.registry.claim_files import render_ignored
 from ompbind.registry.claim_format import (
@@ -23,7 +22,6 @@ from ompbind.registry.claim_format import (
     find_field,
     make_live_run,
     make_text,
-    make_waiting_run,
     parse_text,
     render_restarts,
 )
@@ -145,29 +143,6 @@ def test_the_number_of_restarts_can_be_changed_in_place(before, after, name):
     at, new = find_field(data.decode(), RESTARTS), render_restarts(after).encode()
     data[at : at + len(new)] = new
     assert data.decode() == make_text(run.replace(restarts=after))
-
-
-def waiting(wanted="0-3", run_id="waits", **changes):
-    return live("", run_id, wanted=CpuSet.from_list(wanted), **changes)
-
-
-def test_a_run_waits_for_runs_that_want_the_same_cores():
-    runs = live("0-3", "outer"), live("0-1", "inner", parent_run_id="outer")
-    job, inner, outer = {"placement_index": 1}, {"parent_run_id": "inner"}, {"parent_run_id": "outer"}
-    for other, mine, waits in (
-        (waiting("0-3"), {}, True),
-        (waiting("4-5"), {}, False),
-        (waiting(run_id="mine"), {}, True),
-        (waiting(run_id="mine"), job, False),
-        (waiting(run_id="mine", uid=5), job, True),
-        (waiting(), inner, False),
-        (waiting(**outer), inner, False),
-        (waiting(**inner), inner, True),
-        (waiting(**inner), outer, True),
-        (waiting(**inner), {}, True),
-    ):
-        me = claimant(**mine)
-        assert must_wait_for(other, make_waiting_run(me, CpuSet((3, 7))), me, runs) == waits, (other, mine)
 
 
 def test_a_sentence_names_some_claims_that_do_not_count_and_counts_the_others():
