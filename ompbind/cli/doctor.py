@@ -4,12 +4,13 @@ import os
 
 import click
 
+from ompbind.cli.config_files import read_found_files
 from ompbind.cli.console import read_screen, write_stdout
 from ompbind.cli.options import find_unknown_variables, find_variables
 from ompbind.cli.settings import make_settings
 from ompbind.cli.verb import Verb
 from ompbind.doctor.all_checks import run_checks
-from ompbind.doctor.read_host import read_host
+from ompbind.doctor.read import read_host
 from ompbind.record import Record
 from ompbind.report.doctor import render_issues, render_issues_json
 from ompbind.text import Severity
@@ -39,7 +40,8 @@ def doctor(ctx: click.Context) -> int:
     """Find what on this machine or in this environment would break a binding, each with its remedy."""
     settings = make_settings(DoctorSettings, ctx.params)
     env = dict(os.environ)
-    host = read_host(settings.words, env, find_variables(), tuple(find_unknown_variables(env)))
+    files = (f"{file.kind} file {file.path}" for file in read_found_files(env).read)
+    host = read_host(settings.words, env, find_variables(), tuple(find_unknown_variables(env)), files)
     issues = run_checks(host)
     is_json = settings.format == "json"
     write_stdout(render_issues_json(issues, host) if is_json else render_issues(issues, read_screen()))

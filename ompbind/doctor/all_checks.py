@@ -2,45 +2,43 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
-from ompbind.doctor.checks import command, cpus, devices, environment, kernel, pools, rebinding
+from ompbind.doctor import checks_environment as environment
+from ompbind.doctor import checks_machine as machine
+from ompbind.doctor import checks_programs as programs
 from ompbind.doctor.facts import HostFacts, HostIssue
 from ompbind.text import Severity
 
 HostCheck = Callable[[HostFacts], Iterable[HostIssue]]
 
 CHECKS: Mapping[str, HostCheck] = {
-    "versions": kernel.check_versions,
-    "machine": cpus.check_machine,
-    "cpus": cpus.check_cpus,
-    "cores": cpus.check_cores,
-    "offline": cpus.check_offline,
-    "set-apart": cpus.check_excluded,
-    "smt": cpus.check_smt,
-    "quota": cpus.check_quota,
-    "bind-call": cpus.check_bind_call,
-    "devices": devices.check_devices,
-    "virtual": devices.check_virtual,
-    "runs": cpus.check_runs,
-    "load": cpus.check_load,
+    "versions": machine.check_versions,
+    "machine": machine.check_machine,
+    "cpus": machine.check_cpus,
+    "cores": machine.check_cores,
+    "offline": machine.check_offline,
+    "set-apart": machine.check_excluded,
+    "smt": machine.check_smt,
+    "quota": machine.check_quota,
+    "bind-call": machine.check_bind_call,
+    "devices": machine.check_devices,
+    "virtual": machine.check_virtual,
+    "runs": machine.check_runs,
+    "load": machine.check_load,
     "variables": environment.check_variables,
     "options": environment.check_options,
     "preload": environment.check_preloads,
-    "command": command.check_command,
-    "wrappers": command.check_wrappers,
-    "runtimes": command.check_runtimes,
-    "preloadable": command.check_preloadable,
-    "pools": pools.check_pools,
-    "rebinding": rebinding.check_rebinding,
-    "allowed-memory": kernel.check_allowed_memory,
-    "memory-call": kernel.check_memory_call,
-    "numa-balancing": kernel.check_balancing,
-    "memory": kernel.check_memory,
-    "swap": kernel.check_swap,
-    "huge-pages": kernel.check_huge_pages,
-    "frequency": kernel.check_frequencies,
-    "stolen": kernel.check_stolen,
-    "kernel": kernel.check_kernel,
-    "container": kernel.check_container,
+    "command": programs.check_command,
+    "wrappers": programs.check_wrappers,
+    "runtimes": programs.check_runtimes,
+    "preloadable": programs.check_preloadable,
+    "pools": programs.check_pools,
+    "rebinding": environment.check_rebinding,
+    "allowed-memory": machine.check_allowed_memory,
+    "memory-call": machine.check_memory_call,
+    "numa-balancing": machine.check_balancing,
+    "memory": machine.check_memory,
+    "kernel": machine.check_kernel,
+    "container": machine.check_container,
 }
 """Every check by its name in JSON; their results are reported in this order."""
 

@@ -3,6 +3,7 @@
 A fact that cannot be read is None, "" or empty, never an error.
 """
 
+import shlex
 from collections.abc import Mapping
 from enum import StrEnum
 
@@ -11,6 +12,7 @@ from ompbind.inspection.others_load import OthersLoad
 from ompbind.machine.model import Machine
 from ompbind.machine.sources.linux.numa import MemorySize
 from ompbind.planning.other_runs import LiveRun
+from ompbind.planning.rank_variables import MASKED, is_secret, mask_word
 from ompbind.programs.command import Workload
 from ompbind.record import Record
 from ompbind.text import Severity
@@ -30,8 +32,7 @@ class KernelFacts(Record):
 
     `container` is the container software, such as "Docker"; "" outside of containers. `hypervisor` is the
     maker of a virtual machine, such as "QEMU"; "" on hardware. `smt` is the text of smt/control.
-    `numa_balancing` is the number in /proc/sys. `huge_pages` and `defrag` are the selected words of
-    transparent huge pages. `stolen` is the steal time since boot as a share of all CPU time, 0 to 1.
+    `numa_balancing` is the number in /proc/sys.
     """
 
     release: str = ""
@@ -39,9 +40,6 @@ class KernelFacts(Record):
     hypervisor: str = ""
     smt: str = ""
     numa_balancing: int | None = None
-    huge_pages: str = ""
-    defrag: str = ""
-    stolen: float | None = None
 
     @property
     def version(self) -> tuple[int, int] | None:
@@ -49,23 +47,6 @@ class KernelFacts(Record):
         words = self.release.replace("-", ".").split(".")
         numbers = [int(word) for word in words[:2] if word.isascii() and word.isdigit() and len(word) < 6]
         return (numbers[0], numbers[1]) if len(numbers) == 2 else None
-
-
-class FrequencyFacts(Record):
-    """How CPU frequencies are selected: the driver, and the CPUs of each governor and energy preference."""
-
-    driver: str = ""
-    governors: tuple[tuple[str, CpuSet], ...] = ()
-    preferences: tuple[tuple[str, CpuSet], ...] = ()
-
-
-class MemoryFacts(Record):
-    """The memory of the machine and of its NUMA nodes, and swap space in bytes; None if unknown."""
-
-    machine: MemorySize | None = None
-    nodes: tuple[MemorySize, ...] = ()
-    swap_total: int | None = None
-    swap_used: int | None = None
 
 
 class Package(Record):
@@ -106,11 +87,12 @@ class HostFacts(Record):
     `machine` is None if it could not be read; `error` is then the reason. `affinity` is the affinity mask of
     this process, `cpuset` the cpuset of its cgroup. `may_bind` is the permission for sched_setaffinity,
     `may_place_memory` for set_mempolicy. `others` is what other processes used of the allowed CPUs just now,
-    and `idle` are the allowed CPUs that were hardly used. `runs` are the other live runs, None if they cannot
-    be read; `enclosing` is the rank to which this process belongs. `command` is None if none was given.
-    `preloadable` are (name, path) of libraries to preload; "" is a path that was not found. `options` are the
-    names of the variables that are options of ompbind. `unknown_options` are variables that look like
-    options, each with the name of the most similar option.
+    and `idle` are the allowed CPUs that were hardly used. `memory` are the sizes of the NUMA nodes, or of the
+    machine. `runs` are the other live runs, None if they cannot be read; `enclosing` is the rank to which
+    this process belongs. `command` is None if none was given. `preloadable` are (name, path) of libraries to
+    preload; "" is a path that was not found. `options` are the names of the variables that are options of
+    ompbind. `unknown_options` are variables that look like options, each with the name of the most similar
+    option. `report` is what a report of a fault needs, as (subject, text).
     """
 
     env: Mapping[str, str]
@@ -121,8 +103,7 @@ class HostFacts(Record):
     may_bind: Permission = Permission.UNKNOWN
     may_place_memory: Permission = Permission.UNKNOWN
     kernel: KernelFacts = KernelFacts()
-    frequency: FrequencyFacts = FrequencyFacts()
-    memory: MemoryFacts = MemoryFacts()
+    memory: tuple[MemorySize, ...] = ()
     others: OthersLoad = OthersLoad()
     idle: CpuSet = EMPTY
     runs: tuple[LiveRun, ...] | None = None
@@ -132,6 +113,7 @@ class HostFacts(Record):
     preloadable: tuple[tuple[str, str], ...] = ()
     options: tuple[str, ...] = ()
     unknown_options: tuple[tuple[str, str], ...] = ()
+    report: tuple[tuple[str, str], ...] = ()
 
 
 UNKNOWN = "not known"
@@ -166,3 +148,12 @@ def note(subject: str, found: str, why: str, remedy: str) -> HostIssue:
 def error(subject: str, found: str, why: str, remedy: str) -> HostIssue:
     """Make an issue that must be fixed."""
     return HostIssue(severity=Severity.ERROR, subject=subject, found=found, why=why, remedy=remedy)
+
+
+def mask_value(name: str, value: str) -> str:
+    """Return the value of a variable; secret values are masked, also in lists of NAME=VALUE."""
+    try:
+        words = shlex.split(value) if "=" in value else []
+    except ValueError:  # a quote is not closed
+        return MASKED
+    return MASKED if is_secret(name) else " ".join(map(mask_word, words)) or value

@@ -1,16 +1,24 @@
 """The facts that `ompbind doctor` reads: system settings below a root, and commands from their files."""
 
 import os
+import platform
 import shutil
 import sys
 
 import pytest
 
+from ompbind import __version__
 from ompbind.cpuset import CpuSet
-from ompbind.doctor.facts import EnclosingRank, FrequencyFacts, KernelFacts, MemoryFacts
-from ompbind.doctor.read_command import read_command_facts, read_commands_workload
-from ompbind.doctor.read_host import find_enclosing
-from ompbind.doctor.read_kernel import interpret_status, read_frequency, read_kernel, read_memory
+from ompbind.doctor.facts import EnclosingRank, KernelFacts
+from ompbind.doctor.read import (
+    find_enclosing,
+    interpret_status,
+    read_command_facts,
+    read_commands_workload,
+    read_kernel,
+    read_memory,
+    read_report_facts,
+)
 from ompbind.machine.sources.linux.numa import MemorySize
 from ompbind.machine.sources.root import DirectoryRoot
 from ompbind.planning.other_runs import LiveRun
@@ -18,7 +26,6 @@ from tests.machines import Shape, write_tree
 from tests.tables import rows
 
 CPU = "sys/devices/system/cpu"
-PAGES = "sys/kernel/mm/transparent_hugepage"
 
 
 @pytest.fixture
@@ -30,28 +37,23 @@ def tree(tmp_path):
 def test_kernel_and_its_settings(tree):
     root = tree({
         "proc/sys/kernel/osrelease": "5.14.0-427.el9.x86_64\n", "proc/sys/kernel/numa_balancing": "1\n",
-        "proc/stat": "cpu  10 10 10 50 0 0 10 10 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n",
-        f"{CPU}/smt/control": "forceoff\n", f"{PAGES}/enabled": "always madvise [never]\n",
-        f"{PAGES}/defrag": "always defer [defer+madvise] madvise never\n", "run/.containerenv": "",
+        f"{CPU}/smt/control": "forceoff\n", "run/.containerenv": "",
     })  # fmt: skip
     assert read_kernel(root) == KernelFacts(
         release="5.14.0-427.el9.x86_64", container="podman", smt="forceoff", numa_balancing=1,
-        huge_pages="never", defrag="defer+madvise", stolen=0.1,
     )  # fmt: skip
     assert read_kernel(root).version == (5, 14)
 
 
 @pytest.mark.parametrize("files", [
     {},
-    {"proc/stat": "cpu 1 2 x 4 5 6 7 8\n", "proc/sys/kernel/numa_balancing": "?", f"{PAGES}/enabled": "none"},
-    {"proc/stat": "cpu 0 0 0 0 0 0 0 0 0 0\n", "proc/meminfo": "MemTotal: -1 kB\nMemFree\n"},
-    {"proc/stat": "intr 1 2 3 4 5 6 7 8 9\n", "proc/meminfo": "\0\0"},
+    {"proc/sys/kernel/numa_balancing": "?", "proc/meminfo": "MemTotal: -1 kB\nMemFree\n"},
+    {"proc/meminfo": "\0\0"},
 ])  # fmt: skip
 def test_absent_and_invalid_files_are_unknown(tree, files):
     root = tree(files)
     assert read_kernel(root) == KernelFacts()
-    assert read_frequency(root, CpuSet(range(4))) == FrequencyFacts()
-    assert read_memory(root) == MemoryFacts()
+    assert list(read_memory(root)) == []
 
 
 DMI = "sys/class/dmi/id/sys_vendor"
@@ -74,31 +76,34 @@ def test_containers_and_virtual_machines_are_named(tree, files, container, hyper
     assert (facts.container, facts.hypervisor) == (container, hypervisor)
 
 
-def test_governors_are_read_by_policy_or_on_old_kernels_by_cpu(tree):
-    files = {f"{CPU}/cpu{cpu}/cpufreq/scaling_governor": "ondemand\n" for cpu in (1, 3)}
-    assert read_frequency(tree(files), CpuSet(range(4))).governors == (("ondemand", CpuSet([1, 3])),)
-    files = {}
-    for policy, governor in ((0, "powersave"), (2, "performance"), (4, "ondemand")):
-        texts = {"affected_cpus": f"{policy} {policy + 1}", "scaling_governor": governor}
-        texts |= {"scaling_driver": "intel_pstate", "energy_performance_preference": "balance_power"}
-        files |= {f"{CPU}/cpufreq/policy{policy}/{name}": f"{text}\n" for name, text in texts.items()}
-    assert read_frequency(tree(files), CpuSet(range(4))) == FrequencyFacts(
-        driver="intel_pstate",
-        governors=(("powersave", CpuSet([0, 1])), ("performance", CpuSet([2, 3]))),
-        preferences=(("balance_power", CpuSet(range(4))),),
-    )
-
-
-def test_memory_of_machine_and_nodes(tree):
+def test_memory_of_the_machine_or_of_its_nodes(tree):
     node = "Node {0} MemTotal: 1000 kB\nNode {0} MemFree: 10 kB\nNode {0} Inactive(file): 20 kB\n"
-    whole = "MemTotal: 2000 kB\nMemFree: 9 kB\nMemAvailable: 30 kB\nSwapTotal: 500 kB\nSwapFree: 100 kB\n"
+    whole = {"proc/meminfo": "MemTotal: 2000 kB\nMemFree: 9 kB\nMemAvailable: 30 kB\n"}
     nodes = {f"sys/devices/system/node/node{i}/meminfo": node.format(i) for i in range(2)}
-    assert read_memory(tree({"proc/meminfo": whole, **nodes})) == MemoryFacts(
-        machine=MemorySize(total=2000 << 10, free=30 << 10),
-        nodes=tuple(MemorySize(node=i, total=1000 << 10, free=30 << 10) for i in range(2)),
-        swap_total=500 << 10,
-        swap_used=400 << 10,
+    assert list(read_memory(tree(whole))) == [MemorySize(total=2000 << 10, free=30 << 10)]
+    assert list(read_memory(tree({**whole, **nodes}))) == [
+        MemorySize(node=i, total=1000 << 10, free=30 << 10) for i in range(2)
+    ]
+
+
+def test_a_report_of_a_fault_has_versions_variables_and_files_without_secrets():
+    env = {
+        "OMPBIND_MASK": "0-1", "OMP_NUM_THREADS": "3", "OMPBIND_ENV": "'API_TOKEN=hidden1 hidden2' PORT=1",
+        "OMPBIND_API_KEY": "hidden3", "OMPBIND_WRAP": "env SECRET=hidden4 'open", "HF_TOKEN": "hidden5",
+        "SLURM_PROCID": "hidden6", "SLURM_LOCALID": "0",
+    }  # fmt: skip
+    found = dict(read_report_facts(env, ["user file /x"]))
+    assert found["ompbind"].startswith(f"{__version__}, in /")
+    assert found["Python"] == f"CPython {platform.python_version()}, {sys.executable}"
+    assert "click 8." in found["packages"]
+    assert f"{platform.release()}" in found["system"]
+    assert found["launcher"] == "SLURM_PROCID, SLURM_LOCALID"
+    assert found["configuration"] == "user file /x"
+    assert found["variables set"] == (
+        "OMPBIND_API_KEY=***, OMPBIND_ENV=API_TOKEN=*** PORT=1, OMPBIND_MASK=0-1, OMPBIND_WRAP=***,"
+        " OMP_NUM_THREADS=3"
     )
+    assert "hidden" not in str(found)
 
 
 @pytest.fixture

@@ -1,0 +1,368 @@
+"""Checks of `ompbind doctor`: the machine, its CPUs, devices and memory, its kernel, other runs."""
+
+from collections.abc import Iterator, Sequence
+from itertools import compress
+
+from ompbind.cpuset import EMPTY, CpuSet, count, named
+from ompbind.doctor.facts import UNKNOWN, HostFacts, HostIssue, Permission, error, note, ok
+from ompbind.machine.devices import Device, DeviceKind
+from ompbind.machine.model import Level, Machine
+from ompbind.planning.devices.locality import find_locality, find_near
+from ompbind.planning.devices.visible import find_visible_devices
+from ompbind.planning.memory import measure_remote_memory, render_not_allowed
+
+SHARING_COST = (
+    "threads that share a CPU take turns, and all threads of a parallel region wait for the last one"
+)
+
+
+def check_machine(host: HostFacts) -> Iterator[HostIssue]:
+    """Check that the machine can be read, and that the system can bind processes."""
+    machine = host.machine
+    if machine is None:
+        yield error("machine", host.error, "no plan can be made", "see 'ompbind topo'")
+    elif not machine.bindable:
+        why = "ranks only get thread counts and move between all CPUs"
+        yield error("machine", "this system cannot bind processes to CPUs", why, "use Linux")
+    elif machine.remarks:
+        why = "plans are made from the cores, caches and NUMA nodes that the system reports"
+        remedy = "compare 'ompbind topo' with the real machine; a mask (-m) can name any CPUs"
+        yield note("machine", "; ".join(machine.remarks), why, remedy)
+    else:
+        yield ok("machine", f"{count(len(machine.at(Level.CORE)), 'core')}, {machine.arch}")
+
+
+def check_cpus(host: HostFacts) -> Iterator[HostIssue]:
+    """Compare the allowed CPUs with the online CPUs."""
+    machine = host.machine
+    if machine is None:
+        return
+    if machine.allowed == machine.online:
+        yield ok("CPUs", f"all {len(machine.online)} online CPUs are allowed")
+        return
+    usable = machine.online if host.cpuset is None else machine.online & host.cpuset
+    limited_by = (usable != machine.online, machine.allowed != usable)  # cgroup, mask
+    is_rank = host.enclosing is not None and machine.allowed == host.enclosing.cpus
+    if host.enclosing and is_rank:
+        limits = f"the enclosing run (rank {host.enclosing.rank})"
+        remedy = "none needed: a rank has its own CPUs"
+    else:
+        causes = ("the cpuset of the cgroup", "the inherited affinity mask")
+        limits = " and ".join(compress(causes, limited_by))
+        in_container = "docker and podman: --cpuset-cpus; Kubernetes: CPU requests"
+        outside = "change AllowedCPUs= of the systemd unit, or request more CPUs from the batch system"
+        origins = "taskset, numactl, a batch system or launcher, or a parent process that OpenMP has bound"
+        ways = (
+            in_container if host.kernel.container else outside,
+            f"to use more CPUs, find what has set the mask: {origins}; 'taskset -p $$' shows the mask of a"
+            " shell",
+        )
+        remedy = "; ".join(compress(ways, limited_by))
+    online = count(len(machine.online), "online CPU")
+    found = f"{len(machine.allowed)} of {online} allowed ({machine.allowed}): limited by {limits}"
+    if len(machine.allowed) > 1 or is_rank:
+        why = "programs that count or name all online CPUs get fewer; ompbind uses only the allowed CPUs"
+        yield note("CPUs", found, why, remedy)
+    else:
+        why = "all ranks and threads share this CPU, and only one of them runs at a time"
+        yield error("CPUs", found, why, remedy)
+
+
+def check_cores(host: HostFacts) -> Iterator[HostIssue]:
+    """Look for cores with some hardware threads that are not allowed: other programs may use those."""
+    machine = host.machine
+    if machine is None or machine.allowed == machine.online:
+        return
+    cores = [core.cpus for core in machine.at(Level.CORE)]
+    partial = [core for core in cores if core & machine.allowed and not core <= machine.allowed]
+    if partial:
+        lost = CpuSet(cpu for core in partial for cpu in core - machine.allowed)
+        found = f"{count(len(partial), 'core')} only partly allowed: not {named('CPU', lost)}"
+        why = "programs on the other hardware threads of a core share its execution units and caches"
+        yield note("cores", found, why, "request whole cores, or exclude these: -m 'all,^CPUS'")
+
+
+def check_offline(host: HostFacts) -> Iterator[HostIssue]:
+    """Look for offline CPUs; siblings that are offline because SMT is off are intended."""
+    machine = host.machine
+    if machine is None or not machine.offline:
+        return
+    found = f"{named('CPU', machine.offline)} present but offline"
+    if host.kernel.smt in ("off", "forceoff"):
+        yield ok("offline CPUs", f"{found}: SMT is off")
+        return
+    file = f"/sys/devices/system/cpu/cpu{machine.offline.first}/online"
+    why = "masks that name them are refused; plans do not use them"
+    yield note("offline CPUs", found, why, f"to use them, as root: echo 1 > {file}")
+
+
+def check_excluded(host: HostFacts) -> Iterator[HostIssue]:
+    """Look for CPUs that the kernel excludes from scheduling or from its own work."""
+    reasons = host.machine.exclusion_reasons if host.machine else ()
+    for name, cpus in reasons:
+        why = "they are used only by masks that name them"
+        if name == "isolated":
+            why += "; the kernel moves no threads to or between them: threads without a place share one CPU"
+        remedy = f"to use them, with a place for every OpenMP thread: -m '{cpus}' --bind thread"
+        yield note("excluded CPUs", f"{named('CPU', cpus)}: {name}", why, remedy)
+
+
+def check_smt(host: HostFacts) -> Iterator[HostIssue]:
+    """Report how many hardware threads cores have, and how many of them ranks use."""
+    machine = host.machine
+    if machine is None:
+        return
+    widths = {len(core.cpus) for core in machine.at(Level.CORE)}
+    if widths <= {1}:
+        yield ok("SMT", "one hardware thread per core")
+    else:
+        most = max(widths, default=1)
+        used = "4" if most >= 8 else "1"
+        yield ok("SMT", f"{most} hardware threads per core: ranks use {used}, or all with --smt all")
+
+
+def check_quota(host: HostFacts) -> Iterator[HostIssue]:
+    """Compare the CPU time that the cgroup may use with the number of its CPUs."""
+    machine = host.machine
+    if machine is None:
+        return
+    quota, cpus = machine.quota, len(machine.allowed)
+    if quota is None or quota >= cpus:
+        found = "none" if quota is None else f"{count(quota, 'CPU')}, enough for all allowed CPUs"
+        yield ok("CPU quota", found)
+        return
+    found = f"the cgroup limits CPU time to {quota:g} of {count(cpus, 'allowed CPU')}"
+    why = "thread pools sized by CPU count exhaust the quota, and then all threads are throttled"
+    where = "docker and podman: --cpus" if host.kernel.container else "CPUQuota= of the systemd unit"
+    remedy = (
+        "none for 'ompbind run', whose thread counts stay within the quota; otherwise"
+        f" OMP_NUM_THREADS={max(1, int(quota))}, or a larger quota ({where})"
+    )
+    yield note("CPU quota", found, why, remedy)
+
+
+def check_bind_call(host: HostFacts) -> Iterator[HostIssue]:
+    """Check that the kernel permits a process to bind itself."""
+    if host.may_bind is Permission.REFUSED:
+        why = "ranks cannot be bound, so none can be started"
+        remedy = "allow sched_setaffinity in the seccomp profile or sandbox; until then use --mask none"
+        yield error("sched_setaffinity", "is refused to this process", why, remedy)
+    else:
+        yield ok("sched_setaffinity", "is permitted" if host.may_bind is Permission.GRANTED else UNKNOWN)
+
+
+def check_runs(host: HostFacts) -> Iterator[HostIssue]:
+    """Look for live runs on the same CPUs."""
+    if host.runs is None:
+        yield ok("other runs")
+        return
+    allowed = host.machine.allowed if host.machine else EMPTY
+    others = [run for run in host.runs if run.claimed & allowed]
+    if not others:
+        yield ok("other runs", "none on these CPUs")
+    for run in others:
+        found = f"{run.run_id} (pid {run.pid}) uses {named('CPU', run.claimed & allowed)}"
+        remedy = "use --avoid to plan around it, --exclusive to refuse to start; 'ompbind ps' lists all runs"
+        yield note("other runs", found, SHARING_COST, remedy)
+
+
+def check_load(host: HostFacts) -> Iterator[HostIssue]:
+    """Look for other processes that use the allowed CPUs now."""
+    others = host.others
+    if not others.cpus:
+        yield ok("other load")
+    elif not others.is_much:
+        yield ok("other load", f"{100 * max(0.0, others.share):.0f} % of {named('CPU', others.cpus)}")
+    else:
+        idle = f"idle CPUs with -m '{host.idle}'" if host.idle else "CPUs that are idle"
+        remedy = f"stop these processes, or use {idle}; 'top' shows the processes"
+        found = f"{others.text} in {others.span_s:.1f} s"
+        yield note("other load", found, f"{SHARING_COST}; measurements vary", remedy)
+
+
+_PROVIDER = "ask the provider of the machine"
+
+
+def check_devices(host: HostFacts) -> Iterator[HostIssue]:
+    """Look for GPUs that no allowed CPU is near."""
+    machine = host.machine
+    if machine is None:
+        return
+    visible = find_visible_devices(machine.devices, host.env).devices
+    gpus = [device for device in visible if device.kind is DeviceKind.GPU]
+    if not gpus:
+        return
+    localities = [(gpu, find_locality(machine, [gpu], machine.allowed)) for gpu in gpus]
+    far = [(gpu, locality) for gpu, locality in localities if locality.is_nearest]
+    for gpu, locality in far:
+        node = "" if gpu.node is None else f" on NUMA node {gpu.node}"
+        found = f"is near {named('CPU', locality.near)}{node}, but only CPUs {machine.allowed} are allowed"
+        where = "AllowedCPUs= of the systemd unit"
+        if host.kernel.container:
+            where = "docker and podman: --cpuset-cpus"
+        allow = f"allow some of CPUs {locality.near} ({where}, taskset, or the batch system)"
+        why = "every transfer between this GPU and a rank crosses to another NUMA node"
+        yield note(f"{gpu.name} ({gpu.address})", found, why, f"{allow}, or use another GPU")
+    unknown = [gpu for gpu, locality in localities if not locality.is_known]
+    if unknown and len(machine.at(Level.NODE)) > 1 and not host.kernel.hypervisor:
+        found = f"{_list(unknown)}: the firmware does not report a NUMA node"
+        why = "plans cannot place ranks near these GPUs, and spread them over all NUMA nodes"
+        yield note("GPUs", found, why, "name the CPUs with -m; look for a newer firmware (BIOS)")
+    elif not far:
+        near = "" if unknown else ", all near allowed CPUs"
+        yield ok("GPUs", f"{count(len(gpus), 'GPU')}{near}")
+
+
+def _list(devices: Sequence[Device]) -> str:
+    return ", ".join(device.name for device in devices)
+
+
+def check_virtual(host: HostFacts) -> Iterator[HostIssue]:
+    """Look for parts of the topology that a hypervisor has not passed on, or made up."""
+    machine, hypervisor = host.machine, host.kernel.hypervisor
+    if machine is None or not hypervisor:
+        return
+    issues = [*_find_made_up_cores(machine, hypervisor), *_find_made_up_devices(machine, hypervisor)]
+    found = f"{hypervisor}: cores, caches and NUMA nodes are as the hypervisor reports them"
+    yield from issues or [ok("virtual machine", found)]
+
+
+def _find_made_up_cores(machine: Machine, hypervisor: str) -> Iterator[HostIssue]:
+    """Look for packages of one CPU each, and for CPUs without shared caches."""
+    packages, cpus = machine.at(Level.PACKAGE), len(machine.online)
+    if cpus > 1 and packages and all(len(package.cpus) == 1 for package in packages):
+        found = f"{hypervisor}: each of {cpus} CPUs is a package of its own"
+        why = "ompbind cannot know which CPUs share a core or a cache: ranks may share them unseen"
+        remedy = f"{_PROVIDER} for the real CPU topology (QEMU: -smp sockets=,cores=,threads=)"
+        yield note("virtual machine", found, why, remedy)
+    elif cpus > 1 and all(len(cache.cpus) == 1 for cache in machine.at(Level.L3)):
+        found = f"{hypervisor}: no L3 cache is shared"
+        why = "plans do not keep the threads of a rank in one cache, because none is reported"
+        remedy = f"{_PROVIDER} for the caches (libvirt: <cache mode='passthrough'/>)"
+        yield note("virtual machine", found, why, remedy)
+
+
+def _find_made_up_devices(machine: Machine, hypervisor: str) -> Iterator[HostIssue]:
+    """Look for GPUs without a NUMA node, or all on one node although there are several."""
+    nodes = machine.at(Level.NODE)
+    gpus = [device for device in machine.devices if device.kind is DeviceKind.GPU and not device.excluded]
+    if len(nodes) < 2 or not gpus:
+        return
+    unknown = [gpu for gpu in gpus if not find_near(machine, gpu)]
+    remedy = f"{_PROVIDER} for GPUs below a PCI bus of their NUMA node (QEMU: pxb-pcie with numa_node=)"
+    if unknown:
+        found = f"{hypervisor}: the NUMA node of {_list(unknown)} is not passed on"
+        why = f"plans cannot place ranks near these GPUs, and spread them over all {len(nodes)} NUMA nodes"
+        yield note("virtual machine", found, why, remedy)
+    elif len(gpus) > 1 and len({gpu.node for gpu in gpus}) == 1:
+        found = f"{hypervisor}: all {len(gpus)} GPUs are on NUMA node {gpus[0].node} of {len(nodes)} nodes"
+        why = "the hypervisor may have made this up; plans then divide the CPUs of one node among all ranks"
+        yield note("virtual machine", found, why, f"compare 'nvidia-smi topo -m' on the host; {remedy}")
+
+
+_SCARCE = 0.05
+"""A note is made if a smaller share of memory is free."""
+
+_FEATURES = (
+    ((5, 3), "exits of ranks are noticed by signals only (pidfd: 5.3)"),
+    ((5, 15), "memory can be preferred from a single NUMA node only (several: 5.15)"),
+    ((6, 2), "a change of the cpuset discards the affinity masks of processes (kept: 6.2)"),
+)
+"""Versions of the kernel, and what older kernels lack that matters to a binding."""
+
+
+def check_memory_call(host: HostFacts) -> Iterator[HostIssue]:
+    """Check that the kernel permits a process to choose the NUMA nodes of its memory."""
+    permission, several = host.may_place_memory, len(_nodes_with_memory(host)) > 1
+    if permission is Permission.UNKNOWN:
+        yield ok("set_mempolicy")
+    elif permission is Permission.GRANTED:
+        yield ok("set_mempolicy", "is permitted")
+    elif permission is Permission.ABSENT:
+        yield ok("set_mempolicy", "this kernel has no NUMA policies")
+    elif not several:
+        yield ok("set_mempolicy", "is refused; harmless with one NUMA node")
+    else:
+        why = "memory cannot be bound to nodes; it is allocated where a thread touches it first"
+        found, remedy = "is refused, by a seccomp filter", "allow set_mempolicy in the filter of the sandbox"
+        if host.kernel.container:
+            found = "is refused in this container"
+            remedy = "docker and podman: --cap-add SYS_NICE; Kubernetes: capabilities: add: [SYS_NICE]"
+        yield note("set_mempolicy", found, why, remedy)
+
+
+def _nodes_with_memory(host: HostFacts) -> list[int]:
+    nodes = host.machine.nodes if host.machine else ()
+    return [node.number for node in nodes if node.memory_bytes != 0]
+
+
+def check_allowed_memory(host: HostFacts) -> Iterator[HostIssue]:
+    """Look for allowed CPUs on NUMA nodes whose memory is not allowed."""
+    machine = host.machine
+    if machine is None:
+        return
+    remote = CpuSet(measure_remote_memory(machine)) & machine.allowed
+    if not remote:
+        yield ok("allowed memory", "of the NUMA nodes of all allowed CPUs")
+        return
+    found = f"{render_not_allowed(machine, remote)}, but {named('CPU', remote)} there are allowed"
+    why = "threads there use memory of other nodes, which is slower; plans use these CPUs last"
+    inside = host.kernel.container
+    where = "docker and podman: --cpuset-mems" if inside else "AllowedMemoryNodes= of the systemd unit"
+    yield note("allowed memory", found, why, f"allow this memory too ({where}), or allow only other CPUs")
+
+
+def check_balancing(host: HostFacts) -> Iterator[HostIssue]:
+    """Check whether the kernel moves memory between NUMA nodes on its own."""
+    setting, nodes = host.kernel.numa_balancing, _nodes_with_memory(host)
+    if setting is None or len(nodes) < 2:
+        yield ok("NUMA balancing", UNKNOWN if setting is None and len(nodes) > 1 else "off, or only one node")
+    elif setting:
+        why = "it causes page faults to find out which CPUs use a page; memory of bound ranks is local anyway"
+        yield note("NUMA balancing", "on", why, "as root: sysctl kernel.numa_balancing=0")
+    else:
+        yield ok("NUMA balancing", "off")
+
+
+def check_memory(host: HostFacts) -> Iterator[HostIssue]:
+    """Look for NUMA nodes, or a machine, with little free memory."""
+    sizes = host.memory
+    least = min((size.share_free for size in sizes), default=1.0)
+    if not sizes:
+        yield ok("memory")
+    elif least >= _SCARCE:
+        free = f"{100 * least:.0f} % free"
+        yield ok("memory", free if len(sizes) == 1 else f"at least {free} on every node")
+    for size in sizes:
+        if size.share_free < _SCARCE:
+            where, why = "", "ranks may be killed for lack of memory"
+            if size.node is not None:
+                where, why = f" of NUMA node {size.node}", "ranks then get memory of other nodes"
+            found = f"only {100 * size.share_free:.0f} % of the memory{where} is free"
+            remedy = "stop the programs that use it; see 'ompbind topo' and /proc/meminfo"
+            yield note("memory", found, why, remedy)
+
+
+def check_kernel(host: HostFacts) -> Iterator[HostIssue]:
+    """Look for features that an old kernel lacks."""
+    version = host.kernel.version
+    if version is None:
+        yield ok("kernel", host.kernel.release or UNKNOWN)
+        return
+    lacks = [text for since, text in _FEATURES if version < since]
+    if lacks:
+        yield note("kernel", host.kernel.release, "; ".join(lacks), "use a newer kernel, if this matters")
+    else:
+        yield ok("kernel", host.kernel.release)
+
+
+def check_versions(host: HostFacts) -> Iterator[HostIssue]:
+    """Report versions, files and variables, for reports of faults."""
+    yield from (ok(subject, found) for subject, found in host.report)
+
+
+def check_container(host: HostFacts) -> Iterator[HostIssue]:
+    """Report whether this is a container, whose limits are set from outside."""
+    if host.kernel.container:
+        nodes = count(len(_nodes_with_memory(host)) or 1, "NUMA node")
+        yield ok("container", f"{host.kernel.container}, with {nodes}")

@@ -1,0 +1,331 @@
+"""Read all facts that the checks of `ompbind doctor` use: this host, kernel and variables, the command."""
+
+import errno
+import os
+import platform
+import re
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from glob import escape, glob
+from importlib.metadata import distributions
+
+import ompbind
+from ompbind.cpuset import CpuSet
+from ompbind.doctor.checks_environment import BINDING_PACKAGES
+from ompbind.doctor.checks_programs import POOLS
+from ompbind.doctor.facts import (
+    CommandFacts,
+    EnclosingRank,
+    HostFacts,
+    KernelFacts,
+    Package,
+    Permission,
+    mask_value,
+)
+from ompbind.errors import LaunchError, MachineError, RequestError
+from ompbind.execution.mempolicy import reset_policy
+from ompbind.inspection.expectation import is_relevant
+from ompbind.inspection.others_load import CpuUsage, measure_others, read_own_usage
+from ompbind.launchers.launchers import LAUNCHERS
+from ompbind.machine.sources.linux.cgroup import read_limits
+from ompbind.machine.sources.linux.cpus import CPU
+from ompbind.machine.sources.linux.numa import MemorySize, read_memory_sizes
+from ompbind.machine.sources.reading import read_machine
+from ompbind.machine.sources.root import DirectoryRoot, Root, parse_meminfo, whole_number
+from ompbind.planning.other_runs import LiveRun, find_other_runs
+from ompbind.planning.rank_variables import OMPBIND_RUN_ID, find_rank
+from ompbind.probe.libraries import find_candidates
+from ompbind.procfs.reader import read_cpu_times
+from ompbind.programs.command import Workload, read_workload
+from ompbind.programs.elf import read_header
+from ompbind.programs.find_command import find_command, find_script_error
+from ompbind.programs.library_catalog import LIBRARY_KINDS, PRELOADABLE, DetectionMethod
+from ompbind.programs.library_search import find_library, find_library_of_kind, linker_directories
+from ompbind.programs.preload import find_preloads, preload_directories
+from ompbind.programs.python_packages import find_default_python, find_site_packages
+from ompbind.programs.wrappers import is_python
+from ompbind.registry.registry import find_claims_directory, make_run_identity, read_live_runs
+from ompbind.text import clean_name
+
+_LOAD_S = 0.5
+"""Seconds in which the load of other processes is measured."""
+
+_IDLE_SHARE = 0.1
+"""A CPU is idle if it was busy for at most this part of the time."""
+
+
+def read_host(
+    argv: tuple[str, ...],
+    env: Mapping[str, str],
+    options: tuple[str, ...],
+    unknown_options: tuple[tuple[str, str], ...],
+    files: Iterable[str] = (),
+) -> HostFacts:
+    """Read all facts that the checks use; an empty `argv` is no command.
+
+    `options` and `unknown_options` are the variables that are, or look like, options of ompbind, `files` the
+    configuration files. The load of other processes is measured meanwhile, for at least _LOAD_S.
+    """
+    before = read_own_usage(read_cpu_times())
+    work = read_commands_workload(argv, env)
+    names = env.get("OMPBIND_PRELOAD", "").replace(",", " ").split()
+    try:
+        preload = find_preloads(names, work, env) if names else ()
+    except RequestError:  # `run` reports wrong names
+        preload = ()
+    if preload:
+        work = read_commands_workload(argv, {**env, "LD_PRELOAD": ":".join(preload)})
+    host = HostFacts(
+        env=env,
+        command=read_command_facts(argv, env, work) if argv else None,
+        workload=work,
+        preloadable=find_preloadable(work, env),
+        options=options,
+        unknown_options=unknown_options,
+        report=tuple(read_report_facts(env, files)),
+    )
+    identity = make_run_identity("")
+    try:
+        live = read_live_runs(find_claims_directory(env))
+        own = (run for run in live if run.uid == identity.uid)
+        host = host.replace(runs=find_other_runs(live, identity), enclosing=find_enclosing(own, env))
+    except OSError:
+        pass  # the runs stay unknown
+    try:
+        host = host.replace(machine=read_machine(devices=True))
+    except MachineError as error:
+        host = host.replace(error=error.message)
+    return _add_system_facts(host, before) if sys.platform.startswith("linux") else host
+
+
+def read_report_facts(env: Mapping[str, str], files: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield what a report of a fault needs, as (subject, text); what cannot be found is left out."""
+    archive = getattr(getattr(ompbind.__spec__, "loader", None), "archive", "")
+    yield "ompbind", f"{ompbind.__version__}, in {archive or os.path.dirname(ompbind.__file__)}"
+    yield "Python", f"{platform.python_implementation()} {platform.python_version()}, {sys.executable}"
+    versions = {found.name: f"{found.name} {found.version}" for found in distributions()}
+    cgroups = 2 if os.path.exists("/sys/fs/cgroup/cgroup.controllers") else 1
+    variables = (f"{name}={mask_value(name, env[name])}" for name in sorted(env) if is_relevant(name))
+    linked = linker_directories(env)
+    found = (name if "/" in name else find_library(name, None, linked) for name in find_candidates(env))
+    runtimes = (path for path in found if path)
+    for subject, texts in (
+        ("packages", (versions[name] for name in _DEPENDENCIES if name in versions)),
+        ("system", (platform.platform(), f"cgroups of version {cgroups}")),
+        ("launcher", (name for launcher in LAUNCHERS for name in launcher.needed if name in env)),
+        ("variables set", variables),
+        ("configuration", files),
+        ("installed runtimes", runtimes),
+    ):
+        if text := ", ".join(dict.fromkeys(texts)):
+            yield subject, text
+
+
+def find_enclosing(runs: Iterable[LiveRun], env: Mapping[str, str]) -> EnclosingRank | None:
+    """Return the rank that variables name, if it belongs to one of these runs.
+
+    Variables alone are no proof: `ompbind plan --format sh` prints them, and a run may have exited.
+    """
+    name, rank = clean_name(env.get(OMPBIND_RUN_ID, "")), find_rank(env)
+    ranks = (found for run in runs if run.run_id == name for found in run.ranks)
+    return next((EnclosingRank(rank=number, cpus=cpus) for number, cpus in ranks if number == rank), None)
+
+
+def _add_system_facts(host: HostFacts, before: CpuUsage) -> HostFacts:
+    """Return the facts together with those about the kernel, its permissions and the load; Linux only."""
+    root = DirectoryRoot("/")
+    affinity = CpuSet(os.sched_getaffinity(0))
+    time.sleep(max(0.0, before.at_s + _LOAD_S - time.monotonic()))
+    usage, allowed = read_own_usage(read_cpu_times()), host.machine.allowed if host.machine else affinity
+    others = measure_others(before, usage, allowed)
+    most_s = _IDLE_SHARE * others.span_s
+    idle = CpuSet(cpu for cpu in others.cpus if usage.used_since(before, CpuSet((cpu,))) <= most_s)
+    return host.replace(
+        others=others,
+        idle=idle,
+        affinity=affinity,
+        cpuset=read_limits(root).cpuset,
+        may_bind=try_call(rebind),
+        may_place_memory=try_call(reset_policy),
+        kernel=read_kernel(root),
+        memory=tuple(read_memory(root)),
+    )
+
+
+WORTHWHILE = tuple(
+    name
+    for name in PRELOADABLE
+    if (family := LIBRARY_KINDS[name].family) is None or family.facts.preload_benefit
+)
+"""Libraries to search for: preloading them may make programs faster."""
+
+_PACKAGES = (
+    *("torch", "vllm"),
+    *(name for pool in POOLS if pool.is_package for name in pool.names),
+    *(name for name, *_ in BINDING_PACKAGES),
+)
+"""Packages with thread pools, with expected preloads, or that bind by default."""
+
+_DEPENDENCIES = ("click", "psutil", "rich", "tomlkit")
+"""The packages that ompbind depends on; in the zipapp they have no metadata."""
+
+_SERIES = re.compile(r"(?:python|pypy)([0-9]+)\.([0-9]+)")
+_IN_SITE = re.compile(r"/python([0-9]+)\.([0-9]+)/")
+
+
+def read_commands_workload(argv: Sequence[str], env: Mapping[str, str]) -> Workload:
+    """Read what a command would run; without a command only the preloads of the default Python."""
+    if argv:
+        return read_workload(argv, env)
+    work = read_workload((find_default_python(env),), env)
+    loaded = tuple(found for found in work.libraries if found.method is DetectionMethod.PRELOADED)
+    return Workload(libraries=loaded, preload_warnings=work.preload_warnings)
+
+
+def read_command_facts(argv: tuple[str, ...], env: Mapping[str, str], work: Workload) -> CommandFacts:
+    """Read the facts about a command with a given workload; if it cannot run, `error` is the reason."""
+    try:
+        path = find_command(argv[0], env)
+    except LaunchError as error:
+        return CommandFacts(argv=argv, error=error.message, hint=error.hint)
+    if problem := find_script_error(path):
+        return CommandFacts(argv=argv, error=problem.message, hint=problem.hint)
+    elf = read_header(work.program)
+    sites = find_site_packages(work.python, env) if work.python else []
+    file = os.path.basename(os.path.realpath(work.python))
+    series = _SERIES.match(file) or _IN_SITE.search(f"{work.site_packages}/") if work.python else None
+    return CommandFacts(
+        argv=argv,
+        arch=elf.architecture if elf else "",
+        python=(int(series[1]), int(series[2])) if series else None,
+        isolated=bool(work.python) and is_python(argv[0]) and _is_isolated(argv),
+        cpp=elf is not None
+        and not work.python
+        and any(name.startswith("libstdc++.so") for name in elf.needed),
+        packages=tuple(_find_packages(sites)),
+    )
+
+
+def _find_packages(sites: Sequence[str]) -> Iterator[Package]:
+    """Yield the packages in _PACKAGES that are installed, each with the version of its metadata."""
+    for name in _PACKAGES:
+        site = next((site for site in sites if os.path.isdir(f"{site}/{name}")), None)
+        if site:
+            number = re.compile(rf"/{name}-([0-9]+)\.([0-9]+)[^/]*$")
+            found = next(filter(None, map(number.search, glob(f"{escape(site)}/{name}-*.dist-info"))), None)
+            yield Package(name=name, version=(int(found[1]), int(found[2])) if found else ())
+
+
+def _is_isolated(argv: Sequence[str]) -> bool:
+    """Return whether the options of Python before the script make it ignore variables: -E or -I."""
+    for word in argv[1:]:
+        if not word.startswith("-") or word in ("-c", "-m", "-"):
+            return False
+        letters = word[1:].partition("W")[0].partition("X")[0]  # their value follows
+        if not word.startswith("--") and {"E", "I"} & set(letters):
+            return True
+    return False
+
+
+def find_preloadable(work: Workload, env: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Return (name, path) of the libraries that can be preloaded; the path is "" if one is not found.
+
+    Runtimes that do not exist for the architecture of the program are left out.
+    """
+    like = read_header(work.program) or read_header(find_default_python(env))
+    directories = list(dict.fromkeys(preload_directories(work, env)))
+    families = ((name, LIBRARY_KINDS[name].family) for name in WORTHWHILE)
+    names = (name for name, family in families if not (family and like) or family.runs_on(like.architecture))
+    return tuple((name, find_library_of_kind(name, like, directories) or "") for name in names)
+
+
+# Parts of cgroup paths, and files that exist only in containers, each with the container software.
+_CONTAINERS = (("kubepods", "Kubernetes"), ("docker", "Docker"), ("libpod", "podman"), ("lxc", "LXC"))
+_VIRTUAL_MAKERS = ("QEMU", "Xen", "VMware, Inc.", "Parallels Software International Inc.")
+"""Makers in DMI tables who build no hardware: other architectures than x86 have no flag."""
+
+_FILES = (("run/.containerenv", "podman"), (".dockerenv", "Docker"))
+
+
+def read_kernel(root: Root) -> KernelFacts:
+    """Read the release of the kernel and the settings that matter to ranks."""
+    return KernelFacts(
+        release=_word(root, "proc/sys/kernel/osrelease"),
+        container=_read_container(root),
+        hypervisor=_read_hypervisor(root),
+        smt=_word(root, f"{CPU}/smt/control"),
+        numa_balancing=whole_number(root.read("proc/sys/kernel/numa_balancing")),
+    )
+
+
+def _word(root: Root, path: str) -> str:
+    return (root.read(path) or "").strip()
+
+
+def _read_container(root: Root) -> str:
+    groups = root.read("proc/self/cgroup") or ""
+    by_group = (kind for part, kind in _CONTAINERS if part in groups)
+    by_file = (kind for path, kind in _FILES if root.read(path) is not None)
+    return next((kind for kinds in (by_group, by_file) for kind in kinds), "")
+
+
+def _read_hypervisor(root: Root) -> str:
+    """Read the maker of a virtual machine; "" on hardware. x86 CPUs have a flag, Xen and others a file."""
+    flags = next(
+        (line for line in (root.read("proc/cpuinfo") or "").splitlines() if line.startswith("flags")), ""
+    )
+    maker = _word(root, "sys/class/dmi/id/sys_vendor")
+    is_virtual = "hypervisor" in flags.split() or maker in _VIRTUAL_MAKERS
+    return (maker or "a hypervisor") if is_virtual else _word(root, "sys/hypervisor/type")
+
+
+def read_memory(root: Root) -> Iterator[MemorySize]:
+    """Read how much memory is free: of each NUMA node if there are several, otherwise of the machine."""
+    nodes = list(read_memory_sizes(root))
+    if len(nodes) > 1:
+        yield from nodes
+        return
+    sizes = parse_meminfo(root.read("proc/meminfo"))
+    total, free = sizes.get("MemTotal"), sizes.get("MemAvailable", sizes.get("MemFree"))
+    if total is not None and free is not None:
+        yield MemorySize(total=total, free=free)
+
+
+_NOT_TRIED = 255
+_REFUSALS = (errno.EPERM, errno.EACCES)
+
+
+def rebind() -> int:
+    """Bind the process to the CPUs of its affinity mask; return 0."""
+    os.sched_setaffinity(0, os.sched_getaffinity(0))
+    return 0
+
+
+def try_call(call: Callable[[], int]) -> Permission:
+    """Make a call in a child process, whose exit code is the errno; a sandbox may also kill the child."""
+    try:
+        child = os.fork()
+    except OSError:
+        return Permission.UNKNOWN
+    if child == 0:
+        code = _NOT_TRIED
+        try:
+            code = call()
+        except OSError as error:
+            code = error.errno or _NOT_TRIED
+        finally:  # any other exception: there is no such call, or its number is unknown on this system
+            os._exit(min(code, _NOT_TRIED))
+    return interpret_status(os.waitpid(child, 0)[1])
+
+
+def interpret_status(status: int) -> Permission:
+    """Return the permission that the wait status of the child shows."""
+    if os.WIFSIGNALED(status):
+        return Permission.REFUSED
+    code = os.WEXITSTATUS(status)
+    if code == errno.ENOSYS:
+        return Permission.ABSENT
+    if code in _REFUSALS:
+        return Permission.REFUSED
+    return Permission.GRANTED if code == 0 else Permission.UNKNOWN
