@@ -264,7 +264,7 @@ def _make_argument(words: WordsAfter, complete: Complete | None) -> click.Argume
 
     def complete_word(ctx: click.Context, param: click.Parameter, text: str) -> list[Any]:
         if complete is None:
-            return [make_completion(text, type="file" if ctx.params.get("words") else "command")]
+            return [make_completion(text, type="file")]
         return [make_completion(word) for word in complete(text) if word.startswith(text)]
 
     return click.Argument(

@@ -6,7 +6,7 @@ import shutil
 import signal
 import time
 
-from ompbind.cli.completion import SCRIPTS
+from ompbind.cli.completion import make_script
 from tests.live.conftest import clean_environment, start_in_terminal
 
 PACKAGE = "/usr/share/bash-completion/bash_completion"
@@ -37,7 +37,7 @@ class Shell:
         self.directory = directory
         self.output = b""
         argv, first = START[name]
-        (directory / "script").write_text(first + SCRIPTS[argv[0]])
+        (directory / "script").write_text(first + make_script(argv[0]))
         (directory / "show").write_text(SHOW)
         (directory / "show").chmod(0o755)
         own = {"HOME": str(directory), "XDG_RUNTIME_DIR": str(directory), "USER": "user"}  # fish needs them
