@@ -1,7 +1,7 @@
 """`ompbind completion`: click's scripts for bash, zsh and fish, with what they leave out.
 
-The function `_ompbind` around click's script completes the words after `--` as a command line of their own, and
-adds the option before `=` where the shell replaces the whole word.
+`_ompbind`, around click's function, completes the words after `--` as a command line of their own, and adds
+the option before `=` where the shell replaces the whole word.
 """
 
 import os
@@ -66,13 +66,10 @@ complete --no-files --command ompbind --arguments '(_ompbind)'
 
 class _Bash(shell_completion.BashComplete):
     def get_completion_args(self) -> tuple[list[str], str]:
-        """Join what bash has split at = and : before click finds the option: sample, :, epyc → sample:epyc."""
-        words, count = (
-            shell_completion.split_arg_string(os.environ["COMP_WORDS"]),
-            int(os.environ["COMP_CWORD"]),
-        )
+        """Join what bash has split at = and at colons: sample, :, epyc → sample:epyc."""
+        words = shell_completion.split_arg_string(os.environ["COMP_WORDS"])
         joined = [""]
-        for word in [*words, ""][1 : count + 1]:
+        for word in [*words, ""][1 : int(os.environ["COMP_CWORD"]) + 1]:
             if word[:1] in ("=", ":") or joined[-1].endswith(("=", ":")):
                 joined[-1] += word
             else:
@@ -88,7 +85,7 @@ SHELLS: dict[str, tuple[type[shell_completion.ShellComplete], str]] = {
 
 
 def make_script(shell: str) -> str:
-    """Return the script of a shell: click's, up to where it registers its function, and what it leaves out."""
+    """Return the script of a shell: click's until it registers its function, and what it leaves out."""
     kind, own = SHELLS[shell]
     text = kind.source_template % kind(click.Command(""), {}, "ompbind", "_OMPBIND_COMPLETE").source_vars()
     text = text.partition("\nif [[ $zsh_eval_context")[0]
