@@ -1,10 +1,10 @@
-"""Run the commands of the pages about bench again: write what they print into the pages, and their pictures.
+"""Run the commands of the pages about bench again, and write what they print into the pages.
 
     make sessions
 
 It runs each command of a block "console", in the order of the pages, in one directory with the programs of
-docs/examples/. Pictures that the commands write go to docs/pictures/. The name of this machine is replaced.
-Needs gcc and two CPUs; takes some minutes. Other processes disturb the sessions.
+docs/examples/. The name of this machine is replaced. Needs gcc and two CPUs; takes some
+minutes. Other processes disturb the sessions.
 """
 
 import os
@@ -18,7 +18,6 @@ from shutil import copy
 
 DOCS = Path(__file__).parent
 PAGES = (DOCS / "benchmarking.md", DOCS / "bench-results.md", DOCS / "threads.md")
-PICTURES = DOCS / "pictures"
 BLOCK = re.compile(r"```console\n\$ (.*)\n(?:.*\n)*?```")
 """A command of a page and its output."""
 
@@ -53,9 +52,6 @@ def main() -> None:
         directory = Path(made)
         for page in PAGES:
             page.write_text(record_sessions(page.read_text(), directory))
-        PICTURES.mkdir(exist_ok=True)
-        for picture in directory.glob("*.svg"):
-            copy(picture, PICTURES)
 
 
 if __name__ == "__main__":

@@ -24,8 +24,8 @@ from ompbind.report.bench.measurements import (
     make_words,
     name_ranks,
 )
-from ompbind.report.bench.table import list_columns
-from ompbind.report.diagram.charts import render_bench_svg
+from ompbind.report.bench.table import list_columns, render_bench
+from ompbind.report.text import Screen
 
 
 def render_json(session: Session, conclusion: Conclusion) -> str:
@@ -151,6 +151,20 @@ def _escape_markdown(text: str) -> str:
     return re.sub(r"([\\|*_`<\[\]])", r"\\\1", text)
 
 
+_PICTURE = Screen(width=100, styled=True)
+
+
+def render_svg(session: Session, conclusion: Conclusion) -> str:
+    """Render what a terminal shows as an SVG picture, with the fonts of the reader."""
+    from rich.console import Console  # noqa: PLC0415 - door: rich
+    from rich.text import Text  # noqa: PLC0415 - door: rich
+
+    console = Console(record=True, file=io.StringIO(), width=_PICTURE.width)
+    console.print(Text.from_ansi(render_bench(session, conclusion, _PICTURE)))
+    picture = console.export_svg(title="ompbind bench")
+    return re.sub(r"@font-face \{.*?\}", "", picture, flags=re.DOTALL)  # fonts of the network
+
+
 class ExportFormat(Record):
     """A format of `--export`: the function that renders a session and its conclusion, and its help."""
 
@@ -162,7 +176,7 @@ EXPORTS: Mapping[str, ExportFormat] = {
     "json": ExportFormat(render=render_json, help="also for scripts of hyperfine"),
     "csv": ExportFormat(render=render_csv, help="a row for each run"),
     "markdown": ExportFormat(render=render_markdown),
-    "svg": ExportFormat(render=render_bench_svg),
+    "svg": ExportFormat(render=render_svg, help="the table as a picture"),
 }
 """Every format by its name, in the order of --help."""
 

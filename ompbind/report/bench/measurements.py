@@ -1,18 +1,16 @@
-"""What tables and pictures show of the runs of a session: values, ratios within rounds, texts of numbers."""
+"""What tables show of the runs of a session: values and texts of numbers."""
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import exp, floor, log10
+from math import floor, log10
 from statistics import median
 
 from ompbind.bench.candidates import drop_ranks
-from ompbind.bench.comparing import is_valid, make_index
+from ompbind.bench.comparing import is_valid
 from ompbind.bench.records import (
     MIGRATIONS,
     Candidate,
-    Combine,
     Comparison,
-    ComparisonResult,
     Conclusion,
     GroupConclusion,
     Kind,
@@ -35,20 +33,6 @@ def list_compared_runs(session: Session) -> Mapping[str, tuple[Run, ...]]:
         if run.phase is not Phase.WARM_UP and is_valid(run):
             found.setdefault(run.candidate, []).append(run)
     return {name: tuple(runs) for name, runs in found.items()}
-
-
-def list_ratios(session: Session, group: GroupConclusion) -> Mapping[str, tuple[float, ...]]:
-    """Return the ratio of each round, by candidate; above 1 the candidate is better than the reference.
-
-    A comparison that is `fresh` has only rounds after the choice. Comparisons without a ratio have no rounds.
-    """
-    index = make_index(session)
-    found = {}
-    for comparison in group.comparisons:
-        phase = Phase.CONFIRMATION if comparison.fresh else Phase.CHOICE
-        logs = index.compare(phase, comparison.candidate, group.reference).values()
-        found[comparison.candidate] = () if comparison.ratio is None else tuple(map(exp, logs))
-    return found
 
 
 def list_counters(runs: Iterable[Run]) -> tuple[str, ...]:
@@ -142,10 +126,6 @@ class Scale(Record):
         number = f"{scaled:.3e}" if abs(scaled) >= 1e7 else f"{scaled:.{self.decimals}f}"
         return f"{number} {self.unit}" if self.unit else number
 
-    def render_tick(self, value: float) -> str:
-        """Return a round value of an axis without its unit."""
-        return f"{value * self.factor:g}"
-
 
 def make_scale(metric: Metric, values: Iterable[float]) -> Scale:
     """Return how to write values of a metric so that the smallest has four digits, and all one unit."""
@@ -220,54 +200,3 @@ def find_median(values: Iterable[float | None]) -> float | None:
     """Return the median of the values that are known, None without any."""
     known = [value for value in values if value is not None]
     return median(known) if known else None
-
-
-class ScalingPoint(Record):
-    """A number of ranks: the best candidate with it, and the medians of this candidate and of `unbound`.
-
-    `ideal` is the value of perfect scaling, None if there is none.
-    """
-
-    ranks: int
-    candidate: str
-    value: float
-    unbound: float | None = None
-    ideal: float | None = None
-
-
-def list_scaling(session: Session, conclusion: Conclusion) -> tuple[ScalingPoint, ...]:
-    """Return a point for each number of ranks; () for a single number.
-
-    The best candidate is the choice of its group, or has the best median; the runs of a candidate before it
-    was dropped count too. The ideal continues the first point: wall times stay constant if each rank does the
-    same work, and shrink with the number of ranks if they share it. A sum of higher values grows. Other
-    metrics have no ideal.
-    """
-    rows: dict[int, list[tuple[Candidate, float, bool]]] = {}  # by ranks: median, and whether it is chosen
-    candidates = index_candidates(session)
-    for group in conclusion.groups:
-        for comparison in group.comparisons:
-            candidate = candidates.get(comparison.candidate)
-            has_failed = comparison.result is ComparisonResult.DISQUALIFIED
-            if candidate and comparison.median is not None and not has_failed:
-                row = (candidate, comparison.median, comparison.candidate == group.choice)
-                rows.setdefault(candidate.ranks, []).append(row)
-    direction = -1 if session.metrics[0].higher else 1
-    points = []
-    for ranks in sorted(rows):
-        best, value, _ = min(rows[ranks], key=lambda row: (not row[2], direction * row[1]))
-        unbound = next((value for each, value, _ in rows[ranks] if each.kind is Kind.UNBOUND), None)
-        points.append(ScalingPoint(ranks=ranks, candidate=best.name, value=value, unbound=unbound))
-    return tuple(_with_ideals(points, session)) if len(points) > 1 else ()
-
-
-def _with_ideals(points: Sequence[ScalingPoint], session: Session) -> Iterator[ScalingPoint]:
-    first, metric = points[0], session.metrics[0]
-    for point in points:
-        ratio = point.ranks / first.ranks
-        if not metric.pattern:
-            yield point.replace(ideal=first.value / ratio if session.rules.same_work else first.value)
-        elif metric.higher and metric.combine is Combine.SUM:
-            yield point.replace(ideal=first.value * ratio)
-        else:
-            yield point

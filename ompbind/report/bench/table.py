@@ -1,4 +1,4 @@
-"""The results of a session for people: a table of each group, pictures in characters, and the command to use.
+"""The results of a session for people: a table of each group, and the command to use.
 
 The table shows the candidates of a group, best first. Below it is what the reader should know: which
 candidates had the same plan, could not run or ran no longer, and remarks on the runs. The recommended command
@@ -44,7 +44,6 @@ from ompbind.report.bench.measurements import (
     render_run_time,
     shorten_name,
 )
-from ompbind.report.bench.pictures import draw_ratios, draw_scaling
 from ompbind.report.ps import render_age
 from ompbind.report.run_summary import render_short
 from ompbind.report.text import (
@@ -75,7 +74,6 @@ def render_bench(
     for group in conclusion.groups:
         parts += _render_group(session, group, screen, verbose=verbose)
     parts += [
-        "\n".join(draw_scaling(session, conclusion, screen)),
         "\n".join(_make_notes(session, conclusion, screen)),
         *render_choices(session, conclusion, screen),
     ]
@@ -104,7 +102,7 @@ def _make_heading(session: Session, screen: Screen) -> Iterator[str]:
 def _render_group(
     session: Session, group: GroupConclusion, screen: Screen, *, verbose: bool
 ) -> Iterator[str]:
-    """Yield the table of a group, further tables on what its runs used, and the picture of its ratios."""
+    """Yield the table of a group, and further tables on what its runs used."""
     columns, usage = list(_make_columns(session, group, screen)), list(_make_usage_columns(session, group))
     width = screen.text_width
     heading = name_ranks(group)
@@ -116,7 +114,6 @@ def _render_group(
         if verbose or width >= _WIDE:
             for part in _split_columns(columns[0], usage, width):
                 yield _render_styled(part, group, screen)
-    yield "\n".join(draw_ratios(session, group, screen))
     if group.ranks is not None:  # else the notes are below other tables
         yield "\n".join(_make_group_notes(session, group, width))
 

@@ -1,5 +1,5 @@
-"""Pictures of machines, plans and sessions of `bench`: as SVG, or drawn in the characters of a terminal.
+"""Pictures of machines and plans: as SVG, or drawn in the characters of a terminal.
 
-Imports `machine`, `planning`, `bench` and `report`; reads nothing. Machines and plans are a tree of boxes;
-to draw a further thing: a box in `model`, and its drawing in `svg` and `terminal`. `charts` draws sessions.
+Imports `machine`, `planning` and `report`; reads nothing. Machines and plans are a tree of boxes;
+to draw a further thing: a box in `model`, and its drawing in `svg` and `terminal`.
 """

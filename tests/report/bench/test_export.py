@@ -3,6 +3,7 @@
 import csv
 import json
 from statistics import fmean, median, stdev
+from xml.etree import ElementTree
 
 import pytest
 
@@ -25,6 +26,13 @@ def render(name, session=None, conclusion=None):
 @pytest.mark.parametrize("name", EXPORTS)
 def test_every_format_renders(name):
     assert "strategy=spread" in render(name)
+
+
+def test_a_picture_is_the_table_and_loads_nothing():
+    text = render("svg")
+    root = ElementTree.fromstring(text)
+    assert "12 rounds" in "".join(root.itertext()).replace("\xa0", " ")
+    assert "url(http" not in text
 
 
 def test_json_has_the_conclusion():

@@ -1,4 +1,4 @@
-"""What tables and pictures show: which runs count, which rounds make a ratio, how numbers are written."""
+"""How numbers and commands are written."""
 
 import shlex
 
@@ -6,46 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ompbind.bench.records import ComparisonResult, Metric, Phase, Status
+from ompbind.bench.records import Metric
 from ompbind.report.bench.measurements import (
     join_command,
-    list_compared_runs,
-    list_ratios,
     make_scale,
 )
-from tests.bench.sessions import TWO_METRICS, make_conclusion, make_run, make_session
-
-
-def make_phases(**fields):
-    """A session in which `default` is twice as fast in the choice, and four times in the confirmation."""
-    session = make_session({"unbound": 1.0, "default": 0.5}, base=8.0, rounds=3, noise=0, **fields)
-    further = [
-        make_run(name, 100 + number, value, phase=Phase.CONFIRMATION, round=number // 2 + 1)
-        for number, (name, value) in enumerate([("unbound", 8.0), ("default", 2.0)] * 2)
-    ]
-    return session.replace(runs=(*session.runs, *further))
-
-
-def ratios_of(session, **fields):
-    conclusion = make_conclusion(session, {"default": ComparisonResult.BEST}, default=fields)
-    (group,) = conclusion.groups
-    return pytest.approx(list_ratios(session, group)["default"])
-
-
-def test_a_fresh_ratio_has_only_rounds_after_the_choice():
-    assert ratios_of(make_phases()) == (2, 2, 2)
-    assert ratios_of(make_phases(), fresh=True) == (4, 4)
-    assert ratios_of(make_phases(metrics=TWO_METRICS[:1])) == (0.5, 0.5, 0.5)
-
-
-@pytest.mark.parametrize("status", [Status.INVALID, None])
-def test_runs_that_do_not_count_and_values_without_a_ratio_are_left_out(status):
-    session = make_phases()
-    changed = next(run for run in session.runs if run.candidate == "unbound" and run.round == 2)
-    other = changed.replace(status=status) if status else changed.replace(values=(0.0,))
-    session = session.replace(runs=tuple(other if run is changed else run for run in session.runs))
-    assert len(list_compared_runs(session)["unbound"]) == 3 + 2 - bool(status)
-    assert len(ratios_of(session).expected) == 2
+from tests.bench.sessions import TWO_METRICS
 
 
 @pytest.mark.parametrize(
