@@ -17,7 +17,7 @@ from ompbind.openmp.binding import Bind
 from ompbind.planning.notes import find_throttling
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import MemoryMode, Request
-from ompbind.programs.library_catalog import LibraryRole
+from ompbind.programs.libraries import LibraryRole
 from ompbind.record import Record
 
 LIMIT = 256

@@ -28,7 +28,7 @@ from ompbind.planning.placeholders import parse_assignment
 from ompbind.planning.rank_variables import NIC_VARIABLES
 from ompbind.planning.request import DEFAULT_STRATEGY, DEVICE_KINDS, MemoryMode
 from ompbind.planning.strategies.strategies import STRATEGIES
-from ompbind.programs.library_catalog import PRELOADABLE
+from ompbind.programs.libraries import PRELOADABLE
 
 _KINDS = ("performance", "efficiency", "all")
 

@@ -14,7 +14,7 @@ from ompbind.masks.mask import MaskWord
 from ompbind.openmp.binding import Bind
 from ompbind.openmp.runtimes import KMP_READERS
 from ompbind.planning.request import Compat, Request
-from ompbind.programs.library_catalog import DetectionMethod
+from ompbind.programs.libraries import DetectionMethod
 
 
 def fill_request(

@@ -12,7 +12,7 @@ from ompbind.machine.model import Level
 from ompbind.openmp.runtimes import OmpRuntime, find_aborting_pair
 from ompbind.openmp.variables import MASK_COUNTS
 from ompbind.planning.wrapper_notes import find_effects
-from ompbind.programs.library_catalog import (
+from ompbind.programs.libraries import (
     LIBRARY_KINDS,
     LIBRARY_PACKAGES,
     ONNXRUNTIME,

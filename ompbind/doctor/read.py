@@ -40,8 +40,14 @@ from ompbind.procfs.reader import read_cpu_times
 from ompbind.programs.command import Workload, read_workload
 from ompbind.programs.elf import read_header
 from ompbind.programs.find_command import find_command, find_script_error
-from ompbind.programs.library_catalog import LIBRARY_KINDS, PRELOADABLE, DetectionMethod
-from ompbind.programs.library_search import find_library, find_library_of_kind, linker_directories
+from ompbind.programs.libraries import (
+    LIBRARY_KINDS,
+    PRELOADABLE,
+    DetectionMethod,
+    find_library,
+    find_library_of_kind,
+    linker_directories,
+)
 from ompbind.programs.preload import find_preloads, preload_directories
 from ompbind.programs.python_packages import find_default_python, find_site_packages
 from ompbind.programs.wrappers import is_python

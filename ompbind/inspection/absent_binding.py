@@ -15,7 +15,7 @@ from ompbind.openmp.binding import Bind, render_places
 from ompbind.openmp.runtimes import KMP_AFFINITY, PLACE_VARIABLES, OmpRuntime
 from ompbind.procfs.process_state import ProcessState
 from ompbind.procfs.reader import read_mapped_files
-from ompbind.programs.library_catalog import Library, LibraryRole, name_libraries, name_library
+from ompbind.programs.libraries import Library, LibraryRole, name_libraries, name_library
 
 _SHOWN = 3  # variables that a text names
 _LONGEST = 60  # characters of a value that a text shows

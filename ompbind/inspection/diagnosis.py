@@ -28,7 +28,7 @@ from ompbind.openmp.runtimes import (
     OmpRuntime,
 )
 from ompbind.procfs.process_state import ProcessState
-from ompbind.programs.library_catalog import ONNXRUNTIME, ONNXRUNTIME_BINDS, ONNXRUNTIME_REMEDY
+from ompbind.programs.libraries import ONNXRUNTIME, ONNXRUNTIME_BINDS, ONNXRUNTIME_REMEDY
 
 OVERWRITTEN = ": the process title is written over it"
 """Why an environment is not readable, after these words."""

@@ -27,7 +27,7 @@ from ompbind.openmp.variables import split_words
 from ompbind.planning.plan import Note, Placement, Plan, find_unbalanced
 from ompbind.planning.request import Request
 from ompbind.programs.command import Workload
-from ompbind.programs.library_catalog import (
+from ompbind.programs.libraries import (
     LIBRARY_KINDS,
     DetectedLibrary,
     DetectionMethod,

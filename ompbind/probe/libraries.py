@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping
 
 from ompbind.openmp.runtimes import OmpRuntime
-from ompbind.programs.library_catalog import name_library
+from ompbind.programs.libraries import name_library
 from ompbind.programs.python_packages import find_default_python, find_site_packages
 
 NAMES = tuple(name for runtime in OmpRuntime for name in runtime.facts.sonames)

@@ -9,28 +9,26 @@
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.programs.elf import SYSTEM_LIBRARY_PREFIXES, Elf, read_elf, read_header
 from ompbind.programs.find_command import find_file
-from ompbind.programs.library_catalog import (
+from ompbind.programs.libraries import (
     DetectedLibrary,
     DetectionMethod,
     Library,
     LibraryRole,
-    name_library,
-)
-from ompbind.programs.library_search import (
     find_library,
     find_needed_libraries,
     identify_library,
     is_loadable,
     linker_directories,
+    name_library,
 )
 from ompbind.programs.python_packages import find_packaged, find_site_packages
-from ompbind.programs.worker_programs import PYTHON_MANAGERS
 from ompbind.programs.wrappers import (
+    PYTHON_MANAGERS,
     Launch,
     Wrapper,
     executes_arguments,
@@ -183,20 +181,12 @@ def _parse_interpreter(head: bytes, path: str) -> list[str]:
     if not head.startswith(b"#!"):
         return []
     line, _, rest = head.decode("utf-8", "surrogateescape").partition("\n")
-    if python := _parse_trampoline(rest):
-        words = [os.path.join(os.path.dirname(path), python)]
+    if found := re.match(_TRAMPOLINE, rest):
+        words = [os.path.join(os.path.dirname(path), next(filter(None, found.groups())))]
     else:  # Linux splits the line at spaces and tabs; a carriage return is a part of the name
         words = [word for word in line[2:].replace("\t", " ").split(" ") if word]
     python_or_env = words and (is_python(words[0]) or os.path.basename(words[0]) == "env")
     return [*words, path] if python_or_env else []
-
-
-def _parse_trampoline(text: str) -> str:
-    """Return the path of the Python in the line that `_TRAMPOLINE` describes; "" for other lines."""
-    if not text.startswith("'''exec' "):
-        return ""
-    found = re.match(_TRAMPOLINE, text)
-    return next(filter(None, found.groups())) if found else ""
 
 
 def _find_needed(
@@ -208,12 +198,14 @@ def _find_needed(
     headers = (read_header(detected.library.path) for detected in preloaded)
     sonames = tuple(header.soname for header in headers if header and header.soname)
     paths = find_needed_libraries(program, elf, env, sonames)
-    libraries = (identify_library(path) for path in paths)
-    origin = os.path.basename(program)
+    return _detect(map(identify_library, paths), DetectionMethod.NEEDED, os.path.basename(program))
+
+
+def _detect(
+    libraries: Iterable[Library | None], method: DetectionMethod, origin: str
+) -> tuple[DetectedLibrary, ...]:
     return tuple(
-        DetectedLibrary(library=library, method=DetectionMethod.NEEDED, origin=origin)
-        for library in libraries
-        if library
+        DetectedLibrary(library=library, method=method, origin=origin) for library in libraries if library
     )
 
 
@@ -226,11 +218,11 @@ def read_preloaded(
     env: Mapping[str, str], program: Elf | None
 ) -> tuple[tuple[DetectedLibrary, ...], tuple[str, ...]]:
     """Return the known libraries in LD_PRELOAD, and warnings about entries that will not be loaded."""
-    found: list[Library] = []
+    found: list[Library | None] = []
     warnings: list[str] = []
     for name in preload_entries(env):
         if "$" in name or "{" in name:  # the linker expands $LIB, ompbind {rank}: the path is not known yet
-            found += filter(None, [name_library(name)])
+            found.append(name_library(name))
             continue
         path = name if "/" in name else find_library(name, program, linker_directories(env))
         if path is None or not os.path.exists(path):
@@ -239,10 +231,6 @@ def read_preloaded(
             is_foreign = program is not None and read_header(path) is not None
             kind = f"not for {program.architecture} programs" if program and is_foreign else "not a library"
             warnings.append(f"LD_PRELOAD names {name}, which is {kind}: it will not be loaded")
-        elif library := identify_library(path):
-            found.append(library)
-    detected = (
-        DetectedLibrary(library=library, method=DetectionMethod.PRELOADED, origin="LD_PRELOAD")
-        for library in found
-    )
-    return tuple(detected), tuple(warnings)
+        else:
+            found.append(identify_library(path))
+    return _detect(found, DetectionMethod.PRELOADED, "LD_PRELOAD"), tuple(warnings)

@@ -6,13 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from ompbind.errors import RequestError
 from ompbind.programs.command import Workload, preload_entries
 from ompbind.programs.elf import Elf, read_header
-from ompbind.programs.library_catalog import (
+from ompbind.programs.libraries import (
     LIBRARY_KINDS,
     LIBRARY_PACKAGES,
     PRELOADABLE,
     DetectionMethod,
-)
-from ompbind.programs.library_search import (
     find_library_of_kind,
     identify_library,
     is_loadable,

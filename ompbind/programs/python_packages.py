@@ -10,14 +10,17 @@ from glob import glob
 from itertools import product
 
 from ompbind.openmp.runtimes import OmpRuntime
-from ompbind.programs.library_catalog import (
+from ompbind.programs.libraries import (
     DetectedLibrary,
     DetectionMethod,
     Library,
     LibraryRole,
+    find_library,
+    identify_library,
+    linker_directories,
+    list_names,
     name_library,
 )
-from ompbind.programs.library_search import find_library, identify_library, linker_directories, list_names
 from ompbind.programs.wrappers import python_version
 
 

@@ -13,16 +13,12 @@ from typing import TypeAlias
 
 from ompbind.cpuset import CpuSet
 from ompbind.programs.find_command import find_file
-from ompbind.programs.worker_programs import (
-    PYTHON_MANAGERS,
-    WORKER_PROGRAMS,
-    count_workers,
-    find_worker_program,
-)
 from ompbind.record import Record
 
-#
-
+PYTHON_MANAGERS = (
+    "uv", "uvx", "pixi", "poetry", "pdm", "hatch", "pipenv", "pipx", "conda", "mamba", "micromamba",
+)  # fmt: skip
+"""Package managers that start a Python of an environment: `uv run train.py`."""
 
 SHELLS = (
     "sh", "bash", "dash", "zsh", "ksh", "fish", "busybox", "make", "xargs", "parallel", "ompbind", "docker",
@@ -38,14 +34,7 @@ WRAPPERS = (
 """Programs that execute the command in their arguments."""
 
 PROCESS_LAUNCHERS: Mapping[str, tuple[str, ...]] = {
-    "mpirun": (),
-    "mpiexec": (),
-    "srun": (),
-    "prun": (),
-    "prterun": (),
-    "orterun": (),
-    "jsrun": (),
-    "aprun": (),
+    **dict.fromkeys(("mpirun", "mpiexec", "srun", "prun", "prterun", "orterun", "jsrun", "aprun"), ()),
     "flux": ("run", "submit"),
 }
 """Commands that start the processes of a job and may bind them, with their subcommands; () without any."""
@@ -55,6 +44,97 @@ TORCHRUN, _TORCHRUN_MODULES = "torchrun", ("torch.distributed.run", "torch.distr
 
 ACCELERATE = "accelerate"
 """accelerate of Hugging Face, whose subcommand `launch` starts processes as torchrun does."""
+
+
+class WorkerProgram(Record):
+    """A program that starts worker processes of its own, which share the CPUs of one rank.
+
+    `options` and the `variable` set the number of workers, which is `default` without them: "" for a single
+    process, else a word for a number that the program chooses. If there is a `subcommand`, only this one
+    starts workers. With a word of `threads` as the value of `pool`, the workers are threads. `runs_jobs`: the
+    workers are commands with one thread each, as compilers are.
+    """
+
+    options: tuple[str, ...]
+    variable: str = ""
+    default: str = ""
+    subcommand: str = ""
+    pool: tuple[str, ...] = ()
+    threads: tuple[str, ...] = ()
+    runs_jobs: bool = False
+
+
+_PYTEST = WorkerProgram(options=("-n", "--numprocesses"))
+
+WORKER_PROGRAMS: Mapping[str, WorkerProgram] = {
+    "gunicorn": WorkerProgram(options=("-w", "--workers"), variable="WEB_CONCURRENCY"),
+    "uvicorn": WorkerProgram(options=("--workers",), variable="WEB_CONCURRENCY"),
+    "fastapi": WorkerProgram(options=("--workers",), variable="WEB_CONCURRENCY", subcommand="run"),
+    "hypercorn": WorkerProgram(options=("-w", "--workers")),
+    "granian": WorkerProgram(options=("--workers",), variable="GRANIAN_WORKERS"),
+    "uwsgi": WorkerProgram(options=("-p", "--processes", "--workers")),
+    "celery": WorkerProgram(
+        options=("-c", "--concurrency", "--autoscale"),
+        default="one per CPU",
+        subcommand="worker",
+        pool=("-P", "--pool"),
+        threads=("solo", "threads", "gevent", "eventlet"),
+    ),
+    "dramatiq": WorkerProgram(options=("-p", "--processes"), default="one per CPU"),
+    "pytest": _PYTEST,
+    "py.test": _PYTEST,
+    "make": WorkerProgram(options=("-j", "--jobs"), runs_jobs=True),
+    "ninja": WorkerProgram(options=("-j",), runs_jobs=True),
+    "xargs": WorkerProgram(options=("-P", "--max-procs"), runs_jobs=True),
+    "parallel": WorkerProgram(options=("-j", "--jobs"), runs_jobs=True),
+}
+"""The programs by their names, which are also the names of their modules: `python -m gunicorn`.
+
+Programs that start several processes only by their code, such as a script with joblib, have no row.
+"""
+
+
+def find_worker_program(path: str, words: Sequence[str]) -> tuple[str, Sequence[str]] | None:
+    """Return the name of the program of a command that has a row, and its arguments; None for others.
+
+    The program may be behind a Python or a package manager: `python -m gunicorn`, `uv run pytest`.
+    """
+    line = [os.path.basename(path), *words]
+    if line[0] in PYTHON_MANAGERS and "run" in line:
+        line = [word for word in line[line.index("run") + 1 :] if word != "--"]
+        while line and line[0].startswith("-"):
+            line.pop(0)
+    if line and line[0].startswith("python"):
+        line = line[2 if line[1:2] == ["-m"] else 1 :]
+    name = os.path.basename(line[0]) if line else ""
+    return (name, line[1:]) if name in WORKER_PROGRAMS else None
+
+
+def count_workers(name: str, words: Sequence[str], env: Mapping[str, str]) -> str:
+    """Return how many worker processes a program of WORKER_PROGRAMS starts: a number or another word.
+
+    `words` are its arguments. Returns "" if it starts none, or one.
+    """
+    program = WORKER_PROGRAMS[name]
+    if program.subcommand not in ("", *words) or _find_value(program.pool, words) in program.threads:
+        return ""
+    workers = _find_value(program.options, words) or env.get(program.variable, "") or program.default
+    workers = workers.partition(",")[0]  # celery --autoscale MAX,MIN
+    is_unknown = program.runs_jobs and not workers.isdecimal()
+    return "" if is_unknown or workers in ("0", "1") else workers
+
+
+def _find_value(options: Sequence[str], words: Sequence[str]) -> str:
+    """Return the last value of an option: `-w 4`, `-w4`, `--workers=4`; "" without the option."""
+    value = ""
+    for position, word in enumerate(words):
+        for option in options:
+            is_short = len(option) == 2
+            if word == option:
+                value = "".join(words[position + 1 : position + 2])
+            elif word.startswith(option if is_short else f"{option}="):
+                value = word[len(option) + (not is_short) :]
+    return value
 
 
 def is_python(path: str) -> bool:
@@ -96,12 +176,9 @@ def executes_arguments(path: str, words: Sequence[str]) -> bool:
     return is_torchrun(path, words) or find_worker_program(path, words) is not None
 
 
-# Commands that start the processes of a job: `mpirun -n 4 ./app`, `torchrun --nproc-per-node 4 train.py`.
-#
 # Most MPI launchers, Slurm and Flux bind each process by rules of their own. torchrun and, by default, MPICH
 # bind none: all their processes share the CPUs of the rank that the launcher is. In both cases ompbind should
 # be started by the launcher, once for each process.
-
 
 _WORKERS = ("--nproc-per-node", "--nproc_per_node")
 _MODULE = ("-m", "--module")
@@ -169,14 +246,11 @@ def find_command_word(words: Sequence[str], env: Mapping[str, str], first: int =
 
 def _read_torchrun(own_words: Sequence[str], words: Sequence[str]) -> Launch | None:
     """Return which processes torchrun starts."""
-    start, workers = 0, ""
+    start = 0
     while start < len(words) and words[start].startswith("-"):
-        option, equals, value = words[start].partition("=")
-        has_value = not equals and option not in _FLAGS
-        if option in _WORKERS:
-            workers = value or "".join(words[start + 1 : start + 2])
-        start += 1 + has_value
+        start += 1 if "=" in words[start] or words[start] in _FLAGS else 2
     program, options = words[start:], words[:start]
+    workers = _find_value(_WORKERS, options)
     if workers in ("", "1") or not program:
         return None
     if not set(_NO_PYTHON) & set(options):
@@ -186,20 +260,9 @@ def _read_torchrun(own_words: Sequence[str], words: Sequence[str]) -> Launch | N
     return _make_launch(" ".join([*own_words, *options]), launcher, program).replace(workers=workers)
 
 
-_ACCELERATE_WORKERS = ("--num_processes", "--num-processes")
-
-
 def _read_accelerate(words: Sequence[str], env: Mapping[str, str]) -> Launch | None:
     """Return which processes `accelerate launch` starts; its program is the first word with ".py"."""
-    workers = next(
-        (
-            value or "".join(words[position + 1 : position + 2])
-            for position, word in enumerate(words)
-            for option, _, value in [word.partition("=")]
-            if option in _ACCELERATE_WORKERS
-        ),
-        "",
-    )
+    workers = _find_value(("--num_processes", "--num-processes"), words)
     is_single = "--cpu" in words and not any(word.startswith("--mpirun_hostfile") for word in words)
     if words[:1] != ["launch"] or workers in ("", "1") or is_single:
         return None
@@ -214,13 +277,9 @@ def _read_accelerate(words: Sequence[str], env: Mapping[str, str]) -> Launch | N
 
 
 def _make_launch(text: str, launcher: str, command: Sequence[str]) -> Launch:
-    """Return the processes of a command that `launcher` should start; long commands are cut."""
-    shown = " ".join([*command[:_SHOWN_WORDS], *(["..."] if len(command) > _SHOWN_WORDS else [])])
+    """Return the processes of a command that `launcher` should start; messages show three of its words."""
+    shown = " ".join([*command[:3], *(["..."] if len(command) > 3 else [])])
     return Launch(text=text, instead=f"{launcher} ompbind exec -- {shown}")
-
-
-_SHOWN_WORDS = 3
-"""Words of a command that a message shows."""
 
 
 _WITH_SUBCOMMAND = ("perf",)

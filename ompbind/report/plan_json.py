@@ -12,7 +12,7 @@ from ompbind.planning.rank_variables import Variables
 from ompbind.planning.rationale import make_reasons
 from ompbind.planning.request import Request
 from ompbind.planning.saved_plan import SCHEMA
-from ompbind.programs.library_catalog import DetectedLibrary
+from ompbind.programs.libraries import DetectedLibrary
 from ompbind.report.configuration import configuration_record
 from ompbind.report.machine_text import device_record
 

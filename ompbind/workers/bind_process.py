@@ -17,7 +17,7 @@ from ompbind.inspection.absent_binding import read_own_runtimes
 from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.rank_variables import Variables
 from ompbind.procfs.reader import list_threads, read_affinity, read_stat
-from ompbind.programs.library_catalog import Library
+from ompbind.programs.libraries import Library
 from ompbind.record import Record
 from ompbind.workers.environment import Selection, make_changes
 from ompbind.workers.process_settings import (

@@ -12,7 +12,7 @@ from ompbind.masks.parse import parse_mask
 from ompbind.openmp.binding import Bind
 from ompbind.planning.request import Request
 from ompbind.programs.command import Workload
-from ompbind.programs.library_catalog import DetectedLibrary, DetectionMethod, name_library
+from ompbind.programs.libraries import DetectedLibrary, DetectionMethod, name_library
 from tests.machines import Shape, make_machine
 
 XEON = make_machine(Shape(packages=2, cores=8, smt=2))

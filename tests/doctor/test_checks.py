@@ -18,7 +18,7 @@ from ompbind.machine.sources.linux.numa import MemorySize
 from ompbind.openmp.variables import OVERRIDING_VARIABLES, THREAD_COUNTS
 from ompbind.planning.other_runs import LiveRun
 from ompbind.programs.command import Workload
-from ompbind.programs.library_catalog import DetectedLibrary, DetectionMethod, name_library
+from ompbind.programs.libraries import DetectedLibrary, DetectionMethod, name_library
 from ompbind.programs.wrappers import Wrapper
 from ompbind.report.doctor import render_issues, render_issues_json
 from ompbind.text import Severity

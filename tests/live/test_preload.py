@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from ompbind.programs.library_catalog import LIBRARY_KINDS
+from ompbind.programs.libraries import LIBRARY_KINDS
 from tests.live.conftest import two_cpus
 
 SHOW = ["sh", "-c", "echo $LD_PRELOAD; exec cat /proc/self/maps"]

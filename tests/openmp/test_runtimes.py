@@ -95,7 +95,7 @@ def test_its_files_are_detected_and_probe_searches_for_them_and_inspect_reads_it
         import sys
         from ompbind.inspection.expectation import is_relevant
         from ompbind.probe.libraries import find_candidates, name_runtime
-        from ompbind.programs.library_search import identify_library
+        from ompbind.programs.libraries import identify_library
         libraries = [identify_library(path) for path in sys.argv[1:3]]
         print(*(f"{found.kind.name} {found.family} {found.version}" for found in libraries))
         print(name_runtime("/x/libtoyomp-0a1b.so.7.0"), name_runtime("/x/libtoyomp-plugin-x.so"))

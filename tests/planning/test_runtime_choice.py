@@ -10,7 +10,7 @@ from ompbind.planning.rank_command import make_thread_variables
 from ompbind.planning.request import Request
 from ompbind.planning.runtimes import CONFLICT
 from ompbind.programs.command import Workload
-from ompbind.programs.library_catalog import LIBRARY_KINDS, DetectedLibrary, DetectionMethod, Library
+from ompbind.programs.libraries import LIBRARY_KINDS, DetectedLibrary, DetectionMethod, Library
 from tests.machines import Shape, make_machine
 
 DUAL = make_machine(Shape(packages=2, cores=4, smt=2))

@@ -11,12 +11,16 @@ from hypothesis import strategies as st
 
 from ompbind.errors import CommandNotFoundError, RequestError
 from ompbind.openmp.runtimes import OmpRuntime
-from ompbind.programs import library_search
+from ompbind.programs import libraries
 from ompbind.programs.command import Workload, read_workload
 from ompbind.programs.elf import Elf, read_elf, read_header
 from ompbind.programs.find_command import find_command
-from ompbind.programs.library_catalog import name_libraries, name_library
-from ompbind.programs.library_search import identify_library, linker_directories
+from ompbind.programs.libraries import (
+    identify_library,
+    linker_directories,
+    name_libraries,
+    name_library,
+)
 from ompbind.programs.preload import find_missing_preloads, find_preloads
 from ompbind.programs.python_packages import find_default_python
 from tests.elves import make_elf
@@ -299,7 +303,7 @@ def test_the_configuration_of_the_linker_includes_the_files_that_match(tmp_path,
     for name in ("a.conf", "b.conf", "c.txt", ".hidden.conf", "d.conf/x.conf"):
         put(tmp_path / "parts" / name, f"/opt/{name}  # a comment\n")
     put(tmp_path / "ld.so.conf", f"/first\ninclude parts/{pattern}\n/last\n")
-    monkeypatch.setattr(library_search, "_CONFIGURATION", str(tmp_path / "ld.so.conf"))
+    monkeypatch.setattr(libraries, "_CONFIGURATION", str(tmp_path / "ld.so.conf"))
     files = [path for path in map(Path, sorted(glob(str(tmp_path / "parts" / pattern)))) if path.is_file()]
     included = [f"/opt/{path.relative_to(tmp_path / 'parts')}" for path in files]
     listed = linker_directories({})
