@@ -9,6 +9,7 @@ measures both).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, Self, dataclass_transform
 
 _set = object.__setattr__
@@ -24,7 +25,9 @@ class _RecordType(type):
     def __new__(mcs, name: str, bases: tuple[type, ...], body: dict[str, Any]) -> _RecordType:
         fields = tuple(_annotations(body))
         defaults = {field: body.pop(field) for field in fields if field in body}
-        made = super().__new__(mcs, name, bases, {**body, "__slots__": fields, "__match_args__": ()})
+        caches = any(isinstance(value, cached_property) for value in body.values())
+        slots = (*fields, "__dict__") if caches else fields  # only a cached property needs a dictionary
+        made = super().__new__(mcs, name, bases, {**body, "__slots__": slots, "__match_args__": ()})
         made.fields = fields
         made.field_set = frozenset(fields)
         made.defaults = defaults

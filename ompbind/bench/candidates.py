@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from ompbind.cpuset import count
 from ompbind.errors import OmpbindError, PositionError, RequestError
-from ompbind.machine.model import CORE_KIND_NAMES, Level, Machine, find_overlapping
+from ompbind.machine.model import CORE_KIND_NAMES, Level, Machine
 from ompbind.openmp.binding import Bind
 from ompbind.planning.notes import find_throttling
 from ompbind.planning.planner import make_plan
@@ -177,10 +177,10 @@ def _list_proposed(
 def _list_numbers(machine: Machine) -> list[int]:
     """Return sensible numbers of ranks, the smallest first: one per domain of each level."""
     cpus = machine.default_cpus
-    numbers = {1, *(len(find_overlapping(machine.at(level), cpus)) for level in _RANK_LEVELS)} - {0}
+    numbers = {1, *(len(machine.at(level, cpus)) for level in _RANK_LEVELS)} - {0}
     if numbers == {1}:
         numbers.update(_FEW_RANKS)
-    cores = len(find_overlapping(machine.at(Level.CORE), cpus))
+    cores = len(machine.at(Level.CORE, cpus))
     return sorted(number for number in numbers if number <= cores)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from ompbind.cpuset import CpuSet, named
-from ompbind.machine.model import Level, Machine, find_overlapping
+from ompbind.machine.model import Level, Machine
 from ompbind.openmp.binding import Bind
 from ompbind.planning.request import Request
 from ompbind.record import Record
@@ -127,7 +127,7 @@ def _explain_differences(source: FrameworkInput, request: Request) -> Iterator[s
         if any(len(core.cpus) > 1 for core in machine.at(Level.CORE)):
             yield "vLLM slices hardware threads, so that ranks can share cores; ranks get whole cores"
         else:
-            nodes = [find_overlapping(machine.at(Level.CORE), node.cpus) for node in machine.at(Level.NODE)]
+            nodes = [machine.at(Level.CORE, node.cpus) for node in machine.at(Level.NODE)]
             numbers = [[core.cpus.first for core in cores] for cores in nodes]
             if numbers != [*map(sorted, numbers)]:  # in the order of the machine they do not rise
                 yield "vLLM slices CPUs by number; ranks get cores that share packages and caches"

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
+from functools import cached_property
 from itertools import combinations, islice
 from typing import Literal, TypeAlias
 
@@ -105,6 +106,48 @@ class CoreKind(Record):
         return {"topology": "hardware threads and L2 caches", "frequency": "frequencies"}.get(self.source, "")
 
 
+class Table:
+    """The cores of a machine as rows in topology order, and a column per level with the number of the domain.
+
+        row       0     1     2     3
+        cores     0,4   1,5   2,6   3,7
+        package   0     0     0     0
+        l3        0     0     1     None    None: in no domain of this level
+        kind      0     0     0     1       the index of the kind in `Machine.kinds`
+
+    `cores` has the CPUs of each core, `core_of` the row of each CPU.
+    """
+
+    def __init__(self, domains: Iterable[Domain], kinds: Iterable[CoreKind]) -> None:
+        self.levels: dict[Level, list[Domain]] = {}
+        for domain in domains:
+            self.levels.setdefault(domain.level, []).append(domain)
+        self.cores = tuple(core.cpus for core in self.levels.get(Level.CORE, ()))
+        self.core_of = {cpu: row for row, cpus in enumerate(self.cores) for cpu in cpus}
+        self._kinds = tuple(kinds)
+        self._columns: dict[str, tuple[int | None, ...]] = {}
+
+    def rows(self, cpus: CpuSet) -> list[int]:
+        """Return the cores with some of these CPUs, in topology order."""
+        return sorted({self.core_of[cpu] for cpu in cpus if cpu in self.core_of})
+
+    def whole(self, cpus: CpuSet) -> CpuSet:
+        """Return all CPUs of the cores with some of these CPUs."""
+        return union(self.cores[row] for row in self.rows(cpus))
+
+    def number_of(self, level: Level) -> dict[int, int]:
+        """Map each CPU in a domain of a level to the logical number of the domain."""
+        return {cpu: domain.index for domain in self.levels.get(level, ()) for cpu in domain.cpus}
+
+    def column(self, level: Level | Literal["kind"]) -> tuple[int | None, ...]:
+        """Return for each row the number of the domain, or of the kind, that has the core's first CPU."""
+        if level not in self._columns:
+            kinds = {cpu: number for number, kind in enumerate(self._kinds) for cpu in kind.cpus}
+            number_of = kinds if level == "kind" else self.number_of(Level(level))
+            self._columns[level] = tuple(number_of.get(cpus.first) for cpus in self.cores)
+        return self._columns[level]
+
+
 class Machine(Record):
     """One machine, and what this process may use of it.
 
@@ -132,9 +175,15 @@ class Machine(Record):
     memory_allowed: CpuSet | None = None
     devices: tuple[Device, ...] = ()
 
-    def at(self, level: Level) -> tuple[Domain, ...]:
-        """Return the domains of one level in logical order; empty if the machine has no such level."""
-        return tuple(domain for domain in self.domains if domain.level is level)
+    @cached_property
+    def table(self) -> Table:
+        """The cores in topology order, with the numbers of their domains."""
+        return Table(self.domains, self.kinds)
+
+    def at(self, level: Level, cpus: CpuSet | None = None) -> tuple[Domain, ...]:
+        """Return the domains of one level in logical order: all of them, or those with some of these CPUs."""
+        domains = self.table.levels.get(level, ())
+        return tuple(domain for domain in domains if cpus is None or not domain.cpus.isdisjoint(cpus))
 
     def with_domains(self, partitions: Mapping[Level, Partition]) -> Machine:
         """Return the machine with domains of these levels and of its NUMA nodes, and with more remarks."""
@@ -152,7 +201,7 @@ class Machine(Record):
     @property
     def levels(self) -> tuple[Level, ...]:
         """The levels that this machine has, widest first."""
-        return tuple(dict.fromkeys(domain.level for domain in self.domains))
+        return tuple(self.table.levels)
 
     @property
     def exclusion_reasons(self) -> tuple[tuple[str, CpuSet], ...]:
@@ -164,7 +213,7 @@ class Machine(Record):
     def isolated_siblings(self) -> CpuSet:
         """Allowed CPUs that are not isolated, but share a core with isolated CPUs."""
         isolated = union(cpus for _, cpus in self.exclusion_reasons)
-        return cpus_of_cores(self, isolated) & self.allowed - isolated if isolated else EMPTY
+        return self.table.whole(isolated) & self.allowed - isolated if isolated else EMPTY
 
     @property
     def excluded_by_default(self) -> CpuSet:
@@ -267,21 +316,6 @@ def _make_disjoint(online: CpuSet, parts: Partition) -> Partition:
             kept.append((os_id, cpus & free))
             free = free - cpus
     return kept
-
-
-def cpus_of_cores(machine: Machine, cpus: CpuSet) -> CpuSet:
-    """Return all online CPUs of the cores with some of these CPUs."""
-    return union(core.cpus for core in find_overlapping(machine.at(Level.CORE), cpus))
-
-
-def index_by_cpu(domains: Iterable[Domain]) -> dict[int, int]:
-    """Map each CPU of `domains` to the logical number of its domain."""
-    return {cpu: domain.index for domain in domains for cpu in domain.cpus}
-
-
-def find_overlapping(domains: Iterable[Domain], cpus: CpuSet) -> tuple[Domain, ...]:
-    """Return the domains that contain at least one of `cpus`."""
-    return tuple(domain for domain in domains if not domain.cpus.isdisjoint(cpus))
 
 
 def _find_inconsistencies(machine: Machine) -> Iterator[str]:

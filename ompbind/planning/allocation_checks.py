@@ -2,7 +2,7 @@
 
 from ompbind.cpuset import EMPTY, CpuSet, count, named, union
 from ompbind.errors import OmpbindError, PlanError
-from ompbind.machine.model import Level, find_overlapping
+from ompbind.machine.model import Level
 from ompbind.masks.mask import part_error
 from ompbind.planning.cpu_pool import CpuPool
 from ompbind.planning.other_runs import AvailableCpus
@@ -61,7 +61,7 @@ def _check_reserve(pool: CpuPool, placements: list[Placement]) -> None:
 def _check_smt(pool: CpuPool, placements: list[Placement], limit: int) -> None:
     """Raise an error if the parts together use more hardware threads of a core than --smt allows."""
     used = union(placement.compute for placement in placements)
-    for core in find_overlapping(pool.machine.at(Level.CORE), used):
+    for core in pool.machine.at(Level.CORE, used):
         shared = core.cpus & used
         if len(shared) > limit:
             rank = max(

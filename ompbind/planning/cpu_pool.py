@@ -6,7 +6,7 @@ from itertools import pairwise
 from ompbind.cpuset import EMPTY, CpuSet, count, named, union
 from ompbind.errors import PlanError
 from ompbind.machine.devices import Device
-from ompbind.machine.model import Domain, Level, Machine, find_overlapping
+from ompbind.machine.model import Domain, Level, Machine
 from ompbind.masks.mask import Mask, part_error
 from ompbind.planning.mask_resolution import Parts, resolve_mask
 from ompbind.planning.other_runs import AvailableCpus, sort_by_core
@@ -44,7 +44,7 @@ class CpuPool(Record):
 
     def cores(self, cpus: CpuSet) -> tuple[Domain, ...]:
         """Return the cores with some of these CPUs, in the machine's order or that of the requested nodes."""
-        found = find_overlapping(self.machine.at(Level.CORE), cpus)
+        found = self.machine.at(Level.CORE, cpus)
         if self.named_by_mask or self.request.nodes is None:
             return found
         return tuple(sorted(found, key=lambda core: min(self.position[cpu] for cpu in core.cpus & cpus)))
@@ -84,7 +84,7 @@ def make_cpu_pool(available: AvailableCpus, request: Request) -> CpuPool:
     if request.nodes is None:
         usable = available.default_cpus & of_kind & near
         if request.job_cpus and not request.is_unbound:
-            cores = find_overlapping(machine.at(Level.CORE), usable)[: request.job_cpus.count]
+            cores = machine.at(Level.CORE, usable)[: request.job_cpus.count]
             usable &= union(core.cpus for core in cores)
         cpus = tuple(sort_by_core(machine, usable))
     else:
@@ -198,5 +198,5 @@ def find_siblings(available: AvailableCpus, core_cpus: Sequence[CpuSet]) -> CpuS
     """Return all free CPUs of the cores to which the given CPUs belong."""
     if not core_cpus:
         return EMPTY
-    cores = find_overlapping(available.machine.at(Level.CORE), union(core_cpus))
+    cores = available.machine.at(Level.CORE, union(core_cpus))
     return union(core.cpus for core in cores) & available.free

@@ -22,7 +22,7 @@ from ompbind.planning.allocation import make_placements
 from ompbind.planning.cpu_pool import OTHER_GROUPS_HINT, make_cpu_pool
 from ompbind.planning.devices.locality import find_usable_devices
 from ompbind.planning.job_cpus import apply_job_cpus
-from ompbind.planning.other_runs import AvailableCpus, whole_cores
+from ompbind.planning.other_runs import AvailableCpus
 from ompbind.planning.plan import Placement
 from ompbind.planning.request import Request
 from ompbind.planning.strategies.strategies import STRATEGIES
@@ -126,7 +126,7 @@ def find_taken(machine: Machine, request: Request, earlier: Sequence[Sequence[Pl
         return EMPTY
     taken = union(placement.cpuset | placement.reserved for ranks in earlier for placement in ranks)
     if turn > 1:
-        taken = whole_cores(machine, taken)
+        taken = machine.table.whole(taken)
     return EMPTY if request.share and machine.allowed <= taken else taken
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from ompbind.cpuset import count, join_words, named
 from ompbind.errors import PlanError
-from ompbind.machine.model import Level, Machine, find_overlapping
+from ompbind.machine.model import Level, Machine
 from ompbind.masks.parse import parse_mask
 from ompbind.planning.plan import Note, Plan
 from ompbind.planning.request import JobCpus, Request, Sharing
@@ -25,7 +25,7 @@ def apply_job_cpus(machine: Machine, request: Request) -> Request:
         return request
     allowed = machine.allowed
     is_narrowed = allowed != machine.online
-    cores = len(find_overlapping(machine.at(Level.CORE), allowed))
+    cores = len(machine.at(Level.CORE, allowed))
     if len(allowed) <= job.count or (is_narrowed and cores <= job.count):
         return request.replace(job_cpus=None)
     if request.names_cpus or request.is_unbound or request.sharing is Sharing.AVOID:

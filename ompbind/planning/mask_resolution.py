@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from ompbind.cpuset import EMPTY, CpuSet, named, union
 from ompbind.errors import MaskError
-from ompbind.machine.model import Domain, Level, Machine, find_overlapping
+from ompbind.machine.model import Domain, Level, Machine
 from ompbind.masks.mask import SELECTABLE, Item, Mask, Selector, part_error
 from ompbind.planning.other_runs import AvailableCpus, render_occupancy, sort_by_core
 
@@ -135,7 +135,7 @@ def _resolve_chain(mask: Mask, item: Item, available: AvailableCpus) -> Resolved
 
 def find_selectable(machine: Machine, selector: Selector, outer: CpuSet) -> dict[int, Domain]:
     """Return the domains of a selector's level that overlap `outer`, by index or OS number as in the mask."""
-    domains = enumerate(find_overlapping(machine.at(selector.level), outer))
+    domains = enumerate(machine.at(selector.level, outer))
     numbered = ((domain.os_id if selector.by_os_number else index, domain) for index, domain in domains)
     return {number: domain for number, domain in numbered if number is not None}
 
@@ -158,7 +158,7 @@ def _explain_absent(
     is_first = outer == machine.allowed
     prefix = "#" if selector.by_os_number else ""
     where = "" if is_first else " of the selector before it"
-    if not find_overlapping(machine.at(level), outer):
+    if not machine.at(level, outer):
         known = ", ".join(f"{known}:" for known in SELECTABLE if machine.at(known))
         what = f"no {level} among the allowed CPUs{where}" if machine.at(level) else f"no {level} domains"
         return f"this machine has {what}", f"use one of the selectors {known}"

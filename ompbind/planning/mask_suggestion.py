@@ -17,7 +17,7 @@ from operator import and_
 
 from ompbind.cpuset import EMPTY, CpuSet, range_text, render_sequence, union
 from ompbind.errors import OmpbindError
-from ompbind.machine.model import Level, Machine, find_overlapping, index_by_cpu
+from ompbind.machine.model import Level, Machine
 from ompbind.masks.mask import Item, Mask, Selector, item_text
 from ompbind.masks.parse import parse_mask
 from ompbind.planning.mask_resolution import find_selectable, resolve_item, resolve_mask
@@ -95,7 +95,7 @@ def _usable_part(context: _Context, items: Sequence[Item], used: CpuSet) -> str:
     limit = 1 if request.reserve else request.smt
     unwanted = EMPTY if request.share else used
     if isinstance(limit, int):
-        full = find_overlapping(cores, used)
+        full = [core for core in cores if not core.cpus.isdisjoint(used)]
         unwanted |= union(core.cpus for core in full if len(core.cpus & used) >= limit)
     kept: list[tuple[bool, str]] = []
     for original in items:
@@ -161,7 +161,11 @@ def _fill_up(context: _Context, parts: list[str]) -> list[str]:
     filled = [*parts, *[""] * (ranks - len(parts))]
     lists = [list(context.resolve(part)) for part in filled]
     usable = context.available.default_cpus & context.kind
-    used, most, core_of = union(map(CpuSet, lists)), max(map(len, lists)), index_by_cpu(cores)
+    used, most, core_of = (
+        union(map(CpuSet, lists)),
+        max(map(len, lists)),
+        context.available.machine.table.core_of,
+    )
     sizes = [sum(len(item.cpus) for item in part if not item.excluded) for part in context.mask.parts]
     for rank, cpus in enumerate(lists):
         on_cores = {core_of[cpu] for cpu in cpus}

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from ompbind.cpuset import CpuSet
-from ompbind.machine.model import Level, Machine, cpus_of_cores, index_by_cpu
+from ompbind.machine.model import Level, Machine
 from ompbind.planning.devices.notes import measure_distances
 from ompbind.planning.plan import Plan
 from ompbind.planning.strategies.core_sequence import PRIORITY
@@ -64,7 +64,7 @@ def measure_plan(plan: Plan) -> Metrics:
     of a run has no idle cores: other groups may use them.
     """
     ranks = [placement.compute for placement in plan.placements]
-    service = cpus_of_cores(plan.machine, plan.used - plan.compute)
+    service = plan.machine.table.whole(plan.used - plan.compute)
     usable = (plan.machine.default_cpus - plan.avoided - service | plan.compute) - plan.reserved
     measured = measure(plan.machine, plan.compute if plan.request.group else usable, ranks)
     if not plan.has_devices:
@@ -74,7 +74,7 @@ def measure_plan(plan: Plan) -> Metrics:
 
 def measure(machine: Machine, usable: CpuSet, ranks: Sequence[CpuSet]) -> Metrics:
     """Measure a plan: `ranks` are the CPUs of each rank, `usable` the CPUs that ranks may use."""
-    core_of = index_by_cpu(machine.at(Level.CORE))
+    core_of = machine.table.core_of
     repeats = Counter(ranks)  # ranks with equal CPUs are measured once
     cores = {cpus: {core_of[cpu] for cpu in cpus} for cpus in repeats}
     ranks_on: Counter[int] = Counter()
@@ -107,7 +107,7 @@ def _measure_boundary(
 
     `usable` has one CPU of each usable core. `ranks` maps CPUs to (cores, number of ranks with these CPUs).
     """
-    domain_of = index_by_cpu(machine.at(level))
+    domain_of = machine.table.number_of(level)
     largest = max(Counter(domain_of[cpu] for cpu in usable if cpu in domain_of).values(), default=0)
     domains = {cpus: {domain_of.get(cpu) for cpu in cpus} for cpus in ranks}
     return Boundary(

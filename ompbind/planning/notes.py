@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import combinations
 
 from ompbind.cpuset import EMPTY, CpuSet, count, named, union
-from ompbind.machine.model import Level, cpus_of_cores, find_overlapping, index_by_cpu
+from ompbind.machine.model import Level
 from ompbind.openmp.binding import Bind, BindingSyntax
 from ompbind.planning.allocation import divide_service
 from ompbind.planning.job_cpus import explain_job_cpus
@@ -47,7 +47,7 @@ def _explain_compat(plan: Plan) -> Iterator[Note]:
     for text in compat.warnings:
         yield Note(code="compat", text=text, warning=True)
     if compat.divided and request.effective_strategy in ("numa", "nodes"):
-        cores = find_overlapping(plan.machine.at(Level.CORE), plan.compute)
+        cores = plan.machine.at(Level.CORE, plan.compute)
         sequence = make_core_sequence(plan.machine, tuple(core.cpus & plan.compute for core in cores))
         domains = STRATEGIES[request.strategy].auto_ranks(sequence, None)
         if domains < len(plan.placements):  # several ranks share a domain
@@ -64,7 +64,7 @@ def _explain_machine(plan: Plan) -> Iterator[Note]:
 
 def _explain_numbers(plan: Plan) -> Iterator[Note]:
     """Explain which NUMA nodes a mask means where its node numbers are not OS numbers."""
-    nodes = find_overlapping(plan.machine.at(Level.NODE), plan.machine.allowed)
+    nodes = plan.machine.at(Level.NODE, plan.machine.allowed)
     named_numbers = {
         number
         for part in (plan.request.mask.parts if plan.request.mask else ())
@@ -100,7 +100,7 @@ def _explain_unfilled(plan: Plan) -> Iterator[Note]:
 def _explain_idle_siblings(plan: Plan) -> Iterator[Note]:
     """List idle hardware threads on cores of ranks; CPUs that are excluded by default have other notes."""
     request, excluded_by_default = plan.request, plan.machine.excluded_by_default
-    idle_siblings = cpus_of_cores(plan.machine, plan.used) & plan.idle - excluded_by_default
+    idle_siblings = plan.machine.table.whole(plan.used) & plan.idle - excluded_by_default
     # hardware threads are idle because a plan of --plan does not have them, not because of --smt
     if idle_siblings and request.smt != "all" and request.mask is None and request.plan is None:
         text = f"idle hardware threads on cores of ranks: {named('CPU', idle_siblings)} (--smt all uses them)"
@@ -132,7 +132,7 @@ def _explain_isolated(plan: Plan) -> Iterator[Note]:
     siblings = machine.isolated_siblings
     if excluded := plan.idle & machine.excluded_by_default:
         excluded &= union(map(_find_requested, plan.parts))
-        if isolated := excluded - cpus_of_cores(machine, used) - siblings:
+        if isolated := excluded - machine.table.whole(used) - siblings:
             names = [name for name, cpus in machine.exclusion_reasons if not cpus.isdisjoint(isolated)]
             text = f"not used because {' or '.join(names)}: {named('CPU', isolated)} ({_advise(isolated)})"
             yield Note(code="set-apart", text=text)
@@ -141,8 +141,8 @@ def _explain_isolated(plan: Plan) -> Iterator[Note]:
             text = f"{named('CPU', shared)} not used: {verb} a core with isolated CPUs ({_advise(shared)})"
             yield Note(code="isolated-siblings", text=text)
     isolated = union(cpus for _, cpus in machine.exclusion_reasons) & machine.online - used
-    if sharing := siblings & used & cpus_of_cores(machine, isolated):
-        shared = cpus_of_cores(machine, sharing) & isolated
+    if sharing := siblings & used & machine.table.whole(isolated):
+        shared = machine.table.whole(sharing) & isolated
         text = f"{named('CPU', sharing)} {'shares' if len(sharing) == 1 else 'share'} a core with isolated "
         text += f"{named('CPU', shared)}: programs on {named('CPU', shared)} run slower"
         yield Note(code="isolated-siblings", text=text)
@@ -277,7 +277,7 @@ def _explain_threads(plan: Plan) -> Iterator[Note]:
 
 def _explain_sharing(plan: Plan) -> Iterator[Note]:
     """List ranks that share cores or CPUs, unless the strategy gives the same cores to all ranks."""
-    core_of = index_by_cpu(find_overlapping(plan.machine.at(Level.CORE), plan.used))
+    core_of = plan.machine.table.core_of
     owners: dict[int, set[int]] = {}
     if not STRATEGIES[plan.request.effective_strategy].overlapping:
         for placement in plan.placements:
@@ -335,7 +335,7 @@ def _explain_service(plan: Plan) -> Iterator[Note]:
         yield Note(code="service-uneven", text=f"{text}: {remedy}")
     if not (with_service := [placement for placement in plan.placements if placement.service_cpus]):
         return
-    nodes = index_by_cpu(machine.at(Level.NODE))
+    nodes = machine.table.number_of(Level.NODE)
     remote = CpuSet(
         placement.rank
         for placement in with_service

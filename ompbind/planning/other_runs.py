@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from ompbind.cpuset import EMPTY, CpuSet, named, union
 from ompbind.errors import PlanError
-from ompbind.machine.model import Level, Machine, find_overlapping
+from ompbind.machine.model import Machine
 from ompbind.planning.request import Request, Sharing
 from ompbind.record import Record
 from ompbind.text import clean_name
@@ -98,21 +98,10 @@ class AvailableCpus(Record):
         return self.free - self.machine.excluded_by_default
 
 
-def occupied_cores(machine: Machine, run: LiveRun) -> CpuSet:
-    """Return all CPUs of the cores that a run occupies, even if it claims only some of a core's CPUs."""
-    return whole_cores(machine, run.claimed)
-
-
-def whole_cores(machine: Machine, cpus: CpuSet) -> CpuSet:
-    """Return all CPUs of the cores that have some of these CPUs."""
-    return union(core.cpus for core in find_overlapping(machine.at(Level.CORE), cpus))
-
-
 def sort_by_core(machine: Machine, cpus: CpuSet) -> Iterator[int]:
     """Yield `cpus` core by core in the machine's order, so that SMT siblings are adjacent."""
-    for core in machine.at(Level.CORE):
-        if not core.cpus.isdisjoint(cpus):  # cheaper than the intersection, and most cores are disjoint
-            yield from core.cpus & cpus
+    for row in machine.table.rows(cpus):
+        yield from machine.table.cores[row] & cpus
 
 
 def make_available(machine: Machine, request: Request, runs: Sequence[LiveRun]) -> AvailableCpus:
@@ -123,7 +112,7 @@ def make_available(machine: Machine, request: Request, runs: Sequence[LiveRun]) 
     available = AvailableCpus(machine=machine, runs=tuple(runs))
     if request.sharing is not Sharing.AVOID or not runs:
         return available
-    available = available.replace(avoided=union(occupied_cores(machine, run) for run in runs))
+    available = available.replace(avoided=union(machine.table.whole(run.claimed) for run in runs))
     if available.free:
         return available
     raise PlanError(f"no core is free: {render_occupancy(available, machine.allowed)}", hint=OCCUPIED_HINT)
@@ -131,7 +120,7 @@ def make_available(machine: Machine, request: Request, runs: Sequence[LiveRun]) 
 
 def find_shared_cpus(available: AvailableCpus, cpus: CpuSet) -> CpuSet:
     """Return the CPUs, out of some, that are on cores of other runs."""
-    occupied = union(occupied_cores(available.machine, run) for run in available.runs)
+    occupied = union(available.machine.table.whole(run.claimed) for run in available.runs)
     return occupied & cpus if occupied else EMPTY
 
 
@@ -143,7 +132,7 @@ def render_occupancy(available: AvailableCpus, cpus: CpuSet) -> str:
 
     Ranks of one job are named once, and a run without a name has exited.
     """
-    runs = [run for run in available.runs if not occupied_cores(available.machine, run).isdisjoint(cpus)]
+    runs = [run for run in available.runs if not available.machine.table.whole(run.claimed).isdisjoint(cpus)]
     where = "in use" if not union(run.claimed for run in runs).isdisjoint(cpus) else "on cores in use"
     text = f"{named('CPU', cpus)} {'is' if len(cpus) == 1 else 'are'} {where} by "
     pids = {run.run_id: run.pid for run in reversed(runs)}

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.errors import OmpbindError, PlanError, RequestError
-from ompbind.machine.model import Level, Machine, find_overlapping, index_by_cpu
+from ompbind.machine.model import Level, Machine
 from ompbind.openmp.binding import Bind, BindingSyntax, make_places
 from ompbind.planning.allocation import make_placements, use_whole_service_cores
 from ompbind.planning.cpu_pool import make_cpu_pool
@@ -26,7 +26,6 @@ from ompbind.planning.other_runs import (
     find_shared_cpus,
     make_available,
     render_occupancy,
-    whole_cores,
 )
 from ompbind.planning.plan import Note, Placement, Plan
 from ompbind.planning.request import Request, Sharing
@@ -122,7 +121,7 @@ def _make_plan_of_groups(machine: Machine, requests: Sequence[Request], occupied
     _check_exclusive(available, run)
     made = []
     for draft, allocation in zip(drafts, in_order, strict=True):
-        draft = draft.replace(idle=run.idle & whole_cores(machine, draft.used))
+        draft = draft.replace(idle=run.idle & machine.table.whole(draft.used))
         with groups.naming(draft.request):
             made.append(_add_notes(draft, allocation.notes))
     return _add_notes(run.join(made))
@@ -137,7 +136,7 @@ def find_possible_cpus(machine: Machine, request: Requests) -> CpuSet:
         else:
             pool = make_cpu_pool(AvailableCpus(machine=machine), _normalise(apply_job_cpus(machine, each)))
             found |= CpuSet(pool.cpus)
-    return whole_cores(machine, found)
+    return machine.table.whole(found)
 
 
 @contextmanager
@@ -254,11 +253,7 @@ def _add_details(
     machine: Machine, request: Request, placements: Sequence[Placement], counts: Sequence[int]
 ) -> Iterator[Placement]:
     """Yield the placements with their NUMA nodes, places and threads, computed once for equal CPUs."""
-    distinct = {id(placement.cpus): placement for placement in placements}.values()
-    used = union(placement.cpuset for placement in distinct)
-    core_of, node_of = (
-        index_by_cpu(find_overlapping(machine.at(level), used)) for level in (Level.CORE, Level.NODE)
-    )
+    core_of, node_of = machine.table.core_of, machine.table.number_of(Level.NODE)
     domains = machine.at(Level.NODE)
     local, remote = map_local_memory(machine), map_remote_memory(machine)
     binds = machine.bindable and choose_syntax(request) is not BindingSyntax.UNBOUND

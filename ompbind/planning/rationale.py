@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from ompbind.cpuset import CpuSet, count, join_words, named
-from ompbind.machine.model import PARTIALLY_OVERLAP, Level, find_overlapping, index_by_cpu
+from ompbind.machine.model import PARTIALLY_OVERLAP, Level
 from ompbind.masks.mask import mask_text
 from ompbind.openmp.binding import Bind
 from ompbind.planning.devices.notes import give_device_reasons, render_share
@@ -74,7 +74,7 @@ def _explain_cpus(plan: Plan, metrics: Metrics) -> Iterator[str]:
 
 def _explain_hardware_threads(plan: Plan, metrics: Metrics) -> Iterator[str]:
     cpus = plan.compute
-    cores = find_overlapping(plan.machine.at(Level.CORE), cpus)
+    cores = plan.machine.at(Level.CORE, cpus)
     available = max((len(core.cpus & plan.machine.online) for core in cores), default=1)
     if available == 1:
         yield "Each core has one hardware thread."
@@ -136,7 +136,7 @@ def _explain_strategy(plan: Plan, metrics: Metrics) -> Iterator[str]:
 
 
 def _explain_shares(plan: Plan, metrics: Metrics) -> Iterator[str]:
-    core_of = index_by_cpu(plan.machine.at(Level.CORE))
+    core_of = plan.machine.table.core_of
     sizes = Counter(len({core_of[cpu] for cpu in placement.cpus}) for placement in plan.placements)
     groups = []
     for size, times in sorted(sizes.items(), reverse=True):
@@ -154,7 +154,7 @@ def _explain_boundaries(plan: Plan, metrics: Metrics) -> Iterator[str]:
     Levels with equal numbers share a sentence. Levels whose domains are all smaller than a rank are left out.
     """
     by_crossing: dict[int, list[str]] = {}
-    cores = find_overlapping(plan.machine.at(Level.CORE), plan.machine.allowed)
+    cores = plan.machine.at(Level.CORE, plan.machine.allowed)
     firsts = CpuSet(core.cpus.first for core in cores)
     for boundary in metrics.borders:
         largest = max(len(domain.cpus & firsts) for domain in plan.machine.at(boundary.level))

@@ -5,7 +5,7 @@ from itertools import groupby
 
 from ompbind.cpuset import EMPTY, CpuSet, count, named
 from ompbind.machine.devices import Device, DeviceKind
-from ompbind.machine.model import Domain, Level, Machine, Node, find_overlapping
+from ompbind.machine.model import Domain, Level, Machine, Node
 from ompbind.masks.mask import SELECTABLE
 from ompbind.report.text import Column, Screen, render_bytes, render_cpus, render_table
 from ompbind.text import clean_lines
@@ -88,7 +88,7 @@ def _mask_name(machine: Machine, domain: Domain) -> str:
         return ""
     index = domain.index
     if machine.allowed != machine.online:
-        index = len(find_overlapping(machine.at(domain.level)[: domain.index], machine.allowed))
+        index = sum(other.index < domain.index for other in machine.at(domain.level, machine.allowed))
     shown = domain.os_id if domain.level is Level.NODE else domain.index
     return "" if index == shown else f"{domain.level}:{index}"
 

@@ -6,7 +6,6 @@ from itertools import groupby
 
 from ompbind.cpuset import CpuSet, count, join_words
 from ompbind.errors import PlanError
-from ompbind.machine.model import Level, index_by_cpu
 from ompbind.openmp.binding import Bind
 from ompbind.planning.metrics import Metrics, measure_plan
 from ompbind.planning.placeholders import has_placeholders
@@ -57,7 +56,7 @@ def _threads(placement: Placement) -> str:
 
 def _columns(plan: Plan) -> list[Column]:
     ranks = plan.placements
-    core_of = index_by_cpu(plan.machine.at(Level.CORE))
+    core_of = plan.machine.table.core_of
     cores = [len({core_of[cpu] for cpu in placement.cpus}) for placement in ranks]
     requests = plan.rank_requests
     columns = [

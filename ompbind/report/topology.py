@@ -23,7 +23,7 @@ from ompbind.cpuset import CpuSet, count, union
 from ompbind.machine.core_kinds import kind_by_cpu
 from ompbind.machine.devices import Device
 from ompbind.machine.fingerprint import make_fingerprint
-from ompbind.machine.model import Domain, Level, Machine, Node, find_overlapping, index_by_cpu
+from ompbind.machine.model import Domain, Level, Machine, Node
 from ompbind.record import Record
 from ompbind.report.machine_text import (
     device_record,
@@ -108,7 +108,7 @@ def _body(machine: Machine, screen: Screen) -> list[str]:
         machine=machine,
         width=screen.text_width,
         times=screen.times,
-        core_of=index_by_cpu(machine.at(Level.CORE)),
+        core_of=machine.table.core_of,
         kind_of=kind_by_cpu(machine.kinds),
     )
     lines: list[str] = []
@@ -131,7 +131,7 @@ def _body(machine: Machine, screen: Screen) -> list[str]:
 
 def _branches(view: _View, inside: CpuSet, levels: Sequence[Level]) -> list[str]:
     """Return the lines of the domains inside a set of CPUs, level after level."""
-    domains = find_overlapping(view.machine.at(levels[0]), inside)
+    domains = view.machine.at(levels[0], inside)
     if levels[0] is Level.CORE:
         return list(_core_lines(view, domains))
     series = _group_by_shape(view, domains, levels[1:])
@@ -182,7 +182,7 @@ def _join_equal_domains(
     equal, rest = [domain], list(levels[1:])
     while rest and rest[0] is not Level.CORE:
         nested = next((inner for inner in machine.at(rest[0]) if inner.cpus == domain.cpus), None)
-        if nested is None and find_overlapping(machine.at(rest[0]), domain.cpus):
+        if nested is None and machine.at(rest[0], domain.cpus):
             break
         if nested is not None:
             equal.append(nested)
@@ -195,11 +195,11 @@ def _group_by_shape(
 ) -> Iterator[list[Domain]]:
     """Yield series of neighbouring domains with the same size, inner domains and CPUs per core."""
     cores = view.machine.at(Level.CORE)
-    inner_levels = [view.machine.at(level) for level in levels if level is not Level.CORE]
+    inner_levels = [level for level in levels if level is not Level.CORE]
 
     def shape(domain: Domain) -> tuple[object, ...]:
         inner = sorted({view.core_of[cpu] for cpu in domain.cpus})
-        below = (len(find_overlapping(inside, domain.cpus)) for inside in inner_levels)
+        below = (len(view.machine.at(level, domain.cpus)) for level in inner_levels)
         return (domain.size_bytes, tuple(len(cores[index].cpus) for index in inner), *below)
 
     for _, run in groupby(domains, key=shape):
@@ -220,7 +220,7 @@ def _core_lines(view: _View, cores: Sequence[Domain]) -> Iterator[str]:
         counted = "".join(
             f"{len(found)} {view.times} {level.label}, "
             for level in view.counted
-            if (found := find_overlapping(machine.at(level), cpus))
+            if (found := machine.at(level, cpus))
         )
         noun = f"{len(same)} {view.times} " * (len(same) > 1) + (f"{kind} core" if kind else "core")
         limit = f", allowed {render_cpus(cpus & machine.allowed)}" if is_some else _NOT_ALLOWED
@@ -290,7 +290,7 @@ def render_listing(machine: Machine, screen: Screen = PIPE) -> str:
 
 def render_json(machine: Machine) -> str:
     """Render the machine as JSON, schema ompbind-topo/1: CPU sets as list text, memory in bytes."""
-    columns = {str(level): index_by_cpu(machine.at(level)) for level in Level if level is not Level.NODE}
+    columns = {str(level): machine.table.number_of(level) for level in Level if level is not Level.NODE}
     node_of = {cpu: node.number for node in machine.nodes for cpu in node.cpus}
     kind_of = kind_by_cpu(machine.kinds)
     record = {

@@ -14,7 +14,7 @@ from ompbind.compat.frameworks import FrameworkInput
 from ompbind.compat.reading import fill_request
 from ompbind.cpuset import CpuSet, union
 from ompbind.errors import MachineError
-from ompbind.machine.model import Level, find_overlapping
+from ompbind.machine.model import Level
 from ompbind.machine.sources.reading import read_machine
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
@@ -43,7 +43,7 @@ def read_recording(name):
 
 
 def find_cores(machine, cpus):
-    return find_overlapping(machine.at(Level.CORE), cpus)
+    return machine.at(Level.CORE, cpus)
 
 
 def leaves_cores_idle(machine, plan, theirs):

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from ompbind.cpuset import CpuSet, union
 from ompbind.errors import MaskError, PlanError
-from ompbind.machine.model import Level, find_overlapping
 from ompbind.masks.parse import parse_mask
 from ompbind.planning.other_runs import LiveRun
 from ompbind.planning.planner import make_plan
@@ -141,8 +140,7 @@ def test_avoid_uses_no_occupied_core_and_packs_ranks_no_closer(claimed, ranks, s
     machine = make_machine(DUAL.replace(numbering=order))
     runs = tuple(live(str(cpus), f"r{i}") for i, cpus in enumerate(claimed))
     request = Request(ranks=ranks, strategy=strategy, smt=smt, sharing=Sharing.AVOID)
-    cores = machine.at(Level.CORE)
-    occupied = union(core.cpus for core in find_overlapping(cores, union(claimed)))
+    occupied = machine.table.whole(union(claimed))
     try:
         made = make_plan(machine, request, runs)
     except PlanError as error:
@@ -154,4 +152,4 @@ def test_avoid_uses_no_occupied_core_and_packs_ranks_no_closer(claimed, ranks, s
     assert used.isdisjoint(occupied)
     assert made.idle.isdisjoint(occupied)
     if strategy != "all":
-        assert len(find_overlapping(cores, used)) >= ranks
+        assert len(machine.table.rows(used)) >= ranks

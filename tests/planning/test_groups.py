@@ -12,7 +12,7 @@ from ompbind.machine.devices import DeviceKind
 from ompbind.machine.model import CoreKind, Level
 from ompbind.masks.parse import parse_mask
 from ompbind.openmp.binding import Bind
-from ompbind.planning.other_runs import LiveRun, whole_cores
+from ompbind.planning.other_runs import LiveRun
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import JobCpus, Request, Sharing
 from ompbind.workers.environment import make_environment
@@ -184,7 +184,7 @@ def test_groups_never_overlap(case):
     assert [part.request.group for part in plan.groups] == [request.group for request in requests]
     sized = [part.used for part in plan.groups if part.request.cores]
     for first, second in combinations(sized, 2):
-        assert whole_cores(machine, first).isdisjoint(second)
+        assert machine.table.whole(first).isdisjoint(second)
     assert make_plan(machine, requests) == plan
 
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from ompbind.cpuset import CpuSet, union
 from ompbind.errors import MaskError, PlanError
-from ompbind.machine.model import CoreKind, Level, find_overlapping, index_by_cpu
+from ompbind.machine.model import CoreKind, Level
 from ompbind.masks.mask import SELECTABLE
 from ompbind.masks.parse import parse_mask
 from ompbind.openmp.binding import TEXT_LIMIT, Bind, ProcBind
@@ -55,9 +55,9 @@ def machines(draw):
 def parts(draw, machine):
     """Draw a part of a mask that names CPUs of this machine, by number or as a domain."""
     number = st.sampled_from(list(machine.allowed)).map(str)
-    levels = [level for level in SELECTABLE if find_overlapping(machine.at(level), machine.allowed)]
+    levels = [level for level in SELECTABLE if machine.at(level, machine.allowed)]
     level = draw(st.sampled_from(levels))
-    count = len(find_overlapping(machine.at(level), machine.allowed))
+    count = len(machine.at(level, machine.allowed))
     domain = st.integers(0, count - 1).map(lambda index: f"{level}:{index}")
     return ",".join(draw(st.lists(number | domain, min_size=1, max_size=4)))
 
@@ -165,7 +165,7 @@ def check_threads_of_cores(made):
 
 def check_reserve(made):
     """Check that whole cores are reserved, as many as requested, and that each rank has its own."""
-    cores = find_overlapping(made.machine.at(Level.CORE), made.reserved)
+    cores = made.machine.at(Level.CORE, made.reserved)
     assert all(core.cpus & made.machine.allowed <= made.reserved for core in cores)
     if is_word(made.request, "none"):
         return
@@ -201,7 +201,7 @@ def check_service_cores(made, placement):
     """Check that the service CPUs of a rank are whole cores, as many as requested."""
     request = made.request
     usable = made.machine.default_cpus & made.machine.cpus_of_kind(request.core_kind)
-    cores = find_overlapping(made.machine.at(Level.CORE), placement.service_cpus)
+    cores = made.machine.at(Level.CORE, placement.service_cpus)
     assert len(cores) == request.service_cores + divide_service(request, request.ranks or 1)[-1]
     if request.mask is None:
         assert placement.service_cpus == union(core.cpus & usable for core in cores)
@@ -270,7 +270,7 @@ def check_variables(made, placement):
 
 def check_strategy(made):
     machine, request, strategy = made.machine, made.request, STRATEGIES[made.request.strategy]
-    core_of = index_by_cpu(machine.at(Level.CORE))
+    core_of = machine.table.core_of
     without_reserved = request.reserve_total or strategy.overlapping
     own = [
         {core_of[cpu] for cpu in (rank.cpuset if without_reserved else rank.cpuset | rank.reserved)}
@@ -295,5 +295,5 @@ def check_strategy(made):
         firsts = [min(part) for part in parts]
         assert firsts == sorted(firsts), "ranks are numbered along the machine"
     if strategy.level and not is_sharing:
-        domain_of = index_by_cpu(machine.at(strategy.level))
+        domain_of = machine.table.number_of(strategy.level)
         assert all(len({domain_of.get(cpu) for cpu in rank.cpus}) == 1 for rank in made.placements)

@@ -18,7 +18,7 @@ from typing import TypeAlias
 from ompbind.cpuset import CpuSet, count
 from ompbind.errors import PlanError
 from ompbind.machine.devices import Device
-from ompbind.machine.model import Level, Machine, index_by_cpu
+from ompbind.machine.model import Machine
 from ompbind.planning.cpu_pool import CpuPool
 from ompbind.planning.devices.locality import (
     DeviceLocality,
@@ -81,7 +81,7 @@ def divide_near(pool: CpuPool, sequence: CoreSequence, requested: RequestedCores
 
 def exchange_cpus(pool: CpuPool, placements: Sequence[Placement]) -> list[Placement]:
     """Return placements of ranks that share cores, in the order of the cores near their devices."""
-    core_of = index_by_cpu(pool.machine.at(Level.CORE))
+    core_of = pool.machine.table.core_of
     localities = _find_localities(pool)
     first_cores = [min(core_of[cpu] for cpu in locality.preferred) for locality in localities]
     ranks = sorted(range(len(localities)), key=first_cores.__getitem__)
@@ -121,7 +121,7 @@ def _assign(machine: Machine, request: Request, selected: SelectedDevices, cpus:
     """Return the devices of all ranks on this machine, those outside the plan too."""
     main = selected.main
     if request.device_order == "cpu":
-        core_of = index_by_cpu(machine.at(Level.CORE))
+        core_of = machine.table.core_of
         near = {device: find_locality(machine, (device,), cpus).cpus for device in main}
         main = tuple(sorted(main, key=lambda device: min(core_of[cpu] for cpu in near[device])))
     ranks = (request.ranks or 1) + request.outside_device_ranks

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from ompbind.cpuset import EMPTY, CpuSet, count, join_words, named, union
 from ompbind.machine.devices import Device, DeviceKind
-from ompbind.machine.model import Level, find_overlapping
+from ompbind.machine.model import Level
 from ompbind.planning.devices.assignment import list_deciding
 from ompbind.planning.devices.locality import (
     LOCAL_DISTANCE,
@@ -62,7 +62,7 @@ def explain_devices(plan: Plan) -> Iterator[Note]:
         text = f"all devices of ranks are near the same CPUs ({named('CPU', group.locality.near)})"
         yield Note(code="devices-equal", text=f"{text}: ranks share these evenly")
     if cpus := find_far_idle_cpus(plan):
-        cores = find_overlapping(plan.machine.at(Level.CORE), cpus)
+        cores = plan.machine.at(Level.CORE, cpus)
         text = f"{count(len(cores), 'core')} idle ({named('CPU', cpus)}): near no device of a rank"
         divides_all = not (plan.request.cores or plan.request.near or plan.request.names_cpus)
         remedy = "; --devices none divides all cores among ranks" if divides_all else ""
@@ -143,7 +143,7 @@ def _explain_far_ranks(plan: Plan, group: RankLocality) -> Iterator[Note]:
 
 def _render_places(plan: Plan, cpus: CpuSet) -> str:
     """Return the NUMA nodes of some CPUs for messages: "NUMA nodes 2-3"."""
-    nodes = find_overlapping(plan.machine.at(Level.NODE), cpus)
+    nodes = plan.machine.at(Level.NODE, cpus)
     numbers = CpuSet(node.os_id for node in nodes if node.os_id is not None)
     return named("NUMA node", numbers) if numbers else named("CPU", cpus)
 

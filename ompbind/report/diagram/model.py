@@ -21,7 +21,7 @@ from typing import Literal
 
 from ompbind.cpuset import EMPTY, CpuSet, named, union
 from ompbind.machine.devices import Device
-from ompbind.machine.model import Domain, Level, Machine, find_overlapping
+from ompbind.machine.model import Domain, Level, Machine
 from ompbind.record import Record
 from ompbind.report.diagram.plan_overlay import NO_ANNOTATION, NOTHING, Overlay
 from ompbind.report.machine_text import (
@@ -115,14 +115,13 @@ def make_body(
 
 def framed_levels(machine: Machine) -> list[Level]:
     """Return the levels that get frames, widest first: nodes, and levels with a domain of several cores."""
-    cores = machine.at(Level.CORE)
     return [
         level
         for level in machine.levels
         if level is Level.NODE
         or (
             level is not Level.CORE
-            and any(len(find_overlapping(cores, domain.cpus)) > 1 for domain in machine.at(level))
+            and any(len(machine.table.rows(domain.cpus)) > 1 for domain in machine.at(level))
         )
     ]
 

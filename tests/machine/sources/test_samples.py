@@ -7,7 +7,7 @@ import pytest
 from ompbind.cpuset import CpuSet, union
 from ompbind.errors import MachineError
 from ompbind.machine.devices import DeviceKind
-from ompbind.machine.model import Level, cpus_of_cores, find_overlapping
+from ompbind.machine.model import Level
 from ompbind.machine.sources.reading import read_machine
 from ompbind.machine.sources.samples import SAMPLE, SAMPLES
 from ompbind.machine.sources.sources import complete_source
@@ -58,8 +58,8 @@ def test_samples_have_what_they_model(name, arch, cpus, domains, siblings, tmp_p
     plan = make_plan(machine.replace(devices=()), Request(ranks=2, smt="all"))
     shares = [CpuSet(placement.cpus) for placement in plan.placements]
     assert shares[0].isdisjoint(shares[1])
-    assert [cpus_of_cores(machine, share) for share in shares] == shares
-    assert len({len(find_overlapping(machine.at(Level.CORE), share)) for share in shares}) == 1
+    assert [machine.table.whole(share) for share in shares] == shares
+    assert len({len(machine.at(Level.CORE, share)) for share in shares}) == 1
 
 
 def test_samples_are_those_of_the_table():

@@ -19,7 +19,7 @@ import pytest
 
 from ompbind.cpuset import CpuSet
 from ompbind.machine.devices import DeviceKind
-from ompbind.machine.model import Level, find_overlapping, index_by_cpu
+from ompbind.machine.model import Level
 from ompbind.planning.devices.locality import find_common_domain, find_near, measure_distance
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
@@ -37,7 +37,7 @@ def read_gpus(name):
 def cores_in(machine, cpus):
     """The allowed CPUs of each core in a set of CPUs."""
     allowed = cpus & machine.allowed
-    return [core.cpus & allowed for core in find_overlapping(machine.at(Level.CORE), allowed)]
+    return [core.cpus & allowed for core in machine.at(Level.CORE, allowed)]
 
 
 def join(cores):
@@ -83,10 +83,10 @@ def torch_numa(machine, gpus, mode):
         if mode == "exclusive":
             cores = split(cores, same)[position]
         elif mode == "socket":
-            package = find_overlapping(machine.at(Level.PACKAGE), CpuSet([node.cpus.first]))[0]
+            package = machine.at(Level.PACKAGE, CpuSet([node.cpus.first]))[0]
             cores = cores_in(machine, package.cpus)
         elif mode == "core-complex":
-            caches = find_overlapping(machine.at(Level.L3), node.cpus) or (node,)
+            caches = machine.at(Level.L3, node.cpus) or (node,)
             by_size = sorted(caches, key=lambda cache: (-len(cache.cpus & node.cpus), cache.cpus.first))
             cores = cores_in(machine, by_size[position % len(by_size)].cpus & node.cpus)
         found.append(((gpu,), join(cores)))
@@ -137,7 +137,7 @@ def distance(machine, row):
 
 def shares(machine, rows):
     """The cores of each rank; a core that several ranks use counts as an equal part for each."""
-    core_of = index_by_cpu(machine.at(Level.CORE))
+    core_of = machine.table.core_of
     cores = [{core_of[cpu] for cpu in cpus} for _, cpus in rows]
     return [sum(1 / sum(core in other for other in cores) for core in own) for own in cores]
 
@@ -190,7 +190,7 @@ def test_mpibind(name, division):
     On some machines it gives equal numbers of cores instead, and lets more ranks share a device.
     """
     machine, gpus = read_gpus(name)
-    core_of = index_by_cpu(machine.at(Level.CORE))
+    core_of = machine.table.core_of
     compared = 0
     for ranks in range(1, 17) if gpus else ():
         other = mpibind(machine, gpus, ranks, division)

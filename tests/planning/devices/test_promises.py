@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ompbind.cpuset import CpuSet, union
 from ompbind.errors import PlanError
 from ompbind.machine.devices import DeviceKind
-from ompbind.machine.model import Level, index_by_cpu
+from ompbind.machine.model import Level
 from ompbind.planning.devices.locality import DeviceLocality, find_locality
 from ompbind.planning.devices.shares import divide_near_devices
 from ompbind.planning.planner import make_plan
@@ -113,12 +113,11 @@ def check_refusal(machine, request):
 
 def check_cpus(made):
     """Every rank has CPUs, no CPU is given twice, and siblings of a core are not given to two ranks."""
-    cores = made.machine.at(Level.CORE)
+    core_of = made.machine.table.core_of
     assert all(placement.cpus for placement in made.placements)
     assert sum(len(placement.cpuset) for placement in made.placements) == len(made.used)
-    if len(made.placements) + made.request.reserve_total > len(cores):
+    if len(made.placements) + made.request.reserve_total > len(made.machine.table.cores):
         return  # ranks share cores by hardware threads
-    core_of = index_by_cpu(cores)
     owners = [{core_of[cpu] for cpu in placement.cpuset} for placement in made.placements]
     assert sum(map(len, owners)) == len(set().union(*owners))
 
@@ -142,7 +141,7 @@ def check_near(made):
     for placement in made.placements:
         deciding = tuple(d for d in placement.devices if d.kind is placement.devices[0].kind)
         localities.append(find_locality(made.machine, deciding, allowed))
-    core_of = index_by_cpu(made.machine.at(Level.CORE))
+    core_of = made.machine.table.core_of
     sizes = {}
     for placement, locality in zip(made.placements, localities, strict=True):
         sizes.setdefault(locality, []).append(len({core_of[cpu] for cpu in placement.cpus}))
@@ -159,7 +158,7 @@ def not_enough_cores(made, localities):
     request = made.request
     need = request.threads or (request.cores or 1) + request.other_cores
     reserved = made.reserved if request.reserve_total else CpuSet()
-    core_of = index_by_cpu(made.machine.at(Level.CORE))
+    core_of = made.machine.table.core_of
     for outer in localities:
         inside = sum(locality.cpus <= outer.cpus for locality in localities)
         if inside * need > len({core_of[cpu] for cpu in outer.cpus - reserved}):
