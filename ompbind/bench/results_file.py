@@ -26,7 +26,7 @@ from ompbind.bench.records import Session
 from ompbind.cpuset import count
 from ompbind.errors import LaunchError, RequestError
 from ompbind.execution.safe_files import is_same, open_parent
-from ompbind.registry.claim_files import try_lock
+from ompbind.registry.claims import try_lock
 
 LOCK_TIMEOUT_S = 2.0  # seconds that the processes of a killed session get to exit
 _START = f'{{"schema": "{SCHEMA}"'.encode()  # how every results file starts

@@ -49,7 +49,7 @@ from ompbind.execution.report_file import ReportFile, prepare_report, write_repo
 from ompbind.machine.model import Machine
 from ompbind.planning.request import Sharing
 from ompbind.record import Record
-from ompbind.registry.claim_files import Claim
+from ompbind.registry.claims import Claim
 from ompbind.registry.registry import Registry, make_run_identity
 from ompbind.report.bench.export import EXPORTS
 from ompbind.report.bench.measurements import list_choices, render_run_time

@@ -32,7 +32,7 @@ from ompbind.planning.rank_command import (
     make_command,
     mask_secrets,
 )
-from ompbind.registry.claim_files import Claim
+from ompbind.registry.claims import Claim
 from ompbind.registry.registry import make_run_identity
 
 EXAMPLES = (

@@ -10,9 +10,14 @@ from ompbind.cli.settings import make_settings
 from ompbind.cli.verb import Verb
 from ompbind.errors import ClaimError
 from ompbind.record import Record
-from ompbind.registry.claim_files import read_run_info, render_ignored
-from ompbind.registry.claim_format import TICKET_SUFFIX
-from ompbind.registry.registry import DIRECTORY_VARIABLE, find_claims_directory, read_claim_list
+from ompbind.registry.claims import WAITING_SUFFIX
+from ompbind.registry.registry import (
+    DIRECTORY_VARIABLE,
+    find_claims_directory,
+    read_claim_list,
+    read_run_info,
+    render_ignored,
+)
 from ompbind.report.ps import render_ps, render_ps_json
 
 EXAMPLES = (
@@ -38,7 +43,7 @@ def ps(ctx: click.Context) -> int:
     """List the live runs of all users on this machine and the CPUs of each, oldest first."""
     directory = find_claims_directory(os.environ)
     try:
-        claims, tickets = read_claim_list(directory), read_claim_list(directory, (TICKET_SUFFIX,))
+        claims, tickets = read_claim_list(directory), read_claim_list(directory, (WAITING_SUFFIX,))
     except OSError as error:
         hint = f"runs register there; set {DIRECTORY_VARIABLE} to use another directory"
         raise ClaimError(f"cannot read {directory}: {error.strerror}", hint=hint) from error

@@ -20,9 +20,8 @@ from ompbind.planning.plan import Plan
 from ompbind.planning.planner import Requests, find_possible_cpus, list_requests, make_plan
 from ompbind.planning.request import MemoryMode, Request
 from ompbind.record import Record
-from ompbind.registry.claim_files import Claim
-from ompbind.registry.claim_format import make_division
-from ompbind.registry.registry import DIRECTORY_VARIABLE, Registry, try_read_occupied
+from ompbind.registry.claims import Claim
+from ompbind.registry.registry import DIRECTORY_VARIABLE, Registry, make_division, try_read_occupied
 
 
 def read_planning_machine(settings: PlanningSettings, *groups: PlanningSettings) -> Machine:

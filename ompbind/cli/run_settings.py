@@ -20,7 +20,7 @@ from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import RunSpec, make_commands, mask_secrets
 from ompbind.planning.rank_variables import OMPBIND_RUN_ID
 from ompbind.record import Record
-from ompbind.registry.claim_files import Claim
+from ompbind.registry.claims import Claim
 
 
 class GroupSettings(Record):

@@ -18,8 +18,8 @@ from ompbind.planning.rank_variables import SUPERVISOR_NAME
 from ompbind.procfs.parsers import Stat
 from ompbind.procfs.reader import read_processes, read_stat
 from ompbind.record import Record
-from ompbind.registry.claim_files import OpenClaim, read_user
-from ompbind.registry.claim_format import CLAIM_SUFFIX, TICKET_SUFFIX
+from ompbind.registry.claims import CLAIM_SUFFIX, WAITING_SUFFIX, open_claim, read_exit
+from ompbind.registry.registry import read_user
 from ompbind.report.text import render_error
 
 EXAMPLES = (
@@ -43,10 +43,10 @@ _POLL_S = 0.02
 
 
 class StoppedRun(Record):
-    """A run that has got SIGTERM: its claim, which has its exit code in the end, and its process."""
+    """A run that has got SIGTERM: its open claim, which has its exit code in the end, and its process."""
 
     run: LiveRun
-    claim: OpenClaim
+    claim: int
     process: Stat
 
 
@@ -55,7 +55,7 @@ def stop(ctx: click.Context) -> int:
     words: Sequence[str] = ctx.params["words"]
     if not words:
         raise InspectError("no run is given", hint=_HINT)
-    live = read_visible_claims((CLAIM_SUFFIX, TICKET_SUFFIX))
+    live = read_visible_claims((CLAIM_SUFFIX, WAITING_SUFFIX))
     named = dict.fromkeys(run for word in words for run in _find_runs(word, tuple(live)))
     stopped = []
     for run in named:
@@ -87,7 +87,7 @@ def _send(run: LiveRun, path: str) -> StoppedRun:
         raise InspectError(f"{name}: ompbind cannot wait for it on this system", hint=f"use 'kill {run.pid}'")
     process = read_stat(run.pid)
     try:
-        claim = OpenClaim(path)
+        claim = open_claim(path)
     except FileNotFoundError:
         process = None
     if process is None:
@@ -117,7 +117,7 @@ def _wait(stopped: Sequence[StoppedRun]) -> Iterator[str]:
     while left:
         for each in [each for each in left if has_exited(each.run.pid, each.process)]:
             left.remove(each)
-            code = each.claim.read_exit()
+            code = read_exit(each.claim)
             how = "has exited" if code is None else f"exited with code {code}"
             yield f"run {each.run.run_id} {how}, {time.monotonic() - begun:.1f} s after SIGTERM"
         if left:

@@ -13,8 +13,7 @@ from ompbind.errors import PlanError
 from ompbind.planning.other_runs import LiveRun, RunIdentity
 from ompbind.planning.request import Sharing
 from ompbind.procfs.reader import read_affinity
-from ompbind.registry.claim_files import read_run_info
-from ompbind.registry.registry import Registry
+from ompbind.registry.registry import Registry, read_run_info
 from ompbind.report.ps import render_blockers
 
 T = TypeVar("T")

@@ -25,8 +25,7 @@ from ompbind.procfs.reader import (
     read_status,
 )
 from ompbind.record import Record
-from ompbind.registry.claim_files import ClaimList
-from ompbind.registry.claim_format import CLAIM_SUFFIXES
+from ompbind.registry.claims import CLAIM_SUFFIXES, ClaimList
 from ompbind.registry.registry import DIRECTORY_VARIABLE, find_claims_directory, read_claim_list
 from ompbind.text import clean_name
 

@@ -27,7 +27,7 @@ from ompbind.planning.rank_command import (
 )
 from ompbind.planning.rank_variables import OMPBIND_CPUS, OMPBIND_SERVICE_CPUS, Variables, find_rank
 from ompbind.record import Record
-from ompbind.registry.claim_files import Claim
+from ompbind.registry.claims import Claim
 from ompbind.registry.registry import make_run_identity
 
 VLLM = FRAMEWORKS["vllm"]

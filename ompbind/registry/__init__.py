@@ -3,5 +3,5 @@
 Imports the base modules, procfs, `machine` and `planning`; `cli` plans under its lock, `inspection`
 reads it.
 To publish another fact about a run: a field of `planning.other_runs.LiveRun`, its key and its parser in
-`claim_format`.
+`claims`.
 """

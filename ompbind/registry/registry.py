@@ -20,42 +20,50 @@ read no claims.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import pwd
 import stat
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
-from ompbind.cpuset import CpuSet, union
+from ompbind.cpuset import EMPTY, CpuSet, count, union
 from ompbind.errors import ClaimError
 from ompbind.machine.model import Machine
 from ompbind.machine.sources.linux.reader import LIVE
-from ompbind.planning.other_runs import LiveRun, RunIdentity, find_job_runs, find_other_runs
+from ompbind.planning.other_runs import NAMED_RUNS, LiveRun, RunIdentity, find_job_runs, find_other_runs
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_variables import OMPBIND_RUN_ID
 from ompbind.planning.request import Request, Sharing
-from ompbind.procfs.reader import read_pid_namespace
-from ompbind.registry.claim_files import (
-    Claim,
-    ClaimList,
-    lock_directory,
-    read_claims,
-    render_ignored,
-    write_claim,
+from ompbind.procfs.reader import (
+    read_age_s,
+    read_command_line,
+    read_lock_holder,
+    read_owner,
+    read_pid_namespace,
 )
-from ompbind.registry.claim_format import (
+from ompbind.record import Record
+from ompbind.registry.claims import (
     CLAIM_SUFFIX,
     CLAIM_SUFFIXES,
-    TICKET_SUFFIX,
+    WAITING_SUFFIX,
+    Claim,
+    ClaimList,
     list_claims,
-    make_live_run,
-    make_waiting_run,
+    read_claims,
+    try_lock,
+    write_claim,
 )
+from ompbind.text import clean_name
 
 DIRECTORY_VARIABLE = "OMPBIND_RUNTIME_DIR"
 """The variable that names another directory for claims."""
 
 DIRECTORIES = ("/dev/shm", "/run/lock", "/tmp")
 """Claims are in the first of these directories that all users can write to: all users choose the same."""
+
+LOCK_TIMEOUT_S = 10.0
+"""Seconds to wait for the lock of the directory; planning takes milliseconds."""
 
 _STRICT = (Sharing.AVOID, Sharing.EXCLUSIVE)
 """The *strict* modes: a run fails if it cannot read the claims of others or write its own claim."""
@@ -73,46 +81,74 @@ def make_run_identity(run_id: str) -> RunIdentity:
     )
 
 
-def find_claims_directory(env: Mapping[str, str]) -> str:
-    """Return the directory of the claims of this machine, even if it cannot be used."""
-    chosen = env.get(DIRECTORY_VARIABLE)
-    try:
-        return os.path.abspath(chosen) if chosen else next(filter(_is_public, DIRECTORIES), DIRECTORIES[-1])
-    except OSError:  # a relative path, and the current directory was removed
-        return chosen or DIRECTORIES[-1]
+def make_live_run(plan: Plan, identity: RunIdentity) -> LiveRun:
+    """Return the run that is about to start, as other runs will see it."""
+    index = identity.placement_index
+    if index is None:
+        ranks = tuple((placement.rank, placement.cpuset) for placement in plan.placements)
+    else:
+        ranks = ((identity.rank, plan.placements[index].cpuset),)
+    return _make_run(identity).replace(
+        ranks=ranks,
+        claimed=plan.used | plan.reserved,
+        avoided=plan.avoided,
+        bind=str(plan.request.bind),
+        configuration=plan.request.configuration.digest,
+        division="" if index is None else make_division(plan),
+        groups=", ".join(f"{part.request.group} {len(part.placements)}" for part in plan.groups),
+    )
 
 
-def _is_public(path: str) -> bool:
-    """Return whether all users can write to a directory: by its mode, as root may write everywhere."""
-    try:
-        mode = os.stat(path).st_mode
-    except OSError:
-        return False
-    return stat.S_ISDIR(mode) and bool(mode & stat.S_IWOTH) and os.access(path, os.W_OK | os.X_OK)
+def make_division(plan: Plan) -> str:
+    """Return a short hash of the CPUs and devices of all ranks of a plan; "" if it has not several ranks.
+
+    It is also "" if a launcher has bound ranks outside of the plan: groups of ranks then have plans of their
+    own. The hash of numbers is equal in all processes.
+    """
+    if len(plan.placements) <= 1 or plan.request.outside_ranks:
+        return ""
+    shares = tuple(
+        (placement.cpus, tuple(placement.service_cpus), tuple(device.index for device in placement.devices))
+        for placement in plan.placements
+    )
+    return f"{hash(shares) & 0xFFFF_FFFF_FFFF_FFFF:x}"
+
+
+def _make_run(identity: RunIdentity) -> LiveRun:
+    """Return a run that claims no CPUs."""
+    return LiveRun(
+        run_id=clean_name(identity.run_id),
+        pid=identity.pid,
+        uid=identity.uid,
+        started=identity.started,
+        ranks=(),
+        claimed=EMPTY,
+        parent_run_id=clean_name(identity.parent_run_id),
+        pid_space=identity.pid_space,
+    )
 
 
 class Registry:
     """The claims of this machine, while a run plans and registers its plan.
 
-    `occupied` are the other live runs, `live` all of them. `handle` is the open directory. `failure` says why
-    claims could not be read or written, and `ignored` names the claims that do not count. Both are usually
-    "".
+    `occupied` are the other live runs. `failure` says why claims could not be read or written, and `ignored`
+    names the claims that do not count. Both are usually "".
     """
 
     def __init__(self, sharing: Sharing, identity: RunIdentity) -> None:
         self.occupied: tuple[LiveRun, ...] = ()
-        self.live: tuple[LiveRun, ...] = ()
         self.failure = self.ignored = ""
+        self._live: tuple[LiveRun, ...] = ()
         self._sharing = sharing
         self._identity = identity
-        self.directory = find_claims_directory(os.environ)
-        self.handle = -1
+        self._directory = find_claims_directory(os.environ)
+        self._handle = -1
         self._names = frozenset[str]()
 
     @property
     def job_runs(self) -> tuple[LiveRun, ...]:
         """The live ranks of the same launcher's job."""
-        return find_job_runs(self.live, self._identity)
+        return find_job_runs(self._live, self._identity)
 
     def __enter__(self) -> Registry:
         """Read the claims, unless `sharing` is SHARE, and lock their directory if it is strict.
@@ -120,11 +156,11 @@ class Registry:
         Raises ClaimError if this fails and `sharing` is strict.
         """
         try:
-            self.handle = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
+            self._handle = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY)
             if self._sharing in _STRICT:
-                lock_directory(self.handle, self.directory, self._sharing)
+                self._lock()
             if self._sharing is not Sharing.SHARE:
-                self._names = list_claims(self.handle)
+                self._names = list_claims(self._handle)
                 if self._names:
                     self._read_claims()
         except ClaimError:
@@ -133,7 +169,7 @@ class Registry:
         except OSError as error:
             self.close()
             verb = "open" if self._sharing is Sharing.SHARE else "read live runs in"
-            failure = raise_or_describe(self._sharing, f"cannot {verb} {self.directory}", error)
+            failure = _raise_or_describe(self._sharing, f"cannot {verb} {self._directory}", error)
             if error.errno == errno.EOVERFLOW:  # every user should know, not only readers of -v
                 self.ignored = failure
             else:
@@ -149,7 +185,7 @@ class Registry:
 
     def register_session(self, plans: Iterable[Plan], configuration: str) -> Claim | None:
         """Write the claim of a session of bench, for the CPUs of all its plans; else as `register`."""
-        run = make_waiting_run(self._identity).replace(
+        run = _make_run(self._identity).replace(
             claimed=union(plan.used | plan.reserved for plan in plans),
             configuration=configuration,
             is_session=True,
@@ -158,16 +194,16 @@ class Registry:
 
     def register_waiting(self, wanted: CpuSet) -> Claim | None:
         """Write that this run waits for some CPUs, which `ps` then shows; else as `register`."""
-        return self._write(make_waiting_run(self._identity, wanted), TICKET_SUFFIX)
+        return self._write(_make_run(self._identity).replace(wanted=wanted), WAITING_SUFFIX)
 
     def _write(self, run: LiveRun, suffix: str = CLAIM_SUFFIX) -> Claim | None:
-        if self.handle < 0:
+        if self._handle < 0:
             return None
         try:
-            return write_claim(run, self.handle, self.directory, suffix)
+            return write_claim(run, self._handle, self._directory, suffix)
         except OSError as error:
-            what = f"cannot register this run in {self.directory}"
-            self.failure = raise_or_describe(self._sharing, what, error)
+            what = f"cannot register this run in {self._directory}"
+            self.failure = _raise_or_describe(self._sharing, what, error)
             return None
 
     def find_new_runs(self, claim: Claim) -> bool:
@@ -179,9 +215,9 @@ class Registry:
             return False
         before = self._names
         try:
-            self._names = list_claims(self.handle) - {claim.name}
+            self._names = list_claims(self._handle) - {claim.name}
         except OSError as error:
-            self.failure = raise_or_describe(self._sharing, f"cannot list {self.directory}", error)
+            self.failure = _raise_or_describe(self._sharing, f"cannot list {self._directory}", error)
         if self._names <= before:
             return False
         self._read_claims()
@@ -189,18 +225,32 @@ class Registry:
 
     def close(self) -> None:
         """Unlock the directory, so that other runs can plan."""
-        if self.handle >= 0:
-            os.close(self.handle)  # which unlocks it
-            self.handle = -1
+        if self._handle >= 0:
+            os.close(self._handle)  # which unlocks it
+            self._handle = -1
+
+    def _lock(self) -> None:
+        """Wait until no other run that avoids others plans; raises ClaimError after a time limit."""
+        give_up_at = time.monotonic() + LOCK_TIMEOUT_S
+        while not try_lock(self._handle, fcntl.LOCK_EX):
+            if time.monotonic() >= give_up_at:
+                status = os.fstat(self._handle)
+                pid = read_lock_holder(os.major(status.st_dev), os.minor(status.st_dev), status.st_ino)
+                owner = read_owner(pid) if pid else None
+                who = "another process" if owner is None else f"process {pid} of user {read_user(owner)}"
+                text = f"{who} has kept {self._directory} locked for {LOCK_TIMEOUT_S:g} s"
+                hint = f"ask its user to stop it and try again, or omit --{self._sharing}"
+                raise ClaimError(f"--{self._sharing} is not possible: {text}", hint=hint)
+            time.sleep(0.002)
 
     def _read_claims(self) -> None:
-        found = read_claims(self.handle, self._names, with_ranks=False)
-        self.live = found.runs
+        found = read_claims(self._handle, self._names, with_ranks=False)
+        self._live = found.runs
         self.occupied = select_other_runs(found.runs, self._identity, strict=self._sharing in _STRICT)
-        self.ignored = render_ignored(found.ignored, self.directory)
+        self.ignored = render_ignored(found.ignored, self._directory)
 
 
-def raise_or_describe(sharing: Sharing, what: str, error: OSError) -> str:
+def _raise_or_describe(sharing: Sharing, what: str, error: OSError) -> str:
     """Return what failed and why; raises ClaimError instead if `sharing` is strict."""
     failure = f"{what}: {error.strerror}"
     if sharing in _STRICT:
@@ -230,6 +280,24 @@ def select_other_runs(
     return (*others, job_runs[0].replace(run_id="", claimed=free_now)) if free_now else others
 
 
+def find_claims_directory(env: Mapping[str, str]) -> str:
+    """Return the directory of the claims of this machine, even if it cannot be used."""
+    chosen = env.get(DIRECTORY_VARIABLE)
+    try:
+        return os.path.abspath(chosen) if chosen else next(filter(_is_public, DIRECTORIES), DIRECTORIES[-1])
+    except OSError:  # a relative path, and the current directory was removed
+        return chosen or DIRECTORIES[-1]
+
+
+def _is_public(path: str) -> bool:
+    """Return whether all users can write to a directory: by its mode, as root may write everywhere."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return False
+    return stat.S_ISDIR(mode) and bool(mode & stat.S_IWOTH) and os.access(path, os.W_OK | os.X_OK)
+
+
 def read_occupied(machine: Machine, request: Request) -> tuple[LiveRun, ...]:
     """Return the other live runs of this machine, without a lock and without a claim of its own.
 
@@ -247,7 +315,7 @@ def try_read_occupied(machine: Machine, request: Request) -> tuple[tuple[LiveRun
     try:
         return find_other_runs(read_live_runs(directory), make_run_identity("")), ""
     except OSError as error:
-        return (), raise_or_describe(request.sharing, f"cannot read live runs in {directory}", error)
+        return (), _raise_or_describe(request.sharing, f"cannot read live runs in {directory}", error)
 
 
 def read_live_runs(directory: str) -> tuple[LiveRun, ...]:
@@ -262,3 +330,49 @@ def read_claim_list(directory: str, suffixes: tuple[str, ...] = CLAIM_SUFFIXES) 
         return read_claims(handle, list_claims(handle, suffixes))
     finally:
         os.close(handle)
+
+
+def render_ignored(ignored: Sequence[tuple[str, str]], directory: str) -> str:
+    """Return one sentence that names the claims that do not count; "" if there is none."""
+    if not ignored:
+        return ""
+    named = [f"{clean_name(name)} ({why})" for name, why in ignored[:NAMED_RUNS]]
+    more = [f"{len(ignored) - NAMED_RUNS} more"] if len(ignored) > NAMED_RUNS else []
+    verb = "does" if len(ignored) == 1 else "do"
+    return f"{count(len(ignored), 'claim')} in {directory} {verb} not count: {', '.join(named + more)}"
+
+
+class RunInfo(Record):
+    """One live run, the name of its user, and the command line of its process (None if unknown)."""
+
+    run: LiveRun
+    user: str
+    command: tuple[str, ...] | None
+
+
+_TOLERANCE_S = 2  # of the start time of a process: kernel ticks and the clock differ a little
+
+
+def read_run_info(runs: Iterable[LiveRun]) -> tuple[RunInfo, ...]:
+    """Return each run with the name of its user and the command line of its process.
+
+    It is None if the process has exited, is in another PID namespace, or if its pid now belongs to another
+    process.
+    """
+    found = []
+    for run in runs:
+        words = None
+        if run.pid_space == read_pid_namespace() and read_owner(run.pid) == run.uid:
+            age_s, words = read_age_s(run.pid), read_command_line(run.pid) or None
+            if age_s is None or age_s + _TOLERANCE_S < time.time() - run.started:
+                words = None
+        found.append(RunInfo(run=run, user=read_user(run.uid), command=words))
+    return tuple(found)
+
+
+def read_user(uid: int) -> str:
+    """Return the name of a user, or the number if the user has no name here."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ompbind.cpuset import named, union
 from ompbind.planning.other_runs import NAMED_RUNS, LiveRun
-from ompbind.registry.claim_files import RunInfo
+from ompbind.registry.registry import RunInfo
 from ompbind.report.text import PIPE, Column, Screen, clip, render_cpus, render_rows, wrap_indented
 from ompbind.text import clean_line
 

@@ -19,9 +19,8 @@ from ompbind.errors import ClaimError, PlanError
 from ompbind.planning.other_runs import LiveRun
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request, Sharing
-from ompbind.registry import claim_files
 from ompbind.registry import registry as module
-from ompbind.registry.claim_format import TEXT_LIMIT, make_text
+from ompbind.registry.claims import TEXT_LIMIT, make_text
 from ompbind.registry.registry import Registry, find_claims_directory, make_run_identity, read_live_runs
 from tests.live.conftest import (
     OMPBIND,
@@ -406,7 +405,7 @@ def test_a_directory_that_stays_locked_stops_strict_runs_only(ompbind, claims, m
     fcntl.flock(handle, fcntl.LOCK_EX)
     done = ompbind("run", "--", "true")
     assert (done.returncode, done.stderr) == (0, "")
-    monkeypatch.setattr(claim_files, "LOCK_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(module, "LOCK_TIMEOUT_S", 0.1)
     holder = rf"process {os.getpid()} of user \S+ has kept {claims} locked for 0.1 s"
     for sharing in (Sharing.AVOID, Sharing.EXCLUSIVE):
         with pytest.raises(ClaimError, match=holder) as caught:

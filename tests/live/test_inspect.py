@@ -14,7 +14,7 @@ from ompbind.inspection.expectation import is_relevant
 from ompbind.inspection.rank_processes import ObservedProcesses, make_inspection
 from ompbind.planning.other_runs import LiveRun
 from ompbind.procfs import process_state
-from ompbind.registry.claim_format import make_text
+from ompbind.registry.claims import make_text
 from ompbind.report.inspect import render_inspection
 from tests.live.conftest import (
     allowed_list,

@@ -24,8 +24,8 @@ from ompbind.execution.output.log_files import LogDirectory
 from ompbind.execution.report_file import prepare_report, write_report
 from ompbind.planning.other_runs import LiveRun
 from ompbind.planning.request import Sharing
-from ompbind.registry import claim_files
-from ompbind.registry.claim_format import ENTRIES_LIMIT, TEXT_LIMIT, make_text
+from ompbind.registry import registry as module
+from ompbind.registry.claims import ENTRIES_LIMIT, TEXT_LIMIT, make_text
 from ompbind.registry.registry import Registry, make_run_identity
 from tests.live.conftest import clean_environment, is_alive, required, supervisor_of, wait_until
 from tests.live.containers import rootless_run
@@ -289,7 +289,7 @@ def test_a_lock_of_the_other_user_does_not_delay_a_run(ompbind, directory, monke
     pid = other[0].recv()
     done = ompbind("run", "--", "true", env={"OMPBIND_RUNTIME_DIR": str(shared)}, timeout=5)
     assert (done.returncode, done.stderr) == (0, "")
-    monkeypatch.setattr(claim_files, "LOCK_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(module, "LOCK_TIMEOUT_S", 0.1)
     monkeypatch.setenv("OMPBIND_RUNTIME_DIR", str(shared))
     with pytest.raises(ClaimError) as caught, Registry(Sharing.AVOID, make_run_identity("mine")):
         pass

@@ -14,8 +14,7 @@ from ompbind.cli.register import Wait, register_when_free
 from ompbind.errors import MaskError, PlanError
 from ompbind.masks.parse import parse_mask
 from ompbind.planning.request import Request, Sharing
-from ompbind.registry.claim_files import try_lock
-from ompbind.registry.claim_format import TICKET_SUFFIX
+from ompbind.registry.claims import WAITING_SUFFIX, try_lock
 from ompbind.registry.registry import make_run_identity, read_claim_list
 from tests.live.conftest import two_cpus, wait_until
 from tests.live.other_user import become_nobody, finish, fork_with_pipe
@@ -66,7 +65,7 @@ class Waiters:
         return self.started[name][0].poll()
 
     def waiting(self):
-        return [run.run_id for run in read_claim_list(self.directory, (TICKET_SUFFIX,)).runs]
+        return [run.run_id for run in read_claim_list(self.directory, (WAITING_SUFFIX,)).runs]
 
     def get(self, name):
         """Return the CPUs that a process gets."""
@@ -194,7 +193,7 @@ def wait(start, claims):
 
     def begin(*args, **options):
         process = start(*args, **options)
-        waiting = lambda: read_claim_list(str(claims), (TICKET_SUFFIX,)).runs  # noqa: E731
+        waiting = lambda: read_claim_list(str(claims), (WAITING_SUFFIX,)).runs  # noqa: E731
         wait_until(lambda: process.pid in [run.pid for run in waiting()], "it waits")
         return process
 

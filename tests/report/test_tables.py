@@ -13,7 +13,7 @@ from ompbind.planning.other_runs import LiveRun
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import RankCommand
 from ompbind.planning.request import Request
-from ompbind.registry.claim_files import RunInfo
+from ompbind.registry.registry import RunInfo
 from ompbind.report.plan import render_commands, render_comparison, render_explanation, render_plan
 from ompbind.report.ps import render_ps
 from ompbind.report.text import Column, Screen, render_bytes, render_error, render_paragraph, render_table

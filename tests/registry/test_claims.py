@@ -1,5 +1,7 @@
 """The text of claims, and which live runs count as other runs."""
 
+import os
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,18 +15,17 @@ from ompbind.planning.other_runs import (
     find_job_runs,
     find_other_runs,
 )
-from ompbind.registry.claim_files import render_ignored
-from ompbind.registry.claim_format import (
+from ompbind.registry.claims import (
     HEAD,
     RANKS_LIMIT,
-    RESTARTS,
     TEXT_LIMIT,
-    find_field,
-    make_live_run,
     make_text,
+    open_claim,
     parse_text,
-    render_restarts,
+    read_exit,
+    write_claim,
 )
+from ompbind.registry.registry import make_live_run, render_ignored
 from ompbind.text import NAME_LIMIT, clean_name
 from tests.planning.test_conflicts import live, plan
 
@@ -135,14 +136,22 @@ def test_claims_of_older_versions_are_valid():
     assert parse_text("\n".join([*lines, ""]), 0) == run.replace(restarts=0, bind="")
 
 
-@given(st.integers(0, 10**12 - 1), st.integers(0, 10**12 - 1), st.text())
-def test_the_number_of_restarts_can_be_changed_in_place(before, after, name):
-    run = live("0-3", clean_name(name) or "x", restarts=before)
-    data = bytearray(make_text(run).encode())
-    assert parse_text(data.decode(), run.uid).restarts == before
-    at, new = find_field(data.decode(), RESTARTS), render_restarts(after).encode()
-    data[at : at + len(new)] = new
-    assert data.decode() == make_text(run.replace(restarts=after))
+@pytest.mark.parametrize("name", ["serve", "a\nrestarts 7", "x" * 300])
+def test_restarts_and_the_exit_code_can_be_changed_in_place(tmp_path, name):
+    handle = os.open(tmp_path, os.O_RDONLY)
+    run = live("0-3", clean_name(name), restarts=5)
+    claim = write_claim(run, handle, str(tmp_path))
+    (path,) = tmp_path.iterdir()
+    opened = open_claim(str(path))
+    assert (parse_text(path.read_text(), run.uid), read_exit(opened)) == (run, None)
+    for count in (10**12 - 1, 0, 10**15):
+        claim.publish_restarts(count)
+        assert path.read_text() == make_text(run.replace(restarts=count))
+    claim.publish_exit(7)
+    claim.release()
+    assert (read_exit(opened), path.exists()) == (7, False)
+    os.close(opened)
+    os.close(handle)
 
 
 def test_a_sentence_names_some_claims_that_do_not_count_and_counts_the_others():
