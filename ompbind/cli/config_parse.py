@@ -13,7 +13,7 @@ from typing import Any
 from ompbind.cli.config_files import PYPROJECT, FileContent, FileKind
 from ompbind.cli.option import Option
 from ompbind.cli.readers import read_group_name
-from ompbind.cli.suggestions import suggest_value
+from ompbind.cli.suggestions import find_removed, suggest_value
 from ompbind.errors import ConfigurationError, OmpbindError, OptionError, PositionError
 from ompbind.record import Record
 from ompbind.text import suggest_name
@@ -309,6 +309,8 @@ def _read_setting(document: Document, path: KeyPath, value: Any) -> Iterator[Set
         return
     option = document.keys.get(name)
     if option is None:
+        if removed := find_removed(name.removeprefix(RESET)):
+            raise document.error(path, "is the key of an option that was removed", removed)
         special = {PRESET: (INHERITS, MATCH), GROUP: (COMMAND, AFTER, INHERITS)}.get(path[0], ())
         reset = RESET if name.startswith(RESET) else ""
         hint = _suggest(name.removeprefix(reset), (*document.keys, *special), reset)

@@ -43,15 +43,18 @@ def find_variables() -> tuple[str, ...]:
 
 
 def find_unknown_variables(env: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield each variable that ompbind does not know, and the most similar one that it reads, "" for none."""
+    """Yield each variable that ompbind does not know, and a hint: what to use instead, "" for nothing."""
     plugins = {framework.plugin for framework in FRAMEWORKS.values()}
     usual = {*find_variables(), *RANK_VARIABLES, *plugins, DIRECTORY_VARIABLE}
     unusual = [name for name in sorted(env) if name.startswith(PREFIX) and env[name] and name not in usual]
     if not unusual:
         return
+    from ompbind.cli.suggestions import find_removed  # noqa: PLC0415 - door: a wrong variable
+
     known = {option.variable for verb in VERBS for option in find_options(verb)} - {""}
     endings = [name.removeprefix(PREFIX) for name in sorted({*known, *plugins - {""}, DIRECTORY_VARIABLE})]
     for name in unusual:
         if name not in known:
             similar = suggest_name(name.removeprefix(PREFIX), endings)
-            yield name, similar and PREFIX + similar
+            removed = find_removed(name.removeprefix(PREFIX))
+            yield name, removed or (similar and f"did you mean {PREFIX}{similar}?")

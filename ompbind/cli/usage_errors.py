@@ -9,8 +9,8 @@ from ompbind.cli.option import Option
 from ompbind.cli.options import find_options
 from ompbind.cli.suggestions import (
     NO_VERBS,
-    REMOVED_OPTIONS,
     find_option,
+    find_removed,
     make_hint,
     suggest_option,
     suggest_verb,
@@ -30,8 +30,8 @@ def explain_usage_error(error: click.UsageError, args: Sequence[str] = ()) -> Op
     see_help = f"see '{command} --help'"
     if isinstance(error, click.NoSuchOption):
         name, _ = _find_typed(error.option_name, args)
-        if name in REMOVED_OPTIONS:
-            return OptionError(f"the option {name} was removed", hint=REMOVED_OPTIONS[name])
+        if removed := find_removed(name):
+            return OptionError(f"the option {name} was removed", hint=removed)
         hint = _suggest_option(error, args)
         return OptionError(f"no such option {name!r}", hint=hint or see_help)
     message = error.format_message().strip().removeprefix("Got ").removesuffix(".")  # click writes sentences
@@ -45,10 +45,8 @@ def _find_typed(name: str, args: Sequence[str]) -> tuple[str, str]:
 
     To click, `-bind-to` is the option `-b`.
     """
-    for word, following, third in zip(args, (*args[1:], ""), (*args[2:], "", ""), strict=False):
+    for word, following in zip(args, (*args[1:], ""), strict=False):
         typed, equals, value = word.partition("=")
-        if typed.endswith("-genv") and "=" not in following and not third.startswith("-"):
-            following += f"={third}"
         if typed == name or (len(name) == 2 and name[1] != "-" and typed.startswith(name)):
             return typed, value if equals or following.startswith("-") else following
         if word == "--":

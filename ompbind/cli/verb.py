@@ -171,9 +171,8 @@ class Verb(click.Command):
         found = check_options(ctx)
         warnings = [*ctx.configuration.warnings, *found.warnings]
         if self.warns_of_variables:
-            for name, similar in find_unknown_variables(os.environ):
-                meant = f"; did you mean {similar}?" if similar else ""
-                warnings.append(f"{name} is not a variable of ompbind{meant}")
+            for name, hint in find_unknown_variables(os.environ):
+                warnings.append(f"{name} is not a variable of ompbind" + (f"; {hint}" if hint else ""))
         explains = self.shows_replaced or values.get("verbose") or values.get("explain")
         texts = [] if values.get("quiet") else [f"warning: {text}" for text in warnings]
         return [*texts, *(found.replaced if explains else ())]

@@ -141,8 +141,8 @@ def check_options(host: HostFacts) -> Iterator[HostIssue]:
             yield note(name, f"is {value!r}", why, f"unset {name}")
         else:
             yield ok(name, f"is {mask_value(name, value)!r}: an option of every run")
-    for name, similar in host.unknown_options:
-        remedy = f"rename it to {similar}, or unset it" if similar else f"unset {name}"
+    for name, hint in host.unknown_options:
+        remedy = "; ".join(filter(None, (f"unset {name}", hint)))
         yield note(name, "is not a variable of ompbind", "it has no effect", remedy)
 
 

@@ -91,8 +91,8 @@ class HostFacts(Record):
     machine. `runs` are the other live runs, None if they cannot be read; `enclosing` is the rank to which
     this process belongs. `command` is None if none was given. `preloadable` are (name, path) of libraries to
     preload; "" is a path that was not found. `options` are the names of the variables that are options of
-    ompbind. `unknown_options` are variables that look like options, each with the name of the most similar
-    option. `report` is what a report of a fault needs, as (subject, text).
+    ompbind. `unknown_options` are variables that look like options, each with a hint, "" for none.
+    `report` is what a report of a fault needs, as (subject, text).
     """
 
     env: Mapping[str, str]

@@ -7,22 +7,17 @@ import pytest
 from ompbind.cli.options import find_options
 from ompbind.cli.suggestions import (
     OTHER_OPTIONS,
+    REMOVED_OPTIONS,
     suggest_option,
     suggest_verb,
     suggest_word,
 )
-from ompbind.cli.verbs import VERBS
+from ompbind.cli.verbs import LAUNCHING, VERBS
 from ompbind.planning.strategies.strategies import STRATEGIES
 from tests.cli.command_lines import call
 from tests.tables import rows
 
-OPTIONS = (
-    "-n", "--ranks", "-c", "--cores", "-m", "--mask", "-s", "--strategy", "-t", "--threads", "--smt",
-    "--share", "--memory", "--env", "--chdir", "--output", "-v", "--verbose", "--timeout", "--run-id",
-    "--rendezvous", "--on-failure", "--devices", "--quiet", "--fill", "--log-dir", "--config", "--preset",
-    "--dry-run", "--grace", "--report", "--report-env", "--strict", "--sibling", "--plan", "--proc-bind",
-    "--allow-partial", "--bind", "--wrap", "--keep-env", "--keep-descendants",
-)  # fmt: skip
+OPTIONS = [name for option in find_options("run") for name in option.names]
 
 
 VERBS_MEANT = {
@@ -39,42 +34,18 @@ OPTIONS_MEANT = {
     ("-np", "4"): "-n 4", ("--nproc-per-node", "auto"): "-n auto", ("--cpus-per-task", "8"): "-c 8",
     ("--tensor-parallel-size", "2"): "-n 2, or the option of the server after --",
     ("--workers", "8"): "-n 8, or --processes-per-rank 8 if the command starts them itself",
-    ("--cpus", "4"): "-c 4 for 4 cores per rank, or -m 4 for CPU 4", ("--cpus", "0-3"): "-m 0-3",
-    ("--cpus", ""): "-c C for C cores per rank, or -m MASK", ("--physcpubind", "0-3,8"): "-m 0-3,8",
-    ("--cpu-list", "0|1"): "-m '0|1'", ("--cpunodebind", "0,2-3"): "-m node:0,node:2-3",
-    ("--cpu-bind", "none"): "-m none", ("--cpu-bind", "verbose,map_cpu:0,2"): "-m '0|2'",
-    ("--cpu-bind", "mask_cpu:0x3,0xc"): "-m '0x3|0xc'", ("--cpu-bind", "ldoms"): "-s nodes",
-    ("--bind-to", "socket"): "-s packages", ("--bind-to", "l3cache"): "-s l3",
-    ("--map-by", "ppr:1:numa"): "-s nodes", ("--map-by", "slot"): "-s balanced",
-    ("-cpu-bind", "core"): "--bind core", ("--membind", "0"): "--memory bind",
-    ("--bind-to", "hwthread"): "--bind thread", ("--map-by", "core"): "-s cores",
-    ("--cpuset-mems", "0"): "--memory bind, which limits memory to the NUMA nodes of the rank's CPUs",
-    ("-N", "2"): "-n 2", ("-N", "0"): "-m node:0", ("-N", "0,1"): "-m node:0,node:1", ("-N", ""): "-n N",
-    ("--node", "0"): "-m node:0", ("--socket", "0"): "-m package:0", ("-w", "/srv"): "--chdir /srv",
-    ("--time", "00:01:00"): "--timeout 1m", ("--time", "1-02:30"): "--timeout 1d2h30m",
-    ("--time", "90:05"): "--timeout 90m5s", ("--time", "5m"): "--timeout 5m",
-    ("--time", ""): "--timeout TIME",
-    ("--time", "10"): "--timeout 10m for minutes, or --timeout 10 for seconds",
-    ("--nomultithread", ""): "--smt 1", ("--no-kill", ""): "--on-failure continue", ("-p", "serve"): "",
-    ("--hint", "nomultithread"): "--smt 1", ("--threads-per-core", "2"): "--smt 2",
-    ("--gpus-per-task", "2"): "--devices gpu --devices-per-rank 2",
-    ("--gpu-bind", "closest"): "--devices gpu", ("-x", "A=b c"): "--env 'A=b c'",
-    ("-l", ""): "--output tag", ("--standalone", ""): "--rendezvous", ("-j", "4"): "-n 4",
-    ("--tag", ""): "--output tag",
-    ("--port", "8000"): "--env PORT={rank+8000}, or with --fill the option of the server after --",
-    ("-p", "80:80"): "--env PORT={rank+8000}, or with --fill the option of the server after --",
-    ("--pin", "0-3"): "-m 0-3", ("--hyperthreading", ""): "--smt all",
-    ("--json", ""): "'ompbind plan --format json'", ("--debug", ""): "-v",
-    ("--profile", "serve"): "--preset serve", ("--config-file", "a.toml"): "--config a.toml",
-    ("--kill-on-bad-exit", ""): "--on-failure stop", ("--max-restarts", "3"): "--on-failure restart:3",
-    ("--restart", "on-failure:5"): "--on-failure restart:5",
-    ("--restart", "always"): "--on-failure restart", ("--restart", "no"): "--on-failure stop",
+    ("--cpus", "4"): "-c C for C cores per rank, or -m MASK", ("--physcpubind", "0-3,8"): "-m 0-3,8",
+    ("--cpu-list", "0|1"): "-m '0|1'", ("--cpunodebind", "1"): "-m node:1", ("--node", ""): "-m node:0",
+    ("-w", "/srv"): "--chdir /srv", ("--time", "00:01:00"): "--timeout TIME, as 90, 5m or 1h30m",
+    ("-x", "A=b c"): "--env 'A=b c'", ("-x", ""): "--env NAME=VALUE", ("-j", "4"): "-n 4",
+    ("--port", "80"): "--env PORT={rank+8000}, or with --fill the option of the server after --",
+    ("--gpus-per-task", "2"): "--devices gpu --devices-per-rank 2", ("-l", ""): "--output tag",
+    ("--json", ""): "'ompbind plan --format json'", ("--restart", "no"): "--on-failure restart:N",
 }  # fmt: skip
 """The name and the value of an option of another tool → what to write."""
 
 OF_A_VERB = {
-    ("--json", "run"): "'ompbind plan --format json'", ("--json", "exec"): "'ompbind plan --format json'",
-    ("--json", "plan"): "--format json", ("--json", "ps"): "--format json",
+    ("--json", "exec"): "'ompbind plan --format json'", ("--json", "ps"): "--format json",
     ("--json", "bench"): "--export json", ("--runs", "bench"): "--max-rounds 5", ("--runs", "exec"): "",
     ("--warmup", "run"): "'ompbind bench', which repeats and compares runs", ("--check", "run"): "--verify",
     ("--detach", "run"): "'ompbind run ... &', which the shell runs in the background", ("-d", "plan"): "",
@@ -87,10 +58,8 @@ MISSPELLED = {
     "--thread": "--threads", "--run_id": "--run-id", "-ranks": "--ranks", "--evn": "--env",
     "--mask-": "--mask", "--sttrategy": "--strategy", "--strat": "--strategy", "--repor": "--report",
     "--dry": "", "--keep": "", "--keep-e": "--keep-env", "--keep-desecndant": "--keep-descendants",
-    "--zzz": "", "--runs": "", "--rm": "", "--file": "", "--kill": "", "--end": "", "--all": "",
-    "--ports": "", "--detach": "", "--warmup": "", "--kind": "", "--plain": "",
-    "--host": "", "--color": "", "--repeat": "",
-    "--start": "", "--load": "", "--head": "", "--mem": "", "-d": "", "-z": "", "-it": "", "--": "",
+    "--zzz": "", "--rm": "", "--file": "", "--kill": "", "--end": "", "--all": "", "--kind": "",
+    "--plain": "", "--host": "", "--head": "", "--mem": "", "-z": "", "-it": "", "--": "",
 }  # fmt: skip
 
 
@@ -141,14 +110,34 @@ def make_typos(word):
 
 def test_every_row_names_an_option_and_no_option_of_ompbind_is_another_tools():
     known = {name for verb in VERBS for option in find_options(verb) for name in option.names}
-    assert known & {name for row in OTHER_OPTIONS for name in row.names} == {"--export"}  # also Slurm's
-    for row in OTHER_OPTIONS:
-        for value in ("", "4", "a=b", "none", "nomultithread"):
-            written = row.read(value) if row.read else row.write.format(value=value)
-            needed = row.needs or written.split(" ")[0]
-            assert needed in known or (row.names[0], needed) in {("--hint", ""), ("-V", "--version")}, (
-                row.names
-            )
+    assert known & {name for names, _, _ in OTHER_OPTIONS for name in names.split()} == {
+        "--export"
+    }  # Slurm's
+    for names, text, needed in OTHER_OPTIONS:
+        assert (needed or text.split(" ")[0]) in known | {"--version"}, names
+
+
+@pytest.mark.parametrize("name", REMOVED_OPTIONS)
+def test_an_option_that_was_removed_has_a_hint(name, tmp_path):
+    """On the command line of any verb, as a variable and as a key of a file."""
+    hint = " ".join(REMOVED_OPTIONS[name].split())
+    key = name.removeprefix("--")
+    for verb in VERBS:
+        assert not [option for option in find_options(verb) if name in (*option.names, option.reset_name)]
+        if verb not in ("completion", "help"):
+            done = call(verb, name, "--", "true")
+            assert done.returncode == (125 if verb in LAUNCHING else 2)
+            assert one_line(done.stderr).endswith(f"the option {name} was removed hint: {hint}")
+    variable = f"OMPBIND_{key.upper().replace('-', '_')}"
+    warned = one_line(call("plan", **{variable: "1"}).stderr)
+    assert f"warning: {variable} is not a variable of ompbind; {hint}" in warned
+    (tmp_path / "x.toml").write_text(f"[defaults]\n{key} = 1\n")
+    refused = one_line(call("plan", "--config", str(tmp_path / "x.toml")).stderr)
+    assert refused.endswith(f"defaults.{key} is the key of an option that was removed hint: {hint}")
+
+
+def one_line(text):
+    return " ".join(text.split())
 
 
 @pytest.mark.parametrize(
@@ -156,7 +145,6 @@ def test_every_row_names_an_option_and_no_option_of_ompbind_is_another_tools():
     rows("""
     run --json                 | did you mean 'ompbind plan --format json'?
     run --runs 3 -- x          | did you mean 'ompbind bench', which repeats and compares runs?
-    run -genv A 1 -- x         | did you mean --env A=1?
     run -genv A=1 x            | did you mean --env A=1?
     run -n=2 -- x              | write -n 2
     run --smt=off -- x         | did you mean --smt 1?
