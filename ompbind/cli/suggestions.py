@@ -180,7 +180,7 @@ def suggest_option(name: str, value: str, known: Collection[str]) -> str:
 
 def make_hint(meant: str) -> str:
     """Return a hint with what to write: a question for one proposal, an instruction for several."""
-    return f"write {meant}" if ", " in meant else f"did you mean {meant}?"
+    return f"write {meant}" if ", or " in meant else f"did you mean {meant}?"
 
 
 def find_option(name: str, value: str, known: Collection[str]) -> str:
