@@ -10,7 +10,7 @@ from hashlib import sha256
 
 from ompbind.bench.records import Conditions, Hardware
 from ompbind.cpuset import CpuSet
-from ompbind.inspection.others_load import CpuUsage, measure_others, read_own_usage
+from ompbind.inspection.verdict import CpuUsage, measure_others, read_own_usage
 from ompbind.machine.model import Machine
 from ompbind.machine.sources.linux.cgroup import Throttling, read_limits, read_oom_kills, read_throttling
 from ompbind.machine.sources.linux.cpus import CPU

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 from ompbind.cpuset import EMPTY, CpuSet
-from ompbind.inspection.others_load import OthersLoad
+from ompbind.inspection.verdict import OthersLoad
 from ompbind.machine.model import Machine
 from ompbind.machine.sources.linux.numa import MemorySize
 from ompbind.planning.other_runs import LiveRun

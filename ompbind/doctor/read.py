@@ -25,8 +25,8 @@ from ompbind.doctor.facts import (
 )
 from ompbind.errors import LaunchError, MachineError, RequestError
 from ompbind.execution.mempolicy import reset_policy
-from ompbind.inspection.expectation import is_relevant
-from ompbind.inspection.others_load import CpuUsage, measure_others, read_own_usage
+from ompbind.inspection.diagnosis import is_relevant
+from ompbind.inspection.verdict import CpuUsage, measure_others, read_own_usage
 from ompbind.launchers.launchers import LAUNCHERS
 from ompbind.machine.sources.linux.cgroup import read_limits
 from ompbind.machine.sources.linux.cpus import CPU

@@ -2,14 +2,16 @@
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ompbind.execution.outcome import Outcome
 from ompbind.execution.output.multiplexer import Output
 from ompbind.execution.restarts import RestartPolicy
-from ompbind.inspection.expectation import ExpectedBinding
-from ompbind.inspection.verdict import VerificationResult
 from ompbind.record import Record
+
+if TYPE_CHECKING:
+    from ompbind.inspection.diagnosis import ExpectedBinding
+    from ompbind.inspection.verdict import VerificationResult
 
 
 class Supervision(Record):
@@ -66,7 +68,7 @@ class RunOptions(Record):
     stop_on_exit: bool = False
     publish_restarts: Callable[[int], None] | None = None
     stdin_first: bool = True
-    expected: Mapping[int, tuple[ExpectedBinding, int]] | None = None
+    expected: Mapping[int, "tuple[ExpectedBinding, int]"] | None = None
     strict: bool = False
     has_quota: bool = False
 
@@ -90,7 +92,7 @@ class Reporter(Protocol):
     def error(self, line: str) -> str:
         """Render an error; it is written with --quiet too."""
 
-    def verified(self, verified: VerificationResult) -> str:
+    def verified(self, verified: "VerificationResult") -> str:
         """Render the result of --verify."""
 
     def summary(self, outcome: Outcome) -> str:

@@ -1,6 +1,6 @@
 """Compare the threads of running processes with their plan, or with each other, and explain the issues.
 
 Imports the base modules, procfs, `machine`, `openmp`, `programs`, `planning` and `registry`; reads
-processes and live runs, and changes nothing. `expectation` says what a plan expects. To add an issue: a
-case in `judge`, and its cause in `diagnosis`. Issues that need several samples are in `oversubscription`.
+processes and live runs, and changes nothing. `diagnosis` says what a plan expects, and finds causes. To add
+an issue: a case in `judge`, and its cause in `diagnosis`. Issues that need several samples are in `load`.
 """

@@ -1,7 +1,9 @@
-"""Explain why threads are not where the plan expects them.
+"""What a plan expects of the threads of a rank, and why threads are not where it expects them.
 
-The causes are measured facts. An OpenMP runtime that binds narrows the initial thread to its first place:
-libgomp when it is loaded, other runtimes when they are first used.
+A thread is *outside* if its affinity mask has CPUs that are not the rank's. It is *narrowed* if its mask is a
+smaller set of the rank's CPUs that is not one of its places. The causes are measured facts. An OpenMP runtime
+that binds narrows the initial thread to its first place: libgomp when it is loaded, other runtimes when they
+are first used.
 
     initial thread: CPUs 0-3 --> runtime binds it --> CPU 0
                                                         |--> threads and processes that it creates: CPU 0
@@ -9,14 +11,20 @@ libgomp when it is loaded, other runtimes when they are first used.
 
 With one place for the whole rank (--bind rank), or with OMP_PROC_BIND=false, no runtime narrows anything.
 So the cause is looked for in the mask, the loaded libraries and the environment of each process.
+
+The planned binding can also be *absent* although no mask is wrong:
+
+    --bind thread --> OMP_PLACES={0,1},{1} --> env -u OMP_PLACES ./omp --> all threads allowed on CPUs 0-1
+
+OpenMP threads look like any others. So the evidence is in the variables with which the process was executed,
+and in runtimes that bind as soon as they are loaded. A process can change its own variables later (setenv);
+that is not visible.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from ompbind.cpuset import EMPTY, CpuSet, union
-from ompbind.inspection.absent_binding import find_libraries, find_runtimes, has_runtime
-from ompbind.inspection.expectation import ExpectedBinding
-from ompbind.openmp.binding import Bind, parse_places
+from ompbind.cpuset import EMPTY, CpuSet, count, union
+from ompbind.openmp.binding import Bind, parse_places, render_places
 from ompbind.openmp.runtimes import (
     CPU_LIST_VARIABLES,
     KMP_AFFINITY,
@@ -24,11 +32,204 @@ from ompbind.openmp.runtimes import (
     KMP_READERS,
     NO_RESPECT,
     PLACE_VARIABLES,
+    SPIN_SETTINGS,
     SUBSET_VARIABLES,
     OmpRuntime,
 )
+from ompbind.openmp.variables import MASK_COUNTS, OVERRIDING_VARIABLES, THREAD_COUNTS
+from ompbind.planning.rank_variables import OMPBIND_CPUS, OMPBIND_RANK, OMPBIND_RUN_ID, OMPBIND_SERVICE_CPUS
 from ompbind.procfs.process_state import ProcessState
-from ompbind.programs.libraries import ONNXRUNTIME, ONNXRUNTIME_BINDS, ONNXRUNTIME_REMEDY
+from ompbind.procfs.reader import read_mapped_files
+from ompbind.programs.libraries import (
+    ONNXRUNTIME,
+    ONNXRUNTIME_BINDS,
+    ONNXRUNTIME_REMEDY,
+    Library,
+    LibraryRole,
+    name_libraries,
+    name_library,
+)
+from ompbind.record import Record
+
+_FAMILIES = (
+    "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS", "BLIS_", "NUMEXPR_", "TBB_", "OMPBIND_", "LD_PRELOAD",
+)  # fmt: skip
+_KNOWN = {*THREAD_COUNTS, *OVERRIDING_VARIABLES, *(name for name, _ in SPIN_SETTINGS)}
+"""Variables that decide where threads run and how many there are: prefixes of names, and whole names."""
+
+
+class ExpectedBinding(Record):
+    """What is expected of the threads of one rank; `rank` is None if there is no plan and this is a guess.
+
+    `cpus` are all CPUs of the rank; no OpenMP worker is to run on its `service_cpus`. `run_id` is the run of
+    the rank. Processes of the rank with another run ID belong to a nested run, which has its own plan.
+    `memory` is the expected memory policy as the kernel writes it; "" for any policy. `variables` bind OpenMP
+    threads or set their number: each name with the value that ompbind gave to the rank, None if ompbind
+    removed it. Variables with an unknown value are left out.
+    """
+
+    rank: int | None
+    cpus: CpuSet
+    places: tuple[CpuSet, ...]
+    bind: Bind
+    run_id: str = ""
+    memory: str = ""
+    variables: tuple[tuple[str, str | None], ...] = ()
+    service_cpus: CpuSet = EMPTY
+
+    @property
+    def compute(self) -> CpuSet:
+        """The CPUs of the rank without its service CPUs."""
+        return self.cpus - self.service_cpus
+
+    @property
+    def binds_workers(self) -> bool:
+        """Whether OpenMP workers are to be on places that are smaller than the rank."""
+        return self.bind not in (Bind.RANK, Bind.NONE) or any(place != self.cpus for place in self.places)
+
+    @property
+    def masks(self) -> frozenset[CpuSet]:
+        """The masks that threads of the rank may have: all its CPUs, or one of its places."""
+        return frozenset((self.cpus, *self.places))
+
+
+def is_relevant(name: str) -> bool:
+    """Return whether a variable decides where threads run or how many there are."""
+    return name.startswith(_FAMILIES) or name.endswith("_NUM_THREADS") or name in _KNOWN
+
+
+def select_variables(env: Mapping[str, str]) -> tuple[tuple[str, str | None], ...]:
+    """Return the variables of a rank's environment for `ExpectedBinding.variables`.
+
+    A number of threads that ompbind leaves to libraries may be set by the program, as joblib does.
+    """
+    names = dict.fromkeys((*PLACE_VARIABLES, *THREAD_COUNTS, *OVERRIDING_VARIABLES))
+    return tuple((name, env.get(name)) for name in names if name in env or name not in MASK_COUNTS)
+
+
+def expect_variables(env: Mapping[str, str]) -> ExpectedBinding | None:
+    """Return what is expected of a process by ompbind's variables; None if ompbind has not started it."""
+    try:
+        rank, compute = int(env[OMPBIND_RANK]), CpuSet.from_list(env[OMPBIND_CPUS])
+        service = CpuSet.from_list(env.get(OMPBIND_SERVICE_CPUS, ""))
+    except (KeyError, ValueError):
+        return None
+    places = parse_places(env.get("OMP_PLACES", "")) or ()
+    if "proclist=[" in env.get("KMP_AFFINITY", ""):
+        places = tuple(CpuSet((cpu,)) for cpu in compute)
+    elif env.get("OMP_PROC_BIND", "false").lower() == "false":
+        places = ()
+    if not compute:
+        return None
+    return ExpectedBinding(
+        rank=rank,
+        cpus=compute | service,
+        places=places,
+        bind=_guess_bind(places, compute, service),
+        run_id=env.get(OMPBIND_RUN_ID, ""),
+        service_cpus=service,
+    )
+
+
+def _guess_bind(places: Sequence[CpuSet], compute: CpuSet, service: CpuSet) -> Bind:
+    """Return the binding mode that has such places."""
+    if not places:
+        return Bind.NONE
+    if places[0] != compute | service:
+        return Bind.EXACT
+    if all(place == compute for place in places[1:]):
+        return Bind.RANK
+    return Bind.THREAD if all(len(place) == 1 for place in places[1:]) else Bind.CORE
+
+
+_SHOWN = 3  # variables that a text names
+_LONGEST = 60  # characters of a value that a text shows
+
+
+def find_changed(process: ProcessState, expected: ExpectedBinding) -> tuple[str, ...]:
+    """Return the variables with which a process with an OpenMP runtime was executed other than planned."""
+    if not (find_runtimes(process) and process.is_environment_known):
+        return ()
+    env = process.env
+    return tuple(name for name, value in expected.variables if env.get(name) != value)
+
+
+def binds(names: Sequence[str], expected: ExpectedBinding) -> bool:
+    """Return whether the planned binding is written in one of these variables."""
+    planned = dict(expected.variables)
+    places = any(planned.get(name) for name in PLACE_VARIABLES)
+    return bool(set(names) & (set(PLACE_VARIABLES) if places else {KMP_AFFINITY}))
+
+
+def is_unbound(process: ProcessState, expected: ExpectedBinding) -> bool:
+    """Return whether OpenMP threads of a process are not on places, although the mode of the rank has places.
+
+    All its threads are allowed on all CPUs of the rank, and its variables do not name the planned places; or
+    they do, but a runtime that applies them when it is loaded has not.
+    """
+    has_places = expected.binds_workers and len(expected.cpus) > 1
+    is_written = not expected.places or render_places(expected.places) is not None  # else it is too long
+    runtimes = find_runtimes(process)
+    if not (has_places and is_written and runtimes and process.is_environment_known):
+        return False
+    if len(process.threads) < 2 or any(thread.cpus != expected.cpus for thread in process.threads):
+        return False
+    own = expect_variables(process.env)
+    if own is None or own.bind is Bind.NONE or set(own.places) != set(expected.places):
+        return True
+    at_load = any(runtime.family and runtime.family.facts.narrows_at_load for runtime in runtimes)
+    return at_load and expected.bind is Bind.EXACT
+
+
+def explain_changed(process: ProcessState, expected: ExpectedBinding, names: Sequence[str]) -> str:
+    """Describe the variables of a process: "executed with A=1 (planned: 2) and without B"."""
+    env, planned = process.env, dict(expected.variables)
+    ordered = sorted(names, key=lambda name: (name not in PLACE_VARIABLES, planned[name] is None))
+    parts = []
+    for name in ordered[:_SHOWN]:
+        value = planned[name]
+        original = "unset" if value is None else _shorten(value)
+        if name in env:
+            parts.append(f"with {name}={_shorten(env[name])} (planned: {original})")
+        else:
+            parts.append(f"without {name}")
+    if rest := len(names) - len(parts):
+        parts.append(count(rest, "other changed variable"))
+    return f"executed {' and '.join(filter(None, (', '.join(parts[:-1]), parts[-1])))}"
+
+
+def _shorten(value: str) -> str:
+    return value if len(value) <= _LONGEST else f"{value[: _LONGEST - 3]}..."
+
+
+def is_library(path: str) -> bool:
+    """Return whether a file is a known library, by its name."""
+    return ".so" in path and name_library(path) is not None
+
+
+def find_libraries(process: ProcessState) -> tuple[Library, ...]:
+    """Return the OpenMP runtimes, BLAS libraries and allocators that a process has loaded, each file once."""
+    return name_libraries(process.files)
+
+
+def find_runtimes(process: ProcessState) -> tuple[Library, ...]:
+    """Return the OpenMP runtimes that a process has loaded."""
+    return _keep_runtimes(find_libraries(process))
+
+
+def read_own_runtimes() -> tuple[Library, ...]:
+    """Return the OpenMP runtimes that this process has loaded, each file once."""
+    return _keep_runtimes(name_libraries(read_mapped_files("self", is_library)))
+
+
+def _keep_runtimes(libraries: Iterable[Library]) -> tuple[Library, ...]:
+    return tuple(library for library in libraries if library.kind.role is LibraryRole.RUNTIME)
+
+
+def has_runtime(process: ProcessState, *families: OmpRuntime) -> bool:
+    """Return whether a process has loaded an OpenMP runtime of one of these families."""
+    return any(runtime.family in families for runtime in find_runtimes(process))
+
 
 OVERWRITTEN = ": the process title is written over it"
 """Why an environment is not readable, after these words."""

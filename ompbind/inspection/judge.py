@@ -1,7 +1,7 @@
 """Compare the affinity masks of running threads with the plan of their rank.
 
 The mask M of each thread is compared with the rank's CPUs R, service CPUs included, and its places P
-(`expectation`):
+(`diagnosis`):
 
     M = R, or M is in P            as planned; M in P counts as bound
     M has CPUs outside R           issue "outside", an error
@@ -15,7 +15,7 @@ on each of its CPUs for each OpenMP runtime. With --bind exact the initial threa
     too many threads on a place    issue "stacked", an error, if another place has no thread
                                    issue "crowded", a note, if all places have threads
 
-The planned binding can be absent although no mask is wrong (`absent_binding`):
+The planned binding can be absent although no mask is wrong:
 
     OpenMP threads that are not on places       issue "unbound", an error, with --bind thread, core and exact
     the first process of the rank was executed  issue "environment", an error, if it has loaded a runtime
@@ -31,24 +31,63 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ompbind.cpuset import CpuSet, count, named
-from ompbind.inspection.absent_binding import binds, explain_changed, find_changed, find_runtimes, is_unbound
-from ompbind.inspection.cpuset_change import UNKNOWN, CpusetChange
 from ompbind.inspection.diagnosis import (
+    ExpectedBinding,
+    binds,
+    explain_changed,
     explain_escape,
     explain_inheriting,
     explain_narrowing,
     explain_remedy,
     explain_without_variable,
+    find_changed,
+    find_runtimes,
     guess_expected,
+    is_unbound,
 )
-from ompbind.inspection.expectation import ExpectedBinding
 from ompbind.inspection.verdict import ThreadIssue, Verdict
+from ompbind.machine.sources.linux.cgroup import CgroupLimits
 from ompbind.openmp.binding import Bind
 from ompbind.openmp.runtimes import PLACE_VARIABLES
 from ompbind.planning.rank_variables import OMPBIND_RUN_ID
 from ompbind.procfs.process_state import ProcessState
 from ompbind.record import Record
 from ompbind.text import Severity
+
+
+class CpusetChange(Record):
+    """The limits of the first process of a rank `now`, and `before` if they were read earlier."""
+
+    now: CgroupLimits = CgroupLimits()
+    before: CgroupLimits | None = None
+
+    def explains(self, mask: CpuSet, expected: ExpectedBinding) -> bool:
+        """Return whether the kernel gives a thread this mask because of the cpuset."""
+        allowed = self.now.cpuset
+        if not allowed:
+            return False
+        has_changed = self.before is not None and self.before.cpuset != allowed
+        if mask == allowed and has_changed:
+            return True
+        left = {allowed, *(each & allowed for each in expected.masks)}
+        return mask in left and not expected.cpus <= allowed
+
+    @property
+    def text(self) -> str:
+        """What has happened; only what the cpuset allows if nothing was read before."""
+        now, before = self.now, self.before
+        allowed = named("CPU", now.cpuset or ())
+        if before is None or before.cpuset is None or before.cpuset == now.cpuset:
+            return f"the cpuset of {now.directory} allows only {allowed}"
+        planned = named("CPU", before.cpuset)
+        if before.directory == now.directory:
+            return f"the cpuset of {now.directory} has changed from {planned} to {allowed}"
+        way = f"{before.directory} ({planned}) to {now.directory} ({allowed})"
+        return f"the process was moved from the cpuset of {way}"
+
+
+NOT_READ = CpusetChange()
+"""The change if no limits were read."""
 
 
 class _ProcessIssue(Record):
@@ -67,7 +106,7 @@ _MASKS_SHOWN = 3  # different masks that a text names
 def judge(
     processes: Iterable[ProcessState],
     expected: ExpectedBinding | None = None,
-    change: CpusetChange = UNKNOWN,
+    change: CpusetChange = NOT_READ,
 ) -> Verdict:
     """Compare the processes of one rank with its plan; without a plan, find threads that contend for CPUs.
 

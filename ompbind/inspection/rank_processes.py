@@ -16,13 +16,12 @@ supervisor: the process with the PID of the live run is the rank.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
 
 from ompbind.cpuset import EMPTY, CpuSet, named, union
-from ompbind.inspection.cpuset_change import CpusetChange
-from ompbind.inspection.diagnosis import guess_expected
-from ompbind.inspection.expectation import ExpectedBinding, expect_variables
-from ompbind.inspection.judge import judge
-from ompbind.inspection.shared_cpus import MaskOrigin
+from ompbind.inspection.diagnosis import ExpectedBinding, expect_variables, guess_expected
+from ompbind.inspection.judge import CpusetChange, judge
+from ompbind.inspection.load import MaskOrigin
 from ompbind.inspection.verdict import ThreadIssue, Verdict
 from ompbind.machine.sources.linux.cgroup import CgroupLimits
 from ompbind.openmp.binding import Bind
@@ -220,21 +219,13 @@ def _set_bind(guess: ExpectedBinding, bind: str, initial_thread: ThreadState | N
 
 
 def _find_shared_issues(groups: Sequence[RankProcesses]) -> Iterator[ThreadIssue]:
-    """Find ranks allowed on CPUs of other ranks."""
-    escaped = [group for group in groups if group.expected and group.verdict.outside]
-    others = [group for group in groups if group.expected and not group.verdict.outside]
-    for position, group in enumerate(escaped):
-        for other in (*others, *escaped[position + 1 :]):
-            yield from _find_overlap(group, other)
-
-
-def _find_overlap(group: RankProcesses, other: RankProcesses) -> Iterator[ThreadIssue]:
-    """Yield an issue if two ranks of a run are both allowed on CPUs that the plan does not let them share."""
-    if not group.expected or not other.expected or group.run_id != other.run_id:
-        return
-    both = (group.cpus & other.cpus) - (group.expected.cpus & other.expected.cpus)
-    if both:
-        ranks = " and ".join(map(str, sorted((group.rank or 0, other.rank or 0))))
-        text = f"ranks {ranks} are both allowed on {named('CPU', both)}, contrary to the plan"
-        threads = group.verdict.threads
-        yield ThreadIssue(code="shared", severity=Severity.ERROR, threads=threads, text=text)
+    """Find two ranks of a run that are both allowed on CPUs which the plan does not let them share."""
+    planned = [(group, group.expected.cpus) for group in groups if group.expected]
+    planned.sort(key=lambda pair: not pair[0].verdict.outside)  # stable
+    for (group, cpus), (other, other_cpus) in combinations(planned, 2):
+        both = (group.cpus & other.cpus) - (cpus & other_cpus)
+        if both and group.run_id == other.run_id and group.verdict.outside:
+            ranks = " and ".join(map(str, sorted((group.rank or 0, other.rank or 0))))
+            text = f"ranks {ranks} are both allowed on {named('CPU', both)}, contrary to the plan"
+            threads = group.verdict.threads
+            yield ThreadIssue(code="shared", severity=Severity.ERROR, threads=threads, text=text)

@@ -1,4 +1,4 @@
-"""Sample the load of processes, and judge it: `oversubscription` has the rule, for each group of processes.
+"""Sample the load of processes, and judge it: `load` has the rule, for each group of processes.
 
 Throttling is judged for each cgroup.
 """
@@ -7,16 +7,18 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ompbind.cpuset import named
-from ompbind.inspection.others_load import (
-    OthersLoad,
-    find_sharing,
-    make_cpu_usage,
-    measure_others,
+from ompbind.inspection.load import (
+    MIN_SPAN_S,
+    LoadSample,
+    MaskUser,
+    Streak,
+    add_sample,
+    count_busy,
+    find_shared_cpus,
+    judge_load,
 )
-from ompbind.inspection.oversubscription import MIN_SPAN_S, LoadSample, Streak, add_sample, judge_load
 from ompbind.inspection.rank_processes import Inspection, RankProcesses
-from ompbind.inspection.shared_cpus import MaskUser, count_busy, find_shared_cpus
-from ompbind.inspection.verdict import ThreadIssue
+from ompbind.inspection.verdict import OthersLoad, ThreadIssue, find_sharing, make_cpu_usage, measure_others
 from ompbind.machine.sources.linux.cgroup import Throttling, read_throttling
 from ompbind.machine.sources.root import DirectoryRoot
 from ompbind.procfs.process_state import ProcessState

@@ -6,10 +6,9 @@ from functools import cache
 
 from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.errors import InspectError
-from ompbind.inspection.absent_binding import is_library
-from ompbind.inspection.expectation import is_relevant
+from ompbind.inspection.diagnosis import is_library, is_relevant
+from ompbind.inspection.load import MaskOrigin
 from ompbind.inspection.rank_processes import Inspection, ObservedProcesses, make_inspection
-from ompbind.inspection.shared_cpus import MaskOrigin
 from ompbind.machine.sources.linux.cgroup import CgroupLimits, read_limits_of
 from ompbind.machine.sources.root import DirectoryRoot
 from ompbind.planning.other_runs import LiveRun

@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from ompbind.cpuset import CpuSet, count
-from ompbind.inspection.absent_binding import find_libraries
-from ompbind.inspection.diagnosis import OVERWRITTEN
+from ompbind.inspection.diagnosis import OVERWRITTEN, find_libraries
 from ompbind.inspection.rank_processes import Inspection, RankProcesses
 from ompbind.openmp.variables import OVERRIDING_VARIABLES
 from ompbind.planning.rank_variables import OMPBIND_GROUP, OMPBIND_GROUP_RANK, OMPBIND_RANK_DEVICES

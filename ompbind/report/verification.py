@@ -4,8 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from ompbind.cpuset import count, named, union
-from ompbind.inspection.others_load import OthersLoad
-from ompbind.inspection.verdict import RankVerification, ThreadIssue, Verdict, VerificationResult
+from ompbind.inspection.verdict import OthersLoad, RankVerification, ThreadIssue, Verdict, VerificationResult
 from ompbind.openmp.binding import Bind
 from ompbind.planning.plan import Plan
 from ompbind.report.text import WIDTH, Column, render_cpus, render_paragraph, render_table

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from ompbind.cpuset import CpuSet
 from ompbind.errors import LaunchError
 from ompbind.execution.affinity import set_affinity
-from ompbind.inspection.absent_binding import read_own_runtimes
+from ompbind.inspection.diagnosis import read_own_runtimes
 from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.rank_variables import Variables
 from ompbind.procfs.reader import list_threads, read_affinity, read_stat

@@ -18,7 +18,7 @@ from ompbind.bench.conditions import (
 from ompbind.bench.counters import EVENTS, CounterSupport, explain_missing
 from ompbind.bench.records import Conditions
 from ompbind.cpuset import CpuSet
-from ompbind.inspection.others_load import CpuUsage
+from ompbind.inspection.verdict import CpuUsage
 from ompbind.machine.sources.archive import ArchiveRoot
 from ompbind.machine.sources.linux.cgroup import Throttling
 from ompbind.machine.sources.reading import read_machine

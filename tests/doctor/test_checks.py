@@ -12,7 +12,7 @@ from ompbind.cpuset import CpuSet
 from ompbind.doctor import facts
 from ompbind.doctor.all_checks import CHECKS, run_checks
 from ompbind.doctor.checks_environment import BINDING_OPTIONS, BINDING_PACKAGES, BINDING_VARIABLES, RULES
-from ompbind.inspection.others_load import OthersLoad
+from ompbind.inspection.verdict import OthersLoad
 from ompbind.machine.devices import Device, DeviceKind
 from ompbind.machine.sources.linux.numa import MemorySize
 from ompbind.openmp.variables import OVERRIDING_VARIABLES, THREAD_COUNTS

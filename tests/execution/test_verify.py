@@ -13,7 +13,7 @@ from ompbind.execution.verify.sampler import (
     AffinitySampler,
     Findings,
 )
-from ompbind.inspection.oversubscription import Streak
+from ompbind.inspection.load import Streak
 from ompbind.inspection.verdict import RankVerification, ThreadIssue, Verdict, VerificationResult
 from ompbind.text import Severity
 

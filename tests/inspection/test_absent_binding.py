@@ -3,7 +3,7 @@
 import pytest
 
 from ompbind.cpuset import CpuSet
-from ompbind.inspection.expectation import select_variables
+from ompbind.inspection.diagnosis import select_variables
 from ompbind.inspection.judge import judge
 from ompbind.openmp.binding import Bind
 from ompbind.text import Severity

@@ -3,7 +3,7 @@
 import pytest
 
 from ompbind.cpuset import CpuSet
-from ompbind.inspection.expectation import ExpectedBinding, expect_variables, is_relevant
+from ompbind.inspection.diagnosis import ExpectedBinding, expect_variables, is_relevant
 from ompbind.inspection.judge import judge
 from ompbind.inspection.rank_processes import ObservedProcesses, make_inspection
 from ompbind.openmp.binding import Bind

@@ -9,10 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ompbind.cpuset import CpuSet
-from ompbind.inspection.cpuset_change import CpusetChange
-from ompbind.inspection.diagnosis import explain_later_binding, guess_expected
-from ompbind.inspection.expectation import ExpectedBinding
-from ompbind.inspection.judge import judge, judge_memory_policy
+from ompbind.inspection.diagnosis import ExpectedBinding, explain_later_binding, guess_expected
+from ompbind.inspection.judge import CpusetChange, judge, judge_memory_policy
 from ompbind.inspection.verdict import Verdict
 from ompbind.machine.sources.linux.cgroup import CgroupLimits
 from ompbind.openmp.binding import Bind

@@ -3,7 +3,7 @@
 import pytest
 
 from ompbind.cpuset import CpuSet
-from ompbind.inspection.others_load import CpuUsage, OthersLoad, find_sharing, measure_others
+from ompbind.inspection.verdict import CpuUsage, OthersLoad, find_sharing, measure_others
 
 CPUS = CpuSet.from_list
 

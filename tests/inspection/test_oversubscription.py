@@ -7,7 +7,7 @@ import pytest
 
 from ompbind.cpuset import CpuSet
 from ompbind.inspection import read_load
-from ompbind.inspection.oversubscription import (
+from ompbind.inspection.load import (
     LoadSample,
     Streak,
     add_sample,

@@ -2,9 +2,9 @@
 
 import pytest
 
+from ompbind.inspection.load import MaskOrigin
 from ompbind.inspection.rank_processes import ObservedProcesses, make_inspection
 from ompbind.inspection.samples import Sample, compare_samples, find_absent_ranks
-from ompbind.inspection.shared_cpus import MaskOrigin
 from ompbind.machine.sources.linux.cgroup import Throttling
 from ompbind.openmp.binding import Bind
 from ompbind.planning.other_runs import LiveRun

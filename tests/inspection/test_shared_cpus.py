@@ -2,7 +2,7 @@
 
 import pytest
 
-from ompbind.inspection.shared_cpus import MaskOrigin, MaskUser, count_busy, find_shared_cpus
+from ompbind.inspection.load import MaskOrigin, MaskUser, count_busy, find_shared_cpus
 from tests.inspection.test_judge import ONE_EACH, TORCH, cpus, process
 
 CLOSE = {"OMP_PROC_BIND": "close"}

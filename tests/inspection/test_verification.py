@@ -5,8 +5,7 @@ import pytest
 from ompbind.cpuset import CpuSet
 from ompbind.errors import LaunchError
 from ompbind.execution.outcome import Outcome, exit_code
-from ompbind.inspection.others_load import OthersLoad
-from ompbind.inspection.verdict import RankVerification, ThreadIssue, Verdict, VerificationResult
+from ompbind.inspection.verdict import OthersLoad, RankVerification, ThreadIssue, Verdict, VerificationResult
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from ompbind.report.text import WIDTH

@@ -9,8 +9,7 @@ from fcntl import LOCK_EX, flock
 import pytest
 
 from ompbind.cpuset import CpuSet
-from ompbind.inspection.absent_binding import find_libraries, is_library
-from ompbind.inspection.expectation import is_relevant
+from ompbind.inspection.diagnosis import find_libraries, is_library, is_relevant
 from ompbind.inspection.rank_processes import ObservedProcesses, make_inspection
 from ompbind.planning.other_runs import LiveRun
 from ompbind.procfs import process_state

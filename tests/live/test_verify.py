@@ -16,7 +16,7 @@ from ompbind.cpuset import CpuSet
 from ompbind.execution.run_options import RunOptions
 from ompbind.execution.verify.evaluate import finish_verification, sample_affinities
 from ompbind.execution.verify.sampler import FEW_STABLE_S, LONGEST_S, STABLE_S, AffinitySampler
-from ompbind.inspection.expectation import ExpectedBinding
+from ompbind.inspection.diagnosis import ExpectedBinding
 from ompbind.openmp.binding import Bind
 from ompbind.procfs.reader import list_threads, read_memory_policy
 from tests.live.conftest import (

@@ -93,7 +93,7 @@ def test_help_lists_it(run):
 def test_its_files_are_detected_and_probe_searches_for_them_and_inspect_reads_its_variables(run, toys):
     code = """if True:
         import sys
-        from ompbind.inspection.expectation import is_relevant
+        from ompbind.inspection.diagnosis import is_relevant
         from ompbind.probe.libraries import find_candidates, name_runtime
         from ompbind.programs.libraries import identify_library
         libraries = [identify_library(path) for path in sys.argv[1:3]]

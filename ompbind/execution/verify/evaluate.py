@@ -21,12 +21,11 @@ from ompbind.errors import LaunchError
 from ompbind.execution.run_options import RunOptions
 from ompbind.execution.run_state import RunState
 from ompbind.execution.verify.sampler import AffinitySampler
-from ompbind.inspection.expectation import ExpectedBinding, select_variables
+from ompbind.inspection.diagnosis import ExpectedBinding, select_variables
 from ompbind.inspection.judge import judge, judge_memory_policy
-from ompbind.inspection.others_load import OthersLoad
-from ompbind.inspection.oversubscription import Streak, judge_load, make_load_issue
+from ompbind.inspection.load import Streak, judge_load, make_load_issue
 from ompbind.inspection.read_load import find_others
-from ompbind.inspection.verdict import HIDDEN, RankVerification, VerificationResult
+from ompbind.inspection.verdict import HIDDEN, OthersLoad, RankVerification, VerificationResult
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import RankCommand
 from ompbind.text import Severity

@@ -29,19 +29,19 @@ from collections.abc import Collection, Iterable, Mapping
 
 from ompbind.cpuset import CpuSet
 from ompbind.errors import LaunchError
-from ompbind.inspection.absent_binding import is_library
-from ompbind.inspection.cpuset_change import CpusetChange
-from ompbind.inspection.expectation import is_relevant
-from ompbind.inspection.others_load import (
+from ompbind.inspection.diagnosis import is_library, is_relevant
+from ompbind.inspection.judge import CpusetChange
+from ompbind.inspection.load import Streak, add_sample
+from ompbind.inspection.read_load import read_load
+from ompbind.inspection.verdict import (
     CpuUsage,
     OthersLoad,
+    ThreadIssue,
+    VerificationResult,
     find_sharing,
     make_cpu_usage,
     measure_others,
 )
-from ompbind.inspection.oversubscription import Streak, add_sample
-from ompbind.inspection.read_load import read_load
-from ompbind.inspection.verdict import ThreadIssue, VerificationResult
 from ompbind.machine.sources.linux.cgroup import CgroupLimits, read_limits_of
 from ompbind.machine.sources.root import DirectoryRoot
 from ompbind.planning.rank_variables import find_rank
