@@ -6,7 +6,6 @@ import lzma
 import os
 import tarfile
 import tracemalloc
-import zlib
 from pathlib import Path
 
 import pytest
@@ -59,41 +58,19 @@ def test_links_in_archives_are_followed(tmp_path):
     assert DirectoryRoot(str(tmp_path)).read("no\0name") is None
 
 
-def test_archives_that_unpack_to_too_much_are_refused_in_little_memory(monkeypatch):
-    """Zeros compress a thousandfold. A header gives the length of the name or the attributes after it."""
-    monkeypatch.setattr(archive_module, "UNPACKED_LIMIT", 1 << 26)
-    large = tarfile.TarInfo("m/sys/devices/system/cpu/online")
-    large.size = archive_module.UNPACKED_LIMIT
-    long = tarfile.TarInfo("m/attributes")
-    long.type, long.size = tarfile.XHDTYPE, 1 << 26
-    for header, count, text in (
-        (large, archive_module.UNPACKED_LIMIT // (1 << 24) + 1, "more than 64 MiB"),
-        (long, 4, "a header says that it has 67108864 bytes"),
-    ):
-        packer = zlib.compressobj(wbits=31)
-        packed = packer.compress(header.tobuf())
-        packed += b"".join(packer.compress(bytes(1 << 24)) for _ in range(count)) + packer.flush()
+def test_archives_that_unpack_to_too_much_are_refused(monkeypatch):
+    """Zeros compress a thousandfold. A header gives the length of the attributes after it."""
+    monkeypatch.setattr(archive_module, "UNPACKED_LIMIT", limit := 1 << 22)
+    file, attributes = tarfile.TarInfo("m/sys/devices/system/cpu/online"), tarfile.TarInfo("m/attributes")
+    file.size = attributes.size = 64 * limit
+    attributes.type = tarfile.XHDTYPE
+    for header in (file, attributes):
+        packed = gzip.compress(header.tobuf() + bytes(header.size))
         tracemalloc.start()
-        with pytest.raises(MachineError, match=text):
+        with pytest.raises(MachineError, match="more than 4 MiB"):
             ArchiveRoot(packed, "large")
-        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+        assert tracemalloc.get_traced_memory()[1] < 4 * limit
         tracemalloc.stop()
-
-
-def test_archives_of_too_many_members_or_too_much_text_are_refused(monkeypatch):
-    """Many files of moderate size, and members with long names."""
-    file = tarfile.TarInfo("m/file")
-    file.size = 1 << 23
-    texts = b"".join(file.tobuf() + bytes([at]) * file.size for at in range(9))
-    names = b"".join(tarfile.TarInfo(f"{at}{'n' * (1 << 23)}").tobuf(tarfile.GNU_FORMAT) for at in range(9))
-    for content in (texts, names):
-        with pytest.raises(MachineError, match="have more than 64 MiB"):
-            ArchiveRoot(content, "full")
-    monkeypatch.setattr(archive_module, "MEMBER_LIMIT", 1000)
-    headers = [tarfile.TarInfo(f"m/{number}").tobuf() for number in range(1001)]
-    assert ArchiveRoot(b"".join(headers[1:]), "full").read("m/1000") == ""
-    with pytest.raises(MachineError, match="more than 1000 members"):
-        ArchiveRoot(b"".join(headers), "many")
 
 
 def test_archives_in_several_streams_are_read_completely_and_truncated_ones_are_errors(tmp_path):
@@ -106,7 +83,7 @@ def test_archives_in_several_streams_are_read_completely_and_truncated_ones_are_
         assert (str(machine.online), machine.remarks) == ("0-3", ())
     packed = gzip.compress(whole)
     for cut in (whole[: len(whole.rstrip(b"\0")) // 2 // 512 * 512 + 100], packed[: len(packed) // 2]):
-        with pytest.raises(MachineError, match="truncated"):
+        with pytest.raises(MachineError, match="truncated|ended before the end"):
             ArchiveRoot(cut, "cut")
 
 
