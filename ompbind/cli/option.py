@@ -251,12 +251,7 @@ class Option(click.Option):
 
     def process_value(self, ctx: click.Context, value: Any) -> Any:
         """Read the value of the option from its occurrences; an error names where it comes from."""
-        try:
-            read = [self._read(ctx, given) for given in value]
-        except OmpbindError:
-            if not ctx.resilient_parsing:
-                raise
-            read = []
+        read = [self._read(ctx, given) for given in value]
         if self.multiple:
             made: Any = tuple(item for items in read for item in items)
         else:

@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from collections.abc import Sequence
 
 import click
 
@@ -82,7 +83,10 @@ def run(ctx: click.Context) -> int:
     except Exception as error:
         if isinstance(error, OmpbindError):
             ctx.explain(error)  # before the report: it has the same message
-        _report_failure(settings, error)
+        if settings.report is not None and not settings.dry_run:
+            from ompbind.cli.run_report import report_failure  # noqa: PLC0415 - door: --report
+
+            report_failure(settings, error)
         raise
     if outcome is None:
         return 0
@@ -93,19 +97,10 @@ def run(ctx: click.Context) -> int:
     return exit_code(outcome)
 
 
-def _report_refused(ctx: click.Context, error: OmpbindError) -> None:
-    """Write the report of a run whose options are wrong."""
-    assert isinstance(ctx, VerbContext)
-    _report_failure(make_run_settings(ctx), error)
+def _remove_report(words: Sequence[str]) -> None:
+    from ompbind.cli.run_report import remove_earlier_report  # noqa: PLC0415 - door: a wrong command line
 
-
-def _report_failure(settings: RunSettings, error: Exception) -> None:
-    """Write the report of a run that failed before it started, if there is --report."""
-    if settings.report is None or settings.dry_run:
-        return
-    from ompbind.cli.run_report import report_failure  # noqa: PLC0415 - door: --report
-
-    report_failure(settings, error)
+    remove_earlier_report(words)
 
 
 def _plan_and_supervise(settings: RunSettings) -> Outcome | None:
@@ -224,5 +219,5 @@ VERB = Verb(
     details=DETAILS,
     warns_of_variables=True,
     words="command",
-    refuse=_report_refused,
+    refuse=_remove_report,
 )

@@ -1,16 +1,18 @@
 """The file of --report: before, after and instead of a run.
 
-A run that fails before it starts writes a file too. Otherwise the file of an earlier run would look like the
-report of this run.
+A run that fails before it starts writes a file too, and a command line that is refused removes the report of
+an earlier run. Otherwise this would look like the report of the new run.
 """
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import pairwise
 
 from ompbind.cli.console import read_message_width, write_stderr
 from ompbind.cli.run_settings import RunSettings, fill_paths, hide_secrets, make_run_id
-from ompbind.errors import LaunchError, OmpbindError, OptionError
+from ompbind.errors import LaunchError, OmpbindError
 from ompbind.execution.outcome import Outcome, was_interrupted
 from ompbind.execution.report_file import READER_WAIT_S, ReportFile, prepare_report, write_report
 from ompbind.execution.shutdown import REPEAT_S
@@ -72,21 +74,32 @@ def _render_failure(spec: RunSpec, error: OmpbindError) -> str:
 
 
 def report_failure(settings: RunSettings, error: Exception) -> None:
-    """Write the report of a run that failed before it started.
-
-    After a usage error, only a report or an empty file is replaced: the name may be a mistake too.
-    """
+    """Write the report of a run that failed before it started."""
     run_id = settings.planning.run_id or make_run_id()
     try:
         filled = fill_paths(settings, run_id)
         file = prepare_report(filled.report or "", filled.log_dir or "")
-        if isinstance(error, OptionError) and os.path.isfile(file.path):
-            with open(os.open(file.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as stream:
-                head = stream.read(_HEAD_BYTES)
-            if head and SCHEMA.encode() not in head:
-                return
     except (OmpbindError, OSError):
         return  # this error is shown once the other is corrected
     explained = error if isinstance(error, OmpbindError) else OmpbindError(str(error))
     spec = hide_secrets(RunSpec(argv=settings.planning.words, run_id=run_id, base={}), settings)
     _write(file, _render_failure(spec, explained), _REFUSED_WAIT_S)
+
+
+def remove_earlier_report(words: Sequence[str]) -> None:
+    """Remove the report of an earlier run that a refused command line names; other files stay.
+
+    The name may be a mistake too.
+    """
+    own = [word.partition("=") for word in words[: words.index("--") if "--" in words else None]]
+    named = [
+        value if equals else following
+        for (name, equals, value), (following, *_) in pairwise([*own, ("", "", "")])
+        if name == "--report"
+    ]
+    path = named[-1] if named else os.environ.get("OMPBIND_REPORT", "")
+    with suppress(OSError):
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            is_report = SCHEMA.encode() in file.read(_HEAD_BYTES)
+        if is_report and ("--dry-run", "", "") not in own:
+            os.unlink(path)

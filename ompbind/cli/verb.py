@@ -5,7 +5,7 @@
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import click
@@ -51,7 +51,7 @@ class Verb(click.Command):
       that a launcher has started prints them
     - `warns_of_variables`: it warns of variables that ompbind does not know, which --quiet hides
     - `shows_replaced`: it always shows which options gave way to others
-    - `refuse`: called with the values that could be read and the error, if options are wrong
+    - `refuse`: called with the words after the verb if they are wrong
     """
 
     context_class = VerbContext
@@ -71,7 +71,7 @@ class Verb(click.Command):
         prints_warnings: Callable[[click.Context], bool] = lambda _: True,
         warns_of_variables: bool = False,
         shows_replaced: bool = False,
-        refuse: Callable[[click.Context, OmpbindError], None] | None = None,
+        refuse: Callable[[Sequence[str]], None] | None = None,
     ) -> None:
         self.options = find_options(name)
         params: list[click.Parameter] = [*self.options]
@@ -104,36 +104,14 @@ class Verb(click.Command):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """Parse the command line; the verb handles an error, which is raised."""
+        """Parse the command line; raise errors after the verb has prepared for them."""
         given = list(args)  # click removes words from the list
         try:
             return super().make_context(info_name, args, parent, **extra)
-        except (click.UsageError, OmpbindError) as error:
+        except (click.UsageError, OmpbindError):
             if self.refuse:
-                from ompbind.cli.usage_errors import (  # noqa: PLC0415 - door: a wrong command line
-                    explain_usage_error,
-                )
-
-                explained = explain_usage_error(error) if isinstance(error, click.UsageError) else error
-                self.refuse(self._parse_leniently(given), explained)
+                self.refuse(given)
             raise
-
-    def _parse_leniently(self, args: list[str]) -> click.Context:
-        """Return the context of a wrong command line, with the options as far as they can be read."""
-        is_separated = "--" in args
-        end = args.index("--") if is_separated else len(args)
-        context = VerbContext(
-            self,
-            resilient_parsing=True,  # without errors
-            ignore_unknown_options=True,
-            allow_interspersed_args=is_separated,
-            **self.context_settings,
-        )
-        with context:
-            super().parse_args(context, args[:end])
-        if is_separated:
-            context.params["words"] = tuple(args[end + 1 :])
-        return context
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the command line, and check what its options have to do with each other."""

@@ -26,34 +26,45 @@ def report(tmp_path):
 
 @pytest.mark.parametrize(
     ("args", "error"),
-    [
-        (["-m", "9999", "--", "true"], "CPU 9999 does not exist"),
-        (["-n", "9999", "--", "true"], "9999 ranks"),
-        (["--env", "PORT", "--", "true"], "--env: 'PORT' is not NAME=VALUE"),
-        (["--timestamps", "--", "true"], "--timestamps needs --output tag"),
-        (["--share", "--avoid", "--", "true"], "contradict each other"),
-        (["-t", "0", "--", "true"], "-t/--threads: '0' is not a whole number"),
-        (["--bogus", "5", "--", "true"], "no such option '--bogus'"),
-        (["--grace", "x", "--", "true"], "'x' is not a time"),
-        (["--report-env", "some", "--", "true"], "--report-env: 'some'"),
-        (["-t", "0", "true", "--report", "of-the-command"], "-t/--threads: '0'"),
-        ([], "the command to start is missing"),
-    ],
+    [(["-m", "9999"], "CPU 9999 does not exist"), (["-n", "9999"], "9999 ranks")],
 )
-def test_a_refused_run_replaces_the_report_of_an_earlier_run(tmp_path, monkeypatch, report, args, error):
-    monkeypatch.chdir(tmp_path)
-    end = args.index("--") if "--" in args else 0
-    own = [f"--report={report}", "--run-id", "night"]
-    for words in ([*own, *args], [*args[:end], *own, *args[end:]]):
+def test_a_run_that_fails_before_it_starts_replaces_the_report_of_an_earlier_run(
+    tmp_path, report, args, error
+):
+    done = call("run", f"--report={report}", "--run-id", "night", *args, "--", "true")
+    record = json.loads(report.read_text())
+    assert done.returncode == record["exit_code"] == 125
+    assert error in record["error"]
+    assert error in " ".join(done.stderr.split())
+    assert (record["run_id"], record["plan"], record["ranks"]) == ("night", None, [])
+    assert record["command"] == ["true"]
+    assert os.listdir(tmp_path) == ["run.json"]
+
+
+REFUSED = [
+    ["--env", "PORT", "--", "true"], ["--timestamps", "--", "true"], ["--share", "--avoid", "--", "true"],
+    ["-t", "0", "--", "true"], ["--bogus", "5", "--", "true", "--report", "of-the-command"], [],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("args", REFUSED)
+def test_a_refused_command_line_removes_the_report_of_an_earlier_run(tmp_path, report, args):
+    other = tmp_path / "of-the-command"
+    for words, env in (
+        ([f"--report={report}", *args], {}),
+        (["--report", str(report), *args], {}),
+        (args, {"OMPBIND_REPORT": str(report)}),
+    ):
         report.write_text(OLD)
-        done = call("run", *words)
-        record = json.loads(report.read_text())
-        assert done.returncode == record["exit_code"] == 125
-        assert error in record["error"]
-        assert error in " ".join(done.stderr.split())
-        assert (record["run_id"], record["plan"], record["ranks"]) == ("night", None, [])
-        assert record["command"] == (args[end + 1 :] if end else args[2:])
-        assert os.listdir(tmp_path) == ["run.json"]
+        other.write_text(OLD)
+        assert call("run", "--dry-run", *words, **env).returncode == 125
+        assert report.exists()
+        assert call("run", *words, **env).returncode == 125
+        assert os.listdir(tmp_path) == ["of-the-command"]
+    for text in ("print(1)\n", ""):
+        report.write_text(text)
+        assert call("run", "--report", str(report)).returncode == 125
+        assert report.read_text() == text
 
 
 def test_a_command_that_is_not_found_is_reported(ompbind, report):
@@ -61,15 +72,6 @@ def test_a_command_that_is_not_found_is_reported(ompbind, report):
     record = json.loads(report.read_text())
     assert (done.returncode, record["exit_code"]) == (127, 127)
     assert "/no/such/command" in record["error"]
-
-
-def test_a_usage_error_replaces_only_reports_and_empty_files(ompbind, tmp_path):
-    for text, replaced in (("print(1)\n", False), ("", True), (OLD, True), (None, True)):
-        path = tmp_path / f"{text!r:.5}"
-        if text is not None:
-            path.write_text(text)
-        assert ompbind("run", "--report", str(path)).returncode == 125
-        assert (path.read_text() != text) == replaced, text
 
 
 SECRET = ("--env", "HF_TOKEN=s3cret", "--env", "PORT=80", "--", "env", "API_KEY=s3cret", "true")
