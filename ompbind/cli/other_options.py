@@ -6,7 +6,7 @@ from ompbind.cli.verbs import CPUS, OUTPUT
 from ompbind.planning.strategies.strategies import STRATEGIES
 from ompbind.report.export.formats import FORMATS, formats_for, formats_help
 
-INTERVAL_S = "2"
+INTERVAL_S = 2
 """Seconds between two samples of `inspect --watch`, where none are given."""
 
 
@@ -51,5 +51,5 @@ OTHER_OPTIONS = (
     Option("--format", section=OUTPUT, verbs=("rebind",), read=one_of(("table", "json")),
            words=("table", "json"), default="table", everyday=True, help="Output format: {words}"),
     Option("--watch", verbs=("inspect",), bare="", metavar="[SECONDS]",
-           help=f"Show ranks, their CPUs and memory, and busy threads, every SECONDS (default {INTERVAL_S})"),
+           help=f"Repeat every SECONDS, with the CPU use since the last time (default {INTERVAL_S})"),
 )  # fmt: skip

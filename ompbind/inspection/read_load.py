@@ -88,13 +88,6 @@ def find_others(load: OthersLoad, meanwhile: str, threads: int) -> Iterator[Thre
         yield ThreadIssue(code="others", severity=Severity.WARNING, threads=threads, text=text)
 
 
-def list_throttlings(streaks: Streaks) -> tuple[Throttling, ...]:
-    """Return how each cgroup was throttled until the last sample of its groups, each cgroup once."""
-    samples = (streak.last for streak in streaks.values())
-    found = (sample.throttling for sample in samples if sample and sample.throttling)
-    return tuple({throttling.cgroup: throttling for throttling in found}.values())
-
-
 def find_throttled(measured: Iterable[tuple[RankProcesses, Throttling]]) -> Iterator[ThreadIssue]:
     """Yield a warning for each cgroup that was throttled.
 

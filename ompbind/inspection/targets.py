@@ -31,10 +31,6 @@ from ompbind.text import clean_name
 _LIST_HINT = "'ps -e' lists processes, 'ompbind ps' live runs"
 
 
-KnownProcesses = Mapping[int, ProcessState]
-"""Processes of an earlier inspection, by PID."""
-
-
 class Target(Record):
     """What to inspect: processes with all their descendants, and runs with all their ranks."""
 
@@ -136,23 +132,19 @@ def _find_process(word: str, *, named_run: bool) -> int | None:
     return int(pid)
 
 
-def inspect(target: Target, *, memory: bool = True, known: KnownProcesses | None = None) -> Inspection:
+def inspect(target: Target, *, memory: bool = True) -> Inspection:
     """Read all processes of a target that have not exited, and compare them with their plans.
 
     `memory` also reads the NUMA nodes of their memory, on machines with several nodes. That is slow: the
-    kernel visits every page. With the `known` processes of an earlier inspection, only new processes are read
-    completely, and processes that are no descendants of the target are found only if they are known.
+    kernel visits every page.
     """
-    stats, known = read_processes(), known or {}
+    stats = read_processes()
     pids = find_descendants(stats, [*target.pids, *(run.pid for run in target.runs)])
-    others = {pid: stat for pid, stat in stats.items() if pid not in pids}
     run_ids = {run.run_id for run in target.runs}
-    detached = others.keys() & known.keys()
-    if run_ids and not known:  # processes of a run that are no longer its descendants, if readable
-        names = ((pid, (read_environ(pid) or {}).get(OMPBIND_RUN_ID, "")) for pid in others)
-        detached = {pid for pid, run_id in names if clean_name(run_id) in run_ids}
-    pids |= find_descendants(stats, detached)
-    states = ((pid, read_process(pid, is_library, is_relevant, known.get(pid))) for pid in sorted(pids))
+    if run_ids:  # processes of a run that are no longer its descendants, if readable
+        names = ((pid, (read_environ(pid) or {}).get(OMPBIND_RUN_ID, "")) for pid in stats.keys() - pids)
+        pids |= find_descendants(stats, {pid for pid, run_id in names if clean_name(run_id) in run_ids})
+    states = ((pid, read_process(pid, is_library, is_relevant)) for pid in sorted(pids))
     found = {pid: state for pid, state in states if state}
     limits = read_limits_of(DirectoryRoot("/"), found)
     observed = ObservedProcesses(

@@ -26,9 +26,8 @@ class Stat(Record):
     process group and the session. `busy_ticks` is user and system time, `reaped_ticks` that of descendants
     that have exited and were waited for. `start_ticks` is the start since boot.
     `has_fixed_affinity`: the kernel refuses to change its affinity mask, as for io_uring before Linux 6.3.
-    `resident_pages` are the pages of its process that are in memory. `cpu` is the CPU it last ran on,
-    `policy` its scheduling policy. `arguments` are the addresses of its command line in its memory: start and
-    end.
+    `cpu` is the CPU it last ran on, `policy` its scheduling policy. `arguments` are the addresses of its
+    command line in its memory: start and end.
     """
 
     name: str
@@ -41,7 +40,6 @@ class Stat(Record):
     busy_ticks: int
     reaped_ticks: int
     start_ticks: int
-    resident_pages: int
     cpu: int
     policy: str
     arguments: tuple[int, ...]
@@ -65,7 +63,6 @@ def parse_stat(stat: bytes) -> Stat:
         busy_ticks=fields[10] + fields[11],
         reaped_ticks=fields[12] + fields[13],
         start_ticks=fields[18],
-        resident_pages=fields[20],
         cpu=fields[35],
         policy=_POLICIES.get(fields[37], str(fields[37])),
         arguments=tuple(fields[44:46]),
@@ -169,12 +166,6 @@ def parse_maps(maps: bytes, keep: Callable[[str], bool]) -> tuple[str, ...]:
                 _, _, _, device, inode, _ = line.split(None, 5)
                 found.setdefault((device, inode), f"/{rest}")
     return tuple(found.values())
-
-
-def parse_migrations(sched: bytes) -> int | None:
-    """Parse /proc/PID/task/TID/sched: return the migrations of a thread; None if they are not counted."""
-    _, found, rest = sched.partition(b"nr_migrations")
-    return int(rest.partition(b":")[2].split(None, 1)[0]) if found else None
 
 
 def parse_run_delay_s(schedstat: bytes) -> float | None:

@@ -21,7 +21,7 @@ from ompbind.procfs.parsers import (
     parse_stat,
     status_value,
 )
-from ompbind.procfs.reader import PAGE_BYTES, TICKS_PER_S, find_directory, find_times_s, read_file
+from ompbind.procfs.reader import TICKS_PER_S, find_directory, find_times_s, read_file
 from ompbind.record import Record
 
 Keep = Callable[[str], bool]
@@ -57,9 +57,7 @@ class ProcessState(Record):
     its environment at its start. `unreadable` names what is not wholly readable: "libraries", "environment".
     `is_environment_overwritten` is true if the reason is that the program has written its title there.
     `variables` are then what is left of them: a missing variable proves nothing.
-    `is_kernel_thread` is true for threads of the kernel. `resident_bytes` is its memory that is not swapped
-    out, with the pages that it shares with other processes; None if it was not read. `times_s` are those of
-    `reader.find_times_s`.
+    `is_kernel_thread` is true for threads of the kernel. `times_s` are from `reader.find_times_s`.
     """
 
     pid: int
@@ -72,7 +70,6 @@ class ProcessState(Record):
     unreadable: tuple[str, ...] = ()
     is_environment_overwritten: bool = False
     is_kernel_thread: bool = False
-    resident_bytes: int | None = None
     times_s: tuple[float, float] = (0.0, 0.0)
 
     @property
@@ -91,13 +88,8 @@ class ProcessState(Record):
         return next((thread for thread in self.threads if thread.tid == self.pid), None)
 
 
-def read_process(
-    pid: int, keep_file: Keep, keep_variable: Keep, known: ProcessState | None = None
-) -> ProcessState | None:
-    """Read a process with its threads, and the files and variables to keep; None if it has exited.
-
-    If a `known` earlier state has the same name, its files, variables and command line are used.
-    """
+def read_process(pid: int, keep_file: Keep, keep_variable: Keep) -> ProcessState | None:
+    """Read a process with its threads, and the files and variables to keep; None if it has exited."""
     try:
         directory = _open_directory(find_directory(pid))
     except OSError:
@@ -105,11 +97,6 @@ def read_process(
     try:
         threads = tuple(_read_threads(directory))
         stat = parse_stat(read_file("stat", directory))
-        resident_bytes = stat.resident_pages * PAGE_BYTES
-        if known and known.name == stat.name:
-            return known.replace(
-                parent=stat.parent, threads=threads, resident_bytes=resident_bytes, times_s=find_times_s(stat)
-            )
         # Files of /proc/PID are empty if the initial thread has exited: read the files of a live thread.
         task = f"task/{threads[0].tid}"
         command, maps, environ = (
@@ -133,7 +120,6 @@ def read_process(
         ),
         is_environment_overwritten=overwritten,
         is_kernel_thread=stat.is_kernel,
-        resident_bytes=resident_bytes,
         times_s=find_times_s(stat),
     )
 

@@ -9,7 +9,7 @@ that namespace: no other process than "self" is then read, as if there were no /
 import errno
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 
 from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.procfs.parsers import (
@@ -22,7 +22,6 @@ from ompbind.procfs.parsers import (
     parse_environ,
     parse_lock_holder,
     parse_maps,
-    parse_migrations,
     parse_numa_maps,
     parse_signals,
     parse_stat,
@@ -31,9 +30,6 @@ from ompbind.procfs.parsers import (
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 """Clock ticks in a second, the unit of times in stat files."""
-
-PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-"""Bytes of a page, the unit of memory in stat files."""
 
 
 def read_file(path: str, directory: int | None = None) -> bytes:
@@ -224,21 +220,3 @@ def read_affinity(tid: int) -> CpuSet:
         return CpuSet(os.sched_getaffinity(tid))
     except OSError:
         return EMPTY
-
-
-def read_migrations(pid: int, tids: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Yield (TID, migrations since its start) of the threads for which the kernel reports them.
-
-    Read from /proc/PID/task/TID/sched.
-    """
-    try:
-        directory = find_directory(pid)
-    except OSError:
-        return
-    for tid in tids:
-        try:
-            migrations = parse_migrations(read_file(f"{directory}/task/{tid}/sched"))
-        except OSError:
-            continue  # the thread has exited, or the kernel has no such file
-        if migrations is not None:
-            yield tid, migrations

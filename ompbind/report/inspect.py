@@ -41,12 +41,18 @@ _VARIABLES_SHOWN = {
 
 
 def render_inspection(
-    inspection: Inspection, *, each: bool = False, problems: bool = False, screen: Screen = PIPE
+    inspection: Inspection,
+    *,
+    each: bool = False,
+    problems: bool = False,
+    screen: Screen = PIPE,
+    shares: Mapping[int, float] | None = None,
 ) -> str:
     """Render a summary of several groups, and each group with its verdict and tables of its threads.
 
     Similar threads share a row, and similar processes a table, unless `each` is set. With `problems`, the
-    summary is always there, and groups without issues are left out.
+    summary is always there, and groups without issues are left out. `shares` is the part of a CPU that each
+    thread used since the last inspection, by TID; without it, the tables have the CPU time since the start.
     """
     if not inspection.groups:
         return NO_PROCESSES
@@ -60,7 +66,7 @@ def render_inspection(
         )
         blocks.append("\n".join(issues))
     shown = select_problems(inspection) if problems else inspection
-    blocks += ["\n".join(_render_group(group, width, each=each)) for group in shown.groups]
+    blocks += ["\n".join(_render_group(group, width, each, shares)) for group in shown.groups]
     return "\n\n".join(blocks)
 
 
@@ -83,7 +89,9 @@ def _render_summary(inspection: Inspection) -> str:
     return f"{' and '.join(who)} with {threads}: {', '.join(counts)}"
 
 
-def _render_group(group: RankProcesses, width: int, *, each: bool) -> Iterator[str]:
+def _render_group(
+    group: RankProcesses, width: int, each: bool, shares: Mapping[int, float] | None
+) -> Iterator[str]:
     yield wrap_indented(clean_lines(make_title(group)), width)
     if group.verdict.issues:
         for issue in group.verdict.issues:
@@ -93,7 +101,7 @@ def _render_group(group: RankProcesses, width: int, *, each: bool) -> Iterator[s
     memory = dict(group.memory)
     shown_env: Mapping[str, str] = {}
     for alike in [(process,) for process in group.processes] if each else _group_alike(group.processes):
-        yield from _render_process(alike, width, shown_env, each=each)
+        yield from _render_process(alike, width, shown_env, each, shares)
         first = alike[0]
         if memory_map := memory.get(first.pid):
             parts = [f"{render_bytes(size)} on node {node}" for node, size in memory_map.anonymous_nodes]
@@ -136,13 +144,18 @@ def _group_alike(processes: Sequence[ProcessState]) -> list[tuple[ProcessState, 
 
 
 def _render_process(
-    alike: tuple[ProcessState, ...], width: int, shown_env: Mapping[str, str], *, each: bool
+    alike: tuple[ProcessState, ...],
+    width: int,
+    shown_env: Mapping[str, str],
+    each: bool,
+    shares: Mapping[int, float] | None,
 ) -> Iterator[str]:
     """Yield the lines of the first of some similar processes; variables only if not shown before."""
     process = alike[0]
     more = f" and {len(alike) - 1} similar" if len(alike) > 1 else ""
     yield wrap_indented(clean_lines(f"  pid {process.pid}{more}: {make_command(process)}"), width)
-    yield from (f"    {line}" for line in _render_threads(process, width - 4, each=each).split("\n"))
+    table = _render_threads(process, width - 4, each, shares)
+    yield from (f"    {line}" for line in table.split("\n"))
     for library in find_libraries(process):
         path = "/".join(library.path.split("/")[-3:])  # enough to distinguish copies in wheels
         yield f"    {library.kind.role}: {clip(clean_lines(path), 60)}"
@@ -153,12 +166,15 @@ def _render_process(
         yield wrap_indented(clean_lines(f"    environment: {words}"), width)
 
 
-def _render_threads(process: ProcessState, width: int, *, each: bool) -> str:
+def _render_threads(process: ProcessState, width: int, each: bool, shares: Mapping[int, float] | None) -> str:
     rows = _make_rows(process, each=each)
     firsts = [row[0] for row in rows]
     numbers = [str(row[0].tid if each else len(row)) for row in rows]
     last = [CpuSet(thread.cpu for thread in row if thread.cpu is not None) for row in rows]
-    busy_s = [sum(thread.busy_s or 0 for thread in row) for row in rows]
+    if shares is None:
+        title, used = "CPU time", [f"{sum(thread.busy_s or 0 for thread in row):.1f} s" for row in rows]
+    else:
+        title, used = "CPU", [f"{sum(shares.get(thread.tid, 0) for thread in row):.0%}" for row in rows]
     columns = [
         Column(title="thread" if each else "threads", cells=numbers, right=True),
         Column(title="name", cells=[clean_lines(thread.name) for thread in firsts]),
@@ -166,7 +182,7 @@ def _render_threads(process: ProcessState, width: int, *, each: bool) -> str:
         Column(title="last CPU", cells=[render_cpus(cpus) or "-" for cpus in last], grows=True),
         Column(title="scheduling", cells=[thread.policy or "-" for thread in firsts]),
         Column(title="state", cells=["".join(sorted({thread.state for thread in row})) for row in rows]),
-        Column(title="CPU time", cells=[f"{seconds:.1f} s" for seconds in busy_s], right=True),
+        Column(title=title, cells=used, right=True),
     ]
     return render_table(columns, width)
 

@@ -4,12 +4,9 @@ import pytest
 
 from ompbind.inspection.load import MaskOrigin
 from ompbind.inspection.rank_processes import ObservedProcesses, make_inspection
-from ompbind.inspection.samples import Sample, compare_samples, find_absent_ranks
-from ompbind.machine.sources.linux.cgroup import Throttling
 from ompbind.openmp.binding import Bind
 from ompbind.planning.other_runs import LiveRun
 from ompbind.planning.rank_variables import SUPERVISOR_NAME
-from ompbind.procfs.parsers import CpuTimes
 from ompbind.report.inspect import NO_PROCESSES, render_inspection, render_inspection_json
 from ompbind.report.text import Screen
 from ompbind.text import Severity
@@ -152,66 +149,11 @@ def test_names_are_cleaned_for_terminals_and_an_empty_inspection_is_rendered():
     assert '"crews": []' in render_inspection_json(inspect())
 
 
-def test_two_samples_show_cpu_use_and_migrations():
-    def at(at_s, busy_s, cpu, migrations):
-        state = process("0-1*2", pid=5)
-        idle, busy = state.threads
-        threads = (idle.replace(busy_s=0.0, cpu=1), busy.replace(busy_s=busy_s, cpu=cpu))
-        state = state.replace(threads=threads)
-        times = {
-            cpu: CpuTimes(processes=0, busy=int(100 * busy), stolen=0, total=int(100 * at_s))
-            for cpu, busy in enumerate((busy_s, 0))
-        }
-        return Sample(at_s=at_s, inspection=inspect(state, parent_mask=""), cpus=times, migrations=migrations)
-
-    def rates(delta):
-        return [(use.thread.tid, use.migrations_per_s) for use in delta.threads]
-
-    delta = compare_samples(at(10.0, 1.0, 0, ()), at(12.0, 2.5, 1, ()))
-    assert [(use.cpu, use.share) for use in delta.cpus] == [(0, 0.75), (1, 0.0)]
-    assert (rates(delta), [use.share for use in delta.threads]) == ([(6, 0.5), (5, 0.0)], [0.75, 0.0])
-    assert (delta.groups[0].share, delta.groups[0].migrations_per_s) == (0.75, 0.5)
-    both = compare_samples(at(10.0, 1.0, 0, ((5, 1), (6, 1))), at(12.0, 2.0, 0, ((5, 9), (6, 1))))
-    assert rates(both) == [(6, 0.0), (5, 4.0)], "a counted number of migrations is used"
-
-
-def test_two_samples_show_waiting_memory_and_throttling():
-    def at(at_s, delay_s, periods):
-        state = process("0-1*2", pid=5).replace(resident_bytes=4096)
-        first, second = state.threads
-        state = state.replace(threads=(first.replace(delay_s=delay_s), second.replace(delay_s=1.0)))
-        inspection = inspect(state, process("0", pid=8), parent_mask="")
-        throttlings = (Throttling(cgroup="a", periods=periods), Throttling(cgroup=str(at_s)))
-        return Sample(at_s=at_s, inspection=inspection, throttlings=throttlings)
-
-    delta = compare_samples(at(10.0, 1.0, 5), at(12.0, 1.5, 25))
-    assert [use.delay_share for use in delta.groups] == [0.25, None]
-    assert [use.resident_bytes for use in delta.groups] == [4096, 0]
-    assert delta.throttlings == (Throttling(cgroup="a", periods=20),)
-
-
-@pytest.mark.parametrize(
-    ("states", "busy_s", "delay_s", "share"),
-    [("SR", 0.0, 0.25, 0.25), ("RR", 0.5, 3.63, 0.5), ("RR", 0.0, 3.63, 1.0), ("RR", 0.0, 0.0, 1.0),
-     ("SR", 0.0, 0.0, 0.0), ("RS", 0.0, 0.0, 0.0), ("RR", 1.0, 0.0, 0.0), ("RR", 1.1, 0.2, 0.0)],
-)  # fmt: skip
-def test_a_thread_waits_at_most_all_the_time(states, busy_s, delay_s, share):
-    """The kernel counts a wait when it ends: 3.63 s in a second began before that second."""
-    samples = []
-    for at_s, state in enumerate(states):
-        (thread,) = (found := process("0", pid=5)).threads
-        thread = thread.replace(state=state, busy_s=busy_s * at_s, delay_s=delay_s * at_s)
-        inspection = inspect(found.replace(threads=(thread,)), parent_mask="")
-        samples.append(Sample(at_s=float(at_s), inspection=inspection))
-    assert compare_samples(*samples).threads[0].delay_share == share
-
-
-@pytest.mark.parametrize(
-    ("processes", "absent"),
-    [((), [0, 1]), ((rank(1, "2-3", pid=13),), [0]),
-     ((process("0-3", pid=14, parent=11),), []),  # its rank is unknown
-     ((process("0-3", pid=14, parent=1),), [0, 1])],
-)  # fmt: skip
-def test_ranks_without_processes_are_found(processes, absent):
-    found = find_absent_ranks([RUN], inspect(*OWN, *processes))
-    assert list(found) == [("job", rank) for rank in absent]
+def test_the_cpu_use_of_watched_threads_is_shown_instead_of_their_cpu_time():
+    found = inspect(process("0-1*2", pid=5))
+    first, second = (thread.tid for thread in found.groups[0].first.threads)
+    assert "CPU time" in render_inspection(found)
+    together = render_inspection(found, shares={first: 0.25, second: 1.0})
+    assert together.splitlines()[4].endswith(" 125%")
+    each = render_inspection(found, each=True, shares={second: 1.0})
+    assert [line.rpartition(" ")[2] for line in each.splitlines()[4:6]] == ["0%", "100%"]

@@ -270,8 +270,6 @@ def test_a_run_in_another_container_has_its_own_error(ompbind, claims):
         ("999999999", "process 999999999 does not exist"),
         ("nothing", "no live run is named 'nothing'"),
         ("--all --watch --format json", "--watch cannot print JSON"),
-        ("--all --watch -v", "--watch excludes -v"),
-        ("--all --watch --problems", "--watch excludes --problems"),
         ("--watch 4711", "--watch 4711: the interval must be 0.1 to 3600 seconds"),
     ],
 )

@@ -11,7 +11,6 @@ from ompbind.procfs.parsers import (
     parse_environ,
     parse_lock_holder,
     parse_maps,
-    parse_migrations,
     parse_run_delay_s,
     parse_signals,
     parse_stat,
@@ -99,9 +98,7 @@ def test_mapped_files_are_kept_once():
     assert found == ("/lib/libgomp.so.1", "/lib/libgomp.so.1 (deleted)")
 
 
-def test_counts_of_migrations_sets_of_signals_and_run_delays():
-    assert parse_migrations(b"python (5, #threads: 1)\nse.nr_migrations      :     17\nnr_x : 1\n") == 17
-    assert parse_migrations(b"python (5, #threads: 1)\n") is None
+def test_sets_of_signals_and_run_delays():
     assert (parse_signals(None), parse_signals("0000000000000001")) == (set(), {1})
     assert parse_signals("8000000000000002") == {2, 64}
     assert parse_run_delay_s(b"134936011 1868562026 37\n") == 1.868562026
