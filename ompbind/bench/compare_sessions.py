@@ -54,7 +54,7 @@ def find_differences(before: Session, now: Session) -> tuple[Difference, ...]:
 
 def _render_facts(session: Session) -> Iterator[tuple[str, str]]:
     """Yield (name, text) of everything that must be equal."""
-    hardware, duration_s = session.hardware, session.duration_s
+    hardware = session.hardware
     yield "processor", hardware.processor
     yield "topology", f"digest {hardware.digest[:12]}"
     yield "allowed CPUs", hardware.allowed
@@ -66,9 +66,6 @@ def _render_facts(session: Session) -> Iterator[tuple[str, str]]:
         pattern = f" {metric.pattern!r}" if metric.pattern else ""
         metrics.append(f"{metric.name}{pattern} ({metric.combine.value}, {better} is better)")
     yield "metrics", ", ".join(metrics)
-    yield "--duration", "" if duration_s is None else f"{duration_s:g} s"
-    yield "--ready", session.ready
-    yield "--load", shlex.join(session.load)
     yield "same work in all candidates", "yes" if session.rules.same_work else "no"
     yield "--matters", f"{session.rules.matters:.2%}"
 

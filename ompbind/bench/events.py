@@ -19,7 +19,7 @@ from ompbind.record import Record
 Event: TypeAlias = "Mapping[str, object]"
 """One event as a JSON object; `event` is its type."""
 
-SCHEMA = "ompbind-bench/1"
+SCHEMA = "ompbind-bench/2"
 SESSION, RULES, RUN, DROP, ENDED = "session", "rules", "run", "drop", "ended"
 CONCLUSION = "conclusion"
 
@@ -200,7 +200,6 @@ def mask_session(session: Session) -> Session:
     return session.replace(
         command=tuple(map(mask_word, session.command)),
         options=tuple(map(_mask_values, session.options)),
-        load=tuple(map(mask_word, session.load)),
         candidates=tuple(
             candidate.replace(
                 choices=tuple((key, mask_word(text)) for key, text in candidate.choices),

@@ -85,18 +85,13 @@ def _strip_syntax(text: str) -> str:
     return clean_line(" ".join(literal.split())).strip(" :=,;\"'")
 
 
-def read_values(
-    metrics: Sequence[Metric], directory: str, ranks: Iterable[str], *, writer: str = ""
-) -> tuple[float, ...]:
+def read_values(metrics: Sequence[Metric], directory: str, ranks: Iterable[str]) -> tuple[float, ...]:
     """Return the value of each metric of a run, from the output files of its ranks.
 
-    `ranks` are the starts of the names of these files: "0", or "load.0". `writer` names the program in errors
-    if it is not a rank. Raises MeasurementError if a pattern matches in no line of a rank, or if what it
-    matches cannot be compared.
+    `ranks` are the starts of the names of these files: "0", or "load.0". Raises MeasurementError if a pattern
+    matches in no line of a rank, or if what it matches cannot be compared.
     """
-    rows = [
-        _read_numbers(metrics, make_output_paths(directory, rank), writer or f"rank {rank}") for rank in ranks
-    ]
+    rows = [_read_numbers(metrics, make_output_paths(directory, rank), f"rank {rank}") for rank in ranks]
     return tuple(map(_combine, metrics, zip(*rows, strict=True)))
 
 

@@ -18,7 +18,7 @@ class Combine(StrEnum):
 
 
 class Metric(Record):
-    """What is compared: the wall time of a run, or a number in the output of ranks or of the load generator.
+    """What is compared: the wall time of a run, or a number in the output of ranks.
 
     `pattern` is the regular expression whose first group is the number, "" for the wall time in seconds.
     `higher` is whether a larger value is better. SLOWEST takes the worst rank: the largest value, with
@@ -131,7 +131,7 @@ class Run(Record):
     - `user_s`, `system_s`, `max_rss_bytes`, `forced_switches`: of all ranks together; peak memory is added up
     - `max_rss_bytes` is None if the peak of a rank is not above that of bench itself, which it inherits
     - `counters`: (name, count) pairs of performance counters; `migrations` is one of them, or None
-    - `exit_codes`: of each rank, as shells report them; 0 for a server that was stopped after its measurement
+    - `exit_codes`: of each rank, as shells report them; 0 for ranks that were stopped
     - `status`, `reason`: whether it counts, and why not, with the last words of a failed command
     """
 
@@ -187,7 +187,6 @@ class Session(Record):
     """One session: what was asked, and all runs so far.
 
     `options` are the words of `ompbind bench` before `--`. The first metric decides, the others are shown.
-    `duration_s`, `ready` and `load` say how servers are measured; None for commands that exit by themselves.
     `ended` says in words why the session is over, "" while it runs or if it was killed.
     """
 
@@ -197,9 +196,6 @@ class Session(Record):
     command: tuple[str, ...]
     options: tuple[str, ...] = ()
     metrics: tuple[Metric, ...] = (Metric(),)
-    duration_s: float | None = None
-    ready: str = ""
-    load: tuple[str, ...] = ()
     rules: Rules = Rules()
     candidates: tuple[Candidate, ...] = ()
     refusals: tuple[Refusal, ...] = ()

@@ -9,7 +9,6 @@ from ompbind.bench.counters import SWITCHES
 from ompbind.bench.interrupts import SignalMask, delay_interrupts
 from ompbind.bench.metrics import read_values, render_last_lines
 from ompbind.bench.records import MIGRATIONS, Run, Status, Verification
-from ompbind.bench.service import run_service
 from ompbind.bench.start_ranks import CandidateStart, MeasuringSettings, Slot, start_ranks
 from ompbind.errors import OmpbindError
 from ompbind.execution.outcome import Outcome, find_decisive, find_hint, render_exit_status
@@ -53,8 +52,6 @@ def _measure(
     """Run the ranks; return how they exited, and the value of each metric, () if they have failed."""
     outcome = Outcome(exits=())
     try:
-        if settings.service:
-            return run_service(start, settings, directory, verify=verify)
         check_commands(start.commands)
         with start_ranks(start, settings, directory, verify=verify) as ranks:
             outcome = ranks.wait()

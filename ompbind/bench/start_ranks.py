@@ -24,7 +24,6 @@ import ompbind.execution.verify.evaluate  # noqa: F401 - before the forks: else 
 from ompbind.bench.counters import find_events, open_counters, read_counters
 from ompbind.bench.interrupts import SignalMask
 from ompbind.bench.records import Candidate, Metric, Phase
-from ompbind.cpuset import CpuSet
 from ompbind.errors import LaunchError, OmpbindError
 from ompbind.execution.outcome import Outcome
 from ompbind.execution.output.multiplexer import Output, make_log_name
@@ -75,32 +74,13 @@ def check_commands(starts: Sequence[CandidateStart]) -> None:
         raise errors[0]
 
 
-class Service(Record):
-    """How ranks that are servers are measured: they run for `duration_s` seconds after they are ready.
-
-    `ready` is "tcp:PORT" or a regular expression that a line of every rank contains, "" for at once. `load`
-    is the command of a load generator, () for none; its output has the metrics then, and it is bound to the
-    reserved CPUs of the plan.
-    """
-
-    duration_s: float
-    ready: str = ""
-    load: tuple[str, ...] = ()
-
-
 class MeasuringSettings(Record):
-    """How each run is done; times are seconds, None for no limit.
-
-    `service` is for servers only; `timeout_s` is then the limit of the time until they are ready. `load_cpus`
-    are the CPUs of the load generator, None where no process can be bound.
-    """
+    """How each run is done; times are seconds, None for no limit."""
 
     run_id: str
     metrics: tuple[Metric, ...]
     timeout_s: float | None = None
     grace_s: float = 10.0
-    service: Service | None = None
-    load_cpus: CpuSet | None = None
 
 
 class Slot(Record):
@@ -114,8 +94,7 @@ class Slot(Record):
 class StartedRun:
     """A run whose ranks were started; signals are handled only while a function here waits.
 
-    `fileno()` is readable when all ranks have exited, so that a run can be polled. `signal_mask` is that of
-    bench before the start.
+    `signal_mask` is that of bench before the start.
     """
 
     def __init__(self, pid: int, pipe: int, signal_mask: frozenset[int]) -> None:
@@ -125,18 +104,6 @@ class StartedRun:
         self._received = b""
         self._outcome: Outcome | None = None
 
-    def fileno(self) -> int:
-        """Return the descriptor that is readable when all ranks have exited."""
-        return self._pipe
-
-    def has_exited(self, timeout_s: float = 0.0) -> bool:
-        """Return whether all ranks have exited; wait for that up to `timeout_s` seconds."""
-        return self._outcome is not None or bool(self._wait(timeout_s))
-
-    def handle_signals(self) -> SignalMask:
-        """Return a block in which signals are handled."""
-        return SignalMask(signal.SIG_SETMASK, self._signal_mask)
-
     def stop(self) -> None:
         """Stop the ranks as `run` does at SIGTERM; ranks that exit after that have not failed."""
         if self._outcome is None:
@@ -145,7 +112,8 @@ class StartedRun:
     def wait(self) -> Outcome:
         """Wait until all ranks have exited, and return how they exited; KeyboardInterrupt changes nothing."""
         while self._outcome is None:
-            self._wait(None)
+            with SignalMask(signal.SIG_SETMASK, self._signal_mask):  # in this block signals are handled
+                select.select((self._pipe,), (), ())
             block = os.read(self._pipe, 1 << 16)  # no signal can come between reading and keeping
             self._received += block
             if not block:
@@ -170,11 +138,6 @@ class StartedRun:
         if interrupt:
             raise interrupt
 
-    def _wait(self, timeout_s: float | None) -> Sequence[object]:
-        """Wait until there is something to read; return it."""
-        with self.handle_signals():
-            return select.select((self._pipe,), (), (), timeout_s)[0]
-
 
 @contextmanager
 def start_ranks(
@@ -195,10 +158,7 @@ def start_ranks(
         output=Output(directory=directory),
         groups=start.groups,
         until=start.until,
-        supervision=Supervision(
-            timeout=None if settings.service else settings.timeout_s, grace=settings.grace_s
-        ),
-        stop_on_exit=settings.service is not None,
+        supervision=Supervision(timeout=settings.timeout_s, grace=settings.grace_s),
         stdin_first=False,
         expected=expect_ranks(plan, settings.run_id, start.commands) if plan and is_verified else None,
     )

@@ -47,9 +47,9 @@ EXAMPLES = (
     ("Numbers of ranks that share one job", "ompbind bench --vary ranks=1,2,4 --fixed-work -- ./solve"),
     ("A number in the output, where more is better",
      "ompbind bench --metric 'tokens/s: ([0-9.]+)' --higher --vary ranks=1,2 -- python generate.py"),
-    ("A server, and a load generator on a reserved core",
-     "ompbind bench -n 2 --reserve-total 1 --env PORT={rank+8000} --duration 20s --ready tcp:{rank+8000}"
-     " --load 'python load.py' --metric 'requests/s: ([0-9.]+)' --higher -- python serve.py"),
+    ("A server under load",
+     "ompbind bench --metric 'requests/s: ([0-9.]+)' --higher --until load --name server --ready tcp:8000"
+     " --vary smt=1,2 -- python serve.py : --name load -c 1 -- python load.py"),
     ("Masks of two ranks", "ompbind bench -n 2 --vary 'mask=0-3|4-7;0,2,4,6|1,3,5,7' -- ./app"),
     ("Keep results, and go on after an interruption",
      "ompbind bench --results app.jsonl --budget 10m -- ./app"),
@@ -64,8 +64,8 @@ HELP = """Run a command under several placements in turn, and show which is best
 DETAILS = """Candidates are the command without ompbind, the default plan, and each combination of --vary.
 Other planning options hold for all candidates, as for 'run'. --env, --env-file, --chdir, --wrap and --fill
 also hold for the command without ompbind. Each round runs all candidates once, in random order, and times are
-compared within rounds. Candidates with different numbers of ranks are compared only if --metric, --duration
-or --fixed-work says what their work is. In --vary, 'none' resets an option, and a flag has the values yes and
+compared within rounds. Candidates with different numbers of ranks are compared only if --metric or
+--fixed-work says what their work is. In --vary, 'none' resets an option, and a flag has the values yes and
 no. The exit code is 0; 1 if no run succeeds or --fail-above is exceeded; 2 after an error; 128 and its
 number after a signal.
 """
@@ -158,7 +158,7 @@ def _render(
     effort = Effort(
         rounds=settings.max_rounds,
         same_work=settings.has_same_work,
-        run_s=settings.duration or (median(times) if times else None),
+        run_s=median(times) if times else None,
         budget_s=settings.budget,
     )
     table = render_candidates(candidates, refusals, screen)

@@ -15,7 +15,6 @@ from ompbind.cli.readers import (
     name_of,
     one_of,
     read_seconds,
-    read_wrapper_words,
 )
 from ompbind.cli.settings import PlanningSettings
 from ompbind.cli.suggestions import suggest_value
@@ -277,10 +276,6 @@ BENCH_OPTIONS = (
     Option("--combine", section=MEASURING, verbs=BENCH, read=one_of(Combine), words=tuple(Combine),
            metavar="HOW", help="One value from the values of all ranks: {words}",
            default_help="sum with --higher, else slowest"),
-    Option("--duration", section=MEASURING, verbs=BENCH, read=_read_time, number=True,
-           metavar="TIME", everyday=True, help="Ranks are servers: measure TIME, then stop them"),
-    Option("--load", section=MEASURING, verbs=BENCH, read=read_wrapper_words, metavar="CMD",
-           help="With --duration, run a load generator on reserved cores; --metric reads its output"),
     Option("--format", section=OUTPUT, verbs=BENCH, read=one_of((TABLE, LINES)),
            words=(TABLE, LINES), default=TABLE, is_setting=False,
            help="Standard output: {words}; jsonl: a line for each event of the session"),

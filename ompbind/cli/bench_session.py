@@ -29,7 +29,6 @@ from ompbind.bench.metrics import make_metrics
 from ompbind.bench.records import Conclusion, Kind, NextRound, Refusal, Rules, Session, Status
 from ompbind.bench.results_file import open_results, read_results
 from ompbind.bench.run_candidate import run_candidate
-from ompbind.bench.service import check_service, find_load_cpus
 from ompbind.bench.session import (
     INTERRUPTED,
     SessionCalls,
@@ -37,7 +36,7 @@ from ompbind.bench.session import (
     estimate_most_s,
     run_session,
 )
-from ompbind.bench.start_ranks import CandidateStart, MeasuringSettings, Service, check_commands
+from ompbind.bench.start_ranks import CandidateStart, MeasuringSettings, check_commands
 from ompbind.cli.bench_options import render_words
 from ompbind.cli.bench_settings import BenchSettings
 from ompbind.cli.console import print_message, read_screen, write_stdout
@@ -146,7 +145,7 @@ def run_bench(
     if settings.save_preset:
         check_preset(settings.save_preset, settings)
     check_commands(starts)
-    measuring = make_measuring_settings(settings, starts)
+    measuring = make_measuring_settings(settings)
     new = _make_session(settings, starts, refusals, machine).replace(metrics=measuring.metrics)
     if not settings.planning.quiet:
         for text in explain_missing(find_events()):
@@ -207,9 +206,6 @@ def _make_session(
         hardware=read_hardware(machine),
         command=settings.command,
         options=render_words(sources, sources.options.values()),
-        duration_s=settings.duration,
-        ready=settings.ready or "",
-        load=settings.load or (),
         rules=make_rules(settings),
         candidates=tuple(start.candidate for start in starts),
         refusals=tuple(refusals),
@@ -227,27 +223,14 @@ def make_rules(settings: BenchSettings) -> Rules:
     )
 
 
-def make_measuring_settings(settings: BenchSettings, starts: Sequence[CandidateStart]) -> MeasuringSettings:
-    """Make the settings of each run of the candidates.
-
-    Raises PositionError for a wrong pattern, port or placeholder, RequestError for a load generator without
-    CPUs, and LaunchError for a load generator that cannot be executed.
-    """
-    service = None
-    if settings.duration is not None:  # ranks are servers
-        load = settings.load or ()
-        service = Service(duration_s=settings.duration, ready=settings.ready or "", load=load)
-    made = MeasuringSettings(
+def make_measuring_settings(settings: BenchSettings) -> MeasuringSettings:
+    """Make the settings of each run of the candidates; raises PositionError for a wrong pattern."""
+    return MeasuringSettings(
         run_id=settings.planning.run_id or "",
         metrics=make_metrics(settings.metric, higher=settings.higher, combine=settings.combine),
         timeout_s=settings.timeout or None,
         grace_s=settings.grace,
-        service=service,
-        load_cpus=find_load_cpus(starts) if settings.load else None,
     )
-    if made.service:
-        check_service(starts, made)
-    return made
 
 
 @contextmanager

@@ -30,9 +30,6 @@ class BenchSettings(Record):
     metric: tuple[str, ...]
     higher: bool
     combine: str | None
-    duration: float | None
-    ready: str | None
-    load: tuple[str, ...] | None
     timeout: float | None
     grace: float
     format: str
@@ -47,4 +44,4 @@ class BenchSettings(Record):
     @property
     def has_same_work(self) -> bool:
         """Whether candidates with different numbers of ranks do the same work, so they can be compared."""
-        return bool(self.metric or self.duration or self.fixed_work)
+        return bool(self.metric or self.fixed_work)

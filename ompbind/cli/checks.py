@@ -139,7 +139,6 @@ _DECIDED_BY_PARTS = "the mask names the CPUs of each rank; a strategy divides a 
 TERMINAL = "cannot restart a single rank that has the terminal"
 TERMINAL_HINT = "redirect its standard input, as in '< /dev/null', or add --stdin none"
 _METRIC_HINT = "name the number in the output with --metric REGEX"
-_SERVER_HINT = "say how long servers are measured with --duration TIME"
 
 _WITHOUT_OUTPUT = (TCP, HTTP, EXEC)
 """What --ready begins with where it does not read the output of ranks."""
@@ -205,12 +204,11 @@ CHECKS = (
           hint="compare strategies without it"),
     *(_make_plan_check(option.name, option.default_value, option.long_name) for option in PLANNING_OPTIONS
       if option.section in (CPUS, DEVICES, BINDING) and option.name not in _BESIDE_PLAN),
-    Check(option="ready", other="name", when=lambda v: not _has_groups(v) and "duration" not in v,
-          text="has no effect without --name", hint=_GROUPS_HINT),
     *(Check(option=name, other="name", when=lambda v: not _has_groups(v),
-            text="has no effect without --name", hint=_GROUPS_HINT) for name in ("ready_timeout", "until")),
-    *(Check(option=name, other="name", when=lambda v: v["name"], text="cannot be used with {other}",
-            hint="--until ends a run with groups") for name in ("duration", "save_preset")),
+            text="has no effect without --name", hint=_GROUPS_HINT)
+      for name in ("ready", "ready_timeout", "until")),
+    Check(option="save_preset", other="name", when=lambda v: v["name"], text="cannot be used with {other}",
+          hint="write the recommended options into [group.NAME] of ompbind.toml"),
     Check(option="ready_timeout", other="ready", when=lambda v: not v["ready"],
           text="has no effect without --ready", hint="--ready says when the ranks of this group are ready"),
     Check(option="ready", other="log_dir", text="reads log files, and there are none",
@@ -239,16 +237,8 @@ CHECKS = (
     Check(option="report_env", other="report", warning=True,
           when=lambda v: not (v["report"] or v["verbose"] or v["dry_run"]),
           text="has no effect without --report, -v or --dry-run"),
-    Check(option="combine", other="load", when=lambda v: v["load"], warning=True,
-          text="has no effect with {other}: the load generator has one value"),
     *(Check(option=name, other="metric", when=lambda v: not v["metric"], hint=_METRIC_HINT,
             text="has no effect without --metric") for name in ("higher", "combine")),
-    Check(option="duration", other="metric", when=lambda v: not v["metric"], hint=_METRIC_HINT,
-          text="needs --metric: all runs take the same time"),
-    Check(option="load", other="duration", when=lambda v: not v["duration"], hint=_SERVER_HINT,
-          text="has no effect without --duration"),
-    Check(option="ready", other="duration", when=lambda v: not (v["duration"] or v["name"]),
-          hint=_SERVER_HINT, text="has no effect without --duration"),
     Check(option="fail_above", other="show", when=lambda v: not v["show"],
           text="has no effect without --show",
           hint="write both sessions with --results, then 'ompbind bench --show --fail-above 5% OLD NEW'"),

@@ -108,8 +108,7 @@ RUNNING_OPTIONS = (
            help="Use the groups of [group.NAME] of a configuration file, with their commands"),
     Option("--ready", section=GROUPS, verbs=SUPERVISING, read=_read_ready, metavar="CHECK",
            help="A rank is ready once tcp:PORT or http:URL answers, text:REGEX is in its output, or exec:CMD"
-                " succeeds; CHECK may use {rank+8000}; then the next group starts (run), or the measurement"
-                " begins (bench --duration)"),
+                " succeeds; CHECK may use {rank+8000}; then the next group starts"),
     Option("--ready-timeout", section=GROUPS, verbs=SUPERVISING, read=read_seconds, number=True,
            metavar="TIME", default="600", help="Stop the run if ranks are not ready after TIME"),
     Option("--until", section=GROUPS, verbs=SUPERVISING, read=read_group_name, metavar="NAME",

@@ -135,7 +135,10 @@ OTHER_OPTIONS: tuple[tuple[str, str, str], ...] = (
 By default that is the first word of the text. The value of the option replaces {WORD}.
 """
 
-REMOVED_OPTIONS: dict[str, str] = {}
+REMOVED_OPTIONS: dict[str, str] = {
+    "--duration": "measure servers as groups: --until load --name server -- ... : --name load -- ...",
+    "--load": "name the load generator as a group: --until load --name server -- ... : --name load -- ...",
+}
 """Options that ompbind had, and what to do instead: without a capital letter or a full stop."""
 
 _NO_OPTIONS = ("--file", "--kill", "--end", "--slow", "--kind", "--plain")

@@ -9,7 +9,6 @@ The text may have placeholders, as in tcp:{rank+8000}; they are filled before a 
 """
 
 import codecs
-import errno
 import http.client
 import io
 import re
@@ -52,15 +51,6 @@ class PortCheck:
     def is_ready(self) -> bool:
         """Return whether the port accepts a connection, which is closed again."""
         return any(_can_connect(family, host, self.port) for family, host in _ADDRESSES)
-
-    def is_closing(self) -> bool:
-        """Return whether closed connections keep the port, so that only SO_REUSEADDR makes it usable."""
-        with socket.socket() as server:
-            try:
-                server.bind((_ADDRESSES[0][1], self.port))
-            except OSError as error:
-                return error.errno == errno.EADDRINUSE
-        return False
 
     def describe(self, rank: str) -> str:
         """Return why a rank is not ready."""

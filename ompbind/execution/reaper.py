@@ -126,8 +126,6 @@ def _handle_status(run: RunState, rank_exit: RankExit) -> None:
         # Ctrl-C is for the whole job, as a loop in a script
         signal_parent(run.foreground.pid, signal.SIGINT, group=run.foreground.group)
     run.orphans.note_exit(rank_exit.pid, (rank_exit.rank, rank_exit.attempt))
-    if run.options.stop_on_exit and run.has_unfinished and not run.shutdown.begun:
-        run.stop(signal.SIGTERM)
     if rank_exit.status == 0 or run.shutdown.error or run.shutdown.foreground_exited:
         return
     if rank_exit.signal == signal.SIGPIPE:

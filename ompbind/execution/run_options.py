@@ -52,7 +52,6 @@ class RunOptions(Record):
     - `output`: None if ranks inherit standard output and error
     - `groups`: the options of each group by its name, which is "" in a run without groups; in order of start
     - `until`: the group at whose end the run stops, "" for the end of all ranks
-    - `stop_on_exit`: a rank that exits stops the run, for servers
     - `publish_restarts`: called with the number of restarts so far, after each of them
     - `stdin_first`: the first rank gets standard input, as --stdin first; otherwise no rank does
     - `expected`: for --verify, the expected binding of each rank with its number of threads
@@ -65,7 +64,6 @@ class RunOptions(Record):
     supervision: Supervision = Supervision()
     groups: Mapping[str, RankGroup] = ONE_GROUP
     until: str = ""
-    stop_on_exit: bool = False
     publish_restarts: Callable[[int], None] | None = None
     stdin_first: bool = True
     expected: Mapping[int, "tuple[ExpectedBinding, int]"] | None = None

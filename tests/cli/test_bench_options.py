@@ -4,16 +4,11 @@ import shlex
 
 import pytest
 
-from ompbind.bench.records import Candidate, Combine, Kind, Metric, Rules
-from ompbind.bench.start_ranks import CandidateStart, MeasuringSettings
+from ompbind.bench.records import Combine, Metric, Rules
+from ompbind.bench.start_ranks import MeasuringSettings
 from ompbind.cli.bench import VERB
 from ompbind.cli.bench_session import make_measuring_settings, make_rules
-from ompbind.cpuset import CpuSet
-from ompbind.errors import CommandNotFoundError, OmpbindError, PositionError, RequestError
-from ompbind.machine.sources.reading import read_machine
-from ompbind.planning.planner import make_plan
-from ompbind.planning.rank_command import RunSpec, make_commands
-from ompbind.planning.request import Request
+from ompbind.errors import OmpbindError
 from tests.cli.command_lines import read, read_bench
 
 WRONG = """
@@ -28,9 +23,7 @@ WRONG = """
 --export svg=                   | --export: the name of a file is missing
 --higher                        | --higher has no effect without --metric
 --combine sum                   | --combine sum has no effect without --metric
---duration 2                    | --duration 2 needs --metric
---ready up                      | --ready up has no effect without --duration
---load wrk                      | --load wrk has no effect without --duration
+--ready up                      | --ready up has no effect without --name
 --fail-above 5%                 | --fail-above 5% has no effect without --show
 --show --dry-run                | --show and --dry-run contradict each other
 --show --save-preset x          | --save-preset x has no effect with --show
@@ -57,34 +50,25 @@ def test_options_after_the_first_file_are_not_read_as_files():
         VERB.run(VERB.make_context("bench", ["--show", "a.jsonl", "--fail-above", "5%"]))
 
 
-def test_a_found_project_file_starts_no_load_generator_and_varies_no_variable(tmp_path, monkeypatch):
+def test_a_found_project_file_varies_no_variable(tmp_path, monkeypatch):
     """The file may come from another user."""
     (tmp_path / ".git").mkdir()
-    lines = ["[defaults]", 'smt = "2"', 'metric = "(.*)"', 'duration = "1"', 'load = "sh evil"']
+    lines = ["[defaults]", 'smt = "2"', 'metric = "(.*)"']
     (tmp_path / "ompbind.toml").write_text("\n".join([*lines, 'vary = "env=LD_PRELOAD=x"']))
     (tmp_path / "ompbind.toml").chmod(0o644)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     context = read("bench")
-    assert [context.params[name] for name in ("smt", "load", "vary")] == [2, None, ()]
+    assert [context.params[name] for name in ("smt", "vary")] == [2, ()]
     (warning,) = context.messages
-    assert "defaults.load, defaults.vary have no effect" in warning
+    assert "defaults.metric, defaults.vary have no effect" in warning
 
 
 METRIC = "--metric 'rate: ([0-9.]+)'"
-SERVER = f"{METRIC} --duration 20"
-LOAD = """--load 'sh -c "load {size} {cpus}"'"""
 
 
-def make_start(**request):
-    spec = RunSpec(argv=("serve",), run_id="bench", base={"PATH": "/usr/bin:/bin"})
-    plan = make_plan(read_machine("synthetic:pack:1 core:4 pu:2"), Request(**request), ())
-    candidate = Candidate(name=str(request), kind=Kind.VARIED, ranks=len(plan.placements))
-    return CandidateStart(candidate=candidate, plan=plan, spec=spec, commands=make_commands(plan, spec))
-
-
-def settings(words, *starts):
-    return make_measuring_settings(read_bench(*shlex.split(words)), starts)
+def settings(words):
+    return make_measuring_settings(read_bench(*shlex.split(words)))
 
 
 def test_without_options_the_wall_time_counts_without_limit():
@@ -95,27 +79,7 @@ def test_without_options_the_wall_time_counts_without_limit():
         assert (metric.name, metric.higher, metric.combine) == ("rate", *expected)
 
 
-def test_the_load_generator_gets_the_cpus_that_all_candidates_reserve():
-    starts = make_start(reserve_total=1), make_start(ranks=2, reserve_total=2)
-    made = settings(f"{SERVER} {LOAD} --ready tcp:{{rank+8000}}", *starts)
-    assert (made.service.duration_s, made.service.ready) == (20.0, "tcp:{rank+8000}")
-    assert (made.service.load, made.load_cpus) == (("sh", "-c", "load {size} {cpus}"), CpuSet((6, 7)))
-    with pytest.raises(RequestError, match=r"candidate \"\{'ranks': 2\}\" reserves none") as raised:
-        settings(f"{SERVER} {LOAD}", make_start(reserve_total=1), make_start(ranks=2))
-    assert "--reserve-total 1" in raised.value.hint
-    assert settings(SERVER, make_start()).load_cpus is None
-
-
-def test_what_cannot_work_for_a_candidate_is_refused_before_the_session():
-    with pytest.raises(PositionError, match="65536"):
-        settings(f"{SERVER} --ready tcp:{{rank+65533}}", make_start(ranks=4, reserve_total=0))
-    with pytest.raises(CommandNotFoundError):
-        settings(f"{SERVER} --load no-such-program", make_start(reserve_total=1))
-
-
-@pytest.mark.parametrize(
-    ("words", "same_work"), [("", False), (METRIC, True), (SERVER, True), ("--fixed-work", True)]
-)
+@pytest.mark.parametrize(("words", "same_work"), [("", False), (METRIC, True), ("--fixed-work", True)])
 def test_candidates_do_the_same_work_if_an_option_says_what_their_work_is(words, same_work):
     rules = make_rules(read_bench("--seed", "5", *shlex.split(words)))
     assert rules == Rules(same_work=same_work, matters=0.02, max_rounds=40, seed=5)

@@ -512,7 +512,6 @@ def test_without_vary_bench_proposes_a_choice_for_each_group(ompbind):
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    (["--duration", "5"], "--duration 5 cannot be used with --name server"),
     (["--save-preset", "x"], "--save-preset x cannot be used with --name server"),
     (["--vary", "name=a,b"], "--name cannot be varied"),
 ])  # fmt: skip
