@@ -35,7 +35,6 @@ from ompbind.machine.sources.reading import read_machine
 from ompbind.machine.sources.root import DirectoryRoot, Root, parse_meminfo, whole_number
 from ompbind.planning.other_runs import LiveRun, find_other_runs
 from ompbind.planning.rank_variables import OMPBIND_RUN_ID, find_rank
-from ompbind.probe.libraries import find_candidates
 from ompbind.procfs.reader import read_cpu_times
 from ompbind.programs.command import Workload, read_workload
 from ompbind.programs.elf import read_header
@@ -49,7 +48,7 @@ from ompbind.programs.libraries import (
     linker_directories,
 )
 from ompbind.programs.preload import find_preloads, preload_directories
-from ompbind.programs.python_packages import find_default_python, find_site_packages
+from ompbind.programs.python_packages import find_candidates, find_default_python, find_site_packages
 from ompbind.programs.wrappers import is_python
 from ompbind.registry.registry import find_claims_directory, make_run_identity, read_live_runs
 from ompbind.text import clean_name

@@ -1,4 +1,4 @@
-"""Let vLLM start its workers by a plan of ompbind.
+"""Let vLLM start its workers by a plan of ompbind, made as `ompbind exec` makes one from variables and files.
 
 vLLM starts workers in its process EngineCore:
 
@@ -6,6 +6,9 @@ vLLM starts workers in its process EngineCore:
     for each worker: with manager.configure_omp_envs(rank=..., local_rank=...): start it
 
 `WorkerManager` replaces this class. Only the worker is bound: the other processes keep their CPUs.
+
+With data parallelism, several processes of vLLM start workers. Each of them makes the same plan, for all
+workers on the machine. In a rank of ompbind, the workers divide the CPUs of this rank, which is registered.
 """
 
 import inspect
@@ -13,16 +16,157 @@ import logging
 import multiprocessing
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
+from ompbind.cli.main import load_verb
 from ompbind.cli.option import FALSE_WORDS, TRUE_WORDS
+from ompbind.cli.register import make_local_plan, read_planning_machine, register_run
+from ompbind.cli.request import make_request, make_run_spec
+from ompbind.cli.settings import PlanningSettings, make_planning_settings
+from ompbind.cli.verbs import PREFIX
+from ompbind.compat.frameworks import FRAMEWORKS, count_workers
+from ompbind.cpuset import CpuSet, count, named
 from ompbind.errors import OmpbindError, OptionError
-from ompbind.plugins.vllm_plan import VLLM, place_server, read_server, render_server
+from ompbind.planning.plan import Plan
+from ompbind.planning.rank_command import (
+    RunSpec,
+    make_identity_variables,
+    make_local_identities,
+    make_spec_before_plan,
+    make_variables,
+)
+from ompbind.planning.rank_variables import OMPBIND_CPUS, OMPBIND_SERVICE_CPUS, Variables, find_rank
+from ompbind.record import Record
+from ompbind.registry.claims import Claim
+from ompbind.registry.registry import make_run_identity
 from ompbind.report.text import render_error
 from ompbind.workers.placed import placed
+
+VLLM = FRAMEWORKS["vllm"]
+
+_LOCAL = VLLM.replace(worker_options=("-dpl", "--data-parallel-size-local"), replica_options=())
+"""The option for the number of replicas on this machine, if others are on other machines."""
+
+
+_log = logging.getLogger("vllm.ompbind")  # below "vllm": it writes into the log of vLLM
+
+
+class Server(Record):
+    """The workers that a process of vLLM starts: of `all_workers` on this machine, `workers` from `first` on.
+
+    `connector` says whether the server has a KV connector.
+    """
+
+    workers: int
+    first: int = 0
+    all_workers: int
+    connector: bool = False
+
+
+def read_server(config: Any, command: Sequence[str]) -> Server:
+    """Return the workers that a process starts; `config` is vLLM's configuration, of type VllmConfig."""
+    parallel = config.parallel_config
+    workers, replica = parallel.local_world_size, parallel.data_parallel_rank_local
+    replicas = parallel.data_parallel_size_local
+    if replica is not None and parallel.data_parallel_size == 1:  # replicas on their own
+        replicas = count_workers(_LOCAL, command)
+        if replicas == 1:  # all are on this machine, by default with an API server each
+            others = count_workers(VLLM, command) // workers
+            replicas = max(parallel._api_process_count, others, replica + 1)  # noqa: SLF001
+    return Server(
+        workers=workers,
+        first=workers * (replica or 0),
+        all_workers=workers * replicas,
+        connector=config.kv_transfer_config is not None,
+    )
+
+
+def place_server(server: Server, command: Sequence[str]) -> tuple[Plan, tuple[Variables, ...], Claim | None]:
+    """Plan and register the workers of a server; `command` is the command line of the server.
+
+    Returns the plan for all workers on this machine, their variables, and the claim that registers the plan.
+    Logs warnings. Raises the errors of `ompbind exec`, which name the variable or the file that a wrong value
+    comes from.
+    """
+    options = [f"--ranks={server.all_workers}", "--compat=vllm"]
+    own = _find_own_cpus()
+    if own is not None:
+        options += ["--no-config", f"--mask={own[0]}", f"--service-total={own[1]}"]
+    if server.connector:
+        command = (*command, VLLM.connector)  # it may be in a configuration file of vLLM
+    context = load_verb("exec").make_context("exec", [*options, "--", *command])
+    settings = make_planning_settings(context)
+    try:
+        plan, spec, claim = _make_plan(server, settings, is_rank=own is not None)
+    except OmpbindError as error:
+        settings.sources.explain(error)
+        raise
+    about_options = (text.removeprefix("warning: ") for text in context.messages)  # the log says so
+    for text in (*about_options, *(note.text for note in plan.notes if note.warning)):
+        _log.warning("ompbind: %s", text)
+    return plan, tuple(_make_variables(plan, spec)), claim
+
+
+def _find_own_cpus() -> tuple[str, int] | None:
+    """Return the mask of the rank that this process belongs to, and its number of service CPUs.
+
+    None if the process belongs to no rank.
+    """
+    env, allowed = os.environ, CpuSet(os.sched_getaffinity(0))
+    try:
+        compute, service = (
+            CpuSet.from_list(env.get(name, "")) for name in (OMPBIND_CPUS, OMPBIND_SERVICE_CPUS)
+        )
+    except ValueError:
+        return None
+    if find_rank(env) is None or not allowed <= compute | service:
+        return None
+    if env.get("OMP_PROC_BIND") == "false" and env.get("OMPBIND_BIND") != "none":
+        return "none", 0  # ranks of --mask none share all CPUs
+    return str(allowed), len(service & allowed)
+
+
+def _make_plan(
+    server: Server, settings: PlanningSettings, *, is_rank: bool
+) -> tuple[Plan, RunSpec, Claim | None]:
+    """Return the plan, what all workers have in common, and the claim, which replicas of a server share."""
+    machine = read_planning_machine(settings)
+    parent = multiprocessing.parent_process()
+    spec = make_run_spec(settings, f"vllm-{parent.pid if parent else os.getpid()}")
+    request = make_request(settings, make_spec_before_plan(spec), machine, for_workers=True)
+    if is_rank:
+        request = request.replace(service_optional=True)  # a rank may have few CPUs for its workers
+        return make_local_plan(machine, request, ()), spec, None
+    identity = make_run_identity(spec.run_id)
+    if server.workers < server.all_workers:
+        identity = identity.replace(placement_index=server.first, rank=server.first)
+    found = register_run(machine, request, identity, settings)
+    return found.plan, spec, found.claim
+
+
+def _make_variables(plan: Plan, spec: RunSpec) -> Iterator[Variables]:
+    """Yield the variables of each worker to set (value) or remove (None).
+
+    RANK, LOCAL_RANK and the like are left out: vLLM numbers its workers itself.
+    """
+    for identity in make_local_identities(plan):
+        numbers = make_identity_variables(plan.placements[identity.placement_index], identity, spec)
+        others = [name for name in numbers if not name.startswith(PREFIX)]
+        variables = make_variables(plan, identity, spec)
+        yield {name: value for name, value in variables.items() if name not in others}
+
+
+def render_server(server: Server, plan: Plan) -> str:
+    """Return one line with the CPUs of the workers of a server."""
+    workers = []
+    for placement in plan.placements[server.first : server.first + server.workers]:
+        service = f" + service {named('CPU', placement.service_cpus)}" if placement.service_cpus else ""
+        workers.append(f"worker {placement.rank}: {named('CPU', placement.compute)}{service}")
+    return f"{'; '.join(workers)} ({count(server.all_workers, 'worker')}, {plan.request.effective_strategy})"
+
 
 _HOME, _USER = "vllm.utils.ompmultiprocessing", "vllm.v1.executor.multiproc_executor"
 """The modules of vLLM that define and use its class OMPProcessManager."""
@@ -32,8 +176,6 @@ _CONFIG = (
     "_api_process_count",
 )  # fmt: skip
 """What `read_server` reads of vLLM's ParallelConfig."""
-
-_log = logging.getLogger("vllm.ompbind")  # below "vllm": it writes into the log of vLLM
 
 
 def replace_manager() -> None:
@@ -80,16 +222,14 @@ class WorkerManager:
         command = (sys.executable, *sys.argv)
         self._server = read_server(config, command)
         with _log_errors():
-            self._placed = place_server(self._server, command)
-        for text in self._placed.messages:
-            _log.warning("ompbind: %s", text)
-        _log.info("ompbind: %s", render_server(self._server, self._placed.plan))
+            self._plan, self._variables, self._claim = place_server(self._server, command)
+        _log.info("ompbind: %s", render_server(self._server, self._plan))
 
     @contextmanager
     def configure_omp_envs(self, rank: int, local_rank: int) -> Iterator[None]:
         """Give the worker that the block starts the CPUs and variables of its rank."""
-        number, found = self._server.first + local_rank, self._placed
-        with _log_errors(), placed(found.plan, number, variables=(), extra=found.variables[number]):
+        number = self._server.first + local_rank
+        with _log_errors(), placed(self._plan, number, variables=(), extra=self._variables[number]):
             yield
 
 

@@ -15,8 +15,6 @@ import sys
 FUNCTIONS = {"set_num_threads": "get_num_threads", "set_num_interop_threads": "get_num_interop_threads"}
 """Functions of torch that are replaced, and the functions that return the current number."""
 
-MARK = "frozen_by_ompbind"
-
 WARNED: "dict[tuple[int, str], object]" = {}
 """The pid and the function of every warning so far; a forked child has entries with the pid of its parent."""
 
@@ -29,8 +27,7 @@ class TorchFinder:
         if name != "torch":
             return None
         finders = sys.meta_path
-        others = finders[finders.index(self) + 1 :] if self in finders else finders
-        for finder in others:
+        for finder in finders[finders.index(self) + 1 :] if self in finders else finders:
             spec = finder.find_spec(name, path, target) if hasattr(finder, "find_spec") else None
             if spec is not None:
                 freeze_when_loaded(spec.loader)
@@ -62,7 +59,7 @@ def freeze(torch) -> None:
     """Replace the functions in torch, and in torch._C, where they are defined."""
     for name in FUNCTIONS:
         original = getattr(torch, name, None)
-        if original is None or hasattr(original, MARK):
+        if original is None or hasattr(original, "frozen_by_ompbind"):
             continue
         frozen = make_frozen(torch, name, original)
         for module in (torch, getattr(torch, "_C", None)):
@@ -83,7 +80,7 @@ def make_frozen(torch, name: str, original):
             return original(*args, **named)
         current = getattr(torch, FUNCTIONS[name])()
         if args[0] != current:
-            warn((name, args[0], current), caller)
+            warn(name, args[0], current, caller)
         return None
 
     frozen.__name__ = frozen.__qualname__ = name
@@ -91,7 +88,7 @@ def make_frozen(torch, name: str, original):
     frozen.__module__ = original.__module__
     frozen.__wrapped__ = original  # type: ignore[attr-defined]
     frozen._torchdynamo_disable = True  # type: ignore[attr-defined]  # noqa: SLF001 - torch does not compile it
-    setattr(frozen, MARK, True)
+    frozen.frozen_by_ompbind = True  # type: ignore[attr-defined]
     return frozen
 
 
@@ -102,18 +99,15 @@ def is_count(value) -> bool:
     return is_whole and kind is not bool and 1 <= value < 1 << 31
 
 
-def warn(call: "tuple[str, object, int]", caller) -> None:
-    """Write a warning to standard error, once per process and function.
-
-    `call` is the function, its argument and the current number; `caller` the frame that has called it.
-    """
+def warn(name: str, value, current: int, caller) -> None:
+    """Warn on standard error, once per process and function; `caller` is the frame that has called it."""
     entry = object()
-    if WARNED.setdefault((os.getpid(), call[0]), entry) is not entry:  # atomic among threads
+    if WARNED.setdefault((os.getpid(), name), entry) is not entry:  # atomic among threads
         return
-    rank = os.environ.get("OMPBIND_RANK")
-    function = f"rank {rank}, {caller.f_code.co_name}" if rank else caller.f_code.co_name
-    where = f"  {function} in {caller.f_code.co_filename}, line {caller.f_lineno} (--freeze-threads)\n"
-    text = "ompbind: warning: torch.{}({}) is ignored: thread count stays {}\n".format(*call)
+    code, rank = caller.f_code, os.environ.get("OMPBIND_RANK")
+    function = f"rank {rank}, {code.co_name}" if rank else code.co_name
+    where = f"  {function} in {code.co_filename}, line {caller.f_lineno} (--freeze-threads)\n"
+    text = f"ompbind: warning: torch.{name}({value}) is ignored: thread count stays {current}\n"
     try:
         sys.stderr.write(text + where)
         sys.stderr.flush()

@@ -20,7 +20,7 @@ from ompbind.procfs.reader import list_threads, read_affinity, read_stat
 from ompbind.programs.libraries import Library
 from ompbind.record import Record
 from ompbind.workers.environment import Selection, make_changes
-from ompbind.workers.process_settings import (
+from ompbind.workers.placed import (
     check_machine,
     one_thread_at_a_time,
     restore_affinity,

@@ -7,8 +7,12 @@ from click.testing import CliRunner
 
 from ompbind.cli.main import load_verb
 from ompbind.compat.frameworks import FRAMEWORKS, FrameworkInput
-from ompbind.compat.reading import fill_request, find_hidden_variables, make_rank_variables
-from ompbind.compat.settings import make_foreign_settings
+from ompbind.compat.reading import (
+    fill_request,
+    find_hidden_variables,
+    make_foreign_settings,
+    make_rank_variables,
+)
 from ompbind.cpuset import CpuSet
 from ompbind.errors import MaskError, OptionError, PlanError
 from ompbind.machine.model import Level

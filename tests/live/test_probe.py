@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ompbind.openmp.runtimes import OmpRuntime
-from ompbind.probe.libraries import find_candidates, name_runtime
+from ompbind.programs.python_packages import find_candidates, name_runtime
 from tests.elves import make_elf
 from tests.live.conftest import required, skip_without, two_cpus
 

@@ -30,7 +30,7 @@ from ompbind.cpuset import CpuSet
 from ompbind.execution import mempolicy
 from ompbind.machine.sources.linux.reader import make_counted_machine
 from ompbind.workers import bind_process as bind_process_module
-from ompbind.workers.process_settings import restore_affinity
+from ompbind.workers.placed import restore_affinity
 from tests.live.conftest import allowed_list, clean_environment, two_cpus, wait_until
 from tests.live.process_settings import is_restored, read_masks, state
 from tests.live.runtimes import path_of

@@ -94,7 +94,7 @@ def test_its_files_are_detected_and_probe_searches_for_them_and_inspect_reads_it
     code = """if True:
         import sys
         from ompbind.inspection.diagnosis import is_relevant
-        from ompbind.probe.libraries import find_candidates, name_runtime
+        from ompbind.programs.python_packages import find_candidates, name_runtime
         from ompbind.programs.libraries import identify_library
         libraries = [identify_library(path) for path in sys.argv[1:3]]
         print(*(f"{found.kind.name} {found.family} {found.version}" for found in libraries))

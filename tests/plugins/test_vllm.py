@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ompbind.plugins.vllm_plan import read_server
+from ompbind.plugins.vllm_workers import read_server
 
 pytestmark = pytest.mark.live
 
