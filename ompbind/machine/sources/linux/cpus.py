@@ -8,16 +8,11 @@
 1. Sets identify domains, not numbers: `core_id` and `physical_package_id` may repeat or be missing.
 2. Only one CPU of each set is read, since it also gives the set of its siblings: a machine with n CPUs needs
    far fewer than n reads per file. A set keeps only CPUs that no earlier set has.
-3. A kernel without sibling sets: L1 caches give the cores, `physical_package_id` the packages; without these
-   (WSL 1), the numbers in `proc/cpuinfo`.
-4. Two known errors are corrected: siblings in a module of AMD's family 15h, which are two cores
-   (`_split_modules`), and packages in halves (`_join_halves`).
-
-Missing facts and joined packages add a remark.
+3. A recording without sibling sets: L1 caches give the cores, `physical_package_id` the packages. Missing
+   facts add a remark.
 """
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from ompbind.cpuset import EMPTY, CpuSet, named, union
 from ompbind.errors import MachineError
@@ -80,25 +75,16 @@ def read_online(root: Root) -> tuple[CpuSet, CpuSet, list[str]]:
     return online, (present | directories) - online, remarks
 
 
-def read_domains(
-    root: Root, online: CpuSet, nodes: Collection[CpuSet]
-) -> tuple[dict[Level, Partition], list[str]]:
-    """Return the domains of all levels in `cpuN/topology` and `cpuN/cache`, and remarks.
-
-    `nodes` are the CPUs of the NUMA nodes, which show whether packages are reported in halves.
-    """
+def read_domains(root: Root, online: CpuSet) -> tuple[dict[Level, Partition], list[str]]:
+    """Return the domains of all levels in `cpuN/topology` and `cpuN/cache`, and remarks."""
     remarks: list[str] = []
-    cores = _split_modules(root, _read_siblings(root, online, Level.CORE))
-    listed: Partition = []
+    cores = _read_siblings(root, online, Level.CORE)
     with_core = union(cpus for _, cpus in cores)
     sets = [cpus for _, cpus in cores] or [CpuSet((cpu,)) for cpu in online]
     caches = _read_caches(root, sets, (Level.L2, Level.L3) if cores else tuple(_CACHE_LEVELS.values()))
     if not cores:
         cores = caches[Level.CORE]
-        fallback = "shared L1 caches are used instead"
-        if not cores:
-            cores, listed = _read_cpuinfo(root, online)
-            fallback = "core ids of /proc/cpuinfo are used instead" if cores else "each CPU counts as a core"
+        fallback = "shared L1 caches are used instead" if cores else "each CPU counts as a core"
         remarks.append(f"core siblings are unknown: {fallback}")
     elif with_core != online:
         unknown = named("CPU", online - with_core)
@@ -107,15 +93,13 @@ def read_domains(
     for level in _SIBLING_FILES:
         if level is not Level.CORE:
             parts[level] = _read_siblings(root, online, level, with_core)
-    packages = parts[Level.PACKAGE] or _group_by_package_id(root, online) or listed
+    packages = parts[Level.PACKAGE] or _group_by_package_id(root, online)
     clusters = parts[Level.CLUSTER]
     owner = {cpu: cpus for _, cpus in packages for cpu in cpus} if clusters else {}
     if any(not cpus <= owner.get(cpus.first, cpus) for _, cpus in clusters):
         remarks.append(f"packages {PARTIALLY_OVERLAP} clusters: physical_package_id is used instead")
         packages = _group_by_package_id(root, online)
-    parts[Level.PACKAGE] = _join_halves(root, packages, nodes)
-    if parts[Level.PACKAGE] != packages:
-        remarks.append("halves of packages are joined by physical_package_id")
+    parts[Level.PACKAGE] = packages
     return parts, remarks
 
 
@@ -145,34 +129,6 @@ def _read_siblings(root: Root, online: CpuSet, level: Level, with_core: CpuSet =
     return found
 
 
-def _join_halves(root: Root, reported: Partition, nodes: Collection[CpuSet]) -> Partition:
-    """Join packages that the kernel reports in halves.
-
-    With cluster-on-die, old kernels report each half of a Haswell package as a package:
-
-        package_cpus   0-5 | 6-11    physical_package_id 0 and 0, a NUMA node each, different core_ids
-
-    Only if all packages with equal numbers look like this, they are joined. On other machines such numbers
-    are just wrong.
-    """
-    groups: dict[int, list[CpuSet]] = {}
-    for number, cpus in reported:
-        if number is not None:
-            groups.setdefault(number, []).append(cpus)
-    halved = {number: sets for number, sets in groups.items() if len(sets) > 1}
-    if not all(_are_halves(root, sets, nodes) for sets in halved.values()):
-        return reported
-    kept = [(number, cpus) for number, cpus in reported if number not in halved]
-    return [*kept, *((number, union(sets)) for number, sets in halved.items())]
-
-
-def _are_halves(root: Root, sets: list[CpuSet], nodes: Collection[CpuSet]) -> bool:
-    if len(sets) != 2 or any(cpus not in nodes for cpus in sets):
-        return False
-    left, right = (_read_core_ids(root, cpus) for cpus in sets)
-    return bool(left and right) and left.isdisjoint(right)
-
-
 def _group_by_package_id(root: Root, online: CpuSet) -> Partition:
     """Group CPUs by `physical_package_id`; none if a CPU has no such number.
 
@@ -185,56 +141,6 @@ def _group_by_package_id(root: Root, online: CpuSet) -> Partition:
             return []
         groups.setdefault(number, []).append(cpu)
     return [(number if number < 65535 else None, CpuSet(cpus)) for number, cpus in groups.items()]
-
-
-def _read_cpuinfo(root: Root, online: CpuSet) -> tuple[Partition, Partition]:
-    """Return the cores and packages by the numbers in `proc/cpuinfo`.
-
-    None if a CPU has no such numbers, or if a package has another number of cores than `cpu cores`: then
-    numbers of cores repeat inside it.
-    """
-    rows: dict[int | None, dict[str, int | None]] = {}
-    row: dict[str, int | None] = {}
-    for key, value in keyed_lines(root.read("proc/cpuinfo")):
-        row = rows.setdefault(whole_number(value), {}) if key == "processor" else row
-        row[key] = whole_number(value)
-    packages: dict[int, list[int]] = {}
-    cores: dict[tuple[int, int], list[int]] = {}
-    counts: dict[int, int] = {}
-    for cpu in online:
-        package, core, count = (rows.get(cpu, {}).get(key) for key in ("physical id", "core id", "cpu cores"))
-        if package is None or core is None or count is None:
-            return [], []
-        packages.setdefault(package, []).append(cpu)
-        cores.setdefault((package, core), []).append(cpu)
-        counts[package] = count
-    if Counter(package for package, _ in cores) != counts:
-        return [], []
-    return (
-        [(None, CpuSet(cpus)) for cpus in cores.values()],
-        [(number, CpuSet(cpus)) for number, cpus in packages.items()],
-    )
-
-
-def _split_modules(root: Root, reported: Partition) -> Partition:
-    """Split the modules of AMD's family 15h into cores.
-
-    Such a module has two cores that share the decoder, the floating-point unit and the L2 cache. Linux
-    reports it as one core with two siblings, but with a different `core_id` for each. hwloc, the L1 caches
-    and AMD count two cores. The first set with siblings decides for all.
-    """
-    first = next((cpus for _, cpus in reported if len(cpus) > 1), EMPTY)
-    if len(_read_core_ids(root, first)) < 2:
-        return reported
-    lines = dict(keyed_lines(root.read("proc/cpuinfo")))  # it may name no vendor and family
-    if (lines.get("vendor_id", "AuthenticAMD"), lines.get("cpu family", "21")) != ("AuthenticAMD", "21"):
-        return reported
-    return [(None, CpuSet((cpu,))) for _, cpus in reported for cpu in cpus]
-
-
-def _read_core_ids(root: Root, cpus: CpuSet) -> set[str]:
-    texts = (root.read(f"{CPU}/cpu{cpu}/topology/core_id") for cpu in cpus)
-    return {text.strip() for text in texts if text is not None}
 
 
 def _read_caches(root: Root, cores: Iterable[CpuSet], levels: tuple[Level, ...]) -> dict[Level, Partition]:

@@ -50,7 +50,7 @@ def read_root(root: Root, affinity: CpuSet | None, arch: str) -> Machine:
         online, offline, cpu_remarks = affinity, EMPTY, []  # without sysfs, the affinity mask is online
     check_size(cpus=len(online))
     nodes, node_remarks = read_nodes(root, online)
-    parts, domain_remarks = read_domains(root, online, [node.cpus for node in nodes])
+    parts, domain_remarks = read_domains(root, online)
     limits = read_limits(root)
     isolated, nohz_full = ((read_list(root, f"{CPU}/{name}") or EMPTY) & online for name in EXCLUSION_FILES)
     allowed = online if limits.cpuset is None else online & limits.cpuset

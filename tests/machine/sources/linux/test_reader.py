@@ -139,30 +139,6 @@ def test_systems_without_sysfs_give_counts(cpus, cores, each):
     assert (len(bare.at(Level.CORE)), bool(bare.remarks), len(bare.nodes)) == (cpus, True, 1)
 
 
-def test_halves_of_a_package_with_one_number_and_different_cores_are_joined():
-    """Haswell's cluster-on-die: two sibling sets in each package, but only two package numbers."""
-    halves = shape_files(Shape(packages=4, cores=2)) | topology(range(8), "core_id", "01450145")
-    machine = read(halves | topology(range(8), "physical_package_id", "00001111"))
-    found = [(str(package.cpus), package.os_id) for package in machine.at(Level.PACKAGE)]
-    assert found == [("0-3", 0), ("4-7", 1)]
-    assert machine.remarks == ("halves of packages are joined by physical_package_id",)
-
-
-@pytest.mark.parametrize(("numbers", "core_ids", "packages"), [
-    ("00110011", "01010101", 4),  # Itanium cells: the cores of both packages have the same numbers
-    ("00110011", [None] * 8, 4),
-    ("00000000", "01234567", 4),  # all packages have number 0
-    ("00110011", "01234567", 2),  # each half is half of a node (s390 books)
-])  # fmt: skip
-def test_repeated_numbers_of_packages_do_not_join_them(numbers, core_ids, packages):
-    files = shape_files(Shape(packages=packages, nodes=4 // packages, cores=2))
-    files |= {f"{CPU}/cpu{cpu}/topology/package_cpus": f"{3 << cpu // 2 * 2:x}" for cpu in range(8)}
-    files |= topology(range(8), "physical_package_id", numbers) | topology(range(8), "core_id", core_ids)
-    if packages == 2:
-        files |= {f"{NODE}/node{node}/cpumap": text for node, text in enumerate(("f", "f0", "0", "0"))}
-    assert sets(read(files), Level.PACKAGE) == ["0-1", "2-3", "4-5", "6-7"]
-
-
 @pytest.mark.parametrize(("numbers", "packages", "os_ids"), [
     ("00001111", ["0-3", "4-7"], [0, 1]),
     (["65535"] * 8, ["0-7"], [None]),
@@ -183,21 +159,6 @@ def test_packages_smaller_than_clusters_are_grouped_by_number():
     machine = read(files)
     assert sets(machine, Level.PACKAGE) == ["0-1", "2-3"]
     assert machine.remarks == ("packages partially overlap clusters: physical_package_id is used instead",)
-
-
-@pytest.mark.parametrize(("core_ids", "cpuinfo", "cores"), [
-    ("0123", "", ["0", "1", "2", "3"]),  # AMD's family 15h: modules of two cores that share an L2
-    ("0044", "", ["0-1", "2-3"]),  # POWER counts cores in fours
-    ([None] * 4, "", ["0-1", "2-3"]),
-    ("0123", "vendor_id: AuthenticAMD\ncpu family: 23\n", ["0-1", "2-3"]),
-    ("0123", "vendor_id: GenuineIntel\ncpu family: 21\n", ["0-1", "2-3"]),
-])  # fmt: skip
-def test_modules_of_two_cores_are_two_cores(core_ids, cpuinfo, cores):
-    """The sibling sets have one core, `core_id` has two."""
-    files = shape_files(ADJACENT) | topology(range(4), "core_id", core_ids) | {"proc/cpuinfo": cpuinfo}
-    machine = read(files)
-    assert sets(machine, Level.CORE) == cores
-    assert len(cores) == 2 or sets(machine, Level.L2) == ["0-1", "2-3"]
 
 
 def test_cores_without_sibling_sets_are_read_from_l1_caches():
@@ -334,24 +295,6 @@ def test_the_cpus_of_an_isolated_cgroup_are_isolated():
     machine = read(shape_files(Shape(cores=4)) | group)
     assert (str(machine.isolated), str(machine.default_cpus)) == ("1-2", "1-2")
     assert [*render_limits(machine)] == ["allowed: 2 CPUs (1-2)", "isolated: CPUs 1-2"]
-
-
-@pytest.mark.parametrize(("numbers", "cores", "packages", "remark"), rows("""
-    0.0 0.0 0.1 0.1 of 2 | 0-1 2-3 | 0-3     | core ids of /proc/cpuinfo are used instead
-    0.0 0.1 1.0 1.1 of 2 | 0 1 2 3 | 0-1 2-3 | core ids of /proc/cpuinfo are used instead
-    0.0 0.1 0.0 0.1 of 4 | 0 1 2 3 |         | each CPU counts as a core
-    0.0 0.1 0.2 of 4     | 0 1 2 3 |         | each CPU counts as a core
-"""))  # fmt: skip
-def test_cores_are_those_of_cpuinfo_where_sysfs_has_none(numbers, cores, packages, remark):
-    """As on WSL 1; numbers of cores that repeat in a package, or that a CPU lacks, are not used."""
-    pairs, _, count = numbers.partition(" of ")
-    text = ""
-    for cpu, pair in enumerate(pairs.split()):
-        package, core = pair.split(".")
-        text += f"processor\t: {cpu}\nphysical id\t: {package}\ncore id\t\t: {core}\ncpu cores\t: {count}\n\n"
-    machine = read({f"{CPU}/online": "0-3\n", "proc/cpuinfo": text})
-    shown = [" ".join(sets(machine, level)) for level in (Level.CORE, Level.PACKAGE)]
-    assert (shown, machine.remarks) == ([cores, packages], (f"core siblings are unknown: {remark}",))
 
 
 def test_a_machine_without_an_allowed_cpu_is_an_error():
