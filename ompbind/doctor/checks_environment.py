@@ -106,7 +106,7 @@ For each variable only the first row whose predicate is true is reported.
 def check_variables(host: HostFacts) -> Iterator[HostIssue]:
     """Look for variables that would move, bind or multiply threads."""
     if host.enclosing:
-        yield ok("variables", f"set for rank {host.enclosing.rank} by the enclosing run")
+        yield ok("variables", f"set for rank {host.enclosing[0]} by the enclosing run")
         return
     issues: dict[str, HostIssue] = {}
     for name, is_wrong, why in RULES:
@@ -231,7 +231,7 @@ def check_rebinding(host: HostFacts) -> Iterator[HostIssue]:
     machine, has_gpus = host.machine, False
     if machine and len(machine.at(Level.NODE)) > 1:
         has_gpus = any(device.kind is DeviceKind.GPU for device in machine.devices)
-    installed = {package.name for package in host.command.packages} if host.command else set[str]()
+    installed = host.command.packages if host.command else {}
     for package, program, variable, why in BINDING_PACKAGES:
         is_off = variable.partition("=")[0] in host.env or (package == "sglang" and not has_gpus)
         if package in installed and not is_off:

@@ -42,9 +42,9 @@ def check_cpus(host: HostFacts) -> Iterator[HostIssue]:
         return
     usable = machine.online if host.cpuset is None else machine.online & host.cpuset
     limited_by = (usable != machine.online, machine.allowed != usable)  # cgroup, mask
-    is_rank = host.enclosing is not None and machine.allowed == host.enclosing.cpus
+    is_rank = host.enclosing is not None and machine.allowed == host.enclosing[1]
     if host.enclosing and is_rank:
-        limits = f"the enclosing run (rank {host.enclosing.rank})"
+        limits = f"the enclosing run (rank {host.enclosing[0]})"
         remedy = "none needed: a rank has its own CPUs"
     else:
         causes = ("the cpuset of the cgroup", "the inherited affinity mask")

@@ -155,7 +155,7 @@ def check_preloadable(host: HostFacts) -> Iterator[HostIssue]:
 
 def _find_expected(host: HostFacts) -> set[str]:
     """Return the libraries that the command expects to be preloaded and that exist for this architecture."""
-    if host.command is None or "vllm" not in {package.name for package in host.command.packages}:
+    if host.command is None or "vllm" not in host.command.packages:
         return set()
     arch = host.machine.arch if host.machine else ""
     families = {name: LIBRARY_KINDS[name].family for name in _EXPECTED}
@@ -278,8 +278,8 @@ def _find_python_pools(host: HostFacts, command: CommandFacts) -> Iterator[HostI
 
 def _find_known(host: HostFacts, command: CommandFacts) -> Iterator[HostIssue]:
     """Yield a note for the program, and for each package of its Python, that has a row in POOLS."""
-    packages = {package.name for package in command.packages}
-    packages |= {found.library.kind.name for found in host.workload.libraries}  # of programs in C++
+    libraries = {found.library.kind.name for found in host.workload.libraries}  # of programs in C++
+    packages = libraries | command.packages.keys()
     program = host.workload.program.rpartition("/")[2]
     for pool in POOLS:
         if packages & {*pool.names} if pool.is_package else program in pool.names:
@@ -288,7 +288,7 @@ def _find_known(host: HostFacts, command: CommandFacts) -> Iterator[HostIssue]:
 
 
 def _find_torch(host: HostFacts, command: CommandFacts) -> Iterator[HostIssue]:
-    torch = next((package.version for package in command.packages if package.name == "torch"), None)
+    torch = command.packages.get("torch")
     if torch is None:
         return
     version = f"version {'.'.join(map(str, torch))}" if torch else "before version 2.14"

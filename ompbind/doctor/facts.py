@@ -49,19 +49,13 @@ class KernelFacts(Record):
         return (numbers[0], numbers[1]) if len(numbers) == 2 else None
 
 
-class Package(Record):
-    """An installed Python package; `version` is its first numbers, such as (2, 13), () if unknown."""
-
-    name: str
-    version: tuple[int, ...] = ()
-
-
 class CommandFacts(Record):
     """The command to check; if it cannot run, `error` is the reason and `hint` the remedy.
 
     `arch` is the architecture of its file, "" for scripts. `python` is the version of its interpreter, such
     as (3, 11). `isolated` is True if that ignores variables (-E, -I). `cpp` is True for C++ programs.
-    `packages` are the installed Python packages that checks know.
+    `packages` are the installed Python packages that checks know, each with the first numbers of its version,
+    such as (2, 13), or () if that is unknown.
     """
 
     argv: tuple[str, ...]
@@ -71,28 +65,22 @@ class CommandFacts(Record):
     python: tuple[int, int] | None = None
     isolated: bool = False
     cpp: bool = False
-    packages: tuple[Package, ...] = ()
-
-
-class EnclosingRank(Record):
-    """The rank of a live run to which this process belongs, and its CPUs."""
-
-    rank: int
-    cpus: CpuSet
+    packages: Mapping[str, tuple[int, ...]] = {}
 
 
 class HostFacts(Record):
     """All facts about this host, this environment and the command.
 
-    `machine` is None if it could not be read; `error` is then the reason. `affinity` is the affinity mask of
-    this process, `cpuset` the cpuset of its cgroup. `may_bind` is the permission for sched_setaffinity,
-    `may_place_memory` for set_mempolicy. `others` is what other processes used of the allowed CPUs just now,
-    and `idle` are the allowed CPUs that were hardly used. `memory` are the sizes of the NUMA nodes, or of the
-    machine. `runs` are the other live runs, None if they cannot be read; `enclosing` is the rank to which
-    this process belongs. `command` is None if none was given. `preloadable` are (name, path) of libraries to
-    preload; "" is a path that was not found. `options` are the names of the variables that are options of
-    ompbind. `unknown_options` are variables that look like options, each with a hint, "" for none.
-    `report` is what a report of a fault needs, as (subject, text).
+    `machine` is None if it could not be read; `error` is then the reason. `affinity` is the affinity mask
+    of this process, `cpuset` the cpuset of its cgroup. `may_bind` is the permission for
+    sched_setaffinity, `may_place_memory` for set_mempolicy. `others` is what other processes used of the
+    allowed CPUs just now, and `idle` are the allowed CPUs that were hardly used. `memory` are the sizes
+    of the NUMA nodes, or of the machine. `runs` are the other live runs, None if they cannot be read;
+    `enclosing` are the rank to which this process belongs and its CPUs. `command` is None if none was
+    given. `preloadable` are (name, path) of libraries to preload; "" is a path that was not found.
+    `options` are the names of the variables that are options of ompbind. `unknown_options` are variables
+    that look like options, each with a hint, "" for none. `report` is what a report of a fault needs, as
+    (subject, text).
     """
 
     env: Mapping[str, str]
@@ -107,7 +95,7 @@ class HostFacts(Record):
     others: OthersLoad = OthersLoad()
     idle: CpuSet = EMPTY
     runs: tuple[LiveRun, ...] | None = None
-    enclosing: EnclosingRank | None = None
+    enclosing: tuple[int, CpuSet] | None = None
     command: CommandFacts | None = None
     workload: Workload = Workload()
     preloadable: tuple[tuple[str, str], ...] = ()

@@ -16,10 +16,8 @@ from ompbind.doctor.checks_environment import BINDING_PACKAGES
 from ompbind.doctor.checks_programs import POOLS
 from ompbind.doctor.facts import (
     CommandFacts,
-    EnclosingRank,
     HostFacts,
     KernelFacts,
-    Package,
     Permission,
     mask_value,
 )
@@ -127,14 +125,14 @@ def read_report_facts(env: Mapping[str, str], files: Iterable[str]) -> Iterator[
             yield subject, text
 
 
-def find_enclosing(runs: Iterable[LiveRun], env: Mapping[str, str]) -> EnclosingRank | None:
+def find_enclosing(runs: Iterable[LiveRun], env: Mapping[str, str]) -> tuple[int, CpuSet] | None:
     """Return the rank that variables name, if it belongs to one of these runs.
 
     Variables alone are no proof: `ompbind plan --format sh` prints them, and a run may have exited.
     """
     name, rank = clean_name(env.get(OMPBIND_RUN_ID, "")), find_rank(env)
     ranks = (found for run in runs if run.run_id == name for found in run.ranks)
-    return next((EnclosingRank(rank=number, cpus=cpus) for number, cpus in ranks if number == rank), None)
+    return next((found for found in ranks if found[0] == rank), None)
 
 
 def _add_system_facts(host: HostFacts, before: CpuUsage) -> HostFacts:
@@ -157,13 +155,6 @@ def _add_system_facts(host: HostFacts, before: CpuUsage) -> HostFacts:
         memory=tuple(read_memory(root)),
     )
 
-
-WORTHWHILE = tuple(
-    name
-    for name in PRELOADABLE
-    if (family := LIBRARY_KINDS[name].family) is None or family.facts.preload_benefit
-)
-"""Libraries to search for: preloading them may make programs faster."""
 
 _PACKAGES = (
     *("torch", "vllm"),
@@ -208,18 +199,18 @@ def read_command_facts(argv: tuple[str, ...], env: Mapping[str, str], work: Work
         cpp=elf is not None
         and not work.python
         and any(name.startswith("libstdc++.so") for name in elf.needed),
-        packages=tuple(_find_packages(sites)),
+        packages=dict(_find_packages(sites)),
     )
 
 
-def _find_packages(sites: Sequence[str]) -> Iterator[Package]:
+def _find_packages(sites: Sequence[str]) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Yield the packages in _PACKAGES that are installed, each with the version of its metadata."""
     for name in _PACKAGES:
         site = next((site for site in sites if os.path.isdir(f"{site}/{name}")), None)
         if site:
             number = re.compile(rf"/{name}-([0-9]+)\.([0-9]+)[^/]*$")
             found = next(filter(None, map(number.search, glob(f"{escape(site)}/{name}-*.dist-info"))), None)
-            yield Package(name=name, version=(int(found[1]), int(found[2])) if found else ())
+            yield name, (int(found[1]), int(found[2])) if found else ()
 
 
 def _is_isolated(argv: Sequence[str]) -> bool:
@@ -234,14 +225,18 @@ def _is_isolated(argv: Sequence[str]) -> bool:
 
 
 def find_preloadable(work: Workload, env: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Return (name, path) of the libraries that can be preloaded; the path is "" if one is not found.
+    """Return (name, path) of the libraries that may make programs faster; the path is "" if one is not found.
 
     Runtimes that do not exist for the architecture of the program are left out.
     """
     like = read_header(work.program) or read_header(find_default_python(env))
     directories = list(dict.fromkeys(preload_directories(work, env)))
-    families = ((name, LIBRARY_KINDS[name].family) for name in WORTHWHILE)
-    names = (name for name, family in families if not (family and like) or family.runs_on(like.architecture))
+    families = ((name, LIBRARY_KINDS[name].family) for name in PRELOADABLE)
+    names = (
+        name
+        for name, family in families
+        if not family or (family.facts.preload_benefit and (not like or family.runs_on(like.architecture)))
+    )
     return tuple((name, find_library_of_kind(name, like, directories) or "") for name in names)
 
 

@@ -63,7 +63,7 @@ def load(used_s, idle="2"):
 
 
 def enclosed(cpus, rank=3):
-    return facts.EnclosingRank(rank=rank, cpus=CPUS(cpus))
+    return rank, CPUS(cpus)
 
 
 def library(path, method=DetectionMethod.AVAILABLE, origin="torch", version=None):
@@ -81,7 +81,7 @@ def command(*libraries, site="", program="/bin/app", opaque=False, preloadable=(
 
 
 def package(name, version=(), **changes):
-    return command(packages=(facts.Package(name=name, version=version),), **changes)
+    return command(packages={name: version}, **changes)
 
 
 def memory(*shares):
@@ -101,14 +101,15 @@ def gpus(*cpus, machine=NODES, allowed=None, hypervisor="", **changes):
 
 
 def packages(*names, **changes):
-    found = tuple(facts.Package(name=name) for name in names)
-    return gpus("0-3", command=facts.CommandFacts(argv=("app",), packages=found), **changes)
+    return gpus(
+        "0-3", command=facts.CommandFacts(argv=("app",), packages=dict.fromkeys(names, ())), **changes
+    )
 
 
 GOMP, OTHER = "/x/torch/lib/libgomp.so.1", "/x/scikit_learn.libs/libgomp-e985bcbb.so.1"
 LLVM, INTEL = "/usr/lib/llvm-14/lib/libomp.so.5", "/x/lib/libiomp5.so"
 OPENBLAS, NEEDED = "/x/numpy.libs/libscipy_openblas64_-32a4b2a6.so", DetectionMethod.NEEDED
-VLLM = (facts.Package(name="vllm"),)
+VLLM = {"vllm": ()}
 TASKSET = Wrapper(text="taskset -c 0", rebinds=True)
 TRT = "TLLM_NUMA_AWARE_WORKER_AFFINITY"
 ERROR, NOTE, OK = Severity.ERROR, Severity.NOTE, Severity.OK
