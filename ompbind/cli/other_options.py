@@ -27,8 +27,6 @@ OTHER_OPTIONS = (
            is_setting=False,
            help=f"Rank to print; required for {formats_for('one')}; without it, {formats_for('any')} print"
                 " all ranks"),
-    Option("--explain", section=OUTPUT, verbs=("plan",), flag=True, everyday=True,
-           help="Also print the reason for each choice, and metrics"),
     Option("--compare", section=OUTPUT, verbs=("plan",), read=_read_strategies, metavar="NAMES",
            everyday=True, words=tuple(STRATEGIES), complete=complete_list(STRATEGIES),
            help="Compare strategies side by side, for example balanced,compact,spread"),

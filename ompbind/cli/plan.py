@@ -21,7 +21,7 @@ from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import make_all_variables
 from ompbind.planning.rank_variables import Variables
 from ompbind.report.export.formats import FORMATS, Format
-from ompbind.report.plan import render_comparison, render_explanation
+from ompbind.report.plan import render_comparison
 from ompbind.report.plan_json import render_comparison_json
 
 RUN_ID = "plan"  # the name of the run where --run-id is not given, so that equal plans print equally
@@ -30,7 +30,6 @@ RUN_ID = "plan"  # the name of the run where --run-id is not given, so that equa
 EXAMPLES = (
     ("The CPUs of four ranks", "ompbind plan -n 4"),
     ("The same, as a picture", "ompbind plan -n 4 --format picture"),
-    ("The same, with the reasons", "ompbind plan -n 4 --explain"),
     ("For another machine", "ompbind plan -n 4 --topology sample:epyc-2p"),
     ("The same, as JSON", "ompbind plan -n 4 --topology sample:epyc-2p --format json"),
     ("Give each of two ranks GPUs, and CPUs near them", "ompbind plan -n 2 --devices gpu"),
@@ -47,21 +46,19 @@ DETAILS = """The same request on the same machine, with the same other runs on i
 """
 
 
-HELP = """Show which CPUs every rank would get, and why; nothing is started. If a command is given, the plan
+HELP = """Show which CPUs every rank would get; nothing is started. If a command is given, the plan
 is made for the OpenMP runtimes of this command.
 """
 
 
 def plan(ctx: click.Context) -> int:
-    """Show which CPUs every rank would get, and why."""
+    """Show which CPUs every rank would get."""
     assert isinstance(ctx, VerbContext)
     planning, parts = make_planning_settings(ctx), make_group_settings(ctx)
     settings = make_settings(PlanSettings, ctx.params, planning=planning, parts=parts)
-    format_, rank, explain = settings.format, settings.rank, settings.explain
+    format_, rank = settings.format, settings.rank
     if settings.compare:
         return _compare(settings, settings.compare)
-    if explain and format_ not in ("table", "json"):
-        raise OptionError("--explain requires --format table; json always has the reasons")
     chosen = FORMATS[format_]
     if rank is not None and chosen.ranks == "all":
         several = [name for name, format_ in FORMATS.items() if format_.ranks != "all"]
@@ -84,8 +81,6 @@ def plan(ctx: click.Context) -> int:
         hint = "let ranks set their variables: ompbind exec --devices"
         print_message(f"warning: --format {format_} cannot give ranks their devices ({hint})")
     _write(planned, variables, chosen)
-    if explain and format_ == "table":
-        write_stdout(f"\n{render_explanation(planned, read_screen())}")
     return 0
 
 
@@ -120,8 +115,8 @@ def _compare(settings: PlanSettings, strategies: Sequence[str]) -> int:
     planning, format_ = settings.planning, settings.format
     if planning.name or len(settings.parts) > 1:
         raise OptionError("--compare cannot be used with groups", hint="compare strategies of one group")
-    if settings.explain or settings.rank is not None or format_ not in ("table", "json"):
-        raise OptionError("--compare requires --format table or json, and excludes --explain and --rank")
+    if settings.rank is not None or format_ not in ("table", "json"):
+        raise OptionError("--compare requires --format table or json, and excludes --rank")
     spec = make_spec_of_run(settings.parts, RUN_ID)
     machine = read_planning_machine(planning)
     request = make_request(planning, spec, machine)
@@ -162,7 +157,7 @@ VERB = Verb(
     "plan",
     plan,
     help=HELP,
-    summary="Show which CPUs every rank would get, and why.",
+    summary="Show which CPUs every rank would get.",
     page="showing-plans.md",
     examples=EXAMPLES,
     details=DETAILS,

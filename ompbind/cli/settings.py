@@ -126,5 +126,4 @@ class PlanSettings(Record):
     parts: tuple[PlanningSettings, ...]
     format: str
     rank: int | None
-    explain: bool
     compare: tuple[str, ...] | None

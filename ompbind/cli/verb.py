@@ -136,7 +136,7 @@ class Verb(click.Command):
     def _check(self, ctx: VerbContext) -> list[str]:
         """Check a command line, and return the messages about it.
 
-        --quiet hides warnings. --verbose, --explain of `plan`, and `config` show what gave way. Raises
+        --quiet hides warnings. --verbose and `config` show what gave way. Raises
         OptionError without a command, and RequestError for options that have no effect together.
         """
         values = ctx.params
@@ -151,7 +151,7 @@ class Verb(click.Command):
         if self.warns_of_variables:
             for name, hint in find_unknown_variables(os.environ):
                 warnings.append(f"{name} is not a variable of ompbind" + (f"; {hint}" if hint else ""))
-        explains = self.shows_replaced or values.get("verbose") or values.get("explain")
+        explains = self.shows_replaced or values.get("verbose")
         texts = [] if values.get("quiet") else [f"warning: {text}" for text in warnings]
         return [*texts, *(found.replaced if explains else ())]
 

@@ -1,4 +1,4 @@
-"""Make a plan from a machine and a request: the CPUs, places, threads and memory of every rank, with reasons.
+"""Make a plan from a machine and a request: the CPUs, places, threads and memory of every rank, with notes.
 
 Imports the base modules, `machine` (not its sources), `openmp`, `programs` (records only) and `masks`; reads
 nothing from the system. To add a planning option: a field of `request`, the step of `planner` that uses it,

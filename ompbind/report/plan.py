@@ -1,4 +1,4 @@
-"""Plans for people: a table, the commands of ranks, reasons and measures, and plans side by side."""
+"""Plans for people: a table, the commands of ranks, and plans side by side with their measures."""
 
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -11,7 +11,6 @@ from ompbind.planning.metrics import Metrics, measure_plan
 from ompbind.planning.placeholders import has_placeholders
 from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.rank_command import RankCommand, RankIdentity, RunSpec
-from ompbind.planning.rationale import make_reasons
 from ompbind.planning.request import MemoryMode, Request
 from ompbind.report.machine_text import render_summary
 from ompbind.report.text import (
@@ -171,27 +170,6 @@ def _find_values(
     if any(command.directory for command in commands):
         yield "directory", [command.directory for command in commands]
     yield "command", [shlex.join(command.argv) for command in commands]
-
-
-_TITLES = {"borders": "splits"}
-"""The titles of reasons that JSON calls otherwise."""
-
-
-def render_explanation(plan: Plan, screen: Screen = PIPE) -> str:
-    """Render the reason for each choice of a plan, and its measures; for each group."""
-    if plan.groups:
-        texts = (f"group {part.request.group}, {render_explanation(part, screen)}" for part in plan.groups)
-        return "\n\n".join(texts)
-    metrics = measure_plan(plan)
-    width = screen.text_width
-    reasons = (
-        render_paragraph(_TITLES.get(reason.about, reason.about), reason.text, width)
-        for reason in make_reasons(plan, metrics)
-    )
-    rows = dict(_measure_rows(metrics))
-    longest = max(map(len, rows))
-    lines = (f"  {name:{longest}}  {value}" for name, value in rows.items())
-    return "\n".join(["why:", *reasons, "", "metrics (lower is better):", *lines])
 
 
 def _measure_rows(metrics: Metrics) -> Iterator[tuple[str, str]]:

@@ -9,7 +9,6 @@ from ompbind.masks.mask import mask_text
 from ompbind.planning.metrics import measure_plan
 from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.rank_variables import Variables
-from ompbind.planning.rationale import make_reasons
 from ompbind.planning.request import Request
 from ompbind.planning.saved_plan import SCHEMA
 from ompbind.programs.libraries import DetectedLibrary
@@ -70,7 +69,6 @@ def _part_record(
         "reserved": str(plan.reserved),
         **(unused or {}),
         "notes": [note.as_dict() for note in plan.notes],
-        "reasons": [{"about": reason.about, "text": reason.text} for reason in make_reasons(plan, metrics)],
         "measures": {**metrics.as_dict(), "borders": [border.as_dict() for border in metrics.borders]},
     }
 

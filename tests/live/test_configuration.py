@@ -146,7 +146,7 @@ def test_the_defaults_of_a_project_cannot_run_code(call, home):
 def test_defaults_of_the_user_give_way_to_those_of_a_project(show, home):
     write(home / USER, '[defaults]\nstrategy = "spread"\n')
     write(home / "pyproject.toml", '[tool.ompbind.defaults]\nranks = 2\nmask = "0|1"\n')
-    done = show("plan", "--topology", "synthetic:pack:1 core:4 pu:1", "--explain")
+    done = show("run", "-v", "--dry-run", "--topology", "synthetic:pack:1 core:4 pu:1", "--", "x")
     assert done.returncode == 0, done.stderr
     assert "defaults.strategy=spread is not used with" in " ".join(done.stderr.split())
     write(home / "ompbind.toml", '[defaults]\nstrategy = "spread"\nranks = 2\nmask = "0|1"\n')

@@ -146,9 +146,6 @@ def test_formats_of_plan_show_all_groups(ompbind):
     assert "--format slurm has one --memory for all ranks, but the groups differ in it" in one_line(
         done.stderr
     )
-    done = ompbind(*plan, "table", "--explain", *groups)
-    assert "group a, why:" in done.stdout
-    assert "idle" not in done.stdout.partition("group a, why:")[2].partition("metrics")[0]
     done = ompbind(*plan, "json", "--compare", "balanced,compact", *groups)
     assert "--compare cannot be used with groups" in one_line(done.stderr)
 

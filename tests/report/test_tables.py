@@ -14,7 +14,7 @@ from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import RankCommand
 from ompbind.planning.request import Request
 from ompbind.registry.registry import RunInfo
-from ompbind.report.plan import render_commands, render_comparison, render_explanation, render_plan
+from ompbind.report.plan import render_commands, render_comparison, render_plan
 from ompbind.report.ps import render_ps
 from ompbind.report.text import Column, Screen, render_bytes, render_error, render_paragraph, render_table
 from tests.machines import Shape, make_machine
@@ -32,7 +32,6 @@ def longest(text):
 def test_any_plan_fits_the_terminal(plan, width):
     screen = Screen(width=width)
     assert longest(render_plan(plan, screen)) <= width
-    assert longest(render_explanation(plan, screen)) <= width
 
 
 @pytest.mark.parametrize("width", WIDTHS)

@@ -1,4 +1,4 @@
-"""The notes and reasons of a plan about devices: which ranks are far from theirs, and what stays idle."""
+"""The notes of a plan about devices: which ranks are far from theirs, and what stays idle."""
 
 from collections.abc import Iterable, Iterator
 
@@ -7,7 +7,6 @@ from ompbind.machine.devices import Device, DeviceKind
 from ompbind.machine.model import Level
 from ompbind.planning.devices.assignment import list_deciding
 from ompbind.planning.devices.locality import (
-    LOCAL_DISTANCE,
     DeviceLocality,
     count_devices,
     find_locality,
@@ -17,7 +16,6 @@ from ompbind.planning.devices.locality import (
     select_devices,
 )
 from ompbind.planning.plan import Note, Placement, Plan
-from ompbind.planning.request import Request
 from ompbind.planning.strategies.strategies import STRATEGIES
 from ompbind.record import Record
 
@@ -166,64 +164,6 @@ def find_far_idle_cpus(plan: Plan) -> CpuSet:
     near = union(group.locality.near or plan.machine.online for group in localities)
     far, used = plan.idle - near - plan.machine.excluded_by_default, plan.used
     return union(core.cpus for core in plan.machine.at(Level.CORE) if core.cpus.isdisjoint(used)) & far
-
-
-def give_device_reasons(plan: Plan) -> Iterator[str]:
-    """Yield sentences about the devices of ranks: how they were chosen, and how far they are."""
-    if not plan.has_devices:
-        if plan.request.devices:
-            text = _render_none(plan)
-            yield f"{text[0].upper()}{text[1:]}."
-        return
-    yield _render_division(plan)
-    if plan.request.device_order == "cpu":
-        yield "Rank 0 gets the device near the first CPUs, as requested."
-    else:
-        yield "Rank 0 gets the first devices in device order."
-    if plan.request.is_unbound:
-        yield "Devices do not decide the CPUs: each rank may use all of them."
-    elif plan.request.needs_strategy and not plan.request.outside_ranks:
-        yield "The devices of a rank decide its CPUs."
-    else:
-        yield "Devices do not decide the CPUs: ranks have these already."
-    yield from _render_distances(plan)
-
-
-def render_share(request: Request) -> str:
-    """Return which cores near devices a rank gets, by the strategy."""
-    if request.cores:
-        return f"every rank gets {count(request.cores, 'core')} near its devices, as requested"
-    if request.threads and STRATEGIES[request.strategy].sized:
-        return "every rank gets as many cores near its devices as its threads need"
-    return "ranks near the same CPUs divide these cores evenly"
-
-
-def _render_division(plan: Plan) -> str:
-    """Return how many devices each rank gets."""
-    sizes = sorted({len(placement.devices) for placement in plan.placements})
-    devices = dict.fromkeys(device for placement in plan.placements for device in placement.devices)
-    kinds = dict.fromkeys(device.kind.label for device in devices)
-    noun = " and ".join(f"{kind}s" for kind in kinds)
-    number = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} or {sizes[-1]}"
-    shared = sum(len(placement.devices) for placement in plan.placements) > len(devices)
-    ending = "; several ranks share a device, as requested" if shared else ""
-    return f"Each rank gets {number} of the visible {noun}{ending}."
-
-
-def _render_distances(plan: Plan) -> Iterator[str]:
-    """Yield how far ranks are from their devices."""
-    by_distance: dict[int | None, list[int]] = {}
-    for placement, distance in zip(plan.placements, measure_distances(plan), strict=True):
-        by_distance.setdefault(distance, []).append(placement.rank)
-    if set(by_distance) == {LOCAL_DISTANCE}:
-        yield "All CPUs of ranks are near their devices."
-        return
-    for distance, ranks in sorted(by_distance.items(), key=lambda entry: entry[0] or 0):
-        subject = named("rank", CpuSet(ranks))
-        if distance is None:
-            yield f"The distance of {subject} from devices is not known."
-        else:
-            yield f"The largest NUMA distance of {subject} from devices is {distance} (10 is local)."
 
 
 def measure_distances(plan: Plan) -> tuple[int | None, ...]:
