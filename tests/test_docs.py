@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from ompbind import Request, make_plan, read_machine
 from ompbind.cli.main import load_verb
 from ompbind.cli.verbs import VERBS
 from ompbind.compat.frameworks import FRAMEWORKS
@@ -21,7 +20,6 @@ from ompbind.errors import MaskError
 from ompbind.launchers.launchers import LAUNCHERS
 from ompbind.planning.strategies.strategies import STRATEGIES
 from ompbind.report.export.formats import FORMATS
-from ompbind.report.plan_json import render_plan_json
 from tests.live.conftest import two_cpus
 
 ROOT = Path(__file__).parent.parent
@@ -122,15 +120,9 @@ def test_examples_of_help_texts_work_on_a_sample_machine(home, line):
     assert (done.returncode, "error" in done.stderr) == (0, False), done.stderr
 
 
-@pytest.fixture(scope="module")
-def saved_plan():
-    plan = make_plan(read_machine("synthetic:core:4 pu:1"), Request(ranks=4))
-    return render_plan_json(plan, [{}] * 4)
-
-
 @pytest.fixture
-def presets(tmp_path, monkeypatch, request, saved_plan):
-    """The first example of the page about configuration files, and the groups of the page; and a plan."""
+def presets(tmp_path, monkeypatch, request):
+    """The first example of the page about configuration files, and the groups of the page."""
     path = tmp_path / "ompbind/ompbind.toml"
     path.parent.mkdir()
     pages = {"configuration.md", request.node.callspec.params["page"]}
@@ -139,7 +131,6 @@ def presets(tmp_path, monkeypatch, request, saved_plan):
     path.write_text("".join([presets, *(text for text in shown if "[group." in text)]))
     path.chmod(0o644)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    (tmp_path / "plan.json").write_text(saved_plan)
     monkeypatch.chdir(tmp_path)
 
 

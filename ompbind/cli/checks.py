@@ -9,9 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ompbind.cli.option import Sources, ValueLevel, VerbContext
-from ompbind.cli.planning_options import PLANNING_OPTIONS
 from ompbind.cli.running_options import make_modes
-from ompbind.cli.verbs import BINDING, CPUS, DEVICES
 from ompbind.errors import RequestError
 from ompbind.masks.mask import MaskWord
 from ompbind.openmp.binding import Bind
@@ -71,8 +69,7 @@ def _list_strategies_for_cores(values: Values) -> str:
 
 
 def _lacks_nics(values: Values) -> bool:
-    saved = values.get("plan")
-    return "nic" not in (saved.device_kinds if saved else values["devices"])
+    return "nic" not in values["devices"]
 
 
 def _writes(mode: str, values: Values) -> bool:
@@ -90,25 +87,15 @@ def _has_groups(values: Values) -> bool:
 
 
 def _restarts_with_terminal(values: Values) -> bool:
-    saved = values.get("plan")
-    ranks = len(saved.ranks) if saved else values["ranks"]
     if _has_groups(values):  # the number of ranks of all groups counts
         return False
-    return not isinstance(values["on_failure"], str) and reads_terminal(ranks, values["stdin"])
+    return not isinstance(values["on_failure"], str) and reads_terminal(values["ranks"], values["stdin"])
 
 
 def _name_file(values: Values) -> str:
     """Return the hint to write an export into a file."""
     unnamed = [name for name, path in values["export"] if not path]
     return f"name a file: --export {unnamed[-1]}=FILE"
-
-
-def _make_plan_check(name: str, default: Any, long_name: str) -> Check:
-    return Check(
-        option="plan", other=name, when=lambda values: values[name] != default,
-        text="cannot be used with {other}",
-        hint=f"omit {long_name}, or give it to 'ompbind plan' when you make the plan",
-    )  # fmt: skip
 
 
 def _make_service_check(name: str) -> Check:
@@ -129,11 +116,6 @@ def _make_identity_check(name: str, needed: str) -> Check:
 
 
 CONTRADICT = "and {other} contradict each other"
-
-_BESIDE_PLAN = (
-    "ranks", "plan", "topology", "share", "exclusive", "wait", "strict", "omp_runtime", "nic_variables",
-)  # fmt: skip
-"""Options of the sections about CPUs, devices and binding that have an effect with --plan too."""
 
 _DECIDED_BY_PARTS = "the mask names the CPUs of each rank; a strategy divides a mask without '|'"
 TERMINAL = "cannot restart a single rank that has the terminal"
@@ -200,10 +182,6 @@ CHECKS = (
       for name in ("devices_per_rank", "share_devices", "device_order")),
     Check(option="nic_variables", other="devices", when=_lacks_nics, text="needs --devices nic",
           hint="use --devices nic or gpu,nic"),
-    Check(option="plan", other="compare", when=lambda v: v.get("compare"), text="cannot be used with {other}",
-          hint="compare strategies without it"),
-    *(_make_plan_check(option.name, option.default_value, option.long_name) for option in PLANNING_OPTIONS
-      if option.section in (CPUS, DEVICES, BINDING) and option.name not in _BESIDE_PLAN),
     *(Check(option=name, other="name", when=lambda v: not _has_groups(v),
             text="has no effect without --name", hint=_GROUPS_HINT)
       for name in ("ready", "ready_timeout", "until")),

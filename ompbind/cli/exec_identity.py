@@ -70,14 +70,14 @@ def _read_options(settings: ExecSettings) -> LauncherRank | None:
 def _make_single_identity(settings: ExecSettings) -> RankIdentity:
     """Return the identity of a single rank; print a message in the script of a batch job.
 
-    Raises RequestError if several ranks are requested; the number of --plan does not count.
+    Raises RequestError if several ranks are requested.
     """
     planning = settings.planning
     unknown = [f"{name}={os.environ[name]}" for name in OTHER_RANKS if os.environ.get(name)]
     if unknown and not planning.quiet:
         text = f"warning: {join_words(unknown)} is not read, so exec starts a single rank"
         print_message(f"{text} (give --local-rank and --local-size, which your launcher sets)")
-    has_other_ranks = planning.ranks != 1 and planning.plan is None
+    has_other_ranks = planning.ranks != 1
     if has_other_ranks or may_have_variables(os.environ):
         script_of = find_batch_script(os.environ, _read_own_ancestors())
         why, use = "no launcher has started this process", f"use one of {render_launcher_names()}"
@@ -97,7 +97,7 @@ def prepare_rank(
 ) -> tuple[RankIdentity, Machine, Request, RunSpec]:
     """Return all that a plan needs for a rank of a launcher, or for a single rank (None).
 
-    `run_id` is for a single rank; --run-id overrides it. Raises the errors of `join_job` and `fit_plan`.
+    `run_id` is for a single rank; --run-id overrides it. Raises the errors of `join_job`.
     """
     planning = settings.planning
     machine = read_planning_machine(planning)
@@ -110,10 +110,6 @@ def prepare_rank(
         identity, machine, request = _join_job(rank, machine, request, settings)
     else:
         identity = _make_single_identity(settings)
-    if request.plan:
-        from ompbind.cli.plan_file import fit_plan  # noqa: PLC0415 - door: plans that were made before
-
-        request = fit_plan(request, identity)
     return identity, machine, request, spec
 
 
@@ -148,12 +144,12 @@ def _join_job(
             cpus = named("CPU", machine.allowed)
             binder = "an outer 'ompbind exec'" if machine.allowed == _read_outer_cpus() else rank.launcher
             text = f"ranks are already bound by {binder}, rank {identity.rank} to {cpus}"
-            effect = "--plan can only give them these CPUs" if request.plan else "they keep their CPUs"
+            effect = "they keep their CPUs"
             if len(binding.sharers) > 1:
                 effect += f", and local {named('rank', binding.sharers)} divide these"
             print_message(f"{text}; {effect}")
         identity, request = _request_own_cpus(identity, request, settings, binding.sharers)
-    if request.devices and not request.plan:
+    if request.devices:
         quiet = settings.planning.quiet
         identity, request = keep_own_gpus(identity, machine, request, rank.launcher, quiet=quiet)
     return identity, machine, request
@@ -226,9 +222,8 @@ def _request_own_cpus(
 def _find_local_size(rank: LauncherRank, request: Request, settings: ExecSettings) -> int:
     """Return the number of ranks on this machine; raises RequestError if it is unknown or contradicts -n."""
     known, local_rank = rank.identity.local_size, rank.identity.local_rank
-    is_requested = settings.planning.sources.is_given("ranks") and not request.plan
-    requested = settings.planning.ranks if is_requested else None
-    size = requested or known or (len(request.plan.ranks) if request.plan else 0)
+    requested = settings.planning.ranks if settings.planning.sources.is_given("ranks") else None
+    size = requested or known or 0
     if known and size != known and not rank.assumes_local_size:
         raise RequestError(
             f"-n {size}: {rank.launcher} has started {count(known, 'rank')} on this machine", hint="omit -n"

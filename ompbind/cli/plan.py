@@ -73,7 +73,7 @@ def plan(ctx: click.Context) -> int:
         chosen_rank = _choose_rank(planned, rank)
         planned = _choose_part(planned, chosen_rank)
         variables = variables[chosen_rank : chosen_rank + 1]
-    elif planned.groups and chosen.ranks == "all" and not chosen.shows_notes:
+    elif planned.groups and chosen.lacks_groups:
         _check_equal(planned, format_)
     if not chosen.shows_notes:
         print_warnings(planned)

@@ -85,13 +85,6 @@ def _read_nic_variables(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(map(read_name, text.split(","))))
 
 
-def _read_plan(text: str) -> object:
-    """Read the plan in a file."""
-    from ompbind.cli.plan_file import read_plan_file  # noqa: PLC0415 - door: plans that were made before
-
-    return read_plan_file(text)
-
-
 PLANNING_OPTIONS: tuple[Option, ...] = (
     Option("-n", "--ranks", section=CPUS, verbs=PLANNING, read=read_ranks, default="1", number=True,
            metavar="N|auto", everyday=True, help="Ranks; auto: from devices, strategy, mask"),
@@ -159,10 +152,6 @@ PLANNING_OPTIONS: tuple[Option, ...] = (
     Option("--nic-variables", section=DEVICES, verbs=PLANNING, read=_read_nic_variables,
            words=NIC_VARIABLES, complete=complete_list(NIC_VARIABLES), metavar="NAMES", multiple=True,
            help="Set these variables to the NICs of the rank: NCCL_IB_HCA, UCX_NET_DEVICES, PSM3_NIC"),
-    Option("--plan", section=CPUS, verbs=(*LAUNCHING, "plan"), read=_read_plan, metavar="FILE",
-           complete=FILES, whole_run=True,
-           help="Use the plan that 'ompbind plan --format json' wrote to FILE (-: standard input), on a"
-                " machine of the same kind"),
     Option("--topology", section=CPUS, verbs=(*PLANNING, "topo"), default="live", metavar="SOURCE",
            whole_run=True, complete=_complete_sources, help="The machine: {names}", list_names=_list_sources),
     Option("--bind", section=BINDING, verbs=PLANNING, read=member(Bind), words=tuple(Bind),

@@ -25,14 +25,13 @@ from ompbind.registry.registry import DIRECTORY_VARIABLE, Registry, make_divisio
 
 
 def read_planning_machine(settings: PlanningSettings, *groups: PlanningSettings) -> Machine:
-    """Read the machine of --topology, with its devices if options or the plan of --plan name some.
+    """Read the machine of --topology, with its devices if options name some.
 
     `groups` are further groups of the run. Of this machine, only the CPUs that a batch system lists are
     allowed.
     """
-    saved = settings.plan
     named = any(group.devices or group.near for group in (settings, *groups))
-    machine = read_machine(settings.topology, devices=named or bool(saved and saved.device_kinds))
+    machine = read_machine(settings.topology, devices=named)
     return limit_to_listed(machine) if settings.topology == LIVE else machine
 
 

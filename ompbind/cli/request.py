@@ -3,13 +3,11 @@
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from ompbind.cli.console import print_message
-from ompbind.cli.option import ValueLevel
 from ompbind.cli.options import find_variables
 from ompbind.cli.settings import PlanningSettings, choose_sharing
 from ompbind.cli.verbs import BINDING
 from ompbind.compat.frameworks import FRAMEWORKS, FrameworkInput
-from ompbind.cpuset import count, join_words
+from ompbind.cpuset import join_words
 from ompbind.errors import LaunchError, OmpbindError, RequestError
 from ompbind.execution.affinity import WorkingDirectory
 from ompbind.launchers.allocation import read_job_cpus
@@ -21,7 +19,7 @@ from ompbind.openmp.variables import OVERRIDING_VARIABLES
 from ompbind.planning.placeholders import EXAMPLE, find_unfilled, parse_env_file
 from ompbind.planning.planner import Requests
 from ompbind.planning.rank_command import RunSpec, make_spec_before_plan
-from ompbind.planning.request import JobCpus, Request, SavedPlan
+from ompbind.planning.request import JobCpus, Request
 from ompbind.procfs.reader import read_environ
 from ompbind.programs.command import Workload, preload_entries, read_wrapped_workload
 from ompbind.programs.preload import find_missing_preloads, find_preloads
@@ -71,7 +69,6 @@ def make_request(
         omp_runtime=settings.omp_runtime,
         memory=settings.memory,
         strict=settings.strict,
-        plan=settings.plan and settings.plan.choose_group(settings.name or ""),
         group=settings.name or "",
         job_cpus=read_own_job_cpus() if settings.topology == LIVE else None,
         workload=_read_preloaded_workload(settings, spec),
@@ -79,8 +76,6 @@ def make_request(
         unfilled=tuple(_explain_unfilled(settings)),
         configuration=settings.configuration,
     )
-    if request.plan:
-        _check_ranks_of_plan(settings, request.plan)
     if not settings.compat:
         return request
     from ompbind.compat.reading import fill_request  # noqa: PLC0415 - door: --compat
@@ -96,17 +91,6 @@ def make_request(
 def read_own_job_cpus() -> JobCpus | None:
     """Return how many CPUs of this machine the batch system allows, None if no variable says so."""
     return read_job_cpus(os.environ, DirectoryRoot("/"), os.uname().nodename)
-
-
-def _check_ranks_of_plan(settings: PlanningSettings, saved: SavedPlan) -> None:
-    """Raise RequestError for another number of ranks than --plan has; outside of the command line, say so."""
-    ranks, sources = settings.ranks, settings.sources
-    if sources.is_given("ranks") and ranks not in (None, len(saved.ranks)):
-        text = f"{saved.name} is a plan for {count(len(saved.ranks), 'rank')}"
-        if sources.level("ranks") == ValueLevel.COMMAND_LINE:
-            raise RequestError(f"-n {ranks}: {text}", hint="omit -n")
-        if settings.verbose:
-            print_message(f"{sources.place('ranks')}={ranks} is not used: {text}")
 
 
 def _user_variables(settings: PlanningSettings, spec: RunSpec) -> tuple[tuple[str, str], ...]:

@@ -14,7 +14,7 @@ from ompbind.masks.mask import Mask
 from ompbind.openmp.binding import Bind, ProcBind
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.planning.configuration import Configuration
-from ompbind.planning.request import MemoryMode, SavedPlan, Sharing, Smt
+from ompbind.planning.request import MemoryMode, Sharing, Smt
 from ompbind.record import Record
 
 Settings = TypeVar("Settings", bound=Record)
@@ -83,7 +83,6 @@ class PlanningSettings(Record):
     freeze_threads: bool
     run_id: str | None
 
-    plan: SavedPlan | None = None
     wait: float | None = None
     fill: bool = False
     chdir: str | None = None

@@ -70,7 +70,7 @@ def _divide_devices(machine: Machine, requests: Sequence[Request]) -> list[Reque
             index
             for index, request in enumerate(requests)
             if (request.devices == "auto" and kind == "gpu") or kind in map(str, request.devices[:1])
-            if not (request.share_devices or request.plan)
+            if not request.share_devices
         ]
         if len(users) < 2:
             continue
@@ -103,7 +103,7 @@ def _turn(request: Request) -> int:
     """Return when a group chooses its CPUs: 1 to 4, as above."""
     if request.is_unbound:
         return 4
-    if request.names_cpus or request.plan is not None:
+    if request.names_cpus:
         return 1
     requests_size = request.cores or (request.threads and STRATEGIES[request.strategy].sized)
     return 2 if requests_size else 3

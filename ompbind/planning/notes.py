@@ -101,8 +101,7 @@ def _explain_idle_siblings(plan: Plan) -> Iterator[Note]:
     """List idle hardware threads on cores of ranks; CPUs that are excluded by default have other notes."""
     request, excluded_by_default = plan.request, plan.machine.excluded_by_default
     idle_siblings = plan.machine.table.whole(plan.used) & plan.idle - excluded_by_default
-    # hardware threads are idle because a plan of --plan does not have them, not because of --smt
-    if idle_siblings and request.smt != "all" and request.mask is None and request.plan is None:
+    if idle_siblings and request.smt != "all" and request.mask is None:
         text = f"idle hardware threads on cores of ranks: {named('CPU', idle_siblings)} (--smt all uses them)"
         yield Note(code="smt", text=text)
 

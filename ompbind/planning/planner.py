@@ -131,11 +131,8 @@ def find_possible_cpus(machine: Machine, request: Requests) -> CpuSet:
     """Return the CPUs of all cores that a request may get if no other run is live; raises as `make_plan`."""
     found = EMPTY
     for each in list_requests(request):
-        if each.plan is not None:
-            found |= each.plan.used
-        else:
-            pool = make_cpu_pool(AvailableCpus(machine=machine), _normalise(apply_job_cpus(machine, each)))
-            found |= CpuSet(pool.cpus)
+        pool = make_cpu_pool(AvailableCpus(machine=machine), _normalise(apply_job_cpus(machine, each)))
+        found |= CpuSet(pool.cpus)
     return machine.table.whole(found)
 
 
@@ -152,8 +149,6 @@ def _naming_variables(request: Request) -> Iterator[None]:
 
 def _check_request(request: Request) -> None:
     """Raise an error for an unknown strategy, or if it cannot divide the requested cores or devices."""
-    if request.plan is not None:
-        return
     if request.strategy not in STRATEGIES:
         raise RequestError(f"unknown strategy {request.strategy!r}", hint=f"use {', '.join(STRATEGIES)}")
     if request.cores and (usable := list_others_that_take_cores(request.strategy)):
@@ -185,12 +180,6 @@ def _allocate(
 
     If this fails because of other runs, the error says which CPUs they use.
     """
-    if request.plan is not None:
-        from ompbind.planning.saved_plan import place_saved_ranks  # noqa: PLC0415 - door: --plan
-
-        available = AvailableCpus(machine=machine, runs=tuple(occupied))
-        request, placements = place_saved_ranks(machine, request)
-        return _Allocation(available=available, request=request, placements=tuple(placements))
     request = apply_job_cpus(machine, request)
     check_runtimes(find_certain_runtimes(request))
     available = make_available(machine, request, occupied).replace(taken=taken)
@@ -221,8 +210,7 @@ def _make_drafts(allocations: Sequence[_Allocation]) -> list[Plan]:
     drafts = []
     for allocation, threads in zip(allocations, _count_threads(allocations), strict=True):
         machine, request, placements = allocation.available.machine, allocation.request, allocation.placements
-        if request.plan is None:
-            placements = tuple(_add_details(machine, request, placements, threads))
+        placements = tuple(_add_details(machine, request, placements, threads))
         reserved = union(placement.reserved for placement in placements) & machine.allowed
         drafts.append(Plan(machine=machine, request=request, placements=placements, reserved=reserved))
     return drafts

@@ -11,10 +11,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Literal, TypeAlias
 
-from ompbind.cpuset import CpuSet, join_words, union
 from ompbind.errors import RequestError
 from ompbind.machine.devices import Device, DeviceKind
-from ompbind.machine.fingerprint import Fingerprint
 from ompbind.machine.model import CORE_KIND_NAMES, CoreKindName, Level
 from ompbind.masks.mask import Mask, MaskWord
 from ompbind.openmp.binding import Bind, ProcBind
@@ -107,79 +105,6 @@ class VisibleDevices(Record):
     remarks: tuple[str, ...] = ()
 
 
-class SavedDevice(Record):
-    """A device of a rank, by its PCI address and the number of its partition; `name` is for messages."""
-
-    name: str
-    kind: DeviceKind
-    address: str
-    partition: int | None = None
-
-
-class SavedRank(Record):
-    """What a rank gets; the fields have the meaning of the fields of `Placement`."""
-
-    cpus: tuple[int, ...]
-    places: tuple[CpuSet, ...]
-    places_text: str
-    threads: int
-    processes: int
-    nodes: tuple[int, ...]
-    memory_nodes: tuple[int, ...]
-    devices: tuple[SavedDevice, ...]
-    reserved: CpuSet
-    service_cpus: CpuSet
-
-    @property
-    def cpuset(self) -> CpuSet:
-        """All CPUs of the rank, with the service CPUs."""
-        return CpuSet(self.cpus) | self.service_cpus
-
-
-class SavedPlan(Record):
-    """A plan that was made before; `name` is its file, `memory` the word of its memory mode.
-
-    Of a run with groups, `groups` are the plans of the groups, each with the name of its `group`; the other
-    fields are those of the first group, and `ranks` are the ranks of all groups.
-    """
-
-    name: str
-    fingerprint: Fingerprint
-    bind: Bind
-    proc_bind: ProcBind
-    memory: str
-    ranks: tuple[SavedRank, ...]
-    group: str = ""
-    groups: tuple[SavedPlan, ...] = ()
-
-    @property
-    def device_kinds(self) -> tuple[DeviceKind, ...]:
-        """The kinds of devices that ranks get."""
-        return tuple(dict.fromkeys(device.kind for rank in self.ranks for device in rank.devices))
-
-    @property
-    def used(self) -> CpuSet:
-        """The CPUs of all ranks."""
-        return union(rank.cpuset for rank in self.ranks)
-
-    def choose(self, rank: int) -> SavedPlan:
-        """Return the plan with one of its ranks only."""
-        return self.replace(ranks=(self.ranks[rank],))
-
-    def choose_group(self, name: str) -> SavedPlan:
-        """Return the plan of a group; of a run without groups, "" is its name. Raises RequestError."""
-        if not (name or self.groups):
-            return self
-        found = next((plan for plan in self.groups if plan.group == name), None)
-        if found:
-            return found
-        names = join_words(plan.group for plan in self.groups) if self.groups else ""
-        has = f"groups {names}" if names else "no groups"
-        missing = f"none with the name {name}" if name and names else ""
-        text = f"--plan: {self.name} has {', '.join(filter(None, (has, missing)))}"
-        raise RequestError(text, hint="make the plan with the same groups, each with its --name")
-
-
 class Request(Record):
     """One placement request; `ranks` None means auto, `threads` None means one per CPU.
 
@@ -209,9 +134,8 @@ class Request(Record):
     `visible` are the devices that ranks may get, None if no device was read. With `has_own_devices`, ranks
     outside the plan get none of them: the launcher has given this rank devices of its own.
 
-    `plan` is a plan that was made before: it decides the number of ranks, and all that ranks get. `unfilled`
-    are texts about placeholders of the user that stay as they are. `group` is the name of the group, in a run
-    with several commands.
+    `unfilled` are texts about placeholders of the user that stay as they are. `group` is the name of the
+    group, in a run with several commands.
     """
 
     ranks: int | None = 1
@@ -254,7 +178,6 @@ class Request(Record):
     nic_variables: tuple[str, ...] = ()
     visible: VisibleDevices | None = None
     has_own_devices: bool = False
-    plan: SavedPlan | None = None
     unfilled: tuple[str, ...] = ()
     group: str = ""
 

@@ -94,10 +94,8 @@ def make_plan_heading(plan: Plan) -> tuple[str, str]:
 
 
 def _name_way(request: Request) -> str:
-    """Return how ranks get their CPUs: by a mask, a plan that was made before, or a strategy."""
-    if request.names_each_rank or request.is_unbound:
-        return "mask"
-    return clean_lines(request.plan.name) if request.plan else request.strategy
+    """Return how ranks get their CPUs: by a mask or a strategy."""
+    return "mask" if request.names_each_rank or request.is_unbound else request.strategy
 
 
 def make_heading(plans: Sequence[Plan], strategy: str) -> tuple[str, str]:

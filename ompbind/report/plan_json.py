@@ -1,23 +1,21 @@
-"""Plans for programs: JSON, schemas ompbind-plan/2 and ompbind-compare/1."""
+"""Plans for programs: JSON, schemas ompbind-plan/3 and ompbind-compare/1."""
 
 import json
 from collections.abc import Mapping, Sequence
 
 from ompbind.errors import PlanError
-from ompbind.machine.fingerprint import make_fingerprint
 from ompbind.masks.mask import mask_text
 from ompbind.planning.metrics import measure_plan
 from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.rank_variables import Variables
 from ompbind.planning.request import Request
-from ompbind.planning.saved_plan import SCHEMA
 from ompbind.programs.libraries import DetectedLibrary
 from ompbind.report.configuration import configuration_record
 from ompbind.report.machine_text import device_record
 
 
 def render_plan_json(plan: Plan, variables: Sequence[Variables]) -> str:
-    """Render the plan as JSON, schema ompbind-plan/2, with the environment of every rank."""
+    """Render the plan as JSON, schema ompbind-plan/3, with the environment of every rank."""
     return json.dumps(plan_record(plan, variables), indent=2)
 
 
@@ -30,11 +28,10 @@ def plan_record(plan: Plan, variables: Sequence[Variables]) -> dict[str, object]
         "allowed": str(plan.machine.allowed),
         "quota_cpus": plan.machine.quota,
         "bindable": plan.machine.bindable,
-        "fingerprint": make_fingerprint(plan.machine).as_dict(),
     }
     unused = {"idle": str(plan.idle), "taken": str(plan.avoided & plan.machine.allowed)}
     configuration = configuration_record(plan.request.configuration)
-    head = {"schema": SCHEMA, "machine": machine}
+    head = {"schema": "ompbind-plan/3", "machine": machine}
     if not plan.groups:
         return {**head, **_part_record(plan, variables, {"configuration": configuration}, unused)}
     groups = []
@@ -106,7 +103,6 @@ def _request_record(request: Request) -> dict[str, object]:
         "device_order": request.device_order,
         "near": list(request.near),
         "nic_variables": list(request.nic_variables),
-        "plan": request.plan.name if request.plan else None,
     }
 
 

@@ -22,7 +22,6 @@ from itertools import groupby
 from ompbind.cpuset import CpuSet, count, union
 from ompbind.machine.core_kinds import kind_by_cpu
 from ompbind.machine.devices import Device
-from ompbind.machine.fingerprint import make_fingerprint
 from ompbind.machine.model import Domain, Level, Machine, Node
 from ompbind.record import Record
 from ompbind.report.machine_text import (
@@ -289,12 +288,12 @@ def render_listing(machine: Machine, screen: Screen = PIPE) -> str:
 
 
 def render_json(machine: Machine) -> str:
-    """Render the machine as JSON, schema ompbind-topo/1: CPU sets as list text, memory in bytes."""
+    """Render the machine as JSON, schema ompbind-topo/2: CPU sets as list text, memory in bytes."""
     columns = {str(level): machine.table.number_of(level) for level in Level if level is not Level.NODE}
     node_of = {cpu: node.number for node in machine.nodes for cpu in node.cpus}
     kind_of = kind_by_cpu(machine.kinds)
     record = {
-        "schema": "ompbind-topo/1",
+        "schema": "ompbind-topo/2",
         "source": machine.source,
         "arch": machine.arch,
         "online": str(machine.online),
@@ -346,6 +345,5 @@ def render_json(machine: Machine) -> str:
         "devices": list(map(device_record, machine.devices)),
         "bindable": machine.bindable,
         "remarks": list(machine.remarks),
-        "fingerprint": make_fingerprint(machine).as_dict(),
     }
     return json.dumps(record, indent=2)

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shlex
 import signal
 import sys
 import time
@@ -113,7 +114,7 @@ def test_tags_log_files_summary_and_report_have_the_groups(ompbind, tmp_path):
         (0, "one", 0), (1, "two", 0)
     ]  # fmt: skip
     assert [group["group"] for group in record["plan"]["groups"]] == ["one", "two"]
-    assert (record["schema"], record["plan"]["schema"]) == ("ompbind-run/1", "ompbind-plan/2")
+    assert (record["schema"], record["plan"]["schema"]) == ("ompbind-run/1", "ompbind-plan/3")
 
 
 def test_formats_of_plan_show_all_groups(ompbind):
@@ -150,21 +151,15 @@ def test_formats_of_plan_show_all_groups(ompbind):
     assert "--compare cannot be used with groups" in one_line(done.stderr)
 
 
-def test_a_saved_plan_has_the_groups(ompbind, tmp_path):
-    first, second = two_cpus()
-    groups = ["--name", "a", "--", *PYTHON, SHOW, ":", "--name", "b", "--", *PYTHON, SHOW]
-    masks = ["--name", "a", "-m", str(second), "--", "x", ":", "--name", "b", "-m", str(first), "--", "x"]
-    path = tmp_path / "plan.json"
-    path.write_text(ompbind("plan", "--format", "json", *masks).stdout)
-    found = reports(ompbind("run", "--plan", str(path), *groups))
-    assert [env["mask"] for env in found] == [[second], [first]]
-    done = ompbind("run", "--plan", str(path), "--", "true")
-    assert "has groups a and b hint: make the plan with the same groups" in one_line(done.stderr)
-    done = ompbind("run", "--plan", str(path), "--name", "c", "--", "true")
-    assert "has groups a and b, none with the name c" in one_line(done.stderr)
-    path.write_text(ompbind("plan", "--format", "json").stdout)
-    done = ompbind("run", "--plan", str(path), *groups)
-    assert "has no groups" in one_line(done.stderr)
+def test_masks_of_groups_give_their_ranks_the_same_cpus(ompbind):
+    words = "--name a -n 2 -c 1 --service-cores 1 -- x : --name b -n 2 --reserve 1 -- y"
+    plan = ["plan", "--topology", "sample:two-sockets", "--format"]
+    made = ompbind(*plan, "mask", *words.split())
+    first, second = map(shlex.split, made.stdout.splitlines())
+    masks = ["--name", "a", *first, "--", "x", ":", "--name", "b", *second, "--", "y"]
+    again = ompbind(*plan, "taskset", *masks)
+    assert again.stdout == ompbind(*plan, "taskset", *words.split()).stdout
+    assert len(again.stdout.splitlines()) == 4
 
 
 @pytest.mark.two_cpus

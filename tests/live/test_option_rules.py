@@ -95,7 +95,7 @@ NEEDED = {
 
 OTHERS = {
     "rendezvous": "opens a port", "topology": "is for a dry run alone", "preload": "reads files",
-    "plan": "reads files", "preset": "reads files", "config": "reads files", "group": "reads files",
+    "preset": "reads files", "config": "reads files", "group": "reads files",
     **dict.fromkeys(("name", "ready", "ready_timeout", "until"), "are for several commands"),
 }  # fmt: skip
 """Options that this test leaves out: they have an effect with every other option."""

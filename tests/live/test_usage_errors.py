@@ -27,7 +27,7 @@ from tests.tables import rows
     -n 4                                | no such option '-n' hint: write options after the verb: 'ompbind run
     run -np 4 true                      | -n/--ranks: 'p' is wrong: write auto or a whole number of at least 1
     run --cpu-bind=map_cpu:0,1 -- true  | no such option '--cpu-bind' hint: write -m '0|1' for CPUs of each
-    plan --format jsn                   | --format: 'jsn' is not table, picture, svg, json, env, sh, taskset,
+    plan --format jsn                   | --format: 'jsn' is not table, picture, svg, json, mask, env, sh,
     run --run-id '' true                | --run-id: the name of a run is missing
     sleep 1                             | no such command 'sleep' hint: to start a command, write
     run --dry-run=yes -- true           | option '--dry-run' does not take a value hint: see 'ompbind run

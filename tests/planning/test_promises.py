@@ -1,5 +1,8 @@
 """Properties of every plan, for random machines and requests with all options together."""
 
+import shlex
+from itertools import pairwise
+
 from hypothesis import event, given
 from hypothesis import strategies as st
 
@@ -15,9 +18,10 @@ from ompbind.planning.cpu_pool import SMT8_AUTO_LIMIT
 from ompbind.planning.mask_suggestion import suggest_mask
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import make_thread_variables
-from ompbind.planning.request import MemoryMode, Request
+from ompbind.planning.request import MemoryMode, Request, Sharing
 from ompbind.planning.strategies.strategies import STRATEGIES
 from ompbind.programs.command import Workload
+from ompbind.report.export.tool_options import render_mask
 from tests.machines import Shape, make_machine
 
 shapes = st.builds(
@@ -119,6 +123,29 @@ def test_every_plan_keeps_its_promises(case, memory):
     checks = (check_sets, check_threads_of_cores, check_reserve, check_service, check_threads, check_ranks)
     for check in (*checks, check_strategy) if uses_strategy(request) else checks:
         check(made)
+
+
+@given(cases(), st.booleans())
+def test_the_mask_of_a_plan_gives_the_same_cpus_again(case, shares):
+    machine, request = case
+    request = request.replace(service_total=0, service_each=0, bind=Bind.RANK)
+    request = request.replace(sharing=Sharing.SHARE) if shares else request
+    try:
+        made = make_plan(machine, request)
+    except (PlanError, MaskError):
+        return
+    words = shlex.split(render_mask(made))
+    given = dict(pairwise(words))
+    again = Request(
+        ranks=int(given.get("-n", 1)),
+        mask=parse_mask(given["-m"]),
+        service_cores=int(given.get("--service-cores", 0)),
+        sharing=Sharing.SHARE if "--share" in words else Sharing.WARN,
+        bind=Bind(given.get("--bind", "rank")),
+    )
+    event(" ".join(word for word in words if word.startswith("-")))
+    for old, new in zip(made.placements, make_plan(machine, again).placements, strict=True):
+        assert (new.cpus, new.service_cpus) == (old.cpus, old.service_cpus)
 
 
 def check_sets(made):

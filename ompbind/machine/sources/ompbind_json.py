@@ -1,4 +1,7 @@
-"""The output of `ompbind topo --format json`, schema ompbind-topo/1 → the same machine."""
+"""The output of `ompbind topo --format json`, schema ompbind-topo/2 → the same machine.
+
+Version 1 had a key more, which is not read.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -22,13 +25,13 @@ from ompbind.text import clean_line
 
 Data = Mapping[str, Any]
 
-SCHEMA = "ompbind-topo/1"
+SCHEMA = "ompbind-topo/2"
 _HINT = "write the file with: ompbind topo --format json"
 
 
 def make_machine_from_json(data: Data, source: str, *, devices: bool = False) -> Machine:
-    """Make the machine from a JSON object of schema ompbind-topo/1. Raises MachineError if it is invalid."""
-    if data["schema"] != SCHEMA:
+    """Make the machine from a JSON object of schema ompbind-topo/2. Raises MachineError if it is invalid."""
+    if data["schema"] not in (SCHEMA, "ompbind-topo/1"):
         message = f"{source!r} has the schema {str(data['schema'])[:40]!r}, not {SCHEMA!r}"
         raise MachineError(message, hint=_HINT)
     try:

@@ -14,8 +14,8 @@ class Format(Record):
     plan, "one" for a single rank (of several, --rank chooses it), "any" for all ranks or the rank of --rank.
     The function takes the plan, and what `takes` names: the "variables" of these ranks, or the "screen" that
     shows the text. With `shows_notes` the text contains at least the warnings of the plan; otherwise they go
-    to standard error. With `lacks_devices` the text cannot give ranks their devices. `help` follows the name
-    of the format in --help.
+    to standard error. With `lacks_devices` the text cannot give ranks their devices, with `lacks_groups` it
+    has one memory mode and one binding mode for all groups. `help` follows the name of the format in --help.
     """
 
     render: str
@@ -23,6 +23,7 @@ class Format(Record):
     takes: Literal["nothing", "variables", "screen"] = "nothing"
     shows_notes: bool = False
     lacks_devices: bool = False
+    lacks_groups: bool = False
     help: str = ""
 
     def load(self) -> Callable[..., str]:
@@ -47,17 +48,21 @@ FORMATS: Mapping[str, Format] = {
     "svg": Format(render=f"{_REPORT}.diagram.svg:render_plan_svg", ranks="all", shows_notes=True),
     "json": Format(render=f"{_REPORT}.plan_json:render_plan_json", ranks="all", takes="variables",
                    shows_notes=True),
+    "mask": Format(render=f"{_EXPORT}.tool_options:render_mask", ranks="all", lacks_devices=True,
+                   help="options that give ranks these CPUs again"),
     "env": Format(render=f"{_EXPORT}.variables:render_env", ranks="one", takes="variables",
                   help="the variables of one rank"),
     "sh": Format(render=f"{_EXPORT}.variables:render_sh", ranks="one", takes="variables",
                  help="the same, as shell commands"),
     "taskset": Format(render=f"{_EXPORT}.tool_options:render_taskset", ranks="any", lacks_devices=True),
     "numactl": Format(render=f"{_EXPORT}.tool_options:render_numactl", ranks="any", lacks_devices=True),
-    "vllm": Format(render=f"{_EXPORT}.variables:render_vllm", ranks="all", lacks_devices=True),
-    "sglang": Format(render=f"{_EXPORT}.variables:render_sglang", ranks="all", lacks_devices=True),
-    "slurm": Format(render=f"{_EXPORT}.tool_options:render_slurm", ranks="all"),
+    "vllm": Format(render=f"{_EXPORT}.variables:render_vllm", ranks="all", lacks_devices=True,
+                   lacks_groups=True),
+    "sglang": Format(render=f"{_EXPORT}.variables:render_sglang", ranks="all", lacks_devices=True,
+                     lacks_groups=True),
+    "slurm": Format(render=f"{_EXPORT}.tool_options:render_slurm", ranks="all", lacks_groups=True),
     "rankfile": Format(render=f"{_EXPORT}.tool_options:render_rankfile", ranks="all", lacks_devices=True,
-                       help="Open MPI"),
+                       lacks_groups=True, help="Open MPI"),
     "systemd": Format(render=f"{_EXPORT}.variables:render_systemd", ranks="one", takes="variables",
                       help="settings for the service of one rank"),
     "docker": Format(render=f"{_EXPORT}.tool_options:render_docker", ranks="any", takes="variables",

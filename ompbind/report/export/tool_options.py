@@ -1,9 +1,9 @@
-"""A plan as options of tools that start ranks: taskset, numactl, mpirun (rankfile), srun, docker."""
+"""A plan as options of tools that start ranks: ompbind, taskset, numactl, mpirun (rankfile), srun, docker."""
 
 import shlex
 from collections.abc import Sequence
 
-from ompbind.cpuset import CpuSet
+from ompbind.cpuset import CpuSet, render_sequence
 from ompbind.errors import RequestError
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_variables import Variables
@@ -17,6 +17,28 @@ from ompbind.report.export.ranks import (
     number_gpus,
     select_container_variables,
 )
+
+
+def render_mask(plan: Plan) -> str:
+    """Render the options of ompbind that give each rank the same CPUs; a line for each group.
+
+    Service CPUs are the last CPUs of a part, as --service-cores takes them. CPUs of several ranks need
+    --share, which is an option of the whole run.
+    """
+    lines = []
+    for part in plan.parts:
+        ranks = confined_ranks(part)
+        cpus = ((*placement.cpus, *placement.service_cpus) for placement in ranks)
+        mask = "|".join(",".join(render_sequence(numbers)) for numbers in cpus)
+        words = [*(["-n", str(len(ranks))] if len(ranks) > 1 else []), "-m", shlex.quote(mask)]
+        if part.request.service_cores:
+            words += ["--service-cores", str(part.request.service_cores)]
+        if part.request.is_unbound:
+            words += ["--bind", "none"]
+        lines.append(" ".join(words))
+    if sum(len(placement.cpuset) for placement in plan.placements) > len(plan.used):
+        lines[0] += " --share"
+    return "\n".join(lines)
 
 
 def render_taskset(plan: Plan) -> str:

@@ -382,7 +382,7 @@ def test_json_of_ompbind_gives_the_same_machine(tmp_path_factory, shape, allowed
     assert again.replace(source=machine.source) == machine
 
 
-MINIMAL = {"schema": "ompbind-topo/1", "arch": "x", "online": "0", "allowed": "0", "cpus": [{"cpu": 0}],
+MINIMAL = {"schema": "ompbind-topo/2", "arch": "x", "online": "0", "allowed": "0", "cpus": [{"cpu": 0}],
            "nodes": [{"node": 0, "cpus": "0"}]}  # fmt: skip
 DEVICE = {"device": "gpu:1", "kind": "gpu", "address": "0000:06:00.0", "partition": 0, "class": "0302",
           "vendor": "10de", "product": "2335", "cpus": "0", "node": 0, "names": ["card1"],
@@ -416,7 +416,7 @@ DAMAGED_DEVICES = [
 )
 def test_damaged_json_of_ompbind_is_an_error(tmp_path, change):
     text = {**MINIMAL, **change}
-    with pytest.raises(MachineError, match="is not valid ompbind-topo/1") as caught:
+    with pytest.raises(MachineError, match="is not valid ompbind-topo/2") as caught:
         read(tmp_path, text, devices=True)
     assert not re.search("object|indices|argument|float", caught.value.message)
     if "devices" in change:
