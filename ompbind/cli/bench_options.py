@@ -290,6 +290,4 @@ BENCH_OPTIONS = (
     Option("--export", section=OUTPUT, verbs=BENCH, read=_read_export, multiple=True,
            metavar="FORMAT", everyday=True, words=tuple(EXPORTS), is_setting=False,
            help=f"Write results: {render_export_names()}; FORMAT=FILE: not to standard output"),
-    Option("--save-preset", section=OUTPUT, verbs=BENCH, read=name_of("a preset"), metavar="NAME",
-           everyday=True, is_setting=False, help="Save the best options as [preset.NAME]"),
 )  # fmt: skip

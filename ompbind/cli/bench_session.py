@@ -1,15 +1,18 @@
 """The session of `bench`, once its candidates are known: it runs, is saved, and its results are shown."""
 
 import gc
+import json
 import math
 import os
 import random
 import signal
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from statistics import median
+from textwrap import indent
 
 from ompbind import __version__
 from ompbind.bench.compare_sessions import compare_sessions, find_failures
@@ -26,7 +29,7 @@ from ompbind.bench.events import (
 )
 from ompbind.bench.interrupts import SignalMask, catch_interrupts, delay_interrupts, ignore_interrupts
 from ompbind.bench.metrics import make_metrics
-from ompbind.bench.records import Conclusion, Kind, NextRound, Refusal, Rules, Session, Status
+from ompbind.bench.records import NextRound, Refusal, Rules, Session, Status
 from ompbind.bench.results_file import open_results, read_results
 from ompbind.bench.run_candidate import run_candidate
 from ompbind.bench.session import (
@@ -39,8 +42,10 @@ from ompbind.bench.session import (
 from ompbind.bench.start_ranks import CandidateStart, MeasuringSettings, check_commands
 from ompbind.cli.bench_options import render_words
 from ompbind.cli.bench_settings import BenchSettings
+from ompbind.cli.config_parse import ENV
 from ompbind.cli.console import print_message, read_screen, write_stdout
-from ompbind.cli.save_preset import check_preset, save_preset
+from ompbind.cli.options import find_options
+from ompbind.cli.verbs import CONFIGURATION
 from ompbind.cpuset import count
 from ompbind.errors import OptionError, RequestError
 from ompbind.execution.job_control import exit_by_interrupt
@@ -142,8 +147,6 @@ def run_bench(
     The code is 0; 1 if no run has succeeded; 128 and the number of the signal that stopped the session.
     """
     exports = prepare_exports(settings)
-    if settings.save_preset:
-        check_preset(settings.save_preset, settings)
     check_commands(starts)
     measuring = make_measuring_settings(settings)
     new = _make_session(settings, starts, refusals, machine).replace(metrics=measuring.metrics)
@@ -166,10 +169,9 @@ def run_bench(
             )
             signals = SignalMask(signal.SIG_SETMASK, signal_mask)
             end = run_session(session, starts, calls, settings.budget, signals)
-        conclusion = show_results(settings, end.session, exports)
+        show_results(settings, end.session, exports)
         if end.error:
             raise end.error
-        save_choice(settings, end.session, conclusion)
         code = _find_exit_code(end.session, arrived)
         if claim:
             claim.publish_exit(code)
@@ -286,8 +288,8 @@ def prepare_exports(settings: BenchSettings) -> tuple[ExportFile, ...]:
     )
 
 
-def show_results(settings: BenchSettings, session: Session, exports: Sequence[ExportFile]) -> Conclusion:
-    """Print and export what a session found, and return it.
+def show_results(settings: BenchSettings, session: Session, exports: Sequence[ExportFile]) -> None:
+    """Print and export what a session found.
 
     Standard output has the conclusion as an event, or an export without a file, or else the table. All have
     no secret values.
@@ -297,29 +299,41 @@ def show_results(settings: BenchSettings, session: Session, exports: Sequence[Ex
         write_stdout(render_event(make_conclusion_event(conclusion)))
     elif all(export.file for export in exports):
         write_stdout(render_bench(masked, conclusion, read_screen(), verbose=settings.planning.verbose))
+        found = [choice.candidate for choice in list_choices(masked, conclusion)]
+        if len(found) == 1 and found[0].options and not found[0].words:
+            lines = indent(render_preset("best", found[0].options), "    ")
+            write_stdout(f"\nfor 'ompbind run --preset best', in ompbind.toml:\n{lines}")
     for export in exports:
         text = EXPORTS[export.format].render(masked, conclusion)
         if export.file:
             write_report(export.file, text)
         else:
             write_stdout(text)
-    return conclusion
 
 
-def save_choice(settings: BenchSettings, session: Session, conclusion: Conclusion) -> None:
-    """Save the recommended options as the preset of --save-preset, or print why no preset is saved."""
-    name, choices = settings.save_preset, list(list_choices(session, conclusion))
-    bound = [choice.candidate for choice in choices if choice.candidate.kind is not Kind.UNBOUND]
-    if not name:
-        return
-    if len(choices) == len(bound) == 1:
-        path = save_preset(name, bound[0], settings)
-        print_message(f"{bound[0].name} is saved as preset {name} in {path}")
-        return
-    why = "no candidate is recommended" if not choices else "the command without ompbind is recommended"
-    if len(choices) > 1:
-        why = "different numbers of ranks are not compared, so several candidates are recommended"
-    print_message(f"warning: --save-preset {name}: nothing is saved: {why}")
+def render_preset(name: str, words: Sequence[str]) -> str:
+    """Return the table [preset.NAME] of ompbind.toml that has the options of a candidate.
+
+    Strings of JSON are strings of TOML too.
+    """
+    options, left = {option.key: option for option in find_options("run")}, deque(words)
+    values: dict[str, list[str]] = {}
+    while left:
+        key = left.popleft().removeprefix("--")
+        has_value = key in options and not options[key].is_flag
+        values[key] = [*values.get(key, ()), left.popleft()] if has_value else []
+    lines = [f"[preset.{name}]"]
+    for key, texts in values.items():
+        quoted = [json.dumps(text, ensure_ascii=False) for text in texts]
+        value = "true" if not texts else quoted[0] if len(texts) == 1 else f"[{', '.join(quoted)}]"
+        if key == ENV and texts:
+            pairs = (map(json.dumps, text.split("=", 1)) for text in texts)
+            value = f"{{ {', '.join(map(' = '.join, pairs))} }}"
+        elif len(texts) == 1 and options[key].number and texts[0].isdecimal():
+            value = texts[0]
+        if key not in options or options[key].section != CONFIGURATION:
+            lines.append(f"{key} = {value}")
+    return "\n".join(lines)
 
 
 def run_show(settings: BenchSettings) -> int:

@@ -37,8 +37,6 @@ class BenchSettings(Record):
     show: bool
     fail_above: float | None
     export: tuple[tuple[str, str], ...]
-    save_preset: str | None
-    config: str | None
     dry_run: bool
 
     @property

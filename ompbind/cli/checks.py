@@ -129,7 +129,7 @@ _GROUPS_HINT = "name the groups: --name server -- ./server : --name load -- ./cl
 
 _FOR_RUNNING_RANKS = (
     "ready", "ready_timeout", "until", "stdin", "on_failure", "output", "log_dir", "force", "timestamps",
-    "pty", "timeout", "grace", "keep_descendants", "verify", "report", "wait", "export", "save_preset",
+    "pty", "timeout", "grace", "keep_descendants", "verify", "report", "wait", "export",
 )  # fmt: skip
 """Options that have no effect in a dry run, which starts no ranks."""
 
@@ -185,8 +185,6 @@ CHECKS = (
     *(Check(option=name, other="name", when=lambda v: not _has_groups(v),
             text="has no effect without --name", hint=_GROUPS_HINT)
       for name in ("ready", "ready_timeout", "until")),
-    Check(option="save_preset", other="name", when=lambda v: v["name"], text="cannot be used with {other}",
-          hint="write the recommended options into [group.NAME] of ompbind.toml"),
     Check(option="ready_timeout", other="ready", when=lambda v: not v["ready"],
           text="has no effect without --ready", hint="--ready says when the ranks of this group are ready"),
     Check(option="ready", other="log_dir", text="reads log files, and there are none",
@@ -224,8 +222,6 @@ CHECKS = (
           text="writes several formats to standard output", hint=_name_file),
     Check(option="export", other="format", hint=_name_file, text="and {other} write to standard output",
           when=lambda v: v["format"] != "table" and any(not path for _, path in v["export"])),
-    Check(option="save_preset", other="show", when=lambda v: v["show"],
-          hint="write the recommended options below [preset.NAME] in ompbind.toml"),
     *(Check(option=name, other="dry_run", when=lambda v: v["dry_run"], warning=True)
       for name in _FOR_RUNNING_RANKS),
 )  # fmt: skip

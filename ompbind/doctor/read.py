@@ -163,7 +163,7 @@ _PACKAGES = (
 )
 """Packages with thread pools, with expected preloads, or that bind by default."""
 
-_DEPENDENCIES = ("click", "psutil", "rich", "tomlkit")
+_DEPENDENCIES = ("click", "psutil", "rich")
 """The packages that ompbind depends on; in the zipapp they have no metadata."""
 
 _SERIES = re.compile(r"(?:python|pypy)([0-9]+)\.([0-9]+)")

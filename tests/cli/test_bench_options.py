@@ -1,13 +1,14 @@
 """The options of bench: their values, wrong values, options without effect, and the settings of a session."""
 
 import shlex
+import tomllib
 
 import pytest
 
 from ompbind.bench.records import Combine, Metric, Rules
 from ompbind.bench.start_ranks import MeasuringSettings
 from ompbind.cli.bench import VERB
-from ompbind.cli.bench_session import make_measuring_settings, make_rules
+from ompbind.cli.bench_session import make_measuring_settings, make_rules, render_preset
 from ompbind.errors import OmpbindError
 from tests.cli.command_lines import read, read_bench
 
@@ -26,7 +27,6 @@ WRONG = """
 --ready up                      | --ready up has no effect without --name
 --fail-above 5%                 | --fail-above 5% has no effect without --show
 --show --dry-run                | --show and --dry-run contradict each other
---show --save-preset x          | --save-preset x has no effect with --show
 --export csv --export json      | --export csv,json writes several formats to standard output
 --export csv --format jsonl     | --export csv and --format jsonl write to standard output
 --show -n 2                     | --ranks 2 has no effect with --show
@@ -88,3 +88,28 @@ def test_candidates_do_the_same_work_if_an_option_says_what_their_work_is(words,
 def test_without_seed_sessions_have_different_seeds():
     assert len({make_rules(read_bench()).seed for _ in range(5)}) == 5
     assert make_rules(read_bench("--seed", "0")).seed == 0
+
+
+PRESETS = [
+    ("-n 2 --smt 2", {"ranks": 2, "smt": 2}), ("-n auto -s nodes", {"ranks": "auto", "strategy": "nodes"}),
+    ("--mask 0-1|2-3 --strict", {"mask": "0-1|2-3", "strict": True}),
+    ("--no-strict --no-threads", {"no-strict": True, "no-threads": True}),
+    ("--no-preload --preload tcmalloc --preload a,b", {"no-preload": True, "preload": ["tcmalloc", "a,b"]}),
+    ("--env A=1 --env B=x=y", {"env": {"A": "1", "B": "x=y"}}), ("--no-env", {"no-env": True}),
+    ("--chdir /tmp/{rank} --fill --wrap 'sh -c \"x\"'",
+     {"chdir": "/tmp/{rank}", "fill": True, "wrap": 'sh -c "x"'}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "table"), PRESETS)
+def test_the_lines_of_a_preset_have_the_options_of_a_candidate(line, table, tmp_path):
+    words, file = shlex.split(line), tmp_path / "a.toml"
+    # `bench` writes the long names of options, each before its value
+    long = {"-n": "--ranks", "-s": "--strategy"}
+    text = render_preset("fast", [long.get(word, word) for word in words])
+    assert tomllib.loads(text) == {"preset": {"fast": table}}
+    file.write_text(text)
+    expected, found = (
+        read("run", *options).params for options in (words, ("--config", str(file), "--preset", "fast"))
+    )
+    assert {name for name in expected if expected[name] != found[name]} <= {"config", "preset"}

@@ -46,7 +46,7 @@ def make_public_ompbind(directory):
     if not shutil.which("setpriv"):
         unavailable("setpriv is not installed: it is in the package util-linux")
     program, modules = directory / "ompbind", directory / "modules"
-    for name in ("ompbind", "click", "rich", "tomlkit"):
+    for name in ("ompbind", "click", "rich"):
         unfinished = shutil.ignore_patterns("*.pyc.*")  # another process compiles a module
         shutil.copytree(Path(import_module(name).__file__).parent, modules / name, ignore=unfinished)
     shutil.copy(ROOT / "packaging/start_zipapp.py", modules / "__main__.py")

@@ -504,7 +504,6 @@ def test_without_vary_bench_proposes_a_choice_for_each_group(ompbind):
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    (["--save-preset", "x"], "--save-preset x cannot be used with --name server"),
     (["--vary", "name=a,b"], "--name cannot be varied"),
 ])  # fmt: skip
 def test_options_of_bench_that_groups_do_not_have(ompbind, options, message):

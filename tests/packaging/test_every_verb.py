@@ -103,12 +103,10 @@ def test_a_command_line_works_without_warnings(tmp_path, env, row):
     call(line, pattern, tmp_path, env, *codes)
 
 
-def test_results_of_bench_are_read_again_as_are_presets(tmp_path, env):
+def test_results_of_bench_are_read_again(tmp_path, env):
     measured = "--metric 'took ([0-9])' -- sh -c '[ $OMP_PROC_BIND = true ]; echo took $((1 + $?))'"
-    saved = f"{BENCH} --results b.jsonl --save-preset best {measured}"
-    call(saved, "default is saved as preset best", tmp_path, env)
+    call(f"{BENCH} --results b.jsonl {measured}", "^recommended: default", tmp_path, env)
     call("bench --show b.jsonl", "^recommended: default", tmp_path, env)
-    call(f"plan --preset best {DUAL}", "^1 rank", tmp_path, env)
 
 
 @pytest.mark.parametrize(
