@@ -68,10 +68,6 @@ def _list_strategies_for_cores(values: Values) -> str:
     return "" if values.get("compare") else list_others_that_take_cores(values["strategy"])
 
 
-def _lacks_nics(values: Values) -> bool:
-    return "nic" not in values["devices"]
-
-
 def _writes(mode: str, values: Values) -> bool:
     """Return whether --output or --log-dir chooses a mode."""
     return mode in make_modes(values["output"], values["log_dir"])
@@ -179,9 +175,7 @@ CHECKS = (
     Check(option="omp_runtime", other="bind", when=lambda v: v["bind"] is Bind.NONE, warning=True),
     *(Check(option=name, other="devices", when=lambda v: not v["devices"],
             text="has no effect without --devices", hint="add --devices gpu")
-      for name in ("devices_per_rank", "share_devices", "device_order")),
-    Check(option="nic_variables", other="devices", when=_lacks_nics, text="needs --devices nic",
-          hint="use --devices nic or gpu,nic"),
+      for name in ("devices_per_rank", "share_devices")),
     *(Check(option=name, other="name", when=lambda v: not _has_groups(v),
             text="has no effect without --name", hint=_GROUPS_HINT)
       for name in ("ready", "ready_timeout", "until")),

@@ -25,7 +25,6 @@ from ompbind.masks.parse import parse_mask
 from ompbind.openmp.binding import Bind, ProcBind
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.planning.placeholders import parse_assignment
-from ompbind.planning.rank_variables import NIC_VARIABLES
 from ompbind.planning.request import DEFAULT_STRATEGY, DEVICE_KINDS, MemoryMode
 from ompbind.planning.strategies.strategies import STRATEGIES
 from ompbind.programs.libraries import PRELOADABLE
@@ -77,12 +76,6 @@ def _read_devices(text: str) -> tuple[DeviceKind, ...] | Literal["auto"]:
         return tuple(dict.fromkeys(map(DeviceKind, kinds)))
     word = one_of(_DEVICE_WORDS, "a kind of device")(text)
     return "auto" if word == "auto" else ()
-
-
-def _read_nic_variables(text: str) -> tuple[str, ...]:
-    """Read names of variables for network interfaces."""
-    read_name = one_of(NIC_VARIABLES, "a variable for NICs")
-    return tuple(dict.fromkeys(map(read_name, text.split(","))))
 
 
 PLANNING_OPTIONS: tuple[Option, ...] = (
@@ -142,16 +135,9 @@ PLANNING_OPTIONS: tuple[Option, ...] = (
            metavar="K", help="Devices of each kind per rank", default_help="an equal share"),
     Option("--share-devices", section=DEVICES, verbs=PLANNING, flag=True,
            help="Let several ranks use the same device"),
-    Option("--device-order", section=DEVICES, verbs=PLANNING, read=one_of(("device", "cpu")),
-           words=("device", "cpu"), default="device", metavar="ORDER",
-           help="Order of ranks: {words}; device: rank 0 gets the first device; cpu: the device near the"
-                " first CPUs"),
     Option("--near", section=DEVICES, verbs=PLANNING, read=names_of("a device"),
            multiple=True, metavar="DEVICE",
            help="Use only CPUs near a device: gpu:0, nic:1, mlx5_0, or a PCI address; see 'ompbind topo'"),
-    Option("--nic-variables", section=DEVICES, verbs=PLANNING, read=_read_nic_variables,
-           words=NIC_VARIABLES, complete=complete_list(NIC_VARIABLES), metavar="NAMES", multiple=True,
-           help="Set these variables to the NICs of the rank: NCCL_IB_HCA, UCX_NET_DEVICES, PSM3_NIC"),
     Option("--topology", section=CPUS, verbs=(*PLANNING, "topo"), default="live", metavar="SOURCE",
            whole_run=True, complete=_complete_sources, help="The machine: {names}", list_names=_list_sources),
     Option("--bind", section=BINDING, verbs=PLANNING, read=member(Bind), words=tuple(Bind),

@@ -66,9 +66,7 @@ class PlanningSettings(Record):
     devices: tuple[DeviceKind, ...] | Literal["auto"]
     devices_per_rank: int | None
     share_devices: bool
-    device_order: Literal["device", "cpu"]
     near: tuple[str, ...]
-    nic_variables: tuple[str, ...]
     topology: str
     bind: Bind
     proc_bind: ProcBind

@@ -137,6 +137,8 @@ By default that is the first word of the text. The value of the option replaces 
 
 REMOVED_OPTIONS: dict[str, str] = {
     "--save-preset": "copy the lines that bench prints into ompbind.toml",
+    "--device-order": "list GPUs in another order with CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES",
+    "--nic-variables": "set the variable from OMPBIND_NICS in the command: sh -c '...'",
     "--duration": "measure servers as groups: --until load --name server -- ... : --name load -- ...",
     "--load": "name the load generator as a group: --until load --name server -- ... : --name load -- ...",
     "--plan": "give the mask that 'ompbind plan --format mask' prints",

@@ -28,9 +28,6 @@ OMPBIND_NICS = "OMPBIND_NICS"
 NAMES_OF_DEVICES = (OMPBIND_RANK_DEVICES, OMPBIND_NICS)
 """The variables that name devices, and that a rank of another run must not inherit."""
 
-NIC_VARIABLES = ("NCCL_IB_HCA", "UCX_NET_DEVICES", "PSM3_NIC")
-"""The variables with which communication libraries choose network interfaces (--nic-variables)."""
-
 OMPBIND_ATTEMPT = "OMPBIND_ATTEMPT"
 """How often the rank was started so far, this start included."""
 

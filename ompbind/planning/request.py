@@ -129,8 +129,7 @@ class Request(Record):
 
     `devices` are the kinds of devices that ranks get, `devices_per_rank` how many of each kind (None: an
     equal share), and `share_devices` lets several ranks get the same device. `near` names devices: ranks only
-    get CPUs near them. In `device_order` "device", rank 0 gets the first device; in "cpu", the ranks are in
-    the order of their CPUs. `nic_variables` are the variables that name the network interfaces of a rank.
+    get CPUs near them.
     `visible` are the devices that ranks may get, None if no device was read. With `has_own_devices`, ranks
     outside the plan get none of them: the launcher has given this rank devices of its own.
 
@@ -174,8 +173,6 @@ class Request(Record):
     devices_per_rank: int | None = None
     share_devices: bool = False
     near: tuple[str, ...] = ()
-    device_order: Literal["device", "cpu"] = "device"
-    nic_variables: tuple[str, ...] = ()
     visible: VisibleDevices | None = None
     has_own_devices: bool = False
     unfilled: tuple[str, ...] = ()
@@ -284,7 +281,6 @@ _FIELD_TYPES: Mapping[str, tuple[type, str]] = {
 _FIELD_WORDS = {
     "sibling": ("first", "last"),
     "core_kind": (*CORE_KIND_NAMES, "all"),
-    "device_order": ("device", "cpu"),
 }
 
 

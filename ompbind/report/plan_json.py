@@ -100,9 +100,7 @@ def _request_record(request: Request) -> dict[str, object]:
         "devices": request.devices if request.devices == "auto" else list(map(str, request.devices)),
         "devices_per_rank": request.devices_per_rank,
         "share_devices": request.share_devices,
-        "device_order": request.device_order,
         "near": list(request.near),
-        "nic_variables": list(request.nic_variables),
     }
 
 

@@ -71,12 +71,6 @@ def test_ranks_never_get_a_gpu_that_is_hidden(plan):
     assert empty in " ".join(plan("--devices auto", CUDA_VISIBLE_DEVICES="").stdout.split())
 
 
-def test_network_interfaces_are_named_on_request(plan):
-    found = read_env(plan("--devices gpu,nic --nic-variables NCCL_IB_HCA,PSM3_NIC -n 1 --format env"))
-    assert (found["OMPBIND_NICS"], found["NCCL_IB_HCA"]) == ("mlx5_0,mlx5_1", "=mlx5_0,mlx5_1")
-    assert "UCX_NET_DEVICES" not in found
-
-
 def test_formats_without_devices_warn(plan):
     for name in ("numactl", "vllm", "rankfile"):
         done = plan(f"-n 2 --format {name} --devices gpu")

@@ -71,8 +71,8 @@ VALUES = {
     "wrap_ranks": ["--wrap-ranks=0"],
     "devices": ["--devices=gpu", "--devices=nic", "--devices=gpu,nic", "--devices=auto"],
     "devices_per_rank": ["--devices-per-rank=1"], "share_devices": ["--share-devices"],
-    "device_order": ["--device-order=cpu"], "near": ["--near=gpu:0"],
-    "nic_variables": ["--nic-variables=PSM3_NIC"], "stdin": ["--stdin=none"],
+    "near": ["--near=gpu:0"],
+    "stdin": ["--stdin=none"],
     "output": ["--output=tag", "--output=files --log-dir=logs"], "log_dir": ["--log-dir=logs"],
     "force": ["--force"], "timestamps": ["--timestamps"], "pty": ["--pty"], "quiet": ["--quiet"],
     "verbose": ["--verbose"],
@@ -88,8 +88,7 @@ NEEDED = {
     "strict": ["--expect=tcmalloc"], "allow_partial": ["-m0,12-13,16,32,500"], "wait": ["--exclusive"],
     "force": ["--log-dir=logs"], "wrap_ranks": ["-n2", "--wrap=nice"], "timestamps": ["--output=tag"],
     "pty": ["--output=tag"], "report_env": ["--report=run.json"], "devices_per_rank": ["--devices=gpu"],
-    "share_devices": ["-n5", "--devices=gpu"], "device_order": ["-n2", "--devices=gpu"],
-    "nic_variables": ["--devices=gpu,nic"],
+    "share_devices": ["-n5", "--devices=gpu"],
 }  # fmt: skip
 """Options without which an option has no effect, and with which it has one."""
 
@@ -107,11 +106,7 @@ SAME = {
     ("devices_per_rank", "share_devices"): "five ranks that share four GPUs get one each anyway",
     ("share_devices", "ranks"): "two ranks need not share four GPUs",
     ("share_devices", "strategy"): "as before", ("share_devices", "wrap_ranks"): "as before",
-    ("share_devices", "device_order"): "as before",
     ("--share-devices", "-n2 -m0,16,32|1,12,17,28"): "as before",
-    ("device_order", "core_kind"): "the ranks have CPUs of the same NUMA node, in any order of devices",
-    ("device_order", "near"): "as before",
-    ("--device-order=cpu", "--devices=nic"): "the network interfaces are in the order of their CPUs",
     ("near", "devices_per_rank"): "a rank with one GPU gets the first",
     ("near", "core_kind"): "the first GPU is near the cores for efficiency",
     ("core_kind", "near"): "as before", ("core_kind", "devices_per_rank"): "as before",
@@ -232,7 +227,7 @@ MESSAGES = rows("""
     -q -v                                  | --verbose and --quiet contradict each other
     --reserve-total 1 --reserve 1          | --reserve-total 1 and --reserve 1 contradict each other
     STRATEGY=spread MASK=0|1               | OMPBIND_STRATEGY=spread has no effect with OMPBIND_MASK='0|1'
-    --device-order cpu                     | --device-order cpu has no effect without --devices hint: add
+    --devices-per-rank 1                   | --devices-per-rank 1 has no effect without --devices hint: add
     --allow-partial --dry-run              | warning: --allow-partial has no effect without --mask
     -v --dry-run SHARE_DEVICES=1           | OMPBIND_SHARE_DEVICES is not used with the default --devices none
     -m 0 --smt all --dry-run               | warning: --smt all has no effect with --mask 0: ranks get

@@ -33,13 +33,12 @@ def export(name, plan, env=()):
 
 
 def test_json_has_the_devices_and_the_request():
-    plan = planned(NVIDIA, PAIRS, {}, share_devices=True, near=("gpu:0",), nic_variables=("PSM3_NIC",))
+    plan = planned(NVIDIA, PAIRS, {}, share_devices=True, near=("gpu:0",))
     record = json.loads(json.dumps(plan_record(plan, variables_of(plan))))
     assert [rank["devices"] for rank in record["ranks"]] == [list(map(device_record, pair)) for pair in PAIRS]
     assert record["ranks"][1]["env"]["OMPBIND_RANK_DEVICES"] == "gpu:2,gpu:3"
     request = {
         "devices": ["gpu"], "share_devices": True, "near": ["gpu:0"], "devices_per_rank": None,
-        "device_order": "device", "nic_variables": ["PSM3_NIC"],
     }  # fmt: skip
     assert {name: record["request"][name] for name in request} == request
     machine = make_machine_from_json(json.loads(render_json(plan.machine)), "x", devices=True)

@@ -1,7 +1,6 @@
 """Which rank gets which devices.
 
-Ranks get devices in device order: rank 0 the first ones, and so on (`--device-order cpu`: in the order of the
-CPUs near them). For 8 GPUs:
+Ranks get devices in device order: rank 0 the first ones, and so on. For 8 GPUs:
 
     2 ranks                        0 1 2 3 | 4 5 6 7
     3 ranks                        0 1 2 | 3 4 | 5 6 7
@@ -120,10 +119,6 @@ def gets_none(selected: SelectedDevices, request: Request, ranks: int) -> bool:
 def _assign(machine: Machine, request: Request, selected: SelectedDevices, cpus: CpuSet) -> DeviceGroups:
     """Return the devices of all ranks on this machine, those outside the plan too."""
     main = selected.main
-    if request.device_order == "cpu":
-        core_of = machine.table.core_of
-        near = {device: find_locality(machine, (device,), cpus).cpus for device in main}
-        main = tuple(sorted(main, key=lambda device: min(core_of[cpu] for cpu in near[device])))
     ranks = (request.ranks or 1) + request.outside_device_ranks
     groups = _divide(machine, main, request, ranks)
     if len(groups) < ranks:

@@ -77,6 +77,5 @@ def request_all_gpus(request: Request, own: OwnGpus) -> tuple[Request, int] | No
         visible=VisibleDevices(devices=(*own.all_gpus, *others)),
         devices_per_rank=each,
         share_devices=False,
-        device_order="device",
     )
     return request, groups.index(set(own.gpus))

@@ -3,9 +3,8 @@
 A variable of a vendor gets words that it had already, or UUIDs: it is narrowed, never widened.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from ompbind.cpuset import CpuSet, named
 from ompbind.machine.devices import Device, DeviceKind
 from ompbind.planning.devices.cuda import CUDA_VISIBLE_DEVICES
 from ompbind.planning.devices.rocm import HIP_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES
@@ -13,7 +12,6 @@ from ompbind.planning.devices.visible import find_visible_devices
 from ompbind.planning.plan import Note, Placement, Plan
 from ompbind.planning.rank_variables import (
     NAMES_OF_DEVICES,
-    NIC_VARIABLES,
     OMPBIND_NICS,
     OMPBIND_RANK_DEVICES,
     Variables,
@@ -39,9 +37,6 @@ def make_device_variables(
         OMPBIND_NICS: ",".join(map(_find_interface, nics)) or None,
         **(_narrow(visible, gpus) if gpus else {}),
     }
-    for name in plan.request.nic_variables if nics else ():
-        if value := _RENDER_NICS[name](nics):  # None for a library that cannot use these interfaces
-            variables[name] = value
     kept = base.keys() - NAMES_OF_DEVICES if keep_env else ()
     return {name: value for name, value in variables.items() if name not in kept}
 
@@ -63,11 +58,6 @@ def explain_variables(plan: Plan) -> Iterator[Note]:
         if name in used:
             text = f"{name}={value} (from --env or --keep-env) will override the devices of the plan"
             yield Note(code="devices-overridden", text=text, warning=True)
-    for name in plan.request.nic_variables:
-        nics = {placement.rank: _find_nics(placement) for placement in plan.placements}
-        if ranks := CpuSet(rank for rank, own in nics.items() if own and not _RENDER_NICS[name](own)):
-            text = f"{name} is not set for {named('rank', ranks)}: no network interface for RDMA"
-            yield Note(code="nic-variables", text=text, warning=True)
 
 
 _HIDES_ALL = {"HIP_VISIBLE_DEVICES": "-1", "GPU_DEVICE_ORDINAL": "-1", "ZE_AFFINITY_MASK": None}
@@ -100,28 +90,3 @@ def _narrow(visible: VisibleDevices, gpus: Sequence[Device]) -> dict[str, str]:
 def _find_interface(nic: Device) -> str:
     """Return what programs call a network interface: its RDMA name if it has one, else its network name."""
     return next(iter((*nic.rdma_names, *nic.names)), nic.address)
-
-
-def _match_exactly(nics: Sequence[Device]) -> str | None:
-    """Return a value of NCCL_IB_HCA; without the first character, each name matches longer names too."""
-    names = [name for nic in nics for name in nic.rdma_names[:1]]
-    return "=" + ",".join(names) if names else None
-
-
-def _name_ports(nics: Sequence[Device]) -> str:
-    """Return a value of UCX_NET_DEVICES, where a device for RDMA has a port: "mlx5_0:1"."""
-    return ",".join(f"{_find_interface(nic)}:1" if nic.rdma_names else _find_interface(nic) for nic in nics)
-
-
-_RENDER_NICS: Mapping[str, Callable[[Sequence[Device]], str | None]] = dict(
-    zip(
-        NIC_VARIABLES,
-        (_match_exactly, _name_ports, lambda nics: _find_interface(nics[0])),
-        strict=True,
-    )
-)
-"""Each variable in the format of its library; PSM3_NIC names a single device.
-
-Sources: NCCL's documentation of NCCL_IB_HCA ("=" for exact names); "Which network devices does UCX use" in
-UCX's FAQ; `psmi_parse_nic_var` in the psm3 provider of libfabric.
-"""

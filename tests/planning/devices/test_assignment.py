@@ -68,7 +68,6 @@ ONE_OF_EACH = {"devices": BOTH, "devices_per_rank": 1}
 @pytest.mark.skipif(not ANSWERS, reason=NO_RECORDINGS)
 @pytest.mark.parametrize(("name", "options", "expected"), [
     ("prrte-turin-4gpu", {"ranks": 3}, "gpu:0,gpu:1 0-63; gpu:2 96-111; gpu:3 112-127"),
-    ("flux-ipa20", {"ranks": 2, "device_order": "cpu"}, "gpu:1,gpu:0 0-55; gpu:3,gpu:2 56-111"),
     ("flux-tuo.CPX", {"ranks": 2, **ONE_OF_EACH}, "gpu:0,nic:0 0-11; gpu:1,nic:1 12-23"),
     ("hwlocxml-power8gpudistances", {"smt": 1}, "gpu:0 0,8; gpu:1 16,24; gpu:2 80,88; gpu:3 96,104"),
 ])  # fmt: skip
@@ -89,7 +88,6 @@ SHARED = {"ranks": 4, "share_devices": True, "devices_per_rank": 2}
     ({"ranks": 1}, "gpu:0,gpu:1,gpu:2,gpu:3 0-15"),
     ({"ranks": 2}, PAIRS),
     ({"ranks": 3}, "gpu:0,gpu:1 8-15; gpu:2 0-3; gpu:3 4-7"),
-    ({"ranks": 2, "device_order": "cpu"}, "gpu:2,gpu:3 0-7; gpu:1,gpu:0 8-15"),
     ({"ranks": 4, "threads": 2, "strategy": "compact"}, TWO),
     ({"ranks": 4, "reserve": 1}, LESS),
     ({"ranks": 2, "mask": "0-3|8-11"}, "gpu:0,gpu:1 0-3; gpu:2,gpu:3 8-11"),

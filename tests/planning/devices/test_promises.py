@@ -73,7 +73,7 @@ SAMPLE = (
 SAMPLED = [pytest.param(name, marks=() if name in SAMPLE else pytest.mark.long) for name in ANSWERS]
 OPTIONS = [
     {}, {"smt": "all"}, {"strategy": "compact", "threads": 2}, {"strategy": "spread", "cores": 1},
-    {"device_order": "cpu", "reserve": 1}, {"service_cores": 1}, {"reserve_total": 2},
+    {"reserve": 1}, {"service_cores": 1}, {"reserve_total": 2},
     {"devices_per_rank": 1}, {"devices": "auto"}, {"devices": (DeviceKind.NIC,)},
     {"devices": (DeviceKind.GPU, DeviceKind.NIC)},
 ]  # fmt: skip

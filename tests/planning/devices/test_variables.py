@@ -13,7 +13,6 @@ from ompbind.planning.rank_command import (
     make_unbound_commands,
     make_variables,
 )
-from ompbind.planning.rank_variables import NIC_VARIABLES
 from ompbind.planning.request import Request
 from tests.machines import Shape, make_machine
 from tests.planning.devices.gpus import (
@@ -47,7 +46,7 @@ def variables(devices, given, env=(), *, keep_env=False, added=(), **options):
     plan = planned(devices, given, dict(env), **options)
     spec = RunSpec(argv=(), run_id="run", base=dict(env), keep_env=keep_env, added_variables=added)
     made = [make_variables(plan, identity, spec) for identity in make_local_identities(plan)]
-    names = (*VENDOR_VARIABLES, *NIC_VARIABLES, *OWN)
+    names = (*VENDOR_VARIABLES, *OWN)
     return [{name: own[name] for name in names if name in own} for own in made]
 
 
@@ -126,26 +125,11 @@ def test_only_variables_of_outer_ranks_are_removed_where_ranks_get_no_variables_
 NICS = (make_nic(0, "mlx5_0", "ib0"), make_nic(1, "mlx5_10"), make_nic(2, network="eth0"))
 
 
-@pytest.mark.parametrize(("nics", "expected"), [
-    (NICS[:1], ("mlx5_0", "=mlx5_0", "mlx5_0:1", "mlx5_0")),
-    (NICS[:2], ("mlx5_0,mlx5_10", "=mlx5_0,mlx5_10", "mlx5_0:1,mlx5_10:1", "mlx5_0")),
-    (NICS[1:], ("mlx5_10,eth0", "=mlx5_10", "mlx5_10:1,eth0", "mlx5_10")),
-    (NICS[2:], ("eth0", None, "eth0", "eth0")),
-])  # fmt: skip
-def test_network_interfaces_are_named_in_the_format_of_each_library_on_request(nics, expected):
-    (made,) = variables(NICS, [nics], nic_variables=NIC_VARIABLES)
-    assert tuple(made.get(name) for name in ("OMPBIND_NICS", *NIC_VARIABLES)) == expected
-    (unasked,) = variables(NICS, [nics])
-    assert unasked.keys() == OWN
-
-
-def test_a_rank_without_interface_for_rdma_is_noted_and_a_rank_without_interface_has_no_variable():
-    made = planned(NICS, [NICS[:1], NICS[2:]], {}, nic_variables=NIC_VARIABLES)
-    (note,) = find_notes(made, "nic-variables")
-    assert note.text.startswith("NCCL_IB_HCA is not set for rank 1")
-    (made,) = variables((*NICS, *make_nvidia_gpus(1)), [make_nvidia_gpus(1)], nic_variables=NIC_VARIABLES)
-    assert made["OMPBIND_NICS"] is None
-    assert not made.keys() & set(NIC_VARIABLES)
+def test_network_interfaces_have_the_names_of_their_drivers():
+    made = variables(NICS, [NICS[:2], NICS[1:]])
+    assert [rank["OMPBIND_NICS"] for rank in made] == ["mlx5_0,mlx5_10", "mlx5_10,eth0"]
+    gpus = make_nvidia_gpus(1)
+    assert variables((*NICS, *gpus), [gpus])[0]["OMPBIND_NICS"] is None
 
 
 @given(ENVIRONMENTS, st.booleans(), st.sampled_from([make_nvidia_gpus, make_amd_gpus, make_intel_gpus]))
