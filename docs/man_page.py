@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from ompbind import __version__
-from ompbind.cli.config_files import FILE_NAME, PYPROJECT, SYSTEM_FILE
+from ompbind.cli.config_files import FILE_NAME
 from ompbind.cli.main import cli, load_verb
 from ompbind.cli.option import Option
 from ompbind.cli.verb import METAVARS, SHORT_EXAMPLES, Verb
@@ -40,7 +40,7 @@ command line overrides variables. Variables override presets, and presets overri
 option can be repeated, its values from all of these count."""
 
 _GENERAL_OPTIONS = (
-    ("--version", "Print the version; with -v, what a report of a fault needs"),
+    ("--version", "Print the version"),
     ("--help", "Print the help of ompbind or of a command; short: -h"),
     ("--help-all", "Print all options of run, exec, plan or config"),
 )
@@ -60,10 +60,8 @@ _VARIABLES = (
 )  # fmt: skip
 
 _FILES = (
-    (FILE_NAME, "Options and presets for this directory and all directories in it."),
-    (PYPROJECT, f"The same, in the table [tool.ompbind], if the directory has no {FILE_NAME}."),
+    (FILE_NAME, "Options and presets for this working directory."),
     (f"~/.config/ompbind/{FILE_NAME}", "Options and presets of the user."),
-    (SYSTEM_FILE, "Options and presets of all users."),
 )
 
 _REPORT = "To report a fault, add the output of 'ompbind doctor': the versions, the system and the machine."

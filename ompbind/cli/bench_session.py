@@ -42,7 +42,7 @@ from ompbind.bench.session import (
 from ompbind.bench.start_ranks import CandidateStart, MeasuringSettings, check_commands
 from ompbind.cli.bench_options import render_words
 from ompbind.cli.bench_settings import BenchSettings
-from ompbind.cli.config_parse import ENV
+from ompbind.cli.config_defaults import ENV
 from ompbind.cli.console import print_message, read_screen, write_stdout
 from ompbind.cli.options import find_options
 from ompbind.cli.verbs import CONFIGURATION

@@ -30,8 +30,8 @@ HELP = """Show which configuration files are read, and the value and the source 
 would use with the same options. Nothing is started.
 """
 
-DETAILS = """Options are also read from ompbind.toml in the working directory or above it, from
-~/.config/ompbind/ompbind.toml and from /etc/ompbind.toml.
+DETAILS = """Options are also read from ompbind.toml in the working directory, and from
+~/.config/ompbind/ompbind.toml.
 """
 
 

@@ -1,87 +1,95 @@
-"""The content of configuration files and the preset → the defaults of click, and what was read.
+"""The text of configuration files → their defaults, presets and groups, and from these the defaults of click.
 
---preset names a preset of any file. Without it, a preset whose `match` fits this machine is used, from the
-user's and the system's file only: a project must not choose for its users.
+A file has a table [defaults] and tables [preset.NAME] and [group.NAME]. Their keys are the long options
+without "--"; what a key takes follows from its option. An error has the file, the line and the key.
 """
 
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from fnmatch import fnmatchcase
+import re
+import tomllib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
+from typing import Any
 
-from ompbind.cli.config_files import FileContent, FileKind, FoundFiles, find_file_above
-from ompbind.cli.config_parse import (
-    HOSTNAME,
-    ConfigurationFile,
-    GroupTable,
-    Preset,
-    Setting,
-    parse_file,
-    parse_preset_names,
-)
+from ompbind.cli.config_files import FileContent, FileKind, FoundFiles
 from ompbind.cli.option import Given, Option, ValueLevel, VerbContext, find_settings
+from ompbind.cli.readers import read_group_name
+from ompbind.cli.suggestions import find_removed, suggest_value
 from ompbind.cli.verbs import BINDING, CPUS, DEVICES
-from ompbind.errors import ConfigurationError, OmpbindError
+from ompbind.errors import ConfigurationError, OmpbindError, OptionError, PositionError
 from ompbind.planning.configuration import Configuration, IgnoredFile, UsedFile
 from ompbind.record import Record
 from ompbind.text import suggest_name
 
-PROJECT_SECTIONS = (CPUS, DEVICES, BINDING)
-"""The sections of the options that the defaults of a found project file can set.
+KeyPath = tuple[str, ...]
+"""A dotted key."""
 
-The other options decide what runs and where output goes, and a project file may come from another user.
+DEFAULTS, PRESET, GROUP = "defaults", "preset", "group"
+COMMAND, AFTER = "command", "after"
+ENV = "env"
+RESET = "no-"
+"""What is put before a key to reset its option."""
+
+_REMOVED = {
+    "inherits": "write all options of a preset or group below its name, and common ones below [defaults]",
+    "match": "choose the preset with --preset or OMPBIND_PRESET",
+}
+"""Keys that were no options."""
+
+DOTS_LIMIT = 100
+"""Dots in a line of a file: the parser needs memory for the square of the parts of a dotted key."""
+
+SHOWN = 60
+"""Characters of a value in messages; keys and messages of the parser may be twice as long."""
+
+PROJECT_SECTIONS = (CPUS, DEVICES, BINDING)
+"""The sections of the options that the defaults of a project file can set.
+
+The other options decide what runs and where output goes, and another user may have written the file.
 """
 
 _NOT_IN_PROJECTS = ("topology",)
 """Options of these sections that it cannot set: files of any directory would be read."""
 
 _LEVELS = {
-    FileKind.SYSTEM: ValueLevel.SYSTEM_FILE,
     FileKind.USER: ValueLevel.USER_FILE,
     FileKind.PROJECT: ValueLevel.FILE,
     FileKind.NAMED: ValueLevel.FILE,
 }
 
-
-INHERITED_LIMIT = 20
-"""The most presets that a preset inherits, directly or not."""
-
 _NAMED = 10  # presets that an error lists
 
 
-class Host(Record):
-    """What `match` compares: the name of this machine, and its online CPUs."""
+class Setting(Record):
+    """One occurrence of an option in a file; `value` is as in `Given`, `place` is `FILE:LINE: KEY`."""
 
-    hostname: str
-    cpus: int
-
-
-class PresetUse(Record):
-    """A preset and the file that defines it."""
-
-    preset: Preset
-    file: ConfigurationFile
+    option: Option
+    value: str | bool | None
+    key: str
+    place: str
 
 
-class GroupUse(Record):
-    """A group and the file that defines it."""
+class GroupTable(Record):
+    """A group of ranks: its command, its settings, and where it is in the file.
 
-    table: GroupTable
-    file: ConfigurationFile
+    `after` is the group that must be ready before it starts, "" for the group before it.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    settings: tuple[Setting, ...]
+    after: str
+    place: str
 
 
-def find_groups(files: Sequence[ConfigurationFile]) -> dict[str, GroupUse]:
-    """Return the groups of files by name, as `find_preset` finds presets; raises ConfigurationError."""
-    found: dict[str, GroupUse] = {}
-    for file in files:
-        for table in file.groups:
-            before = found.get(table.name)
-            if before and file.kind is FileKind.PROJECT:
-                text = f"{file.path} and {before.file.path} both define the group {table.name!r}"
-                raise ConfigurationError(text, hint="rename one of them, or name the file with --config")
-            found[table.name] = GroupUse(table=table, file=file)
-    return found
+class ConfigurationFile(Record):
+    """What a configuration file says; `settings` are its defaults, `presets` and `groups` are by name."""
+
+    kind: FileKind
+    path: str
+    settings: tuple[Setting, ...] = ()
+    presets: Mapping[str, tuple[Setting, ...]] = {}
+    groups: Mapping[str, GroupTable] = {}
 
 
 def set_defaults(
@@ -93,45 +101,34 @@ def set_defaults(
     """
     own = find_settings(ctx.command.params)
     files = tuple(_parse(content, own, find_keys) for content in found.read)
-    ignored = found.ignored
-    if name and not (ignored or ctx.sources.is_given("config")):
-        ignored = find_file_above(os.environ)
-    use = find_preset(files, name, ctx.sources.place("preset"), ignored) if name else None
-    if not ctx.sources.is_given("preset"):
-        use = match_preset(files, read_preset_host())
+    preset = find_preset(files, name, ctx.sources.place("preset"), found.ignored) if name else None
     ctx.configuration = Configuration(
         files=tuple(
             UsedFile(kind=file.kind, path=file.path, sha256=sha256(file.data).hexdigest())
             for file in found.read
         ),
         ignored=found.ignored,
-        preset=use.preset.name if use else "",
-        preset_file=use.file.path if use else "",
-        is_matched=bool(use) and not name,
-        warnings=tuple(_make_warnings(files, found)),
+        preset=name or "",
+        preset_file=preset.path if preset else "",
+        warnings=(*map(str, found.ignored), *_warn_of_refused(files)),
     )
+    settings = [
+        (setting, _LEVELS[file.kind])
+        for file in files
+        for setting in file.settings
+        if not _is_refused(file, setting)
+    ]
+    chosen = preset.presets[name or ""] if preset else ()
+    of_group = ctx.table.settings if ctx.table else ()
+    settings += [(setting, ValueLevel.PRESET) for setting in (*chosen, *of_group)]
     default_map: dict[str, tuple[Given, ...]] = {}
-    chain = list_inherited(use, files) if use else ()
-    if ctx.table is not None:
-        group = PresetUse(preset=ctx.table.table.preset, file=ctx.table.file)
-        chain = (*chain, *_check_group(list_inherited(group, files)))
-    ctx.find_tables = partial(find_groups, files)
-    for setting, level in _list_settings(files, chain):
+    for setting, level in settings:
         option = setting.option
-        if own.get(option.key) is not option:  # of another verb, as --format of `plan`
-            continue
-        given = Given(value=setting.value, level=level, place=setting.place)
-        default_map[option.name] = (*default_map.get(option.name, ()), given)
+        if own.get(option.key) is option:  # else it is of another verb, as --format of `plan`
+            given = Given(value=setting.value, level=level, place=setting.place)
+            default_map[option.name] = (*default_map.get(option.name, ()), given)
     ctx.default_map = default_map
-
-
-def _check_group(chain: tuple[PresetUse, ...]) -> tuple[PresetUse, ...]:
-    """Return the presets of a group; raises ConfigurationError if one has an option of the whole run."""
-    for setting in (setting for use in chain for setting in use.preset.settings):
-        if setting.option.whole_run:
-            text = f"{setting.place} is an option of the whole run, but a group inherits it"
-            raise ConfigurationError(text, hint="write it below [defaults], or on the command line")
-    return chain
+    ctx.find_tables = partial(find_groups, files)
 
 
 def _parse(
@@ -144,142 +141,310 @@ def _parse(
         return parse_file(content, find_keys())
 
 
-def read_preset_host() -> Host:
-    """Read what presets compare with their conditions."""
-    return Host(hostname=os.uname().nodename, cpus=os.cpu_count() or 1)
-
-
-def _list_settings(
-    files: Sequence[ConfigurationFile], chain: Sequence[PresetUse]
-) -> Iterator[tuple[Setting, ValueLevel]]:
-    """Yield the settings of files and presets that have an effect, lowest level first."""
-    for file in files:
-        for setting in file.settings:
-            if not _is_without_effect(file, setting):
-                yield setting, _LEVELS[file.kind]
-    for use in chain:
-        yield from ((setting, ValueLevel.PRESET) for setting in use.preset.settings)
-
-
-def _is_without_effect(file: ConfigurationFile, setting: Setting) -> bool:
-    """Return whether a default of a project file has no effect, because the file may be another user's."""
+def _is_refused(file: ConfigurationFile, setting: Setting) -> bool:
+    """Return whether a default has no effect, because another user may have written the project file."""
     option = setting.option
-    is_refused = option.section not in PROJECT_SECTIONS or option.name in _NOT_IN_PROJECTS
-    return file.kind is FileKind.PROJECT and is_refused
+    is_usual = option.section in PROJECT_SECTIONS and option.name not in _NOT_IN_PROJECTS
+    return file.kind is FileKind.PROJECT and not is_usual
 
 
-def _make_warnings(files: Sequence[ConfigurationFile], found: FoundFiles) -> Iterator[str]:
-    for ignored in found.ignored:
-        yield str(ignored)
+def _warn_of_refused(files: Sequence[ConfigurationFile]) -> Iterator[str]:
     for file in files:
-        keys = dict.fromkeys(setting.key for setting in file.settings if _is_without_effect(file, setting))
+        keys = dict.fromkeys(setting.key for setting in file.settings if _is_refused(file, setting))
         if keys:
             have = "has" if len(keys) == 1 else "have"
             reason = f"{', '.join(keys)} {have} no effect in a project file"
             yield f"{file.path}: {reason} (use a preset, or name the file with --config)"
-        matching = [preset.name for preset in file.presets if preset.selects_machines]
-        if matching and file.kind in (FileKind.PROJECT, FileKind.NAMED):
-            text = "match has an effect only in the user's and the system's file"
-            remedy = "move the preset there, or remove match and use --preset"
-            yield f"{file.path}: {text}, not in preset {', '.join(matching)} ({remedy})"
-
-
-def list_preset_names(found: FoundFiles) -> tuple[str, ...]:
-    """Return the names of the presets of some files; a wrong file has none."""
-    names: list[str] = []
-    for content in found.read:
-        try:
-            names += parse_preset_names(content)
-        except OmpbindError:
-            continue
-    return tuple(dict.fromkeys(names))
 
 
 def find_preset(
     files: Sequence[ConfigurationFile], name: str, source: str, ignored: Sequence[IgnoredFile] = ()
-) -> PresetUse:
-    """Return the preset that `source` (--preset or its variable) names.
+) -> ConfigurationFile:
+    """Return the file that defines the preset that `source` (--preset or its variable) names.
 
-    The user's preset hides a preset of the system. Raises ConfigurationError if no file defines it, or if a
-    project file and another file do; the hint names `ignored` files, which may define it.
+    Raises ConfigurationError if no file or two files define it; the hint names `ignored` files, which may
+    define it.
     """
-    uses = [use for use in _list_presets(files) if use.preset.name == name]
-    if not uses:
-        hint = "; ".join(map(str, ignored)) or _list_names(files, name)
+    defining = [file for file in files if name in file.presets]
+    if not defining:
+        names = list(dict.fromkeys(known for file in files for known in file.presets))
+        near = suggest_name(name, names)
+        listed = ", ".join(names[:_NAMED]) + (" …" if len(names) > _NAMED else "")
+        known = f"these are defined: {listed}" if names else "'ompbind config' shows which files are read"
+        hint = "; ".join(map(str, ignored)) or (f"did you mean {near}?" if near else known)
         raise ConfigurationError(f"{source}: preset {name!r} is not defined", hint=hint)
-    if len(uses) > 1 and uses[-1].file.kind is FileKind.PROJECT:
-        text = f"{source}: {uses[-1].file.path} and {uses[-2].file.path} both define the preset {name!r}"
-        raise ConfigurationError(text, hint="rename one of them, or name the file with --config")
-    return uses[-1]
+    if len(defining) > 1:
+        raise _make_twice_error(f"{source}: ", defining, f"the preset {name!r}")
+    return defining[0]
 
 
-def _list_presets(files: Sequence[ConfigurationFile]) -> Iterator[PresetUse]:
-    """Yield all presets, lowest precedence of their files first."""
-    for file in files:
-        yield from (PresetUse(preset=preset, file=file) for preset in file.presets)
+def find_groups(files: Sequence[ConfigurationFile]) -> dict[str, GroupTable]:
+    """Return the groups of files by name; raises ConfigurationError if two files define a group."""
+    for name in dict.fromkeys(name for file in files for name in file.groups):
+        defining = [file for file in files if name in file.groups]
+        if len(defining) > 1:
+            raise _make_twice_error("", defining, f"the group {name!r}")
+    return {name: table for file in files for name, table in file.groups.items()}
 
 
-def _list_names(files: Sequence[ConfigurationFile], wrong: str) -> str:
-    """Return a hint with the presets that are defined."""
-    names = list(dict.fromkeys(use.preset.name for use in _list_presets(files)))
-    near = suggest_name(wrong, names)
-    if near:
-        return f"did you mean {near}?"
-    shown = ", ".join(names[:_NAMED]) + (" …" if len(names) > _NAMED else "")
-    return f"these are defined: {shown}" if names else "'ompbind config' shows which files are read"
+def _make_twice_error(source: str, files: Sequence[ConfigurationFile], what: str) -> ConfigurationError:
+    text = f"{source}{files[-1].path} and {files[0].path} both define {what}"
+    return ConfigurationError(text, hint="rename one of them, or name the file with --config")
 
 
-def match_preset(files: Sequence[ConfigurationFile], host: Host) -> PresetUse | None:
-    """Return the preset whose conditions fit a machine; None if there is none.
-
-    The user's file decides before the system's. Raises ConfigurationError for two such presets in one file.
-    """
-    for kind in (FileKind.USER, FileKind.SYSTEM):
-        matching = [
-            use for use in _list_presets(files) if use.file.kind is kind and is_matching(use.preset, host)
-        ]
-        if len(matching) > 1:
-            names = " and ".join(use.preset.name for use in matching)
-            text = f"{matching[0].file.path}: the presets {names} both match this machine"
-            raise ConfigurationError(text, hint=f"choose with --preset, or narrow {HOSTNAME} of their match")
-        if matching:
-            return matching[0]
-    return None
+def list_preset_names(found: FoundFiles) -> tuple[str, ...]:
+    """Return the names of the presets of some files; a wrong file has none."""
+    names: dict[str, None] = {}
+    for content in found.read:
+        try:
+            names |= dict.fromkeys(parse_document(content, {}).values.get(PRESET, {}))
+        except OmpbindError:
+            continue
+    return tuple(names)
 
 
-def is_matching(preset: Preset, host: Host) -> bool:
-    """Return whether a preset has conditions that all fit a machine; * and ? stand for any characters."""
-    names = (host.hostname, host.hostname.partition(".")[0])
-    is_host = not preset.hostname or any(fnmatchcase(name, preset.hostname) for name in names)
-    return preset.selects_machines and is_host and preset.cpus in (0, host.cpus)
+class Document(Record):
+    """A parsed file: its text and its tables, and the options that it can contain by key."""
+
+    path: str
+    text: str
+    values: Mapping[str, Any]
+    keys: Mapping[str, Option]
+
+    def place(self, path: KeyPath) -> str:
+        """Return where a key is: the file and, where it is found, the line."""
+        line = _find_line(self.text, path)
+        return f"{self.path}:{line}" if line else self.path
+
+    def error(self, path: KeyPath, message: str, hint: str = "") -> ConfigurationError:
+        """Return an error about a key; its message continues a sentence about the key."""
+        return ConfigurationError(f"{self.place(path)}: {render_key(path)} {message}", hint=hint)
 
 
-def list_inherited(use: PresetUse, files: Sequence[ConfigurationFile]) -> tuple[PresetUse, ...]:
-    """Return a preset after the presets that it extends: later ones replace values of earlier ones.
-
-    A preset of the user's file may also extend a preset of the system's file. Raises ConfigurationError for
-    an unknown preset and for a cycle.
-    """
-    chain = [use]
-    while name := chain[0].preset.inherits:
-        chain.insert(0, _find_base(chain[0], name, files))
-        names = [(entry.file.kind, entry.preset.name) for entry in chain]
-        if names[0] in names[1:]:
-            circle = " → ".join(name for _, name in reversed(names[: names.index(names[0], 1) + 1]))
-            text = f"{chain[0].file.path}: presets inherit in a circle: {circle}"
-            raise ConfigurationError(text, hint="remove inherits from one of them")
-        if len(chain) > INHERITED_LIMIT:
-            text = f"{use.file.path}: preset {use.preset.name} inherits more than {INHERITED_LIMIT} presets"
-            raise ConfigurationError(text, hint="put the keys of several presets into one preset")
-    return tuple(chain)
+_PART = r"(?:[\w-]+|\"[^\"]*\"|'[^']*')"
+"""A part of a dotted key."""
 
 
-def _find_base(use: PresetUse, name: str, files: Sequence[ConfigurationFile]) -> PresetUse:
-    """Return the preset that another extends: of the same file, or of the system's for the user's file."""
-    below = [file for file in files if file.kind is FileKind.SYSTEM] if use.file.kind is FileKind.USER else []
-    allowed = [*below, use.file]
-    bases = [base for base in _list_presets(allowed) if base.preset.name == name]
-    if not bases:
-        text = f"{use.file.path}: preset {use.preset.name} inherits {name!r}, which is not defined"
-        raise ConfigurationError(text, hint=_list_names(allowed, name))
-    return bases[-1]
+def _find_line(text: str, path: KeyPath) -> int:
+    """Return the line of a table or a key, or of the innermost one that contains it; 0 if unknown."""
+    table: KeyPath = ()
+    found = depth = 0
+    for number, line in enumerate(text.split("\n"), 1):
+        here: KeyPath = ()
+        if header := re.match(r"\s*\[+([^\]]*)\]", line):
+            here = table = _split_key(header[1])
+        elif key := re.match(rf"\s*({_PART}(?:\s*\.\s*{_PART})*)\s*=", line):
+            here = (*table, *_split_key(key[1]))
+        if len(here) > depth and here == path[: len(here)]:
+            found, depth = number, len(here)
+    return found
+
+
+def _split_key(text: str) -> KeyPath:
+    """Return the parts of a dotted key without their quotes."""
+    return tuple(part.strip("\"'") for part in re.findall(_PART, text))
+
+
+def render_key(path: KeyPath) -> str:
+    """Return a dotted key as TOML writes it, cut if it is long."""
+    return _clip(".".join(part if re.fullmatch(r"[\w-]+", part) else repr(part) for part in path))
+
+
+def _clip(text: str) -> str:
+    return text if len(text) <= 2 * SHOWN else f"{text[: 2 * SHOWN]}..."
+
+
+def parse_document(content: FileContent, keys: Mapping[str, Option]) -> Document:
+    """Parse a file; raises ConfigurationError for invalid TOML and unknown tables."""
+    path = content.path
+    try:
+        text = content.data.decode().replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        line = content.data.count(b"\n", 0, error.start) + 1
+        raise ConfigurationError(f"{path}:{line}: the text is not UTF-8") from error
+    for number, line_text in enumerate(text.split("\n"), 1):
+        if line_text.count(".") > DOTS_LIMIT:
+            message = f"{path}:{number}: more than {DOTS_LIMIT} dots in a line"
+            raise ConfigurationError(message, hint="write the values in several lines")
+    try:
+        document = Document(path=path, text=text, values=tomllib.loads(text), keys=keys)
+    except RecursionError as error:
+        raise ConfigurationError(f"{path}: too many brackets inside each other") from error
+    except ValueError as error:  # TOMLDecodeError, and numbers that are too long
+        message = str(error)
+        found = re.search(r" \(at (?:line (\d+), column \d+|end of document)\)$", message)
+        where = f":{found[1] or text.rstrip(chr(10)).count(chr(10)) + 1}" if found else ""
+        message = message[: found.start()] if found else message
+        raise ConfigurationError(f"{path}{where}: {_clip(message[:1].lower() + message[1:])}") from error
+    _check_tables(document)
+    return document
+
+
+def _check_tables(document: Document) -> None:
+    """Raise ConfigurationError for unknown keys at the top, and for values that should be tables."""
+    tables: dict[KeyPath, Any] = {}
+    for name, value in document.values.items():
+        if name not in (DEFAULTS, PRESET, GROUP):
+            is_option = name.removeprefix(RESET) in document.keys
+            hint = "write it below [defaults]" if is_option else _suggest(name, (DEFAULTS, PRESET, GROUP))
+            raise document.error((name,), "is unknown here", hint)
+        tables[(name,)] = value
+        if name != DEFAULTS and isinstance(value, dict):
+            tables |= {(name, inner): table for inner, table in value.items()}
+    for path, value in tables.items():
+        if not isinstance(value, dict):
+            shown = render_key((*path, "NAME") if path in ((PRESET,), (GROUP,)) else path)
+            raise document.error(path, "is not a table", f"write [{shown}] on a line, and its keys below")
+
+
+def parse_file(content: FileContent, keys: Mapping[str, Option]) -> ConfigurationFile:
+    """Return what a file says; raises ConfigurationError for invalid TOML, unknown keys and wrong types."""
+    document = parse_document(content, keys)
+    presets = document.values.get(PRESET, {})
+    for name in presets:
+        if not name.strip() or not name.isprintable():
+            hint = "use letters, digits, - and _"
+            raise document.error((PRESET, name), "has no name that can be used", hint)
+    return ConfigurationFile(
+        kind=content.kind,
+        path=content.path,
+        settings=_read_settings(document, (DEFAULTS,), document.values.get(DEFAULTS, {})),
+        presets={name: _read_settings(document, (PRESET, name), table) for name, table in presets.items()},
+        groups={name: _read_group(document, name) for name in document.values.get(GROUP, {})},
+    )
+
+
+def _read_group(document: Document, name: str) -> GroupTable:
+    """Return a group; raises ConfigurationError without a command, and for options of the whole run."""
+    path, values = (GROUP, name), document.values[GROUP][name]
+    try:
+        read_group_name(name)
+    except OptionError as error:
+        raise document.error(path, f"has a wrong name: {error.message}", error.hint) from None
+    command, after = values.get(COMMAND), values.get(AFTER, "")
+    is_command = isinstance(command, list) and all(isinstance(word, str) for word in command)
+    if not (is_command and command and command[0]):
+        what = "is missing" if command is None else "is not a list of words"
+        raise document.error((*path, COMMAND), what, f'write {COMMAND} = ["python", "serve.py"]')
+    if not isinstance(after, str):
+        raise document.error((*path, AFTER), f"is {_name_type(after)}, not the name of a group")
+    for key in values:
+        option = document.keys.get(key.removeprefix(RESET))
+        if option and option.whole_run:
+            hint = "write it below [defaults] or in a preset, or on the command line"
+            raise document.error((*path, key), "is an option of the whole run, not of a group", hint)
+    rest = {key: value for key, value in values.items() if key not in (COMMAND, AFTER)}
+    settings = _read_settings(document, path, rest)
+    return GroupTable(
+        name=name, command=tuple(command), settings=settings, after=after, place=document.place(path)
+    )
+
+
+def _read_settings(document: Document, path: KeyPath, values: Mapping[str, Any]) -> tuple[Setting, ...]:
+    """Return the settings of a table: what is reset comes first, as the order of keys has no meaning."""
+    ordered = sorted(values.items(), key=lambda item: not _is_reset(document, item[0]))
+    for name in values:
+        option, reset = document.keys.get(name), f"{RESET}{name}"
+        if option and not option.multiple and reset in values:
+            raise document.error((*path, name), f"and {reset} contradict each other", "use only one of them")
+    return tuple(
+        setting for name, value in ordered for setting in _read_setting(document, (*path, name), value)
+    )
+
+
+def _is_reset(document: Document, name: str) -> bool:
+    return name not in document.keys and name.removeprefix(RESET) in document.keys
+
+
+def _read_setting(document: Document, path: KeyPath, value: Any) -> Iterator[Setting]:
+    """Yield the occurrences that a key gives to its option; raises ConfigurationError for a wrong value."""
+    name = path[-1]
+    if _is_reset(document, name):
+        if value is not True:
+            raise document.error(path, f"is {_render_value(value)}", "write true, or omit it")
+        yield _make_setting(document, path, document.keys[name.removeprefix(RESET)], None)
+        return
+    option = document.keys.get(name)
+    if option is None:
+        if removed := _REMOVED.get(name) or find_removed(name.removeprefix(RESET)):
+            raise document.error(path, "was removed", removed)
+        special = (COMMAND, AFTER) if path[0] == GROUP else ()
+        reset = RESET if name.startswith(RESET) else ""
+        hint = _suggest(name.removeprefix(reset), (*document.keys, *special), reset)
+        raise document.error(path, "is unknown", hint)
+    for at, item in _read_values(document, path, option, value):
+        yield _make_setting(document, at, option, item)
+
+
+def _make_setting(document: Document, path: KeyPath, option: Option, value: str | bool | None) -> Setting:
+    if isinstance(value, str):
+        if "\0" in value:  # no command line and no variable can contain it
+            raise document.error(path, "contains a null character")
+        try:
+            option.read(value)
+        except OmpbindError as error:
+            message = f"{document.place(path)}: {render_key(path)}: {error.message}"
+            if isinstance(error, PositionError):  # the caret shows the wrong part of the value
+                error.message = message
+                raise
+            hint = error.hint or suggest_value(option.names[0], value, option.words)
+            raise ConfigurationError(message, hint=hint) from None
+    key = render_key(path)
+    return Setting(option=option, value=value, key=key, place=f"{document.place(path)}: {key}")
+
+
+def _read_values(
+    document: Document, path: KeyPath, option: Option, value: Any
+) -> Iterator[tuple[KeyPath, str | bool | None]]:
+    """Yield each value of a key as in `Given`, with its path."""
+    if isinstance(value, dict) and option.key == ENV:
+        for name, text in value.items():
+            if "=" in name:
+                raise document.error((*path, name), "is not the name of a variable")
+            if not isinstance(text, str):
+                raise document.error((*path, name), f"is {_name_type(text)}, not a string", 'write "…"')
+            yield (*path, name), f"{name}={text}"
+        return
+    for item in value if isinstance(value, list) and option.multiple else [value]:
+        if isinstance(item, bool) and option.is_flag:
+            yield path, item or None
+        elif isinstance(item, bool) and option.bare is not None:
+            yield path, option.bare if item else None
+        elif isinstance(item, str) and not option.is_flag:
+            yield path, item
+        elif type(item) in (int, float) and option.number:
+            yield path, str(item)
+        else:
+            raise document.error(path, f"is {_name_type(item)}, not {_describe(option)}")
+
+
+def _describe(option: Option) -> str:
+    """Return what a key takes."""
+    if option.is_flag:
+        return "true or false"
+    also = {
+        "a number": option.number,
+        "a list of strings": option.multiple,
+        "a table": option.key == ENV,
+        "true or false": option.bare is not None,
+    }
+    return " or ".join(("a string", *(what for what, is_taken in also.items() if is_taken)))
+
+
+def _name_type(value: Any) -> str:
+    """Return what a TOML value is, in words."""
+    names = {bool: "true or false", int: "a number", float: "a number", str: "a string", list: "a list"}
+    return names.get(type(value), "a table" if isinstance(value, dict) else "a date or time")
+
+
+def _render_value(value: Any) -> str:
+    """Return a wrong value for a message: itself if it is short."""
+    shown = repr(value) if isinstance(value, str | int | float) else ""
+    shown = shown.lower() if isinstance(value, bool) else shown
+    return shown if 0 < len(shown) <= SHOWN else _name_type(value)
+
+
+def _suggest(name: str, known: Collection[str], reset: str = "") -> str:
+    """Return a hint with the known name, after `reset`, that an unknown name probably means."""
+    near = suggest_name(name.lower().replace("_", "-"), known)
+    return f"did you mean {reset}{near}?" if near else "'ompbind config --no-config' lists the keys"

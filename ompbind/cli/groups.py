@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import click
 
-from ompbind.cli.config_defaults import GroupUse
+from ompbind.cli.config_defaults import GroupTable
 from ompbind.cli.option import ValueLevel, VerbContext
 from ompbind.cli.readers import ALL_GROUPS
 from ompbind.errors import ConfigurationError, OptionError
@@ -82,22 +82,21 @@ def _parse_tables(command: click.Command, run: VerbContext) -> Iterator[VerbCont
         if run.sources.level(name) == ValueLevel.COMMAND_LINE and not (
             option.whole_run or name in _OF_ANY_GROUP
         ):
-            hint = "write it below [group.NAME]" + ("; a preset as inherits" if name == "preset" else "")
-            raise OptionError(f"{option.long_name} is an option of a group, not of the run", hint=hint)
+            text = f"{option.long_name} is an option of a group, not of the run"
+            raise OptionError(text, hint="write it below [group.NAME]")
     config = run.params["config"]
     typed = run.sources.level("config") == ValueLevel.COMMAND_LINE
     args = ["--config", config] if typed and config else ["--no-config"] if typed else []
-    for use in order_tables(_choose_tables(run)):
-        ctx = command.make_context(
-            run.info_name, [*args, _END, *use.table.command], parent=run.parent, run=run, table=use
-        )
+    for table in order_tables(_choose_tables(run)):
+        words = [*args, _END, *table.command]
+        ctx = command.make_context(run.info_name, words, parent=run.parent, run=run, table=table)
         assert isinstance(ctx, VerbContext)
         yield ctx
 
 
-def _choose_tables(run: VerbContext) -> list[GroupUse]:
+def _choose_tables(run: VerbContext) -> list[GroupTable]:
     """Return the groups that --group names, in its order; all groups in the order of the files."""
-    tables, chosen = run.find_tables(), list[GroupUse]()
+    tables, chosen = run.find_tables(), list[GroupTable]()
     ignored = "; ".join(map(str, run.configuration.ignored))
     for name in run.params["group"]:
         if name == ALL_GROUPS:
@@ -116,27 +115,25 @@ def _choose_tables(run: VerbContext) -> list[GroupUse]:
     return chosen
 
 
-def order_tables(uses: Sequence[GroupUse]) -> list[GroupUse]:
+def order_tables(tables: Sequence[GroupTable]) -> list[GroupTable]:
     """Return groups so that each follows the group that its `after` names, else in the same order.
 
     Raises ConfigurationError for the name of another group, and for a circle.
     """
-    ordered: list[GroupUse] = []
-    left = list(uses)
-    names = {use.table.name for use in uses}
+    ordered: list[GroupTable] = []
+    left = list(tables)
+    names = {table.name for table in tables}
     while left:
-        done = {use.table.name for use in ordered}
-        due = next((use for use in left if use.table.after in (*done, "")), None)
+        done = {table.name for table in ordered}
+        due = next((table for table in left if table.after in (*done, "")), None)
         if due is None:
-            wrong = next((use for use in left if use.table.after not in names), left[0])
-            text = f"{wrong.table.place}: after = {wrong.table.after!r}"
-            if wrong.table.after in names:
-                raise ConfigurationError(
-                    f"{text}: groups wait for each other in a circle", hint="remove one after"
-                )
-            raise ConfigurationError(
-                f"{text} is not a group of this run", hint=f"add --group {wrong.table.after}, or remove it"
-            )
+            wrong = next((table for table in left if table.after not in names), left[0])
+            text = f"{wrong.place}: after = {wrong.after!r}"
+            if wrong.after in names:
+                text += ": groups wait for each other in a circle"
+                raise ConfigurationError(text, hint="remove one after")
+            hint = f"add --group {wrong.after}, or remove it"
+            raise ConfigurationError(f"{text} is not a group of this run", hint=hint)
         ordered.append(due)
         left.remove(due)
     return ordered
@@ -166,7 +163,7 @@ def adopt_run_options(ctx: VerbContext, run: VerbContext) -> None:
         if name in run.sources.effective:
             ctx.sources.effective[name] = run.sources.effective[name]
     if ctx.table is not None:
-        ctx.params["name"] = ctx.table.table.name
+        ctx.params["name"] = ctx.table.name
 
 
 def _check_until(run: VerbContext, groups: Sequence[VerbContext], names: Sequence[str]) -> None:

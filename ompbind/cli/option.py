@@ -61,12 +61,11 @@ class ValueLevel(IntEnum):
     """
 
     DEFAULT = 0
-    SYSTEM_FILE = 1
-    USER_FILE = 2
-    FILE = 3
-    PRESET = 4
-    VARIABLE = 5
-    COMMAND_LINE = 6
+    USER_FILE = 1
+    FILE = 2
+    PRESET = 3
+    VARIABLE = 4
+    COMMAND_LINE = 5
 
 
 class Given(Record):

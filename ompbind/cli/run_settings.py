@@ -85,7 +85,7 @@ def make_groups(ctx: VerbContext) -> tuple[GroupSettings, ...]:
     groups: list[GroupSettings] = []
     for own in ctx.groups or (ctx,):
         before = groups[-1].planning.name if groups else None
-        after = (own.table.table.after if own.table else "") or before or ""
+        after = (own.table.after if own.table else "") or before or ""
         planning = make_planning_settings(own)
         groups.append(make_settings(GroupSettings, own.params, planning=planning, after=after))
     return tuple(groups)

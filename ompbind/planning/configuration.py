@@ -4,7 +4,7 @@ from ompbind.record import Record
 
 
 class UsedFile(Record):
-    """A configuration file that was read; `kind` is system, user, project, or named (by --config)."""
+    """A configuration file that was read; `kind` is user, project, or named (by --config)."""
 
     kind: str
     path: str
@@ -25,15 +25,13 @@ class IgnoredFile(Record):
 class Configuration(Record):
     """The configuration files that were read, lowest precedence first, and the preset ("" for none).
 
-    `preset_file` is the path of the file that defines the preset. `is_matched` is True if the preset was
-    selected because its conditions fit this machine. `warnings` are texts for the user.
+    `preset_file` is the path of the file that defines the preset. `warnings` are texts for the user.
     """
 
     files: tuple[UsedFile, ...] = ()
     ignored: tuple[IgnoredFile, ...] = ()
     preset: str = ""
     preset_file: str = ""
-    is_matched: bool = False
     warnings: tuple[str, ...] = ()
 
     @property

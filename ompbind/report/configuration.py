@@ -42,8 +42,7 @@ def render_configuration(
     lines = [render_paragraph(f"{file.kind} file", file.path, width) for file in configuration.files]
     lines += [render_paragraph(f"{file.kind} file", str(file), width) for file in configuration.ignored]
     preset = f"{configuration.preset}, from {configuration.preset_file}" if configuration.preset else "none"
-    how = "; its match fits this machine" if configuration.is_matched else ""
-    lines = [*(lines or ["no configuration file"]), render_paragraph("preset", preset + how, width)]
+    lines = [*(lines or ["no configuration file"]), render_paragraph("preset", preset, width)]
     return "\n".join([*lines, "", render_table(columns, width)])
 
 
@@ -63,7 +62,7 @@ def _render_value(value: Value) -> str:
 
 
 def render_configuration_json(values: Sequence[OptionValue], configuration: Configuration) -> str:
-    """Render the same as JSON, schema ompbind-config/1."""
+    """Render the same as JSON, schema ompbind-config/2."""
     options = []
     for option in values:
         given = [source.value for source in option.sources if source.value is not None]
@@ -71,7 +70,7 @@ def render_configuration_json(values: Sequence[OptionValue], configuration: Conf
         sources = [{"level": source.level, "name": source.name or None} for source in option.sources]
         options.append({"name": option.name, "value": value, "sources": sources})
     record = {
-        "schema": "ompbind-config/1",
+        "schema": "ompbind-config/2",
         "configuration": configuration_record(configuration),
         "options": options,
     }
@@ -85,6 +84,5 @@ def configuration_record(configuration: Configuration) -> dict[str, object]:
         "ignored": [file.as_dict() for file in configuration.ignored],
         "preset": configuration.preset or None,
         "preset_file": configuration.preset_file or None,
-        "matched": configuration.is_matched,
         "digest": configuration.digest or None,
     }

@@ -7,13 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ompbind.cli.config_files import (
-    SIZE_LIMIT,
-    FileKind,
-    find_file_above,
-    read_found_files,
-    read_named_file,
-)
+from ompbind.cli.config_files import SIZE_LIMIT, FileKind, read_found_files, read_named_file
 from ompbind.errors import ConfigurationError
 from tests.live.other_user import NOBODY
 
@@ -40,72 +34,29 @@ def write(path, text=TEXT, mode=0o644):
 
 def read(home, **env):
     """Return the paths that are read, and (path, reason) of the ignored files."""
-    found = read_found_files({"HOME": str(home), **env}, str(home.parent / "etc.toml"))
+    found = read_found_files({"HOME": str(home), **env})
     return [file.path for file in found.read], [(file.path, file.reason) for file in found.ignored]
 
 
-def test_all_places_lowest_precedence_first(home, monkeypatch):
-    system = write(home.parent / "etc.toml")
+def test_both_places_lowest_precedence_first(home, monkeypatch):
     user = write(home / ".config/ompbind/ompbind.toml")
     project = write(home / "work/ompbind.toml")
-    (home / "work/deep/er").mkdir(parents=True)
-    monkeypatch.chdir(home / "work/deep/er")
-    assert read(home) == ([str(system), str(user), str(project)], [])
+    (home / "work/deep").mkdir()
+    monkeypatch.chdir(home / "work")
+    assert read(home) == ([str(user), str(project)], [])
     other = write(home / "elsewhere/ompbind/ompbind.toml")
-    assert read(home, XDG_CONFIG_HOME=str(home / "elsewhere"))[0][1] == str(other)
+    assert read(home, XDG_CONFIG_HOME=str(home / "elsewhere"))[0] == [str(other), str(project)]
+    monkeypatch.chdir(user.parent)
+    assert read(home) == ([str(user)], [])
+    monkeypatch.chdir(home / "work/deep")  # directories above are not searched
+    assert read(home) == ([str(user)], [])
 
 
-def test_the_nearest_project_file_is_the_only_project_file(home, monkeypatch):
-    upper = write(home / "ompbind.toml")
-    pyproject = write(home / "a/pyproject.toml", '[project]\nname = "ompbind"\n', mode=0o666)
-    (home / "a/b").mkdir()
-    monkeypatch.chdir(home / "a/b")
-    assert read(home) == ([str(upper)], [])  # the pyproject.toml has no options of ompbind
-    write(pyproject, "[tool.ompbind.defaults]\nranks = 1\n")
-    assert read(home) == ([str(pyproject)], [])
-    near = write(home / "a/ompbind.toml")
-    assert read(home) == ([str(near)], [])
-
-
-def test_outside_of_the_home_only_repositories_are_searched(home, monkeypatch):
-    path = write(home.parent / "srv/repo/ompbind.toml")
-    (path.parent / "deep").mkdir()
-    monkeypatch.chdir(path.parent / "deep")
-    assert read(home) == ([], [])
-    for marker in (".git", ".hg", ".jj"):
-        (path.parent / marker).mkdir()
-        assert read(home) == ([str(path)], [])
-        (path.parent / marker).rmdir()
-    (path.parent / ".git").mkdir()
-    above = path.rename(home.parent / "srv/ompbind.toml")  # above the repository
-    assert read(home) == ([], [])
-    (path.parent / ".git").rmdir()
-    assert read(home) == ([], [])
-    ((found),) = find_file_above({"HOME": str(home)})
-    assert (found.path, f"(use --config {above})" in found.reason) == (str(above), True)
-    near = write(home.parent / "srv/repo/deep/ompbind.toml", mode=0o664)
-    ((ignored, reason),) = read(home)[1]  # the reason has all that is needed to use the file
-    assert ignored == str(near)
-    assert all(remedy in reason for remedy in (f"chmod go-w {near}", "--config ompbind.toml"))
-
-
-@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o775, pytest.param("foreign", marks=as_root)])
-def test_a_file_in_or_above_a_directory_that_others_may_write_to_is_ignored(home, monkeypatch, mode):
-    shared = home / "shared"
-    (shared / "mine").mkdir(parents=True)
-    if mode == "foreign":
-        os.chown(shared, NOBODY, NOBODY)
-    else:
-        shared.chmod(mode)
-    monkeypatch.chdir(shared / "mine")
-    for path in (home / "ompbind.toml", shared / "ompbind.toml"):
-        write(path)
-        found, ((ignored, reason),) = read(home)
-        remedy = f"--config {path}" if mode in (0o1777, "foreign") else f"chmod go-w {shared}"
-        assert (found, ignored) == ([], str(path))
-        assert all(text in reason for text in (str(shared), remedy))
-    near = write(shared / "mine/ompbind.toml")
-    assert read(home) == ([str(near)], [])
+def test_the_directory_of_a_file_does_not_matter(home):
+    """Nobody else can put a file there that belongs to this user."""
+    path = write(home / "ompbind.toml")
+    home.chmod(0o1777)
+    assert read(home) == ([str(path)], [])
 
 
 def put_link(path):

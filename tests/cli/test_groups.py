@@ -112,8 +112,6 @@ def test_an_error_names_where_the_options_of_its_group_come_from(tmp_path, monke
 FILE = """
 [defaults]
 reserve-total = 1
-[preset.base]
-env = { MODE = "fast" }
 [group.load]
 command = ["./client", "--to", "a b"]
 after = "server"
@@ -121,7 +119,7 @@ ranks = 4
 cores = 1
 [group.server]
 command = ["./server"]
-inherits = "base"
+env = { MODE = "fast" }
 cores = 4
 ready = "tcp:8000"
 [group.other]
@@ -154,7 +152,8 @@ def test_groups_of_a_file(in_home):
     ("--group load", {}, "after = 'server' is not a group of this run hint: add --group server"),
     ("--group lood", {}, "group 'lood' is not defined hint: did you mean load?"),
     ("--group load,server -n 2", {}, "--ranks is an option of a group"),
-    ("--preset base --group load,server", {}, "write it below [group.NAME]; a preset as inherits"),
+    ("--preset base --group load,server", {"[group.load]": "[preset.base]\n[group.load]"},
+     "--preset is an option of a group, not of the run hint: write it below [group.NAME]"),
     ("-c 2 --group server", {}, "--cores is an option of a group, not of the run hint: write it below"),
     ("--group all", {'"./server"]': '"./server"]\nafter = "load"'}, "groups wait for each other in a circle"),
     ("--group all", {'["./other"]': "[]"}, "group.other.command is not a list of words"),
@@ -162,8 +161,6 @@ def test_groups_of_a_file(in_home):
     ("--group all", {'command = ["./other"]': ""}, "group.other.command is missing"),
     ("--group all", {"[group.other]": "[group.other]\ntimeout = 5"},
      "group.other.timeout is an option of the whole run, not of a group"),
-    ("--group all", {"[preset.base]": "[preset.base]\ntimeout = 5"},
-     "preset.base.timeout is an option of the whole run, but a group inherits it"),
     ("--group all", {"[group.other]": "[group.all]"}, "group.all has a wrong name"),
     ("--group all", {"[group.other]": "[group.other]\nafter = 5"}, "is a number, not the name of a group"),
     ("--group all", {"[group.other]": "[group.other]\ncoers = 5"}, "did you mean cores?"),

@@ -38,7 +38,7 @@ TOY = Toy(
     ],
 )
 BY_LETTER = {
-    "s": ValueLevel.SYSTEM_FILE, "u": ValueLevel.USER_FILE, "f": ValueLevel.FILE, "p": ValueLevel.PRESET,
+    "u": ValueLevel.USER_FILE, "f": ValueLevel.FILE, "p": ValueLevel.PRESET,
 }  # fmt: skip
 
 
@@ -85,7 +85,7 @@ NO_VALUES = {
     ("line", "files", "variables", "expected"),
     [
         ("", [], [], {}),
-        ("", ["s:size=2", "u:size=3"], [], {"size": 3}),
+        ("", ["u:size=2", "f:size=3"], [], {"size": 3}),
         ("", ["p:size=5"], ["SIZE=6"], {"size": 6}),
         ("--size 7", ["p:size=5"], ["SIZE=6"], {"size": 7}),
         ("--size 7", ["p:size=x"], ["SIZE=y"], {"size": 7}),
@@ -97,13 +97,13 @@ NO_VALUES = {
         ("--no-size", ["u:size=2"], ["SIZE=3"], {}),
         ("--size 4 --no-size", ["u:size=2"], [], {}),
         ("", ["u:no-size"], ["SIZE=3"], {"size": 3}),
-        ("--library d --library e,f", ["s:library=a", "u:library=b"], ["LIBRARY=c"],
+        ("--library d --library e,f", ["u:library=a", "f:library=b"], ["LIBRARY=c"],
          {"library": ("a", "b", "c", "d", "e", "f")}),
         ("", [], ["LIBRARY=a 'b c'"], {"library": ("a", "b c")}),
-        ("--library d", ["s:library=a", "p:no-library", "p:library=b"], ["LIBRARY=c"],
+        ("--library d", ["u:library=a", "p:no-library", "p:library=b"], ["LIBRARY=c"],
          {"library": ("b", "c", "d")}),
-        ("--library d --no-library --library e", ["s:library=a"], ["LIBRARY=c"], {"library": ("e",)}),
-        ("--no-library", ["s:library=a"], ["LIBRARY=c"], {}),
+        ("--library d --no-library --library e", ["u:library=a"], ["LIBRARY=c"], {"library": ("e",)}),
+        ("--no-library", ["u:library=a"], ["LIBRARY=c"], {}),
         ("", ["u:force"], ["FORCE=no"], {}),
         ("", ["u:force"], ["QUIET=yes"], {"force": True, "quiet": True}),
         ("--no-quiet", ["u:force"], ["FORCE=1"], {}),

@@ -364,7 +364,6 @@ def test_reports_and_logs_are_written_in_a_user_namespace(directory, namespace):
 @pytest.mark.part("image")
 def test_reports_logs_and_configuration_work_in_a_rootless_container(public_ompbind):
     with rootless_run(OWN, public_ompbind) as (before, own):
-        (own / ".git").mkdir()
         (own / "ompbind.toml").write_text("[defaults]\nranks = 2\n")
         for path in own.iterdir():
             os.chown(path, OWN, OWN)

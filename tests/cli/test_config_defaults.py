@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ompbind.cli.config_defaults import DOTS_LIMIT, ConfigurationFile, find_preset, parse_file
 from ompbind.cli.config_files import FileContent, FileKind
-from ompbind.cli.config_parse import DOTS_LIMIT, parse_file
 from ompbind.cli.option import Option
 from ompbind.cli.readers import count_or, names_of, one_of
 from ompbind.errors import ConfigurationError, PositionError
@@ -58,39 +58,46 @@ def test_settings(text, expected):
     assert settings_of(text) == expected
 
 
-def test_presets_with_their_environment_and_conditions():
+def test_presets_with_their_environment():
     text = """
 [preset.base]
 mask = "0-3"
 
 [preset."big one"]
-inherits = "base"
-match = { hostname = "node*", cpus = 64 }
 no-mask = true
 
 [preset."big one".env]
 PORT = "{rank+8000}"
 """
-    base, big = parse(text).presets
-    assert (base.name, base.inherits, base.selects_machines) == ("base", "", False)
-    assert (big.name, big.inherits, big.hostname, big.cpus) == ("big one", "base", "node*", 64)
-    assert [(setting.option.key, setting.value, setting.place) for setting in big.settings] == [
-        ("mask", None, "/home/me/ompbind.toml:8: preset.'big one'.no-mask"),
-        ("env", "PORT={rank+8000}", "/home/me/ompbind.toml:11: preset.'big one'.env.PORT"),
+    presets = parse(text).presets
+    assert [*presets] == ["base", "big one"]
+    assert [(setting.option.key, setting.value, setting.place) for setting in presets["big one"]] == [
+        ("mask", None, "/home/me/ompbind.toml:6: preset.'big one'.no-mask"),
+        ("env", "PORT={rank+8000}", "/home/me/ompbind.toml:9: preset.'big one'.env.PORT"),
     ]
 
 
-def test_pyproject_has_its_tables_below_tool():
-    text = '[project]\nname = "x"\n[tool.ompbind.defaults]\nranks = 2\n[tool.ompbind.preset.a]\nmask = "0"\n'
-    found = parse(text, path="/p/pyproject.toml")
-    assert [setting.place for setting in found.settings] == ["/p/pyproject.toml:4: defaults.ranks"]
-    assert [preset.name for preset in found.presets] == ["a"]
-    assert parse('[project]\nname = "[tool.ompbind"\n', path="/p/pyproject.toml").presets == ()
+def file(kind, *presets):
+    return ConfigurationFile(kind=kind, path=f"/{kind}.toml", presets=dict.fromkeys(presets, ()))
 
 
-def test_a_named_pyproject_must_have_options():
-    with pytest.raises(ConfigurationError, match=r"/p/pyproject.toml: there is no table \[tool.ompbind\]"):
-        parse("[project]\n", path="/p/pyproject.toml", kind=FileKind.NAMED)
+USER, PROJECT = file(FileKind.USER, "a", "site"), file(FileKind.PROJECT, "p", "q")
+
+
+@pytest.mark.parametrize(
+    ("files", "name", "facts"),
+    [
+        ((USER, file(FileKind.PROJECT, "a")), "a", ["--preset", "/project.toml", "/user.toml"]),
+        ((USER, PROJECT), "sites", ["'sites' is not defined", "did you mean site?"]),
+        ((PROJECT,), "sites", ["p, q"]),
+        ((), "sites", ["'ompbind config'"]),
+    ],
+)
+def test_a_name_that_means_no_preset_or_two(files, name, facts):
+    assert find_preset((USER, PROJECT), "p", "--preset") == PROJECT
+    with pytest.raises(ConfigurationError) as caught:
+        find_preset(files, name, "--preset")
+    assert all(fact in f"{caught.value.message} {caught.value.hint}" for fact in facts)
 
 
 ERRORS = [
@@ -102,10 +109,7 @@ ERRORS = [
     ("[defaults]\nno-mask = true\nmask='0'", ":3: defaults.mask and no-mask contradict"),
     ("[defaults]\nenv = { A = 1 }", ":2: defaults.env.A is a number, not a string"),
     ("[defaults.env]\nA = 1", ":2: defaults.env.A is a number, not a string"),
-    ("[preset.a]\nranks = 2\nmatch . cpu = 2", ":3: preset.a.match.cpu is unknown"),
     ("mask = '0'", ":1: mask is unknown here"),
-    ("[preset.a]\nmatch = { cpus = 0 }", ":2: preset.a.match.cpus is 0"),
-    ("[preset.a.match]\nhostname = 1", ":2: preset.a.match.hostname is 1"),
     ("[preset.'']\nmask = '0'", ":1: preset.'' has no name"),
     ("[defaults]\nmask = '3-1'", ":2: defaults.mask: "),
     ("[defaults]\nranks = 0", ":2: defaults.ranks: '0' is wrong"),
@@ -134,19 +138,19 @@ def test_errors_have_a_line(text, message):
     [
         ("[defaults]\nstratgy = 'x'", "did you mean strategy?"),
         ("[defaults]\nno-stratgy = true", "did you mean no-strategy?"),
-        ("[preset.a]\ninherit = 'x'", "did you mean inherits?"),
         ("[default]", "did you mean defaults?"),
         ("mask = '0'", "write it below [defaults]"),
         ("[defaults]\nxyz = 1", "'ompbind config --no-config' lists the keys"),
         ("[defaults]\nmemory = 'membind'", "did you mean 'bind'?"),
-        ("[tool.ompbind]\nmask = '0'", "write it below [tool.ompbind.defaults]"),
-        ("[tool.ompbind]\npreset = 1", "write [tool.ompbind.preset.NAME] on a line, and its keys below"),
+        ("preset = 1", "write [preset.NAME] on a line, and its keys below"),
+        ("[preset.a]\ninherits = 'x'", "write all options of a preset or group below its name, and common"),
+        ("[preset.a]\nmatch = { cpus = 8 }", "choose the preset with --preset or OMPBIND_PRESET"),
     ],
 )
 def test_hints_name_what_is_meant(text, hint):
     with pytest.raises(ConfigurationError) as caught:
-        parse(text, path="/p/pyproject.toml" if "tool" in text else "/ompbind.toml")
-    assert caught.value.hint == hint
+        parse(text)
+    assert caught.value.hint.startswith(hint)
 
 
 def test_bytes_that_are_no_text_have_a_line():
