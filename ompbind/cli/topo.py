@@ -40,9 +40,9 @@ def topo(ctx: click.Context) -> int:
     if settings.format == "json":
         write_stdout(render_json(machine))
     elif settings.format == "svg":
-        from ompbind.report.diagram.svg import render_svg  # noqa: PLC0415 - door: pictures
+        from ompbind.report.picture import render_machine_svg  # noqa: PLC0415 - door: pictures
 
-        write_stdout(render_svg(machine))
+        write_stdout(render_machine_svg(machine))
     elif settings.format == "table":
         write_stdout(render_listing(machine, read_screen()))
     else:

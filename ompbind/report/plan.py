@@ -12,7 +12,6 @@ from ompbind.planning.placeholders import has_placeholders
 from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.rank_command import RankCommand, RankIdentity, RunSpec
 from ompbind.planning.request import MemoryMode, Request
-from ompbind.report.machine_text import render_summary
 from ompbind.report.text import (
     PIPE,
     Column,
@@ -23,6 +22,7 @@ from ompbind.report.text import (
     render_table,
     wrap_indented,
 )
+from ompbind.report.topology import render_summary
 from ompbind.text import clean_line, clean_lines
 
 

@@ -11,7 +11,7 @@ from ompbind.planning.rank_variables import Variables
 from ompbind.planning.request import Request
 from ompbind.programs.libraries import DetectedLibrary
 from ompbind.report.configuration import configuration_record
-from ompbind.report.machine_text import device_record
+from ompbind.report.topology import device_record
 
 
 def render_plan_json(plan: Plan, variables: Sequence[Variables]) -> str:

@@ -12,8 +12,7 @@ from ompbind.machine.sources.linux.reader import read_recorded
 from ompbind.masks.parse import parse_mask
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
-from ompbind.report.machine_text import render_limits
-from ompbind.report.topology import render_json
+from ompbind.report.topology import render_json, render_limits
 from tests.machines import DictRoot, Shape, make_machine, shape_files
 from tests.tables import rows
 

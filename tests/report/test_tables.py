@@ -18,7 +18,7 @@ from ompbind.report.plan import render_commands, render_comparison, render_plan
 from ompbind.report.ps import render_ps
 from ompbind.report.text import Column, Screen, render_bytes, render_error, render_paragraph, render_table
 from tests.machines import Shape, make_machine
-from tests.report.diagram.test_plan_picture import plans
+from tests.report.test_picture import plans
 
 WIDTHS = [60, 80, 160, 200]
 MACHINE = make_machine(Shape(packages=2, nodes=2, l3s=2, cores=4, smt=2))

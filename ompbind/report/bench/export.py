@@ -25,7 +25,6 @@ from ompbind.report.bench.measurements import (
     name_ranks,
 )
 from ompbind.report.bench.table import list_columns, render_bench
-from ompbind.report.text import Screen
 
 
 def render_json(session: Session, conclusion: Conclusion) -> str:
@@ -151,18 +150,11 @@ def _escape_markdown(text: str) -> str:
     return re.sub(r"([\\|*_`<\[\]])", r"\\\1", text)
 
 
-_PICTURE = Screen(width=100, styled=True)
-
-
 def render_svg(session: Session, conclusion: Conclusion) -> str:
-    """Render what a terminal shows as an SVG picture, with the fonts of the reader."""
-    from rich.console import Console  # noqa: PLC0415 - door: rich
-    from rich.text import Text  # noqa: PLC0415 - door: rich
+    """Render what a terminal shows as an SVG picture."""
+    from ompbind.report import svg  # noqa: PLC0415 - door: pictures
 
-    console = Console(record=True, file=io.StringIO(), width=_PICTURE.width)
-    console.print(Text.from_ansi(render_bench(session, conclusion, _PICTURE)))
-    picture = console.export_svg(title="ompbind bench")
-    return re.sub(r"@font-face \{.*?\}", "", picture, flags=re.DOTALL)  # fonts of the network
+    return svg.render_svg(render_bench(session, conclusion, svg.SVG_SCREEN), "ompbind bench")
 
 
 class ExportFormat(Record):

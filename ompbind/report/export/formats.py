@@ -43,9 +43,9 @@ _EXPORT = "ompbind.report.export"
 
 FORMATS: Mapping[str, Format] = {
     "table": Format(render=f"{_REPORT}.plan:render_plan", ranks="all", takes="screen", shows_notes=True),
-    "picture": Format(render=f"{_REPORT}.diagram.terminal:render_picture", ranks="all", takes="screen",
+    "picture": Format(render=f"{_REPORT}.picture:render_picture", ranks="all", takes="screen",
                       shows_notes=True, help="in the terminal"),
-    "svg": Format(render=f"{_REPORT}.diagram.svg:render_plan_svg", ranks="all", shows_notes=True),
+    "svg": Format(render=f"{_REPORT}.picture:render_plan_svg", ranks="all", shows_notes=True),
     "json": Format(render=f"{_REPORT}.plan_json:render_plan_json", ranks="all", takes="variables",
                    shows_notes=True),
     "mask": Format(render=f"{_EXPORT}.tool_options:render_mask", ranks="all", lacks_devices=True,

@@ -13,7 +13,7 @@ from ompbind.machine.sources.linux.reader import read_recorded
 from ompbind.machine.sources.reading import read_machine
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request, Sharing
-from ompbind.report.diagram.svg import render_svg
+from ompbind.report.picture import render_machine_svg
 from ompbind.report.topology import render_json, render_listing, render_tree
 from tests.long import examples
 from tests.machine.sources.test_table import DEVICE, GPU, MINIMAL, NEW, V1, V2, node, summary
@@ -35,7 +35,7 @@ def check(read, *args):
         assert error.message
     render_tree(machine)
     render_listing(machine)
-    render_svg(machine)
+    render_machine_svg(machine)
     assert json.loads(render_json(machine))["online"] == str(machine.online)
 
 

@@ -16,7 +16,7 @@ from ompbind.machine.sources.reading import read_machine
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request, Sharing
 from ompbind.planning.strategies.strategies import STRATEGIES
-from ompbind.report.diagram.svg import render_svg
+from ompbind.report.picture import render_machine_svg
 from ompbind.report.text import WIDTH
 from ompbind.report.topology import render_json, render_listing, render_tree
 from tests.oracle_report import compare_dump
@@ -106,7 +106,7 @@ def test_levels_and_nodes_are_partitions_of_the_cpus_and_views_fit_a_terminal(pa
     assert max(map(len, tree + listing)) <= WIDTH
     assert len(tree) <= 72
     assert [*listing, ""].index("") == 1 + len(machine.online | machine.offline)
-    assert render_svg(machine).endswith("</svg>")
+    assert render_machine_svg(machine).endswith("</svg>\n")
 
 
 PAIRS = rows("""

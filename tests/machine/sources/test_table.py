@@ -17,8 +17,7 @@ from ompbind.machine.sources.linux.reader import read_recorded
 from ompbind.machine.sources.reading import read_machine
 from ompbind.machine.sources.sources import SIZE_LIMIT
 from ompbind.machine.sources.synthetic import parse_synthetic
-from ompbind.report.machine_text import device_record
-from ompbind.report.topology import render_json
+from ompbind.report.topology import device_record, render_json
 from tests.machines import DictRoot, Shape, shape_files
 from tests.tables import rows
 from tests.toys import run_with

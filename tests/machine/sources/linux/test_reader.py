@@ -14,7 +14,7 @@ from ompbind.machine.sources.reading import read_machine
 from ompbind.masks.parse import parse_mask
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
-from ompbind.report.machine_text import render_limits
+from ompbind.report.topology import render_limits
 from tests.machines import DictRoot, Shape, kernel_mask, make_machine, shape_files, tree_files, write_tree
 from tests.tables import rows
 

@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from itertools import pairwise
+from xml.etree import ElementTree
 
 import pytest
 from hypothesis import assume, given
@@ -15,14 +16,13 @@ from ompbind.masks.parse import parse_mask
 from ompbind.planning.other_runs import LiveRun
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request, Sharing
-from ompbind.report.diagram.plan_overlay import KEYS
-from ompbind.report.diagram.svg import render_plan_svg
-from ompbind.report.diagram.terminal import LINES, render_picture
+from ompbind.report.picture import KEYS, LINES, render_machine_svg, render_picture
+from ompbind.report.svg import render_svg
 from ompbind.report.text import Screen
 from tests.machines import Shape, make_machine
 from tests.planning.test_promises import shapes
-from tests.report.diagram.test_svg import ElementTree, check_geometry, groups, legend, subsets, words
 
+SVG = "{http://www.w3.org/2000/svg}"
 PLAIN = Screen()
 
 
@@ -31,8 +31,12 @@ def plan(machine, mask=None, **options):
 
 
 def parts(picture):
-    """The heading, the boxes, the legend and the notes of a picture, each without colours."""
+    """The heading, the cores, the legend and the notes of a picture, each without colours."""
     return re.sub("\033[^m]*m", "", picture).split("\n\n")
+
+
+def subsets(count):
+    return st.frozensets(st.integers(0, count - 1)).map(CpuSet)
 
 
 DUAL = make_machine(Shape(packages=2, cores=4, smt=2))
@@ -47,11 +51,8 @@ DRAWN = [
 2 ranks, balanced, on test:
 test, 16 CPUs, 8 cores, 2 packages, 2 NUMA nodes
 
-┌ package 0 ────────────┐ ┌ package 1 ────────────┐
-│ NUMA node 0 (1.0 GiB) │ │ NUMA node 1 (1.0 GiB) │
-│ L3 0                  │ │ L3 1                  │
-│ 0 0 0 R               │ │ 1 1 1 R               │
-└───────────────────────┘ └───────────────────────┘
+package 0, NUMA node 0 (1.0 GiB), L3 0  0 0 0 R
+package 1, NUMA node 1 (1.0 GiB), L3 1  1 1 1 R
 
 0  rank 0: CPUs 0-2, 3 threads
 1  rank 1: CPUs 4-6, 3 threads
@@ -62,9 +63,9 @@ note: 6 idle hardware threads on cores of ranks"""),
 2 ranks, mask, on test:
 test, 8 CPUs, 8 cores, 1 package, 1 NUMA node
 
-┌ package 0 · NUMA node 0 (1.0 GiB) · L3 0 ─────────────┐
-│ performance core  0 0 . 1   efficiency core   1 . - * │
-└───────────────────────────────────────────────────────┘"""),
+package 0, NUMA node 0 (1.0 GiB), L3 0
+  performance core  0 0 . 1
+  efficiency core   1 . - *"""),
 ]  # fmt: skip
 
 
@@ -79,7 +80,8 @@ def symbol_of(made, cpus):
     if ranks:
         cuts = [0, *(i for i in range(1, len(ranks)) if ranks[i] != ranks[i - 1] + 1), len(ranks)]
         runs = [ranks[start:stop] for start, stop in pairwise(cuts)]
-        return "/".join(f"{r[0]}-{r[-1]}" if len(r) > 2 else "/".join(map(str, r)) for r in runs)
+        text = "/".join(f"{r[0]}-{r[-1]}" if len(r) > 2 else "/".join(map(str, r)) for r in runs)
+        return text if len(text) <= 11 else f"{ranks[0]}+"
     if not cpus.isdisjoint(made.reserved):
         return "R"
     free = made.machine.allowed & cpus
@@ -107,12 +109,12 @@ def plans(draw):
         assume(False)
 
 
-TITLE = re.compile(r"(?:part of )?(?:package|NUMA node|L3) \d+(?: = \w+:\d+)?(?: \([^)]*\))?")
+TITLE = re.compile(r"(?:part of )?(?:package|NUMA node|L3) \d+(?: = \w+:\d+)?(?: \([^)]*\))?,?")
 
 
-def cells(boxes):
+def cells(rows):
     """The cells of a picture; a counted cell is repeated."""
-    for symbol in re.sub(r"[┌─┐│└┘·]|" + TITLE.pattern, " ", boxes).split():
+    for symbol in TITLE.sub(" ", " ".join(rows.split())).split():
         text, _, times = symbol.partition("×")
         yield from [text] * int(times or 1)
 
@@ -132,37 +134,49 @@ def test_every_core_is_shown_once_with_its_rank(made, width):
 
 def test_large_pictures_count_cores_and_stay_short():
     made = plan(make_machine(Shape(packages=8, nodes=4, l3s=4, cores=16, smt=2)), ranks=64)
-    _, boxes, keys, *_ = parts(render_picture(made, PLAIN))
-    assert len(boxes.split("\n")) <= LINES
+    _, rows, keys, *_ = parts(render_picture(made, PLAIN))
+    assert len(rows.split("\n")) <= LINES
     cores = made.machine.at(Level.CORE)
-    assert Counter(cells(boxes)) == Counter(symbol_of(made, core.cpus) for core in cores)
+    assert Counter(cells(rows)) == Counter(symbol_of(made, core.cpus) for core in cores)
     assert "×2" in keys
 
 
-def parse(made):
-    """The picture of a plan for browsers, checked for what holds for all of them."""
-    root = ElementTree.fromstring(render_plan_svg(made))
-    size = (0, 0, int(root.get("width")), int(root.get("height")))
-    check_geometry(groups(root, "machine")[0], size)
-    return root
-
-
-@given(plans())
-def test_every_cpu_of_a_browser_picture_shows_its_rank(made):
-    found = dict(words(group).split(" · ") for group in groups(parse(made), "cpu"))
-    assert found == {str(cpu): symbol_of(made, CpuSet([cpu])) for cpu in made.machine.online}
+def legend(made):
+    return [line.split(maxsplit=1) for line in parts(render_picture(made, Screen(width=200)))[2].split("\n")]
 
 
 def test_legends_have_all_symbols_and_no_others():
-    keys = legend(parse(plan(HYBRID, ranks=2, mask="0-1|3-4")))
-    assert keys[4:] == [". = idle", "* = excluded by default (isolated)", "- = not allowed"]
-    keys = legend(parse(plan(DUAL, ranks=2, strategy="all", smt="all")))
-    assert keys[3:] == ["0/1 = shared by these ranks"]
-    picture = render_picture(plan(DUAL, ranks=2, cores=2, service_cores=1), PLAIN)
-    assert "0s  for service threads of this rank" in picture
+    keys = legend(plan(HYBRID, ranks=2, mask="0-1|3-4"))
+    assert keys[2:] == [[".", "idle"], ["*", "excluded by default (isolated)"], ["-", "not allowed"]]
+    keys = legend(plan(DUAL, ranks=2, strategy="all", smt="all"))
+    assert keys[2:] == [["0/1", "shared by these ranks"]]
+    keys = legend(plan(DUAL, ranks=2, cores=2, service_cores=1))
+    assert ["0s", "for service threads of this rank"] in keys
     other = LiveRun(run_id="other", pid=1, uid=1, started=1, ranks=(), claimed=CpuSet([0]))
-    picture = render_picture(make_plan(DUAL, Request(sharing=Sharing.AVOID), [other]), PLAIN)
-    assert "o  used by other runs" in picture
+    assert ["o", "used by other runs"] in legend(make_plan(DUAL, Request(sharing=Sharing.AVOID), [other]))
+    mask = "|".join("0" if rank % 2 else "1" for rank in range(14))
+    keys = legend(plan(DUAL, ranks=14, mask=mask, sharing=Sharing.SHARE))
+    assert keys[14] == ["1+", "shared by this rank and several others"]
     made = plan(make_machine(Shape(cores=KEYS + 1)), ranks=KEYS + 1)
-    assert len(legend(parse(made))) == 8
     assert parts(render_picture(made, PLAIN))[2] == "0 to 16  ranks; --format table lists their CPUs"
+
+
+def test_pictures_of_machines_have_the_numbers_of_all_cpus():
+    root = ElementTree.fromstring(render_machine_svg(HYBRID))
+    text = "\n".join(found.text or "" for found in root.iter(f"{SVG}text")).replace("\xa0", " ")
+    assert "efficiency core   4 5 " in text
+    assert "allowed: 7 CPUs (0-5,7)" in text
+
+
+@pytest.mark.parametrize("text", ["<b>&amp;\"'", "]]>", "\udc80\ufffe\0", "\N{SNOWMAN}", "a" * 300])
+def test_an_svg_file_has_the_whole_text_and_colours_and_needs_no_other_files(text):
+    file = render_svg(f"{text}\n\033[48;5;110m0 0\033[0m", text)
+    assert file.isascii()
+    root = ElementTree.fromstring(file)
+    found = "".join(line.text.replace("\xa0", " ") for line in root.iter(f"{SVG}text"))
+    expected = re.sub("[\udc80\ufffe\0]", "\ufffd", text)
+    assert found.replace("\n", "") == f"{expected}0 0"
+    assert root.findtext(f"{SVG}title")
+    assert [rect.get("fill") for rect in root.iter(f"{SVG}rect")][-1] == "#87afd7"
+    assert re.findall('https?://[^"]+', file) == ["http://www.w3.org/2000/svg"]
+    assert not re.search("<script|<image|href|@import|@font-face", file)
