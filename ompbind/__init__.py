@@ -37,7 +37,6 @@ __all__ = [
     "read_machine",
     "read_occupied",
     "read_workload",
-    "suggest_mask",
     "unbind",
 ]
 
@@ -49,12 +48,10 @@ _HOMES = {
     "workers.placed": "placed",
     "machine.model": "Level Machine",
     "machine.sources.reading": "read_machine",
-    "masks.mask": "Mask",
-    "masks.parse": "parse_mask",
+    "masks.mask": "Mask parse_mask",
     "openmp.binding": "Bind ProcBind",
     "openmp.runtimes": "OmpRuntime",
     "planning.plan": "Placement Plan",
-    "planning.mask_suggestion": "suggest_mask",
     "planning.planner": "make_plan",
     "planning.request": "MemoryMode Request Sharing",
     "programs.command": "Workload read_workload",

@@ -2,11 +2,9 @@ from ompbind.cpuset import CpuSet
 from ompbind.errors import LaunchError, MachineError, MaskError, OmpbindError, PlanError, RequestError
 from ompbind.machine.model import Level, Machine
 from ompbind.machine.sources.reading import read_machine
-from ompbind.masks.mask import Mask
-from ompbind.masks.parse import parse_mask
+from ompbind.masks.mask import Mask, parse_mask
 from ompbind.openmp.binding import Bind, ProcBind
 from ompbind.openmp.runtimes import OmpRuntime
-from ompbind.planning.mask_suggestion import suggest_mask
 from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import MemoryMode, Request, Sharing
@@ -47,7 +45,6 @@ __all__ = [
     "read_machine",
     "read_occupied",
     "read_workload",
-    "suggest_mask",
     "unbind",
 ]
 

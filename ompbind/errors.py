@@ -62,12 +62,7 @@ class PositionError(OmpbindError):
 
 
 class MaskError(PositionError):
-    """A mask that cannot be used.
-
-    `suggestion` is the text of the most similar mask that is valid, "" if none is known.
-    """
-
-    suggestion = ""
+    """A mask that cannot be used."""
 
 
 class ConfigurationError(OmpbindError):

@@ -233,6 +233,5 @@ def test_errors_can_be_sent_to_other_processes():
     for kind in kinds:
         position = {"text": "0-x", "span": (2, 3)} if issubclass(kind, all_errors.PositionError) else {}
         error = kind("wrong", hint="right", **position)
-        error.suggestion = "0-1"
         copy = pickle.loads(pickle.dumps(error))
         assert (type(copy), str(copy), copy.args, vars(copy)) == (kind, "wrong", ("wrong",), vars(error))

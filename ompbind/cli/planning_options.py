@@ -21,7 +21,7 @@ from ompbind.cli.verbs import BINDING, CHOOSING, CPUS, DEVICES, LAUNCHING, PLANN
 from ompbind.compat.frameworks import FRAMEWORKS
 from ompbind.errors import MaskError, OptionError
 from ompbind.machine.devices import DeviceKind
-from ompbind.masks.parse import parse_mask
+from ompbind.masks.mask import parse_mask
 from ompbind.openmp.binding import Bind, ProcBind
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.planning.placeholders import parse_assignment

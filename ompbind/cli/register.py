@@ -7,14 +7,16 @@ have released CPUs.
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from ompbind.cli.console import print_message
 from ompbind.cli.settings import PlanningSettings
-from ompbind.errors import MaskError, PlanError
+from ompbind.errors import MaskError, OmpbindError, PlanError
 from ompbind.launchers.allocation import read_listed_cpus
 from ompbind.machine.model import Machine
 from ompbind.machine.sources.linux.reader import LIVE
 from ompbind.machine.sources.reading import read_machine
+from ompbind.masks.mask import parse_mask
 from ompbind.planning.other_runs import NAMED_RUNS, LiveRun, RunIdentity
 from ompbind.planning.plan import Plan
 from ompbind.planning.planner import Requests, find_possible_cpus, list_requests, make_plan
@@ -42,18 +44,14 @@ def limit_to_listed(machine: Machine) -> Machine:
 
 
 def plan_or_suggest(machine: Machine, request: Requests, occupied: Sequence[LiveRun]) -> Plan:
-    """Make a plan; a MaskError gets the closest mask that works as its suggestion.
-
-    Groups get no suggestion, as it would not know the CPUs of other groups.
-    """
+    """Make a plan; the hint of a MaskError names the mask `all` if the request can be planned with it."""
     try:
         return make_plan(machine, request, occupied)
     except MaskError as error:
-        if not isinstance(request, Request) or request.group:
-            raise
-        from ompbind.planning.mask_suggestion import suggest_mask  # noqa: PLC0415 - door: a wrong mask
-
-        error.suggestion = suggest_mask(machine, request, occupied)
+        if isinstance(request, Request) and not request.group:  # else other groups have CPUs too
+            with suppress(OmpbindError):
+                make_plan(machine, request.replace(mask=parse_mask("all")), occupied)
+                error.hint += "; --mask all works"
         raise
 
 

@@ -8,7 +8,7 @@ import re
 import shlex
 from collections.abc import Collection, Mapping
 
-from ompbind.masks.parse import name_level
+from ompbind.masks.mask import SELECTABLE
 from ompbind.text import suggest_name
 
 _VERBS = {
@@ -135,6 +135,18 @@ OTHER_OPTIONS: tuple[tuple[str, str, str], ...] = (
 By default that is the first word of the text. The value of the option replaces {WORD}.
 """
 
+_LEVELS = {
+    "package": ("socket", "sockets", "pack", "pkg", "s"),
+    "node": ("numa", "numanode", "ldom", "mem", "n"),
+    "l3": ("llc", "ccx", "cache", "l3cache", "l"),
+    "die": ("ccd", "tile"),
+    "core": ("c", "cpucore", "l1"),
+    "l2": ("cluster", "module"),
+}
+"""The levels of domains, and their names in other tools."""
+
+_LEVEL_NAMES = {other: name for name, others in _LEVELS.items() for other in others}
+
 REMOVED_OPTIONS: dict[str, str] = {
     "--save-preset": "copy the lines that bench prints into ompbind.toml",
     "--device-order": "list GPUs in another order with CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES",
@@ -150,6 +162,12 @@ _NO_OPTIONS = ("--file", "--kill", "--end", "--slow", "--kind", "--plain")
 """Options of other tools that ompbind has nothing for, although one of its options has a similar name."""
 
 
+def _name_level(other: str) -> str:
+    """Return the name of a level, also for its plural and its name in other tools; "" if it is none."""
+    known = {**_LEVEL_NAMES, **{str(level): str(level) for level in SELECTABLE}}
+    return known.get(other.lower()) or known.get(other.lower().removesuffix("s"), "")
+
+
 def suggest_verb(word: str, known: Collection[str]) -> str:
     """Return the verb that a word probably means, "" if it is like none."""
     return "" if word in NO_VERBS else _find_name(word, known, _VERBS)
@@ -157,7 +175,7 @@ def suggest_verb(word: str, known: Collection[str]) -> str:
 
 def suggest_word(word: str, known: Collection[str]) -> str:
     """Return the value of an option that a word probably means, "" if it is like none."""
-    level = name_level(word)
+    level = _name_level(word)
     return next((name for name in (level, f"{level}s") if level and name in known), "") or _find_name(
         word, known, _WORDS
     )
@@ -169,7 +187,7 @@ def suggest_value(option: str, text: str, known: Collection[str]) -> str:
     `option` is the name of the option: `--bind` has domains as values in other tools.
     """
     wrong = next((word for part in text.split(",") if (word := part.strip()) not in known), "")
-    word, level = suggest_word(wrong, known), name_level(wrong)
+    word, level = suggest_word(wrong, known), _name_level(wrong)
     if word:
         return f"did you mean '{word}'?"
     if option == "--bind" and level:

@@ -24,8 +24,7 @@ from ompbind.compat.frameworks import (
 from ompbind.cpuset import EMPTY, CpuSet, count, named
 from ompbind.errors import MaskError
 from ompbind.machine.model import Level, Machine
-from ompbind.masks.mask import Item, Mask, MaskWord, Selector
-from ompbind.masks.parse import parse_mask
+from ompbind.masks.mask import Item, Mask, MaskWord, Selector, parse_mask
 from ompbind.openmp.binding import Bind
 from ompbind.openmp.runtimes import KMP_READERS
 from ompbind.planning.request import DEFAULT_STRATEGY, Compat, Request

@@ -83,23 +83,30 @@ class Mask(Record):
         return Mask(text="", word=self.word, parts=parts)
 
 
-def read_items(text: str, part: TextSpan) -> tuple[Item, ...]:
-    """Read the items of one part; raises MaskError with the position of the first error."""
-    return tuple(_read_item(text, span) for span in find_item_spans(text, part))
+def parse_mask(text: str) -> Mask:
+    """Read mask text; raises MaskError with the position of the first error.
+
+    >>> len(parse_mask("0-3|4-7").parts)
+    2
+    """
+    if word := MASK_WORDS.get(text.strip()):
+        return Mask(text=text, word=word)
+    parts = _split_span(text, (0, len(text)), "|")
+    return Mask(text=text, parts=tuple(tuple(_read_items(text, part)) for part in parts))
 
 
-def find_item_spans(text: str, part: TextSpan) -> Iterator[TextSpan]:
-    """Yield the positions of the items of one part; a hexadecimal mask with several words is one item."""
-    spans = split_span(text, part, ",")[::-1]
+def _read_items(text: str, part: TextSpan) -> Iterator[Item]:
+    """Yield the items of one part; a hexadecimal mask with several words is one item."""
+    spans = _split_span(text, part, ",")[::-1]
     while spans:
         begin, end = spans.pop()
-        if is_hex(text[begin:end]):
+        if _is_hex(text[begin:end]):
             while spans and re.fullmatch("[0-9a-fA-F]{8}", text[spans[-1][0] : spans[-1][1]]):
                 end = spans.pop()[1]
-        yield begin, end
+        yield _read_item(text, (begin, end))
 
 
-def split_span(text: str, span: TextSpan, separator: str) -> list[TextSpan]:
+def _split_span(text: str, span: TextSpan, separator: str) -> list[TextSpan]:
     """Split a span at each separator; spaces around the pieces are left out."""
     start, pieces = span[0], []
     for piece in text[span[0] : span[1]].split(separator):
@@ -109,7 +116,7 @@ def split_span(text: str, span: TextSpan, separator: str) -> list[TextSpan]:
     return pieces
 
 
-def is_hex(token: str) -> bool:
+def _is_hex(token: str) -> bool:
     """Return whether an item is a hexadecimal mask, or the first word of one."""
     return token.removeprefix("^").lstrip()[:2].lower() == "0x"
 
@@ -125,11 +132,11 @@ def _read_item(text: str, span: TextSpan) -> Item:
         begin = end - len(token)
     if token == "all":
         return Item(span=span, excluded=excluded)
-    if is_hex(token) and token[0] != "^":
+    if _is_hex(token) and token[0] != "^":
         return Item(span=span, excluded=excluded, cpus=_read_hex(text, (begin, end)))
     name = token.partition(".")[0].strip()
     if token[:1].isalpha() and (":" in token or name in list(SELECTABLE)):
-        chain = tuple(_read_selector(text, piece) for piece in split_span(text, (begin, end), "."))
+        chain = tuple(_read_selector(text, piece) for piece in _split_span(text, (begin, end), "."))
         return Item(span=span, excluded=excluded, chain=chain)
     return Item(span=span, excluded=excluded, cpus=_read_range(text, (begin, end)))
 

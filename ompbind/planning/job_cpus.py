@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from ompbind.cpuset import count, join_words, named
 from ompbind.errors import PlanError
 from ompbind.machine.model import Level, Machine
-from ompbind.masks.parse import parse_mask
+from ompbind.masks.mask import parse_mask
 from ompbind.planning.plan import Note, Plan
 from ompbind.planning.request import JobCpus, Request, Sharing
 

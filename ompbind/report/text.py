@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import takewhile, zip_longest
+from itertools import zip_longest
 from typing import Any
 from unicodedata import category, east_asian_width
 
 from ompbind.cpuset import CpuSet, named, render_ranges
-from ompbind.errors import MaskError, OmpbindError, PositionError
+from ompbind.errors import OmpbindError, PositionError
 from ompbind.record import Record
 from ompbind.text import clean_line, clean_lines, remove_escape_sequences
 
@@ -161,7 +161,7 @@ def _fill(text: str, first_indent: str, next_indent: str, width: int) -> str:
     Long words may end a line after a comma or bar and are not changed otherwise, and no line ends within
     quotes: values and commands can be copied.
     """
-    words = "".join(" " if char.isspace() and char != _NO_BREAK else char for char in clean_lines(text))
+    words = "".join(" " if char.isspace() else char for char in clean_lines(text))
     lines = _wrap(
         _QUOTED.sub(_keep_whole, breakable(words, width // 2, _MAY_END)),
         width,
@@ -214,38 +214,11 @@ def wrap_quoted(line: str, width: int = WIDTH) -> str:
 def render_error(error: OmpbindError, width: int = WIDTH) -> str:
     """Render an error: what is wrong, its position if that is known, and a hint on what would work."""
     lines = [render_paragraph("ompbind: error", error.message, width)]
-    hint = error.hint
     if isinstance(error, PositionError) and error.text:
         lines.extend(_mark(error, width))
-    if isinstance(error, MaskError):
-        hint = "; ".join(filter(None, (hint, _suggest(error))))
-    if hint:
-        lines.append(render_paragraph("  hint", hint, width).replace(_NO_BREAK, " "))
+    if error.hint:
+        lines.append(render_paragraph("  hint", error.hint, width))
     return "\n".join(lines)
-
-
-_NO_BREAK = "\N{NO-BREAK SPACE}"  # a space at which no line ends; it is printed as a usual space
-
-COPYABLE = 320
-"""Characters of a suggested mask that a hint shows whole; of longer masks it shows only what differs."""
-
-
-def _suggest(error: MaskError) -> str:
-    """Return which mask to try, or which part of a long mask to replace."""
-    text, better = error.text.strip(), error.suggestion
-    if len(better) <= COPYABLE:
-        return f"try --mask{_NO_BREAK}'{better}'" if better else ""
-    same = _common_prefix_length(text, better)
-    start = max(better.rfind(separator, 0, same) for separator in ",|") + 1
-    end = len(better) - _common_prefix_length(text[start:][::-1], better[start:][::-1])
-    if end > start:
-        end = min((at for char in ",|" if (at := better.find(char, end)) >= 0), default=len(better))
-    before, after = text[start : len(text) - (len(better) - end)].strip(",| "), clip(better[start:end])
-    return f"try '{after}' in place of '{clip(before)}'" if after else f"try without '{clip(before)}'"
-
-
-def _common_prefix_length(text: str, other: str) -> int:
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(text, other, strict=False)))
 
 
 def clip(text: str, limit: int = WIDTH - 20) -> str:

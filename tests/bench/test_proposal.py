@@ -8,7 +8,7 @@ from ompbind.bench.candidates import LIMIT, MOST, make_combinations, make_propos
 from ompbind.cpuset import CpuSet
 from ompbind.errors import PositionError, RequestError
 from ompbind.machine.model import CoreKind
-from ompbind.masks.parse import parse_mask
+from ompbind.masks.mask import parse_mask
 from ompbind.openmp.binding import Bind
 from ompbind.planning.request import Request
 from ompbind.programs.command import Workload

@@ -9,7 +9,7 @@ from ompbind.cli.config_files import FileContent, FileKind
 from ompbind.cli.option import Option
 from ompbind.cli.readers import count_or, names_of, one_of
 from ompbind.errors import ConfigurationError, PositionError
-from ompbind.masks.parse import parse_mask
+from ompbind.masks.mask import parse_mask
 from ompbind.planning.placeholders import parse_assignment
 from ompbind.report.text import render_error
 from tests.long import examples

@@ -9,7 +9,7 @@ import pytest
 from ompbind.cli.option import Given, Option, ValueLevel, VerbContext
 from ompbind.cli.readers import at_least, names_of, one_of
 from ompbind.errors import MaskError, OptionError, PositionError
-from ompbind.masks.parse import parse_mask
+from ompbind.masks.mask import parse_mask
 from tests.cli.command_lines import read
 
 

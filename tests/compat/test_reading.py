@@ -16,7 +16,7 @@ from ompbind.compat.reading import (
 from ompbind.cpuset import CpuSet
 from ompbind.errors import MaskError, OptionError, PlanError
 from ompbind.machine.model import Level
-from ompbind.masks.parse import parse_mask
+from ompbind.masks.mask import parse_mask
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import RunSpec, make_command, make_local_identities
 from ompbind.planning.request import Request

@@ -12,7 +12,7 @@ import pytest
 import ompbind.cli.waiting  # noqa: F401 - before the forks: another user may not read it
 from ompbind.cli.register import Wait, register_when_free
 from ompbind.errors import MaskError, PlanError
-from ompbind.masks.parse import parse_mask
+from ompbind.masks.mask import parse_mask
 from ompbind.planning.request import Request, Sharing
 from ompbind.registry.claims import WAITING_SUFFIX, try_lock
 from ompbind.registry.registry import make_run_identity, read_claim_list

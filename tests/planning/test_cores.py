@@ -4,7 +4,7 @@ import pytest
 
 from ompbind.cpuset import CpuSet, union
 from ompbind.errors import PlanError, RequestError
-from ompbind.masks.parse import parse_mask
+from ompbind.masks.mask import parse_mask
 from ompbind.openmp.binding import Bind, ProcBind
 from ompbind.planning.metrics import measure_plan
 from ompbind.planning.rank_command import RunSpec, make_command, make_local_identities

@@ -13,7 +13,7 @@ from ompbind.cpuset import CpuSet
 from ompbind.errors import MaskError
 from ompbind.machine.model import Level, make_domains
 from ompbind.machine.sources.reading import read_machine
-from ompbind.masks.parse import parse_mask
+from ompbind.masks.mask import parse_mask
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import RunSpec, make_command, make_local_identities
 from ompbind.planning.request import Request

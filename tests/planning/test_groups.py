@@ -10,7 +10,7 @@ from ompbind.cpuset import CpuSet, union
 from ompbind.errors import OmpbindError, PlanError
 from ompbind.machine.devices import DeviceKind
 from ompbind.machine.model import CoreKind, Level
-from ompbind.masks.parse import parse_mask
+from ompbind.masks.mask import parse_mask
 from ompbind.openmp.binding import Bind
 from ompbind.planning.other_runs import LiveRun
 from ompbind.planning.planner import make_plan

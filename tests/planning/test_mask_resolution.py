@@ -1,9 +1,6 @@
-"""Masks on machines: the CPUs that they name, errors, and suggested masks that work in the same request."""
+"""Masks on machines: the CPUs that they name, and errors."""
 
 import re
-import shlex
-import subprocess
-import sys
 
 import pytest
 from hypothesis import assume, given
@@ -14,18 +11,17 @@ from ompbind.cpuset import CpuSet
 from ompbind.errors import MaskError, OmpbindError
 from ompbind.machine.model import CoreKind, Node
 from ompbind.machine.sources.reading import read_machine
-from ompbind.masks.mask import Mask
-from ompbind.masks.parse import parse_mask
+from ompbind.masks.mask import parse_mask
 from ompbind.planning import planner
 from ompbind.planning.mask_resolution import resolve_mask
 from ompbind.planning.other_runs import AvailableCpus, LiveRun
 from ompbind.planning.request import Request, Sharing
 from ompbind.report.text import WIDTH, render_error
-from tests.live.conftest import clean_environment
 from tests.long import examples
 from tests.machines import Shape, make_machine
 from tests.mask_texts import broken, machines, masks
 
+ALL = parse_mask("all")
 DUAL = make_machine(Shape(packages=2, cores=4, smt=2))  # CPUs 0-7 and their siblings 8-15
 LIMITED = DUAL.replace(allowed=CpuSet(range(8)), offline=CpuSet([16, 17]))
 ODD = DUAL.replace(allowed=CpuSet([5, 6, 13]))
@@ -90,11 +86,6 @@ def test_partial_masks_drop_and_report_unusable_cpus_and_domains():
         resolve("99", LIMITED, allow_partial=True)
 
 
-def make_plan(machine, request):
-    """Plan as the verbs do: an error about a mask suggests a mask that works."""
-    return plan_or_suggest(machine, request, ())
-
-
 @pytest.mark.parametrize(
     ("mask", "meant"), [("20", "0x20"), ("9999", "0x9999"), ("20000", ""), ("20-21", "")]
 )
@@ -107,58 +98,54 @@ def test_a_number_without_a_cpu_may_be_a_hex_mask(mask, meant):
 LEFT = "no CPU is left in this part"
 
 
-@pytest.mark.parametrize(("machine", "ranks", "mask", "marked", "message", "suggestion"), [
-    (DUAL, 1, "0,99", "99", "CPU 99 does not exist", "0"),
-    (DUAL, 2, "0-3|4-17", "4-17", "CPUs 16-17 do not exist", "0-3|4-15"),
-    (DUAL, 1, "0-3,^99", "^99", "CPU 99 does not exist", "0-3"),
-    (DUAL, None, "0-3|99", "99", "CPU 99 does not exist", "0-3|4"),
-    (LIMITED, 1, "0-2,16", "16", "CPU 16 is offline", "0-2"),
-    (LIMITED, 1, "7-8", "7-8", "CPU 8 is not allowed", "7"),
-    (LIMITED, 2, "8|9", "8", "CPU 8 is not allowed", "0|1"),
-    (DUAL, 2, "0-3|1,^1", "1,^1", LEFT, "0-3|4"), (DUAL, 1, "^all", "^all", LEFT, "all"),
-    (DUAL, 1, "0,node:2", "node:2", "no node with index 2", "0,node:0-1"),
-    (DUAL, 2, "node:1|node:2", "node:2", "no node with index 2", "node:1|node:0"),
-    (DUAL, 1, "0,node:1.core:2-9", "core:2-9", "core with index 4-9", "0,node:1.core:2-3"),
-    (DUAL, 1, "node:#0-7", "node:#0-7", "no node with OS number 2-7", "node:#0-1"),
-    (DUAL, 1, "all,^node:2", "node:2", "no node with index 2", "all"),
-    (DUAL, 1, "core:#0", "core:#0", "core domains have no OS numbers", "core:0"),
-    (DUAL, 1, "book:0", "book:0", "this machine has no book domains", "all"),
-    (DUAL, 1, "package:1.die:0.core:0", "die:0", "has no die domains", "package:1.core:0"),
-    (SECOND, 1, "node:#0-1", "node:#0-1", "no CPU of NUMA node 0 is allowed", "node:#1"),
-    (SECOND, 1, "node:#2", "node:#2", "NUMA node 2 has no CPU", "node:#1"),
-    (DUAL, 1, "0-3|4-7", "4-7", "2 parts for 1 rank", "0-3,4-7"),
-    (DUAL, 2, "0-3|4-5|6", "6", "3 parts for 2 ranks", "0-3,4-5,6"),
-    (DUAL, 3, "0-1|2-3", "0-1|2-3", "2 parts for 3 ranks", "0-1|2-3|4-5"),
-    (DUAL, 3, "node:0|node:1", "node:0|node:1", "2 parts for 3 ranks", "node:0,node:1"),
-    (DUAL, 3, "0-3|4|7,1-2", "7,1-2", "ranks 0 and 2 would both get CPUs 1-2", "0-3|4|7"),
-    (DUAL, 2, "0-3|2-5", "2-5", "ranks 0 and 1 would both get CPUs 2-3", "0-3|4-5"),
-    (DUAL, 2, "0|all", "all", "ranks 0 and 1 would both get CPU 0", "0|all,^0"),
-    (DUAL, 2, "0|^9", "^9", "ranks 0 and 1 would both get CPU 0", "0|^9,^0"),
-    (DUAL, 2, "0-1|1,0", "1,0", "ranks 0 and 1 would both get CPUs 0-1", "0-1|2-3"),
+@pytest.mark.parametrize(("machine", "ranks", "mask", "marked", "message"), [
+    (DUAL, 1, "0,99", "99", "CPU 99 does not exist"),
+    (DUAL, 2, "0-3|4-17", "4-17", "CPUs 16-17 do not exist"),
+    (DUAL, 1, "0-3,^99", "^99", "CPU 99 does not exist"),
+    (DUAL, None, "0-3|99", "99", "CPU 99 does not exist"),
+    (LIMITED, 1, "0-2,16", "16", "CPU 16 is offline"),
+    (LIMITED, 1, "7-8", "7-8", "CPU 8 is not allowed"),
+    (LIMITED, 2, "8|9", "8", "CPU 8 is not allowed"),
+    (DUAL, 2, "0-3|1,^1", "1,^1", LEFT), (DUAL, 1, "^all", "^all", LEFT),
+    (DUAL, 1, "0,node:2", "node:2", "no node with index 2"),
+    (DUAL, 2, "node:1|node:2", "node:2", "no node with index 2"),
+    (DUAL, 1, "0,node:1.core:2-9", "core:2-9", "core with index 4-9"),
+    (DUAL, 1, "node:#0-7", "node:#0-7", "no node with OS number 2-7"),
+    (DUAL, 1, "all,^node:2", "node:2", "no node with index 2"),
+    (DUAL, 1, "core:#0", "core:#0", "core domains have no OS numbers"),
+    (DUAL, 1, "book:0", "book:0", "this machine has no book domains"),
+    (DUAL, 1, "package:1.die:0.core:0", "die:0", "has no die domains"),
+    (SECOND, 1, "node:#0-1", "node:#0-1", "no CPU of NUMA node 0 is allowed"),
+    (SECOND, 1, "node:#2", "node:#2", "NUMA node 2 has no CPU"),
+    (DUAL, 1, "0-3|4-7", "4-7", "2 parts for 1 rank"),
+    (DUAL, 2, "0-3|4-5|6", "6", "3 parts for 2 ranks"),
+    (DUAL, 3, "0-1|2-3", "0-1|2-3", "2 parts for 3 ranks"),
+    (DUAL, 3, "node:0|node:1", "node:0|node:1", "2 parts for 3 ranks"),
+    (DUAL, 3, "0-3|4|7,1-2", "7,1-2", "ranks 0 and 2 would both get CPUs 1-2"),
+    (DUAL, 2, "0-3|2-5", "2-5", "ranks 0 and 1 would both get CPUs 2-3"),
+    (DUAL, 2, "0|all", "all", "ranks 0 and 1 would both get CPU 0"),
+    (DUAL, 2, "0|^9", "^9", "ranks 0 and 1 would both get CPU 0"),
+    (DUAL, 2, "0-1|1,0", "1,0", "ranks 0 and 1 would both get CPUs 0-1"),
 ])  # fmt: skip
-def test_errors_mark_the_text_and_suggest_a_mask_that_works(
-    machine, ranks, mask, marked, message, suggestion
-):
-    check_error(machine, Request(ranks=ranks, mask=parse_mask(mask)), marked, message, suggestion)
+def test_errors_mark_the_text(machine, ranks, mask, marked, message):
+    check_error(machine, Request(ranks=ranks, mask=parse_mask(mask)), marked, message)
 
 
-def check_error(machine, request, marked, message, suggestion):
+def check_error(machine, request, marked, message):
     with pytest.raises(MaskError, match=message) as caught:
-        make_plan(machine, request)
-    error = caught.value
-    assert (error.text[slice(*error.span)], error.suggestion) == (marked, suggestion)
-    assert error.hint
-    make_plan(machine, request.replace(mask=parse_mask(suggestion)))
+        planner.make_plan(machine, request)
+    assert caught.value.text[slice(*caught.value.span)] == marked
+    assert caught.value.hint
 
 
-@pytest.mark.parametrize(("options", "mask", "marked", "message", "suggestion"), [
-    ({"core_kind": "efficiency"}, "0|1-3", "0", "names no efficiency core", "6|7,15,14"),
-    ({"smt": 1}, "0|8", "8", "CPUs 0,8 share one core, but --smt 1 allows 1 CPU per core", "0|1"),
-    ({"reserve": 1}, "0,2|1,10", "1,10", "reserved for rank 1 but reserved for another", "0,2|1,3"),
-    ({"reserve": 1}, "0-3|11,4", "0-3", "CPU 11 would be reserved for rank 0 but used by", "0-3|4-5"),
+@pytest.mark.parametrize(("options", "mask", "marked", "message"), [
+    ({"core_kind": "efficiency"}, "0|1-3", "0", "names no efficiency core"),
+    ({"smt": 1}, "0|8", "8", "CPUs 0,8 share one core, but --smt 1 allows 1 CPU per core"),
+    ({"reserve": 1}, "0,2|1,10", "1,10", "reserved for rank 1 but reserved for another"),
+    ({"reserve": 1}, "0-3|11,4", "0-3", "CPU 11 would be reserved for rank 0 but used by"),
 ])  # fmt: skip
-def test_masks_that_contradict_options(options, mask, marked, message, suggestion):
-    check_error(HYBRID, Request(ranks=2, mask=parse_mask(mask), **options), marked, message, suggestion)
+def test_masks_that_contradict_options(options, mask, marked, message):
+    check_error(HYBRID, Request(ranks=2, mask=parse_mask(mask), **options), marked, message)
 
 
 requests = st.builds(
@@ -179,14 +166,6 @@ requests = st.builds(
 ) | st.builds(dict, reserve_total=st.sampled_from([1, 2]))  # fmt: skip
 
 
-def can_plan(machine, request, text, runs=()):
-    try:
-        planner.make_plan(machine, request.replace(mask=parse_mask(text)), runs)
-    except OmpbindError:
-        return False
-    return True
-
-
 several_parts = st.lists(masks(max_parts=1), min_size=2, max_size=4).map(
     lambda made: "|".join(part for part, _ in made)
 )
@@ -194,7 +173,7 @@ several_parts = st.lists(masks(max_parts=1), min_size=2, max_size=4).map(
 
 @examples(3)
 @given(broken() | masks().map(lambda made: made[0]) | several_parts, machines(), requests, st.data())
-def test_suggestions_work_in_the_same_request(text, machine, options, data):
+def test_errors_have_a_position_and_name_all_cpus_only_if_these_can_be_planned(text, machine, options, data):
     runs, request = (), None
     if options.get("sharing") is Sharing.AVOID:
         cpus = CpuSet(data.draw(st.sets(st.sampled_from(list(machine.online)), min_size=1, max_size=3)))
@@ -207,40 +186,15 @@ def test_suggestions_work_in_the_same_request(text, machine, options, data):
         assert 0 <= start < stop <= len(text) + 1
         lines = re.sub("'[^'\n]*'", "''", render_error(error)).splitlines()  # what can be copied stays whole
         assert all(len(line) <= WIDTH for line in lines)
-        if request is None:
-            assert not error.suggestion or parse_mask(error.suggestion)
-        elif error.suggestion:
-            assert can_plan(machine, request, error.suggestion, runs)
-        else:
-            words = ("auto", "all", str(machine.allowed))
-            assert not any(can_plan(machine, request, mask, runs) for mask in words)
+        if request is not None:
+            assert ("--mask all" in error.hint) == can_plan(machine, request.replace(mask=ALL), runs)
     except OmpbindError:
         assume(False)
 
 
-def hint_of(rendered):
-    """Return the mask that a hint suggests, as a shell would read it."""
-    found = re.search(r"try\s(?:  )?(--mask '[^']*')", rendered)
-    return shlex.split(found[1])[1] if found else None
-
-
-def test_a_large_mask_is_corrected_in_time():
-    """As many parts as cores, on a machine with 2,048 CPUs, every second CPU named twice."""
-    machine = make_machine(Shape(packages=2, nodes=4, cores=128, smt=2))
-    text = "|".join(f"{rank},{rank + 1}" for rank in range(0, 1024, 2)) + "|5000"
-    request = Request(ranks=None, mask=Mask(text=text, parts=parse_mask(text).parts))
-    with pytest.raises(MaskError) as caught:
-        make_plan(machine, request)
-    assert can_plan(machine, request, caught.value.suggestion)
-
-
-def test_the_command_suggests_a_mask_that_it_accepts():
-    command = (sys.executable, "-m", "ompbind", "plan", "-n2", "--topology", "synthetic:pack:2 core:4 pu:2")
-
-    def run(mask):
-        options = {"capture_output": True, "text": True, "env": clean_environment(), "timeout": 60}
-        return subprocess.run([*command, "--mask", mask], **options)
-
-    failed = run("0-3|4-99")
-    assert failed.returncode == 2
-    assert run(hint_of(failed.stderr)).returncode == 0, failed.stderr
+def can_plan(machine, request, runs):
+    try:
+        planner.make_plan(machine, request, runs)
+    except OmpbindError:
+        return False
+    return True

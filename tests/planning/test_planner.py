@@ -5,7 +5,7 @@ import pytest
 from ompbind.cpuset import CpuSet, union
 from ompbind.errors import PlanError, RequestError
 from ompbind.machine.model import Level, make_domains
-from ompbind.masks.parse import parse_mask
+from ompbind.masks.mask import parse_mask
 from ompbind.openmp.binding import Bind
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request, Sharing

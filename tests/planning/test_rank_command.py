@@ -4,7 +4,7 @@ import pytest
 
 from ompbind.cpuset import CpuSet
 from ompbind.errors import RequestError
-from ompbind.masks.parse import parse_mask
+from ompbind.masks.mask import parse_mask
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import (
     RankIdentity,

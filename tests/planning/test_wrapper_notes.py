@@ -4,7 +4,7 @@ import pytest
 
 from ompbind.cpuset import CpuSet
 from ompbind.errors import PlanError
-from ompbind.masks.parse import parse_mask
+from ompbind.masks.mask import parse_mask
 from ompbind.openmp.binding import Bind
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.planning.planner import make_plan

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.errors import PlanError
 from ompbind.machine.model import CoreKind, Level
-from ompbind.masks.parse import parse_mask
+from ompbind.masks.mask import parse_mask
 from ompbind.planning.other_runs import LiveRun
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request, Sharing

@@ -5,7 +5,7 @@ import pytest
 from ompbind.cpuset import CpuSet
 from ompbind.errors import MaskError
 from ompbind.machine.model import CoreKind
-from ompbind.masks.parse import parse_mask
+from ompbind.masks.mask import parse_mask
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from ompbind.report.text import WIDTH, Screen, render_cpus

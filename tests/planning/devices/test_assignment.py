@@ -6,7 +6,7 @@ from ompbind.cpuset import CpuSet, union
 from ompbind.errors import OmpbindError, PlanError, RequestError
 from ompbind.machine.devices import Device, DeviceKind, number_devices
 from ompbind.machine.model import Level
-from ompbind.masks.parse import parse_mask
+from ompbind.masks.mask import parse_mask
 from ompbind.planning.devices.locality import find_near
 from ompbind.planning.devices.visible import find_visible_devices
 from ompbind.planning.metrics import measure_plan

@@ -4,7 +4,7 @@ import pytest
 
 from ompbind.cpuset import CpuSet
 from ompbind.machine.devices import DeviceKind
-from ompbind.masks.parse import parse_mask
+from ompbind.masks.mask import parse_mask
 from ompbind.planning.devices.own_gpus import find_own_gpus, request_all_gpus
 from ompbind.planning.devices.visible import find_visible_devices
 from ompbind.planning.planner import make_plan

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ompbind.cpuset import CpuSet
 from ompbind.errors import PlanError
 from ompbind.machine.model import CoreKind, Level, make_domains
-from ompbind.masks.parse import parse_mask
+from ompbind.masks.mask import parse_mask
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from ompbind.planning.strategies.core_sequence import PRIORITY, find_levels, make_core_sequence, split_range

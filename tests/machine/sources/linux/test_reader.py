@@ -11,7 +11,7 @@ from ompbind.errors import MachineError
 from ompbind.machine.model import Level
 from ompbind.machine.sources.linux.reader import add_isolated, make_counted_machine, read_recorded, read_root
 from ompbind.machine.sources.reading import read_machine
-from ompbind.masks.parse import parse_mask
+from ompbind.masks.mask import parse_mask
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from ompbind.report.topology import render_limits
