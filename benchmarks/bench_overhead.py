@@ -41,7 +41,7 @@ from ompbind.execution.process_pair import Cleanup, become_supervisor
 from ompbind.execution.run_options import RunOptions
 from ompbind.execution.spawn import find_starts
 from ompbind.execution.supervisor import supervise as run_supervisor
-from ompbind.machine.sources.reading import read_machine
+from ompbind.machine.read import read_machine
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import RankCommand, RunSpec, make_commands
 from ompbind.planning.request import Request, Sharing

@@ -19,7 +19,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.rounds import make_parser
 from ompbind.machine.devices import NVIDIA, Device, DeviceKind
-from ompbind.machine.sources.reading import read_machine
+from ompbind.machine.read import read_machine
 
 ASK_CUDA = """
 import ctypes, json, os, sys

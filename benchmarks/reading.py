@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.rounds import ROOT, read_rounds
-from ompbind.machine.sources.reading import read_machine
+from ompbind.machine.read import read_machine
 from ompbind.report.topology import render_json
 from tests.device_trees import DeviceTree
 from tests.machines import Shape, write_tree
@@ -34,7 +34,7 @@ gc.disable()
 spent = lambda: sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
 kib = lambda: next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM"))
 before, cpu, begin = kib(), spent(), time.perf_counter()
-from ompbind.machine.sources.reading import read_machine
+from ompbind.machine.read import read_machine
 machine = read_machine(sys.argv[1], devices=len(sys.argv) > 2)
 print(time.perf_counter() - begin, spent() - cpu, before, kib(), len(machine.online))
 """

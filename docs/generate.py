@@ -11,7 +11,7 @@ from ompbind.cli.main import load_verb
 from ompbind.cli.option import Option
 from ompbind.cli.verb import METAVARS, Verb
 from ompbind.cli.verbs import VERBS
-from ompbind.machine.sources.samples import SAMPLE, SAMPLES, SampleMachine
+from ompbind.machine.read.samples import SAMPLE, SAMPLES, SampleMachine
 
 sys.path.insert(0, str(Path(__file__).parent))  # tests load this file by its path
 from man_page import MAN_PAGE, render_man_page

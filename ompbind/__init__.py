@@ -47,7 +47,7 @@ _HOMES = {
     "workers.environment": "make_environment read_compat",
     "workers.placed": "placed",
     "machine.model": "Level Machine",
-    "machine.sources.reading": "read_machine",
+    "machine.read": "read_machine",
     "masks.mask": "Mask parse_mask",
     "openmp.binding": "Bind ProcBind",
     "openmp.runtimes": "OmpRuntime",

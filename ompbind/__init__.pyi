@@ -1,7 +1,7 @@
 from ompbind.cpuset import CpuSet
 from ompbind.errors import LaunchError, MachineError, MaskError, OmpbindError, PlanError, RequestError
 from ompbind.machine.model import Level, Machine
-from ompbind.machine.sources.reading import read_machine
+from ompbind.machine.read import read_machine
 from ompbind.masks.mask import Mask, parse_mask
 from ompbind.openmp.binding import Bind, ProcBind
 from ompbind.openmp.runtimes import OmpRuntime

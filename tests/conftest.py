@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from ompbind.machine.sources.linux.cgroup import read_limits
-from ompbind.machine.sources.root import DirectoryRoot
+from ompbind.machine.read.linux_cgroup import read_limits
+from ompbind.machine.read.root import DirectoryRoot
 from tests.live.other_user import unavailable
 from tests.long import EXAMPLES, IS_RANDOM, LONG
 

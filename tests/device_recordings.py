@@ -3,7 +3,7 @@
 from functools import cache
 
 from ompbind.machine.model import Machine
-from ompbind.machine.sources.reading import read_machine
+from ompbind.machine.read import read_machine
 from tests.recordings import RECORDINGS, recorded
 
 ANSWERS = {path.name.removesuffix(".devices.json"): path for path in recorded("devices/*.devices.json")}

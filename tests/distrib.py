@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.machine.model import Level
-from ompbind.machine.sources.hwloc_xml import parse_xml
+from ompbind.machine.read.hwloc_xml import parse_xml
 from ompbind.planning.metrics import measure
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request

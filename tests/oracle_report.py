@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from ompbind.cpuset import CpuSet, union
 from ompbind.errors import MachineError
 from ompbind.machine.model import Level, Machine
-from ompbind.machine.sources.reading import read_machine
+from ompbind.machine.read import read_machine
 from ompbind.record import Record
 from tests.recordings import RECORDINGS
 

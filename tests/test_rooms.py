@@ -21,7 +21,7 @@ BASE = {"errors", "cpuset", "record", "text"}
 PURE = {"procfs", "machine", "openmp", "masks", "planning", "compat"}
 READERS = (
     *(f"procfs.{name}" for name in ("reader", "process_state")),
-    "machine.sources",
+    "machine.read",
 )
 """Modules of pure rooms that may read the system."""
 

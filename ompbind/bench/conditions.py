@@ -12,9 +12,9 @@ from ompbind.bench.records import Conditions, Hardware
 from ompbind.cpuset import CpuSet
 from ompbind.inspection.verdict import CpuUsage, measure_others, read_own_usage
 from ompbind.machine.model import Machine
-from ompbind.machine.sources.linux.cgroup import Throttling, read_limits, read_oom_kills, read_throttling
-from ompbind.machine.sources.linux.cpus import CPU
-from ompbind.machine.sources.root import DirectoryRoot, Root, keyed_lines, whole_number
+from ompbind.machine.read.linux_cgroup import Throttling, read_limits, read_oom_kills, read_throttling
+from ompbind.machine.read.linux_cpus import CPU
+from ompbind.machine.read.root import DirectoryRoot, Root, keyed_lines, whole_number
 from ompbind.planning.other_runs import RunIdentity, find_other_runs
 from ompbind.procfs.parsers import parse_cpu_times
 from ompbind.procfs.reader import TICKS_PER_S

@@ -33,7 +33,7 @@ from ompbind.cli.settings import (
 from ompbind.cli.verb import Verb
 from ompbind.errors import OptionError, RequestError
 from ompbind.machine.model import Machine
-from ompbind.machine.sources.linux.reader import LIVE
+from ompbind.machine.read.linux import LIVE
 from ompbind.planning.plan import Plan
 from ompbind.planning.planner import Requests
 from ompbind.report.bench.table import Effort, render_candidates, render_effort

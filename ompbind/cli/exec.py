@@ -23,7 +23,7 @@ from ompbind.errors import RequestError
 from ompbind.execution.affinity import exec_command
 from ompbind.launchers.find import render_launcher_names
 from ompbind.launchers.launchers import LAUNCHERS
-from ompbind.machine.sources.linux.reader import LIVE
+from ompbind.machine.read.linux import LIVE
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import (
     RankIdentity,

@@ -14,8 +14,8 @@ from ompbind.launchers.ancestors import Ancestor, find_starter, read_ancestors, 
 from ompbind.launchers.find import LauncherRank, find_batch_script, find_launcher, render_launcher_names
 from ompbind.launchers.launchers import OTHER_RANKS, SLURM, may_have_variables
 from ompbind.machine.model import Machine
-from ompbind.machine.sources.linux.reader import LIVE
-from ompbind.machine.sources.root import DirectoryRoot, whole_number
+from ompbind.machine.read.linux import LIVE
+from ompbind.machine.read.root import DirectoryRoot, whole_number
 from ompbind.planning.allocation import divide_service
 from ompbind.planning.rank_command import RankIdentity, RunSpec, make_spec_before_plan
 from ompbind.planning.rank_variables import OMPBIND_CPUS, OMPBIND_SERVICE_CPUS

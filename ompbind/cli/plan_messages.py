@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 
 from ompbind.cli.console import print_message
-from ompbind.machine.sources.root import DirectoryRoot
+from ompbind.machine.read.root import DirectoryRoot
 from ompbind.planning.plan import Plan
 
 

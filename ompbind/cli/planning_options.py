@@ -34,14 +34,14 @@ _KINDS = ("performance", "efficiency", "all")
 
 def _complete_sources(text: str) -> Sequence[str]:
     """Complete a topology source."""
-    from ompbind.machine.sources.sources import complete_source  # noqa: PLC0415 - door: topology sources
+    from ompbind.machine.read.sources import complete_source  # noqa: PLC0415 - door: topology sources
 
     return complete_source(text)
 
 
 def _list_sources() -> str:
     """Return the short names of all topology sources."""
-    from ompbind.machine.sources.sources import source_labels  # noqa: PLC0415 - door: topology sources
+    from ompbind.machine.read.sources import source_labels  # noqa: PLC0415 - door: topology sources
 
     return source_labels()
 

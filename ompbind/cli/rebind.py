@@ -25,9 +25,9 @@ from ompbind.inspection.diagnosis import explain_later_binding
 from ompbind.inspection.rank_processes import Inspection
 from ompbind.inspection.targets import find_target, has_several_nodes, inspect, read_visible_runs
 from ompbind.machine.model import CoreKindName
-from ompbind.machine.sources.linux.cgroup import read_limits
-from ompbind.machine.sources.reading import read_machine
-from ompbind.machine.sources.root import DirectoryRoot
+from ompbind.machine.read import read_machine
+from ompbind.machine.read.linux_cgroup import read_limits
+from ompbind.machine.read.root import DirectoryRoot
 from ompbind.masks.mask import Mask
 from ompbind.planning.request import Request, Smt
 from ompbind.procfs.parsers import find_descendants

@@ -14,8 +14,8 @@ from ompbind.cli.settings import PlanningSettings
 from ompbind.errors import MaskError, OmpbindError, PlanError
 from ompbind.launchers.allocation import read_listed_cpus
 from ompbind.machine.model import Machine
-from ompbind.machine.sources.linux.reader import LIVE
-from ompbind.machine.sources.reading import read_machine
+from ompbind.machine.read import read_machine
+from ompbind.machine.read.linux import LIVE
 from ompbind.masks.mask import parse_mask
 from ompbind.planning.other_runs import NAMED_RUNS, LiveRun, RunIdentity
 from ompbind.planning.plan import Plan

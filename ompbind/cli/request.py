@@ -12,8 +12,8 @@ from ompbind.errors import LaunchError, OmpbindError, RequestError
 from ompbind.execution.affinity import WorkingDirectory
 from ompbind.launchers.allocation import read_job_cpus
 from ompbind.machine.model import Machine
-from ompbind.machine.sources.linux.reader import LIVE
-from ompbind.machine.sources.root import DirectoryRoot
+from ompbind.machine.read.linux import LIVE
+from ompbind.machine.read.root import DirectoryRoot
 from ompbind.openmp.binding import DISTRIBUTING_WORDS
 from ompbind.openmp.variables import OVERRIDING_VARIABLES
 from ompbind.planning.placeholders import EXAMPLE, find_unfilled, parse_env_file

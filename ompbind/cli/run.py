@@ -30,7 +30,7 @@ from ompbind.execution.spawn import find_starts
 from ompbind.execution.supervisor import supervise
 from ompbind.inspection.verdict import VerificationResult
 from ompbind.launchers.launchers import may_have_launcher
-from ompbind.machine.sources.linux.reader import LIVE
+from ompbind.machine.read.linux import LIVE
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import RunSpec, find_changed, make_commands
 from ompbind.registry.registry import Registry, make_run_identity

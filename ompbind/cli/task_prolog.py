@@ -14,7 +14,7 @@ from ompbind.execution.affinity import set_affinity
 from ompbind.launchers.ancestors import read_ancestors
 from ompbind.launchers.find import find_launcher
 from ompbind.launchers.launchers import SLURM
-from ompbind.machine.sources.root import DirectoryRoot, whole_number
+from ompbind.machine.read.root import DirectoryRoot, whole_number
 from ompbind.planning.rank_command import find_changed, make_command
 
 TASK_PID = "SLURM_TASK_PID"

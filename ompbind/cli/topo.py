@@ -5,7 +5,7 @@ import click
 from ompbind.cli.console import read_screen, write_stdout
 from ompbind.cli.settings import make_settings
 from ompbind.cli.verb import Verb
-from ompbind.machine.sources.reading import read_machine
+from ompbind.machine.read import read_machine
 from ompbind.record import Record
 from ompbind.report.topology import render_json, render_listing, render_tree
 

@@ -10,7 +10,7 @@ from enum import StrEnum
 from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.inspection.verdict import OthersLoad
 from ompbind.machine.model import Machine
-from ompbind.machine.sources.linux.numa import MemorySize
+from ompbind.machine.read.linux_numa import MemorySize
 from ompbind.planning.other_runs import LiveRun
 from ompbind.planning.rank_variables import MASKED, is_secret, mask_word
 from ompbind.programs.command import Workload

@@ -26,11 +26,11 @@ from ompbind.execution.mempolicy import reset_policy
 from ompbind.inspection.diagnosis import is_relevant
 from ompbind.inspection.verdict import CpuUsage, measure_others, read_own_usage
 from ompbind.launchers.launchers import LAUNCHERS
-from ompbind.machine.sources.linux.cgroup import read_limits
-from ompbind.machine.sources.linux.cpus import CPU
-from ompbind.machine.sources.linux.numa import MemorySize, read_memory_sizes
-from ompbind.machine.sources.reading import read_machine
-from ompbind.machine.sources.root import DirectoryRoot, Root, parse_meminfo, whole_number
+from ompbind.machine.read import read_machine
+from ompbind.machine.read.linux_cgroup import read_limits
+from ompbind.machine.read.linux_cpus import CPU
+from ompbind.machine.read.linux_numa import MemorySize, read_memory_sizes
+from ompbind.machine.read.root import DirectoryRoot, Root, parse_meminfo, whole_number
 from ompbind.planning.other_runs import LiveRun, find_other_runs
 from ompbind.planning.rank_variables import OMPBIND_RUN_ID, find_rank
 from ompbind.procfs.reader import read_cpu_times

@@ -12,8 +12,8 @@ from signal import Signals
 from ompbind.errors import OmpbindError
 from ompbind.execution.signals import signal_name
 from ompbind.inspection.verdict import VerificationResult
-from ompbind.machine.sources.linux.cgroup import Throttling, read_oom_kills, read_throttling
-from ompbind.machine.sources.root import DirectoryRoot
+from ompbind.machine.read.linux_cgroup import Throttling, read_oom_kills, read_throttling
+from ompbind.machine.read.root import DirectoryRoot
 from ompbind.record import Record
 
 KIB = 1024

@@ -46,7 +46,7 @@ from ompbind.inspection.diagnosis import (
     is_unbound,
 )
 from ompbind.inspection.verdict import ThreadIssue, Verdict
-from ompbind.machine.sources.linux.cgroup import CgroupLimits
+from ompbind.machine.read.linux_cgroup import CgroupLimits
 from ompbind.openmp.binding import Bind
 from ompbind.openmp.runtimes import PLACE_VARIABLES
 from ompbind.planning.rank_variables import OMPBIND_RUN_ID

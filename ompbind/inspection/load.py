@@ -39,7 +39,7 @@ from collections.abc import Iterator, Sequence
 from ompbind.cpuset import EMPTY, CpuSet, count, join_words, named, union
 from ompbind.inspection.diagnosis import explain_narrowing, explain_without_variable, find_runtimes
 from ompbind.inspection.verdict import CpuUsage, ThreadIssue, Verdict
-from ompbind.machine.sources.linux.cgroup import Throttling
+from ompbind.machine.read.linux_cgroup import Throttling
 from ompbind.procfs.process_state import ProcessState, ThreadState
 from ompbind.record import Record
 from ompbind.text import Severity

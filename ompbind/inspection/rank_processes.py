@@ -23,7 +23,7 @@ from ompbind.inspection.diagnosis import ExpectedBinding, expect_variables, gues
 from ompbind.inspection.judge import CpusetChange, judge
 from ompbind.inspection.load import MaskOrigin
 from ompbind.inspection.verdict import ThreadIssue, Verdict
-from ompbind.machine.sources.linux.cgroup import CgroupLimits
+from ompbind.machine.read.linux_cgroup import CgroupLimits
 from ompbind.openmp.binding import Bind
 from ompbind.openmp.runtimes import KMP_AFFINITY, PLACE_VARIABLES
 from ompbind.planning.other_runs import LiveRun

@@ -19,8 +19,8 @@ from ompbind.inspection.load import (
 )
 from ompbind.inspection.rank_processes import Inspection, RankProcesses
 from ompbind.inspection.verdict import OthersLoad, ThreadIssue, find_sharing, make_cpu_usage, measure_others
-from ompbind.machine.sources.linux.cgroup import Throttling, read_throttling
-from ompbind.machine.sources.root import DirectoryRoot
+from ompbind.machine.read.linux_cgroup import Throttling, read_throttling
+from ompbind.machine.read.root import DirectoryRoot
 from ompbind.procfs.process_state import ProcessState
 from ompbind.procfs.reader import read_cpu_times
 from ompbind.text import Severity

@@ -9,8 +9,8 @@ from ompbind.errors import InspectError
 from ompbind.inspection.diagnosis import is_library, is_relevant
 from ompbind.inspection.load import MaskOrigin
 from ompbind.inspection.rank_processes import Inspection, ObservedProcesses, make_inspection
-from ompbind.machine.sources.linux.cgroup import CgroupLimits, read_limits_of
-from ompbind.machine.sources.root import DirectoryRoot
+from ompbind.machine.read.linux_cgroup import CgroupLimits, read_limits_of
+from ompbind.machine.read.root import DirectoryRoot
 from ompbind.planning.other_runs import LiveRun
 from ompbind.planning.rank_variables import OMPBIND_RUN_ID
 from ompbind.procfs.parsers import EXITED_STATES, Stat, find_descendants, status_value

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.launchers.launchers import SLURM, Env
-from ompbind.machine.sources.root import Root, whole_number
+from ompbind.machine.read.root import Root, whole_number
 from ompbind.planning.rank_command import RankIdentity
 from ompbind.planning.request import RANK_LIMIT, JobCpus
 from ompbind.record import Record

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from ompbind.cpuset import CpuSet
-from ompbind.machine.sources.linux.cgroup import read_limits
-from ompbind.machine.sources.root import Root, whole_number
+from ompbind.machine.read.linux_cgroup import read_limits
+from ompbind.machine.read.root import Root, whole_number
 from ompbind.procfs.parsers import status_value
 from ompbind.record import Record
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from ompbind.errors import RequestError
-from ompbind.machine.sources.root import whole_number
+from ompbind.machine.read.root import whole_number
 from ompbind.record import Record
 
 Env: TypeAlias = Mapping[str, str]

@@ -9,7 +9,7 @@ from ompbind.compat.reading import fill_request, find_hidden_variables, make_ran
 from ompbind.cpuset import named
 from ompbind.errors import RequestError
 from ompbind.machine.model import Machine
-from ompbind.machine.sources.reading import read_machine
+from ompbind.machine.read import read_machine
 from ompbind.openmp.runtimes import PLACE_VARIABLES
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import (

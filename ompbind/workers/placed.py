@@ -23,7 +23,7 @@ from ompbind.execution import mempolicy
 from ompbind.execution.affinity import set_affinity
 from ompbind.execution.mempolicy import replace_unsupported_policies
 from ompbind.machine.model import MAX_CPUS
-from ompbind.machine.sources.linux.reader import LIVE
+from ompbind.machine.read.linux import LIVE
 from ompbind.planning.plan import Placement, Plan, find_first_cpu
 from ompbind.planning.rank_variables import Variables, apply_variables
 from ompbind.workers.environment import Selection, make_changes

@@ -19,10 +19,10 @@ from ompbind.bench.counters import EVENTS, CounterSupport, explain_missing
 from ompbind.bench.records import Conditions
 from ompbind.cpuset import CpuSet
 from ompbind.inspection.verdict import CpuUsage
-from ompbind.machine.sources.archive import ArchiveRoot
-from ompbind.machine.sources.linux.cgroup import Throttling
-from ompbind.machine.sources.reading import read_machine
-from ompbind.machine.sources.root import DirectoryRoot
+from ompbind.machine.read import read_machine
+from ompbind.machine.read.archive import ArchiveRoot
+from ompbind.machine.read.linux_cgroup import Throttling
+from ompbind.machine.read.root import DirectoryRoot
 from tests.recordings import ABSENT, name_of, recorded
 
 

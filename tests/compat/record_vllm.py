@@ -23,7 +23,7 @@ from vllm.utils import cpu_resource_utils
 from vllm.utils.ompmultiprocessing import OMPProcessManager
 
 from ompbind.cpuset import CpuSet
-from ompbind.machine.sources.reading import read_machine
+from ompbind.machine.read import read_machine
 
 run_command = subprocess.check_output
 

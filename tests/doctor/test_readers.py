@@ -19,8 +19,8 @@ from ompbind.doctor.read import (
     read_memory,
     read_report_facts,
 )
-from ompbind.machine.sources.linux.numa import MemorySize
-from ompbind.machine.sources.root import DirectoryRoot
+from ompbind.machine.read.linux_numa import MemorySize
+from ompbind.machine.read.root import DirectoryRoot
 from ompbind.planning.other_runs import LiveRun
 from tests.machines import Shape, write_tree
 from tests.tables import rows

@@ -12,7 +12,7 @@ from ompbind.cpuset import CpuSet
 from ompbind.inspection.diagnosis import ExpectedBinding, explain_later_binding, guess_expected
 from ompbind.inspection.judge import CpusetChange, judge, judge_memory_policy
 from ompbind.inspection.verdict import Verdict
-from ompbind.machine.sources.linux.cgroup import CgroupLimits
+from ompbind.machine.read.linux_cgroup import CgroupLimits
 from ompbind.openmp.binding import Bind
 from ompbind.procfs.process_state import ProcessState, ThreadState
 from ompbind.text import Severity

@@ -16,7 +16,7 @@ from ompbind.inspection.load import (
     make_load_issue,
 )
 from ompbind.inspection.verdict import Verdict
-from ompbind.machine.sources.linux.cgroup import Throttling
+from ompbind.machine.read.linux_cgroup import Throttling
 from ompbind.procfs.process_state import ProcessState, ThreadState
 from ompbind.text import Severity
 from tests.inspection.test_judge import process

@@ -10,7 +10,7 @@ from ompbind.launchers.allocation import find_binding
 from ompbind.launchers.ancestors import Ancestor, find_starter, read_ancestors, read_launcher_cpus
 from ompbind.launchers.find import find_batch_script, find_copies, find_launcher, read_local_rank
 from ompbind.launchers.launchers import LAUNCHERS, may_have_launcher, may_have_variables
-from ompbind.machine.sources.root import DirectoryRoot
+from ompbind.machine.read.root import DirectoryRoot
 from ompbind.planning.rank_command import RankIdentity
 from tests.launchers import environments
 from tests.tables import rows

@@ -12,7 +12,7 @@ import pytest
 
 from ompbind import make_environment, make_plan, read_machine
 from ompbind.machine.devices import Device, DeviceKind
-from ompbind.machine.sources.linux.devices import find_denial
+from ompbind.machine.read.linux_devices import find_denial
 from ompbind.planning.devices.visible import find_visible_devices
 from ompbind.planning.request import Request
 from ompbind.report.topology import render_json

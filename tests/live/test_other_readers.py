@@ -6,9 +6,9 @@ import subprocess
 import pytest
 
 from ompbind.machine.model import Level
-from ompbind.machine.sources.hwloc_xml import parse_xml
-from ompbind.machine.sources.reading import read_machine
-from ompbind.machine.sources.synthetic import parse_synthetic
+from ompbind.machine.read import read_machine
+from ompbind.machine.read.hwloc_xml import parse_xml
+from ompbind.machine.read.synthetic import parse_synthetic
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from tests.live.conftest import required

@@ -28,7 +28,7 @@ from ompbind import (
 )
 from ompbind.cpuset import CpuSet
 from ompbind.execution import mempolicy
-from ompbind.machine.sources.linux.reader import make_counted_machine
+from ompbind.machine.read.linux import make_counted_machine
 from ompbind.workers import bind_process as bind_process_module
 from ompbind.workers.placed import restore_affinity
 from tests.live.conftest import allowed_list, clean_environment, two_cpus, wait_until

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ompbind.machine.sources.reading import read_machine
+from ompbind.machine.read import read_machine
 
 PAGE = Path(__file__).parent.parent.parent / "docs/topology.md"
 

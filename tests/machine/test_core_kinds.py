@@ -8,7 +8,7 @@ from ompbind.cpuset import CpuSet, union
 from ompbind.errors import MaskError, PlanError
 from ompbind.machine.core_kinds import CoreTraits, make_kinds
 from ompbind.machine.model import Level, make_domains
-from ompbind.machine.sources.linux.reader import read_recorded
+from ompbind.machine.read.linux import read_recorded
 from ompbind.masks.mask import parse_mask
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request

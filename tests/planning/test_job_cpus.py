@@ -4,7 +4,7 @@ import pytest
 
 from ompbind.cpuset import CpuSet
 from ompbind.errors import PlanError
-from ompbind.machine.sources.reading import read_machine
+from ompbind.machine.read import read_machine
 from ompbind.masks.mask import parse_mask
 from ompbind.openmp.binding import Bind
 from ompbind.planning.planner import find_possible_cpus, make_plan

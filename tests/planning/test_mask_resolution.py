@@ -10,7 +10,7 @@ from ompbind.cli.register import plan_or_suggest
 from ompbind.cpuset import CpuSet
 from ompbind.errors import MaskError, OmpbindError
 from ompbind.machine.model import CoreKind, Node
-from ompbind.machine.sources.reading import read_machine
+from ompbind.machine.read import read_machine
 from ompbind.masks.mask import parse_mask
 from ompbind.planning import planner
 from ompbind.planning.mask_resolution import resolve_mask

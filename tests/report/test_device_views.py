@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.machine.devices import Device, DeviceKind, number_devices
-from ompbind.machine.sources.reading import read_machine
+from ompbind.machine.read import read_machine
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from ompbind.report.picture import render_picture

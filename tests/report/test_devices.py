@@ -6,7 +6,7 @@ import shlex
 import pytest
 
 from ompbind.errors import RequestError
-from ompbind.machine.sources.ompbind_json import make_machine_from_json
+from ompbind.machine.read.topo_json import make_machine_from_json
 from ompbind.planning.rank_command import RunSpec, make_local_identities, make_variables
 from ompbind.report.export.formats import FORMATS
 from ompbind.report.plan_json import plan_record

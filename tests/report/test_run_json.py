@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ompbind.errors import CommandNotFoundError, LaunchError
 from ompbind.execution.outcome import Outcome, RankExit, Usage
-from ompbind.machine.sources.linux.cgroup import Throttling
+from ompbind.machine.read.linux_cgroup import Throttling
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import RunSpec, make_local_identities, make_variables
 from ompbind.planning.request import Request

@@ -17,7 +17,7 @@ from ompbind.execution.outcome import (
     Usage,
     find_hint,
 )
-from ompbind.machine.sources.linux.cgroup import Throttling
+from ompbind.machine.read.linux_cgroup import Throttling
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from ompbind.report.run_summary import (

@@ -42,8 +42,8 @@ from ompbind.inspection.verdict import (
     make_cpu_usage,
     measure_others,
 )
-from ompbind.machine.sources.linux.cgroup import CgroupLimits, read_limits_of
-from ompbind.machine.sources.root import DirectoryRoot
+from ompbind.machine.read.linux_cgroup import CgroupLimits, read_limits_of
+from ompbind.machine.read.root import DirectoryRoot
 from ompbind.planning.rank_variables import find_rank
 from ompbind.procfs.parsers import Stat, find_descendants
 from ompbind.procfs.process_state import ProcessState, read_process

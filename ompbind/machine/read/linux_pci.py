@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.machine.devices import is_address, is_hexadecimal
 from ompbind.machine.model import Machine, Node
-from ompbind.machine.sources.root import Root, read_set, whole_number
+from ompbind.machine.read.root import Root, read_set, whole_number
 from ompbind.record import Record
 
 _BUS = "sys/bus/pci/devices"

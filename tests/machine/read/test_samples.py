@@ -8,9 +8,9 @@ from ompbind.cpuset import CpuSet, union
 from ompbind.errors import MachineError
 from ompbind.machine.devices import DeviceKind
 from ompbind.machine.model import Level
-from ompbind.machine.sources.reading import read_machine
-from ompbind.machine.sources.samples import SAMPLE, SAMPLES
-from ompbind.machine.sources.sources import complete_source
+from ompbind.machine.read import read_machine
+from ompbind.machine.read.samples import SAMPLE, SAMPLES
+from ompbind.machine.read.sources import complete_source
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from ompbind.report.topology import render_json
@@ -64,7 +64,7 @@ def test_samples_have_what_they_model(name, arch, cpus, domains, siblings, tmp_p
 
 def test_samples_are_those_of_the_table():
     assert [row[0] for row in COUNTS] == NAMES
-    files = resources.files("ompbind.machine.sources").joinpath("sample_machines").iterdir()
+    files = resources.files("ompbind.machine.read").joinpath("sample_machines").iterdir()
     assert {file.name.removesuffix(".json") for file in files} == set(NAMES)
 
 

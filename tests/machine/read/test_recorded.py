@@ -10,9 +10,9 @@ from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.errors import MachineError, OmpbindError
 from ompbind.machine.devices import DeviceKind
 from ompbind.machine.model import Level
-from ompbind.machine.sources.archive import ArchiveRoot
-from ompbind.machine.sources.linux.pci import read_functions, read_locality
-from ompbind.machine.sources.reading import read_machine
+from ompbind.machine.read import read_machine
+from ompbind.machine.read.archive import ArchiveRoot
+from ompbind.machine.read.linux_pci import read_functions, read_locality
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request, Sharing
 from ompbind.planning.strategies.strategies import STRATEGIES

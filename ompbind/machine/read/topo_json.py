@@ -20,7 +20,7 @@ from ompbind.machine.model import (
     make_domains,
     make_node_partition,
 )
-from ompbind.machine.sources.root import whole_number
+from ompbind.machine.read.root import whole_number
 from ompbind.text import clean_line
 
 Data = Mapping[str, Any]

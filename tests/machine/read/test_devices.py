@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.machine.devices import find_kind, find_ordinal
-from ompbind.machine.sources.linux.devices import read_devices
-from ompbind.machine.sources.linux.reader import read_recorded
-from ompbind.machine.sources.reading import read_machine
-from ompbind.machine.sources.root import DirectoryRoot
+from ompbind.machine.read import read_machine
+from ompbind.machine.read.linux import read_recorded
+from ompbind.machine.read.linux_devices import read_devices
+from ompbind.machine.read.root import DirectoryRoot
 from tests.device_trees import BUS, DeviceTree
 from tests.long import examples
 from tests.machines import DictRoot, Shape

@@ -1,7 +1,12 @@
-"""Read a machine from a topology source."""
+"""Read a machine from a topology source: this machine, recordings and descriptions, each into a `Machine`.
+
+Imports the base modules, procfs and `machine`. `linux` reads the files below a root, always an argument.
+To add a topology source: one file here, and one row in `sources`. To read one more fact of Linux: a function
+in the file of its subject, called by `linux`.
+"""
 
 from ompbind.machine.model import Machine
-from ompbind.machine.sources.linux.reader import LIVE, read_live
+from ompbind.machine.read.linux import LIVE, read_live
 
 
 def read_machine(source: str = LIVE, *, devices: bool = False) -> Machine:
@@ -13,6 +18,6 @@ def read_machine(source: str = LIVE, *, devices: bool = False) -> Machine:
     """
     if source == LIVE:
         return read_live(devices=devices)
-    from ompbind.machine.sources.sources import read_other  # noqa: PLC0415 - door: not this machine
+    from ompbind.machine.read.sources import read_other  # noqa: PLC0415 - door: not this machine
 
     return read_other(source, devices=devices)

@@ -15,7 +15,7 @@ from io import BufferedIOBase, BytesIO
 from posixpath import normpath
 
 from ompbind.errors import MachineError
-from ompbind.machine.sources.root import clean_text
+from ompbind.machine.read.root import clean_text
 
 UNPACKED_LIMIT = 1 << 28
 """Bytes of an unpacked archive at most; that of 4,096 CPUs has two thirds, most of it padding."""

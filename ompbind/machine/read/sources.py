@@ -12,12 +12,12 @@ from typing import Any, BinaryIO
 
 from ompbind.errors import MachineError
 from ompbind.machine.model import Machine
-from ompbind.machine.sources.linux.reader import LIVE, read_recorded
-from ompbind.machine.sources.lscpu_json import make_machine_from_lscpu, repair_json
-from ompbind.machine.sources.ompbind_json import make_machine_from_json
-from ompbind.machine.sources.root import DirectoryRoot
-from ompbind.machine.sources.samples import SAMPLE, SAMPLES, read_sample
-from ompbind.machine.sources.synthetic import parse_synthetic
+from ompbind.machine.read.linux import LIVE, read_recorded
+from ompbind.machine.read.lscpu import make_machine_from_lscpu, repair_json
+from ompbind.machine.read.root import DirectoryRoot
+from ompbind.machine.read.samples import SAMPLE, SAMPLES, read_sample
+from ompbind.machine.read.synthetic import parse_synthetic
+from ompbind.machine.read.topo_json import make_machine_from_json
 from ompbind.record import Record
 
 SYNTHETIC = "synthetic:"
@@ -175,13 +175,13 @@ def _describe_content(head: bytes) -> str:
 
 
 def _read_archive(given: SourceInput) -> Machine:
-    from ompbind.machine.sources.archive import ArchiveRoot  # noqa: PLC0415 - door: loads tarfile
+    from ompbind.machine.read.archive import ArchiveRoot  # noqa: PLC0415 - door: loads tarfile
 
     return read_recorded(ArchiveRoot(given.data, given.text), devices=given.devices)
 
 
 def _read_xml(given: SourceInput) -> Machine:
-    from ompbind.machine.sources.hwloc_xml import parse_xml  # noqa: PLC0415 - door: loads xml
+    from ompbind.machine.read.hwloc_xml import parse_xml  # noqa: PLC0415 - door: loads xml
 
     return parse_xml(given.data, given.text, devices=given.devices)
 

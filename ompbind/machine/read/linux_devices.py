@@ -20,8 +20,8 @@ from ompbind.machine.devices import (
     number_devices,
 )
 from ompbind.machine.model import Machine
-from ompbind.machine.sources.linux.numa import GPU_DIRECTORY
-from ompbind.machine.sources.linux.pci import (
+from ompbind.machine.read.linux_numa import GPU_DIRECTORY
+from ompbind.machine.read.linux_pci import (
     PciFunction,
     read_functions,
     read_link_target,
@@ -30,7 +30,7 @@ from ompbind.machine.sources.linux.pci import (
     read_names,
     read_number,
 )
-from ompbind.machine.sources.root import Root, keyed_lines, numbered, whole_number
+from ompbind.machine.read.root import Root, keyed_lines, numbered, whole_number
 from ompbind.record import Record
 
 # NVIDIA GPUs and their MIG instances, from the files of NVIDIA's driver below `proc/driver/nvidia`.

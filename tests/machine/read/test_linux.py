@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from ompbind.cpuset import CpuSet, union
 from ompbind.errors import MachineError
 from ompbind.machine.model import Level
-from ompbind.machine.sources.linux.reader import add_isolated, make_counted_machine, read_recorded, read_root
-from ompbind.machine.sources.reading import read_machine
+from ompbind.machine.read import read_machine
+from ompbind.machine.read.linux import add_isolated, make_counted_machine, read_recorded, read_root
 from ompbind.masks.mask import parse_mask
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request

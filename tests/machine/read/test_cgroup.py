@@ -2,8 +2,8 @@
 
 import pytest
 
-from ompbind.machine.sources.linux.cgroup import Throttling, read_limits, read_oom_kills, read_throttling
-from ompbind.machine.sources.reading import read_machine
+from ompbind.machine.read import read_machine
+from ompbind.machine.read.linux_cgroup import Throttling, read_limits, read_oom_kills, read_throttling
 from tests.machines import DictRoot, Shape, write_tree
 
 SHORT = {

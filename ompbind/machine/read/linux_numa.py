@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from ompbind.cpuset import EMPTY, CpuSet, named
 from ompbind.machine.model import Node, check_size, render_gpu_remark
 from ompbind.machine.nodes import add_nearest_nodes
-from ompbind.machine.sources.root import (
+from ompbind.machine.read.root import (
     Root,
     keyed_lines,
     numbered,

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from ompbind.errors import MachineError
-from ompbind.machine.sources import archive as archive_module
-from ompbind.machine.sources.archive import ArchiveRoot
-from ompbind.machine.sources.reading import read_machine
-from ompbind.machine.sources.root import DirectoryRoot
+from ompbind.machine.read import archive as archive_module
+from ompbind.machine.read import read_machine
+from ompbind.machine.read.archive import ArchiveRoot
+from ompbind.machine.read.root import DirectoryRoot
 from tests.machines import Shape, write_tree
 
 CPU = "sys/devices/system/cpu"

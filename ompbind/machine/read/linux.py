@@ -6,10 +6,10 @@ import sys
 from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.errors import MachineError
 from ompbind.machine.model import Level, Machine, Node, Partition, check_size, drop_repeated, make_domains
-from ompbind.machine.sources.linux.cgroup import read_limits
-from ompbind.machine.sources.linux.cpus import CPU, read_cache_sizes, read_domains, read_kinds, read_online
-from ompbind.machine.sources.linux.numa import read_nodes
-from ompbind.machine.sources.root import DirectoryRoot, Root, keyed_lines, read_list
+from ompbind.machine.read.linux_cgroup import read_limits
+from ompbind.machine.read.linux_cpus import CPU, read_cache_sizes, read_domains, read_kinds, read_online
+from ompbind.machine.read.linux_numa import read_nodes
+from ompbind.machine.read.root import DirectoryRoot, Root, keyed_lines, read_list
 from ompbind.procfs.parsers import status_value
 
 LIVE = "live"
@@ -31,7 +31,7 @@ def add_devices(machine: Machine, root: Root, device_files: str | None = None) -
 
     `device_files` is the directory of the files of devices, None if absent.
     """
-    from ompbind.machine.sources.linux.devices import read_devices  # noqa: PLC0415 - door: devices
+    from ompbind.machine.read.linux_devices import read_devices  # noqa: PLC0415 - door: devices
 
     machine = machine.with_cache_sizes(read_cache_sizes(root, machine.domains))
     return machine.replace(devices=read_devices(root, machine, device_files=device_files))

@@ -12,7 +12,7 @@ from ompbind.cpuset import CPU_LIMIT, EMPTY, CpuSet
 from ompbind.errors import MachineError
 from ompbind.machine.core_kinds import CoreTraits, make_kinds
 from ompbind.machine.model import Level, Machine, Node, Partition, check_size
-from ompbind.machine.sources.root import parse_set, whole_number
+from ompbind.machine.read.root import parse_set, whole_number
 
 Row = Mapping[str, Any]
 

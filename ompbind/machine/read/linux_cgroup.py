@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from ompbind.cpuset import CpuSet
-from ompbind.machine.sources.root import Root, whole_number
+from ompbind.machine.read.root import Root, whole_number
 from ompbind.record import Record
 
 _CONTROLLERS_BY_TYPE = {"cgroup": set[str](), "cgroup2": {""}, "cpuset": {"cpuset"}}

@@ -40,7 +40,7 @@ from ompbind.machine.model import (
     render_gpu_remark,
 )
 from ompbind.machine.nodes import NumaMemory, make_nodes
-from ompbind.machine.sources.root import whole_number
+from ompbind.machine.read.root import whole_number
 from ompbind.record import Record
 from ompbind.text import clean_name
 

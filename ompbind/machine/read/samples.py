@@ -9,7 +9,7 @@ import pkgutil
 
 from ompbind.errors import MachineError
 from ompbind.machine.model import Machine
-from ompbind.machine.sources.ompbind_json import make_machine_from_json
+from ompbind.machine.read.topo_json import make_machine_from_json
 from ompbind.record import Record
 from ompbind.text import suggest_name
 

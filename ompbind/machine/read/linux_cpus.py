@@ -18,7 +18,7 @@ from ompbind.cpuset import EMPTY, CpuSet, named, union
 from ompbind.errors import MachineError
 from ompbind.machine.core_kinds import CoreTraits, are_alike, make_kinds
 from ompbind.machine.model import PARTIALLY_OVERLAP, CoreKind, Domain, Level, Machine, Partition
-from ompbind.machine.sources.root import (
+from ompbind.machine.read.root import (
     Root,
     keyed_lines,
     numbered,

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from ompbind.cpuset import CpuSet
 from ompbind.errors import MachineError
 from ompbind.machine.model import Level
-from ompbind.machine.sources.hwloc_xml import parse_xml
-from ompbind.machine.sources.linux.reader import read_recorded
-from ompbind.machine.sources.reading import read_machine
-from ompbind.machine.sources.sources import SIZE_LIMIT
-from ompbind.machine.sources.synthetic import parse_synthetic
+from ompbind.machine.read import read_machine
+from ompbind.machine.read.hwloc_xml import parse_xml
+from ompbind.machine.read.linux import read_recorded
+from ompbind.machine.read.sources import SIZE_LIMIT
+from ompbind.machine.read.synthetic import parse_synthetic
 from ompbind.report.topology import device_record, render_json
 from tests.machines import DictRoot, Shape, shape_files
 from tests.tables import rows
@@ -484,8 +484,8 @@ def test_invalid_descriptions_are_errors(text, match):
 
 
 TOY = """
-from ompbind.machine.sources import sources
-from ompbind.machine.sources.synthetic import parse_synthetic
+from ompbind.machine.read import sources
+from ompbind.machine.read.synthetic import parse_synthetic
 sources.SOURCES = (*sources.SOURCES, sources.TopologySource(
     detect=lambda given: given.head.startswith(b"twins "),
     read=lambda given: parse_synthetic(f"core:{int(given.head[6:])} pu:2", given.text),
