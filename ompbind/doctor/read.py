@@ -14,13 +14,7 @@ import ompbind
 from ompbind.cpuset import CpuSet
 from ompbind.doctor.checks_environment import BINDING_PACKAGES
 from ompbind.doctor.checks_programs import POOLS
-from ompbind.doctor.facts import (
-    CommandFacts,
-    HostFacts,
-    KernelFacts,
-    Permission,
-    mask_value,
-)
+from ompbind.doctor.facts import CommandFacts, HostFacts, KernelFacts, Permission, mask_value
 from ompbind.errors import LaunchError, MachineError, RequestError
 from ompbind.execution.mempolicy import reset_policy
 from ompbind.inspection.diagnosis import is_relevant

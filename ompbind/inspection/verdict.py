@@ -71,9 +71,7 @@ class OthersLoad(Record):
     def __add__(self, other: "OthersLoad") -> "OthersLoad":
         """Return the load of both spans; the CPUs are equal, or one of both is empty."""
         return OthersLoad(
-            cpus=self.cpus | other.cpus,
-            span_s=self.span_s + other.span_s,
-            used_s=self.used_s + other.used_s,
+            cpus=self.cpus | other.cpus, span_s=self.span_s + other.span_s, used_s=self.used_s + other.used_s
         )
 
 

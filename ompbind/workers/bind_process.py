@@ -154,12 +154,7 @@ os.register_at_fork(after_in_child=_forget_binding)
 
 
 def bind_process(
-    plan: Plan,
-    rank: int,
-    *,
-    run_id: str = "",
-    variables: Selection = "all",
-    extra: Variables | None = None,
+    plan: Plan, rank: int, *, run_id: str = "", variables: Selection = "all", extra: Variables | None = None
 ) -> ProcessBinding:
     """Bind this process as one rank of a plan: its threads, and its variables for what it loads later.
 

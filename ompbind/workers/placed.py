@@ -141,12 +141,7 @@ def warn(text: str) -> None:
 
 @contextmanager
 def placed(
-    plan: Plan,
-    rank: int,
-    *,
-    run_id: str = "",
-    variables: Selection = "all",
-    extra: Variables | None = None,
+    plan: Plan, rank: int, *, run_id: str = "", variables: Selection = "all", extra: Variables | None = None
 ) -> Iterator[Placement]:
     """Start processes as one rank of a plan: what this `with` block starts has its CPUs and variables.
 

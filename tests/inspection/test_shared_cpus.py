@@ -26,28 +26,12 @@ def users(origin, number=4, mask="0", allowed="0-3", busy=1, **more):
 
 CASES = [
     (users(PARENT), "error", "in python (50) with OMP_PROC_BIND=close, libgomp bound the initial thread"),
-    (
-        users(PARENT),
-        "error",
-        "4 busy processes are restricted to CPU 0, although CPUs 0-3 are allowed: in",
-    ),
-    (
-        users(PARENT, 6),
-        "error",
-        "(62), python (63) and 2 more",
-    ),
-    (
-        users(process("0", TORCH, pid=50, **ONE_EACH)),
-        "error",
-        "'ompbind rebind 50' gives it the CPUs",
-    ),
+    (users(PARENT), "error", "4 busy processes are restricted to CPU 0, although CPUs 0-3 are allowed: in"),
+    (users(PARENT, 6), "error", "(62), python (63) and 2 more"),
+    (users(process("0", TORCH, pid=50, **ONE_EACH)), "error", "'ompbind rebind 50' gives it the CPUs"),
     (users(SET_ITSELF, **CLOSE), "error", "in python (50) with OMP_PROC_BIND=close"),
     (users(None, 2, **CLOSE), "error", "'ompbind rebind 60 61' gives each its own CPUs"),
-    (
-        users(process("0", pid=50, name="taskset -c")),
-        "warning",
-        "taskset -c (50): the process or its",
-    ),
+    (users(process("0", pid=50, name="taskset -c")), "warning", "taskset -c (50): the process or its"),
     (
         users(process("0", pid=50, name="bash"), **CLOSE),
         "warning",

@@ -15,12 +15,7 @@ from ompbind.programs import libraries
 from ompbind.programs.command import Workload, read_workload
 from ompbind.programs.elf import Elf, read_elf, read_header
 from ompbind.programs.find_command import find_command
-from ompbind.programs.libraries import (
-    identify_library,
-    linker_directories,
-    name_libraries,
-    name_library,
-)
+from ompbind.programs.libraries import identify_library, linker_directories, name_libraries, name_library
 from ompbind.programs.preload import find_missing_preloads, find_preloads
 from ompbind.programs.python_packages import find_default_python
 from tests.elves import make_elf
