@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterator, Mapping
 
 from ompbind.compat.frameworks import (
     FRAMEWORKS,
-    Environment,
     Framework,
     FrameworkInput,
     Selection,
@@ -166,89 +165,91 @@ def make_foreign_settings(names: Framework, source: FrameworkInput) -> tuple[For
 
     Raises MaskError, with the variable and the position, for a value that is not valid.
     """
-    env = source.env
-    settings = [bind := _make_bind_setting(names, source)]
-    if bind.request_fields.get("strategy") == "nodes":
-        settings.append(_make_order_setting(names, source.machine))
-    if is_sliced := _has_slices(names, env):
-        settings.append(_make_slices_setting(names, source))
+    env, machine = source.env, source.machine
+    is_automatic = env.get(names.bind, "").strip() in ("", names.automatic)
+    has_slices = env.get(names.slices, "").strip() not in ("", "0")
+    if is_automatic:
+        bind = _make_automatic_setting(names, source, has_slices=has_slices)
+    else:
+        bind = _make_bind_setting(names, env[names.bind])
+    settings = [bind]
+    if bind.request_fields.get("strategy") == "nodes":  # for vLLM, nodes whose memory is not allowed are last
+        last = EMPTY
+        if names.nodes and machine.memory_allowed is not None:
+            last = CpuSet(node.number for node in machine.nodes) - machine.memory_allowed
+        order = ForeignSetting(
+            name=names.bind,
+            value="",
+            meaning="",
+            request_fields=_number_nodes(machine, names.bind, last),
+            overridden_by=("strategy",),
+            requires_no_mask=True,
+        )
+        settings.append(order)
+    if has_slices:
+        slices = ForeignSetting(
+            name=names.slices,
+            value=env[names.slices].strip(),
+            meaning="equal shares of the machine, whole cores each",
+            request_fields={"strategy": "compact", **_number_nodes(machine, names.slices)},
+            overridden_by=("strategy", "cores"),
+            requires_no_mask=True,
+        )
+        settings.append(slices)
     if env.get(names.reserve, "").strip():
         setting = _make_service_setting(names.reserve, env[names.reserve])
-        has_lists = source.for_workers and not _is_automatic(names, env)
+        has_lists = source.for_workers and not is_automatic
         reason = f"{names.bind} has CPU lists, and {names.title} then reserves no CPUs"
         settings.append(setting.replace(objection=reason) if has_lists else setting)
-    elif names.reserve and _is_automatic(names, env):
+    elif names.reserve and is_automatic:
         settings.append(_make_default_service(names, source))
     if env.get(names.nodes, "").strip():
         setting = _make_nodes_setting(names.nodes, source)
-        settings.append(setting.replace(objection=f"{names.slices} is set") if is_sliced else setting)
+        settings.append(setting.replace(objection=f"{names.slices} is set") if has_slices else setting)
     if env.get(names.memory, "").strip():
         settings.append(_make_memory_setting(names.memory, env[names.memory]))
     return tuple(settings)
 
 
-def _make_bind_setting(names: Framework, source: FrameworkInput) -> ForeignSetting:
-    """Return which CPUs ranks get: selected by the framework, lists, or no binding."""
-    text = source.env.get(names.bind, "")
-    word = text.strip()
-    if _is_automatic(names, source.env):
-        selection = find_selection(names, source.machine)
-        strategy = choose_strategy(selection, source.machine)
-        fields = {"strategy": strategy, **(selection.request_fields if selection else {})}
-        if count_own_workers(names, source) > 1:  # each of them is to have a domain
-            fields["strategy"] = DEFAULT_STRATEGY
-        if _has_slices(names, source.env):
-            del fields["strategy"]  # see _make_slices_setting
+def _make_automatic_setting(names: Framework, source: FrameworkInput, *, has_slices: bool) -> ForeignSetting:
+    selection = find_selection(names, source.machine)
+    strategy = choose_strategy(selection, source.machine)
+    fields = {"strategy": strategy, **(selection.request_fields if selection else {})}
+    if count_own_workers(names, source) > 1:  # each of them is to have a domain
+        fields["strategy"] = DEFAULT_STRATEGY
+    if has_slices:
+        del fields["strategy"]  # slices have their own
+    return ForeignSetting(
+        name=names.bind,
+        value=source.env.get(names.bind, "").strip(),
+        meaning=f"the CPUs that {names.title} selects",
+        request_fields=fields,
+        overridden_by=("mask",),
+    )
+
+
+def _make_bind_setting(names: Framework, text: str) -> ForeignSetting:
+    """Return which CPUs ranks get: lists, or no binding."""
+    word, replacing = text.strip(), ("mask", "strategy", "cores")
+    if word == names.unbound:
         return ForeignSetting(
             name=names.bind,
             value=word,
-            meaning=f"the CPUs that {names.title} selects",
-            request_fields=fields,
-            overridden_by=("mask",),
+            meaning="no binding (-m none)",
+            request_fields={"mask": parse_mask(word)},
+            overridden_by=(*replacing, "smt", "sibling", "bind"),
         )
-    unbound = word == names.unbound
-    replacing = ("mask", "strategy", "cores")
+    words = " or ".join(repr(word) for word in (names.automatic, names.unbound) if word)
+    hint = f"{names.title} accepts {words}, or one list per rank, as in '0-31|32-63'"
+    mask = _parse(names.bind, text, hint)
+    if mask.word is not None:
+        raise _make_error(names.bind, text, f"{names.title} does not accept {word!r}", hint)
     return ForeignSetting(
         name=names.bind,
         value=word,
-        meaning="no binding (-m none)" if unbound else "the CPUs of ranks (-m)",
-        request_fields={"mask": parse_mask(word) if unbound else _parse_lists(names, text)},
-        overridden_by=(*replacing, "smt", "sibling", "bind") if unbound else replacing,
-    )
-
-
-def _make_order_setting(names: Framework, machine: Machine) -> ForeignSetting:
-    """Return the order of NUMA nodes: by OS number, for vLLM those whose memory is not allowed last."""
-    last = EMPTY
-    if names.nodes and machine.memory_allowed is not None:
-        last = CpuSet(node.number for node in machine.nodes) - machine.memory_allowed
-    return ForeignSetting(
-        name=names.bind,
-        value="",
-        meaning="",
-        request_fields=_number_nodes(machine, names.bind, last),
-        overridden_by=("strategy",),
-        requires_no_mask=True,
-    )
-
-
-def _is_automatic(names: Framework, env: Environment) -> bool:
-    return env.get(names.bind, "").strip() in ("", names.automatic)
-
-
-def _has_slices(names: Framework, env: Environment) -> bool:
-    return env.get(names.slices, "").strip() not in ("", "0")
-
-
-def _make_slices_setting(names: Framework, source: FrameworkInput) -> ForeignSetting:
-    """Return equal shares of the machine, in the order of the OS numbers of NUMA nodes."""
-    return ForeignSetting(
-        name=names.slices,
-        value=source.env[names.slices].strip(),
-        meaning="equal shares of the machine, whole cores each",
-        request_fields={"strategy": "compact", **_number_nodes(source.machine, names.slices)},
-        overridden_by=("strategy", "cores"),
-        requires_no_mask=True,
+        meaning="the CPUs of ranks (-m)",
+        request_fields={"mask": mask},
+        overridden_by=replacing,
     )
 
 
@@ -257,15 +258,6 @@ def _number_nodes(machine: Machine, name: str, last: CpuSet = EMPTY) -> dict[str
     usable = (node.number for node in machine.nodes if not node.cpus.isdisjoint(machine.allowed))
     numbers = sorted(usable, key=lambda number: (number in last, number))
     return {"nodes": _select_nodes(",".join(map(str, numbers)), name)} if numbers else {}
-
-
-def _parse_lists(names: Framework, text: str) -> Mask:
-    words = " or ".join(repr(word) for word in (names.automatic, names.unbound) if word)
-    hint = f"{names.title} accepts {words}, or one list per rank, as in '0-31|32-63'"
-    mask = _parse(names.bind, text, hint)
-    if mask.word is not None:
-        raise _make_error(names.bind, text, f"{names.title} does not accept {text.strip()!r}", hint)
-    return mask
 
 
 def _make_service_setting(name: str, text: str) -> ForeignSetting:

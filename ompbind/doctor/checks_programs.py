@@ -22,7 +22,6 @@ from ompbind.programs.libraries import (
     DetectionMethod,
     LibraryRole,
 )
-from ompbind.record import Record
 
 _ALLOCATION = "torch operations that allocate large tensors take longer with the allocator of glibc"
 _EXPECTED = {"tcmalloc": _ALLOCATION, OmpRuntime.INTEL.facts.library: OmpRuntime.INTEL.facts.preload_benefit}
@@ -170,77 +169,43 @@ _TORCH_FOLLOWS = (2, 14)
 """The first torch whose inter-op thread pools follow the affinity mask."""
 
 
-class Pool(Record):
-    """A program, or with `is_package` a Python package, that chooses its number of threads itself.
+_UNEVEN = "ranks with fewer CPUs share them, ranks with more CPUs do not use all"
+_FILL = "in the command, with --fill"
 
-    `names` are the names of its file or package. In `found`, which is what it does without a limit, {online}
-    and {cores} stand for the numbers of the machine. `remedy` is how to limit it.
-    """
-
-    label: str
-    names: tuple[str, ...]
-    found: str
-    remedy: str
-    why: str = _TOO_MANY
-    is_package: bool = False
-
-
-POOLS = (
-    Pool(
-        label="DuckDB", names=("duckdb",), is_package=True, found="its thread pool counts {online}",
-        remedy="in SQL: SET threads = N, with the value of OMPBIND_NUM_THREADS",
-    ),
-    Pool(
-        label="ONNX Runtime", names=(ONNXRUNTIME,), is_package=True,
-        found=f"{ONNXRUNTIME_BINDS}; where a cpuset forbids this core, the thread prints"
-        " 'pthread_setaffinity_np failed … error code: 22'",
-        why="threads of a rank run on CPUs of other ranks, unless the session has a number of threads",
-        remedy=ONNXRUNTIME_REMEDY,
-    ),
-    Pool(
-        label="Ray", names=("ray",), is_package=True,
-        found="without num_cpus it counts {online}, and starts as many worker processes",
-        remedy="ray.init(num_cpus=N), with the value of OMPBIND_NUM_THREADS; or 'ray start --num-cpus N'",
-    ),
-    Pool(
-        label="zstd", names=("zstd", "zstdmt"),
-        found="with -T0, and as zstdmt, it starts a thread for each core of the machine{cores};"
-        " without -T it starts one, since version 1.5.7 up to 4",
-        remedy="-T{threads} in the command, with --fill",
-    ),
-    Pool(
-        label="pigz", names=("pigz", "unpigz"),
-        found="without -p it counts {online}, and starts a thread for each",
-        remedy="-p {threads} in the command, with --fill",
-    ),
-    Pool(
-        label="nginx", names=("nginx",),
-        found="with 'worker_processes auto' it counts {online}, and starts a worker process for each;"
-        " 'worker_cpu_affinity auto' binds the first to CPU 0, the second to CPU 1 and so on",
-        why="the workers of a rank share its CPUs, or are bound to CPUs of other ranks",
-        remedy="in nginx.conf: worker_processes N, and no worker_cpu_affinity",
-    ),
-    Pool(
-        label="memcached", names=("memcached",),
-        found="without -t it starts 4 worker threads on each machine",
-        why="ranks with fewer CPUs share them, ranks with more CPUs do not use all",
-        remedy="-t {threads} in the command, with --fill",
-    ),
-    Pool(
-        label="whisper.cpp", names=("whisper-cli", "whisper-server", "whisper-cpp"),
-        found="without -t it starts up to 4 threads, also on fewer CPUs",
-        why="ranks with fewer CPUs share them, ranks with more CPUs do not use all",
-        remedy="-t {threads} in the command, with --fill",
-    ),
-    Pool(
-        label="Ollama", names=("ollama",),
-        found="it counts the cores of the machine{cores}, and ignores the affinity mask and the CPU quota;"
-        " versions that start llama-server read LLAMA_ARG_THREADS, which ranks get",
-        remedy="'PARAMETER num_thread N' in the Modelfile, or options.num_thread in requests, with the value"
-        " of OMPBIND_NUM_THREADS",
-    ),
+POOLS: tuple[tuple[str, tuple[str, ...], str, str, str], ...] = (
+    ("DuckDB", ("import duckdb",), "its thread pool counts {online}",
+     "in SQL: SET threads = N, with the value of OMPBIND_NUM_THREADS", _TOO_MANY),
+    ("ONNX Runtime", (f"import {ONNXRUNTIME}",),
+     f"{ONNXRUNTIME_BINDS}; where a cpuset forbids this core, the thread prints"
+     " 'pthread_setaffinity_np failed … error code: 22'", ONNXRUNTIME_REMEDY,
+     "threads of a rank run on CPUs of other ranks, unless the session has a number of threads"),
+    ("Ray", ("import ray",), "without num_cpus it counts {online}, and starts as many worker processes",
+     "ray.init(num_cpus=N), with the value of OMPBIND_NUM_THREADS; or 'ray start --num-cpus N'", _TOO_MANY),
+    ("zstd", ("zstd", "zstdmt"),
+     "with -T0, and as zstdmt, it starts a thread for each core of the machine{cores};"
+     " without -T it starts one, since version 1.5.7 up to 4", f"-T{{threads}} {_FILL}", _TOO_MANY),
+    ("pigz", ("pigz", "unpigz"), "without -p it counts {online}, and starts a thread for each",
+     f"-p {{threads}} {_FILL}", _TOO_MANY),
+    ("nginx", ("nginx",),
+     "with 'worker_processes auto' it counts {online}, and starts a worker process for each;"
+     " 'worker_cpu_affinity auto' binds the first to CPU 0, the second to CPU 1 and so on",
+     "in nginx.conf: worker_processes N, and no worker_cpu_affinity",
+     "the workers of a rank share its CPUs, or are bound to CPUs of other ranks"),
+    ("memcached", ("memcached",), "without -t it starts 4 worker threads on each machine",
+     f"-t {{threads}} {_FILL}", _UNEVEN),
+    ("whisper.cpp", ("whisper-cli", "whisper-server", "whisper-cpp"),
+     "without -t it starts up to 4 threads, also on fewer CPUs", f"-t {{threads}} {_FILL}", _UNEVEN),
+    ("Ollama", ("ollama",),
+     "it counts the cores of the machine{cores}, and ignores the affinity mask and the CPU quota;"
+     " versions that start llama-server read LLAMA_ARG_THREADS, which ranks get",
+     "'PARAMETER num_thread N' in the Modelfile, or options.num_thread in requests, with the value of"
+     " OMPBIND_NUM_THREADS", _TOO_MANY),
 )  # fmt: skip
-"""The programs and packages with thread pools that follow neither the affinity mask nor a variable."""
+"""The programs whose thread pools follow neither the affinity mask nor a variable.
+
+Each row has a label, names of files ("import NAME" for a Python package), what it does without a limit,
+how to limit it, and why that matters. {online} and {cores} stand for the numbers of the machine.
+"""
 
 
 def check_pools(host: HostFacts) -> Iterator[HostIssue]:
@@ -279,12 +244,12 @@ def _find_python_pools(host: HostFacts, command: CommandFacts) -> Iterator[HostI
 def _find_known(host: HostFacts, command: CommandFacts) -> Iterator[HostIssue]:
     """Yield a note for the program, and for each package of its Python, that has a row in POOLS."""
     libraries = {found.library.kind.name for found in host.workload.libraries}  # of programs in C++
-    packages = libraries | command.packages.keys()
-    program = host.workload.program.rpartition("/")[2]
-    for pool in POOLS:
-        if packages & {*pool.names} if pool.is_package else program in pool.names:
-            found = pool.found.format(online=_count_online(host), cores=_count_cores(host))
-            yield note(pool.label, found, pool.why, pool.remedy)
+    known = {f"import {name}" for name in (*libraries, *command.packages)}
+    known.add(host.workload.program.rpartition("/")[2])
+    for label, names, found, remedy, why in POOLS:
+        if known.intersection(names):
+            online, cores = _count_online(host), _count_cores(host)
+            yield note(label, found.format(online=online, cores=cores), why, remedy)
 
 
 def _find_torch(host: HostFacts, command: CommandFacts) -> Iterator[HostIssue]:

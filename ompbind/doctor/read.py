@@ -152,7 +152,7 @@ def _add_system_facts(host: HostFacts, before: CpuUsage) -> HostFacts:
 
 _PACKAGES = (
     *("torch", "vllm"),
-    *(name for pool in POOLS if pool.is_package for name in pool.names),
+    *(name.removeprefix("import ") for _, names, *_ in POOLS for name in names if name.startswith("import ")),
     *(name for name, *_ in BINDING_PACKAGES),
 )
 """Packages with thread pools, with expected preloads, or that bind by default."""

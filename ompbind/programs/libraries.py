@@ -252,19 +252,10 @@ def _read_configuration(path: str, depth: int) -> Iterator[str]:
         word, _, rest = line.partition(" ")
         if word == "include" and depth:
             for pattern in rest.split():
-                for name in _list_included(os.path.join(os.path.dirname(path), pattern)):
+                for name in sorted(glob(os.path.join(os.path.dirname(path), pattern))):
                     yield from _read_configuration(name, depth - 1)
         elif line.startswith("/"):
             yield line
-
-
-def _list_included(pattern: str) -> list[str]:
-    """Return the files that match a pattern, in order."""
-    directory, name = os.path.split(pattern)
-    if name[:1] == "*" and not set(directory + name[1:]) & set("*?["):  # *.conf, the usual pattern
-        found = (file for file in list_names(directory) if file.endswith(name[1:]) and file[0] != ".")
-        return sorted(os.path.join(directory, file) for file in found)
-    return sorted(glob(pattern))
 
 
 def list_names(directory: str) -> list[str]:

@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from typing import TypeAlias
 
 from ompbind.cpuset import CpuSet
 from ompbind.errors import LaunchError
@@ -41,14 +42,10 @@ PASSES = 10
 """How often the threads are listed at most."""
 
 
-class _Thread(Record):
-    """A thread of this process; `start_ticks` is its start since boot, in clock ticks."""
+_Thread: TypeAlias = tuple[int, int]
+"""A thread of this process: its TID, and its start since boot in clock ticks."""
 
-    tid: int
-    start_ticks: int
-
-
-_Masks = dict[_Thread, CpuSet]
+_Masks: TypeAlias = dict[_Thread, CpuSet]
 
 
 def bind_threads(cpus: CpuSet | None, undo: ExitStack) -> None:
@@ -68,9 +65,9 @@ def bind_threads(cpus: CpuSet | None, undo: ExitStack) -> None:
         if not unbound:
             return
         saved.update(unbound)
-        for thread in unbound:
+        for tid, _ in unbound:
             try:
-                set_affinity(cpus, thread.tid)
+                set_affinity(cpus, tid)
             except ProcessLookupError:
                 pass  # the thread has exited
     raise LaunchError(
@@ -88,8 +85,8 @@ def _restore_threads(saved: _Masks, cpus: CpuSet, own_mask: CpuSet) -> None:
         }
         if wanted == masks:
             return
-        for thread, mask in wanted.items():
-            restore_affinity(thread.tid, mask)
+        for (tid, _), mask in wanted.items():
+            restore_affinity(tid, mask)
     warn(f"new threads still start after {PASSES} attempts to restore all threads: some may stay bound")
 
 
@@ -100,7 +97,7 @@ def _read_new_masks() -> Iterator[_Masks]:
         new = {
             thread: mask
             for thread in _list_bindable_threads()
-            if thread not in known and (mask := read_affinity(thread.tid))
+            if thread not in known and (mask := read_affinity(thread[0]))
         }
         known.update(new)
         yield new
@@ -116,11 +113,7 @@ def _list_bindable_threads() -> list[_Thread]:
             hint="mount /proc, or start the process inside 'with placed(...)'",
         )
     stats = ((tid, read_stat(f"{pid}/task/{tid}")) for tid in sorted(tids))
-    return [
-        _Thread(tid=tid, start_ticks=stat.start_ticks)
-        for tid, stat in stats
-        if stat and not stat.has_fixed_affinity
-    ]
+    return [(tid, stat.start_ticks) for tid, stat in stats if stat and not stat.has_fixed_affinity]
 
 
 class ProcessBinding(Record):

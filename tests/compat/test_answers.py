@@ -24,9 +24,6 @@ from tests.recordings import NO_RECORDINGS, RECORDINGS, recorded, sampled
 ANSWERS = Path(__file__).with_name("vllm-0.32.0.json")
 """vLLM's CPUs by machine: workers, VLLM_CPU_NUM_OF_RESERVED_CPU, KV connector, CPUs of each, reserved."""
 
-EARLIER = RECORDINGS / "../vllm/auto.json"
-"""The CPUs of an earlier vLLM (revision 02bdead): the same without the connector, as objects."""
-
 
 def plan_for(framework, machine, ranks, reserved=None, command=(), **options):
     env = {} if reserved is None else {"VLLM_CPU_NUM_OF_RESERVED_CPU": str(reserved)}
@@ -56,18 +53,11 @@ def leaves_cores_idle(machine, plan, theirs):
 
 
 BETTER = {
-    # lscpu shows the two cores of an AMD module as one core, and vLLM leaves one of the two idle
-    "hwloc-64amd64-4p2n4ca2co",
-    "lscpu-vmware_fpe",
     # vLLM uses CPUs with number % 8 < 4: on cores with four hardware threads this is every second core
     "rec-power9-butte-gpunodes",
     "lscpu-ppc64-POWER7-64cpu",
 }
 """The machines on which ompbind uses CPUs that vLLM leaves idle."""
-
-BETTER_EARLIER = {("lscpu-ppc64-POWER7-64cpu", 1): False, ("mob-huawei-honor-6", 1): True}
-"""The same for the earlier vLLM, where it differs: it took the clusters of a big.LITTLE chip for packages."""
-
 
 SAME = """
 vm-x86-2s4c2t-numa2 0,2,4,6 8,10,12,14
@@ -92,16 +82,6 @@ def read_answers():
         for workers, reserved, connector, cpus, others in rows:
             options = {"reserved": reserved, "command": ("--kv-transfer-config",) * connector}
             answers.setdefault(name, []).append((workers, options, cpus, others, name in BETTER))
-    for row in json.loads(EARLIER.read_text()) if EARLIER.exists() else []:
-        # docs/vllm-variables.md says how to get the CPUs of this vLLM
-        options = {"reserved": row["reserved_cpus"]}
-        if not row["arch"].startswith("riscv"):
-            options["strategy"] = "numa"
-        if row["reserved_cpus"] is None and row["arch"] == "x86_64":
-            options["service_total"] = 1
-        key = (row["machine"], row["ranks"])
-        differs = BETTER_EARLIER.get(key, key[0] in BETTER)
-        answers.setdefault(key[0], []).append((row["ranks"], options, row["cpus"], row["reserved"], differs))
     for name, rows in sorted(answers.items()):  # most machines prove nothing new
         mark = () if name in BETTER or name in SAME.split() else pytest.mark.long
         yield pytest.param(name, rows, id=name, marks=mark)
