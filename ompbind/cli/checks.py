@@ -184,8 +184,6 @@ CHECKS = (
     Check(option="ready", other="log_dir", text="reads log files, and there are none",
           when=lambda v: v["name"] and not (v["ready"].startswith(_WITHOUT_OUTPUT) or _writes("files", v)),
           hint="add --log-dir DIR; --output tag,files shows the lines too"),
-    Check(option="wrap_ranks", other="wrap", when=lambda v: not v["wrap"],
-          text="has no effect without --wrap", hint="name a wrapper with --wrap CMD"),
     *(_make_identity_check("rank", needed) for needed in ("size", "local_rank", "local_size")),
     *(_make_identity_check("size", needed) for needed in ("rank", "local_rank", "local_size")),
     _make_identity_check("local_rank", "local_size"),
@@ -204,9 +202,6 @@ CHECKS = (
     *(Check(option=name, other="output", when=lambda v: not _writes("tag", v),
             text="needs --output tag", hint="omit it, or add --output tag")
       for name in ("timestamps", "pty")),
-    Check(option="report_env", other="report", warning=True,
-          when=lambda v: not (v["report"] or v["verbose"] or v["dry_run"]),
-          text="has no effect without --report, -v or --dry-run"),
     *(Check(option=name, other="metric", when=lambda v: not v["metric"], hint=_METRIC_HINT,
             text="has no effect without --metric") for name in ("higher", "combine")),
     Check(option="fail_above", other="show", when=lambda v: not v["show"],

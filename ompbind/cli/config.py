@@ -6,11 +6,8 @@ import click
 
 from ompbind.cli.console import read_screen, write_stdout
 from ompbind.cli.option import Given, Option, Sources, ValueLevel, VerbContext
-from ompbind.cli.running_options import ALL_VALUES
-from ompbind.cli.settings import make_settings
 from ompbind.cli.verb import Verb
 from ompbind.planning.rank_variables import mask_word
-from ompbind.record import Record
 from ompbind.report.configuration import (
     OptionValue,
     ValueSource,
@@ -35,42 +32,32 @@ DETAILS = """Options are also read from ompbind.toml in the working directory, a
 """
 
 
-class ConfigSettings(Record):
-    """The fields are the options of the same names."""
-
-    format: str
-    report_env: str
-
-
 def config(ctx: click.Context) -> int:
     """Show the value of each option and its source."""
     assert isinstance(ctx, VerbContext)
-    settings = make_settings(ConfigSettings, ctx.params)
-    shows_secrets = settings.report_env == ALL_VALUES
     options = [
         OptionValue(
             name=option.key,
-            sources=tuple(_list_values(option, ctx.sources, shows_secrets=shows_secrets)),
+            sources=tuple(_list_values(option, ctx.sources)),
             is_list=option.multiple,
         )
         for option in ctx.sources.options.values()
         if "run" in option.verbs
     ]
-    if settings.format == "json":
+    if ctx.params["format"] == "json":
         write_stdout(render_configuration_json(options, ctx.configuration))
     else:
         write_stdout(render_configuration(options, ctx.configuration, read_screen()))
     return 0
 
 
-def _list_values(option: Option, sources: Sources, *, shows_secrets: bool) -> Iterator[ValueSource]:
+def _list_values(option: Option, sources: Sources) -> Iterator[ValueSource]:
     """Yield each occurrence that makes the value of an option, or its default."""
     default = False if option.is_flag else option.default_text
     not_given = Given(value=None, level=ValueLevel.DEFAULT, place="")
     for given in sources.effective.get(option.name, [not_given]):
         text = default if given.value is None else given.value
-        if isinstance(text, str) and not shows_secrets:
-            text = mask_word(text)
+        text = mask_word(text) if isinstance(text, str) else text
         yield ValueSource(value=text, level=given.level.name.lower(), name=given.place)
 
 

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import Any
 
-from ompbind.cpuset import CpuSet
 from ompbind.errors import OptionError, PositionError
 from ompbind.planning.placeholders import NAMES, check
 from ompbind.report.text import clip
@@ -184,16 +183,6 @@ def _find_unclosed(text: str) -> int:
         elif character == quote:
             quote = ""
     return at
-
-
-def read_rank_list(text: str) -> CpuSet:
-    """Read numbers of ranks in the form of kernel lists, as "0,3-5"."""
-    try:
-        ranks = CpuSet.from_list(text)
-    except ValueError:
-        raise OptionError(f"{_quote(text)} is not a list of ranks such as 0,3-5") from None
-    _check_given(text if ranks else "", "the number of a rank")
-    return ranks
 
 
 def _check_given(text: str, what: str) -> None:

@@ -200,7 +200,6 @@ def make_run_spec(settings: PlanningSettings, run_id: str) -> RunSpec:
         removed_variables=find_variables() + hidden,
         fill_argv=settings.fill,
         wrap=settings.wrap or (),
-        wrap_ranks=settings.wrap_ranks,
         chdir=settings.chdir or "",
         ready=(settings.ready or "") if settings.name else "",
         name=settings.name or "",

@@ -11,14 +11,14 @@ from contextlib import suppress
 from itertools import pairwise
 
 from ompbind.cli.console import read_message_width, write_stderr
-from ompbind.cli.run_settings import RunSettings, fill_paths, hide_secrets, make_run_id
+from ompbind.cli.run_settings import RunSettings, fill_paths, make_run_id
 from ompbind.errors import LaunchError, OmpbindError
 from ompbind.execution.outcome import Outcome, was_interrupted
 from ompbind.execution.report_file import READER_WAIT_S, ReportFile, prepare_report, write_report
 from ompbind.execution.shutdown import REPEAT_S
 from ompbind.execution.signals import make_request_check
 from ompbind.planning.plan import Plan
-from ompbind.planning.rank_command import RunSpec
+from ompbind.planning.rank_command import RunSpec, mask_secrets
 from ompbind.report.run_json import SCHEMA, render_run
 from ompbind.report.text import render_error
 
@@ -38,7 +38,7 @@ def open_report(settings: RunSettings, spec: RunSpec) -> ReportFile:
     can_be_taken = file.directory is not None and file.directory.shared and file.before is None
     if file.directory is None or not (can_be_taken or settings.planning.wait is not None):
         return file
-    write_report(file, _render_failure(hide_secrets(spec, settings), LaunchError("the run has not finished")))
+    write_report(file, _render_failure(mask_secrets(spec), LaunchError("the run has not finished")))
     return prepare_report(path, log_dir)
 
 
@@ -50,7 +50,7 @@ def finish_report(
     `started` are the plan, what all ranks share, and the time of the start.
     """
     plan, spec, began_at = started
-    text = render_run(plan, hide_secrets(spec, settings), outcome, began_at)
+    text = render_run(plan, mask_secrets(spec), outcome, began_at)
     stopped = outcome.stop_requested or was_interrupted(outcome)
     wait_s = settings.supervision.grace if stopped else READER_WAIT_S
     error = _write(file, text, wait_s, make_request_check(time.monotonic() + REPEAT_S if stopped else 0.0))
@@ -82,7 +82,7 @@ def report_failure(settings: RunSettings, error: Exception) -> None:
     except (OmpbindError, OSError):
         return  # this error is shown once the other is corrected
     explained = error if isinstance(error, OmpbindError) else OmpbindError(str(error))
-    spec = hide_secrets(RunSpec(argv=settings.planning.words, run_id=run_id, base={}), settings)
+    spec = mask_secrets(RunSpec(argv=settings.planning.words, run_id=run_id, base={}))
     _write(file, _render_failure(spec, explained), _REFUSED_WAIT_S)
 
 

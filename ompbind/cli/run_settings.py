@@ -9,7 +9,7 @@ from typing import Literal
 from ompbind.cli.checks import TERMINAL, TERMINAL_HINT, reads_terminal
 from ompbind.cli.console import print_message, supports_colours
 from ompbind.cli.option import VerbContext
-from ompbind.cli.running_options import ALL_VALUES, CONTINUE, STRICT, make_modes
+from ompbind.cli.running_options import CONTINUE, STRICT, make_modes
 from ompbind.cli.settings import PlanningSettings, make_planning_settings, make_settings
 from ompbind.errors import LaunchError, RequestError
 from ompbind.execution.output.multiplexer import Output
@@ -17,7 +17,7 @@ from ompbind.execution.restarts import RestartPolicy
 from ompbind.execution.run_options import RankGroup, RunOptions, Supervision
 from ompbind.planning.placeholders import fill
 from ompbind.planning.plan import Plan
-from ompbind.planning.rank_command import RunSpec, make_commands, mask_secrets
+from ompbind.planning.rank_command import RunSpec, make_commands
 from ompbind.planning.rank_variables import OMPBIND_RUN_ID
 from ompbind.record import Record
 from ompbind.registry.claims import Claim
@@ -55,7 +55,6 @@ class RunSettings(Record):
     supervision: Supervision
     verify: str | None
     report: str | None
-    report_env: str
     dry_run: bool
 
     @property
@@ -195,13 +194,6 @@ def make_run_options(
         strict=settings.verify == STRICT,
         has_quota=plan.machine.quota is not None,
     )
-
-
-def hide_secrets(spec: RunSpec, settings: RunSettings) -> RunSpec:
-    """Return what ranks have in common as reports and messages show it, without secret values."""
-    if settings.report_env == ALL_VALUES:
-        return spec
-    return mask_secrets(spec)
 
 
 def set_up_rendezvous(settings: RunSettings, spec: RunSpec) -> RunSpec:

@@ -10,7 +10,6 @@ from ompbind.cli.readers import (
     read_directory,
     read_group_name,
     read_path,
-    read_rank_list,
     read_seconds,
     read_wrapper_words,
 )
@@ -24,9 +23,6 @@ def make_modes(output: tuple[str, ...] | None, log_dir: str | None) -> tuple[str
     """Return where output goes: without --output, to the log files of --log-dir if there are any."""
     return output or (("inherit",) if log_dir is None else ("files",))
 
-
-ALL_VALUES = "all"
-"""The value of --report-env with which secret values are shown too."""
 
 STRICT = "strict"
 
@@ -137,8 +133,6 @@ RUNNING_OPTIONS = (
            complete=DIRECTORIES, help="Start ranks in DIR, which may use {rank} and so on"),
     Option("--wrap", section=RANKS, verbs=STARTING, read=read_wrapper_words, metavar="CMD",
            help="Start ranks as CMD followed by the command: 'perf stat -o perf.{rank}'"),
-    Option("--wrap-ranks", section=RANKS, verbs=LAUNCHING, read=read_rank_list, metavar="LIST",
-           help="With --wrap, wrap only these ranks: 0,3-5"),
     Option("--output", section=OUTPUT, verbs=RUN, read=_read_modes, words=(*MODES, "tag,files"),
            metavar="MODES", everyday=True,
            help="inherit (unchanged), tag (rank before each line), files (in --log-dir), 'tag,files'",
@@ -168,10 +162,6 @@ RUNNING_OPTIONS = (
            help="Check threads during the run; =strict: stop on an error"),
     Option("--report", section=STOPPING, verbs=RUN, read=read_path, complete=FILES, metavar="FILE",
            everyday=True, help="Write plan, exit codes and resource usage as JSON"),
-    Option("--report-env", section=STOPPING, verbs=RUN, read=one_of(("masked", ALL_VALUES)),
-           words=("masked", ALL_VALUES), default="masked", metavar="WHICH",
-           help="Values of secret variables (TOKEN, KEY, PASSWORD and so on) in --report, -v and --dry-run:"
-                " {words}"),
     Option("--dry-run", section=STOPPING, verbs=STARTING, flag=True, everyday=True,
            help="Show the plan, or candidates (bench), and start nothing"),
 )  # fmt: skip

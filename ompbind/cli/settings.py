@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any, Literal, TypeVar
 
 from ompbind.cli.option import Sources, VerbContext
-from ompbind.cpuset import CpuSet
 from ompbind.machine.devices import DeviceKind
 from ompbind.machine.model import CoreKindName
 from ompbind.masks.mask import Mask
@@ -86,7 +85,6 @@ class PlanningSettings(Record):
     chdir: str | None = None
     ready: str | None = None
     wrap: tuple[str, ...] | None = None
-    wrap_ranks: CpuSet | None = None
     quiet: bool = False
     verbose: bool = False
 

@@ -5,11 +5,11 @@ import sys
 from ompbind.cli.console import read_screen, write_stderr, write_stdout
 from ompbind.cli.plan_messages import print_changed_variables
 from ompbind.cli.register import plan_or_suggest, read_other_runs
-from ompbind.cli.run_settings import RunSettings, hide_secrets, set_up_rendezvous
+from ompbind.cli.run_settings import RunSettings, set_up_rendezvous
 from ompbind.machine.model import Machine
 from ompbind.planning.plan import Plan
 from ompbind.planning.planner import Requests
-from ompbind.planning.rank_command import RunSpec, find_changed, list_parts, make_commands
+from ompbind.planning.rank_command import RunSpec, find_changed, list_parts, make_commands, mask_secrets
 from ompbind.report.plan import find_filled_variables, render_commands, render_plan
 
 
@@ -24,7 +24,7 @@ def show_dry_run(machine: Machine, request: Requests, spec: RunSpec, settings: R
 def show_run(plan: Plan, spec: RunSpec, settings: RunSettings, *, err: bool = False) -> None:
     """Print the plan and the command of the ranks, on standard error if `err`."""
     screen = read_screen(sys.stderr if err else sys.stdout)
-    shown = hide_secrets(spec, settings)
+    shown = mask_secrets(spec)
     commands = make_commands(plan, shown)
     text = f"{render_plan(plan, screen)}\n"
     for part, own in list_parts(plan, shown):

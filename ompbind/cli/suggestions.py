@@ -148,6 +148,8 @@ _LEVELS = {
 _LEVEL_NAMES = {other: name for name, others in _LEVELS.items() for other in others}
 
 REMOVED_OPTIONS: dict[str, str] = {
+    "--report-env": "read values of secret variables with 'ompbind plan --format env'; others are shown",
+    "--wrap-ranks": "let the wrapper test its rank: --wrap \"sh -c 'test {rank} = 0 && ...'\"",
     "--save-preset": "copy the lines that bench prints into ompbind.toml",
     "--device-order": "list GPUs in another order with CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES",
     "--nic-variables": "set the variable from OMPBIND_NICS in the command: sh -c '...'",

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ompbind.cpuset import CpuSet, named
-from ompbind.errors import RequestError
+from ompbind.cpuset import CpuSet
 from ompbind.openmp.binding import Binding
 from ompbind.openmp.runtimes import PLACE_VARIABLES
 from ompbind.openmp.variables import find_overridden_variables, make_openmp_variables
@@ -76,9 +75,9 @@ class RunSpec(Record):
     """What all ranks of a run share: the command, the caller's environment, and the user's variables.
 
     `argv` is the command; its placeholders are filled with `fill_argv`. A rank runs as the words of `wrap`
-    and then the command; only `wrap_ranks` if these are given (global ranks). It starts in the directory
-    `chdir`, "" for the caller's. `ready` says when it is ready (--ready), "" for at once. The texts of
-    `wrap`, `chdir`, `ready` and `added_variables` have placeholders.
+    and then the command. It starts in the directory `chdir`, "" for the caller's. `ready` says when it is
+    ready (--ready), "" for at once. The texts of `wrap`, `chdir`, `ready` and `added_variables` have
+    placeholders.
 
     `base` is the environment of the caller. `added_variables` are (NAME, value) pairs of --env, --env-file,
     --rendezvous and --compat. Ranks do not inherit `removed_variables`: variables that gave options to
@@ -94,7 +93,6 @@ class RunSpec(Record):
     argv: tuple[str, ...]
     fill_argv: bool = False
     wrap: tuple[str, ...] = ()
-    wrap_ranks: CpuSet | None = None
     chdir: str = ""
     ready: str = ""
     run_id: str
@@ -269,7 +267,7 @@ def make_command(
     """Return the command of one rank, with its own copy of the environment.
 
     `binding` is the binding of the plan's request, so that the caller can make it once for all ranks. Raises
-    PositionError for a placeholder with a negative value, RequestError for `wrap_ranks` that do not exist.
+    PositionError for a placeholder with a negative value.
     """
     placement = plan.placements[identity.placement_index]
     variables, fields = _make_variables_and_fields(
@@ -319,14 +317,7 @@ def _make_filled(identity: RankIdentity, spec: RunSpec, variables: Variables, fi
     """Return the command of a rank with these variables, with its placeholders filled in, not bound."""
     env = dict(spec.base)
     apply_variables(variables, env)
-    missing = [rank for rank in spec.wrap_ranks or () if rank >= identity.size]
-    if missing:
-        raise RequestError(
-            f"--wrap-ranks {spec.wrap_ranks}: there is no rank {missing[0]}",
-            hint=f"this run has {named('rank', range(identity.size))}",
-        )
-    is_wrapped = spec.wrap_ranks is None or identity.rank in spec.wrap_ranks
-    wrapper = tuple(fill(word, fields, "--wrap") for word in spec.wrap) if is_wrapped else ()
+    wrapper = (fill(word, fields, "--wrap") for word in spec.wrap)
     return RankCommand(
         rank=_find_number(identity, spec),
         group=spec.group.name if spec.group else "",

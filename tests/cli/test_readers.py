@@ -7,11 +7,9 @@ from ompbind.cli.readers import (
     read_directory,
     read_file_names,
     read_path,
-    read_rank_list,
     read_seconds,
     read_wrapper_words,
 )
-from ompbind.cpuset import CpuSet
 from ompbind.errors import OptionError, PositionError
 from ompbind.execution.restarts import RestartPolicy
 
@@ -44,15 +42,14 @@ def test_a_wrong_wrapper_is_an_error_with_its_position(text, marked):
 @pytest.mark.parametrize(
     ("read", "text"),
     [(read_wrapper_words, " "), (read_wrapper_words, "a\0"), (read_directory, ""), (read_directory, "a\0"),
-     (read_file_names, ""), (read_rank_list, ""), (read_rank_list, "3-1"), (read_rank_list, "-1")],
+     (read_file_names, "")],
 )  # fmt: skip
 def test_values_that_no_rank_can_use_are_refused(read, text):
     with pytest.raises(OptionError):
         read(text)
 
 
-def test_lists_of_ranks_and_paths():
-    assert read_rank_list("0,3-5") == CpuSet([0, 3, 4, 5])
+def test_paths():
     assert read_path("logs/{run_id}/{a,b}") == "logs/{run_id}/{a,b}"
     with pytest.raises(PositionError, match=r"\{rank\} has no value here"):
         read_path("logs/{rank}")

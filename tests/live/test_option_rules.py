@@ -68,7 +68,6 @@ VALUES = {
     "expect": ["--expect=tcmalloc"], "env": ["--env=MODE=fast"], "env_file": [f"--env-file={ENV_FILE}"],
     "keep_env": ["--keep-env"], "freeze_threads": ["--freeze-threads"], "run_id": ["--run-id=mine"],
     "compat": ["--compat=vllm"], "fill": ["--fill"], "chdir": ["--chdir=/"], "wrap": ["--wrap=nice"],
-    "wrap_ranks": ["--wrap-ranks=0"],
     "devices": ["--devices=gpu", "--devices=nic", "--devices=gpu,nic", "--devices=auto"],
     "devices_per_rank": ["--devices-per-rank=1"], "share_devices": ["--share-devices"],
     "near": ["--near=gpu:0"],
@@ -79,15 +78,15 @@ VALUES = {
     "on_failure": ["--on-failure=continue", "--on-failure=restart", "--on-failure=restart:2"],
     "timeout": ["--timeout=5"], "grace": ["--grace=3"], "keep_descendants": ["--keep-descendants"],
     "verify": ["--verify=", "--verify=strict"], "report": ["--report=run.json"],
-    "report_env": ["--report-env=all"], "dry_run": ["--dry-run"],
+    "dry_run": ["--dry-run"],
 }  # fmt: skip
 """Values of each option of `run`; each has an effect on HYBRID, at least with the options of NEEDED."""
 
 NEEDED = {
     "strategy": ["-n2", "-t2"], "omp_runtime": ["--bind=exact"], "proc_bind": ["--bind=thread"],
     "strict": ["--expect=tcmalloc"], "allow_partial": ["-m0,12-13,16,32,500"], "wait": ["--exclusive"],
-    "force": ["--log-dir=logs"], "wrap_ranks": ["-n2", "--wrap=nice"], "timestamps": ["--output=tag"],
-    "pty": ["--output=tag"], "report_env": ["--report=run.json"], "devices_per_rank": ["--devices=gpu"],
+    "force": ["--log-dir=logs"], "timestamps": ["--output=tag"],
+    "pty": ["--output=tag"], "devices_per_rank": ["--devices=gpu"],
     "share_devices": ["-n5", "--devices=gpu"],
 }  # fmt: skip
 """Options without which an option has no effect, and with which it has one."""
@@ -105,7 +104,7 @@ SAME = {
     ("omp_runtime", "proc_bind"): "as before",
     ("devices_per_rank", "share_devices"): "five ranks that share four GPUs get one each anyway",
     ("share_devices", "ranks"): "two ranks need not share four GPUs",
-    ("share_devices", "strategy"): "as before", ("share_devices", "wrap_ranks"): "as before",
+    ("share_devices", "strategy"): "as before",
     ("--share-devices", "-n2 -m0,16,32|1,12,17,28"): "as before",
     ("near", "devices_per_rank"): "a rank with one GPU gets the first",
     ("near", "core_kind"): "the first GPU is near the cores for efficiency",
@@ -135,10 +134,10 @@ def run_result(settings, planned):
     """Return how the run would behave, as far as its options decide it."""
     planning = settings.planning
     if settings.dry_run:
-        return settings.dry_run, planning.quiet, settings.report_env
+        return settings.dry_run, planning.quiet
     options = make_run_options(settings, *planned, make_output(settings), None)
     others = [planning.wait, planning.quiet, planning.verbose]
-    others += [settings.verify, settings.report, settings.report_env]
+    others += [settings.verify, settings.report]
     return options.replace(expected=None, run_id="").as_dict(), others
 
 

@@ -77,20 +77,17 @@ def test_a_command_that_is_not_found_is_reported(ompbind, report):
 SECRET = ("--env", "HF_TOKEN=s3cret", "--env", "PORT=80", "--", "env", "API_KEY=s3cret", "true")
 
 
-@pytest.mark.parametrize("shown", [False, True])
-def test_secret_values_are_masked(ompbind, tmp_path, shown):
+def test_secret_values_are_masked(ompbind, tmp_path):
     path = tmp_path / "run.json"
-    options = ("--report-env", "all") if shown else ()
-    done = ompbind("run", "-v", "-n", "1", "--report", str(path), *options, *SECRET)
-    dry = ompbind("run", "--dry-run", "-n", "1", *options, *SECRET)
+    done = ompbind("run", "-v", "-n", "1", "--report", str(path), *SECRET)
+    dry = ompbind("run", "--dry-run", "-n", "1", *SECRET)
     assert (done.returncode, dry.returncode) == (0, 0)
     record = json.loads(path.read_text())
-    value = "s3cret" if shown else "***"
     env = record["plan"]["ranks"][0]["env"]
-    assert (env["HF_TOKEN"], env["PORT"]) == (value, "80")
-    assert record["command"] == ["env", f"API_KEY={value}", "true"]
+    assert (env["HF_TOKEN"], env["PORT"]) == ("***", "80")
+    assert record["command"] == ["env", "API_KEY=***", "true"]
     for text in (path.read_text(), done.stderr, dry.stdout):
-        assert ("s3cret" in text) == shown
+        assert "s3cret" not in text
 
 
 def test_ranks_and_plans_get_secret_values(ompbind):

@@ -3,7 +3,6 @@
 import pytest
 
 from ompbind.cpuset import CpuSet
-from ompbind.errors import RequestError
 from ompbind.masks.mask import parse_mask
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import (
@@ -117,17 +116,13 @@ WRAPPED = {"wrap": ("perf", "stat", "-o", "perf.{rank}"), "argv": ("app", "{size
 def test_a_rank_runs_the_words_of_the_wrapper_and_then_the_command():
     assert commands(**WRAPPED)[1].argv == ("perf", "stat", "-o", "perf.1", "app", "{size}", "{foo}")
     assert commands(**WRAPPED, fill_argv=True)[1].argv[-3:] == ("app", "2", "{foo}")
-    assert [len(command.argv) for command in commands(**WRAPPED, wrap_ranks=CpuSet([1]))] == [3, 7]
-    with pytest.raises(RequestError, match="--wrap-ranks 1-2: there is no rank 2") as caught:
-        commands(**WRAPPED, wrap_ranks=CpuSet([1, 2]))
-    assert caught.value.hint == "this run has ranks 0-1"
 
 
 def test_global_and_local_ranks_are_different_placeholders():
     plan = make_plan(DUAL, Request(ranks=2))
     identity = RankIdentity(placement_index=1, rank=5, size=8, local_rank=1, local_size=2)
     spec = RunSpec(argv=("a", "{rank}", "{local_rank}", "{size}"), fill_argv=True, run_id="r", base={},
-                   wrap=("w",), wrap_ranks=CpuSet([5]))  # fmt: skip
+                   wrap=("w",))  # fmt: skip
     assert make_command(plan, identity, spec).argv == ("w", "a", "5", "1", "8")
 
 
