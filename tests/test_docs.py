@@ -19,7 +19,7 @@ from ompbind.compat.frameworks import FRAMEWORKS
 from ompbind.errors import MaskError
 from ompbind.launchers.launchers import LAUNCHERS
 from ompbind.planning.strategies.strategies import STRATEGIES
-from ompbind.report.export.formats import FORMATS
+from ompbind.report.formats import FORMATS
 from tests.live.conftest import two_cpus
 
 ROOT = Path(__file__).parent.parent
@@ -206,7 +206,7 @@ def test_every_variable_a_rank_gets_is_documented():
     ("page", "names"),
     [
         ("placement.md", [f"`{name}`" for name in STRATEGIES]),
-        ("formats.md", [f"`{name}`" for name, row in FORMATS.items() if ".export." in row.render]),
+        ("formats.md", [f"`{name}`" for name, row in FORMATS.items() if ".export:" in row.render]),
         ("launchers.md", [f"\n| {launcher.name}" for launcher in LAUNCHERS]),
         ("launchers.md", [f"`{name}`" for launcher in LAUNCHERS for name in launcher.needed]),
         ("vllm-variables.md", [f"`{name}`" for name in FRAMEWORKS]),

@@ -65,7 +65,7 @@ def _list_strategies_for_devices(values: Values) -> str:
 
 def _list_strategies_for_cores(values: Values) -> str:
     """Return the strategies to use with --cores, "" if the strategy can be used."""
-    return "" if values.get("compare") else list_others_that_take_cores(values["strategy"])
+    return list_others_that_take_cores(values["strategy"])
 
 
 def _writes(mode: str, values: Values) -> bool:
@@ -137,8 +137,6 @@ CHECKS = (
     Check(option="show", other="dry_run", when=lambda v: v["dry_run"], text=CONTRADICT),
     Check(option="task_prolog", other="dry_run", when=lambda v: v["dry_run"], text=CONTRADICT),
     # `--mask none` is the same as `--strategy all --smt all --bind none`, so these do not contradict it
-    Check(option="strategy", other="compare", when=lambda v: v.get("compare"),
-          hint="name the strategies with --compare alone"),
     Check(option="strategy", other="mask", when=_has_parts, hint=_DECIDED_BY_PARTS),
     Check(option="strategy", other="mask", when=lambda v: _is_unbound(v) and v["strategy"] != "all"),
     Check(option="strategy", other="devices", when=_list_strategies_for_devices, text=CONTRADICT,

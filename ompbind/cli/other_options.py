@@ -1,17 +1,12 @@
 """The options of verbs that start nothing."""
 
-from ompbind.cli.option import FILES, Option, complete_list
+from ompbind.cli.option import FILES, Option
 from ompbind.cli.readers import at_least, one_of
 from ompbind.cli.verbs import CPUS, OUTPUT
-from ompbind.planning.strategies.strategies import STRATEGIES
-from ompbind.report.export.formats import FORMATS, formats_for, formats_help
+from ompbind.report.formats import FORMATS, formats_for, formats_help
 
 INTERVAL_S = 2
 """Seconds between two samples of `inspect --watch`, where none are given."""
-
-
-def _read_strategies(text: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(one_of(STRATEGIES, "a strategy")(name.strip()) for name in text.split(",")))
 
 
 def _make_format(*words: str, verbs: tuple[str, ...], detail: str = "") -> Option:
@@ -27,9 +22,6 @@ OTHER_OPTIONS = (
            is_setting=False,
            help=f"Rank to print; required for {formats_for('one')}; without it, {formats_for('any')} print"
                 " all ranks"),
-    Option("--compare", section=OUTPUT, verbs=("plan",), read=_read_strategies, metavar="NAMES",
-           everyday=True, words=tuple(STRATEGIES), complete=complete_list(STRATEGIES),
-           help="Compare strategies side by side, for example balanced,compact,spread"),
     _make_format("tree", "table", "json", "svg", verbs=("topo",),
                  detail="; table: a line for each CPU and device, svg: a picture for browsers"),
     Option("--python", verbs=("probe",), metavar="PATH", complete=FILES,

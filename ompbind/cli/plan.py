@@ -8,7 +8,7 @@ from ompbind.cli.console import print_message, read_screen, write_stdout
 from ompbind.cli.option import VerbContext
 from ompbind.cli.plan_messages import print_warnings
 from ompbind.cli.register import plan_or_suggest, read_other_runs, read_planning_machine
-from ompbind.cli.request import make_request, make_requests, make_spec_of_run
+from ompbind.cli.request import make_requests, make_spec_of_run
 from ompbind.cli.settings import (
     PlanSettings,
     make_group_settings,
@@ -16,13 +16,11 @@ from ompbind.cli.settings import (
     make_settings,
 )
 from ompbind.cli.verb import Verb
-from ompbind.errors import OptionError, PlanError
+from ompbind.errors import OptionError
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import make_all_variables
 from ompbind.planning.rank_variables import Variables
-from ompbind.report.export.formats import FORMATS, Format
-from ompbind.report.plan import render_comparison
-from ompbind.report.plan_json import render_comparison_json
+from ompbind.report.formats import FORMATS, Format
 
 RUN_ID = "plan"  # the name of the run where --run-id is not given, so that equal plans print equally
 
@@ -37,8 +35,6 @@ EXAMPLES = (
      'eval "$(ompbind plan -n 2 --format sh --rank 1)"'),
     ("Set the CPUs of both workers of 'vllm serve MODEL -tp 2'",
      'eval "$(ompbind plan -n 2 --compat vllm --format vllm)"'),
-    ("Compare strategies: which splits the fewest ranks over domains",
-     "ompbind plan -n 6 --compare balanced,compact,spread"),
     ("Let Slurm bind two tasks on a whole node", "srun $(ompbind plan -n 2 --format slurm) ./app"),
 )  # fmt: skip
 
@@ -57,8 +53,6 @@ def plan(ctx: click.Context) -> int:
     planning, parts = make_planning_settings(ctx), make_group_settings(ctx)
     settings = make_settings(PlanSettings, ctx.params, planning=planning, parts=parts)
     format_, rank = settings.format, settings.rank
-    if settings.compare:
-        return _compare(settings, settings.compare)
     chosen = FORMATS[format_]
     if rank is not None and chosen.ranks == "all":
         several = [name for name, format_ in FORMATS.items() if format_.ranks != "all"]
@@ -108,38 +102,6 @@ def _check_equal(planned: Plan, format_: str) -> None:
         if len({getattr(part.request, name) for part in planned.groups}) > 1:
             text = f"--format {format_} has one --{name} for all ranks, but the groups differ in it"
             raise OptionError(text, hint="use --format json, or a format for one rank with --rank")
-
-
-def _compare(settings: PlanSettings, strategies: Sequence[str]) -> int:
-    """Print the plans of several strategies."""
-    planning, format_ = settings.planning, settings.format
-    if planning.name or len(settings.parts) > 1:
-        raise OptionError("--compare cannot be used with groups", hint="compare strategies of one group")
-    if settings.rank is not None or format_ not in ("table", "json"):
-        raise OptionError("--compare requires --format table or json, and excludes --rank")
-    spec = make_spec_of_run(settings.parts, RUN_ID)
-    machine = read_planning_machine(planning)
-    request = make_request(planning, spec, machine)
-    occupied = read_other_runs(machine, request)
-    if request.names_each_rank or request.is_unbound:
-        raise OptionError(
-            "--compare requires a mask that strategies divide: not 'none', and without parts for ranks"
-        )
-    plans: dict[str, Plan] = {}
-    refused: dict[str, PlanError] = {}
-    for name in strategies:
-        try:
-            plans[name] = plan_or_suggest(machine, request.replace(strategy=name), occupied)
-        except PlanError as error:
-            refused[name] = error
-    if not plans:
-        raise next(iter(refused.values()))
-    if format_ == "table":
-        write_stdout(render_comparison(plans, refused, read_screen()))
-    else:
-        both = {name: (planned, make_all_variables(planned, spec)) for name, planned in plans.items()}
-        write_stdout(render_comparison_json(both, refused))
-    return 0
 
 
 def _choose_rank(planned: Plan, rank: int | None) -> int:

@@ -121,4 +121,3 @@ class PlanSettings(Record):
     parts: tuple[PlanningSettings, ...]
     format: str
     rank: int | None
-    compare: tuple[str, ...] | None

@@ -156,6 +156,7 @@ REMOVED_OPTIONS: dict[str, str] = {
     "--duration": "measure servers as groups: --until load --name server -- ... : --name load -- ...",
     "--load": "name the load generator as a group: --until load --name server -- ... : --name load -- ...",
     "--plan": "give the mask that 'ompbind plan --format mask' prints",
+    "--compare": "make a plan with each --strategy; --format json has their metrics",
     "--explain": "read the notes of 'ompbind plan'; --format json has its metrics",
 }
 """Options that ompbind had, and what to do instead: without a capital letter or a full stop."""

@@ -1,13 +1,11 @@
-"""Plans for people: a table, the commands of ranks, and plans side by side with their measures."""
+"""Plans for people: a table, and the commands of ranks."""
 
 import shlex
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import groupby
 
 from ompbind.cpuset import CpuSet, count, join_words
-from ompbind.errors import PlanError
 from ompbind.openmp.binding import Bind
-from ompbind.planning.metrics import Metrics, measure_plan
 from ompbind.planning.placeholders import has_placeholders
 from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.rank_command import RankCommand, RankIdentity, RunSpec
@@ -86,27 +84,19 @@ def _columns(plan: Plan) -> list[Column]:
 
 def make_plan_heading(plan: Plan) -> tuple[str, str]:
     """Return two lines: how many ranks are planned and how, and for what machine."""
+    machine = plan.machine
+    where = "this machine" if machine.source == "live" else clean_lines(machine.source)
     ways = (
         f"{part.request.group} ({count(len(part.placements), 'rank')}, {_name_way(part.request)})"
         for part in plan.groups
     )
-    return make_heading([plan], join_words(ways) if plan.groups else _name_way(plan.request))
+    way = join_words(ways) if plan.groups else _name_way(plan.request)
+    return f"{count(len(plan.placements), 'rank')}, {way}, on {where}:", render_summary(machine)
 
 
 def _name_way(request: Request) -> str:
     """Return how ranks get their CPUs: by a mask or a strategy."""
     return "mask" if request.names_each_rank or request.is_unbound else request.strategy
-
-
-def make_heading(plans: Sequence[Plan], strategy: str) -> tuple[str, str]:
-    """Return two lines: the number of ranks and the strategy, and for what machine.
-
-    The number of ranks is left out if the plans differ in it.
-    """
-    machine, counts = plans[0].machine, {len(plan.placements) for plan in plans}
-    where = "this machine" if machine.source == "live" else clean_lines(machine.source)
-    ranks = f"{count(counts.pop(), 'rank')}, " if len(counts) == 1 else ""
-    return f"{ranks}{strategy}, on {where}:", render_summary(machine)
 
 
 def _places(request: Request, placement: Placement) -> str:
@@ -168,51 +158,3 @@ def _find_values(
     if any(command.directory for command in commands):
         yield "directory", [command.directory for command in commands]
     yield "command", [shlex.join(command.argv) for command in commands]
-
-
-def _measure_rows(metrics: Metrics) -> Iterator[tuple[str, str]]:
-    """Yield the name and the value of each measure, the most important first."""
-    yield "cores idle", str(metrics.idle)
-    yield "cores shared by several ranks", str(metrics.shared)
-    yield "size difference, largest - smallest (cores)", str(metrics.imbalance)
-    for border in metrics.borders:
-        yield f"ranks split over {border.level.label}s although they fit in one", str(border.crossing)
-    for border in metrics.borders:
-        yield f"{border.level.label}s used, summed over ranks", str(border.touched)
-    yield "ranks with performance and efficiency cores", str(metrics.mixed)
-    if known := [distance for distance in metrics.device_distances if distance is not None]:
-        yield "largest distance of a rank from its devices (10 is local)", str(max(known))
-
-
-def render_comparison(
-    plans: Mapping[str, Plan], refused: Mapping[str, PlanError], screen: Screen = PIPE
-) -> str:
-    """Render plans of one request side by side: the measures of each strategy, then the CPUs of every rank.
-
-    `refused` are the strategies that cannot serve the request.
-    """
-    width = screen.text_width
-    lines = []
-    if plans:
-        heading = make_heading(list(plans.values()), ", ".join(plans))
-        lines = [*(wrap_indented(line, width) for line in heading), ""]
-        measures = {name: dict(_measure_rows(measure_plan(plan))) for name, plan in plans.items()}
-        names = list(next(iter(measures.values())))
-        table = [Column(title="metric (lower is better)", cells=names, grows=True)]
-        table += [Column(title=name, cells=list(row.values()), right=True) for name, row in measures.items()]
-        most = max(len(plan.placements) for plan in plans.values())
-        ranks = [Column(title="rank", cells=[str(rank) for rank in range(most)], right=True)]
-        for name, plan in plans.items():
-            cells = [render_cpus(placement.cpuset) for placement in plan.placements]
-            ranks.append(Column(title=name, cells=cells + ["-"] * (most - len(cells)), grows=True))
-        lines += [render_table(table, width), "", render_table(ranks, width)]
-    messages = [
-        render_paragraph(f"{name}: warning", note.text, width)
-        for name, plan in plans.items()
-        for note in plan.notes
-        if note.warning
-    ]
-    messages += [
-        render_paragraph(name, f"{error.message} ({error.hint})", width) for name, error in refused.items()
-    ]
-    return "\n".join([*lines, *([""] if lines and messages else []), *messages])

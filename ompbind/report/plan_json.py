@@ -1,9 +1,8 @@
-"""Plans for programs: JSON, schemas ompbind-plan/3 and ompbind-compare/1."""
+"""Plans for programs: JSON, schema ompbind-plan/3."""
 
 import json
 from collections.abc import Mapping, Sequence
 
-from ompbind.errors import PlanError
 from ompbind.masks.mask import mask_text
 from ompbind.planning.metrics import measure_plan
 from ompbind.planning.plan import Placement, Plan
@@ -132,17 +131,3 @@ def _rank_record(placement: Placement, env: Variables) -> dict[str, object]:
         "reserved": str(placement.reserved),
         "env": dict(sorted(env.items())),
     }
-
-
-def render_comparison_json(
-    plans: Mapping[str, tuple[Plan, Sequence[Variables]]], refused: Mapping[str, PlanError]
-) -> str:
-    """Render plans of one request as JSON, schema ompbind-compare/1."""
-    record = {
-        "schema": "ompbind-compare/1",
-        "plans": [plan_record(plan, variables) for plan, variables in plans.values()],
-        "refused": [
-            {"strategy": name, "text": error.message, "hint": error.hint} for name, error in refused.items()
-        ],
-    }
-    return json.dumps(record, indent=2)

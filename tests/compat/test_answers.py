@@ -18,7 +18,7 @@ from ompbind.machine.model import Level
 from ompbind.machine.read import read_machine
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
-from ompbind.report.export.variables import render_vllm
+from ompbind.report.export import render_vllm
 from tests.recordings import NO_RECORDINGS, RECORDINGS, recorded, sampled
 
 ANSWERS = Path(__file__).with_name("vllm-0.32.0.json")

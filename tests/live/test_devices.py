@@ -72,7 +72,7 @@ def test_ranks_never_get_a_gpu_that_is_hidden(plan):
 
 
 def test_formats_without_devices_warn(plan):
-    for name in ("numactl", "vllm", "rankfile"):
+    for name in ("numactl", "vllm"):
         done = plan(f"-n 2 --format {name} --devices gpu")
         assert f"--format {name} cannot give ranks their devices" in message(done)
     assert "devices" not in plan("-n 2 --format taskset").stderr

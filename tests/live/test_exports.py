@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from ompbind.cpuset import CpuSet
 from tests.live.conftest import OMPBIND, clean_environment, required, two_cpus
 from tests.live.containers import podman_run
 from tests.live.other_user import NOBODY, as_user, public_directory
@@ -81,27 +80,6 @@ def test_the_command_of_a_dry_run_can_be_copied(tmp_path):
     done, dry = (run(shlex.join([OMPBIND, "run", *more, *words])).stdout for more in ((), ("--dry-run",)))
     assert run(re.search("^command of every rank: (.*)$", dry, re.M)[1]).stdout == done
     assert f"<{NAME}>" in done
-
-
-OPEN_MPI = "mpirun.openmpi --allow-run-as-root"
-
-
-def mpirun(rankfile, *extra):
-    """Run with the options in the first line of the rankfile."""
-    head, _, _ = rankfile.read_text().partition("\n")
-    options = head.removeprefix("# mpirun ").removesuffix(" COMMAND").replace("THIS_FILE", str(rankfile))
-    return run(f"{OPEN_MPI} {shlex.join(extra)} {options} {WHERE}")
-
-
-@pytest.mark.part("openmpi")
-@pytest.mark.parametrize("is_shared", [False, True])
-def test_open_mpi_takes_the_rankfile(tmp_path, is_shared):
-    required("mpirun.openmpi")
-    rankfile = tmp_path / "ranks"
-    rankfile.write_text(exported("rankfile", *(["-n", "3", "-s", "all"] if is_shared else ["-n", "2"])))
-    done = mpirun(rankfile)
-    expected = [str(CpuSet(os.sched_getaffinity(0)))] * 3 if is_shared else list(map(str, two_cpus()))
-    assert sorted(allowed(done.stdout)) == expected, done.stderr
 
 
 SYSTEMD = ("/lib/systemd/systemd", "/usr/lib/systemd/systemd")

@@ -147,8 +147,6 @@ def test_formats_of_plan_show_all_groups(ompbind):
     assert "--format slurm has one --memory for all ranks, but the groups differ in it" in one_line(
         done.stderr
     )
-    done = ompbind(*plan, "json", "--compare", "balanced,compact", *groups)
-    assert "--compare cannot be used with groups" in one_line(done.stderr)
 
 
 def test_masks_of_groups_give_their_ranks_the_same_cpus(ompbind):

@@ -35,7 +35,6 @@ plan -n auto -s l3 --smt all --bind core
 plan -n 2 -m 0-3|8-15 --smt 1 --bind exact
 plan -n 2 -m node:1 --sibling last --smt 1
 plan -n 2 --compat vllm
-plan -n 6 --compare balanced,spread,compact,books
 plan -n 2 --omp-runtime llvm --bind exact --memory interleave
 """.strip().splitlines()),
     *([*words.split(), "--topology", HYBRID] for words in """

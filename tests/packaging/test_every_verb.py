@@ -14,7 +14,7 @@ import sys
 import pytest
 
 from ompbind.cli.verbs import VERBS
-from ompbind.report.export.formats import FORMATS
+from ompbind.report.formats import FORMATS
 from tests.live.conftest import OMPBIND, claims, clean_environment
 
 __all__ = ["claims"]  # a fixture
@@ -41,7 +41,6 @@ run -n 2 --dry-run -- true                                       ~ command of ev
 run --on-failure restart:1 -- sh -c 'exit 7'                     ~ with code 7 ~ 7
 run --freeze-threads -- {PYTHON} -c "{SEEN}"             ~ ^TorchFinder True$
 exec --bind thread -- sh -c 'echo $RANK of $WORLD_SIZE'          ~ ^0 of 1$
-plan -n 2 -m node:0-1 --compare balanced,spread {DUAL}           ~ spread
 plan --topology sample:epyc-2p                                   ~ ^x86_64, 384 CPUs
 plan -m 0-99 {DUAL}                                              ~ ^ompbind: error: CPUs 16-99 ~ 2
 plan --nonsense                                                  ~ ^ompbind: error: .*--nonsense ~ 2

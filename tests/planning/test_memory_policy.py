@@ -11,7 +11,7 @@ from ompbind.masks.mask import parse_mask
 from ompbind.planning.plan import MemoryPolicy
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import MemoryMode, Request
-from ompbind.report.export.formats import FORMATS
+from ompbind.report.formats import FORMATS
 from tests.machines import Shape, make_machine
 
 DUAL = make_machine(Shape(packages=2, cores=4))

@@ -19,7 +19,7 @@ from ompbind.planning.rank_command import make_thread_variables
 from ompbind.planning.request import MemoryMode, Request, Sharing
 from ompbind.planning.strategies.strategies import STRATEGIES
 from ompbind.programs.command import Workload
-from ompbind.report.export.tool_options import render_mask
+from ompbind.report.export import render_mask
 from tests.machines import Shape, make_machine
 
 shapes = st.builds(

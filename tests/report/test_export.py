@@ -18,12 +18,12 @@ from ompbind.planning.placeholders import parse_assignment
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import RunSpec, make_local_identities, make_variables
 from ompbind.planning.request import MemoryMode, Request, Sharing
-from ompbind.report.export.formats import FORMATS
+from ompbind.report.formats import FORMATS
 from tests.machines import Shape, make_machine
 from tests.planning.test_promises import cases
 from tests.toys import run_with
 
-NAMES = ("taskset", "numactl", "vllm", "sglang", "slurm", "rankfile", "systemd", "docker")
+NAMES = ("taskset", "numactl", "vllm", "sglang", "slurm", "systemd", "docker")
 SERVERS = {"vllm": "VLLM_CPU_OMP_THREADS_BIND", "sglang": "SGLANG_CPU_OMP_THREADS_BIND"}
 RENDER = {name: FORMATS[name].load() for name in NAMES}
 DUAL = Shape(packages=2, cores=4, smt=2)
@@ -105,15 +105,6 @@ def read_slurm(texts):
     return zip(cpus, nodes or [None] * len(cpus), strict=True)
 
 
-def read_rankfile(texts):
-    comment, *lines = texts[0].splitlines()
-    assert comment.startswith("# mpirun")
-    for rank, line in enumerate(lines):
-        number, slots = re.fullmatch(r"rank (\d+)=localhost slot=(\S+)", line).groups()
-        assert int(number) == rank
-        yield listed(slots), None
-
-
 def read_systemd(texts):
     """Read as systemd does: an empty assignment resets the earlier ones."""
     for text in texts:
@@ -138,7 +129,6 @@ READ = {
     "vllm": lambda texts: read_server(texts, SERVERS["vllm"]),
     "sglang": lambda texts: read_server(texts, SERVERS["sglang"]),
     "slurm": read_slurm,
-    "rankfile": read_rankfile,
     "systemd": read_systemd,
 }
 
@@ -155,8 +145,8 @@ def test_ranks_have_the_same_cpus_when_read_back(case):
             texts = render(name, plan)
         except RequestError as error:
             assert error.hint
-            slots = [len(str(placement.cpuset)) for placement in plan.placements]
-            assert (name == "rankfile" and max(slots) > 48) or (name in SERVERS and request.bind is Bind.NONE)
+            assert name in SERVERS
+            assert request.bind is Bind.NONE
             continue
         assert name not in SERVERS or request.bind is not Bind.NONE
         ranks = list(READ[name](texts))
@@ -171,10 +161,6 @@ def test_ranks_have_the_same_cpus_when_read_back(case):
         assert not any(cpu in plan.reserved for cpus, _ in ranks for cpu in cpus)
 
 
-SHARED = {"ranks": 2, "strategy": "all", "smt": "all"}
-RANKFILE = "# mpirun -n 2 --use-hwthread-cpus --mca rmaps_rank_file_physical 1 --rankfile THIS_FILE COMMAND"
-
-
 @pytest.mark.parametrize(
     ("name", "options", "text"),
     [
@@ -187,7 +173,6 @@ RANKFILE = "# mpirun -n 2 --use-hwthread-cpus --mca rmaps_rank_file_physical 1 -
         ("slurm", {"ranks": 17, "mask": "0", "sharing": Sharing.SHARE},
          f"--nodes=1 --ntasks=17 --overcommit --cpu-bind=mask_cpu:{','.join(['0x1'] * 17)}"
          f" --mem-bind=mask_mem:{','.join(['0x1'] * 17)}"),
-        ("rankfile", SHARED, f"{RANKFILE}\nrank 0=localhost slot=0-15\nrank 1=localhost slot=0-15"),
     ],
 )  # fmt: skip
 def test_what_is_printed(name, options, text):
@@ -228,7 +213,7 @@ def test_values_that_a_tool_would_not_read_are_refused(name, value):
 
 
 TOY = """
-from ompbind.report.export.formats import FORMATS, Format
+from ompbind.report.formats import FORMATS, Format
 FORMATS["cgroup"] = Format(render="__main__:render_cgroup", ranks="any", help="values of cpuset.cpus")
 def render_cgroup(plan):
     return chr(10).join(str(placement.cpuset) for placement in plan.placements)
@@ -244,8 +229,8 @@ def test_a_format_is_one_file_and_one_row():
     assert run_with(TOY, *options, "--rank", "1") == "2-3"
 
 
-def test_limits_of_tools():
-    """The last number that Slurm and Open MPI read, and the first that they do not."""
+def test_limits_of_slurm():
+    """The last number that Slurm reads, and the first that it does not."""
     machine = make_machine(Shape(cores=1200))
     plan = made(ranks=1, mask="0", machine=machine)
     (only,) = plan.placements
@@ -258,10 +243,6 @@ def test_limits_of_tools():
     assert "mem-bind" not in line("slurm", memory_nodes=())
     with pytest.raises(RequestError, match="nodes 0 to 127 only, rank 0 has 0,128"):
         line("slurm", memory_nodes=(0, 128))
-    even = tuple(range(100, 120, 2))
-    assert line("rankfile", cpus=(*even, 120, 1000)).endswith(",118,120,1000")  # 48 characters
-    with pytest.raises(RequestError, match=r"rank 0 has 49 characters.* space for 48"):
-        line("rankfile", cpus=(*even, 1000, 1002))
 
 
 @pytest.mark.parametrize("name", NAMES)

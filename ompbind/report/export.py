@@ -1,0 +1,345 @@
+"""A plan as options of other tools: masks, variables, taskset, numactl, srun, systemd, docker, vLLM, SGLang.
+
+Other tools take the CPUs of a rank as a set of OS numbers. They know neither the order of CPUs nor which
+thread gets which CPU. A format names the NUMA nodes of a rank's memory if they are known, and refuses a
+`--memory` policy that its tool does not have. On a system that cannot bind processes, formats that bind
+raise RequestError. To add a format: one function, and one row in `formats`.
+"""
+
+import re
+import shlex
+from collections.abc import Sequence
+
+from ompbind.cpuset import CpuSet, render_sequence
+from ompbind.errors import RequestError
+from ompbind.machine.devices import AMD, NVIDIA, Device, DeviceKind, sort_by_address
+from ompbind.openmp.binding import Bind
+from ompbind.planning.plan import Placement, Plan
+from ompbind.planning.rank_variables import Variables
+from ompbind.planning.request import MemoryMode
+
+
+def render_mask(plan: Plan) -> str:
+    """Render the options of ompbind that give each rank the same CPUs; a line for each group.
+
+    Service CPUs are the last CPUs of a part, as --service-cores takes them. CPUs of several ranks need
+    --share, which is an option of the whole run.
+    """
+    lines = []
+    for part in plan.parts:
+        ranks = confined_ranks(part)
+        cpus = ((*placement.cpus, *placement.service_cpus) for placement in ranks)
+        mask = "|".join(",".join(render_sequence(numbers)) for numbers in cpus)
+        words = [*(["-n", str(len(ranks))] if len(ranks) > 1 else []), "-m", shlex.quote(mask)]
+        if part.request.service_cores:
+            words += ["--service-cores", str(part.request.service_cores)]
+        if part.request.is_unbound:
+            words += ["--bind", "none"]
+        lines.append(" ".join(words))
+    if sum(len(placement.cpuset) for placement in plan.placements) > len(plan.used):
+        lines[0] += " --share"
+    return "\n".join(lines)
+
+
+def render_taskset(plan: Plan) -> str:
+    """Render for each rank a line to put before its command: `taskset -c 0-3,8`."""
+    check_memory(plan, "taskset")
+    return "\n".join(f"taskset -c {placement.cpuset}" for placement in confined_ranks(plan))
+
+
+def render_numactl(plan: Plan) -> str:
+    """Render for each rank a line to put before its command: `numactl --physcpubind=0-3 --membind=0`."""
+    options = {
+        MemoryMode.PREFERRED: "preferred",
+        MemoryMode.INTERLEAVE: "interleave",
+        MemoryMode.WEIGHTED: "weighted-interleave",  # needs numactl 2.0.19
+    }
+    lines = []
+    for placement in confined_ranks(plan):
+        option, nodes = options.get(plan.request.memory, "membind"), memory_nodes(plan, placement)
+        if option == "preferred" and len(nodes) > 1:
+            option = "preferred-many"  # needs numactl 2.0.15
+        memory = f" --{option}={nodes}" if nodes else ""
+        lines.append(f"numactl --physcpubind={placement.cpuset}{memory}")
+    return "\n".join(lines)
+
+
+SLURM_NODES = 128  # NUMA nodes that --mem-bind can name: Slurm cuts off longer masks without a message
+
+
+def render_slurm(plan: Plan) -> str:
+    """Render the options of an srun that has a whole node (machine): CPU and memory masks of all tasks.
+
+    Memory is left out unless all ranks have NUMA nodes. Raises RequestError for numbers of NUMA nodes that
+    are too high for Slurm, and for a --memory policy other than local and bind.
+    """
+    check_memory(plan, "Slurm", MemoryMode.BIND)
+    ranks = confined_ranks(plan)
+    words = ["--nodes=1", f"--ntasks={len(ranks)}"]
+    if len(ranks) > len(plan.machine.allowed):
+        words.append("--overcommit")  # otherwise srun waits forever for as many CPUs as tasks
+    words.append(f"--cpu-bind=mask_cpu:{_masks([placement.cpuset for placement in ranks])}")
+    memory = [memory_nodes(plan, placement) for placement in ranks]
+    for placement, nodes in zip(ranks, memory, strict=True):
+        if nodes.bits >> SLURM_NODES:
+            raise RequestError(
+                f"Slurm binds memory to NUMA nodes 0 to {SLURM_NODES - 1} only,"
+                f" rank {placement.rank} has {nodes}",
+                hint="let every task bind itself: srun --cpu-bind=none ompbind exec -- COMMAND",
+            )
+    if all(memory):
+        words.append(f"--mem-bind=mask_mem:{_masks(memory)}")
+    gpus = [find_gpus(placement) for placement in ranks]
+    if any(gpus):
+        numbers = number_gpus(plan)  # on a whole node
+        sets = [CpuSet(numbers[gpu.name] for gpu in own) for own in gpus]
+        words += [f"--gpus-per-node={len(numbers)}", f"--gpu-bind=mask_gpu:{_masks(sets)}"]
+    return " ".join(words)
+
+
+def _masks(sets: Sequence[CpuSet]) -> str:
+    """Return sets as hexadecimal numbers of any length, without the commas of kernel masks."""
+    return ",".join(f"{members.bits:#x}" for members in sets)
+
+
+def render_docker(plan: Plan, variables: Sequence[Variables]) -> str:
+    """Render a line of options for each rank that docker and podman take, as words of a shell.
+
+    Variables to unset are left out: a container does not inherit the variables of the caller. Raises
+    RequestError for a value of several lines, and for a --memory policy other than local and bind.
+    """
+    check_memory(plan, "a container", MemoryMode.BIND)
+    lines = []
+    for placement, environment in zip(confined_ranks(plan), variables, strict=True):
+        nodes = memory_nodes(plan, placement)
+        memory = [f"--cpuset-mems={nodes}"] if nodes else []
+        cpus = f"--cpuset-cpus={placement.cpuset}"
+        devices = make_container_options(plan, placement)
+        own = _container_variables(select_container_variables(plan, environment))
+        lines.append(" ".join([cpus, *memory, *devices, *own]))
+    return "\n".join(lines)
+
+
+def _container_variables(environment: Variables) -> list[str]:
+    words = []
+    for name, value in sorted(environment.items()):
+        if value is not None and "\n" in value:
+            raise RequestError(
+                f"the value of {name} has several lines, but the options of a rank are one line",
+                hint="use --format sh or --format json",
+            )
+        if value is not None:
+            words += ["--env", shlex.quote(f"{name}={value}")]
+    return words
+
+
+def render_sh(plan: Plan, variables: Sequence[Variables]) -> str:
+    """Render the variables of one rank as commands for `eval` in any POSIX shell."""
+    (environment,) = variables
+    return "\n".join(
+        f"unset {name}" if value is None else render_export(name, value)
+        for name, value in sorted(environment.items())
+    )
+
+
+def render_env(plan: Plan, variables: Sequence[Variables]) -> str:
+    """Render the variables of one rank as NAME=VALUE lines; variables to unset are left out.
+
+    Raises RequestError for a value of several lines, which the format cannot represent.
+    """
+    (environment,) = variables
+    for name, value in environment.items():
+        if value is not None and "\n" in value:
+            raise RequestError(
+                f"the value of {name} has several lines, but NAME=VALUE lines have only one",
+                hint="use --format sh or --format json",
+            )
+    return "\n".join(f"{name}={value}" for name, value in sorted(environment.items()) if value is not None)
+
+
+def render_export(name: str, value: str) -> str:
+    """Render a variable as a shell command."""
+    return f"export {name}={shlex.quote(value)}"
+
+
+def render_systemd(plan: Plan, variables: Sequence[Variables]) -> str:
+    """Render a drop-in for the unit of one rank: its CPUs, its memory, and its variables.
+
+    It replaces the CPUs and NUMA nodes of the unit itself. Raises RequestError for values that systemd
+    refuses, and for --memory preferred with several nodes.
+    """
+    (placement,), (environment,) = confined_ranks(plan), variables
+    lines = ["[Service]", "CPUAffinity=", f"CPUAffinity={placement.cpuset}"]
+    nodes, mode = memory_nodes(plan, placement), plan.request.memory
+    if mode is MemoryMode.PREFERRED and len(nodes) > 1:
+        raise RequestError(
+            f"systemd can prefer a single NUMA node only, rank {placement.rank} has {nodes}",
+            hint="use --memory bind or interleave",
+        )
+    if mode is MemoryMode.WEIGHTED:
+        raise RequestError("systemd has no weighted interleave", hint="use --memory interleave")
+    if nodes:
+        policy = "bind" if mode is MemoryMode.LOCAL else str(mode)
+        lines += [f"NUMAPolicy={policy}", "NUMAMask=", f"NUMAMask={nodes}"]
+    lines += [_assignment(name, value) for name, value in sorted(environment.items()) if value is not None]
+    lines += [f"UnsetEnvironment={name}" for name, value in sorted(environment.items()) if value is None]
+    return "\n".join(lines)
+
+
+_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "%": "%%"})
+"""Characters with another meaning inside the quotes of a unit file; % begins a specifier there."""
+
+
+def _assignment(name: str, value: str) -> str:
+    """Return the line of one variable, see systemd.exec(5); refuses values that systemd would ignore."""
+    illegal = re.search(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]", value)
+    if illegal:
+        raise RequestError(
+            f"the value of {name} has the character {illegal[0]!r}, which systemd refuses",
+            hint="use UTF-8 without control characters other than tab and newline",
+        )
+    return f'Environment="{name}={value.translate(_ESCAPES)}"'
+
+
+VARIABLE = "VLLM_CPU_OMP_THREADS_BIND"
+
+
+def render_vllm(plan: Plan) -> str:
+    """Render the variable with the CPUs of all workers of vLLM, as a shell command.
+
+    vLLM starts one OpenMP thread on each of these CPUs, so they are without service CPUs.
+    Its value is "nobind" with --mask none and on machines that cannot bind. Raises RequestError for --bind
+    none, because vLLM always binds OpenMP threads to CPUs that it is given, and for --memory.
+    """
+    check_memory(plan, "vLLM", starts_workers=True)
+    if not plan.machine.bindable or plan.request.is_unbound:
+        return render_export(VARIABLE, "nobind")
+    check_thread_binding(
+        plan, "vLLM", hint="leave --bind out, or use --mask none: vLLM then neither binds nor confines"
+    )
+    return render_export(VARIABLE, render_compute_lists(plan))
+
+
+def render_sglang(plan: Plan) -> str:
+    """Render the variable with the CPUs of all workers of SGLang, as a shell command.
+
+    SGLang starts one OpenMP thread on each of these CPUs, so they are without service CPUs. Raises
+    RequestError for --mask none and --bind none, because SGLang always binds OpenMP threads, and for
+    --memory.
+    """
+    check_memory(plan, "SGLang", starts_workers=True)
+    if plan.request.is_unbound:
+        raise RequestError(
+            "SGLang always binds OpenMP threads; --mask none excludes that", hint="leave --mask none out"
+        )
+    check_thread_binding(plan, "SGLang", hint="leave --bind out")
+    return render_export("SGLANG_CPU_OMP_THREADS_BIND", render_compute_lists(plan))
+
+
+def confined_ranks(plan: Plan) -> tuple[Placement, ...]:
+    """Return the placements of a plan; raises RequestError if its machine cannot confine processes."""
+    if not plan.machine.bindable:
+        raise RequestError(
+            "this system cannot confine a process to CPUs, so there are no CPUs to pass to other tools",
+            hint="use --format sh or --format env for the thread count of a rank",
+        )
+    return plan.placements
+
+
+def memory_nodes(plan: Plan, placement: Placement) -> CpuSet:
+    """Return the NUMA nodes of a rank's memory; none if they are unknown or no memory policy can be set."""
+    if plan.request.memory is MemoryMode.LOCAL:
+        return CpuSet(placement.memory_nodes)
+    return CpuSet(placement.memory.nodes) if placement.memory else CpuSet()
+
+
+def check_memory(plan: Plan, tool: str, *supported: MemoryMode, starts_workers: bool = False) -> None:
+    """Raise RequestError for a --memory policy that a tool does not support; `local` needs no support.
+
+    `starts_workers`: the tool starts the processes of all ranks itself, so `ompbind exec` cannot start them.
+    """
+    mode = plan.request.memory
+    if mode not in (MemoryMode.LOCAL, *supported):
+        if starts_workers:
+            hint = f"leave --memory out: {tool} starts its workers itself"
+        else:
+            hint = f"leave --memory out, or start each rank with: ompbind exec --memory {mode} -- COMMAND"
+        raise RequestError(f"{tool} has no option for --memory {mode}", hint=hint)
+
+
+def check_thread_binding(plan: Plan, tool: str, hint: str) -> None:
+    """Raise RequestError for --bind none, if a tool always binds OpenMP threads to the CPUs of a rank."""
+    if plan.request.bind is Bind.NONE:
+        raise RequestError(
+            f"{tool} binds OpenMP threads to the CPUs that it is given; --bind none excludes that", hint=hint
+        )
+
+
+def render_compute_lists(plan: Plan) -> str:
+    """Render the compute CPUs of each rank, as in '0-3|4-7'; of a rank with fewer threads, the first CPUs.
+
+    The programs that read these lists start one OpenMP thread on each CPU.
+    """
+    return "|".join(str(CpuSet(placement.cpus[: placement.threads])) for placement in confined_ranks(plan))
+
+
+_UUIDS = ("GPU-", "MIG-")
+
+
+def find_gpus(placement: Placement) -> list[Device]:
+    """Return the GPUs of a rank."""
+    return [device for device in placement.devices if device.kind is DeviceKind.GPU]
+
+
+def number_gpus(plan: Plan) -> dict[str, int]:
+    """Return the number of each GPU, by name: its position by PCI address among all GPUs of the machine.
+
+    Raises RequestError if the GPUs are of several vendors, because tools number these in different ways.
+    """
+    gpus = [device for device in plan.machine.devices if device.kind is DeviceKind.GPU]
+    if len({gpu.vendor for gpu in gpus}) > 1:
+        raise RequestError(
+            "the machine has GPUs of several vendors: their numbers in other tools are not known",
+            hint="let every rank set its own: ompbind exec --devices gpu -- COMMAND",
+        )
+    return {gpu.name: number for number, gpu in enumerate(sort_by_address(gpus))}
+
+
+def make_container_options(plan: Plan, placement: Placement) -> list[str]:
+    """Return the options of docker that give a container the GPUs of a rank, as words of a shell.
+
+    NVIDIA's runtime takes UUIDs, or numbers by PCI address. Other GPUs have device files.
+    """
+    gpus = find_gpus(placement)
+    nvidia = [gpu for gpu in gpus if gpu.vendor == NVIDIA]
+    words = []
+    if nvidia:
+        numbered = sort_by_address(
+            [gpu for gpu in plan.machine.devices if (gpu.kind, gpu.vendor) == (DeviceKind.GPU, NVIDIA)]
+        )
+        for gpu in nvidia:
+            if gpu.partition is not None and not gpu.uuid:
+                hint = "name it yourself: --gpus device=MIG-…"
+                raise RequestError(f"the UUID of {gpu}, a MIG instance, is not known", hint=hint)
+        names = ",".join(gpu.uuid or str(numbered.index(gpu)) for gpu in nvidia)
+        words += ["--gpus", shlex.quote(f'"device={names}"')]  # the option is a CSV row, which needs quotes
+    files = [file for gpu in gpus if gpu.vendor != NVIDIA for file in _find_files(gpu)]
+    return words + [f"--device={file}" for file in dict.fromkeys(files)]
+
+
+def _find_files(gpu: Device) -> list[str]:
+    """Return the device files of a GPU that has no runtime of its own for containers."""
+    nodes = [name for name in gpu.names if name.startswith("renderD")]
+    if not nodes:
+        raise RequestError(
+            f"the device file of {gpu} is not known, so a container cannot get it",
+            hint="make the plan on the machine itself, or use --format sh",
+        )
+    return [*(["/dev/kfd"] if gpu.vendor == AMD else []), f"/dev/dri/{nodes[0]}"]
+
+
+def select_container_variables(plan: Plan, environment: Variables) -> Variables:
+    """Return the variables that are valid in a container: indices count the GPUs of the container only."""
+    visible = plan.request.visible
+    indices = {word.variable for word in visible.words if not word.word.startswith(_UUIDS)} if visible else ()
+    return {name: value for name, value in environment.items() if name not in indices}
