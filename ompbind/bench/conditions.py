@@ -1,10 +1,9 @@
-"""What else happens on the machine during a run: throttling, stolen time, other runs, CPU frequencies.
+"""What else happens on the machine during a run: throttling, stolen time, other processes.
 
 Read before and after each run, so the readers are quick.
 """
 
 import os
-import statistics
 from functools import cache
 from hashlib import sha256
 
@@ -13,16 +12,12 @@ from ompbind.cpuset import CpuSet
 from ompbind.inspection.verdict import CpuUsage, measure_others, read_own_usage
 from ompbind.machine.model import Machine
 from ompbind.machine.read.linux_cgroup import Throttling, read_limits, read_oom_kills, read_throttling
-from ompbind.machine.read.linux_cpus import CPU
-from ompbind.machine.read.root import DirectoryRoot, Root, keyed_lines, whole_number
+from ompbind.machine.read.root import DirectoryRoot, Root, keyed_lines
 from ompbind.planning.other_runs import RunIdentity, find_other_runs
 from ompbind.procfs.parsers import parse_cpu_times
 from ompbind.procfs.reader import TICKS_PER_S
 from ompbind.record import Record
 from ompbind.registry.registry import find_claims_directory, make_run_identity, read_live_runs
-
-_SAMPLED_CPUS = 4
-"""CPUs of a run, at most, whose frequency is read: some kernels take long for each."""
 
 
 class SystemRoot(DirectoryRoot):
@@ -96,29 +91,7 @@ def _count_other_runs(identity: RunIdentity) -> int:
     return sum((run.pid, run.pid_space) != own for run in find_other_runs(runs, identity))
 
 
-class Frequencies(Record):
-    """The median frequency of some CPUs, and how it is selected; None and "" if the kernel shows neither."""
-
-    median_mhz: float | None = None
-    governor: str = ""
-
-
-def read_frequencies(root: Root, cpus: CpuSet) -> Frequencies:
-    """Read the frequencies of some CPUs of a run, distributed over all of them."""
-    sampled = sorted(cpus)[:: max(1, -(-len(cpus) // _SAMPLED_CPUS))]
-    directories = [f"{CPU}/cpu{cpu}/cpufreq" for cpu in sampled]
-    read = (whole_number(root.read(f"{directory}/scaling_cur_freq")) for directory in directories)
-    khz = [number for number in read if number]
-    governors = {(root.read(f"{directory}/scaling_governor") or "").strip() for directory in directories}
-    return Frequencies(
-        median_mhz=statistics.median(khz) / 1000 if khz else None,
-        governor=", ".join(sorted(governors - {""})),
-    )
-
-
-def make_conditions(
-    before: SystemCounts, after: SystemCounts, frequencies: Frequencies, cpus: CpuSet
-) -> Conditions:
+def make_conditions(before: SystemCounts, after: SystemCounts, cpus: CpuSet) -> Conditions:
     """Return what happened between two readings around a run on some CPUs."""
     others = measure_others(before.usage, after.usage, cpus)
     throttling = after.throttling.since(before.throttling) if after.throttling and before.throttling else None
@@ -128,8 +101,6 @@ def make_conditions(
         stolen_s=_subtract(after.stolen_s, before.stolen_s),
         others_share=round(others.share, 4) if others.cpus else None,
         other_runs=max(before.other_runs, after.other_runs),
-        frequency_mhz=frequencies.median_mhz,
-        governor=frequencies.governor,
         oom_kills=int(_subtract(after.oom_kills, before.oom_kills) or 0),
     )
 

@@ -103,8 +103,7 @@ class Conditions(Record):
     `throttled_s` is the time that the CPU quota stopped threads of this cgroup, in `throttled_periods`
     periods. `stolen_s` is the time that the hypervisor gave to others, of all CPUs. `others_share` is the
     part of the CPUs of the run that other processes used; rounded to clock ticks, it may be just below 0.
-    `other_runs` are live runs besides this session. `frequency_mhz` is the median frequency of the CPUs of
-    the run at its end.
+    `other_runs` are live runs besides this session.
     """
 
     throttled_s: float | None = None
@@ -112,13 +111,7 @@ class Conditions(Record):
     stolen_s: float | None = None
     others_share: float | None = None
     other_runs: int = 0
-    frequency_mhz: float | None = None
-    governor: str = ""
     oom_kills: int = 0
-
-
-MIGRATIONS = "cpu-migrations"
-"""The counter whose value is a field of runs too."""
 
 
 class Run(Record):
@@ -130,7 +123,6 @@ class Run(Record):
     - `wall_s`: of each rank, from its start to its exit
     - `user_s`, `system_s`, `max_rss_bytes`, `forced_switches`: of all ranks together; peak memory is added up
     - `max_rss_bytes` is None if the peak of a rank is not above that of bench itself, which it inherits
-    - `counters`: (name, count) pairs of performance counters; `migrations` is one of them, or None
     - `exit_codes`: of each rank, as shells report them; 0 for ranks that were stopped
     - `status`, `reason`: whether it counts, and why not, with the last words of a failed command
     """
@@ -146,8 +138,6 @@ class Run(Record):
     system_s: float = 0.0
     max_rss_bytes: int | None = None
     forced_switches: int = 0
-    migrations: int | None = None
-    counters: tuple[tuple[str, int], ...] = ()
     conditions: Conditions = Conditions()
     verification: Verification = Verification.NOT_CHECKED
     status: Status = Status.OK

@@ -126,9 +126,6 @@ MIN_STOLEN = 0.01
 MIN_OTHERS = 0.05
 """Other processes are reported if they used this part of the CPUs during all runs together."""
 
-MIN_FREQUENCY_RATIO = 1.05
-"""Frequencies are reported if the medians of two candidates differ by this factor."""
-
 
 class _Runs(Record):
     """A session and its groups.
@@ -307,26 +304,6 @@ def _check_memory(runs: _Runs) -> Iterator[Remark]:
             yield Remark(code="out-of-memory", candidate=name, text=text)
 
 
-def _check_frequencies(runs: _Runs) -> Iterator[Remark]:
-    medians = {}
-    for name, own in _sort_by_candidate(runs.compared).items():
-        known = [run.conditions.frequency_mhz for run in own if run.conditions.frequency_mhz]
-        if known:
-            medians[name] = statistics.median(known)
-    if medians:
-        slow, fast = (end(medians, key=medians.__getitem__) for end in (min, max))
-        if medians[fast] > MIN_FREQUENCY_RATIO * medians[slow]:
-            ends = (f"{medians[name]:.0f} MHz ({name})" for name in (slow, fast))
-            text = f"CPU frequencies differ: {' to '.join(ends)}"
-            yield Remark(code="frequency", text=text)
-
-
-def _check_governors(runs: _Runs) -> Iterator[Remark]:
-    governors = dict.fromkeys(run.conditions.governor for run in runs.compared if run.conditions.governor)
-    if len(governors) > 1:
-        yield Remark(code="governor", text=f"the frequency governor changed: {', '.join(governors)}")
-
-
 CHECKS: tuple[Callable[[_Runs], Iterable[Remark]], ...] = (
     _check_references,
     _check_invalid,
@@ -339,8 +316,6 @@ CHECKS: tuple[Callable[[_Runs], Iterable[Remark]], ...] = (
     _check_modes,
     _check_lost_time,
     _check_memory,
-    _check_frequencies,
-    _check_governors,
 )
 
 

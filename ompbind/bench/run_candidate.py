@@ -4,11 +4,10 @@ import signal
 import tempfile
 import time
 
-from ompbind.bench.conditions import find_system, make_conditions, read_counts, read_frequencies
-from ompbind.bench.counters import SWITCHES
+from ompbind.bench.conditions import find_system, make_conditions, read_counts
 from ompbind.bench.interrupts import SignalMask, delay_interrupts
 from ompbind.bench.metrics import read_values, render_last_lines
-from ompbind.bench.records import MIGRATIONS, Run, Status, Verification
+from ompbind.bench.records import Run, Status, Verification
 from ompbind.bench.start_ranks import CandidateStart, MeasuringSettings, Slot, start_ranks
 from ompbind.errors import OmpbindError
 from ompbind.execution.outcome import Outcome, find_decisive, find_hint, render_exit_status
@@ -41,7 +40,7 @@ def run_candidate(start: CandidateStart, settings: MeasuringSettings, slot: Slot
         round=slot.round,
         started=started,
         values=values,
-        conditions=make_conditions(before, after, read_frequencies(system, cpus), cpus),
+        conditions=make_conditions(before, after, cpus),
     )
     return add_outcome(run, outcome, settings.timeout_s)
 
@@ -71,8 +70,6 @@ def add_outcome(run: Run, outcome: Outcome, timeout_s: float | None) -> Run:
     exits = sorted(outcome.exits, key=lambda rank_exit: rank_exit.rank)
     usages = [rank_exit.usage for rank_exit in exits]
     peaks = [usage.max_rss_bytes for usage in usages if usage.max_rss_bytes is not None]
-    forced = sum(usage.involuntary_switches for usage in usages)
-    switches = forced + sum(usage.voluntary_switches for usage in usages)
     verification, violation = find_verification(outcome.verified)
     failure = find_failure(outcome, timeout_s)
     return run.replace(
@@ -80,9 +77,7 @@ def add_outcome(run: Run, outcome: Outcome, timeout_s: float | None) -> Run:
         user_s=sum((usage.user_s for usage in usages), 0.0),
         system_s=sum((usage.system_s for usage in usages), 0.0),
         max_rss_bytes=sum(peaks) if usages and len(peaks) == len(usages) else None,
-        forced_switches=forced,
-        migrations=dict(outcome.counts).get(MIGRATIONS),
-        counters=((SWITCHES, switches), *outcome.counts) if usages else (),
+        forced_switches=sum(usage.involuntary_switches for usage in usages),
         exit_codes=tuple(0 if rank_exit.stopped and not failure else rank_exit.status for rank_exit in exits),
         verification=verification,
         status=Status.FAILED if failure else Status.INVALID if violation else Status.OK,

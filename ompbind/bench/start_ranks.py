@@ -21,7 +21,6 @@ from typing import NoReturn
 
 import ompbind.execution.output.multiplexer
 import ompbind.execution.verify.evaluate  # noqa: F401 - before the forks: else each supervisor imports both
-from ompbind.bench.counters import find_events, open_counters, read_counters
 from ompbind.bench.interrupts import SignalMask
 from ompbind.bench.records import Candidate, Metric, Phase
 from ompbind.errors import LaunchError, OmpbindError
@@ -162,7 +161,6 @@ def start_ranks(
         stdin_first=False,
         expected=expect_ranks(plan, settings.run_id, start.commands) if plan and is_verified else None,
     )
-    find_events()  # before the fork, so that it is done once
     with SignalMask(signal.SIG_BLOCK, signal.valid_signals()) as signal_mask:
         run = _fork_supervisor(start, options, signal_mask)
         try:
@@ -207,12 +205,11 @@ def _run_child(start: CandidateStart, options: RunOptions, parent: _Parent) -> N
         exit_with_parent(parent.pid)
         cleanup = Cleanup(grace_s=options.supervision.grace, release=lambda: None)
         foreground = become_supervisor(cleanup, parent.signal_mask)
-        counters = open_counters(find_events().events)
         outcome = supervise(find_starts(start.commands), options, foreground, SilentReporter())
         is_killed = os.getppid() != foreground.pid  # as bench was
         if is_killed and options.output and options.output.directory:
             shutil.rmtree(options.output.directory, ignore_errors=True)
-        _send(outcome.replace(counts=read_counters(counters)), parent.pipe)
+        _send(outcome, parent.pipe)
     except OmpbindError as error:
         _send(Outcome(exits=(), error=error), parent.pipe)
     except Exception as error:  # noqa: BLE001 - bench reports it: this process has no reader of tracebacks

@@ -17,7 +17,6 @@ from textwrap import indent
 from ompbind import __version__
 from ompbind.bench.compare_sessions import compare_sessions, find_failures
 from ompbind.bench.conditions import read_hardware
-from ompbind.bench.counters import explain_missing, find_events
 from ompbind.bench.decision import conclude, find_next
 from ompbind.bench.events import (
     Event,
@@ -150,9 +149,6 @@ def run_bench(
     check_commands(starts)
     measuring = make_measuring_settings(settings)
     new = _make_session(settings, starts, refusals, machine).replace(metrics=measuring.metrics)
-    if not settings.planning.quiet:
-        for text in explain_missing(find_events()):
-            print_message(f"note: {text}")
     gc.enable()  # __main__ disables it for short commands; a session can last for hours
     with (
         catch_interrupts() as arrived,

@@ -124,9 +124,8 @@ class Outcome(Record):
     CPU quota throttled this cgroup during the run, None without a quota. `error` is the failure of ompbind
     itself that stopped the run. `write_errors` say which output could not be written; they do not stop the
     run. `verified` is the result of --verify, None without it. `stop_requested` is true after a termination
-    signal or a timeout. `counts` are (name, count) pairs of events in ranks that the starter of the run
-    counts; `run` counts none. If a group has ended the run (--until), `until` are its ranks, which decide the
-    exit code.
+    signal or a timeout. If the exit of a group stopped the run (--until), `until` are its ranks, which
+    decide the exit code.
     """
 
     exits: tuple[RankExit, ...]
@@ -138,7 +137,6 @@ class Outcome(Record):
     write_errors: tuple[str, ...] = ()
     verified: VerificationResult | None = None
     stop_requested: bool = False
-    counts: tuple[tuple[str, int], ...] = ()
     until: frozenset[int] | None = None
 
 

@@ -55,7 +55,6 @@ def make_run(name, number, value, **fields):
         "system_s": 0.1,
         "max_rss_bytes": 300 << 20,
         "forced_switches": 12,
-        "migrations": 3,
         "verification": Verification.VERIFIED,
         "exit_codes": (0,),
     }

@@ -1,21 +1,17 @@
-"""Facts beside the measured times: the machine, its load and frequencies, and performance counters."""
+"""Facts beside the measured times: the machine and its load."""
 
-import errno
 import os
 
 import pytest
 
 from ompbind.bench.conditions import (
-    Frequencies,
     SystemCounts,
     make_conditions,
     make_topology_digest,
     read_counts,
-    read_frequencies,
     read_hardware,
     read_processor,
 )
-from ompbind.bench.counters import EVENTS, CounterSupport, explain_missing
 from ompbind.bench.records import Conditions
 from ompbind.cpuset import CpuSet
 from ompbind.inspection.verdict import CpuUsage
@@ -56,7 +52,7 @@ def used(at_s, cpu_s, own_s=0.0):
     ],
 )
 def test_conditions_are_differences_of_counts(before, after, expected):
-    assert make_conditions(before, after, Frequencies(), CpuSet((0, 1))) == expected
+    assert make_conditions(before, after, CpuSet((0, 1))) == expected
 
 
 def test_the_stolen_time_of_the_machine_is_counted(tmp_path):
@@ -65,22 +61,6 @@ def test_the_stolen_time_of_the_machine_is_counted(tmp_path):
     expected = 250 / os.sysconf("SC_CLK_TCK")
     assert read_counts(DirectoryRoot(str(tmp_path)), "r").stolen_s == expected
     assert read_counts(DirectoryRoot(str(tmp_path / "proc")), "r").stolen_s is None
-
-
-def write_frequency(root, cpu, khz, governor="powersave"):
-    directory = root / f"sys/devices/system/cpu/cpu{cpu}/cpufreq"
-    directory.mkdir(parents=True)
-    (directory / "scaling_cur_freq").write_text(f"{khz}\n")
-    (directory / "scaling_governor").write_text(f"{governor}\n")
-
-
-def test_the_frequency_is_the_median_of_a_few_cpus_of_the_run(tmp_path):
-    for cpu in range(16):
-        write_frequency(tmp_path, cpu, 1_000_000 + cpu, "performance" if cpu == 8 else "powersave")
-    root = DirectoryRoot(str(tmp_path))
-    assert read_frequencies(root, CpuSet((3,))) == Frequencies(median_mhz=1000.003, governor="powersave")
-    found = read_frequencies(root, CpuSet(range(16)))  # CPUs 0, 4, 8, 12
-    assert found == Frequencies(median_mhz=1000.006, governor="performance, powersave")
 
 
 PROCESSORS = {
@@ -114,14 +94,3 @@ def test_the_hardware_is_this_machine_and_its_digest_is_of_the_topology_alone():
     assert digest == make_topology_digest(machine.replace(allowed=CpuSet((0,)), quota=1.0, source="other"))
     for other in ("pack:2 l3:2 core:4 pu:1", "pack:2 l3:4 core:2 pu:2", "pack:2 core:8 pu:2"):
         assert digest != make_topology_digest(read_machine(f"synthetic:{other}"))
-
-
-def test_events_without_a_counter_are_named_by_reason():
-    failures = (("cpu-migrations", errno.EACCES), ("cycles", errno.ENOENT), ("instructions", errno.ENOENT))
-    first, second = explain_missing(CounterSupport(events=(), failures=failures))
-    assert "cpu-migrations:" in first
-    assert "kernel.perf_event_paranoid=1" in first
-    assert "cycles, instructions:" in second
-    assert not explain_missing(CounterSupport(events=EVENTS, failures=()))
-    (text,) = explain_missing(CounterSupport(events=(), failures=(("cycles", errno.EBUSY),)))
-    assert text.endswith("Device or resource busy")

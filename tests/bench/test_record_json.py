@@ -68,7 +68,6 @@ RUN = {"candidate": "a", "number": 0, "phase": "choice", "round": 1, "started": 
         ({"wall_s": [10**400]}, "Run.wall_s: unexpected value 1000"),
         ({"number": True}, "Run.number: unexpected value True"),
         ({"status": "great"}, "Run.status: 'great'"),
-        ({"counters": [["a", 1, 2]]}, "Run.counters: 3 values in place of 2"),
         ({"conditions": {"other_runs": None}}, "Conditions.other_runs: unexpected value None"),
         ({"conditions": 5}, "Run.conditions: Conditions is no object"),
     ],

@@ -90,16 +90,6 @@ def once(name, at, value):
         (met("unbound", other_runs=2), "other-runs", "3 of 24 runs"),
         (met("unbound", oom_kills=1), "out-of-memory unbound", "killed 3 processes"),
         (
-            {"conditions": lambda name, _: Conditions(frequency_mhz=3000 if name == "default" else 2100)},
-            "frequency",
-            "2100 MHz (unbound) to 3000 MHz (default)",
-        ),
-        (
-            met("unbound", Conditions(governor="schedutil"), governor="powersave"),
-            "governor",
-            "powersave, schedutil",
-        ),
-        (
             {
                 "status": lambda *run: Status.INVALID if run == ("default", 3) else Status.OK,
                 "reason": often("default", "", "a thread may run on CPU 7"),

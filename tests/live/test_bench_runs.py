@@ -11,8 +11,7 @@ from resource import RUSAGE_SELF, getrusage
 
 import pytest
 
-from ompbind.bench.counters import find_events
-from ompbind.bench.records import MIGRATIONS, Status, Verification
+from ompbind.bench.records import Status, Verification
 from ompbind.bench.run_candidate import run_candidate
 from ompbind.bench.start_ranks import start_ranks
 from ompbind.registry.registry import read_live_runs
@@ -109,28 +108,6 @@ def test_a_run_that_fails_says_why(argv, settings, reason, run):
     found = run(make_start(*argv), **settings)
     assert (found.status, found.values) == (Status.FAILED, ())
     assert found.reason.startswith(reason)
-
-
-MIGRATE = """
-import os, sys
-cpus = sorted(os.sched_getaffinity(0))
-for i in range(200):
-    os.sched_setaffinity(0, {cpus[i % 2]})
-with open("/proc/self/sched") as file:
-    print(file.read().partition("nr_migrations")[2].split()[1], file=sys.stderr)
-"""
-
-
-def test_migrations_of_all_ranks_are_counted(tmp_path):
-    """As often as the ranks themselves read in /proc, also if ranks start on the CPU of the supervisor."""
-    if MIGRATIONS not in {event.name for event in find_events().events}:
-        pytest.skip("needs performance counters, which takes root or a low kernel.perf_event_paranoid")
-    two_cpus()
-    with started(make_start(*PYTHON, MIGRATE, ranks=4, bound=False), tmp_path) as ranks:
-        outcome = ranks.wait()
-    expected = sum(int((tmp_path / f"{rank}.err").read_text()) for rank in range(4))
-    assert expected >= 4 * 199
-    assert expected - 8 <= dict(outcome.counts)[MIGRATIONS] <= expected
 
 
 WAIT = "import time; time.sleep(0.8)"

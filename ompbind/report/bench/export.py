@@ -19,7 +19,6 @@ from ompbind.report.bench.measurements import (
     join_command,
     list_choices,
     list_compared_runs,
-    list_counters,
     make_command,
     make_words,
     name_ranks,
@@ -117,10 +116,8 @@ def _list_cells(run: Run, session: Session) -> Iterator[tuple[str, object]]:
     for metric, value in zip_longest(session.metrics, run.values):
         yield metric.name, value
     yield "wall_s", max(run.wall_s, default=None)
-    used = ("user_s", "system_s", "max_rss_bytes", "forced_switches", "migrations")
+    used = ("user_s", "system_s", "max_rss_bytes", "forced_switches")
     yield from ((name, getattr(run, name)) for name in used)
-    counters = dict(run.counters)
-    yield from ((name, counters.get(name)) for name in list_counters(session.runs))
     yield from ((name, getattr(run.conditions, name)) for name in type(run.conditions).fields)
     yield "exit_codes", " ".join(map(str, run.exit_codes))
     yield "reason", make_words(run.reason)

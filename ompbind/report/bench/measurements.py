@@ -8,7 +8,6 @@ from statistics import median
 from ompbind.bench.candidates import drop_ranks
 from ompbind.bench.comparing import is_valid
 from ompbind.bench.records import (
-    MIGRATIONS,
     Candidate,
     Comparison,
     Conclusion,
@@ -33,12 +32,6 @@ def list_compared_runs(session: Session) -> Mapping[str, tuple[Run, ...]]:
         if run.phase is not Phase.WARM_UP and is_valid(run):
             found.setdefault(run.candidate, []).append(run)
     return {name: tuple(runs) for name, runs in found.items()}
-
-
-def list_counters(runs: Iterable[Run]) -> tuple[str, ...]:
-    """Return the names of the performance counters of some runs, without migrations."""
-    names = dict.fromkeys(name for run in runs for name, _ in run.counters)
-    return tuple(name for name in names if name != MIGRATIONS)
 
 
 def shorten_name(name: str, group: GroupConclusion) -> str:

@@ -30,7 +30,6 @@ from ompbind.report.bench.measurements import (
     join_command,
     list_choices,
     list_compared_runs,
-    list_counters,
     make_command,
     make_scale,
     make_words,
@@ -191,10 +190,6 @@ def _make_usage_columns(session: Session, group: GroupConclusion) -> Iterator[Co
     sizes = find_medians(lambda run: run.max_rss_bytes)
     yield from _make_column("memory", sizes, lambda size: render_bytes(round(size)))
     yield from _make_column("forced", find_medians(lambda run: run.forced_switches), render_short)
-    yield from _make_column("migrations", find_medians(lambda run: run.migrations), render_short)
-    for name in list_counters(session.runs):
-        medians = [find_median(dict(run.counters).get(name) for run in runs) for runs in rows]
-        yield from _make_column(name, medians, render_short)
 
 
 def _make_column(
