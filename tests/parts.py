@@ -22,7 +22,7 @@ for run in 1 2 3 4 5 6 7 8 9 10; do $PYTHON -m pytest -q -n auto --dist workstea
 """
 
 REPLACED_SOON = (
-    "ompbind/cli/bench_settings.py ompbind/execution/poller.py ompbind/planning/strategies/packing.py"
+    "ompbind/cli/bench_settings.py ompbind/planning/strategies/packing.py"
     " ompbind/planning/strategies/shapes.py"
 )
 """Files in which the part `mutants` changes nothing."""

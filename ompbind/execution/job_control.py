@@ -14,8 +14,12 @@ Several ranks cannot share the terminal: their standard input is empty.
 import os
 import signal
 
-from ompbind.execution.signals import exit_by_signal
-from ompbind.procfs.reader import read_processes
+from ompbind.execution.processes import signal_parent, signal_rank
+from ompbind.execution.signals import TTY_SIGNALS, exit_by_signal
+from ompbind.procfs.reader import read_caught_signals, read_processes
+
+_STOP_SIGNALS = (signal.SIGSTOP, signal.SIGTSTP)
+"""Signals with which programs that catch `TTY_SIGNALS` stop themselves after restoring the screen."""
 
 
 class Terminal:
@@ -59,6 +63,35 @@ class Terminal:
         parents = (processes.get(member.parent) for member in members)
         session = os.getsid(0)
         return any(parent.group != self.job and parent.session == session for parent in parents if parent)
+
+    def handle_stop(self, rank: int, number: int, foreground: int) -> None:
+        """Handle that a signal has stopped the only rank: give it the terminal, or stop the whole job.
+
+        - the rank requests the terminal, and the job has it: give it the terminal and continue the rank
+        - the rank requests it while the job is in the background, or Ctrl-Z has stopped it in the foreground:
+          stop the job too, so that the shell notices; if no shell can continue the job, continue the rank
+        - the rank requests it and no shell can continue it: SIGHUP, as the kernel does with orphaned groups
+
+        `foreground` is the PID of the foreground process.
+        """
+        caught = read_caught_signals(rank) if number in _STOP_SIGNALS else set()
+        requests = number in TTY_SIGNALS or bool(caught & set(TTY_SIGNALS))
+        if requests and self.is_ours():
+            self.give(rank)
+            signal_rank(rank, signal.SIGCONT)
+        elif (requests and self.can_be_stopped()) or self.take_back(rank):
+            if not self.can_be_stopped():
+                signal_rank(rank, signal.SIGCONT)
+            # The SIGCONT that continues the job is forwarded. Each process gets one signal: a second one
+            # could stop a job again that the shell has just continued.
+            elif requests:  # programs that must go on, such as `timeout`, ignore SIGTTIN, and so does ompbind
+                signal_parent(foreground, signal.SIGTTIN, group=self.job)
+                signal_parent(foreground, signal.SIGSTOP)
+            else:
+                signal_parent(foreground, signal.SIGSTOP, group=self.job)
+        elif requests:
+            signal_rank(rank, signal.SIGHUP)
+            signal_rank(rank, signal.SIGCONT)
 
     def _foreground(self) -> int | None:
         try:

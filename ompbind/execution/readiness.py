@@ -5,7 +5,8 @@
     text:REGEX    a line of the output matches; "text:" may be omitted
     exec:CMD      the command exits with code 0
 
-The text may have placeholders, as in tcp:{rank+8000}; they are filled before a check is made.
+The text may have placeholders, as in tcp:{rank+8000}; they are filled before a check is made. A check ends at
+its time limit even while it waits for an answer or a command.
 """
 
 import codecs
@@ -13,11 +14,14 @@ import http.client
 import io
 import re
 import shlex
+import signal
 import socket
 import subprocess
+import time
 import warnings
-from collections.abc import Iterable, Mapping
-from typing import TypeAlias
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import NoReturn, TypeAlias
 from urllib.parse import SplitResult, urlsplit
 
 from ompbind.errors import LaunchError, OptionError, PositionError
@@ -40,6 +44,25 @@ BLOCK_BYTES = 1 << 20
 
 OVERLAP = 1000
 """Characters at the end of a part of a longer line that its next part begins with: no number is split."""
+
+
+class TimeOverError(Exception):
+    """The time limit of a check is over; no OSError, which checks take for an answer."""
+
+
+@contextmanager
+def time_limit(until: float) -> Iterator[None]:
+    """Raise TimeOverError in this process at a time of the monotonic clock, also while it waits."""
+
+    def stop(number: int, frame: object) -> NoReturn:
+        raise TimeOverError
+
+    signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, max(0.001, until - time.monotonic()))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 class PortCheck:

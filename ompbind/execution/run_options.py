@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
+from ompbind.errors import LaunchError
 from ompbind.execution.outcome import Outcome
 from ompbind.execution.output.multiplexer import Output
 from ompbind.execution.restarts import RestartPolicy
@@ -95,3 +96,17 @@ class Reporter(Protocol):
 
     def summary(self, outcome: Outcome) -> str:
         """Render the summary of the finished run."""
+
+
+class Sampler(Protocol):
+    """What a run knows of the `AffinitySampler` of --verify; `verify.evaluate` knows the rest."""
+
+    due_at: float | None
+    error: LaunchError | None
+    verified: "VerificationResult | None"
+
+    def begin(self, now: float) -> None:
+        """Schedule the first sample, after all ranks have started."""
+
+    def begin_again(self, rank: int, now: float) -> None:
+        """Verify from the start, after a rank was restarted."""

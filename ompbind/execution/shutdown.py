@@ -59,7 +59,8 @@ class Shutdown:
     came before all ranks were started. After `kill_sent` or `foreground_exited` orphans are killed without
     a grace period; without a foreground process nothing is reported either. With `output_abandoned` the run
     does not wait until its remaining output is written. `until_reached` is set when the group of --until has
-    exited before the run was stopped.
+    exited before the run was stopped. `timeout_at` is when --timeout ends the run, `reader_give_up_at` when
+    output is abandoned unless some of it is read.
     """
 
     def __init__(self, grace_s: float, timeout_s: float | None) -> None:
@@ -68,9 +69,10 @@ class Shutdown:
         self.start_interrupted_by: int | None = None
         self.timed_out = self.kill_sent = self.foreground_exited = self.output_abandoned = False
         self.until_reached = False
-        self._timeout_at = time.monotonic() + timeout_s if timeout_s else None
+        self.timeout_at = time.monotonic() + timeout_s if timeout_s else None
         self._requested_at: float | None = None  # time of the last request by signal, or of the timeout
-        self._reader_timeout: tuple[int, float] | None = None  # bytes written, and when there must be more
+        self.reader_give_up_at: float | None = None
+        self._written = -1  # bytes, when that was set
 
     @property
     def begun(self) -> bool:
@@ -81,11 +83,6 @@ class Shutdown:
     def requested(self) -> bool:
         """Return whether a termination signal or the timeout has requested the end of the run."""
         return self._requested_at is not None
-
-    @property
-    def deadlines(self) -> tuple[float | None, ...]:
-        """The times at which the loop must check deadlines; None for a deadline that does not exist."""
-        return self.escalation.due_at, self._timeout_at, self._reader_timeout and self._reader_timeout[1]
 
     def note_error(self, error: LaunchError) -> None:
         """Note why ompbind itself stops the run; the first error stays."""
@@ -103,26 +100,20 @@ class Shutdown:
 
     def note_timeout(self, now: float) -> bool:
         """Return True once, when the timeout is over and nothing has stopped the run before."""
-        if self._timeout_at is None or now < self._timeout_at:
+        if self.timeout_at is None or now < self.timeout_at:
             return False
-        self._timeout_at = None
+        self.timeout_at = None
         self._requested_at = now
         self.timed_out = not self.begun
         return self.timed_out
-
-    def take_due_signal(self, now: float) -> int | None:
-        """Return the next signal of the escalation if its time has come."""
-        due_at = self.escalation.due_at
-        return self.escalation.take_next(now) if due_at is not None and now >= due_at else None
 
     def check_reader(self, written: int, now: float) -> None:
         """Abandon output whose reader has read nothing for too long after a request to stop.
 
         `written` is the number of bytes written so far.
         """
-        if self._requested_at is not None and (
-            self._reader_timeout is None or self._reader_timeout[0] != written
-        ):
-            self._reader_timeout = (written, now + max(self.escalation.grace_s, MIN_READER_TIMEOUT_S))
-        elif self._reader_timeout and now >= self._reader_timeout[1]:
+        if self._requested_at is not None and written != self._written:
+            self._written = written
+            self.reader_give_up_at = now + max(self.escalation.grace_s, MIN_READER_TIMEOUT_S)
+        elif self.reader_give_up_at is not None and now >= self.reader_give_up_at:
             self.output_abandoned = True

@@ -29,9 +29,10 @@ def test_a_run_that_was_stopped_before_does_not_time_out(shutdown):
 
 
 def test_signals_are_due_after_the_grace_period(shutdown):
-    assert shutdown.escalation.request(signal.SIGTERM, 0.0) == signal.SIGTERM
-    due = [shutdown.take_due_signal(now) for now in (GRACE_S - 1, GRACE_S, GRACE_S * 9)]
-    assert due == [None, signal.SIGKILL, None]
+    escalation = shutdown.escalation
+    assert (escalation.request(signal.SIGTERM, 0.0), escalation.due_at) == (signal.SIGTERM, GRACE_S)
+    assert (escalation.take_next(GRACE_S), escalation.due_at) == (signal.SIGKILL, None)
+    assert escalation.take_next(GRACE_S * 9) is None
 
 
 @pytest.mark.parametrize(
@@ -86,4 +87,4 @@ def test_a_reader_has_a_minimum_time():
     shutdown.check_reader(0, 0.0)
     shutdown.check_reader(0, MIN_READER_TIMEOUT_S / 2)
     assert not shutdown.output_abandoned
-    assert MIN_READER_TIMEOUT_S in shutdown.deadlines
+    assert shutdown.reader_give_up_at == MIN_READER_TIMEOUT_S

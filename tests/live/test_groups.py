@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.conftest import allowed_list, children_of, is_alive, ranks_of, two_cpus, wait_until
+from tests.live.conftest import allowed_list, children_of, is_alive, ranks_of, state_of, two_cpus, wait_until
 from tests.live.test_kills import BARE, FAMILY, sleep_from, wait_for_supervisor
 from tests.long import rounds
 
@@ -356,9 +356,52 @@ STOPS = 'sleep "$1"; kill -STOP $PPID; sleep 0.15; kill -CONT $PPID; exec sleep 
 def test_a_check_that_ends_while_the_supervisor_starts_ranks_is_noticed(ompbind):
     chosen = random.Random(1)
     for _ in range(rounds(8)):
-        rank = ("sh", "-c", STOPS, "sh", f"{chosen.uniform(0, 0.003):.4f}")
-        words = ("--name", "a", "--ready", "exec:true", "--", *rank, ":", "--name", "b", "--until", "b")
-        assert ompbind("run", "--share", "--timeout", "10", *words, "--", "true").returncode == 0
+        words = ["--share", "--timeout", "10"]
+        for name in "abc":
+            rank = ("sh", "-c", STOPS, "sh", f"{chosen.uniform(0, 0.003):.4f}")
+            words += ["--name", name, "--ready", "exec:true", "--", *rank, ":"]
+        done = ompbind("run", *words, "--name", "d", "--until", "d", "--", "true")
+        assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("check", ["exec:sleep 60", "http://127.0.0.1:{port}/"])
+def test_the_time_limit_of_a_check_counts_while_it_waits_for_an_answer(ompbind, check):
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        check = check.replace("{port}", str(server.getsockname()[1]))
+        words = ("--share", "--name", "a", "--ready", check, "--ready-timeout", "0.2", "--", "sleep", "30")
+        begun = time.monotonic()
+        done = ompbind("run", *words, ":", "--name", "b", "--", "true")
+    assert (done.returncode, time.monotonic() - begun < 4) == (125, True), done.stderr
+    assert "(--ready-timeout 0.2)" in one_line(done.stderr)
+
+
+LEAVES = """
+trap '' TSTP
+setsid sleep 300 &
+echo $! >$1/daemon
+while [ ! -e $1/over ]; do sleep 0.02; done
+"""
+
+
+def test_what_a_rank_leaves_during_a_pause_is_stopped_then(scene):
+    """Also if a rank of another group could start, and waits for the end of the pause."""
+    words = ["--share", "--name", "a", "--ready", f"exec:test -e {scene.directory}/ready"]
+    words += scene.command("sh", "-c", LEAVES.replace("$1", "$DIRECTORY"))
+    process = scene.begin(*words, ":", "--name", "b", *scene.command("true"), process_group=0)
+    supervisor = wait_for_supervisor(process)
+    scene.wait_for("daemon")
+    process.send_signal(signal.SIGTSTP)
+    wait_until(lambda: state_of(process.pid) == "T", "ompbind is stopped")
+    (scene.directory / "ready").touch()
+    wait_until(lambda: len(children_of(supervisor)) == 1, "the check is over")
+    (scene.directory / "over").touch()
+    (daemon,) = scene.pids("daemon")
+    wait_until(lambda: not is_alive(daemon), "the daemon is stopped")
+    assert state_of(process.pid) == "T"
+    process.send_signal(signal.SIGCONT)
+    assert scene.end(process)[0] == 0
 
 
 LOCKED = """

@@ -311,7 +311,8 @@ class Child:
         self.do("start")
         # what a supervisor has, with notes of what is reported
         live = {self.process.pid: 0}
-        self.children = SimpleNamespace(live=live, ranks=live, has_failed_rank=False)
+        self.live = {pid: SimpleNamespace(rank=rank) for pid, rank in live.items()}
+        self.has_failed_rank = False
         self.shutdown = SimpleNamespace(begun=False, error=None)
         self.output = SimpleNamespace(write=lambda text: None)
         self.reporter, self.can_report, self.reported, self.last = self, True, [], None

@@ -1,6 +1,6 @@
 """The output of ranks: line prefixes, log files, pseudo-terminals, and writing without blocking.
 
-Imports the base modules, `execution.rlimits`, `execution.poller`, `execution.run_options` and
+Imports the base modules, `execution.rlimits`, `execution.run_options` and
 `execution.safe_files`.
 To add a form of output: add a field to `multiplexer.Output` and use it there.
 

@@ -1,11 +1,13 @@
 """The output of a run: messages of ompbind, and the output of ranks unless they inherit standard output."""
 
+import errno
 import os
-from collections.abc import Mapping
+import select
+import stat
+from collections.abc import Callable, Mapping
 
-from ompbind.errors import LaunchError
+from ompbind.execution.loop import Loop
 from ompbind.execution.output.multiplexer import Output, OutputMultiplexer
-from ompbind.execution.poller import READABLE, Poller, has_epoll, has_reader, open_pipe_path
 from ompbind.execution.run_options import Reporter
 
 
@@ -13,19 +15,26 @@ class RunOutput:
     """The output of one run, opened at the first write.
 
     Everything goes through `multiplexer`, None until then. `reader_closed` is true after SIGPIPE has killed a
-    rank because the reader of its output has closed the pipe.
+    rank because the reader of its output has closed the pipe. The loop calls `forward` when
+    there is output to forward.
     """
 
     def __init__(
-        self, output: Output | None, labels: Mapping[int, str], poller: Poller, reporter: Reporter
+        self,
+        output: Output | None,
+        labels: Mapping[int, str],
+        reporter: Reporter,
+        forward: Callable[[], None],
+        loop: Loop,
     ) -> None:
         self.multiplexer: OutputMultiplexer | None = None
         self.reader_closed = False
         self._output = output
         self._labels = labels
-        self._poller = poller
         self._reporter = reporter
-        self._stdout = -1 if output and output.tag else open_pipe_path(1)
+        self._forward = forward
+        self._loop = loop
+        self._stdout = -1 if output and output.tag else _open_pipe_path(1)
         self._reported = 0  # how many of `write_errors` were reported
 
     @property
@@ -39,12 +48,10 @@ class RunOutput:
         return self.multiplexer.write_errors if self.multiplexer else ()
 
     def open(self) -> OutputMultiplexer:
-        """Open the multiplexer, unless it is open already; raises LaunchError on systems without epoll."""
-        if not has_epoll():
-            raise LaunchError("only Linux can forward the output of ranks", hint="leave out --output")
+        """Open the multiplexer, unless it is open already; raises LaunchError."""
         if self.multiplexer is None:
             self.multiplexer = OutputMultiplexer(self._output, self._labels)
-            self._poller.register(self.multiplexer.fileno(), READABLE)
+            self._loop.listen(self.multiplexer.fileno(), self._forward)
         return self.multiplexer
 
     def message(self, line: str) -> None:
@@ -53,10 +60,8 @@ class RunOutput:
 
     def write(self, text: str) -> None:
         """Write text to standard error, after what was written before."""
-        if text and has_epoll():
+        if text:
             self.open().write_message(text)
-        elif text:
-            os.write(2, f"{text}\n".encode())
 
     def forward(self) -> tuple[int, ...]:
         """Forward output without waiting; returns ranks whose pseudo-terminal has no reader any more."""
@@ -77,5 +82,27 @@ class RunOutput:
         if self.multiplexer:
             is_closed = self.multiplexer.broken
         else:
-            is_closed = self.goes_to_pipe and not has_reader(self._stdout)
+            is_closed = self.goes_to_pipe and not _has_reader(self._stdout)
         self.reader_closed = self.reader_closed or is_closed
+
+
+def _open_pipe_path(number: int) -> int:
+    """Return an O_PATH descriptor of a pipe, which does not keep it open; -1 if `number` is no pipe."""
+    try:
+        is_pipe = stat.S_ISFIFO(os.fstat(number).st_mode)
+        return os.open(f"/proc/self/fd/{number}", os.O_PATH | os.O_CLOEXEC) if is_pipe else -1
+    except OSError:
+        return -1
+
+
+def _has_reader(path_fd: int) -> bool:
+    """Return whether a pipe has a reader, given a result of `_open_pipe_path`; True if that is unknown."""
+    try:
+        file = os.open(f"/proc/self/fd/{path_fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        return error.errno != errno.ENXIO
+    poller = select.poll()
+    poller.register(file, 0)
+    events = poller.poll(0)  # POLLERR if the pipe has no reader
+    os.close(file)
+    return not events

@@ -18,8 +18,8 @@ from collections.abc import Iterable
 
 from ompbind.cpuset import named
 from ompbind.errors import LaunchError
+from ompbind.execution.ranks import Run
 from ompbind.execution.run_options import RunOptions
-from ompbind.execution.run_state import RunState
 from ompbind.execution.verify.sampler import AffinitySampler
 from ompbind.inspection.diagnosis import ExpectedBinding, select_variables
 from ompbind.inspection.judge import judge, judge_memory_policy
@@ -31,17 +31,17 @@ from ompbind.planning.rank_command import RankCommand
 from ompbind.text import Severity
 
 
-def sample_affinities(run: RunState) -> None:
+def sample_affinities(run: Run) -> None:
     """Sample the threads of all ranks and report what has changed; do nothing if the run is being stopped."""
     sampler = _sampler_of(run)
-    if run.shutdown.begun or not run.children.live:
+    if run.shutdown.begun or not run.live:
         sampler.stop()
         return
     now, cpu_began_s = time.monotonic(), time.process_time()
     if not sampler.is_sample_due(now):
         return
     was_complete = sampler.complete
-    sampler.sample(run.children.ranks, now)
+    sampler.sample({pid: child.rank for pid, child in run.live.items()}, now)
     verified = _evaluate(sampler, run.options, at_once=not was_complete)
     in_doubt = any(streak.samples and not streak.is_proof for streak in sampler.streaks.values())
     cpu_s = time.process_time() - cpu_began_s  # without the report: it is written only if something changes
@@ -50,7 +50,7 @@ def sample_affinities(run: RunState) -> None:
         _report(run, sampler, verified)
 
 
-def _sampler_of(run: RunState) -> AffinitySampler:
+def _sampler_of(run: Run) -> AffinitySampler:
     assert isinstance(run.sampler, AffinitySampler)
     return run.sampler
 
@@ -73,7 +73,7 @@ def _evaluate(sampler: AffinitySampler, options: RunOptions, *, at_once: bool) -
     return verified if sampler.complete or verified.errors else None
 
 
-def finish_verification(run: RunState) -> None:
+def finish_verification(run: Run) -> None:
     """Report, after all ranks have exited, for how long the run was verified, and errors of the last sample.
 
     Once the start was complete, only confirmed errors count: a helper may have run for a moment. Of a run
@@ -101,7 +101,7 @@ def finish_verification(run: RunState) -> None:
         run.output.write(run.reporter.verified(sampler.verified))
 
 
-def _report(run: RunState, sampler: AffinitySampler, verified: VerificationResult) -> None:
+def _report(run: Run, sampler: AffinitySampler, verified: VerificationResult) -> None:
     """Report the result if it differs from the last one; with `strict` an error stops the run."""
     if not sampler.findings.should_report(verified):
         return
@@ -117,13 +117,13 @@ def _report(run: RunState, sampler: AffinitySampler, verified: VerificationResul
             hint = "mount a /proc that shows them"
         hint = f"{hint}; with --verify alone the run goes on"
         sampler.error = LaunchError(f"--verify=strict: {text}", hint=hint)
-        if run.children.live:
+        if run.live:
             run.stop(signal.SIGTERM)
 
 
-def _is_exit_code_decided(run: RunState) -> bool:
+def _is_exit_code_decided(run: Run) -> bool:
     """Return whether the run is being stopped, or all ranks have exited and one of them has failed."""
-    return run.shutdown.begun or (run.children.has_failed_rank and not run.children.live)
+    return run.shutdown.begun or (run.has_failed_rank and not run.live)
 
 
 def _make_verified(sampler: AffinitySampler, options: RunOptions) -> VerificationResult:

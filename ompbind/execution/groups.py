@@ -1,0 +1,180 @@
+"""The order in which the groups of a run start: a group waits until another group is ready.
+
+    all ranks of group "server" run     a forked process, the *check*, looks at its ranks until all are ready
+    the check exits                     its result is in a pipe
+    the group is ready                  the groups that wait for it start
+
+The supervisor itself waits for nothing, so it forwards signals and reaps ranks in the meantime. It kills a
+check that outlasts its time limit, as one may that waits for a name server.
+"""
+
+import os
+import signal
+import time
+from collections.abc import Collection
+from contextlib import suppress
+from typing import NoReturn
+
+from ompbind.errors import LaunchError, OmpbindError
+from ompbind.execution.orphans import Owner
+from ompbind.execution.output.log_files import ERR, OUT
+from ompbind.execution.output.multiplexer import make_log_name
+from ompbind.execution.processes import exit_with_parent, signal_group
+from ompbind.execution.run_options import RunOptions
+from ompbind.execution.signals import block_signals
+from ompbind.execution.spawn import StartCommands
+
+_POLL_S = 0.05
+"""Seconds between two checks of ranks that are not ready."""
+
+_KILL_AFTER_S = 1.0
+"""Seconds after its time limit when a check is killed, which could not report the end of its time."""
+
+_READY = b"ready"
+_RESULT_BYTES = 4096
+
+
+class Check:
+    """The running check of a group, a child of the supervisor that leads a process group.
+
+    `pidfd` is -1 if only SIGCHLD reports its exit. At `kill_at`, on the monotonic clock, it is overdue.
+    """
+
+    owner: Owner = (-2, 0)  # of no rank
+
+    def __init__(self, group: str, pid: int, pipe: int, kill_at: float) -> None:
+        self.group = group
+        self.pid = pid
+        self.pidfd = -1
+        self.kill_at = kill_at
+        self._pipe = pipe
+
+    def kill(self) -> None:
+        """Kill the check and the commands that it has started."""
+        signal_group(self.pid, signal.SIGKILL)
+
+    def read_result(self) -> bytes:
+        """Return what the check has written before its exit."""
+        os.set_blocking(self._pipe, False)  # a process that it has started may have the other end
+        try:
+            return os.read(self._pipe, _RESULT_BYTES)
+        except BlockingIOError:
+            return b""
+        finally:
+            os.close(self._pipe)
+
+
+class Groups:
+    """Which groups of one run have not started (`pending`, with their ranks), and which others await."""
+
+    def __init__(self, starts: StartCommands, options: RunOptions) -> None:
+        self._starts = starts
+        self._options = options
+        self._ranks: dict[str, list[int]] = {group: [] for group in options.groups}
+        for rank, (command, _) in starts.items():
+            self._ranks[command.group].append(rank)
+        self.pending = dict(self._ranks)
+        self._ready = {""}
+        self._awaited: set[str] = set()
+
+    def ranks_of(self, group: str) -> frozenset[int]:
+        """Return the ranks of a group."""
+        return frozenset(self._ranks[group])
+
+    def is_awaited(self, group: str) -> bool:
+        """Return whether a group has started, and others wait until it is ready."""
+        return group in self._awaited
+
+    def take_due(self) -> list[int]:
+        """Return the ranks of the groups that may start now; these are no longer pending."""
+        due = [name for name in self.pending if self._options.groups[name].after in self._ready]
+        return [rank for name in due for rank in self.pending.pop(name)]
+
+    def take_unchecked(self) -> list[str]:
+        """Return the groups to be checked now, once all ranks run of the groups that are not pending.
+
+        A group without --ready, or for which no other waits, is ready now.
+        """
+        needed = {self._options.groups[name].after for name in self.pending}
+        new = set(self._ranks) - set(self.pending) - self._ready - self._awaited
+        checked = [
+            name for name in self._ranks
+            if name in new & needed and any(self._starts[rank][0].ready for rank in self._ranks[name])
+        ]  # fmt: skip
+        self._awaited.update(checked)
+        self._ready |= new - self._awaited
+        return checked
+
+    def finish_check(self, check: Check) -> LaunchError | None:
+        """Note the result of a check that has exited: the group is ready, or the error that is returned."""
+        self._awaited.discard(check.group)
+        result = check.read_result()
+        if result == _READY:
+            self._ready.add(check.group)
+            return None
+        message = result.decode(errors="replace") or "the process that checks it was killed"
+        return LaunchError(f"group {check.group} is not ready: {message}")
+
+    def cancel(self) -> list[int]:
+        """Start no more groups; returns the ranks that were pending."""
+        cancelled = [rank for ranks in self.pending.values() for rank in ranks]
+        self.pending = {}
+        return cancelled
+
+    def fork_check(self, group: str, signal_mask: frozenset[int]) -> Check:
+        """Fork the check of a group; `signal_mask` is the mask of a command. Raises OSError."""
+        read_end, write_end = os.pipe()
+        before = block_signals()
+        supervisor = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            self._check(group, write_end, supervisor, signal_mask)
+        with suppress(OSError):  # it has done this itself, or has exited
+            os.setpgid(pid, pid)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        os.close(write_end)
+        limit_s = self._options.groups[group].ready_timeout_s + _KILL_AFTER_S
+        return Check(group, pid, read_end, time.monotonic() + limit_s)
+
+    def _check(self, group: str, pipe: int, supervisor: int, signal_mask: Collection[int]) -> NoReturn:
+        """Check the ranks of a group in a forked process, and write the result to a pipe."""
+        try:
+            exit_with_parent(supervisor)
+            os.setpgid(0, 0)
+            signal.set_wakeup_fd(-1)
+            for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE}:
+                if callable(signal.getsignal(number)):
+                    signal.signal(number, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_SETMASK, signal_mask)
+            text = self._wait_until_ready(group)
+            os.write(pipe, text.encode()[:_RESULT_BYTES] if text else _READY)
+        except OmpbindError as error:
+            os.write(pipe, error.message.encode()[:_RESULT_BYTES])
+        except BaseException as error:  # noqa: BLE001 - after any error, a second supervisor must not continue
+            os.write(pipe, f"{type(error).__name__}: {error}".encode()[:_RESULT_BYTES])
+        finally:
+            os._exit(0)
+
+    def _wait_until_ready(self, group: str) -> str:
+        """Wait until all ranks of a group are ready; returns why they are not, "" if they are."""
+        from ompbind.execution.readiness import (  # noqa: PLC0415 - door: --ready
+            TimeOverError,
+            make_check,
+            time_limit,
+        )
+
+        limit_s = self._options.groups[group].ready_timeout_s
+        directory = self._options.output.directory if self._options.output else None
+        give_up_at = time.monotonic() + limit_s
+        for rank in sorted(self._ranks[group]):
+            command, _ = self._starts[rank]
+            name = make_log_name(command.label or str(rank))
+            paths = [os.path.join(directory, f"{name}.{kind}") for kind in (OUT, ERR)] if directory else []
+            check = make_check(command.ready, paths, env=command.env, directory=command.directory)
+            try:
+                with time_limit(give_up_at):
+                    while not check.is_ready():
+                        time.sleep(_POLL_S)
+            except TimeOverError:
+                return f"{check.describe(command.name)} (--ready-timeout {limit_s:g})"
+        return ""

@@ -1,0 +1,437 @@
+"""The ranks of a run, from their start to their exit and restart, and the state that belongs to them.
+
+    `start_next`       starts one rank or check whose turn has come, until nothing more can start
+    `reap`             a child has exited or was stopped: a rank, a check of a group, or an orphan
+    `stop`             starts no more ranks; asks `shutdown.Escalation` for the signal to send
+    `send`             the same for the next signals, once they are due
+    `signal_ranks`     all running ranks
+
+All children are in one table: a helper that is not there counts as an orphan of a rank, and is killed.
+"""
+
+import os
+import signal
+import time
+
+from ompbind.cpuset import named
+from ompbind.errors import LaunchError
+from ompbind.execution.groups import Check, Groups
+from ompbind.execution.job_control import EmptyInput, Terminal
+from ompbind.execution.loop import Loop
+from ompbind.execution.orphans import OrphanTracker, Owner
+from ompbind.execution.outcome import Accounting, RankExit, make_usage, render_exit, render_exit_status
+from ompbind.execution.output.run_output import RunOutput
+from ompbind.execution.process_pair import Foreground
+from ompbind.execution.processes import REAPED_AT_ONCE, signal_parent, signal_rank
+from ompbind.execution.restarts import Restarts, find_refusal
+from ompbind.execution.rlimits import FileLimit
+from ompbind.execution.run_options import RankGroup, Reporter, RunOptions, Sampler
+from ompbind.execution.shutdown import Shutdown
+from ompbind.execution.signals import TERMINATION_SIGNALS, TTY_SIGNALS, signal_name
+from ompbind.execution.spawn import StartCommands, spawn
+from ompbind.planning.rank_command import make_attempt
+
+_EMPTY_INPUT = (
+    "a rank has read standard input, which is empty: several ranks cannot share the terminal"
+    " (-n 1 starts a single rank; '< FILE' gives a file to rank 0)"
+)
+
+
+class RankChild:
+    """A running rank: which attempt it is (from 1), when it started, and the signals that it was sent.
+
+    `pidfd` is -1 if only SIGCHLD reports its exit.
+    """
+
+    def __init__(self, rank: int, attempt: int, started_at: float) -> None:
+        self.rank = rank
+        self.owner: Owner = (rank, attempt)
+        self.attempt = attempt
+        self.started_at = started_at
+        self.signals: set[int] = set()
+        self.pidfd = -1
+
+
+class Run:
+    """The parts of one run; no part is replaced while the run lasts.
+
+    `children` are all running children of the supervisor by PID, which is also the number of their process
+    group. `waiting` are ranks to be started, in this order. `exits` are the last exits of ranks that do not
+    run, in the order in which they came. `signals` were received and not handled yet. `cpus` is the affinity
+    mask that ompbind was started with, None on systems without affinity masks. `empty_input` is for ranks
+    that do not get standard input. `input_rank` is the rank that gets it, in its first attempt, None for no
+    rank; `has_input` is whether that is more than /dev/null. `is_paused` is true between Ctrl-Z and the
+    signal that continues the job.
+    """
+
+    def __init__(
+        self, starts: StartCommands, options: RunOptions, foreground: Foreground, reporter: Reporter
+    ) -> None:
+        ranks = tuple(starts)
+        self.starts = starts
+        self.options = options
+        self.foreground = foreground
+        self.reporter = reporter
+        self.loop = Loop()
+        self.children: dict[int, RankChild | Check] = {}
+        self.groups = Groups(starts, options)
+        self.waiting: list[int] = []
+        self.exits: list[RankExit] = []
+        self.signals: list[int] = []
+        self.is_paused = False
+        self.is_single = len(ranks) == 1
+        self.terminal = Terminal(foreground.group)
+        self.cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
+        self.limit = FileLimit(len(ranks) * options.files_per_rank)
+        shares_terminal = options.stdin_first and len(ranks) > 1 and os.isatty(0)
+        self.empty_input = EmptyInput(traced=shares_terminal)
+        self.input_rank = ranks[0] if options.stdin_first and not shares_terminal else None
+        self.has_input = self.input_rank is not None and not os.path.sameopenfile(0, self.empty_input.file)
+        self.restarts = Restarts()
+        chosen = options.supervision
+        self.shutdown = Shutdown(chosen.grace, chosen.timeout)
+        labels = {rank: command.label or str(rank) for rank, (command, _) in sorted(starts.items())}
+        self.output = RunOutput(options.output, labels, reporter, self._forward_output, self.loop)
+        self.accounting = Accounting(has_quota=options.has_quota)
+        self.sampler: Sampler | None = None
+        if options.expected is not None:
+            from ompbind.execution.verify.sampler import AffinitySampler  # noqa: PLC0415 - door: --verify
+
+            planned = {rank: (found.cpus, threads) for rank, (found, threads) in options.expected.items()}
+            self.sampler = AffinitySampler(planned, options.run_id)
+        self.orphans = OrphanTracker(options.run_id, chosen.grace, groups_only=chosen.keep_descendants)
+
+    @property
+    def live(self) -> dict[int, RankChild]:
+        """The running ranks by PID."""
+        return {pid: child for pid, child in self.children.items() if isinstance(child, RankChild)}
+
+    @property
+    def has_unfinished(self) -> bool:
+        """Return whether ranks run, or wait for their first start or for a restart."""
+        return bool(self.live or self.waiting or self.restarts.waiting or self.groups.pending)
+
+    @property
+    def has_failed_rank(self) -> bool:
+        """Return whether a rank has failed that ompbind did not stop."""
+        return any(rank_exit.failed for rank_exit in self.exits)
+
+    @property
+    def can_report(self) -> bool:
+        """Return whether messages about ranks still have a reader."""
+        return not (self.output.reader_closed or self.shutdown.foreground_exited)
+
+    def group_of(self, rank: int) -> RankGroup:
+        """Return the options of the group of a rank."""
+        return self.options.groups[self.starts[rank][0].group]
+
+    def is_group_running(self, group: str) -> bool:
+        """Return whether ranks of a group run, or wait for a start."""
+        ranks = {*(child.rank for child in self.live.values()), *self.waiting, *self.restarts.waiting}
+        return group in self.groups.pending or any(self.starts[rank][0].group == group for rank in ranks)
+
+    def start_next(self) -> bool:
+        """Start one rank whose turn has come, for the first time or again; False if no rank can start now.
+
+        Checks of groups whose ranks all run begin here too.
+        """
+        if self.is_paused:
+            return False
+        if not self.waiting:
+            for group in self.groups.take_unchecked():
+                self._begin_check(group)
+            self.waiting += self.groups.take_due()
+        if self.waiting:
+            self._start(self.waiting.pop(0))
+            return True
+        last = self._find_restart()
+        if last:
+            self._start(last.rank, last)
+            return True
+        self.loop.call_at(self.restarts.next_at, self._wake_up)
+        return False
+
+    def _wake_up(self) -> None:
+        """End the sleep of the loop, as a rank may start again."""
+
+    def _begin_check(self, group: str) -> None:
+        check = self.groups.fork_check(group, self.foreground.signal_mask)
+        self._add_child(check.pid, check)
+        self.loop.call_at(check.kill_at, check.kill)
+        for rank_exit in tuple(self.exits):
+            self._stop_if_unready(rank_exit.rank)
+
+    def _find_restart(self) -> RankExit | None:
+        """Return the last exit of a rank that starts again now: its wait is over, and nothing of it is left.
+
+        If its output or an orphan is left, their end wakes up the loop.
+        """
+        due = self.restarts.take_due(time.monotonic())
+        if due and not self.orphans.any_left:  # else they were just looked for
+            self.stop_orphans()  # the check after the exit may have missed some
+        for rank in due:
+            last = next(rank_exit for rank_exit in self.exits if rank_exit.rank == rank)
+            has_output = self.output.multiplexer and not self.output.multiplexer.end_streams(rank)
+            if not (has_output or self.orphans.has_left((rank, last.attempt))):
+                return last
+        return None
+
+    def _start(self, rank: int, last: RankExit | None = None) -> None:
+        """Start a rank, or start it again if `last` is its exit; a failed start stops the run."""
+        command, path = self.starts[rank]
+        attempt, heading = 1, ""
+        if last:
+            attempt = last.attempt + 1
+            command = make_attempt(command, attempt)
+            heading = (  # a line of the log files before the output of the attempt
+                f"--- ompbind: {command.name}, attempt {attempt}, {time.strftime('%Y-%m-%d %H:%M:%S')};"
+                f" attempt {last.attempt} {render_exit_status(last)} ---"
+            )
+        multiplexer = self.output.multiplexer
+        try:
+            out, err = multiplexer.open_streams(rank, heading) if multiplexer else (-1, -1)
+            files = (-1 if rank == self.input_rank and not last else self.empty_input.file, out, err)
+            terminal = self.terminal if self._gets_terminal() else None
+            started_at = time.monotonic()
+            try:
+                with self.limit.original_limit():
+                    pid = spawn(command, path, self.foreground, files=files, terminal=terminal)
+            finally:
+                if multiplexer:
+                    multiplexer.close_streams(out, err)
+        except LaunchError as error:
+            self.stop_for(error)
+            return
+        self.accounting.note_start()
+        self._add_child(pid, RankChild(rank, attempt, started_at))
+        if last:
+            self.exits.remove(last)
+            self.restarts.note_start(last)
+            if self.sampler and not self.groups.pending:
+                self.sampler.begin_again(rank, time.monotonic())
+            if self.options.publish_restarts:
+                self.options.publish_restarts(self.restarts.count)
+
+    def _gets_terminal(self) -> bool:
+        """Return whether the only rank gets the terminal from its start.
+
+        It does if it reads the terminal and writes to no pipe, so that no other process of the job needs it.
+        It also does if it could not request the terminal later, as within `$(...)` of an interactive shell.
+        """
+        if not (self.is_single and self.options.stdin_first and self.terminal.is_ours()):
+            return False
+        inherits = self.options.output is None and not self.output.goes_to_pipe
+        return not self.foreground.can_request_terminal or (os.isatty(0) and inherits)
+
+    def _add_child(self, pid: int, child: RankChild | Check) -> None:
+        """Note that a child runs, and listen for its exit."""
+        self.children[pid] = child
+        try:
+            pidfd = os.pidfd_open(pid)
+        except (OSError, AttributeError):
+            return  # SIGCHLD reports its exit too, but not which of several ranks exited first
+        if self.limit.is_near_limit(pidfd):
+            os.close(pidfd)
+            return
+        child.pidfd = pidfd
+
+        def handle_exit() -> None:
+            if not self.reap(pid):  # a debugger that traces it has yet to reap it
+                self._close_pidfd(child)
+
+        self.loop.listen(pidfd, handle_exit)
+
+    def _close_pidfd(self, child: RankChild | Check) -> None:
+        """Rely on SIGCHLD alone for the exit of a child."""
+        if child.pidfd >= 0:
+            self.loop.ignore(child.pidfd)
+            os.close(child.pidfd)
+            child.pidfd = -1
+
+    def reap(self, pid: int) -> bool:
+        """Reap a child, -1 for any, and handle its exit or stop; returns False if no child has changed state.
+
+        A child that is not in the table is an orphan: only its zombie is removed.
+        """
+        try:
+            found, status, used = os.wait4(pid, os.WNOHANG | os.WUNTRACED)
+        except ChildProcessError:
+            return False
+        child = self.children.get(found)
+        if os.WIFSTOPPED(status):
+            if isinstance(child, RankChild):
+                self._handle_stop(child, found, os.WSTOPSIG(status))
+            return found != 0
+        if found:
+            self.orphans.check_requested = True
+        if child:
+            self._close_pidfd(child)
+            del self.children[found]
+        if isinstance(child, Check):
+            self.loop.call_at(None, child.kill)
+            error = self.groups.finish_check(child)
+            if error and not self.shutdown.begun:
+                self.stop_for(error)
+        elif child:
+            code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
+            wall_s = time.monotonic() - child.started_at
+            rank_exit = RankExit(
+                rank=child.rank,
+                pid=found,
+                code=code,
+                signal=None if code is not None else os.WTERMSIG(status),
+                usage=make_usage(used, wall_s, self.accounting.inherited_rss_bytes),
+                stopped=self.shutdown.begun,
+                attempt=child.attempt,
+                started=time.time() - wall_s,
+                label=self.starts[child.rank][0].label,
+            )
+            self._handle_exit(child, rank_exit)
+        return found != 0
+
+    def reap_children(self) -> None:
+        """Reap children after SIGCHLD; if there may be more, SIGCHLD is sent again."""
+        for _ in range(REAPED_AT_ONCE):
+            if not self.reap(-1):
+                return
+        signal.raise_signal(signal.SIGCHLD)
+
+    def _handle_stop(self, child: RankChild, pid: int, number: int) -> None:
+        """Handle that a signal has stopped a rank: it may request the terminal."""
+        if self.is_single:
+            self.terminal.handle_stop(pid, number, self.foreground.pid)
+        elif number in TTY_SIGNALS:
+            rank = f"{self.starts[child.rank][0].name} (pid {pid})"
+            text = "only a single rank can use the terminal (-n 1 starts a single rank)"
+            self.output.message(f"{rank} is stopped by {signal_name(number)}: {text}")
+
+    def _handle_exit(self, child: RankChild, rank_exit: RankExit) -> None:
+        """Handle the exit of a rank: report a failure, restart it, or stop the others."""
+        self.exits.append(rank_exit)
+        if self.empty_input.take_read():
+            self.output.message(_EMPTY_INPUT)
+        was_interrupted = self.terminal.take_back(rank_exit.pid) and rank_exit.signal == signal.SIGINT
+        if was_interrupted:
+            # Ctrl-C is for the whole job, as a loop in a script
+            signal_parent(self.foreground.pid, signal.SIGINT, group=self.foreground.group)
+        self.orphans.note_exit(rank_exit.pid, child.owner)
+        if not (rank_exit.status == 0 or self.shutdown.error or self.shutdown.foreground_exited):
+            requested = was_interrupted or rank_exit.status - 128 in child.signals
+            self._handle_failure(rank_exit, requested=requested)
+        self._stop_if_unready(rank_exit.rank)
+        group = self.starts[rank_exit.rank][0].group
+        if self.options.until == group and not (self.shutdown.begun or self.is_group_running(group)):
+            self.shutdown.until_reached = True
+            if self.has_unfinished:
+                self.output.message(f"all ranks of group {group} have exited (--until)")
+                self.stop(signal.SIGTERM)
+
+    def _handle_failure(self, rank_exit: RankExit, *, requested: bool) -> None:
+        """Report a rank that has failed; let it wait for its restart, or stop the others.
+
+        `requested` is whether the user has sent it the signal that it exited by.
+        """
+        if rank_exit.signal == signal.SIGPIPE:
+            self.output.note_broken_pipe()
+        group, next_step = self.group_of(rank_exit.rank), ""
+        if group.restart and not (rank_exit.stopped or self.output.reader_closed):
+            refusal = find_refusal(group.restart, rank_exit, requested=requested)
+            if refusal:
+                next_step = f"; {refusal}"
+            else:
+                wait_s = self.restarts.schedule(group.restart, rank_exit, time.monotonic())
+                next_step = f"; attempt {rank_exit.attempt + 1} starts in {wait_s:g} s"
+        has_several_ranks = len(self.exits) > 1 or self.has_unfinished
+        # "stopping rank … with SIGTERM" was reported before, so an exit by that signal is no news.
+        is_expected = rank_exit.stopped and rank_exit.signal in (*TERMINATION_SIGNALS, signal.SIGKILL)
+        if (has_several_ranks or next_step) and not (self.output.reader_closed or is_expected):
+            self.output.message(render_exit(rank_exit) + next_step)
+        if rank_exit.rank in self.restarts.waiting:
+            if rank_exit.attempt == 1 and rank_exit.rank == self.input_rank and self.has_input:
+                self.output.message(f"only the first attempt of rank {rank_exit.rank} gets standard input")
+        elif group.stop_on_failure and self.has_unfinished and not self.shutdown.begun:
+            self.stop(signal.SIGTERM)
+
+    def _stop_if_unready(self, rank: int) -> None:
+        """Stop the run if a rank that does not start again has exited before its group was ready."""
+        command, _ = self.starts[rank]
+        is_awaited = self.groups.is_awaited(command.group) and rank not in self.restarts.waiting
+        if is_awaited and not self.shutdown.begun:
+            text = f"{command.name} exited before group {command.group} was ready"
+            self.stop_for(LaunchError(text, hint="its output may say why; --ready says what is awaited"))
+
+    def stop_orphans(self) -> None:
+        """Find orphans and signal them; all descendants if all ranks were killed."""
+        all_killed = self.shutdown.kill_sent or self.shutdown.foreground_exited
+        owners = {pid: child.owner for pid, child in self.children.items()}
+        self.output.message(self.orphans.stop(owners, kill=all_killed))
+        self.loop.call_at(self.orphans.next_check_at(time.monotonic()), self.stop_orphans)
+
+    def cancel_starts(self) -> list[int]:
+        """Start no more ranks for the first time; returns the ranks that were waiting."""
+        cancelled, self.waiting = [*self.waiting, *self.groups.cancel()], []
+        for child in self.children.values():
+            if isinstance(child, Check):
+                child.kill()
+        return cancelled
+
+    def stop_for(self, error: LaunchError) -> None:
+        """Stop the run because of an error of ompbind itself."""
+        self.shutdown.note_error(error)
+        self.stop(signal.SIGTERM)
+
+    def stop(self, first: int) -> None:
+        """Start the escalation with the signal `first`, or send its next signal; start no more ranks."""
+        cancelled = self.cancel_starts()
+        if cancelled:
+            self.shutdown.note_start_interrupted(first)
+            if not self.shutdown.error:
+                self.output.message(f"not starting {named('rank', cancelled)}")
+        failed = self.restarts.cancel()
+        if failed and not self.shutdown.error:
+            self.output.message(f"not starting {named('rank', failed)} again")
+        self._send(self.shutdown.escalation.request(first, time.monotonic()))
+
+    def _send_next(self) -> None:
+        """Send the next signal of the escalation, whose time has come."""
+        self._send(self.shutdown.escalation.take_next(time.monotonic()))
+
+    def _send(self, number: int | None) -> None:
+        """Send a signal of the escalation, if any, to all ranks and report it."""
+        self.loop.call_at(self.shutdown.escalation.due_at, self._send_next)
+        ranks = [child.rank for child in self.live.values()]
+        if number is None or not (ranks or self.orphans.any_left):
+            return
+        if not ranks:
+            number = signal.SIGKILL  # orphans have had SIGTERM already; the next check kills them
+        self.signal_ranks(number)
+        self.signal_ranks(signal.SIGCONT)  # a stopped process acts on no signal but SIGKILL
+        self.shutdown.kill_sent = number == signal.SIGKILL
+        self.orphans.check_requested = True
+        targets = named("rank", ranks) if ranks else "processes left by ranks"
+        if not (self.shutdown.error or self.output.reader_closed):
+            self.output.message(f"stopping {targets} with {signal_name(number)}")
+
+    def signal_ranks(self, number: int) -> None:
+        """Signal every running rank, and its process group."""
+        for pid, child in self.live.items():
+            child.signals.add(number)
+            signal_rank(pid, number)
+
+    def leave_rank_cpus(self) -> None:
+        """Leave the CPUs of the last started rank: return to the CPUs that ompbind was started with."""
+        if self.cpus is not None:
+            try:
+                os.sched_setaffinity(0, self.cpus)
+            except OSError:
+                pass  # all of them went offline: this process stays on the CPUs of that rank
+
+    def _forward_output(self) -> None:
+        """Forward output of ranks; send SIGPIPE to ranks whose pseudo-terminal no longer has a reader.
+
+        Writing to a pseudo-terminal never raises SIGPIPE by itself.
+        """
+        unread_ranks = self.output.forward()
+        for pid, child in self.live.items() if unread_ranks else ():
+            if child.rank in unread_ranks:
+                signal_rank(pid, signal.SIGPIPE)
