@@ -1,11 +1,11 @@
 """The table of options that have no effect because of another option, and what follows from it.
 
 If both options are of one level, this is an error, or a warning if the plan is still what was requested. If
-not, the option of the lower level gives way, which -v shows.
+not, the option of the command line or of the higher level counts, which -v shows.
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ompbind.cli.option import Sources, ValueLevel, VerbContext
@@ -35,13 +35,6 @@ class Check(Record):
     text: str = "has no effect with {other}"
     hint: str | Callable[[Values], str] = "use only one of them"
     warning: bool = False
-
-
-class OptionFindings(Record):
-    """What the checks have found: warnings, and texts about the options that are not used."""
-
-    warnings: tuple[str, ...]
-    replaced: tuple[str, ...]
 
 
 def _is_unbound(values: Values) -> bool:
@@ -215,27 +208,31 @@ CHECKS = (
 """All checks; the first one that applies to an option counts."""
 
 
-_RESETS = {"smt": "for one hardware thread per core, use --smt 1", "bind": "for no binding, use -m none"}
-"""Options whose reset looks like a value, and how that value is written."""
+def check_options(ctx: VerbContext) -> tuple[list[str], list[str]]:
+    """Check the options of a verb; return warnings, and texts about the options that gave way.
 
-
-def check_options(ctx: VerbContext) -> OptionFindings:
-    """Check the options of a verb; options that give way are reset to their defaults.
-
-    Raises RequestError for an option that has no effect because of another option of its level.
+    An option that gives way gets its default. A variable or a file is for many runs, so an option that comes
+    from there gives way to a default too. Raises RequestError for options of one level.
     """
     values, sources = ctx.params, ctx.sources
     warnings: dict[str, list[str]] = {}
-    replaced = list(_list_replaced(sources))
+    replaced = []
     given = [name for name in sources.options if sources.is_given(name)]
     for name in sorted(given, key=sources.level, reverse=True):
         while check := _find_check(name, values, sources):
-            loser = _find_loser(check, values, sources)
-            if not loser:
-                text = check.text.format(other=_render_other(check.other, sources))
+            other, level = check.other, sources.level(name)
+            rival = sources.level(other) if differs_from_default(other, values, sources) else None
+            text = check.text.format(other=_render_other(other, sources))
+            if level < ValueLevel.COMMAND_LINE and (rival is None or level < rival):
+                loser, winner = name, other
+            elif check.warning:
                 warnings.setdefault(text, []).append(sources.render(name))
                 break
-            winner = name if loser == check.other else check.other
+            elif rival is not None and level > rival:
+                loser, winner = other, name
+            else:
+                hint = check.hint if isinstance(check.hint, str) else check.hint(values)
+                raise RequestError(f"{sources.render(name)} {text}", hint=hint)
             replaced.append(f"{sources.render(loser)} is not used with {_render_other(winner, sources)}")
             values[loser] = sources.options[loser].default_value
             del sources.effective[loser]
@@ -243,22 +240,7 @@ def check_options(ctx: VerbContext) -> OptionFindings:
     for text, (*others, last) in warnings.items():
         subject = " and ".join(filter(None, (", ".join(others), last)))
         texts.append(f"{subject} {text.replace('has', 'have', 1) if others else text}")
-    for name, remedy in _RESETS.items():
-        found = sources.occurrences.get(name, ())
-        if found and found[-1].level == ValueLevel.COMMAND_LINE and all(each.value is None for each in found):
-            texts.append(f"{found[-1].place} only resets --{name}, which is not set ({remedy})")
-    return OptionFindings(warnings=tuple(texts), replaced=tuple(replaced))
-
-
-def _list_replaced(sources: Sources) -> Iterator[str]:
-    """Yield a text for each value of the command line that a later value of the same option replaces."""
-    for name, occurrences in sources.occurrences.items():
-        option = sources.options[name]
-        typed = [given.value for given in occurrences if given.level == ValueLevel.COMMAND_LINE]
-        if option.multiple or not typed or not isinstance(typed[-1], str):
-            continue
-        for text in dict.fromkeys(value for value in typed if isinstance(value, str) and value != typed[-1]):
-            yield f"{option.render(text)} is not used: {option.render(typed[-1])} follows"
+    return texts, replaced
 
 
 def _find_check(name: str, values: Values, sources: Sources) -> Check | None:
@@ -272,26 +254,6 @@ def _find_check(name: str, values: Values, sources: Sources) -> Check | None:
 def differs_from_default(name: str, values: Values, sources: Sources) -> bool:
     """Return whether an option has another value than its default."""
     return sources.is_given(name) and values[name] != sources.options[name].default_value
-
-
-def _find_loser(check: Check, values: Values, sources: Sources) -> str:
-    """Return which of two options gives way, "" if that is a warning; raises RequestError for an error.
-
-    A variable or a file is for many runs, so it gives way to a default too. An option whose check is a
-    warning never resets another option.
-    """
-    level, other_level = sources.level(check.option), sources.level(check.other)
-    other_differs = differs_from_default(check.other, values, sources)
-    is_lower = level < other_level or (level > other_level and not other_differs)
-    if is_lower and level < ValueLevel.COMMAND_LINE:
-        return check.option
-    if check.warning:
-        return ""
-    if level > other_level and other_differs:
-        return check.other
-    text = check.text.format(other=_render_other(check.other, sources))
-    hint = check.hint if isinstance(check.hint, str) else check.hint(values)
-    raise RequestError(f"{sources.render(check.option)} {text}", hint=hint)
 
 
 def _render_other(name: str, sources: Sources) -> str:

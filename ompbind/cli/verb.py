@@ -146,14 +146,14 @@ class Verb(click.Command):
             where = "after the image" if os.getpid() == 1 else "after --"  # the entry point ends with --
             hint = f"write it {where}; see 'ompbind {self.name} --help'"
             raise OptionError("the command to start is missing", hint=hint)
-        found = check_options(ctx)
-        warnings = [*ctx.configuration.warnings, *found.warnings]
+        found, replaced = check_options(ctx)
+        warnings = [*ctx.configuration.warnings, *found]
         if self.warns_of_variables:
             for name, hint in find_unknown_variables(os.environ):
                 warnings.append(f"{name} is not a variable of ompbind" + (f"; {hint}" if hint else ""))
         explains = self.shows_replaced or values.get("verbose")
         texts = [] if values.get("quiet") else [f"warning: {text}" for text in warnings]
-        return [*texts, *(found.replaced if explains else ())]
+        return [*texts, *(replaced if explains else ())]
 
     def invoke(self, ctx: click.Context) -> int:
         """Print the messages about the options, run the verb, and return its exit code.

@@ -1,7 +1,6 @@
 """What options add to click: occurrences from all sources, resets, groups, errors that name their source."""
 
 import os
-import shlex
 
 import click
 import pytest
@@ -188,23 +187,6 @@ def test_what_click_refuses(parse, line):
     with pytest.raises(click.UsageError):
         parse(line)
     assert parse(f"-f {line}", resilient_parsing=True).params["force"]
-
-
-@pytest.mark.parametrize(
-    ("words", "messages"),
-    [
-        ("--verify --verify=strict", ["--verify is not used: --verify=strict follows"]),
-        ("--avoid --wait=5 --wait", ["--wait=5 is not used: --wait follows"]),
-        ("--chdir '/a b' --chdir /c", ["--chdir '/a b' is not used: --chdir /c follows"]),
-        (f"-m {'0,' * 40}1 -m 0", ["--mask is not used: --mask 0 follows"]),
-        ("--wrap 'env A_KEY=b' --wrap x", ["--wrap 'env A_KEY=***' is not used: --wrap x follows"]),
-        ("-n1 -n2 -n3", [f"--ranks {n} is not used: --ranks 3 follows" for n in (1, 2)]),
-        *((words, []) for words in ("--smt 2 --smt 2", "--env A=1 --env A=2", "--smt 1 --no-smt")),
-    ],
-)
-def test_values_that_are_not_used_are_shown_as_they_could_be_written(words, messages):
-    assert list(read("run", "-v", *shlex.split(words)).messages) == messages
-    assert read("run", *shlex.split(words)).messages == ()
 
 
 def test_places_in_files(tmp_path):

@@ -239,8 +239,6 @@ MESSAGES = rows("""
     --dry-run -v -m none BIND=exact        | OMPBIND_BIND=exact is not used with --mask none
     --dry-run -v --bind exact MASK=none    | OMPBIND_MASK=none is not used with --bind exact
     --dry-run -v PROC_BIND=spread          | OMPBIND_PROC_BIND=spread is not used with the default
-    --dry-run --no-smt                     | warning: --no-smt only resets --smt, which is not set (for one
-    --dry-run --no-bind                    | --no-bind only resets --bind, which is not set (for no binding,
     --dry-run --no-bind BIND=none          |
     --dry-run --smt 2 --no-smt             |
     --dry-run RUNTIME_DIR=/no/such         | this plan does not avoid the CPUs of other runs: cannot read live
