@@ -64,7 +64,7 @@ def _render_facts(session: Session) -> Iterator[tuple[str, str]]:
     for metric in session.metrics:
         better = "higher" if metric.higher else "lower"
         pattern = f" {metric.pattern!r}" if metric.pattern else ""
-        metrics.append(f"{metric.name}{pattern} ({metric.combine.value}, {better} is better)")
+        metrics.append(f"{metric.name}{pattern} ({better} is better)")
     yield "metrics", ", ".join(metrics)
     yield "same work in all candidates", "yes" if session.rules.same_work else "no"
     yield "--matters", f"{session.rules.matters:.2%}"
@@ -143,7 +143,7 @@ def compare_sessions(sessions: Sequence[Session]) -> SessionsComparison:
     metrics = dict.fromkeys(session.metrics[0] for session in sessions)
     if len(metrics) > 1:
         measured = ", ".join(dict.fromkeys(metric.name for metric in metrics))
-        hint = "compare sessions with the same --metric, --higher and --combine"
+        hint = "compare sessions with the same --metric and --higher"
         raise RequestError(f"the sessions do not measure the same: {measured}", hint=hint)
     values = [make_index(session).values for session in sessions]
     names = dict.fromkeys(candidate.name for session in sessions for candidate in session.candidates)

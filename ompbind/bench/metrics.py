@@ -1,4 +1,4 @@
-"""Metrics: what --metric, --higher and --combine say, and the numbers in the output of ranks.
+"""Metrics: what --metric and --higher say, and the numbers in the output of ranks.
 
 A pattern is searched in each line of standard output; if no line matches, in each line of standard error. The
 last match counts, because programs print progress first and the result last. Its first group is the number:
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import chain, count
 
-from ompbind.bench.records import Combine, Metric
+from ompbind.bench.records import Metric
 from ompbind.errors import MeasurementError, PositionError
 from ompbind.execution.output.line_prefix import decode_last_lines
 from ompbind.execution.output.log_files import ERR, OUT
@@ -48,25 +48,20 @@ def read_pattern(text: str) -> re.Pattern[str]:
     return pattern
 
 
-def make_metrics(
-    patterns: Sequence[str], *, higher: bool = False, combine: str | None = None
-) -> tuple[Metric, ...]:
+def make_metrics(patterns: Sequence[str], *, higher: bool = False) -> tuple[Metric, ...]:
     """Return the metrics of a session: one for each pattern; without patterns the wall time.
 
-    Without `combine`, the values of ranks are added up if a higher value is better; else the slowest rank
-    counts. Raises PositionError for a wrong pattern.
+    Raises PositionError for a wrong pattern.
     """
     if not patterns:
         return (Metric(),)
-    chosen = Combine(combine) if combine else (Combine.SUM if higher else Combine.SLOWEST)
     names: list[str] = []
     for text in patterns:
         name = _make_name(read_pattern(text))
         numbered = (f"{name[: NAME_WIDTH - 3]} {number}" for number in count(2))
         names.append(next(new for new in chain((name,), numbered) if new not in names))
     return tuple(
-        Metric(name=name, pattern=text, higher=higher, combine=chosen)
-        for name, text in zip(names, patterns, strict=True)
+        Metric(name=name, pattern=text, higher=higher) for name, text in zip(names, patterns, strict=True)
     )
 
 
@@ -177,9 +172,7 @@ def _is_cut(number: re.Match[str], match: re.Match[str]) -> bool:
 
 def _combine(metric: Metric, values: Sequence[float]) -> float:
     """Return the value of a run from the values of its ranks; raises MeasurementError if it has no ratio."""
-    slowest = min(values) if metric.higher else max(values)
-    total = sum(values)
-    value = {Combine.SLOWEST: slowest, Combine.SUM: total, Combine.MEAN: total / len(values)}[metric.combine]
+    value = sum(values) if metric.higher else max(values)
     if not 0 < value < math.inf:
         wrong = f"{value:g} cannot be compared: it must be above 0 and finite"
         raise MeasurementError(f"metric '{clean_line(metric.pattern)}': {wrong}")

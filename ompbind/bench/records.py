@@ -9,26 +9,17 @@ from enum import StrEnum
 from ompbind.record import Record
 
 
-class Combine(StrEnum):
-    """How the values of all ranks become the value of a run."""
-
-    SLOWEST = "slowest"
-    SUM = "sum"
-    MEAN = "mean"
-
-
 class Metric(Record):
     """What is compared: the wall time of a run, or a number in the output of ranks.
 
     `pattern` is the regular expression whose first group is the number, "" for the wall time in seconds.
-    `higher` is whether a larger value is better. SLOWEST takes the worst rank: the largest value, with
-    `higher` the smallest.
+    `higher` is whether a larger value is better; then the values of all ranks are added up, else the largest
+    value counts: that of the slowest rank.
     """
 
     name: str = "wall time"
     pattern: str = ""
     higher: bool = False
-    combine: Combine = Combine.SLOWEST
 
 
 class Kind(StrEnum):

@@ -44,7 +44,6 @@ EXAMPLES = (
     ("Two values of --smt", "ompbind bench --vary smt=1,2 -- ./app"),
     ("Sessions in files", "ompbind bench --show old.jsonl new.jsonl"),
     ("All combinations of values", "ompbind bench --vary smt=1,2 --vary bind=rank,thread -- ./app"),
-    ("Numbers of ranks that share one job", "ompbind bench --vary ranks=1,2,4 --fixed-work -- ./solve"),
     ("A number in the output, where more is better",
      "ompbind bench --metric 'tokens/s: ([0-9.]+)' --higher --vary ranks=1,2 -- python generate.py"),
     ("A server under load",
@@ -64,8 +63,8 @@ HELP = """Run a command under several placements in turn, and show which is best
 DETAILS = """Candidates are the command without ompbind, the default plan, and each combination of --vary.
 Other planning options hold for all candidates, as for 'run'. --env, --env-file, --chdir, --wrap and --fill
 also hold for the command without ompbind. Each round runs all candidates once, in random order, and times are
-compared within rounds. Candidates with different numbers of ranks are compared only if --metric or
---fixed-work says what their work is. In --vary, 'none' resets an option, and a flag has the values yes and
+compared within rounds. Candidates with different numbers of ranks are compared only if --metric says
+what their work is. In --vary, 'none' resets an option, and a flag has the values yes and
 no. The exit code is 0; 1 if no run succeeds or --fail-above is exceeded; 2 after an error; 128 and its
 number after a signal.
 """

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ompbind.bench.candidates import VariedText, parse_variation
 from ompbind.bench.metrics import read_pattern
-from ompbind.bench.records import Combine
 from ompbind.cli.option import FALSE_WORDS, FILES, TRUE_WORDS, Given, Option, Sources, ValueLevel
 from ompbind.cli.planning_options import PLANNING_OPTIONS
 from ompbind.cli.readers import (
@@ -263,19 +262,14 @@ BENCH_OPTIONS = (
            metavar="TIME", everyday=True, help="Stop after TIME (90, 10m)", default_help="when decided"),
     Option("--matters", section=COMPARING, verbs=BENCH, read=_read_fraction, default="2%",
            number=True, metavar="PART", help="A smaller difference does not matter: 2% or 0.02"),
-    Option("--fixed-work", section=COMPARING, verbs=BENCH, flag=True,
-           help="All ranks together do one job, so compare different numbers of ranks"),
     Option("--seed", section=COMPARING, verbs=BENCH, read=at_least(0), number=True, metavar="N",
            is_setting=False, help="Seed of the random order within rounds", default_help="random"),
     Option("--metric", section=MEASURING, verbs=BENCH, read=_read_pattern, multiple=True,
            metavar="REGEX", everyday=True,
-           help="Compare a number in the output: 'time: ([0-9.]+)'",
+           help="Compare a number in the output, of the slowest rank: 'time: ([0-9.]+)'",
            default_help="wall time of the slowest rank"),
     Option("--higher", section=MEASURING, verbs=BENCH, flag=True, everyday=True,
-           help="Higher values of --metric are better"),
-    Option("--combine", section=MEASURING, verbs=BENCH, read=one_of(Combine), words=tuple(Combine),
-           metavar="HOW", help="One value from the values of all ranks: {words}",
-           default_help="sum with --higher, else slowest"),
+           help="Higher values of --metric are better, and are added up over ranks"),
     Option("--format", section=OUTPUT, verbs=BENCH, read=one_of((TABLE, LINES)),
            words=(TABLE, LINES), default=TABLE, is_setting=False,
            help="Standard output: {words}; jsonl: a line for each event of the session"),

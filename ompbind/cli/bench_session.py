@@ -225,7 +225,7 @@ def make_measuring_settings(settings: BenchSettings) -> MeasuringSettings:
     """Make the settings of each run of the candidates; raises PositionError for a wrong pattern."""
     return MeasuringSettings(
         run_id=settings.planning.run_id or "",
-        metrics=make_metrics(settings.metric, higher=settings.higher, combine=settings.combine),
+        metrics=make_metrics(settings.metric, higher=settings.higher),
         timeout_s=settings.timeout or None,
         grace_s=settings.grace,
     )

@@ -25,11 +25,9 @@ class BenchSettings(Record):
     max_rounds: int
     budget: float | None
     matters: float
-    fixed_work: bool
     seed: int | None
     metric: tuple[str, ...]
     higher: bool
-    combine: str | None
     timeout: float | None
     grace: float
     format: str
@@ -42,4 +40,4 @@ class BenchSettings(Record):
     @property
     def has_same_work(self) -> bool:
         """Whether candidates with different numbers of ranks do the same work, so they can be compared."""
-        return bool(self.metric or self.fixed_work)
+        return bool(self.metric)

@@ -193,8 +193,8 @@ CHECKS = (
     *(Check(option=name, other="output", when=lambda v: not _writes("tag", v),
             text="needs --output tag", hint="omit it, or add --output tag")
       for name in ("timestamps", "pty")),
-    *(Check(option=name, other="metric", when=lambda v: not v["metric"], hint=_METRIC_HINT,
-            text="has no effect without --metric") for name in ("higher", "combine")),
+    Check(option="higher", other="metric", when=lambda v: not v["metric"], hint=_METRIC_HINT,
+          text="has no effect without --metric"),
     Check(option="fail_above", other="show", when=lambda v: not v["show"],
           text="has no effect without --show",
           hint="write both sessions with --results, then 'ompbind bench --show --fail-above 5% OLD NEW'"),

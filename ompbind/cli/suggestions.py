@@ -148,6 +148,8 @@ _LEVELS = {
 _LEVEL_NAMES = {other: name for name, others in _LEVELS.items() for other in others}
 
 REMOVED_OPTIONS: dict[str, str] = {
+    "--combine": "higher values are added up over ranks; of other metrics, the slowest rank counts",
+    "--fixed-work": "let the program print the time of the whole job, and name it with --metric",
     "--report-env": "read values of secret variables with 'ompbind plan --format env'; others are shown",
     "--wrap-ranks": "let the wrapper test its rank: --wrap \"sh -c 'test {rank} = 0 && ...'\"",
     "--save-preset": "copy the lines that bench prints into ompbind.toml",

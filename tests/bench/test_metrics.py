@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ompbind.bench.metrics import NAME_WIDTH, make_metrics, read_pattern, read_values
-from ompbind.bench.records import Combine, Metric
+from ompbind.bench.records import Metric
 from ompbind.errors import MeasurementError, PositionError
 from ompbind.execution.readiness import BLOCK_BYTES
 
@@ -60,19 +60,9 @@ def test_a_wrong_pattern_is_refused_with_its_position(pattern, message, at):
     assert raised.value.hint
 
 
-@pytest.mark.parametrize(
-    ("higher", "combine", "chosen", "value"),
-    [
-        (True, None, Combine.SUM, 30.0),
-        (False, None, Combine.SLOWEST, 20.0),
-        (True, "slowest", Combine.SLOWEST, 10.0),
-        (True, "mean", Combine.MEAN, 15.0),
-    ],
-)
-def test_values_of_ranks_are_combined(tmp_path, higher, combine, chosen, value):
+def test_higher_values_of_ranks_are_added_up_and_else_the_largest_counts(tmp_path):
     write(tmp_path, "tokens/s: 10", "tokens/s: 20")
-    assert make_metrics((RATE,), higher=higher, combine=combine)[0].combine is chosen
-    assert read(tmp_path, ranks=2, higher=higher, combine=combine) == value
+    assert (read(tmp_path, ranks=2, higher=True), read(tmp_path, ranks=2)) == (30.0, 20.0)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +108,7 @@ def test_a_pattern_matches_within_one_line(tmp_path, output, pattern, value):
 
 def test_standard_error_counts_only_if_standard_output_has_no_match(tmp_path):
     write(tmp_path, "tokens/s: 1\n", "nothing\n", errors=("tokens/s: 5\n", "tokens/s: 7\n"))
-    assert read(tmp_path, ranks=2, combine="sum") == 8.0
+    assert read(tmp_path, ranks=2, higher=True) == 8.0
     write(tmp_path, "time 3\nlatency 5\n", errors=("memory 7\n",))
     metrics = make_metrics((r"latency (\d+)", r"memory (\d+)", r"time (\d+)"))
     assert read_values(metrics, str(tmp_path), ["0"]) == (5.0, 7.0, 3.0)

@@ -5,7 +5,7 @@ import tomllib
 
 import pytest
 
-from ompbind.bench.records import Combine, Metric, Rules
+from ompbind.bench.records import Metric, Rules
 from ompbind.bench.start_ranks import MeasuringSettings
 from ompbind.cli.bench import VERB
 from ompbind.cli.bench_session import make_measuring_settings, make_rules, render_preset
@@ -23,7 +23,6 @@ WRONG = """
 --export pdf                    | --export: 'pdf' is not json, csv, markdown or svg
 --export svg=                   | --export: the name of a file is missing
 --higher                        | --higher has no effect without --metric
---combine sum                   | --combine sum has no effect without --metric
 --ready up                      | --ready up has no effect without --name
 --fail-above 5%                 | --fail-above 5% has no effect without --show
 --show --dry-run                | --show and --dry-run contradict each other
@@ -74,12 +73,11 @@ def settings(words):
 def test_without_options_the_wall_time_counts_without_limit():
     assert settings("") == MeasuringSettings(run_id="test", metrics=(Metric(),), timeout_s=None, grace_s=10.0)
     assert settings("--timeout 0") == settings("")
-    for words, expected in (("--higher", (True, Combine.SUM)), ("--combine mean", (False, Combine.MEAN))):
-        (metric,) = settings(f"{METRIC} {words}").metrics
-        assert (metric.name, metric.higher, metric.combine) == ("rate", *expected)
+    (metric,) = settings(f"{METRIC} --higher").metrics
+    assert (metric.name, metric.higher) == ("rate", True)
 
 
-@pytest.mark.parametrize(("words", "same_work"), [("", False), (METRIC, True), ("--fixed-work", True)])
+@pytest.mark.parametrize(("words", "same_work"), [("", False), (METRIC, True)])
 def test_candidates_do_the_same_work_if_an_option_says_what_their_work_is(words, same_work):
     rules = make_rules(read_bench("--seed", "5", *shlex.split(words)))
     assert rules == Rules(same_work=same_work, matters=0.02, max_rounds=40, seed=5)

@@ -29,7 +29,7 @@ def test_all_candidates_and_refusals_are_shown(ompbind):
 
 
 def test_without_any_choice_the_machine_decides(ompbind):
-    text = dry_run(ompbind, *FOUR_CORES, "--fixed-work", "--budget", "5m", "--max-rounds", "10")
+    text = dry_run(ompbind, *FOUR_CORES, "--metric", "(.*)", "--budget", "5m", "--max-rounds", "10")
     assert [line.split("  ")[0] for line in text.splitlines()[1:9]] == [
         "1 rank, unbound", "1 rank, default", "1 rank, smt=all", "1 rank, bind=thread",
         "1 rank, smt=all, bind=thread", "2 ranks, unbound", "2 ranks, default", "2 ranks, smt=all",

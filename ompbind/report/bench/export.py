@@ -1,6 +1,6 @@
 """The formats of `bench --export`: a session and its conclusion for other programs and documents.
 
-JSON has the schema ompbind-bench-result/1. Its `results` have the keys and units of hyperfine's JSON export,
+JSON has the schema ompbind-bench-result/2. Its `results` have the keys and units of hyperfine's JSON export,
 so that programs for it work, and further keys.
 """
 
@@ -27,9 +27,9 @@ from ompbind.report.bench.table import list_columns, render_bench
 
 
 def render_json(session: Session, conclusion: Conclusion) -> str:
-    """Render a session and its conclusion as JSON, schema ompbind-bench-result/1."""
+    """Render a session and its conclusion as JSON, schema ompbind-bench-result/2."""
     record = {
-        "schema": "ompbind-bench-result/1",
+        "schema": "ompbind-bench-result/2",
         "version": session.version,
         "started": session.started,
         "ended": session.ended or None,

@@ -37,7 +37,7 @@ def test_a_picture_is_the_table_and_loads_nothing():
 
 def test_json_has_the_conclusion():
     record = json.loads(render("json"))
-    assert record["schema"] == "ompbind-bench-result/1"
+    assert record["schema"] == "ompbind-bench-result/2"
     (recommended,) = record["recommended"]
     command = ["ompbind", "run", "--strategy=spread", "--", "python", "serve.py", "--name"]
     assert recommended == {"candidate": "strategy=spread", "ranks": 1, "command": [*command, "two words"]}
