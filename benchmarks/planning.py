@@ -22,7 +22,7 @@ from benchmarks.rounds import read_rounds
 from ompbind.machine.model import Machine
 from ompbind.planning.planner import Requests, make_plan
 from ompbind.planning.request import Request
-from ompbind.planning.strategies.strategies import STRATEGIES
+from ompbind.planning.strategies import STRATEGIES
 from tests.machines import Shape, make_machine
 
 LIMIT, GROUPS_LIMIT = 3.5, 18.0

@@ -18,7 +18,7 @@ from ompbind.cli.verbs import VERBS
 from ompbind.compat.frameworks import FRAMEWORKS
 from ompbind.errors import MaskError
 from ompbind.launchers.launchers import LAUNCHERS
-from ompbind.planning.strategies.strategies import STRATEGIES
+from ompbind.planning.strategies import STRATEGIES
 from ompbind.report.formats import FORMATS
 from tests.live.conftest import two_cpus
 

@@ -14,7 +14,7 @@ from ompbind.errors import RequestError
 from ompbind.masks.mask import MaskWord
 from ompbind.openmp.binding import Bind
 from ompbind.planning.rank_command import EXEC, HTTP, TCP
-from ompbind.planning.strategies.strategies import list_others_that_take_cores, list_others_that_take_devices
+from ompbind.planning.strategies import list_others_that_take_cores, list_others_that_take_devices
 from ompbind.record import Record
 
 Values = Mapping[str, Any]

@@ -26,7 +26,7 @@ from ompbind.openmp.binding import Bind, ProcBind
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.planning.placeholders import parse_assignment
 from ompbind.planning.request import DEFAULT_STRATEGY, DEVICE_KINDS, MemoryMode
-from ompbind.planning.strategies.strategies import STRATEGIES
+from ompbind.planning.strategies import STRATEGIES
 from ompbind.programs.libraries import PRELOADABLE
 
 _KINDS = ("performance", "efficiency", "all")

@@ -106,6 +106,13 @@ class CoreKind(Record):
         return {"topology": "hardware threads and L2 caches", "frequency": "frequencies"}.get(self.source, "")
 
 
+KIND: Literal["kind"] = "kind"
+"""The column of a table with the kinds of cores."""
+
+Column: TypeAlias = Level | Literal["kind"]
+"""A column of a table: a level, or the kinds of cores."""
+
+
 class Table:
     """The cores of a machine as rows in topology order, and a column per level with the number of the domain.
 
@@ -139,13 +146,13 @@ class Table:
         """Map each CPU in a domain of a level to the logical number of the domain."""
         return {cpu: domain.index for domain in self.levels.get(level, ()) for cpu in domain.cpus}
 
-    def column(self, level: Level | Literal["kind"]) -> tuple[int | None, ...]:
+    def column(self, column: Column) -> tuple[int | None, ...]:
         """Return for each row the number of the domain, or of the kind, that has the core's first CPU."""
-        if level not in self._columns:
+        if column not in self._columns:
             kinds = {cpu: number for number, kind in enumerate(self._kinds) for cpu in kind.cpus}
-            number_of = kinds if level == "kind" else self.number_of(Level(level))
-            self._columns[level] = tuple(number_of.get(cpus.first) for cpus in self.cores)
-        return self._columns[level]
+            number_of = kinds if column == KIND else self.number_of(column)
+            self._columns[column] = tuple(number_of.get(cpus.first) for cpus in self.cores)
+        return self._columns[column]
 
 
 class Machine(Record):

@@ -20,7 +20,7 @@ example with 2 ranks, 8 cores of 2 CPUs, --smt 1, --service-cores 1 and --reserv
     reserved                         3,11  |                    7,15
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import cycle, pairwise
 
 from ompbind.cpuset import EMPTY, CpuSet, count, union
@@ -42,15 +42,11 @@ from ompbind.planning.cpu_pool import (
 )
 from ompbind.planning.memory import measure_remote_memory
 from ompbind.planning.other_runs import OCCUPIED_HINT
+from ompbind.planning.placing import Cores, Rows
 from ompbind.planning.plan import Placement
 from ompbind.planning.request import Request
-from ompbind.planning.strategies.core_sequence import (
-    CoreSequence,
-    make_core_sequence,
-    make_subsequence,
-)
-from ompbind.planning.strategies.sized import RequestedCores, take_cores
-from ompbind.planning.strategies.strategies import STRATEGIES, Strategy, check_strategy, sort_by_node
+from ompbind.planning.sized import RequestedCores, take_cores
+from ompbind.planning.strategies import STRATEGIES, Strategy, check_strategy
 
 
 def make_placements(pool: CpuPool) -> list[Placement]:
@@ -84,82 +80,86 @@ def _place_parts(pool: CpuPool) -> list[Placement]:
     placements = []
     for rank, part in enumerate(pool.cpus_by_rank):
         position = {cpu: index for index, cpu in reversed(list(enumerate(part)))}
-        core_cpus = find_usable_cpus(pool.replace(cpus=part))
-        in_order = sorted(core_cpus, key=lambda cpus: min(position[cpu] for cpu in cpus))
+        usable = find_usable_cpus(pool.replace(cpus=part))
+        in_order = sorted(usable, key=lambda row: min(position[cpu] for cpu in usable[row]))
         reserve = pool.request.reserve + reserved_each + (rank < remainder)
-        placements.append(_make_placement(pool, rank, in_order, reserve))
+        placements.append(_make_placement(pool, rank, usable, in_order, reserve))
     return placements
 
 
 def _place_by_strategy(pool: CpuPool) -> list[Placement]:
     """Let the strategy divide the cores of the pool among the ranks."""
     request = pool.request
-    core_cpus, reserved = find_usable_cpus(pool), EMPTY
-    strategy, requested = STRATEGIES[request.effective_strategy], None
+    usable, reserved = find_usable_cpus(pool), EMPTY
+    strategy, requested, rows = STRATEGIES[request.effective_strategy], None, list(usable)
+    table, numbers = pool.machine.table, {node.number: node.cpus for node in pool.machine.nodes}
     if strategy.by_os_number and request.nodes is None:  # nodes that the request names keep its order
-        core_cpus = sort_by_node(pool.machine, core_cpus)
+        node_of = {row: number for number, cpus in numbers.items() for row in table.rows(cpus)}
+        rows.sort(key=lambda row: node_of.get(row, 0))  # lscpu shows node 0 where there are no nodes
     if request.reserve_total:
-        core_cpus, reserved = reserve_cores(pool, core_cpus)
+        rows, reserved = reserve_cores(pool, rows)
     distances = {} if request.names_cpus else measure_remote_memory(pool.machine)
-    sequence = make_core_sequence(pool.machine, core_cpus, distances)
-    check_strategy(sequence, request.effective_strategy)
+    far = {row: distances.get(usable[row].first, 0) for row in rows} if distances else {}
+    cores = Cores(table=table, rows=tuple(rows), distances=far)
+    check_strategy(cores, request.effective_strategy)
     if request.cores or request.threads:
-        requested = find_requested(request, strategy, core_cpus)
-    ranks = request.ranks or strategy.auto_ranks(sequence, requested)
+        requested = find_requested(request, strategy, [usable[row] for row in rows])
+    ranks = request.ranks or strategy.auto_ranks(cores, requested)
     if strategy.level:
-        in_domains = (core for domain in sequence.domains(strategy.level) for core in domain)
-        sequence = make_subsequence(sequence, tuple(sorted(in_domains)))
+        in_domains = {row for domain in cores.domains(strategy.level) for row in domain}
+        cores = cores.take(tuple(row for row in rows if row in in_domains))
     if strategy.overlapping:
-        shared = _make_placement(pool, 0, sequence.core_cpus, request.reserve)
+        shared = _make_placement(pool, 0, usable, cores.rows, request.reserve)
         placements = [shared.replace(rank=rank) for rank in range(ranks)]
-    elif ranks > len(sequence.core_cpus) and not (request.cores or (requested and requested.total > 1)):
-        placements = _place_on_shared_cores(pool, sequence.core_cpus, ranks)
+    elif ranks > len(cores.rows) and not (request.cores or (requested and requested.total > 1)):
+        placements = _place_on_shared_cores(pool, usable, cores.rows, ranks)
     else:
-        placements = _place_on_own_cores(pool, sequence, ranks, requested)
+        placements = _place_on_own_cores(pool, usable, cores, ranks, requested)
     if not reserved:
         return placements
     return [placement.replace(reserved=placement.reserved | reserved) for placement in placements]
 
 
 def _place_on_own_cores(
-    pool: CpuPool, sequence: CoreSequence, ranks: int, requested: RequestedCores | None
+    pool: CpuPool, usable: Mapping[int, CpuSet], cores: Cores, ranks: int, requested: RequestedCores | None
 ) -> list[Placement]:
     """Let the strategy give each rank cores of its own, near its devices if it has some."""
     request = pool.request
     if pool.devices:
         from ompbind.planning.devices.assignment import divide_near  # noqa: PLC0415 - door: devices
 
-        allocations = divide_near(pool, sequence, requested)
+        allocations = divide_near(pool, cores, requested)
     else:
-        allocations = STRATEGIES[request.effective_strategy].divide(sequence, ranks, requested)
+        allocations = STRATEGIES[request.effective_strategy].divide(cores, ranks, requested)
     if request.service_cores and not requested:
         others = request.other_cores
-        sizes = [RequestedCores(compute=max(1, len(cores) - others), service=others) for cores in allocations]
+        sizes = [RequestedCores(compute=max(1, len(share) - others), service=others) for share in allocations]
         pairs = zip(allocations, sizes, strict=True)
-        allocations = [take_cores(sequence, cores, size) for cores, size in pairs]
+        allocations = [take_cores(cores.take(share), size) for share, size in pairs]
     return [
-        _make_placement(pool, rank, [sequence.core_cpus[core] for core in cores], request.reserve)
-        for rank, cores in enumerate(allocations)
+        _make_placement(pool, rank, usable, share, request.reserve) for rank, share in enumerate(allocations)
     ]
 
 
-def _make_placement(pool: CpuPool, rank: int, core_cpus: Sequence[CpuSet], reserve: int) -> Placement:
+def _make_placement(
+    pool: CpuPool, rank: int, usable: Mapping[int, CpuSet], rows: Sequence[int], reserve: int
+) -> Placement:
     """Return the placement of a rank on its cores: first its compute cores, then service and reserved cores.
 
     Its service CPUs are all CPUs of its service cores that the mask, or the part of this rank, names.
     """
-    kept_cores = len(core_cpus) - reserve
+    kept_cores = len(rows) - reserve
     used_cores = kept_cores - pool.request.service_cores
     if used_cores < 1:
-        raise no_core_left_error(pool.request, rank, len(core_cpus), reserve)
-    used = union(core_cpus[:used_cores])
+        raise no_core_left_error(pool.request, rank, len(rows), reserve)
+    used = union(usable[row] for row in rows[:used_cores])
     part = tuple(cpu for cpu in pool.cpus_by_rank[rank] if cpu in used) if pool.cpus_by_rank else ()
     named_cpus = pool.cpus_by_rank[rank] if pool.cpus_by_rank else pool.position
-    service = find_siblings(pool.available, core_cpus[used_cores:kept_cores])
+    service = find_siblings(pool.available, rows[used_cores:kept_cores])
     return Placement(
         rank=rank,
         cpus=part or sort_by_position(pool, used),
-        reserved=find_siblings(pool.available, core_cpus[kept_cores:]),
+        reserved=find_siblings(pool.available, rows[kept_cores:]),
         service_cpus=CpuSet(cpu for cpu in service if cpu in named_cpus) if service else EMPTY,
     )
 
@@ -180,31 +180,28 @@ def find_requested(
     return RequestedCores(compute=compute, service=service, reserved=reserved, remedy=remedy)
 
 
-def reserve_cores(pool: CpuPool, core_cpus: tuple[CpuSet, ...]) -> tuple[tuple[CpuSet, ...], CpuSet]:
+def reserve_cores(pool: CpuPool, rows: list[int]) -> tuple[list[int], CpuSet]:
     """Remove --reserve-total cores, the last core of each NUMA node in turn.
 
-    Returns the usable CPUs of the remaining cores, and all free CPUs of the removed cores.
+    Returns the remaining cores, and all free CPUs of the removed cores.
     """
     wanted = pool.request.reserve_total
-    if wanted >= len(core_cpus):
-        ranks, cores = pool.request.ranks or 1, len(core_cpus)
+    if wanted >= len(rows):
+        ranks, cores = pool.request.ranks or 1, len(rows)
         most = cores - ranks
         raise PlanError(
             f"cannot reserve {count(wanted, 'core')} of {count(cores, 'usable core')} and start "
             f"{count(ranks, 'rank')}",
             hint=f"reserve at most {count(most, 'core')}" if most > 0 else "reserve fewer cores",
         )
-    sequence = make_core_sequence(pool.machine, core_cpus)
-    nodes = sequence.domains(Level.NODE)
-    without_node = set(range(len(core_cpus))).difference(*nodes)
-    node_cores = cycle([[core_cpus[core] for core in sorted(cores)] for cores in (*nodes, without_node)])
-    removed: list[CpuSet] = []
+    nodes = Cores(table=pool.machine.table, rows=tuple(rows), distances={}).domains(Level.NODE)
+    without_node = [row for row in rows if not any(row in node for node in nodes)]
+    node_cores = cycle([list(cores) for cores in (*nodes, without_node)])
+    removed: list[int] = []
     while len(removed) < wanted:
         if remaining := next(node_cores):
             removed.append(remaining.pop())
-    reserved = union(removed)
-    kept = tuple(cpus for cpus in core_cpus if cpus.isdisjoint(reserved))
-    return kept, find_siblings(pool.available, removed)
+    return [row for row in rows if row not in removed], find_siblings(pool.available, removed)
 
 
 # Service CPUs that are counted in CPUs, not in cores: which CPUs of each rank they are.
@@ -271,18 +268,20 @@ def _take_highest(request: Request, placement: Placement, number: int) -> Placem
     )
 
 
-def _place_on_shared_cores(pool: CpuPool, core_cpus: tuple[CpuSet, ...], ranks: int) -> list[Placement]:
+def _place_on_shared_cores(
+    pool: CpuPool, usable: Mapping[int, CpuSet], rows: Rows, ranks: int
+) -> list[Placement]:
     """Place more ranks than cores: cores with several ranks split their hardware threads evenly.
 
-    Every core gets one rank before any core gets two, and no rank has CPUs of two cores. `core_cpus` are the
-    usable CPUs of each core. Raises PlanError for more ranks than CPUs, unless ranks may share CPUs.
+    Every core gets one rank before any core gets two, and no rank has CPUs of two cores.
+    Raises PlanError for more ranks than CPUs, unless ranks may share CPUs.
     """
-    _check_free_cores(pool, ranks, len(core_cpus))
+    _check_free_cores(pool, ranks, len(rows))
     if pool.request.other_cores:
         raise no_core_left_error(pool.request, ranks - 1, 1, pool.request.reserve)
-    in_pool = find_siblings(pool.available, core_cpus) & CpuSet(pool.cpus)
+    in_pool = find_siblings(pool.available, rows) & CpuSet(pool.cpus)
     limit = pool.request.effective_smt if isinstance(pool.request.effective_smt, int) else None
-    siblings = [core.cpus & in_pool for core in pool.cores(in_pool)]
+    siblings = [pool.machine.table.cores[row] & in_pool for row in rows]
     shareable = [limit_cpus(cpus, limit or len(cpus), pool.request.sibling) for cpus in siblings]
     cpus = [cpu for core in shareable for cpu in core]
     if ranks > len(cpus):
@@ -292,9 +291,9 @@ def _place_on_shared_cores(pool: CpuPool, core_cpus: tuple[CpuSet, ...], ranks: 
     else:
         counts = _count_ranks_per_core([len(core) for core in shareable], ranks)
         shares = []
-        for usable, core, core_ranks in zip(core_cpus, shareable, counts, strict=True):
-            if len(usable) >= core_ranks:
-                own = tuple(usable)
+        for row, core, core_ranks in zip(rows, shareable, counts, strict=True):
+            if len(usable[row]) >= core_ranks:
+                own = tuple(usable[row])
             else:
                 own = tuple(limit_cpus(core, core_ranks, pool.request.sibling))
             bounds = [i * len(own) // core_ranks for i in range(core_ranks + 1)]

@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from ompbind.cpuset import EMPTY, CpuSet, count, named, union
+from ompbind.cpuset import CpuSet, count, named, union
 from ompbind.errors import PlanError
 from ompbind.machine.devices import Device
-from ompbind.machine.model import Domain, Level, Machine
+from ompbind.machine.model import Level, Machine
 from ompbind.masks.mask import Mask, part_error
 from ompbind.planning.mask_resolution import Parts, resolve_mask
 from ompbind.planning.other_runs import AvailableCpus, sort_by_core
@@ -42,12 +42,13 @@ class CpuPool(Record):
         """The machine to which the CPUs belong."""
         return self.available.machine
 
-    def cores(self, cpus: CpuSet) -> tuple[Domain, ...]:
+    def rows(self, cpus: CpuSet) -> list[int]:
         """Return the cores with some of these CPUs, in the machine's order or that of the requested nodes."""
-        found = self.machine.at(Level.CORE, cpus)
+        found = self.machine.table.rows(cpus)
         if self.named_by_mask or self.request.nodes is None:
             return found
-        return tuple(sorted(found, key=lambda core: min(self.position[cpu] for cpu in core.cpus & cpus)))
+        cores = self.machine.table.cores
+        return sorted(found, key=lambda row: min(self.position[cpu] for cpu in cores[row] & cpus))
 
 
 def make_cpu_pool(available: AvailableCpus, request: Request) -> CpuPool:
@@ -152,8 +153,8 @@ def _explain_hardware_threads(machine: Machine, limit: Smt, mask: Mask, named_cp
         yield Note(code="smt", text=text)
 
 
-def find_usable_cpus(pool: CpuPool) -> tuple[CpuSet, ...]:
-    """Return the usable CPUs of each core of the pool: at most as many as SMT allows, in machine order."""
+def find_usable_cpus(pool: CpuPool) -> dict[int, CpuSet]:
+    """Return the usable CPUs of each core of the pool by its row: at most as many as SMT allows."""
     in_pool, smt = CpuSet(pool.cpus), pool.request.effective_smt
     threads = _count_hardware_threads(pool.machine)
     if isinstance(smt, int):
@@ -162,7 +163,8 @@ def find_usable_cpus(pool: CpuPool) -> tuple[CpuSet, ...]:
         limit = threads
     else:
         limit = SMT8_AUTO_LIMIT if threads >= 8 else 1
-    return tuple(limit_cpus(core.cpus & in_pool, limit, pool.request.sibling) for core in pool.cores(in_pool))
+    sibling, cores = pool.request.sibling, pool.machine.table.cores
+    return {row: limit_cpus(cores[row] & in_pool, limit, sibling) for row in pool.rows(in_pool)}
 
 
 def _count_hardware_threads(machine: Machine) -> int:
@@ -194,9 +196,6 @@ def sort_by_position(pool: CpuPool, cpus: CpuSet) -> tuple[int, ...]:
     return tuple(sorted(cpus, key=pool.position.__getitem__))
 
 
-def find_siblings(available: AvailableCpus, core_cpus: Sequence[CpuSet]) -> CpuSet:
-    """Return all free CPUs of the cores to which the given CPUs belong."""
-    if not core_cpus:
-        return EMPTY
-    cores = available.machine.at(Level.CORE, union(core_cpus))
-    return union(core.cpus for core in cores) & available.free
+def find_siblings(available: AvailableCpus, rows: Sequence[int]) -> CpuSet:
+    """Return all free CPUs of some cores."""
+    return union(available.machine.table.cores[row] for row in rows) & available.free

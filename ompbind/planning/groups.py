@@ -25,7 +25,7 @@ from ompbind.planning.job_cpus import apply_job_cpus
 from ompbind.planning.other_runs import AvailableCpus
 from ompbind.planning.plan import Placement
 from ompbind.planning.request import Request
-from ompbind.planning.strategies.strategies import STRATEGIES
+from ompbind.planning.strategies import STRATEGIES
 
 
 @contextmanager

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from ompbind.cpuset import CpuSet
 from ompbind.machine.model import Level, Machine
 from ompbind.planning.devices.notes import measure_distances
+from ompbind.planning.placing import PRIORITY
 from ompbind.planning.plan import Plan
-from ompbind.planning.strategies.core_sequence import PRIORITY
 from ompbind.record import Record
 
 

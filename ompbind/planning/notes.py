@@ -14,11 +14,11 @@ from ompbind.planning.job_cpus import explain_job_cpus
 from ompbind.planning.mask_resolution import resolve_mask
 from ompbind.planning.memory import explain_memory
 from ompbind.planning.other_runs import AvailableCpus, find_shared_cpus, render_occupancy
+from ompbind.planning.placing import Cores
 from ompbind.planning.plan import Note, Plan, find_unbalanced
 from ompbind.planning.request import Sharing
 from ompbind.planning.runtimes import choose_syntax, explain_runtime
-from ompbind.planning.strategies.core_sequence import make_core_sequence
-from ompbind.planning.strategies.strategies import STRATEGIES
+from ompbind.planning.strategies import STRATEGIES
 from ompbind.planning.thread_counts import explain_thread_counts
 from ompbind.planning.wrapper_notes import explain_wrappers
 
@@ -47,9 +47,9 @@ def _explain_compat(plan: Plan) -> Iterator[Note]:
     for text in compat.warnings:
         yield Note(code="compat", text=text, warning=True)
     if compat.divided and request.effective_strategy in ("numa", "nodes"):
-        cores = plan.machine.at(Level.CORE, plan.compute)
-        sequence = make_core_sequence(plan.machine, tuple(core.cpus & plan.compute for core in cores))
-        domains = STRATEGIES[request.strategy].auto_ranks(sequence, None)
+        table = plan.machine.table
+        cores = Cores(table=table, rows=tuple(table.rows(plan.compute)), distances={})
+        domains = STRATEGIES[request.strategy].auto_ranks(cores, None)
         if domains < len(plan.placements):  # several ranks share a domain
             yield Note(code="compat", text=compat.divided)
 

@@ -36,7 +36,7 @@ from ompbind.planning.runtimes import (
     choose_syntax,
     find_certain_runtimes,
 )
-from ompbind.planning.strategies.strategies import (
+from ompbind.planning.strategies import (
     STRATEGIES,
     list_others_that_take_cores,
     list_others_that_take_devices,

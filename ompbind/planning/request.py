@@ -61,7 +61,7 @@ DEVICE_KINDS = ("gpu", "nic")
 """The kinds of devices that ranks can get: values of `DeviceKind`."""
 
 DEFAULT_STRATEGY = "balanced"
-"""The strategy of a request that names none; `strategies.strategies` lists them all."""
+"""The strategy of a request that names none; `strategies` lists them all."""
 
 Smt: TypeAlias = int | Literal["auto", "all"]
 """Hardware threads to use per core: at most a number, all, or the machine's default (auto)."""

@@ -32,8 +32,8 @@ from ompbind.planning.other_runs import LiveRun
 from ompbind.record import Record
 from ompbind.text import clean_line, clean_name
 
-HEAD = "ompbind-run 1"
-"""The first line of every claim, with the version of the format."""
+HEAD = "ompbind-run 2"
+"""The first line of every claim, with the version of the format, and of the plans that ranks agree on."""
 
 TEXT_LIMIT = 1 << 17
 """The longest text, in bytes: what a rank on every CPU of the largest machine needs."""

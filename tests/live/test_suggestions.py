@@ -13,7 +13,7 @@ from ompbind.cli.suggestions import (
     suggest_word,
 )
 from ompbind.cli.verbs import LAUNCHING, VERBS
-from ompbind.planning.strategies.strategies import STRATEGIES
+from ompbind.planning.strategies import STRATEGIES
 from tests.cli.command_lines import call
 from tests.tables import rows
 

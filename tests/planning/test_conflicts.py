@@ -10,7 +10,7 @@ from ompbind.masks.mask import parse_mask
 from ompbind.planning.other_runs import LiveRun
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request, Sharing
-from ompbind.planning.strategies.strategies import STRATEGIES
+from ompbind.planning.strategies import STRATEGIES
 from tests.machines import Shape, make_machine
 from tests.planning.test_planner import lists
 

@@ -17,7 +17,7 @@ from ompbind.planning.cpu_pool import SMT8_AUTO_LIMIT
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import make_thread_variables
 from ompbind.planning.request import MemoryMode, Request, Sharing
-from ompbind.planning.strategies.strategies import STRATEGIES
+from ompbind.planning.strategies import STRATEGIES
 from ompbind.programs.command import Workload
 from ompbind.report.export import render_mask
 from tests.machines import Shape, make_machine

@@ -30,11 +30,11 @@ from ompbind.planning.devices.locality import (
     select_devices,
 )
 from ompbind.planning.devices.shares import divide_near_devices
+from ompbind.planning.placing import Cores, Rows
 from ompbind.planning.plan import Placement
 from ompbind.planning.request import Request
-from ompbind.planning.strategies.core_sequence import CoreIndices, CoreSequence
-from ompbind.planning.strategies.sized import RequestedCores
-from ompbind.planning.strategies.strategies import STRATEGIES
+from ompbind.planning.sized import RequestedCores
+from ompbind.planning.strategies import STRATEGIES
 
 DeviceGroups: TypeAlias = tuple[tuple[Device, ...], ...]
 """The devices of each rank."""
@@ -59,7 +59,7 @@ def add_devices(pool: CpuPool) -> CpuPool:
     return pool.replace(request=request, devices=tuple(devices[rank] for rank in local_ranks))
 
 
-def divide_near(pool: CpuPool, sequence: CoreSequence, requested: RequestedCores | None) -> list[CoreIndices]:
+def divide_near(pool: CpuPool, cores: Cores, requested: RequestedCores | None) -> list[Rows]:
     """Return the cores of each rank, near its devices; the strategy divides cores among equal ranks.
 
     A rank that a launcher has bound keeps its CPUs.
@@ -67,7 +67,7 @@ def divide_near(pool: CpuPool, sequence: CoreSequence, requested: RequestedCores
     request, divide = pool.request, STRATEGIES[pool.request.strategy].divide
     if not request.outside_ranks:
         near = divide_near_devices(
-            sequence,
+            cores,
             _find_localities(pool),
             requested.total if requested else 1 + request.other_cores,
             lambda part, ranks: divide(part, ranks, requested),
@@ -75,7 +75,7 @@ def divide_near(pool: CpuPool, sequence: CoreSequence, requested: RequestedCores
         )
         if near is not None:
             return near
-    return divide(sequence, len(pool.devices), requested)
+    return divide(cores, len(pool.devices), requested)
 
 
 def exchange_cpus(pool: CpuPool, placements: Sequence[Placement]) -> list[Placement]:

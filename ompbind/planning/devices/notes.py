@@ -16,7 +16,7 @@ from ompbind.planning.devices.locality import (
     select_devices,
 )
 from ompbind.planning.plan import Note, Placement, Plan
-from ompbind.planning.strategies.strategies import STRATEGIES
+from ompbind.planning.strategies import STRATEGIES
 from ompbind.record import Record
 
 FAR, DISTANT = "device-far", "device-distance"

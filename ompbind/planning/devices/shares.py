@@ -21,16 +21,15 @@ Localities that partially overlap are made disjoint first: the wider one loses t
 
 from collections.abc import Callable, Iterable, Sequence
 
-from ompbind.cpuset import CpuSet
 from ompbind.planning.devices.locality import DeviceLocality
-from ompbind.planning.strategies.core_sequence import CoreIndices, CoreSequence, make_subsequence
+from ompbind.planning.placing import Cores, Rows
 from ompbind.record import Record
 
 
 class RankGroup(Record):
     """Ranks with the same locality: `usable` are the cores that they may get, `near` the preferred ones.
 
-    Cores are indices of the sequence.
+    Cores are rows of the table of the machine.
     """
 
     ranks: tuple[int, ...]
@@ -39,19 +38,19 @@ class RankGroup(Record):
 
 
 def divide_near_devices(
-    sequence: CoreSequence,
+    cores: Cores,
     localities: Sequence[DeviceLocality],
     needed: int,
-    divide: Callable[[CoreSequence, int], list[CoreIndices]],
+    divide: Callable[[Cores, int], list[Rows]],
     *,
     is_exact: bool = False,
-) -> list[CoreIndices] | None:
+) -> list[Rows] | None:
     """Return the cores of each rank, near its devices as far as the cores suffice.
 
     `localities` have the CPUs that each rank should get, `needed` is the fewest cores of a rank; if it
-    `is_exact`, no rank gets more. Returns None if the sequence has too few cores for all ranks.
+    `is_exact`, no rank gets more. Returns None if there are too few cores for all ranks.
     """
-    groups = _make_groups(sequence, localities)
+    groups = _make_groups(cores, localities)
     while True:
         nested = _separate(groups)
         counts = _count_cores(nested)
@@ -59,7 +58,7 @@ def divide_near_devices(
         if not short:
             break
         ranks = max(short, key=lambda group: len(group.usable)).ranks
-        widened = [_widen(sequence, group) if group.ranks == ranks else group for group in groups]
+        widened = [_widen(cores, group) if group.ranks == ranks else group for group in groups]
         if widened == groups:
             return None
         groups = widened
@@ -67,33 +66,27 @@ def divide_near_devices(
         for group in nested:
             if group.near != group.usable:
                 counts.update(dict.fromkeys(group.ranks, needed))
-    shares: dict[int, CoreIndices] = {}
-    for group, cores in _take(nested, counts):
-        divided = divide(make_subsequence(sequence, cores), len(group.ranks))
-        for rank, share in zip(group.ranks, divided, strict=True):
-            shares[rank] = tuple(cores[core] for core in share)
+    shares: dict[int, Rows] = {}
+    for group, rows in _take(nested, counts):
+        shares |= dict(zip(group.ranks, divide(cores.take(rows), len(group.ranks)), strict=True))
     return [shares[rank] for rank in range(len(localities))]
 
 
-def _make_groups(sequence: CoreSequence, localities: Sequence[DeviceLocality]) -> list[RankGroup]:
+def _make_groups(cores: Cores, localities: Sequence[DeviceLocality]) -> list[RankGroup]:
     """Return the ranks with the same cores near their devices, in the order of their first ranks."""
-    everything = frozenset(range(len(sequence.core_cpus)))
+    everything = frozenset(cores.rows)
     found: dict[DeviceLocality, list[int]] = {}
     for rank, locality in enumerate(localities):
         found.setdefault(locality, []).append(rank)
     by_cores: dict[tuple[frozenset[int], frozenset[int]], list[int]] = {}
     for locality, ranks in found.items():
-        usable = _find_cores(sequence, locality.cpus) or everything
-        near = _find_cores(sequence, locality.preferred) or usable
+        usable = everything.intersection(cores.table.rows(locality.cpus)) or everything
+        near = everything.intersection(cores.table.rows(locality.preferred)) or usable
         by_cores.setdefault((near, usable), []).extend(ranks)
     return [
         RankGroup(ranks=tuple(sorted(ranks)), near=near, usable=usable)
         for (near, usable), ranks in by_cores.items()
     ]
-
-
-def _find_cores(sequence: CoreSequence, cpus: CpuSet) -> frozenset[int]:
-    return frozenset(core for core, own in enumerate(sequence.core_cpus) if not own.isdisjoint(cpus))
 
 
 def _separate(groups: Sequence[RankGroup]) -> list[RankGroup]:
@@ -130,15 +123,14 @@ def _count_cores(groups: Sequence[RankGroup]) -> dict[int, int]:
     return counts
 
 
-def _widen(sequence: CoreSequence, group: RankGroup) -> RankGroup:
+def _widen(cores: Cores, group: RankGroup) -> RankGroup:
     """Return a group that may use the next wider domain; the same group if it may use all cores already."""
-    domains = [domain for level, _ in sequence.domain_numbers for domain in sequence.domains(level)]
-    domains.append(tuple(range(len(sequence.core_cpus))))
-    wider = (cores for cores in map(frozenset, domains) if group.usable < cores)
+    domains = [domain for level in cores.table.levels for domain in cores.domains(level)]
+    wider = (rows for rows in map(frozenset, [*domains, cores.rows]) if group.usable < rows)
     return group.replace(usable=min(wider, key=len, default=group.usable))
 
 
-def _take(groups: Sequence[RankGroup], counts: dict[int, int]) -> Iterable[tuple[RankGroup, CoreIndices]]:
+def _take(groups: Sequence[RankGroup], counts: dict[int, int]) -> Iterable[tuple[RankGroup, Rows]]:
     """Yield each group with its cores, in ascending order; the innermost groups take their cores first.
 
     A group takes near cores first, then cores that are near the fewest of the other groups.

@@ -15,7 +15,7 @@ from ompbind.machine.read.archive import ArchiveRoot
 from ompbind.machine.read.linux_pci import read_functions, read_locality
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request, Sharing
-from ompbind.planning.strategies.strategies import STRATEGIES
+from ompbind.planning.strategies import STRATEGIES
 from ompbind.report.picture import render_machine_svg
 from ompbind.report.text import WIDTH
 from ompbind.report.topology import render_json, render_listing, render_tree

@@ -12,10 +12,10 @@ from ompbind.machine.devices import DeviceKind
 from ompbind.machine.model import Level
 from ompbind.planning.devices.locality import DeviceLocality, find_locality
 from ompbind.planning.devices.shares import divide_near_devices
+from ompbind.planning.placing import Cores
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
-from ompbind.planning.strategies.core_sequence import make_core_sequence
-from ompbind.planning.strategies.strategies import balanced
+from ompbind.planning.strategies import balanced
 from tests.device_recordings import ANSWERS, read_with_devices
 from tests.machines import Shape, make_machine
 from tests.recordings import ABSENT
@@ -29,12 +29,12 @@ LOCALITIES = [*dict.fromkeys((*DOMAINS, SMALL.online))]
 
 def divide(chosen):
     """Divide the cores of SMALL among ranks with these localities."""
-    sequence = make_core_sequence(SMALL, tuple(core.cpus for core in SMALL.at(Level.CORE)))
+    cores = Cores(table=SMALL.table, rows=tuple(range(len(SMALL.table.cores))), distances={})
     localities = [DeviceLocality(cpus=cpus, preferred=cpus, near=cpus) for cpus in chosen]
-    shares = divide_near_devices(sequence, localities, 1, lambda part, ranks: balanced(part, ranks))
-    cores = [core for share in shares or () for core in share]
+    shares = divide_near_devices(cores, localities, 1, lambda part, ranks: balanced(part, ranks))
+    given_cores = [core for share in shares or () for core in share]
     assert shares is None or all(shares)
-    assert len(set(cores)) == len(cores)
+    assert len(set(given_cores)) == len(given_cores)
     return shares
 
 

@@ -1,0 +1,309 @@
+"""The strategies, compared with every other way to give ranks consecutive cores of small machines."""
+
+from itertools import combinations, pairwise
+from math import prod
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ompbind.cpuset import CpuSet
+from ompbind.errors import PlanError
+from ompbind.machine.model import KIND, CoreKind, Level, make_domains
+from ompbind.masks.mask import parse_mask
+from ompbind.planning.placing import PRIORITY, Cores
+from ompbind.planning.planner import make_plan
+from ompbind.planning.request import Request
+from ompbind.planning.sized import RequestedCores
+from ompbind.planning.strategies import STRATEGIES, balanced, compact, spread
+from tests.machines import Shape, make_machine
+from tests.planning.test_faults_of_others import BOOKS, renumbered, with_level
+from tests.toys import run_with
+
+LEVELS = (Level.PACKAGE, Level.NODE, Level.L3, Level.L2)
+"""The levels of the machines for these tests, each inside the level before it."""
+
+
+def make_nested(cores, boundaries, kinds=()):
+    """Return single-CPU cores; `boundaries` are the first cores of domains, for each level.
+
+    A boundary of a level is also one of all levels after it.
+    """
+    online, starts, parts = CpuSet(range(cores)), {0}, {}
+    for level, more in zip(LEVELS, boundaries, strict=True):
+        starts |= {start for start in more if 0 < start < cores}
+        ranges = pairwise([*sorted(starts), cores])
+        parts[level] = [(number, CpuSet(range(*cores_of))) for number, cores_of in enumerate(ranges)]
+    machine = make_machine(Shape(cores=cores)).replace(
+        domains=make_domains(online, parts), nodes=(), kinds=kinds
+    )
+    return Cores(table=machine.table, rows=tuple(range(cores)), distances={})
+
+
+def make_regular(sizes):
+    """Return cores for (packages, nodes per package, L3s per node, L2s per L3, cores per L2)."""
+    *counts, _ = sizes
+    boundaries, step = [], prod(sizes)
+    for count in counts:
+        step //= count
+        boundaries.append(set(range(0, prod(sizes), step)))
+    return make_nested(prod(sizes), boundaries)
+
+
+boundaries = st.sets(st.integers(1, 11), max_size=4)
+irregular = st.builds(
+    make_nested, st.integers(1, 12), st.tuples(boundaries, boundaries, boundaries, boundaries)
+)
+regular = st.builds(
+    make_regular,
+    st.sampled_from(
+        [(1, 2, 1, 1, 4), (2, 1, 1, 1, 4), (2, 2, 1, 1, 3), (1, 2, 2, 1, 2), (1, 1, 2, 2, 2), (2, 2, 2, 1, 2)]
+    ),
+)
+
+
+def all_shares(cores, ranks):
+    """Yield every way to divide all cores into equal shares of consecutive cores."""
+    small, larger = divmod(len(cores.rows), ranks)
+    for chosen in combinations(range(ranks), larger):
+        starts = [rank * small + sum(other < rank for other in chosen) for rank in range(ranks + 1)]
+        yield [tuple(range(*bounds)) for bounds in pairwise(starts)]
+
+
+def all_places(cores, size, ranks):
+    """Yield every way to give each rank `size` consecutive cores; other cores stay idle."""
+    idle = len(cores.rows) - size * ranks
+    for chosen in combinations(range(ranks + idle), ranks):  # each rank is one item among idle cores
+        firsts = [place + rank * (size - 1) for rank, place in enumerate(chosen)]
+        yield [tuple(range(first, first + size)) for first in firsts]
+
+
+def measure(cores, allocations):
+    """Return how many ranks cross each level, most important first, then how many domains they use."""
+    columns = [cores.numbers(level) for level in (*PRIORITY, KIND)]
+    used = [[len({numbers[core] for core in share}) for share in allocations] for numbers in columns]
+    return [sum(number > 1 for number in ranks) for ranks in used], [sum(ranks) for ranks in used]
+
+
+def least_distance(cores, allocations):
+    """Return the smallest distance of two ranks: higher if a wider level separates them, else 0."""
+    columns = [cores.numbers(level) for level in LEVELS]
+    pairs = [(one[-1], other[0]) for one, other in pairwise(allocations)]
+    wide_first = [[numbers[core] != numbers[other] for numbers in columns] for core, other in pairs]
+    return min(wide_first, default=[])
+
+
+@given(irregular | regular, st.data())
+def test_balanced_is_the_best_of_all_equal_shares(cores, data):
+    """The fewest ranks cross boundaries, and then ranks use the fewest domains."""
+    ranks = data.draw(st.integers(1, len(cores.rows)))
+    allocations = balanced(cores, ranks)
+    ways = list(all_shares(cores, ranks))
+    assert allocations in ways
+    assert measure(cores, allocations) == min(measure(cores, way) for way in ways)
+
+
+def draw_sized(cores, data):
+    size = data.draw(st.integers(1, len(cores.rows)))
+    return data.draw(st.integers(1, len(cores.rows) // size)), size
+
+
+@given(irregular | regular, st.data())
+def test_compact_and_spread_are_the_best_of_all_places(cores, data):
+    """Of equally good places `compact` uses the first, and `spread` places that are far apart."""
+    ranks, size = draw_sized(cores, data)
+    ways = list(all_places(cores, size, ranks))
+    best = min(measure(cores, way) for way in ways)
+    packed, scattered = (place(cores, ranks, RequestedCores(compute=size)) for place in (compact, spread))
+    assert measure(cores, packed) == measure(cores, scattered) == best
+    equal = [way for way in ways if measure(cores, way) == best]
+    assert packed[-1][-1] == min(way[-1][-1] for way in equal)
+    assert sum(map(sum, packed)) == min(sum(map(sum, way)) for way in equal)
+    assert least_distance(cores, scattered) == max(least_distance(cores, way) for way in equal)
+
+
+def draw_requested(cores, data):
+    """Draw a number of ranks and the cores of each that fit."""
+    ranks, size = draw_sized(cores, data)
+    compute = data.draw(st.integers(1, size))
+    service = data.draw(st.integers(0, size - compute))
+    return ranks, RequestedCores(compute=compute, service=service, reserved=size - compute - service)
+
+
+def check_sizes(allocations, ranks, requested):
+    assert [len(share) for share in allocations] == [requested.total] * ranks
+    assert len({core for share in allocations for core in share}) == requested.total * ranks
+
+
+@given(irregular | regular, st.sampled_from(["balanced", "compact", "spread"]), st.data())
+def test_ranks_that_request_cores_cross_the_fewest_boundaries(cores, name, data):
+    """No compute cores of a rank cross a boundary that equal ranks of this size need not cross."""
+    ranks, requested = draw_requested(cores, data)
+    allocations = STRATEGIES[name].divide(cores, ranks, requested)
+    check_sizes(allocations, ranks, requested)
+    assert allocations == sorted(allocations)
+    compute = [share[: requested.compute] for share in allocations]
+    crossing, _ = measure(cores, compute)
+    assert crossing == min(measure(cores, way)[0] for way in all_places(cores, requested.compute, ranks))
+
+
+@given(irregular | regular, st.sampled_from(["packages", "nodes", "l3", "l2"]), st.booleans(), st.data())
+def test_ranks_get_whole_domains_or_equal_parts_of_one(cores, name, requests_cores, data):
+    """Every domain with room has a rank before any has two; parts differ by at most one core."""
+    domains = cores.domains(STRATEGIES[name].level)
+    ranks, requested = data.draw(st.integers(1, len(cores.rows))), None
+    if requests_cores:
+        ranks, requested = draw_requested(cores, data)
+    room = [len(domain) // (requested.total if requested else 1) for domain in domains]
+    if ranks > sum(room):
+        with pytest.raises(PlanError, match="do not fit, each in one"):
+            STRATEGIES[name].divide(cores, ranks, requested)
+        return
+    allocations = STRATEGIES[name].divide(cores, ranks, requested)
+    inside = [[share for share in allocations if set(share) <= set(domain)] for domain in domains]
+    assert sum(map(len, inside)) == ranks
+    has_rank = [bool(shares) for shares, most in zip(inside, room, strict=True) if most]
+    assert all(has_rank) or max(map(len, inside)) == 1
+    if requested:
+        check_sizes(allocations, ranks, requested)
+        return
+    for domain, shares in zip(domains, inside, strict=True):
+        assert sum(map(len, shares)) in (0, len(domain))
+        assert not shares or max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+@pytest.mark.parametrize(("sizes", "ranks", "cores", "allocations"), [
+    # one service core: in the node of its rank
+    ((1, 2, 1, 1, 6), 2, (4, 1), [(0, 1, 2, 3, 4), (6, 7, 8, 9, 10)]),
+    # no node has room for a whole rank: compute cores stay in one node, and service cores are elsewhere
+    ((1, 4, 1, 1, 4), 3, (4, 1), [(0, 1, 2, 3, 12), (4, 5, 6, 7, 13), (8, 9, 10, 11, 14)]),
+    # in the nearest L3 that has free cores
+    ((1, 2, 2, 1, 3), 2, (3, 2), [(0, 1, 2, 3, 4), (6, 7, 8, 9, 10)]),
+    # a rank larger than a domain uses whole domains
+    ((1, 8, 1, 1, 3), 2, (5, 0), [(0, 1, 2, 3, 4), (12, 13, 14, 15, 16)]),
+    # as without a request, if all cores are requested
+    ((2, 2, 1, 1, 3), 4, (3, 0), [(0, 1, 2), (3, 4, 5), (6, 7, 8), (9, 10, 11)]),
+])  # fmt: skip
+def test_service_cores_are_near_their_rank(sizes, ranks, cores, allocations):
+    requested = RequestedCores(compute=cores[0], service=cores[1])
+    assert balanced(make_regular(sizes), ranks, requested) == allocations
+
+
+def make_kinds(performance, cores):
+    """Core kinds: the first `performance` cores, and the rest."""
+    ranges = (("performance", range(performance), 1024), ("efficiency", range(performance, cores), 600))
+    return tuple(
+        CoreKind(name=name, cpus=CpuSet(cpus), strength=strength, source="type")
+        for name, cpus, strength in ranges
+    )
+
+
+@pytest.mark.parametrize(("strategy", "cores", "boundaries", "performance", "ask", "expected"), [
+    # although only the efficiency cores share caches
+    (compact, 8, ({}, {}, {}, {1, 2, 3, 4}), 4, (1, 2), [(0, 1)]),
+    (spread, 8, ({2}, {4, 6}, {}, {}), 8, (4, 1), [(0,), (2,), (4,), (6,)]),
+    # domains count more than kinds of cores
+    (balanced, 4, ({}, {2}, {}, {}), 3, (2, 2), [(0, 1), (2, 3)]),
+    (balanced, 7, ({}, {}, {1, 3, 5}, {}), 7, (2, None), [(0, 1, 2), (3, 4, 5, 6)]),
+    (STRATEGIES["nodes"].divide, 9, ({}, {6}, {}, {}), 9, (4, None), [(0, 1), (2, 3), (4, 5), (6, 7, 8)]),
+])  # fmt: skip
+def test_irregular_machines(strategy, cores, boundaries, performance, ask, expected):
+    kinds = make_kinds(performance, cores) if performance < cores else ()
+    ranks, size = ask
+    requested = RequestedCores(compute=size) if size else None
+    assert strategy(make_nested(cores, boundaries, kinds), ranks, requested) == expected
+
+
+INTERLEAVED = {Level.PACKAGE: [[0, 1, 4, 5], [2, 3, 6, 7]], Level.L3: [[0, 1, 2, 3], [4, 5, 6, 7]]}
+
+
+def plan_odd(parts, **request):
+    """A plan on a machine with these domains and a core for each CPU."""
+    cores = 1 + max(max(cpus) for sets in parts.values() for cpus in sets)
+    named = {level: [(i, CpuSet(cpus)) for i, cpus in enumerate(sets)] for level, sets in parts.items()}
+    named[Level.CORE] = [(None, CpuSet([core])) for core in range(cores)]
+    machine = make_machine(Shape(cores=cores))
+    machine = machine.replace(domains=make_domains(machine.online, named), nodes=())
+    return make_plan(machine, Request(**request))
+
+
+@pytest.mark.parametrize(("parts", "options", "expected"), [
+    # cores that are in no domain
+    ({Level.NODE: [[0, 1]], Level.PACKAGE: [[0, 1, 2, 3]]}, {"ranks": 2, "strategy": "nodes"}, "0 1"),
+    # two L3s with interleaved cores, as odd firmware reports them
+    (INTERLEAVED, {"strategy": "l3"}, "0-3 4-7"), (INTERLEAVED, {"strategy": "packages"}, "0-1,4-5 2-3,6-7"),
+    # nodes that contain packages
+    ({Level.PACKAGE: [[0, 2], [1], [3]], Level.NODE: [[0, 2], [1, 3]]}, {"strategy": "nodes"}, "0,2 1,3"),
+])  # fmt: skip
+def test_domains_of_odd_firmware(parts, options, expected):
+    made = plan_odd(parts, **{"ranks": None, **options})
+    assert [str(placement.cpuset) for placement in made.placements] == expected.split()
+
+
+def test_domain_strategies_refuse_ranks_for_cores_that_are_in_no_domain():
+    with pytest.raises(PlanError, match="3 ranks do not fit on 2 CPUs"):
+        plan_odd({Level.NODE: [[0, 1]], Level.PACKAGE: [[0, 1, 2, 3]]}, ranks=3, strategy="nodes")
+
+
+SNC = make_machine(Shape(packages=2, nodes=2, cores=4))  # four nodes of four CPUs, two in each package
+PACKAGES = with_level(make_machine(Shape(cores=8)), Level.PACKAGE, ["0-3", "4-7"])  # in one node
+FLAT = PACKAGES.replace(nodes=(), domains=tuple(d for d in PACKAGES.domains if d.level is not Level.NODE))
+CLUSTERS = PACKAGES.replace(kinds=make_kinds(4, 8))  # as Linux on Arm without ACPI shows a big.LITTLE chip
+
+
+@pytest.mark.parametrize(("machine", "options", "expected"), [
+    (SNC, {"ranks": 3}, "0-3 4-7 8-11"), (SNC, {}, "0-3 4-7 8-11 12-15"),
+    (SNC, {"ranks": 8}, "0-1 2-3 4-5 6-7 8-9 10-11 12-13 14-15"),
+    (renumbered(SNC, {0: 8, 1: 2, 2: 1, 3: 0}), {"ranks": 2}, "12-15 8-11"),
+    (SNC.replace(memory_allowed=CpuSet([2])), {"ranks": 2}, "0-3 8-11"),
+    (SNC.replace(allowed=CpuSet([5, 6, 13])), {"ranks": 2}, "5-6 13"),
+    (SNC, {"ranks": 2, "nodes": parse_mask("node:#3,node:#0")}, "12-15 0-3"),
+    (PACKAGES, {}, "0-3 4-7"), (PACKAGES, {"ranks": 3}, "0-1 2-3 4-7"),
+    (PACKAGES, {"ranks": 2, "cores": 3}, "0-2 4-6"), (FLAT, {"ranks": 2}, "0-3 4-7"),
+    (CLUSTERS, {"ranks": 1}, "0-7"), (BOOKS, {"ranks": 1}, "0-7"),
+    (BOOKS, {}, "0-7 8-15"),
+])  # fmt: skip
+def test_the_strategy_numa_gives_nodes_by_os_number_or_their_packages(machine, options, expected):
+    made = make_plan(machine, Request(**{"ranks": None, "strategy": "numa", **options}))
+    assert [str(placement.cpuset) for placement in made.placements] == expected.split()
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@given(
+    st.builds(Shape, packages=st.integers(1, 2), nodes=st.integers(1, 2), l3s=st.integers(1, 2),
+              cores=st.integers(1, 3), smt=st.integers(1, 3),
+              numbering=st.sampled_from(["adjacent", "split", "round-robin"])),
+    st.sampled_from(["auto", "all", 1, 2]), st.data(),
+)  # fmt: skip
+def test_no_cpu_has_two_ranks_while_another_is_free(strategy, shape, smt, data):
+    machine = make_machine(shape)
+    numbers = data.draw(st.permutations([node.number for node in machine.nodes]))
+    machine = renumbered(machine, dict(enumerate(numbers)))
+    allowed = data.draw(st.sets(st.sampled_from(list(machine.online)), min_size=1))
+    machine = machine.replace(allowed=CpuSet(allowed))
+    request = Request(ranks=data.draw(st.integers(1, len(allowed))), strategy=strategy, smt=smt)
+    try:
+        made = make_plan(machine, request)
+    except PlanError as error:
+        assert smt in (1, 2) or "no " in error.message  # too few CPUs per core, or no such domain
+        return
+    assert strategy == "all" or sum(len(placement.cpus) for placement in made.placements) == len(made.used)
+
+
+TOY = """
+from ompbind.planning.strategies import STRATEGIES, Strategy
+STRATEGIES["backwards"] = Strategy(
+    divide=lambda cores, ranks, _: [(cores.rows[-1 - rank],) for rank in range(ranks)],
+    summary="one core, counted from the end",
+    auto_ranks=lambda cores, _: len(cores.rows) // 2,
+    label="one per second core",
+)
+"""
+
+
+def test_a_strategy_is_one_function_and_one_row():
+    assert "cores, all, backwards" in run_with(TOY, "plan", "--help")
+    machine = "synthetic:pack:1 core:4 pu:1"
+    output = run_with(TOY, "plan", "-n", "auto", "-s", "backwards", "--topology", machine)
+    assert "2 ranks, backwards" in output
+    assert " 0 1 1 0 3 1 place: whole rank 1 1 1 0 2 1 place: whole rank " in output
