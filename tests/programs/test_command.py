@@ -22,6 +22,12 @@ from tests.elves import make_elf
 from tests.tables import rows
 
 
+@pytest.fixture(autouse=True)
+def _without_the_libraries_of_the_system(monkeypatch):
+    monkeypatch.setattr(libraries, "_CONFIGURATION", "/nonesuch")
+    monkeypatch.setattr(libraries, "_DEFAULT_DIRECTORIES", ())
+
+
 def put(path, data=""):
     """Write an executable file, an ELF file without data; return its path."""
     path.parent.mkdir(parents=True, exist_ok=True)
