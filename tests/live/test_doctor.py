@@ -41,16 +41,6 @@ def test_a_clean_environment_has_no_error(doctor):
 
 
 @pytest.mark.two_cpus
-def test_text_in_a_pipe_fits_and_counts(ompbind):
-    done = ompbind("doctor", env={"GOMP_CPU_AFFINITY": "0-1", "COLUMNS": "200"})
-    lines = done.stdout.splitlines()
-    assert (done.returncode, done.stderr) == (0, "")
-    assert all(len(line) <= 80 and "\033" not in line for line in lines)
-    assert "note: GOMP_CPU_AFFINITY: is '0-1'" in lines
-    assert lines[-1].startswith("0 errors, ")
-
-
-@pytest.mark.two_cpus
 def test_gomp_cpu_affinity_is_a_note_and_ranks_do_not_inherit_it(doctor, ompbind):
     found = doctor(env={"GOMP_CPU_AFFINITY": "0"})["GOMP_CPU_AFFINITY"]
     assert (found["level"], found["check"]) == ("note", "variables")

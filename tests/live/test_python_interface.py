@@ -176,21 +176,6 @@ def test_variables_of_ompbind_are_restored_and_others_keep_changes_of_the_body(p
         assert found == ["7", "0-99", "8000", None, None, "mine"]
 
 
-def test_only_the_selected_variables_are_set(plan):
-    base = report()[1]
-    openmp, others = {"OMP_NUM_THREADS", "OMP_PLACES", "OMP_PROC_BIND"}, {"RANK", "WORLD_SIZE"}
-    for variables, found in (
-        ("openmp", openmp),
-        ("all", openmp | others),
-        (("RANK", "OMP_NUM_THREADS"), {"RANK", "OMP_NUM_THREADS"}),
-        ((), set()),
-    ):
-        with placed(plan, 0, variables=variables):
-            env = report()[1]
-        assert {name for name in openmp | others if env.get(name) != base.get(name)} == found
-        assert env == make_environment(plan, 0, base, variables=variables)
-
-
 def test_everything_is_restored_if_an_extra_variable_cannot_be_set(plan):
     before = state()
     for wrong, error in (({"A=B": "1"}, ValueError), ({"A": 1}, RequestError), ({"A": "\0"}, ValueError)):

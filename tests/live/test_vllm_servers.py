@@ -46,10 +46,13 @@ def serve(tmp_path):
     return start
 
 
+def find_worker_processes(server: Server):
+    return sorted(server.find_processes("VLLM::Worker"), key=lambda process: " ".join(process.cmdline()))
+
+
 def find_workers(server: Server):
     """Return the affinity masks of the threads of each worker, in the order of the workers."""
-    workers = sorted(server.find_processes("VLLM::Worker"), key=lambda process: " ".join(process.cmdline()))
-    return [read_masks(process.pid) for process in workers]
+    return [read_masks(process.pid) for process in find_worker_processes(server)]
 
 
 def wait_until_gone(server: Server, processes):
@@ -89,13 +92,8 @@ def test_workers_by_cpu_lists(serve):
     assert lists == f"'{FIRST}|{LAST}'"
     (port,) = find_free_ports(1)
     with serve(make_command(port, "-tp", "2"), [port], **{name: lists.strip("'")}) as server:
-        initial = [
-            os.sched_getaffinity(process.pid)
-            for process in sorted(
-                server.find_processes("VLLM::Worker"), key=lambda each: " ".join(each.cmdline())
-            )
-        ]
-        assert initial == [{int(FIRST)}, {int(LAST)}]
+        workers = find_worker_processes(server)
+        assert [os.sched_getaffinity(worker.pid) for worker in workers] == [{int(FIRST)}, {int(LAST)}]
 
 
 @pytest.mark.parametrize("prefix", [(), (*RUN, "--")], ids=["alone", "in a rank"])

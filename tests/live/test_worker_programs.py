@@ -107,20 +107,8 @@ def test_workers_of_gunicorn_have_cpus_of_their_own_also_one_that_replaces_anoth
     (tmp_path / "app.py").write_text(
         "def app(environ, start):\n    start('200 OK', [])\n    return [b'ok']\n"
     )
-    line = [
-        "gunicorn",
-        "-w",
-        "2",
-        "-c",
-        EXAMPLES / "gunicorn_conf.py",
-        "--chdir",
-        tmp_path,
-        "-b",
-        tmp_path / "s",
-        "app:app",
-    ]
-    line[-2] = f"unix:{line[-2]}"
-    server = start_example(line, HOME=str(tmp_path))
+    own = f"-w 2 -c {EXAMPLES}/gunicorn_conf.py --chdir {tmp_path} -b unix:{tmp_path}/s app:app"
+    server = start_example(["gunicorn", *own.split()], HOME=str(tmp_path))
     try:
         killed = next(iter(wait_for_masks(server)))
         os.kill(killed, signal.SIGKILL)

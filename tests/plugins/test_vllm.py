@@ -47,20 +47,11 @@ NOBIND = {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}
     ("words", "prefix", "env", "cpus"),
     [
         ("2", (), {}, f"{FIRST} {LAST}"),
-        pytest.param("2", (), {"OMPBIND_MASK": f"{LAST}|{FIRST}"}, f"{LAST} {FIRST}", marks=pytest.mark.long),
         ("2", (), {"VLLM_CPU_OMP_THREADS_BIND": f"{LAST}|{FIRST}"}, f"{LAST} {FIRST}"),
         ("1", (), {"OMPBIND_MASK": f"{FIRST},{LAST}", "OMPBIND_SERVICE_TOTAL": "1"}, f"{FIRST}+{LAST}"),
         ("1 1", (), {}, f"{LAST}"),  # the second of two replicas
         ("2", IN_RANK, NOBIND, f"{FIRST} {LAST}"),
-        pytest.param(
-            "1",
-            (*IN_RANK[:-1], "--service-total", "1", "--"),
-            NOBIND,
-            f"{FIRST}+{LAST}",
-            marks=pytest.mark.long,
-        ),
         ("2", (*IN_RANK[:-1], "--service-total", "1", "--"), NOBIND, f"{FIRST} {LAST}"),
-        pytest.param("1", (*IN_RANK[:-1], "-m", str(LAST), "--"), {}, f"{LAST}", marks=pytest.mark.long),
         pytest.param(
             "2", (*IN_RANK[:-1], "--bind", "none", "--"), NOBIND, f"{FIRST} {LAST}", marks=pytest.mark.long
         ),

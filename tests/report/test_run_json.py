@@ -12,7 +12,7 @@ from ompbind.planning.rank_command import RunSpec, make_local_identities, make_v
 from ompbind.planning.request import Request
 from ompbind.report.plan_json import render_plan_json
 from ompbind.report.run_json import render_run
-from tests.inspection.test_verification import bad, make_verified
+from tests.inspection.test_verdict import bad, make_verified
 from tests.machines import Shape, make_machine
 
 PLAN = make_plan(make_machine(Shape(cores=8)), Request(ranks=2))
