@@ -41,9 +41,9 @@ def _complete_sources(text: str) -> Sequence[str]:
 
 def _list_sources() -> str:
     """Return the short names of all topology sources."""
-    from ompbind.machine.read.sources import source_labels  # noqa: PLC0415 - door: topology sources
+    from ompbind.machine.read.sources import LABELS  # noqa: PLC0415 - door: topology sources
 
-    return source_labels()
+    return LABELS
 
 
 def _read_cores(text: str) -> int:

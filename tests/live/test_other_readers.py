@@ -71,7 +71,7 @@ def test_lstopo_and_lscpu_of_the_same_files_give_the_same_machine(tmp_path, shap
 
 DESCRIPTIONS = [
     "pack:2 numa:1 l3:2 core:4 pu:2",
-    "pack:2 numa:4 l3:2 l2:8 core:1 pu:2(indexes=core:l3:numa:pack)",
+    "pack:2 numa:4 l3:2 l2:8 core:1 pu:2(indexes=2*128:1*2)",
     "pack:2 [numa(memory=1GB)] [numa] l3:2(size=16MB) core:2 pu:2",
     "node:2(indexes=1,0 memory=4GB) core:2 pu:1",
     "pack:3 numa:2(memory=8GiB indexes=2*3:1*2) core:2 pu:2",

@@ -1,7 +1,7 @@
 """Read a machine from a topology source: this machine, recordings and descriptions, each into a `Machine`.
 
 Imports the base modules, procfs and `machine`. `linux` reads the files below a root, always an argument.
-To add a topology source: one file here, and one row in `sources`. To read one more fact of Linux: a function
+To add a topology source: one file here, and its case in `sources`. To read one more fact of Linux: a function
 in the file of its subject, called by `linux`.
 """
 

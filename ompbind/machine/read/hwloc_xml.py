@@ -31,7 +31,6 @@ from ompbind.machine.devices import (
 )
 from ompbind.machine.model import (
     CoreKindName,
-    Domain,
     Level,
     Machine,
     Node,
@@ -41,10 +40,7 @@ from ompbind.machine.model import (
 )
 from ompbind.machine.nodes import NumaMemory, make_nodes
 from ompbind.machine.read.root import whole_number
-from ompbind.record import Record
 from ompbind.text import clean_name
-
-DistanceEntries = Iterator[tuple[tuple[int, int], int]]
 
 _TYPES = {
     "Package": Level.PACKAGE,
@@ -54,7 +50,7 @@ _TYPES = {
     "L2Cache": Level.L2,
     "Core": Level.CORE,
 }
-"""Levels by their type in hwloc; version 1 writes `Socket`, and `Cache` with a depth (`_find_level`)."""
+"""Levels by their type in hwloc; version 1 writes `Socket`, and `Cache` with a depth (`_read_parts`)."""
 
 _GROUPS = {"Cluster": Level.CLUSTER, "Book": Level.BOOK, "Drawer": Level.DRAWER}
 """Levels of objects of type Group, by their subtype."""
@@ -82,7 +78,9 @@ def parse_xml(data: bytes, source: str, *, devices: bool = False) -> Machine:
     try:
         tree = _read_tree(data)
         machine = _make_machine(tree, source)
-        return machine.replace(devices=parse_devices(tree, machine)) if devices else machine
+        if not devices:
+            return machine
+        return machine.replace(devices=number_devices(_read_devices(tree, machine.online, machine)))
     except (ParseError, UnicodeError, LookupError) as error:
         raise MachineError(f"{source} is not valid XML: {error}") from error
     except ValueError as error:
@@ -111,6 +109,19 @@ def _read_tree(data: bytes) -> Element:
     return root
 
 
+def parse_cpuset(text: str | None) -> CpuSet | None:
+    """Parse a set like "0x00000003,,0xff"; None if it is absent or "0xf...f", which means all CPUs."""
+    if text is None or text.startswith("0xf...f"):
+        return None
+    words = (word.strip().removeprefix("0x").rjust(8, "0") for word in text.split(","))
+    return CpuSet.from_mask(",".join(words))
+
+
+def _cpus(element: Element, name: str = "cpuset") -> CpuSet:
+    """Return the CPUs, or the nodes, in an attribute; empty if it is absent or means all."""
+    return parse_cpuset(element.get(name)) or EMPTY
+
+
 def _number(element: Element) -> int | None:
     return whole_number(element.get("os_index"), 1 << 16)
 
@@ -118,37 +129,41 @@ def _number(element: Element) -> int | None:
 def _make_machine(tree: Element, source: str) -> Machine:
     objects = list(tree.iter("object"))
     top = objects[0] if objects else tree
-    known = union(parse_cpuset(obj.get("cpuset")) or EMPTY for obj in objects if obj.get("type") == "PU")
-    limit = parse_cpuset(top.get("online_cpuset")) or parse_cpuset(top.get("cpuset"))
+    known = union(_cpus(obj) for obj in objects if obj.get("type") == "PU")
+    limit = _cpus(top, "online_cpuset") or _cpus(top)
     online = known & limit if limit else known
     if not online:
         raise MachineError(f"{source} names no CPU", hint="write the file with: lstopo machine.xml")
-    complete = parse_cpuset(top.get("complete_cpuset")) or online
     allowed = parse_cpuset(top.get("allowed_cpuset"))
-    memories, gpus, hidden_nodes = _read_memories(objects)
-    unusable = _find_unusable_nodes(objects)
-    nodes = _make_nodes(tree, memories, unusable, online)
-    parts, sizes = _read_parts(objects)
     usable = online if allowed is None else online & allowed
     if not usable:
         raise MachineError(f"{source} allows none of its online CPUs {online}")
-    hidden = (complete | known) - online
+    offline = ((_cpus(top, "complete_cpuset") or online) | known) - online
+    nodes, node_remarks = _read_nodes(tree, objects, online)
+    parts, sizes = _read_parts(objects)
+    remarks = []
+    version = tree.get("version", "")
+    if (whole_number(version.partition(".")[0]) or 0) > _NEWEST_VERSION:  # words may mean other things
+        text = f"only versions 1 to {_NEWEST_VERSION} are known"
+        remarks.append(f"the XML has version {clean_name(version)}: {text}")
+    if offline and "online_cpuset" not in top.attrib:
+        remarks.append(f"{named('CPU', offline)}: offline or not allowed when the XML was written")
+    if Level.CORE not in parts:
+        remarks.append("core siblings are unknown: each CPU counts as a core")
     arches = (info.get("value") for info in tree.iter("info") if info.get("name") == "Architecture")
     machine = Machine(
         source=source,
         arch=next(filter(None, arches), "unknown"),
         online=online,
-        offline=hidden,
+        offline=offline,
         allowed=usable,
         memory_allowed=parse_cpuset(top.get("allowed_nodeset", top.get("nodeset"))) or None,
         nodes=nodes,
-        remarks=(
-            *_make_remarks(tree, hidden, hidden_nodes, gpus, has_cores=Level.CORE in parts),
-            *([f"{named('NUMA node', unusable)}: memory unknown or not allowed"] if unusable else ()),
-        ),
+        remarks=(*remarks, *node_remarks),
     ).with_domains(drop_repeated(parts, nodes))
     machine = machine.with_cache_sizes(sizes)
-    return machine.replace(kinds=make_kinds(machine, list(_read_traits(tree, machine.at(Level.CORE)))))
+    cores = [core.cpus for core in machine.at(Level.CORE)]
+    return machine.replace(kinds=make_kinds(machine, list(_read_traits(tree, cores))))
 
 
 def _read_parts(
@@ -161,7 +176,7 @@ def _read_parts(
     parts: dict[Level, Partition] = {}
     sizes: dict[tuple[Level, int], int] = {}
     for obj in objects:
-        type_, cpus = obj.get("type", ""), parse_cpuset(obj.get("cpuset"))
+        type_, cpus = obj.get("type", ""), _cpus(obj)
         if type_ == "Cache" and obj.get("cache_type") != _INSTRUCTION_CACHE:
             type_ = f"L{obj.get('depth', '')}Cache"
         level = _GROUPS.get(obj.get("subtype", "")) if type_ == "Group" else _TYPES.get(type_)
@@ -173,28 +188,48 @@ def _read_parts(
     return parts, sizes
 
 
-def _read_memories(objects: Sequence[Element]) -> tuple[list[NumaMemory], list[int], list[int]]:
-    """Return the memories, and the numbers of nodes of GPUs, and of nodes whose CPUs are not in the XML."""
-    kept, gpus, hidden = list[NumaMemory](), list[int](), list[int]()
-    cpus_of_groups = _map_to_groups(objects)
+def _read_nodes(
+    tree: Element, objects: Sequence[Element], online: CpuSet
+) -> tuple[tuple[Node, ...], list[str]]:
+    """Return the NUMA nodes, and remarks; a machine without memories is one node 0.
+
+    In version 1 a node without CPUs has an empty set. It is in the same group as the node that it is near to.
+    """
+    memories, gpus, hidden = list[NumaMemory](), list[int](), list[int]()
+    groups = ((obj, _cpus(obj)) for obj in objects if obj.get("type") == "Group")
+    around = {inner: cpus for group, cpus in groups if cpus for inner in group.iter("object")}  # innermost
     for obj in objects:
-        number = _number(obj)
+        number, locality = _number(obj), _cpus(obj)
         if obj.get("type") != "NUMANode" or number is None:
             continue
-        locality = parse_cpuset(obj.get("cpuset")) or EMPTY
         if obj.get("subtype") == "GPUMemory":
             gpus.append(number)
-        elif not locality and parse_cpuset(obj.get("complete_cpuset")):
+        elif not locality and _cpus(obj, "complete_cpuset"):
             hidden.append(number)
         else:
             memory = NumaMemory(
                 number=number,
-                locality=locality or cpus_of_groups.get(obj, EMPTY),
+                locality=locality or around.get(obj, EMPTY),
                 memory_bytes=whole_number(obj.get("local_memory")),
                 is_special=not locality or obj.get("subtype", "DRAM") != "DRAM",
             )
-            kept.append(memory)
-    return kept, gpus, hidden
+            memories.append(memory)
+    if any(memory.memory_bytes for memory in memories):  # if any node has a size, no size means no memory
+        memories = [memory.replace(memory_bytes=memory.memory_bytes or 0) for memory in memories]
+    unusable = _find_unusable_nodes(objects)
+    memories += (NumaMemory(number=number, locality=cpus) for number, cpus in unusable.items())
+    remarks = []
+    if hidden:
+        remarks.append(f"{named('NUMA node', hidden)} excluded: no CPUs in the XML")
+    if gpus:
+        remarks.append(render_gpu_remark(gpus))
+    if unusable:
+        remarks.append(f"{named('NUMA node', unusable)}: memory unknown or not allowed")
+    if not memories:
+        size = next((obj.get("local_memory") for obj in objects), None)
+        return (Node(number=0, cpus=online, memory_bytes=whole_number(size)),), remarks
+    numbers = sorted(memory.number for memory in memories)
+    return make_nodes(memories, online, _read_distances(tree, numbers)), remarks
 
 
 def _find_unusable_nodes(objects: Sequence[Element]) -> dict[int, CpuSet]:
@@ -206,98 +241,58 @@ def _find_unusable_nodes(objects: Sequence[Element]) -> dict[int, CpuSet]:
     known = CpuSet(number for number in numbers if number is not None)
     found: dict[int, CpuSet] = {}
     for obj in objects:
-        nodes = parse_cpuset(obj.get("complete_nodeset")) or EMPTY
-        cpus = parse_cpuset(obj.get("cpuset"))
+        nodes, cpus = _cpus(obj, "complete_nodeset"), _cpus(obj)
         if cpus and len(nodes) == 1 and nodes.isdisjoint(known) and parse_cpuset(obj.get("nodeset")) == EMPTY:
             found.setdefault(nodes.first, cpus)
     return found
 
 
-def _map_to_groups(objects: Sequence[Element]) -> dict[Element, CpuSet]:
-    """Return the CPUs of the innermost group around each object.
+def _read_distances(tree: Element, numbers: Sequence[int]) -> Mapping[tuple[int, int], int]:
+    """Return the first matrix of latencies between nodes: `distances` of version 1, later `distances2`."""
 
-    In version 1 a node without CPUs has an empty set. It is in the same group as the node that it is near to.
-    """
-    groups = ((obj, parse_cpuset(obj.get("cpuset"))) for obj in objects if obj.get("type") == "Group")
-    return {inner: cpus for group, cpus in groups if cpus for inner in group.iter("object")}
+    def words(matrix: Element, tag: str) -> list[str]:
+        return [word for element in matrix.iter(tag) for word in (element.text or "").split()]
 
-
-def _make_nodes(
-    tree: Element, memories: Sequence[NumaMemory], unusable: Mapping[int, CpuSet], online: CpuSet
-) -> tuple[Node, ...]:
-    """Return the nodes of these memories, and of unusable nodes, whose memory is unknown."""
-    if not (memories or unusable):
-        size = next((obj.get("local_memory") for obj in tree.iter("object")), None)
-        return (Node(number=0, cpus=online, memory_bytes=whole_number(size)),)
-    numbers = sorted([*unusable, *(memory.number for memory in memories)])
-    matrices = (dict(pairs) for pairs in _read_distances(tree, numbers))
-    distances = next((matrix for matrix in matrices if matrix), {})
-    if any(memory.memory_bytes for memory in memories):  # if any node has a size, no size means no memory
-        memories = [memory.replace(memory_bytes=memory.memory_bytes or 0) for memory in memories]
-    without = (NumaMemory(number=number, locality=cpus) for number, cpus in unusable.items())
-    return make_nodes([*memories, *without], online, distances)
-
-
-def _read_distances(tree: Element, numbers: Sequence[int]) -> Iterator[DistanceEntries]:
-    """Yield each matrix of latencies between nodes: `distances` of version 1, later `distances2`."""
-    for matrix in tree.iter("distances"):
-        base = _scaled(matrix.get("latency_base", "1"), 1000) or 1000
-        yield _pairs(numbers, [cell.get("value", "") for cell in matrix.iter("latency")], base / 1000)
-    for matrix in tree.iter("distances2"):
-        kind = whole_number(matrix.get("kind"), 1 << 16) or 0
-        if matrix.get("type") == "NUMANode" and matrix.get("indexing") == "os" and kind & _MEANS_LATENCY:
-            named_nodes = [whole_number(word, 1 << 16) for word in _words(matrix, "indexes")]
-            yield _pairs(named_nodes or numbers, _words(matrix, "u64values"), 1)
+    for matrix in (*tree.iter("distances"), *tree.iter("distances2")):
+        rows: Sequence[int | None] = numbers
+        if matrix.tag == "distances":
+            base = _parse_float(matrix.get("latency_base")) or 1
+            values = [cell.get("value", "") for cell in matrix.iter("latency")]
+        else:
+            kind = whole_number(matrix.get("kind"), 1 << 16) or 0
+            if (matrix.get("type"), matrix.get("indexing"), kind & _MEANS_LATENCY) != ("NUMANode", "os", 4):
+                continue
+            base, values = 1, words(matrix, "u64values")
+            rows = [whole_number(word, 1 << 16) for word in words(matrix, "indexes")] or numbers
+        if len(values) == len(rows) ** 2:
+            distances = {
+                (start, end): round(min(distance * base, 1e9))
+                for (start, end), value in zip(product(rows, repeat=2), values, strict=True)
+                if start is not None and end is not None and (distance := _parse_float(value)) is not None
+            }
+            if distances:
+                return distances
+    return {}
 
 
-def _words(matrix: Element, tag: str) -> list[str]:
-    return [word for element in matrix.iter(tag) for word in (element.text or "").split()]
-
-
-def _pairs(numbers: Sequence[int | None], values: Sequence[str], base: float) -> DistanceEntries:
-    """Yield ((from, to), distance) of a matrix; nothing if it lacks values for some pairs of nodes."""
-    if len(values) == len(numbers) ** 2:
-        for (start, end), value in zip(product(numbers, repeat=2), values, strict=True):
-            distance = _scaled(value, base)
-            if start is not None and end is not None and distance is not None:
-                yield (start, end), distance
-
-
-def _scaled(value: str, base: float) -> int | None:
+def _parse_float(text: str | None) -> float | None:
     try:
-        return round(min(float(value) * base, 1e9))
+        return min(max(float(text or ""), 0), 1e9)
     except ValueError:
         return None
 
 
-def _read_traits(tree: Element, cores: Sequence[Domain]) -> Iterator[CoreTraits]:
-    kinds = [(parse_cpuset(kind.get("cpuset")) or EMPTY, kind) for kind in tree.iter("cpukind")]
+def _read_traits(tree: Element, cores: Sequence[CpuSet]) -> Iterator[CoreTraits]:
+    kinds = [(_cpus(kind), kind) for kind in tree.iter("cpukind")]
     for core in cores:
-        found = next((list(kind.iter("info")) for cpus, kind in kinds if core.cpus <= cpus), [])
+        found = next((list(kind.iter("info")) for cpus, kind in kinds if core <= cpus), [])
         infos = {info.get("name", ""): info.get("value", "") for info in reversed(found)}  # the first counts
         yield CoreTraits(
-            cpus=core.cpus,
+            cpus=core,
             type=_CORE_TYPES.get(infos.get("CoreType", "")),
             capacity=whole_number(infos.get("LinuxCapacity")),
             frequency=whole_number(infos.get("FrequencyMaxMHz")),
         )
-
-
-def _make_remarks(
-    tree: Element, hidden: CpuSet, hidden_nodes: list[int], gpus: list[int], *, has_cores: bool
-) -> Iterator[str]:
-    version = tree.get("version", "")
-    if (whole_number(version.partition(".")[0]) or 0) > _NEWEST_VERSION:  # words may mean other things
-        yield f"the XML has version {clean_name(version)}: only versions 1 to {_NEWEST_VERSION} are known"
-    top = next(tree.iter("object"), tree)
-    if hidden and "online_cpuset" not in top.attrib:
-        yield f"{named('CPU', hidden)}: offline or not allowed when the XML was written"
-    if hidden_nodes:
-        yield f"{named('NUMA node', hidden_nodes)} excluded: no CPUs in the XML"
-    if not has_cores:
-        yield "core siblings are unknown: each CPU counts as a core"
-    if gpus:
-        yield render_gpu_remark(gpus)
 
 
 # GPUs, network interfaces and accelerators in hwloc XML, of versions 1, 2 and 3.
@@ -319,55 +314,44 @@ _RDMA_TYPES = ("3", "32", "48")
 """Types of OS devices of RDMA: 3 in versions 1 and 2; a bit in version 3, also with that of networks."""
 
 
-class _Function(Record):
-    """A PCI function in XML: its object, the CPUs of the object around it, and its OS devices."""
-
-    element: Element
-    near: CpuSet
-    names: tuple[Element, ...]
-
-
-def parse_devices(tree: Element, machine: Machine) -> tuple[Device, ...]:
-    """Return the devices in hwloc XML in device order, from the tree and the machine made from it.
+def _read_devices(outer: Element, near: CpuSet, machine: Machine) -> Iterator[Device]:
+    """Yield the devices inside an object that is near some CPUs.
 
     Raises ValueError for a PCI address or a set of CPUs that is not valid.
     """
-    functions = _find_functions(tree, machine.online, machine.online)
-    return number_devices(device for found in functions for device in _make_devices(found, machine))
-
-
-def _find_functions(outer: Element, near: CpuSet, online: CpuSet) -> Iterator[_Function]:
-    """Yield the PCI functions inside an object that is near some CPUs."""
     for inner in outer.iterfind("object"):
         if inner.get("type") == "PCIDev":
-            yield _Function(element=inner, near=near, names=tuple(_find_names(inner)))
-        around = parse_cpuset(inner.get("cpuset")) or EMPTY
-        yield from _find_functions(inner, around & online or near, online)
+            yield from _make_devices(inner, near, machine)
+        yield from _read_devices(inner, _cpus(inner) & machine.online or near, machine)
 
 
-def _find_names(function: Element) -> Iterator[Element]:
-    """Yield the OS devices of a PCI function, but not of functions below it."""
-    for inner in function.iterfind("object"):
-        if inner.get("type") == "OSDev" and inner.get("name"):
-            yield inner
-        if inner.get("type") != "PCIDev":
-            yield from _find_names(inner)
+def _make_devices(function: Element, near: CpuSet, machine: Machine) -> Iterator[Device]:
+    """Yield the device of a PCI function, or its partitions; nothing for functions of other kinds.
 
-
-def _make_devices(function: _Function, machine: Machine) -> Iterator[Device]:
-    """Yield the device of a PCI function, or its partitions; nothing for functions of other kinds."""
-    pci_type = function.element.get("pci_type", "")  # as "0302 [10de:2335] [10de:18be] a1"
-    pci_class = _hex(pci_type[:4])
-    vendor, product = map(_hex, pci_type.partition("[")[2].partition("]")[0].partition(":")[::2])
-    kind = find_kind(pci_class, vendor, map(_name, function.names))
+    hwloc puts a device whose place is unknown beside all CPUs. On a machine of several nodes the place of
+    such a device is not known; none of the nodes is a better guess than another.
+    """
+    pci_type = function.get("pci_type", "").lower()  # as "0302 [10de:2335] [10de:18be] a1"
+    ids = (pci_type[:4], *pci_type.partition("[")[2].partition("]")[0].partition(":")[::2])
+    pci_class, vendor, product = (text if len(text) == 4 and is_hexadecimal(text) else "" for text in ids)
+    os_devices = list(_find_os_devices(function))
+    kind = find_kind(pci_class, vendor, (name for name, _ in os_devices))
     if kind is None:
         return
-    address = function.element.get("pci_busid", "").lower()
+    address = function.get("pci_busid", "").lower()
     if not is_address(address):
         raise ValueError(f"the PCI address {clean_name(address)!r} is not valid")
-    cpus, node = _locate(function.near, machine)
-    parts = _partition(function.names) if kind is DeviceKind.GPU else [function.names]
+    nodes = [node for node in machine.nodes if node.cpus]
+    if len(nodes) > 1 and near >= union(node.cpus for node in nodes):
+        near = EMPTY
+    parts = [os_devices]
+    for stem in _PARTITION_NAMES if kind is DeviceKind.GPU else ():
+        own = [found for found in os_devices if found[0].startswith(stem)]
+        if len(own) > 1:  # other names belong to each partition
+            parts = [[found, *(other for other in os_devices if other not in own)] for found in own]
+            break
     for number, part in enumerate(parts):
+        names = tuple(name for name, _ in part)
         yield Device(
             kind=kind,
             index=0,
@@ -376,61 +360,31 @@ def _make_devices(function: _Function, machine: Machine) -> Iterator[Device]:
             pci_class=pci_class,
             vendor=vendor,
             product=product,
-            cpus=cpus,
-            node=node,
-            names=tuple(map(_name, part)),
-            rdma_names=tuple(_name(found) for found in part if found.get("osdev_type") in _RDMA_TYPES),
-            uuid=_find_uuid(part, vendor),
-            ordinal=find_ordinal(map(_name, part)) if kind is DeviceKind.GPU else None,
+            cpus=near,
+            node=next((node.number for node in nodes if near and near <= node.cpus), None),
+            names=names,
+            rdma_names=tuple(name for name, found in part if found.get("osdev_type") in _RDMA_TYPES),
+            uuid=_find_uuid([found for _, found in part], vendor),
+            ordinal=find_ordinal(names) if kind is DeviceKind.GPU else None,
         )
 
 
-def _name(os_device: Element) -> str:
-    return clean_name(os_device.get("name", ""))
+def _find_os_devices(function: Element) -> Iterator[tuple[str, Element]]:
+    """Yield (name, element) of the OS devices of a PCI function, but not of functions below it."""
+    for inner in function.iterfind("object"):
+        if inner.get("type") == "OSDev" and inner.get("name"):
+            yield clean_name(inner.get("name", "")), inner
+        if inner.get("type") != "PCIDev":
+            yield from _find_os_devices(inner)
 
 
-def _hex(text: str) -> str:
-    number = text.lower()
-    return number if len(number) == 4 and is_hexadecimal(number) else ""
-
-
-def _locate(near: CpuSet, machine: Machine) -> tuple[CpuSet, int | None]:
-    """Return the CPUs and the NUMA node that a device is near.
-
-    hwloc puts a device whose place is unknown beside all CPUs. On a machine of several nodes the place of
-    such a device is not known; none of the nodes is a better guess than another.
-    """
-    nodes = [node for node in machine.nodes if node.cpus]
-    if len(nodes) > 1 and near >= union(node.cpus for node in nodes):
-        return EMPTY, None
-    return near, next((node.number for node in nodes if near <= node.cpus), None)
-
-
-def _partition(names: Sequence[Element]) -> list[list[Element]]:
-    """Divide the OS devices of a GPU among its partitions; other names belong to each partition."""
-    for stem in _PARTITION_NAMES:
-        own = [found for found in names if _name(found).startswith(stem)]
-        if len(own) > 1:
-            common = [found for found in names if found not in own]
-            return [[found, *common] for found in own]
-    return [list(names)]
-
-
-def _find_uuid(names: Sequence[Element], vendor: str) -> str:
+def _find_uuid(os_devices: Sequence[Element], vendor: str) -> str:
     """Return the UUID that variables of the vendor accept; "" if it is unknown or was made anonymous.
 
     ROCr accepts GPU- and 16 digits, hwloc leaves out leading zeros. ZE_AFFINITY_MASK accepts no UUID.
     """
-    infos = {info.get("name"): info.get("value", "") for found in names for info in found.iterfind("info")}
+    infos = {info.get("name"): info.get("value", "") for one in os_devices for info in one.iterfind("info")}
     text = clean_name(infos.get("NVIDIAUUID") or "")
     if vendor == AMD and (unique := infos.get("AMDUUID")):
         text = f"GPU-{clean_name(unique).rjust(16, '0')}"
     return text if text.removeprefix("GPU-").strip("0-") else ""
-
-
-def parse_cpuset(text: str | None) -> CpuSet | None:
-    """Parse a set like "0x00000003,,0xff"; None if it is absent or "0xf...f", which means all CPUs."""
-    if text is None or text.startswith("0xf...f"):
-        return None
-    words = (word.strip().removeprefix("0x").rjust(8, "0") for word in text.split(","))
-    return CpuSet.from_mask(",".join(words))

@@ -20,7 +20,6 @@ from ompbind.machine.read.synthetic import parse_synthetic
 from ompbind.report.topology import device_record, render_json
 from tests.machines import DictRoot, Shape, shape_files
 from tests.tables import rows
-from tests.toys import run_with
 
 CPU = "sys/devices/system/cpu"
 
@@ -440,8 +439,6 @@ def test_devices_in_json_of_ompbind(tmp_path):
     pack:2 core:2 pu:2                                  | 0-3 4-7         | 0-7     | 0-1 2-3 4-5 6-7
     Package:2 Core:2 PU:2(indexes=4*2:2*2:1*2)          | 0,2,4,6 1,3,5,7 | 0-7     | 0,4 2,6 1,5 3,7
     pack:2 core:2 pu:2(indexes=0,4,2,6,1,5,3,7)         | 0,2,4,6 1,3,5,7 | 0-7     | 0,4 2,6 1,5 3,7
-    pack:2 core:2 pu:2(indexes=core)                    | 0-1,4-5 2-3,6-7 | 0-7     | 0,4 1,5 2,6 3,7
-    pack:2 numa:2 core:1 pu:2(indexes=core:numa:pack)   | 0-1,4-5 2-3,6-7 | 0,4 1,5 2,6 3,7 | 0,4 1,5 2,6 3,7
     socket:1 node:2(memory=2GB indexes=1,0) l3:1(size=16MB) l2:2 l1d:1 core:1 pu:1 | 0-3 | 0-1 2-3 | 0 1 2 3
     (memory=1GB) [numa] group:2 pack:1 [NUMANode(memory=1GiB)] pu:2 | 0-1 2-3 | 0-1 2-3 | 0 1 2 3
 """))  # fmt: skip
@@ -460,7 +457,7 @@ def test_memory_of_descriptions():
 
 
 @pytest.mark.parametrize(("text", "match"), [
-    ("", "the last step is not pu"), ("pack:2 core:4", "the last step"), ("pu:2 core:2", "the last step"),
+    ("", "the last step is not pu"), ("pack:2 core:4", "the last step"), ("pu:2 core:2", "after pu"),
     ("pack:0 pu:1", "count in pack:0 is not positive"), ("pu:2 pu:2", "after pu"),
     ("pack:2 odd", "'odd' is not TYPE"), ("foo:2 pu:1", "unknown type 'foo'"), ("2 3", "'2' is not TYPE"),
     ("core:2 core:1 pu:1", "appears twice"), ("core:2 pack:2 pu:1", "pack is inside core"),
@@ -470,7 +467,7 @@ def test_memory_of_descriptions():
     ("pu:2(indexes=0,0)", "different numbers to 2 objects"),
     ("pu:2(indexes=2*2:1*1)", "does not give different numbers"),
     ("pu:2(indexes=70000,1)", "does not give different numbers"),
-    ("core:2 pu:2(indexes=die)", "but there is no such step"), ("[core] pu:2", "is not a memory"),
+    ("core:2 pu:2(indexes=core)", "neither a list of numbers nor loops"), ("[core] pu:2", "is not a memory"),
     ("numa:2(memory=lots) pu:1", "memory=lots is not a size"),
     ("l3:2(size=big) pu:1", "size=big is not a size"),
     ("l3:2(32MiB) pu:1", r"'32mib' in \(32mib\) is not an attribute: write \(size=32mib\)"),
@@ -481,24 +478,3 @@ def test_invalid_descriptions_are_errors(text, match):
     with pytest.raises(MachineError, match=match) as caught:
         read_machine(f"synthetic:{text}")
     assert "synthetic:pack:2" in caught.value.hint or "at most" in caught.value.hint
-
-
-TOY = """
-from ompbind.machine.read import sources
-from ompbind.machine.read.synthetic import parse_synthetic
-sources.SOURCES = (*sources.SOURCES, sources.TopologySource(
-    detect=lambda given: given.head.startswith(b"twins "),
-    read=lambda given: parse_synthetic(f"core:{int(given.head[6:])} pu:2", given.text),
-    describe="a count of twins",
-    label="twins",
-))
-"""
-
-
-def test_a_source_is_one_row(tmp_path):
-    """The table alone decides the help, the hint and how a source is read."""
-    (tmp_path / "source").write_text("twins 3")
-    assert "JSON, synthetic:..., sample:NAME, or twins" in run_with(TOY, "topo", "--help")
-    assert "two-sockets', or a count of twins" in run_with(TOY, "topo", "--topology", "none")
-    text = run_with(TOY, "topo", "--topology", str(tmp_path / "source"), "--format", "json")
-    assert json.loads(text)["online"] == "0-5"
