@@ -383,7 +383,9 @@ def _find_uuid(os_devices: Sequence[Element], vendor: str) -> str:
 
     ROCr accepts GPU- and 16 digits, hwloc leaves out leading zeros. ZE_AFFINITY_MASK accepts no UUID.
     """
-    infos = {info.get("name"): info.get("value", "") for one in os_devices for info in one.iterfind("info")}
+    infos = {
+        info.get("name"): info.get("value", "") for found in os_devices for info in found.iterfind("info")
+    }
     text = clean_name(infos.get("NVIDIAUUID") or "")
     if vendor == AMD and (unique := infos.get("AMDUUID")):
         text = f"GPU-{clean_name(unique).rjust(16, '0')}"
