@@ -2,6 +2,6 @@
 
 Imports all other rooms but `workers`; only `__main__` imports it.
 To add a verb: one file with its command `VERB`, and its name in `verbs`. To add an option: one row in a
-file `*_options.py`, one field in `settings`, or in `execution.run_options.Supervision` for the supervisor,
-and the code that uses it.
+file `*_options.py`, or in `OPTIONS` of the only verb that has it; one field in `settings`, or in
+`execution.run_options.Supervision` for the supervisor; and the code that uses it.
 """

@@ -18,7 +18,7 @@ from ompbind.bench.records import NextRound, Phase, Session
 from ompbind.bench.session import estimate_most_s, estimate_run_s, find_best_so_far
 from ompbind.cli.console import read_screen
 from ompbind.report.bench.measurements import render_run_time
-from ompbind.report.ps import render_age
+from ompbind.report.text import render_age
 from ompbind.text import clean_line
 
 

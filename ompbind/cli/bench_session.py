@@ -58,7 +58,7 @@ from ompbind.report.bench.export import EXPORTS
 from ompbind.report.bench.measurements import list_choices, render_run_time
 from ompbind.report.bench.sessions import render_failure, render_sessions
 from ompbind.report.bench.table import render_bench
-from ompbind.report.ps import render_age
+from ompbind.report.text import render_age
 
 _FAILED = 1
 

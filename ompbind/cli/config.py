@@ -1,19 +1,18 @@
 """`ompbind config`: the value of each option, and where it comes from."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Mapping
 
 import click
 
 from ompbind.cli.console import read_screen, write_stdout
 from ompbind.cli.option import Given, Option, Sources, ValueLevel, VerbContext
-from ompbind.cli.verb import Verb
+from ompbind.cli.verb import Verb, make_format_option
+from ompbind.planning.configuration import Configuration
 from ompbind.planning.rank_variables import mask_word
-from ompbind.report.configuration import (
-    OptionValue,
-    ValueSource,
-    render_configuration,
-    render_configuration_json,
-)
+from ompbind.report.plan_json import configuration_record
+from ompbind.report.text import Column, Screen, render_paragraph, render_table
+from ompbind.text import clean_line
 
 EXAMPLES = (
     ("Each option and its source", "ompbind config"),
@@ -23,48 +22,85 @@ EXAMPLES = (
     ("The same as JSON", "ompbind config --preset serve -n 4 --format json"),
 )
 
-HELP = """Show which configuration files are read, and the value and the source of each option that 'run'
-would use with the same options. Nothing is started.
-"""
-
 DETAILS = """Options are also read from ompbind.toml in the working directory, and from
 ~/.config/ompbind/ompbind.toml.
 """
 
+OPTIONS = (make_format_option("config", "table", "json"),)
+
 
 def config(ctx: click.Context) -> int:
-    """Show the value of each option and its source."""
+    """Show which configuration files are read, and the value and the source of each option that 'run'
+    would use with the same options. Nothing is started.
+    """
     assert isinstance(ctx, VerbContext)
-    options = [
-        OptionValue(
-            name=option.key,
-            sources=tuple(_list_values(option, ctx.sources)),
-            is_list=option.multiple,
-        )
-        for option in ctx.sources.options.values()
-        if "run" in option.verbs
-    ]
+    options = [option for option in ctx.sources.options.values() if "run" in option.verbs]
+    values = {option: _list_values(option, ctx.sources) for option in options}
     if ctx.params["format"] == "json":
-        write_stdout(render_configuration_json(options, ctx.configuration))
+        write_stdout(_render_json(values, ctx.configuration))
     else:
-        write_stdout(render_configuration(options, ctx.configuration, read_screen()))
+        write_stdout(_render(values, ctx.configuration, read_screen()))
     return 0
 
 
-def _list_values(option: Option, sources: Sources) -> Iterator[ValueSource]:
-    """Yield each occurrence that makes the value of an option, or its default."""
+def _list_values(option: Option, sources: Sources) -> list[Given]:
+    """Return each occurrence that makes the value of an option, or its default; secret values are masked."""
     default = False if option.is_flag else option.default_text
-    not_given = Given(value=None, level=ValueLevel.DEFAULT, place="")
-    for given in sources.effective.get(option.name, [not_given]):
-        text = default if given.value is None else given.value
-        text = mask_word(text) if isinstance(text, str) else text
-        yield ValueSource(value=text, level=given.level.name.lower(), name=given.place)
+    found = sources.effective.get(option.name) or [Given(value=None, level=ValueLevel.DEFAULT, place="")]
+    shown = ((given, default if given.value is None else given.value) for given in found)
+    return [given.replace(value=mask_word(text) if isinstance(text, str) else text) for given, text in shown]
+
+
+def _render(values: Mapping[Option, list[Given]], configuration: Configuration, screen: Screen) -> str:
+    """Render the files that were read, the preset, and a table of all options."""
+    width = screen.text_width
+    rows = [(option.key, given) for option, found in values.items() for given in found]
+    columns = [
+        Column(title="option", cells=[name for name, _ in rows]),
+        Column(title="value", cells=[_render_value(given.value) for _, given in rows], grows=True),
+        Column(title="source", cells=[_render_place(given, configuration) for _, given in rows], grows=True),
+    ]
+    lines = [render_paragraph(f"{file.kind} file", file.path, width) for file in configuration.files]
+    lines += [render_paragraph(f"{file.kind} file", str(file), width) for file in configuration.ignored]
+    preset = f"{configuration.preset}, from {configuration.preset_file}" if configuration.preset else "none"
+    lines = [*(lines or ["no configuration file"]), render_paragraph("preset", preset, width)]
+    return "\n".join([*lines, "", render_table(columns, width)])
+
+
+def _render_place(given: Given, configuration: Configuration) -> str:
+    """Return where a value comes from; files are listed above the table, so their kind is enough."""
+    name = given.place or given.level.name.lower()
+    for file in configuration.files:
+        if name.startswith(f"{file.path}:"):
+            name = f"{file.kind} file{name.removeprefix(file.path)}"
+    return clean_line(name)
+
+
+def _render_value(value: str | bool | None) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "-" if value is None else clean_line(value) or "yes"
+
+
+def _render_json(values: Mapping[Option, list[Given]], configuration: Configuration) -> str:
+    """Render the same as JSON, schema ompbind-config/2."""
+    options = []
+    for option, found in values.items():
+        listed = [given.value for given in found if given.value is not None]
+        value: object = listed if option.multiple else found[-1].value
+        sources = [{"level": given.level.name.lower(), "name": given.place or None} for given in found]
+        options.append({"name": option.key, "value": value, "sources": sources})
+    record = {
+        "schema": "ompbind-config/2",
+        "configuration": configuration_record(configuration),
+        "options": options,
+    }
+    return json.dumps(record, indent=2)
 
 
 VERB = Verb(
     "config",
     config,
-    help=HELP,
     summary="Show the value of each option, and where it comes from.",
     page="configuration.md",
     examples=EXAMPLES,

@@ -14,7 +14,7 @@ EXAMPLES = (
 
 
 def show_help(ctx: click.Context) -> int:
-    """Print the help of a verb, or of ompbind if no verb is given."""
+    """Show the help of ompbind or of a verb."""
     words: tuple[str, ...] = ctx.params["words"]
     if len(words) > 1:
         raise OptionError("help is for one verb at a time", hint=f"write 'ompbind help {words[0]}'")
@@ -24,7 +24,6 @@ def show_help(ctx: click.Context) -> int:
 VERB = Verb(
     "help",
     show_help,
-    help="Show the help of ompbind or of a verb.",
     summary="Show the help of ompbind or of a verb.",
     page="README.md",
     examples=EXAMPLES,

@@ -10,9 +10,10 @@ from contextlib import nullcontext
 import click
 
 from ompbind.cli.console import print_message, read_screen, write_stdout
-from ompbind.cli.other_options import INTERVAL_S
+from ompbind.cli.option import Option
+from ompbind.cli.ps import NONE_LIVE
 from ompbind.cli.settings import make_settings
-from ompbind.cli.verb import Verb
+from ompbind.cli.verb import Verb, make_format_option
 from ompbind.errors import InspectError
 from ompbind.execution.signals import find_unignored
 from ompbind.inspection import targets
@@ -21,7 +22,6 @@ from ompbind.inspection.read_load import CONFIRM_STEPS_S, Streaks, add_load, is_
 from ompbind.inspection.targets import Target, find_all_runs, find_target, read_visible_runs
 from ompbind.record import Record
 from ompbind.report.inspect import render_inspection, render_inspection_json, select_problems
-from ompbind.report.ps import NONE_LIVE
 from ompbind.text import Severity
 
 EXAMPLES = (
@@ -38,12 +38,19 @@ _FIRST_S = 0.3  # seconds between the first two inspections of --watch, whose di
 _MOST_SHARE = 0.007
 """CPU time of --watch at most, divided by wall time, unless the user has chosen the interval."""
 
-HELP = """Show the affinity mask and last CPU of each thread of running processes, and the issues found.
+INTERVAL_S = 2
+"""Seconds between two inspections of --watch, where none are given."""
 
-A process is shown with all its descendants, a run with all its ranks. Ranks are compared with their
-plan; for other processes, ompbind checks whether threads compete for CPUs. Nothing is stopped or changed.
-The exit code is 1 if there is an error.
-"""
+OPTIONS = (
+    Option("--all", verbs=("inspect",), flag=True, help="All live runs on this machine"),
+    Option("-v", "--verbose", verbs=("inspect",), flag=True,
+           help="A line for each thread, and all thread pool variables"),
+    Option("--problems", verbs=("inspect",), flag=True,
+           help="Only the summary, and ranks and processes with issues"),
+    make_format_option("inspect", "table", "json"),
+    Option("--watch", verbs=("inspect",), bare="", metavar="[SECONDS]",
+           help=f"Repeat every SECONDS, with the CPU use since the last time (default {INTERVAL_S})"),
+)  # fmt: skip
 
 
 class InspectSettings(Record):
@@ -58,7 +65,12 @@ class InspectSettings(Record):
 
 
 def inspect(ctx: click.Context) -> int:
-    """Show the affinity mask and last CPU of each thread of running processes, and the issues found."""
+    """Show the affinity mask and last CPU of each thread of running processes, and the issues found.
+
+    A process is shown with all its descendants, a run with all its ranks. Ranks are compared with their
+    plan; for other processes, ompbind checks whether threads compete for CPUs. Nothing is stopped or changed.
+    The exit code is 1 if there is an error.
+    """
     settings = make_settings(InspectSettings, ctx.params)
     interval_s, what = _read_interval(settings.watch or "", settings.words)
     _check_options(what, settings)
@@ -208,7 +220,6 @@ def _take_inspections(
 VERB = Verb(
     "inspect",
     inspect,
-    help=HELP,
     summary="Show each running thread's affinity mask and last CPU.",
     page="inspecting.md",
     examples=EXAMPLES,

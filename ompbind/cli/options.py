@@ -7,13 +7,14 @@ the long options: a new option needs nothing here.
 
 import os
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 
 from ompbind.cli.config_files import NO_FILES, read_found_files, read_named_file
 from ompbind.cli.option import FILES, Option, VerbContext, find_settings
 from ompbind.cli.planning_options import PLANNING_OPTIONS
 from ompbind.cli.readers import name_of
 from ompbind.cli.running_options import RUNNING_OPTIONS
-from ompbind.cli.verbs import CONFIGURATION, LAUNCHING, PLANNING, PREFIX, VERBS
+from ompbind.cli.verbs import CONFIGURATION, LAUNCHING, PLANNING, PREFIX
 from ompbind.compat.frameworks import FRAMEWORKS
 from ompbind.errors import OmpbindError
 from ompbind.planning.rank_variables import RANK_VARIABLES
@@ -22,12 +23,13 @@ from ompbind.text import suggest_name
 
 
 def find_options(verb: str) -> tuple[Option, ...]:
-    """Return the options of a verb, in the order of the help."""
-    rows = LAUNCH_OPTIONS
-    if verb not in LAUNCHING:
-        from ompbind.cli.other_options import OTHER_OPTIONS  # noqa: PLC0415 - door: verbs that start no ranks
+    """Return the options of a verb, in the order of the help.
 
-        rows += OTHER_OPTIONS
+    Options of one verb alone are `OPTIONS` of its module, which defines them before its `VERB`.
+    """
+    rows = LAUNCH_OPTIONS
+    if verb not in (*LAUNCHING, "bench"):
+        rows += getattr(import_module(f"ompbind.cli.{verb}"), "OPTIONS", ())
     if verb == "bench":
         from ompbind.cli.bench_options import BENCH_OPTIONS  # noqa: PLC0415 - door: bench
 
@@ -101,7 +103,7 @@ def find_unknown_variables(env: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         return
     from ompbind.cli.suggestions import find_removed  # noqa: PLC0415 - door: a wrong variable
 
-    known = {option.variable for verb in VERBS for option in find_options(verb)} - {""}
+    known = {option.variable for verb in PLANNING for option in find_options(verb)} - {""}
     endings = [name.removeprefix(PREFIX) for name in sorted({*known, *plugins - {""}, DIRECTORY_VARIABLE})]
     for name in unusual:
         if name not in known:

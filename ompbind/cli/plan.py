@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import click
 
 from ompbind.cli.console import print_message, read_screen, write_stdout
-from ompbind.cli.option import VerbContext
+from ompbind.cli.option import Option, VerbContext
 from ompbind.cli.plan_messages import print_warnings
+from ompbind.cli.readers import at_least, one_of
 from ompbind.cli.register import plan_or_suggest, read_other_runs, read_planning_machine
 from ompbind.cli.request import make_requests, make_spec_of_run
 from ompbind.cli.settings import (
@@ -16,11 +17,12 @@ from ompbind.cli.settings import (
     make_settings,
 )
 from ompbind.cli.verb import Verb
+from ompbind.cli.verbs import OUTPUT
 from ompbind.errors import OptionError
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import make_all_variables
 from ompbind.planning.rank_variables import Variables
-from ompbind.report.formats import FORMATS, Format
+from ompbind.report.formats import FORMATS, Format, formats_for, formats_help
 
 RUN_ID = "plan"  # the name of the run where --run-id is not given, so that equal plans print equally
 
@@ -28,6 +30,7 @@ RUN_ID = "plan"  # the name of the run where --run-id is not given, so that equa
 EXAMPLES = (
     ("The CPUs of four ranks", "ompbind plan -n 4"),
     ("The same, as a picture", "ompbind plan -n 4 --format picture"),
+    ("Let Slurm bind two tasks on a whole node", "srun $(ompbind plan -n 2 --format slurm) ./app"),
     ("For another machine", "ompbind plan -n 4 --topology sample:epyc-2p"),
     ("The same, as JSON", "ompbind plan -n 4 --topology sample:epyc-2p --format json"),
     ("Give each of two ranks GPUs, and CPUs near them", "ompbind plan -n 2 --devices gpu"),
@@ -35,20 +38,25 @@ EXAMPLES = (
      'eval "$(ompbind plan -n 2 --format sh --rank 1)"'),
     ("Set the CPUs of both workers of 'vllm serve MODEL -tp 2'",
      'eval "$(ompbind plan -n 2 --compat vllm --format vllm)"'),
-    ("Let Slurm bind two tasks on a whole node", "srun $(ompbind plan -n 2 --format slurm) ./app"),
 )  # fmt: skip
 
 DETAILS = """The same request on the same machine, with the same other runs on it, always gives the same plan.
 """
 
-
-HELP = """Show which CPUs every rank would get; nothing is started. If a command is given, the plan
-is made for the OpenMP runtimes of this command.
-"""
+OPTIONS = (
+    Option("--format", section=OUTPUT, verbs=("plan",), read=one_of(FORMATS), words=tuple(FORMATS),
+           metavar="NAME", default="table", everyday=True, help=f"Output format: {formats_help()}"),
+    Option("--rank", section=OUTPUT, verbs=("plan",), read=at_least(0), metavar="R", everyday=True,
+           is_setting=False,
+           help=f"Rank to print; required for {formats_for('one')}; without it, {formats_for('any')} print"
+                " all ranks"),
+)  # fmt: skip
 
 
 def plan(ctx: click.Context) -> int:
-    """Show which CPUs every rank would get."""
+    """Show which CPUs every rank would get; nothing is started. If a command is given, the plan
+    is made for the OpenMP runtimes of this command.
+    """
     assert isinstance(ctx, VerbContext)
     planning, parts = make_planning_settings(ctx), make_group_settings(ctx)
     settings = make_settings(PlanSettings, ctx.params, planning=planning, parts=parts)
@@ -118,7 +126,6 @@ def _choose_rank(planned: Plan, rank: int | None) -> int:
 VERB = Verb(
     "plan",
     plan,
-    help=HELP,
     summary="Show which CPUs every rank would get.",
     page="showing-plans.md",
     examples=EXAMPLES,

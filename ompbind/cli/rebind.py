@@ -1,20 +1,25 @@
 """`ompbind rebind`: give the threads of running processes the CPUs of a plan."""
 
+import json
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 import click
 
 from ompbind.cli.console import read_screen, write_stdout
-from ompbind.cli.option import ValueLevel, VerbContext
+from ompbind.cli.option import Option, ValueLevel, VerbContext
 from ompbind.cli.plan_messages import print_warnings
+from ompbind.cli.readers import at_least
 from ompbind.cli.register import plan_or_suggest, read_other_runs
 from ompbind.cli.settings import choose_sharing, make_settings
-from ompbind.cli.verb import Verb
-from ompbind.cpuset import CpuSet, named, union
+from ompbind.cli.verb import Verb, make_format_option
+from ompbind.cli.verbs import CPUS, OUTPUT
+from ompbind.cpuset import CpuSet, count, named, union
 from ompbind.errors import OptionError, RequestError
 from ompbind.execution.rebind import (
+    MaskCounts,
     ReboundProcess,
     WantedCpus,
     check_roots,
@@ -34,7 +39,8 @@ from ompbind.procfs.parsers import find_descendants
 from ompbind.procfs.reader import read_processes
 from ompbind.record import Record
 from ompbind.report.inspect import NO_PROCESSES
-from ompbind.report.rebind import render_rebound, render_rebound_json
+from ompbind.report.text import PIPE, Column, Screen, render_cpus, render_paragraph, render_table
+from ompbind.text import clean_line
 
 EXAMPLES = (
     ("Give a process and its workers a CPU of each core", "ompbind rebind 4711"),
@@ -45,14 +51,14 @@ EXAMPLES = (
     ("Give the ranks of a run the CPUs of their plan again", "ompbind rebind nightly-3"),
 )
 
-
-HELP = """Give all threads of running processes the CPUs of a plan, and show their CPUs before and after.
-
-Each process with its descendants is one rank. The ranks of a run get what their plan says. The number of
-threads does not change, and memory that is in use stays on its NUMA node. Variables of running programs do
-not change either: an OpenMP runtime may bind new threads again, which is reported. The exit code is 1 if a
-thread could not be bound.
-"""
+OPTIONS = (
+    Option("-n", "--ranks", section=CPUS, verbs=("rebind",), read=at_least(1), number=True, metavar="N",
+           everyday=True, help="Make the N busiest children of the process the ranks",
+           default_help="each process is a rank"),
+    Option("--dry-run", section=OUTPUT, verbs=("rebind",), flag=True, everyday=True,
+           help="Show what would change, and change nothing"),
+    make_format_option("rebind", "table", "json", section=OUTPUT),
+)  # fmt: skip
 
 
 class RebindSettings(Record):
@@ -77,7 +83,13 @@ class RebindSettings(Record):
 
 
 def rebind(ctx: click.Context) -> int:
-    """Give all threads of running processes the CPUs of a plan, and show their CPUs before and after."""
+    """Give all threads of running processes the CPUs of a plan, and show their CPUs before and after.
+
+    Each process with its descendants is one rank. The ranks of a run get what their plan says. The number of
+    threads does not change, and memory that is in use stays on its NUMA node. Variables of running programs
+    do not change either: an OpenMP runtime may bind new threads again, which is reported. The exit code is 1
+    if a thread could not be bound.
+    """
     assert isinstance(ctx, VerbContext)
     settings = make_settings(RebindSettings, ctx.params)
     target = find_target(settings.words)
@@ -180,10 +192,76 @@ def _find_notes(inspection: Inspection, found: Sequence[ReboundProcess]) -> Iter
         yield "memory that is in use stays on its NUMA node; 'migratepages' moves it"
 
 
+_ROWS = 60  # processes that the table shows
+_MASKS = 4  # different masks that a cell shows
+
+
+def render_rebound(
+    found: Sequence[ReboundProcess], notes: Sequence[str], *, dry_run: bool, screen: Screen = PIPE
+) -> str:
+    """Render the processes with their CPUs before and after, what failed, and notes."""
+    shown, width = found[:_ROWS], screen.text_width
+    ranks = ["-" if each.wanted.rank is None else str(each.wanted.rank) for each in shown]
+    columns = [
+        Column(title="rank", cells=ranks, right=True),
+        Column(title="pid", cells=[str(each.pid) for each in shown], right=True),
+        Column(title="name", cells=[clean_line(each.name) for each in shown]),
+        Column(title="threads", cells=[str(sum(each.after.values())) for each in shown], right=True),
+        Column(title="CPUs before", cells=[_render_masks(each.before) for each in shown], grows=True),
+        Column(title="CPUs after", cells=[_render_masks(each.after) for each in shown], grows=True),
+    ]
+    blocks = [render_table(columns, width)]
+    if len(found) > len(shown):
+        blocks.append(f"and {len(found) - len(shown)} more processes")
+    for each in found:
+        if not each.is_bound:
+            wrong = sum(number for mask, number in each.after.items() if mask not in each.wanted.masks)
+            why = "; ".join(dict.fromkeys(each.failures)) or "its threads still change their masks"
+            number = max(wrong, len(each.failures))
+            who = f"{count(number, 'thread')} of {clean_line(each.name)} ({each.pid})"
+            text = f"{who} could not be bound to {named('CPU', each.wanted.cpus)}: {why}"
+            blocks.append(render_paragraph("error", text, width))
+    blocks += [render_paragraph("note", note, width) for note in notes]
+    if dry_run:
+        blocks.append("dry run: nothing was changed")
+    return "\n".join([blocks[0], "", *blocks[1:]] if len(blocks) > 1 else blocks)
+
+
+def _render_masks(masks: MaskCounts) -> str:
+    """Render masks, the most frequent first, each with its number of threads if there are several masks."""
+    found = Counter(masks).most_common()
+    if len(found) == 1:
+        return render_cpus(found[0][0])
+    shown = [f"{render_cpus(mask)} ({number})" for mask, number in found[:_MASKS]]
+    return ", ".join([*shown, *(["..."] if len(found) > _MASKS else [])])
+
+
+def render_rebound_json(found: Sequence[ReboundProcess], notes: Sequence[str], *, dry_run: bool) -> str:
+    """Render the processes as JSON, schema ompbind-rebind/1."""
+    processes = [
+        {
+            "pid": each.pid,
+            "name": each.name,
+            "rank": each.wanted.rank,
+            "cpus": str(each.wanted.cpus),
+            "bound": each.is_bound,
+            "before": _list_masks(each.before),
+            "after": _list_masks(each.after),
+            "failures": list(each.failures),
+        }
+        for each in found
+    ]
+    record = {"schema": "ompbind-rebind/1", "dry_run": dry_run, "processes": processes, "notes": list(notes)}
+    return json.dumps(record, indent=2)
+
+
+def _list_masks(masks: MaskCounts) -> list[dict[str, object]]:
+    return [{"cpus": str(mask), "threads": number} for mask, number in Counter(masks).most_common()]
+
+
 VERB = Verb(
     "rebind",
     rebind,
-    help=HELP,
     summary="Give running processes the CPUs of a plan.",
     page="inspecting.md",
     examples=EXAMPLES,

@@ -19,7 +19,7 @@ from ompbind.execution.shutdown import REPEAT_S
 from ompbind.execution.signals import make_request_check
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import RunSpec, mask_secrets
-from ompbind.report.run_json import SCHEMA, render_run
+from ompbind.report.plan_json import SCHEMA, render_run
 from ompbind.report.text import render_error
 
 _REFUSED_WAIT_S = 1.0  # for the reader of a named pipe; the error is printed after that

@@ -27,12 +27,6 @@ EXAMPLES = (
     ("The names of live runs", "ompbind ps"),
 )
 
-HELP = """Stop live runs: send SIGTERM to the supervisor of each, and wait until all processes have exited.
-
-Ranks get SIGTERM, and SIGKILL after the --grace of their run. A run is named as 'ompbind ps' shows it, or by
-how its name begins. The exit code is 1 if a run could not be stopped.
-"""
-
 _HINT = "'ompbind ps' lists live runs"
 
 _START_S = 0.5
@@ -51,7 +45,11 @@ class StoppedRun(Record):
 
 
 def stop(ctx: click.Context) -> int:
-    """Stop live runs, as Ctrl-C does, and wait until they have exited."""
+    """Stop live runs: send SIGTERM to the supervisor of each, and wait until all processes have exited.
+
+    Ranks get SIGTERM, and SIGKILL after the --grace of their run. A run is named as 'ompbind ps' shows it, or
+    by how its name begins. The exit code is 1 if a run could not be stopped.
+    """
     words: Sequence[str] = ctx.params["words"]
     if not words:
         raise InspectError("no run is given", hint=_HINT)
@@ -127,7 +125,6 @@ def _wait(stopped: Sequence[StoppedRun]) -> Iterator[str]:
 VERB = Verb(
     "stop",
     stop,
-    help=HELP,
     summary="Stop live runs, and wait until they have exited.",
     page="sharing.md",
     examples=EXAMPLES,

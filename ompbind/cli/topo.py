@@ -3,10 +3,8 @@
 import click
 
 from ompbind.cli.console import read_screen, write_stdout
-from ompbind.cli.settings import make_settings
-from ompbind.cli.verb import Verb
+from ompbind.cli.verb import Verb, make_format_option
 from ompbind.machine.read import read_machine
-from ompbind.record import Record
 from ompbind.report.topology import render_json, render_listing, render_tree
 
 EXAMPLES = (
@@ -20,30 +18,22 @@ EXAMPLES = (
     ),
 )
 
-
-HELP = """Show the machine: its packages, NUMA nodes, caches and cores, its GPUs and NICs, and which CPUs are
-allowed.
-"""
-
-
-class TopoSettings(Record):
-    """The fields are the options of the same names."""
-
-    topology: str
-    format: str
+_FORMATS = "; table: a line for each CPU and device, svg: a picture for browsers"
+OPTIONS = (make_format_option("topo", "tree", "table", "json", "svg", detail=_FORMATS),)
 
 
 def topo(ctx: click.Context) -> int:
-    """Show the machine: its CPUs and devices, and which CPUs are allowed."""
-    settings = make_settings(TopoSettings, ctx.params)
-    machine = read_machine(settings.topology, devices=True)
-    if settings.format == "json":
+    """Show the machine: its packages, NUMA nodes, caches and cores, its GPUs and NICs, and which CPUs are
+    allowed.
+    """
+    machine, chosen = read_machine(ctx.params["topology"], devices=True), ctx.params["format"]
+    if chosen == "json":
         write_stdout(render_json(machine))
-    elif settings.format == "svg":
+    elif chosen == "svg":
         from ompbind.report.picture import render_machine_svg  # noqa: PLC0415 - door: pictures
 
         write_stdout(render_machine_svg(machine))
-    elif settings.format == "table":
+    elif chosen == "table":
         write_stdout(render_listing(machine, read_screen()))
     else:
         write_stdout(render_tree(machine, read_screen()))
@@ -53,7 +43,6 @@ def topo(ctx: click.Context) -> int:
 VERB = Verb(
     "topo",
     topo,
-    help=HELP,
     summary="Show the machine: NUMA nodes, caches, cores, GPUs, NICs.",
     page="topo.md",
     examples=EXAMPLES,

@@ -14,6 +14,7 @@ from ompbind.cli.checks import check_options
 from ompbind.cli.console import HELP_SHOWN, make_help_option, print_message
 from ompbind.cli.option import Complete, Option, VerbContext, make_completion
 from ompbind.cli.options import find_options, find_unknown_variables
+from ompbind.cli.readers import one_of
 from ompbind.cli.verbs import PLANNING, PREFIX
 from ompbind.errors import OmpbindError, OptionError
 
@@ -39,11 +40,25 @@ WordsAfter = Literal["command", "optional command", "targets", "runs", "shell", 
 """The words after the options: a command, a command that may be missing, processes and runs, and so on."""
 
 
+def make_format_option(verb: str, *words: str, section: str = "Options", detail: str = "") -> Option:
+    """Return --format of a verb that prints one thing; the first word is the default."""
+    return Option(
+        "--format",
+        section=section,
+        verbs=(verb,),
+        read=one_of(words),
+        words=words,
+        default=words[0],
+        everyday=section != "Options",
+        help=f"Output format: {{words}}{detail}",
+    )
+
+
 class Verb(click.Command):
     """The command of a verb.
 
     - `run`: does the work; returns the exit code, or None for 0
-    - `help`, `summary`: its description, and the line about it in the list of verbs
+    - `help`: its description, without it the docstring of `run`; `summary`: the line in the list of verbs
     - `page`: the page of the documentation about it, "running.md"
     - `examples`: pairs of a description and a command line; `details` only the complete help shows
     - `words`: which words follow the options, `complete_word` completes them
@@ -61,7 +76,7 @@ class Verb(click.Command):
         name: str,
         run: Callable[[Any], int | None],
         *,
-        help: str,
+        help: str = "",
         summary: str,
         page: str,
         examples: tuple[tuple[str, str], ...],
@@ -85,7 +100,7 @@ class Verb(click.Command):
             name,
             context_settings={"auto_envvar_prefix": PREFIX.rstrip("_")},
             params=params,
-            help=help,
+            help=help or run.__doc__ or summary,  # python -OO has no docstrings
             short_help=summary,
             options_metavar="[OPTIONS] --" if words == "command" else "[OPTIONS]",
             add_help_option=False,

@@ -4,17 +4,16 @@ The first steps are shorter, for runs that exit soon.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from ompbind.cli.console import print_message
-from ompbind.cpuset import CpuSet
+from ompbind.cpuset import CpuSet, named
 from ompbind.errors import PlanError
-from ompbind.planning.other_runs import LiveRun, RunIdentity
+from ompbind.planning.other_runs import NAMED_RUNS, LiveRun, RunIdentity
 from ompbind.planning.request import Sharing
 from ompbind.procfs.reader import read_affinity
-from ompbind.registry.registry import Registry, read_run_info
-from ompbind.report.ps import render_blockers
+from ompbind.registry.registry import Registry, RunInfo, read_run_info
 
 T = TypeVar("T")
 
@@ -61,3 +60,17 @@ def call_when_free(
     finally:
         if ticket:
             ticket.release()
+
+
+def render_blockers(infos: Sequence[RunInfo]) -> str:
+    """Return which runs use CPUs, or wait for them; ranks of one job are named once.
+
+    Example: "run serve (pid 4711, user alice) uses CPUs 0-3; run job (pid 4712, user bob) waits for CPUs 0-7"
+    """
+    jobs = list({(info.run.run_id, info.user): info for info in reversed(infos)}.values())[::-1]
+    texts = []
+    for run, user in ((info.run, info.user) for info in jobs[:NAMED_RUNS]):
+        what = f"waits for {named('CPU', run.wanted)}" if run.wanted else f"uses {named('CPU', run.claimed)}"
+        texts.append(f"run {run.run_id} (pid {run.pid}, user {user}) {what}")
+    more = [f"{len(jobs) - NAMED_RUNS} more"] if len(jobs) > NAMED_RUNS else []
+    return "; ".join(texts + more)

@@ -1,4 +1,4 @@
-"""Values to text and JSON, for people and for programs.
+"""Values to text and JSON that several verbs print; what one verb alone prints is in its file in `cli`.
 
 Imports records and pure functions of other rooms, nothing that reads the system; only `cli` imports it.
 To add a form: one file with a `render_` function, and the option value that chooses it.

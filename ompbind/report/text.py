@@ -267,6 +267,14 @@ def dim(text: str) -> str:
     return "\n".join(f"\033[2m{line}\033[22m" for line in text.split("\n"))
 
 
+def render_age(seconds: float) -> str:
+    """Return a time span in its largest whole unit: "45 s", "3 min", "2 h", "5 d"."""
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{int(seconds) // size} {unit}"
+    return f"{max(0, int(seconds))} s"
+
+
 def render_bytes(size: int | None) -> str:
     """Return a size in binary units, "unknown" for None."""
     if size is None:

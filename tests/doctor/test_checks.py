@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ompbind.cli.doctor import render_issues, render_issues_json
 from ompbind.cpuset import CpuSet
 from ompbind.doctor import facts
 from ompbind.doctor.all_checks import CHECKS, run_checks
@@ -20,7 +21,6 @@ from ompbind.planning.other_runs import LiveRun
 from ompbind.programs.command import Workload
 from ompbind.programs.libraries import DetectedLibrary, DetectionMethod, name_library
 from ompbind.programs.wrappers import Wrapper
-from ompbind.report.doctor import render_issues, render_issues_json
 from ompbind.text import Severity
 from tests.machines import Shape, make_machine
 from tests.tables import rows

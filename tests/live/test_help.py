@@ -1,5 +1,6 @@
 """The short help of verbs with many options fits on a screen; --help-all shows every option."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,11 @@ def test_complete_help_has_every_option_with_its_whole_text(read_help, verb, col
     assert ("--help-all" in text) == (verb in SHORT)
     page = text.rpartition("Documentation: ")[2].strip()
     assert (Path(__file__).parents[2] / page).is_file()
+
+
+def test_without_docstrings_the_summary_is_the_help(ompbind):
+    done = ompbind("-OO", "-m", "ompbind", "ps", "--help", program=sys.executable)
+    assert load_verb("ps").short_help in done.stdout
 
 
 def test_help_needs_no_command_starts_nothing_and_is_completed(ompbind):

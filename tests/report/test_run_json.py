@@ -10,8 +10,7 @@ from ompbind.machine.read.linux_cgroup import Throttling
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import RunSpec, make_local_identities, make_variables
 from ompbind.planning.request import Request
-from ompbind.report.plan_json import render_plan_json
-from ompbind.report.run_json import render_run
+from ompbind.report.plan_json import render_plan_json, render_run
 from tests.inspection.test_verdict import bad, make_verified
 from tests.machines import Shape, make_machine
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ompbind.cli.ps import render_ps
 from ompbind.cpuset import CpuSet
 from ompbind.errors import MaskError, PositionError
 from ompbind.masks.mask import parse_mask
@@ -13,7 +14,6 @@ from ompbind.planning.other_runs import LiveRun
 from ompbind.planning.rank_command import RankCommand
 from ompbind.registry.registry import RunInfo
 from ompbind.report.plan import render_commands, render_plan
-from ompbind.report.ps import render_ps
 from ompbind.report.text import Column, Screen, render_bytes, render_error, render_paragraph, render_table
 from tests.machines import Shape, make_machine
 from tests.report.test_picture import plans

@@ -20,8 +20,7 @@ from ompbind.bench.records import (
 )
 from ompbind.cpuset import count
 from ompbind.record import Record
-from ompbind.report.ps import render_age
-from ompbind.report.text import clip, make_visible
+from ompbind.report.text import clip, make_visible, render_age
 from ompbind.text import clean_line
 
 

@@ -43,7 +43,6 @@ from ompbind.report.bench.measurements import (
     render_run_time,
     shorten_name,
 )
-from ompbind.report.ps import render_age
 from ompbind.report.run_summary import render_short
 from ompbind.report.text import (
     PIPE,
@@ -51,6 +50,7 @@ from ompbind.report.text import (
     Screen,
     clip,
     dim,
+    render_age,
     render_bytes,
     render_cpus,
     render_paragraph,
