@@ -14,10 +14,11 @@ import stat
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from typing import TypeAlias
 
 from ompbind.errors import LaunchError, RequestError
 from ompbind.execution.output.log_files import is_log
-from ompbind.execution.safe_files import OpenDirectory, is_same, open_parent
+from ompbind.execution.safe_files import OpenDirectory, find_descriptor, is_same, open_parent, resolve
 from ompbind.execution.signals import block_signals
 from ompbind.record import Record
 
@@ -50,21 +51,6 @@ class ReportFile(Record):
     before: os.stat_result | None = None
 
 
-class _Patience(Record):
-    """How long the reader of a pipe is waited for: `wait_s` seconds, or until a signal requests the end."""
-
-    wait_s: float
-    is_requested: Callable[[], bool]
-
-    def is_over(self, began_at: float) -> bool:
-        """Return whether a wait that began at a time of the monotonic clock is over."""
-        return time.monotonic() >= began_at + self.wait_s or self.is_requested()
-
-    def render(self, word: str) -> str:
-        """Return how long a wait was: "for 10 s" or "in 10 s", as the word says."""
-        return "before a signal came" if self.is_requested() else f"{word} {self.wait_s:g} s"
-
-
 def prepare_report(name: str, logs: str = "") -> ReportFile:
     """Check before ranks start that a report can be written to a file; "-" is standard output.
 
@@ -73,19 +59,17 @@ def prepare_report(name: str, logs: str = "") -> ReportFile:
     """
     path = name
     try:
-        if name == "-":
-            return ReportFile(name=name, descriptor=_duplicate(1))
-        path = os.path.realpath(name)
-        in_logs = bool(logs) and os.path.dirname(path) == os.path.realpath(logs)
-        if in_logs and is_log(os.path.basename(path)):
-            raise FileExistsError(errno.EEXIST, "a rank writes its output there")
-        directory, last = open_parent(name, make=in_logs)
+        path = "/dev/stdout" if name == "-" else name
+        path = os.path.join(resolve(path), "") if path.endswith("/") else resolve(path)
+        descriptor = find_descriptor(path)
+        if descriptor is not None:
+            return ReportFile(name=name, descriptor=_duplicate(descriptor))
+        if logs and os.path.dirname(path) == resolve(logs):
+            if is_log(os.path.basename(path)):
+                raise FileExistsError(errno.EEXIST, "a rank writes its output there")
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+        directory, last = OpenDirectory(os.path.dirname(path)), os.path.basename(path) or "."
         before = directory.read_entry(last)
-        if directory.has_descriptors():
-            directory.close()
-            if before is None:
-                raise OSError(errno.EBADF, os.strerror(errno.EBADF))
-            return ReportFile(name=name, descriptor=_duplicate(int(last)))
         if risk := directory.find_risk(before):
             raise PermissionError(errno.EPERM, risk)
         _check_type(directory, last, before)
@@ -126,6 +110,10 @@ def _find_hint(error: Exception, path: str) -> str:
     return hint.format(path=shlex.quote(path), directory=shlex.quote(os.path.dirname(path)))
 
 
+Waiter: TypeAlias = Callable[[Callable[[], bool], int, str], None]
+"""Waits until a condition holds; after the limit it raises OSError with a number and a text: "… for 10 s"."""
+
+
 def write_report(
     file: ReportFile,
     text: str,
@@ -139,15 +127,24 @@ def write_report(
     LaunchError if the report cannot be written. A file is then unchanged, or empty if it had to be written in
     place.
     """
+
+    def wait(holds: Callable[[], bool], number: int, why: str) -> None:
+        give_up_at = time.monotonic() + wait_s
+        while not holds():
+            if is_requested():
+                raise OSError(number, f"{why.rpartition(' ')[0]} before a signal came")
+            if time.monotonic() >= give_up_at:
+                raise OSError(number, f"{why} {wait_s:g} s")
+            time.sleep(_POLL_S)
+
     data = text.encode("utf-8", "backslashreplace") + b"\n"
-    patience = _Patience(wait_s=wait_s, is_requested=is_requested)
     before = block_signals()
     try:
         if file.directory is None:
             with open(file.descriptor, "wb", buffering=0):
-                _write(file.descriptor, data, patience)
+                _write(file.descriptor, data, wait)
         else:
-            _write_entry(file, file.directory, data, patience)
+            _write_entry(file, file.directory, data, wait)
     except OSError as error:
         message = f"the report could not be written to {file.name}: {error.strerror}"
         raise LaunchError(message, hint=_find_hint(error, file.path)) from error
@@ -155,7 +152,7 @@ def write_report(
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _write_entry(file: ReportFile, directory: OpenDirectory, data: bytes, patience: _Patience) -> None:
+def _write_entry(file: ReportFile, directory: OpenDirectory, data: bytes, wait: Waiter) -> None:
     """Write to a name in a directory, which is closed; in a shared one only the file from before is used.
 
     A file is replaced atomically, or overwritten if it can only be written in place.
@@ -175,14 +172,13 @@ def _write_entry(file: ReportFile, directory: OpenDirectory, data: bytes, patien
             except OSError as error:  # a mount point, as in containers, or in a directory of another user
                 if old is None or error.errno not in (errno.EBUSY, errno.EPERM, errno.EACCES, errno.EROFS):
                     raise
-            patience = _Patience(wait_s=0.0, is_requested=lambda: False)  # a file needs no reader
-        target = _open_with_reader(directory, name, old, patience)
+        target = _open_with_reader(directory, name, old, wait)
     finally:
         directory.close()
     with open(target, "wb", buffering=0):
         _empty(target)
         try:
-            _write(target, data, patience)
+            _write(target, data, wait)
         except BaseException:
             _empty(target)
             raise
@@ -193,30 +189,30 @@ def _empty(file: int) -> None:
         os.ftruncate(file, 0)
 
 
-def _open_with_reader(directory: OpenDirectory, name: str, old: os.stat_result, patience: _Patience) -> int:
+def _open_with_reader(directory: OpenDirectory, name: str, old: os.stat_result, wait: Waiter) -> int:
     """Open an existing file; a named pipe is waited for until a process reads it."""
-    began_at = time.monotonic()
-    while True:
+    opened: list[int] = []
+
+    def has_reader() -> bool:
         try:
-            return directory.open_existing(name, old)
+            opened.append(directory.open_existing(name, old))
         except OSError as error:
             if error.errno != errno.ENXIO or not stat.S_ISFIFO(old.st_mode):
                 raise
-        if patience.is_over(began_at):
-            raise OSError(errno.ENXIO, f"no process has opened the pipe for reading {patience.render('in')}")
-        time.sleep(_POLL_S)
+        return bool(opened)
+
+    wait(has_reader, errno.ENXIO, "no process has opened the pipe for reading in")
+    return opened[0]
 
 
-def _write(file: int, data: bytes, patience: _Patience) -> None:
+def _write(file: int, data: bytes, wait: Waiter) -> None:
     """Write all of the data, with as many system calls as needed."""
     left = memoryview(data)
     poller = select.poll()
     poller.register(file, select.POLLOUT)
     while left:
-        began_at = time.monotonic()
-        while not poller.poll(_POLL_S * 1000):  # an open file that is shared may be non-blocking
-            if patience.is_over(began_at):
-                raise TimeoutError(errno.ETIMEDOUT, f"its reader has read nothing {patience.render('for')}")
+        # an open file that is shared may be non-blocking
+        wait(lambda: bool(poller.poll(0)), errno.ETIMEDOUT, "its reader has read nothing for")
         with suppress(BlockingIOError):
             left = left[os.write(file, left) :]
     if stat.S_ISREG(os.fstat(file).st_mode):

@@ -2,10 +2,10 @@
 
 In a *shared* directory another user can put a file, a link or a pipe at any name, at any time. Therefore:
 
-- A path is followed from directory to directory. The last directory stays open, so it cannot be exchanged.
 - A link in a shared directory is followed only if it belongs to this user or to root.
+- The directory stays open, so it cannot be exchanged.
 - A file in a shared directory is used only if it belongs to this user or to root and has a single name.
-- New files are created with O_EXCL and O_NOFOLLOW. The owner of a directory cannot widen their permissions.
+- New files are created with O_EXCL and O_NOFOLLOW; a file is replaced by a new one with another name.
 """
 
 import errno
@@ -15,11 +15,11 @@ from collections.abc import Collection
 from contextlib import suppress
 from functools import cache
 
-_PATH = getattr(os, "O_PATH", 0)  # other systems than Linux have no O_PATH
-_DIRECTORY = _PATH | os.O_NOFOLLOW | os.O_DIRECTORY
+_DIRECTORY = getattr(os, "O_PATH", 0) | os.O_NOFOLLOW | os.O_DIRECTORY  # other systems have no O_PATH
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 _EXISTING = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 _ALL_USERS = 0xFFFFFFFF
+_OWN = ("self", "thread-self")  # directories of /proc about this process
 _UNKNOWN_USER = 65534
 """The usual number of users whom a user namespace does not know."""
 
@@ -81,27 +81,23 @@ def is_same(before: os.stat_result | None, now: os.stat_result) -> bool:
 
 
 class OpenDirectory:
-    """A directory that stays open: its descriptor, and what can be done safely with its entries.
+    """A directory that stays open, and what can be done safely with its entries; methods raise OSError.
 
-    In a `shared` directory other users can exchange entries. A `foreign` directory belongs to another user,
-    who decides about the group and the access control list of new files. All methods raise OSError.
+    `shared` is whether other users can exchange its entries.
     """
 
-    def __init__(self, fd: int) -> None:
-        """Take the descriptor of a directory."""
-        status, trusted = os.fstat(fd), read_trusted_users()
-        self.fd = fd
-        self.shared = is_shared(status, trusted)
-        self.foreign = status.st_uid not in trusted
+    def __init__(self, path: str) -> None:
+        """Open a directory at a path without links."""
+        self.fd = os.open(path, _DIRECTORY)
+        with suppress(FileNotFoundError):  # without /proc
+            if os.readlink(f"/proc/self/fd/{self.fd}") != path:
+                os.close(self.fd)
+                raise PermissionError(errno.EPERM, "a directory on its path was exchanged meanwhile")
+        self.shared = is_shared(os.fstat(self.fd), read_trusted_users())
 
     def close(self) -> None:
         """Close the directory."""
         os.close(self.fd)
-
-    def has_descriptors(self) -> bool:
-        """Return whether this is /proc/self/fd, whose entries are links to the open files of this process."""
-        own = {os.path.realpath(f"/proc/{which}/fd") for which in ("self", "thread-self")}
-        return os.path.realpath(f"/proc/self/fd/{self.fd}") in own
 
     def read_entry(self, name: str) -> os.stat_result | None:
         """Return the status of an entry, of a link itself; None if there is no such entry."""
@@ -114,33 +110,9 @@ class OpenDirectory:
         """Return why an entry must not be used; "" if there is no risk, or no entry."""
         return find_risk(entry, read_trusted_users()) if entry and self.shared else ""
 
-    def read_link(self, name: str) -> str:
-        """Return the target of a symbolic link that is safe to follow."""
-        link = os.open(name, _PATH | os.O_NOFOLLOW, dir_fd=self.fd)
-        try:
-            if risk := self.find_risk(os.fstat(link)):
-                raise PermissionError(errno.EPERM, f"a symbolic link on its path is not safe: {risk}")
-            return os.readlink("", dir_fd=link)
-        finally:
-            os.close(link)
-
-    def make_directory(self, name: str) -> None:
-        """Make a directory with the mode of umask, unless another process has just made it."""
-        with suppress(FileExistsError):
-            os.mkdir(name, 0o700 if self.foreign else 0o777, dir_fd=self.fd)
-            if self.foreign:
-                file = os.open(name, os.O_NOFOLLOW | os.O_DIRECTORY, dir_fd=self.fd)
-                try:
-                    _set_permissions(file, 0o777)
-                finally:
-                    os.close(file)
-
-    def create(self, name: str, flags: int = 0, mode: int = 0o666) -> int:
-        """Create a file for writing, with a mode that umask limits, and return its descriptor."""
-        file = os.open(name, _NEW | flags, 0o600 if self.foreign else mode, dir_fd=self.fd)
-        if self.foreign:
-            _set_permissions(file, mode)
-        return file
+    def create(self, name: str, flags: int = 0) -> int:
+        """Create a file for writing, with the mode of umask, and return its descriptor."""
+        return os.open(name, _NEW | flags, 0o666, dir_fd=self.fd)
 
     def open_existing(self, name: str, expected: os.stat_result | None, flags: int = 0) -> int:
         """Open a file for writing without waiting, unchanged, if it is the expected one and safe."""
@@ -152,15 +124,15 @@ class OpenDirectory:
             raise PermissionError(errno.EPERM, risk or "another file was put there meanwhile")
         return file
 
-    def replace(self, name: str, old: os.stat_result | None, data: bytes, mode: int = 0o666) -> None:
+    def replace(self, name: str, old: os.stat_result | None, data: bytes) -> None:
         """Replace or create a file: readers see the old or the new content, also after an error or crash.
 
-        The new file gets the mode of the `old` one and, if permitted, its owner. Without an old file that
-        counts it gets `mode`, which umask limits.
+        The new file gets the mode of the `old` one and, if permitted, its owner; without an old file that
+        counts, the mode of umask.
         """
         temporary = f".ompbind-{os.urandom(8).hex()}.tmp"
         try:
-            with open(self.create(temporary, mode=mode), "wb") as file:
+            with open(self.create(temporary), "wb") as file:
                 if old and stat.S_ISREG(old.st_mode):
                     # A file with another owner is better than no file; a namespace may not know the owner.
                     with suppress(OSError):
@@ -176,50 +148,54 @@ class OpenDirectory:
             raise
 
 
-def _set_permissions(file: int, mode: int) -> None:
-    """Give a new file of a foreign directory the group of this process and the mode of umask.
+def resolve(path: str) -> str:
+    """Return an absolute path without links; the last name may be missing, and so may directories before it.
 
-    The directory can impose its group (set-group-ID) and an access control list, which overrides umask.
+    Links to open files, in /proc/self/fd, stay. Raises OSError if a link of another user leads there.
     """
-    for acl in ("system.posix_acl_access", "system.posix_acl_default"):
-        with suppress(OSError, AttributeError):  # there is none, or the file system has none
-            os.removexattr(file, acl)
-    os.fchown(file, -1, os.getegid())
-    umask = os.umask(0o077)
-    os.umask(umask)
-    os.fchmod(file, mode & ~umask)
+    if not path:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    names, links, trusted = path.split("/")[::-1], 0, read_trusted_users()
+    real = "/" if path.startswith("/") else os.getcwd()
+    while names:
+        name = names.pop()
+        entry_path = os.path.normpath(os.path.join(real, name))
+        if find_descriptor(entry_path) is not None or not os.path.islink(entry_path):
+            real = entry_path
+            continue
+        links += 1
+        if links > 40:  # the kernel follows at most 40 links too
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        target = _read_link(entry_path, is_safe=not is_shared(os.stat(real), trusted))
+        names += target.split("/")[::-1]
+        real = "/" if target.startswith("/") else real
+    return real
 
 
-def open_parent(path: str, *, make: bool = False) -> tuple[OpenDirectory, str]:
+def _read_link(path: str, *, is_safe: bool) -> str:
+    """Return the target of a link; unless it `is_safe`, raise OSError if another user has made it."""
+    link = os.open(path, getattr(os, "O_PATH", 0) | os.O_NOFOLLOW)
+    try:
+        risk = "" if is_safe else find_risk(os.fstat(link), read_trusted_users())
+        if risk:
+            raise PermissionError(errno.EPERM, f"a symbolic link on its path is not safe: {risk}")
+        return os.readlink("", dir_fd=link)
+    finally:
+        os.close(link)
+
+
+def open_parent(path: str) -> tuple[OpenDirectory, str]:
     """Open the directory of a path through all links; return it and the last name, which is no link.
 
-    Only links of /proc/self/fd are not followed there: they are open files. With `make` missing directories
-    are made. Raises OSError if a directory is missing, or if a link of another user leads there.
+    Raises OSError if the directory is missing, or if a link of another user leads there.
     """
-    path = path if _PATH else os.path.realpath(path)
-    names, links = path.split("/")[::-1], 0
-    directory = OpenDirectory(os.open("/" if path.startswith("/") else ".", _DIRECTORY))
-    try:
-        while True:
-            name = names.pop() or "."
-            entry = directory.read_entry(name)
-            if entry and stat.S_ISLNK(entry.st_mode) and (names or not directory.has_descriptors()):
-                links += 1
-                if links > 40:  # the kernel follows at most 40 links too
-                    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-                target = directory.read_link(name)
-                names += target.split("/")[::-1]
-                if not target.startswith("/"):
-                    continue
-                file = os.open("/", _DIRECTORY)
-            elif names:
-                if make and entry is None:
-                    directory.make_directory(name)
-                file = os.open(name, _DIRECTORY, dir_fd=directory.fd)
-            else:
-                return directory, name
-            directory.close()
-            directory = OpenDirectory(file)
-    except BaseException:
-        directory.close()
-        raise
+    directory, name = os.path.split(resolve(path))
+    return OpenDirectory(directory), name or "."
+
+
+def find_descriptor(path: str) -> int | None:
+    """Return the number of the open file that a path of /proc/self/fd names; None for other paths."""
+    directory, name = os.path.split(path)
+    if name.isdecimal() and directory in {os.path.realpath(f"/proc/{which}/fd") for which in _OWN}:
+        return min(int(name), 0x7FFF_FFFF)  # the highest possible one is not open either
+    return None

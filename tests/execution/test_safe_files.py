@@ -50,9 +50,10 @@ def test_risks_in_a_shared_directory(user, owner, kind, names, risk):
     assert bool(found) == bool(risk)
 
 
-def test_paths_lead_through_links_and_missing_directories(tmp_path, monkeypatch):
+def test_paths_lead_through_links(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    open_parent("a/b/../c/.", make=True)[0].close()
+    (tmp_path / "a/b").mkdir(parents=True)
+    (tmp_path / "a/c").mkdir()
     (tmp_path / "link").symlink_to("a/c/")
     (tmp_path / "absolute").symlink_to(f"{tmp_path}/./link/file")
     for path in ("link/file", "absolute", f"{tmp_path}//a/c/file", "./a/../link/./file"):
@@ -60,7 +61,6 @@ def test_paths_lead_through_links_and_missing_directories(tmp_path, monkeypatch)
         assert (name, os.readlink(f"/proc/self/fd/{directory.fd}")) == ("file", f"{tmp_path}/a/c"), path
         assert not directory.shared
         directory.close()
-    assert (tmp_path / "a/b").is_dir()
 
 
 @pytest.mark.parametrize(("path", "error"), [("loop/x", OSError), ("file/x", NotADirectoryError),

@@ -9,11 +9,9 @@ import os
 import pwd
 import resource
 import stat
-import struct
 import subprocess
 import time
 import tracemalloc
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -148,25 +146,6 @@ def test_a_directory_that_is_exchanged_gets_no_report(directory):
     assert call_as_nobody(exchange)
     write_report(file, "{}")
     assert (os.listdir(shared / "mine"), os.listdir(shared / "moved")) == ([], ["run.json"])
-
-
-ACL = ((1, 6, -1), (2, 6, NOBODY), (4, 4, -1), (16, 6, -1), (32, 0, -1))
-"""An access control list that lets the other user read and write."""
-
-
-def test_what_a_run_writes_in_a_directory_of_the_other_user_is_as_private_as_umask_says(ompbind, directory):
-    shared = make_shared(directory, "theirs")
-    shared.chmod(0o2755)  # new files get its group
-    acl = b"".join(struct.pack("<HHi", *entry) for entry in ACL)
-    with suppress(OSError):  # there are no access control lists here
-        os.setxattr(shared, "system.posix_acl_default", struct.pack("<I", 2) + acl)
-    options = ("--log-dir", str(shared / "logs/sub"), "--report", str(shared / "run.json"))
-    done = ompbind("run", "-n", "1", *options, "--", "echo", "secret", preexec_fn=lambda: os.umask(0o027))
-    assert (done.returncode, done.stderr) == (0, "")
-    paths = [shared / name for name in ("logs/sub/0.out", "logs/sub/0.err", "run.json", "logs", "logs/sub")]
-    assert [path.stat().st_gid for path in paths] == [0] * 5
-    assert [stat.S_IMODE(path.stat().st_mode) for path in paths] == [0o640] * 3 + [0o750] * 2
-    assert not any(call_as_nobody(lambda: [os.access(path, os.R_OK) for path in paths]))
 
 
 @pytest.mark.parametrize("late", [False, True])

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from ompbind.cpuset import count
 from ompbind.errors import LaunchError
-from ompbind.execution.safe_files import OpenDirectory, is_same, open_parent
+from ompbind.execution.safe_files import OpenDirectory, is_same, resolve
 
 OUT, ERR = "out", "err"
 
@@ -116,9 +116,11 @@ class LogDirectory:
 def _open_log_directory(path: str) -> OpenDirectory:
     """Open a directory, which is made if it does not exist; raises LaunchError unless it can be written."""
     try:
-        directory, _ = open_parent(os.path.join(path, "."), make=True)
+        real = resolve(path)
+        os.makedirs(real, exist_ok=True)
+        directory = OpenDirectory(real)
     except OSError as error:
-        if isinstance(error, NotADirectoryError) and os.path.exists(path):
+        if isinstance(error, FileExistsError):
             raise LaunchError(f"{path} is not a directory", hint=_CHOOSE_ANOTHER) from error
         wrong = f"cannot create or open the log directory {path}: {error.strerror}"
         raise LaunchError(wrong, hint=_CHOOSE_ANOTHER) from error
