@@ -23,10 +23,9 @@ from ompbind.cli.register import (
     read_other_runs,
     read_planning_machine,
 )
-from ompbind.cli.run_settings import choose_run_id, make_groups, make_rank_groups
+from ompbind.cli.run_settings import choose_run_id, make_rank_groups
 from ompbind.cli.settings import (
-    PlanningSettings,
-    make_group_settings,
+    Settings,
     make_planning_settings,
     make_settings,
 )
@@ -86,7 +85,7 @@ def make_bench_settings(ctx: click.Context) -> BenchSettings:
         again = VERB.make_context("bench", [*options, *more[0], "--", *command], parent=ctx.parent)
         return make_bench_settings(again)
 
-    parts = make_group_settings(ctx)
+    planning = make_planning_settings(ctx)
     vary = tuple(
         (f"{group.params['name']}.{key}" if ctx.groups else key, texts)
         for group in ctx.groups or (ctx,)
@@ -95,10 +94,10 @@ def make_bench_settings(ctx: click.Context) -> BenchSettings:
     return make_settings(
         BenchSettings,
         ctx.params,
-        planning=make_planning_settings(ctx),
-        parts=parts,
-        groups=make_rank_groups(make_groups(ctx)),
-        command=render_command(parts),
+        planning=planning,
+        parts=planning.parts,
+        groups=make_rank_groups(planning),
+        command=render_command(planning.parts),
         parse_again=parse_again,
         vary=vary,
     )
@@ -164,7 +163,7 @@ def _render(
     return f"{table}\n\n{render_effort(candidates, effort, screen)}" if candidates else table
 
 
-def _check_show(planning: PlanningSettings) -> None:
+def _check_show(planning: Settings) -> None:
     """Raise for options that have no effect with --show, and for options after the first file."""
     sources = planning.sources
     for name in sources.options:

@@ -16,7 +16,7 @@ from ompbind.bench.start_ranks import CandidateStart
 from ompbind.cli.bench_options import check_variations, make_choice_words, render_run_words
 from ompbind.cli.bench_settings import BenchSettings
 from ompbind.cli.request import make_request, make_requests, make_spec_of_run
-from ompbind.cli.settings import PlanningSettings
+from ompbind.cli.settings import Settings
 from ompbind.errors import OmpbindError, PlanError
 from ompbind.machine.model import Machine
 from ompbind.openmp.variables import LIBUV_VARIABLE, OVERRIDING_VARIABLES, THREAD_COUNTS
@@ -172,12 +172,12 @@ def _plan(planning: Planning, choices: Choices, kind: Kind) -> PlannedChoices | 
     return PlannedChoices(kind=kind, choices=choices, settings=chosen, spec=spec, plan=plan)
 
 
-def _name_run(parts: Sequence[PlanningSettings], settings: BenchSettings) -> list[PlanningSettings]:
+def _name_run(parts: Sequence[Settings], settings: BenchSettings) -> list[Settings]:
     """Return the settings of a command line that was parsed again, for the run of this session."""
     return [part.replace(run_id=settings.planning.run_id) for part in parts]
 
 
-def _make_spec(parts: Sequence[PlanningSettings]) -> RunSpec:
+def _make_spec(parts: Sequence[Settings]) -> RunSpec:
     """Return what all ranks share; they inherit no variable of an option."""
     sources = parts[0].sources
     own = tuple(option.variable for option in sources.options.values() if option.has_variable)

@@ -15,7 +15,7 @@ from ompbind.cli.readers import (
     one_of,
     read_seconds,
 )
-from ompbind.cli.settings import PlanningSettings
+from ompbind.cli.settings import Settings
 from ompbind.cli.suggestions import suggest_value
 from ompbind.cli.verbs import COMPARING, CONFIGURATION, MEASURING, OUTPUT
 from ompbind.errors import OptionError, PositionError, RequestError
@@ -170,7 +170,7 @@ def render_run_words(sources: Sources) -> tuple[str, ...]:
     return render_words(sources, found)
 
 
-def render_command(parts: Sequence[PlanningSettings]) -> tuple[str, ...]:
+def render_command(parts: Sequence[Settings]) -> tuple[str, ...]:
     """Return the words after the first `--`: the command, and the options and commands of further groups."""
     first, *others = parts
     further = (word for part in others for word in (":", *render_run_words(part.sources), "--", *part.words))

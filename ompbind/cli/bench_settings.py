@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from ompbind.cli.settings import PlanningSettings
+from ompbind.cli.settings import Settings
 from ompbind.execution.run_options import RankGroup
 from ompbind.record import Record
 
@@ -15,8 +15,8 @@ class BenchSettings(Record):
     has all words after the first `--`.
     """
 
-    planning: PlanningSettings
-    parts: tuple[PlanningSettings, ...]
+    planning: Settings
+    parts: tuple[Settings, ...]
     groups: Mapping[str, RankGroup]
     until: str | None
     command: tuple[str, ...]

@@ -17,7 +17,7 @@ from ompbind.cli.register import (
     read_other_runs,
     register_run,
 )
-from ompbind.cli.settings import ExecSettings, make_planning_settings, make_settings
+from ompbind.cli.settings import make_planning_settings
 from ompbind.cli.verb import Verb
 from ompbind.errors import RequestError
 from ompbind.execution.affinity import exec_command
@@ -54,25 +54,21 @@ for each rank, with its CPUs. --dry-run prints the plan of the machine too, and 
 """
 
 
-def _make_settings(ctx: click.Context) -> ExecSettings:
-    assert isinstance(ctx, VerbContext)
-    return make_settings(ExecSettings, ctx.params, planning=make_planning_settings(ctx))
-
-
 def _prints_warnings(ctx: click.Context) -> bool:
-    rank = find_rank(_make_settings(ctx))  # the messages are the same for all ranks on this machine
+    assert isinstance(ctx, VerbContext)
+    rank = find_rank(make_planning_settings(ctx))  # the messages are the same for all ranks on this machine
     return rank is None or rank.identity.local_rank == 0
 
 
 def exec_rank(ctx: click.Context) -> int:
     """Become one rank of a launcher's job; return 0 after a dry run."""
-    settings = _make_settings(ctx)
+    assert isinstance(ctx, VerbContext)
+    settings = make_planning_settings(ctx)
     if settings.task_prolog:
         from ompbind.cli.task_prolog import run_task_prolog  # noqa: PLC0415 - door: --task-prolog
 
         return run_task_prolog(settings)
-    planning = settings.planning
-    if planning.topology != LIVE and not settings.dry_run:
+    if settings.topology != LIVE and not settings.dry_run:
         raise RequestError(
             "--topology: a rank can only run on this machine", hint="add --dry-run, or omit --topology"
         )
@@ -81,7 +77,7 @@ def exec_rank(ctx: click.Context) -> int:
     if settings.dry_run:
         from ompbind.report.plan import render_plan  # noqa: PLC0415 - door: --dry-run
 
-        others = read_other_runs(machine, request, quiet=planning.quiet)
+        others = read_other_runs(machine, request, quiet=settings.quiet)
         plan = plan_or_suggest(machine, request, others)
         shown = _render_rank(plan, identity, spec)
         write_stdout(f"{render_plan(plan, read_screen())}\n\n{shown}" if identity.local_rank == 0 else shown)
@@ -89,9 +85,9 @@ def exec_rank(ctx: click.Context) -> int:
     run_identity = make_run_identity(spec.run_id)
     if rank:
         run_identity = run_identity.replace(placement_index=identity.placement_index, rank=identity.rank)
-    found = register_run(machine, request, run_identity, planning)
-    if not planning.quiet:
-        _print_before_start(found, identity, spec, verbose=planning.verbose)
+    found = register_run(machine, request, run_identity, settings)
+    if not settings.quiet:
+        _print_before_start(found, identity, spec, verbose=settings.verbose)
     return _become(found.plan, identity, spec, found.claim)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from ompbind.cli.console import print_message
 from ompbind.cli.register import limit_to_listed, read_planning_machine
 from ompbind.cli.request import make_request, make_run_spec, read_own_job_cpus
-from ompbind.cli.settings import ExecSettings
+from ompbind.cli.settings import Settings
 from ompbind.cpuset import EMPTY, CpuSet, count, join_words, named, union
 from ompbind.errors import PlanError, RequestError
 from ompbind.launchers.allocation import Binding, find_binding, read_task_masks
@@ -25,7 +25,7 @@ BY_HAND = "the caller"
 """The name of the launcher in messages, if options identify the rank."""
 
 
-def find_rank(settings: ExecSettings) -> LauncherRank | None:
+def find_rank(settings: Settings) -> LauncherRank | None:
     """Return the rank that the options or the variables of a launcher describe; None for a single rank.
 
     Raises RequestError if they contradict each other, or if some of them are missing.
@@ -40,7 +40,7 @@ def _read_own_ancestors() -> Iterator[Ancestor]:
     return read_ancestors(DirectoryRoot("/"), os.getpid())
 
 
-def _read_options(settings: ExecSettings) -> LauncherRank | None:
+def _read_options(settings: Settings) -> LauncherRank | None:
     """Return the rank that --local-rank and the options like it describe, None if they are not given.
 
     Without --rank and --size, all ranks of the job are on this machine. The checks of options have shown
@@ -67,17 +67,16 @@ def _read_options(settings: ExecSettings) -> LauncherRank | None:
     return LauncherRank(launcher=BY_HAND, identity=identity, run_id=f"ranks-{os.getppid()}", starter=starter)
 
 
-def _make_single_identity(settings: ExecSettings) -> RankIdentity:
+def _make_single_identity(settings: Settings) -> RankIdentity:
     """Return the identity of a single rank; print a message in the script of a batch job.
 
     Raises RequestError if several ranks are requested.
     """
-    planning = settings.planning
     unknown = [f"{name}={os.environ[name]}" for name in OTHER_RANKS if os.environ.get(name)]
-    if unknown and not planning.quiet:
+    if unknown and not settings.quiet:
         text = f"warning: {join_words(unknown)} is not read, so exec starts a single rank"
         print_message(f"{text} (give --local-rank and --local-size, which your launcher sets)")
-    has_other_ranks = planning.ranks != 1
+    has_other_ranks = settings.request.ranks != 1
     if has_other_ranks or may_have_variables(os.environ):
         script_of = find_batch_script(os.environ, _read_own_ancestors())
         why, use = "no launcher has started this process", f"use one of {render_launcher_names()}"
@@ -85,26 +84,25 @@ def _make_single_identity(settings: ExecSettings) -> RankIdentity:
             why = f"this is the script or shell of a {script_of.name} job, not one of its ranks"
             use = f"write '{script_of.example[1]}'" if script_of.example else use
         if has_other_ranks:
-            text = f"-n {planning.sources.text('ranks')}: {why}, so exec starts a single rank"
+            text = f"-n {settings.sources.text('ranks')}: {why}, so exec starts a single rank"
             raise RequestError(text, hint=f"start several ranks with 'ompbind run', or {use}")
-        if script_of and not planning.quiet:
+        if script_of and not settings.quiet:
             print_message(f"{why}: exec starts a single rank (for several ranks, {use})")
     return RankIdentity(placement_index=0, rank=0, size=1, local_rank=0, local_size=1)
 
 
 def prepare_rank(
-    settings: ExecSettings, rank: LauncherRank | None, run_id: str
+    settings: Settings, rank: LauncherRank | None, run_id: str
 ) -> tuple[RankIdentity, Machine, Request, RunSpec]:
     """Return all that a plan needs for a rank of a launcher, or for a single rank (None).
 
     `run_id` is for a single rank; --run-id overrides it. Raises the errors of `join_job`.
     """
-    planning = settings.planning
-    machine = read_planning_machine(planning)
-    spec = make_run_spec(planning, rank.run_id if rank else run_id)
+    machine = read_planning_machine(settings)
+    spec = make_run_spec(settings, rank.run_id if rank else run_id)
     numbers = (rank.identity.rank, rank.identity.local_rank) if rank else (0, 0)
-    request = make_request(planning, make_spec_before_plan(spec, *numbers), machine)
-    if planning.topology != LIVE:  # what the variables of this job mean on that machine
+    request = make_request(settings, make_spec_before_plan(spec, *numbers), machine)
+    if settings.topology != LIVE:  # what the variables of this job mean on that machine
         machine, request = limit_to_listed(machine), request.replace(job_cpus=read_own_job_cpus())
     if rank:
         identity, machine, request = _join_job(rank, machine, request, settings)
@@ -114,7 +112,7 @@ def prepare_rank(
 
 
 def _join_job(
-    rank: LauncherRank, machine: Machine, request: Request, settings: ExecSettings
+    rank: LauncherRank, machine: Machine, request: Request, settings: Settings
 ) -> tuple[RankIdentity, Machine, Request]:
     """Return the identity of a launcher's rank, the machine with the CPUs of the rank, and the request.
 
@@ -126,7 +124,7 @@ def _join_job(
     identity, request = rank.identity.replace(local_size=size), request.replace(ranks=size)
     launcher_cpus = None
     masks = read_task_masks(os.environ, rank.launcher)
-    if settings.planning.topology == LIVE:
+    if settings.topology == LIVE:
         launcher_cpus = read_launcher_cpus(DirectoryRoot("/"), rank.starter)
     else:
         own = machine.allowed & masks[identity.local_rank % len(masks)] if masks else EMPTY
@@ -134,13 +132,13 @@ def _join_job(
     binding = find_binding(identity, machine.allowed, masks, launcher_cpus)
     _print_conflicts(rank, identity, binding, machine.allowed, launcher_cpus, settings)
     bound = len(binding.sharers) < size
-    if settings.planning.wait is not None:
+    if settings.wait is not None:
         _check_wait(rank, identity, settings, bound=bound)
-    if identity.local_rank == 0 and settings.planning.verbose:
+    if identity.local_rank == 0 and settings.verbose:
         for text in rank.unused:
             print_message(text)
     if bound and request.mask is None:
-        if identity.local_rank == 0 and not settings.planning.quiet:
+        if identity.local_rank == 0 and not settings.quiet:
             cpus = named("CPU", machine.allowed)
             binder = "an outer 'ompbind exec'" if machine.allowed == _read_outer_cpus() else rank.launcher
             text = f"ranks are already bound by {binder}, rank {identity.rank} to {cpus}"
@@ -150,7 +148,7 @@ def _join_job(
             print_message(f"{text}; {effect}")
         identity, request = _request_own_cpus(identity, request, settings, binding.sharers)
     if request.devices:
-        quiet = settings.planning.quiet
+        quiet = settings.quiet
         identity, request = keep_own_gpus(identity, machine, request, rank.launcher, quiet=quiet)
     return identity, machine, request
 
@@ -161,7 +159,7 @@ def _print_conflicts(
     binding: Binding,
     allowed: CpuSet,
     launcher_cpus: CpuSet | None,
-    settings: ExecSettings,
+    settings: Settings,
 ) -> None:
     """Warn of CPUs that a launcher gives to several ranks, to too few, or outside of an outer rank.
 
@@ -174,7 +172,7 @@ def _print_conflicts(
         text += f", which has {named('CPU', outer)}"
         _warn(text, "start the launcher with --bind-to none", settings)
     wanted = whole_number(os.environ.get("SLURM_CPUS_PER_TASK")) or 0
-    speaks = identity.local_rank == 0 or settings.planning.strict
+    speaks = identity.local_rank == 0 or settings.request.strict
     if rank.launcher == SLURM.name and len(allowed) < wanted and speaks:
         text = f"Slurm has bound rank {identity.rank} to {cpus}, but SLURM_CPUS_PER_TASK is {wanted}"
         _warn(text, f"write 'srun --cpus-per-task={wanted}': srun does not take it from sbatch", settings)
@@ -183,10 +181,10 @@ def _print_conflicts(
         _warn(text, "turn off the binding of the launcher: then ompbind divides the CPUs", settings)
 
 
-def _warn(text: str, hint: str, settings: ExecSettings) -> None:
-    if settings.planning.strict:
+def _warn(text: str, hint: str, settings: Settings) -> None:
+    if settings.request.strict:
         raise PlanError(text, hint=hint)
-    if not settings.planning.quiet:
+    if not settings.quiet:
         print_message(f"warning: {text} ({hint})")
 
 
@@ -200,7 +198,7 @@ def _read_outer_cpus() -> CpuSet:
 
 
 def _request_own_cpus(
-    identity: RankIdentity, request: Request, settings: ExecSettings, sharers: Sequence[int]
+    identity: RankIdentity, request: Request, settings: Settings, sharers: Sequence[int]
 ) -> tuple[RankIdentity, Request]:
     """Return the identity of a bound rank and the request for the plan of the ranks that share its CPUs."""
     size, service_cpus = identity.local_size, 0
@@ -214,15 +212,15 @@ def _request_own_cpus(
         service_total=service_cpus,
         service_each=0,
     )
-    if settings.planning.strategy == DEFAULT_STRATEGY:  # a strategy of --compat is for the whole machine
+    if settings.request.strategy == DEFAULT_STRATEGY:  # a strategy of --compat is for the whole machine
         request = request.replace(strategy=DEFAULT_STRATEGY, nodes=None)
     return identity.replace(placement_index=sharers.index(identity.local_rank)), request
 
 
-def _find_local_size(rank: LauncherRank, request: Request, settings: ExecSettings) -> int:
+def _find_local_size(rank: LauncherRank, request: Request, settings: Settings) -> int:
     """Return the number of ranks on this machine; raises RequestError if it is unknown or contradicts -n."""
     known, local_rank = rank.identity.local_size, rank.identity.local_rank
-    requested = settings.planning.ranks if settings.planning.sources.is_given("ranks") else None
+    requested = settings.request.ranks if settings.sources.is_given("ranks") else None
     size = requested or known or 0
     if known and size != known and not rank.assumes_local_size:
         raise RequestError(
@@ -236,7 +234,7 @@ def _find_local_size(rank: LauncherRank, request: Request, settings: ExecSetting
     return size
 
 
-def _check_wait(rank: LauncherRank, identity: RankIdentity, settings: ExecSettings, *, bound: bool) -> None:
+def _check_wait(rank: LauncherRank, identity: RankIdentity, settings: Settings, *, bound: bool) -> None:
     """Raise RequestError where some ranks of a job could get CPUs while others still wait.
 
     Two such jobs could wait for each other. If one plan has all ranks of the job, the first rank that gets
@@ -250,7 +248,7 @@ def _check_wait(rank: LauncherRank, identity: RankIdentity, settings: ExecSettin
         reason = f"{rank.launcher} has bound each rank to CPUs of its own"
         hint = "turn off the binding of the launcher, or omit --wait"
     if reason:
-        option = settings.planning.sources.render("wait")
+        option = settings.sources.render("wait")
         text = f"{option}: {reason}, so two jobs could wait for each other without end"
         raise RequestError(text, hint=hint)
 

@@ -10,12 +10,7 @@ from ompbind.cli.plan_messages import print_warnings
 from ompbind.cli.readers import at_least, one_of
 from ompbind.cli.register import plan_or_suggest, read_other_runs, read_planning_machine
 from ompbind.cli.request import make_requests, make_spec_of_run
-from ompbind.cli.settings import (
-    PlanSettings,
-    make_group_settings,
-    make_planning_settings,
-    make_settings,
-)
+from ompbind.cli.settings import make_planning_settings
 from ompbind.cli.verb import Verb
 from ompbind.cli.verbs import OUTPUT
 from ompbind.errors import OptionError
@@ -58,16 +53,15 @@ def plan(ctx: click.Context) -> int:
     is made for the OpenMP runtimes of this command.
     """
     assert isinstance(ctx, VerbContext)
-    planning, parts = make_planning_settings(ctx), make_group_settings(ctx)
-    settings = make_settings(PlanSettings, ctx.params, planning=planning, parts=parts)
-    format_, rank = settings.format, settings.rank
+    settings = make_planning_settings(ctx)
+    parts, format_, rank = settings.parts, settings.format, settings.rank
     chosen = FORMATS[format_]
     if rank is not None and chosen.ranks == "all":
         several = [name for name, format_ in FORMATS.items() if format_.ranks != "all"]
         raise OptionError(f"--rank requires --format {', '.join(several[:-1])} or {several[-1]}")
     spec = make_spec_of_run(parts, RUN_ID)
     machine = read_planning_machine(*parts)
-    for_workers = planning.compat == format_
+    for_workers = settings.compat == format_
     request = make_requests(parts, spec, machine, for_workers=for_workers)
     planned = plan_or_suggest(machine, request, read_other_runs(machine, request))
     variables = make_all_variables(planned, spec) if chosen.takes == "variables" else []

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from ompbind.cli.console import print_message
-from ompbind.cli.settings import PlanningSettings
+from ompbind.cli.settings import Settings
 from ompbind.errors import MaskError, OmpbindError, PlanError
 from ompbind.launchers.allocation import read_listed_cpus
 from ompbind.machine.model import Machine
@@ -26,13 +26,13 @@ from ompbind.registry.claims import Claim
 from ompbind.registry.registry import DIRECTORY_VARIABLE, Registry, make_division, try_read_occupied
 
 
-def read_planning_machine(settings: PlanningSettings, *groups: PlanningSettings) -> Machine:
+def read_planning_machine(settings: Settings, *groups: Settings) -> Machine:
     """Read the machine of --topology, with its devices if options name some.
 
     `groups` are further groups of the run. Of this machine, only the CPUs that a batch system lists are
     allowed.
     """
-    named = any(group.devices or group.near for group in (settings, *groups))
+    named = any(group.request.devices or group.request.near for group in (settings, *groups))
     machine = read_machine(settings.topology, devices=named)
     return limit_to_listed(machine) if settings.topology == LIVE else machine
 
@@ -70,9 +70,7 @@ class Registered(Record):
     registry: Registry
 
 
-def register_run(
-    machine: Machine, request: Requests, identity: RunIdentity, *parts: PlanningSettings
-) -> Registered:
+def register_run(machine: Machine, request: Requests, identity: RunIdentity, *parts: Settings) -> Registered:
     """Plan and register among the other live runs; with --wait, once they have released the CPUs.
 
     `parts` are the settings of the groups, or of a run without groups. Raises the errors of

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ompbind.cli.options import find_variables
-from ompbind.cli.settings import PlanningSettings, choose_sharing
+from ompbind.cli.settings import Settings
 from ompbind.cli.verbs import BINDING
 from ompbind.compat.frameworks import FRAMEWORKS, FrameworkInput
 from ompbind.cpuset import join_words
@@ -27,9 +27,9 @@ from ompbind.programs.python_packages import is_installed
 
 
 def make_request(
-    settings: PlanningSettings, spec: RunSpec, machine: Machine, *, for_workers: bool = False
+    settings: Settings, spec: RunSpec, machine: Machine, *, for_workers: bool = False
 ) -> Request:
-    """Make the request from the settings, with the visible devices of the machine, and what --compat reads.
+    """Complete the request of the settings: with the command, the visible devices, and what --compat reads.
 
     `spec` is what the first rank, or under a launcher this rank, runs as far as is known before the plan.
     With `for_workers`, the plan is for workers that the framework of --compat starts itself. Raises
@@ -40,39 +40,12 @@ def make_request(
         from ompbind.planning.devices.visible import find_visible_devices  # noqa: PLC0415 - door: devices
 
         visible = find_visible_devices(machine.devices, os.environ)
-    request = Request(
-        ranks=settings.ranks,
-        mask=settings.mask,
-        strategy=settings.strategy,
-        smt=settings.smt,
-        sibling=settings.sibling,
-        threads=settings.threads,
-        processes_per_rank=settings.processes_per_rank,
-        cores=settings.cores,
-        service_cores=settings.service_cores,
-        service_total=settings.service_total,
-        reserve=settings.reserve,
-        reserve_total=settings.reserve_total,
-        core_kind=settings.core_kind,
-        sharing=choose_sharing(share=settings.share, avoid=settings.avoid, exclusive=settings.exclusive),
-        allow_partial=settings.allow_partial,
-        devices=settings.devices,
-        devices_per_rank=settings.devices_per_rank,
-        share_devices=settings.share_devices,
-        near=settings.near,
+    request = settings.request.replace(
         visible=visible,
-        bind=settings.bind,
-        bind_given=settings.sources.is_given("bind") and settings.sources.text("bind") != "",
-        proc_bind=settings.proc_bind,
-        omp_runtime=settings.omp_runtime,
-        memory=settings.memory,
-        strict=settings.strict,
-        group=settings.name or "",
         job_cpus=read_own_job_cpus() if settings.topology == LIVE else None,
         workload=_read_preloaded_workload(settings, spec),
         user_variables=_user_variables(settings, spec),
         unfilled=tuple(_explain_unfilled(settings)),
-        configuration=settings.configuration,
     )
     if not settings.compat:
         return request
@@ -91,7 +64,7 @@ def read_own_job_cpus() -> JobCpus | None:
     return read_job_cpus(os.environ, DirectoryRoot("/"), os.uname().nodename)
 
 
-def _user_variables(settings: PlanningSettings, spec: RunSpec) -> tuple[tuple[str, str], ...]:
+def _user_variables(settings: Settings, spec: RunSpec) -> tuple[tuple[str, str], ...]:
     """Return the variables of binding and devices that --env sets and --keep-env keeps: (name, value) pairs.
 
     An OMP_PROC_BIND of --env that only distributes threads over the places of the plan is left out.
@@ -101,14 +74,14 @@ def _user_variables(settings: PlanningSettings, spec: RunSpec) -> tuple[tuple[st
         del assigned["OMP_PROC_BIND"]
     own = {**(os.environ if settings.keep_env else {}), **assigned}
     names: tuple[str, ...] = ("OMP_NUM_THREADS", *OVERRIDING_VARIABLES)
-    if settings.devices:
+    if settings.request.devices:
         from ompbind.planning.devices.visible import VENDOR_VARIABLES  # noqa: PLC0415 - door: devices
 
         names = (*names, *VENDOR_VARIABLES)
     return tuple((name, own[name]) for name in names if name in own)
 
 
-def _explain_unfilled(settings: PlanningSettings) -> Iterator[str]:
+def _explain_unfilled(settings: Settings) -> Iterator[str]:
     """Yield what the user should know about placeholders in the command that stay as they are."""
     for word in settings.words if settings.fill else ():
         for shown, meant in find_unfilled(word, is_filled=True):
@@ -125,7 +98,7 @@ def _explain_unfilled(settings: PlanningSettings) -> Iterator[str]:
     yield f"{join_words(found)} in the command {stays} ({remedy})"
 
 
-def _read_preloaded_workload(settings: PlanningSettings, spec: RunSpec) -> Workload | None:
+def _read_preloaded_workload(settings: Settings, spec: RunSpec) -> Workload | None:
     """Read what a rank would run and preload; None without a command and without preloads."""
     preloads, expected = settings.preload, settings.expect
     env = {**os.environ, **dict(spec.added_variables)}
@@ -151,7 +124,7 @@ def _read_workload_in_directory(spec: RunSpec, env: Mapping[str, str]) -> Worklo
 
 
 def make_requests(
-    parts: Sequence[PlanningSettings], spec: RunSpec, machine: Machine, *, for_workers: bool = False
+    parts: Sequence[Settings], spec: RunSpec, machine: Machine, *, for_workers: bool = False
 ) -> Requests:
     """Make the requests of the groups of a run, or the request of a run without groups, as `make_request`."""
     if not spec.groups:
@@ -166,13 +139,13 @@ def make_requests(
     return requests
 
 
-def make_spec_of_run(parts: Sequence[PlanningSettings], run_id: str) -> RunSpec:
+def make_spec_of_run(parts: Sequence[Settings], run_id: str) -> RunSpec:
     """Make what all ranks of a run have in common, with the specifications of its groups."""
     specs = tuple(make_run_spec(part, run_id) for part in parts)
     return specs[0].replace(groups=specs) if parts[0].name else specs[0]
 
 
-def make_run_spec(settings: PlanningSettings, run_id: str) -> RunSpec:
+def make_run_spec(settings: Settings, run_id: str) -> RunSpec:
     """Make what the ranks of a group, or of a run without groups, have in common.
 
     --run-id overrides `run_id`.
@@ -209,7 +182,7 @@ def make_run_spec(settings: PlanningSettings, run_id: str) -> RunSpec:
     )
 
 
-def _pass_on_binding(settings: PlanningSettings) -> Iterator[tuple[str, str]]:
+def _pass_on_binding(settings: Settings) -> Iterator[tuple[str, str]]:
     """Yield the options of binding as variables, by which a plug-in in a rank binds its workers."""
     sources = settings.sources
     for option in sources.options.values():

@@ -13,14 +13,13 @@ from ompbind.cli.plan_messages import print_changed_variables, print_warnings, w
 from ompbind.cli.register import print_registry_messages, read_planning_machine, register_run
 from ompbind.cli.request import make_requests, make_spec_of_run
 from ompbind.cli.run_settings import (
-    RunSettings,
     choose_run_id,
     fill_paths,
     make_output,
     make_run_options,
-    make_run_settings,
     set_up_rendezvous,
 )
+from ompbind.cli.settings import Settings, make_planning_settings
 from ompbind.cli.verb import Verb
 from ompbind.errors import LaunchError, OmpbindError, RequestError
 from ompbind.execution.outcome import Outcome, exit_code, was_interrupted
@@ -75,10 +74,13 @@ def run(ctx: click.Context) -> int:
     The error of a run is raised; this process is killed by SIGINT if the run was interrupted.
     """
     assert isinstance(ctx, VerbContext)
-    settings = make_run_settings(ctx)
     try:
-        run_id = choose_run_id(settings.planning.run_id)
-        settings = settings.with_run_id(run_id)
+        settings = make_planning_settings(ctx)
+    except OmpbindError:
+        _remove_report(ctx.typed)
+        raise
+    try:
+        settings = settings.replace(run_id=choose_run_id(settings.run_id))
         outcome = _plan_and_supervise(settings)
     except Exception as error:
         if isinstance(error, OmpbindError):
@@ -103,14 +105,13 @@ def _remove_report(words: Sequence[str]) -> None:
     remove_earlier_report(words)
 
 
-def _plan_and_supervise(settings: RunSettings) -> Outcome | None:
+def _plan_and_supervise(settings: Settings) -> Outcome | None:
     """Make the plan, start and supervise the ranks, and write the report; None after a dry run.
 
     `become_supervisor` forks: only the supervisor goes on, while the foreground process waits for it.
     """
-    planning = settings.planning
-    spec = make_spec_of_run(settings.parts, planning.run_id or "")
-    if planning.topology != LIVE and not settings.dry_run:
+    spec = make_spec_of_run(settings.parts, settings.run_id or "")
+    if settings.topology != LIVE and not settings.dry_run:
         raise RequestError(
             "--topology: ranks can only run on this machine", hint="add --dry-run, or omit --topology"
         )
@@ -133,11 +134,11 @@ def _plan_and_supervise(settings: RunSettings) -> Outcome | None:
     found = register_run(machine, request, make_run_identity(spec.run_id), *settings.parts)
     plan, release = found.plan, found.claim.release if found.claim else lambda: None
     try:
-        if not planning.quiet:
+        if not settings.quiet:
             _print_before_start(plan, found.registry, spec, settings)
         began_at = time.time()
         shown = output is None or output.tag
-        reporter = RunReporter(plan, quiet=planning.quiet, verbose=planning.verbose, stderr_shown=shown)
+        reporter = RunReporter(plan, quiet=settings.quiet, verbose=settings.verbose, stderr_shown=shown)
         commands = make_commands(plan, spec)  # before the fork: an error is that of the foreground process
         options = make_run_options(settings, plan, spec, output, found.claim)
         try:
@@ -145,7 +146,7 @@ def _plan_and_supervise(settings: RunSettings) -> Outcome | None:
         except LaunchError as error:
             outcome = Outcome(exits=(), error=error)
         else:
-            foreground = become_supervisor(Cleanup(grace_s=settings.supervision.grace, release=release))
+            foreground = become_supervisor(Cleanup(grace_s=settings.grace, release=release))
             outcome = supervise(starts, options, foreground, reporter)
             if found.claim:
                 found.claim.publish_exit(exit_code(outcome))
@@ -156,18 +157,18 @@ def _plan_and_supervise(settings: RunSettings) -> Outcome | None:
     return finish_report(file, outcome, (plan, spec, began_at), settings)
 
 
-def _print_before_start(plan: Plan, registry: Registry, spec: RunSpec, settings: RunSettings) -> None:
+def _print_before_start(plan: Plan, registry: Registry, spec: RunSpec, settings: Settings) -> None:
     """Print warnings, or with -v the plan, before ranks start."""
     if may_have_launcher(os.environ):
         warn_about_copies(plan)
-    if settings.planning.verbose:
+    if settings.verbose:
         from ompbind.cli.show_run import show_run  # noqa: PLC0415 - door: -v
 
         show_run(plan, spec, settings, err=True)
     else:
         print_warnings(plan)
         print_changed_variables(spec.base, find_changed(plan, spec))
-    print_registry_messages(registry, verbose=settings.planning.verbose)
+    print_registry_messages(registry, verbose=settings.verbose)
 
 
 class RunReporter:

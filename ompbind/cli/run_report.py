@@ -11,7 +11,8 @@ from contextlib import suppress
 from itertools import pairwise
 
 from ompbind.cli.console import read_message_width, write_stderr
-from ompbind.cli.run_settings import RunSettings, fill_paths, make_run_id
+from ompbind.cli.run_settings import fill_paths, make_run_id
+from ompbind.cli.settings import Settings
 from ompbind.errors import LaunchError, OmpbindError
 from ompbind.execution.outcome import Outcome, was_interrupted
 from ompbind.execution.report_file import READER_WAIT_S, ReportFile, prepare_report, write_report
@@ -27,7 +28,7 @@ _HEAD_BYTES = 100
 """Bytes from the start of a file that show whether it is a report."""
 
 
-def open_report(settings: RunSettings, spec: RunSpec) -> ReportFile:
+def open_report(settings: Settings, spec: RunSpec) -> ReportFile:
     """Check before the start that the report of --report can be written.
 
     If other users could take its name, or if the run may be killed while it waits, an unfinished report is
@@ -36,14 +37,14 @@ def open_report(settings: RunSettings, spec: RunSpec) -> ReportFile:
     path, log_dir = settings.report or "", settings.log_dir or ""
     file = prepare_report(path, log_dir)
     can_be_taken = file.directory is not None and file.directory.shared and file.before is None
-    if file.directory is None or not (can_be_taken or settings.planning.wait is not None):
+    if file.directory is None or not (can_be_taken or settings.wait is not None):
         return file
     write_report(file, _render_failure(mask_secrets(spec), LaunchError("the run has not finished")))
     return prepare_report(path, log_dir)
 
 
 def finish_report(
-    file: ReportFile, outcome: Outcome, started: tuple[Plan, RunSpec, float], settings: RunSettings
+    file: ReportFile, outcome: Outcome, started: tuple[Plan, RunSpec, float], settings: Settings
 ) -> Outcome:
     """Write the report of a run; an error is printed, and added to the write errors of the outcome.
 
@@ -52,7 +53,7 @@ def finish_report(
     plan, spec, began_at = started
     text = render_run(plan, mask_secrets(spec), outcome, began_at)
     stopped = outcome.stop_requested or was_interrupted(outcome)
-    wait_s = settings.supervision.grace if stopped else READER_WAIT_S
+    wait_s = settings.grace if stopped else READER_WAIT_S
     error = _write(file, text, wait_s, make_request_check(time.monotonic() + REPEAT_S if stopped else 0.0))
     return outcome.replace(write_errors=(*outcome.write_errors, error)) if error else outcome
 
@@ -73,16 +74,16 @@ def _render_failure(spec: RunSpec, error: OmpbindError) -> str:
     return render_run(None, spec, Outcome(exits=(), error=error), time.time())
 
 
-def report_failure(settings: RunSettings, error: Exception) -> None:
+def report_failure(settings: Settings, error: Exception) -> None:
     """Write the report of a run that failed before it started."""
-    run_id = settings.planning.run_id or make_run_id()
+    run_id = settings.run_id or make_run_id()
     try:
         filled = fill_paths(settings, run_id)
         file = prepare_report(filled.report or "", filled.log_dir or "")
     except (OmpbindError, OSError):
         return  # this error is shown once the other is corrected
     explained = error if isinstance(error, OmpbindError) else OmpbindError(str(error))
-    spec = mask_secrets(RunSpec(argv=settings.planning.words, run_id=run_id, base={}))
+    spec = mask_secrets(RunSpec(argv=settings.words, run_id=run_id, base={}))
     _write(file, _render_failure(spec, explained), _REFUSED_WAIT_S)
 
 

@@ -1,105 +1,33 @@
-"""The settings of `run`, and what it makes of them: name, paths, output, options of the supervisor."""
+"""What `run` makes of its settings: name, paths, output, options of the supervisor."""
 
 import os
 import sys
 import time
-from collections.abc import Sequence
-from typing import Literal
 
 from ompbind.cli.checks import TERMINAL, TERMINAL_HINT, reads_terminal
 from ompbind.cli.console import print_message, supports_colours
-from ompbind.cli.option import VerbContext
 from ompbind.cli.running_options import CONTINUE, STRICT, make_modes
-from ompbind.cli.settings import PlanningSettings, make_planning_settings, make_settings
+from ompbind.cli.settings import Settings
 from ompbind.errors import LaunchError, RequestError
 from ompbind.execution.output.multiplexer import Output
-from ompbind.execution.restarts import RestartPolicy
 from ompbind.execution.run_options import RankGroup, RunOptions, Supervision
 from ompbind.planning.placeholders import fill
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import RunSpec, make_commands
 from ompbind.planning.rank_variables import OMPBIND_RUN_ID
-from ompbind.record import Record
 from ompbind.registry.claims import Claim
 
 
-class GroupSettings(Record):
-    """The options of a group, or of a run without groups; the fields are the options of the same names.
-
-    `after` is the group that must be ready before it starts, "" for none.
-    """
-
-    planning: PlanningSettings
-    on_failure: str | RestartPolicy = "stop"
-    ready_timeout: float
-    after: str = ""
-
-
-class RunSettings(Record):
-    """What `run` needs beside its planning settings; the fields are the options of the same names.
-
-    `supervision` has the options of the supervisor, `planning` those of the whole run. `groups` has the
-    options of each group; a run without groups is one of these.
-    """
-
-    planning: PlanningSettings
-    groups: tuple[GroupSettings, ...]
-    until: str | None
-    rendezvous: bool
-    stdin: Literal["first", "none"]
-    output: tuple[str, ...] | None
-    log_dir: str | None
-    force: bool
-    timestamps: bool
-    pty: bool
-    supervision: Supervision
-    verify: str | None
-    report: str | None
-    dry_run: bool
-
-    @property
-    def parts(self) -> tuple[PlanningSettings, ...]:
-        """The planning settings of each group."""
-        return tuple(group.planning for group in self.groups)
-
-    def with_run_id(self, run_id: str) -> "RunSettings":
-        """Return these settings with a name for the run."""
-        groups = (group.replace(planning=group.planning.replace(run_id=run_id)) for group in self.groups)
-        return self.replace(groups=tuple(groups), planning=self.planning.replace(run_id=run_id))
-
-
-def make_run_settings(ctx: VerbContext) -> RunSettings:
-    """Return the settings of a command line of `run`."""
-    return make_settings(
-        RunSettings,
-        ctx.params,
-        planning=make_planning_settings(ctx),
-        groups=make_groups(ctx),
-        supervision=make_settings(Supervision, ctx.params),
-    )
-
-
-def make_groups(ctx: VerbContext) -> tuple[GroupSettings, ...]:
-    """Return the options of each group of a command line; of a run without groups, its own."""
-    groups: list[GroupSettings] = []
-    for own in ctx.groups or (ctx,):
-        before = groups[-1].planning.name if groups else None
-        after = (own.table.after if own.table else "") or before or ""
-        planning = make_planning_settings(own)
-        groups.append(make_settings(GroupSettings, own.params, planning=planning, after=after))
-    return tuple(groups)
-
-
-def make_rank_groups(groups: Sequence[GroupSettings]) -> dict[str, RankGroup]:
+def make_rank_groups(settings: Settings) -> dict[str, RankGroup]:
     """Return how the ranks of each group are started and supervised, by the name of the group."""
     return {
-        group.planning.name or "": RankGroup(
-            stop_on_failure=group.on_failure != CONTINUE,
-            restart=None if isinstance(group.on_failure, str) else group.on_failure,
-            after=group.after,
-            ready_timeout_s=group.ready_timeout,
+        part.name or "": RankGroup(
+            stop_on_failure=part.on_failure != CONTINUE,
+            restart=None if isinstance(part.on_failure, str) else part.on_failure,
+            after=part.after,
+            ready_timeout_s=part.ready_timeout,
         )
-        for group in groups
+        for part in settings.parts
     }
 
 
@@ -135,7 +63,7 @@ def fill_path(option: str, path: str | None, run_id: str) -> str | None:
     return fill(path, {"run_id": run_id})
 
 
-def fill_paths(settings: RunSettings, run_id: str) -> RunSettings:
+def fill_paths(settings: Settings, run_id: str) -> Settings:
     """Return the settings with {run_id} filled in the paths of --log-dir and --report."""
     return settings.replace(
         log_dir=fill_path("--log-dir", settings.log_dir, run_id),
@@ -143,7 +71,7 @@ def fill_paths(settings: RunSettings, run_id: str) -> RunSettings:
     )
 
 
-def make_output(settings: RunSettings) -> Output | None:
+def make_output(settings: Settings) -> Output | None:
     """Make the output options of the run; None where ranks inherit the output of ompbind."""
     directory, modes = settings.log_dir, make_modes(settings.output, settings.log_dir)
     if modes == ("inherit",):
@@ -159,7 +87,7 @@ def make_output(settings: RunSettings) -> Output | None:
 
 
 def make_run_options(
-    settings: RunSettings, plan: Plan, spec: RunSpec, output: Output | None, claim: Claim | None
+    settings: Settings, plan: Plan, spec: RunSpec, output: Output | None, claim: Claim | None
 ) -> RunOptions:
     """Make the options of the supervisor, which notes restarts in the claim.
 
@@ -170,7 +98,7 @@ def make_run_options(
         from ompbind.execution.readiness import check_commands  # noqa: PLC0415 - door: --ready
 
         check_commands(make_commands(plan, spec))
-    groups = make_rank_groups(settings.groups)
+    groups = make_rank_groups(settings)
     restarts = any(group.restart for group in groups.values())
     if restarts and reads_terminal(len(plan.placements), settings.stdin):
         # the checks of options cannot know this with -n auto
@@ -185,7 +113,9 @@ def make_run_options(
     return RunOptions(
         run_id=spec.run_id,
         output=output,
-        supervision=settings.supervision,
+        supervision=Supervision(
+            timeout=settings.timeout, grace=settings.grace, keep_descendants=settings.keep_descendants
+        ),
         groups=groups,
         until=settings.until or "",
         publish_restarts=claim.publish_restarts if claim and restarts else None,
@@ -196,7 +126,7 @@ def make_run_options(
     )
 
 
-def set_up_rendezvous(settings: RunSettings, spec: RunSpec) -> RunSpec:
+def set_up_rendezvous(settings: Settings, spec: RunSpec) -> RunSpec:
     """Add the rendezvous variables for --rendezvous, of each group with a port of its own."""
     from ompbind.execution.rendezvous import (  # noqa: PLC0415 - door: --rendezvous
         add_rendezvous,
@@ -208,6 +138,6 @@ def set_up_rendezvous(settings: RunSettings, spec: RunSpec) -> RunSpec:
     parts = [add_rendezvous(part, port) for part, port in zip(spec.parts, ports, strict=True)]
     for before, after in zip(spec.parts, parts, strict=True):
         replaced = ", ".join(f"{name}={value}" for name, value in find_replaced_variables(before, after))
-        if replaced and not settings.planning.quiet:
+        if replaced and not settings.quiet:
             print_message(f"--rendezvous replaces inherited variables: {replaced}")
     return spec.replace(groups=tuple(parts)) if spec.groups else parts[0]

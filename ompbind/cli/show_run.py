@@ -5,7 +5,8 @@ import sys
 from ompbind.cli.console import read_screen, write_stderr, write_stdout
 from ompbind.cli.plan_messages import print_changed_variables
 from ompbind.cli.register import plan_or_suggest, read_other_runs
-from ompbind.cli.run_settings import RunSettings, set_up_rendezvous
+from ompbind.cli.run_settings import set_up_rendezvous
+from ompbind.cli.settings import Settings
 from ompbind.machine.model import Machine
 from ompbind.planning.plan import Plan
 from ompbind.planning.planner import Requests
@@ -13,15 +14,15 @@ from ompbind.planning.rank_command import RunSpec, find_changed, list_parts, mak
 from ompbind.report.plan import find_filled_variables, render_commands, render_plan
 
 
-def show_dry_run(machine: Machine, request: Requests, spec: RunSpec, settings: RunSettings) -> None:
+def show_dry_run(machine: Machine, request: Requests, spec: RunSpec, settings: Settings) -> None:
     """Print the plan of a dry run."""
-    plan = plan_or_suggest(machine, request, read_other_runs(machine, request, quiet=settings.planning.quiet))
+    plan = plan_or_suggest(machine, request, read_other_runs(machine, request, quiet=settings.quiet))
     if settings.rendezvous:
         spec = set_up_rendezvous(settings, spec)
     show_run(plan, spec, settings)
 
 
-def show_run(plan: Plan, spec: RunSpec, settings: RunSettings, *, err: bool = False) -> None:
+def show_run(plan: Plan, spec: RunSpec, settings: Settings, *, err: bool = False) -> None:
     """Print the plan and the command of the ranks, on standard error if `err`."""
     screen = read_screen(sys.stderr if err else sys.stdout)
     shown = mask_secrets(spec)
@@ -36,5 +37,5 @@ def show_run(plan: Plan, spec: RunSpec, settings: RunSettings, *, err: bool = Fa
         for own in spec.parts:
             text += f"\nrendezvous: {render_address(dict(own.added_variables))}"
     (write_stderr if err else write_stdout)(text)
-    if not settings.planning.quiet:
+    if not settings.quiet:
         print_changed_variables(spec.base, find_changed(plan, spec))

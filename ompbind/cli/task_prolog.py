@@ -7,7 +7,7 @@ from ompbind.cli.console import print_message, write_stdout
 from ompbind.cli.exec_identity import prepare_rank
 from ompbind.cli.plan_messages import print_changed_variables, print_warnings
 from ompbind.cli.register import plan_or_suggest, read_other_runs
-from ompbind.cli.settings import ExecSettings
+from ompbind.cli.settings import Settings
 from ompbind.cpuset import CpuSet
 from ompbind.errors import OmpbindError, RequestError
 from ompbind.execution.affinity import set_affinity
@@ -21,7 +21,7 @@ TASK_PID = "SLURM_TASK_PID"
 """The variable in which Slurm names the process of the task."""
 
 
-def run_task_prolog(settings: ExecSettings) -> int:
+def run_task_prolog(settings: Settings) -> int:
     """Bind the task and print the changes of its environment; return 0 after an error too.
 
     Raises the error with --strict.
@@ -29,15 +29,15 @@ def run_task_prolog(settings: ExecSettings) -> int:
     try:
         _bind_task(settings)
     except (OmpbindError, OSError) as error:
-        if settings.planning.strict:
+        if settings.request.strict:
             raise
         hint = f" ({error.hint})" if isinstance(error, OmpbindError) and error.hint else ""
         print_message(f"warning: this task is not bound: {error}{hint}")
     return 0
 
 
-def _bind_task(settings: ExecSettings) -> None:
-    planning, pid = settings.planning, whole_number(os.environ.get(TASK_PID))
+def _bind_task(settings: Settings) -> None:
+    pid = whole_number(os.environ.get(TASK_PID))
     if not pid:
         hint = "write it into the script of TaskProlog in slurm.conf"
         raise RequestError(f"--task-prolog: {TASK_PID} is not set", hint=hint)
@@ -46,10 +46,10 @@ def _bind_task(settings: ExecSettings) -> None:
         return
     set_affinity(CpuSet(os.sched_getaffinity(pid)))
     identity, machine, request, spec = prepare_rank(settings, rank, rank.run_id)
-    others = read_other_runs(machine, request, quiet=planning.quiet)
+    others = read_other_runs(machine, request, quiet=settings.quiet)
     plan = plan_or_suggest(machine, request, others)
     command = make_command(plan, identity, spec)
-    if identity.local_rank == 0 and not planning.quiet:
+    if identity.local_rank == 0 and not settings.quiet:
         print_warnings(plan)
         print_changed_variables(spec.base, find_changed(plan, spec))
         if command.memory is not None:

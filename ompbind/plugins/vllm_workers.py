@@ -25,7 +25,7 @@ from ompbind.cli.main import load_verb
 from ompbind.cli.option import FALSE_WORDS, TRUE_WORDS
 from ompbind.cli.register import make_local_plan, read_planning_machine, register_run
 from ompbind.cli.request import make_request, make_run_spec
-from ompbind.cli.settings import PlanningSettings, make_planning_settings
+from ompbind.cli.settings import Settings, make_planning_settings
 from ompbind.cli.verbs import PREFIX
 from ompbind.compat.frameworks import FRAMEWORKS, count_workers
 from ompbind.cpuset import CpuSet, count, named
@@ -98,11 +98,11 @@ def place_server(server: Server, command: Sequence[str]) -> tuple[Plan, tuple[Va
     if server.connector:
         command = (*command, VLLM.connector)  # it may be in a configuration file of vLLM
     context = load_verb("exec").make_context("exec", [*options, "--", *command])
-    settings = make_planning_settings(context)
     try:
+        settings = make_planning_settings(context)
         plan, spec, claim = _make_plan(server, settings, is_rank=own is not None)
     except OmpbindError as error:
-        settings.sources.explain(error)
+        context.explain(error)
         raise
     about_options = (text.removeprefix("warning: ") for text in context.messages)  # the log says so
     for text in (*about_options, *(note.text for note in plan.notes if note.warning)):
@@ -129,9 +129,7 @@ def _find_own_cpus() -> tuple[str, int] | None:
     return str(allowed), len(service & allowed)
 
 
-def _make_plan(
-    server: Server, settings: PlanningSettings, *, is_rank: bool
-) -> tuple[Plan, RunSpec, Claim | None]:
+def _make_plan(server: Server, settings: Settings, *, is_rank: bool) -> tuple[Plan, RunSpec, Claim | None]:
     """Return the plan, what all workers have in common, and the claim, which replicas of a server share."""
     machine = read_planning_machine(settings)
     parent = multiprocessing.parent_process()

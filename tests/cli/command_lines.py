@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 from ompbind.cli.bench import make_bench_settings
 from ompbind.cli.main import load_verb, print_error, run_words
-from ompbind.cli.run_settings import make_run_settings
+from ompbind.cli.settings import make_planning_settings
 from ompbind.cli.verbs import LAUNCHING
 from tests.live.conftest import clean_environment
 
@@ -20,7 +20,7 @@ def read(verb, *words):
 
 def read_run(*words):
     """The settings of a command line of `run`."""
-    return make_run_settings(read("run", *words))
+    return make_planning_settings(read("run", *words))
 
 
 def read_bench(*words):

@@ -11,7 +11,8 @@ import pytest
 from ompbind.cli.options import find_options
 from ompbind.cli.request import make_request, make_run_spec
 from ompbind.cli.run import VERB
-from ompbind.cli.run_settings import make_output, make_run_options, make_run_settings
+from ompbind.cli.run_settings import make_output, make_run_options
+from ompbind.cli.settings import make_planning_settings
 from ompbind.cpuset import CpuSet
 from ompbind.errors import OmpbindError
 from ompbind.machine.model import CoreKind
@@ -117,11 +118,11 @@ SAME = {
 """Pairs of options, or of values, of which the first does nothing that the second does not do."""
 
 
-def plan_result(planning, runs):
+def plan_result(settings, runs):
     """Return what ranks get (CPUs, memory, variables), the plan, and its warnings; or the error alone."""
     try:
-        spec = make_run_spec(planning, "run")
-        plan = make_plan(HYBRID, make_request(planning, make_spec_before_plan(spec), HYBRID), runs)
+        spec = make_run_spec(settings, "run")
+        plan = make_plan(HYBRID, make_request(settings, make_spec_before_plan(spec), HYBRID), runs)
     except OmpbindError as error:
         return None, None, error.message
     commands = [make_command(plan, identity, spec) for identity in make_local_identities(plan)]
@@ -132,11 +133,10 @@ def plan_result(planning, runs):
 
 def run_result(settings, planned):
     """Return how the run would behave, as far as its options decide it."""
-    planning = settings.planning
     if settings.dry_run:
-        return settings.dry_run, planning.quiet
+        return settings.dry_run, settings.quiet
     options = make_run_options(settings, *planned, make_output(settings), None)
-    others = [planning.wait, planning.quiet, planning.verbose]
+    others = [settings.wait, settings.quiet, settings.verbose]
     others += [settings.verify, settings.report]
     return options.replace(expected=None, run_id="").as_dict(), others
 
@@ -156,11 +156,11 @@ def parse_and_plan(words):
     """Return the result of a command line in this environment."""
     try:
         context = VERB.make_context("run", [*words, "--", *COMMAND])
+        settings = make_planning_settings(context)
     except OmpbindError as error:
         return None, error.message
-    settings = make_run_settings(context)
-    beside, planned, refused = plan_result(settings.planning, (OTHER,))
-    alone, planned, warnings = (beside, planned, "") if planned else plan_result(settings.planning, ())
+    beside, planned, refused = plan_result(settings, (OTHER,))
+    alone, planned, warnings = (beside, planned, "") if planned else plan_result(settings, ())
     done = (beside, alone, run_result(settings, planned)) if planned else None
     return done, f"{refused} {warnings} {context.messages}"
 
