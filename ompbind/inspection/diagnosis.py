@@ -142,10 +142,6 @@ def _guess_bind(places: Sequence[CpuSet], compute: CpuSet, service: CpuSet) -> B
     return Bind.THREAD if all(len(place) == 1 for place in places[1:]) else Bind.CORE
 
 
-_SHOWN = 3  # variables that a text names
-_LONGEST = 60  # characters of a value that a text shows
-
-
 def find_changed(process: ProcessState, expected: ExpectedBinding) -> tuple[str, ...]:
     """Return the variables with which a process with an OpenMP runtime was executed other than planned."""
     if not (find_runtimes(process) and process.is_environment_known):
@@ -186,7 +182,7 @@ def explain_changed(process: ProcessState, expected: ExpectedBinding, names: Seq
     env, planned = process.env, dict(expected.variables)
     ordered = sorted(names, key=lambda name: (name not in PLACE_VARIABLES, planned[name] is None))
     parts = []
-    for name in ordered[:_SHOWN]:
+    for name in ordered[:3]:
         value = planned[name]
         original = "unset" if value is None else _shorten(value)
         if name in env:
@@ -199,7 +195,7 @@ def explain_changed(process: ProcessState, expected: ExpectedBinding, names: Seq
 
 
 def _shorten(value: str) -> str:
-    return value if len(value) <= _LONGEST else f"{value[: _LONGEST - 3]}..."
+    return value if len(value) <= 60 else f"{value[:57]}..."
 
 
 def is_library(path: str) -> bool:

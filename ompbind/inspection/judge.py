@@ -29,6 +29,7 @@ several processes with the same code, cause and masks become one. A *verdict* is
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 from ompbind.cpuset import CpuSet, count, named
 from ompbind.inspection.diagnosis import (
@@ -90,15 +91,8 @@ NOT_READ = CpusetChange()
 """The change if no limits were read."""
 
 
-class _ProcessIssue(Record):
-    """An issue of one process: its code, its severity, the masks of the threads concerned, and the cause."""
-
-    code: str
-    severity: Severity
-    process: ProcessState
-    masks: tuple[CpuSet, ...]
-    cause: str
-
+_ProcessIssue: TypeAlias = tuple[str, Severity, str, ProcessState, tuple[CpuSet, ...]]
+"""An issue of one process: its code, its severity, the cause, the process, the masks of its threads."""
 
 _MASKS_SHOWN = 3  # different masks that a text names
 
@@ -124,7 +118,8 @@ def judge(
     found += [issue for process in group if (issue := _find_absent_binding(process, expected, group))]
     merged: dict[tuple[str, str, frozenset[CpuSet]], list[_ProcessIssue]] = {}
     for issue in found:
-        merged.setdefault((issue.code, issue.cause, frozenset(issue.masks)), []).append(issue)
+        code, _, cause, _, wrong = issue
+        merged.setdefault((code, cause, frozenset(wrong)), []).append(issue)
     issues, order = (_make_issue(alike, group, expected) for alike in merged.values()), list(Severity)
     runtimes = max(map(find_runtimes, group), key=len, default=())
     many = len(expected.cpus) > 1
@@ -167,16 +162,15 @@ def _find_wrong_masks(
     wrong = [mask for mask in masks if mask not in expected.masks]
     changed = tuple(mask for mask in wrong if change.explains(mask, expected))
     if changed:
-        severity, cause = Severity.ERROR, change.text
-        yield _ProcessIssue(code="cpuset", severity=severity, process=process, masks=changed, cause=cause)
+        yield "cpuset", Severity.ERROR, change.text, process, changed
         masks = [mask for mask in masks if mask not in changed]
     outside = tuple(mask for mask in masks if not mask <= expected.cpus)
     narrowed = tuple(mask for mask in masks if mask < expected.cpus and mask not in expected.masks)
     if outside:
         # If earlier limits are not known, the cpuset may have changed.
         in_cpuset = change.before is None and set(outside) == {change.now.cpuset}
-        severity, cause = Severity.ERROR, explain_escape(process, change.now.directory if in_cpuset else "")
-        yield _ProcessIssue(code="outside", severity=severity, process=process, masks=outside, cause=cause)
+        cause = explain_escape(process, change.now.directory if in_cpuset else "")
+        yield "outside", Severity.ERROR, cause, process, outside
     if narrowed:
         inherited = explain_inheriting(process, narrowed, group)
         # A process that only inherited its mask needs no advice: its parent gets it.
@@ -188,7 +182,7 @@ def _find_wrong_masks(
             cause = explain_without_variable(process, narrowed)
             if not _shares_initial_cpu(process, expected):
                 code, severity = "confined", Severity.NOTE
-        yield _ProcessIssue(code=code, severity=severity, process=process, masks=narrowed, cause=cause)
+        yield code, severity, cause, process, narrowed
     if expected.bind not in (Bind.RANK, Bind.NONE):
         yield from _find_place_issues(process, expected, change)
 
@@ -225,8 +219,7 @@ def _find_place_issues(
         return
     masks = tuple(place for place in crowded for _ in range(counts[place]))
     if all(change.explains(place, expected) for place in crowded):
-        severity, cause = Severity.ERROR, change.text
-        yield _ProcessIssue(code="cpuset", severity=severity, process=process, masks=masks, cause=cause)
+        yield "cpuset", Severity.ERROR, change.text, process, masks
         return
     free = [place for place in places if not counts[place]]
     shared = first if first in crowded and (expected.rank is not None or runtimes) else None
@@ -243,7 +236,7 @@ def _find_place_issues(
         cause += f"; no thread is bound to {_name_masks(free)}"
     is_error = free or (shared and expected.rank is None)
     code, severity = ("stacked", Severity.ERROR) if is_error else ("crowded", Severity.NOTE)
-    yield _ProcessIssue(code=code, severity=severity, process=process, masks=masks, cause=cause)
+    yield code, severity, cause, process, masks
 
 
 def _find_absent_binding(
@@ -265,39 +258,38 @@ def _find_absent_binding(
         return None
     elif process is group[0] and binds(changed, expected):
         severity = Severity.ERROR
-    masks = tuple(thread.cpus for thread in process.threads)
-    return _ProcessIssue(code=code, severity=severity, process=process, masks=masks, cause=cause)
+    return code, severity, cause, process, tuple(thread.cpus for thread in process.threads)
 
 
 def _make_issue(
     alike: Sequence[_ProcessIssue], group: Sequence[ProcessState], expected: ExpectedBinding
 ) -> ThreadIssue:
     """Merge issues with the same code, cause and masks."""
-    masks = [mask for issue in alike for mask in issue.masks]
-    first, process = alike[0], alike[0].process
-    total = sum(len(issue.process.threads) for issue in alike)
+    masks = [mask for *_, own in alike for mask in own]
+    code, severity, cause, process, _ = alike[0]
+    total = sum(len(issue[3].threads) for issue in alike)
     single = f" of {process.name} ({process.pid})" if len(group) > 1 else ""
     whose = f" of {len(alike)} processes" if len(alike) > 1 else single
     who = f"{len(masks)} of {count(total, 'thread')}{whose}" if total > 1 else f"the only thread{whose}"
     verb = "are" if len(masks) > 1 else "is"
-    if first.code == "environment":
+    if code == "environment":
         who = f"{process.name} ({process.pid})"
         several = f"{len(alike)} processes, one of them {who}, were"
-        text = f"{several if len(alike) > 1 else f'{who} was'} {first.cause}"
-    elif first.code == "unbound":
+        text = f"{several if len(alike) > 1 else f'{who} was'} {cause}"
+    elif code == "unbound":
         name = f"{process.name} ({process.pid})"
         which = f"one of them, {name}," if len(alike) > 1 else "it" if single else name
         where = f"places of {named('CPU', expected.cpus)}"
-        text = f"{who} {verb} not bound to {where}: {which} was {first.cause}"
+        text = f"{who} {verb} not bound to {where}: {which} was {cause}"
     elif any(not mask <= expected.cpus for mask in masks):
         rank_cpus = named("CPU", expected.cpus)
-        text = f"{who} may run on {_name_masks(masks)}, the rank has {rank_cpus}: {first.cause}"
+        text = f"{who} may run on {_name_masks(masks)}, the rank has {rank_cpus}: {cause}"
     elif len(set(masks)) == 1:
-        text = f"{who} {verb} restricted to {named('CPU', masks[0])} out of {expected.cpus}: {first.cause}"
+        text = f"{who} {verb} restricted to {named('CPU', masks[0])} out of {expected.cpus}: {cause}"
     else:
         parts = f"parts of {named('CPU', expected.cpus)} ({_count_by_mask(masks)})"
-        text = f"{who} {verb} restricted to {parts}: {first.cause}"
-    return ThreadIssue(code=first.code, severity=first.severity, threads=len(masks), text=text)
+        text = f"{who} {verb} restricted to {parts}: {cause}"
+    return ThreadIssue(code=code, severity=severity, threads=len(masks), text=text)
 
 
 def _name_masks(masks: Iterable[CpuSet]) -> str:

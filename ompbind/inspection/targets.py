@@ -53,7 +53,7 @@ def find_target(words: Sequence[str]) -> Target:
             pids.append(pid)
         elif found:
             runs.extend(found)
-        elif word and any(run.run_id.startswith(word) for run in _read_runs()):
+        elif word and any(run.run_id.startswith(word) for run in _read_claims(CLAIM_SUFFIXES)[1].runs):
             raise InspectError(f"run {word} is in another container: its processes have no PIDs here")
         else:
             raise InspectError(f"no live run is named {word!r}", hint=_LIST_HINT)
@@ -80,12 +80,7 @@ def read_visible_claims(suffixes: tuple[str, ...] = CLAIM_SUFFIXES) -> Mapping[L
 
 def find_all_runs() -> Target:
     """Find all live runs of this PID namespace; raises InspectError if the registry is not readable."""
-    _read_runs()
-    return Target(runs=read_visible_runs())
-
-
-def _read_runs() -> tuple[LiveRun, ...]:
-    return _read_claims(CLAIM_SUFFIXES)[1].runs
+    return Target(runs=tuple(read_visible_claims()))
 
 
 def _read_claims(suffixes: tuple[str, ...]) -> tuple[str, ClaimList]:
