@@ -75,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     If the reader of standard output exits, the process is killed, as `cat` is, unless it starts ranks.
     """
     args = list(sys.argv[1:] if argv is None else argv)
-    is_launching = _find_verb(args) in LAUNCHING
+    is_launching = args[:1] in ([verb] for verb in LAUNCHING)
     if not is_launching:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # killed when its reader exits, like cat
     for stream in (sys.stdout, sys.stderr):
@@ -121,13 +121,9 @@ def run_words(args: Sequence[str]) -> int:
         raise explain_usage_error(error, args) from error
 
 
-def _find_verb(args: Sequence[str]) -> str:
-    return next((word for word in args if not word.startswith("-")), "")
-
-
 def _read_local_rank(args: Sequence[str]) -> int:
     """Return the local rank of `ompbind exec`, 0 for other verbs."""
-    if _find_verb(args) != "exec":
+    if args[:1] != ["exec"]:
         return 0
     from ompbind.launchers.find import read_local_rank  # noqa: PLC0415 - door: an error of a rank
 

@@ -82,7 +82,7 @@ def _suggest_option(error: click.NoSuchOption, args: Sequence[str]) -> str:
 
 def _suggest_verb(args: Sequence[str]) -> str:
     """Return a hint for an unknown verb: what is meant, or how to start a command of this name."""
-    word = next((word for word in args if not word.startswith("-")), "")
+    word = args[0] if args else ""
     meant = suggest_verb(word, [*VERBS, "--version"])
     if meant:
         return f"did you mean {meant!r}?"

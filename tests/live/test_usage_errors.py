@@ -74,6 +74,6 @@ def test_a_time_has_each_unit_once_and_the_largest_first(ompbind):
 
 
 def test_misuse_exits_with_2(ompbind):
-    for args in ([], ["bogus"], ["topo", "x"]):
+    for args in ([], ["bogus"], ["topo", "x"], ["--config", "run", "plan"]):
         done = ompbind(*args)
         assert (done.returncode, done.stdout, bool(done.stderr)) == (2, "", True)
