@@ -142,6 +142,11 @@ class Table:
         """Return all CPUs of the cores with some of these CPUs."""
         return union(self.cores[row] for row in self.rows(cpus))
 
+    def sort(self, cpus: CpuSet) -> Iterator[int]:
+        """Yield CPUs core by core in topology order, so that the hardware threads of a core are adjacent."""
+        for row in self.rows(cpus):
+            yield from self.cores[row] & cpus
+
     def number_of(self, level: Level) -> dict[int, int]:
         """Map each CPU in a domain of a level to the logical number of the domain."""
         return {cpu: domain.index for domain in self.levels.get(level, ()) for cpu in domain.cpus}

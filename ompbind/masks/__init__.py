@@ -1,5 +1,5 @@
-"""The text of `--mask`, which names CPUs: its grammar and its canonical form.
+"""The text of `--mask`, which names CPUs: its grammar, its canonical form, and its CPUs on a machine.
 
-Imports the base modules and `machine` (for the names of levels); knows no machine's CPUs.
-To add a form of item: `mask` reads and writes it.
+Imports the base modules and `machine`. To add a form of item: `mask` reads and writes it, `resolution` finds
+its CPUs.
 """

@@ -1,7 +1,7 @@
-"""Allocate the CPU pool to ranks.
+"""Place the ranks of one request: which rank gets which CPUs.
 
-The idea: allocation works on whole cores, as a tuple with the *usable CPUs of each core*: at most as many as
---smt allows, in the machine's order. There are three ways:
+The idea: allocation works on whole cores, with the *usable CPUs of each core*: at most as many as --smt
+allows. There are three ways:
 
 1. A mask with several parts names the CPUs of each rank: rank r gets part r.
 2. Otherwise the strategy divides the cores (`strategies`); --reserve-total cores are removed before.
@@ -23,23 +23,11 @@ example with 2 ranks, 8 cores of 2 CPUs, --smt 1, --service-cores 1 and --reserv
 from collections.abc import Mapping, Sequence
 from itertools import cycle, pairwise
 
-from ompbind.cpuset import EMPTY, CpuSet, count, union
-from ompbind.errors import PlanError
+from ompbind.cpuset import EMPTY, CpuSet, count, named, union
+from ompbind.errors import OmpbindError, PlanError
 from ompbind.machine.model import Level
-from ompbind.planning.allocation_checks import (
-    check_overlap,
-    check_placements,
-    no_core_left_error,
-    too_many_ranks_error,
-)
-from ompbind.planning.cpu_pool import (
-    CpuPool,
-    find_siblings,
-    find_usable_cpus,
-    limit_cpus,
-    make_cpu_pool,
-    sort_by_position,
-)
+from ompbind.masks.mask import part_error
+from ompbind.planning.draft import Draft, choose_cpus, find_usable_cpus, limit_cpus
 from ompbind.planning.memory import measure_remote_memory
 from ompbind.planning.other_runs import OCCUPIED_HINT
 from ompbind.planning.placing import Cores, Rows
@@ -49,122 +37,128 @@ from ompbind.planning.sized import RequestedCores, take_cores
 from ompbind.planning.strategies import STRATEGIES, Strategy, check_strategy
 
 
-def make_placements(pool: CpuPool) -> list[Placement]:
-    """Return a placement for every rank, with its CPUs, its service CPUs and its reserved CPUs.
+def place_ranks(draft: Draft) -> None:
+    """Set a placement for every rank, with its CPUs, its service CPUs and its reserved CPUs.
 
     Raises PlanError or MaskError if a rank would have no core, or would use or reserve CPUs of another rank,
     or would have more threads than --cores allows.
     """
-    if pool.cpus_by_rank:
-        check_overlap(pool)
-    if pool.request.devices:
+    if draft.cpus_by_rank:
+        _check_overlap(draft)
+    if draft.request.devices:
         from ompbind.planning.devices.assignment import add_devices  # noqa: PLC0415 - door: devices
 
-        pool = add_devices(pool)
-    placements = _place_parts(pool) if pool.cpus_by_rank else _place_by_strategy(pool)
-    if pool.devices:
-        pairs = zip(placements, pool.devices, strict=True)
+        add_devices(draft)
+    request = draft.request
+    placements = _place_parts(draft) if draft.cpus_by_rank else _place_by_strategy(draft)
+    if draft.devices:
+        pairs = zip(placements, draft.devices, strict=True)
         placements = [placement.replace(devices=devices) for placement, devices in pairs]
-    request = pool.request
     if request.has_service_cpus:
-        overlapping = not pool.cpus_by_rank and STRATEGIES[request.effective_strategy].overlapping
-        placements = take_service_cpus(request, placements, overlapping=overlapping)
-    if pool.cpus_by_rank or request.reserve or request.reserve_total or (request.cores and request.threads):
-        check_placements(pool, placements)
-    return placements
+        overlapping = not draft.cpus_by_rank and STRATEGIES[request.effective_strategy].overlapping
+        placements = _take_service_cpus(request, placements, overlapping=overlapping)
+    draft.placements = placements
+    if draft.cpus_by_rank or request.reserve or request.reserve_total:
+        _check_reserve(draft)
+    if draft.cpus_by_rank and isinstance(request.smt, int):
+        _check_smt(draft, request.smt)
+    fewest = min(placements, key=lambda placement: len(placement.cpus))
+    cpus = len(fewest.cpus)
+    if request.cores and request.threads and request.threads > cpus:
+        cores = f"-c {request.cores} gives rank {fewest.rank} only {count(cpus, 'CPU')}"
+        raise PlanError(
+            f"{count(request.threads, 'thread')} per rank do not fit: {cores}",
+            hint=f"use at most -t {cpus}, or request more cores with -c",
+        )
 
 
-def _place_parts(pool: CpuPool) -> list[Placement]:
+def _place_parts(draft: Draft) -> list[Placement]:
     """Give every rank its part of the mask, without cores that are reserved and CPUs that --smt excludes."""
-    reserved_each, remainder = divmod(pool.request.reserve_total, len(pool.cpus_by_rank))
+    reserved_each, remainder = divmod(draft.request.reserve_total, len(draft.cpus_by_rank))
     placements = []
-    for rank, part in enumerate(pool.cpus_by_rank):
+    for rank, part in enumerate(draft.cpus_by_rank):
         position = {cpu: index for index, cpu in reversed(list(enumerate(part)))}
-        usable = find_usable_cpus(pool.replace(cpus=part))
+        usable = find_usable_cpus(draft, part)
         in_order = sorted(usable, key=lambda row: min(position[cpu] for cpu in usable[row]))
-        reserve = pool.request.reserve + reserved_each + (rank < remainder)
-        placements.append(_make_placement(pool, rank, usable, in_order, reserve))
+        reserve = draft.request.reserve + reserved_each + (rank < remainder)
+        placements.append(_make_placement(draft, rank, usable, in_order, reserve))
     return placements
 
 
-def _place_by_strategy(pool: CpuPool) -> list[Placement]:
-    """Let the strategy divide the cores of the pool among the ranks."""
-    request = pool.request
-    usable, reserved = find_usable_cpus(pool), EMPTY
-    strategy, requested, rows = STRATEGIES[request.effective_strategy], None, list(usable)
-    table, numbers = pool.machine.table, {node.number: node.cpus for node in pool.machine.nodes}
+def _place_by_strategy(draft: Draft) -> list[Placement]:
+    """Let the strategy divide the cores among the ranks."""
+    request, table = draft.request, draft.machine.table
+    strategy = STRATEGIES[request.effective_strategy]
+    usable, reserved = find_usable_cpus(draft, draft.cpus), EMPTY
+    rows = list(usable)
     if strategy.by_os_number and request.nodes is None:  # nodes that the request names keep its order
-        node_of = {row: number for number, cpus in numbers.items() for row in table.rows(cpus)}
+        node_of = {row: node.number for node in draft.machine.nodes for row in table.rows(node.cpus)}
         rows.sort(key=lambda row: node_of.get(row, 0))  # lscpu shows node 0 where there are no nodes
     if request.reserve_total:
-        rows, reserved = reserve_cores(pool, rows)
-    distances = {} if request.names_cpus else measure_remote_memory(pool.machine)
+        rows, reserved = _reserve_cores(draft, rows)
+    distances = {} if request.names_cpus else measure_remote_memory(draft.machine)
     far = {row: distances.get(usable[row].first, 0) for row in rows} if distances else {}
     cores = Cores(table=table, rows=tuple(rows), distances=far)
     check_strategy(cores, request.effective_strategy)
-    if request.cores or request.threads:
-        requested = find_requested(request, strategy, [usable[row] for row in rows])
+    requested = _find_requested(request, strategy, [usable[row] for row in rows])
     ranks = request.ranks or strategy.auto_ranks(cores, requested)
     if strategy.level:
         in_domains = {row for domain in cores.domains(strategy.level) for row in domain}
         cores = cores.take(tuple(row for row in rows if row in in_domains))
     if strategy.overlapping:
-        shared = _make_placement(pool, 0, usable, cores.rows, request.reserve)
+        shared = _make_placement(draft, 0, usable, cores.rows, request.reserve)
         placements = [shared.replace(rank=rank) for rank in range(ranks)]
     elif ranks > len(cores.rows) and not (request.cores or (requested and requested.total > 1)):
-        placements = _place_on_shared_cores(pool, usable, cores.rows, ranks)
+        placements = _place_on_shared_cores(draft, usable, cores.rows, ranks)
     else:
-        placements = _place_on_own_cores(pool, usable, cores, ranks, requested)
+        shares = _divide_cores(draft, cores, ranks, requested)
+        placements = [
+            _make_placement(draft, rank, usable, share, request.reserve) for rank, share in enumerate(shares)
+        ]
     if not reserved:
         return placements
     return [placement.replace(reserved=placement.reserved | reserved) for placement in placements]
 
 
-def _place_on_own_cores(
-    pool: CpuPool, usable: Mapping[int, CpuSet], cores: Cores, ranks: int, requested: RequestedCores | None
-) -> list[Placement]:
+def _divide_cores(draft: Draft, cores: Cores, ranks: int, requested: RequestedCores | None) -> list[Rows]:
     """Let the strategy give each rank cores of its own, near its devices if it has some."""
-    request = pool.request
-    if pool.devices:
+    request = draft.request
+    if draft.devices:
         from ompbind.planning.devices.assignment import divide_near  # noqa: PLC0415 - door: devices
 
-        allocations = divide_near(pool, cores, requested)
+        shares = divide_near(draft, cores, requested)
     else:
-        allocations = STRATEGIES[request.effective_strategy].divide(cores, ranks, requested)
-    if request.service_cores and not requested:
-        others = request.other_cores
-        sizes = [RequestedCores(compute=max(1, len(share) - others), service=others) for share in allocations]
-        pairs = zip(allocations, sizes, strict=True)
-        allocations = [take_cores(cores.take(share), size) for share, size in pairs]
-    return [
-        _make_placement(pool, rank, usable, share, request.reserve) for rank, share in enumerate(allocations)
-    ]
+        shares = STRATEGIES[request.effective_strategy].divide(cores, ranks, requested)
+    if not request.service_cores or requested:
+        return shares
+    others = request.other_cores
+    sizes = [RequestedCores(compute=max(1, len(share) - others), service=others) for share in shares]
+    return [take_cores(cores.take(share), size) for share, size in zip(shares, sizes, strict=True)]
 
 
 def _make_placement(
-    pool: CpuPool, rank: int, usable: Mapping[int, CpuSet], rows: Sequence[int], reserve: int
+    draft: Draft, rank: int, usable: Mapping[int, CpuSet], rows: Sequence[int], reserve: int
 ) -> Placement:
     """Return the placement of a rank on its cores: first its compute cores, then service and reserved cores.
 
     Its service CPUs are all CPUs of its service cores that the mask, or the part of this rank, names.
     """
     kept_cores = len(rows) - reserve
-    used_cores = kept_cores - pool.request.service_cores
+    used_cores = kept_cores - draft.request.service_cores
     if used_cores < 1:
-        raise no_core_left_error(pool.request, rank, len(rows), reserve)
+        raise _no_core_left_error(draft.request, rank, len(rows), reserve)
     used = union(usable[row] for row in rows[:used_cores])
-    part = tuple(cpu for cpu in pool.cpus_by_rank[rank] if cpu in used) if pool.cpus_by_rank else ()
-    named_cpus = pool.cpus_by_rank[rank] if pool.cpus_by_rank else pool.position
-    service = find_siblings(pool.available, rows[used_cores:kept_cores])
+    named_cpus = draft.cpus_by_rank[rank] if draft.cpus_by_rank else draft.position
+    service = draft.siblings(rows[used_cores:kept_cores])
     return Placement(
         rank=rank,
-        cpus=part or sort_by_position(pool, used),
-        reserved=find_siblings(pool.available, rows[kept_cores:]),
-        service_cpus=CpuSet(cpu for cpu in service if cpu in named_cpus) if service else EMPTY,
+        cpus=tuple(cpu for cpu in named_cpus if cpu in used) if draft.cpus_by_rank else draft.sort(used),
+        reserved=draft.siblings(rows[kept_cores:]),
+        service_cpus=CpuSet(cpu for cpu in service if cpu in named_cpus),
     )
 
 
-def find_requested(
+def _find_requested(
     request: Request, strategy: Strategy, core_cpus: Sequence[CpuSet]
 ) -> RequestedCores | None:
     """Return the cores that each rank requests with --cores, or else with --threads; None for neither."""
@@ -180,28 +174,29 @@ def find_requested(
     return RequestedCores(compute=compute, service=service, reserved=reserved, remedy=remedy)
 
 
-def reserve_cores(pool: CpuPool, rows: list[int]) -> tuple[list[int], CpuSet]:
+def _reserve_cores(draft: Draft, rows: list[int]) -> tuple[list[int], CpuSet]:
     """Remove --reserve-total cores, the last core of each NUMA node in turn.
 
     Returns the remaining cores, and all free CPUs of the removed cores.
     """
-    wanted = pool.request.reserve_total
+    wanted = draft.request.reserve_total
     if wanted >= len(rows):
-        ranks, cores = pool.request.ranks or 1, len(rows)
+        ranks, cores = draft.request.ranks or 1, len(rows)
         most = cores - ranks
         raise PlanError(
             f"cannot reserve {count(wanted, 'core')} of {count(cores, 'usable core')} and start "
             f"{count(ranks, 'rank')}",
             hint=f"reserve at most {count(most, 'core')}" if most > 0 else "reserve fewer cores",
         )
-    nodes = Cores(table=pool.machine.table, rows=tuple(rows), distances={}).domains(Level.NODE)
-    without_node = [row for row in rows if not any(row in node for node in nodes)]
-    node_cores = cycle([list(cores) for cores in (*nodes, without_node)])
+    in_order = Cores(table=draft.machine.table, rows=tuple(rows), distances={})
+    groups = in_order.group(in_order.numbers(Level.NODE))
+    without_node = groups.pop(None, ())
+    node_cores = cycle([list(group) for group in (*groups.values(), without_node)])
     removed: list[int] = []
     while len(removed) < wanted:
         if remaining := next(node_cores):
             removed.append(remaining.pop())
-    return [row for row in rows if row not in removed], find_siblings(pool.available, removed)
+    return [row for row in rows if row not in removed], draft.siblings(removed)
 
 
 # Service CPUs that are counted in CPUs, not in cores: which CPUs of each rank they are.
@@ -221,15 +216,18 @@ def divide_service(request: Request, ranks: int) -> list[int]:
 
 
 def use_whole_service_cores(request: Request) -> Request:
-    """Return a request with service cores instead of service CPUs, for ranks that request a number of cores.
+    """Return a request with service cores instead of service CPUs, if ranks request a number of cores.
 
     Service cores come on top of these cores: each rank gets as many as it would have service CPUs.
     """
+    requests_cores = request.cores or (request.threads and STRATEGIES[request.effective_strategy].sized)
+    if not (request.has_service_cpus and requests_cores) or request.names_each_rank:
+        return request
     cores = request.service_cores + divide_service(request, request.ranks or 1)[-1]
     return request.replace(service_cores=cores, service_total=0, service_each=0)
 
 
-def take_service_cpus(
+def _take_service_cpus(
     request: Request, placements: Sequence[Placement], *, overlapping: bool
 ) -> list[Placement]:
     """Return the placements with the highest CPUs of each rank as its service CPUs.
@@ -269,51 +267,54 @@ def _take_highest(request: Request, placement: Placement, number: int) -> Placem
 
 
 def _place_on_shared_cores(
-    pool: CpuPool, usable: Mapping[int, CpuSet], rows: Rows, ranks: int
+    draft: Draft, usable: Mapping[int, CpuSet], rows: Rows, ranks: int
 ) -> list[Placement]:
     """Place more ranks than cores: cores with several ranks split their hardware threads evenly.
 
     Every core gets one rank before any core gets two, and no rank has CPUs of two cores.
     Raises PlanError for more ranks than CPUs, unless ranks may share CPUs.
     """
-    _check_free_cores(pool, ranks, len(rows))
-    if pool.request.other_cores:
-        raise no_core_left_error(pool.request, ranks - 1, 1, pool.request.reserve)
-    in_pool = find_siblings(pool.available, rows) & CpuSet(pool.cpus)
-    limit = pool.request.effective_smt if isinstance(pool.request.effective_smt, int) else None
-    siblings = [pool.machine.table.cores[row] & in_pool for row in rows]
-    shareable = [limit_cpus(cpus, limit or len(cpus), pool.request.sibling) for cpus in siblings]
+    request = draft.request
+    _check_free_cores(draft, ranks, len(rows))
+    if request.other_cores:
+        raise _no_core_left_error(request, ranks - 1, 1, request.reserve)
+    in_pool, cores, smt = CpuSet(draft.cpus), draft.machine.table.cores, request.effective_smt
+    limit = smt if isinstance(smt, int) else max(map(len, cores))
+    shareable = [limit_cpus(cores[row] & in_pool, limit, request.sibling) for row in rows]
     cpus = [cpu for core in shareable for cpu in core]
-    if ranks > len(cpus):
-        if not pool.request.share:
-            raise too_many_ranks_error(pool.available, ranks, CpuSet(cpus))
-        shares = [CpuSet([cpus[rank * len(cpus) // ranks]]) for rank in range(ranks)]
-    else:
+    shares: list[CpuSet] = []
+    if ranks <= len(cpus):
         counts = _count_ranks_per_core([len(core) for core in shareable], ranks)
-        shares = []
         for row, core, core_ranks in zip(rows, shareable, counts, strict=True):
-            if len(usable[row]) >= core_ranks:
-                own = tuple(usable[row])
-            else:
-                own = tuple(limit_cpus(core, core_ranks, pool.request.sibling))
+            is_enough = len(usable[row]) >= core_ranks
+            own = tuple(usable[row] if is_enough else limit_cpus(core, core_ranks, request.sibling))
             bounds = [i * len(own) // core_ranks for i in range(core_ranks + 1)]
             shares += [CpuSet(own[start:stop]) for start, stop in pairwise(bounds)]
-    placements = [
-        Placement(rank=rank, cpus=sort_by_position(pool, share)) for rank, share in enumerate(shares)
-    ]
-    if not pool.devices:
+    elif request.share:
+        shares = [CpuSet([cpus[rank * len(cpus) // ranks]]) for rank in range(ranks)]
+    else:
+        allowed, free = named("CPU", draft.usable.free), draft.usable
+        are_all = len(cpus) == len(free.free)
+        limited = "" if are_all else f", usable with these options: {named('CPU', cpus)}"
+        raise PlanError(
+            f"{ranks} ranks do not fit on {count(len(cpus), 'CPU')} ({free.state}: {allowed}{limited})",
+            hint=f"start at most {count(len(cpus), 'rank')}, or let ranks share CPUs with --share",
+        )
+    placements = [Placement(rank=rank, cpus=draft.sort(share)) for rank, share in enumerate(shares)]
+    if not draft.devices:
         return placements
     from ompbind.planning.devices.assignment import exchange_cpus  # noqa: PLC0415 - door: devices
 
-    return exchange_cpus(pool, placements)
+    return exchange_cpus(draft, placements)
 
 
-def _check_free_cores(pool: CpuPool, ranks: int, cores: int) -> None:
+def _check_free_cores(draft: Draft, ranks: int, cores: int) -> None:
     """Raise PlanError if ranks would have to share cores only because other runs occupy the rest."""
-    if not pool.available.avoided:
+    if not draft.avoided:
         return
-    unoccupied = make_cpu_pool(pool.available.replace(avoided=EMPTY), pool.request)
-    if ranks <= len(find_usable_cpus(unoccupied)) - pool.request.reserve_total:
+    unoccupied = Draft(draft.machine, draft.request, taken=draft.taken)
+    choose_cpus(unoccupied)
+    if ranks <= len(find_usable_cpus(unoccupied, unoccupied.cpus)) - draft.request.reserve_total:
         raise PlanError(
             f"{count(ranks, 'rank')} would have to share {count(cores, 'core')}",
             hint=f"start at most {count(cores, 'rank')}, or {OCCUPIED_HINT}",
@@ -334,3 +335,71 @@ def _count_ranks_per_core(capacities: Sequence[int], ranks: int) -> list[int]:
         for core in not_full:
             counts[core] += 1
     return counts
+
+
+def _check_overlap(draft: Draft) -> None:
+    """Raise MaskError if two parts of a mask name the same CPU, unless ranks may share CPUs."""
+    if draft.request.share:
+        return
+    parts = [CpuSet(part) for part in draft.cpus_by_rank]
+    named_before = EMPTY
+    for rank, part in enumerate(parts):
+        if not part.isdisjoint(named_before):
+            other = next(i for i, earlier in enumerate(parts) if not part.isdisjoint(earlier))
+            message = f"ranks {other} and {rank} would both get {named('CPU', part & parts[other])}"
+            hint = "name every CPU for one rank only, or let ranks share CPUs with --share"
+            raise _error_in_part(draft, rank, message, hint)
+        named_before |= part
+
+
+def _check_reserve(draft: Draft) -> None:
+    """Raise an error if a rank reserves a core that another rank uses or reserves."""
+    placements = draft.placements
+    if not any(placement.reserved for placement in placements):
+        return
+    used = union(placement.cpuset for placement in placements)
+    reserved_before = EMPTY
+    for rank, placement in enumerate(placements):
+        conflict = placement.reserved & (used | reserved_before)
+        if conflict:
+            what = "reserved for" if used.isdisjoint(conflict) else "used by"
+            message = f"{named('CPU', conflict)} would be reserved for rank {rank} but {what} another rank"
+            hint = "name all hardware threads of a core in the same part, or reserve fewer cores"
+            raise _error_in_part(draft, rank, message, hint)
+        if draft.cpus_by_rank and not draft.request.share:
+            reserved_before |= placement.reserved
+
+
+def _check_smt(draft: Draft, limit: int) -> None:
+    """Raise an error if the parts together use more hardware threads of a core than --smt allows."""
+    used = union(placement.compute for placement in draft.placements)
+    for core in draft.machine.at(Level.CORE, used):
+        shared = core.cpus & used
+        if len(shared) > limit:
+            rank = max(
+                i for i, placement in enumerate(draft.placements) if not shared.isdisjoint(placement.compute)
+            )
+            allowed = f"--smt {limit} allows {count(limit, 'CPU')} per core"
+            message = f"{named('CPU', shared)} share one core, but {allowed}"
+            raise _error_in_part(draft, rank, message, "name fewer CPUs of that core, or raise --smt")
+
+
+def _error_in_part(draft: Draft, rank: int, message: str, hint: str) -> OmpbindError:
+    """Return an error about a rank; if a part of the mask names its CPUs, the part is marked."""
+    mask = draft.request.mask
+    if mask is None or not draft.cpus_by_rank:
+        return PlanError(message, hint=hint)
+    return part_error(mask, mask.parts[rank], message, hint)
+
+
+def _no_core_left_error(request: Request, rank: int, cores: int, reserve: int) -> PlanError:
+    """Return the error about a rank whose cores are all service cores or reserved."""
+    has, service = count(cores, "core") if cores else "no core", request.service_cores
+    uses = [f"reserves {reserve}"] if reserve else []
+    uses += [f"has {count(service, 'service core')}"] if service else []
+    fewer = "reserve fewer cores" if reserve else "use fewer service cores"
+    return PlanError(
+        f"rank {rank} would have no core left: it gets {has}{', ' if len(uses) > 1 else ' and '}"
+        f"{' and '.join(uses)}",
+        hint=f"{fewer}, or give the rank more cores",
+    )

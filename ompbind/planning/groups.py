@@ -12,18 +12,16 @@ some CPUs (--core-kind, --near) divide these before groups that can use all. Wit
 no core uses those of other groups, and masks may name the same CPUs.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from ompbind.cpuset import EMPTY, CpuSet, count, union
 from ompbind.errors import OmpbindError, PlanError, RequestError
 from ompbind.machine.model import Machine
-from ompbind.planning.allocation import make_placements
-from ompbind.planning.cpu_pool import OTHER_GROUPS_HINT, make_cpu_pool
+from ompbind.planning.allocation import place_ranks
 from ompbind.planning.devices.locality import find_usable_devices
+from ompbind.planning.draft import OTHER_GROUPS_HINT, Draft, choose_cpus
 from ompbind.planning.job_cpus import apply_job_cpus
-from ompbind.planning.other_runs import AvailableCpus
-from ompbind.planning.plan import Placement
 from ompbind.planning.request import Request
 from ompbind.planning.strategies import STRATEGIES
 
@@ -119,47 +117,51 @@ def order(requests: Sequence[Request]) -> list[int]:
     return sorted(range(len(requests)), key=lambda index: _turn(requests[index]))
 
 
-def find_taken(machine: Machine, request: Request, earlier: Sequence[Sequence[Placement]]) -> CpuSet:
+def find_taken(machine: Machine, request: Request, earlier: Iterable[Draft]) -> CpuSet:
     """Return the CPUs that a group cannot have because the groups that have chosen `earlier` have them."""
     turn = _turn(request)
     if request.job_cpus or (request.share and turn == 1):
         return EMPTY
-    taken = union(placement.cpuset | placement.reserved for ranks in earlier for placement in ranks)
+    placements = (
+        placement for draft in earlier if not draft.request.is_unbound for placement in draft.placements
+    )
+    taken = union(placement.cpuset | placement.reserved for placement in placements)
     if turn > 1:
         taken = machine.table.whole(taken)
     return EMPTY if request.share and machine.allowed <= taken else taken
 
 
-def divide_rest(available: AvailableCpus, requests: Sequence[Request]) -> dict[int, CpuSet]:
+def divide_rest(
+    machine: Machine, requests: Sequence[Request], avoided: CpuSet, taken: CpuSet
+) -> dict[int, CpuSet]:
     """Return the CPUs of each group that gets a part of what is left, by its index.
 
     Groups that can use the same CPUs have equal parts of them, as whole cores. Raises PlanError, which names
     the groups, if these are more than CPUs are left.
     """
-    usable: dict[int, CpuSet] = {}
-    found: dict[object, CpuSet] = {}
+    groups: dict[CpuSet, list[int]] = {}  # the groups that can use the same CPUs
     for index, request in enumerate(requests):
-        limits = (request.core_kind, request.near)
         if takes_rest(request):
             with naming(request):
-                if limits not in found:
-                    found[limits] = CpuSet(make_cpu_pool(available, request).cpus)
-            usable[index] = found[limits]
+                draft = Draft(machine, request, avoided=avoided, taken=taken)
+                choose_cpus(draft)
+            groups.setdefault(CpuSet(draft.cpus), []).append(index)
     parts: dict[int, CpuSet] = {}
-    for cpus in sorted(dict.fromkeys(usable.values()), key=len):
-        members = [index for index, own in usable.items() if own == cpus]
+    for cpus, members in sorted(groups.items(), key=lambda group: len(group[0])):
         left = cpus - union(parts.values())
-        pseudo = Request(ranks=len(members), smt="all", sharing=requests[0].sharing)
+        equal = Request(ranks=len(members), smt="all", sharing=requests[0].sharing)
+        draft = Draft(machine, equal, avoided=avoided, taken=machine.allowed - left)
         try:
             if not left:
                 raise PlanError("")
-            pool = make_cpu_pool(available.replace(taken=available.machine.allowed - left), pseudo)
-            made = [placement.cpuset for placement in make_placements(pool)]
+            choose_cpus(draft)
+            place_ranks(draft)
+            made = [placement.cpuset for placement in draft.placements]
         except PlanError as error:
             if not requests[0].share:
                 names = ", ".join(requests[index].group for index in members)
-                groups = f"{'groups' if len(members) > 1 else 'group'} {names}"
-                text = f"{groups}: only {count(len(left), 'CPU')} left"
+                noun = f"{'groups' if len(members) > 1 else 'group'} {names}"
+                text = f"{noun}: only {count(len(left), 'CPU')} left"
                 raise PlanError(text, hint=OTHER_GROUPS_HINT) from error
             made = [cpus] * len(members)
         parts |= dict(zip(members, made, strict=True))

@@ -8,12 +8,12 @@ from itertools import combinations
 
 from ompbind.cpuset import EMPTY, CpuSet, count, named, union
 from ompbind.machine.model import Level
+from ompbind.masks.resolution import UsableCpus, resolve_mask
 from ompbind.openmp.binding import Bind, BindingSyntax
 from ompbind.planning.allocation import divide_service
 from ompbind.planning.job_cpus import explain_job_cpus
-from ompbind.planning.mask_resolution import resolve_mask
 from ompbind.planning.memory import explain_memory
-from ompbind.planning.other_runs import AvailableCpus, find_shared_cpus, render_occupancy
+from ompbind.planning.other_runs import find_shared_cpus, render_occupancy
 from ompbind.planning.placing import Cores
 from ompbind.planning.plan import Note, Plan, find_unbalanced
 from ompbind.planning.request import Sharing
@@ -178,7 +178,7 @@ def _find_requested(plan: Plan) -> CpuSet:
     mask = request.mask if request.mask and request.mask.parts else request.nodes
     if mask is None:
         return machine.allowed
-    parts, _ = resolve_mask(mask, AvailableCpus(machine=machine), allow_partial=True)
+    parts, _ = resolve_mask(mask, UsableCpus(machine=machine, free=machine.allowed), allow_partial=True)
     return CpuSet(cpu for part in parts for cpu in part)
 
 
@@ -305,14 +305,13 @@ def _explain_other_runs(plan: Plan) -> Iterator[Note]:
             text = f"--{sharing} has no effect: live runs are known only on the live machine"
             yield Note(code="avoided", text=text)
         return
-    available = AvailableCpus(machine=plan.machine, runs=plan.occupied, avoided=plan.avoided)
-    shared = find_shared_cpus(available, plan.used | plan.reserved)
+    shared = find_shared_cpus(plan.machine, plan.occupied, plan.used | plan.reserved)
     if shared and sharing is Sharing.WARN:
-        text = f"{render_occupancy(available, shared)}: threads will compete for CPUs"
+        text = f"{render_occupancy(plan.machine, plan.occupied, shared)}: threads will compete for CPUs"
         text += " (--avoid uses other CPUs, --share hides this warning)"
         yield Note(code="overlaps-run", text=text, warning=True)
     elif avoided := plan.avoided & plan.machine.allowed:
-        yield Note(code="avoided", text=f"not used: {render_occupancy(available, avoided)}")
+        yield Note(code="avoided", text=f"not used: {render_occupancy(plan.machine, plan.occupied, avoided)}")
 
 
 def _explain_service(plan: Plan) -> Iterator[Note]:

@@ -70,69 +70,35 @@ class RunIdentity(Record):
     pid_space: int = 0
 
 
-class AvailableCpus(Record):
-    """The CPUs of a machine that a plan may use; `runs` are the other live runs there.
-
-    `avoided` are the CPUs of the cores that these runs occupy, if the request avoids them (--avoid). `taken`
-    are the CPUs that other groups of the same run have.
-    """
-
-    machine: Machine
-    runs: tuple[LiveRun, ...] = ()
-    avoided: CpuSet = EMPTY
-    taken: CpuSet = EMPTY
-
-    @property
-    def free(self) -> CpuSet:
-        """The allowed CPUs that are neither avoided nor taken."""
-        return self.machine.allowed - self.avoided - self.taken
-
-    @property
-    def state(self) -> str:
-        """What messages call these CPUs: free or allowed."""
-        return "free" if self.avoided or self.taken else "allowed"
-
-    @property
-    def default_cpus(self) -> CpuSet:
-        """The CPUs that are used if no mask names any: free and not excluded by default."""
-        return self.free - self.machine.excluded_by_default
-
-
-def sort_by_core(machine: Machine, cpus: CpuSet) -> Iterator[int]:
-    """Yield `cpus` core by core in the machine's order, so that SMT siblings are adjacent."""
-    for row in machine.table.rows(cpus):
-        yield from machine.table.cores[row] & cpus
-
-
-def make_available(machine: Machine, request: Request, runs: Sequence[LiveRun]) -> AvailableCpus:
-    """Return the CPUs that a plan may use: with --avoid, no core that another run occupies.
+def find_avoided(machine: Machine, request: Request, runs: Sequence[LiveRun]) -> CpuSet:
+    """Return the CPUs that a plan avoids: with --avoid, those of all cores that other runs occupy.
 
     Raises PlanError if that leaves no core.
     """
-    available = AvailableCpus(machine=machine, runs=tuple(runs))
-    if request.sharing is not Sharing.AVOID or not runs:
-        return available
-    available = available.replace(avoided=union(machine.table.whole(run.claimed) for run in runs))
-    if available.free:
-        return available
-    raise PlanError(f"no core is free: {render_occupancy(available, machine.allowed)}", hint=OCCUPIED_HINT)
+    if request.sharing is not Sharing.AVOID:
+        return EMPTY
+    avoided = union(machine.table.whole(run.claimed) for run in runs)
+    if machine.allowed - avoided or not runs:
+        return avoided
+    raise PlanError(
+        f"no core is free: {render_occupancy(machine, runs, machine.allowed)}", hint=OCCUPIED_HINT
+    )
 
 
-def find_shared_cpus(available: AvailableCpus, cpus: CpuSet) -> CpuSet:
+def find_shared_cpus(machine: Machine, runs: Iterable[LiveRun], cpus: CpuSet) -> CpuSet:
     """Return the CPUs, out of some, that are on cores of other runs."""
-    occupied = union(available.machine.table.whole(run.claimed) for run in available.runs)
-    return occupied & cpus if occupied else EMPTY
+    return union(machine.table.whole(run.claimed) for run in runs) & cpus
 
 
 OCCUPIED_HINT = "wait until other runs finish ('ompbind ps' lists them), or share their CPUs with --share"
 
 
-def render_occupancy(available: AvailableCpus, cpus: CpuSet) -> str:
+def render_occupancy(machine: Machine, runs: Iterable[LiveRun], cpus: CpuSet) -> str:
     """Return the text that says which runs use some CPUs, or other hardware threads of their cores.
 
     Ranks of one job are named once, and a run without a name has exited.
     """
-    runs = [run for run in available.runs if not available.machine.table.whole(run.claimed).isdisjoint(cpus)]
+    runs = [run for run in runs if not machine.table.whole(run.claimed).isdisjoint(cpus)]
     where = "in use" if not union(run.claimed for run in runs).isdisjoint(cpus) else "on cores in use"
     text = f"{named('CPU', cpus)} {'is' if len(cpus) == 1 else 'are'} {where} by "
     pids = {run.run_id: run.pid for run in reversed(runs)}

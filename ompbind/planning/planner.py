@@ -1,6 +1,6 @@
 """`make_plan`: machine × request × other live runs → plan, a pure function."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TypeAlias
 
@@ -8,8 +8,8 @@ from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.errors import OmpbindError, PlanError, RequestError
 from ompbind.machine.model import Level, Machine
 from ompbind.openmp.binding import Bind, BindingSyntax, make_places
-from ompbind.planning.allocation import make_placements, use_whole_service_cores
-from ompbind.planning.cpu_pool import make_cpu_pool
+from ompbind.planning.allocation import place_ranks, use_whole_service_cores
+from ompbind.planning.draft import Draft, choose_cpus
 from ompbind.planning.job_cpus import apply_job_cpus
 from ompbind.planning.memory import (
     LIMITED,
@@ -21,10 +21,9 @@ from ompbind.planning.memory import (
 )
 from ompbind.planning.notes import explain
 from ompbind.planning.other_runs import (
-    AvailableCpus,
     LiveRun,
+    find_avoided,
     find_shared_cpus,
-    make_available,
     render_occupancy,
 )
 from ompbind.planning.plan import Note, Placement, Plan
@@ -41,7 +40,6 @@ from ompbind.planning.strategies import (
     list_others_that_take_cores,
     list_others_that_take_devices,
 )
-from ompbind.record import Record
 
 Requests: TypeAlias = Request | Sequence[Request]
 """The request of a run, or the requests of its groups."""
@@ -50,18 +48,6 @@ Requests: TypeAlias = Request | Sequence[Request]
 def list_requests(request: Requests) -> tuple[Request, ...]:
     """Return the requests of the groups of a run; of a run without groups, its request."""
     return (request,) if isinstance(request, Request) else tuple(request)
-
-
-class _Allocation(Record):
-    """What a request gets of the `available` CPUs; `request` has what that decides, as its binding mode.
-
-    `notes` are the notes on its mask.
-    """
-
-    available: AvailableCpus
-    request: Request
-    placements: tuple[Placement, ...]
-    notes: tuple[Note, ...] = ()
 
 
 def make_plan(machine: Machine, request: Requests, occupied: Sequence[LiveRun] = ()) -> Plan:
@@ -80,13 +66,9 @@ def make_plan(machine: Machine, request: Requests, occupied: Sequence[LiveRun] =
         return _make_plan_of_groups(machine, list_requests(request), occupied)
     _check_request(request)
     with _naming_variables(request):
-        allocation = _allocate(machine, request, occupied)
-        available = allocation.available
-        [draft] = _make_drafts([allocation])
-        draft = draft.replace(occupied=available.runs, avoided=available.avoided)
-        draft = draft.replace(idle=available.free - draft.reserved - draft.used)
-        _check_exclusive(available, draft)
-        return _add_notes(draft, allocation.notes)
+        draft = _make_draft(machine, request, occupied)
+        [plan] = _add_details([draft])
+        return _add_notes(_add_runs(plan, draft), draft.notes)
 
 
 def _make_plan_of_groups(machine: Machine, requests: Sequence[Request], occupied: Sequence[LiveRun]) -> Plan:
@@ -94,36 +76,27 @@ def _make_plan_of_groups(machine: Machine, requests: Sequence[Request], occupied
     from ompbind.planning import groups  # noqa: PLC0415 - door: groups
 
     requests = groups.prepare(machine, requests)
-    available = make_available(machine, requests[0], occupied)
-    allocations: dict[int, _Allocation] = {}
+    chosen: dict[int, Draft] = {}
     parts: Mapping[int, CpuSet] = {}
     for index in groups.order(requests):
         request = requests[index]
-        bound = [done.placements for done in allocations.values() if not done.request.is_unbound]
-        taken = groups.find_taken(machine, request, bound)
+        taken = groups.find_taken(machine, request, chosen.values())
         if groups.takes_rest(request):
-            parts = parts or groups.divide_rest(available.replace(taken=taken), requests)
+            avoided = find_avoided(machine, request, occupied)
+            parts = parts or groups.divide_rest(machine, requests, avoided, taken)
             taken = machine.allowed - parts[index]
         with groups.naming(request), _naming_variables(request):
             _check_request(request)
-            allocations[index] = _allocate(machine, request, occupied, taken)
-    in_order = [allocations[index] for index in range(len(requests))]
-    drafts = _make_drafts(in_order)
-    run = Plan(
-        machine=machine,
-        request=drafts[0].request,
-        placements=(),
-        reserved=union(draft.reserved for draft in drafts),
-        occupied=available.runs,
-        avoided=available.avoided,
-    ).join(drafts)
-    run = run.replace(idle=available.free - run.reserved - run.used)
-    _check_exclusive(available, run)
+            chosen[index] = _make_draft(machine, request, occupied, taken)
+    drafts = [chosen[index] for index in range(len(requests))]
+    plans = _add_details(drafts)
+    run = plans[0].replace(placements=(), reserved=union(plan.reserved for plan in plans)).join(plans)
+    run = _add_runs(run, drafts[0])
     made = []
-    for draft, allocation in zip(drafts, in_order, strict=True):
-        draft = draft.replace(idle=run.idle & machine.table.whole(draft.used))
-        with groups.naming(draft.request):
-            made.append(_add_notes(draft, allocation.notes))
+    for plan, draft in zip(plans, drafts, strict=True):
+        with groups.naming(plan.request):
+            idle = run.idle & machine.table.whole(plan.used)
+            made.append(_add_notes(plan.replace(idle=idle), draft.notes))
     return _add_notes(run.join(made))
 
 
@@ -131,8 +104,9 @@ def find_possible_cpus(machine: Machine, request: Requests) -> CpuSet:
     """Return the CPUs of all cores that a request may get if no other run is live; raises as `make_plan`."""
     found = EMPTY
     for each in list_requests(request):
-        pool = make_cpu_pool(AvailableCpus(machine=machine), _normalise(apply_job_cpus(machine, each)))
-        found |= CpuSet(pool.cpus)
+        draft = Draft(machine, use_whole_service_cores(apply_job_cpus(machine, each)))
+        choose_cpus(draft)
+        found |= CpuSet(draft.cpus)
     return machine.table.whole(found)
 
 
@@ -165,67 +139,44 @@ def _check_request(request: Request) -> None:
     raise PlanError(message, hint=f"{hint}; ranks get CPUs near their devices")
 
 
-def _normalise(request: Request) -> Request:
-    """Return the request for allocation: whole service cores where ranks request a number of cores."""
-    requests_cores = request.cores or (request.threads and STRATEGIES[request.effective_strategy].sized)
-    if not (request.has_service_cpus and requests_cores) or request.names_each_rank:
-        return request
-    return use_whole_service_cores(request)
-
-
-def _allocate(
-    machine: Machine, request: Request, occupied: Sequence[LiveRun], taken: CpuSet = EMPTY
-) -> _Allocation:
-    """Allocate CPUs to the ranks of a request, none that are `taken`.
+def _make_draft(machine: Machine, request: Request, runs: Sequence[LiveRun], taken: CpuSet = EMPTY) -> Draft:
+    """Choose the CPUs of the ranks of a request, none that are `taken`.
 
     If this fails because of other runs, the error says which CPUs they use.
     """
     request = apply_job_cpus(machine, request)
     check_runtimes(find_certain_runtimes(request))
-    available = make_available(machine, request, occupied).replace(taken=taken)
-    normalised = _normalise(request)
+    in_cores = use_whole_service_cores(request)
+    avoided = find_avoided(machine, request, runs)
+    draft = Draft(machine, in_cores, runs, avoided=avoided, taken=taken)
     try:
-        pool = make_cpu_pool(available, normalised)
-        placements = make_placements(pool)
+        choose_cpus(draft)
+        place_ranks(draft)
     except PlanError as error:
-        avoided = available.avoided & machine.allowed
-        if not avoided or _find_error_without_runs(available, normalised) == error.message:
+        if not (occupied := avoided & machine.allowed):
             raise
-        raise PlanError(f"{error.message}; {render_occupancy(available, avoided)}", hint=error.hint) from None
-    request = request.replace(bind=choose_bind(machine, request, placements))
-    return _Allocation(available=available, request=request, placements=tuple(placements), notes=pool.notes)
+        without_runs = Draft(machine, in_cores, taken=taken)
+        try:
+            choose_cpus(without_runs)
+            place_ranks(without_runs)
+        except PlanError as same:
+            if same.message == error.message:
+                raise error from None
+        text = f"{error.message}; {render_occupancy(machine, runs, occupied)}"
+        raise PlanError(text, hint=error.hint) from None
+    draft.request = request.replace(bind=choose_bind(machine, request, draft.placements))
+    return draft
 
 
-def _find_error_without_runs(available: AvailableCpus, request: Request) -> str:
-    """Return the message of the error that occurs even if no CPU is avoided, "" if there is none."""
-    try:
-        make_placements(make_cpu_pool(available.replace(avoided=EMPTY), request))
-    except PlanError as error:
-        return error.message
-    return ""
-
-
-def _make_drafts(allocations: Sequence[_Allocation]) -> list[Plan]:
-    """Return a plan of each allocation, without what depends on the other ranks of the run."""
-    drafts = []
-    for allocation, threads in zip(allocations, _count_threads(allocations), strict=True):
-        machine, request, placements = allocation.available.machine, allocation.request, allocation.placements
-        placements = tuple(_add_details(machine, request, placements, threads))
-        reserved = union(placement.reserved for placement in placements) & machine.allowed
-        drafts.append(Plan(machine=machine, request=request, placements=placements, reserved=reserved))
-    return drafts
-
-
-def _count_threads(allocations: Sequence[_Allocation]) -> list[list[int]]:
-    """Return the number of threads of each rank of each allocation; all of them divide the CPU quota."""
-    machine, request = allocations[0].available.machine, allocations[0].request
+def _count_threads(drafts: Sequence[Draft]) -> list[list[int]]:
+    """Return the number of threads of each rank of each draft; all of them divide the CPU quota."""
+    machine, request = drafts[0].machine, drafts[0].request
     job_cpus = request.job_cpus.count if request.job_cpus else None
     limits = [limit for limit in (machine.quota, job_cpus) if limit is not None]
     counts = [
-        [allocation.request.threads or len(placement.cpus) for placement in allocation.placements]
-        for allocation in allocations
+        [draft.request.threads or len(placement.cpus) for placement in draft.placements] for draft in drafts
     ]
-    is_open = [allocation.request.threads is None for allocation in allocations]
+    is_open = [draft.request.threads is None for draft in drafts]
     cpus = [number for own, is_one in zip(counts, is_open, strict=True) if is_one for number in own]
     if not (limits and cpus):
         return counts
@@ -237,37 +188,50 @@ def _count_threads(allocations: Sequence[_Allocation]) -> list[list[int]]:
     ]
 
 
-def _add_details(
-    machine: Machine, request: Request, placements: Sequence[Placement], counts: Sequence[int]
-) -> Iterator[Placement]:
+def _add_details(drafts: Sequence[Draft]) -> list[Plan]:
+    """Return a plan for each draft, with the threads, places and NUMA nodes of all ranks."""
+    plans = []
+    for draft, threads in zip(drafts, _count_threads(drafts), strict=True):
+        placements = tuple(_complete_placements(draft, threads))
+        reserved = union(placement.reserved for placement in placements) & draft.machine.allowed
+        plans.append(
+            Plan(machine=draft.machine, request=draft.request, placements=placements, reserved=reserved)
+        )
+    return plans
+
+
+def _complete_placements(draft: Draft, counts: Sequence[int]) -> Iterator[Placement]:
     """Yield the placements with their NUMA nodes, places and threads, computed once for equal CPUs."""
+    machine, request = draft.machine, draft.request
     core_of, node_of = machine.table.core_of, machine.table.number_of(Level.NODE)
     domains = machine.at(Level.NODE)
     local, remote = map_local_memory(machine), map_remote_memory(machine)
     binds = machine.bindable and choose_syntax(request) is not BindingSyntax.UNBOUND
     bind = request.effective_bind if binds else Bind.NONE
     previous: Placement | None = None
-    for placement, threads in zip(placements, counts, strict=True):
+    for placement, threads in zip(draft.placements, counts, strict=True):
         if previous is not None and previous.cpus is placement.cpus and previous.threads == threads:
             previous = previous.replace(rank=placement.rank, devices=placement.devices)
             yield previous
             continue
         indices = sorted({node_of[cpu] for cpu in placement.cpus if cpu in node_of})
-        numbers = (domains[index].os_id for index in indices)
-        nodes = tuple(number for number in numbers if number is not None)
+        nodes = tuple(number for index in indices if (number := domains[index].os_id) is not None)
         cores: dict[int, list[int]] = {}
         for cpu in placement.cpus:
             cores.setdefault(core_of[cpu], []).append(cpu)
         places, text = make_places(
             placement.cpus, [*map(CpuSet, cores.values())], bind, threads, placement.service_cpus
         )
+        memory = [
+            {near for node in nodes for near in memory_of.get(node, ())} for memory_of in (local, remote)
+        ]
         previous = placement.replace(
             places=places,
             places_text=text,
             threads=threads,
             processes=request.processes_per_rank,
             nodes=nodes,
-            memory_nodes=_find_memory_nodes(nodes, local) or _find_memory_nodes(nodes, remote),
+            memory_nodes=tuple(sorted(memory[0] or memory[1])),
         )
         yield previous
 
@@ -292,27 +256,28 @@ def make_thread_counts(cpus: Sequence[int], quota: float) -> list[int]:
     return [max(1, min(number, int(rest * number / left))) if left else 1 for number in cpus]
 
 
-def _find_memory_nodes(nodes: Sequence[int], memory_of: Mapping[int, Iterable[int]]) -> tuple[int, ...]:
-    """Return the nodes with the memory of some nodes, in ascending order; `memory_of` has them by node."""
-    return tuple(sorted({near for node in nodes for near in memory_of.get(node, ())}))
+def _add_runs(plan: Plan, draft: Draft) -> Plan:
+    """Return a plan with the other live runs, and with its idle CPUs.
 
-
-def _check_exclusive(available: AvailableCpus, plan: Plan) -> None:
-    """Raise PlanError if other runs use CPUs of a plan with --exclusive."""
-    shared = find_shared_cpus(available, plan.used | plan.reserved)
+    Raises PlanError if other runs use CPUs of a plan with --exclusive.
+    """
+    machine, runs, avoided = draft.machine, draft.runs, draft.avoided
+    shared = find_shared_cpus(machine, runs, plan.used | plan.reserved)
     if shared and plan.request.sharing is Sharing.EXCLUSIVE:
         raise PlanError(
-            f"not exclusive: {render_occupancy(available, shared)}",
+            f"not exclusive: {render_occupancy(machine, runs, shared)}",
             hint="wait for these runs ('run --wait'), name other CPUs (--mask), or use free cores (--avoid)",
         )
+    idle = machine.allowed - avoided - plan.reserved - plan.used
+    return plan.replace(occupied=runs, avoided=avoided, idle=idle)
 
 
-def _add_notes(draft: Plan, notes: tuple[Note, ...] = ()) -> Plan:
+def _add_notes(plan: Plan, notes: tuple[Note, ...] = ()) -> Plan:
     """Return a plan with its memory policies and notes.
 
     Raises PlanError if it is not what --strict requires.
     """
-    plan = draft if draft.groups else add_policies(draft)  # its groups have them already
+    plan = plan if plan.groups else add_policies(plan)  # its groups have them already
     plan = plan.replace(notes=notes + tuple(explain(plan)))
     failures = [note.text for note in plan.notes if note.code in REFUSED_IF_STRICT]
     if plan.request.strict and failures:

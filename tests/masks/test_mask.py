@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from ompbind.errors import MaskError
 from ompbind.masks.mask import MaskWord, mask_text, parse_mask
-from ompbind.planning.mask_resolution import resolve_mask
-from ompbind.planning.other_runs import AvailableCpus
+from ompbind.masks.resolution import UsableCpus, resolve_mask
 from tests.long import examples
 from tests.mask_texts import broken, machines, masks
 
@@ -94,7 +93,7 @@ def test_canonical_text(text, canonical):
 
 def try_resolve(text, machine, **options):
     try:
-        return resolve_mask(parse_mask(text), AvailableCpus(machine=machine), **options)[0]
+        return resolve_mask(parse_mask(text), UsableCpus(machine=machine, free=machine.allowed), **options)[0]
     except MaskError:
         return None
 

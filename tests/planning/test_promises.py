@@ -13,7 +13,7 @@ from ompbind.masks.mask import SELECTABLE, parse_mask
 from ompbind.openmp.binding import TEXT_LIMIT, Bind, ProcBind
 from ompbind.openmp.variables import MASK_COUNTS, OVERRIDING_VARIABLES, PROCESS_COUNTS, THREAD_COUNTS
 from ompbind.planning.allocation import divide_service
-from ompbind.planning.cpu_pool import SMT8_AUTO_LIMIT
+from ompbind.planning.draft import SMT8_AUTO_LIMIT
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import make_thread_variables
 from ompbind.planning.request import MemoryMode, Request, Sharing

@@ -18,7 +18,6 @@ from ompbind.cpuset import CpuSet, count
 from ompbind.errors import PlanError
 from ompbind.machine.devices import Device
 from ompbind.machine.model import Machine
-from ompbind.planning.cpu_pool import CpuPool
 from ompbind.planning.devices.locality import (
     DeviceLocality,
     SelectedDevices,
@@ -30,6 +29,7 @@ from ompbind.planning.devices.locality import (
     select_devices,
 )
 from ompbind.planning.devices.shares import divide_near_devices
+from ompbind.planning.draft import Draft
 from ompbind.planning.placing import Cores, Rows
 from ompbind.planning.plan import Placement
 from ompbind.planning.request import Request
@@ -43,55 +43,55 @@ _UNKNOWN_DISTANCE = 255
 """The distance of a device if its CPUs are not known; ACPI uses it for nodes that cannot be reached."""
 
 
-def add_devices(pool: CpuPool) -> CpuPool:
-    """Return the pool with the devices of each rank, and with the number of ranks if that was open.
+def add_devices(draft: Draft) -> None:
+    """Set the devices of each rank, and the number of ranks if that was open.
 
     Raises PlanError if requested devices are not visible, or are too few.
     """
-    request = pool.request
-    selected = select_devices(pool.machine, request)
-    ranks = len(pool.cpus_by_rank) or request.ranks or _count_ranks(pool.machine, selected, request)
+    request = draft.request
+    selected = select_devices(draft.machine, request)
+    ranks = len(draft.cpus_by_rank) or request.ranks or _count_ranks(draft.machine, selected, request)
     if not ranks or gets_none(selected, request, ranks):
-        return pool
-    request = request.replace(ranks=ranks)
-    devices = _assign(pool.machine, request, selected, CpuSet(pool.cpus))
+        return
+    draft.request = request = request.replace(ranks=ranks)
+    devices = _assign(draft.machine, request, selected, CpuSet(draft.cpus))
     local_ranks = request.local_ranks if request.outside_device_ranks else range(ranks)
-    return pool.replace(request=request, devices=tuple(devices[rank] for rank in local_ranks))
+    draft.devices = tuple(devices[rank] for rank in local_ranks)
 
 
-def divide_near(pool: CpuPool, cores: Cores, requested: RequestedCores | None) -> list[Rows]:
+def divide_near(draft: Draft, cores: Cores, requested: RequestedCores | None) -> list[Rows]:
     """Return the cores of each rank, near its devices; the strategy divides cores among equal ranks.
 
     A rank that a launcher has bound keeps its CPUs.
     """
-    request, divide = pool.request, STRATEGIES[pool.request.strategy].divide
+    request, divide = draft.request, STRATEGIES[draft.request.strategy].divide
     if not request.outside_ranks:
         near = divide_near_devices(
             cores,
-            _find_localities(pool),
+            _find_localities(draft),
             requested.total if requested else 1 + request.other_cores,
             lambda part, ranks: divide(part, ranks, requested),
             is_exact=requested is not None,
         )
         if near is not None:
             return near
-    return divide(cores, len(pool.devices), requested)
+    return divide(cores, len(draft.devices), requested)
 
 
-def exchange_cpus(pool: CpuPool, placements: Sequence[Placement]) -> list[Placement]:
+def exchange_cpus(draft: Draft, placements: Sequence[Placement]) -> list[Placement]:
     """Return placements of ranks that share cores, in the order of the cores near their devices."""
-    core_of = pool.machine.table.core_of
-    localities = _find_localities(pool)
+    core_of = draft.machine.table.core_of
+    localities = _find_localities(draft)
     first_cores = [min(core_of[cpu] for cpu in locality.preferred) for locality in localities]
     ranks = sorted(range(len(localities)), key=first_cores.__getitem__)
     exchanged = (placement.replace(rank=rank) for rank, placement in zip(ranks, placements, strict=True))
     return sorted(exchanged, key=lambda placement: placement.rank)
 
 
-def _find_localities(pool: CpuPool) -> list[DeviceLocality]:
-    """Return for each rank the CPUs of the pool near the devices that decide its CPUs."""
-    cpus = CpuSet(pool.cpus)
-    return [find_locality(pool.machine, list_deciding(devices), cpus) for devices in pool.devices]
+def _find_localities(draft: Draft) -> list[DeviceLocality]:
+    """Return for each rank the CPUs that it may use near the devices that decide its CPUs."""
+    cpus = CpuSet(draft.cpus)
+    return [find_locality(draft.machine, list_deciding(devices), cpus) for devices in draft.devices]
 
 
 def list_deciding(devices: Sequence[Device]) -> tuple[Device, ...]:

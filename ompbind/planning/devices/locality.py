@@ -12,7 +12,6 @@ from ompbind.machine.devices import Device, DeviceKind, has_rdma
 from ompbind.machine.model import Machine, Node
 from ompbind.machine.nodes import find_closest
 from ompbind.planning.devices.visible import find_visible_devices
-from ompbind.planning.other_runs import AvailableCpus
 from ompbind.planning.request import Request, VisibleDevices
 from ompbind.record import Record
 
@@ -117,13 +116,13 @@ _LISTED = 16
 """How many devices a hint lists."""
 
 
-def find_near_cpus(available: AvailableCpus, words: Iterable[str]) -> CpuSet:
+def find_near_cpus(machine: Machine, words: Iterable[str]) -> CpuSet:
     """Return the CPUs near some devices: those near any of them.
 
     If no CPU near a device is allowed, the nearest ones are returned. Raises PlanError for an unknown device,
     and for a device that is near unknown CPUs.
     """
-    return union(find_named_locality(available.machine, word).cpus for word in words)
+    return union(find_named_locality(machine, word).cpus for word in words)
 
 
 def find_named_locality(machine: Machine, word: str) -> DeviceLocality:

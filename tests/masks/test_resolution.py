@@ -12,9 +12,9 @@ from ompbind.errors import MaskError, OmpbindError
 from ompbind.machine.model import CoreKind, Node
 from ompbind.machine.read import read_machine
 from ompbind.masks.mask import parse_mask
+from ompbind.masks.resolution import UsableCpus, resolve_mask
 from ompbind.planning import planner
-from ompbind.planning.mask_resolution import resolve_mask
-from ompbind.planning.other_runs import AvailableCpus, LiveRun
+from ompbind.planning.other_runs import LiveRun
 from ompbind.planning.request import Request, Sharing
 from ompbind.report.text import WIDTH, render_error
 from tests.long import examples
@@ -42,7 +42,7 @@ HYBRID = DUAL.replace(
 
 
 def resolve(text, machine=DUAL, **options):
-    return resolve_mask(parse_mask(text), AvailableCpus(machine=machine), **options)
+    return resolve_mask(parse_mask(text), UsableCpus(machine=machine, free=machine.allowed), **options)
 
 
 @pytest.mark.parametrize(("machine", "text", "expected"), [

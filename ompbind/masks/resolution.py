@@ -11,19 +11,40 @@ items in order, then its exclusions are removed. With cores {0,8} {1,9} {2,10} i
 Errors are collected, so that --allow-partial can report every dropped CPU.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from ompbind.cpuset import EMPTY, CpuSet, named, union
 from ompbind.errors import MaskError
 from ompbind.machine.model import Domain, Level, Machine
 from ompbind.masks.mask import SELECTABLE, Item, Mask, Selector, part_error
-from ompbind.planning.other_runs import AvailableCpus, render_occupancy, sort_by_core
+from ompbind.record import Record
 
 Parts = tuple[tuple[int, ...], ...]
 
+Explain = Callable[[CpuSet], Iterable[tuple[str, str]]]
+"""Returns for allowed CPUs that are not free the messages why, each with what is added to the hint."""
+
+
+class UsableCpus(Record):
+    """The CPUs of a machine that masks may name: `free` are the allowed CPUs that nothing else has."""
+
+    machine: Machine
+    free: CpuSet
+    explain: Explain = lambda cpus: ()
+
+    @property
+    def default(self) -> CpuSet:
+        """The CPUs that are used if no mask names any: free and not excluded by default."""
+        return self.free - self.machine.excluded_by_default
+
+    @property
+    def state(self) -> str:
+        """What messages call these CPUs: free or allowed."""
+        return "allowed" if self.free == self.machine.allowed else "free"
+
 
 def resolve_mask(
-    mask: Mask, available: AvailableCpus, *, allow_partial: bool = False
+    mask: Mask, usable: UsableCpus, *, allow_partial: bool = False
 ) -> tuple[Parts, tuple[str, ...]]:
     """Return the CPUs of every part of a mask, in order, and one text for each thing that was dropped.
 
@@ -32,12 +53,12 @@ def resolve_mask(
     parts: list[tuple[int, ...]] = []
     dropped: list[str] = []
     for items in mask.parts:
-        cpus, errors = _resolve_part(mask, items, available)
+        cpus, errors = _resolve_part(mask, items, usable)
         if errors and not allow_partial:
             raise errors[0]
         dropped.extend(error.message for error in errors)
         if not cpus:
-            raise part_error(mask, items, "no CPU is left in this part of the mask", _usable_hint(available))
+            raise part_error(mask, items, "no CPU is left in this part of the mask", _usable_hint(usable))
         parts.append(cpus)
     return tuple(parts), tuple(dict.fromkeys(dropped))
 
@@ -46,47 +67,47 @@ Resolved = tuple[tuple[int, ...], list[MaskError]]
 """CPUs in the order in which they are named, and errors about CPUs that cannot be used."""
 
 
-def resolve_item(mask: Mask, item: Item, available: AvailableCpus) -> Resolved:
+def resolve_item(mask: Mask, item: Item, usable: UsableCpus) -> Resolved:
     """Return the usable CPUs of one item of a mask, and errors about its other CPUs.
 
     An exclusion may name CPUs that are offline or not allowed; only CPUs that do not exist are an error.
     """
     if item.cpus:
-        free = available.free
-        usable = tuple(cpu for cpu in item.cpus if cpu in free)
-        to_check = EMPTY if len(usable) == len(item.cpus) else CpuSet(item.cpus)
+        free = usable.free
+        known = tuple(cpu for cpu in item.cpus if cpu in free)
+        to_check = EMPTY if len(known) == len(item.cpus) else CpuSet(item.cpus)
         if item.excluded:
-            to_check = to_check - available.machine.online - available.machine.offline
-        return usable, list(_find_unusable(mask, item, to_check, available))
+            to_check = to_check - usable.machine.online - usable.machine.offline
+        return known, list(_find_unusable(mask, item, to_check, usable))
     if item.chain:
-        return _resolve_chain(mask, item, available)
-    return _resolve_all(available), []
+        return _resolve_chain(mask, item, usable)
+    return _resolve_all(usable), []
 
 
-def _resolve_part(mask: Mask, items: tuple[Item, ...], available: AvailableCpus) -> Resolved:
+def _resolve_part(mask: Mask, items: tuple[Item, ...], usable: UsableCpus) -> Resolved:
     """Resolve one part; a part with only exclusions starts with all CPUs."""
     errors: list[MaskError] = []
     included: dict[int, None] = {}
     excluded: set[int] = set()
     for item in items:
-        cpus, item_errors = resolve_item(mask, item, available)
+        cpus, item_errors = resolve_item(mask, item, usable)
         errors.extend(item_errors)
         if item.excluded:
             excluded.update(cpus)
         else:
             included.update(dict.fromkeys(cpus))
     if all(item.excluded for item in items):
-        included = dict.fromkeys(_resolve_all(available))
+        included = dict.fromkeys(_resolve_all(usable))
     return tuple(cpu for cpu in included if cpu not in excluded), errors
 
 
-def _resolve_all(available: AvailableCpus) -> tuple[int, ...]:
-    return tuple(sort_by_core(available.machine, available.default_cpus))
+def _resolve_all(usable: UsableCpus) -> tuple[int, ...]:
+    return tuple(usable.machine.table.sort(usable.default))
 
 
-def _find_unusable(mask: Mask, item: Item, cpus: CpuSet, available: AvailableCpus) -> Iterator[MaskError]:
+def _find_unusable(mask: Mask, item: Item, cpus: CpuSet, usable: UsableCpus) -> Iterator[MaskError]:
     """Yield an error for each reason why CPUs cannot be used: absent, offline, not allowed, occupied."""
-    machine = available.machine
+    machine = usable.machine
     not_allowed = "not allowed: outside the affinity mask or cgroup that ompbind was started in"
     for unusable, verbs, reason in (
         (cpus - machine.online - machine.offline, ("does", "do"), "not exist on this machine"),
@@ -95,21 +116,17 @@ def _find_unusable(mask: Mask, item: Item, cpus: CpuSet, available: AvailableCpu
     ):
         if unusable:
             message = f"{named('CPU', unusable)} {verbs[len(unusable) > 1]} {reason}"
-            hint = _usable_hint(available)
-            if mask.text == str(unusable.first) and CpuSet.from_mask(mask.text) <= available.free:
+            hint = _usable_hint(usable)
+            if mask.text == str(unusable.first) and CpuSet.from_mask(mask.text) <= usable.free:
                 hint += f"; a hex mask is written 0x{mask.text}"
             yield part_error(mask, (item,), message, hint)
-    occupied = cpus & machine.allowed & available.avoided
-    if occupied:
-        yield part_error(mask, (item,), render_occupancy(available, occupied), _usable_hint(available))
-    if taken := cpus & machine.allowed & available.taken:
-        text = f"{named('CPU', taken)} {'belongs' if len(taken) == 1 else 'belong'} to another group"
-        yield part_error(mask, (item,), text, f"{_usable_hint(available)}; --share lets groups share CPUs")
+    for message, advice in usable.explain(cpus & machine.allowed - usable.free):
+        yield part_error(mask, (item,), message, _usable_hint(usable) + advice)
 
 
-def _resolve_chain(mask: Mask, item: Item, available: AvailableCpus) -> Resolved:
+def _resolve_chain(mask: Mask, item: Item, usable: UsableCpus) -> Resolved:
     """Resolve a chain of selectors; each selects within the domains of the selector before it."""
-    machine = available.machine
+    machine = usable.machine
     errors: list[MaskError] = []
     outer_sets = [machine.allowed]
     for selector in item.chain:
@@ -120,7 +137,7 @@ def _resolve_chain(mask: Mask, item: Item, available: AvailableCpus) -> Resolved
             if item.excluded:
                 absent = absent - _existing_os_numbers(machine, selector)
             if absent:
-                message, hint = _explain_absent(available, selector, absent, outer)
+                message, hint = _explain_absent(usable, selector, absent, outer)
                 errors.append(MaskError(message, text=mask.text, span=selector.span, hint=hint))
             selected.extend(domains[number].cpus & outer for number in selector.numbers if number in domains)
         outer_sets = selected
@@ -128,9 +145,9 @@ def _resolve_chain(mask: Mask, item: Item, available: AvailableCpus) -> Resolved
     excluded, siblings = machine.excluded_by_default, machine.isolated_siblings
     wanted = [cpus - excluded or cpus & siblings or cpus for cpus in outer_sets]
     selected_cpus = union(wanted)
-    if not item.excluded and selected_cpus.isdisjoint(available.free):  # otherwise the free ones are used
-        errors.extend(_find_unusable(mask, item, selected_cpus, available))
-    return tuple(cpu for cpus in wanted for cpu in sort_by_core(machine, cpus & available.free)), errors
+    if not item.excluded and selected_cpus.isdisjoint(usable.free):  # otherwise the free ones are used
+        errors.extend(_find_unusable(mask, item, selected_cpus, usable))
+    return tuple(cpu for cpus in wanted for cpu in machine.table.sort(cpus & usable.free)), errors
 
 
 def find_selectable(machine: Machine, selector: Selector, outer: CpuSet) -> dict[int, Domain]:
@@ -149,11 +166,9 @@ def _existing_os_numbers(machine: Machine, selector: Selector) -> CpuSet:
     return numbers | CpuSet(node.number for node in nodes)
 
 
-def _explain_absent(
-    available: AvailableCpus, selector: Selector, absent: CpuSet, outer: CpuSet
-) -> tuple[str, str]:
+def _explain_absent(usable: UsableCpus, selector: Selector, absent: CpuSet, outer: CpuSet) -> tuple[str, str]:
     """Return the message and the hint for numbers that select no domain inside `outer`."""
-    machine, level = available.machine, selector.level
+    machine, level = usable.machine, selector.level
     selectable = find_selectable(machine, selector, outer)
     is_first = outer == machine.allowed
     prefix = "#" if selector.by_os_number else ""
@@ -176,5 +191,5 @@ def _explain_absent(
     return f"there is no {level} with {kind} {absent} among the allowed CPUs{where}", hint
 
 
-def _usable_hint(available: AvailableCpus) -> str:
-    return f"{available.state} CPUs: {available.free or 'none'}"
+def _usable_hint(usable: UsableCpus) -> str:
+    return f"{usable.state} CPUs: {usable.free or 'none'}"

@@ -1,0 +1,213 @@
+"""The draft of a plan for one request: first the CPUs that it may use, in order, and their cores."""
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import pairwise
+
+from ompbind.cpuset import EMPTY, CpuSet, count, named, union
+from ompbind.errors import PlanError
+from ompbind.machine.devices import Device
+from ompbind.machine.model import Machine
+from ompbind.masks.mask import Mask, part_error
+from ompbind.masks.resolution import UsableCpus, resolve_mask
+from ompbind.planning.other_runs import LiveRun, render_occupancy
+from ompbind.planning.plan import Note, Placement
+from ompbind.planning.request import Request, Smt
+
+OTHER_GROUPS_HINT = "request fewer cores for the other groups, or let groups share CPUs with --share"
+"""The hint for a group that finds no CPU left."""
+
+SMT8_AUTO_LIMIT = 4
+"""Hardware threads per core that `--smt auto` uses on cores with eight or more (POWER); on others it is 1."""
+
+
+class Draft:
+    """What is decided about the ranks of one request; each step adds to it.
+
+    `runs` are the other live runs. `avoided` are the CPUs of the cores that they occupy, if the request
+    avoids them, `taken` the CPUs that other groups of the run have.
+
+    `cpus` are the CPUs that the request may use, in the order in which ranks get them. `cpus_by_rank` are the
+    CPUs of each rank, if the mask has a part for each. `devices` are the devices of each rank, empty if ranks
+    get none.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        request: Request,
+        runs: Sequence[LiveRun] = (),
+        *,
+        avoided: CpuSet = EMPTY,
+        taken: CpuSet = EMPTY,
+    ) -> None:
+        self.machine, self.request, self.runs = machine, request, tuple(runs)
+        self.avoided, self.taken = avoided, taken
+        self.usable = UsableCpus(
+            machine=machine, free=machine.allowed - avoided - taken, explain=self._explain_not_free
+        )
+        self.cpus: tuple[int, ...] = ()
+        self.cpus_by_rank: tuple[tuple[int, ...], ...] = ()
+        self.devices: tuple[tuple[Device, ...], ...] = ()
+        self.placements: list[Placement] = []
+        self.notes: tuple[Note, ...] = ()
+
+    def _explain_not_free(self, cpus: CpuSet) -> Iterator[tuple[str, str]]:
+        """Yield why allowed CPUs cannot be used: other runs or other groups have them."""
+        if occupied := cpus & self.avoided:
+            yield render_occupancy(self.machine, self.runs, occupied), ""
+        if taken := cpus & self.taken:
+            text = f"{named('CPU', taken)} {'belongs' if len(taken) == 1 else 'belong'} to another group"
+            yield text, "; --share lets groups share CPUs"
+
+    @cached_property
+    def position(self) -> dict[int, int]:
+        """The index of each CPU in `cpus`."""
+        return {cpu: index for index, cpu in enumerate(self.cpus)}
+
+    def sort(self, cpus: CpuSet) -> tuple[int, ...]:
+        """Return CPUs in the order of `cpus`."""
+        return tuple(sorted(cpus, key=self.position.__getitem__))
+
+    def siblings(self, rows: Sequence[int]) -> CpuSet:
+        """Return all free CPUs of some cores."""
+        return union(self.machine.table.cores[row] for row in rows) & self.usable.free
+
+
+def choose_cpus(draft: Draft) -> None:
+    """Set the CPUs that a request may use: the CPUs of its mask, or else all free CPUs.
+
+    Raises MaskError if the mask does not fit the machine, PlanError if no CPU is left.
+    """
+    machine, request, near = draft.machine, draft.request, draft.machine.online
+    if request.core_kind == "efficiency" and not machine.kinds:
+        raise PlanError(
+            "--core-kind efficiency: this machine does not report kinds of cores",
+            hint="name the CPUs with --mask instead, or omit --core-kind; 'ompbind topo' shows the cores",
+        )
+    if request.near:
+        from ompbind.planning.devices.locality import find_near_cpus  # noqa: PLC0415 - door: devices
+
+        near = find_near_cpus(machine, request.near)
+    of_kind = machine.cpus_of_kind(request.core_kind)
+    if request.mask is not None and request.mask.parts:
+        parts = _resolve_parts(draft, request.mask, near)
+        draft.cpus = tuple(cpu for part in parts for cpu in part)
+        draft.cpus_by_rank = parts if len(parts) > 1 else ()
+        draft.notes += tuple(
+            _explain_hardware_threads(machine, request.smt, request.mask, CpuSet(draft.cpus))
+        )
+        return
+    if request.nodes is None:
+        usable = draft.usable.default & of_kind & near
+        if request.job_cpus and not request.is_unbound:
+            usable &= union(
+                machine.table.cores[row] for row in machine.table.rows(usable)[: request.job_cpus.count]
+            )
+        draft.cpus = tuple(machine.table.sort(usable))
+    else:
+        (on_nodes,), _ = resolve_mask(request.nodes, draft.usable)
+        draft.cpus = tuple(cpu for cpu in on_nodes if cpu in of_kind and cpu in near)
+    if draft.cpus:
+        return
+    kind = "" if request.core_kind == "all" else f"{request.core_kind} "
+    where = f" near {', '.join(request.near)}" if request.near else ""
+    hint = "omit --near" if where else f"wait for free CPUs ('run --wait'), or omit --{request.sharing}"
+    hint = OTHER_GROUPS_HINT if draft.taken and not where else hint
+    hint = _render_core_kinds(machine) if kind else hint
+    raise PlanError(f"no {kind}core{where} is {draft.usable.state}", hint=hint)
+
+
+def _resolve_parts(draft: Draft, mask: Mask, near: CpuSet) -> tuple[tuple[int, ...], ...]:
+    """Return the CPUs of each part that are `near` and of the requested kind; note what is dropped.
+
+    Raises MaskError if the mask does not fit the machine or the request, also if it has several parts, but
+    not one for each rank.
+    """
+    machine, request = draft.machine, draft.request
+    parts, dropped = resolve_mask(mask, draft.usable, allow_partial=request.allow_partial)
+    draft.notes += tuple(
+        Note(code="mask-partial", text=f"dropped from the mask: {text}", warning=True) for text in dropped
+    )
+    narrowings = (
+        (machine.cpus_of_kind(request.core_kind), f"{request.core_kind} core", _render_core_kinds(machine)),
+        (near, f"CPU near {', '.join(request.near)}", f"{named('CPU', near)} are near, or omit --near"),
+    )
+    for usable, what, hint in narrowings:
+        parts = tuple(tuple(cpu for cpu in part if cpu in usable) for part in parts)
+        for items, part in zip(mask.parts, parts, strict=True):
+            if not part:
+                raise part_error(mask, items, f"this part of the mask names no {what}", hint)
+    number, ranks = len(mask.parts), request.ranks
+    if number == 1 or ranks in (None, number):
+        return parts
+    surplus = [item for part in mask.parts[ranks:] for item in part]
+    items = tuple(surplus or (item for part in mask.parts for item in part))
+    message = f"the mask has {number} parts for {count(ranks or 0, 'rank')}"
+    write = f"write {count(ranks or 0, 'part')}"
+    hint = f"use -n {number}, {write}, or write a mask without '|' to divide it among the ranks"
+    if ranks == 1 and request.compat and request.compat.workers:
+        hint = request.compat.workers
+    raise part_error(mask, items, message, hint)
+
+
+def _render_core_kinds(machine: Machine) -> str:
+    """Return the hint that names the kinds of cores and their CPUs."""
+    kinds = ", ".join(f"{kind.name}: {named('CPU', kind.cpus)}" for kind in machine.kinds)
+    return f"the core kinds of this machine are {kinds}"
+
+
+def _explain_hardware_threads(machine: Machine, limit: Smt, mask: Mask, named_cpus: CpuSet) -> Iterator[Note]:
+    """Explain that --smt uses fewer CPUs than the mask names, or that domains mean all hardware threads."""
+    by_core = [cpus & named_cpus for cpus in machine.table.cores]
+    names_domain = any(item.chain and not item.excluded for part in mask.parts for item in part)
+    if limit == "auto" and names_domain and (most := max(map(len, by_core))) > 1:
+        text = f"domains in the mask mean all their hardware threads: up to {most} per core are used"
+        yield Note(code="smt", text=f"{text} (--smt 1 uses one)")
+    if isinstance(limit, int) and (pruned := union(cpus for cpus in by_core if len(cpus) > limit)):
+        uses = f"--smt {limit} uses only {count(limit, 'CPU')} of each core"
+        text = f"the mask names {named('CPU', pruned)}; {uses}"
+        yield Note(code="smt", text=text)
+
+
+def find_usable_cpus(draft: Draft, cpus: Sequence[int]) -> dict[int, CpuSet]:
+    """Return the usable CPUs of each core with some of these CPUs, by its row: as many as SMT allows.
+
+    The cores are in the machine's order, or in that of the requested nodes.
+    """
+    request, table, in_pool = draft.request, draft.machine.table, CpuSet(cpus)
+    is_named = request.mask is not None and bool(request.mask.parts)
+    threads, smt = _count_hardware_threads(draft.machine), request.effective_smt
+    if isinstance(smt, int):
+        limit = smt
+    elif smt == "all" or is_named:
+        limit = threads
+    else:
+        limit = SMT8_AUTO_LIMIT if threads >= 8 else 1
+    rows = table.rows(in_pool)
+    if request.nodes is not None and not is_named:
+        rows = list(dict.fromkeys(table.core_of[cpu] for cpu in cpus))
+    return {row: limit_cpus(table.cores[row] & in_pool, limit, request.sibling) for row in rows}
+
+
+def _count_hardware_threads(machine: Machine) -> int:
+    """Return the hardware threads of the largest core, on POWER with offline ones.
+
+    POWER numbers the hardware threads of a core one after the other, so the smallest distance between the
+    first CPUs of two cores shows how many there are.
+    """
+    online = max(map(len, machine.table.cores))
+    if not (machine.offline and machine.arch.startswith("ppc")):
+        return online
+    firsts = sorted(cpus.first for cpus in machine.table.cores)
+    return min((second - first for first, second in pairwise(firsts)), default=online)
+
+
+def limit_cpus(cpus: CpuSet, limit: int, sibling: str) -> CpuSet:
+    """Return the first or last `limit` CPUs of one core."""
+    if len(cpus) <= limit:
+        return cpus
+    if limit == 1 and sibling == "first":  # the usual case
+        return CpuSet((cpus.first,))
+    numbers = tuple(cpus)
+    return CpuSet(numbers[:limit] if sibling == "first" else numbers[-limit:])
