@@ -71,7 +71,7 @@ class RunIdentity(Record):
 
 
 def find_avoided(machine: Machine, request: Request, runs: Sequence[LiveRun]) -> CpuSet:
-    """Return the CPUs that a plan avoids: with --avoid, those of all cores that other runs occupy.
+    """Return the CPUs that a plan avoids: with --avoid all CPUs of cores that other runs occupy.
 
     Raises PlanError if that leaves no core.
     """
