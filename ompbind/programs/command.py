@@ -31,7 +31,6 @@ from ompbind.programs.wrappers import (
     PYTHON_MANAGERS,
     Launch,
     Wrapper,
-    executes_arguments,
     is_python,
     read_launch,
     read_wrapper,
@@ -151,11 +150,9 @@ def _find_program(argv: list[str], env: Mapping[str, str]) -> tuple[Workload, El
             launch = read_launch(argv[0], argv[1:], env) if argv else None
             wrappers = (Wrapper(text=launch.text, launch=launch),) if launch else ()
             return work.replace(wrappers=(*work.wrappers, *wrappers)), None, env
-        command: list[str] = []
-        if executes_arguments(path, argv[1:]):
-            wrapper, command = read_wrapper(path, argv[1:], env)
-            if wrapper.changes and not (wrapper.launch and work.launch):  # Python runs the launcher's script
-                work, env = work.replace(wrappers=(*work.wrappers, wrapper)), wrapper.make_env(env)
+        wrapper, command = read_wrapper(path, argv[1:], env)
+        if wrapper.changes and not (wrapper.launch and work.launch):  # Python runs the launcher's script
+            work, env = work.replace(wrappers=(*work.wrappers, wrapper)), wrapper.make_env(env)
         if starts_others(path):
             return work.replace(program=path), read_header(path), env
         try:

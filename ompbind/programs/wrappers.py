@@ -168,14 +168,6 @@ def is_torchrun(path: str, words: Sequence[str]) -> bool:
     return name == TORCHRUN
 
 
-def executes_arguments(path: str, words: Sequence[str]) -> bool:
-    """Return whether a program may execute a command in its arguments: a wrapper or a launcher."""
-    name = os.path.basename(path)
-    if find_launcher_name(path) in PROCESS_LAUNCHERS or name == ACCELERATE or name in WRAPPERS:
-        return True
-    return is_torchrun(path, words) or find_worker_program(path, words) is not None
-
-
 # Most MPI launchers, Slurm and Flux bind each process by rules of their own. torchrun and, by default, MPICH
 # bind none: all their processes share the CPUs of the rank that the launcher is. In both cases ompbind should
 # be started by the launcher, once for each process.
