@@ -244,9 +244,14 @@ _FILES = (("run/.containerenv", "podman"), (".dockerenv", "Docker"))
 
 def read_kernel(root: Root) -> KernelFacts:
     """Read the release of the kernel and the settings that matter to ranks."""
+    groups = root.read("proc/self/cgroup") or ""
+    containers = (
+        *(kind for part, kind in _CONTAINERS if part in groups),
+        *(kind for path, kind in _FILES if root.read(path) is not None),
+    )
     return KernelFacts(
         release=_word(root, "proc/sys/kernel/osrelease"),
-        container=_read_container(root),
+        container=next(iter(containers), ""),
         hypervisor=_read_hypervisor(root),
         smt=_word(root, f"{CPU}/smt/control"),
         numa_balancing=whole_number(root.read("proc/sys/kernel/numa_balancing")),
@@ -255,13 +260,6 @@ def read_kernel(root: Root) -> KernelFacts:
 
 def _word(root: Root, path: str) -> str:
     return (root.read(path) or "").strip()
-
-
-def _read_container(root: Root) -> str:
-    groups = root.read("proc/self/cgroup") or ""
-    by_group = (kind for part, kind in _CONTAINERS if part in groups)
-    by_file = (kind for path, kind in _FILES if root.read(path) is not None)
-    return next((kind for kinds in (by_group, by_file) for kind in kinds), "")
 
 
 def _read_hypervisor(root: Root) -> str:

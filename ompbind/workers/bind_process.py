@@ -91,29 +91,26 @@ def _restore_threads(saved: _Masks, cpus: CpuSet, own_mask: CpuSet) -> None:
 
 
 def _read_new_masks() -> Iterator[_Masks]:
-    """Yield the masks of all threads, then the masks of threads that have started since."""
+    """Yield the masks of all threads that can be bound, then the masks of threads that have started since.
+
+    Raises LaunchError if the threads cannot be listed.
+    """
     known: set[_Thread] = set()
+    pid = os.getpid()
     for _ in range(PASSES):
+        tids = list_threads(pid)
+        if not tids:
+            raise LaunchError(
+                "the threads of this process cannot be listed: /proc is missing, or of another PID namespace",
+                hint="mount /proc, or start the process inside 'with placed(...)'",
+            )
+        stats = ((tid, read_stat(f"{pid}/task/{tid}")) for tid in sorted(tids))
+        threads = ((tid, stat.start_ticks) for tid, stat in stats if stat and not stat.has_fixed_affinity)
         new = {
-            thread: mask
-            for thread in _list_bindable_threads()
-            if thread not in known and (mask := read_affinity(thread[0]))
+            thread: mask for thread in threads if thread not in known and (mask := read_affinity(thread[0]))
         }
         known.update(new)
         yield new
-
-
-def _list_bindable_threads() -> list[_Thread]:
-    """Return the threads of this process whose masks can be set; raises LaunchError if they are unknown."""
-    pid = os.getpid()
-    tids = list_threads(pid)
-    if not tids:
-        raise LaunchError(
-            "the threads of this process cannot be listed: /proc is missing, or of another PID namespace",
-            hint="mount /proc, or start the process inside 'with placed(...)'",
-        )
-    stats = ((tid, read_stat(f"{pid}/task/{tid}")) for tid in sorted(tids))
-    return [(tid, stat.start_ticks) for tid, stat in stats if stat and not stat.has_fixed_affinity]
 
 
 class ProcessBinding(Record):

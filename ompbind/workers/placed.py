@@ -15,7 +15,6 @@ import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from types import FrameType
-from typing import Any
 
 from ompbind.cpuset import CpuSet, named
 from ompbind.errors import LaunchError, RequestError
@@ -182,7 +181,10 @@ def placed(
 
 @contextmanager
 def _spawn_by_default() -> Iterator[None]:
-    """Make spawn the default start method: a forked worker inherits loaded libraries, sized for all CPUs."""
+    """Make spawn the default start method: a forked worker inherits loaded libraries, sized for all CPUs.
+
+    Warns of running processes that were started in the block with another method.
+    """
     import multiprocessing  # noqa: PLC0415 - door: loads multiprocessing
     from multiprocessing import resource_tracker  # noqa: PLC0415 - door: loads multiprocessing
 
@@ -195,17 +197,10 @@ def _spawn_by_default() -> Iterator[None]:
         yield
     finally:
         multiprocessing.set_start_method(before, force=True)
-    _warn_of_unspawned(set(multiprocessing.active_children()) - known)
-
-
-def _warn_of_unspawned(workers: set[Any]) -> None:
-    """Warn of running processes that were started with another start method than spawn."""
-    from multiprocessing import get_context  # noqa: PLC0415 - door: loads multiprocessing
-
-    for worker in workers:
-        if isinstance(worker, get_context("forkserver").Process):
+    for worker in set(multiprocessing.active_children()) - known:
+        if isinstance(worker, multiprocessing.get_context("forkserver").Process):
             why = "it was started by the fork server, with the CPUs and variables of that process"
-        elif isinstance(worker, get_context("fork").Process):
+        elif isinstance(worker, multiprocessing.get_context("fork").Process):
             why = "it was forked, so libraries that are already loaded keep their number of threads"
         else:
             continue
