@@ -1,7 +1,8 @@
 """Orphans: processes that ranks leave behind. They get SIGTERM, and SIGKILL after the grace period.
 
-The supervisor is a subreaper, so a descendant of a rank that loses its parent becomes a child of the
-supervisor. `OrphanTracker` attributes each such child to an attempt (one start) of a rank:
+When a process exits, the kernel gives its children a new parent: the nearest ancestor that is a *subreaper*.
+The supervisor is one, so a descendant of a rank that loses its parent becomes a child of the supervisor.
+`OrphanTracker` attributes each such child to an attempt (one start) of a rank:
 
     supervisor
       ├─ rank 0                      running: it and its descendants are no orphans
@@ -110,7 +111,7 @@ class OrphanTracker:
         now = time.monotonic()
         self.check_requested = False
         self.all_killed = kill and self.is_subreaper and not self.groups_only
-        orphans = self._find_orphans(live) if self._may_exist(live) else {}
+        orphans = self._find(live)
         if not orphans:
             self.groups = {}  # all are empty, and the kernel may reuse their numbers for other processes
         self._update_deadlines(set(orphans.values()), now, now if kill else now + self.grace_s)
@@ -152,48 +153,56 @@ class OrphanTracker:
         self.kill_at |= dict.fromkeys(owners_sent_sigkill - self.owners_sent_sigkill, now)
         self.owners_sent_sigkill = owners_sent_sigkill
 
-    def _may_exist(self, live: Mapping[int, Owner]) -> bool:
-        """Return whether orphans may exist, without reading all processes in the usual case of none."""
-        if not self.is_subreaper:
-            return bool(self.groups)
-        if self.all_killed:
-            return has_children()
-        children = read_children()
-        if children is None:
-            return True
-        # Daemons of running ranks are children for days, so they are no reason to read all processes.
-        others = children - live.keys() - self.unkillable
-        if not others:
-            return self._has_unexpected_child(live)
-        return bool(self.groups or self._find_orphan_children(live, frozenset()))
+    def _find(self, live: Mapping[int, Owner]) -> dict[int, Owner]:
+        """Return the owners of all orphans to be stopped, by pid; without /proc by negative process group.
 
-    def _has_unexpected_child(self, live: Mapping[int, Owner]) -> bool:
-        """Return whether there is a child, listed in /proc or not, although none should be left."""
-        return self.is_subreaper and not (live or self.unkillable or self.groups_only) and has_children()
+        Looking again goes on while children exit that may have left others, or cannot be found, for a limited
+        time: processes may fork and exit faster than /proc can be read. Daemons of running ranks are children
+        for days, so they are no reason to read all processes.
+        """
+        until = time.monotonic() + _SEARCH_S
+        while True:
+            self.groups = {group: owner for group, owner in self.groups.items() if signal_group(group, 0)}
+            if not is_proc_of_pid_namespace():
+                # A group without a child of this process may have become empty, and the kernel may have given
+                # its number to another group.
+                return {
+                    -group: owner
+                    for group, owner in self.groups.items()
+                    if has_children(group) or not self.is_subreaper
+                }
+            children = read_children() if self.is_subreaper else set()
+            others = (children or set()) - live.keys() - self.unkillable
+            left = {pid for pid in others if not _has_exited(pid)}
+            owners = {pid: self._attribute(pid, read_group(pid), live) for pid in left}
+            roots = {pid: owner for pid, owner in owners.items() if owner is not None}
+            found = roots
+            if roots or self.groups or self.all_killed or children is None:
+                found = self._add_descendants(roots, live)
+            is_over = time.monotonic() > until or (left and not self.all_killed)
+            if found or is_over or not (others or self._has_hidden_child(live)):
+                return found
 
-    def _find_orphans(self, live: Mapping[int, Owner]) -> dict[int, Owner]:
-        """Return the owners of all orphans to be stopped, by pid; without /proc by negative process group."""
+    def _add_descendants(self, roots: dict[int, Owner], live: Mapping[int, Owner]) -> dict[int, Owner]:
+        """Return the orphans among the children of this process with all their descendants.
+
+        Members of the groups of exited ranks are orphans too; if all ranks were killed, so are all processes.
+        """
         self._listed = read_descendants() if self.is_subreaper else read_processes()
-        self.groups = {group: owner for group, owner in self.groups.items() if signal_group(group, 0)}
-        if not is_proc_of_pid_namespace():
-            # A group without a child of this process may have become empty, and the kernel may have given its
-            # number to another group.
-            return {
-                -group: owner
-                for group, owner in self.groups.items()
-                if has_children(group) or not self.is_subreaper
-            }
         if self.all_killed:
-            orphans = dict.fromkeys(self._listed.keys() - live.keys() - self.unkillable, _UNATTRIBUTED)
-            return self._find_orphan_children(live, orphans.keys()) | orphans
-        orphans = {}
+            return roots | dict.fromkeys(self._listed.keys() - live.keys() - self.unkillable, _UNATTRIBUTED)
         for pid, process in self._listed.items():
-            is_candidate = process.parent == os.getpid() or process.group in self.groups
-            owner = self._attribute(pid, process.group, live) if is_candidate else None
+            owner = self._attribute(pid, process.group, live) if process.group in self.groups else None
             if owner is not None:
-                all_descendants = find_descendants(self._listed, (pid,)) - self.unkillable
-                orphans |= dict.fromkeys({pid} if self.groups_only else all_descendants, owner)
-        return self._find_orphan_children(live, orphans.keys()) | orphans
+                roots[pid] = owner
+        found = dict(roots)
+        for pid, owner in roots.items() if not self.groups_only else ():
+            found |= dict.fromkeys(find_descendants(self._listed, (pid,)) - self.unkillable, owner)
+        return found
+
+    def _has_hidden_child(self, live: Mapping[int, Owner]) -> bool:
+        """Return whether there is a child that /proc does not list, although none should be left."""
+        return self.is_subreaper and not (live or self.unkillable or self.groups_only) and has_children()
 
     def _attribute(self, pid: int, group: int, live: Mapping[int, Owner]) -> Owner | None:
         """Return the exited attempt that a process is attributed to; None if it is not to be stopped."""
@@ -209,21 +218,6 @@ class OrphanTracker:
         if owner == _UNATTRIBUTED and (live or _has_exited(pid)):  # a zombie has no environment
             return None
         return None if owner in live.values() else owner
-
-    def _find_orphan_children(self, live: Mapping[int, Owner], known: Set[int]) -> dict[int, Owner]:
-        """Return the owners of the orphans among the children of this process that are not in `known`.
-
-        Processes were read earlier, and an orphan may have forked and exited since. So search again until an
-        orphan is found or no child is listed.
-        """
-        until = time.monotonic() + _SEARCH_S
-        while time.monotonic() < until:
-            new = (read_children() or set()) - live.keys() - self.unkillable - known
-            orphans = {pid: self._attribute(pid, read_group(pid), live) for pid in new}
-            found = {pid: owner for pid, owner in orphans.items() if not _has_exited(pid)}
-            if found or not (new or (not known and self._has_unexpected_child(live))):
-                return {pid: owner for pid, owner in found.items() if owner is not None}
-        return {}
 
     def _read_owner(self, pid: int, *, wait: bool) -> Owner:
         """Return the rank and the attempt in the environment of a process of this run."""
