@@ -20,7 +20,7 @@ from ompbind.cli.register import (
 from ompbind.cli.settings import make_planning_settings
 from ompbind.cli.verb import Verb
 from ompbind.errors import RequestError
-from ompbind.execution.affinity import exec_command
+from ompbind.execution.spawn import exec_command
 from ompbind.launchers.find import render_launcher_names
 from ompbind.launchers.launchers import LAUNCHERS
 from ompbind.machine.read.linux import LIVE

@@ -144,18 +144,12 @@ def plan_and_register(machine: Machine, request: Requests, registry: Registry) -
 
 
 def make_local_plan(machine: Machine, request: Requests, occupied: Sequence[LiveRun]) -> Plan:
-    """Make a plan for this machine, without memory policies that this process cannot set.
+    """Make a plan for this machine, without memory policies that this process cannot set."""
+    for mode in {each.memory for each in list_requests(request)} - {MemoryMode.LOCAL}:
+        from ompbind.execution.memory_policy import read_policy_support  # noqa: PLC0415 - door: --memory
 
-    Raises LaunchError if a strict request needs a policy that cannot be set.
-    """
-    plan = plan_or_suggest(machine, request, occupied)
-    if all(each.memory is MemoryMode.LOCAL for each in list_requests(request)):
-        return plan
-    from ompbind.execution.mempolicy import replace_unsupported_policies  # noqa: PLC0415 - door: --memory
-
-    if plan.groups:
-        return plan.join(map(replace_unsupported_policies, plan.groups))
-    return replace_unsupported_policies(plan)
+        machine = read_policy_support(machine, mode)
+    return plan_or_suggest(machine, request, occupied)
 
 
 def read_other_runs(machine: Machine, request: Requests, *, quiet: bool = False) -> tuple[LiveRun, ...]:

@@ -9,7 +9,7 @@ from ompbind.cli.verbs import BINDING
 from ompbind.compat.frameworks import FRAMEWORKS, FrameworkInput
 from ompbind.cpuset import join_words
 from ompbind.errors import LaunchError, OmpbindError, RequestError
-from ompbind.execution.affinity import WorkingDirectory
+from ompbind.execution.spawn import WorkingDirectory
 from ompbind.launchers.allocation import read_job_cpus
 from ompbind.machine.model import Machine
 from ompbind.machine.read.linux import LIVE

@@ -10,7 +10,7 @@ from ompbind.cli.register import plan_or_suggest, read_other_runs
 from ompbind.cli.settings import Settings
 from ompbind.cpuset import CpuSet
 from ompbind.errors import OmpbindError, RequestError
-from ompbind.execution.affinity import set_affinity
+from ompbind.execution.spawn import set_affinity
 from ompbind.launchers.ancestors import read_ancestors
 from ompbind.launchers.find import find_launcher
 from ompbind.launchers.launchers import SLURM

@@ -16,7 +16,7 @@ from ompbind.doctor.checks_environment import BINDING_PACKAGES
 from ompbind.doctor.checks_programs import POOLS
 from ompbind.doctor.facts import CommandFacts, HostFacts, KernelFacts, Permission, mask_value
 from ompbind.errors import LaunchError, MachineError, RequestError
-from ompbind.execution.mempolicy import reset_policy
+from ompbind.execution.memory_policy import reset_policy
 from ompbind.inspection.diagnosis import is_relevant
 from ompbind.inspection.verdict import CpuUsage, measure_others, read_own_usage
 from ompbind.launchers.launchers import LAUNCHERS

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 
 from ompbind.cpuset import CpuSet
 from ompbind.errors import LaunchError, RequestError
-from ompbind.execution.affinity import set_affinity
+from ompbind.execution.spawn import set_affinity
 from ompbind.planning.rank_variables import SUPERVISOR_NAME
 from ompbind.procfs.parsers import Stat, find_descendants, status_value
 from ompbind.procfs.reader import list_threads, read_affinity, read_processes, read_stat, read_status

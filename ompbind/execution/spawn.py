@@ -1,4 +1,4 @@
-"""Spawn a rank: set in this process what the rank is to inherit, then spawn it.
+"""Bind a process to the CPUs of a rank and execute its command: this process itself, or a child.
 
 A process inherits the affinity mask, the memory policy and the working directory of the thread that starts
 it. So the supervisor
@@ -15,23 +15,138 @@ ranks of a killed supervisor, so there each rank is forked.
 
 import errno
 import os
+import shlex
 import signal
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from itertools import count
-from typing import TypeAlias
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
-from ompbind.cpuset import CpuSet
-from ompbind.errors import LaunchError
-from ompbind.execution.affinity import IGNORED_BY_PYTHON, WorkingDirectory, enter_cpus, exec_error
-from ompbind.execution.job_control import Terminal
-from ompbind.execution.mempolicy import temporary_policy
-from ompbind.execution.process_pair import Foreground
+from ompbind.cpuset import CpuSet, named
+from ompbind.errors import CommandNotExecutableError, CommandNotFoundError, LaunchError
 from ompbind.execution.processes import exit_with_parent
 from ompbind.execution.rlimits import LIMIT_HINTS, make_limit_error
 from ompbind.execution.signals import block_signals
 from ompbind.planning.rank_command import RankCommand
 from ompbind.procfs.reader import is_proc_of_pid_namespace
-from ompbind.programs.find_command import find_command
+from ompbind.programs.find_command import find_command, find_script_error
+
+if TYPE_CHECKING:  # `exec` and workers bind themselves, and need no supervisor
+    from ompbind.execution.job_control import Terminal
+    from ompbind.execution.process_pair import Foreground
+
+IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
+"""Signals that Python ignores from its start; a command expects their default action."""
+
+_TO_RETURN = getattr(os, "O_PATH", os.O_RDONLY)
+"""How a directory is opened to return to it: on Linux without permission to list its files."""
+
+_RETRY_HINT = "the allowed CPUs have changed since they were read: run the command again"
+_REFUSED_HINT = "sched_setaffinity is refused here, as by a seccomp profile: allow it, or use --mask none"
+
+
+def set_affinity(cpus: CpuSet, tid: int = 0) -> None:
+    """Set the affinity mask of a thread (0: the caller) to `cpus` and read it back; raises LaunchError.
+
+    Reading back is needed: if only some CPUs are allowed, the kernel uses these and reports no error. A mask
+    that is already set is not set again, because some containers refuse that. Raises ProcessLookupError if
+    the thread has exited.
+    """
+    if CpuSet(os.sched_getaffinity(tid)) == cpus:
+        return
+    try:
+        os.sched_setaffinity(tid, cpus)
+    except ProcessLookupError:
+        raise
+    except OSError as error:
+        is_unusable = error.errno == errno.EINVAL
+        why = "offline or no longer allowed" if is_unusable else error.strerror
+        hint = _REFUSED_HINT if error.errno == errno.EPERM else _RETRY_HINT
+        raise LaunchError(f"cannot bind to {named('CPU', cpus)}: {why}", hint=hint) from error
+    current = CpuSet(os.sched_getaffinity(tid))
+    if current != cpus:
+        message = f"requested {named('CPU', cpus)}, the kernel allows only {current}"
+        raise LaunchError(message, hint=_RETRY_HINT)
+
+
+def enter_cpus(command: RankCommand) -> None:
+    """Set the affinity mask of this process to the CPUs of a rank, from its first CPU on; raises LaunchError.
+
+    On isolated CPUs the kernel does not move the initial thread again: on another CPU of the rank, it would
+    share this CPU with an OpenMP thread that is bound there.
+    """
+    if command.first is not None:
+        set_affinity(CpuSet((command.first,)))
+    if command.cpus is not None:
+        set_affinity(command.cpus)
+
+
+def exec_command(command: RankCommand) -> NoReturn:
+    """Bind this process and replace it with the command of a rank; raises LaunchError."""
+    if command.directory:
+        change_directory(command.directory)
+    path = find_command(command.argv[0], command.env)
+    enter_cpus(command)
+    if command.memory is not None:
+        from ompbind.execution.memory_policy import set_policy  # noqa: PLC0415 - door: --memory
+
+        set_policy(command.memory)
+    for number in IGNORED_BY_PYTHON:
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        os.execve(path, command.argv, command.env)
+    except OSError as error:
+        raise exec_error(path, error.errno or 0) from error
+
+
+def change_directory(path: str) -> None:
+    """Change the working directory of this process; raises LaunchError."""
+    try:
+        os.chdir(path)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        hint = f"create it with mkdir -p {shlex.quote(path)}" if isinstance(error, FileNotFoundError) else ""
+        raise LaunchError(f"cannot change to directory {path}: {why}", hint=hint) from error
+
+
+class WorkingDirectory:
+    """Change the working directory for a `with` block; "" changes nothing. Raises LaunchError.
+
+    The previous directory is restored even if it was removed, or if only its owner may search it.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._before = -1
+
+    def __enter__(self) -> None:
+        if self._path:
+            self._before = os.open(".", _TO_RETURN)
+            try:
+                change_directory(self._path)
+            except LaunchError:
+                os.close(self._before)
+                raise
+
+    def __exit__(self, *_: object) -> None:
+        if self._path:
+            os.fchdir(self._before)
+            os.close(self._before)
+
+
+def exec_error(path: str, number: int) -> LaunchError:
+    """Return the error for an errno of `execve` of `path`."""
+    if number == errno.ENOENT:
+        if not os.path.exists(path):
+            return CommandNotFoundError(f"command not found: {path}")
+        missing = f"cannot execute {path}: its interpreter does not exist"
+        return find_script_error(path) or CommandNotFoundError(missing)
+    if number == errno.ENOEXEC:
+        why = f"cannot execute {path}: not a program for this machine"
+        return CommandNotExecutableError(why, hint="a script needs a first line such as #!/bin/sh")
+    why = "arguments and environment are too long" if number == errno.E2BIG else os.strerror(number)
+    return CommandNotExecutableError(f"cannot execute {path}: {why}")
+
 
 StartCommands: TypeAlias = Mapping[int, tuple[RankCommand, str]]
 """For each rank number the command and the path of its executable; in the order of start."""
@@ -75,10 +190,10 @@ Redirections: TypeAlias = Sequence[tuple[int, int]]
 def spawn(
     command: RankCommand,
     path: str,
-    foreground: Foreground,
+    foreground: "Foreground",
     *,
     files: Sequence[int] = (),
-    terminal: Terminal | None = None,
+    terminal: "Terminal | None" = None,
 ) -> int:
     """Spawn a rank in a process group of its own and return its pid; this process stays on the rank's CPUs.
 
@@ -88,7 +203,12 @@ def spawn(
     redirections = [(file, number) for number, file in enumerate(files) if file >= 0]
     try:
         enter_cpus(command)
-        with WorkingDirectory(command.directory), temporary_policy(command.memory):
+        policy: AbstractContextManager[None] = nullcontext()
+        if command.memory is not None:
+            from ompbind.execution.memory_policy import temporary_policy  # noqa: PLC0415 - door: --memory
+
+            policy = temporary_policy(command.memory)
+        with WorkingDirectory(command.directory), policy:
             if terminal is not None or not is_proc_of_pid_namespace():
                 return _fork(command, path, foreground, redirections, terminal=terminal)
             return os.posix_spawn(
@@ -109,7 +229,7 @@ def spawn(
         raise launch_error.of_rank(command.name) from error
 
 
-def _find_ignored(foreground: Foreground) -> tuple[int, ...]:
+def _find_ignored(foreground: "Foreground") -> tuple[int, ...]:
     """Return the signals that ompbind or Python ignores, whose default a rank gets."""
     return (*IGNORED_BY_PYTHON, *foreground.default_tty_signals)
 
@@ -117,10 +237,10 @@ def _find_ignored(foreground: Foreground) -> tuple[int, ...]:
 def _fork(
     command: RankCommand,
     path: str,
-    foreground: Foreground,
+    foreground: "Foreground",
     redirections: Redirections,
     *,
-    terminal: Terminal | None,
+    terminal: "Terminal | None",
 ) -> int:
     """Fork a rank, which makes itself the foreground of the terminal, if any, and executes its command.
 

@@ -17,16 +17,19 @@ NARROWED: str = "memory-narrowed"
 
 def add_policies(plan: Plan) -> Plan:
     """Return the plan with the requested memory policy for each rank, restricted to allowed NUMA nodes."""
-    if plan.request.memory is MemoryMode.LOCAL or not plan.machine.bindable:
+    mode, machine = plan.request.memory, plan.machine
+    if mode is MemoryMode.LOCAL or not machine.bindable or str(mode) in dict(machine.refused_policies):
         return plan
-    node_of = {cpu: node.number for node in plan.machine.nodes for cpu in node.cpus}
+    node_of = {cpu: node.number for node in machine.nodes for cpu in node.cpus}
     policies: dict[int, MemoryPolicy | None] = {}  # many ranks can share one tuple of CPUs
     for placement in plan.placements:
         key, nodes = id(placement.cpus), placement.memory_nodes
         if key not in policies and nodes:
             cpus_on = Counter(node_of.get(cpu) for cpu in placement.cpus)
             main_node = max(nodes, key=lambda node: (cpus_on[node], -node))
-            policies[key] = MemoryPolicy(mode=plan.request.memory, nodes=nodes, main_node=main_node)
+            policy = MemoryPolicy(mode=mode, nodes=nodes, main_node=main_node)
+            narrows = machine.prefers_one_node and mode is MemoryMode.PREFERRED
+            policies[key] = policy.main_node_only if narrows else policy
     placements = (placement.replace(memory=policies.get(id(placement.cpus))) for placement in plan.placements)
     return plan.replace(placements=tuple(placements))
 
@@ -45,10 +48,17 @@ def explain_memory(plan: Plan) -> Iterator[Note]:
         yield Note(code="memory-nearest", text=text)
     yield from _explain_remote(plan, with_policy)
     yield from _explain_several(plan.request.memory, with_policy)
+    narrowed = [rank for rank in with_policy if rank.memory and rank.memory.nodes != rank.memory_nodes]
+    if narrowed:
+        chosen = ", ".join(f"rank {rank.rank}: {rank.memory.main_node}" for rank in narrowed if rank.memory)
+        text = f"this kernel can prefer only one NUMA node (several from Linux 5.15 on): {chosen}"
+        yield Note(code=NARROWED, text=text, warning=True)
     without_policy = [placement for placement in plan.placements if placement.memory is None]
     if without_policy:
         if not plan.machine.bindable:
             reason = "this system cannot bind memory"
+        elif refused := dict(plan.machine.refused_policies).get(str(plan.request.memory)):
+            reason = refused
         elif remote := find_remote_cpus(plan):
             reason = render_not_allowed(plan.machine, remote)
         else:

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from ompbind.cpuset import CpuSet
 from ompbind.errors import LaunchError
-from ompbind.execution.affinity import set_affinity
+from ompbind.execution.spawn import set_affinity
 from ompbind.inspection.diagnosis import read_own_runtimes
 from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.rank_variables import Variables

@@ -18,11 +18,11 @@ from types import FrameType
 
 from ompbind.cpuset import CpuSet, named
 from ompbind.errors import LaunchError, RequestError
-from ompbind.execution import mempolicy
-from ompbind.execution.affinity import set_affinity
-from ompbind.execution.mempolicy import replace_unsupported_policies
+from ompbind.execution import memory_policy
+from ompbind.execution.spawn import set_affinity
 from ompbind.machine.model import MAX_CPUS
 from ompbind.machine.read.linux import LIVE
+from ompbind.planning.memory import make_unset_note
 from ompbind.planning.plan import Placement, Plan, find_first_cpu
 from ompbind.planning.rank_variables import Variables, apply_variables
 from ompbind.workers.environment import Selection, make_changes
@@ -108,22 +108,23 @@ def set_memory_policy(plan: Plan, placement: Placement, undo: ExitStack) -> None
     """Set the memory policy of a rank in the calling thread; a thread can only set its own policy."""
     if placement.memory is None:
         return
-    supported = replace_unsupported_policies(plan.replace(placements=(placement,), notes=()))
-    for note in supported.notes:
-        warn(note.text)
-    policy = supported.placements[0].memory
+    policy, why = memory_policy.try_policy(placement.memory)
     if policy is None:
+        note = make_unset_note(plan.request.memory, (placement,), why)
+        if plan.request.strict:
+            raise LaunchError(note.text, hint=f"omit --strict, or --memory {plan.request.memory}")
+        warn(note.text)
         return
-    ident, saved = threading.get_ident(), mempolicy.read_policy()
+    ident, saved = threading.get_ident(), memory_policy.read_policy()
 
     def restore() -> None:
         if threading.get_ident() == ident:
-            mempolicy.restore_policy(saved)
+            memory_policy.restore_policy(saved)
         else:
             warn(f"the memory policy {policy} was set by another thread, which keeps it")
 
     undo.callback(restore)
-    mempolicy.set_policy(policy)
+    memory_policy.set_policy(policy)
 
 
 _INTERNAL = (__name__.partition(".")[0], "contextlib")

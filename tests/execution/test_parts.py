@@ -6,9 +6,8 @@ import pytest
 
 from ompbind.cpuset import CpuSet
 from ompbind.errors import CommandNotFoundError, LaunchError
-from ompbind.execution import affinity, spawn
-from ompbind.execution.affinity import WorkingDirectory, exec_error, set_affinity
-from ompbind.execution.spawn import find_executable
+from ompbind.execution import spawn
+from ompbind.execution.spawn import WorkingDirectory, exec_error, find_executable, set_affinity
 from ompbind.planning.rank_command import RankCommand
 
 
@@ -31,8 +30,8 @@ def test_exec_errors_say_what_is_wrong(path, number, code, message):
 def test_an_affinity_mask_that_the_kernel_reduces_is_an_error(monkeypatch):
     """The kernel takes the allowed CPUs of a mask and reports no error."""
     masks = iter([{0, 1, 2, 3}, {1}])
-    monkeypatch.setattr(affinity.os, "sched_getaffinity", lambda tid: next(masks))
-    monkeypatch.setattr(affinity.os, "sched_setaffinity", lambda tid, cpus: None)
+    monkeypatch.setattr(spawn.os, "sched_getaffinity", lambda tid: next(masks))
+    monkeypatch.setattr(spawn.os, "sched_setaffinity", lambda tid, cpus: None)
     with pytest.raises(LaunchError, match="requested CPUs 1-2, the kernel allows only 1"):
         set_affinity(CpuSet((1, 2)))
 

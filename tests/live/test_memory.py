@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 import ompbind as package
-from ompbind.execution.mempolicy import (
+from ompbind.execution.memory_policy import (
     read_policy,
-    replace_unsupported_policies,
+    read_policy_support,
     restore_policy,
     temporary_policy,
+    try_policy,
 )
 from ompbind.planning.plan import MemoryPolicy
 from ompbind.planning.request import MemoryMode
@@ -130,13 +131,20 @@ def test_if_policies_are_forbidden_ranks_start_without(ompbind, verb, error, why
     ],
 )
 def test_a_policy_that_cannot_be_set_is_a_warning(nodes, message):
-    before = read_policy()
-    adapted = replace_unsupported_policies(make_plan(*nodes))
-    assert adapted.placements[0].memory is None
-    assert message in adapted.notes[0].text
-    assert read_policy() == before
-    with pytest.raises(package.LaunchError, match=message):
-        replace_unsupported_policies(make_plan(*nodes, strict=True))
+    before, policy = read_policy(), MemoryPolicy(mode=MemoryMode.BIND, nodes=nodes, main_node=nodes[0])
+    found, why = try_policy(policy)
+    assert (found, message in why, read_policy()) == (None, True, before)
+    with pytest.warns(RuntimeWarning, match=message), package.placed(make_plan(*nodes), 0):
+        pass
+    with pytest.raises(package.LaunchError, match=message), package.placed(make_plan(*nodes, strict=True), 0):
+        pass
+
+
+@SINGLE
+def test_what_the_kernel_supports_is_a_fact_of_the_machine():
+    before, machine = read_policy(), package.read_machine()
+    found = read_policy_support(machine, MemoryMode.BIND)
+    assert (found.refused_policies, found.prefers_one_node, read_policy()) == ((), False, before)
 
 
 @SINGLE

@@ -27,7 +27,7 @@ from ompbind import (
     unbind,
 )
 from ompbind.cpuset import CpuSet
-from ompbind.execution import mempolicy
+from ompbind.execution import memory_policy
 from ompbind.machine.read.linux import make_counted_machine
 from ompbind.workers import bind_process as bind_process_module
 from ompbind.workers.placed import restore_affinity
@@ -433,13 +433,13 @@ def test_a_child_of_a_bound_process_can_bind_itself(plan, cpus, method):
 
 def test_the_memory_policy_is_set_and_restored_in_the_calling_thread():
     plan = make_plan(read_machine(), Request(memory=MemoryMode.BIND))
-    if plan.placements[0].memory is None or mempolicy.replace_unsupported_policies(plan).notes:
+    if plan.placements[0].memory is None or memory_policy.try_policy(plan.placements[0].memory)[1]:
         pytest.skip("needs a kernel and a container that allow memory policies")
-    before = mempolicy.read_policy()
+    before = memory_policy.read_policy()
     bind_process(plan, 0)
-    assert mempolicy.read_policy().mode == plan.placements[0].memory.kernel_mode
+    assert memory_policy.read_policy().mode == plan.placements[0].memory.kernel_mode
     unbind()
-    assert mempolicy.read_policy() == before
+    assert memory_policy.read_policy() == before
 
 
 CALLED = """

@@ -65,6 +65,12 @@ NO_NODES = DUAL.replace(nodes=(), domains=tuple(d for d in DUAL.domains if d.lev
      "ranks 0-1: memory of NUMA nodes 0-1 is not"),
     (NO_NODES, {}, [None, None], "memory-unset", "ranks 0-1: no NUMA node with memory is known"),
     (DUAL.replace(bindable=False), {}, [None, None], "memory-unset", "this system cannot bind memory"),
+    (DUAL.replace(refused_policies=(("bind", "a filter"),)), {}, [None, None], "memory-unset",
+     "0-1: a filter"),
+    (DUAL.replace(refused_policies=(("weighted", "old"),)), {}, ["bind:0", "bind:1"], "", ""),
+    (DUAL.replace(prefers_one_node=True), {"ranks": 1, "memory": PREFERRED}, ["prefer:0"],
+     "memory-narrowed", "from Linux 5.15 on): rank 0: 0"),
+    (DUAL.replace(prefers_one_node=True), {"memory": PREFERRED}, ["prefer:0", "prefer:1"], "", ""),
 ])  # fmt: skip
 def test_ranks_have_the_nodes_of_their_cpus_and_notes_explain_exceptions(
     machine, options, expected, code, text
@@ -74,10 +80,10 @@ def test_ranks_have_the_nodes_of_their_cpus_and_notes_explain_exceptions(
     notes = [note for note in plan.notes if note.code.startswith("memory")]
     assert [note.code for note in notes] == [code] * bool(code)
     assert all(text in note.text for note in notes)
-    is_error = code in ("memory-unset", "memory-limited")
+    is_error = code in ("memory-unset", "memory-limited", "memory-narrowed")
     assert all(note.warning == is_error for note in notes)
     if is_error:
-        with pytest.raises(PlanError, match="memory"):
+        with pytest.raises(PlanError, match="memory|NUMA node"):
             planned(machine, strict=True, **options)
     else:
         assert policies(planned(machine, strict=True, **options)) == expected

@@ -1,0 +1,229 @@
+"""Set the memory policy of the calling thread; processes that it starts inherit the policy.
+
+The C library has no functions for these system calls, so their numbers are here, which differ between
+architectures. `read_policy_support` finds out before planning which policies can be set.
+"""
+
+import errno
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+from ompbind.cpuset import CpuSet, named
+from ompbind.errors import LaunchError
+from ompbind.machine.model import MAX_NODES, Machine
+from ompbind.planning.memory import map_local_memory
+from ompbind.planning.plan import PREFERRED_MANY, MemoryPolicy
+from ompbind.planning.request import MemoryMode
+from ompbind.procfs.parsers import status_value
+from ompbind.procfs.reader import read_status
+from ompbind.record import Record
+
+_NODES = "/sys/devices/system/node"
+_WEIGHTS = "/sys/kernel/mm/mempolicy/weighted_interleave"
+_CONTAINER_HINT = "containers allow it with --cap-add SYS_NICE, or a seccomp profile that has set_mempolicy"
+
+_DEFAULT = 0
+"""The mode of a thread without a policy (MPOL_DEFAULT)."""
+
+_MAXNODE = MAX_NODES + 1
+"""The size of every mask in bits, plus one: the kernel subtracts one from the `maxnode` argument."""
+
+_X86, _ARM, _NEW = r"x86_64|i[3-6]86", r"arm.*|aarch64.*", r"riscv.*|loongarch.*"
+_CALLS: tuple[tuple[str, tuple[int, ...], tuple[int, int]], ...] = (
+    (_X86, (8,), (239, 238)),
+    (_X86, (4,), (275, 276)),
+    (_ARM, (8,), (236, 237)),
+    (_ARM, (4,), (320, 321)),
+    (_NEW, (4, 8), (236, 237)),
+    (r"ppc.*", (4, 8), (260, 261)),
+    (r"s390x?", (4, 8), (269, 270)),
+)
+"""uname machine, bytes per word (C `unsigned long`) of a program → get_mempolicy, set_mempolicy."""
+
+
+def find_calls(machine: str, word_bytes: int, triplet: str = "") -> tuple[int, int] | None:
+    """Return the numbers of get_mempolicy and set_mempolicy for a program; None if they are not known.
+
+    `machine` is from uname, so it can be the name of a 64-bit kernel for a 32-bit program. `triplet` is the
+    multiarch name of the interpreter, "" if it has none; x32 has other numbers than programs of equal words.
+    """
+    for machines, sizes, numbers in _CALLS:
+        if re.fullmatch(machines, machine) and word_bytes in sizes and not triplet.endswith("x32"):
+            return numbers
+    return None
+
+
+class SavedPolicy(Record):
+    """The policy of a thread, from get_mempolicy: the mode with its flags, and the node mask as raw bytes."""
+
+    mode: int
+    mask: bytes
+
+
+class _Calls(Record):
+    """get_mempolicy and set_mempolicy, which return a result or -errno, and the bytes of a word."""
+
+    get: Callable[..., int]
+    set: Callable[..., int]
+    word_bytes: int
+
+
+@cache
+def _load_calls() -> _Calls:
+    """Return the system calls of this machine; raises LaunchError if they are unknown."""
+    message = "memory policies cannot be set: "
+    try:
+        import ctypes  # noqa: PLC0415 - door: loads libffi, which some Pythons lack
+    except ImportError as error:
+        raise LaunchError(f"{message}this Python has no ctypes", hint="use numactl") from error
+    library = ctypes.CDLL(None, use_errno=True)
+    # syscall() is variadic: every argument must be passed as a long or a pointer.
+    library.syscall.argtypes, library.syscall.restype = (ctypes.c_long,), ctypes.c_long
+    machine, word_bytes = os.uname().machine, ctypes.sizeof(ctypes.c_long)
+    numbers = find_calls(machine, word_bytes, getattr(sys.implementation, "_multiarch", ""))
+    if numbers is None:
+        raise LaunchError(f"{message}unknown system calls on {machine}", hint="use numactl")
+
+    def make_call(number: int) -> Callable[..., int]:
+        def call(*arguments: Any) -> int:
+            converted = (ctypes.c_long(value) if isinstance(value, int) else value for value in arguments)
+            result: int = library.syscall(number, *converted)
+            return -ctypes.get_errno() if result == -1 else result
+
+        return call
+
+    return _Calls(get=make_call(numbers[0]), set=make_call(numbers[1]), word_bytes=word_bytes)
+
+
+def read_policy() -> SavedPolicy | None:
+    """Return the memory policy of the calling thread; None if it cannot be read. Raises LaunchError."""
+    calls = _load_calls()
+    import ctypes  # noqa: PLC0415 - door: loads libffi; cannot fail after _load_calls
+
+    mode, mask = ctypes.c_int(), ctypes.create_string_buffer(_MAXNODE // 8)
+    failed = calls.get(ctypes.addressof(mode), mask, _MAXNODE, 0, 0)
+    return None if failed else SavedPolicy(mode=mode.value, mask=mask.raw)
+
+
+def restore_policy(saved: SavedPolicy | None) -> None:
+    """Restore a policy of the calling thread; if that fails, or for None, set the kernel's default."""
+    if saved is not None:
+        mask = (saved.mask, _MAXNODE) if any(saved.mask) else (0, 0)
+        if _load_calls().set(saved.mode, *mask) == 0:
+            return
+    reset_policy()
+
+
+def reset_policy() -> int:
+    """Set the kernel's default policy in the calling thread; returns 0 or an errno. Raises LaunchError."""
+    return -_load_calls().set(_DEFAULT, 0, 0)
+
+
+def set_policy(policy: MemoryPolicy) -> None:
+    """Set a memory policy in the calling thread and read it back; raises LaunchError.
+
+    Reading back is needed: if only some nodes are allowed, the kernel uses these and reports no error.
+    """
+    calls = _load_calls()
+    failed = -calls.set(policy.kernel_mode, make_nodemask(CpuSet(policy.nodes), calls.word_bytes), _MAXNODE)
+    if failed:
+        raise _make_error(policy, failed)
+    current = read_policy()
+    if current is not None:
+        nodes = parse_nodemask(current.mask, calls.word_bytes)
+        if nodes != CpuSet(policy.nodes):
+            message = f"requested memory of {_render_nodes(policy)}, the kernel allows only {nodes}"
+            raise LaunchError(message, hint=_allowed_hint())
+
+
+@contextmanager
+def temporary_policy(policy: MemoryPolicy) -> Iterator[None]:
+    """Set a memory policy for a while; processes started meanwhile inherit it. Raises LaunchError."""
+    saved = read_policy()
+    try:
+        set_policy(policy)
+        yield
+    finally:
+        restore_policy(saved)
+
+
+class _InvalidPolicyError(LaunchError):
+    """EINVAL: no node of a policy is allowed, or the kernel does not support its mode."""
+
+
+def _make_error(policy: MemoryPolicy, number: int) -> LaunchError:
+    """Return the error for an errno of set_mempolicy."""
+    if number == errno.ENOSYS and not os.path.exists(_NODES):
+        return LaunchError("this kernel has no NUMA support, so no memory policies")
+    if number in (errno.EPERM, errno.EACCES, errno.ENOSYS):
+        why = os.strerror(number)
+        return LaunchError(f"memory policies are forbidden here (set_mempolicy: {why})", hint=_CONTAINER_HINT)
+    if number == errno.EINVAL and policy.mode is MemoryMode.WEIGHTED and not os.path.exists(_WEIGHTS):
+        message = "this kernel has no weighted interleave, which needs Linux 6.9 or later"
+        return LaunchError(message, hint="use --memory interleave")
+    if number == errno.EINVAL:
+        message = f"memory of {_render_nodes(policy)} is not available"
+        return _InvalidPolicyError(message, hint=_allowed_hint())
+    return LaunchError(f"no memory policy for {_render_nodes(policy)}: {os.strerror(number)}")
+
+
+def _render_nodes(policy: MemoryPolicy) -> str:
+    return named("NUMA node", CpuSet(policy.nodes))
+
+
+def _allowed_hint() -> str:
+    """Return a hint that names the allowed nodes of this process, "" if they are unknown."""
+    try:
+        nodes = status_value(read_status("self"), "Mems_allowed_list")
+    except OSError:
+        return ""
+    return f"allowed here: {named('NUMA node', CpuSet.from_list(nodes))}" if nodes else ""
+
+
+def read_policy_support(machine: Machine, mode: MemoryMode) -> Machine:
+    """Return this machine with what its kernel lets this process do with policies of a mode.
+
+    The policy is tried for all nodes; afterwards the policy of this process is the same as before.
+    """
+    nodes = sorted({near for found in map_local_memory(machine).values() for near in found})
+    if not nodes or mode is MemoryMode.LOCAL:
+        return machine
+    policy = MemoryPolicy(mode=mode, nodes=tuple(nodes), main_node=nodes[0])
+    supported, why = try_policy(policy)
+    if supported is None:
+        return machine.replace(refused_policies=(*machine.refused_policies, (str(mode), why)))
+    return machine.replace(prefers_one_node=True) if supported != policy else machine
+
+
+def try_policy(policy: MemoryPolicy) -> tuple[MemoryPolicy | None, str]:
+    """Return the policy to use (the same, one for a single node, or None), and the error if any."""
+    try:
+        with temporary_policy(policy):
+            return policy, ""
+    except LaunchError as error:
+        why = f"{error.message}; {error.hint}" if error.hint else error.message
+        if policy.kernel_mode == PREFERRED_MANY and isinstance(error, _InvalidPolicyError):
+            return try_policy(policy.main_node_only)[0], why
+        return None, why
+
+
+def make_nodemask(nodes: CpuSet, word_bytes: int, byteorder: str = sys.byteorder) -> bytes:
+    """Make the mask of some nodes for the kernel: words of bits, the first word for the lowest nodes."""
+    return _swapped(nodes.bits.to_bytes(MAX_NODES // 8, "little"), word_bytes, byteorder)
+
+
+def parse_nodemask(mask: bytes, word_bytes: int, byteorder: str = sys.byteorder) -> CpuSet:
+    """Return the nodes in a mask from the kernel."""
+    return CpuSet.from_bits(int.from_bytes(_swapped(mask, word_bytes, byteorder), "little"))
+
+
+def _swapped(mask: bytes, word_bytes: int, byteorder: str) -> bytes:
+    """Reverse the bytes of each word if the program is big-endian."""
+    if byteorder != "big":
+        return mask
+    return b"".join(mask[at : at + word_bytes][::-1] for at in range(0, len(mask), word_bytes))
