@@ -69,48 +69,12 @@ def test_every_level_overrides_the_levels_below(show, home):
     assert read_options(show("config", "--format", "json", **low))["memory"][0] == "bind"
 
 
-RESETS = [
-    # defaults of the user, of the project, preset, variables, options → which runs share CPUs
-    ("share = true", "", "", {}, ["--no-share"], "warn"),
-    ("share = true", "", "", {}, ["--no-exclusive"], "warn"),
-    ("share = true", "no-avoid = true", "", {}, [], "warn"),
-    ("no-avoid = true", "share = true", "", {}, [], "share"),
-    ("share = true", "", "no-share = true", {}, [], "warn"),
-    ("", "", "no-share = true", {"OMPBIND_AVOID": "1"}, [], "avoid"),
-    ("share = true", "", "", {"OMPBIND_AVOID": "0"}, [], "warn"),
-    ("", "", "exclusive = true", {"OMPBIND_SHARE": "0"}, ["--avoid"], "avoid"),
-    ("", "", "", {"OMPBIND_SHARE": "1"}, ["--no-exclusive"], "warn"),
-    ("share = true", "", "", {}, ["--no-share", "--avoid"], "avoid"),
-    ("no-avoid = true", "share = true", "", {}, ["--no-exclusive"], "warn"),
-]
-
-
-@pytest.mark.parametrize(("user", "project", "preset", "env", "args", "sharing"), RESETS)
-def test_a_reset_removes_values_of_lower_levels_only(show, home, user, project, preset, env, args, sharing):
-    """--share, --avoid and --exclusive are spellings of one option: a reset of one resets all three."""
-    write(home / USER, f"[defaults]\n{user}\n[preset.a]\n{preset}\n")
-    write(home / "ompbind.toml", f"[defaults]\n{project}\n")
-    done = show("plan", "--preset", "a", *args, "--format", "json", **env)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["request"]["sharing"] == sharing
-
-
-@pytest.mark.parametrize(
-    ("preset", "env", "args", "shown"),
-    [
-        ("", {}, [], ["A=1"]),
-        ("no-env = true", {}, [], []),
-        ("no-env = true\nenv = ['B=2']", {}, [], ["B=2"]),
-        ("no-env = true", {"OMPBIND_ENV": "B=3"}, [], ["B=3"]),
-        ("", {"OMPBIND_ENV": "B=3"}, ["--env", "A=4"], ["A=4", "B=3"]),
-        ("", {"OMPBIND_ENV": "B=3"}, ["--no-env", "--env", "A=4"], ["A=4"]),
-        ("", {"OMPBIND_ENV": "B=3"}, ["--env", "A=4", "--no-env"], []),
-    ],
-)
-def test_a_list_has_the_values_after_its_last_reset(show, home, preset, env, args, shown):
-    write(home / USER, f"[defaults]\nenv = ['A=1']\n[preset.a]\n{preset}\n")
-    lines = show("plan", "--preset", "a", *args, "--format", "env", **env).stdout.splitlines()
-    assert [line for line in sorted(lines) if re.match("[AB]=", line)] == shown
+def test_a_reset_of_one_spelling_resets_all(show, home):
+    """--share, --avoid and --exclusive are spellings of one option; tests/cli/test_option.py has all cases."""
+    write(home / USER, "[defaults]\nshare = true\n")
+    for words, sharing in (["--no-exclusive"], "warn"), ([], "share"), (["--no-share", "--avoid"], "avoid"):
+        done = show("plan", *words, "--format", "json")
+        assert json.loads(done.stdout)["request"]["sharing"] == sharing
 
 
 @pytest.mark.two_cpus

@@ -66,13 +66,6 @@ def test_a_long_value_is_cut():
     assert f"'{'x' * 57}...' is not a whole number" in " ".join(call("plan", "-t", "x" * 5000).stderr.split())
 
 
-def test_a_time_has_each_unit_once_and_the_largest_first(ompbind):
-    """All readings of times are in tests/cli/test_readers.py."""
-    done = ompbind("run", "--timeout=30s1m", "--", "echo", "started")
-    assert (done.returncode, done.stdout) == (125, "")
-    assert "'30s1m' is not a time" in " ".join(done.stderr.split())
-
-
 def test_misuse_exits_with_2(ompbind):
     for args in ([], ["bogus"], ["topo", "x"], ["--config", "run", "plan"]):
         done = ompbind(*args)
