@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ompbind.bench.candidates import VariedText, parse_variation
 from ompbind.bench.metrics import read_pattern
 from ompbind.cli.option import FALSE_WORDS, FILES, TRUE_WORDS, Given, Option, Sources, ValueLevel
-from ompbind.cli.planning_options import PLANNING_OPTIONS
+from ompbind.cli.options import PLANNING_OPTIONS
 from ompbind.cli.readers import (
     at_least,
     name_of,

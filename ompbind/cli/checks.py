@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ompbind.cli.option import Sources, ValueLevel, VerbContext
-from ompbind.cli.running_options import make_modes
+from ompbind.cli.options import make_modes
 from ompbind.errors import RequestError
 from ompbind.masks.mask import MaskWord
 from ompbind.openmp.binding import Bind

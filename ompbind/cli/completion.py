@@ -100,14 +100,13 @@ EXAMPLES = (
     ("In ~/.config/fish/config.fish", "ompbind completion fish | source"),
 )
 
-HELP = """Print the script with which bash, zsh or fish completes command lines of ompbind.
-
-The shell then completes verbs, options and their values, the names of live runs, and the command after --.
-"""
-
 
 def completion(ctx: click.Context) -> int:
-    """Print the script of the shell that is given."""
+    """Print the script with which bash, zsh or fish completes command lines of ompbind.
+
+    The shell then completes verbs, options and their values, the names of live runs, and the command
+    after --.
+    """
     name = " ".join(ctx.params["words"])
     if name not in SHELLS:
         problem = f"{name!r} is no shell that ompbind knows" if name else "no shell is given"
@@ -119,7 +118,6 @@ def completion(ctx: click.Context) -> int:
 VERB = Verb(
     "completion",
     completion,
-    help=HELP,
     summary="Print the script with which a shell completes command lines.",
     page="installation.md",
     examples=EXAMPLES,

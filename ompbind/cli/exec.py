@@ -1,29 +1,33 @@
 """`ompbind exec`: become one rank of a launcher's job; no process of ompbind remains."""
 
 import os
-from typing import NoReturn
+from collections.abc import Mapping
 
 import click
 
 from ompbind.cli.console import print_message, read_screen, write_stdout
 from ompbind.cli.exec_identity import find_rank, prepare_rank
 from ompbind.cli.option import VerbContext
-from ompbind.cli.plan_messages import print_changed_variables, print_warnings
 from ompbind.cli.register import (
     Registered,
     plan_or_suggest,
+    print_changed_variables,
     print_differing_ranks,
     print_registry_messages,
+    print_warnings,
     read_other_runs,
     register_run,
 )
-from ompbind.cli.settings import make_planning_settings
+from ompbind.cli.settings import Settings, make_planning_settings
 from ompbind.cli.verb import Verb
-from ompbind.errors import RequestError
-from ompbind.execution.spawn import exec_command
-from ompbind.launchers.find import render_launcher_names
-from ompbind.launchers.launchers import LAUNCHERS
+from ompbind.cpuset import CpuSet
+from ompbind.errors import OmpbindError, RequestError
+from ompbind.execution.spawn import exec_command, set_affinity
+from ompbind.launchers.ancestors import read_ancestors
+from ompbind.launchers.find import find_launcher, render_launcher_names
+from ompbind.launchers.launchers import LAUNCHERS, SLURM
 from ompbind.machine.read.linux import LIVE
+from ompbind.machine.read.root import DirectoryRoot, whole_number
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import (
     RankIdentity,
@@ -32,8 +36,10 @@ from ompbind.planning.rank_command import (
     make_command,
     mask_secrets,
 )
-from ompbind.registry.claims import Claim
 from ompbind.registry.registry import make_run_identity
+
+TASK_PID = "SLURM_TASK_PID"
+"""The variable in which Slurm names the process of the task."""
 
 EXAMPLES = (
     *(launcher.example for launcher in LAUNCHERS if launcher.example),
@@ -65,8 +71,6 @@ def exec_rank(ctx: click.Context) -> int:
     assert isinstance(ctx, VerbContext)
     settings = make_planning_settings(ctx)
     if settings.task_prolog:
-        from ompbind.cli.task_prolog import run_task_prolog  # noqa: PLC0415 - door: --task-prolog
-
         return run_task_prolog(settings)
     if settings.topology != LIVE and not settings.dry_run:
         raise RequestError(
@@ -88,7 +92,14 @@ def exec_rank(ctx: click.Context) -> int:
     found = register_run(machine, request, run_identity, settings)
     if not settings.quiet:
         _print_before_start(found, identity, spec, verbose=settings.verbose)
-    return _become(found.plan, identity, spec, found.claim)
+    try:
+        command = make_command(found.plan, identity, spec)
+        if found.claim:
+            found.claim.keep_across_exec()
+        exec_command(command)
+    finally:
+        if found.claim:
+            found.claim.release()
 
 
 def _print_before_start(found: Registered, identity: RankIdentity, spec: RunSpec, *, verbose: bool) -> None:
@@ -117,16 +128,58 @@ def _render_rank(plan: Plan, identity: RankIdentity, spec: RunSpec) -> str:
     return "\n".join(filter(None, (render_rank(plan, identity, os.uname().nodename), filled)))
 
 
-def _become(plan: Plan, identity: RankIdentity, spec: RunSpec, claim: Claim | None) -> NoReturn:
-    """Become the command of a rank, which keeps the claim; release the claim if that is not possible."""
+def run_task_prolog(settings: Settings) -> int:
+    """Bind the task and print the changes of its environment; return 0 after an error too.
+
+    Raises the error with --strict.
+    """
     try:
-        command = make_command(plan, identity, spec)
-        if claim:
-            claim.keep_across_exec()
-        exec_command(command)
-    finally:
-        if claim:
-            claim.release()
+        _bind_task(settings)
+    except (OmpbindError, OSError) as error:
+        if settings.request.strict:
+            raise
+        hint = f" ({error.hint})" if isinstance(error, OmpbindError) and error.hint else ""
+        print_message(f"warning: this task is not bound: {error}{hint}")
+    return 0
+
+
+def _bind_task(settings: Settings) -> None:
+    pid = whole_number(os.environ.get(TASK_PID))
+    if not pid:
+        hint = "write it into the script of TaskProlog in slurm.conf"
+        raise RequestError(f"--task-prolog: {TASK_PID} is not set", hint=hint)
+    rank = find_launcher(os.environ, read_ancestors(DirectoryRoot("/"), pid))
+    if rank is None or rank.launcher != SLURM.name:  # the script of a batch job, for example
+        return
+    set_affinity(CpuSet(os.sched_getaffinity(pid)))
+    identity, machine, request, spec = prepare_rank(settings, rank, rank.run_id)
+    others = read_other_runs(machine, request, quiet=settings.quiet)
+    plan = plan_or_suggest(machine, request, others)
+    command = make_command(plan, identity, spec)
+    if identity.local_rank == 0 and not settings.quiet:
+        print_warnings(plan)
+        print_changed_variables(spec.base, find_changed(plan, spec))
+        if command.memory is not None:
+            print_message("warning: --memory has no effect with --task-prolog")
+    if command.cpus is not None:
+        set_affinity(command.cpus, pid)
+    write_stdout(render_changes(spec.base, command.env))
+
+
+def render_changes(before: Mapping[str, str], after: Mapping[str, str]) -> str:
+    """Return the lines with which a TaskProlog changes the environment of its task.
+
+    Slurm takes values as they are, without quotes. Values of several lines are left out, with a message.
+    """
+    lines = [f"unset {name}" for name in before if name not in after]
+    for name, value in after.items():
+        if before.get(name) == value:
+            continue
+        if "\n" in value:
+            print_message(f"warning: {name} has several lines, so --task-prolog cannot set it")
+        else:
+            lines.append(f"export {name}={value}")
+    return "\n".join(lines)
 
 
 VERB = Verb(

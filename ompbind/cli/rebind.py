@@ -10,9 +10,8 @@ import click
 
 from ompbind.cli.console import read_screen, write_stdout
 from ompbind.cli.option import Option, ValueLevel, VerbContext
-from ompbind.cli.plan_messages import print_warnings
 from ompbind.cli.readers import at_least
-from ompbind.cli.register import plan_or_suggest, read_other_runs
+from ompbind.cli.register import plan_or_suggest, print_warnings, read_other_runs
 from ompbind.cli.settings import choose_sharing, make_settings
 from ompbind.cli.verb import Verb, make_format_option
 from ompbind.cli.verbs import CPUS, OUTPUT

@@ -1,12 +1,8 @@
-"""Make the plans of verbs, register them among the other live runs, and print what a user should know.
-
-The error for a wrong mask suggests a mask that works. With --wait, a run tries again whenever other runs may
-have released CPUs.
-"""
+"""Make the plans of verbs, register them among the other live runs, and print what a user should know."""
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from ompbind.cli.console import print_message
@@ -16,6 +12,7 @@ from ompbind.launchers.allocation import read_listed_cpus
 from ompbind.machine.model import Machine
 from ompbind.machine.read import read_machine
 from ompbind.machine.read.linux import LIVE
+from ompbind.machine.read.root import DirectoryRoot
 from ompbind.masks.mask import parse_mask
 from ompbind.planning.other_runs import NAMED_RUNS, LiveRun, RunIdentity
 from ompbind.planning.plan import Plan
@@ -55,13 +52,6 @@ def plan_or_suggest(machine: Machine, request: Requests, occupied: Sequence[Live
         raise
 
 
-class Wait(Record):
-    """How to wait: for at most `limit_s` seconds, and whether a message names the runs that use the CPUs."""
-
-    limit_s: float
-    prints: bool = True
-
-
 class Registered(Record):
     """A plan, its claim (None if it could not be registered), and the registry with its messages."""
 
@@ -82,17 +72,23 @@ def register_run(machine: Machine, request: Requests, identity: RunIdentity, *pa
             plan, claim = plan_and_register(machine, request, registry)
             return Registered(plan=plan, claim=claim, registry=registry)
     is_first = identity.placement_index in (None, 0)
-    wait = Wait(limit_s=settings.wait or float("inf"), prints=is_first and not settings.quiet)
-    return register_when_free(lambda: read_planning_machine(*parts), request, identity, wait)
+    return register_when_free(
+        lambda: read_planning_machine(*parts),
+        request,
+        identity,
+        limit_s=settings.wait or float("inf"),
+        prints=is_first and not settings.quiet,
+    )
 
 
 def register_when_free(
-    read: Callable[[], Machine], request: Requests, identity: RunIdentity, wait: Wait
+    read: Callable[[], Machine], request: Requests, identity: RunIdentity, *, limit_s: float, prints: bool
 ) -> Registered:
     """Plan and register once no earlier run waits, and other live runs leave the CPUs.
 
-    `read` returns the machine: its allowed CPUs can change while the run waits. Raises PlanError after the
-    time limit, and at once the errors that are not due to other runs.
+    `read` returns the machine: its allowed CPUs can change while the run waits. With `prints`, a message
+    names the runs that use the CPUs. Raises PlanError after the time limit, and at once the errors that are
+    not due to other runs.
     """
 
     def attempt() -> Registered | None:
@@ -111,9 +107,7 @@ def register_when_free(
     machine, sharing = read(), list_requests(request)[0].sharing
     plan_or_suggest(machine, request, ())
     wanted = find_possible_cpus(machine, request)
-    return call_when_free(
-        attempt, identity, wanted, sharing=sharing, limit_s=wait.limit_s, prints=wait.prints
-    )
+    return call_when_free(attempt, identity, wanted, sharing=sharing, limit_s=limit_s, prints=prints)
 
 
 _TRIES = 8
@@ -191,3 +185,53 @@ def print_registry_failure(failure: str, *, verbose: bool = False) -> None:
         print_message(f"warning: {failure} ({hint})")
     elif failure and verbose:
         print_message(failure)
+
+
+def print_warnings(plan: Plan, codes: Sequence[str] = ()) -> None:
+    """Print the notes of a plan that a user should read before ranks start; with codes, only these."""
+    for note in plan.all_notes:
+        if note.warning and (not codes or note.code in codes):
+            print_message(f"warning: {note.text}")
+
+
+def print_changed_variables(before: Mapping[str, str], changed: Mapping[str, str | None]) -> None:
+    """Print which inherited variables are changed or cleared for ranks; None stands for cleared."""
+    if not changed:
+        return
+    cleared = [f"{name}={before[name]}" for name, after in changed.items() if after is None]
+    replaced = [
+        f"{name}={before[name]} (now {after})" for name, after in changed.items() if after is not None
+    ]
+    parts = [f"cleared {', '.join(cleared)}"] if cleared else []
+    parts += [f"replaced {', '.join(replaced)}"] if replaced else []
+    print_message(
+        f"inherited variables that conflict with the plan: {'; '.join(parts)} (--keep-env keeps them)"
+    )
+
+
+def warn_about_copies(plan: Plan) -> None:
+    """Warn if a launcher has started `ompbind run` several times; only the first copy prints it.
+
+    Copies that the launcher has bound may each start several ranks on their own CPUs.
+    """
+    from ompbind.launchers.allocation import find_binding, read_task_masks  # noqa: PLC0415 - door: launchers
+    from ompbind.launchers.ancestors import (  # noqa: PLC0415 - door: launchers
+        read_ancestors,
+        read_launcher_cpus,
+    )
+    from ompbind.launchers.find import find_copies  # noqa: PLC0415 - door: launchers
+
+    root = DirectoryRoot("/")
+    rank = find_copies(os.environ, read_ancestors(root, os.getpid()))
+    if rank is None or rank.identity.local_rank:
+        return
+    if len(plan.placements) > 1:
+        masks = read_task_masks(os.environ, rank.launcher)
+        launcher_cpus = read_launcher_cpus(root, rank.starter)
+        if len(find_binding(rank.identity, plan.machine.allowed, masks, launcher_cpus).sharers) == 1:
+            return
+    print_message(
+        f"warning: {rank.launcher} has started {rank.identity.local_size} copies of 'ompbind run' on this"
+        " machine, and each starts ranks of its own, numbered from 0 (use 'ompbind exec' instead of 'ompbind"
+        " run': then each copy is one rank of the job)"
+    )

@@ -9,8 +9,14 @@ import click
 
 from ompbind.cli.console import read_message_width, render_message
 from ompbind.cli.option import VerbContext
-from ompbind.cli.plan_messages import print_changed_variables, print_warnings, warn_about_copies
-from ompbind.cli.register import print_registry_messages, read_planning_machine, register_run
+from ompbind.cli.register import (
+    print_changed_variables,
+    print_registry_messages,
+    print_warnings,
+    read_planning_machine,
+    register_run,
+    warn_about_copies,
+)
 from ompbind.cli.request import make_requests, make_spec_of_run
 from ompbind.cli.run_settings import (
     choose_run_id,
@@ -63,15 +69,9 @@ and 127 if it is not found.
 """
 
 
-HELP = """Start copies (ranks) of a command, each bound to CPUs of its own. OpenMP and other common thread
-pools are configured to use only these CPUs.
-"""
-
-
 def run(ctx: click.Context) -> int:
-    """Start copies (ranks) of a command, wait for them, and return the exit code.
-
-    The error of a run is raised; this process is killed by SIGINT if the run was interrupted.
+    """Start copies (ranks) of a command, each bound to CPUs of its own. OpenMP and other common thread
+    pools are configured to use only these CPUs.
     """
     assert isinstance(ctx, VerbContext)
     try:
@@ -213,7 +213,6 @@ class RunReporter:
 VERB = Verb(
     "run",
     run,
-    help=HELP,
     summary="Plan, start and supervise n ranks of a command.",
     page="running.md",
     examples=EXAMPLES,

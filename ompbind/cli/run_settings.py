@@ -6,7 +6,7 @@ import time
 
 from ompbind.cli.checks import TERMINAL, TERMINAL_HINT, reads_terminal
 from ompbind.cli.console import print_message, supports_colours
-from ompbind.cli.running_options import CONTINUE, STRICT, make_modes
+from ompbind.cli.options import CONTINUE, STRICT, make_modes
 from ompbind.cli.settings import Settings
 from ompbind.errors import LaunchError, RequestError
 from ompbind.execution.output.multiplexer import Output

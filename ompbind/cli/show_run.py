@@ -3,8 +3,7 @@
 import sys
 
 from ompbind.cli.console import read_screen, write_stderr, write_stdout
-from ompbind.cli.plan_messages import print_changed_variables
-from ompbind.cli.register import plan_or_suggest, read_other_runs
+from ompbind.cli.register import plan_or_suggest, print_changed_variables, read_other_runs
 from ompbind.cli.run_settings import set_up_rendezvous
 from ompbind.cli.settings import Settings
 from ompbind.machine.model import Machine

@@ -5,5 +5,5 @@ caller passes a `Reporter`, which renders all messages. Start reading at `proces
 then `supervisor` (the main loop, and the way of a signal to the ranks), `ranks` and `spawn` (a rank), and
 `loop` (the only place where it sleeps). `readiness` finds out whether a server is ready.
 To add an option of `run`: a field of `run_options.Supervision`, its use here, and its row in
-`cli.running_options`. An option that `cli` turns into another value: a field of `run_options.RunOptions`.
+`cli.options`. An option that `cli` turns into another value: a field of `run_options.RunOptions`.
 """

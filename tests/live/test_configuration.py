@@ -70,7 +70,7 @@ def test_every_level_overrides_the_levels_below(show, home):
 
 
 def test_a_reset_of_one_spelling_resets_all(show, home):
-    """--share, --avoid and --exclusive are spellings of one option; tests/cli/test_option.py has all cases."""
+    """--share, --avoid and --exclusive are spellings of one option; test_option.py has all cases."""
     write(home / USER, "[defaults]\nshare = true\n")
     for words, sharing in (["--no-exclusive"], "warn"), ([], "share"), (["--no-share", "--avoid"], "avoid"):
         done = show("plan", *words, "--format", "json")

@@ -10,7 +10,7 @@ import time
 import pytest
 
 import ompbind.cli.waiting  # noqa: F401 - before the forks: another user may not read it
-from ompbind.cli.register import Wait, register_when_free
+from ompbind.cli.register import register_when_free
 from ompbind.errors import MaskError, PlanError
 from ompbind.masks.mask import parse_mask
 from ompbind.planning.request import Request, Sharing
@@ -32,7 +32,7 @@ def _outside(monkeypatch):
 def plan(name, request, limit_s=60.0, **identity):
     """Plan and register in this process, once the CPUs are free."""
     me = make_run_identity(name).replace(**identity)
-    return register_when_free(lambda: MACHINE, request, me, Wait(limit_s=limit_s))
+    return register_when_free(lambda: MACHINE, request, me, limit_s=limit_s, prints=True)
 
 
 def run(pipe, name, request, identity):
