@@ -35,17 +35,12 @@ LINES = [
 """What examples print about two ranks."""
 
 
-@pytest.mark.part("torch")
-def test_the_executor_runs_torch():
-    needs_packages("torch")
+def test_the_workers_of_the_executor_are_bound():
     assert start_example("executor.py").stdout.splitlines() == LINES
 
 
-@pytest.mark.parametrize("name", ["futures", pytest.param("joblib", marks=pytest.mark.part("workers"))])
-def test_each_task_of_a_pool_runs_on_all_cpus_of_a_rank(name):
-    if name == "joblib":
-        needs_packages("joblib")
-    done = start_example(f"{name}_pool.py")
+def test_each_task_of_a_pool_runs_on_all_cpus_of_a_rank():
+    done = start_example("futures_pool.py")
     found = re.findall(r"task (\d): CPUs (.*)", done.stdout)
     assert [number for number, _ in found] == list("0123")
     assert {cpus for _, cpus in found} <= {str(list(placement.cpuset)) for placement in PLACEMENTS}
