@@ -101,21 +101,18 @@ def _by_topology(machine: Machine, traits: Sequence[CoreTraits]) -> tuple[CoreKi
 
 
 def _by_number(traits: Sequence[CoreTraits], source: str) -> tuple[CoreKind, ...]:
-    """Make the kinds from the capacities or frequencies; none if a number is unknown, or all are similar."""
+    """Make the kinds from the capacities or frequencies; none if a number is unknown, or all are similar.
+
+    Each floor begins a kind; the widest gap between two floors separates performance from efficiency.
+    """
     known = [(int(value), core) for core in traits if (value := getattr(core, source))]
     descending = sorted({value for value, _ in known}, reverse=True)
     pairs = zip(descending, [*descending[1:], 0], strict=False)  # of nothing, no pairs
     floors = [value for value, weaker in pairs if weaker < STEPS[source] * value]
-    return _by_floors(known, floors, source) if len(known) == len(traits) and len(floors) > 1 else ()
-
-
-def _by_floors(
-    known: Sequence[tuple[int, CoreTraits]], floors: Sequence[int], source: str
-) -> tuple[CoreKind, ...]:
-    """Make a kind for each floor; the widest gap between two floors separates performance from efficiency."""
+    if len(known) < len(traits) or len(floors) < 2:
+        return ()
     gaps = [strong / weak for strong, weak in pairwise(floors)]
     performance_kinds = gaps.index(max(gaps)) + 1
-    bounds = zip([max(value for value, _ in known) + 1, *floors], floors, strict=False)
     return tuple(
         CoreKind(
             name="performance" if position < performance_kinds else "efficiency",
@@ -123,7 +120,7 @@ def _by_floors(
             strength=round(STRONGEST * low / floors[0]),
             source=source,
         )
-        for position, (high, low) in enumerate(bounds)
+        for position, (high, low) in enumerate(pairwise([descending[0] + 1, *floors]))
     )
 
 

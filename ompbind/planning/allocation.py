@@ -20,7 +20,7 @@ example with 2 ranks, 8 cores of 2 CPUs, --smt 1, --service-cores 1 and --reserv
     reserved                         3,11  |                    7,15
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import cycle, pairwise
 
 from ompbind.cpuset import EMPTY, CpuSet, count, named, union
@@ -56,7 +56,7 @@ def place_ranks(draft: Draft) -> None:
         placements = [placement.replace(devices=devices) for placement, devices in pairs]
     if request.has_service_cpus:
         overlapping = not draft.cpus_by_rank and STRATEGIES[request.effective_strategy].overlapping
-        placements = _take_service_cpus(request, placements, overlapping=overlapping)
+        placements = [*_take_service_cpus(request, placements, overlapping=overlapping)]
     draft.placements = placements
     if draft.cpus_by_rank or request.reserve or request.reserve_total:
         _check_reserve(draft)
@@ -229,41 +229,30 @@ def use_whole_service_cores(request: Request) -> Request:
 
 def _take_service_cpus(
     request: Request, placements: Sequence[Placement], *, overlapping: bool
-) -> list[Placement]:
-    """Return the placements with the highest CPUs of each rank as its service CPUs.
+) -> Iterator[Placement]:
+    """Yield the placements with the highest CPUs of each rank as its service CPUs.
 
     If ranks are `overlapping`, all have the same CPUs, and so the same service CPUs. Raises PlanError if a
     rank would have no CPU that computes, unless service CPUs are optional.
     """
-    shares = divide_service(request, len(placements))
-    if not shares[-1]:
-        return [*placements]
+    numbers = divide_service(request, len(placements))
     if overlapping:
-        shares = [sum(shares)] * len(shares)
-    taken: dict[tuple[int, int], Placement] = {}  # many ranks can share one tuple of CPUs
-    for placement, number in zip(placements, shares, strict=True):
-        key = (id(placement.cpus), number)
-        taken[key] = taken.get(key) or _take_highest(request, placement, number)
-    return [
-        taken[id(placement.cpus), number].replace(rank=placement.rank)
-        for placement, number in zip(placements, shares, strict=True)
-    ]
-
-
-def _take_highest(request: Request, placement: Placement, number: int) -> Placement:
-    """Return the placement of a rank with its highest CPUs as service CPUs."""
-    cpus = len(placement.cpus)
-    if number >= cpus and not request.service_optional:
-        raise PlanError(
-            f"rank {placement.rank} would have no CPU left: it gets {count(cpus, 'CPU')} and has "
-            f"{count(number, 'service CPU')}",
-            hint="use fewer service CPUs (--service-total), or give the rank more CPUs",
-        )
-    service = CpuSet(sorted(placement.cpus)[max(1, cpus - number) :])
-    return placement.replace(
-        cpus=tuple(cpu for cpu in placement.cpus if cpu not in service),
-        service_cpus=placement.service_cpus | service,
-    )
+        numbers = [sum(numbers)] * len(numbers)
+    divided: dict[tuple[int, int], tuple[tuple[int, ...], CpuSet]] = {}  # many ranks can share one tuple
+    for placement, number in zip(placements, numbers, strict=True):
+        cpus = len(placement.cpus)
+        if number >= cpus and not request.service_optional:
+            raise PlanError(
+                f"rank {placement.rank} would have no CPU left: it gets {count(cpus, 'CPU')} and has "
+                f"{count(number, 'service CPU')}",
+                hint="use fewer service CPUs (--service-total), or give the rank more CPUs",
+            )
+        key = id(placement.cpus), number
+        if key not in divided:
+            service = CpuSet(sorted(placement.cpus)[max(1, cpus - number) :])
+            divided[key] = tuple(cpu for cpu in placement.cpus if cpu not in service), service
+        compute, service = divided[key]
+        yield placement.replace(cpus=compute, service_cpus=placement.service_cpus | service)
 
 
 def _place_on_shared_cores(
@@ -293,11 +282,11 @@ def _place_on_shared_cores(
     elif request.share:
         shares = [CpuSet([cpus[rank * len(cpus) // ranks]]) for rank in range(ranks)]
     else:
-        allowed, free = named("CPU", draft.usable.free), draft.usable
-        are_all = len(cpus) == len(free.free)
-        limited = "" if are_all else f", usable with these options: {named('CPU', cpus)}"
+        free = draft.usable.free
+        limited = "" if free <= CpuSet(cpus) else f", usable with these options: {named('CPU', cpus)}"
         raise PlanError(
-            f"{ranks} ranks do not fit on {count(len(cpus), 'CPU')} ({free.state}: {allowed}{limited})",
+            f"{ranks} ranks do not fit on {count(len(cpus), 'CPU')} "
+            f"({draft.usable.state}: {named('CPU', free)}{limited})",
             hint=f"start at most {count(len(cpus), 'rank')}, or let ranks share CPUs with --share",
         )
     placements = [Placement(rank=rank, cpus=draft.sort(share)) for rank, share in enumerate(shares)]

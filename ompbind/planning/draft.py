@@ -8,17 +8,60 @@ from ompbind.cpuset import EMPTY, CpuSet, count, named, union
 from ompbind.errors import PlanError
 from ompbind.machine.devices import Device
 from ompbind.machine.model import Machine
-from ompbind.masks.mask import Mask, part_error
+from ompbind.masks.mask import Mask, parse_mask, part_error
 from ompbind.masks.resolution import UsableCpus, resolve_mask
 from ompbind.planning.other_runs import LiveRun, render_occupancy
 from ompbind.planning.plan import Note, Placement
-from ompbind.planning.request import Request, Smt
+from ompbind.planning.request import Request, Sharing, Smt
 
 OTHER_GROUPS_HINT = "request fewer cores for the other groups, or let groups share CPUs with --share"
 """The hint for a group that finds no CPU left."""
 
 SMT8_AUTO_LIMIT = 4
 """Hardware threads per core that `--smt auto` uses on cores with eight or more (POWER); on others it is 1."""
+
+
+def apply_job_cpus(machine: Machine, request: Request) -> Request:
+    """Return the request with its number of CPUs of the job only if that limits the plan.
+
+    Batch systems without cpusets let a job run on all CPUs of a machine, also on the CPUs of other jobs.
+    Bound ranks could share CPUs with another job while other CPUs are idle. So these ranks are not bound, and
+    have as many threads as the job may use CPUs. A mask, or --avoid, says that the user knows better. Raises
+    PlanError for more ranks than CPUs.
+    """
+    job = request.job_cpus
+    if job is None:
+        return request
+    allowed = machine.allowed
+    is_narrowed = allowed != machine.online
+    cores = len(machine.table.rows(allowed))
+    if len(allowed) <= job.count or (is_narrowed and cores <= job.count):
+        return request.replace(job_cpus=None)
+    if request.names_cpus or request.is_unbound or request.sharing is Sharing.AVOID:
+        return request
+    ranks = (request.ranks or 1) + request.outside_ranks
+    if ranks > job.count and not request.share:
+        raise PlanError(
+            f"{ranks} ranks do not fit on the {job}",
+            hint=f"start at most {count(job.count, 'rank')}, or let ranks share CPUs with --share",
+        )
+    cores_each = request.cores and min(request.cores, max(1, job.count // ranks))
+    unused = {
+        "--cores": request.cores and request.cores > (cores_each or 0),
+        "--reserve": request.reserve or request.reserve_total,
+        "--service-cores": request.has_service,
+    }
+    return request.replace(
+        job_cpus=job.replace(unused=tuple(name for name, given in unused.items() if given)),
+        mask=parse_mask("none"),
+        threads=request.threads or cores_each,
+        cores=None,
+        reserve=0,
+        reserve_total=0,
+        service_cores=0,
+        service_total=0,
+        service_each=0,
+    )
 
 
 class Draft:

@@ -20,8 +20,7 @@ from ompbind.errors import OmpbindError, PlanError, RequestError
 from ompbind.machine.model import Machine
 from ompbind.planning.allocation import place_ranks
 from ompbind.planning.devices.locality import find_usable_devices
-from ompbind.planning.draft import OTHER_GROUPS_HINT, Draft, choose_cpus
-from ompbind.planning.job_cpus import apply_job_cpus
+from ompbind.planning.draft import OTHER_GROUPS_HINT, Draft, apply_job_cpus, choose_cpus
 from ompbind.planning.request import Request
 from ompbind.planning.strategies import STRATEGIES
 

@@ -5,10 +5,10 @@ better.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from ompbind.cpuset import CpuSet
-from ompbind.machine.model import Level, Machine
+from ompbind.machine.model import KIND, Column, Level, Machine
 from ompbind.planning.devices.notes import measure_distances
 from ompbind.planning.placing import PRIORITY
 from ompbind.planning.plan import Plan
@@ -74,46 +74,36 @@ def measure_plan(plan: Plan) -> Metrics:
 
 def measure(machine: Machine, usable: CpuSet, ranks: Sequence[CpuSet]) -> Metrics:
     """Measure a plan: `ranks` are the CPUs of each rank, `usable` the CPUs that ranks may use."""
-    core_of = machine.table.core_of
-    repeats = Counter(ranks)  # ranks with equal CPUs are measured once
-    cores = {cpus: {core_of[cpu] for cpu in cpus} for cpus in repeats}
-    ranks_on: Counter[int] = Counter()
-    for cpus, times in repeats.items():
-        ranks_on.update(dict.fromkeys(cores[cpus], times))
-    sizes = [len(used) for used in cores.values()]
-    kinds = {cpu: number for number, kind in enumerate(machine.kinds) for cpu in kind.cpus}
-    usable_cores = {core_of[cpu]: cpu for cpu in usable}
-    sizes_and_repeats = {cpus: (len(cores[cpus]), times) for cpus, times in repeats.items()}
-    usable_cpus = list(usable_cores.values())
-    firsts = CpuSet(core.cpus.first for core in machine.at(Level.CORE))
+    table, repeats = machine.table, Counter(ranks)  # ranks with equal CPUs are measured once
+    rows = {cpus: table.rows(cpus) for cpus in repeats}
+    ranks_on = Counter(row for cpus, times in repeats.items() for row in rows[cpus] * times)
+    usable_rows = table.rows(usable)
+    sizes = [len(own) for own in rows.values()]
+
+    def count_domains(column: Column) -> list[tuple[int, int, int]]:
+        """Return for each set of CPUs how many domains and cores it has, and how many ranks have it."""
+        numbers = table.column(column)
+        return [(len({numbers[row] for row in own}), len(own), repeats[cpus]) for cpus, own in rows.items()]
+
+    borders = []
+    for level in PRIORITY:
+        numbers = table.column(level)
+        if _largest_domain(numbers) < 2:
+            continue
+        largest, used = _largest_domain([numbers[row] for row in usable_rows]), count_domains(level)
+        crossing = sum(times for domains, cores, times in used if domains > 1 and cores <= largest)
+        touched = sum(domains * times for domains, _, times in used)
+        borders.append(Boundary(level=level, crossing=crossing, touched=touched))
     return Metrics(
-        idle=len(usable_cores.keys() - ranks_on.keys()),
+        idle=len(set(usable_rows) - ranks_on.keys()),
         shared=sum(times > 1 for times in ranks_on.values()),
         smallest=min(sizes, default=0),
         largest=max(sizes, default=0),
-        mixed=sum(times for cpus, times in repeats.items() if len({kinds.get(cpu) for cpu in cpus}) > 1),
-        borders=tuple(
-            _measure_boundary(machine, level, usable_cpus, sizes_and_repeats)
-            for level in PRIORITY
-            if any(len(domain.cpus & firsts) > 1 for domain in machine.at(level))
-        ),
+        mixed=sum(times for kinds, _, times in count_domains(KIND) if kinds > 1),
+        borders=tuple(borders),
     )
 
 
-def _measure_boundary(
-    machine: Machine, level: Level, usable: Sequence[int], ranks: Mapping[CpuSet, tuple[int, int]]
-) -> Boundary:
-    """Count the ranks across boundaries of one level.
-
-    `usable` has one CPU of each usable core. `ranks` maps CPUs to (cores, number of ranks with these CPUs).
-    """
-    domain_of = machine.table.number_of(level)
-    largest = max(Counter(domain_of[cpu] for cpu in usable if cpu in domain_of).values(), default=0)
-    domains = {cpus: {domain_of.get(cpu) for cpu in cpus} for cpus in ranks}
-    return Boundary(
-        level=level,
-        crossing=sum(
-            times for cpus, (cores, times) in ranks.items() if len(domains[cpus]) > 1 and cores <= largest
-        ),
-        touched=sum(len(domains[cpus]) * times for cpus, (_, times) in ranks.items()),
-    )
+def _largest_domain(numbers: Sequence[int | None]) -> int:
+    """Return how many cores the largest domain has, for the numbers of the domains of all cores."""
+    return max(Counter(number for number in numbers if number is not None).values(), default=0)

@@ -6,12 +6,11 @@ Each `_explain_` function yields the notes on one subject; `_SUBJECTS` lists the
 from collections.abc import Callable, Iterable, Iterator
 from itertools import combinations
 
-from ompbind.cpuset import EMPTY, CpuSet, count, named, union
+from ompbind.cpuset import EMPTY, CpuSet, count, join_words, named, union
 from ompbind.machine.model import Level
 from ompbind.masks.resolution import UsableCpus, resolve_mask
 from ompbind.openmp.binding import Bind, BindingSyntax
 from ompbind.planning.allocation import divide_service
-from ompbind.planning.job_cpus import explain_job_cpus
 from ompbind.planning.memory import explain_memory
 from ompbind.planning.other_runs import find_shared_cpus, render_occupancy
 from ompbind.planning.placing import Cores
@@ -257,6 +256,22 @@ def find_throttling(plan: Plan) -> list[Note]:
     return notes
 
 
+def _explain_job_cpus(plan: Plan) -> Iterator[Note]:
+    """Yield the note on a number of CPUs of the job that limits the plan."""
+    job = plan.request.job_cpus
+    if job is None:
+        return
+    text = f"this job may use the {job}, but is not bound"
+    if plan.request.is_unbound:
+        threads = count(sum(placement.threads for placement in plan.placements), "thread")
+        text += f" to any: its ranks have {threads} and may run on {named('CPU', plan.machine.allowed)}"
+        text += " (-m names CPUs, --avoid takes CPUs of no other run)"
+        text += f"; {join_words(job.unused)} cannot be fulfilled" if job.unused else ""
+    else:
+        text += " to these: other jobs may run on the CPUs of its ranks"
+    yield Note(code="job-cpus", text=text, warning=True)
+
+
 _THREADS = "OMP_NUM_THREADS"
 _DIGITS = 10  # of a number of threads, at most
 
@@ -405,7 +420,7 @@ _SUBJECTS: tuple[Callable[[Plan], Iterable[Note]], ...] = (
     _load_device_notes,
     explain_memory,
     _explain_quota,
-    explain_job_cpus,
+    _explain_job_cpus,
     _explain_threads,
     explain_thread_counts,
     _explain_sharing,

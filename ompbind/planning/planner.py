@@ -9,8 +9,7 @@ from ompbind.errors import OmpbindError, PlanError, RequestError
 from ompbind.machine.model import Level, Machine
 from ompbind.openmp.binding import Bind, BindingSyntax, make_places
 from ompbind.planning.allocation import place_ranks, use_whole_service_cores
-from ompbind.planning.draft import Draft, choose_cpus
-from ompbind.planning.job_cpus import apply_job_cpus
+from ompbind.planning.draft import Draft, apply_job_cpus, choose_cpus
 from ompbind.planning.memory import (
     LIMITED,
     NARROWED,

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Literal, TypeAlias
 
+from ompbind.cpuset import count
 from ompbind.errors import RequestError
 from ompbind.machine.devices import Device, DeviceKind
 from ompbind.machine.model import CORE_KIND_NAMES, CoreKindName, Level
@@ -32,6 +33,9 @@ class JobCpus(Record):
     variable: str
     count: int
     unused: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{count(self.count, 'CPU')} that {self.system} allows ({self.variable})"
 
 
 RANK_LIMIT = 1 << 16

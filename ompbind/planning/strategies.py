@@ -4,6 +4,7 @@ To add a strategy: a function, and a row in `STRATEGIES`.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TypeAlias
 
 from ompbind.cpuset import count
@@ -23,26 +24,6 @@ def balanced(cores: Cores, ranks: int, requested: RequestedCores | None = None) 
     Shares differ by at most one core. Ranks that request cores get these, as far apart as possible.
     """
     return place_sized(cores, ranks, requested, apart=True) if requested else divide_equally(cores, ranks)
-
-
-def compact(cores: Cores, ranks: int, requested: RequestedCores | None) -> list[Rows]:
-    """Pack ranks from the start of the machine; as few as possible for their size cross domain boundaries."""
-    return place_sized(cores, ranks, requested, apart=False)
-
-
-def spread(cores: Cores, ranks: int, requested: RequestedCores | None) -> list[Rows]:
-    """Place ranks as far apart as possible; as few as possible for their size cross domain boundaries."""
-    return place_sized(cores, ranks, requested, apart=True)
-
-
-def one_core(cores: Cores, ranks: int, requested: RequestedCores | None) -> list[Rows]:
-    """Give every rank one core, from the start of the machine; `requested` is ignored."""
-    return place_sized(cores, ranks, RequestedCores(compute=1), apart=False)
-
-
-def all_cores(cores: Cores, ranks: int, requested: RequestedCores | None) -> list[Rows]:
-    """Give every rank all cores: the only strategy that overlaps."""
-    return [cores.rows] * ranks
 
 
 def find_numa_parts(cores: Cores) -> list[Rows]:
@@ -153,7 +134,7 @@ STRATEGIES: Mapping[str, Strategy] = {
         takes_devices=True,
     ),
     "compact": Strategy(
-        divide=compact,
+        divide=partial(place_sized, apart=False),
         summary="as many cores as its threads need, or an equal share, packed from the start of the machine",
         auto_ranks=_as_many_as_fit,
         takes_cores="packed from the start of the machine",
@@ -161,7 +142,7 @@ STRATEGIES: Mapping[str, Strategy] = {
         takes_devices=True,
     ),
     "spread": Strategy(
-        divide=spread,
+        divide=partial(place_sized, apart=True),
         summary="as many cores as its threads need, or an equal share, as far from other ranks as possible",
         auto_ranks=_as_many_as_fit,
         takes_cores="as far from other ranks as possible",
@@ -183,13 +164,13 @@ STRATEGIES: Mapping[str, Strategy] = {
     "books": _by_level(Level.BOOK),
     "drawers": _by_level(Level.DRAWER),
     "cores": Strategy(
-        divide=one_core,
+        divide=lambda cores, ranks, _: place_sized(cores, ranks, RequestedCores(compute=1), apart=False),
         summary="one core",
         auto_ranks=lambda cores, requested: len(cores.rows),
         label="one per core",
     ),
     "all": Strategy(
-        divide=all_cores,
+        divide=lambda cores, ranks, _: [cores.rows] * ranks,
         summary="all cores, shared with all other ranks",
         auto_ranks=lambda cores, requested: 1,
         label="all ranks would get the same CPUs",

@@ -15,10 +15,12 @@ from ompbind.planning.placing import PRIORITY, Cores
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from ompbind.planning.sized import RequestedCores
-from ompbind.planning.strategies import STRATEGIES, balanced, compact, spread
+from ompbind.planning.strategies import STRATEGIES, balanced
 from tests.machines import Shape, make_machine
 from tests.planning.test_faults_of_others import BOOKS, renumbered, with_level
 from tests.toys import run_with
+
+compact, spread = STRATEGIES["compact"].divide, STRATEGIES["spread"].divide
 
 LEVELS = (Level.PACKAGE, Level.NODE, Level.L3, Level.L2)
 """The levels of the machines for these tests, each inside the level before it."""
