@@ -12,6 +12,7 @@ An OpenMP runtime that binds its threads can set a mask again at any time. What 
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from typing import TypeAlias
 
 from ompbind.cpuset import CpuSet
 from ompbind.errors import LaunchError, RequestError
@@ -115,17 +116,21 @@ def find_workers(pid: int, number: int) -> tuple[int, ...]:
 def rebind_processes(roots: Mapping[int, WantedCpus], *, dry_run: bool) -> tuple[ReboundProcess, ...]:
     """Set the masks of all threads of the roots and of their descendants, and return what was changed.
 
-    Processes and threads that exit meanwhile are left out.
+    Processes and threads that exit meanwhile are left out, also if the kernel gives their PID to another
+    process.
     """
-    known: dict[int, WantedCpus] = {}
+    known: dict[int, _Member] = {}
     before: dict[int, MaskCounts] = {}
     failed: dict[int, str] = {}  # by TID
     attempts = Counter[int]()
     for _ in range(PASSES):  # one if nothing is changed, as with `dry_run`
         is_changed = False
         stats = read_processes()
-        known |= {pid: wanted for pid, wanted in _find_members(stats, roots) if pid not in known}
-        for pid, wanted in known.items():
+        known = {**dict(_find_members(stats, roots)), **known}
+        same = {
+            pid for pid, (_, started) in known.items() if pid in stats and stats[pid].start_ticks == started
+        }
+        for pid, (wanted, _) in ((pid, known[pid]) for pid in same):
             masks = {tid: mask for tid in list_threads(pid) if (mask := read_affinity(tid))}
             before.setdefault(pid, Counter(masks.values()))
             for tid in [tid for tid, mask in masks.items() if mask not in wanted.masks and tid not in failed]:
@@ -138,34 +143,31 @@ def rebind_processes(roots: Mapping[int, WantedCpus], *, dry_run: bool) -> tuple
         if not is_changed:
             break
     found = []
-    for pid, wanted in known.items():
+    for pid, (wanted, started) in known.items():
         stat, masks = read_stat(pid), {tid: read_affinity(tid) for tid in list_threads(pid)}
-        after = Counter(filter(None, masks.values()))
-        if dry_run:
-            after = Counter(mask if mask in wanted.masks else wanted.cpus for mask in after.elements())
-        if stat and after:
-            found.append(
-                ReboundProcess(
-                    pid=pid,
-                    name=stat.name,
-                    wanted=wanted,
-                    before=before[pid],
-                    after=after,
-                    failures=tuple(failed[tid] for tid in masks if tid in failed),
-                )
-            )
+        if stat and any(masks.values()) and stat.start_ticks == started:
+            after = Counter(filter(None, masks.values()))
+            if dry_run:
+                after = Counter(mask if mask in wanted.masks else wanted.cpus for mask in after.elements())
+            why = tuple(failed[tid] for tid in masks if tid in failed)
+            rebound = ReboundProcess(pid=pid, name=stat.name, wanted=wanted, before=before[pid], after=after)
+            found.append(rebound.replace(failures=why))
     return tuple(sorted(found, key=lambda each: (each.wanted.rank is None, each.wanted.rank, each.pid)))
+
+
+_Member: TypeAlias = tuple[WantedCpus, int]
+"""What is wanted for a process, and its start time: the kernel may give its PID to another process."""
 
 
 def _find_members(
     stats: Mapping[int, Stat], roots: Mapping[int, WantedCpus]
-) -> Iterator[tuple[int, WantedCpus]]:
-    """Yield each process below a root, and what is wanted for it; without this process."""
-    for pid in find_descendants(stats, roots) - {os.getpid()}:
+) -> Iterator[tuple[int, _Member]]:
+    """Yield each process below a root, and itself; without this process."""
+    for pid in (find_descendants(stats, roots) & stats.keys()) - {os.getpid()}:
         root = pid
         while root not in roots:
             root = stats[root].parent
-        yield pid, roots[root]
+        yield pid, (roots[root], stats[pid].start_ticks)
 
 
 def _set_mask(tid: int, cpus: CpuSet, failed: dict[int, str]) -> None:

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from ompbind.cpuset import CpuSet
+from ompbind.execution import rebind
 from ompbind.execution.rebind import WantedCpus, rebind_processes
 from tests.live.conftest import allowed_list, children_of, ranks_of, two_cpus
 from tests.live.other_user import NOBODY, as_user
@@ -118,3 +119,25 @@ def test_processes_of_other_users_are_refused(child, ompbind, public_ompbind):
     pid = child("").pid
     done = ompbind("rebind", str(pid), before=as_user(NOBODY), program=public_ompbind)
     assert (done.returncode, f"process {pid} belongs to another user" in one_line(done)) == (2, True)
+
+
+def test_another_process_with_the_pid_of_a_process_that_has_exited_keeps_its_cpus(child, monkeypatch):
+    """The PID is given to another process between two lists of processes, which has another start time."""
+    first, second = two_cpus()
+    pid, read = child("").pid, rebind.read_processes
+    os.sched_setaffinity(pid, {first})
+    lists = []
+
+    def read_twice():
+        stats = read()
+        if lists:
+            os.sched_setaffinity(pid, {first})
+            stats[pid] = stats[pid].replace(start_ticks=stats[pid].start_ticks + 1)
+        lists.append(stats[pid])
+        return stats
+
+    monkeypatch.setattr(rebind, "read_processes", read_twice)
+    monkeypatch.setattr(rebind, "read_stat", lambda tid: lists[-1])
+    wanted = WantedCpus(rank=0, cpus=CpuSet((second,)), masks=frozenset((CpuSet((second,)),)))
+    assert rebind_processes({pid: wanted}, dry_run=False) == ()
+    assert (len(lists), os.sched_getaffinity(pid)) == (2, {first})
