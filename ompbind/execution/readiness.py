@@ -79,9 +79,6 @@ class PortCheck:
         """Return why a rank is not ready."""
         return f"port {self.port} of {rank} accepts no connection"
 
-    def close(self) -> None:
-        """Do nothing: no file is open between two checks."""
-
 
 def _can_connect(family: int, host: str, port: int) -> bool:
     try:
@@ -159,11 +156,6 @@ class LineCheck:
         """Return why a rank is not ready."""
         return f"no line of the output of {rank} matches '{clean_line(self._pattern.pattern)}'"
 
-    def close(self) -> None:
-        """Close the files."""
-        for reader in self._readers:
-            reader.close()
-
 
 class HttpCheck:
     """Checks whether an HTTP server answers a GET request with a status below 400."""
@@ -191,9 +183,6 @@ class HttpCheck:
         """Return why a rank is not ready."""
         return f"{self._url.geturl()} of {rank}: {self._answer}"
 
-    def close(self) -> None:
-        """Do nothing: no connection is open between two checks."""
-
 
 class CommandCheck:
     """Checks whether a command exits with code 0, in the environment and the directory of a rank."""
@@ -201,15 +190,15 @@ class CommandCheck:
     def __init__(self, words: list[str], env: Mapping[str, str] | None, directory: str) -> None:
         self._words = words
         self._env = env
-        self._directory = directory
-        self._result = ""
+        self._directory = directory or None
+        self._result = "does not finish"
 
     def is_ready(self) -> bool:
         """Return whether the command succeeds; raises LaunchError if it cannot be started."""
         null = subprocess.DEVNULL
         try:
             done = subprocess.run(
-                self._words, env=self._env, cwd=self._directory or None, stdin=null, stdout=null, stderr=null,
+                self._words, env=self._env, cwd=self._directory, stdin=null, stdout=null, stderr=null,
                 timeout=_COMMAND_S, check=False,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
@@ -223,9 +212,6 @@ class CommandCheck:
     def describe(self, rank: str) -> str:
         """Return why a rank is not ready."""
         return f"{clean_line(shlex.join(self._words))} for {rank} {self._result}"
-
-    def close(self) -> None:
-        """Do nothing: no process runs between two checks."""
 
 
 def compile_pattern(text: str) -> re.Pattern[str]:

@@ -13,10 +13,9 @@ a program may end threads and start others with the same masks.
 
 *Later*: the rest of /proc is also read for ranks that have used CPU time since it was read, to find what
 changes no mask: programs that are executed, libraries, load. The step doubles up to 30 s; it is never less
-than 1,000 times the CPU time of the last sample, so that ompbind uses less than 0.1 % of a CPU. While there
-is an issue that more samples have to confirm, doubling leads to 5 s only; in the first minute these samples
-are taken at any cost, and after half a second if the issue is an error. While threads of a rank wait for each
-other, they are taken after 0.5, 1, 2, 4, 5 s, so that a short run has three of them.
+than 1,000 times the CPU time of the last sample, so that ompbind uses less than 0.1 % of a CPU. When there is
+an issue that more samples have to confirm, or threads begin to wait for each other, the step is half a
+second, and doubles again; in the first minute such samples may use more CPU time.
 
 *Between samples* of the first minute, the threads of known processes are counted each half second. A change
 leads to a sample at once: so threads that start late, and live for a short time, are seen.
@@ -154,18 +153,15 @@ LONGEST_S = 60.0
 LONGEST_STEP_S = 30.0
 """The longest step, in seconds, that doubling leads to."""
 
-CONFIRM_STEP_S = 5.0
-"""The longest step while an issue is to be confirmed."""
+SHORT_STEP_S = 0.5
+"""The step when an issue is to be confirmed, and between two counts of threads in the first minute."""
 
-STEP_PER_CPU_TIME = 1000
-"""A step takes at least this many times the CPU time of the last sample, once the start is complete."""
-
-COUNT_STEP_S = 0.5
-"""In the first minute, threads are counted so often between samples; a change leads to a sample at once."""
+STEP_PER_CPU_TIME, SHORT_STEP_PER_CPU_TIME = 1000, 20
+"""A step takes at least this many times the CPU time of the last sample; in the first minute, while an issue
+is to be confirmed, and for a count after a sample, the second number."""
 
 COUNT_STEP_PER_CPU_TIME = 2000
-COUNT_STEP_PER_SAMPLE = 20
-"""A count takes place after at least so many times the CPU time of the last count, and of the last sample."""
+"""A count takes place after at least so many times the CPU time of the last count."""
 
 BUSY_TICKS, BUSY_SHARE = 3, 0.25
 """A process is busy if it uses this CPU time between two samples, and this part of that of the busiest."""
@@ -192,12 +188,6 @@ class RankSnapshot(Record):
     change: CpusetChange
 
 
-def find_step_s(doubled_s: float, sample_cpu_s: float, *, unconfirmed: bool = False) -> float:
-    """Return the seconds to the next sample: the doubled step, in its limits after a sample's CPU time."""
-    longest_s = CONFIRM_STEP_S if unconfirmed else LONGEST_STEP_S
-    return max(min(doubled_s, longest_s), STEP_PER_CPU_TIME * sample_cpu_s)
-
-
 class AffinitySampler:
     """The samples of a run; times are seconds of a monotonic clock.
 
@@ -218,7 +208,7 @@ class AffinitySampler:
         """Take the planned CPUs and the planned number of threads of each rank."""
         self.began_at = time.monotonic()  # a run may be stopped before all ranks have started
         self.start_at = 0.0
-        self.doubled_s = FIRST_S
+        self.step_s = FIRST_S
         self.samples = 0
         self.seen_s = 0.0
         self.sample_at: float | None = None
@@ -249,6 +239,7 @@ class AffinitySampler:
         self._pids: dict[int, set[int]] = {}
         self._live: Mapping[int, int] = {}  # in the last sample
         self._sample_cpu_s = 0.0
+        self._unconfirmed = False
         self._activity: dict[int, Activity] = {}  # when the snapshot of a rank was read
         self._first_limits: dict[int, CgroupLimits] = {}  # of the first process of each rank
         self._mask_counts: dict[int, MaskCounts] = {}
@@ -273,7 +264,7 @@ class AffinitySampler:
     def _begin_start(self, now: float) -> None:
         self.start_at = self.stable_since = now
         self.stable = self.complete = False
-        self.doubled_s = FIRST_S
+        self.step_s = FIRST_S
         self.sample_at = self.due_at = now + FIRST_S
 
     def is_due(self, now: float) -> bool:
@@ -301,9 +292,10 @@ class AffinitySampler:
     def _schedule_count(self, now: float, cpu_s: float) -> None:
         """Schedule a count before the next sample, in the first minute; the last count took `cpu_s`."""
         self.due_at = self.sample_at
-        costs = (COUNT_STEP_S, COUNT_STEP_PER_CPU_TIME * cpu_s, COUNT_STEP_PER_SAMPLE * self._sample_cpu_s)
+        after_sample_s = SHORT_STEP_PER_CPU_TIME * self._sample_cpu_s
+        step_s = max(SHORT_STEP_S, COUNT_STEP_PER_CPU_TIME * cpu_s, after_sample_s)
         if self.sample_at and now < self.start_at + LONGEST_S:
-            self.due_at = min(self.sample_at, now + max(costs))
+            self.due_at = min(self.sample_at, now + step_s)
 
     def sample(self, live: Mapping[int, int], now: float) -> None:
         """Sample the threads of all processes of ranks; `live` has the rank of each running child, by PID.
@@ -376,22 +368,16 @@ class AffinitySampler:
 
     def schedule_next(self, now: float, cpu_s: float, *, unconfirmed: bool = False) -> None:
         """Schedule the next sample after one that took `cpu_s` seconds of CPU time."""
-        self.doubled_s = min(2 * self.doubled_s, LONGEST_STEP_S)
-        self._sample_cpu_s = cpu_s
+        begins_again = unconfirmed and not self._unconfirmed
+        self.step_s = SHORT_STEP_S if begins_again else min(2 * self.step_s, LONGEST_STEP_S)
+        self._sample_cpu_s, self._unconfirmed = cpu_s, unconfirmed
+        longest_at = self.start_at + LONGEST_S
         if self.complete:
-            is_first_minute = now < self.start_at + LONGEST_S
-            limiting_s = 0.0 if unconfirmed and is_first_minute else cpu_s
-            step_s = find_step_s(self.doubled_s, limiting_s, unconfirmed=unconfirmed)
-            is_urgent = is_first_minute and any(
-                issue.severity is Severity.ERROR for _, issue in self.findings.unconfirmed
-            )
-            doubted = [each.samples for each in self.streaks.values() if each.samples and not each.is_proof]
-            if is_first_minute and doubted:
-                soon_s = COUNT_STEP_S * 2 ** (min(doubted) - 1)
-                step_s = min(step_s, max(soon_s, COUNT_STEP_PER_SAMPLE * cpu_s))
-            self.sample_at = now + (min(step_s, COUNT_STEP_S) if is_urgent else step_s)
+            is_urgent = unconfirmed and now < longest_at
+            per_cpu_time = SHORT_STEP_PER_CPU_TIME if is_urgent else STEP_PER_CPU_TIME
+            self.sample_at = now + max(self.step_s, per_cpu_time * cpu_s)
         else:
-            self.sample_at = min(now + self.doubled_s, self.start_at + LONGEST_S)
+            self.sample_at = min(now + self.step_s, longest_at)
         self._schedule_count(now, 0.0)
 
     def _find_stable(self, mask_counts: Mapping[int, MaskCounts], now: float) -> bool:
