@@ -260,15 +260,10 @@ class Option(click.Option):
     def collect(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Given, ...]:
         """Return all occurrences: in files and presets, in the variable, and on the command line."""
         files = (ctx.default_map or {}).get(self.name, ())
-        text = self.resolve_envvar_value(ctx)
-        try:
-            from_variable = self._split_variable(text) if text else []
-        except OptionError:
-            if not ctx.resilient_parsing:
-                raise
-            from_variable = []
+        text = None if ctx.resilient_parsing else self.resolve_envvar_value(ctx)
         found = [
-            Given(value=value, level=ValueLevel.VARIABLE, place=self.variable) for value in from_variable
+            Given(value=value, level=ValueLevel.VARIABLE, place=self.variable)
+            for value in (self._split_variable(text) if text else ())
         ]
         for value in opts.get(self.name, ()):
             # click has a mark of its own for an option that is given without its value
@@ -331,10 +326,10 @@ class Option(click.Option):
             return make_hint(meant)
         if value.startswith("=") and typed in ctx.typed:
             return f"write {self.names[0]} {value[1:]}"
-        verb = ctx.command.name or ""
-        has_short_help = any(known.is_everyday(verb) for known in options)
-        is_left_out = has_short_help and not self.is_everyday(verb)
-        see_help = f"see 'ompbind {verb} --help{'-all' if is_left_out else ''}'"
+        is_left_out = not self.is_everyday(ctx.command.name or "") and any(
+            known.everyday for known in options
+        )
+        see_help = f"see 'ompbind {ctx.command.name} --help{'-all' if is_left_out else ''}'"
         return suggest_value(self.names[0], value, self.words) or see_help
 
 
@@ -382,34 +377,31 @@ class Sources:
         """Replace options in the message of an error by the variables or keys that their values come from.
 
         A mask that comes from a variable or a file is named before the message, which shows only its text.
-        If no option is named, the hint lists the options that may be the cause. A second call changes
-        nothing.
+        If no option is named, the hint lists the options that may be the cause: they choose CPUs, or the
+        message has their value. A second call changes nothing.
         """
-        outside = {name: place for name in self.effective if (place := self._find_outside(name))}
-        for name, place in outside.items():
-            error.message = _replace_name(error.message, self.options[name], self.text(name), place)
+        outside: dict[str, str] = {}
+        for name, found in self.effective.items():
+            if self.level(name) < ValueLevel.COMMAND_LINE and len({given.place for given in found}) == 1:
+                outside[name] = self.place(name)
+                error.message = _replace_name(
+                    error.message, self.options[name], self.text(name), outside[name]
+                )
         if any(place in error.message for place in outside.values()):
             return
         if isinstance(error, MaskError) and "mask" in outside:
             error.message = f"{outside['mask']}: {error.message}"
             return
-        causes = [self.render(name) for name in outside if self._may_be_cause(name, error)]
+        causes = []
+        for name in outside:
+            text = self.text(name)
+            shown = text if len(text) > _SHORT else f"'{text}'"
+            is_planned = self.options[name].section == CPUS and isinstance(error, PlanError)
+            if is_planned or (text and shown in error.message):
+                causes.append(self.render(name))
         listed = f"set outside of the command line: {', '.join(causes)}"
         if causes and listed not in error.hint:
             error.hint = "; ".join(filter(None, (error.hint, listed)))
-
-    def _find_outside(self, name: str) -> str:
-        """Return the variable or key that the value comes from; "" for others and for several places."""
-        places = {given.place for given in self.effective[name]}
-        is_outside = self.level(name) < ValueLevel.COMMAND_LINE
-        return places.pop() if is_outside and len(places) == 1 else ""
-
-    def _may_be_cause(self, name: str, error: OmpbindError) -> bool:
-        """Return whether an option can cause an error: it chooses CPUs, or the message has its value."""
-        text = self.text(name)
-        shown = text if len(text) > _SHORT else f"'{text}'"
-        is_planned = self.options[name].section == CPUS and isinstance(error, PlanError)
-        return is_planned or (bool(text) and shown in error.message)
 
 
 def _is_short(text: str) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import Any
 
-from ompbind.errors import OptionError, PositionError
+from ompbind.errors import OptionError
 from ompbind.planning.placeholders import NAMES, check
 from ompbind.report.text import clip
 
@@ -151,38 +151,15 @@ def read_file_names(text: str) -> tuple[str, ...]:
 
 def read_wrapper_words(text: str) -> tuple[str, ...]:
     """Read the words of a command line as a shell splits them; placeholders stay."""
-    words = split_words(text)
+    try:
+        words = tuple(shlex.split(text))
+    except ValueError:
+        hint = "the text is split as by a shell: close each quote, and double a backslash"
+        raise OptionError(f"{_quote(text)} has an open quote, or ends with a backslash", hint=hint) from None
     _check_given(" ".join(words), "the program")
     for word in words:
         check_placeholders(word)
     return words
-
-
-def split_words(text: str) -> tuple[str, ...]:
-    """Return the words of a text; raises PositionError for an open quote and a backslash at the end."""
-    try:
-        return tuple(shlex.split(text))
-    except ValueError:
-        at = _find_unclosed(text)
-        message = "nothing follows the backslash" if text[at] == "\\" else "a quote is not closed"
-        hint = "the text is split as by a shell: close each quote, and double a backslash"
-        raise PositionError(message, text=text, span=(at, len(text)), hint=hint) from None
-
-
-def _find_unclosed(text: str) -> int:
-    """Return the index of the quote that is not closed, or of the backslash at the end."""
-    quote, at, is_escaped = "", 0, False
-    for i, character in enumerate(text):
-        if is_escaped:
-            is_escaped = False
-        elif character == "\\" and quote != "'":
-            is_escaped = True
-            at = at if quote else i
-        elif not quote and character in "'\"":
-            quote, at = character, i
-        elif character == quote:
-            quote = ""
-    return at
 
 
 def _check_given(text: str, what: str) -> None:

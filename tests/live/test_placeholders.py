@@ -29,7 +29,6 @@ def lines(done):
         ("--env", "PORT={foo}", "PORT={foo}", "     ^^^^^"),
         ("--chdir", "work/{rank:02}", "work/{rank:02}", "     ^^^^^^^^^"),
         ("--wrap", "perf stat -o {rnk}", "{rnk}", "^^^^^"),
-        ("--wrap", "sh -c 'exec", "sh -c 'exec", "      ^^^^^"),
         ("--report", "r{rank}.json", "r{rank}.json", " ^^^^^^"),
         ("--log-dir", "{id}", "{id}", "^^^^"),
         ("--env", "P={rank-1}", "{rank-1}", "^^^^^^^^"),
