@@ -184,6 +184,5 @@ VERB = Verb(
     page="benchmarking.md",
     examples=EXAMPLES,
     details=DETAILS,
-    warns_of_variables=True,
     words="command",
 )

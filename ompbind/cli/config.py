@@ -106,5 +106,4 @@ VERB = Verb(
     examples=EXAMPLES,
     details=DETAILS,
     words="optional command",
-    shows_replaced=True,
 )

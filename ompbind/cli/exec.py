@@ -190,7 +190,6 @@ VERB = Verb(
     page="launchers.md",
     examples=EXAMPLES,
     details=DETAILS,
-    warns_of_variables=True,
     words="command",
     prints_warnings=_prints_warnings,
 )

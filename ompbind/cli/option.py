@@ -67,6 +67,12 @@ class ValueLevel(IntEnum):
     VARIABLE = 4
     COMMAND_LINE = 5
 
+    @property
+    def source(self) -> ParameterSource:
+        """The level as click knows it: with one level for all files."""
+        known = {self.COMMAND_LINE: ParameterSource.COMMANDLINE, self.VARIABLE: ParameterSource.ENVIRONMENT}
+        return known.get(self, ParameterSource.DEFAULT_MAP)
+
 
 class Given(Record):
     """One occurrence of an option.
@@ -240,13 +246,7 @@ class Option(click.Option):
         counting = found[after:] if self.multiple else found[after:][-1:]
         if found:
             sources.effective[self.name] = counting or found[-1:]
-        level = found[-1].level if found else ValueLevel.DEFAULT
-        known = {
-            ValueLevel.COMMAND_LINE: ParameterSource.COMMANDLINE,
-            ValueLevel.VARIABLE: ParameterSource.ENVIRONMENT,
-            ValueLevel.DEFAULT: ParameterSource.DEFAULT,
-        }
-        return counting, known.get(level, ParameterSource.DEFAULT_MAP)
+        return counting, found[-1].level.source if found else ParameterSource.DEFAULT
 
     def process_value(self, ctx: click.Context, value: Any) -> Any:
         """Read the value of the option from its occurrences; an error names where it comes from."""

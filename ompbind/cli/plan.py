@@ -123,6 +123,5 @@ VERB = Verb(
     page="showing-plans.md",
     examples=EXAMPLES,
     details=DETAILS,
-    warns_of_variables=True,
     words="optional command",
 )

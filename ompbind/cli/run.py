@@ -217,7 +217,6 @@ VERB = Verb(
     page="running.md",
     examples=EXAMPLES,
     details=DETAILS,
-    warns_of_variables=True,
     words="command",
     refuse=_remove_report,
 )

@@ -64,8 +64,6 @@ class Verb(click.Command):
     - `words`: which words follow the options, `complete_word` completes them
     - `prints_warnings`: returns whether this process prints warnings about options; only one of the processes
       that a launcher has started prints them
-    - `warns_of_variables`: it warns of variables that ompbind does not know, which --quiet hides
-    - `shows_replaced`: it always shows which options gave way to others
     - `refuse`: called with the words after the verb if they are wrong
     """
 
@@ -84,8 +82,6 @@ class Verb(click.Command):
         words: WordsAfter = "none",
         complete_word: Complete | None = None,
         prints_warnings: Callable[[click.Context], bool] = lambda _: True,
-        warns_of_variables: bool = False,
-        shows_replaced: bool = False,
         refuse: Callable[[Sequence[str]], None] | None = None,
     ) -> None:
         self.options = find_options(name)
@@ -112,26 +108,20 @@ class Verb(click.Command):
         self.details = details
         self.words = words
         self.prints_warnings = prints_warnings
-        self.warns_of_variables = warns_of_variables
-        self.shows_replaced = shows_replaced
         self.refuse = refuse
-
-    def make_context(
-        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
-    ) -> click.Context:
-        """Parse the command line; raise errors after the verb has prepared for them."""
-        given = list(args)  # click removes words from the list
-        try:
-            return super().make_context(info_name, args, parent, **extra)
-        except (click.UsageError, OmpbindError):
-            if self.refuse:
-                self.refuse(given)
-            raise
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the command line, and check what its options have to do with each other."""
         assert isinstance(ctx, VerbContext)
         ctx.typed = tuple(args)  # click removes words from the list
+        try:
+            return self._parse(ctx, args)
+        except (click.UsageError, OmpbindError):
+            if self.refuse and not ctx.run:
+                self.refuse(ctx.typed)
+            raise
+
+    def _parse(self, ctx: VerbContext, args: list[str]) -> list[str]:
         rest = super().parse_args(ctx, args)
         if ctx.run or ctx.params.get("name") or ctx.params.get("group"):
             from ompbind.cli.groups import adopt_run_options, parse_groups  # noqa: PLC0415 - door: groups
@@ -151,8 +141,9 @@ class Verb(click.Command):
     def _check(self, ctx: VerbContext) -> list[str]:
         """Check a command line, and return the messages about it.
 
-        --quiet hides warnings. --verbose and `config` show what gave way. Raises
-        OptionError without a command, and RequestError for options that have no effect together.
+        --quiet hides warnings, also of variables that ompbind does not know. --verbose and `config` show what
+        gave way. Raises OptionError without a command, and RequestError for options that have no effect
+        together.
         """
         values = ctx.params
         # files, a process that exists, or commands of a file
@@ -163,12 +154,11 @@ class Verb(click.Command):
             raise OptionError("the command to start is missing", hint=hint)
         found, replaced = check_options(ctx)
         warnings = [*ctx.configuration.warnings, *found]
-        if self.warns_of_variables:
+        if self.name in PLANNING:
             for name, hint in find_unknown_variables(os.environ):
                 warnings.append(f"{name} is not a variable of ompbind" + (f"; {hint}" if hint else ""))
-        explains = self.shows_replaced or values.get("verbose")
         texts = [] if values.get("quiet") else [f"warning: {text}" for text in warnings]
-        return [*texts, *(replaced if explains else ())]
+        return [*texts, *(replaced if values.get("verbose") or self.name == "config" else ())]
 
     def invoke(self, ctx: click.Context) -> int:
         """Print the messages about the options, run the verb, and return its exit code.
