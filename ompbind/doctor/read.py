@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from glob import escape, glob
 from importlib.metadata import distributions
+from itertools import islice
 
 import ompbind
 from ompbind.cpuset import CpuSet
@@ -101,14 +102,16 @@ def read_report_facts(env: Mapping[str, str], files: Iterable[str]) -> Iterator[
     archive = getattr(getattr(ompbind.__spec__, "loader", None), "archive", "")
     yield "ompbind", f"{ompbind.__version__}, in {archive or os.path.dirname(ompbind.__file__)}"
     yield "Python", f"{platform.python_implementation()} {platform.python_version()}, {sys.executable}"
-    versions = {found.name: f"{found.name} {found.version}" for found in distributions()}
+    versions = (
+        f"{name} {found.version}" for name in _DEPENDENCIES for found in islice(distributions(name=name), 1)
+    )
     cgroups = 2 if os.path.exists("/sys/fs/cgroup/cgroup.controllers") else 1
     variables = (f"{name}={mask_value(name, env[name])}" for name in sorted(env) if is_relevant(name))
     linked = linker_directories(env)
     found = (name if "/" in name else find_library(name, None, linked) for name in find_candidates(env))
     runtimes = (path for path in found if path)
     for subject, texts in (
-        ("packages", (versions[name] for name in _DEPENDENCIES if name in versions)),
+        ("packages", versions),
         ("system", (platform.platform(), f"cgroups of version {cgroups}")),
         ("launcher", (name for launcher in LAUNCHERS for name in launcher.needed if name in env)),
         ("variables set", variables),

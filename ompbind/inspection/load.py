@@ -116,11 +116,6 @@ class Competitors(Record):
     busy_s: float
     delay_s: float | None
 
-    @property
-    def wait(self) -> bool:
-        """Whether the threads have waited for long; an unknown delay counts as long."""
-        return self.delay_s is None or self.delay_s > MIN_DELAY * self.busy_s
-
 
 class Streak(Record):
     """Consecutive samples with competitors that wait; `samples` is 0 if the last sample has none.
@@ -157,7 +152,10 @@ class Streak(Record):
 def add_sample(streak: Streak, sample: LoadSample) -> Streak:
     """Return the streak with one more sample, or a new streak if this sample ends it."""
     competitors = find_competitors(streak.last, sample)
-    if competitors is None or not competitors.wait:
+    if competitors is None:
+        return Streak(last=sample)
+    delay_s = competitors.delay_s
+    if delay_s is not None and delay_s <= MIN_DELAY * competitors.busy_s:  # an unknown delay counts as long
         return Streak(last=sample)
     if streak.last is None or not streak.samples:
         return Streak(last=sample, competitors=competitors, began_at_s=sample.at_s, samples=1)
@@ -166,9 +164,9 @@ def add_sample(streak: Streak, sample: LoadSample) -> Streak:
         competitors=competitors,
         samples=streak.samples + 1,
         busy_s=streak.busy_s + competitors.busy_s,
-        delay_s=streak.delay_s + (competitors.delay_s or 0.0),
+        delay_s=streak.delay_s + (delay_s or 0.0),
         runnable_s=streak.runnable_s + competitors.runnable * (sample.at_s - streak.last.at_s),
-        measured=streak.measured and competitors.delay_s is not None,
+        measured=streak.measured and delay_s is not None,
     )
 
 

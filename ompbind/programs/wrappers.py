@@ -274,10 +274,6 @@ def _make_launch(text: str, launcher: str, command: Sequence[str]) -> Launch:
     return Launch(text=text, instead=f"{launcher} ompbind exec -- {shown}")
 
 
-_WITH_SUBCOMMAND = ("perf",)
-"""Wrappers whose first argument is not the command, although it may have the name of one: `perf stat app`."""
-
-
 class Wrapper(Record):
     """A program of a command line that changes what ompbind sets for a rank.
 
@@ -330,7 +326,9 @@ def read_wrapper(path: str, words: Sequence[str], env: Mapping[str, str]) -> tup
     if name == "env" and words[:1] in (["-S"], ["--split-string"]):  # one argument is split into several
         words = " ".join(words[1:]).split()
     options, rest = _parse_options(words, _OPTIONS.get(name, {}))
-    start = find_command_word(rest, env, first=name in _WITH_SUBCOMMAND)
+    start = find_command_word(
+        rest, env, first=name == "perf"
+    )  # whose first argument may be named as a command
     wrapper = _READERS[name](options, rest[:start]) if name in _READERS else NO_WRAPPER
     own_words = words[: len(words) - len(rest) + start]
     text = " ".join([name, *own_words]).removesuffix(" --")
