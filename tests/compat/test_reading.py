@@ -76,13 +76,6 @@ def test_ranks_get_what_the_variables_say(machine, env, ranks, expected):
     assert show(make_plan(machine, wanted(env, ranks, framework=framework, machine=machine))) == expected
 
 
-def test_ranks_and_threads_follow_the_order_of_visible_nodes():
-    made = make_plan(DUAL, wanted({NODES: "1,0", RESERVE: "0"}, ranks=10, given=["smt", "sibling"]))
-    assert show(made) == "4 12 5 6 7 0 8 1 2 3"
-    (placement,) = make_plan(DUAL, wanted({NODES: "1,0"}, ranks=1, given=["strategy"])).placements
-    assert (placement.cpus, list(placement.service_cpus)) == ((12, 13, 14, 8, 9, 10, 11), [15])
-
-
 @pytest.mark.parametrize(
     ("name", "text", "marked", "message"),
     [
@@ -195,11 +188,6 @@ def test_a_note_names_each_difference_from_vllm(machine, env, ranks, expected):
     different = [text for text in texts if not any(part in text for part in usual)]
     assert len(different) == bool(expected)
     assert not expected or different[0].startswith(expected)
-
-
-def test_nodes_without_cpus_matter_only_to_ranks_that_get_nodes():
-    request = wanted({}, 1, machine=BOUND, given=["strategy"])
-    assert not [text for text in find_texts(make_plan(BOUND, request)) if "skipped" in text]
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,7 @@ import pytest
 from ompbind.cpuset import CpuSet
 from ompbind.inspection.diagnosis import ExpectedBinding, expect_variables, is_relevant, select_variables
 from ompbind.inspection.judge import judge
-from ompbind.inspection.rank_processes import ObservedProcesses, make_inspection
 from ompbind.openmp.binding import Bind
-from ompbind.planning.other_runs import LiveRun
 from ompbind.text import Severity
 from tests.inspection.test_judge import (
     GOMP,
@@ -91,29 +89,6 @@ def test_workers_stay_on_the_cpus_that_compute_beside_service_cpus(masks, env, s
     )  # fmt: skip
     verdict = judge([process(masks, TORCH, **SERVICE, **env)], expected)
     assert (verdict.severity, verdict.issues[0].code if verdict.issues else "") == (severity, code)
-
-
-@pytest.mark.parametrize(
-    ("bind", "compute", "places", "masks", "severity"),
-    [
-        ("rank", "0-1", "{0,1,2,3},{0,1}", "0-3 0-1", "ok"),
-        ("rank", "0", "{0,2,3},{0}", "0,2-3 0", "ok"),
-        ("thread", "0", "{0,2,3},{0}", "0,2-3 0", "ok"),
-        ("thread", "0-1", "{0,1,2,3},{1}", "0-3 1", "ok"),
-        ("core", "0-1", "{0,1,2,3},{0,1}", "0-3 0-1", "ok"),
-        ("none", "0-1", "", "0-3*2", "ok"),
-        ("rank", "0-1", "", "0-3*2", "ok"),  # with a runtime whose forked children crash with places
-        ("rank", "0-1", "{0},{1}", "0 1", "error"),  # places of the command
-        ("rank", "0-1", "{0},{1}", "0-3 0-1", "ok"),
-    ],
-)
-def test_inspect_uses_the_mode_of_the_run_beside_service_cpus(bind, compute, places, masks, severity):
-    """With one CPU that computes, the variables are the same in several modes."""
-    whole = cpus(compute) | cpus("2-3")
-    run = LiveRun(run_id="job", pid=10, uid=1, started=1, ranks=((0, whole),), claimed=whole, bind=bind)
-    rank = process(masks, TORCH, pid=12, **{**SERVICE, "OMPBIND_CPUS": compute}, **variables(places))
-    (group,) = make_inspection(ObservedProcesses(processes={12: rank}, runs=(run,))).groups
-    assert (group.expected.bind, str(group.verdict.severity)) == (bind, severity)
 
 
 IDENTITY = {"OMPBIND_RUN_ID": "job", "OMPBIND_RANK": "0", "OMPBIND_CPUS": "0-1"}

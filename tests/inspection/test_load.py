@@ -204,15 +204,6 @@ def test_each_throttled_cgroup_has_one_warning(measured, issues):
     assert all(text in issue.text for issue, text in zip(found, issues, strict=True))
 
 
-def test_throttling_between_two_samples_needs_both():
-    first = LoadSample(at_s=0, processes=(), throttling=throttled())
-    later = LoadSample(at_s=1, processes=(), throttling=throttled(periods=9, throttled_periods=3))
-    assert later.throttled_since(first) == throttled(periods=4, throttled_periods=0, throttled_s=0.0)
-    assert later.throttled_since(None) is None
-    assert later.throttled_since(first.replace(throttling=None)) is None
-    assert first.replace(throttling=None).throttled_since(first) is None
-
-
 CLOSE = {"OMP_PROC_BIND": "close"}
 PARENT = process("0", TORCH, pid=50, **CLOSE)
 SET_ITSELF = process("0", TORCH, pid=50)  # with os.environ: its children show the variable

@@ -297,9 +297,7 @@ def test_entries_of_ld_preload_that_cannot_be_loaded_are_reported(tmp_path, valu
         assert list(find_missing_preloads(["tcmalloc"], workload, [value.strip(":")])) == []
 
 
-@pytest.mark.parametrize(
-    "pattern", ["*.conf", "*", "b*.conf", "?.conf", "[ab].conf", ".*", "*/x.conf", "a.conf", "no/*"]
-)
+@pytest.mark.parametrize("pattern", ["*.conf", "[ab].conf", "*/x.conf", "no/*"])
 def test_the_configuration_of_the_linker_includes_the_files_that_match(tmp_path, monkeypatch, pattern):
     for name in ("a.conf", "b.conf", "c.txt", ".hidden.conf", "d.conf/x.conf"):
         put(tmp_path / "parts" / name, f"/opt/{name}  # a comment\n")

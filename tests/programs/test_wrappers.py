@@ -65,14 +65,6 @@ def test_the_subcommand_of_perf_is_not_the_command(app):
     assert read_wrapper("perf", ["stat", "-o", "out", app, "x"], os.environ)[1] == [app, "x"]
 
 
-def test_all_wrappers_of_a_command_are_found_in_order(app):
-    line = f"nice -n 5 env OMP_NUM_THREADS=2 timeout 9 taskset -c 1 env -i {app} -u X"
-    workload = read_workload(line.split(), os.environ)
-    assert workload.program == app
-    texts = [wrapper.text for wrapper in workload.wrappers]
-    assert texts == ["env OMP_NUM_THREADS=2", "taskset -c 1", "env -i"]
-
-
 def test_the_program_has_the_environment_that_env_leaves(tmp_path, app):
     mine = tmp_path / "libiomp5.so"
     mine.write_bytes(make_elf())
