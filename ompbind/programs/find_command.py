@@ -29,12 +29,6 @@ _SHELL_COMMANDS = (".", "alias", "eval", "exec", "export", "source", "trap", "ul
 _SHELL_CHARACTERS = "$`;|&<>()*?\n"
 """Characters that have a meaning in shells; a command with them is for a shell."""
 
-_OPTION_HINT = "write options of ompbind before --, and the command after it"
-_ENTRY_POINT_HINT = (
-    "; if -- belongs to the entry point of this container, set variables such as OMPBIND_RANKS, or use"
-    " --entrypoint ompbind"
-)
-
 
 def find_command(name: str, env: Mapping[str, str]) -> str:
     """Return the path of the file that a command `name` executes, by the PATH of `env`.
@@ -67,8 +61,11 @@ def _find_hint(name: str, env: Mapping[str, str]) -> str:
     if "/" not in name and os.path.exists(name):
         return f"to run the file in this directory, write {shlex.quote(f'./{name}')}"
     if name.startswith("-") and name.strip("-"):
-        is_entry_point = 1 in (os.getpid(), os.getppid())  # of `exec`, of `run`
-        return _OPTION_HINT + (_ENTRY_POINT_HINT if is_entry_point else "")
+        hint = "write options of ompbind before --, and the command after it"
+        if 1 in (os.getpid(), os.getppid()):  # the entry point of a container: of `exec`, of `run`
+            hint += "; if -- belongs to the entry point of this container, set variables such as"
+            hint += " OMPBIND_RANKS, or use --entrypoint ompbind"
+        return hint
     is_assignment = bool(equals) and variable.isidentifier()
     if any(character in name for character in _SHELL_CHARACTERS) and not (is_assignment and first == name):
         command = "'...'" if "\n" in name else shlex.quote(name)

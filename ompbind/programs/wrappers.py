@@ -39,8 +39,8 @@ PROCESS_LAUNCHERS: Mapping[str, tuple[str, ...]] = {
 }
 """Commands that start the processes of a job and may bind them, with their subcommands; () without any."""
 
-TORCHRUN, _TORCHRUN_MODULES = "torchrun", ("torch.distributed.run", "torch.distributed.launch")
-"""torchrun, and the modules with the same command line: `python -m torch.distributed.run`."""
+_TORCHRUN_MODULES = (["torch.distributed.run"], ["torch.distributed.launch"])
+"""The modules with the command line of torchrun: `python -m torch.distributed.run`."""
 
 ACCELERATE = "accelerate"
 """accelerate of Hugging Face, whose subcommand `launch` starts processes as torchrun does."""
@@ -94,36 +94,6 @@ Programs that start several processes only by their code, such as a script with 
 """
 
 
-def find_worker_program(path: str, words: Sequence[str]) -> tuple[str, Sequence[str]] | None:
-    """Return the name of the program of a command that has a row, and its arguments; None for others.
-
-    The program may be behind a Python or a package manager: `python -m gunicorn`, `uv run pytest`.
-    """
-    line = [os.path.basename(path), *words]
-    if line[0] in PYTHON_MANAGERS and "run" in line:
-        line = [word for word in line[line.index("run") + 1 :] if word != "--"]
-        while line and line[0].startswith("-"):
-            line.pop(0)
-    if line and line[0].startswith("python"):
-        line = line[2 if line[1:2] == ["-m"] else 1 :]
-    name = os.path.basename(line[0]) if line else ""
-    return (name, line[1:]) if name in WORKER_PROGRAMS else None
-
-
-def count_workers(name: str, words: Sequence[str], env: Mapping[str, str]) -> str:
-    """Return how many worker processes a program of WORKER_PROGRAMS starts: a number or another word.
-
-    `words` are its arguments. Returns "" if it starts none, or one.
-    """
-    program = WORKER_PROGRAMS[name]
-    if program.subcommand not in ("", *words) or _find_value(program.pool, words) in program.threads:
-        return ""
-    workers = _find_value(program.options, words) or env.get(program.variable, "") or program.default
-    workers = workers.partition(",")[0]  # celery --autoscale MAX,MIN
-    is_unknown = program.runs_jobs and not workers.isdecimal()
-    return "" if is_unknown or workers in ("0", "1") else workers
-
-
 def _find_value(options: Sequence[str], words: Sequence[str]) -> str:
     """Return the last value of an option: `-w 4`, `-w4`, `--workers=4`; "" without the option."""
     value = ""
@@ -160,14 +130,6 @@ def find_launcher_name(path: str) -> str:
     return os.path.basename(path).partition(".")[0]
 
 
-def is_torchrun(path: str, words: Sequence[str]) -> bool:
-    """Return whether a program with some arguments is torchrun, or a Python that runs it as a module."""
-    name = os.path.basename(path)
-    if name.startswith("python") and words[:1] == ["-m"]:
-        return any(word in _TORCHRUN_MODULES for word in words[1:2])
-    return name == TORCHRUN
-
-
 # Most MPI launchers, Slurm and Flux bind each process by rules of their own. torchrun and, by default, MPICH
 # bind none: all their processes share the CPUs of the rank that the launcher is. In both cases ompbind should
 # be started by the launcher, once for each process.
@@ -201,17 +163,22 @@ def read_launch(path: str, words: Sequence[str], env: Mapping[str, str]) -> Laun
     if any(os.path.basename(word) == "ompbind" for word in words):
         return None
     name = os.path.basename(path)
-    if is_torchrun(path, words):
-        start = 0 if name == TORCHRUN else 2  # behind `-m MODULE`
+    is_module = name.startswith("python") and words[:1] == ["-m"] and words[1:2] in _TORCHRUN_MODULES
+    if name == "torchrun" or is_module:
+        start = 2 if is_module else 0
         return _read_torchrun([name, *words[:start]], words[start:])
     if name == ACCELERATE:
         return _read_accelerate(words, env)
-    if found := find_worker_program(path, words):
-        workers = count_workers(*found, env)
-        program = WORKER_PROGRAMS[found[0]]
-        instead = f"{found[0]} {program.options[0]}{{threads}}" if program.runs_jobs else ""
-        launch = Launch(text=found[0], instead=instead, workers=workers, jobs=program.runs_jobs)
-        return launch if workers else None
+    line = [name, *words]
+    if name in PYTHON_MANAGERS and "run" in words:  # `uv run pytest`
+        line = [word for word in words[words.index("run") + 1 :] if word != "--"]
+        while line and line[0].startswith("-"):
+            line.pop(0)
+    if line and line[0].startswith("python"):  # `python -m gunicorn`
+        line = line[2 if line[1:2] == ["-m"] else 1 :]
+    program = os.path.basename(line[0]) if line else ""
+    if program in WORKER_PROGRAMS:
+        return _read_workers(program, line[1:], env)
     subcommands = PROCESS_LAUNCHERS.get(find_launcher_name(path))
     if subcommands is None or (subcommands and (not words or words[0] not in subcommands)):
         return None
@@ -221,6 +188,19 @@ def read_launch(path: str, words: Sequence[str], env: Mapping[str, str]) -> Laun
     if start == len(words):
         return Launch(text=text, instead=f"{text} ... ompbind exec -- CMD")
     return _make_launch(text, text, words[start:])
+
+
+def _read_workers(name: str, words: Sequence[str], env: Mapping[str, str]) -> Launch | None:
+    """Return which workers a program of WORKER_PROGRAMS starts; None if it starts none, or one."""
+    program = WORKER_PROGRAMS[name]
+    if program.subcommand not in ("", *words) or _find_value(program.pool, words) in program.threads:
+        return None
+    workers = _find_value(program.options, words) or env.get(program.variable, "") or program.default
+    workers = workers.partition(",")[0]  # celery --autoscale MAX,MIN
+    if workers in ("", "0", "1") or (program.runs_jobs and not workers.isdecimal()):
+        return None
+    instead = f"{name} {program.options[0]}{{threads}}" if program.runs_jobs else ""
+    return Launch(text=name, instead=instead, workers=workers, jobs=program.runs_jobs)
 
 
 def find_command_word(words: Sequence[str], env: Mapping[str, str], first: int = 0) -> int:
