@@ -16,7 +16,7 @@ from ompbind.machine.read.linux import LIVE
 from ompbind.machine.read.root import DirectoryRoot
 from ompbind.openmp.binding import DISTRIBUTING_WORDS
 from ompbind.openmp.variables import OVERRIDING_VARIABLES
-from ompbind.planning.placeholders import EXAMPLE, find_unfilled, parse_env_file
+from ompbind.planning.placeholders import find_unfilled, parse_env_file
 from ompbind.planning.planner import Requests
 from ompbind.planning.rank_command import RunSpec, make_spec_before_plan
 from ompbind.planning.request import JobCpus, Request
@@ -45,7 +45,7 @@ def make_request(
         job_cpus=read_own_job_cpus() if settings.topology == LIVE else None,
         workload=_read_preloaded_workload(settings, spec),
         user_variables=_user_variables(settings, spec),
-        unfilled=tuple(_explain_unfilled(settings)),
+        unfilled=_explain_unfilled(settings),
     )
     if not settings.compat:
         return request
@@ -81,21 +81,17 @@ def _user_variables(settings: Settings, spec: RunSpec) -> tuple[tuple[str, str],
     return tuple((name, own[name]) for name in names if name in own)
 
 
-def _explain_unfilled(settings: Settings) -> Iterator[str]:
-    """Yield what the user should know about placeholders in the command that stay as they are."""
-    for word in settings.words if settings.fill else ():
-        for shown, meant in find_unfilled(word, is_filled=True):
-            if shown != meant:
-                yield f"{shown} in the command stays as it is (write {meant or EXAMPLE})"
-    found = dict(pair for word in settings.words for pair in find_unfilled(word))
-    if not found or settings.sources.is_given("fill"):  # --no-fill says that all is text
-        return
-    stays = "stays as it is" if len(found) == 1 else "stay as they are"
-    wrong = [meant or EXAMPLE for shown, meant in found.items() if shown != meant]
-    remedy = f"fills {join_words(wrong) if wrong else 'placeholders'}"
-    has_fill = "fill" in settings.sources.options
-    remedy = f"--fill {remedy}; --no-fill hides this warning" if has_fill else f"'run --fill' {remedy}"
-    yield f"{join_words(found)} in the command {stays} ({remedy})"
+def _explain_unfilled(settings: Settings) -> str:
+    """Return what the user should know about placeholders in the command that stay, "" if there are none."""
+    if settings.fill or settings.sources.is_given("fill"):  # --no-fill says that all is text
+        return ""
+    found = dict.fromkeys(shown for word in settings.words for shown in find_unfilled(word))
+    if not found:
+        return ""
+    remedy = "'run --fill' fills placeholders"
+    if "fill" in settings.sources.options:
+        remedy = "--fill fills placeholders; --no-fill hides this warning"
+    return f"{join_words(found)} in the command {'stays' if len(found) == 1 else 'stay'} unfilled ({remedy})"
 
 
 def _read_preloaded_workload(settings: Settings, spec: RunSpec) -> Workload | None:

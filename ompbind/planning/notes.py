@@ -92,8 +92,8 @@ def _explain_cores(plan: Plan) -> Iterator[Note]:
 
 
 def _explain_unfilled(plan: Plan) -> Iterator[Note]:
-    for text in plan.request.unfilled:
-        yield Note(code="unfilled", text=text, warning=True)
+    if plan.request.unfilled:
+        yield Note(code="unfilled", text=plan.request.unfilled, warning=True)
 
 
 def _explain_idle_siblings(plan: Plan) -> Iterator[Note]:

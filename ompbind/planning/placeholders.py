@@ -10,9 +10,6 @@
 - `{cpus:NAME}` are the CPUs of another group of the run; {group}, {group_rank} and {group_size} have a value
   in runs with groups only.
 
-Text that was probably meant as a placeholder is an error in options: `{8000+rank}`, `{ rank }`, and `{rank`
-at the end. In a command it causes a warning: `{8000+rank}`, and `{rank}` if it is not filled, `{RANK}` if it
-is. Braces of code are not meant: `print(f"{rank}")`, `#{rank}`, `%{size}`, `$h{rank}`, `{ size++ }`.
 """
 
 import re
@@ -47,22 +44,6 @@ _FORM = r"\$\{+|\{(?P<doubled>\{)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<rest>[^{}]
 _ARITHMETIC = r"(?:\*([0-9]{1,18}))?([+-][0-9]{1,18})?"
 """Factor and offset behind a name; with 18 digits each, a result has at most 40."""
 
-_SIGNS = r"[0-9+* -]*"
-_MEANT = rf"\{{(?![^}}]*(?:\+\+|--))(?P<text>{_SIGNS}\b(?:{'|'.join(NAMES)})\b{_SIGNS})(?P<end>\}}|\Z)"
-"""Braces with nothing but a known name and numbers; the last pair may not be closed."""
-
-_OUTSIDE = rf"(?<![\w.+*-])(?P<sum>\d{{1,18}}[+*])\{{(?P<name>{'|'.join(NUMBERS)})\}}(?![\w.])"
-"""A sum with the name alone in braces."""
-
-_BEFORE_OTHER_BRACES = r"(?:[{#@\\]|[$%]\w*)$"
-"""What is directly before braces of shells, templates and formats."""
-
-_CODE = r"(?<![$(])\("
-"""A parenthesis of code; `$(` is of a shell."""
-
-_SUM = r"(?:(\d{1,18})\+)?(?:(\d{1,18})\*)?([a-z_]+)(?:\*(\d{1,18}))?([+-]\d{1,18})?"
-"""A sum in any order: offset, factor, name, factor, offset."""
-
 
 class Placeholder(Record):
     """A placeholder in a text: its value is the value of `name`, times `factor`, plus `offset`."""
@@ -87,25 +68,8 @@ def fill(text: str, fields: Fields, where: str = "", *, is_command: bool = False
 
 def check(text: str, names: Collection[str] = ALL_NAMES) -> None:
     """Raise PositionError for a placeholder in the text of an option that is not one of `names`, or wrong."""
-    if "{" not in text:
-        return
-    _parse(text, tuple(names), is_command=False)
-    for found in re.finditer(_OUTSIDE, text):
-        raise PositionError(
-            f"{found[0]} is not computed",
-            text=text,
-            span=found.span(),
-            hint=f"write {_spell(found['sum'] + found['name'])}",
-        )
-    for found in _find_meant(text, re.IGNORECASE):
-        meant, is_closed = _spell(found["text"]), bool(found["end"])
-        if found[0] != meant:
-            hint = f"write {meant or EXAMPLE}" if is_closed else _QUOTE
-            message = f"{found[0]} is not {'a placeholder' if is_closed else 'closed'}"
-            raise PositionError(message, text=text, span=found.span(), hint=hint)
-
-
-_QUOTE = "quote the value, and write no spaces in braces, as in 'PORT={rank+8000}'"
+    if "{" in text:
+        _parse(text, tuple(names), is_command=False)
 
 
 def has_placeholders(text: str) -> bool:
@@ -197,48 +161,25 @@ def _make_error(form: re.Match[str], names: Collection[str]) -> PositionError:
         hint = f"write {{{name}}}; numbers are {', '.join(NUMBERS)}"
     else:
         message = f"{shown} cannot be computed: a whole number follows *, + or -, without spaces"
-        meant = _spell(shown[1:-1])
-        hint = f"{f'write {meant}' if meant else f'for example {{{name}*2+8000}}'}; {literal}"
+        hint = f"for example {{{name}*2+8000}}; {literal}"
     return PositionError(message, text=form.string, span=form.span(), hint=hint)
 
 
-EXAMPLE = "for example {rank*2+8000}"
-"""What to write for a sum that cannot be computed."""
+_CODE = r"(?<![$(])\("
+"""A parenthesis of code; `$(` is of a shell."""
 
 
-def find_unfilled(text: str, *, is_filled: bool = False) -> Iterator[tuple[str, str]]:
-    """Yield what was probably meant as a placeholder in a command, and its correct spelling, "" for none.
+def find_unfilled(word: str) -> Iterator[str]:
+    """Yield the placeholders in a word of a command, which stay if the command is not filled.
 
-    Placeholders that are written correctly are yielded too: the command may not be filled. If it is filled,
-    names in capital letters count too.
+    Braces of code are none: `print(f"{rank}")`, `#{rank}`, `%{size}`.
     """
-    for found in _find_meant(text, re.IGNORECASE if is_filled else 0):
-        inner = found["text"]
-        is_placeholder = inner == inner.strip() or inner.strip().lower() not in NAMES  # `{ rank }` is none
-        if found["end"] and is_placeholder:
-            yield found[0], _spell(inner)
-
-
-def _find_meant(text: str, flags: int) -> Iterator[re.Match[str]]:
-    """Yield the braces that were probably meant as placeholders, also correct placeholders."""
-    if "{" not in text or re.search(_CODE, text):
+    if "{" not in word or re.search(_CODE, word):
         return
-    for found in re.finditer(_MEANT, text, flags):
-        if not re.search(_BEFORE_OTHER_BRACES, text[: found.start()]):
-            yield found
-
-
-def _spell(inner: str) -> str:
-    """Return a sum as a placeholder; "" if it cannot be computed."""
-    inner = inner.strip().lower()
-    found = re.fullmatch(_SUM, inner.replace(" ", ""), re.ASCII)
-    if found is None:
-        return ""
-    before, left, name, right, behind = found.groups(default="")
-    if (before and behind) or (left and right) or (name in TEXTS and inner != name):
-        return ""
-    factor = left or right
-    return f"{{{name}{factor and f'*{factor}'}{before and f'+{before}'}{behind}}}"
+    for form in re.finditer(_FORM, word):
+        is_other = form["doubled"] or word[: form.start()].endswith(("#", "%", "@", "\\"))
+        if form["name"] in NAMES and re.fullmatch(_ARITHMETIC, form["rest"]) and not is_other:
+            yield form[0]
 
 
 _NAME_RULE = "letters, digits and underscores (no digit first)"

@@ -137,7 +137,7 @@ class Request(Record):
     `visible` are the devices that ranks may get, None if no device was read. With `has_own_devices`, ranks
     outside the plan get none of them: the launcher has given this rank devices of its own.
 
-    `unfilled` are texts about placeholders of the user that stay as they are. `group` is the name of the
+    `unfilled` is a text about placeholders in the command that stay. `group` is the name of the
     group, in a run with several commands.
     """
 
@@ -179,7 +179,7 @@ class Request(Record):
     near: tuple[str, ...] = ()
     visible: VisibleDevices | None = None
     has_own_devices: bool = False
-    unfilled: tuple[str, ...] = ()
+    unfilled: str = ""
     group: str = ""
 
     @property

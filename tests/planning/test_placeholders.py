@@ -1,6 +1,5 @@
 """Placeholders in the texts of options and commands, NAME=VALUE of --env, and the lines of --env-file."""
 
-import re
 from functools import partial
 
 import pytest
@@ -50,7 +49,7 @@ def test_texts_of_options_are_filled(text, filled):
     ("{rank+\u0661}", "{rank+\u0661}", "cannot be computed", ""),
     ("{rank+" + "9" * 19 + "}", "{rank+" + "9" * 19 + "}", "cannot be computed", ""),
     ("{cpus+1}", "{cpus+1}", "{cpus} is not a number", "numbers are rank, local_rank, size, threads"),
-    ("{rank + 1}", "{rank + 1}", "cannot be computed", "write {rank+1}; for the text"),
+    ("{rank + 1}", "{rank + 1}", "cannot be computed", "for example {rank*2+8000}; for the text"),
 ])  # fmt: skip
 def test_wrong_placeholders_are_errors_with_their_position(text, marked, message, hint):
     for call in (check, lambda text: fill(text, FIELDS)):
@@ -60,22 +59,6 @@ def test_wrong_placeholders_are_errors_with_their_position(text, marked, message
         assert (error.text, error.text[slice(*error.span)]) == (text, marked)
         assert message in error.message
         assert hint in error.hint
-
-
-@pytest.mark.parametrize(("text", "marked", "message", "hint"), [
-    ("a={ rank }", "{ rank }", "{ rank } is not a placeholder", "write {rank}"),
-    ("{rank}{8000 + rank}", "{8000 + rank}", "is not a placeholder", "write {rank+8000}"),
-    ("{ RANK }", "{ RANK }", "is not a placeholder", "write {rank}"),
-    ("{8000-rank}", "{8000-rank}", "is not a placeholder", "write for example {rank*2+8000}"),
-    ("PORT={rank", "{rank", "{rank is not closed", "quote the value"),
-    ("PORT={8000+rank", "{8000+rank", "is not closed", "quote the value"),
-    ("PORT=8000+{rank}", "8000+{rank}", "is not computed", "write {rank+8000}"),
-])  # fmt: skip
-def test_text_of_an_option_that_was_meant_as_a_placeholder_is_an_error(text, marked, message, hint):
-    with pytest.raises(PositionError, match=re.escape(message)) as caught:
-        check(text)
-    assert (text[slice(*caught.value.span)], hint in caught.value.hint) == (marked, True)
-    assert fill_word(text, {}) == text
 
 
 def test_a_negative_value_is_an_error_that_names_the_rank():
@@ -98,21 +81,15 @@ def test_placeholders_without_a_value_here_are_errors():
 @pytest.mark.parametrize(("text", "found"), [
     ("--port={rank+8000}", "{rank+8000}"), ("out.{rank}.{run_id}", "{rank} {run_id}"),
     ('{"port":{rank+8000}}', "{rank+8000}"), ("cd $(dirname $0); serve {rank}", "{rank}"),
-    ("{8000+rank}", "{rank+8000}"), ("{2*rank+8000}", "{rank*2+8000}"), ("{8000 + rank}", "{rank+8000}"),
-    ("{8000-rank}", ""), ("{1+rank+1}", ""), ("{2*rank*2}", ""), ("{8000+cpus}", ""),
 ])  # fmt: skip
-def test_what_was_probably_meant_as_a_placeholder_is_found_with_its_correct_spelling(text, found):
-    pairs = dict(find_unfilled(text))
-    assert list(pairs.values()) == found.split(" ")
-    assert all(shown in text for shown in pairs)
-    for meant in filter(None, pairs.values()):
-        check(meant)
+def test_placeholders_in_a_command_are_found(text, found):
+    assert list(find_unfilled(text)) == found.split(" ")
 
 
 @pytest.mark.parametrize("text", [
-    '{"rank": 1}', "${rank} ${{rank}} #{rank} %{size} %q{rank} $h{rank} HEAD@{size}", "{{rank}} {{ rank }}",
+    '{"rank": 1}', "${rank} ${{rank}} #{rank} %{size} HEAD@{size}", "{{ rank }}",
     'import os; rank = 1; print(f"{rank} {rank+8000}")', "{size+=$1} END{print size}", "f() { rank; }",
-    "{ rank } {foo} {rank2} {rank:02} {rank,size} {RANK} {}", "{size++} {--rank} {rank",
+    "{ rank } {foo} {rank2} {RANK} {}",
 ])  # fmt: skip
 def test_braces_of_other_programs_are_not_meant_as_placeholders(text):
     assert not list(find_unfilled(text))
