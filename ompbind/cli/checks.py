@@ -146,8 +146,6 @@ CHECKS = (
     Check(option="cores", other="strategy", when=_list_strategies_for_cores,
           hint=lambda v: f"use {_list_strategies_for_cores(v)}"),
     _make_service_check("service_cores"),
-    Check(option="service_total", other="mask", when=_is_unbound),
-    _make_service_check("service_total"),
     Check(option="reserve_total", other="reserve", when=lambda v: v["reserve"], text=CONTRADICT,
           hint="use --reserve for cores per rank, or --reserve-total for cores of the whole machine"),
     Check(option="wait", other="exclusive", when=lambda v: not (v["avoid"] or v["exclusive"]),

@@ -132,10 +132,6 @@ PLANNING_OPTIONS: tuple[Option, ...] = (
     Option("--service-cores", section=CPUS, verbs=PLANNING, read=at_least(0), default="0",
            number=True, metavar="K",
            help="Give each rank K whole cores on which no OpenMP worker runs, for its other threads"),
-    Option("--service-total", section=CPUS, verbs=PLANNING, read=at_least(0), default="0",
-           number=True, metavar="K",
-           help="Use K CPUs of all ranks together not for OpenMP workers, but for other threads of the"
-                " ranks"),
     Option("--reserve", section=CPUS, verbs=CHOOSING, read=at_least(0), default="0", number=True,
            metavar="K", everyday=True, rare_in=("bench",), help="Keep K whole cores of each rank free"),
     Option("--reserve-total", section=CPUS, verbs=CHOOSING, read=at_least(0), default="0",

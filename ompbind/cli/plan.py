@@ -24,6 +24,7 @@ RUN_ID = "plan"  # the name of the run where --run-id is not given, so that equa
 EXAMPLES = (
     ("The CPUs of four ranks", "ompbind plan -n 4"),
     ("The same, as a picture", "ompbind plan -n 4 --format picture"),
+    ("The same, as options of run", "ompbind plan -n 4 --format mask"),
     ("Let Slurm bind two tasks on a whole node", "srun $(ompbind plan -n 2 --format slurm) ./app"),
     ("For another machine", "ompbind plan -n 4 --topology sample:epyc-2p"),
     ("The same, as JSON", "ompbind plan -n 4 --topology sample:epyc-2p --format json"),

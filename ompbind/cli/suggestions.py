@@ -157,6 +157,7 @@ REMOVED_OPTIONS: dict[str, str] = {
     "--nic-variables": "set the variable from OMPBIND_NICS in the command: sh -c '...'",
     "--duration": "measure servers as groups: --until load --name server -- ... : --name load -- ...",
     "--load": "name the load generator as a group: --until load --name server -- ... : --name load -- ...",
+    "--service-total": "use --service-cores K, for K cores of each rank",
     "--plan": "give the mask that 'ompbind plan --format mask' prints",
     "--compare": "make a plan with each --strategy; --format json has their metrics",
     "--explain": "read the notes of 'ompbind plan'; --format json has its metrics",

@@ -52,11 +52,11 @@ class ForeignSetting(Record):
 
 
 _OPTIONS: Mapping[str, str] = {
-    "strategy": "-s", "smt": "--smt", "sibling": "--sibling", "service_total": "--service-total",
+    "strategy": "-s", "smt": "--smt", "sibling": "--sibling",
 }  # fmt: skip
 """The options for fields of a request that a note shows."""
 
-_SERVICE_OPTIONS = ("service_total", "service_cores", "reserve", "reserve_total")
+_SERVICE_OPTIONS = ("service_cores", "reserve", "reserve_total")
 
 
 def fill_request(

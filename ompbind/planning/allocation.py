@@ -245,7 +245,7 @@ def _take_service_cpus(
             raise PlanError(
                 f"rank {placement.rank} would have no CPU left: it gets {count(cpus, 'CPU')} and has "
                 f"{count(number, 'service CPU')}",
-                hint="use fewer service CPUs (--service-total), or give the rank more CPUs",
+                hint="reserve fewer CPUs with the variable of the framework, or give the rank more CPUs",
             )
         key = id(placement.cpus), number
         if key not in divided:

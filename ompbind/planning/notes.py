@@ -330,7 +330,7 @@ def _explain_other_runs(plan: Plan) -> Iterator[Note]:
 
 
 def _explain_service(plan: Plan) -> Iterator[Note]:
-    """List ranks without their optional service CPUs, and ranks for which a framework has none.
+    """List ranks without their optional service CPUs.
 
     Explain which ranks have service CPUs far away, or workers that may use their service CPUs.
     """
@@ -340,12 +340,6 @@ def _explain_service(plan: Plan) -> Iterator[Note]:
     if fewer and request.service_optional:
         text = f"{named('rank', fewer)} {_has(fewer)} too few CPUs for service CPUs"
         yield Note(code="service-missing", text=f"{text}: other threads use the CPUs that compute")
-    unserved = [placement for placement, number in wanted if not (number or placement.service_cpus)]
-    without = CpuSet(placement.rank for placement in unserved if len(placement.cpus) > 1)
-    if without and request.service_total and request.compat:
-        text = f"{named('rank', without)} {_has(without)} no service CPU"
-        remedy = f"if each rank is a server, use --service-total {ranks}"
-        yield Note(code="service-uneven", text=f"{text}: {remedy}")
     if not (with_service := [placement for placement in plan.placements if placement.service_cpus]):
         return
     nodes = machine.table.number_of(Level.NODE)

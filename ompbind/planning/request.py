@@ -297,8 +297,7 @@ def _check_cores(request: Request) -> None:
     if min(request.service_total, request.service_each) < 0:
         raise RequestError("ranks cannot have a negative number of service CPUs", hint="use 0 or more CPUs")
     if request.has_service and request.bind is Bind.EXACT:
-        option = "--service-cores" if request.service_cores else "--service-total"
-        message = f"--bind exact leaves no thread that could use {option}"
+        message = "--bind exact leaves no thread that could use service CPUs"
         raise RequestError(
             message, hint="use --bind thread: it binds all OpenMP threads but the initial thread"
         )

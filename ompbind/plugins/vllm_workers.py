@@ -94,13 +94,14 @@ def place_server(server: Server, command: Sequence[str]) -> tuple[Plan, tuple[Va
     options = [f"--ranks={server.all_workers}", "--compat=vllm"]
     own = _find_own_cpus()
     if own is not None:
-        options += ["--no-config", f"--mask={own[0]}", f"--service-total={own[1]}"]
+        # the rank decides the service CPUs, not vLLM
+        options += ["--no-config", f"--mask={own[0]}", "--service-cores=0"]
     if server.connector:
         command = (*command, VLLM.connector)  # it may be in a configuration file of vLLM
     context = load_verb("exec").make_context("exec", [*options, "--", *command])
     try:
         settings = make_planning_settings(context)
-        plan, spec, claim = _make_plan(server, settings, is_rank=own is not None)
+        plan, spec, claim = _make_plan(server, settings, own[1] if own else None)
     except OmpbindError as error:
         context.explain(error)
         raise
@@ -129,14 +130,17 @@ def _find_own_cpus() -> tuple[str, int] | None:
     return str(allowed), len(service & allowed)
 
 
-def _make_plan(server: Server, settings: Settings, *, is_rank: bool) -> tuple[Plan, RunSpec, Claim | None]:
-    """Return the plan, what all workers have in common, and the claim, which replicas of a server share."""
+def _make_plan(server: Server, settings: Settings, service: int | None) -> tuple[Plan, RunSpec, Claim | None]:
+    """Return the plan, what all workers have in common, and the claim, which replicas of a server share.
+
+    `service` are the service CPUs of the rank that this process belongs to, None if it belongs to no rank.
+    """
     machine = read_planning_machine(settings)
     parent = multiprocessing.parent_process()
     spec = make_run_spec(settings, f"vllm-{parent.pid if parent else os.getpid()}")
     request = make_request(settings, make_spec_before_plan(spec), machine, for_workers=True)
-    if is_rank:
-        request = request.replace(service_optional=True)  # a rank may have few CPUs for its workers
+    if service is not None:  # a rank may have few CPUs for its workers
+        request = request.replace(service_total=service, service_optional=True)
         return make_local_plan(machine, request, ()), spec, None
     identity = make_run_identity(spec.run_id)
     if server.workers < server.all_workers:

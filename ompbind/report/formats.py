@@ -49,7 +49,7 @@ FORMATS: Mapping[str, Format] = {
     "json": Format(render=f"{_REPORT}.plan_json:render_plan_json", ranks="all", takes="variables",
                    shows_notes=True),
     "mask": Format(render=f"{_EXPORT}:render_mask", ranks="all", lacks_devices=True,
-                   help="options that give ranks these CPUs again"),
+                   help="as -n and -m"),
     "env": Format(render=f"{_EXPORT}:render_env", ranks="one", takes="variables",
                   help="the variables of one rank"),
     "sh": Format(render=f"{_EXPORT}:render_sh", ranks="one", takes="variables",

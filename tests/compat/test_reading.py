@@ -134,7 +134,7 @@ def test_nodes_without_allowed_cpus_are_refused_and_not_dropped():
         ({BIND: "0|4"}, ["mask"], "--mask is given"),
         ({BIND: "0|4"}, ["strategy"], "--strategy is given"),
         ({BIND: "0|4"}, ["bind", "smt"], None),
-        ({RESERVE: "1"}, ["service_total"], "--service-total is given"),
+        ({RESERVE: "1"}, ["service_cores"], "--service-cores is given"),
         ({SLICES: "1", BIND: "0|4"}, [], "the mask selects the CPUs"),
         ({NODES: "1", SLICES: "1"}, [], "VLLM_CPU_SIM_MULTI_NUMA is set"),
         ({RESERVE: "1", BIND: "nobind"}, [], "ranks are not bound"),
@@ -204,24 +204,7 @@ def test_reserved_cpus_depend_on_the_machine_and_the_command(machine, command, e
     assert show(make_plan(machine, request)) == expected
 
 
-@pytest.mark.parametrize(
-    ("env", "ranks", "options", "expected"),
-    [
-        ({RESERVE: "1"}, 2, {}, "rank 0 has no service CPU: if each rank is a server, use --service-total 2"),
-        ({RESERVE: "1"}, 3, {}, "ranks 0-1 have no service CPU"),
-        ({}, 1, {}, None),
-        ({RESERVE: "0"}, 2, {}, None),
-        ({RESERVE: "1"}, 2, {"cores": 2}, None),
-        ({}, 8, {}, None),  # one CPU each
-    ],
-)
-def test_a_note_names_the_ranks_for_which_vllm_reserves_no_cpu(env, ranks, options, expected):
-    made = make_plan(DUAL, wanted(env, ranks, given=tuple(options), **options))
-    texts = find_texts(made, "service-uneven")
-    assert [text.startswith(expected or "-") for text in texts] == [True] * bool(expected)
-
-
-@pytest.mark.parametrize("option", ["mask", "service_total", "reserve", "reserve_total", "cores", "threads"])
+@pytest.mark.parametrize("option", ["mask", "service_cores", "reserve", "reserve_total", "cores", "threads"])
 def test_an_option_replaces_the_reserved_cpus_that_are_not_requested(option):
     options = {"mask": parse_mask("0|1")} if option == "mask" else {}
     assert not wanted({}, given=[option], **options).has_service
@@ -341,7 +324,7 @@ LISTS = {BIND: "4-7|0-3"}
         ("--compat vllm", {**LISTS, "OMPBIND_MASK": "0|1"}, "0 1"),
         ("--compat vllm -m 2|3", {**LISTS, "OMPBIND_MASK": "0|1"}, "2 3"),
         ("--compat vllm -s balanced", LISTS, "0-3 4-7"),
-        ("--compat vllm --service-total 4", {RESERVE: "2"}, "0-1 4-5"),
+        ("--compat vllm --service-cores 2", {RESERVE: "2"}, "0-1 4-5"),
         ("--compat vllm", {RESERVE: "1", "OMPBIND_RESERVE": "2"}, "0-1 4-5"),
         ("--compat vllm -s cores", {NODES: "1,0"}, "4 5"),
     ],

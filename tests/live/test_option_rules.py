@@ -60,7 +60,7 @@ VALUES = {
     "strategy": ["-sspread", "-scores", "-sall"], "smt": ["--smt=2", "--smt=all"],
     "sibling": ["--sibling=last"], "threads": ["-t2"], "cores": ["-c1"],
     "processes_per_rank": ["--processes-per-rank=2"],
-    "service_cores": ["--service-cores=1"], "service_total": ["--service-total=2"],
+    "service_cores": ["--service-cores=1"],
     "reserve": ["--reserve=1"], "reserve_total": ["--reserve-total=1"],
     "core_kind": ["--core-kind=efficiency"], "share": ["--share"], "avoid": ["--avoid"],
     "exclusive": ["--exclusive"], "wait": ["--wait", "--wait=5"], "allow_partial": ["--allow-partial"],

@@ -105,7 +105,7 @@ def test_reserved_cores_are_beside_the_requested_cores():
     ({"ranks": 2, "service_cores": 4}, "rank 0 would have no core left", "use fewer service"),
     ({"ranks": 9, "service_cores": 1}, "rank 8 would have no core left", "use fewer service cores"),
     ({"ranks": 2, "service_cores": 2, "reserve": 2}, "it gets 4 cores, reserves 2", "reserve fewer"),
-    ({"ranks": 2, "service_total": 7}, "rank 1 would have no CPU left", "use fewer service CPUs"),
+    ({"ranks": 2, "service_total": 7}, "rank 1 would have no CPU left", "reserve fewer CPUs"),
     ({"cores": 1, "strategy": "all"}, "no effect with --strategy all", "use balanced, compact"),
 ])  # fmt: skip
 def test_cores_that_do_not_fit_are_an_error_with_the_numbers(options, message, hint):

@@ -48,10 +48,10 @@ NOBIND = {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}
     [
         ("2", (), {}, f"{FIRST} {LAST}"),
         ("2", (), {"VLLM_CPU_OMP_THREADS_BIND": f"{LAST}|{FIRST}"}, f"{LAST} {FIRST}"),
-        ("1", (), {"OMPBIND_MASK": f"{FIRST},{LAST}", "OMPBIND_SERVICE_TOTAL": "1"}, f"{FIRST}+{LAST}"),
+        ("1", (), {"OMPBIND_MASK": f"{FIRST},{LAST}", "OMPBIND_SERVICE_CORES": "1"}, f"{FIRST}+{LAST}"),
         ("1 1", (), {}, f"{LAST}"),  # the second of two replicas
         ("2", IN_RANK, NOBIND, f"{FIRST} {LAST}"),
-        ("2", (*IN_RANK[:-1], "--service-total", "1", "--"), NOBIND, f"{FIRST} {LAST}"),
+        ("2", (*IN_RANK[:-1], "--service-cores", "1", "--"), NOBIND, f"{FIRST} {LAST}"),
         pytest.param(
             "2", (*IN_RANK[:-1], "--bind", "none", "--"), NOBIND, f"{FIRST} {LAST}", marks=pytest.mark.long
         ),
