@@ -366,7 +366,7 @@ def _read_setting(document: Document, path: KeyPath, value: Any) -> Iterator[Set
         return
     option = document.keys.get(name)
     if option is None:
-        if removed := _REMOVED.get(name) or find_removed(name.removeprefix(RESET)):
+        if removed := _REMOVED.get(name) or find_removed(name):
             raise document.error(path, "was removed", removed)
         special = (COMMAND, AFTER) if path[0] == GROUP else ()
         reset = RESET if name.startswith(RESET) else ""

@@ -230,7 +230,8 @@ def find_option(name: str, value: str, known: Collection[str]) -> str:
 
 def find_removed(name: str) -> str:
     """Return what to do instead of a removed option, for its name, variable or key; "" for others."""
-    return REMOVED_OPTIONS.get(f"--{name.lower().lstrip('-').replace('_', '-')}", "")
+    key = name.lower().lstrip("-").replace("_", "-").removeprefix("no-")
+    return REMOVED_OPTIONS.get(f"--{key}", "")
 
 
 def _find_name(word: str, known: Collection[str], others: Mapping[str, tuple[str, ...]]) -> str:

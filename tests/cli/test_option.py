@@ -7,9 +7,8 @@ import pytest
 
 from ompbind.cli.option import Given, Option, ValueLevel, VerbContext
 from ompbind.cli.readers import at_least, names_of, one_of
-from ompbind.errors import MaskError, OptionError, PositionError
+from ompbind.errors import MaskError, OptionError
 from ompbind.masks.mask import parse_mask
-from tests.cli.command_lines import read
 
 
 def row(*names, **settings):
@@ -187,18 +186,3 @@ def test_what_click_refuses(parse, line):
     with pytest.raises(click.UsageError):
         parse(line)
     assert parse(f"-f {line}", resilient_parsing=True).params["force"]
-
-
-def test_places_in_files(tmp_path):
-    file = tmp_path / "x.toml"
-    file.write_text('[defaults]\nranks = 2\n\n[preset.a]\nno-ranks = true\nenv = { A = "1" }\n')
-    assert read("run", "--config", "x.toml").sources.place("ranks") == "x.toml:2: defaults.ranks"
-    context = read("run", "--config", "x.toml", "--preset", "a", "--env", "B=2")
-    assert (context.params["ranks"], context.params["env"]) == (1, (("A", "1"), ("B", "2")))
-    assert context.sources.place("ranks") == "x.toml:5: preset.a.no-ranks"
-    places = [given.place for given in context.sources.effective["env"]]
-    assert places == ["x.toml:6: preset.a.env.A", "--env"]
-    file.write_text("[defaults]\nsmt = 2\nmask = '0-'\n")
-    with pytest.raises(PositionError) as caught:
-        read("run", "--config", "x.toml")
-    assert caught.value.message.startswith("x.toml:3: defaults.mask: ")
