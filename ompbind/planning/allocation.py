@@ -106,12 +106,14 @@ def _place_by_strategy(draft: Draft) -> list[Placement]:
         in_domains = {row for domain in cores.domains(strategy.level) for row in domain}
         cores = cores.take(tuple(row for row in rows if row in in_domains))
     if strategy.overlapping:
-        shared = _make_placement(draft, 0, usable, cores.rows, request.reserve)
+        [share] = _separate_service(request, cores, [cores.rows])
+        shared = _make_placement(draft, 0, usable, share, request.reserve)
         placements = [shared.replace(rank=rank) for rank in range(ranks)]
     elif ranks > len(cores.rows) and not (request.cores or (requested and requested.total > 1)):
         placements = _place_on_shared_cores(draft, usable, cores.rows, ranks)
     else:
         shares = _divide_cores(draft, cores, ranks, requested)
+        shares = shares if requested else _separate_service(request, cores, shares)
         placements = [
             _make_placement(draft, rank, usable, share, request.reserve) for rank, share in enumerate(shares)
         ]
@@ -122,14 +124,16 @@ def _place_by_strategy(draft: Draft) -> list[Placement]:
 
 def _divide_cores(draft: Draft, cores: Cores, ranks: int, requested: RequestedCores | None) -> list[Rows]:
     """Let the strategy give each rank cores of its own, near its devices if it has some."""
-    request = draft.request
-    if draft.devices:
-        from ompbind.planning.devices.assignment import divide_near  # noqa: PLC0415 - door: devices
+    if not draft.devices:
+        return STRATEGIES[draft.request.effective_strategy].divide(cores, ranks, requested)
+    from ompbind.planning.devices.assignment import divide_near  # noqa: PLC0415 - door: devices
 
-        shares = divide_near(draft, cores, requested)
-    else:
-        shares = STRATEGIES[request.effective_strategy].divide(cores, ranks, requested)
-    if not request.service_cores or requested:
+    return divide_near(draft, cores, requested)
+
+
+def _separate_service(request: Request, cores: Cores, shares: list[Rows]) -> list[Rows]:
+    """Return the shares of ranks with the cores that compute first, then service and reserved cores."""
+    if not request.service_cores:
         return shares
     others = request.other_cores
     sizes = [RequestedCores(compute=max(1, len(share) - others), service=others) for share in shares]

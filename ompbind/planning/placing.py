@@ -158,13 +158,14 @@ def _choose(
 ) -> list[int]:
     """Choose the first core of every rank: the lowest costs, then the fewest neighbours in one domain.
 
-    `levels` have the positions where domains begin, widest level first. Equally good ranks are evenly spaced,
-    or without levels packed from the start.
+    `levels` have the positions where domains begin, widest level first. Equally good ranks begin with a
+    domain, and are evenly spaced; without levels they are packed from the start.
     """
     total = len(costs) + size - 1
     weights = list(accumulate([(ranks + 1) ** power for power in reversed(range(len(levels)))], initial=0))
-    unit = ranks * total * total + 1  # more than all distances from evenly spaced places together
-    scale = unit * (ranks * weights[-1] + 1)
+    inside = ranks * total * total + 1  # more than all distances from evenly spaced places together
+    shared = inside * (ranks * len(levels) + 1)
+    scale = shared * (ranks * weights[-1] + 1)
     near = max(size, NEAR // ranks)
     ends, best = [0], [(0, 0, 0)]  # of the rank before: its possible ends, the best choice up to each of them
     steps: list[list[tuple[int, int, int]]] = []  # for each rank, these choices: (value, first core, parent)
@@ -174,13 +175,14 @@ def _choose(
             # the rank before is in another domain of all levels, or in the same domain of the first levels
             limits = [starts[bisect_right(starts, first) - 1] for starts in levels]
             options = [
-                (best[parent][0] + weight * unit, parent)
+                (best[parent][0] + weight * shared, parent)
                 for limit, weight in zip((*limits, first), weights, strict=True)
                 if (parent := bisect_right(ends, limit) - 1) >= 0
             ]
             if options:
                 value, parent = min(options)
-                value += costs[first] * scale + ((first - usual) ** 2 if levels else first)
+                value += costs[first] * scale + inside * sum(limit < first for limit in limits)
+                value += (first - usual) ** 2 if levels else first
                 rated.append((value, first, parent))
         ends, best = [first + size for _, first, _ in rated], list(accumulate(rated, min))
         steps.append(best)

@@ -46,7 +46,7 @@ def codes(made):
     (DUAL, {"ranks": 2, "strategy": "compact", "threads": 2}, "0-1 2-3"),
     (DUAL, {"ranks": 2, "strategy": "compact", "threads": 2, "smt": 2}, "0,8 1,9"),
     (DUAL, {"ranks": 2, "strategy": "spread", "threads": 2}, "0-1 4-5"),
-    (SNC, {"ranks": 3, "strategy": "spread", "threads": 1}, "0 5 10"),
+    (SNC, {"ranks": 3, "strategy": "spread", "threads": 1}, "0 4 8"),
     (SNC, {"ranks": 2, "strategy": "nodes"}, "0-3 4-7"),
     (SNC, {"ranks": None, "strategy": "packages"}, "0-7 8-15"),
     (DUAL, {"ranks": 4, "strategy": "nodes"}, "0-1 2-3 4-5 6-7"),

@@ -63,12 +63,12 @@ def parts(draw, machine):
 
 
 @st.composite
-def cases(draw, masks=True):
-    """Draw a machine and a request that may be possible on it or not; `masks` False draws no mask."""
+def cases(draw):
+    """Draw a machine and a request that may be possible on it or not."""
     machine = draw(machines())
     several = st.lists(parts(machine), min_size=1, max_size=3).map("|".join)
     words = st.sampled_from(["auto", "none", "all"])
-    text = draw(st.none() | st.none() | several | words if masks else st.none())
+    text = draw(st.none() | st.none() | several | words)
     reserve = draw(st.sampled_from([(0, 0), (0, 0), (1, 0), (2, 0), (0, 1), (0, 3)]))
     service = draw(st.sampled_from([0, 0, 1, 2]))
     total, each = (0, 0) if service else draw(st.sampled_from([(0, 0), (0, 0), (1, 0), (3, 0), (1, 1)]))
@@ -98,13 +98,13 @@ def cases(draw, masks=True):
     return machine, request
 
 
-def is_word(request, word):
-    return request.mask is not None and request.mask.text == word
+def codes_of(made):
+    return {note.code for note in made.notes}
 
 
-def uses_strategy(request):
-    """Return whether a strategy allocates the CPUs: not a mask with several parts, and not `none`."""
-    return request.mask is None or (len(request.mask.parts) < 2 and not is_word(request, "none"))
+def is_shared(request):
+    """Return whether all ranks have the same CPUs."""
+    return request.is_unbound or (request.needs_strategy and STRATEGIES[request.strategy].overlapping)
 
 
 @given(cases(), st.sampled_from(MemoryMode))
@@ -118,9 +118,10 @@ def test_every_plan_keeps_its_promises(case, memory):
         return
     event("plan")
     assert made == make_plan(machine, request)
-    checks = (check_sets, check_threads_of_cores, check_reserve, check_service, check_threads, check_ranks)
-    for check in (*checks, check_strategy) if uses_strategy(request) else checks:
+    for check in (check_sets, check_threads_of_cores, check_other_cores, check_threads, check_ranks):
         check(made)
+    if request.needs_strategy:
+        check_strategy(made)
 
 
 @given(cases(), st.booleans())
@@ -147,6 +148,7 @@ def test_the_mask_of_a_plan_gives_the_same_cpus_again(case, shares):
 
 
 def check_sets(made):
+    """Check that ranks have allowed CPUs, and only those that the request names, and share none unasked."""
     machine, request = made.machine, made.request
     sets = [placement.cpuset for placement in made.placements]
     assert request.ranks in (None, len(sets))
@@ -156,166 +158,129 @@ def check_sets(made):
     assert made.used | made.reserved <= machine.allowed
     assert made.reserved.isdisjoint(made.used)
     assert made.idle == machine.allowed - made.used - made.reserved
-    if not (STRATEGIES[request.strategy].overlapping or is_word(request, "none")):
-        assert sum(map(len, sets)) == len(made.used), "ranks share no CPU"
+    if not is_shared(request):
+        assert sum(map(len, sets)) == len(made.used)
     if request.mask is None:
         assert made.used <= machine.default_cpus
-    if request.core_kind != "all" and not is_word(request, "none"):
+    if not request.is_unbound:
         assert made.used <= machine.cpus_of_kind(request.core_kind)
 
 
 def check_threads_of_cores(made):
     """Check how many CPUs of each core are used, and which."""
     machine, request = made.machine, made.request
-    if is_word(request, "none"):
-        return
-    is_default = request.mask is None or is_word(request, "auto")
-    is_sharing = "shared-cores" in {note.code for note in made.notes}
-    for core in machine.at(Level.CORE):
-        limit = len(core.cpus)
+    is_default = request.mask is None or request.mask.text == "auto"
+    is_sharing = "shared-cores" in codes_of(made)
+    for cpus in machine.table.cores if not request.is_unbound else ():
+        limit = len(cpus)
         if isinstance(request.smt, int):
             limit = request.smt
         elif request.smt == "auto" and is_default and not is_sharing:
-            limit = SMT8_AUTO_LIMIT if len(core.cpus) >= 8 else 1
-        used = core.cpus & made.compute
-        assert len(used) <= limit
-        usable = tuple(core.cpus & machine.default_cpus)
-        if used and is_default and not is_sharing:
+            limit = SMT8_AUTO_LIMIT if len(cpus) >= 8 else 1
+        assert len(cpus & made.compute) <= limit
+        usable = tuple(cpus & machine.default_cpus)
+        if not cpus.isdisjoint(made.compute) and is_default and not is_sharing:
             chosen = usable[:limit] if request.sibling == "first" else usable[-limit:]
-            assert tuple(core.cpus & made.used) == chosen  # some of them may be service CPUs
+            assert tuple(cpus & made.used) == chosen  # some of them may be service CPUs
 
 
-def check_reserve(made):
-    """Check that whole cores are reserved, as many as requested, and that each rank has its own."""
-    cores = made.machine.at(Level.CORE, made.reserved)
-    assert all(core.cpus & made.machine.allowed <= made.reserved for core in cores)
-    if is_word(made.request, "none"):
-        return
-    if made.request.reserve and not STRATEGIES[made.request.strategy].overlapping:
-        assert len(cores) == made.request.reserve * len(made.placements)
-    if made.request.reserve_total:
-        assert len(cores) == made.request.reserve_total
+def check_other_cores(made):
+    """Check that reserved and service CPUs are as many as requested, and that no rank computes there."""
+    machine, request = made.machine, made.request
+    reserved = machine.table.rows(made.reserved)
+    assert machine.table.whole(made.reserved) & machine.allowed == made.reserved
     assert union(placement.reserved for placement in made.placements) == made.reserved
-
-
-def check_service(made):
-    """Check that each rank has service CPUs or whole service cores, as requested, where no other rank is."""
-    request = made.request
-    overlaps = uses_strategy(request) and STRATEGIES[request.strategy].overlapping
-    is_shared = overlaps or is_word(request, "none")
-    by_rank = divide_service(request, len(made.placements))
+    if request.reserve and not is_shared(request):
+        assert len(reserved) == request.reserve * len(made.placements)
+    if request.reserve_total and not request.is_unbound:
+        assert len(reserved) == request.reserve_total
+    numbers = divide_service(request, len(made.placements))
     sized = request.cores or (request.threads and STRATEGIES[request.strategy].sized)
-    in_cores = uses_strategy(request) and bool(sized)
-    for placement, number in zip(made.placements, by_rank, strict=True):
-        if by_rank[-1] and not in_cores:
-            cpus = len(placement.cpuset) - 1 if request.service_optional else len(placement.cpuset)
-            assert len(placement.service_cpus) == min(cpus, sum(by_rank) if is_shared else number)
-            assert not placement.service_cpus or placement.service_cpus.first > max(placement.cpus)
-        else:
-            check_service_cores(made, placement)
-        assert placement.service_cpus.isdisjoint(made.compute)
-        assert placement.service_cpus.isdisjoint(made.reserved)
-        others = (other for other in made.placements if other is not placement)
-        assert is_shared or all(placement.service_cpus.isdisjoint(other.cpuset) for other in others)
-
-
-def check_service_cores(made, placement):
-    """Check that the service CPUs of a rank are whole cores, as many as requested."""
-    request = made.request
-    usable = made.machine.default_cpus & made.machine.cpus_of_kind(request.core_kind)
-    cores = made.machine.at(Level.CORE, placement.service_cpus)
-    assert len(cores) == request.service_cores + divide_service(request, request.ranks or 1)[-1]
-    if request.mask is None:
-        assert placement.service_cpus == union(core.cpus & usable for core in cores)
-
-
-def check_ranks(made):
-    """Check places, nodes and variables of every rank."""
-    nodes = {cpu: node.number for node in made.machine.nodes for cpu in node.cpus}
-    for placement in made.placements:
-        assert len(placement.cpus) == len(placement.compute)
-        assert placement.cpuset == placement.compute | placement.service_cpus
-        assert set(placement.nodes) == {nodes[cpu] for cpu in placement.cpus}
-        allowed = set(nodes.values() if made.machine.memory_allowed is None else made.machine.memory_allowed)
-        assert set(placement.memory_nodes) <= allowed
-        assert placement.memory is None or set(placement.memory.nodes) <= allowed
-        assert placement.memory_nodes or not allowed
-        assert set(placement.memory_nodes) >= set(placement.nodes) & allowed
-        assert union(placement.places) in (CpuSet(), placement.cpuset)
-        if placement.service_cpus:
-            check_service_places(made, placement)
-        check_variables(made, placement)
+    in_cores = request.needs_strategy and bool(sized)
+    for placement, number in zip(made.placements, numbers, strict=True):
+        service = placement.service_cpus
+        assert service.isdisjoint(made.compute | made.reserved)
+        if numbers[-1] and not in_cores:
+            most = len(placement.cpuset) - request.service_optional
+            assert len(service) == min(most, sum(numbers) if is_shared(request) else number)
+            assert not service or service.first > max(placement.cpus)
+            continue
+        each = request.service_cores + divide_service(request, request.ranks or 1)[-1]
+        assert len(machine.table.rows(service)) == each
+        usable = machine.default_cpus & machine.cpus_of_kind(request.core_kind)
+        assert request.mask is not None or service == machine.table.whole(service) & usable
 
 
 def check_threads(made):
     """Check the threads of all ranks together: as requested, one per CPU, or as the quota allows."""
     threads = [placement.threads for placement in made.placements]
     cpus = [len(placement.cpus) for placement in made.placements]
-    quota = sum(cpus) if made.machine.quota is None else made.machine.quota
     if made.request.threads is not None:
         assert threads == [made.request.threads] * len(cpus)
-    assert made.request.threads is not None or sum(threads) <= max(quota, len(cpus))
+    else:
+        assert sum(threads) <= max(made.machine.quota or sum(cpus), len(cpus))
     assert len(set(zip(cpus, threads, strict=True))) == len(set(cpus))
 
 
-def check_service_places(made, placement):
-    """Check that every thread has a place, and that no worker has a place with service CPUs."""
-    first, *workers = placement.places or [placement.cpuset]
-    assert first == placement.cpuset
-    assert all(place <= placement.compute for place in workers)
-    notes = {note.code for note in made.notes}
-    is_unbound = made.request.bind is Bind.NONE or is_word(made.request, "none")
-    if not (is_unbound or notes & {"service-workers", "places-too-long"}):
-        assert len(workers) == placement.threads - 1
+def check_ranks(made):
+    """Check the nodes, places and variables of every rank."""
+    nodes = {cpu: node.number for node in made.machine.nodes for cpu in node.cpus}
+    allowed = set(nodes.values() if made.machine.memory_allowed is None else made.machine.memory_allowed)
+    for placement in made.placements:
+        assert len(placement.cpus) == len(placement.compute)
+        assert set(placement.nodes) == {nodes[cpu] for cpu in placement.cpus}
+        assert set(placement.nodes) & allowed <= set(placement.memory_nodes) <= allowed
+        assert placement.memory is None or set(placement.memory.nodes) <= allowed
+        assert placement.memory_nodes or not allowed
+        assert union(placement.places) in (CpuSet(), placement.cpuset)
+        first, *workers = placement.places or [placement.cpuset]
+        if placement.service_cpus:
+            assert first == placement.cpuset
+            assert all(place <= placement.compute for place in workers)
+            is_unbound = made.request.effective_bind is Bind.NONE
+            if not (is_unbound or codes_of(made) & {"service-workers", "places-too-long"}):
+                assert len(workers) == placement.threads - 1
+        check_variables(made, placement)
 
 
 def check_variables(made, placement):
     variables = make_thread_variables(made, placement.rank)
-    threads, processes = placement.threads, made.request.processes_per_rank
-    each = {name: str(max(1, threads // processes)) for name in THREAD_COUNTS}
+    processes, places = made.request.processes_per_rank, variables["OMP_PLACES"]
+    each = dict.fromkeys(THREAD_COUNTS, str(max(1, placement.threads // processes)))
     if processes > 1:
         each.update(dict.fromkeys(PROCESS_COUNTS, str(processes)))
     if made.request.workload and variables["OMP_NUM_THREADS"] is None:  # found by the mask
-        assert processes == 1
-        assert threads == len(placement.cpuset)
+        assert (processes, placement.threads) == (1, len(placement.cpuset))
         each.update(dict.fromkeys(MASK_COUNTS))
     assert each.items() <= variables.items()
-    places = variables["OMP_PLACES"]
     assert set(OVERRIDING_VARIABLES) <= variables.keys()
-    if places is None:
-        assert variables["OMP_PROC_BIND"] == "false"
-        return
-    assert len(places) <= TEXT_LIMIT
-    assert set(places) <= set("{},:0123456789")
-    assert variables["OMP_PROC_BIND"] in ("true", "close", "spread")
+    assert (variables["OMP_PROC_BIND"] == "false") == (places is None)
+    assert places is None or (len(places) <= TEXT_LIMIT and set(places) <= set("{},:0123456789"))
 
 
 def check_strategy(made):
+    """Check that shares are as large as the strategy says, and in the order of the machine."""
     machine, request, strategy = made.machine, made.request, STRATEGIES[made.request.strategy]
-    core_of = machine.table.core_of
+    table, ranks = machine.table, made.placements
     without_reserved = request.reserve_total or strategy.overlapping
-    own = [
-        {core_of[cpu] for cpu in (rank.cpuset if without_reserved else rank.cpuset | rank.reserved)}
-        for rank in made.placements
-    ]
-    sizes = [len(cores) for cores in own]
+    own = [table.rows(rank.cpuset if without_reserved else rank.cpuset | rank.reserved) for rank in ranks]
+    compute = [table.rows(rank.compute) for rank in ranks]
+    sizes = [len(rows) for rows in own]
     if request.cores:
-        assert {len({core_of[cpu] for cpu in rank.cpus}) for rank in made.placements} == {request.cores}
-    is_sharing = "shared-cores" in {note.code for note in made.notes}
-    if is_sharing:
+        assert {len(rows) for rows in compute} == {request.cores}
+    if "shared-cores" in codes_of(made):
         assert sizes == [1] * len(sizes)
-    elif strategy.sized or request.strategy == "cores":
+        return
+    if strategy.sized or request.strategy == "cores":
         assert len(set(sizes)) == 1
     elif request.strategy == "balanced" and not request.cores:
         assert max(sizes) - min(sizes) <= 1
-        idle = {core_of[cpu] for cpu in made.idle & machine.default_cpus} - set().union(*own)
+        idle = set(table.rows(made.idle & machine.default_cpus)).difference(*own)
         assert not idle or request.mask is not None or request.core_kind != "all"
-    if not (strategy.overlapping or is_sharing):
-        # shares are chosen whole, and divided into compute, service and reserved cores afterwards
-        is_whole = not (request.cores or (strategy.sized and request.threads))
-        parts = own if is_whole else [{core_of[cpu] for cpu in rank.cpus} for rank in made.placements]
-        firsts = [min(part) for part in parts]
-        assert firsts == sorted(firsts), "ranks are numbered along the machine"
-    if strategy.level and not is_sharing:
-        domain_of = machine.table.number_of(strategy.level)
-        assert all(len({domain_of.get(cpu) for cpu in rank.cpus}) == 1 for rank in made.placements)
+    # shares are chosen whole, and divided into compute, service and reserved cores afterwards
+    is_whole = not (request.cores or (strategy.sized and request.threads))
+    firsts = [rows[0] for rows in (own if is_whole else compute)]
+    assert strategy.overlapping or firsts == sorted(firsts)
+    if strategy.level:
+        numbers = table.column(strategy.level)
+        assert all(len({numbers[row] for row in rows}) == 1 for rows in compute)

@@ -98,7 +98,7 @@ SHARED = {"ranks": 4, "share_devices": True, "devices_per_rank": 2}
     ({"ranks": 4, "near": ("gpu:2", "gpu:3")}, "gpu:0 2-3; gpu:1 6-7; gpu:2 0-1; gpu:3 4-5"),
     ({"ranks": 1, "outside_ranks": 3, "local_ranks": (2,)}, "gpu:2 0-15"),
     ({"ranks": 4, "devices": "auto"}, EACH),
-    ({"ranks": 5, "devices": "auto", "cores": 1}, " 0;  3;  6;  9;  12"),
+    ({"ranks": 5, "devices": "auto", "cores": 1}, " 0;  4;  6;  8;  12"),
     ({"ranks": None, "devices": "auto", "devices_per_rank": 5}, " 0-3;  4-7;  8-11;  12-15"),
 ])  # fmt: skip
 def test_ranks_get(options, expected):
