@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from ompbind import make_environment, make_plan, read_machine
+from ompbind.cli.topo import render_json
 from ompbind.machine.devices import Device, DeviceKind
 from ompbind.machine.read.linux_devices import find_denial
 from ompbind.planning.devices.visible import find_visible_devices
 from ompbind.planning.request import Request
-from ompbind.report.topology import render_json
 from tests.live.other_user import fork_with_pipe
 from tests.machines import Shape, make_machine
 from tests.planning.devices.gpus import UUIDS, make_nic, make_nvidia_gpus

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from ompbind.cli.topo import render_json
 from ompbind.cpuset import CpuSet, union
 from ompbind.errors import MaskError, PlanError
 from ompbind.machine.core_kinds import CoreTraits, make_kinds
@@ -12,7 +13,7 @@ from ompbind.machine.read.linux import read_recorded
 from ompbind.masks.mask import parse_mask
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
-from ompbind.report.topology import render_json, render_limits
+from ompbind.report.topology import render_limits
 from tests.machines import DictRoot, Shape, make_machine, shape_files
 from tests.tables import rows
 

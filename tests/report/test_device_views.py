@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ompbind.cli.topo import render_listing, render_tree
 from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.machine.devices import Device, DeviceKind, number_devices
 from ompbind.machine.read import read_machine
@@ -14,7 +15,6 @@ from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from ompbind.report.picture import render_picture
 from ompbind.report.text import Screen
-from ompbind.report.topology import render_listing, render_tree
 from tests.machines import Shape, make_machine
 from tests.recordings import ABSENT, recorded
 

@@ -5,12 +5,13 @@ import shlex
 
 import pytest
 
+from ompbind.cli.topo import render_json
 from ompbind.errors import RequestError
 from ompbind.machine.read.topo_json import make_machine_from_json
 from ompbind.planning.rank_command import RunSpec, make_local_identities, make_variables
 from ompbind.report.formats import FORMATS
 from ompbind.report.plan_json import plan_record
-from ompbind.report.topology import device_record, render_json
+from ompbind.report.topology import device_record
 from tests.planning.devices.gpus import ROCM_UUIDS, UUIDS, make_amd_gpus, make_gpu, make_nic, make_nvidia_gpus
 from tests.planning.devices.test_variables import one_each, planned
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from ompbind.cli.topo import LINES, render_listing, render_tree
 from ompbind.cpuset import CpuSet
 from ompbind.errors import MaskError
 from ompbind.machine.model import CoreKind
@@ -9,7 +10,6 @@ from ompbind.masks.mask import parse_mask
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from ompbind.report.text import WIDTH, Screen, render_cpus
-from ompbind.report.topology import LINES, render_listing, render_tree
 from tests.machines import Shape, make_machine
 
 

@@ -8,13 +8,13 @@ import tarfile
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ompbind.cli.topo import render_json, render_listing, render_tree
 from ompbind.errors import MachineError, OmpbindError
 from ompbind.machine.read import read_machine
 from ompbind.machine.read.linux import read_recorded
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request, Sharing
 from ompbind.report.picture import render_machine_svg
-from ompbind.report.topology import render_json, render_listing, render_tree
 from tests.long import examples
 from tests.machine.read.test_sources import DEVICE, GPU, MINIMAL, NEW, V1, V2, node, summary
 from tests.machines import DictRoot, Shape, shape_files

@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 
+from ompbind.cli.topo import render_json, render_listing, render_tree
 from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.errors import MachineError, OmpbindError
 from ompbind.machine.devices import DeviceKind
@@ -18,7 +19,6 @@ from ompbind.planning.request import Request, Sharing
 from ompbind.planning.strategies import STRATEGIES
 from ompbind.report.picture import render_machine_svg
 from ompbind.report.text import WIDTH
-from ompbind.report.topology import render_json, render_listing, render_tree
 from tests.oracle_report import compare_dump
 from tests.recordings import NO_RECORDINGS, RECORDINGS, name_of, recorded, sampled
 from tests.tables import rows

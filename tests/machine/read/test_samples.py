@@ -4,6 +4,7 @@ from importlib import resources
 
 import pytest
 
+from ompbind.cli.topo import render_json
 from ompbind.cpuset import CpuSet, union
 from ompbind.errors import MachineError
 from ompbind.machine.devices import DeviceKind
@@ -13,7 +14,6 @@ from ompbind.machine.read.samples import SAMPLE, SAMPLES
 from ompbind.machine.read.sources import complete_source
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
-from ompbind.report.topology import render_json
 from tests.tables import rows
 
 NAMES = [sample.name for sample in SAMPLES]

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ompbind.cli.topo import render_json
 from ompbind.cpuset import CpuSet
 from ompbind.errors import MachineError
 from ompbind.machine.model import Level
@@ -17,7 +18,7 @@ from ompbind.machine.read.hwloc_xml import parse_xml
 from ompbind.machine.read.linux import read_recorded
 from ompbind.machine.read.sources import SIZE_LIMIT
 from ompbind.machine.read.synthetic import parse_synthetic
-from ompbind.report.topology import device_record, render_json
+from ompbind.report.topology import device_record
 from tests.machines import DictRoot, Shape, shape_files
 from tests.tables import rows
 
