@@ -16,7 +16,7 @@ from ompbind.cli.readers import (
     read_seconds,
 )
 from ompbind.cli.settings import Settings
-from ompbind.cli.suggestions import suggest_value
+from ompbind.cli.suggestions import suggest_word
 from ompbind.cli.verbs import COMPARING, CONFIGURATION, MEASURING, OUTPUT
 from ompbind.errors import OptionError, PositionError, RequestError
 from ompbind.report.bench.export import EXPORTS, render_export_names
@@ -82,7 +82,8 @@ def _check_value(option: Option, value: VariedText, text: str) -> None:
         message, hint = error.message, error.hint
     except OptionError as error:
         message = error.message
-        hint = error.hint or suggest_value(option.names[0], value.text, option.words)
+        word = suggest_word(value.text, option.words)
+        hint = error.hint or (word and f"did you mean '{word}'?")
     raise PositionError(f"{option.key}: {message}", text=text, span=(start, stop), hint=hint)
 
 

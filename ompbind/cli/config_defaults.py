@@ -14,7 +14,7 @@ from typing import Any
 from ompbind.cli.config_files import FileContent, FileKind, FoundFiles
 from ompbind.cli.option import Given, Option, ValueLevel, VerbContext, find_settings
 from ompbind.cli.readers import read_group_name
-from ompbind.cli.suggestions import find_removed, suggest_value
+from ompbind.cli.suggestions import find_removed, suggest_word
 from ompbind.cli.verbs import BINDING, CPUS, DEVICES
 from ompbind.errors import ConfigurationError, OmpbindError, OptionError, PositionError
 from ompbind.planning.configuration import Configuration, IgnoredFile, UsedFile
@@ -387,7 +387,8 @@ def _make_setting(document: Document, path: KeyPath, option: Option, value: str 
             if isinstance(error, PositionError):  # the caret shows the wrong part of the value
                 error.message = message
                 raise
-            hint = error.hint or suggest_value(option.names[0], value, option.words)
+            word = suggest_word(value, option.words)
+            hint = error.hint or (word and f"did you mean '{word}'?")
             raise ConfigurationError(message, hint=hint) from None
     key = render_key(path)
     return Setting(option=option, value=value, key=key, place=f"{document.place(path)}: {key}")

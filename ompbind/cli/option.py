@@ -313,7 +313,7 @@ class Option(click.Option):
         from ompbind.cli.suggestions import (  # noqa: PLC0415 - door: a wrong command line
             find_option,
             make_hint,
-            suggest_value,
+            suggest_word,
         )
 
         assert isinstance(ctx, VerbContext)
@@ -330,7 +330,8 @@ class Option(click.Option):
             known.everyday for known in options
         )
         see_help = f"see 'ompbind {ctx.command.name} --help{'-all' if is_left_out else ''}'"
-        return suggest_value(self.names[0], value, self.words) or see_help
+        word = suggest_word(value, self.words)
+        return f"did you mean '{word}'?" if word else see_help
 
 
 class Sources:

@@ -8,7 +8,6 @@ import re
 import shlex
 from collections.abc import Collection, Mapping
 
-from ompbind.masks.mask import SELECTABLE
 from ompbind.text import suggest_name
 
 _VERBS = {
@@ -35,6 +34,10 @@ _WORDS = {
     "balanced": ("distribute", "even", "slot", "node-balanced"),
     "compact": ("block", "pack", "packed", "fill"),
     "spread": ("scatter", "cyclic"),
+    "nodes": ("node", "numanode", "ldom"),
+    "packages": ("socket", "sockets", "package", "pkg"),
+    "l3": ("llc", "ccx", "cache", "l3cache"),
+    "cores": ("core", "cpucore"),
     "close": ("compact", "master", "primary"),
     "thread": ("cpu", "pu", "hwthread", "threads"),
     "none": ("no", "off", "false"),
@@ -53,8 +56,7 @@ _WORDS = {
     "llvm": ("clang", "libomp", "omp"),
     "intel": ("iomp", "libiomp5", "icx"),
 }
-"""Words that options accept, and words of other tools for them; names of domains are in `masks`."""
-
+"""Words that options accept, and words of other tools for them."""
 
 OTHER_OPTIONS: tuple[tuple[str, str, str], ...] = (
     # how many ranks
@@ -135,18 +137,6 @@ OTHER_OPTIONS: tuple[tuple[str, str, str], ...] = (
 By default that is the first word of the text. The value of the option replaces {WORD}.
 """
 
-_LEVELS = {
-    "package": ("socket", "sockets", "pack", "pkg", "s"),
-    "node": ("numa", "numanode", "ldom", "mem", "n"),
-    "l3": ("llc", "ccx", "cache", "l3cache", "l"),
-    "die": ("ccd", "tile"),
-    "core": ("c", "cpucore", "l1"),
-    "l2": ("cluster", "module"),
-}
-"""The levels of domains, and their names in other tools."""
-
-_LEVEL_NAMES = {other: name for name, others in _LEVELS.items() for other in others}
-
 REMOVED_OPTIONS: dict[str, str] = {
     "--combine": "higher values are added up over ranks; of other metrics, the slowest rank counts",
     "--fixed-work": "let the program print the time of the whole job, and name it with --metric",
@@ -168,37 +158,15 @@ _NO_OPTIONS = ("--file", "--kill", "--end", "--slow", "--kind", "--plain")
 """Options of other tools that ompbind has nothing for, although one of its options has a similar name."""
 
 
-def _name_level(other: str) -> str:
-    """Return the name of a level, also for its plural and its name in other tools; "" if it is none."""
-    known = {**_LEVEL_NAMES, **{str(level): str(level) for level in SELECTABLE}}
-    return known.get(other.lower()) or known.get(other.lower().removesuffix("s"), "")
-
-
 def suggest_verb(word: str, known: Collection[str]) -> str:
     """Return the verb that a word probably means, "" if it is like none."""
     return "" if word in NO_VERBS else _find_name(word, known, _VERBS)
 
 
-def suggest_word(word: str, known: Collection[str]) -> str:
-    """Return the value of an option that a word probably means, "" if it is like none."""
-    level = _name_level(word)
-    return next((name for name in (level, f"{level}s") if level and name in known), "") or _find_name(
-        word, known, _WORDS
-    )
-
-
-def suggest_value(option: str, text: str, known: Collection[str]) -> str:
-    """Return a hint for a wrong value of an option, or for the first wrong word of a list; "" if unknown.
-
-    `option` is the name of the option: `--bind` has domains as values in other tools.
-    """
+def suggest_word(text: str, known: Collection[str]) -> str:
+    """Return the value of an option that the first wrong word of a list probably means, "" for none."""
     wrong = next((word for part in text.split(",") if (word := part.strip()) not in known), "")
-    word, level = suggest_word(wrong, known), _name_level(wrong)
-    if word:
-        return f"did you mean '{word}'?"
-    if option == "--bind" and level:
-        return f"did you mean -s {level if level.startswith('l') else f'{level}s'}?"
-    return "did you mean --smt 1?" if option == "--smt" and wrong in ("0", *_WORDS["none"]) else ""
+    return _find_name(wrong, known, _WORDS)
 
 
 def suggest_option(name: str, value: str, known: Collection[str]) -> str:

@@ -26,7 +26,7 @@ VERBS_MEANT = {
     "rm": "", "wait": "", "push": "", "monitor": "", "input": "", "python": "", "": "",
 }  # fmt: skip
 STRATEGIES_MEANT = {
-    "numa": "nodes", "node": "nodes", "socket": "packages", "sockets": "packages", "Package": "packages",
+    "node": "nodes", "socket": "packages", "sockets": "packages", "Package": "packages",
     "llc": "l3", "l3cache": "l3", "core": "cores", "scatter": "spread", "balance": "balanced", "best": "",
     "l9": "", "l33": "l3",
 }  # fmt: skip
@@ -136,7 +136,6 @@ def one_line(text):
     run --runs 3 -- x          | did you mean 'ompbind bench', which repeats and compares runs?
     run -genv A=1 x            | did you mean --env A=1?
     run -n=2 -- x              | write -n 2
-    run --smt=off -- x         | did you mean --smt 1?
     kill                       | did you mean 'stop'?
     run --help-al              | did you mean --help-all?
     topo --help-all            | see 'ompbind topo --help'
