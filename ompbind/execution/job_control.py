@@ -100,35 +100,6 @@ class Terminal:
             return None
 
 
-class EmptyInput:
-    """The standard input of ranks that do not get that of ompbind: an empty file.
-
-    Usually this is /dev/null. If several ranks cannot have the terminal (`traced`), it is a file in memory:
-    a read changes its access time, also at the end of the file, so that a message can say what happened.
-    """
-
-    def __init__(self, *, traced: bool) -> None:
-        self.file = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-        self._traced = False
-        if traced:
-            try:
-                writable = os.memfd_create("stdin")
-                os.utime(writable, (0, 0))
-                readable = os.open(f"/proc/self/fd/{writable}", os.O_RDONLY | os.O_CLOEXEC)
-            except (OSError, AttributeError):
-                return  # this system has no such files
-            os.dup2(readable, self.file, inheritable=False)
-            os.close(writable)
-            os.close(readable)
-            self._traced = True
-
-    def take_read(self) -> bool:
-        """Return whether a rank has read the file since the start; later calls return False."""
-        was_read = self._traced and os.fstat(self.file).st_atime_ns != 0
-        self._traced = self._traced and not was_read
-        return was_read
-
-
 def exit_by_interrupt() -> None:
     """Kill this process by SIGINT if its job has the terminal, so that a shell script there stops too.
 

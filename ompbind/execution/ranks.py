@@ -16,7 +16,7 @@ import time
 from ompbind.cpuset import named
 from ompbind.errors import LaunchError
 from ompbind.execution.groups import Check, Groups
-from ompbind.execution.job_control import EmptyInput, Terminal
+from ompbind.execution.job_control import Terminal
 from ompbind.execution.loop import Loop
 from ompbind.execution.orphans import OrphanTracker, Owner
 from ompbind.execution.outcome import Accounting, RankExit, make_usage, render_exit, render_exit_status
@@ -30,11 +30,6 @@ from ompbind.execution.shutdown import Shutdown
 from ompbind.execution.signals import TERMINATION_SIGNALS, TTY_SIGNALS, signal_name
 from ompbind.execution.spawn import StartCommands, spawn
 from ompbind.planning.rank_command import make_attempt
-
-_EMPTY_INPUT = (
-    "a rank has read standard input, which is empty: several ranks cannot share the terminal"
-    " (-n 1 starts a single rank; '< FILE' gives a file to rank 0)"
-)
 
 
 class RankChild:
@@ -84,9 +79,9 @@ class Run:
         self.cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
         self.limit = FileLimit(len(ranks) * options.files_per_rank)
         shares_terminal = options.stdin_first and len(ranks) > 1 and os.isatty(0)
-        self.empty_input = EmptyInput(traced=shares_terminal)
+        self.empty_input = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         self.input_rank = ranks[0] if options.stdin_first and not shares_terminal else None
-        self.has_input = self.input_rank is not None and not os.path.sameopenfile(0, self.empty_input.file)
+        self.has_input = self.input_rank is not None and not os.path.sameopenfile(0, self.empty_input)
         self.restarts = Restarts()
         chosen = options.supervision
         self.shutdown = Shutdown(chosen.grace, chosen.timeout)
@@ -190,7 +185,7 @@ class Run:
         multiplexer = self.output.multiplexer
         try:
             out, err = multiplexer.open_streams(rank, heading) if multiplexer else (-1, -1)
-            files = (-1 if rank == self.input_rank and not last else self.empty_input.file, out, err)
+            files = (-1 if rank == self.input_rank and not last else self.empty_input, out, err)
             terminal = self.terminal if self._gets_terminal() else None
             started_at = time.monotonic()
             try:
@@ -308,8 +303,6 @@ class Run:
     def _handle_exit(self, child: RankChild, rank_exit: RankExit) -> None:
         """Handle the exit of a rank: report a failure, restart it, or stop the others."""
         self.exits.append(rank_exit)
-        if self.empty_input.take_read():
-            self.output.message(_EMPTY_INPUT)
         was_interrupted = self.terminal.take_back(rank_exit.pid) and rank_exit.signal == signal.SIGINT
         if was_interrupted:
             # Ctrl-C is for the whole job, as a loop in a script

@@ -204,21 +204,6 @@ def test_a_rank_within_command_substitution_reads_the_terminal(shell, command):
     shell.read_until(b"still here\r\n")
 
 
-@pytest.mark.two_cpus
-@pytest.mark.parametrize(
-    ("args", "messages"),
-    [("cat", 1), ("true", 0), ("sh -c 'cat </dev/null'", 0), ("--stdin=none -- cat", 0), ("-q -- cat", 0)],
-)
-def test_a_message_says_that_a_rank_has_read_an_empty_standard_input(terminal, tmp_path, args, messages):
-    file = tmp_path / "messages"
-    options, _, command = args.rpartition("-- ")
-    screen = terminal("/bin/sh", "-c", f"ompbind run -n2 {options} -- {command} 2>{file}; echo done.")
-    screen.read_until(b"done.")
-    said = " ".join(file.read_text().split())
-    assert said.count("has read standard input, which is empty") == messages
-    assert bool(said) == bool(messages)
-
-
 def test_a_terminal_that_stops_background_writers_does_not_stop_the_run(shell):
     run = "ompbind run --timeout 0.3 -- sh -c 'echo hello; exec sleep 60'"
     shell.type(f"stty tostop; {run}; echo code $?\n")
