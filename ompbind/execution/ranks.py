@@ -86,7 +86,7 @@ class Run:
         chosen = options.supervision
         self.shutdown = Shutdown(chosen.grace, chosen.timeout)
         labels = {rank: command.label or str(rank) for rank, (command, _) in sorted(starts.items())}
-        self.output = RunOutput(options.output, labels, reporter, self._forward_output, self.loop)
+        self.output = RunOutput(options.output, labels, reporter, self.loop)
         self.accounting = Accounting(has_quota=options.has_quota)
         self.sampler: Sampler | None = None
         if options.expected is not None:
@@ -418,13 +418,3 @@ class Run:
                 os.sched_setaffinity(0, self.cpus)
             except OSError:
                 pass  # all of them went offline: this process stays on the CPUs of that rank
-
-    def _forward_output(self) -> None:
-        """Forward output of ranks; send SIGPIPE to ranks whose pseudo-terminal no longer has a reader.
-
-        Writing to a pseudo-terminal never raises SIGPIPE by itself.
-        """
-        unread_ranks = self.output.forward()
-        for pid, child in self.live.items() if unread_ranks else ():
-            if child.rank in unread_ranks:
-                signal_rank(pid, signal.SIGPIPE)

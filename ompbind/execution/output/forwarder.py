@@ -35,8 +35,7 @@ class RankStream:
 
     `prefixer` and `prefixes` mark its lines. `log` is the descriptor of its log file, which is at `path`;
     -1 for no log file. `tail` are the last bytes of the stream, None if they are not needed. `drain_bytes`
-    limits what is read once its rank has exited (`ending`). `write_reported` is set once a write to a
-    pseudo-terminal without a reader was reported.
+    limits what is read once its rank has exited (`ending`).
     """
 
     def __init__(self, rank: int, read_end: int, prefixer: LinePrefixer, prefixes: LinePrefixes) -> None:
@@ -44,26 +43,12 @@ class RankStream:
         self.read_end = read_end
         self.prefixer = prefixer
         self.prefixes = prefixes
-        self.is_pty = False
         self.log = -1
         self.path = ""
         self.tail: bytes | None = None
         self.drain_bytes = _DRAIN_BYTES
         self.ending = False
-        self.write_reported = False
         self.closed = False
-
-
-class OutputEvents:
-    """Events of the output for the user or the supervisor.
-
-    `write_errors` are error messages. `broken_ptys` are pseudo-terminals to which a rank has written although
-    the reader of the output has closed it.
-    """
-
-    def __init__(self) -> None:
-        self.write_errors: list[str] = []
-        self.broken_ptys: list[RankStream] = []
 
 
 class Forwarder:
@@ -71,15 +56,15 @@ class Forwarder:
 
     `paused` is set while the writer would block. `_ready` are the streams to read next. `_writer_lost` is set
     when the writer is broken and all streams have been closed for it. `_draining` is set when all ranks have
-    exited.
+    exited. Error messages are added to `errors`.
     """
 
-    def __init__(self, writer: NonBlockingWriter, events: OutputEvents, *, timestamps: bool = False) -> None:
+    def __init__(self, writer: NonBlockingWriter, errors: list[str], *, timestamps: bool = False) -> None:
         self.writer = writer
         self.readers = select.epoll()
         self.streams: dict[int, RankStream] = {}
         self.paused = False
-        self._events = events
+        self._errors = errors
         self._timestamps = timestamps
         self._ready: deque[int] = deque()
         self._writer_lost = False
@@ -92,15 +77,10 @@ class Forwarder:
         if self._writer_lost:
             self._reject(stream)
 
-    def fail_writes(self, stream: RankStream) -> None:
-        """Make further writes to a pseudo-terminal fail, for a rank that ignores SIGPIPE."""
-        if not stream.closed:
-            self.readers.modify(stream.read_end, select.EPOLLIN)
-
     def forward(self) -> bool:
         """Read and write until no stream is ready, the writer would block, or the limit of a call is reached.
 
-        Return whether the writer accepts more. Errors are added to the events; none is raised.
+        Return whether the writer accepts more.
         """
         if not self.flush():
             return False
@@ -119,7 +99,7 @@ class Forwarder:
         if self.writer.broken and not self._writer_lost:
             self._writer_lost = True
             if self.writer.error_text:
-                self._events.write_errors.append(self.writer.error_text)
+                self._errors.append(self.writer.error_text)
             for stream in list(self.streams.values()):
                 self._reject(stream)
         return accepts_more
@@ -178,29 +158,21 @@ class Forwarder:
                 write_all(stream.log, block)
             except OSError as error:
                 text = f"rank {stream.rank}: cannot write to {stream.path}: {error.strerror}"
-                self._events.write_errors.append(text)
+                self._errors.append(text)
                 os.close(stream.log)  # forward on without it
                 stream.log = -1
         if self._writer_lost:
-            self._reject(stream, written=True)
+            self._reject(stream)
         else:
             self.writer.put(stream.prefixer.add(block, add_timestamp(stream.prefixes, timestamp)))
 
-    def _reject(self, stream: RankStream, *, written: bool = False) -> None:
-        """Let a rank notice that its output is not read any more, unless a log file still gets it.
+    def _reject(self, stream: RankStream) -> None:
+        """Close a stream whose output is not read any more, unless a log file still gets it.
 
-        A closed pipe causes SIGPIPE at the next write. A closed pseudo-terminal would only cause an error.
-        So a pseudo-terminal stays open, unread, until its rank has `written` to it. Then it is reported, for
-        the supervisor to send the signal.
+        The next write of the rank to a closed pipe causes SIGPIPE, to a closed pseudo-terminal an error.
         """
-        if stream.log >= 0:
-            return
-        if not stream.is_pty or stream.write_reported:
+        if stream.log < 0:
             self._close(stream)
-        elif written:
-            stream.write_reported = True
-            self.readers.modify(stream.read_end, 0)
-            self._events.broken_ptys.append(stream)
 
     def _finish_stream(self, stream: RankStream, timestamp: bytes) -> None:
         if not self._writer_lost:

@@ -18,7 +18,7 @@ import termios
 from collections.abc import Mapping
 
 from ompbind.errors import LaunchError
-from ompbind.execution.output.forwarder import TAIL_BYTES, Forwarder, OutputEvents, RankStream
+from ompbind.execution.output.forwarder import TAIL_BYTES, Forwarder, RankStream
 from ompbind.execution.output.line_prefix import LinePrefixer, decode_last_lines, line_limit, make_prefixes
 from ompbind.execution.output.log_files import ERR, OUT, LogDirectory
 from ompbind.execution.output.writer import is_same_file, open_writer
@@ -136,7 +136,7 @@ class OutputMultiplexer:
         Without `output` ranks inherit standard output and error, and only messages are written here.
         """
         self._output = output = output or Output()
-        self._events = OutputEvents()
+        self._errors: list[str] = []
         self._labels = labels
         streams = len(labels) * len(_KINDS) if output.tag else 0
         self._limit = line_limit(streams)
@@ -238,17 +238,7 @@ class OutputMultiplexer:
     @property
     def write_errors(self) -> tuple[str, ...]:
         """The messages of all write errors so far; that a reader has closed its end is not an error."""
-        return tuple(self._events.write_errors)
-
-    def take_broken_pty_ranks(self) -> tuple[int, ...]:
-        """Return the ranks that wrote to a pseudo-terminal without a reader, and should get SIGPIPE.
-
-        Each rank is returned once; its further writes fail.
-        """
-        streams, self._events.broken_ptys = self._events.broken_ptys, []
-        for stream in streams:
-            self._forwarder(_OUT).fail_writes(stream)
-        return tuple(stream.rank for stream in streams)
+        return tuple(self._errors)
 
     def read_last_lines(self, rank: int) -> tuple[str, ...]:
         """Return the last lines of standard error of a rank; none if the rank inherits standard error."""
@@ -294,7 +284,7 @@ class OutputMultiplexer:
             self._tails[rank] = stream
         elif is_pty:
             self._ptys[rank] = stream
-        stream.is_pty, stream.log, stream.path = is_pty, log, path
+        stream.log, stream.path = log, path
         self._forwarder(fd).add(stream)
         return ends[1]
 
@@ -306,7 +296,7 @@ class OutputMultiplexer:
             forwarder = self._forwarders[_OUT]
         else:
             writer = open_writer(fd, _NAMES[fd])
-            forwarder = Forwarder(writer, self._events, timestamps=self._output.timestamps)
+            forwarder = Forwarder(writer, self._errors, timestamps=self._output.timestamps)
             self._epoll.register(forwarder.readers, select.EPOLLIN)
             self._by_fd[forwarder.readers.fileno()] = forwarder
         self._forwarders[fd] = forwarder

@@ -4,7 +4,7 @@ import errno
 import os
 import select
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from ompbind.execution.loop import Loop
 from ompbind.execution.output.multiplexer import Output, OutputMultiplexer
@@ -15,24 +15,17 @@ class RunOutput:
     """The output of one run, opened at the first write.
 
     Everything goes through `multiplexer`, None until then. `reader_closed` is true after SIGPIPE has killed a
-    rank because the reader of its output has closed the pipe. The loop calls `forward` when
-    there is output to forward.
+    rank because the reader of its output has closed the pipe.
     """
 
     def __init__(
-        self,
-        output: Output | None,
-        labels: Mapping[int, str],
-        reporter: Reporter,
-        forward: Callable[[], None],
-        loop: Loop,
+        self, output: Output | None, labels: Mapping[int, str], reporter: Reporter, loop: Loop
     ) -> None:
         self.multiplexer: OutputMultiplexer | None = None
         self.reader_closed = False
         self._output = output
         self._labels = labels
         self._reporter = reporter
-        self._forward = forward
         self._loop = loop
         self._stdout = -1 if output and output.tag else _open_pipe_path(1)
         self._reported = 0  # how many of `write_errors` were reported
@@ -63,13 +56,11 @@ class RunOutput:
         if text:
             self.open().write_message(text)
 
-    def forward(self) -> tuple[int, ...]:
-        """Forward output without waiting; returns ranks whose pseudo-terminal has no reader any more."""
-        if self.multiplexer is None:
-            return ()
-        self.multiplexer.forward_ready()
-        self.report_write_errors()
-        return self.multiplexer.take_broken_pty_ranks()
+    def _forward(self) -> None:
+        """Forward output without waiting."""
+        if self.multiplexer:
+            self.multiplexer.forward_ready()
+            self.report_write_errors()
 
     def report_write_errors(self) -> None:
         """Report the write errors that were not reported before."""
