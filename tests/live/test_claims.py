@@ -416,10 +416,7 @@ def test_a_directory_that_stays_locked_stops_strict_runs_only(ompbind, claims, m
 
 @pytest.mark.parametrize(
     ("directory", "code", "text"),
-    [
-        ("/no/such", 2, "cannot read live runs in /no/such"),
-        ("/proc", 0, "register this run in /proc"),
-    ],
+    [("/no/such", 2, "cannot read live runs in /no/such"), ("/proc", 0, "register this run in /proc")],
 )
 def test_without_a_directory_only_strict_runs_fail(ompbind, directory, code, text):
     env = {"OMPBIND_RUNTIME_DIR": directory}

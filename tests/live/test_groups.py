@@ -54,6 +54,11 @@ def port():
         return str(one.getsockname()[1])
 
 
+def group(scene, name, script, *options):
+    """Return the words of a group whose ranks run a script of sh."""
+    return ["--name", name, *options, *scene.command("sh", "-c", script)]
+
+
 def reports(done):
     assert done.returncode == 0, done.stderr
     found = [json.loads(line) for line in done.stdout.splitlines()]
@@ -118,23 +123,7 @@ def test_tags_log_files_summary_and_report_have_the_groups(ompbind, tmp_path):
 
 
 def test_formats_of_plan_show_all_groups(ompbind):
-    groups = [
-        "-c",
-        "2",
-        "--name",
-        "a",
-        "--",
-        "x",
-        ":",
-        "-n",
-        "2",
-        "--name",
-        "b",
-        "--memory",
-        "bind",
-        "--",
-        "y",
-    ]
+    groups = shlex.split("-c 2 --name a -- x : -n 2 --name b --memory bind -- y")
     plan = ["plan", "--topology", "sample:two-sockets", "--format"]
     done = ompbind(*plan, "numactl", *groups)
     lines = ["numactl --physcpubind=0-1 --membind=0", "numactl --physcpubind=2-4 --membind=0-1",
@@ -226,15 +215,16 @@ def test_a_port_that_another_program_has_is_an_error(ompbind, port):
     ("trap '' TERM; sleep 30 & wait; wait; sleep 30", "exit 0", ["--grace", "0.3"], 0),
 ])  # fmt: skip
 def test_until_a_group_has_exited(scene, server, client, options, code):
-    words = ["--name", "server", "--until", "load", *options, *scene.command("sh", "-c", server), ":"]
-    found, messages, _ = scene.run(*words, "--name", "load", *scene.command("sh", "-c", client))
+    words = group(scene, "server", server, "--until", "load", *options)
+    found, messages, _ = scene.run(*words, ":", *group(scene, "load", client))
     assert found == code, messages
 
 
 @pytest.mark.two_cpus
 def test_without_until_all_groups_are_waited_for(scene):
-    words = ["--name", "a", *scene.command("sh", "-c", 'sleep 0.5; touch "$1/late"'), ":", "--name", "b"]
-    code, messages, _ = scene.run(*words, *scene.command("true"))
+    code, messages, _ = scene.run(
+        *group(scene, "a", 'sleep 0.5; touch "$1/late"'), ":", *group(scene, "b", "exit")
+    )
     assert (code, messages) == (0, "")
     assert (scene.directory / "late").exists()
 
@@ -245,30 +235,13 @@ def test_on_failure_is_of_the_group_and_a_restarted_server_restarts_no_client(sc
         'echo $OMPBIND_ATTEMPT >>"$1/server"; [ $OMPBIND_ATTEMPT = 1 ] && exit 1; touch "$1/again"; sleep 30'
     )
     client = 'echo $OMPBIND_ATTEMPT >>"$1/client"; until [ -e "$1/again" ]; do sleep 0.02; done'
-    words = [
-        "--until",
-        "b",
-        "--name",
-        "a",
-        "--on-failure",
-        "restart",
-        *scene.command("sh", "-c", server),
-        ":",
-    ]
-    code, messages, _ = scene.run(*words, "--name", "b", *scene.command("sh", "-c", client))
+    words = ["--until", "b", *group(scene, "a", server, "--on-failure", "restart"), ":"]
+    code, messages, _ = scene.run(*words, *group(scene, "b", client))
     assert code == 0, messages
     assert "attempt 2 starts in 1 s" in messages
     assert (scene.directory / "server").read_text().split() == ["1", "2"]
     assert (scene.directory / "client").read_text().split() == ["1"]
-    code, messages, _ = scene.run(
-        "--name",
-        "a",
-        *scene.command("sh", "-c", "exec sleep 30"),
-        ":",
-        "--name",
-        "b",
-        *scene.command("false"),
-    )
+    code, messages, _ = scene.run(*group(scene, "a", "exec sleep 30"), ":", *group(scene, "b", "exit 1"))
     assert code == 1
     assert "stopping rank 0 with SIGTERM" in messages
 
@@ -291,16 +264,7 @@ def test_a_signal_while_a_group_is_not_ready_ends_the_run(scene, number, options
 
 @pytest.mark.two_cpus
 def test_the_load_of_a_check_is_small_and_it_ends_with_the_supervisor(scene):
-    words = [
-        "--name",
-        "a",
-        "--ready",
-        "tcp:1",
-        *scene.command("sh", "-c", "exec sleep 60"),
-        ":",
-        "--name",
-        "b",
-    ]
+    words = [*group(scene, "a", "exec sleep 60", "--ready", "tcp:1"), ":", "--name", "b"]
     process = scene.begin(*words, *scene.command("true"))
     supervisor = wait_for_supervisor(process)
     wait_until(lambda: len(children_of(supervisor)) == 2, "the rank and the check run")
@@ -414,18 +378,10 @@ with open(f"{sys.argv[2]}/cpu{os.environ['OMPBIND_CPUS']}", "w") as file:
 
 
 def test_racing_runs_with_groups_share_no_cpu(scene):
-    two_cpus()
-    words = [
-        "--avoid",
-        "--wait",
-        "--name",
-        "a",
-        "-m",
-        str(two_cpus()[0]),
-        *scene.command(*PYTHON, LOCKED),
-        ":",
-    ]
-    words += ["--name", "b", "-m", str(two_cpus()[1]), *scene.command(*PYTHON, LOCKED)]
+    words = []
+    for name, cpu in zip("ab", two_cpus(), strict=True):
+        words += [":"] * bool(words) + ["--name", name, "-m", str(cpu), *scene.command(*PYTHON, LOCKED)]
+    words = ["--avoid", "--wait", *words]
     runs = [scene.begin("--quiet", *words) for _ in range(10)]
     for process in runs:
         _, messages = process.communicate(timeout=60)
@@ -434,17 +390,8 @@ def test_racing_runs_with_groups_share_no_cpu(scene):
 
 @pytest.mark.two_cpus
 def test_ps_inspect_and_verify_show_the_groups(scene, ompbind):
-    words = [
-        "--run-id",
-        "mixed",
-        "--name",
-        "server",
-        *scene.command("sh", "-c", "exec sleep 30"),
-        ":",
-        "--name",
-        "load",
-    ]
-    process = scene.begin("--verify", *words, *scene.command("sh", "-c", "exec sleep 30"))
+    words = ["--run-id", "mixed", *group(scene, "server", "exec sleep 30"), ":"]
+    process = scene.begin("--verify", *words, *group(scene, "load", "exec sleep 30"))
     server, load = ranks_of_two(process)
     done = ompbind("ps")
     assert "groups" in done.stdout.splitlines()[0]

@@ -25,8 +25,7 @@ def report(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("args", "error"),
-    [(["-m", "9999"], "CPU 9999 does not exist"), (["-n", "9999"], "9999 ranks")],
+    ("args", "error"), [(["-m", "9999"], "CPU 9999 does not exist"), (["-n", "9999"], "9999 ranks")]
 )
 def test_a_run_that_fails_before_it_starts_replaces_the_report_of_an_earlier_run(
     tmp_path, report, args, error

@@ -8,13 +8,7 @@ from hypothesis import strategies as st
 
 from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.errors import OmpbindError
-from ompbind.planning.other_runs import (
-    NAMED_RUNS,
-    LiveRun,
-    RunIdentity,
-    find_job_runs,
-    find_other_runs,
-)
+from ompbind.planning.other_runs import NAMED_RUNS, LiveRun, RunIdentity, find_job_runs, find_other_runs
 from ompbind.registry.claims import (
     HEAD,
     RANKS_LIMIT,
