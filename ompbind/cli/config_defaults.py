@@ -19,6 +19,7 @@ from ompbind.cli.verbs import BINDING, CPUS, DEVICES
 from ompbind.errors import ConfigurationError, OmpbindError, OptionError, PositionError
 from ompbind.planning.configuration import Configuration, IgnoredFile, UsedFile
 from ompbind.record import Record
+from ompbind.report.text import clip
 from ompbind.text import suggest_name
 
 KeyPath = tuple[str, ...]
@@ -39,9 +40,6 @@ _REMOVED = {
 DOTS_LIMIT = 100
 """Dots in a line of a file: the parser needs memory for the square of the parts of a dotted key."""
 
-SHOWN = 60
-"""Characters of a value in messages; keys and messages of the parser may be twice as long."""
-
 PROJECT_SECTIONS = (CPUS, DEVICES, BINDING)
 """The sections of the options that the defaults of a project file can set.
 
@@ -60,13 +58,8 @@ _LEVELS = {
 _NAMED = 10  # presets that an error lists
 
 
-class Setting(Record):
-    """One occurrence of an option in a file; `value` is as in `Given`, `place` is `FILE:LINE: KEY`."""
-
-    option: Option
-    value: str | bool | None
-    key: str
-    place: str
+Setting = tuple[Option, Given]
+"""One occurrence of an option in a file, at the place `FILE:LINE: KEY`."""
 
 
 class GroupTable(Record):
@@ -112,20 +105,12 @@ def set_defaults(
         preset_file=preset.path if preset else "",
         warnings=(*map(str, found.ignored), *_warn_of_refused(files)),
     )
-    settings = [
-        (setting, _LEVELS[file.kind])
-        for file in files
-        for setting in file.settings
-        if not _is_refused(file, setting)
-    ]
+    usual = (it for file in files for it in file.settings if not _is_refused(file, it[0]))
     chosen = preset.presets[name or ""] if preset else ()
     of_group = ctx.table.settings if ctx.table else ()
-    settings += [(setting, ValueLevel.PRESET) for setting in (*chosen, *of_group)]
     default_map: dict[str, tuple[Given, ...]] = {}
-    for setting, level in settings:
-        option = setting.option
-        if own.get(option.key) is option:  # else it is of another verb, as --format of `plan`
-            given = Given(value=setting.value, level=level, place=setting.place)
+    for option, given in (*usual, *chosen, *of_group):
+        if option in own.values():  # else it is of another verb, as --format of `plan`
             default_map[option.name] = (*default_map.get(option.name, ()), given)
     ctx.default_map = default_map
     ctx.find_tables = partial(find_groups, files)
@@ -141,16 +126,16 @@ def _parse(
         return parse_file(content, find_keys())
 
 
-def _is_refused(file: ConfigurationFile, setting: Setting) -> bool:
+def _is_refused(file: ConfigurationFile, option: Option) -> bool:
     """Return whether a default has no effect, because another user may have written the project file."""
-    option = setting.option
     is_usual = option.section in PROJECT_SECTIONS and option.name not in _NOT_IN_PROJECTS
     return file.kind is FileKind.PROJECT and not is_usual
 
 
 def _warn_of_refused(files: Sequence[ConfigurationFile]) -> Iterator[str]:
     for file in files:
-        keys = dict.fromkeys(setting.key for setting in file.settings if _is_refused(file, setting))
+        refused = (given.place for option, given in file.settings if _is_refused(file, option))
+        keys = dict.fromkeys(place.rpartition(": ")[2] for place in refused)
         if keys:
             have = "has" if len(keys) == 1 else "have"
             reason = f"{', '.join(keys)} {have} no effect in a project file"
@@ -247,11 +232,7 @@ def _split_key(text: str) -> KeyPath:
 
 def render_key(path: KeyPath) -> str:
     """Return a dotted key as TOML writes it, cut if it is long."""
-    return _clip(".".join(part if re.fullmatch(r"[\w-]+", part) else repr(part) for part in path))
-
-
-def _clip(text: str) -> str:
-    return text if len(text) <= 2 * SHOWN else f"{text[: 2 * SHOWN]}..."
+    return clip(".".join(part if re.fullmatch(r"[\w-]+", part) else repr(part) for part in path))
 
 
 def parse_document(content: FileContent, keys: Mapping[str, Option]) -> Document:
@@ -275,7 +256,7 @@ def parse_document(content: FileContent, keys: Mapping[str, Option]) -> Document
         found = re.search(r" \(at (?:line (\d+), column \d+|end of document)\)$", message)
         where = f":{found[1] or text.rstrip(chr(10)).count(chr(10)) + 1}" if found else ""
         message = message[: found.start()] if found else message
-        raise ConfigurationError(f"{path}{where}: {_clip(message[:1].lower() + message[1:])}") from error
+        raise ConfigurationError(f"{path}{where}: {clip(message[:1].lower() + message[1:])}") from error
     _check_tables(document)
     return document
 
@@ -299,7 +280,7 @@ def _check_tables(document: Document) -> None:
 
 def parse_file(content: FileContent, keys: Mapping[str, Option]) -> ConfigurationFile:
     """Return what a file says; raises ConfigurationError for invalid TOML, unknown keys and wrong types."""
-    document = parse_document(content, keys)
+    document, level = parse_document(content, keys), ValueLevel.PRESET
     presets = document.values.get(PRESET, {})
     for name in presets:
         if not name.strip() or not name.isprintable():
@@ -308,8 +289,12 @@ def parse_file(content: FileContent, keys: Mapping[str, Option]) -> Configuratio
     return ConfigurationFile(
         kind=content.kind,
         path=content.path,
-        settings=_read_settings(document, (DEFAULTS,), document.values.get(DEFAULTS, {})),
-        presets={name: _read_settings(document, (PRESET, name), table) for name, table in presets.items()},
+        settings=_read_settings(
+            document, (DEFAULTS,), document.values.get(DEFAULTS, {}), _LEVELS[content.kind]
+        ),
+        presets={
+            name: _read_settings(document, (PRESET, name), table, level) for name, table in presets.items()
+        },
         groups={name: _read_group(document, name) for name in document.values.get(GROUP, {})},
     )
 
@@ -334,13 +319,15 @@ def _read_group(document: Document, name: str) -> GroupTable:
             hint = "write it below [defaults] or in a preset, or on the command line"
             raise document.error((*path, key), "is an option of the whole run, not of a group", hint)
     rest = {key: value for key, value in values.items() if key not in (COMMAND, AFTER)}
-    settings = _read_settings(document, path, rest)
+    settings = _read_settings(document, path, rest, ValueLevel.PRESET)
     return GroupTable(
         name=name, command=tuple(command), settings=settings, after=after, place=document.place(path)
     )
 
 
-def _read_settings(document: Document, path: KeyPath, values: Mapping[str, Any]) -> tuple[Setting, ...]:
+def _read_settings(
+    document: Document, path: KeyPath, values: Mapping[str, Any], level: ValueLevel
+) -> tuple[Setting, ...]:
     """Return the settings of a table: what is reset comes first, as the order of keys has no meaning."""
     ordered = sorted(values.items(), key=lambda item: not _is_reset(document, item[0]))
     for name in values:
@@ -348,7 +335,9 @@ def _read_settings(document: Document, path: KeyPath, values: Mapping[str, Any])
         if option and not option.multiple and reset in values:
             raise document.error((*path, name), f"and {reset} contradict each other", "use only one of them")
     return tuple(
-        setting for name, value in ordered for setting in _read_setting(document, (*path, name), value)
+        (option, Given(value=given, level=level, place=f"{document.place(at)}: {render_key(at)}"))
+        for name, value in ordered
+        for option, given, at in _read_setting(document, (*path, name), value)
     )
 
 
@@ -356,13 +345,15 @@ def _is_reset(document: Document, name: str) -> bool:
     return name not in document.keys and name.removeprefix(RESET) in document.keys
 
 
-def _read_setting(document: Document, path: KeyPath, value: Any) -> Iterator[Setting]:
-    """Yield the occurrences that a key gives to its option; raises ConfigurationError for a wrong value."""
+def _read_setting(
+    document: Document, path: KeyPath, value: Any
+) -> Iterator[tuple[Option, str | bool | None, KeyPath]]:
+    """Yield the option of a key, each value as in `Given`, and its path; raises ConfigurationError."""
     name = path[-1]
     if _is_reset(document, name):
         if value is not True:
-            raise document.error(path, f"is {_render_value(value)}", "write true, or omit it")
-        yield _make_setting(document, path, document.keys[name.removeprefix(RESET)], None)
+            raise document.error(path, "is not true", "write true, or omit it")
+        yield document.keys[name.removeprefix(RESET)], None, path
         return
     option = document.keys.get(name)
     if option is None:
@@ -373,25 +364,25 @@ def _read_setting(document: Document, path: KeyPath, value: Any) -> Iterator[Set
         hint = _suggest(name.removeprefix(reset), (*document.keys, *special), reset)
         raise document.error(path, "is unknown", hint)
     for at, item in _read_values(document, path, option, value):
-        yield _make_setting(document, at, option, item)
+        if isinstance(item, str):
+            _check_value(document, at, option, item)
+        yield option, item, at
 
 
-def _make_setting(document: Document, path: KeyPath, option: Option, value: str | bool | None) -> Setting:
-    if isinstance(value, str):
-        if "\0" in value:  # no command line and no variable can contain it
-            raise document.error(path, "contains a null character")
-        try:
-            option.read(value)
-        except OmpbindError as error:
-            message = f"{document.place(path)}: {render_key(path)}: {error.message}"
-            if isinstance(error, PositionError):  # the caret shows the wrong part of the value
-                error.message = message
-                raise
-            word = suggest_word(value, option.words)
-            hint = error.hint or (word and f"did you mean '{word}'?")
-            raise ConfigurationError(message, hint=hint) from None
-    key = render_key(path)
-    return Setting(option=option, value=value, key=key, place=f"{document.place(path)}: {key}")
+def _check_value(document: Document, path: KeyPath, option: Option, value: str) -> None:
+    """Raise an error that names the key if an option cannot read a value."""
+    if "\0" in value:  # no command line and no variable can contain it
+        raise document.error(path, "contains a null character")
+    try:
+        option.read(value)
+    except OmpbindError as error:
+        message = f"{document.place(path)}: {render_key(path)}: {error.message}"
+        if isinstance(error, PositionError):  # the caret shows the wrong part of the value
+            error.message = message
+            raise
+        word = suggest_word(value, option.words)
+        hint = error.hint or (word and f"did you mean '{word}'?")
+        raise ConfigurationError(message, hint=hint) from None
 
 
 def _read_values(
@@ -436,13 +427,6 @@ def _name_type(value: Any) -> str:
     """Return what a TOML value is, in words."""
     names = {bool: "true or false", int: "a number", float: "a number", str: "a string", list: "a list"}
     return names.get(type(value), "a table" if isinstance(value, dict) else "a date or time")
-
-
-def _render_value(value: Any) -> str:
-    """Return a wrong value for a message: itself if it is short."""
-    shown = repr(value) if isinstance(value, str | int | float) else ""
-    shown = shown.lower() if isinstance(value, bool) else shown
-    return shown if 0 < len(shown) <= SHOWN else _name_type(value)
 
 
 def _suggest(name: str, known: Collection[str], reset: str = "") -> str:

@@ -35,7 +35,7 @@ def parse(text, path="/home/me/ompbind.toml", kind=FileKind.USER):
 
 
 def settings_of(text):
-    return [(setting.option.key, setting.value) for setting in parse(f"[defaults]\n{text}\n").settings]
+    return [(option.key, given.value) for option, given in parse(f"[defaults]\n{text}\n").settings]
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ PORT = "{rank+8000}"
 """
     presets = parse(text).presets
     assert [*presets] == ["base", "big one"]
-    assert [(setting.option.key, setting.value, setting.place) for setting in presets["big one"]] == [
+    assert [(option.key, given.value, given.place) for option, given in presets["big one"]] == [
         ("mask", None, "/home/me/ompbind.toml:6: preset.'big one'.no-mask"),
         ("env", "PORT={rank+8000}", "/home/me/ompbind.toml:9: preset.'big one'.env.PORT"),
     ]
@@ -105,7 +105,7 @@ ERRORS = [
     ("[defaults]\nranks = true", ":2: defaults.ranks is true or false, not a string or a number"),
     ("[defaults]\nmask = 3", ":2: defaults.mask is a number, not a string"),
     ("[defaults]\nstrict = 'yes'", ":2: defaults.strict is a string, not true or false"),
-    ("[defaults]\nno-mask = false", ":2: defaults.no-mask is false"),
+    ("[defaults]\nno-mask = false", ":2: defaults.no-mask is not true"),
     ("[defaults]\nno-mask = true\nmask='0'", ":3: defaults.mask and no-mask contradict"),
     ("[defaults]\nenv = { A = 1 }", ":2: defaults.env.A is a number, not a string"),
     ("[defaults.env]\nA = 1", ":2: defaults.env.A is a number, not a string"),
