@@ -37,13 +37,14 @@ from benchmarks.rounds import compile_modules, make_parser
 from ompbind.bench.records import Candidate, Kind, Metric, Phase, Run, Status
 from ompbind.bench.run_candidate import run_candidate
 from ompbind.bench.start_ranks import CandidateStart, MeasuringSettings, SilentReporter, Slot
+from ompbind.commands.environment import RunSpec
+from ompbind.commands.rank_command import RankCommand, make_commands
 from ompbind.execution.process_pair import Cleanup, become_supervisor
 from ompbind.execution.run_options import RunOptions
 from ompbind.execution.spawn import find_starts
 from ompbind.execution.supervisor import supervise as run_supervisor
 from ompbind.machine.read import read_machine
 from ompbind.planning.planner import make_plan
-from ompbind.planning.rank_command import RankCommand, RunSpec, make_commands
 from ompbind.planning.request import Request, Sharing
 
 OMPBIND = str(Path(sys.executable).with_name("ompbind"))

@@ -29,7 +29,7 @@ FUNCTIONS, DEVICES = 200, 16
 
 READ = """
 import gc, resource, sys, time
-import click, ompbind.planning.rank_command, ompbind.planning.planner
+import click, ompbind.commands.rank_command, ompbind.planning.planner
 gc.disable()
 spent = lambda: sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
 kib = lambda: next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM"))

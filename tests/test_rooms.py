@@ -11,14 +11,14 @@ PACKAGE = Path(__file__).parent.parent / "ompbind"
 
 ROOMS = tuple(
     """
-    base procfs machine openmp programs masks planning compat registry launchers inspection execution
+    base procfs machine openmp programs masks planning commands compat registry launchers inspection execution
     workers probe doctor bench report cli plugins
     """.split()  # noqa: SIM905 - a line instead of a column
 )
 """All rooms in order: a module imports from its own and earlier rooms; only cli and plugins import report."""
 
 BASE = {"errors", "cpuset", "record", "text"}
-PURE = {"procfs", "machine", "openmp", "masks", "planning", "compat"}
+PURE = {"procfs", "machine", "openmp", "masks", "planning", "commands", "compat"}
 READERS = (
     *(f"procfs.{name}" for name in ("reader", "process_state")),
     "machine.read",

@@ -13,7 +13,7 @@ from types import NoneType, UnionType
 from typing import Any, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 from ompbind.bench.records import Conclusion, Rules, Run, Session
-from ompbind.planning.rank_variables import MASKED, mask_word
+from ompbind.commands.rank_variables import MASKED, mask_word
 from ompbind.record import Record
 
 Event: TypeAlias = "Mapping[str, object]"

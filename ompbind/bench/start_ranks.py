@@ -23,6 +23,8 @@ import ompbind.execution.output.multiplexer
 import ompbind.execution.verify.evaluate  # noqa: F401 - before the forks: else each supervisor imports both
 from ompbind.bench.interrupts import SignalMask
 from ompbind.bench.records import Candidate, Metric, Phase
+from ompbind.commands.environment import RunSpec
+from ompbind.commands.rank_command import RankCommand
 from ompbind.errors import LaunchError, OmpbindError
 from ompbind.execution.outcome import Outcome
 from ompbind.execution.output.multiplexer import Output, make_log_name
@@ -35,7 +37,6 @@ from ompbind.execution.supervisor import supervise
 from ompbind.execution.verify.evaluate import expect_ranks
 from ompbind.inspection.verdict import VerificationResult
 from ompbind.planning.plan import Plan
-from ompbind.planning.rank_command import RankCommand, RunSpec
 from ompbind.record import Record
 
 

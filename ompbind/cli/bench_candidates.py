@@ -17,20 +17,20 @@ from ompbind.cli.bench_options import check_variations, make_choice_words, rende
 from ompbind.cli.bench_settings import BenchSettings
 from ompbind.cli.request import make_request, make_requests, make_spec_of_run
 from ompbind.cli.settings import Settings
+from ompbind.commands.environment import RunSpec
+from ompbind.commands.rank_command import (
+    RankCommand,
+    make_commands,
+    make_spec_before_plan,
+    make_unbound_commands,
+)
+from ompbind.commands.rank_variables import RANK_VARIABLES, mask_word
 from ompbind.errors import OmpbindError, PlanError
 from ompbind.machine.model import Machine
 from ompbind.openmp.variables import LIBUV_VARIABLE, OVERRIDING_VARIABLES, THREAD_COUNTS
 from ompbind.planning.notes import find_throttling
 from ompbind.planning.plan import Plan
 from ompbind.planning.planner import Requests
-from ompbind.planning.rank_command import (
-    RankCommand,
-    RunSpec,
-    make_commands,
-    make_spec_before_plan,
-    make_unbound_commands,
-)
-from ompbind.planning.rank_variables import RANK_VARIABLES, mask_word
 from ompbind.record import Record
 
 RANKS, AUTO = "ranks", "auto"

@@ -10,10 +10,14 @@ from typing import Any
 
 from ompbind.cli.option import Sources, ValueLevel, VerbContext
 from ompbind.cli.options import make_modes
+from ompbind.commands.rank_command import (
+    EXEC,
+    HTTP,
+    TCP,
+)
 from ompbind.errors import RequestError
 from ompbind.masks.mask import MaskWord
 from ompbind.openmp.binding import Bind
-from ompbind.planning.rank_command import EXEC, HTTP, TCP
 from ompbind.planning.strategies import list_others_that_take_cores, list_others_that_take_devices
 from ompbind.record import Record
 

@@ -20,6 +20,12 @@ from ompbind.cli.register import (
 )
 from ompbind.cli.settings import Settings, make_planning_settings
 from ompbind.cli.verb import Verb
+from ompbind.commands.environment import (
+    RankIdentity,
+    RunSpec,
+    find_changed,
+)
+from ompbind.commands.rank_command import make_command, mask_secrets
 from ompbind.cpuset import CpuSet
 from ompbind.errors import OmpbindError, RequestError
 from ompbind.execution.spawn import exec_command, set_affinity
@@ -29,13 +35,6 @@ from ompbind.launchers.launchers import LAUNCHERS, SLURM
 from ompbind.machine.read.linux import LIVE
 from ompbind.machine.read.root import DirectoryRoot, whole_number
 from ompbind.planning.plan import Plan
-from ompbind.planning.rank_command import (
-    RankIdentity,
-    RunSpec,
-    find_changed,
-    make_command,
-    mask_secrets,
-)
 from ompbind.registry.registry import make_run_identity
 
 TASK_PID = "SLURM_TASK_PID"

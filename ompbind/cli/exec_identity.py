@@ -7,6 +7,9 @@ from ompbind.cli.console import print_message
 from ompbind.cli.register import limit_to_listed, read_planning_machine
 from ompbind.cli.request import make_request, make_run_spec, read_own_job_cpus
 from ompbind.cli.settings import Settings
+from ompbind.commands.environment import RankIdentity, RunSpec
+from ompbind.commands.rank_command import make_spec_before_plan
+from ompbind.commands.rank_variables import OMPBIND_CPUS, OMPBIND_SERVICE_CPUS
 from ompbind.cpuset import EMPTY, CpuSet, count, join_words, named, union
 from ompbind.errors import PlanError, RequestError
 from ompbind.launchers.allocation import Binding, find_binding, read_task_masks
@@ -17,8 +20,6 @@ from ompbind.machine.model import Machine
 from ompbind.machine.read.linux import LIVE
 from ompbind.machine.read.root import DirectoryRoot, whole_number
 from ompbind.planning.allocation import divide_service
-from ompbind.planning.rank_command import RankIdentity, RunSpec, make_spec_before_plan
-from ompbind.planning.rank_variables import OMPBIND_CPUS, OMPBIND_SERVICE_CPUS
 from ompbind.planning.request import DEFAULT_STRATEGY, Request
 
 BY_HAND = "the caller"

@@ -15,9 +15,9 @@ import click
 from click.core import ParameterSource
 
 from ompbind.cli.verbs import BINDING, CONFIGURATION, CPUS, DEVICES, GROUPS, PLANNING, PREFIX, RANKS
+from ompbind.commands.rank_variables import mask_word
 from ompbind.errors import MaskError, OmpbindError, OptionError, PlanError, PositionError
 from ompbind.planning.configuration import Configuration
-from ompbind.planning.rank_variables import mask_word
 from ompbind.record import Record
 
 FILES = "file"

@@ -44,14 +44,14 @@ from ompbind.cli.verbs import (
     RANKS,
     STOPPING,
 )
+from ompbind.commands.placeholders import parse_assignment
+from ompbind.commands.rank_variables import RANK_VARIABLES
 from ompbind.compat.frameworks import FRAMEWORKS
 from ompbind.errors import MaskError, OmpbindError, OptionError
 from ompbind.machine.devices import DeviceKind
 from ompbind.masks.mask import parse_mask
 from ompbind.openmp.binding import Bind, ProcBind
 from ompbind.openmp.runtimes import OmpRuntime
-from ompbind.planning.placeholders import parse_assignment
-from ompbind.planning.rank_variables import RANK_VARIABLES
 from ompbind.planning.request import DEFAULT_STRATEGY, DEVICE_KINDS, MemoryMode
 from ompbind.planning.strategies import STRATEGIES
 from ompbind.programs.libraries import PRELOADABLE

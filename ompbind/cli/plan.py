@@ -12,10 +12,10 @@ from ompbind.cli.request import make_requests, make_spec_of_run
 from ompbind.cli.settings import make_planning_settings
 from ompbind.cli.verb import Verb
 from ompbind.cli.verbs import OUTPUT
+from ompbind.commands.environment import make_all_variables
+from ompbind.commands.rank_variables import Variables
 from ompbind.errors import OptionError
 from ompbind.planning.plan import Plan
-from ompbind.planning.rank_command import make_all_variables
-from ompbind.planning.rank_variables import Variables
 from ompbind.report.formats import FORMATS, Format, formats_for, formats_help
 
 RUN_ID = "plan"  # the name of the run where --run-id is not given, so that equal plans print equally

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import Any
 
+from ompbind.commands.placeholders import NAMES, check
 from ompbind.errors import OptionError
-from ompbind.planning.placeholders import NAMES, check
 from ompbind.report.text import clip
 
 _DIGITS = 9  # digits of a number at most: OpenMP reads numbers of 31 bits

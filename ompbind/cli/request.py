@@ -6,6 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ompbind.cli.options import find_variables
 from ompbind.cli.settings import Settings
 from ompbind.cli.verbs import BINDING
+from ompbind.commands.environment import RunSpec
+from ompbind.commands.placeholders import find_unfilled, parse_env_file
+from ompbind.commands.rank_command import make_spec_before_plan
 from ompbind.compat.frameworks import FRAMEWORKS, FrameworkInput
 from ompbind.cpuset import join_words
 from ompbind.errors import LaunchError, OmpbindError, RequestError
@@ -16,9 +19,7 @@ from ompbind.machine.read.linux import LIVE
 from ompbind.machine.read.root import DirectoryRoot
 from ompbind.openmp.binding import DISTRIBUTING_WORDS
 from ompbind.openmp.variables import OVERRIDING_VARIABLES
-from ompbind.planning.placeholders import find_unfilled, parse_env_file
 from ompbind.planning.planner import Requests
-from ompbind.planning.rank_command import RunSpec, make_spec_before_plan
 from ompbind.planning.request import JobCpus, Request
 from ompbind.procfs.reader import read_environ
 from ompbind.programs.command import Workload, preload_entries, read_wrapped_workload

@@ -27,6 +27,8 @@ from ompbind.cli.run_settings import (
 )
 from ompbind.cli.settings import Settings, make_planning_settings
 from ompbind.cli.verb import Verb
+from ompbind.commands.environment import RunSpec, find_changed
+from ompbind.commands.rank_command import make_commands
 from ompbind.errors import LaunchError, OmpbindError, RequestError
 from ompbind.execution.outcome import Outcome, exit_code, was_interrupted
 from ompbind.execution.process_pair import Cleanup, become_supervisor
@@ -37,7 +39,6 @@ from ompbind.inspection.verdict import VerificationResult
 from ompbind.launchers.launchers import may_have_launcher
 from ompbind.machine.read.linux import LIVE
 from ompbind.planning.plan import Plan
-from ompbind.planning.rank_command import RunSpec, find_changed, make_commands
 from ompbind.registry.registry import Registry, make_run_identity
 from ompbind.report.run_summary import render_failures, render_throttling, render_usage_table
 

@@ -13,13 +13,14 @@ from itertools import pairwise
 from ompbind.cli.console import read_message_width, write_stderr
 from ompbind.cli.run_settings import fill_paths, make_run_id
 from ompbind.cli.settings import Settings
+from ompbind.commands.environment import RunSpec
+from ompbind.commands.rank_command import mask_secrets
 from ompbind.errors import LaunchError, OmpbindError
 from ompbind.execution.outcome import Outcome, was_interrupted
 from ompbind.execution.report_file import READER_WAIT_S, ReportFile, prepare_report, write_report
 from ompbind.execution.shutdown import REPEAT_S
 from ompbind.execution.signals import make_request_check
 from ompbind.planning.plan import Plan
-from ompbind.planning.rank_command import RunSpec, mask_secrets
 from ompbind.report.plan_json import SCHEMA, render_run
 from ompbind.report.text import render_error
 

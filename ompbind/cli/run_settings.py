@@ -8,13 +8,14 @@ from ompbind.cli.checks import TERMINAL, TERMINAL_HINT, reads_terminal
 from ompbind.cli.console import print_message, supports_colours
 from ompbind.cli.options import CONTINUE, STRICT, make_modes
 from ompbind.cli.settings import Settings
+from ompbind.commands.environment import RunSpec
+from ompbind.commands.placeholders import fill
+from ompbind.commands.rank_command import make_commands
+from ompbind.commands.rank_variables import OMPBIND_RUN_ID
 from ompbind.errors import LaunchError, RequestError
 from ompbind.execution.output.multiplexer import Output
 from ompbind.execution.run_options import RankGroup, RunOptions, Supervision
-from ompbind.planning.placeholders import fill
 from ompbind.planning.plan import Plan
-from ompbind.planning.rank_command import RunSpec, make_commands
-from ompbind.planning.rank_variables import OMPBIND_RUN_ID
 from ompbind.registry.claims import Claim
 
 

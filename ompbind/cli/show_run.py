@@ -6,10 +6,15 @@ from ompbind.cli.console import read_screen, write_stderr, write_stdout
 from ompbind.cli.register import plan_or_suggest, print_changed_variables, read_other_runs
 from ompbind.cli.run_settings import set_up_rendezvous
 from ompbind.cli.settings import Settings
+from ompbind.commands.environment import (
+    RunSpec,
+    find_changed,
+    list_parts,
+)
+from ompbind.commands.rank_command import make_commands, mask_secrets
 from ompbind.machine.model import Machine
 from ompbind.planning.plan import Plan
 from ompbind.planning.planner import Requests
-from ompbind.planning.rank_command import RunSpec, find_changed, list_parts, make_commands, mask_secrets
 from ompbind.report.plan import find_filled_variables, render_commands, render_plan
 
 

@@ -10,11 +10,11 @@ import click
 
 from ompbind.cli.console import print_message, read_message_width, write_stderr, write_stdout
 from ompbind.cli.verb import Verb
+from ompbind.commands.rank_variables import SUPERVISOR_NAME
 from ompbind.errors import InspectError
 from ompbind.execution.processes import has_exited, signal_listed
 from ompbind.inspection.targets import match_runs, read_visible_claims, read_visible_runs
 from ompbind.planning.other_runs import LiveRun
-from ompbind.planning.rank_variables import SUPERVISOR_NAME
 from ompbind.procfs.parsers import Stat
 from ompbind.procfs.reader import read_processes, read_stat
 from ompbind.record import Record

@@ -7,12 +7,12 @@ import shlex
 from collections.abc import Mapping
 from enum import StrEnum
 
+from ompbind.commands.rank_variables import MASKED, is_secret, mask_word
 from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.inspection.verdict import OthersLoad
 from ompbind.machine.model import Machine
 from ompbind.machine.read.linux_numa import MemorySize
 from ompbind.planning.other_runs import LiveRun
-from ompbind.planning.rank_variables import MASKED, is_secret, mask_word
 from ompbind.programs.command import Workload
 from ompbind.record import Record
 from ompbind.text import Severity

@@ -12,6 +12,7 @@ from importlib.metadata import distributions
 from itertools import islice
 
 import ompbind
+from ompbind.commands.rank_variables import OMPBIND_RUN_ID, find_rank
 from ompbind.cpuset import CpuSet
 from ompbind.doctor.checks_environment import BINDING_PACKAGES
 from ompbind.doctor.checks_programs import POOLS
@@ -27,7 +28,6 @@ from ompbind.machine.read.linux_cpus import CPU
 from ompbind.machine.read.linux_numa import MemorySize, read_memory_sizes
 from ompbind.machine.read.root import DirectoryRoot, Root, parse_meminfo, whole_number
 from ompbind.planning.other_runs import LiveRun, find_other_runs
-from ompbind.planning.rank_variables import OMPBIND_RUN_ID, find_rank
 from ompbind.procfs.reader import read_cpu_times
 from ompbind.programs.command import Workload, read_workload
 from ompbind.programs.elf import read_header

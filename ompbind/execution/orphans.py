@@ -23,6 +23,7 @@ import signal
 import time
 from collections.abc import Collection, Mapping, Set
 
+from ompbind.commands.rank_variables import find_attempt, find_rank
 from ompbind.execution.processes import (
     become_subreaper,
     has_children,
@@ -35,7 +36,6 @@ from ompbind.execution.processes import (
     signal_listed,
     signal_process,
 )
-from ompbind.planning.rank_variables import find_attempt, find_rank
 from ompbind.procfs.parsers import Stat, find_descendants
 from ompbind.procfs.reader import is_proc_of_pid_namespace, read_children, read_environ, read_processes
 

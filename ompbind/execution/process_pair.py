@@ -17,6 +17,7 @@ import signal
 from collections.abc import Callable
 from typing import NoReturn
 
+from ompbind.commands.rank_variables import SUPERVISOR_NAME
 from ompbind.errors import LaunchError
 from ompbind.execution.job_control import Terminal, exit_by_interrupt
 from ompbind.execution.processes import become_subreaper, kill_descendants, render_left, signal_process
@@ -29,7 +30,6 @@ from ompbind.execution.signals import (
     find_unignored,
     signal_name,
 )
-from ompbind.planning.rank_variables import SUPERVISOR_NAME
 from ompbind.procfs.reader import read_children, read_stat
 from ompbind.record import Record
 

@@ -13,6 +13,7 @@ import os
 import signal
 import time
 
+from ompbind.commands.rank_command import make_attempt
 from ompbind.cpuset import named
 from ompbind.errors import LaunchError
 from ompbind.execution.groups import Check, Groups
@@ -29,7 +30,6 @@ from ompbind.execution.run_options import RankGroup, Reporter, RunOptions, Sampl
 from ompbind.execution.shutdown import Shutdown
 from ompbind.execution.signals import TERMINATION_SIGNALS, TTY_SIGNALS, signal_name
 from ompbind.execution.spawn import StartCommands, spawn
-from ompbind.planning.rank_command import make_attempt
 
 
 class RankChild:

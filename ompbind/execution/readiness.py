@@ -24,9 +24,15 @@ from contextlib import contextmanager
 from typing import NoReturn, TypeAlias
 from urllib.parse import SplitResult, urlsplit
 
+from ompbind.commands.placeholders import check as check_placeholders
+from ompbind.commands.rank_command import (
+    EXEC,
+    HTTP,
+    TCP,
+    TEXT,
+    RankCommand,
+)
 from ompbind.errors import LaunchError, OptionError, PositionError
-from ompbind.planning.placeholders import check as check_placeholders
-from ompbind.planning.rank_command import EXEC, HTTP, TCP, TEXT, RankCommand
 from ompbind.text import clean_line, remove_escape_sequences
 
 _KINDS = (TCP, HTTP, TEXT, EXEC)

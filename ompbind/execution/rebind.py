@@ -14,10 +14,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
+from ompbind.commands.rank_variables import SUPERVISOR_NAME
 from ompbind.cpuset import CpuSet
 from ompbind.errors import LaunchError, RequestError
 from ompbind.execution.spawn import set_affinity
-from ompbind.planning.rank_variables import SUPERVISOR_NAME
 from ompbind.procfs.parsers import Stat, find_descendants, status_value
 from ompbind.procfs.reader import list_threads, read_affinity, read_processes, read_stat, read_status
 from ompbind.record import Record

@@ -8,9 +8,9 @@ import socket
 from collections.abc import Mapping
 from contextlib import ExitStack
 
+from ompbind.commands.environment import RunSpec
+from ompbind.commands.rank_variables import OMPBIND_RANK
 from ompbind.errors import LaunchError
-from ompbind.planning.rank_command import RunSpec
-from ompbind.planning.rank_variables import OMPBIND_RANK
 
 ADDRESS = "127.0.0.1"
 

@@ -23,6 +23,7 @@ that is not visible.
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from ompbind.commands.rank_variables import OMPBIND_CPUS, OMPBIND_RANK, OMPBIND_RUN_ID, OMPBIND_SERVICE_CPUS
 from ompbind.cpuset import EMPTY, CpuSet, count, union
 from ompbind.openmp.binding import Bind, parse_places, render_places
 from ompbind.openmp.runtimes import (
@@ -37,7 +38,6 @@ from ompbind.openmp.runtimes import (
     OmpRuntime,
 )
 from ompbind.openmp.variables import MASK_COUNTS, OVERRIDING_VARIABLES, THREAD_COUNTS
-from ompbind.planning.rank_variables import OMPBIND_CPUS, OMPBIND_RANK, OMPBIND_RUN_ID, OMPBIND_SERVICE_CPUS
 from ompbind.procfs.process_state import ProcessState
 from ompbind.procfs.reader import read_mapped_files
 from ompbind.programs.libraries import (

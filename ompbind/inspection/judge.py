@@ -31,6 +31,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
+from ompbind.commands.rank_variables import OMPBIND_RUN_ID
 from ompbind.cpuset import CpuSet, count, named
 from ompbind.inspection.diagnosis import (
     ExpectedBinding,
@@ -50,7 +51,6 @@ from ompbind.inspection.verdict import ThreadIssue, Verdict
 from ompbind.machine.read.linux_cgroup import CgroupLimits
 from ompbind.openmp.binding import Bind
 from ompbind.openmp.runtimes import PLACE_VARIABLES
-from ompbind.planning.rank_variables import OMPBIND_RUN_ID
 from ompbind.procfs.process_state import ProcessState
 from ompbind.record import Record
 from ompbind.text import Severity

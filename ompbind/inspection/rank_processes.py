@@ -18,6 +18,7 @@ supervisor: the process with the PID of the live run is the rank.
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 
+from ompbind.commands.rank_variables import OMPBIND_RUN_ID, SUPERVISOR_NAME, find_attempt, find_rank
 from ompbind.cpuset import EMPTY, CpuSet, named, union
 from ompbind.inspection.diagnosis import ExpectedBinding, expect_variables, guess_expected
 from ompbind.inspection.judge import CpusetChange, judge
@@ -27,7 +28,6 @@ from ompbind.machine.read.linux_cgroup import CgroupLimits
 from ompbind.openmp.binding import Bind
 from ompbind.openmp.runtimes import KMP_AFFINITY, PLACE_VARIABLES
 from ompbind.planning.other_runs import LiveRun
-from ompbind.planning.rank_variables import OMPBIND_RUN_ID, SUPERVISOR_NAME, find_attempt, find_rank
 from ompbind.procfs.parsers import MemoryMap
 from ompbind.procfs.process_state import ProcessState, ThreadState
 from ompbind.record import Record

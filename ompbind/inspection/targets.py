@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from functools import cache
 
+from ompbind.commands.rank_variables import OMPBIND_RUN_ID
 from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.errors import InspectError
 from ompbind.inspection.diagnosis import is_library, is_relevant
@@ -12,7 +13,6 @@ from ompbind.inspection.rank_processes import Inspection, ObservedProcesses, mak
 from ompbind.machine.read.linux_cgroup import CgroupLimits, read_limits_of
 from ompbind.machine.read.root import DirectoryRoot
 from ompbind.planning.other_runs import LiveRun
-from ompbind.planning.rank_variables import OMPBIND_RUN_ID
 from ompbind.procfs.parsers import EXITED_STATES, Stat, find_descendants, status_value
 from ompbind.procfs.process_state import ProcessState, read_process
 from ompbind.procfs.reader import (

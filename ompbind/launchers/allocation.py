@@ -12,10 +12,10 @@ To add a batch system: one row in `BATCH_SYSTEMS`.
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from ompbind.commands.environment import RankIdentity
 from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.launchers.launchers import SLURM, Env
 from ompbind.machine.read.root import Root, whole_number
-from ompbind.planning.rank_command import RankIdentity
 from ompbind.planning.request import RANK_LIMIT, JobCpus
 from ompbind.record import Record
 

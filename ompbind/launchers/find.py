@@ -7,12 +7,12 @@ variables, the launcher whose daemon is the nearest ancestor of the rank.
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from ompbind.commands.environment import RankIdentity
+from ompbind.commands.rank_variables import OMPBIND_GROUP_RANK, OMPBIND_RANK, SUPERVISOR_NAME
 from ompbind.errors import RequestError
 from ompbind.launchers.ancestors import Ancestor, find_daemon, find_starter
 from ompbind.launchers.launchers import LAUNCHERS, OTHER_RANKS, TORCHRUN, Env, Launcher, read_number
 from ompbind.machine.read.root import whole_number
-from ompbind.planning.rank_command import RankIdentity
-from ompbind.planning.rank_variables import OMPBIND_GROUP_RANK, OMPBIND_RANK, SUPERVISOR_NAME
 from ompbind.record import Record
 
 

@@ -395,7 +395,7 @@ def _load_device_notes(plan: Plan) -> Iterable[Note]:
 def _explain_device_variables(plan: Plan) -> Iterable[Note]:
     if not plan.has_devices:
         return ()
-    from ompbind.planning.devices.variables import explain_variables  # noqa: PLC0415 - door: devices
+    from ompbind.planning.devices.notes import explain_variables  # noqa: PLC0415 - door: devices
 
     return explain_variables(plan)
 

@@ -7,19 +7,14 @@ word. Wrappers that change nothing of a plan get no note.
 from collections.abc import Iterator
 
 from ompbind.cpuset import count, union
-from ompbind.openmp.binding import DISTRIBUTING_WORDS, Bind
-from ompbind.openmp.runtimes import KMP_AFFINITY, PLACE_VARIABLES
+from ompbind.openmp.binding import Bind
 from ompbind.planning.plan import Note, Placement, Plan
-from ompbind.planning.rank_command import make_thread_variables
-from ompbind.planning.runtimes import find_override
 from ompbind.programs.command import Workload
 from ompbind.programs.wrappers import Launch, Wrapper
 from ompbind.record import Record
 
 WRAPPER, WRAPPER_THREADS = "wrapper", "wrapper-threads"
 """The codes of notes: a wrapper undoes the binding, or only changes how many threads share the CPUs."""
-
-_THREADS = "OMP_NUM_THREADS"
 
 
 class WrapperEffect(Record):
@@ -40,14 +35,18 @@ def explain_wrappers(plan: Plan) -> Iterator[Note]:
 def find_effects(workload: Workload, plan: Plan | None = None) -> Iterator[WrapperEffect]:
     """Yield what the wrappers of a command undo of a plan; without a plan, what they may undo of any plan."""
     for wrapper in workload.wrappers:
-        for find in (_find_affinity, _find_launcher, _find_removed, _find_assigned):
-            yield from find(wrapper, plan)
+        if not (plan and _leaves_unbound(plan)):
+            yield from _find_affinity(wrapper, plan)
+            if wrapper.launch:
+                yield from _find_processes(wrapper.launch, plan)
+        if wrapper.clears:
+            effect = "removes all variables that ompbind sets, also OMP_NUM_THREADS, OMP_PLACES and RANK"
+            remedy = "use 'env -u NAME' for each variable to remove"
+            yield WrapperEffect(words="env -i", effect=effect, remedy=remedy)
 
 
 def _find_affinity(wrapper: Wrapper, plan: Plan | None) -> Iterator[WrapperEffect]:
     """Yield the effects of taskset, numactl and similar on the affinity mask and the memory policy."""
-    if plan and _leaves_unbound(plan):
-        return
     cpus = wrapper.cpus
     if plan and wrapper.nodes is not None:  # its CPUs are known if all its nodes are
         nodes = [node for node in plan.machine.nodes if node.number in wrapper.nodes]
@@ -69,10 +68,8 @@ def _leaves_unbound(plan: Plan) -> bool:
     return request.is_unbound or gets_all
 
 
-def _find_launcher(wrapper: Wrapper, plan: Plan | None) -> Iterator[WrapperEffect]:
-    launch = wrapper.launch
-    if launch is None or (plan and _leaves_unbound(plan)):
-        return
+def _find_processes(launch: Launch, plan: Plan | None) -> Iterator[WrapperEffect]:
+    """Yield the effects of a program that starts processes."""
     remedy = f"use '{launch.instead}' instead"
     if not launch.workers:
         name = launch.text.split()[0]
@@ -100,53 +97,3 @@ def _fit(launch: Launch, placement: Placement) -> bool:
         return True
     is_number = launch.workers.isdecimal()
     return is_number and int(launch.workers) * placement.process_threads <= len(placement.cpus)
-
-
-def _find_removed(wrapper: Wrapper, plan: Plan | None) -> Iterator[WrapperEffect]:
-    """Yield the effects of `env -i` and `env -u`."""
-    if wrapper.clears:
-        effect = f"removes all variables that ompbind sets, also {_THREADS}, OMP_PLACES and RANK"
-        remedy = "use 'env -u NAME' for each variable to remove"
-        yield WrapperEffect(words="env -i", effect=effect, remedy=remedy)
-        return
-    bound_by = list(PLACE_VARIABLES)
-    if plan:  # a CPU list for one runtime, if not the variables of OpenMP
-        variables = make_thread_variables(plan, 0)
-        bound_by = [name for name in PLACE_VARIABLES if variables[name] is not None] or [KMP_AFFINITY]
-    removed = [name for name in bound_by if name in wrapper.removed]
-    # threads run on the same CPUs without some variables that bind them, or without all; with
-    # OMP_PROC_BIND=true alone, runtimes bind threads to single CPUs
-    is_harmless = plan and (
-        all(len(placement.cpuset) == 1 for placement in plan.placements)
-        or (removed == bound_by and all(len(found.places) < 2 for found in plan.placements))
-    )
-    if removed and not is_harmless:
-        words = " ".join(f"-u {name}" for name in removed)
-        remedy = "remove it; --bind none turns binding off"
-        yield WrapperEffect(
-            words=f"env {words}", effect="undoes the binding of OpenMP threads", remedy=remedy
-        )
-    has_default = plan and all(placement.threads == len(placement.cpus) for placement in plan.placements)
-    if _THREADS in wrapper.removed and not has_default:
-        effect = "removes the number of threads of its rank"
-        remedy = "remove it, and set the number with --threads"
-        words = f"env -u {_THREADS}"
-        yield WrapperEffect(words=words, effect=effect, remedy=remedy, code=WRAPPER_THREADS)
-
-
-def _find_assigned(wrapper: Wrapper, plan: Plan | None) -> Iterator[WrapperEffect]:
-    """Yield the effects of `env NAME=VALUE`."""
-    has_places = plan is None or plan.has_places
-    for name, value in wrapper.assigned:
-        words = f"env {name}={value}"
-        effect = find_override(name, value, has_places=has_places)
-        if effect and not (name == "OMP_PROC_BIND" and value.lower() in DISTRIBUTING_WORDS):
-            remedy = "remove it; choose places with --bind and CPUs with --mask"
-            yield WrapperEffect(words=words, effect=effect, remedy=remedy)
-        if name == _THREADS and not (
-            plan and all(value == str(placement.threads) for placement in plan.placements)
-        ):
-            effect = "replaces the number of threads of its rank"
-            number = f" {value}" if value.isdecimal() and int(value) else ""
-            remedy = f"use --threads{number} instead"
-            yield WrapperEffect(words=words, effect=effect, remedy=remedy, code=WRAPPER_THREADS)

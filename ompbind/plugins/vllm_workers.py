@@ -27,18 +27,18 @@ from ompbind.cli.register import make_local_plan, read_planning_machine, registe
 from ompbind.cli.request import make_request, make_run_spec
 from ompbind.cli.settings import Settings, make_planning_settings
 from ompbind.cli.verbs import PREFIX
+from ompbind.commands.environment import (
+    RunSpec,
+    make_identity_variables,
+    make_local_identities,
+    make_variables,
+)
+from ompbind.commands.rank_command import make_spec_before_plan
+from ompbind.commands.rank_variables import OMPBIND_CPUS, OMPBIND_SERVICE_CPUS, Variables, find_rank
 from ompbind.compat.frameworks import FRAMEWORKS, count_workers
 from ompbind.cpuset import CpuSet, count, named
 from ompbind.errors import OmpbindError, OptionError
 from ompbind.planning.plan import Plan
-from ompbind.planning.rank_command import (
-    RunSpec,
-    make_identity_variables,
-    make_local_identities,
-    make_spec_before_plan,
-    make_variables,
-)
-from ompbind.planning.rank_variables import OMPBIND_CPUS, OMPBIND_SERVICE_CPUS, Variables, find_rank
 from ompbind.record import Record
 from ompbind.registry.claims import Claim
 from ompbind.registry.registry import make_run_identity

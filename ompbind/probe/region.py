@@ -15,9 +15,9 @@ import signal
 import threading
 from collections.abc import Mapping
 
+from ompbind.commands.rank_variables import find_rank
 from ompbind.cpuset import CpuSet
 from ompbind.openmp.runtimes import OmpRuntime
-from ompbind.planning.rank_variables import find_rank
 from ompbind.procfs.reader import read_mapped_files
 from ompbind.programs.python_packages import find_candidates, identify_runtime, name_runtime
 from ompbind.record import Record

@@ -27,13 +27,13 @@ import stat
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
+from ompbind.commands.rank_variables import OMPBIND_RUN_ID
 from ompbind.cpuset import EMPTY, CpuSet, count, union
 from ompbind.errors import ClaimError
 from ompbind.machine.model import Machine
 from ompbind.machine.read.linux import LIVE
 from ompbind.planning.other_runs import NAMED_RUNS, LiveRun, RunIdentity, find_job_runs, find_other_runs
 from ompbind.planning.plan import Plan
-from ompbind.planning.rank_variables import OMPBIND_RUN_ID
 from ompbind.planning.request import Request, Sharing
 from ompbind.procfs.reader import (
     read_age_s,

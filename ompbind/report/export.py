@@ -10,12 +10,12 @@ import re
 import shlex
 from collections.abc import Sequence
 
+from ompbind.commands.rank_variables import Variables
 from ompbind.cpuset import CpuSet, render_sequence
 from ompbind.errors import RequestError
 from ompbind.machine.devices import AMD, NVIDIA, Device, DeviceKind, sort_by_address
 from ompbind.openmp.binding import Bind
 from ompbind.planning.plan import Placement, Plan
-from ompbind.planning.rank_variables import Variables
 from ompbind.planning.request import MemoryMode
 
 

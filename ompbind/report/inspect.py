@@ -8,6 +8,7 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from ompbind.commands.rank_variables import OMPBIND_GROUP, OMPBIND_GROUP_RANK, OMPBIND_RANK_DEVICES
 from ompbind.cpuset import CpuSet, count, named, union
 from ompbind.inspection.diagnosis import OVERWRITTEN, find_libraries
 from ompbind.inspection.rank_processes import Inspection, RankProcesses
@@ -15,7 +16,6 @@ from ompbind.inspection.verdict import OthersLoad, RankVerification, ThreadIssue
 from ompbind.openmp.binding import Bind
 from ompbind.openmp.variables import OVERRIDING_VARIABLES
 from ompbind.planning.plan import Plan
-from ompbind.planning.rank_variables import OMPBIND_GROUP, OMPBIND_GROUP_RANK, OMPBIND_RANK_DEVICES
 from ompbind.procfs.parsers import MemoryMap
 from ompbind.procfs.process_state import ProcessState, ThreadState
 from ompbind.report.text import (

@@ -4,11 +4,12 @@ import shlex
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import groupby
 
+from ompbind.commands.environment import RankIdentity, RunSpec
+from ompbind.commands.placeholders import has_placeholders
+from ompbind.commands.rank_command import RankCommand
 from ompbind.cpuset import CpuSet, count, join_words
 from ompbind.openmp.binding import Bind
-from ompbind.planning.placeholders import has_placeholders
 from ompbind.planning.plan import Placement, Plan
-from ompbind.planning.rank_command import RankCommand, RankIdentity, RunSpec
 from ompbind.planning.request import MemoryMode, Request
 from ompbind.report.text import (
     PIPE,

@@ -3,14 +3,15 @@
 import json
 from collections.abc import Mapping, Sequence
 
+from ompbind.commands.environment import RunSpec, make_all_variables
+from ompbind.commands.rank_command import make_commands
+from ompbind.commands.rank_variables import Variables
 from ompbind.execution.outcome import Outcome, RankExit, exit_code, find_hint
 from ompbind.execution.signals import signal_name
 from ompbind.masks.mask import mask_text
 from ompbind.planning.configuration import Configuration
 from ompbind.planning.metrics import measure_plan
 from ompbind.planning.plan import Placement, Plan
-from ompbind.planning.rank_command import RunSpec, make_all_variables, make_commands
-from ompbind.planning.rank_variables import Variables
 from ompbind.planning.request import Request
 from ompbind.programs.libraries import DetectedLibrary
 from ompbind.report.inspect import verified_record

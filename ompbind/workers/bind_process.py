@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import TypeAlias
 
+from ompbind.commands.rank_variables import Variables
 from ompbind.cpuset import CpuSet
 from ompbind.errors import LaunchError
 from ompbind.execution.spawn import set_affinity
 from ompbind.inspection.diagnosis import read_own_runtimes
 from ompbind.planning.plan import Placement, Plan
-from ompbind.planning.rank_variables import Variables
 from ompbind.procfs.reader import list_threads, read_affinity, read_stat
 from ompbind.programs.libraries import Library
 from ompbind.record import Record

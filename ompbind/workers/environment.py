@@ -4,6 +4,14 @@ import os
 from collections.abc import Collection, Mapping
 from typing import Any, Literal, TypeAlias
 
+from ompbind.commands.environment import (
+    RunSpec,
+    identify_group,
+    make_identity_variables,
+    make_local_identities,
+    make_variables,
+)
+from ompbind.commands.rank_variables import Variables, apply_variables
 from ompbind.compat.frameworks import FRAMEWORKS, FrameworkInput
 from ompbind.compat.reading import fill_request, find_hidden_variables, make_rank_variables
 from ompbind.cpuset import named
@@ -12,14 +20,6 @@ from ompbind.machine.model import Machine
 from ompbind.machine.read import read_machine
 from ompbind.openmp.runtimes import PLACE_VARIABLES
 from ompbind.planning.plan import Plan
-from ompbind.planning.rank_command import (
-    RunSpec,
-    identify_group,
-    make_identity_variables,
-    make_local_identities,
-    make_variables,
-)
-from ompbind.planning.rank_variables import Variables, apply_variables
 from ompbind.planning.request import Request
 
 Selection: TypeAlias = Literal["all", "openmp"] | Collection[str]

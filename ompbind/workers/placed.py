@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from types import FrameType
 
+from ompbind.commands.rank_variables import Variables, apply_variables
 from ompbind.cpuset import CpuSet, named
 from ompbind.errors import LaunchError, RequestError
 from ompbind.execution import memory_policy
@@ -24,7 +25,6 @@ from ompbind.machine.model import MAX_CPUS
 from ompbind.machine.read.linux import LIVE
 from ompbind.planning.memory import make_unset_note
 from ompbind.planning.plan import Placement, Plan, find_first_cpu
-from ompbind.planning.rank_variables import Variables, apply_variables
 from ompbind.workers.environment import Selection, make_changes
 
 

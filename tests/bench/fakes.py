@@ -2,7 +2,7 @@
 
 from ompbind.bench.records import Candidate, Hardware, Kind, NextRound, Phase, Rules, Run, Session
 from ompbind.bench.start_ranks import CandidateStart, Slot
-from ompbind.planning.rank_command import RunSpec
+from ompbind.commands.environment import RunSpec
 
 NAMES = ("unbound", "default", "smt=2")
 ROUNDS = 5

@@ -9,9 +9,9 @@ from ompbind.bench.records import Kind
 from ompbind.cli.bench_candidates import make_starts
 from ompbind.cli.request import make_request, make_run_spec
 from ompbind.cli.settings import make_planning_settings
+from ompbind.commands.rank_command import make_commands, make_spec_before_plan
 from ompbind.errors import PositionError, RequestError
 from ompbind.planning.planner import make_plan
-from ompbind.planning.rank_command import make_commands, make_spec_before_plan
 from tests.cli.command_lines import read, read_bench
 from tests.machines import Shape, make_machine
 

@@ -8,9 +8,9 @@ from ompbind.cli.config_defaults import DOTS_LIMIT, ConfigurationFile, find_pres
 from ompbind.cli.config_files import FileContent, FileKind
 from ompbind.cli.option import Option
 from ompbind.cli.readers import count_or, names_of, one_of
+from ompbind.commands.placeholders import parse_assignment
 from ompbind.errors import ConfigurationError, PositionError
 from ompbind.masks.mask import parse_mask
-from ompbind.planning.placeholders import parse_assignment
 from ompbind.report.text import render_error
 from tests.long import examples
 

@@ -3,10 +3,10 @@
 import pytest
 
 from ompbind.cli.exec_identity import keep_own_gpus
+from ompbind.commands.environment import RankIdentity
 from ompbind.errors import PlanError
 from ompbind.machine.devices import DeviceKind
 from ompbind.planning.devices.visible import find_visible_devices
-from ompbind.planning.rank_command import RankIdentity
 from ompbind.planning.request import Request
 from tests.machines import Shape, make_machine
 from tests.planning.devices.gpus import make_nvidia_gpus

@@ -6,6 +6,8 @@ import pytest
 from click.testing import CliRunner
 
 from ompbind.cli.main import load_verb
+from ompbind.commands.environment import RunSpec, make_local_identities
+from ompbind.commands.rank_command import make_command
 from ompbind.compat.frameworks import FRAMEWORKS, FrameworkInput
 from ompbind.compat.reading import (
     fill_request,
@@ -18,7 +20,6 @@ from ompbind.errors import MaskError, OptionError, PlanError
 from ompbind.machine.model import Level
 from ompbind.masks.mask import parse_mask
 from ompbind.planning.planner import make_plan
-from ompbind.planning.rank_command import RunSpec, make_command, make_local_identities
 from ompbind.planning.request import Request
 from tests.machines import Shape, make_machine
 from tests.planning.test_faults_of_others import with_level

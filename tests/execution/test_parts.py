@@ -4,11 +4,11 @@ import os
 
 import pytest
 
+from ompbind.commands.rank_command import RankCommand
 from ompbind.cpuset import CpuSet
 from ompbind.errors import CommandNotFoundError, LaunchError
 from ompbind.execution import spawn
 from ompbind.execution.spawn import WorkingDirectory, exec_error, find_executable, set_affinity
-from ompbind.planning.rank_command import RankCommand
 
 
 @pytest.mark.parametrize(

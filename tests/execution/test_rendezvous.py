@@ -4,9 +4,10 @@ import socket
 
 import pytest
 
+from ompbind.commands.environment import RunSpec, make_local_identities
+from ompbind.commands.rank_command import make_command
 from ompbind.execution.rendezvous import add_rendezvous, choose_ports, find_replaced_variables
 from ompbind.planning.planner import make_plan
-from ompbind.planning.rank_command import RunSpec, make_command, make_local_identities
 from ompbind.planning.request import Request
 from tests.machines import Shape, make_machine
 

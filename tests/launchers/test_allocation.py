@@ -6,10 +6,10 @@ batch system.
 
 import pytest
 
+from ompbind.commands.environment import RankIdentity
 from ompbind.cpuset import CpuSet
 from ompbind.launchers.allocation import find_binding, read_job_cpus, read_listed_cpus, read_task_masks
 from ompbind.machine.read.root import DirectoryRoot
-from ompbind.planning.rank_command import RankIdentity
 from tests.launchers.environments import make_env
 from tests.tables import rows
 

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ompbind.commands.environment import RankIdentity
 from ompbind.cpuset import CpuSet
 from ompbind.errors import RequestError
 from ompbind.launchers.allocation import find_binding
@@ -11,7 +12,6 @@ from ompbind.launchers.ancestors import Ancestor, find_starter, read_ancestors, 
 from ompbind.launchers.find import find_batch_script, find_copies, find_launcher, read_local_rank
 from ompbind.launchers.launchers import LAUNCHERS, may_have_launcher, may_have_variables
 from ompbind.machine.read.root import DirectoryRoot
-from ompbind.planning.rank_command import RankIdentity
 from tests.launchers import environments
 from tests.tables import rows
 from tests.toys import run_with

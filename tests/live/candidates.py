@@ -4,9 +4,10 @@ import os
 
 from ompbind.bench.records import Candidate, Kind, Metric, Phase
 from ompbind.bench.start_ranks import CandidateStart, MeasuringSettings, Slot
+from ompbind.commands.environment import RunSpec
+from ompbind.commands.rank_command import RankCommand, make_commands
 from ompbind.machine.read import read_machine
 from ompbind.planning.planner import make_plan
-from ompbind.planning.rank_command import RankCommand, RunSpec, make_commands
 from ompbind.planning.request import Request, Sharing
 from tests.live.conftest import clean_environment
 

@@ -13,12 +13,13 @@ from ompbind.cli.request import make_request, make_run_spec
 from ompbind.cli.run import VERB
 from ompbind.cli.run_settings import make_output, make_run_options
 from ompbind.cli.settings import make_planning_settings
+from ompbind.commands.environment import make_local_identities
+from ompbind.commands.rank_command import make_command, make_spec_before_plan
 from ompbind.cpuset import CpuSet
 from ompbind.errors import OmpbindError
 from ompbind.machine.model import CoreKind
 from ompbind.planning.other_runs import LiveRun
 from ompbind.planning.planner import make_plan
-from ompbind.planning.rank_command import make_command, make_local_identities, make_spec_before_plan
 from tests.cli.command_lines import call
 from tests.long import LONG
 from tests.machines import Shape, make_machine

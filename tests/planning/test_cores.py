@@ -2,12 +2,13 @@
 
 import pytest
 
+from ompbind.commands.environment import RunSpec, make_local_identities
+from ompbind.commands.rank_command import make_command
 from ompbind.cpuset import CpuSet, union
 from ompbind.errors import PlanError, RequestError
 from ompbind.masks.mask import parse_mask
 from ompbind.openmp.binding import Bind, ProcBind
 from ompbind.planning.metrics import measure_plan
-from ompbind.planning.rank_command import RunSpec, make_command, make_local_identities
 from ompbind.planning.request import MemoryMode, Request
 from tests.machines import Shape, make_machine
 from tests.planning.test_planner import DUAL, SNC, plan

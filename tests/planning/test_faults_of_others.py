@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ompbind.commands.environment import RunSpec, make_local_identities
+from ompbind.commands.rank_command import make_command
 from ompbind.cpuset import CpuSet
 from ompbind.errors import MaskError
 from ompbind.machine.model import Level, make_domains
 from ompbind.machine.read import read_machine
 from ompbind.masks.mask import parse_mask
 from ompbind.planning.planner import make_plan
-from ompbind.planning.rank_command import RunSpec, make_command, make_local_identities
 from ompbind.planning.request import Request
 from tests.machines import Shape, make_machine, write_tree
 from tests.planning.test_planner import lists

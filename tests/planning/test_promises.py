@@ -6,6 +6,7 @@ from itertools import pairwise
 from hypothesis import event, given
 from hypothesis import strategies as st
 
+from ompbind.commands.environment import make_thread_variables
 from ompbind.cpuset import CpuSet, union
 from ompbind.errors import MaskError, PlanError
 from ompbind.machine.model import CoreKind, Level
@@ -15,7 +16,6 @@ from ompbind.openmp.variables import MASK_COUNTS, OVERRIDING_VARIABLES, PROCESS_
 from ompbind.planning.allocation import divide_service
 from ompbind.planning.draft import SMT8_AUTO_LIMIT
 from ompbind.planning.planner import make_plan
-from ompbind.planning.rank_command import make_thread_variables
 from ompbind.planning.request import MemoryMode, Request, Sharing
 from ompbind.planning.strategies import STRATEGIES
 from ompbind.programs.command import Workload

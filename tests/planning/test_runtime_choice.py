@@ -2,11 +2,11 @@
 
 import pytest
 
+from ompbind.commands.environment import make_thread_variables
 from ompbind.errors import PlanError
 from ompbind.openmp.binding import Bind
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.planning.planner import make_plan
-from ompbind.planning.rank_command import make_thread_variables
 from ompbind.planning.request import Request
 from ompbind.planning.runtimes import CONFLICT
 from ompbind.programs.command import Workload

@@ -2,11 +2,11 @@
 
 import pytest
 
+from ompbind.commands.environment import make_thread_variables
 from ompbind.errors import RequestError
 from ompbind.openmp.binding import Bind
 from ompbind.openmp.variables import MASK_COUNTS, THREAD_COUNTS
 from ompbind.planning.planner import make_plan
-from ompbind.planning.rank_command import make_thread_variables
 from ompbind.planning.request import Compat, Request
 from ompbind.programs.command import Workload
 from tests.machines import Shape, make_machine

@@ -6,9 +6,9 @@ import shlex
 import pytest
 
 from ompbind.cli.topo import render_json
+from ompbind.commands.environment import RunSpec, make_local_identities, make_variables
 from ompbind.errors import RequestError
 from ompbind.machine.read.topo_json import make_machine_from_json
-from ompbind.planning.rank_command import RunSpec, make_local_identities, make_variables
 from ompbind.report.formats import FORMATS
 from ompbind.report.plan_json import plan_record
 from ompbind.report.topology import device_record

@@ -11,12 +11,16 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from ompbind.commands.environment import (
+    RunSpec,
+    make_local_identities,
+    make_variables,
+)
+from ompbind.commands.placeholders import parse_assignment
 from ompbind.errors import PlanError, RequestError
 from ompbind.masks.mask import parse_mask
 from ompbind.openmp.binding import Bind
-from ompbind.planning.placeholders import parse_assignment
 from ompbind.planning.planner import make_plan
-from ompbind.planning.rank_command import RunSpec, make_local_identities, make_variables
 from ompbind.planning.request import MemoryMode, Request, Sharing
 from ompbind.report.formats import FORMATS
 from tests.machines import Shape, make_machine

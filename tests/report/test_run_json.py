@@ -4,11 +4,15 @@ import json
 import re
 from pathlib import Path
 
+from ompbind.commands.environment import (
+    RunSpec,
+    make_local_identities,
+    make_variables,
+)
 from ompbind.errors import CommandNotFoundError, LaunchError
 from ompbind.execution.outcome import Outcome, RankExit, Usage
 from ompbind.machine.read.linux_cgroup import Throttling
 from ompbind.planning.planner import make_plan
-from ompbind.planning.rank_command import RunSpec, make_local_identities, make_variables
 from ompbind.planning.request import Request
 from ompbind.report.plan_json import render_plan_json, render_run
 from tests.inspection.test_verdict import bad, make_verified

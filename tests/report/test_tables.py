@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ompbind.cli.ps import render_ps
+from ompbind.commands.rank_command import RankCommand
 from ompbind.cpuset import CpuSet
 from ompbind.errors import MaskError, PositionError
 from ompbind.masks.mask import parse_mask
 from ompbind.planning.other_runs import LiveRun
-from ompbind.planning.rank_command import RankCommand
 from ompbind.registry.registry import RunInfo
 from ompbind.report.plan import render_commands, render_plan
 from ompbind.report.text import Column, Screen, render_bytes, render_error, render_paragraph, render_table

@@ -16,6 +16,7 @@ import signal
 import time
 from collections.abc import Iterable
 
+from ompbind.commands.rank_command import RankCommand
 from ompbind.cpuset import named
 from ompbind.errors import LaunchError
 from ompbind.execution.ranks import Run
@@ -27,7 +28,6 @@ from ompbind.inspection.load import Streak, judge_load, make_load_issue
 from ompbind.inspection.read_load import find_others
 from ompbind.inspection.verdict import HIDDEN, OthersLoad, RankVerification, VerificationResult
 from ompbind.planning.plan import Plan
-from ompbind.planning.rank_command import RankCommand
 from ompbind.text import Severity
 
 

@@ -26,6 +26,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 
+from ompbind.commands.rank_variables import find_rank
 from ompbind.cpuset import CpuSet
 from ompbind.errors import LaunchError
 from ompbind.inspection.diagnosis import is_library, is_relevant
@@ -43,7 +44,6 @@ from ompbind.inspection.verdict import (
 )
 from ompbind.machine.read.linux_cgroup import CgroupLimits, read_limits_of
 from ompbind.machine.read.root import DirectoryRoot
-from ompbind.planning.rank_variables import find_rank
 from ompbind.procfs.parsers import Stat, find_descendants
 from ompbind.procfs.process_state import ProcessState, read_process
 from ompbind.procfs.reader import (

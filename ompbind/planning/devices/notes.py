@@ -16,6 +16,7 @@ from ompbind.planning.devices.locality import (
     select_devices,
 )
 from ompbind.planning.plan import Note, Placement, Plan
+from ompbind.planning.request import VisibleDevices
 from ompbind.planning.strategies import STRATEGIES
 from ompbind.record import Record
 
@@ -176,3 +177,18 @@ def measure_distances(plan: Plan) -> tuple[int | None, ...]:
         )
         distances.append(max((distance for distance in found if distance is not None), default=None))
     return tuple(distances)
+
+
+def explain_variables(plan: Plan) -> Iterator[Note]:
+    """Explain which devices are not visible, and which variables are not set or override the plan's."""
+    visible = plan.request.visible or VisibleDevices()
+    with_word = {word.device for word in visible.words}
+    given = {device for placement in plan.placements for device in placement.devices}
+    is_lacking = any(device.kind is DeviceKind.GPU and device.name not in with_word for device in given)
+    for remark in visible.remarks:  # a warning if a rank has a GPU that no variable can give it
+        yield Note(code="devices-visible", text=remark, warning=is_lacking)
+    used = {word.variable for word in visible.words}
+    for name, value in plan.request.user_variables:
+        if name in used:
+            text = f"{name}={value} (from --env or --keep-env) will override the devices of the plan"
+            yield Note(code="devices-overridden", text=text, warning=True)

@@ -2,13 +2,14 @@
 
 import pytest
 
+from ompbind.commands.environment import RankIdentity, RunSpec
+from ompbind.commands.rank_command import make_command
 from ompbind.cpuset import CpuSet
 from ompbind.machine.devices import DeviceKind
 from ompbind.masks.mask import parse_mask
 from ompbind.planning.devices.own_gpus import find_own_gpus, request_all_gpus
 from ompbind.planning.devices.visible import find_visible_devices
 from ompbind.planning.planner import make_plan
-from ompbind.planning.rank_command import RankIdentity, RunSpec, make_command
 from ompbind.planning.request import Request
 from tests.machines import Shape, make_machine
 from tests.planning.devices.gpus import UUIDS, make_nvidia_gpus

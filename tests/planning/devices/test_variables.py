@@ -4,15 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ompbind.commands.environment import (
+    RunSpec,
+    make_local_identities,
+    make_variables,
+)
+from ompbind.commands.rank_command import make_unbound_commands
 from ompbind.planning.devices.visible import VENDOR_VARIABLES, find_visible_devices
 from ompbind.planning.notes import explain
 from ompbind.planning.planner import make_plan
-from ompbind.planning.rank_command import (
-    RunSpec,
-    make_local_identities,
-    make_unbound_commands,
-    make_variables,
-)
 from ompbind.planning.request import Request
 from tests.machines import Shape, make_machine
 from tests.planning.devices.gpus import (

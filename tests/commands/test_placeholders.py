@@ -6,8 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ompbind.errors import OptionError, PositionError
-from ompbind.planning.placeholders import (
+from ompbind.commands.placeholders import (
     NAMES,
     NUMBERS,
     check,
@@ -17,6 +16,7 @@ from ompbind.planning.placeholders import (
     parse_assignment,
     parse_env_file,
 )
+from ompbind.errors import OptionError, PositionError
 
 fill_word = partial(fill, is_command=True)
 FIELDS = {"rank": 10, "local_rank": 2, "size": 16, "threads": 5, "cpus": "4-7,12", "run_id": "night"}

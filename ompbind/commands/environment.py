@@ -1,20 +1,14 @@
-"""Plan × run specification × rank identity → `RankCommand`: what one rank runs, before anything starts.
+"""Plan × run specification × rank identity → the environment variables of one rank, before anything starts.
 
 The *identity* of a rank is its number: global and local rank, both sizes, and its placement in the plan.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from ompbind.cpuset import CpuSet
-from ompbind.openmp.binding import Binding
-from ompbind.openmp.runtimes import PLACE_VARIABLES
-from ompbind.openmp.variables import find_overridden_variables, make_openmp_variables
-from ompbind.planning.placeholders import OF_GROUP, Fields, fill
-from ompbind.planning.plan import MemoryPolicy, Placement, Plan, find_first_cpu
-from ompbind.planning.rank_variables import (
-    MASKED,
+from ompbind.commands.placeholders import OF_GROUP, Fields, fill
+from ompbind.commands.rank_variables import (
     NAMES_OF_DEVICES,
     NAMES_OF_GROUPS,
     OMPBIND_ATTEMPT,
@@ -29,10 +23,11 @@ from ompbind.planning.rank_variables import (
     OMPBIND_SERVICE_CPUS,
     OMPBIND_WORKER_NAME,
     Variables,
-    apply_variables,
-    is_secret,
-    mask_word,
 )
+from ompbind.openmp.binding import Binding
+from ompbind.openmp.runtimes import PLACE_VARIABLES
+from ompbind.openmp.variables import find_overridden_variables, make_openmp_variables
+from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.request import Request
 from ompbind.planning.runtimes import choose_syntax, may_support_reset
 from ompbind.planning.thread_counts import counts_by_mask
@@ -40,9 +35,6 @@ from ompbind.record import Record
 
 _PAIR = set(PLACE_VARIABLES)
 """OMP_PLACES and OMP_PROC_BIND: set together or not at all, as runtimes differ on one without the other."""
-
-TCP, HTTP, TEXT, EXEC = "tcp:", "http:", "text:", "exec:"
-"""What the text of --ready begins with; without one of these, it is a regular expression, as after TEXT."""
 
 
 class RankIdentity(Record):
@@ -111,44 +103,13 @@ class RunSpec(Record):
         return self.groups or (self,)
 
 
-class RankCommand(Record):
-    """All that is needed to start one rank.
-
-    `argv` is the whole command, with the words of a wrapper. `env` is its whole environment. `directory` is
-    the working directory, "" for the caller's. `cpus` is the affinity mask, None where the system cannot set
-    one. The rank starts on the CPU `first`, where it stays if this CPU is isolated; None leaves this to the
-    kernel. `memory` is the memory policy, None if it is inherited. In a run with groups, `group` is the group
-    of the rank, `group_rank` its number there, and `ready` says when it is ready, "" for at once.
-    """
-
-    rank: int
-    group: str = ""
-    group_rank: int = 0
-    ready: str = ""
-    argv: tuple[str, ...]
-    env: Mapping[str, str]
-    directory: str = ""
-    cpus: CpuSet | None
-    first: int | None = None
-    memory: MemoryPolicy | None = None
-
-    @property
-    def label(self) -> str:
-        """The group and the number of the rank there, "load 2"; "" in a run without groups."""
-        return f"{self.group} {self.group_rank}" if self.group else ""
-
-    @property
-    def name(self) -> str:
-        """What messages call the rank: "rank 3", or "rank 3 (load 2)"."""
-        return f"rank {self.rank} ({self.label})" if self.group else f"rank {self.rank}"
-
-
 def make_local_identities(plan: Plan) -> list[RankIdentity]:
     """Return the identities of the ranks of a run that has ranks on this machine only."""
-    return _make_identities(len(plan.placements))
+    return make_identities(len(plan.placements))
 
 
-def _make_identities(size: int) -> list[RankIdentity]:
+def make_identities(size: int) -> list[RankIdentity]:
+    """Return the identities of the ranks of a run with `size` ranks, all on this machine."""
     return [
         RankIdentity(placement_index=rank, rank=rank, size=size, local_rank=rank, local_size=size)
         for rank in range(size)
@@ -185,16 +146,16 @@ def make_variables(plan: Plan, identity: RankIdentity, spec: RunSpec) -> dict[st
 
     With --keep-env, variables that the caller's environment already has are left out.
     """
-    return _make_variables_and_fields(plan, identity, spec, _make_binding(plan.request))[0]
+    return make_variables_and_fields(plan, identity, spec, make_binding(plan.request))[0]
 
 
-def _make_variables_and_fields(
+def make_variables_and_fields(
     plan: Plan, identity: RankIdentity, spec: RunSpec, binding: Binding
 ) -> tuple[dict[str, str | None], Fields]:
     """Return all variables of one rank, and the values of its placeholders."""
     placement, base = plan.placements[identity.placement_index], spec.base
     numbers = make_identity_variables(placement, identity, spec)
-    fields = _make_fields(numbers, identity, placement, spec.group)
+    fields = make_fields(numbers, identity, placement, spec.group)
     threads = _make_thread_variables(plan, placement, binding)
     if spec.keep_env:
         kept = base.keys() | (_PAIR if _PAIR & base.keys() else set())
@@ -202,7 +163,7 @@ def _make_variables_and_fields(
     # a rank without devices inherits none of a rank of another run
     devices: Variables = {name: None for name in NAMES_OF_DEVICES if name in base}
     if placement.devices:
-        from ompbind.planning.devices.variables import make_device_variables  # noqa: PLC0415 - door: devices
+        from ompbind.commands.device_variables import make_device_variables  # noqa: PLC0415 - door: devices
 
         devices = make_device_variables(placement, plan, base, keep_env=spec.keep_env)
     defaults = plan.request.compat.variables if plan.request.compat else ()
@@ -212,7 +173,7 @@ def _make_variables_and_fields(
         **threads,
         **numbers,
         **devices,
-        **_fill_variables(spec, fields),
+        **fill_variables(spec, fields),
     }
     workload = plan.request.workload
     if workload and workload.preload:  # --preload is already merged with LD_PRELOAD of --env, if there is one
@@ -228,7 +189,7 @@ def _make_variables_and_fields(
 
 def make_thread_variables(plan: Plan, rank: int) -> dict[str, str | None]:
     """Return every variable that sets the threads of a rank and their binding; None removes a variable."""
-    return _make_thread_variables(plan, plan.placements[rank], _make_binding(plan.request))
+    return _make_thread_variables(plan, plan.placements[rank], make_binding(plan.request))
 
 
 def _make_thread_variables(plan: Plan, placement: Placement, binding: Binding) -> dict[str, str | None]:
@@ -242,7 +203,7 @@ def _make_thread_variables(plan: Plan, placement: Placement, binding: Binding) -
     )
 
 
-def _make_binding(request: Request) -> Binding:
+def make_binding(request: Request) -> Binding:
     """Return how the threads of all ranks of a request are bound."""
     return Binding(
         mode=request.bind,
@@ -252,115 +213,9 @@ def _make_binding(request: Request) -> Binding:
     )
 
 
-def make_commands(plan: Plan, spec: RunSpec) -> list[RankCommand]:
-    """Return the commands of all ranks of a run that has ranks on this machine only."""
-    commands = []
-    for part, own in list_parts(plan, spec):
-        binding = _make_binding(part.request)
-        commands += [make_command(part, identity, own, binding) for identity in make_local_identities(part)]
-    return commands
-
-
-def make_command(
-    plan: Plan, identity: RankIdentity, spec: RunSpec, binding: Binding | None = None
-) -> RankCommand:
-    """Return the command of one rank, with its own copy of the environment.
-
-    `binding` is the binding of the plan's request, so that the caller can make it once for all ranks. Raises
-    PositionError for a placeholder with a negative value.
-    """
-    placement = plan.placements[identity.placement_index]
-    variables, fields = _make_variables_and_fields(
-        plan, identity, spec, binding or _make_binding(plan.request)
-    )
-    cpus = placement.cpuset if plan.machine.bindable else None
-    first = find_first_cpu(plan.machine, placement)
-    made = _make_filled(identity, spec, variables, fields)
-    return made.replace(cpus=cpus, first=first, memory=placement.memory)
-
-
-def make_unbound_commands(sizes: Sequence[int], spec: RunSpec, allowed: CpuSet) -> list[RankCommand]:
-    """Return the commands of ranks without a plan: they inherit the environment and the affinity mask.
-
-    `sizes` has the number of ranks of each group, or of a run without groups. Each gets the variables of the
-    user and its number in the run, so that ranks can divide their work, but no variable of a plan: each may
-    use all devices of the caller. The placeholder {cpus} stands for all `allowed` CPUs, {threads} for their
-    number.
-    """
-    placement = Placement(rank=0, cpus=tuple(allowed), threads=len(allowed))
-    of_plan = (
-        OMPBIND_NUM_THREADS,
-        OMPBIND_CPUS,
-        OMPBIND_RESERVED_CPUS,
-        OMPBIND_SERVICE_CPUS,
-        *NAMES_OF_DEVICES,
-    )
-    cpus = dict.fromkeys((own.name for own in spec.groups), str(allowed))
-    commands: list[RankCommand] = []
-    for size, own in zip(sizes, spec.parts, strict=True):
-        if own.name:
-            first, run_size = len(commands), sum(sizes)
-            own = own.replace(
-                group=GroupIdentity(name=own.name, first_rank=first, run_size=run_size, cpus=cpus)
-            )
-        for identity in _make_identities(size):
-            numbers = make_identity_variables(placement, identity, own)
-            fields = _make_fields(numbers, identity, placement, own.group)
-            removed = dict.fromkeys(of_plan)
-            variables = {**dict.fromkeys(own.removed_variables), **numbers, **removed}
-            variables.update(_fill_variables(own, fields))
-            commands.append(_make_filled(identity, own, variables, fields))
-    return commands
-
-
-def _make_filled(identity: RankIdentity, spec: RunSpec, variables: Variables, fields: Fields) -> RankCommand:
-    """Return the command of a rank with these variables, with its placeholders filled in, not bound."""
-    env = dict(spec.base)
-    apply_variables(variables, env)
-    wrapper = (fill(word, fields, "--wrap") for word in spec.wrap)
-    return RankCommand(
-        rank=_find_number(identity, spec),
-        group=spec.group.name if spec.group else "",
-        group_rank=identity.rank,
-        ready=fill(spec.ready, fields, "--ready"),
-        argv=(*wrapper, *_fill_argv(spec, fields)),
-        env=env,
-        directory=fill(spec.chdir, fields, "--chdir"),
-        cpus=None,
-    )
-
-
-def _fill_variables(spec: RunSpec, fields: Fields) -> dict[str, str]:
+def fill_variables(spec: RunSpec, fields: Fields) -> dict[str, str]:
     """Return the variables of the user for one rank."""
     return {name: fill(value, fields, name) for name, value in spec.added_variables}
-
-
-def _fill_argv(spec: RunSpec, fields: Fields) -> tuple[str, ...]:
-    """Return the command of one rank, with its placeholders filled in if --fill is used."""
-    if not spec.fill_argv:
-        return spec.argv
-    return tuple(fill(word, fields, "the command", is_command=True) for word in spec.argv)
-
-
-def make_spec_before_plan(spec: RunSpec, rank: int = 0, local_rank: int = 0, *, group: str = "") -> RunSpec:
-    """Return the specification with placeholders of one rank filled, as far as is known before the plan.
-
-    Placeholders that depend on the plan stay; with a `group`, so does the number of the rank in the run.
-    """
-    fields: Fields = {"rank": rank, "local_rank": local_rank, "run_id": spec.run_id}
-    if group:
-        fields = {"local_rank": 0, "run_id": spec.run_id, "group": group, "group_rank": 0}
-    return spec.replace(
-        argv=_fill_argv(spec, fields),
-        fill_argv=False,
-        wrap=tuple(fill(word, fields, "--wrap", is_command=True) for word in spec.wrap),
-        chdir=fill(spec.chdir, fields, "--chdir", is_command=True),
-    )
-
-
-def make_attempt(command: RankCommand, attempt: int) -> RankCommand:
-    """Return the command of a rank for one of its attempts, which are counted from 1."""
-    return command.replace(env={**command.env, OMPBIND_ATTEMPT: str(attempt)})
 
 
 def find_changed(plan: Plan, spec: RunSpec) -> dict[str, str | None]:
@@ -383,7 +238,7 @@ def make_identity_variables(
     The CPUs are kernel list text if they are in rising order, else one by one in thread order.
     """
     in_order = placement.cpus == tuple(placement.compute)
-    number = str(_find_number(identity, spec))
+    number = str(find_number(identity, spec))
     groups: Variables = {name: None for name in NAMES_OF_GROUPS if name in spec.base}
     if spec.group:
         groups = {
@@ -408,12 +263,12 @@ def make_identity_variables(
     }
 
 
-def _find_number(identity: RankIdentity, spec: RunSpec) -> int:
+def find_number(identity: RankIdentity, spec: RunSpec) -> int:
     """Return the number of a rank in the whole run, in which all groups count."""
     return identity.rank + (spec.group.first_rank if spec.group else 0)
 
 
-def _make_fields(
+def make_fields(
     numbers: Variables, identity: RankIdentity, placement: Placement, group: GroupIdentity | None
 ) -> Fields:
     """Return the values of all placeholders for one rank; `numbers` are the variables of its identity."""
@@ -436,19 +291,3 @@ def _make_fields(
         "group_size": identity.size,
         **{f"{OF_GROUP}{name}": cpus for name, cpus in group.cpus.items()},
     }
-
-
-def mask_secrets(spec: RunSpec) -> RunSpec:
-    """Return what ranks have in common with "***" for secret values, for reports and messages.
-
-    Masked are the variables of the user, and words NAME=VALUE of the command and of its wrapper, as in
-    `env NAME=VALUE ./app`.
-    """
-    return spec.replace(
-        groups=tuple(map(mask_secrets, spec.groups)),
-        argv=tuple(map(mask_word, spec.argv)),
-        wrap=tuple(map(mask_word, spec.wrap)),
-        added_variables=tuple(
-            (name, MASKED if is_secret(name) else value) for name, value in spec.added_variables
-        ),
-    )

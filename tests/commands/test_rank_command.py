@@ -2,21 +2,23 @@
 
 import pytest
 
-from ompbind.cpuset import CpuSet
-from ompbind.masks.mask import parse_mask
-from ompbind.planning.planner import make_plan
-from ompbind.planning.rank_command import (
+from ompbind.commands.environment import (
     RankIdentity,
     RunSpec,
     find_changed,
+    make_local_identities,
+)
+from ompbind.commands.rank_command import (
     make_attempt,
     make_command,
-    make_local_identities,
     make_spec_before_plan,
     make_unbound_commands,
     mask_secrets,
 )
-from ompbind.planning.rank_variables import SECRET_WORDS, find_attempt, find_rank, is_secret
+from ompbind.commands.rank_variables import SECRET_WORDS, find_attempt, find_rank, is_secret
+from ompbind.cpuset import CpuSet
+from ompbind.masks.mask import parse_mask
+from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from tests.machines import Shape, make_machine
 

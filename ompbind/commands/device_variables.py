@@ -3,19 +3,19 @@
 A variable of a vendor gets words that it had already, or UUIDs: it is narrowed, never widened.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from ompbind.machine.devices import Device, DeviceKind
-from ompbind.planning.devices.cuda import CUDA_VISIBLE_DEVICES
-from ompbind.planning.devices.rocm import HIP_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES
-from ompbind.planning.devices.visible import find_visible_devices
-from ompbind.planning.plan import Note, Placement, Plan
-from ompbind.planning.rank_variables import (
+from ompbind.commands.rank_variables import (
     NAMES_OF_DEVICES,
     OMPBIND_NICS,
     OMPBIND_RANK_DEVICES,
     Variables,
 )
+from ompbind.machine.devices import Device, DeviceKind
+from ompbind.planning.devices.cuda import CUDA_VISIBLE_DEVICES
+from ompbind.planning.devices.rocm import HIP_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES
+from ompbind.planning.devices.visible import find_visible_devices
+from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.request import VisibleDevices
 
 
@@ -43,21 +43,6 @@ def make_device_variables(
 
 def _find_nics(placement: Placement) -> list[Device]:
     return [device for device in placement.devices if device.kind is DeviceKind.NIC]
-
-
-def explain_variables(plan: Plan) -> Iterator[Note]:
-    """Explain which devices are not visible, and which variables are not set or override the plan's."""
-    visible = plan.request.visible or VisibleDevices()
-    with_word = {word.device for word in visible.words}
-    given = {device for placement in plan.placements for device in placement.devices}
-    is_lacking = any(device.kind is DeviceKind.GPU and device.name not in with_word for device in given)
-    for remark in visible.remarks:  # a warning if a rank has a GPU that no variable can give it
-        yield Note(code="devices-visible", text=remark, warning=is_lacking)
-    used = {word.variable for word in visible.words}
-    for name, value in plan.request.user_variables:
-        if name in used:
-            text = f"{name}={value} (from --env or --keep-env) will override the devices of the plan"
-            yield Note(code="devices-overridden", text=text, warning=True)
 
 
 _HIDES_ALL = {"HIP_VISIBLE_DEVICES": "-1", "GPU_DEVICE_ORDINAL": "-1", "ZE_AFFINITY_MASK": None}
