@@ -24,8 +24,8 @@ from tests.live.conftest import (
 class Terminal:
     """A command in the foreground of a new terminal."""
 
-    def __init__(self, *command):
-        self.pid, self.master = start_in_terminal(command, clean_environment(TERM="dumb"))
+    def __init__(self, *command, term="dumb"):
+        self.pid, self.master = start_in_terminal(command, clean_environment(TERM=term))
         self.output = b""
 
     def read_until(self, words, timeout_s=20.0):
