@@ -79,23 +79,6 @@ def test_reserved_cores_are_whole_cores(options, expected, reserved):
     assert all(rank.threads == len(rank.cpus) or options.get("threads") for rank in made.placements)
 
 
-@pytest.mark.parametrize("strategy", ["balanced", "cores", "compact", "spread"])
-@pytest.mark.parametrize(
-    ("shape", "all_ranks"), [(DUAL, (9, 12, 15, 16)), (ROBIN, (9, 16)), (POWER, (5, 9, 25, 32))]
-)
-def test_more_ranks_than_cores_share_cores_by_siblings_and_evenly(shape, all_ranks, strategy):
-    machine = make_machine(shape)
-    for ranks in all_ranks:
-        made = plan(None, machine=machine, ranks=ranks, strategy=strategy)
-        sets = [placement.cpuset for placement in made.placements]
-        assert len(sets) == ranks
-        assert sum(map(len, sets)) == len(union(sets))
-        ranks_per_core = [sum(cpus <= core.cpus for cpus in sets) for core in machine.at(Level.CORE)]
-        assert sum(ranks_per_core) == ranks, "no rank has CPUs of two cores"
-        assert max(ranks_per_core) - min(ranks_per_core) <= 1
-        assert "shared-cores" in codes(made)
-
-
 def make_irregular(cores, nodes=(), **changes):
     """A machine with these CPUs of each core, and NUMA nodes of some of them."""
     cores = [CpuSet.from_list(text) for text in cores]
@@ -152,10 +135,6 @@ def test_contradictory_requests_are_errors():
     for options in ({"ranks": 0}, {"threads": 0}, {"smt": 0}, {"reserve": -1}, {"ranks": 1 << 20}, both):
         with pytest.raises(RequestError):
             Request(**options)
-
-
-def test_only_allowed_cpus_are_used():
-    assert lists(plan(None, make_machine(DUAL, allowed=CpuSet([1, 5, 6])), ranks=2)) == ["1", "5-6"]
 
 
 def test_notes_report_idle_cores_and_ranks_across_nodes():

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ompbind.cpuset import CpuSet
+from ompbind.cpuset import CpuSet, union
 from ompbind.errors import PlanError
 from ompbind.machine.model import KIND, CoreKind, Level, make_domains
 from ompbind.masks.mask import parse_mask
@@ -174,23 +174,6 @@ def test_ranks_get_whole_domains_or_equal_parts_of_one(cores, name, requests_cor
         assert not shares or max(map(len, shares)) - min(map(len, shares)) <= 1
 
 
-@pytest.mark.parametrize(("sizes", "ranks", "cores", "allocations"), [
-    # one service core: in the node of its rank
-    ((1, 2, 1, 1, 6), 2, (4, 1), [(0, 1, 2, 3, 4), (6, 7, 8, 9, 10)]),
-    # no node has room for a whole rank: compute cores stay in one node, and service cores are elsewhere
-    ((1, 4, 1, 1, 4), 3, (4, 1), [(0, 1, 2, 3, 12), (4, 5, 6, 7, 13), (8, 9, 10, 11, 14)]),
-    # in the nearest L3 that has free cores
-    ((1, 2, 2, 1, 3), 2, (3, 2), [(0, 1, 2, 3, 4), (6, 7, 8, 9, 10)]),
-    # a rank larger than a domain uses whole domains
-    ((1, 8, 1, 1, 3), 2, (5, 0), [(0, 1, 2, 3, 4), (12, 13, 14, 15, 16)]),
-    # as without a request, if all cores are requested
-    ((2, 2, 1, 1, 3), 4, (3, 0), [(0, 1, 2), (3, 4, 5), (6, 7, 8), (9, 10, 11)]),
-])  # fmt: skip
-def test_service_cores_are_near_their_rank(sizes, ranks, cores, allocations):
-    requested = RequestedCores(compute=cores[0], service=cores[1])
-    assert balanced(make_regular(sizes), ranks, requested) == allocations
-
-
 def make_kinds(performance, cores):
     """Core kinds: the first `performance` cores, and the rest."""
     ranges = (("performance", range(performance), 1024), ("efficiency", range(performance, cores), 600))
@@ -200,20 +183,28 @@ def make_kinds(performance, cores):
     )
 
 
-@pytest.mark.parametrize(("strategy", "cores", "boundaries", "performance", "ask", "expected"), [
+@pytest.mark.parametrize(("name", "cores", "ranks", "requested", "expected"), [
+    # one service core: in the node of its rank
+    ("balanced", make_regular((1, 2, 1, 1, 6)), 2, (4, 1), "0-4 6-10"),
+    # no node has room for a whole rank: compute cores stay in one node, and service cores are elsewhere
+    ("balanced", make_regular((1, 4, 1, 1, 4)), 3, (4, 1), "0-3,12 4-7,13 8-11,14"),
+    # in the nearest L3 that has free cores
+    ("balanced", make_regular((1, 2, 2, 1, 3)), 2, (3, 2), "0-4 6-10"),
+    # a rank larger than a domain uses whole domains
+    ("balanced", make_regular((1, 8, 1, 1, 3)), 2, (5, 0), "0-4 12-16"),
+    # where equal shares do not fit, no rank collects what others leave
+    ("balanced", make_nested(7, ({}, {}, {1, 3, 5}, {})), 2, None, "0-2 3-6"),
     # although only the efficiency cores share caches
-    (compact, 8, ({}, {}, {}, {1, 2, 3, 4}), 4, (1, 2), [(0, 1)]),
-    (spread, 8, ({2}, {4, 6}, {}, {}), 8, (4, 1), [(0,), (2,), (4,), (6,)]),
+    ("compact", make_nested(8, ({}, {}, {}, {1, 2, 3, 4}), make_kinds(4, 8)), 1, (2, 0), "0-1"),
     # domains count more than kinds of cores
-    (balanced, 4, ({}, {2}, {}, {}), 3, (2, 2), [(0, 1), (2, 3)]),
-    (balanced, 7, ({}, {}, {1, 3, 5}, {}), 7, (2, None), [(0, 1, 2), (3, 4, 5, 6)]),
-    (STRATEGIES["nodes"].divide, 9, ({}, {6}, {}, {}), 9, (4, None), [(0, 1), (2, 3), (4, 5), (6, 7, 8)]),
+    ("balanced", make_nested(4, ({}, {2}, {}, {}), make_kinds(3, 4)), 2, (2, 0), "0-1 2-3"),
+    ("spread", make_nested(8, ({2}, {4, 6}, {}, {})), 4, (1, 0), "0 2 4 6"),
+    ("nodes", make_nested(9, ({}, {6}, {}, {})), 4, None, "0-1 2-3 4-5 6-8"),
 ])  # fmt: skip
-def test_irregular_machines(strategy, cores, boundaries, performance, ask, expected):
-    kinds = make_kinds(performance, cores) if performance < cores else ()
-    ranks, size = ask
-    requested = RequestedCores(compute=size) if size else None
-    assert strategy(make_nested(cores, boundaries, kinds), ranks, requested) == expected
+def test_ranks_get(name, cores, ranks, requested, expected):
+    size = RequestedCores(compute=requested[0], service=requested[1]) if requested else None
+    shares = STRATEGIES[name].divide(cores, ranks, size)
+    assert [str(CpuSet(share)) for share in shares] == expected.split()
 
 
 INTERLEAVED = {Level.PACKAGE: [[0, 1, 4, 5], [2, 3, 6, 7]], Level.L3: [[0, 1, 2, 3], [4, 5, 6, 7]]}
@@ -289,7 +280,15 @@ def test_no_cpu_has_two_ranks_while_another_is_free(strategy, shape, smt, data):
     except PlanError as error:
         assert smt in (1, 2) or "no " in error.message  # too few CPUs per core, or no such domain
         return
-    assert strategy == "all" or sum(len(placement.cpus) for placement in made.placements) == len(made.used)
+    if strategy == "all":
+        return
+    sets = [placement.cpuset for placement in made.placements]
+    assert sum(map(len, sets)) == len(made.used)
+    if any(note.code == "shared-cores" for note in made.notes):
+        users = [sum(not cpus.isdisjoint(core) for cpus in sets) for core in machine.table.cores]
+        assert sum(users) == len(sets), "no rank has CPUs of two cores"
+        idle = [core for core, ranks in zip(machine.table.cores, users, strict=True) if not ranks]
+        assert STRATEGIES[strategy].level or union(idle).isdisjoint(machine.allowed)
 
 
 TOY = """
