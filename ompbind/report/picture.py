@@ -23,7 +23,6 @@ from ompbind.cpuset import CpuSet, count, named, render_range
 from ompbind.machine.devices import Device
 from ompbind.machine.model import Level, Machine
 from ompbind.planning.plan import Placement, Plan
-from ompbind.record import Record
 from ompbind.report.plan import make_plan_heading
 from ompbind.report.svg import SVG_SCREEN, render_svg
 from ompbind.report.text import Screen, count_columns, render_cpus, wrap_indented
@@ -65,49 +64,44 @@ _UNUSED = {
 """The words and the style of the symbols of cores without a rank; a core gets the first of its CPUs."""
 
 
-class _Cells(Record):
-    """The symbol of each core of a machine, in the order of its table, and the style of each symbol."""
-
-    symbols: Sequence[str]
-    styles: Mapping[str, str]
-    counts: bool = False
+_Cell = tuple[str, str]
+"""What is shown of a core: its symbol, and its style, the parameters of an escape sequence."""
 
 
 def render_picture(plan: Plan, screen: Screen) -> str:
     """Render the plan as a picture that fits a screen, with a legend and its warnings."""
-    symbols, ranks_of = _mark_cores(plan)
-    legend = _make_legend(plan, ranks_of)
-    ranks_of |= {str(placement.rank): CpuSet((placement.rank,)) for placement in plan.placements}
-    styles = {symbol: _find_style(symbol, ranks) for symbol, ranks in ranks_of.items()}
-    cells = _Cells(symbols=symbols, styles=styles)
+    cells = _mark_cores(plan)
     body, counts = _render_body(plan.machine, cells, screen)
+    legend = _make_legend(plan, dict(cells))
     if counts:
-        legend[f"{screen.times}2"] = "two cores beside each other"
-    width = max(map(len, legend), default=0)
+        legend[f"{screen.times}2", ""] = "two cores beside each other"
+    width = max((len(symbol) for symbol, _ in legend), default=0)
     keys = []
-    for symbol, words in legend.items():
+    for (symbol, style), words in legend.items():
         first, *further = wrap(words, screen.width - width - 2, break_on_hyphens=False)
-        keys.append(
-            f"{' ' * (width - len(symbol))}{_colour(symbol, styles.get(symbol, ''), screen)}  {first}"
-        )
+        keys.append(f"{' ' * (width - len(symbol))}{_colour(symbol, style, screen)}  {first}")
         keys += [f"{' ' * (width + 2)}{line}" for line in further]
     # a picture of cores does not show idle hardware threads of used cores
-    busy = plan.machine.table.whole(plan.used) & plan.idle
-    notes = [f"note: {count(len(busy), 'idle hardware thread')} on cores of ranks"] if busy else []
+    idle = plan.machine.table.whole(plan.used) & plan.idle
+    notes = [f"note: {count(len(idle), 'idle hardware thread')} on cores of ranks"] if idle else []
     notes += [f"warning: {note.text}" for note in plan.all_notes if note.warning]
     return _join(make_plan_heading(plan), [body, keys], notes, screen)
 
 
-def render_machine_picture(machine: Machine, screen: Screen) -> str:
-    """Render a machine as a picture, with the numbers of the CPUs of each core."""
-    symbols = [render_cpus(cpus & machine.online) for cpus in machine.table.cores]
+def render_plan_svg(plan: Plan) -> str:
+    """Render the picture of a plan as an SVG file."""
+    return render_svg(render_picture(plan, SVG_SCREEN), " ".join(make_plan_heading(plan)))
+
+
+def render_machine_svg(machine: Machine) -> str:
+    """Render a machine as an SVG file, with the numbers of the CPUs of each core."""
     unused = machine.online - machine.allowed | machine.excluded_by_default
-    cores = zip(symbols, machine.table.cores, strict=True)
-    styles = {symbol: _FAINT for symbol, cpus in cores if cpus & machine.online <= unused}
-    body, _ = _render_body(machine, _Cells(symbols=symbols, styles=styles), screen)
+    shown = (cpus & machine.online for cpus in machine.table.cores)
+    cells = [(render_cpus(cpus), _FAINT if cpus <= unused else "") for cpus in shown]
+    body, _ = _render_body(machine, cells, SVG_SCREEN)
     heading = [machine.source, render_summary(machine), *render_limits(machine)]
     notes = [f"note: {remark}" for remark in machine.remarks]
-    return _join(heading, [body], notes, screen)
+    return render_svg(_join(heading, [body], notes, SVG_SCREEN), machine.source)
 
 
 def _join(
@@ -121,8 +115,8 @@ def _join(
     return text if screen.has_box_characters else text.encode("ascii", "replace").decode()
 
 
-def _mark_cores(plan: Plan) -> tuple[list[str], dict[str, CpuSet]]:
-    """Return the symbol of each core, and the ranks of each symbol: none for cores without a rank."""
+def _mark_cores(plan: Plan) -> list[_Cell]:
+    """Return the cell of each core, in the order of the machine's table."""
     table, used = plan.machine.table, [0] * len(plan.machine.table.cores)
     same: dict[CpuSet, int] = {}  # thousands of ranks may share all CPUs
     for placement in plan.placements:
@@ -130,42 +124,40 @@ def _mark_cores(plan: Plan) -> tuple[list[str], dict[str, CpuSet]]:
     for cpus, bits in same.items():
         for row in table.rows(cpus):
             used[row] |= bits
-    symbols, ranks_of = list[str](), dict[str, CpuSet]()
+    cells = []
     for cpus, bits in zip(table.cores, used, strict=True):
         ranks = CpuSet.from_bits(bits)
-        if bits:
-            symbol = _name_ranks(ranks) + ("s" if cpus.isdisjoint(plan.compute) else "")
+        if ranks:
+            service = "s" if cpus.isdisjoint(plan.compute) else ""
+            style = _find_style(ranks.first) if len(ranks) == 1 else _SHARED
+            cells.append((f"{_name_ranks(ranks)}{service}", style))
         else:
             symbol = _find_unused_symbol(plan, cpus & plan.machine.online)
-        symbols.append(symbol)
-        ranks_of[symbol] = ranks
-    return symbols, ranks_of
+            cells.append((symbol, _UNUSED[symbol][1]))
+    return cells
 
 
-def _find_style(symbol: str, ranks: CpuSet) -> str:
-    if len(ranks) > 1:
-        return _SHARED
-    return f"38;5;16;48;5;{_COLOURS[ranks.first % len(_COLOURS)]}" if ranks else _UNUSED[symbol][1]
+def _find_style(rank: int) -> str:
+    return f"38;5;16;48;5;{_COLOURS[rank % len(_COLOURS)]}"
 
 
-def _make_legend(plan: Plan, ranks_of: Mapping[str, CpuSet]) -> dict[str, str]:
-    """Return the words of each symbol that occurs, and of each rank; with many, one key for all of them."""
-    if len(plan.placements) <= KEYS:
-        legend = {str(placement.rank): _describe(plan, placement) for placement in plan.placements}
-    else:
-        legend = {f"0 to {len(plan.placements) - 1}": "ranks; --format table lists their CPUs"}
-    several = [symbol for symbol, ranks in ranks_of.items() if len(ranks) > 1]
-    service = [symbol for symbol, ranks in ranks_of.items() if ranks and symbol.endswith("s")]
+def _make_legend(plan: Plan, shown: Mapping[str, str]) -> dict[_Cell, str]:
+    """Return the words of each rank, or of all if they are many, and of each other symbol that is shown."""
+    ranks = plan.placements
+    legend = {(str(rank.rank), _find_style(rank.rank)): _describe(plan, rank) for rank in ranks}
+    if len(ranks) > KEYS:
+        legend = {(f"0 to {len(ranks) - 1}", ""): "ranks; --format table lists their CPUs"}
+    several = [symbol for symbol, style in shown.items() if style == _SHARED]
     examples = (
         ([symbol for symbol in several if "+" not in symbol], "shared by these ranks"),
         ([symbol for symbol in several if "+" in symbol], "shared by this rank and several others"),
-        (service, "for service threads of this rank"),
+        ([symbol for symbol in shown if symbol.endswith("s")], "for service threads of this rank"),
     )
-    legend |= {symbols[0]: words for symbols, words in examples if symbols}
+    legend |= {(symbols[0], shown[symbols[0]]): words for symbols, words in examples if symbols}
     reasons = ", ".join(name for name, _ in plan.machine.exclusion_reasons)
-    for symbol, (words, _) in _UNUSED.items():
-        if symbol in ranks_of:
-            legend[symbol] = f"{words} ({reasons})" if symbol == "*" else words
+    for symbol, (words, style) in _UNUSED.items():
+        if symbol in shown:
+            legend[symbol, style] = f"{words} ({reasons})" if symbol == "*" else words
     return legend
 
 
@@ -201,31 +193,26 @@ def _describe(plan: Plan, placement: Placement) -> str:
     return ", ".join([*parts, *render_device_names(placement.devices)])
 
 
-def _render_body(machine: Machine, cells: _Cells, screen: Screen) -> tuple[list[str], bool]:
+def _render_body(machine: Machine, cells: Sequence[_Cell], screen: Screen) -> tuple[list[str], bool]:
     """Return the rows in as much detail as LINES allow, and whether neighbouring cores are counted."""
-    online, cores = machine.online, machine.table.cores
+    table = machine.table
     levels = [  # of several cores, or NUMA nodes, which have a title with their memory
         level
         for level in machine.levels
         if level is Level.NODE
-        or (
-            level is not Level.CORE
-            and any(len(machine.table.rows(domain.cpus)) > 1 for domain in machine.at(level))
-        )
+        or (level is not Level.CORE and any(len(table.rows(each.cpus)) > 1 for each in machine.at(level)))
     ]
-    rows = [row for row, cpus in enumerate(cores) if not cpus.isdisjoint(online)]
+    rows = [row for row, cpus in enumerate(table.cores) if not cpus.isdisjoint(machine.online)]
     devices = [device for device in machine.devices if device.cpus]
     apart = [", ".join(render_cpuless_node(node)) for node in machine.nodes if not node.cpus]
     apart.append(", ".join(render_device_names(device for device in machine.devices if not device.cpus)))
-    lines: list[str] = []
-    for shown in range(len(levels), -1, -1):
-        for counts in (False, True) if shown == len(levels) else (True,):
-            items = list(_list_rows(machine, rows, levels[:shown], [], devices, ""))
-            items += [(text, ()) for text in apart if text]
-            lines = _render_rows(items, cells.replace(counts=counts), screen)
-            if len(lines) <= LINES or not shown:
-                return lines, counts
-    return lines, True
+    shown, counts = len(levels), False
+    while True:
+        items = [*_list_rows(machine, rows, levels[:shown], [], devices, ""), *((text, ()) for text in apart)]
+        lines = _render_rows([item for item in items if any(item)], cells, screen, counts=counts)
+        if len(lines) <= LINES or not shown:
+            return lines, counts
+        shown, counts = shown - counts, True
 
 
 def _list_rows(
@@ -268,18 +255,21 @@ def _list_rows(
         yield f"{indent}  {', '.join(render_device_names(rest))}", ()
 
 
-def _render_rows(items: Sequence[tuple[str, Sequence[int]]], cells: _Cells, screen: Screen) -> list[str]:
-    """Return the lines of rows: cores beside the titles, or below titles that take half of the width."""
+def _render_rows(
+    items: Sequence[tuple[str, Sequence[int]]], cells: Sequence[_Cell], screen: Screen, *, counts: bool
+) -> list[str]:
+    """Return the lines of rows: cores beside the titles, or below titles that take half of the width.
+
+    With `counts`, equal neighbours are one cell: "0×4".
+    """
     rows = []
     for title, cores in items:
-        symbols = [cells.symbols[row] for row in cores]
-        if cells.counts:
-            runs = [(symbol, len(list(same))) for symbol, same in groupby(symbols)]
-            counted = [(symbol, f"{screen.times}{n}" if n > 1 else "") for symbol, n in runs]
-        else:
-            counted = [(symbol, "") for symbol in symbols]
-        rows.append((title, counted))
-    cell_width = max((len(symbol) + len(times) for _, row in rows for symbol, times in row), default=1)
+        row = [cells[core] for core in cores]
+        if counts:
+            runs = [(symbol, style, len(list(same))) for (symbol, style), same in groupby(row)]
+            row = [(f"{symbol}{screen.times}{n}" if n > 1 else symbol, style) for symbol, style, n in runs]
+        rows.append((title, row))
+    cell_width = max((len(text) for _, row in rows for text, _ in row), default=1)
     short = [count_columns(title) for title, row in rows if row and count_columns(title) <= screen.width // 2]
     lines = []
     for title, row in rows:
@@ -292,25 +282,14 @@ def _render_rows(items: Sequence[tuple[str, Sequence[int]]], cells: _Cells, scre
         if len(row) > most:  # lines of 8, 16, ... cores, or of 4
             most = next(most // step * step for step in (8, 4, 1) if most >= step)
         for at in range(0, len(row), most):
-            runs_of_style = groupby(row[at : at + most], key=lambda cell: cells.styles.get(cell[0], ""))
+            runs_of_style = groupby(row[at : at + most], key=lambda cell: cell[1])
             texts = (
-                (style, " ".join(f"{symbol}{times}".rjust(cell_width) for symbol, times in same))
+                _colour(" ".join(text.rjust(cell_width) for text, _ in same), style, screen)
                 for style, same in runs_of_style
             )
-            shown = " ".join(_colour(text, style, screen) for style, text in texts)
-            lines.append(f"{title.ljust(start) if at == 0 else ' ' * start}{shown}".rstrip())
+            lines.append(f"{title.ljust(start) if at == 0 else ' ' * start}{' '.join(texts)}".rstrip())
     return lines
 
 
 def _colour(text: str, style: str, screen: Screen) -> str:
     return f"\033[{style}m{text}\033[0m" if style and screen.styled else text
-
-
-def render_plan_svg(plan: Plan) -> str:
-    """Render the picture of a plan as an SVG file."""
-    return render_svg(render_picture(plan, SVG_SCREEN), " ".join(make_plan_heading(plan)))
-
-
-def render_machine_svg(machine: Machine) -> str:
-    """Render the picture of a machine as an SVG file."""
-    return render_svg(render_machine_picture(machine, SVG_SCREEN), machine.source)
