@@ -1,9 +1,12 @@
 """`ompbind inspect`: the affinity masks and last CPUs of the threads of running processes."""
 
+import json
 import os
+import shlex
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 
@@ -14,15 +17,33 @@ from ompbind.cli.option import Option
 from ompbind.cli.ps import NONE_LIVE
 from ompbind.cli.settings import make_settings
 from ompbind.cli.verb import Verb, make_format_option
+from ompbind.commands.rank_variables import OMPBIND_GROUP, OMPBIND_GROUP_RANK, OMPBIND_RANK_DEVICES
+from ompbind.cpuset import CpuSet, count
 from ompbind.errors import InspectError
 from ompbind.execution.signals import find_unignored
 from ompbind.inspection import targets
-from ompbind.inspection.rank_processes import Inspection
+from ompbind.inspection.diagnosis import OVERWRITTEN, find_libraries
+from ompbind.inspection.rank_processes import Inspection, RankProcesses
 from ompbind.inspection.read_load import CONFIRM_STEPS_S, Streaks, add_load, is_suspicious
 from ompbind.inspection.targets import Target, find_all_runs, find_target, read_visible_runs
+from ompbind.openmp.variables import OVERRIDING_VARIABLES
+from ompbind.procfs.parsers import MemoryMap
+from ompbind.procfs.process_state import ProcessState, ThreadState
 from ompbind.record import Record
-from ompbind.report.inspect import render_inspection, render_inspection_json, select_problems
-from ompbind.text import Severity
+from ompbind.report.text import (
+    PIPE,
+    Column,
+    Screen,
+    clip,
+    render_all_cpus,
+    render_bytes,
+    render_cpus,
+    render_paragraph,
+    render_table,
+    wrap_indented,
+)
+from ompbind.report.verification import COUNTS, issue_record
+from ompbind.text import Severity, clean_line, clean_lines
 
 EXAMPLES = (
     ("Every live run", "ompbind inspect --all"),
@@ -215,6 +236,250 @@ def _take_inspections(
             pause_s = interval_s or max(float(INTERVAL_S), (time.thread_time() - spent_s) / _MOST_SHARE)
             yield inspection, shares, pause_s
         time.sleep(pause_s)
+
+
+NO_PROCESSES = "no processes left to inspect"
+COMMAND_LIMIT = 64  # characters of a command in text
+
+_VARIABLES_SHOWN = {
+    *OVERRIDING_VARIABLES,
+    "OMP_NUM_THREADS",
+    "LD_PRELOAD",
+    "MKL_THREADING_LAYER",
+    "OMP_WAIT_POLICY",
+}
+"""Variables that are always shown; most others only repeat the number of threads."""
+
+
+def render_inspection(
+    inspection: Inspection,
+    *,
+    each: bool = False,
+    problems: bool = False,
+    screen: Screen = PIPE,
+    shares: Mapping[int, float] | None = None,
+) -> str:
+    """Render a summary of several groups, and each group with its verdict and tables of its threads.
+
+    Similar threads share a row, and similar processes a table, unless `each` is set. With `problems`, the
+    summary is always there, and groups without issues are left out. `shares` is the part of a CPU that each
+    thread used since the last inspection, by TID; without it, the tables have the CPU time since the start.
+    """
+    if not inspection.groups:
+        return NO_PROCESSES
+    width = screen.text_width
+    blocks = []
+    if problems or len(inspection.groups) > 1:
+        blocks.append(wrap_indented(_render_summary(inspection), width))
+    if inspection.shared_issues:
+        issues = (
+            render_paragraph(str(issue.severity), issue.text, width) for issue in inspection.shared_issues
+        )
+        blocks.append("\n".join(issues))
+    shown = select_problems(inspection) if problems else inspection
+    blocks += ["\n".join(_render_group(group, width, each, shares)) for group in shown.groups]
+    return "\n\n".join(blocks)
+
+
+def select_problems(inspection: Inspection) -> Inspection:
+    """Return the inspection without groups that have no issues."""
+    return inspection.replace(groups=tuple(group for group in inspection.groups if group.verdict.issues))
+
+
+def _render_summary(inspection: Inspection) -> str:
+    groups = inspection.groups
+    ranks = sum(group.rank is not None for group in groups)
+    others = sum(len(group.processes) for group in groups if group.rank is None)
+    who = [count(ranks, "rank")] if ranks else []
+    who += [f"{others} {'process' if others == 1 else 'processes'}"] if others else []
+    threads = count(sum(group.verdict.threads for group in groups), "thread")
+    issues = [*(issue for group in groups for issue in group.verdict.issues), *inspection.shared_issues]
+    numbers = Counter(issue.severity for issue in issues)
+    counts = [] if numbers[Severity.ERROR] else ["no errors"]
+    counts += [count(numbers[severity], str(severity)) for severity in Severity if numbers[severity]]
+    return f"{' and '.join(who)} with {threads}: {', '.join(counts)}"
+
+
+def _render_group(
+    group: RankProcesses, width: int, each: bool, shares: Mapping[int, float] | None
+) -> Iterator[str]:
+    yield wrap_indented(clean_lines(make_title(group)), width)
+    if group.verdict.issues:
+        for issue in group.verdict.issues:
+            yield wrap_indented(clean_lines(f"  {issue.severity}: {issue.text}"), width)
+    else:
+        yield wrap_indented(clean_lines(f"  ok: {group.verdict.text}"), width)
+    memory = dict(group.memory)
+    shown_env: Mapping[str, str] = {}
+    for alike in [(process,) for process in group.processes] if each else _group_alike(group.processes):
+        yield from _render_process(alike, width, shown_env, each, shares)
+        first = alike[0]
+        if memory_map := memory.get(first.pid):
+            parts = [f"{render_bytes(size)} on node {node}" for node, size in memory_map.anonymous_nodes]
+            parts += [f"policy {memory_map.policy}"] if memory_map.policy else []
+            yield from [wrap_indented(f"    memory: {', '.join(parts)}", width)] if parts else []
+        if first.unreadable:
+            why = OVERWRITTEN if first.is_environment_overwritten else " by you"
+            yield f"    {' and '.join(first.unreadable)}: not readable{why}"
+        shown_env = shown_env or first.env
+
+
+def make_title(group: RankProcesses) -> str:
+    """Return the title of a group: "rank 0 of run NAME: CPUs 0-3, bind rank", "process 12"."""
+    if group.rank is None or group.expected is None:
+        run = f" of run {group.run_id}" if group.run_id else ""
+        return f"process {group.first.pid}{run}"
+    plan = group.expected
+    number = min(len(plan.places), len(plan.cpus))  # if places are unknown, all possible ones are listed
+    places = f", {count(number, 'place')}" if number > 1 else ""
+    attempt = f", attempt {group.attempt}" if group.attempt > 1 else ""
+    cpus = render_all_cpus(plan.compute, plan.service_cpus)
+    devices = group.first.env.get(OMPBIND_RANK_DEVICES, "").replace(",", ", ")
+    env = group.first.env
+    label = f" ({env[OMPBIND_GROUP]} {env.get(OMPBIND_GROUP_RANK, '?')})" if env.get(OMPBIND_GROUP) else ""
+    rank = clean_line(f"rank {group.rank}{label}")
+    title = f"{rank} of run {group.run_id}{attempt}: {cpus}, --bind {plan.bind}{places}"
+    return f"{title}, {devices}" if devices else title
+
+
+def _group_alike(processes: Sequence[ProcessState]) -> list[tuple[ProcessState, ...]]:
+    """Group processes with the same name, command, libraries and threads."""
+    groups: dict[object, list[ProcessState]] = {}
+    for process in processes:
+        rows = frozenset(
+            (row[0].name, row[0].cpus, row[0].policy, len(row)) for row in _make_rows(process, each=False)
+        )
+        key = (process.name, process.command[:2], rows, find_libraries(process), process.unreadable)
+        groups.setdefault(key, []).append(process)
+    return [tuple(alike) for alike in groups.values()]
+
+
+def _render_process(
+    alike: tuple[ProcessState, ...],
+    width: int,
+    shown_env: Mapping[str, str],
+    each: bool,
+    shares: Mapping[int, float] | None,
+) -> Iterator[str]:
+    """Yield the lines of the first of some similar processes; variables only if not shown before."""
+    process = alike[0]
+    more = f" and {len(alike) - 1} similar" if len(alike) > 1 else ""
+    yield wrap_indented(clean_lines(f"  pid {process.pid}{more}: {make_command(process)}"), width)
+    table = _render_threads(process, width - 4, each, shares)
+    yield from (f"    {line}" for line in table.split("\n"))
+    for library in find_libraries(process):
+        path = "/".join(library.path.split("/")[-3:])  # enough to distinguish copies in wheels
+        yield f"    {library.kind.role}: {clip(clean_lines(path), 60)}"
+    variables = {name: value for name, value in process.variables if each or name in _VARIABLES_SHOWN}
+    if variables and any(shown_env.get(name) != value for name, value in variables.items()):
+        quoted = ((name, v if v.split() == [v] else shlex.quote(v)) for name, v in variables.items())
+        words = " ".join(f"{name}={value}" for name, value in quoted)
+        yield wrap_indented(clean_lines(f"    environment: {words}"), width)
+
+
+def _render_threads(process: ProcessState, width: int, each: bool, shares: Mapping[int, float] | None) -> str:
+    rows = _make_rows(process, each=each)
+    firsts = [row[0] for row in rows]
+    numbers = [str(row[0].tid if each else len(row)) for row in rows]
+    last = [CpuSet(thread.cpu for thread in row if thread.cpu is not None) for row in rows]
+    if shares is None:
+        title, used = "CPU time", [f"{sum(thread.busy_s or 0 for thread in row):.1f} s" for row in rows]
+    else:
+        title, used = "CPU", [f"{sum(shares.get(thread.tid, 0) for thread in row):.0%}" for row in rows]
+    columns = [
+        Column(title="thread" if each else "threads", cells=numbers, right=True),
+        Column(title="name", cells=[clean_lines(thread.name) for thread in firsts]),
+        Column(title="affinity mask", cells=[render_cpus(thread.cpus) for thread in firsts], grows=True),
+        Column(title="last CPU", cells=[render_cpus(cpus) or "-" for cpus in last], grows=True),
+        Column(title="scheduling", cells=[thread.policy or "-" for thread in firsts]),
+        Column(title="state", cells=["".join(sorted({thread.state for thread in row})) for row in rows]),
+        Column(title=title, cells=used, right=True),
+    ]
+    return render_table(columns, width)
+
+
+def _make_rows(process: ProcessState, *, each: bool) -> list[list[ThreadState]]:
+    """Return the threads of each row of a table: same name, mask and policy, or `each` thread alone."""
+    groups: dict[object, list[ThreadState]] = {}
+    for thread in process.threads:
+        groups.setdefault(thread.tid if each else (thread.name, thread.cpus, thread.policy), []).append(
+            thread
+        )
+    return list(groups.values())
+
+
+def make_command(process: ProcessState) -> str:
+    """Return the command of a process, or its title, on one line; the name of a kernel thread."""
+    if not process.command:
+        return f"[{process.name}], {'kernel thread' if process.is_kernel_thread else 'no command line'}"
+    is_title = len(process.command) == 1
+    words = process.command[0] if is_title else shlex.join(process.command)
+    return clip(" ".join(words.split()), COMMAND_LIMIT)
+
+
+def render_inspection_json(inspection: Inspection) -> str:
+    """Render an inspection as JSON, schema ompbind-inspect/1."""
+    record = {
+        "schema": "ompbind-inspect/1",
+        "level": inspection.severity.json_level,
+        "crews": [_make_group_record(group) for group in inspection.groups],
+        "together": [issue_record(issue) for issue in inspection.shared_issues],
+    }
+    return json.dumps(record, indent=2)
+
+
+def _make_name(env: Mapping[str, str]) -> dict[str, object]:
+    """Return the group of a rank in a run with groups, and its number there."""
+    number = env.get(OMPBIND_GROUP_RANK, "")
+    group_rank = int(number) if number.isdecimal() else None
+    return {"group": env[OMPBIND_GROUP], "group_rank": group_rank} if env.get(OMPBIND_GROUP) else {}
+
+
+def _make_group_record(group: RankProcesses) -> dict[str, object]:
+    plan, verdict = group.expected, group.verdict
+    memory = dict(group.memory)
+    return {
+        "run_id": group.run_id,
+        "rank": group.rank,
+        **_make_name(group.first.env),
+        "attempt": None if group.rank is None else group.attempt,
+        "planned": plan
+        and {
+            "cpus": str(plan.cpus),
+            "service_cpus": str(plan.service_cpus),
+            "places": list(map(str, plan.places)),
+            "bind": str(plan.bind),
+        },
+        "verdict": {
+            "level": verdict.severity.json_level,
+            "text": verdict.text,
+            "findings": [issue_record(issue) for issue in verdict.issues],
+            **{name: getattr(verdict, name) for name in COUNTS},
+        },
+        "processes": [_make_process_record(process, memory.get(process.pid)) for process in group.processes],
+    }
+
+
+def _make_process_record(process: ProcessState, memory: MemoryMap | None) -> dict[str, object]:
+    return {
+        "pid": process.pid,
+        "parent": process.parent,
+        "name": process.name,
+        "command": list(process.command),
+        "kernel": process.is_kernel_thread,
+        "libraries": [
+            {"path": library.path, "kind": library.kind.name, "role": str(library.kind.role)}
+            for library in find_libraries(process)
+        ],
+        "environment": dict(process.variables),
+        "unread": list(process.unreadable),
+        "memory": memory
+        and {
+            "policy": memory.policy,
+            "nodes": [{"node": node, "bytes": size} for node, size in memory.anonymous_nodes],
+        },
+        "threads": [{**thread.as_dict(), "cpus": str(thread.cpus)} for thread in process.threads],
+    }
 
 
 VERB = Verb(

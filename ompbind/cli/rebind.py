@@ -9,6 +9,7 @@ from typing import Literal
 import click
 
 from ompbind.cli.console import read_screen, write_stdout
+from ompbind.cli.inspect import NO_PROCESSES
 from ompbind.cli.option import Option, ValueLevel, VerbContext
 from ompbind.cli.readers import at_least
 from ompbind.cli.register import plan_or_suggest, print_warnings, read_other_runs
@@ -37,7 +38,6 @@ from ompbind.planning.request import Request, Smt
 from ompbind.procfs.parsers import find_descendants
 from ompbind.procfs.reader import read_processes
 from ompbind.record import Record
-from ompbind.report.inspect import NO_PROCESSES
 from ompbind.report.text import PIPE, Column, Screen, render_cpus, render_paragraph, render_table
 from ompbind.text import clean_line
 

@@ -195,7 +195,7 @@ class RunReporter:
 
     def verified(self, verified: VerificationResult) -> str:
         """Render the result of --verify."""
-        from ompbind.report.inspect import render_verified  # noqa: PLC0415 - door: --verify
+        from ompbind.report.verification import render_verified  # noqa: PLC0415 - door: --verify
 
         return render_verified(verified, self._plan, quiet=self._quiet, width=read_message_width())
 

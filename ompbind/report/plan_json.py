@@ -14,8 +14,8 @@ from ompbind.planning.metrics import measure_plan
 from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.request import Request
 from ompbind.programs.libraries import DetectedLibrary
-from ompbind.report.inspect import verified_record
 from ompbind.report.topology import device_record
+from ompbind.report.verification import verified_record
 
 
 def render_plan_json(plan: Plan, variables: Sequence[Variables]) -> str:

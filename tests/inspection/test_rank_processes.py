@@ -2,12 +2,12 @@
 
 import pytest
 
+from ompbind.cli.inspect import NO_PROCESSES, render_inspection, render_inspection_json
 from ompbind.commands.rank_variables import SUPERVISOR_NAME
 from ompbind.inspection.load import MaskOrigin
 from ompbind.inspection.rank_processes import ObservedProcesses, make_inspection
 from ompbind.openmp.binding import Bind
 from ompbind.planning.other_runs import LiveRun
-from ompbind.report.inspect import NO_PROCESSES, render_inspection, render_inspection_json
 from ompbind.report.text import Screen
 from ompbind.text import Severity
 from tests.inspection.test_judge import ONE_EACH, TORCH, WHOLE, cpus, process

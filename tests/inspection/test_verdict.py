@@ -17,8 +17,8 @@ from ompbind.inspection.verdict import (
 )
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
-from ompbind.report.inspect import render_verified, verified_record
 from ompbind.report.text import WIDTH
+from ompbind.report.verification import render_verified, verified_record
 from ompbind.text import Severity
 from tests.machines import Shape, make_machine
 

@@ -8,13 +8,13 @@ from fcntl import LOCK_EX, flock
 
 import pytest
 
+from ompbind.cli.inspect import render_inspection
 from ompbind.cpuset import CpuSet
 from ompbind.inspection.diagnosis import find_libraries, is_library, is_relevant
 from ompbind.inspection.rank_processes import ObservedProcesses, make_inspection
 from ompbind.planning.other_runs import LiveRun
 from ompbind.procfs import process_state
 from ompbind.registry.claims import make_text
-from ompbind.report.inspect import render_inspection
 from tests.live.conftest import (
     allowed_list,
     clean_environment,

@@ -1,0 +1,251 @@
+"""The result of --verify: one sentence if there are no errors, else a table of ranks and the reasons."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from ompbind.cpuset import count, named, union
+from ompbind.inspection.verdict import OthersLoad, RankVerification, ThreadIssue, Verdict, VerificationResult
+from ompbind.openmp.binding import Bind
+from ompbind.planning.plan import Plan
+from ompbind.report.text import (
+    WIDTH,
+    Column,
+    render_cpus,
+    render_paragraph,
+    render_table,
+)
+from ompbind.text import Severity
+
+COUNTS = ("threads", "outside", "narrowed", "bound", "stacked")
+"""The numbers of a verdict, as JSON names them."""
+
+MOST = 10
+"""Rows of the table, and reasons, that are shown; the others are counted."""
+
+_NOT_SAMPLED = (
+    "exited before ompbind could check its threads; at the start it was bound to its CPUs",
+    "exited before ompbind could check their threads; at the start they were bound to their CPUs",
+)
+"""The text for a rank that exited before the first sample, and for several."""
+
+_HIDDEN = (
+    "could not be sampled: its threads are not visible in /proc",
+    "could not be sampled: their threads are not visible in /proc",
+)
+"""The text for a rank that was running but not visible in /proc, and for several."""
+
+
+def render_verified(
+    verified: VerificationResult, plan: Plan, *, quiet: bool = False, width: int = WIDTH
+) -> str:
+    """Render the result for all its ranks, in lines of `width` characters.
+
+    With `quiet` it is "" unless there is an error.
+    """
+    bad = [rank for rank in verified.ranks if rank.severity is Severity.ERROR]
+    if bad and verified.ended:
+        return "" if quiet else render_paragraph("ompbind", _summarize_errors(verified, bad), width)
+    if bad:
+        ranks = named("rank", (rank.rank for rank in bad))
+        head = render_paragraph("ompbind: warning", f"the threads of {ranks} do not run as planned", width)
+        table = render_table(_make_columns(bad[:MOST], plan), width)
+        return "\n".join((head, table, *_render_reasons(bad, width)))
+    if quiet:
+        return ""
+    # The notes of a long run were reported when they were found.
+    notes = [] if verified.ended and verified.complete else [*verified.ranks]
+    for rank, issue in verified.unconfirmed:
+        if issue.severity is not Severity.ERROR:
+            notes.append(RankVerification(rank=rank, verdict=Verdict(issues=(issue,), summary="")))
+    sentence = _make_sentence(verified, plan)
+    return "\n".join((render_paragraph("ompbind", sentence, width), *_render_reasons(notes, width)))
+
+
+def _make_sentence(verified: VerificationResult, plan: Plan) -> str:
+    """Return the sentence for a result without errors; memory policies are in it if one is planned."""
+    verdicts = [rank.verdict for rank in verified.ranks if rank.verdict]
+    unseen = []
+    for texts, hidden in ((_NOT_SAMPLED, False), (_HIDDEN, True)):
+        ranks = [rank.rank for rank in verified.ranks if not rank.verdict and rank.hidden == hidden]
+        if ranks:
+            unseen.append(f"{named('rank', ranks)} {texts[len(ranks) > 1]}")
+    not_sampled = "; ".join(unseen)
+    if not verdicts:
+        return f"not verified: {not_sampled}"
+    policies = sorted({rank.memory for rank in verified.ranks if rank.memory})
+    planned = any(placement.memory for placement in plan.placements)
+    memory = f", memory policy {' and '.join(policies)}" if planned and policies else ""
+    where = f"each on the CPUs of its rank{_count_bound(verdicts, plan)}{memory}"
+    errors = [issue for _, issue in verified.unconfirmed if issue.severity is Severity.ERROR]
+    if errors:
+        codes: Counter[str] = Counter()
+        for issue in errors:
+            codes[issue.code] += issue.threads
+        verbs = ("was", "were")
+        found = (f"{count(n, 'thread')} {verbs[n > 1]} {code}" for code, n in codes.items())
+        where = f"{', '.join(found)} in the last sample, not confirmed{memory}"
+    when = ""
+    if not verified.ended and (verified.stable or not verified.complete):
+        when = f", {verified.seen_s:.0f} s after the start"
+    elif not verified.ended:
+        when = f", but their number or masks still change after {verified.seen_s:.0f} s"
+    head = f"verified for {_render_duration(verified)}" if verified.ended else "verified"
+    runtimes = ", ".join(sorted({name for verdict in verdicts for name in verdict.runtimes}))
+    threads = count(sum(verdict.threads for verdict in verdicts), "thread")
+    if verified.ended:
+        threads = f"at most {count(verified.most_threads, 'thread')}"
+    counts = f"{count(len(verdicts), 'rank')}, {threads}{f' ({runtimes})' if runtimes else ''}"
+    more = filter(None, (not_sampled, _describe_processes(verified, plan), _describe_others(verified)))
+    return "; ".join((f"{head}: {counts}, {where}{when}", *more))
+
+
+def _describe_processes(verified: VerificationResult, plan: Plan) -> str:
+    """Return which ranks had another number of busy processes than --processes-per-rank says, "" if none.
+
+    Nothing is said of ranks that only waited.
+    """
+    ranks: dict[tuple[int, int], list[int]] = {}
+    for rank in verified.ranks if verified.ended else ():
+        expected = plan.rank_requests[rank.rank].processes_per_rank
+        if rank.verdict and expected > 1 and rank.busy_processes not in (0, expected):
+            ranks.setdefault((expected, rank.busy_processes), []).append(rank.rank)
+    texts = []
+    for expected in sorted({expected for expected, _ in ranks}):
+        found = [
+            f"{named('rank', some)} had at most {count(busy, 'busy process')}"
+            for (number, busy), some in sorted(ranks.items())
+            if number == expected
+        ]
+        texts.append(f"{', '.join(found)} at a time, {expected} were expected")
+    return "; ".join(texts)
+
+
+def _describe_others(verified: VerificationResult) -> str:
+    """Return what other processes used of the CPUs of ranks during the whole run, "" if that is little."""
+    disturbed = [rank for rank in verified.ranks if rank.others.is_much]
+    if not (verified.ended and disturbed):
+        return ""
+    loads = {rank.others.cpus: rank.others for rank in disturbed}.values()  # some ranks share CPUs
+    used = sum(load.used_s / load.span_s for load in loads)
+    load = OthersLoad(cpus=union(load.cpus for load in loads), span_s=1.0, used_s=used)
+    return f"{load.text} while {named('rank', (rank.rank for rank in disturbed))} ran"
+
+
+def _count_bound(verdicts: Sequence[Verdict], plan: Plan) -> str:
+    """Return how many threads are bound to places; a runtime without any may not have been used yet."""
+    bound = sum(verdict.bound for verdict in verdicts)
+    if bound:
+        is_rank = all(part.request.bind is Bind.RANK for part in plan.parts)
+        what = "the compute CPUs" if is_rank else "places"
+        return f", {bound} of them bound to {what}"
+    has_places = any(len(placement.places) > 1 for placement in plan.placements)
+    has_runtime = any(verdict.runtimes for verdict in verdicts)
+    return ", none of them bound to a place" if has_places and has_runtime else ""
+
+
+def _render_duration(verified: VerificationResult) -> str:
+    """Return for how long a run was sampled, and how often: "3.1 of 12.4 s, 5 samples"."""
+    unit_s, unit = (1, "s") if verified.run_s < 120 else (60, "min") if verified.run_s < 7200 else (3600, "h")
+    digits = 0 if unit == "min" else 1
+    text = " of ".join(f"{seconds / unit_s:.{digits}f}" for seconds in (verified.seen_s, verified.run_s))
+    return f"{text} {unit}, {count(verified.samples, 'sample')}"
+
+
+def _summarize_errors(verified: VerificationResult, bad: Sequence[RankVerification]) -> str:
+    """Return the sentence at the end of a run with errors, which were reported when they were found."""
+    errors = [
+        (rank.rank, issue)
+        for rank in bad
+        for issue in (rank.verdict.issues if rank.verdict else ())
+        if issue.severity is Severity.ERROR
+    ]
+    texts = []
+    if last := [(rank, issue) for rank, issue in errors if not issue.is_over]:
+        ranks, codes = _name_errors(last)
+        texts.append(f"{ranks} had errors ({codes}) in the last sample")
+    if past := [(rank, issue) for rank, issue in errors if issue.is_over]:
+        ranks, codes = _name_errors(past)
+        texts.append(f"the threads of {ranks} did not always run as planned ({codes})")
+    return f"not verified in {_render_duration(verified)}: {'; '.join(texts)}"
+
+
+def _name_errors(errors: Sequence[tuple[int, ThreadIssue]]) -> tuple[str, str]:
+    """Return the names of the ranks with some errors, and the codes of these errors."""
+    ranks = named("rank", {rank for rank, _ in errors})
+    return ranks, ", ".join(dict.fromkeys(issue.code for _, issue in errors))
+
+
+def _make_columns(ranks: Sequence[RankVerification], plan: Plan) -> list[Column]:
+    cpus = {placement.rank: render_cpus(placement.cpuset) for placement in plan.placements}
+    numbers = [rank.rank for rank in ranks if rank.verdict]
+    verdicts = [rank.verdict for rank in ranks if rank.verdict]
+    groups = [Column(title="group", cells=[plan.labels[rank] for rank in numbers])] if plan.groups else []
+    return [
+        Column(title="rank", cells=list(map(str, numbers)), right=True),
+        *groups,
+        Column(title="CPUs", cells=[cpus.get(rank, "") for rank in numbers], grows=True),
+        *(
+            Column(title=title, cells=[str(getattr(verdict, title)) for verdict in verdicts], right=True)
+            for title in ("threads", "outside", "narrowed", "stacked")
+        ),
+        Column(
+            title="runtimes", cells=[", ".join(verdict.runtimes) or "-" for verdict in verdicts], grows=True
+        ),
+    ]
+
+
+def _render_reasons(ranks: Sequence[RankVerification], width: int) -> Iterator[str]:
+    """Yield each text of an issue once, with its severity if it is no error, and all ranks that have it."""
+    ranks_by_text: dict[tuple[str, str], list[int]] = {}
+    for rank in ranks:
+        for issue in rank.verdict.issues if rank.verdict else ():
+            label = "" if issue.severity is Severity.ERROR else f"{issue.severity}: "
+            ranks_by_text.setdefault((label, issue.text), []).append(rank.rank)
+    for (label, text), numbers in list(ranks_by_text.items())[:MOST]:
+        yield render_paragraph("ompbind", f"{label}{named('rank', numbers)}: {text}", width)
+    if len(ranks_by_text) > MOST:
+        others = list(ranks_by_text.values())[MOST:]
+        rest = named("rank", {number for numbers in others for number in numbers})
+        yield render_paragraph("ompbind", f"{rest}: {count(len(others), 'other reason')}", width)
+
+
+def verified_record(verified: VerificationResult | None) -> dict[str, object] | None:
+    """Return the JSON value of a result in the report of a run, None without --verify."""
+    if verified is None:
+        return None
+    return {
+        "level": verified.severity.json_level,
+        "settled": verified.complete,
+        "calm": verified.stable,
+        "seen_s": round(verified.seen_s, 3),
+        "samples": verified.samples,
+        "threads": verified.most_threads,
+        "strict": verified.strict,
+        "unconfirmed": [{"rank": rank, **issue_record(issue)} for rank, issue in verified.unconfirmed],
+        "ranks": [_make_rank_record(rank) for rank in verified.ranks],
+    }
+
+
+def _make_rank_record(rank: RankVerification) -> dict[str, object]:
+    verdict = rank.verdict
+    return {
+        "rank": rank.rank,
+        "seen_s": None if rank.seen_s is None else round(rank.seen_s, 3),
+        "level": None if verdict is None else verdict.severity.json_level,
+        **{name: None if verdict is None else getattr(verdict, name) for name in ("processes", *COUNTS)},
+        "runtimes": list(verdict.runtimes) if verdict else [],
+        "memory": rank.memory,
+        "others_share": round(rank.others.share, 3) if rank.others.span_s else None,
+        "findings": [issue_record(issue) for issue in verdict.issues] if verdict else [],
+        "text": verdict.text if verdict else (_HIDDEN if rank.hidden else _NOT_SAMPLED)[0],
+    }
+
+
+def issue_record(issue: ThreadIssue) -> dict[str, object]:
+    """Return the JSON value of an issue."""
+    return {
+        "code": issue.code,
+        "level": issue.severity.json_level,
+        "threads": issue.threads,
+        "text": issue.text,
+    }
