@@ -12,9 +12,12 @@ from ompbind.commands.rank_variables import (
     Variables,
 )
 from ompbind.machine.devices import Device, DeviceKind
-from ompbind.planning.devices.cuda import CUDA_VISIBLE_DEVICES
-from ompbind.planning.devices.rocm import HIP_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES
-from ompbind.planning.devices.visible import find_visible_devices
+from ompbind.planning.devices.visible import (
+    CUDA_VISIBLE_DEVICES,
+    HIP_VISIBLE_DEVICES,
+    ROCR_VISIBLE_DEVICES,
+    find_visible_devices,
+)
 from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.request import VisibleDevices
 
@@ -31,18 +34,15 @@ def make_device_variables(
         return {}
     visible = plan.request.visible or find_visible_devices(plan.machine.devices, base)
     gpus = [device for device in placement.devices if device.kind is DeviceKind.GPU]
-    nics = _find_nics(placement)
+    nics = [device for device in placement.devices if device.kind is DeviceKind.NIC]
+    names = (next(iter((*nic.rdma_names, *nic.names)), nic.address) for nic in nics)  # for RDMA first
     variables = {
         OMPBIND_RANK_DEVICES: ",".join(device.name for device in placement.devices),
-        OMPBIND_NICS: ",".join(map(_find_interface, nics)) or None,
+        OMPBIND_NICS: ",".join(names) or None,
         **(_narrow(visible, gpus) if gpus else {}),
     }
     kept = base.keys() - NAMES_OF_DEVICES if keep_env else ()
     return {name: value for name, value in variables.items() if name not in kept}
-
-
-def _find_nics(placement: Placement) -> list[Device]:
-    return [device for device in placement.devices if device.kind is DeviceKind.NIC]
 
 
 _HIDES_ALL = {"HIP_VISIBLE_DEVICES": "-1", "GPU_DEVICE_ORDINAL": "-1", "ZE_AFFINITY_MASK": None}
@@ -70,8 +70,3 @@ def _narrow(visible: VisibleDevices, gpus: Sequence[Device]) -> dict[str, str]:
     if of_amd and variables.get(CUDA_VISIBLE_DEVICES):
         variables[HIP_VISIBLE_DEVICES] = ",".join(map(str, range(len(of_amd.split(",")))))
     return variables
-
-
-def _find_interface(nic: Device) -> str:
-    """Return what programs call a network interface: its RDMA name if it has one, else its network name."""
-    return next(iter((*nic.rdma_names, *nic.names)), nic.address)

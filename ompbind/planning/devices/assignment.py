@@ -1,4 +1,4 @@
-"""Which rank gets which devices.
+"""Which rank gets which devices, and which cores near them.
 
 Ranks get devices in device order: rank 0 the first ones, and so on. For 8 GPUs:
 
@@ -8,11 +8,26 @@ Ranks get devices in device order: rank 0 the first ones, and so on. For 8 GPUs:
     16 ranks that share devices    0 | 0 | 1 | 1 | 2 | 2 | …
 
 If ranks also get network interfaces, GPUs decide the CPUs, and each rank gets the nearest interfaces.
+
+Then cores are divided, so that the smallest share is as large as possible. Ranks with the same locality are a
+*group*. Cores near several groups are the problem: a group near a NUMA node needs cores of that node, a group
+near the whole package can use other cores. For a package with nodes of 4 cores:
+
+    cores                     0 1 2 3 | 4 5 6 7
+    3 ranks near node 1                 0 0 1 2
+    1 rank near the package   3 3 3 3
+
+1. Each rank in turn gets the right to one more core, until no rank can have more (`_count_cores`). Localities
+   are nested, so ranks can have their cores if no locality has more rights inside it than cores. This gives
+   the largest smallest share, then the largest second smallest one, and so on: the numbers of cores that are
+   possible form a polymatroid, for which this greedy method is exact.
+2. A group with too few cores gets the next wider domain, and step 1 is repeated.
+3. The innermost groups take their cores first, so that the others use what is left outside.
+4. The strategy divides the cores of each group among its ranks.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import TypeAlias
 
 from ompbind.cpuset import CpuSet, count
 from ompbind.errors import PlanError
@@ -20,7 +35,6 @@ from ompbind.machine.devices import Device
 from ompbind.machine.model import Machine
 from ompbind.planning.devices.locality import (
     DeviceLocality,
-    SelectedDevices,
     count_devices,
     find_locality,
     find_near,
@@ -28,35 +42,147 @@ from ompbind.planning.devices.locality import (
     render_reasons,
     select_devices,
 )
-from ompbind.planning.devices.shares import divide_near_devices
 from ompbind.planning.draft import Draft
 from ompbind.planning.placing import Cores, Rows
 from ompbind.planning.plan import Placement
 from ompbind.planning.request import Request
 from ompbind.planning.sized import RequestedCores
 from ompbind.planning.strategies import STRATEGIES
+from ompbind.record import Record
 
-DeviceGroups: TypeAlias = tuple[tuple[Device, ...], ...]
-"""The devices of each rank."""
+Devices = tuple[Device, ...]
 
 _UNKNOWN_DISTANCE = 255
 """The distance of a device if its CPUs are not known; ACPI uses it for nodes that cannot be reached."""
 
 
 def add_devices(draft: Draft) -> None:
-    """Set the devices of each rank, and the number of ranks if that was open.
+    """Set the devices of each rank, and the number of ranks if that was open: one for each device.
 
     Raises PlanError if requested devices are not visible, or are too few.
     """
     request = draft.request
-    selected = select_devices(draft.machine, request)
-    ranks = len(draft.cpus_by_rank) or request.ranks or _count_ranks(draft.machine, selected, request)
-    if not ranks or gets_none(selected, request, ranks):
+    main, others = select_devices(draft.machine, request)
+    each = request.devices_per_rank or 1
+    ranks = len(draft.cpus_by_rank) or request.ranks or max(1, len(main) // each)
+    users = 1 if request.share_devices else ranks + request.outside_device_ranks
+    if not main or (request.devices == "auto" and users * each > len(main)):
         return
     draft.request = request = request.replace(ranks=ranks)
-    devices = _assign(draft.machine, request, selected, CpuSet(draft.cpus))
+    devices = _divide(draft.machine, main, request)
+    if others:
+        nearest = _assign_nearest(draft.machine, others, request, devices)
+        devices = [own + near for own, near in zip(devices, nearest, strict=True)]
     local_ranks = request.local_ranks if request.outside_device_ranks else range(ranks)
     draft.devices = tuple(devices[rank] for rank in local_ranks)
+
+
+def _divide(machine: Machine, devices: Devices, request: Request) -> list[Devices]:
+    """Return the devices of each rank on this machine, also outside the plan: equal blocks, or of K devices.
+
+    With --share-devices, there can be fewer blocks than ranks. Raises PlanError for too few devices.
+    """
+    ranks, each = (request.ranks or 1) + request.outside_device_ranks, request.devices_per_rank
+    blocks = min(ranks, len(devices) // (each or 1))
+    if blocks < (1 if request.share_devices else ranks):
+        raise _too_few_error(machine, devices, request, ranks)
+    starts = (
+        [block * each for block in range(blocks + 1)] if each else _choose_starts(machine, devices, blocks)
+    )
+    found = [devices[start:stop] for start, stop in pairwise(starts)]
+    return [found[rank * blocks // ranks] for rank in range(ranks)]
+
+
+def _choose_starts(machine: Machine, devices: Devices, blocks: int) -> list[int]:
+    """Return the first device of each block, and the end, for blocks whose sizes differ by at most one.
+
+    The domains around the devices of each block are as small as possible. Among equal choices, larger blocks
+    are spread evenly, else first. `best` maps how many devices are used to the cost and the starts.
+    """
+    number, size = len(devices), len(devices) // blocks
+    best: dict[int, tuple[int, int, list[int]]] = {0: (0, 0, [0])}
+    for block in range(1, blocks + 1):
+        found: dict[int, tuple[int, int, list[int]]] = {}
+        for start, (width, offset, starts) in best.items():
+            for stop in (start + size + 1, start + size):
+                left = number - stop - (blocks - block) * size
+                if 0 <= left <= blocks - block:  # else the other blocks could not have all other devices
+                    around = find_locality(machine, devices[start:stop], machine.online).cpus
+                    distance = (stop * blocks - block * number) ** 2
+                    cost = (width + len(around), offset + distance, [*starts, stop])
+                    if stop not in found or cost[:2] < found[stop][:2]:
+                        found[stop] = cost
+        best = found
+    return best[number][2]
+
+
+def _assign_nearest(
+    machine: Machine, others: Devices, request: Request, groups: Sequence[Devices]
+) -> list[Devices]:
+    """Return the nearest of the other devices for each rank: K, or as many as all ranks can have.
+
+    Without K, a rank gets no device that is farther than its nearest one. A device has one rank, or with
+    --share-devices as few ranks as possible. Close pairs of ranks and devices are made first. Raises
+    PlanError for too few devices.
+    """
+    ranks = len(groups)
+    each = request.devices_per_rank or max(1, len(others) // ranks)
+    if ranks * each > len(others) and (not request.share_devices or each > len(others)):
+        raise _too_few_error(machine, others, request, ranks)
+    distances: dict[tuple[int, int], int] = {}
+    for rank, group in enumerate(groups):
+        near = list(filter(None, {find_near(machine, device) for device in group}))
+        for index, other in enumerate(others):
+            found = (measure_distance(machine, cpus, other) for cpus in near)
+            known = (distance for distance in found if distance is not None)
+            distances[rank, index] = min(known, default=_UNKNOWN_DISTANCE)
+    chosen: list[list[int]] = [[] for _ in range(ranks)]
+    users = [0] * len(others)
+    for limit in (-(-ranks * each // len(others)), ranks):  # more users than necessary only if inevitable
+        for number in range(1, each + 1):
+            for rank, index in sorted(distances, key=lambda pair: (distances[pair], pair)):
+                if len(chosen[rank]) < number and index not in chosen[rank] and users[index] < limit:
+                    chosen[rank].append(index)
+                    users[index] += 1
+    if not request.devices_per_rank:
+        for rank, own in enumerate(chosen):
+            nearest = min(distances[rank, index] for index in own)
+            own[:] = [index for index in own if distances[rank, index] == nearest]
+    return [tuple(others[index] for index in sorted(own)) for own in chosen]
+
+
+def _too_few_error(machine: Machine, devices: Devices, request: Request, ranks: int) -> PlanError:
+    each, have = request.devices_per_rank or 1, len(devices)
+    of_each = f" with {count_devices(each, devices)} each" if each > 1 else ""
+    need = f"{count(ranks, 'rank')}{of_each} {'needs' if ranks == 1 else 'need'}"
+    visible = f"{have} {'is' if have == 1 else 'are'} visible"
+    reasons = render_reasons(devices[0].kind, machine, request)
+    message = f"{need} {count_devices(ranks * each, devices)}, but {visible}{reasons}"
+    if have < each:
+        return PlanError(message, hint=f"use at most {have} devices per rank")
+    fewer = f"start at most {count(have // each, 'rank')}"
+    return PlanError(message, hint=f"{fewer}, or let ranks share devices with --share-devices")
+
+
+def list_deciding(devices: Sequence[Device]) -> Devices:
+    """Return the devices of a rank that decide its CPUs: its GPUs if it has some."""
+    return tuple(device for device in devices if device.kind is devices[0].kind)
+
+
+def _find_localities(draft: Draft) -> list[DeviceLocality]:
+    """Return for each rank the CPUs that it may use near the devices that decide its CPUs."""
+    cpus = CpuSet(draft.cpus)
+    return [find_locality(draft.machine, list_deciding(devices), cpus) for devices in draft.devices]
+
+
+def exchange_cpus(draft: Draft, placements: Sequence[Placement]) -> list[Placement]:
+    """Return placements of ranks that share cores, in the order of the cores near their devices."""
+    core_of = draft.machine.table.core_of
+    localities = _find_localities(draft)
+    first_cores = [min(core_of[cpu] for cpu in locality.preferred) for locality in localities]
+    ranks = sorted(range(len(localities)), key=first_cores.__getitem__)
+    exchanged = (placement.replace(rank=rank) for rank, placement in zip(ranks, placements, strict=True))
+    return sorted(exchanged, key=lambda placement: placement.rank)
 
 
 def divide_near(draft: Draft, cores: Cores, requested: RequestedCores | None) -> list[Rows]:
@@ -78,184 +204,105 @@ def divide_near(draft: Draft, cores: Cores, requested: RequestedCores | None) ->
     return divide(cores, len(draft.devices), requested)
 
 
-def exchange_cpus(draft: Draft, placements: Sequence[Placement]) -> list[Placement]:
-    """Return placements of ranks that share cores, in the order of the cores near their devices."""
-    core_of = draft.machine.table.core_of
-    localities = _find_localities(draft)
-    first_cores = [min(core_of[cpu] for cpu in locality.preferred) for locality in localities]
-    ranks = sorted(range(len(localities)), key=first_cores.__getitem__)
-    exchanged = (placement.replace(rank=rank) for rank, placement in zip(ranks, placements, strict=True))
-    return sorted(exchanged, key=lambda placement: placement.rank)
+class _RankGroup(Record):
+    """Ranks with the same locality: `usable` are the cores that they may get, `near` the preferred ones.
 
-
-def _find_localities(draft: Draft) -> list[DeviceLocality]:
-    """Return for each rank the CPUs that it may use near the devices that decide its CPUs."""
-    cpus = CpuSet(draft.cpus)
-    return [find_locality(draft.machine, list_deciding(devices), cpus) for devices in draft.devices]
-
-
-def list_deciding(devices: Sequence[Device]) -> tuple[Device, ...]:
-    """Return the devices of a rank that decide its CPUs: its GPUs if it has some."""
-    return tuple(device for device in devices if device.kind is devices[0].kind)
-
-
-def _count_ranks(machine: Machine, selected: SelectedDevices, request: Request) -> int:
-    """Return the number of ranks if it is open: one for each device; 0 without devices."""
-    each = request.devices_per_rank or 1
-    if selected.main and len(selected.main) < each:
-        if request.devices == "auto":
-            return 0
-        raise _too_few_error(machine, selected.main, request, 1)
-    return len(selected.main) // each
-
-
-def gets_none(selected: SelectedDevices, request: Request, ranks: int) -> bool:
-    """Return whether ranks get no devices, because the request leaves this open and GPUs are too few."""
-    users = 1 if request.share_devices else ranks + request.outside_device_ranks
-    needed = users * (request.devices_per_rank or 1)
-    return not selected.main or (request.devices == "auto" and needed > len(selected.main))
-
-
-def _assign(machine: Machine, request: Request, selected: SelectedDevices, cpus: CpuSet) -> DeviceGroups:
-    """Return the devices of all ranks on this machine, those outside the plan too."""
-    main = selected.main
-    ranks = (request.ranks or 1) + request.outside_device_ranks
-    groups = _divide(machine, main, request, ranks)
-    if len(groups) < ranks:
-        groups = _let_share(machine, groups, ranks, cpus)
-    if not selected.others:
-        return groups
-    nearest = _assign_nearest(machine, request, selected.others, groups)
-    return tuple(own + near for own, near in zip(groups, nearest, strict=True))
-
-
-def _divide(machine: Machine, devices: Sequence[Device], request: Request, ranks: int) -> DeviceGroups:
-    """Divide devices among ranks, in this order: groups whose sizes differ by at most one, or of K devices.
-
-    With --share-devices, there can be fewer groups than ranks. Raises PlanError for too few devices.
+    Cores are rows of the table of the machine.
     """
-    each = request.devices_per_rank
-    groups = min(ranks, len(devices) // (each or 1))
-    if groups < (1 if request.share_devices else ranks):
-        raise _too_few_error(machine, devices, request, ranks)
-    size, larger = (each, 0) if each else divmod(len(devices), groups)
-    starts = [group * size + min(group, larger) for group in range(groups + 1)]
-    if larger:
-        starts = _choose_starts(machine, devices, groups)
-    return tuple(tuple(devices[start:stop]) for start, stop in pairwise(starts))
+
+    ranks: tuple[int, ...]
+    near: frozenset[int]
+    usable: frozenset[int]
 
 
-def _let_share(machine: Machine, groups: DeviceGroups, ranks: int, cpus: CpuSet) -> DeviceGroups:
-    """Return the devices of each rank, if ranks share groups of devices.
+def divide_near_devices(
+    cores: Cores,
+    localities: Sequence[DeviceLocality],
+    needed: int,
+    divide: Callable[[Cores, int], list[Rows]],
+    *,
+    is_exact: bool = False,
+) -> list[Rows] | None:
+    """Return the cores of each rank, near its devices as far as the cores suffice.
 
-    The numbers of ranks per group differ by at most one. The larger numbers are where ranks have most CPUs
-    near their devices, and among equal places evenly spread.
+    `localities` have the CPUs that each rank should get, `needed` is the fewest cores of a rank; if it
+    `is_exact`, no rank gets more. Returns None if there are too few cores for all ranks.
     """
-    least, larger = divmod(ranks, len(groups))
-    near = [find_locality(machine, group, cpus).cpus for group in groups]
-    evenly = [rank * len(groups) // ranks for rank in range(ranks)]
-    users = [least] * len(groups)
+    domains = [rows for level in cores.table.levels for rows in cores.domains(level)]
+    around = [frozenset(rows) for rows in (*domains, cores.rows)]
+    groups = _make_groups(cores, localities)
+    while True:
+        nested = _separate(groups)
+        counts = _count_cores(nested)
+        short = [group for group in nested if min(counts[rank] for rank in group.ranks) < needed]
+        if not short:
+            break
+        ranks = max(short, key=lambda group: len(group.usable)).ranks
+        at = next(index for index, group in enumerate(groups) if group.ranks == ranks)
+        wider = [rows for rows in around if groups[at].usable < rows]
+        if not wider:
+            return None
+        groups[at] = groups[at].replace(usable=min(wider, key=len))
+    shares: dict[int, Rows] = {}
+    taken: set[int] = set()
+    for group in nested:
+        number = sum(counts[rank] for rank in group.ranks)
+        if is_exact and group.near != group.usable:  # else the strategy could choose distant cores
+            number = needed * len(group.ranks)
+        free = group.usable - taken
+        users = {core: sum(core in other.near for other in nested) for core in free}
+        in_order = sorted(free, key=lambda core: (core not in group.near, users[core], core))
+        rows = tuple(sorted(in_order[:number]))
+        taken.update(rows)
+        shares |= dict(zip(group.ranks, divide(cores.take(rows), len(group.ranks)), strict=True))
+    return [shares[rank] for rank in range(len(localities))]
 
-    def rate(group: int) -> tuple[float, int]:
-        there = sum(number for number, other in zip(users, near, strict=True) if other == near[group])
-        return len(near[group]) / (there + 1), evenly.count(group)
 
-    for _ in range(larger):
-        users[max((group for group, number in enumerate(users) if number == least), key=rate)] += 1
-    return tuple(group for group, number in zip(groups, users, strict=True) for _ in range(number))
+def _make_groups(cores: Cores, localities: Sequence[DeviceLocality]) -> list[_RankGroup]:
+    """Return the ranks with the same cores near their devices, in the order of their first ranks."""
+    everything = frozenset(cores.rows)
+    found: dict[tuple[frozenset[int], frozenset[int]], list[int]] = {}
+    for locality in dict.fromkeys(localities):
+        usable = everything.intersection(cores.table.rows(locality.cpus)) or everything
+        near = everything.intersection(cores.table.rows(locality.preferred)) or usable
+        ranks = [rank for rank, other in enumerate(localities) if other == locality]
+        found.setdefault((near, usable), []).extend(ranks)
+    return [
+        _RankGroup(ranks=tuple(sorted(ranks)), near=near, usable=usable)
+        for (near, usable), ranks in found.items()
+    ]
 
 
-def _choose_starts(machine: Machine, devices: Sequence[Device], groups: int) -> list[int]:
-    """Return the first device of each group, and the end, for groups whose sizes differ by one.
+def _separate(groups: Sequence[_RankGroup]) -> list[_RankGroup]:
+    """Return the groups, narrow ones first, without the cores that partially overlap a narrower group."""
+    kept: list[_RankGroup] = []
+    for group in sorted(groups, key=lambda group: (len(group.usable), group.ranks)):
+        usable = group.usable
+        for other in kept:
+            if not (other.usable <= usable or other.usable.isdisjoint(usable)):
+                usable -= other.usable
+        kept.append(group.replace(usable=usable))
+    return kept
 
-    The domains around the devices of each group are as small as possible. Among equal choices, larger groups
-    are spread evenly, else first. `best` maps how many devices are used to the cost and the starts.
+
+def _count_cores(groups: Sequence[_RankGroup]) -> dict[int, int]:
+    """Return how many cores each rank gets: the smallest number is the largest possible, and so on.
+
+    `groups` are nested. A set of cores is full if the ranks inside it have the right to all of its cores.
     """
-    number, size = len(devices), len(devices) // groups
-    widths: dict[tuple[int, int], int] = {}
-    best: dict[int, tuple[int, int, list[int]]] = {0: (0, 0, [0])}
-    for group in range(1, groups + 1):
-        found: dict[int, tuple[int, int, list[int]]] = {}
-        for start, (width, offset, starts) in best.items():
-            for stop in (start + size + 1, start + size):
-                left = number - stop - (groups - group) * size
-                if not 0 <= left <= groups - group:
-                    continue  # the other groups could not use all other devices
-                if (start, stop) not in widths:
-                    around = find_locality(machine, devices[start:stop], machine.online).cpus
-                    widths[start, stop] = len(around)
-                distance = (stop * groups - group * number) ** 2
-                cost = (width + widths[start, stop], offset + distance, [*starts, stop])
-                if stop not in found or cost[:2] < found[stop][:2]:
-                    found[stop] = cost
-        best = found
-    return best[number][2]
-
-
-def _too_few_error(machine: Machine, devices: Sequence[Device], request: Request, ranks: int) -> PlanError:
-    each, have = request.devices_per_rank or 1, len(devices)
-    verb = "is" if have == 1 else "are"
-    of_each = f" with {count_devices(each, devices)} each" if each > 1 else ""
-    need = f"{count(ranks, 'rank')}{of_each} {'needs' if ranks == 1 else 'need'}"
-    message = f"{need} {count_devices(ranks * each, devices)}, but {have} {verb} visible"
-    fewer = (
-        f"start at most {count(have // each, 'rank')}"
-        if have >= each
-        else f"use at most {have} devices per rank"
-    )
-    share = ", or let ranks share devices with --share-devices" if have >= each else ""
-    reasons = render_reasons(devices[0].kind, machine, request)
-    return PlanError(message + reasons, hint=fewer + share)
-
-
-def _assign_nearest(
-    machine: Machine, request: Request, others: Sequence[Device], groups: DeviceGroups
-) -> DeviceGroups:
-    """Return the nearest of the other devices for each rank: K, or as many as all ranks can have.
-
-    Without K, a rank gets no device that is farther than its nearest one. A device has one rank, or with
-    --share-devices as few ranks as possible. Close pairs are made first; among equally close pairs, first the
-    pairs of ranks near few CPUs, then in the order of ranks and devices.
-    """
-    ranks = len(groups)
-    each = request.devices_per_rank or max(1, len(others) // ranks)
-    if ranks * each > len(others) and (not request.share_devices or each > len(others)):
-        raise _too_few_error(machine, others, request, ranks)
-    near = [[find_near(machine, device) for device in group] for group in groups]
-    widths = [min(len(cpus) for cpus in sets) for sets in near]
-    distances = [[_measure(machine, sets, other) for other in others] for sets in near]
-    pairs = sorted(
-        (distance, widths[rank], rank, index)
-        for rank, row in enumerate(distances)
-        for index, distance in enumerate(row)
-    )
-    chosen = _choose_pairs([pair[2:] for pair in pairs], each, ranks=ranks, devices=len(others))
-    if not request.devices_per_rank:
-        for row, indices in zip(distances, chosen, strict=True):
-            indices[:] = [index for index in indices if row[index] == min(row[other] for other in indices)]
-    return tuple(tuple(others[index] for index in sorted(indices)) for indices in chosen)
-
-
-def _choose_pairs(
-    pairs: Sequence[tuple[int, int]], each: int, *, ranks: int, devices: int
-) -> list[list[int]]:
-    """Choose `each` devices for every rank from (rank, device) pairs, the best first.
-
-    No device gets more ranks than necessary, if possible.
-    """
-    most = -(-ranks * each // devices)
-    chosen: list[list[int]] = [[] for _ in range(ranks)]
-    users = [0] * devices
-    for limit in (most, ranks):
-        for number in range(1, each + 1):
-            for rank, index in pairs:
-                if len(chosen[rank]) < number and index not in chosen[rank] and users[index] < limit:
-                    chosen[rank].append(index)
-                    users[index] += 1
-    return chosen
-
-
-def _measure(machine: Machine, near: Iterable[CpuSet], other: Device) -> int:
-    """Return the distance of a device from the nearest of some sets of CPUs."""
-    distances = (measure_distance(machine, cpus, other) for cpus in near if cpus)
-    return min((distance for distance in distances if distance is not None), default=_UNKNOWN_DISTANCE)
+    left = {group.usable: len(group.usable) for group in groups}
+    around = {
+        rank: [cores for cores in left if group.usable <= cores] for group in groups for rank in group.ranks
+    }
+    counts = dict.fromkeys(sorted(around), 0)
+    active = list(counts)
+    while active:
+        can_grow = []
+        for rank in active:
+            if all(left[cores] for cores in around[rank]):
+                counts[rank] += 1
+                can_grow.append(rank)
+                for cores in around[rank]:
+                    left[cores] -= 1
+        active = can_grow
+    return counts

@@ -162,26 +162,16 @@ def find_named_devices(machine: Machine, word: str) -> tuple[Device, ...]:
     return tuple(found)
 
 
-class SelectedDevices(Record):
-    """The devices that ranks get, in device order.
+def select_devices(machine: Machine, request: Request) -> tuple[tuple[Device, ...], tuple[Device, ...]]:
+    """Return the devices that decide the CPUs of ranks, and others: each rank gets the nearest of them.
 
-    `main` decide which CPUs a rank gets. Besides, each rank gets the nearest of `others`.
-    """
-
-    main: tuple[Device, ...] = ()
-    others: tuple[Device, ...] = ()
-
-
-def select_devices(machine: Machine, request: Request) -> SelectedDevices:
-    """Return the devices that ranks get; none if the request leaves this open and no GPU is visible.
-
-    Network interfaces without RDMA count only if no other is visible. Raises PlanError if no device of a
-    requested kind is visible.
+    There are none if the request leaves this open and no GPU is visible. Network interfaces without RDMA
+    count only if no other is visible. Raises PlanError if no device of a requested kind is visible.
     """
     visible = find_usable_devices(machine, request)
     gpus = tuple(device for device in visible.devices if device.kind is DeviceKind.GPU)
     if request.devices == "auto":
-        return SelectedDevices(main=gpus)
+        return gpus, ()
     nics = tuple(device for device in visible.devices if device.kind is DeviceKind.NIC)
     nics = tuple(nic for nic in nics if has_rdma(nic)) or nics
     found = {DeviceKind.GPU: gpus, DeviceKind.NIC: nics}
@@ -189,9 +179,9 @@ def select_devices(machine: Machine, request: Request) -> SelectedDevices:
         if not found[kind]:
             hint = "'ompbind topo' lists the devices of this machine; without --devices, ranks get none"
             raise PlanError(f"no {kind.label} is visible{render_reasons(kind, machine, request)}", hint=hint)
-    main = DeviceKind.GPU if DeviceKind.GPU in request.devices else DeviceKind.NIC
-    has_others = len(request.devices) > 1
-    return SelectedDevices(main=found[main], others=nics if has_others else ())
+    if request.devices == (DeviceKind.NIC,):
+        return nics, ()
+    return gpus, nics if DeviceKind.NIC in request.devices else ()
 
 
 def find_usable_devices(machine: Machine, request: Request) -> VisibleDevices:

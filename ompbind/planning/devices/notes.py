@@ -1,6 +1,6 @@
 """The notes of a plan about devices: which ranks are far from theirs, and what stays idle."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from ompbind.cpuset import EMPTY, CpuSet, count, join_words, named, union
 from ompbind.machine.devices import Device, DeviceKind
@@ -24,18 +24,13 @@ FAR, DISTANT = "device-far", "device-distance"
 """Codes of notes: no CPU near a device is allowed, or ranks have CPUs that are not near their devices."""
 
 
-class RankLocality(Record):
+class _RankLocality(Record):
     """Ranks with the same locality, the devices that decide their CPUs, and all CPUs of these ranks."""
 
     ranks: CpuSet
     devices: tuple[Device, ...]
     locality: DeviceLocality
     cpus: CpuSet
-
-    @property
-    def device_names(self) -> str:
-        """The names of the devices for messages."""
-        return join_words(self.devices)
 
 
 def explain_devices(plan: Plan) -> Iterator[Note]:
@@ -48,36 +43,22 @@ def explain_devices(plan: Plan) -> Iterator[Note]:
     if not plan.request.devices:
         return
     if not plan.has_devices:
-        has_gpus = bool(select_devices(plan.machine, plan.request).main)
+        has_gpus = any(select_devices(plan.machine, plan.request))
         yield Note(code="devices-none", text=_render_none(plan), warning=has_gpus)
         return
-    localities = _find_localities(plan)
-    for group in localities:
+    for group in _find_localities(plan):
         yield from _explain_locality(plan, group)
-    group = localities[0]
-    has_choice = len(localities) == 1 and len(group.devices) > 1 and len(group.ranks) > 1
-    is_near = group.locality.is_known and group.cpus <= group.locality.near
-    if has_choice and is_near and not plan.request.names_each_rank:
-        text = f"all devices of ranks are near the same CPUs ({named('CPU', group.locality.near)})"
-        yield Note(code="devices-equal", text=f"{text}: ranks share these evenly")
     if cpus := find_far_idle_cpus(plan):
         cores = plan.machine.at(Level.CORE, cpus)
         text = f"{count(len(cores), 'core')} idle ({named('CPU', cpus)}): near no device of a rank"
         divides_all = not (plan.request.cores or plan.request.near or plan.request.names_cpus)
         remedy = "; --devices none divides all cores among ranks" if divides_all else ""
         yield Note(code="devices-idle", text=f"{text}{remedy}")
-    if plan.request.outside_device_ranks:
-        return
-    selected = select_devices(plan.machine, plan.request)
-    used = {device for placement in plan.placements for device in placement.devices}
-    if unused := [device for device in (*selected.main, *selected.others) if device not in used]:
-        verb = "is" if len(unused) == 1 else "are"
-        yield Note(code="devices-unused", text=f"{join_words(unused)} {verb} left to other programs")
 
 
 def _render_none(plan: Plan) -> str:
     """Return why ranks get no devices although the request allows GPUs."""
-    gpus = select_devices(plan.machine, plan.request).main
+    gpus, _ = select_devices(plan.machine, plan.request)
     reasons = render_reasons(DeviceKind.GPU, plan.machine, plan.request)
     if not gpus:
         return f"ranks get no devices: no GPU is visible{reasons}"
@@ -89,14 +70,14 @@ def _render_none(plan: Plan) -> str:
     return f"ranks get no devices: {visible}, but {needed}{remedy}"
 
 
-def _find_localities(plan: Plan) -> list[RankLocality]:
+def _find_localities(plan: Plan) -> list[_RankLocality]:
     """Return the ranks of a plan by their localities, in the order of their first ranks."""
     found: dict[DeviceLocality, list[Placement]] = {}
     for placement in plan.placements:
         locality = find_locality(plan.machine, list_deciding(placement.devices), plan.machine.allowed)
         found.setdefault(locality, []).append(placement)
     return [
-        RankLocality(
+        _RankLocality(
             ranks=CpuSet(placement.rank for placement in placements),
             devices=tuple(dict.fromkeys(device for p in placements for device in list_deciding(p.devices))),
             locality=locality,
@@ -106,55 +87,24 @@ def _find_localities(plan: Plan) -> list[RankLocality]:
     ]
 
 
-def _explain_locality(plan: Plan, group: RankLocality) -> Iterator[Note]:
+def _explain_locality(plan: Plan, group: _RankLocality) -> Iterator[Note]:
     """Explain that ranks have CPUs that are not near their devices, or that these CPUs are not known."""
-    ranks, devices, locality = _name_ranks(plan, group.ranks), group.device_names, group.locality
+    locality, near, local_ranks = group.locality, group.locality.near, plan.request.local_ranks
+    devices, shown_near = join_words(group.devices), named("CPU", near)
+    far = CpuSet(rank for rank in group.ranks if not plan.placements[rank].compute <= near)
+    ranks = named("rank", (local_ranks[rank] if local_ranks else rank for rank in far))
+    has = f"{ranks} {'has' if len(far) == 1 else 'have'} {named('CPU', group.cpus - near)}"
     if not locality.is_known:
         text = f"the CPUs near {devices} are not known: all CPUs are equally good for {ranks}"
         yield Note(code="device-unknown", text=text)
     elif locality.is_nearest:
-        text = f"no allowed CPU is near {devices} ({named('CPU', locality.near)})"
-        where = _render_places(plan, group.cpus)
-        yield Note(code=FAR, text=f"{text}: {ranks} {_has(group.ranks)} CPUs on {where}", warning=True)
-    elif not (group.cpus <= locality.near or STRATEGIES[plan.request.effective_strategy].overlapping):
-        yield from _explain_far_ranks(plan, group)
-
-
-def _explain_far_ranks(plan: Plan, group: RankLocality) -> Iterator[Note]:
-    """Warn of ranks that were given CPUs far from their devices; explain that near cores do not suffice."""
-    near = group.locality.near
-    is_chosen = plan.request.needs_strategy and not plan.request.outside_ranks
-    far = CpuSet(rank for rank in group.ranks if not plan.placements[rank].compute <= near)
-    if not is_chosen:
-        for rank in far:
-            placement = plan.placements[rank]
-            remote = named("CPU", placement.compute - near)
-            subject = f"{_name_ranks(plan, [rank])} has {remote}, not near"
-            text = f"{subject} {join_words(list_deciding(placement.devices))} ({named('CPU', near)})"
-            yield Note(code=DISTANT, text=text, warning=True)
-        return
-    where = _render_places(plan, group.cpus - near)
-    number = "no usable core is" if group.cpus.isdisjoint(near) else "too few usable cores are"
-    text = f"{number} near {group.device_names} ({named('CPU', near)})"
-    text += f": {named('rank', far)} {_has(far)} CPUs on {where}"
-    yield Note(code=DISTANT, text=text, warning=group.cpus.isdisjoint(near))
-
-
-def _render_places(plan: Plan, cpus: CpuSet) -> str:
-    """Return the NUMA nodes of some CPUs for messages: "NUMA nodes 2-3"."""
-    nodes = plan.machine.at(Level.NODE, cpus)
-    numbers = CpuSet(node.os_id for node in nodes if node.os_id is not None)
-    return named("NUMA node", numbers) if numbers else named("CPU", cpus)
-
-
-def _name_ranks(plan: Plan, ranks: Iterable[int]) -> str:
-    """Return ranks of a plan for messages, by their local ranks."""
-    local_ranks = plan.request.local_ranks
-    return named("rank", (local_ranks[rank] if local_ranks else rank for rank in ranks))
-
-
-def _has(ranks: CpuSet) -> str:
-    return "has" if len(ranks) == 1 else "have"
+        text = f"no allowed CPU is near {devices} ({shown_near}): {has}"
+        yield Note(code=FAR, text=text, warning=True)
+    elif far and not STRATEGIES[plan.request.effective_strategy].overlapping:
+        is_chosen = plan.request.needs_strategy and not plan.request.outside_ranks
+        why = ": too few usable cores are near" if is_chosen else ""
+        text = f"{has}, not near {devices} ({shown_near}){why}"
+        yield Note(code=DISTANT, text=text, warning=not is_chosen or group.cpus.isdisjoint(near))
 
 
 def find_far_idle_cpus(plan: Plan) -> CpuSet:

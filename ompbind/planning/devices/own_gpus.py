@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 
 from ompbind.machine.devices import Device, DeviceKind
 from ompbind.machine.model import Machine
-from ompbind.planning.devices.vendors import read_index
+from ompbind.planning.devices.visible import read_index
 from ompbind.planning.request import Request, VisibleDevices
 from ompbind.record import Record
 

@@ -98,5 +98,5 @@ def test_a_bound_rank_keeps_its_gpu(devices):
     (placement,) = plan.placements
     assert (placement.devices, placement.cpuset) == (own.gpus, machine.allowed)
     (far,) = [note.text for note in plan.notes if note.code == "device-far"]
-    assert "rank 2 has CPUs on NUMA node 0" in far
+    assert "rank 2 has CPUs 0-3" in far
     assert make_rank_command(plan, 2, 0, env).env["CUDA_VISIBLE_DEVICES"] == UUIDS[2]

@@ -10,8 +10,8 @@ from ompbind.cpuset import CpuSet, union
 from ompbind.errors import PlanError
 from ompbind.machine.devices import DeviceKind
 from ompbind.machine.model import Level
+from ompbind.planning.devices.assignment import divide_near_devices
 from ompbind.planning.devices.locality import DeviceLocality, find_locality
-from ompbind.planning.devices.shares import divide_near_devices
 from ompbind.planning.placing import Cores
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
