@@ -152,15 +152,22 @@ def find_preset(
     """
     defining = [file for file in files if name in file.presets]
     if not defining:
-        names = list(dict.fromkeys(known for file in files for known in file.presets))
-        near = suggest_name(name, names)
-        listed = ", ".join(names[:_NAMED]) + (" …" if len(names) > _NAMED else "")
-        known = f"these are defined: {listed}" if names else "'ompbind config' shows which files are read"
-        hint = "; ".join(map(str, ignored)) or (f"did you mean {near}?" if near else known)
-        raise ConfigurationError(f"{source}: preset {name!r} is not defined", hint=hint)
+        names = dict.fromkeys(known for file in files for known in file.presets)
+        raise make_undefined_error(f"{source}: preset", name, [*names], ignored)
     if len(defining) > 1:
         raise _make_twice_error(f"{source}: ", defining, f"the preset {name!r}")
     return defining[0]
+
+
+def make_undefined_error(
+    what: str, name: str, known: Sequence[str], ignored: Sequence[IgnoredFile]
+) -> ConfigurationError:
+    """Return the error for the name of a preset or a group that no file defines; its hint lists others."""
+    near = suggest_name(name, known)
+    listed = ", ".join(known[:_NAMED]) + (" …" if len(known) > _NAMED else "")
+    hint = f"these are defined: {listed}" if known else "'ompbind config' shows which files are read"
+    hint = f"did you mean {near}?" if near else "; ".join(map(str, ignored)) or hint
+    return ConfigurationError(f"{what} {name!r} is not defined", hint=hint)
 
 
 def find_groups(files: Sequence[ConfigurationFile]) -> dict[str, GroupTable]:

@@ -11,15 +11,12 @@ from collections.abc import Iterator, Sequence
 
 import click
 
-from ompbind.cli.config_defaults import GroupTable
+from ompbind.cli.config_defaults import GroupTable, make_undefined_error
 from ompbind.cli.option import ValueLevel, VerbContext
 from ompbind.cli.readers import ALL_GROUPS
 from ompbind.errors import ConfigurationError, OptionError
-from ompbind.text import suggest_name
 
 _SEPARATOR, _END = ":", "--"
-
-_SHOW_FILES = "'ompbind config' shows which files are read"
 
 _OF_ANY_GROUP = ("until", "group")
 """Options of the whole run that the command line of any group may have, or that choose the groups."""
@@ -56,7 +53,8 @@ def parse_groups(command: click.Command, ctx: VerbContext) -> tuple[VerbContext,
         if others and not first:
             raise OptionError("the command of the first group is missing", hint="write it before ':'")
         ctx.params["words"] = tuple(first)
-        groups = [ctx, *(_parse_words(command, ctx, words) for words in others)]
+        made = (command.make_context(ctx.info_name, words, parent=ctx.parent, run=ctx) for words in others)
+        groups = [ctx, *(other for other in made if isinstance(other, VerbContext))]
     names = [group.params["name"] for group in groups]
     for number, name in enumerate(names, 1):
         if not name:
@@ -65,12 +63,6 @@ def parse_groups(command: click.Command, ctx: VerbContext) -> tuple[VerbContext,
             raise OptionError(f"two groups are named {name}", hint="give each group a name of its own")
     _check_until(ctx, groups, names)
     return tuple(groups)
-
-
-def _parse_words(command: click.Command, run: VerbContext, words: list[str]) -> VerbContext:
-    ctx = command.make_context(run.info_name, words, parent=run.parent, run=run)
-    assert isinstance(ctx, VerbContext)
-    return ctx
 
 
 def _parse_tables(command: click.Command, run: VerbContext) -> Iterator[VerbContext]:
@@ -97,21 +89,16 @@ def _parse_tables(command: click.Command, run: VerbContext) -> Iterator[VerbCont
 def _choose_tables(run: VerbContext) -> list[GroupTable]:
     """Return the groups that --group names, in its order; all groups in the order of the files."""
     tables, chosen = run.find_tables(), list[GroupTable]()
-    ignored = "; ".join(map(str, run.configuration.ignored))
+    ignored = run.configuration.ignored
     for name in run.params["group"]:
-        if name == ALL_GROUPS:
-            uses = list(tables.values())
-        elif name in tables:
-            uses = [tables[name]]
-        else:
-            near = suggest_name(name, tables)
-            known = f"these are defined: {', '.join(tables)}" if tables else ""
-            hint = f"did you mean {near}?" if near else ignored or known or _SHOW_FILES
-            raise ConfigurationError(f"--group: group {name!r} is not defined", hint=hint)
+        if name != ALL_GROUPS and name not in tables:
+            raise make_undefined_error("--group: group", name, list(tables), ignored)
+        uses = tables.values() if name == ALL_GROUPS else [tables[name]]
         chosen += [use for use in uses if use not in chosen]
     if not chosen:
-        hint = ignored or f"write [group.NAME] in ompbind.toml; {_SHOW_FILES}"
-        raise ConfigurationError("--group: no configuration file defines a group", hint=hint)
+        hint = "write [group.NAME] in ompbind.toml; 'ompbind config' shows which files are read"
+        text = "--group: no configuration file defines a group"
+        raise ConfigurationError(text, hint="; ".join(map(str, ignored)) or hint)
     return chosen
 
 
