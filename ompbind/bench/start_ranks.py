@@ -19,7 +19,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NoReturn
 
-import ompbind.execution.output.multiplexer
 import ompbind.execution.verify.evaluate  # noqa: F401 - before the forks: else each supervisor imports both
 from ompbind.bench.interrupts import SignalMask
 from ompbind.bench.records import Candidate, Metric, Phase
@@ -27,11 +26,11 @@ from ompbind.commands.environment import RunSpec
 from ompbind.commands.rank_command import RankCommand
 from ompbind.errors import LaunchError, OmpbindError
 from ompbind.execution.outcome import Outcome
-from ompbind.execution.output.multiplexer import Output, make_log_name
+from ompbind.execution.output.log_files import make_log_name
 from ompbind.execution.process_pair import Cleanup, become_supervisor
 from ompbind.execution.processes import exit_with_parent, signal_process
 from ompbind.execution.rlimits import make_limit_error
-from ompbind.execution.run_options import ONE_GROUP, RankGroup, RunOptions, Supervision
+from ompbind.execution.run_options import ONE_GROUP, Output, RankGroup, RunOptions, Supervision
 from ompbind.execution.spawn import find_executable, find_starts
 from ompbind.execution.supervisor import supervise
 from ompbind.execution.verify.evaluate import expect_ranks

@@ -13,8 +13,7 @@ from ompbind.commands.placeholders import fill
 from ompbind.commands.rank_command import make_commands
 from ompbind.commands.rank_variables import OMPBIND_RUN_ID
 from ompbind.errors import LaunchError, RequestError
-from ompbind.execution.output.multiplexer import Output
-from ompbind.execution.run_options import RankGroup, RunOptions, Supervision
+from ompbind.execution.run_options import Output, RankGroup, RunOptions, Supervision
 from ompbind.planning.plan import Plan
 from ompbind.registry.claims import Claim
 

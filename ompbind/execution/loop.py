@@ -32,9 +32,9 @@ class Loop:
         self._readers: dict[int, Callable[[], object]] = {}
         self._deadlines: dict[Callable[[], object], float] = {}
 
-    def listen(self, file: int, handle: Callable[[], object]) -> None:
-        """Call a function in each turn in which a descriptor is readable, or at end of file."""
-        self._epoll.register(file, select.EPOLLIN)
+    def listen(self, file: int, handle: Callable[[], object], *, writable: bool = False) -> None:
+        """Call a function in each turn in which a descriptor is readable or at its end, or `writable`."""
+        self._epoll.register(file, select.EPOLLOUT if writable else select.EPOLLIN)
         self._readers[file] = handle
 
     def ignore(self, file: int) -> None:

@@ -166,8 +166,7 @@ class Run:
             self.stop_orphans()  # the check after the exit may have missed some
         for rank in due:
             last = next(rank_exit for rank_exit in self.exits if rank_exit.rank == rank)
-            has_output = self.output.multiplexer and not self.output.multiplexer.end_streams(rank)
-            if not (has_output or self.orphans.has_left((rank, last.attempt))):
+            if self.output.end_streams(rank) and not self.orphans.has_left((rank, last.attempt)):
                 return last
         return None
 
@@ -182,9 +181,8 @@ class Run:
                 f"--- ompbind: {command.name}, attempt {attempt}, {time.strftime('%Y-%m-%d %H:%M:%S')};"
                 f" attempt {last.attempt} {render_exit_status(last)} ---"
             )
-        multiplexer = self.output.multiplexer
         try:
-            out, err = multiplexer.open_streams(rank, heading) if multiplexer else (-1, -1)
+            out, err = self.output.open_streams(rank, heading)
             files = (-1 if rank == self.input_rank and not last else self.empty_input, out, err)
             terminal = self.terminal if self._gets_terminal() else None
             started_at = time.monotonic()
@@ -192,8 +190,7 @@ class Run:
                 with self.limit.original_limit():
                     pid = spawn(command, path, self.foreground, files=files, terminal=terminal)
             finally:
-                if multiplexer:
-                    multiplexer.close_streams(out, err)
+                self.output.close_streams(out, err)
         except LaunchError as error:
             self.stop_for(error)
             return

@@ -96,8 +96,6 @@ def _start_all(run: Run) -> None:
         run.loop.listen(pipe, partial(_read_signals, run, pipe, handle))
     run.loop.call_at(run.shutdown.timeout_at, partial(_handle_timeout, run))
     run.orphans.become_parent()  # before any rank can exit
-    if run.options.output:
-        run.output.open()
     run.limit.check_free_files()
     has_name = False
     while run.start_next():
@@ -173,8 +171,8 @@ def _handle_signals(run: Run) -> None:
         elif number in FORWARDED_SIGNALS:
             if number in (signal.SIGTSTP, signal.SIGCONT):
                 run.is_paused = number == signal.SIGTSTP
-            if number == signal.SIGWINCH and run.output.multiplexer:
-                run.output.multiplexer.set_size()
+            if number == signal.SIGWINCH:
+                run.output.set_size()
             run.signal_ranks(number)
             if number == signal.SIGHUP:
                 run.signal_ranks(signal.SIGCONT)  # as the kernel does: a stopped process ignores SIGHUP
@@ -204,11 +202,10 @@ def _finish(run: Run) -> Outcome:
         from ompbind.execution.verify.evaluate import finish_verification  # noqa: PLC0415 - door: --verify
 
         finish_verification(run)
-    multiplexer = run.output.multiplexer
     outcome = Outcome(
         exits=tuple(
-            rank_exit.replace(last_lines=multiplexer.read_last_lines(rank_exit.rank))
-            if multiplexer and rank_exit.failed
+            rank_exit.replace(last_lines=run.output.read_last_lines(rank_exit.rank))
+            if rank_exit.failed
             else rank_exit
             for rank_exit in run.restarts.add_earlier(run.exits)
         ),
@@ -217,7 +214,7 @@ def _finish(run: Run) -> Outcome:
         oom_kills=run.accounting.count_oom_kills() if run.has_failed_rank else 0,
         throttling=run.accounting.count_throttling(),
         error=run.shutdown.error or (run.sampler.error if run.sampler else None),
-        write_errors=run.output.write_errors,
+        write_errors=tuple(run.output.write_errors),
         verified=run.sampler.verified if run.sampler else None,
         stop_requested=run.shutdown.requested,
         until=run.groups.ranks_of(run.options.until) if run.shutdown.until_reached else None,
@@ -230,13 +227,13 @@ def _finish(run: Run) -> Outcome:
 
 def _drain_output(run: Run) -> None:
     """Write the remaining output of ranks, unless it is abandoned."""
-    multiplexer, shutdown = run.output.multiplexer, run.shutdown
-    if multiplexer is None or shutdown.foreground_exited:
+    shutdown = run.shutdown
+    if shutdown.foreground_exited:
         return
-    multiplexer.end_streams()
+    run.output.end_streams()
     run.output.report_write_errors()
     check = partial(_check_reader, run)
-    while not (multiplexer.idle or shutdown.output_abandoned or shutdown.foreground_exited):
+    while not (run.output.idle or shutdown.output_abandoned or shutdown.foreground_exited):
         _check_reader(run)
         run.loop.call_at(shutdown.reader_give_up_at, check)
         run.loop.turn()
@@ -244,5 +241,4 @@ def _drain_output(run: Run) -> None:
 
 def _check_reader(run: Run) -> None:
     """Abandon output whose reader reads nothing, some time after a request to stop."""
-    if run.output.multiplexer:
-        run.shutdown.check_reader(run.output.multiplexer.written, time.monotonic())
+    run.shutdown.check_reader(run.output.written, time.monotonic())

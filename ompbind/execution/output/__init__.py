@@ -1,20 +1,19 @@
 """The output of ranks: line prefixes, log files, pseudo-terminals, and writing without blocking.
 
-Imports the base modules, `execution.rlimits`, `execution.run_options` and
+Imports the base modules, `execution.loop`, `execution.rlimits`, `execution.run_options` and
 `execution.safe_files`.
-To add a form of output: add a field to `multiplexer.Output` and use it there.
+To add a form of output: add a field to `run_options.Output` and use it in `run_output`.
 
 The way of a line from rank 2 to the terminal, with --output tag:
 
     rank 2 writes b"ready\\n"
-      |    to the write end from `OutputMultiplexer.open_streams`      multiplexer.py
+      |    to the write end from `RunOutput.open_streams`              run_output.py
       |    a pipe, or a pseudo-terminal with --pty
       v
     `RankStream`: its read end becomes readable                        forwarder.py
       |    `Forwarder.readers`: epoll of all streams to one writer
-      |    `OutputMultiplexer.fileno()`: epoll of all forwarders       multiplexer.py
       v    it wakes up the loop of the supervisor
-    `OutputMultiplexer.forward_ready`
+    `RunOutput._forward`                                               run_output.py
       |    `Forwarder.forward`: read one block of each ready stream    forwarder.py
       |    the bytes are also written to RANK.out with --log-dir       log_files.py
       v
@@ -26,6 +25,6 @@ The way of a line from rank 2 to the terminal, with --output tag:
       v
     `os.writev` to the terminal
 
-Backpressure: while the terminal or pipe accepts no more, the multiplexer pauses the forwarder. It reads
-nothing from its streams, their pipes fill, and the ranks block as they would without ompbind.
+Backpressure: while the terminal or pipe accepts no more, the forwarder is paused. It reads nothing from its
+streams, their pipes fill, and the ranks block as they would without ompbind.
 """

@@ -26,6 +26,11 @@ def is_log(name: str) -> bool:
     return rank.isascii() and rank.isdigit() and kind in (OUT, ERR)
 
 
+def make_log_name(label: str) -> str:
+    """Return the beginning of the names of the log files of a rank: "2" or "load.2"."""
+    return label.replace(" ", ".")
+
+
 class LogDirectory:
     """The log files of some ranks, in a directory that stays open; `ranks` are the starts of their names."""
 
