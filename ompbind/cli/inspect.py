@@ -428,20 +428,15 @@ def render_inspection_json(inspection: Inspection) -> str:
     return json.dumps(record, indent=2)
 
 
-def _make_name(env: Mapping[str, str]) -> dict[str, object]:
-    """Return the group of a rank in a run with groups, and its number there."""
-    number = env.get(OMPBIND_GROUP_RANK, "")
-    group_rank = int(number) if number.isdecimal() else None
-    return {"group": env[OMPBIND_GROUP], "group_rank": group_rank} if env.get(OMPBIND_GROUP) else {}
-
-
 def _make_group_record(group: RankProcesses) -> dict[str, object]:
-    plan, verdict = group.expected, group.verdict
-    memory = dict(group.memory)
+    plan, verdict, env = group.expected, group.verdict, group.first.env
+    memory, number = dict(group.memory), env.get(OMPBIND_GROUP_RANK, "")
+    group_rank = int(number) if number.isdecimal() else None
+    name = {"group": env[OMPBIND_GROUP], "group_rank": group_rank} if env.get(OMPBIND_GROUP) else {}
     return {
         "run_id": group.run_id,
         "rank": group.rank,
-        **_make_name(group.first.env),
+        **name,
         "attempt": None if group.rank is None else group.attempt,
         "planned": plan
         and {

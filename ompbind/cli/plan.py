@@ -35,8 +35,7 @@ EXAMPLES = (
      'eval "$(ompbind plan -n 2 --compat vllm --format vllm)"'),
 )  # fmt: skip
 
-DETAILS = """The same request on the same machine, with the same other runs on it, always gives the same plan.
-"""
+DETAILS = "The same request on the same machine, with the same other runs on it, always gives the same plan."
 
 OPTIONS = (
     Option("--format", section=OUTPUT, verbs=("plan",), read=one_of(FORMATS), words=tuple(FORMATS),
@@ -49,8 +48,9 @@ OPTIONS = (
 
 
 def plan(ctx: click.Context) -> int:
-    """Show which CPUs every rank would get; nothing is started. If a command is given, the plan
-    is made for the OpenMP runtimes of this command.
+    """Show which CPUs every rank would get; nothing is started.
+
+    If a command is given, the plan is made for the OpenMP runtimes of this command.
     """
     assert isinstance(ctx, VerbContext)
     settings = make_planning_settings(ctx)
@@ -67,7 +67,8 @@ def plan(ctx: click.Context) -> int:
     variables = make_all_variables(planned, spec) if chosen.takes == "variables" else []
     if chosen.ranks == "one" or rank is not None:
         chosen_rank = _choose_rank(planned, rank)
-        planned = _choose_part(planned, chosen_rank)
+        _, part = planned.find_part(chosen_rank)
+        planned = part.replace(placements=(planned.placements[chosen_rank],))
         variables = variables[chosen_rank : chosen_rank + 1]
     elif planned.groups and chosen.lacks_groups:
         _check_equal(planned, format_)
@@ -90,12 +91,6 @@ def _write(planned: Plan, variables: Sequence[Variables], chosen: Format) -> Non
             write_stdout(render(shown))
         else:
             write_stdout(render(shown, variables[ranks] if chosen.takes == "variables" else read_screen()))
-
-
-def _choose_part(planned: Plan, rank: int) -> Plan:
-    """Return the plan of one rank: that of its group, with the number of the rank in the run."""
-    _, part = planned.find_part(rank)
-    return part.replace(placements=(planned.placements[rank],))
 
 
 def _check_equal(planned: Plan, format_: str) -> None:

@@ -4,7 +4,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal
+from typing import Any
 
 import click
 
@@ -29,15 +29,12 @@ from ompbind.execution.rebind import (
 from ompbind.inspection.diagnosis import explain_later_binding
 from ompbind.inspection.rank_processes import Inspection
 from ompbind.inspection.targets import find_target, has_several_nodes, inspect, read_visible_runs
-from ompbind.machine.model import CoreKindName
 from ompbind.machine.read import read_machine
 from ompbind.machine.read.linux_cgroup import read_limits
 from ompbind.machine.read.root import DirectoryRoot
-from ompbind.masks.mask import Mask
-from ompbind.planning.request import Request, Smt
+from ompbind.planning.request import Request
 from ompbind.procfs.parsers import find_descendants
 from ompbind.procfs.reader import read_processes
-from ompbind.record import Record
 from ompbind.report.text import PIPE, Column, Screen, render_cpus, render_paragraph, render_table
 from ompbind.text import clean_line
 
@@ -60,27 +57,6 @@ OPTIONS = (
 )  # fmt: skip
 
 
-class RebindSettings(Record):
-    """The fields are the options of the same names, and the words that name processes or runs."""
-
-    words: tuple[str, ...]
-    ranks: int | None
-    mask: Mask | None
-    strategy: str
-    smt: Smt
-    sibling: Literal["first", "last"]
-    cores: int | None
-    reserve: int
-    reserve_total: int
-    core_kind: CoreKindName | Literal["all"]
-    share: bool
-    avoid: bool
-    exclusive: bool
-    allow_partial: bool
-    dry_run: bool
-    format: str
-
-
 def rebind(ctx: click.Context) -> int:
     """Give all threads of running processes the CPUs of a plan, and show their CPUs before and after.
 
@@ -90,8 +66,8 @@ def rebind(ctx: click.Context) -> int:
     if a thread could not be bound.
     """
     assert isinstance(ctx, VerbContext)
-    settings = make_settings(RebindSettings, ctx.params)
-    target = find_target(settings.words)
+    dry_run: bool = ctx.params["dry_run"]
+    target = find_target(ctx.params["words"])
     if bool(target.pids) == bool(target.runs):
         text = "processes and runs cannot be combined" if target.pids else "no process or run is given"
         raise OptionError(
@@ -108,16 +84,16 @@ def rebind(ctx: click.Context) -> int:
         roots = dict(_find_planned(inspection))
     else:
         check_roots(target.pids)
-        roots = _plan(settings, target.pids)
-    found = rebind_processes(roots, dry_run=settings.dry_run)
+        roots = _plan(ctx.params, target.pids)
+    found = rebind_processes(roots, dry_run=dry_run)
     if not found:
         write_stdout(NO_PROCESSES)
         return 1
     notes = tuple(dict.fromkeys(_find_notes(inspection, found)))
-    if settings.format == "json":
-        write_stdout(render_rebound_json(found, notes, dry_run=settings.dry_run))
+    if ctx.params["format"] == "json":
+        write_stdout(render_rebound_json(found, notes, dry_run=dry_run))
     else:
-        write_stdout(render_rebound(found, notes, dry_run=settings.dry_run, screen=read_screen()))
+        write_stdout(render_rebound(found, notes, dry_run=dry_run, screen=read_screen()))
     return 0 if all(process.is_bound for process in found) else 1
 
 
@@ -129,29 +105,18 @@ def _find_planned(inspection: Inspection) -> Iterator[tuple[int, WantedCpus]]:
             yield from ((process.pid, wanted) for process in group.processes)
 
 
-def _plan(settings: RebindSettings, pids: Sequence[int]) -> dict[int, WantedCpus]:
+def _plan(values: Mapping[str, Any], pids: Sequence[int]) -> dict[int, WantedCpus]:
     """Plan for processes as ranks; other children of a process whose workers are ranks get all their CPUs."""
     pids = tuple(dict.fromkeys(pids))
-    ranks = settings.ranks or len(pids)
+    ranks: int = values["ranks"] or len(pids)
     if len(pids) > 1 and ranks != len(pids):
         text = f"-n {ranks}, but {len(pids)} processes are named"
         raise OptionError(
             text, hint="omit -n: each process is a rank; or name the parent of the workers alone"
         )
     workers = find_workers(pids[0], ranks) if ranks > len(pids) else pids
-    request = Request(
-        ranks=ranks,
-        mask=settings.mask,
-        strategy=settings.strategy,
-        smt=settings.smt,
-        sibling=settings.sibling,
-        cores=settings.cores,
-        reserve=settings.reserve,
-        reserve_total=settings.reserve_total,
-        core_kind=settings.core_kind,
-        sharing=choose_sharing(share=settings.share, avoid=settings.avoid, exclusive=settings.exclusive),
-        allow_partial=settings.allow_partial,
-    )
+    sharing = choose_sharing(share=values["share"], avoid=values["avoid"], exclusive=values["exclusive"])
+    request = make_settings(Request, values, ranks=ranks, sharing=sharing)
     machine, stats = read_machine(), read_processes()
     runs = read_other_runs(machine, request)
     others = [run for run in runs if find_descendants(stats, (run.pid,)).isdisjoint(pids)]
