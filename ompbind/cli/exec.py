@@ -29,8 +29,7 @@ from ompbind.commands.rank_command import make_command, mask_secrets
 from ompbind.cpuset import CpuSet
 from ompbind.errors import OmpbindError, RequestError
 from ompbind.execution.spawn import exec_command, set_affinity
-from ompbind.launchers.ancestors import read_ancestors
-from ompbind.launchers.find import find_launcher, render_launcher_names
+from ompbind.launchers.find import find_launcher, read_ancestors, render_launcher_names
 from ompbind.launchers.launchers import LAUNCHERS, SLURM
 from ompbind.machine.read.linux import LIVE
 from ompbind.machine.read.root import DirectoryRoot, whole_number

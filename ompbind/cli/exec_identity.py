@@ -13,8 +13,16 @@ from ompbind.commands.rank_variables import OMPBIND_CPUS, OMPBIND_SERVICE_CPUS
 from ompbind.cpuset import EMPTY, CpuSet, count, join_words, named, union
 from ompbind.errors import PlanError, RequestError
 from ompbind.launchers.allocation import Binding, find_binding, read_task_masks
-from ompbind.launchers.ancestors import Ancestor, find_starter, read_ancestors, read_launcher_cpus
-from ompbind.launchers.find import LauncherRank, find_batch_script, find_launcher, render_launcher_names
+from ompbind.launchers.find import (
+    Ancestor,
+    LauncherRank,
+    find_batch_script,
+    find_launcher,
+    find_starter,
+    read_ancestors,
+    read_launcher_cpus,
+    render_launcher_names,
+)
 from ompbind.launchers.launchers import OTHER_RANKS, SLURM, may_have_variables
 from ompbind.machine.model import Machine
 from ompbind.machine.read.linux import LIVE
@@ -263,22 +271,16 @@ def keep_own_gpus(
     of vendors stay; if their plan cannot have the GPUs, the first rank prints a warning, unless `quiet`.
     Raises PlanError for that if the request is strict.
     """
-    from ompbind.planning.devices.own_gpus import find_own_gpus, request_all_gpus  # noqa: PLC0415 - door: --devices
+    from ompbind.launchers.own_gpus import request_own_gpus  # noqa: PLC0415 - door: --devices
 
-    by_slurm = launcher == SLURM.name
-    own = find_own_gpus(request, machine, identity.local_size, os.environ, by_slurm=by_slurm)
-    if own is None:
-        return identity, request
-    if request.outside_ranks:
-        return identity, request.replace(has_own_devices=True)
-    if found := request_all_gpus(request, own):
-        request, index = found
-        return identity.replace(placement_index=index), request
-    text = f"rank {identity.rank} sees {count(len(own.gpus), 'GPU')} of {len(own.all_gpus)}"
-    text += ", and cannot plan for the GPUs of the other ranks"
+    size, by_slurm = identity.local_size, launcher == SLURM.name
+    kept, index, conflict = request_own_gpus(request, machine, size, os.environ, by_slurm=by_slurm)
+    if not conflict:
+        return identity if index is None else identity.replace(placement_index=index), kept
+    text = f"rank {identity.rank} {conflict}"
     hint = "let all ranks on the machine see the same GPUs, with Slurm by --gpu-bind=none"
     if request.strict:
         raise PlanError(text, hint=hint)
     if identity.local_rank == 0 and not quiet:
         print_message(f"warning: {text}: ranks keep their GPUs, and get CPUs as without --devices ({hint})")
-    return identity, request.replace(devices=())
+    return identity, kept

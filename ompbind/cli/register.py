@@ -215,11 +215,11 @@ def warn_about_copies(plan: Plan) -> None:
     Copies that the launcher has bound may each start several ranks on their own CPUs.
     """
     from ompbind.launchers.allocation import find_binding, read_task_masks  # noqa: PLC0415 - door: launchers
-    from ompbind.launchers.ancestors import (  # noqa: PLC0415 - door: launchers
+    from ompbind.launchers.find import (  # noqa: PLC0415 - door: launchers
+        find_copies,
         read_ancestors,
         read_launcher_cpus,
     )
-    from ompbind.launchers.find import find_copies  # noqa: PLC0415 - door: launchers
 
     root = DirectoryRoot("/")
     rank = find_copies(os.environ, read_ancestors(root, os.getpid()))

@@ -8,8 +8,16 @@ from ompbind.commands.environment import RankIdentity
 from ompbind.cpuset import CpuSet
 from ompbind.errors import RequestError
 from ompbind.launchers.allocation import find_binding
-from ompbind.launchers.ancestors import Ancestor, find_starter, read_ancestors, read_launcher_cpus
-from ompbind.launchers.find import find_batch_script, find_copies, find_launcher, read_local_rank
+from ompbind.launchers.find import (
+    Ancestor,
+    find_batch_script,
+    find_copies,
+    find_launcher,
+    find_starter,
+    read_ancestors,
+    read_launcher_cpus,
+    read_local_rank,
+)
 from ompbind.launchers.launchers import LAUNCHERS, may_have_launcher, may_have_variables
 from ompbind.machine.read.root import DirectoryRoot
 from tests.launchers import environments

@@ -5,9 +5,9 @@ import pytest
 from ompbind.commands.environment import RankIdentity, RunSpec
 from ompbind.commands.rank_command import make_command
 from ompbind.cpuset import CpuSet
+from ompbind.launchers.own_gpus import request_own_gpus
 from ompbind.machine.devices import DeviceKind
 from ompbind.masks.mask import parse_mask
-from ompbind.planning.devices.own_gpus import find_own_gpus, request_all_gpus
 from ompbind.planning.devices.visible import find_visible_devices
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
@@ -22,10 +22,10 @@ PER_TASK = {"SLURM_GPUS_ON_NODE": "4", "SLURMD_TRES_BIND": "gpu:per_task:1"}
 
 
 def find(env, ranks=4, *, by_slurm=True, machine=MACHINE, **options):
-    """A request and the GPUs that only one rank sees."""
+    """The request of a rank that may see only its own GPUs, the index of its placement, and a conflict."""
     values = {"ranks": ranks, "devices": (DeviceKind.GPU,), "smt": "all", **options}
     request = Request(**values, visible=find_visible_devices(machine.devices, env))
-    return request, find_own_gpus(request, machine, ranks, env, by_slurm=by_slurm)
+    return request_own_gpus(request, machine, ranks, env, by_slurm=by_slurm)
 
 
 def make_rank_command(plan, rank, index, env):
@@ -38,7 +38,7 @@ def test_ranks_with_one_gpu_each_make_the_same_plan_and_take_the_placement_of_th
     plans = []
     for rank, gpu in enumerate(order):
         env = {**PER_TASK, "CUDA_VISIBLE_DEVICES": str(gpu), "SLURM_STEP_GPUS": str(gpu)}
-        request, index = request_all_gpus(*find(env))
+        request, index, _ = find(env)
         plans.append(make_plan(MACHINE, request))
         command = make_rank_command(plans[0], rank, index, env)
         assert command.cpus == MACHINE.devices[gpu].cpus
@@ -52,9 +52,7 @@ def test_ranks_with_several_gpus_each_where_devices_of_others_are_denied():
     gpus = [gpu.replace(excluded="" if gpu.index > 1 else "no access") for gpu in MACHINE.devices]
     machine = MACHINE.replace(devices=tuple(gpus))
     env = {"SLURM_GPUS_ON_NODE": "4", "CUDA_VISIBLE_DEVICES": "0,1", "SLURM_STEP_GPUS": "2,3"}
-    request, own = find(env, ranks=2, machine=machine)
-    assert [gpu.name for gpu in own.gpus] == ["gpu:2", "gpu:3"]
-    request, index = request_all_gpus(request, own)
+    request, index, _ = find(env, ranks=2, machine=machine)
     plan = make_plan(machine, request)
     assert (index, plan.placements[index].cpuset) == (1, CpuSet(range(8, 16)))
 
@@ -67,23 +65,23 @@ def test_ranks_with_several_gpus_each_where_devices_of_others_are_denied():
     (PAIR, {"ranks": 2, "devices_per_rank": 1}), (PAIR, {"ranks": 2, "mask": parse_mask("0-3|4-7")}),
 ])  # fmt: skip
 def test_plans_that_would_differ_between_ranks_are_not_made(env, options):
-    request, own = find(env, **options)
-    assert own is not None
-    assert request_all_gpus(request, own) is None
-    assert request_all_gpus(*find(PAIR, ranks=2, devices_per_rank=2))
+    request, index, conflict = find(env, **options)
+    assert (request.devices, index) == ((), None)
+    assert "and cannot plan for the GPUs of the other ranks" in conflict
+    assert find(PAIR, ranks=2, devices_per_rank=2)[1] == 0
 
 
-@pytest.mark.parametrize(("text", "options", "own"), [
-    ("2", {}, [2]), ("2", {"devices": "auto"}, [2]),
-    ("2,3", {"ranks": 2, "devices_per_rank": 2}, [2, 3]), ("2,3", {"ranks": 2}, None),
+@pytest.mark.parametrize(("text", "options", "number"), [
+    ("2", {}, 1), ("2", {"devices": "auto"}, 1),
+    ("2,3", {"ranks": 2, "devices_per_rank": 2}, 2), ("2,3", {"ranks": 2}, None),
     ("2", {"share_devices": True}, None), ("2", {"ranks": 5}, None),
-    ("2", {"ranks": 1}, None), ("", {}, None),
+    ("2", {"ranks": 1}, None), ("", {}, None), (None, {}, None),
 ])  # fmt: skip
-def test_other_launchers_have_divided_gpus_if_too_few_are_visible_for_all_ranks(text, options, own):
-    _, found = find({"CUDA_VISIBLE_DEVICES": text}, **options, by_slurm=False)
-    assert (found and [gpu.index for gpu in found.gpus]) == own
-    assert not (found and found.are_divided)
-    assert not find({}, **options, by_slurm=False)[1]
+def test_other_launchers_have_divided_gpus_if_too_few_are_visible_for_all_ranks(text, options, number):
+    env = {} if text is None else {"CUDA_VISIBLE_DEVICES": text}
+    request, index, conflict = find(env, **options, by_slurm=False)
+    assert (request.devices == (), index) == (number is not None, None)
+    assert conflict.startswith(f"sees {number} GPU" if number else "")
 
 
 @pytest.mark.parametrize("devices", [(DeviceKind.GPU,), "auto"])
@@ -91,12 +89,12 @@ def test_a_bound_rank_keeps_its_gpu(devices):
     """Rank 2 of 4, which Slurm has bound to CPUs near another GPU."""
     machine = MACHINE.replace(allowed=CpuSet(range(4)))
     env = {**PER_TASK, "CUDA_VISIBLE_DEVICES": "2", "SLURM_STEP_GPUS": "2"}
-    request, own = find(env, devices=devices, machine=machine)
-    assert own is not None
-    request = request.replace(ranks=1, outside_ranks=3, local_ranks=(2,), has_own_devices=True)
+    bound = {"outside_ranks": 3, "local_ranks": (2,), "machine": machine}
+    request = find(env, devices=devices, **bound)[0].replace(ranks=1)
+    assert request.has_own_devices
     plan = make_plan(machine, request)
     (placement,) = plan.placements
-    assert (placement.devices, placement.cpuset) == (own.gpus, machine.allowed)
+    assert (placement.devices, placement.cpuset) == ((MACHINE.devices[2],), machine.allowed)
     (far,) = [note.text for note in plan.notes if note.code == "device-far"]
     assert "rank 2 has CPUs 0-3" in far
     assert make_rank_command(plan, 2, 0, env).env["CUDA_VISIBLE_DEVICES"] == UUIDS[2]
