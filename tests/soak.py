@@ -104,14 +104,8 @@ def make_plan(chosen: random.Random) -> Plan:
             continue  # if both processes of ompbind are killed at once, ranks may survive: documented
         after_s = chosen.choice((0.0, 0.005, 0.05, chosen.uniform(0, 1)))
         disturbances.append((after_s, number, chosen.random() < 0.3))
-    return Plan(
-        options=tuple(options),
-        load=load,
-        disturbances=tuple(disturbances),
-        is_early=chosen.random() < 0.2,
-        as_nobody=os.geteuid() == 0 and chosen.random() < 0.3,
-        second=second,
-    )
+    is_early, as_nobody = chosen.random() < 0.2, os.geteuid() == 0 and chosen.random() < 0.3
+    return Plan(tuple(options), load, tuple(disturbances), is_early, as_nobody, second)
 
 
 def allowed_codes(plan: Plan) -> set[int]:
@@ -130,17 +124,13 @@ def allowed_codes(plan: Plan) -> set[int]:
     return codes | {128 + signal.SIGTERM, 128 + signal.SIGKILL, 0} if signals or plan.load.code else codes
 
 
-def find_ranks(process) -> list[int]:
-    return [rank for supervisor in children_of(process.pid) for rank in children_of(supervisor)]
-
-
 def disturb(process, plan: Plan) -> None:
     """Send the signals of a plan; most plans first wait until the supervisor has started a rank."""
     give_up_at = time.monotonic() + LIMIT_S
-    while not (plan.is_early or process.poll() is not None or find_ranks(process)):
-        time.sleep(0.002)
-        if time.monotonic() > give_up_at:
+    while not plan.is_early and process.poll() is None and time.monotonic() < give_up_at:
+        if any(children_of(supervisor) for supervisor in children_of(process.pid)):
             break
+        time.sleep(0.002)
     for after_s, number, to_supervisor in plan.disturbances:
         time.sleep(after_s)
         pids = children_of(process.pid) if to_supervisor else [process.pid]
@@ -169,23 +159,17 @@ def check_run(scene: Scene, plan: Plan, program: str) -> None:
     is_killed = any(number == signal.SIGKILL for _, number, _ in plan.disturbances)
     if not (is_killed or (plan.is_early and plan.disturbances)):
         check_messages(stderr)
-        check_report(scene, plan, process.returncode)
+        report, code = scene.directory / "run.json", process.returncode
+        # a run that a signal ended before its start may have none
+        if "--report" in plan.options and (report.exists() or not plan.disturbances):
+            found = json.loads(report.read_text())["exit_code"]
+            assert found == (128 - code if code < 0 else code), f"report: {found}, {code}"
     assert process.returncode in allowed_codes(plan), f"exit code {process.returncode}: {stderr}"
     files = [name for _, _, names in os.walk(scene.directory) for name in names]
     left = [
         name for name in (*files, *os.listdir(os.environ[RUNTIME_DIR])) if name.endswith((".tmp", ".new"))
     ]
     assert not left, f"temporary files: {left}"
-
-
-def check_report(scene: Scene, plan: Plan, code: int) -> None:
-    """Check that a report is whole; a run that a signal ended before its start may have none."""
-    path = scene.directory / "run.json"
-    if "--report" in plan.options and (path.exists() or not plan.disturbances):
-        record = json.loads(path.read_text())
-        assert record["exit_code"] == (128 - code if code < 0 else code), (
-            f"report: {record['exit_code']}, {code}"
-        )
 
 
 def main() -> int:

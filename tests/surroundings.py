@@ -20,7 +20,6 @@ import tempfile
 import time
 import tomllib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -70,8 +69,6 @@ class Surrounding(NamedTuple):
     umask: int = 0o022
     directory: str = "ompbind"
     variables: Mapping[str, str | None] = {}
-    cpus: int = 1
-    quota: float | None = None
     is_sdist: bool = False
     root: Root | None = None
     python: str = ""
@@ -101,44 +98,53 @@ rm -f /usr/bin/*gcc* /usr/bin/cc /usr/bin/c[89]9 /usr/bin/clang*
 rm -f /usr/lib/*/libgomp.so* /usr/lib/gcc/*/*/libgomp.*
 ldconfig
 """
-TMPFS = 'mkdir -p "$place/other"; mount -t tmpfs -o {} tmpfs "$place/other"; export TMPDIR="$place/other"'
+QUOTA = """
+if [ -d /sys/fs/cgroup/cpu ]; then cgroup=/sys/fs/cgroup/cpu name=cpu.cfs_quota_us text=150000
+else cgroup=/sys/fs/cgroup name=cpu.max text="150000 100000"; fi
+mkdir -p "$cgroup/surroundings"
+echo "$text" >"$cgroup/surroundings/$name"
+echo 0 >"$cgroup/surroundings/cgroup.procs"
+"""
+TMPFS = """
+mkdir -p "$place/other"
+mount -t tmpfs -o mode=1777,size=100m tmpfs "$place/other"
+export TMPDIR="$place/other"
+"""
 PTRACE, PIDFD_OPEN = 101 if os.uname().machine == "x86_64" else 117, 434
 SECCOMP = "".join(
     f'set -- {PYTHON} "$PWD/tests/live/sandboxed.py" 1 {number} -- "$@"\n' for number in (PTRACE, PIDFD_OPEN)
 )
 CHROOT = 'mkdir -p "$place/all"; mount --rbind / "$place/all"; set -- chroot "$place/all" "$@"'
-CPUS = [*map(str, sorted(os.sched_getaffinity(0)))]
 LONG_PATH = "it's a path für tests/"
 """The start of a directory: the path of the clone has 120 characters."""
 
 NAMELESS = {"LC_ALL": "C", "LANG": None, "HOME": None, "USER": None}
 SET = "OMP_NUM_THREADS=3 GOMP_CPU_AFFINITY=0 KMP_AFFINITY=disabled OMPBIND_VERBOSE=1 PYTHONOPTIMIZE=1"
 SET += " PYTHONPATH=/nonexistent MAKEFLAGS=-j8"
-OTHER = "libgomp1 make procps"
+
+PYTHONS = (
+    ("3.11", "bookworm", "python3-venv"), ("3.12", "noble", "python3.12-venv"),
+    ("3.13", "trixie", "python3.13-venv"), ("3.14", "forky", "python3.14-venv"),
+    ("3.15", "forky", "python3.15-venv"),
+)  # fmt: skip
 
 TABLE = {
     "root": Surrounding("root, with Debian's Python"),
     "private-python": Surrounding("root, with a Python below a directory of mode 700", PRIVATE_PYTHON),
     "user": Surrounding("an ordinary user, with a home directory of mode 700", NAMED, USER),
-    "long-path": Surrounding("a path with a space, an apostrophe and ü", directory=LONG_PATH),
-    "umask": Surrounding("umask 077", umask=0o077),
     "user-long-path": Surrounding(
-        "an ordinary user, umask 077, such a path", NAMED, USER, umask=0o077, directory=LONG_PATH
+        "an ordinary user, umask 077, a path with a space, an apostrophe and ü", NAMED, USER, umask=0o077,
+        directory=LONG_PATH,
     ),
-    "c-locale": Surrounding("LC_ALL=C", variables={"LC_ALL": "C"}),
-    "no-locale": Surrounding("no locale", variables={"LANG": None}),
-    "no-home": Surrounding("no HOME and no USER", variables={"HOME": None, "USER": None}),
     "unnamed-user": Surrounding("LC_ALL=C, no HOME, a uid without a name", user=4321, variables=NAMELESS),
     "no-compiler": Surrounding("no gcc, no libgomp", WITHOUT_COMPILER),
     "minimal": Surrounding(
         "Debian with only Python, venv and make", root=Root("bookworm", "python3 python3-venv make")
     ),
     "sdist": Surrounding("the source distribution, without a git directory", is_sdist=True),
-    "one-cpu": Surrounding("one CPU", f"taskset -p -c {CPUS[0]} $$ >/dev/null"),
-    "three-cpus": Surrounding("three CPUs", f"taskset -p -c {','.join(CPUS[:3])} $$ >/dev/null", cpus=3),
-    "quota": Surrounding("a CPU quota of 150 %", quota=1.5),
-    "tmpdir": Surrounding("TMPDIR on another file system", TMPFS.format("mode=1777")),
-    "small-tmpdir": Surrounding("a TMPDIR of 100 MB", TMPFS.format("mode=1777,size=100m")),
+    "one-cpu": Surrounding("one CPU", f"taskset -p -c {min(os.sched_getaffinity(0))} $$ >/dev/null"),
+    "quota": Surrounding("a CPU quota of 150 %", QUOTA),
+    "small-tmpdir": Surrounding("a TMPDIR of 100 MB on another file system", TMPFS),
     "busy": Surrounding("four busy processes", "for busy in 1 2 3 4; do while :; do :; done & done"),
     "variables": Surrounding(
         "variables of OpenMP, Python and make", variables=dict(word.split("=", 1) for word in SET.split())
@@ -150,16 +156,10 @@ TABLE = {
     "seccomp": Surrounding("seccomp forbids ptrace and pidfd_open", SECCOMP),
     **{
         f"python{version}": Surrounding(
-            f"Python {version}", root=Root(suite, packages, f"python{version}"), python=version,
-            more=OTHER_PYTHON,
+            f"Python {version}", root=Root(suite, f"{venv} libgomp1 make procps", f"python{version}"),
+            python=version, more=OTHER_PYTHON,
         )
-        for version, suite, packages in (
-            ("3.11", "bookworm", f"python3-venv {OTHER}"),
-            ("3.12", "noble", f"python3.12-venv {OTHER}"),
-            ("3.13", "trixie", f"python3.13-venv {OTHER}"),
-            ("3.14", "forky", f"python3.14-venv {OTHER}"),
-            ("3.15", "forky", f"python3.15-venv {OTHER}"),
-        )
+        for version, suite, venv in PYTHONS
     },
 }  # fmt: skip
 """Each surrounding."""
@@ -203,10 +203,6 @@ class Place(NamedTuple):
         return self.root / path.relative_to("/") if self.root else path
 
 
-class NotMadeError(Exception):
-    """A surrounding cannot be made here: the reason."""
-
-
 def find_python(version: str) -> str | None:
     """Return a directory of this machine in which `python3` has a version: Debian's, or pyenv's."""
     found = glob.glob(os.path.expanduser(f"~/.pyenv/versions/{version}.*/bin/python3"))
@@ -245,9 +241,7 @@ def download_wheels(versions: set[str], wheels: Path) -> None:
 
 
 def make_place(name: str, row: Surrounding, base: Path) -> Place:
-    """Make the directories of a surrounding. Raises CalledProcessError, OSError, NotMadeError."""
-    if len(CPUS) < row.cpus:
-        raise NotMadeError(f"it takes {row.cpus} CPUs, and {len(CPUS)} are allowed")
+    """Make the directories of a surrounding. Raises CalledProcessError, OSError."""
     place, root = base / name, None
     place.mkdir()
     path = find_python(row.python) if row.python else None
@@ -282,30 +276,6 @@ def make_clone(row: Surrounding, clone: Path, place: Path) -> None:
         (place / sdist.name.removesuffix(".tar.gz")).rename(clone)
 
 
-@contextmanager
-def cgroup(quota: float | None) -> Iterator[str]:
-    """Yield a shell command that moves the shell into a new cgroup with a CPU quota."""
-    if quota is None:
-        yield ""
-        return
-    for parent, file, text in (
-        ("/sys/fs/cgroup/cpu", "cpu.cfs_quota_us", f"{quota * 100_000:.0f}"),
-        ("/sys/fs/cgroup", "cpu.max", f"{quota * 100_000:.0f} 100000"),
-    ):
-        directory = Path(parent, f"surroundings-{os.getpid()}")
-        if not Path(parent).is_dir():
-            continue
-        directory.mkdir()
-        try:
-            if (directory / file).exists():
-                (directory / file).write_text(text)
-                yield f"echo 0 >{directory}/cgroup.procs\n"
-                return
-        finally:
-            directory.rmdir()
-    raise NotMadeError("no cgroup can have a CPU quota here")
-
-
 def make_script(row: Surrounding, place: Place, command: str, args: str) -> str:
     """Return the shell script that runs a command in a surrounding, as process 1 of its namespaces."""
     variables = {
@@ -335,8 +305,8 @@ def run_command(row: Surrounding, place: Place, command: str, args: str, log: Pa
         "home": f"{place.directory}/home",
         "clone": str(place.clone),
     }
-    with cgroup(row.quota) as enter_cgroup, log.open("ab") as file:
-        script = enter_cgroup + make_script(row, place, command, args)
+    script = make_script(row, place, command, args)
+    with log.open("ab") as file:
         process = subprocess.Popen(
             [*NAMESPACES, "sh", "-c", script], env=env, stdin=subprocess.DEVNULL, stdout=file, stderr=file,
             start_new_session=True,
@@ -353,14 +323,6 @@ def run_command(row: Surrounding, place: Place, command: str, args: str, log: Pa
                 process.wait()
 
 
-def read_failures(output: str) -> Iterator[str]:
-    """Yield the name of each failed test, with the first lines of its error."""
-    _, *sections = re.split(r"^_{2,} (.+?) _{2,}$", output, flags=re.M)
-    for name, body in zip(sections[::2], sections[1::2], strict=True):
-        errors = [line for line in body.splitlines() if line.startswith("E ")]
-        yield "\n".join((name, *(f"  {line}" for line in errors[:3])))
-
-
 def read_skips(output: str) -> Iterator[str]:
     """Yield the skipped tests whose reason does not say what it takes to run them."""
     for line in re.findall(r"^SKIPPED (.*)", output, re.M):
@@ -368,8 +330,8 @@ def read_skips(output: str) -> Iterator[str]:
             yield f"skipped without what it takes: {line}"
 
 
-def run_surrounding(name: str, base: Path, args: str) -> tuple[str, str]:
-    """Make a surrounding and run its commands; return "passed", "failed" or "skipped", and text to print."""
+def run_surrounding(name: str, base: Path, args: str) -> tuple[bool, str]:
+    """Make a surrounding and run its commands; return whether they passed, and text to print."""
     row, log, took = TABLE[name], LOGS / f"{name}.log", []
     log.unlink(missing_ok=True)
     try:
@@ -381,23 +343,24 @@ def run_surrounding(name: str, base: Path, args: str) -> tuple[str, str]:
             if code != 0:
                 took.append(f"exit code {code}" if code is not None else f"not finished in {LIMIT_S} s")
                 break
-    except NotMadeError as error:
-        return "skipped", str(error)
     except (OSError, subprocess.CalledProcessError) as error:
-        return "failed", f"it cannot be made: {error}"
+        return False, f"it cannot be made: {error}"
     finally:
         shutil.rmtree(base / name, ignore_errors=True)
+        for left in ("/sys/fs/cgroup/cpu/surroundings", "/sys/fs/cgroup/surroundings"):
+            if os.path.exists(left):
+                os.rmdir(left)
     output = log.read_text(errors="replace")
     counts = re.findall(r"^=+ (.* in [\d.]+s.*?) =+$", output, re.M)
-    failures = [*read_failures(output)]
+    failures = re.findall(r"^(?:FAILED|ERROR) .*", output, re.M)
     if code != 0 and not failures:
         failures = output.splitlines()[-5:]
     lines = (", ".join((*took, *counts[:1])), *failures, *read_skips(output))
-    return "passed" if code == 0 else "failed", "\n".join(lines)
+    return code == 0, "\n".join(lines)
 
 
-def read_options() -> argparse.Namespace:
-    """Return the options of the command line."""
+def main() -> None:
+    """Run surroundings one after the other, and print what failed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help="all by default; --list shows them")
     parser.add_argument("--list", action="store_true", help="list the surroundings, and run nothing")
@@ -405,24 +368,18 @@ def read_options() -> argparse.Namespace:
     options = parser.parse_args()
     if unknown := sorted({*options.names} - {*TABLE}):
         parser.error(f"no surrounding {', '.join(unknown)}; --list shows all")
-    if os.geteuid() != 0 and not options.list:
-        parser.error("making surroundings takes root")
-    return options
-
-
-def main() -> None:
-    """Run surroundings one after the other, and print what failed."""
-    options = read_options()
     if options.list:
         print(*(f"{name:20} {row.what}" for name, row in TABLE.items()), sep="\n")
         return
+    if os.geteuid() != 0:
+        parser.error("making surroundings takes root")
     names = options.names or [*TABLE]
     os.umask(0o022)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     LOGS.mkdir(parents=True, exist_ok=True)
     print(f"the output of the commands: {LOGS}/NAME.log", flush=True)
-    states: dict[str, list[str]] = {"passed": [], "failed": [], "skipped": []}
+    failed = []
     # Not below /tmp: each surrounding has its own
     with tempfile.TemporaryDirectory(
         prefix="surroundings-", dir="/var/tmp", ignore_cleanup_errors=True
@@ -434,12 +391,11 @@ def main() -> None:
         download_wheels(versions, Path(base, "wheels"))
         for name in names:
             print(f"== {name}: {TABLE[name].what}", flush=True)
-            state, text = run_surrounding(name, Path(base), options.args)
-            print(f"{state}: {text}", flush=True)
-            states[state].append(name)
-    print("", ", ".join(f"{len(names)} {state}" for state, names in states.items()), sep="\n")
-    if states["failed"]:
-        sys.exit(f"failed: {', '.join(states['failed'])}")
+            passed, text = run_surrounding(name, Path(base), options.args)
+            print(f"{'passed' if passed else 'failed'}: {text}", flush=True)
+            failed += [name] * (not passed)
+    if failed:
+        sys.exit(f"failed: {', '.join(failed)}")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 from contextlib import suppress
 from functools import cache
-from importlib import import_module, util
+from importlib import util
 from itertools import takewhile
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from ompbind.cli.verbs import VERBS
 from ompbind.compat.frameworks import FRAMEWORKS
 from ompbind.errors import MaskError
 from ompbind.launchers.launchers import LAUNCHERS
+from ompbind.openmp.variables import LIBUV_VARIABLE, THREAD_COUNTS
 from ompbind.planning.strategies import STRATEGIES
 from ompbind.report.formats import FORMATS
 from tests.live.conftest import two_cpus
@@ -141,16 +142,9 @@ def test_ompbind_accepts_the_command_lines_of_pages(page, line, presets):
         load_verb(verb).make_context(verb, args)
 
 
-@pytest.fixture(scope="module")
-def generate():
-    return load("generate")
-
-
-def test_the_reference_is_up_to_date(generate):
+def test_the_reference_and_the_examples_in_pages_are_up_to_date():
+    generate = load("generate")
     assert generate.REFERENCE.read_text() == generate.render_reference(), "run 'make docs'"
-
-
-def test_pages_show_the_examples_as_they_are(generate):
     shown = [name for page in PAGES for name in generate.EXAMPLE.findall(page.read_text())]
     assert sorted(shown) == sorted(f"examples/{path.name}" for path in (ROOT / "docs/examples").glob("*.*"))
     for page in PAGES:
@@ -171,59 +165,43 @@ def headings(page):
     return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-def test_the_list_of_pages_is_complete():
-    listed = re.findall(r"^\| \[[^\]]+\]\(([\w.-]+)\)", (ROOT / "docs/README.md").read_text(), re.M)
-    assert sorted(listed) == sorted(
-        page.name for page in (ROOT / "docs").glob("*.md") if page.name != "README.md"
-    )
-
-
-def test_pages_are_short():
+def test_all_pages_are_listed_and_short():
     """At most 250 lines; pages to look things up in may be longer."""
-    pages = [page for page in (ROOT / "docs").glob("*.md") if page.name not in ("reference.md", "formats.md")]
-    assert not [page.name for page in pages if page.read_text().count("\n") > 250]
+    listed = re.findall(r"^\| \[[^\]]+\]\(([\w.-]+)\)", (ROOT / "docs/README.md").read_text(), re.M)
+    lines = {page.name: page.read_text().count("\n") for page in (ROOT / "docs").glob("*.md")}
+    assert sorted([*listed, "README.md"]) == sorted(lines)
+    assert {name for name in lines if lines[name] > 250} <= {"reference.md", "formats.md"}
 
 
-def test_every_note_code_is_documented():
+def test_every_note_code_and_every_variable_of_a_rank_is_documented():
     source = "".join(path.read_text() for path in (ROOT / "ompbind").rglob("*.py"))
     formats = (ROOT / "docs/formats.md").read_text()
     codes = set(re.findall(r'code="([a-z-]+)"', source))
     assert len(codes) >= 8
-    assert not [code for code in codes if f"`{code}`" not in formats]
-
-
-def test_every_variable_a_rank_gets_is_documented():
-    openmp = import_module("ompbind.openmp.variables")
-    formats = (ROOT / "docs/formats.md").read_text()
-    assert not [name for name in openmp.THREAD_COUNTS if f"`{name}`" not in formats]
+    assert not [name for name in {*codes, *THREAD_COUNTS} if f"`{name}`" not in formats]
     readers = (ROOT / "docs/runtimes.md").read_text().partition("\n## Other thread pools\n")[2]
     cells = [line.split(" | ")[0] for line in readers.splitlines() if line.startswith("| `")]
     listed = {name for cell in cells for name in re.findall(r"`(\w+)`", cell)}
-    assert listed == {*openmp.THREAD_COUNTS, openmp.LIBUV_VARIABLE}
+    assert listed == {*THREAD_COUNTS, LIBUV_VARIABLE}
 
 
-@pytest.mark.parametrize(
-    ("page", "names"),
-    [
-        ("placement.md", [f"`{name}`" for name in STRATEGIES]),
-        ("formats.md", [f"`{name}`" for name, row in FORMATS.items() if ".export:" in row.render]),
-        ("launchers.md", [f"\n| {launcher.name}" for launcher in LAUNCHERS]),
-        ("launchers.md", [f"`{name}`" for launcher in LAUNCHERS for name in launcher.needed]),
-        ("vllm-variables.md", [f"`{name}`" for name in FRAMEWORKS]),
-    ],
-)
+@pytest.mark.parametrize(("page", "names"), [
+    ("placement.md", [f"`{name}`" for name in STRATEGIES]),
+    ("formats.md", [f"`{name}`" for name, row in FORMATS.items() if ".export:" in row.render]),
+    ("launchers.md", [f"\n| {launcher.name}" for launcher in LAUNCHERS]),
+    ("launchers.md", [f"`{name}`" for launcher in LAUNCHERS for name in launcher.needed]),
+    ("vllm-variables.md", [f"`{name}`" for name in FRAMEWORKS]),
+])  # fmt: skip
 def test_every_row_of_a_table_is_documented(page, names):
     text = (ROOT / "docs" / page).read_text()
     assert names
     assert not [name for name in names if name not in text]
 
 
-CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
-
-
 def test_paths_and_rooms_in_contributing_exist():
-    named = re.findall(r"`((?:ompbind|docs|tests|benchmarks)/[\w./]*)`", CONTRIBUTING)
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    named = re.findall(r"`((?:ompbind|docs|tests|benchmarks)/[\w./]*)`", text)
     assert len(named) >= 30
     assert not [path for path in named if not (ROOT / path).exists()]
     rooms = {path.parent.name for path in (ROOT / "ompbind").glob("*/__init__.py")}
-    assert set(re.findall(r"^\| `ompbind/(\w+)/`", CONTRIBUTING, re.M)) == rooms - {"shims"}
+    assert set(re.findall(r"^\| `ompbind/(\w+)/`", text, re.M)) == rooms - {"shims"}

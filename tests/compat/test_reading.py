@@ -47,52 +47,46 @@ def show(made):
     return " ".join(f"{compute}+{service}" if service else str(compute) for compute, service in ranks)
 
 
-@pytest.mark.parametrize(
-    ("machine", "env", "ranks", "expected"),
-    [
-        (DUAL, {}, 2, "8-10+11 12-14+15"),
-        (ARM, {}, None, "0-1,4+5 2-3,6+7"),
-        (ARM, {RESERVE: "1"}, 2, "0-1,4-5 2-3,6+7"),
-        (POWER, {}, 2, "0-3,8-11 16-19,24-26+27"),
-        (DUAL, {BIND: "nobind"}, 2, "0-15 0-15"),
-        (DUAL, {BIND: "4-7|0-3"}, 2, "4-7 0-3"),
-        (DUAL, {BIND: " 4 - 7 ,2 |\t0 -1 "}, 2, "2,4-7 0-1"),
-        (DUAL, {RESERVE: "2"}, 2, "8-10+11 12-14+15"),
-        (DUAL, {RESERVE: "5"}, 2, "8-9+10-11 12+13-15"),
-        (DUAL, {RESERVE: "2", BIND: "4-7|0-3"}, 2, "4-6+7 0-2+3"),
-        (DUAL, {NODES: "1,0", RESERVE: "0"}, 4, "12-13 14-15 8-9 10-11"),
-        (DUAL, {NODES: "7,1,9"}, 1, "12-14+15"),
-        (SNC, {NODES: " 3 , 0 - 1 "}, 3, "12-14+15 0-2+3 4-6+7"),
-        (DUAL, {SGLANG: "0|4"}, 2, "8-10+11 12-14+15"),
-        (DUAL, {SLICES: "1"}, 1, "8-14+15"),
-        (DUAL, {SLICES: "1", NODES: "1"}, 3, "8+9 10+11 12+13"),
-        (SNC, {SLICES: "1"}, 8, "0+1 2+3 4+5 6+7 8+9 10+11 12+13 14+15"),
-        ("sglang", {}, 2, "0-3 4-7"),
-        ("sglang", {SGLANG: "4-7|0-3"}, 2, "4-7 0-3"),
-        ("sglang", {BIND: "0|4", RESERVE: "1", NODES: "1"}, 2, "0-3 4-7"),
-    ],
-)
+@pytest.mark.parametrize(("machine", "env", "ranks", "expected"), [
+    (DUAL, {}, 2, "8-10+11 12-14+15"),
+    (ARM, {}, None, "0-1,4+5 2-3,6+7"),
+    (ARM, {RESERVE: "1"}, 2, "0-1,4-5 2-3,6+7"),
+    (POWER, {}, 2, "0-3,8-11 16-19,24-26+27"),
+    (DUAL, {BIND: "nobind"}, 2, "0-15 0-15"),
+    (DUAL, {BIND: "4-7|0-3"}, 2, "4-7 0-3"),
+    (DUAL, {BIND: " 4 - 7 ,2 |\t0 -1 "}, 2, "2,4-7 0-1"),
+    (DUAL, {RESERVE: "2"}, 2, "8-10+11 12-14+15"),
+    (DUAL, {RESERVE: "5"}, 2, "8-9+10-11 12+13-15"),
+    (DUAL, {RESERVE: "2", BIND: "4-7|0-3"}, 2, "4-6+7 0-2+3"),
+    (DUAL, {NODES: "1,0", RESERVE: "0"}, 4, "12-13 14-15 8-9 10-11"),
+    (DUAL, {NODES: "7,1,9"}, 1, "12-14+15"),
+    (SNC, {NODES: " 3 , 0 - 1 "}, 3, "12-14+15 0-2+3 4-6+7"),
+    (DUAL, {SGLANG: "0|4"}, 2, "8-10+11 12-14+15"),
+    (DUAL, {SLICES: "1"}, 1, "8-14+15"),
+    (DUAL, {SLICES: "1", NODES: "1"}, 3, "8+9 10+11 12+13"),
+    (SNC, {SLICES: "1"}, 8, "0+1 2+3 4+5 6+7 8+9 10+11 12+13 14+15"),
+    ("sglang", {}, 2, "0-3 4-7"),
+    ("sglang", {SGLANG: "4-7|0-3"}, 2, "4-7 0-3"),
+    ("sglang", {BIND: "0|4", RESERVE: "1", NODES: "1"}, 2, "0-3 4-7"),
+])  # fmt: skip
 def test_ranks_get_what_the_variables_say(machine, env, ranks, expected):
     machine, framework = (DUAL, machine) if machine == "sglang" else (machine, "vllm")
     assert show(make_plan(machine, wanted(env, ranks, framework=framework, machine=machine))) == expected
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "marked", "message"),
-    [
-        (BIND, "0 - 3|4 - 5 , 6|7,x", "x", "'x' is not a number"),
-        (BIND, "0-3|", "", "an item is empty"),
-        (BIND, "0-3|7 - 4", "7 -", "the range '7-4' is reversed"),
-        (BIND, "none", "none", "vLLM does not accept 'none'"),
-        (BIND, "auto|0", "auto", "cannot be combined with other items"),
-        (RESERVE, " 1.5", "1.5", "'1.5' is not a number of CPUs"),
-        (NODES, "1|0", "|", "is not allowed in a list"),
-        (NODES, "0-1,1", "1", "NUMA node 1 is named twice"),
-        (MEMORY, " 4GiB", "4GiB", "'4GiB' is not a number of GiB"),
-        (SGLANG, "nobind", "nobind", "SGLang does not accept 'nobind'"),
-        (SGLANG, "0-3|4-", "", "a number is missing"),
-    ],
-)
+@pytest.mark.parametrize(("name", "text", "marked", "message"), [
+    (BIND, "0 - 3|4 - 5 , 6|7,x", "x", "'x' is not a number"),
+    (BIND, "0-3|", "", "an item is empty"),
+    (BIND, "0-3|7 - 4", "7 -", "the range '7-4' is reversed"),
+    (BIND, "none", "none", "vLLM does not accept 'none'"),
+    (BIND, "auto|0", "auto", "cannot be combined with other items"),
+    (RESERVE, " 1.5", "1.5", "'1.5' is not a number of CPUs"),
+    (NODES, "1|0", "|", "is not allowed in a list"),
+    (NODES, "0-1,1", "1", "NUMA node 1 is named twice"),
+    (MEMORY, " 4GiB", "4GiB", "'4GiB' is not a number of GiB"),
+    (SGLANG, "nobind", "nobind", "SGLang does not accept 'nobind'"),
+    (SGLANG, "0-3|4-", "", "a number is missing"),
+])  # fmt: skip
 def test_errors_name_the_variable_and_mark_the_position(name, text, marked, message):
     framework = FRAMEWORKS["sglang" if name == SGLANG else "vllm"]
     with pytest.raises(MaskError, match=f"^{name}: .*{message}") as caught:
@@ -100,15 +94,12 @@ def test_errors_name_the_variable_and_mark_the_position(name, text, marked, mess
     assert (caught.value.text, text[slice(*caught.value.span)]) == (text, marked)
 
 
-@pytest.mark.parametrize(
-    ("env", "ranks", "error", "message", "hint"),
-    [
-        ({BIND: "0-3|14-17"}, 2, MaskError, "CPUs 16-17 do not exist", f"{BIND}=0-3|14-17"),
-        ({BIND: "0-3|4-7"}, 3, MaskError, "2 parts for 3 ranks", "use -n 2"),
-        ({NODES: "8,7"}, 2, MaskError, "no node with OS number 8", f"{NODES}=8,7"),
-        ({RESERVE: "7"}, 2, PlanError, "rank 1 would have no CPU left", f"{RESERVE}=7 is read as"),
-    ],
-)
+@pytest.mark.parametrize(("env", "ranks", "error", "message", "hint"), [
+    ({BIND: "0-3|14-17"}, 2, MaskError, "CPUs 16-17 do not exist", f"{BIND}=0-3|14-17"),
+    ({BIND: "0-3|4-7"}, 3, MaskError, "2 parts for 3 ranks", "use -n 2"),
+    ({NODES: "8,7"}, 2, MaskError, "no node with OS number 8", f"{NODES}=8,7"),
+    ({RESERVE: "7"}, 2, PlanError, "rank 1 would have no CPU left", f"{RESERVE}=7 is read as"),
+])  # fmt: skip
 def test_the_hint_has_the_value_that_does_not_fit_the_machine(env, ranks, error, message, hint):
     with pytest.raises(error, match=message) as caught:
         make_plan(DUAL, wanted(env, ranks))
@@ -129,20 +120,17 @@ def test_nodes_without_allowed_cpus_are_refused_and_not_dropped():
     assert show(make_plan(machine, wanted({}, machine=machine))) == "8 9"
 
 
-@pytest.mark.parametrize(
-    ("env", "given", "reason"),
-    [
-        ({BIND: "0|4"}, ["mask"], "--mask is given"),
-        ({BIND: "0|4"}, ["strategy"], "--strategy is given"),
-        ({BIND: "0|4"}, ["bind", "smt"], None),
-        ({RESERVE: "1"}, ["service_cores"], "--service-cores is given"),
-        ({SLICES: "1", BIND: "0|4"}, [], "the mask selects the CPUs"),
-        ({NODES: "1", SLICES: "1"}, [], "VLLM_CPU_SIM_MULTI_NUMA is set"),
-        ({RESERVE: "1", BIND: "nobind"}, [], "ranks are not bound"),
-        ({NODES: "1", BIND: "0|4"}, [], "the mask selects the CPUs"),
-        ({NODES: "1"}, ["strategy"], None),
-    ],
-)
+@pytest.mark.parametrize(("env", "given", "reason"), [
+    ({BIND: "0|4"}, ["mask"], "--mask is given"),
+    ({BIND: "0|4"}, ["strategy"], "--strategy is given"),
+    ({BIND: "0|4"}, ["bind", "smt"], None),
+    ({RESERVE: "1"}, ["service_cores"], "--service-cores is given"),
+    ({SLICES: "1", BIND: "0|4"}, [], "the mask selects the CPUs"),
+    ({NODES: "1", SLICES: "1"}, [], "VLLM_CPU_SIM_MULTI_NUMA is set"),
+    ({RESERVE: "1", BIND: "nobind"}, [], "ranks are not bound"),
+    ({NODES: "1", BIND: "0|4"}, [], "the mask selects the CPUs"),
+    ({NODES: "1"}, ["strategy"], None),
+])  # fmt: skip
 def test_options_override_variables(env, given, reason):
     made = wanted(env, given=given)
     name, value = next(iter(env.items()))
@@ -164,25 +152,22 @@ BOUND, MEMORY_OF_1 = DUAL.replace(allowed=DUAL.nodes[1].cpus), DUAL.replace(memo
 UNEVEN = "more ranks than NUMA nodes"
 
 
-@pytest.mark.parametrize(
-    ("machine", "env", "ranks", "expected"),
-    [
-        (DUAL, {}, 2, None),
-        (DUAL, {}, 3, UNEVEN),
-        (DUAL, {NODES: "1"}, 2, UNEVEN),
-        (SMT4, {}, 1, "vLLM uses the CPUs with number % 8 < 4: on this machine it leaves whole cores idle"),
-        (LOONGARCH, {}, 2, "vLLM cannot select CPUs on loongarch64"),
-        (BOUND, {}, 1, "NUMA node 0 skipped: no CPU is allowed; vLLM would give a rank no CPU"),
-        (BOUND.replace(memory_allowed=CpuSet([1])), {}, 1, None),
-        (DUAL, {RESERVE: "1", BIND: "0-1|2-3"}, 2, f"vLLM itself ignores {RESERVE} if CPU lists are given"),
-        (DUAL, {SLICES: "1"}, 2, "vLLM slices hardware threads"),
-        (INTERLEAVED, {SLICES: "1"}, 2, "vLLM slices CPUs by number"),
-        (DUAL, {NODES: "1,5"}, 1, f"{NODES}: there is no NUMA node 5"),
-        (MEMORY_OF_1, {NODES: "0-2"}, 1, f"{NODES}: there is no NUMA node 2; NUMA node 0 not used"),
-        (MEMORY_OF_1, {NODES: "0"}, 1, f"{NODES} has only NUMA nodes whose memory is not allowed"),
-        (RISCV, {}, 2, "vLLM takes this machine for one NUMA node, and stops"),
-    ],
-)
+@pytest.mark.parametrize(("machine", "env", "ranks", "expected"), [
+    (DUAL, {}, 2, None),
+    (DUAL, {}, 3, UNEVEN),
+    (DUAL, {NODES: "1"}, 2, UNEVEN),
+    (SMT4, {}, 1, "vLLM uses the CPUs with number % 8 < 4: on this machine it leaves whole cores idle"),
+    (LOONGARCH, {}, 2, "vLLM cannot select CPUs on loongarch64"),
+    (BOUND, {}, 1, "NUMA node 0 skipped: no CPU is allowed; vLLM would give a rank no CPU"),
+    (BOUND.replace(memory_allowed=CpuSet([1])), {}, 1, None),
+    (DUAL, {RESERVE: "1", BIND: "0-1|2-3"}, 2, f"vLLM itself ignores {RESERVE} if CPU lists are given"),
+    (DUAL, {SLICES: "1"}, 2, "vLLM slices hardware threads"),
+    (INTERLEAVED, {SLICES: "1"}, 2, "vLLM slices CPUs by number"),
+    (DUAL, {NODES: "1,5"}, 1, f"{NODES}: there is no NUMA node 5"),
+    (MEMORY_OF_1, {NODES: "0-2"}, 1, f"{NODES}: there is no NUMA node 2; NUMA node 0 not used"),
+    (MEMORY_OF_1, {NODES: "0"}, 1, f"{NODES} has only NUMA nodes whose memory is not allowed"),
+    (RISCV, {}, 2, "vLLM takes this machine for one NUMA node, and stops"),
+])  # fmt: skip
 def test_a_note_names_each_difference_from_vllm(machine, env, ranks, expected):
     texts = find_texts(make_plan(machine, wanted(env, ranks, machine=machine)))
     usual = (" is read as ", " is not set: ", "so that vLLM does not bind threads again")
@@ -191,15 +176,12 @@ def test_a_note_names_each_difference_from_vllm(machine, env, ranks, expected):
     assert not expected or different[0].startswith(expected)
 
 
-@pytest.mark.parametrize(
-    ("machine", "command", "expected"),
-    [
-        (DUAL, "vllm serve m", "8-10+11 12-14+15"),
-        (DUAL, "vllm serve m --kv-transfer-config {}", "8-9+10-11 12-13+14-15"),
-        (ARM, "vllm serve --kv_transfer_config.kv_role=x", "0-1+4-5 2-3+6-7"),
-        (POWER, "vllm serve m --kv-transfer-config {}", "0-3,8-10+11 16-19,24-25+26-27"),
-    ],
-)
+@pytest.mark.parametrize(("machine", "command", "expected"), [
+    (DUAL, "vllm serve m", "8-10+11 12-14+15"),
+    (DUAL, "vllm serve m --kv-transfer-config {}", "8-9+10-11 12-13+14-15"),
+    (ARM, "vllm serve --kv_transfer_config.kv_role=x", "0-1+4-5 2-3+6-7"),
+    (POWER, "vllm serve m --kv-transfer-config {}", "0-3,8-10+11 16-19,24-25+26-27"),
+])  # fmt: skip
 def test_reserved_cpus_depend_on_the_machine_and_the_command(machine, command, expected):
     request = wanted({}, machine=machine, command=tuple(command.split()))
     assert show(make_plan(machine, request)) == expected
@@ -223,32 +205,26 @@ def test_ranks_get_the_variables_of_vllm_for_a_preloaded_runtime(library, expect
     assert [found.get("KMP_BLOCKTIME"), found.get("KMP_TPAUSE")] == expected
 
 
-@pytest.mark.parametrize(
-    ("gib", "ranks", "expected"),
-    [
-        ("2", 2, ["rank 0 needs 2 GiB of memory, but NUMA node 0 has 1 GiB",
-                  "rank 1 needs 2 GiB of memory, but NUMA node 1 has 1 GiB"]),
-        ("1", 4, ["ranks 0-1 need 2 GiB of memory, but NUMA node 0 has 1 GiB",
-                  "ranks 2-3 need 2 GiB of memory, but NUMA node 1 has 1 GiB"]),
-        ("00", 2, []),  # a size that the server selects
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("gib", "ranks", "expected"), [
+    ("2", 2, ["rank 0 needs 2 GiB of memory, but NUMA node 0 has 1 GiB",
+              "rank 1 needs 2 GiB of memory, but NUMA node 1 has 1 GiB"]),
+    ("1", 4, ["ranks 0-1 need 2 GiB of memory, but NUMA node 0 has 1 GiB",
+              "ranks 2-3 need 2 GiB of memory, but NUMA node 1 has 1 GiB"]),
+    ("00", 2, []),  # a size that the server selects
+])  # fmt: skip
 def test_a_warning_names_ranks_that_need_more_memory_than_their_nodes_have(gib, ranks, expected):
     made = make_plan(DUAL, wanted({MEMORY: gib, RESERVE: "0"}, ranks))
     assert find_texts(made, "memory-needs") == expected
     assert made.request.memory_bytes == int(gib) << 30
 
 
-@pytest.mark.parametrize(
-    ("framework", "command", "workers"),
-    [
-        ("vllm", "vllm serve MODEL -tp 2", 2),
-        ("vllm", "vllm serve --tensor_parallel_size=2 MODEL -dp 2 --pipeline-parallel-size 3", 12),
-        ("sglang", "sglang serve --tp-size=2 --pp-size 2 --dp 8", 32),
-        ("sglang", "sglang serve --tp 4 --dp 4 --enable-dp-attention", 4),
-        ("sglang", "python -m sglang.launch_server -tp 2", 1),
-    ],
-)
+@pytest.mark.parametrize(("framework", "command", "workers"), [
+    ("vllm", "vllm serve MODEL -tp 2", 2),
+    ("vllm", "vllm serve --tensor_parallel_size=2 MODEL -dp 2 --pipeline-parallel-size 3", 12),
+    ("sglang", "sglang serve --tp-size=2 --pp-size 2 --dp 8", 32),
+    ("sglang", "sglang serve --tp 4 --dp 4 --enable-dp-attention", 4),
+    ("sglang", "python -m sglang.launch_server -tp 2", 1),
+])  # fmt: skip
 def test_workers_of_a_server_in_a_rank_are_a_warning(framework, command, workers):
     made = make_plan(DUAL, wanted({}, None, framework=framework, command=tuple(command.split())))
     texts = [note.text for note in made.notes if note.warning]
@@ -282,13 +258,10 @@ def test_a_plan_for_workers_needs_a_list_for_each(ranks):
 ENV = {BIND: "4-7|0-3", RESERVE: "1", NODES: "0", SLICES: "1", SGLANG: "0-3", "HOME": "/"}
 
 
-@pytest.mark.parametrize(
-    ("framework", "name", "values", "lost"),
-    [
-        ("vllm", BIND, ["nobind", "nobind"], {RESERVE, NODES, SLICES}),
-        ("sglang", SGLANG, ["4-7", "0-3"], set()),
-    ],
-)
+@pytest.mark.parametrize(("framework", "name", "values", "lost"), [
+    ("vllm", BIND, ["nobind", "nobind"], {RESERVE, NODES, SLICES}),
+    ("sglang", SGLANG, ["4-7", "0-3"], set()),
+])  # fmt: skip
 def test_ranks_get_values_that_keep_their_cpus(framework, name, values, lost):
     made = make_plan(DUAL, Request(ranks=2, mask=parse_mask("4-7|0-3")))
     added, hidden = make_rank_variables(framework), find_hidden_variables(framework)
@@ -316,20 +289,17 @@ def shown(words, env=None):
 LISTS = {BIND: "4-7|0-3"}
 
 
-@pytest.mark.parametrize(
-    ("words", "env", "expected"),
-    [
-        ("", LISTS, "0-3 4-7"),
-        ("--compat vllm", LISTS, "4-7 0-3"),
-        ("", {**LISTS, "OMPBIND_COMPAT": "vllm"}, "4-7 0-3"),
-        ("--compat vllm", {**LISTS, "OMPBIND_MASK": "0|1"}, "0 1"),
-        ("--compat vllm -m 2|3", {**LISTS, "OMPBIND_MASK": "0|1"}, "2 3"),
-        ("--compat vllm -s balanced", LISTS, "0-3 4-7"),
-        ("--compat vllm --service-cores 2", {RESERVE: "2"}, "0-1 4-5"),
-        ("--compat vllm", {RESERVE: "1", "OMPBIND_RESERVE": "2"}, "0-1 4-5"),
-        ("--compat vllm -s cores", {NODES: "1,0"}, "4 5"),
-    ],
-)
+@pytest.mark.parametrize(("words", "env", "expected"), [
+    ("", LISTS, "0-3 4-7"),
+    ("--compat vllm", LISTS, "4-7 0-3"),
+    ("", {**LISTS, "OMPBIND_COMPAT": "vllm"}, "4-7 0-3"),
+    ("--compat vllm", {**LISTS, "OMPBIND_MASK": "0|1"}, "0 1"),
+    ("--compat vllm -m 2|3", {**LISTS, "OMPBIND_MASK": "0|1"}, "2 3"),
+    ("--compat vllm -s balanced", LISTS, "0-3 4-7"),
+    ("--compat vllm --service-cores 2", {RESERVE: "2"}, "0-1 4-5"),
+    ("--compat vllm", {RESERVE: "1", "OMPBIND_RESERVE": "2"}, "0-1 4-5"),
+    ("--compat vllm -s cores", {NODES: "1,0"}, "4 5"),
+])  # fmt: skip
 def test_options_override_their_variables_which_override_compatibility(words, env, expected):
     assert " ".join(str(CpuSet(rank["cpus"])) for rank in shown(words, env)["ranks"]) == expected
 

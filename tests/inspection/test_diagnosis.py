@@ -29,23 +29,20 @@ def variables(places, bind="close"):
     return {"OMP_PLACES": places, "OMP_PROC_BIND": bind} if places else {"OMP_PROC_BIND": "false"}
 
 
-@pytest.mark.parametrize(
-    ("service", "places", "proc_bind", "more", "bind"),
-    [
-        (False, "{0,1,2,3}", "true", {}, Bind.RANK),
-        (False, "{0:4},{1},{2},{3}", "close", {}, Bind.THREAD),
-        (False, "{0,1,2,3},{2,3}", "spread", {}, Bind.CORE),
-        (False, "{0},{1},{2},{3}", "close", {"KMP_AFFINITY": "reset"}, Bind.EXACT),
-        (False, "", "", {}, Bind.NONE),
-        (False, "{0},{1}", "false", {}, Bind.NONE),
-        (True, "{0,1,2,3},{0,1}", "close", {}, Bind.RANK),
-        (True, "{0,1,2,3}", "close", {}, Bind.RANK),
-        (True, "{0,1,2,3},{1}", "close", {}, Bind.THREAD),
-        (True, "{0,1,2,3},{0},{1}", "close", {}, Bind.THREAD),
-        (True, "{0,1},{0,1}", "close", {}, Bind.EXACT),
-        (True, "", "", {}, Bind.NONE),
-    ],
-)
+@pytest.mark.parametrize(("service", "places", "proc_bind", "more", "bind"), [
+    (False, "{0,1,2,3}", "true", {}, Bind.RANK),
+    (False, "{0:4},{1},{2},{3}", "close", {}, Bind.THREAD),
+    (False, "{0,1,2,3},{2,3}", "spread", {}, Bind.CORE),
+    (False, "{0},{1},{2},{3}", "close", {"KMP_AFFINITY": "reset"}, Bind.EXACT),
+    (False, "", "", {}, Bind.NONE),
+    (False, "{0},{1}", "false", {}, Bind.NONE),
+    (True, "{0,1,2,3},{0,1}", "close", {}, Bind.RANK),
+    (True, "{0,1,2,3}", "close", {}, Bind.RANK),
+    (True, "{0,1,2,3},{1}", "close", {}, Bind.THREAD),
+    (True, "{0,1,2,3},{0},{1}", "close", {}, Bind.THREAD),
+    (True, "{0,1},{0,1}", "close", {}, Bind.EXACT),
+    (True, "", "", {}, Bind.NONE),
+])  # fmt: skip
 def test_the_mode_of_a_rank_follows_from_its_variables(service, places, proc_bind, more, bind):
     own = SERVICE if service else {"OMPBIND_RANK": "0", "OMPBIND_RUN_ID": "job", "OMPBIND_CPUS": "0-3"}
     found = expect_variables({**own, **variables(places, proc_bind), **more})
@@ -70,18 +67,15 @@ def test_variables_that_concern_threads_are_relevant():
     assert list(filter(is_relevant, names)) == list(names[:4])
 
 
-@pytest.mark.parametrize(
-    ("masks", "env", "severity", "code"),
-    [
-        ("0-3 0-1 0-3*4", PLACED, Severity.OK, ""),
-        ("0-3*5", PLACED, Severity.OK, ""),  # no region has run
-        ("0-3*5", {}, Severity.ERROR, "unbound"),
-        ("0-3*5", {"OMP_PROC_BIND": "false"}, Severity.ERROR, "unbound"),
-        ("0-3 0-1*7", PLACED, Severity.OK, ""),  # threads may move in the place
-        ("0-3 0-1 2-3", PLACED, Severity.NOTE, "confined"),
-        ("0-3 0-1 4", PLACED, Severity.ERROR, "outside"),
-    ],
-)
+@pytest.mark.parametrize(("masks", "env", "severity", "code"), [
+    ("0-3 0-1 0-3*4", PLACED, Severity.OK, ""),
+    ("0-3*5", PLACED, Severity.OK, ""),  # no region has run
+    ("0-3*5", {}, Severity.ERROR, "unbound"),
+    ("0-3*5", {"OMP_PROC_BIND": "false"}, Severity.ERROR, "unbound"),
+    ("0-3 0-1*7", PLACED, Severity.OK, ""),  # threads may move in the place
+    ("0-3 0-1 2-3", PLACED, Severity.NOTE, "confined"),
+    ("0-3 0-1 4", PLACED, Severity.ERROR, "outside"),
+])  # fmt: skip
 def test_workers_stay_on_the_cpus_that_compute_beside_service_cpus(masks, env, severity, code):
     expected = ExpectedBinding(
         rank=0, cpus=cpus("0-3"), service_cpus=cpus("2-3"), places=(cpus("0-3"), cpus("0-1")),
@@ -159,13 +153,10 @@ def test_places_that_are_too_long_to_be_written_are_not_missed():
     assert judge([observed], expected).severity is Severity.OK
 
 
-@pytest.mark.parametrize(
-    ("mode", "env", "code"),
-    [
-        *((mode, env, "unbound") for mode in ("thread", "core", "exact") for env in ({}, FREE)),
-        *((mode, env, code) for mode in ("rank", "none") for env, code in (({}, "environment"), (FREE, ""))),
-    ],  # in modes without places, ompbind may have set OMP_PROC_BIND=false
-)
+@pytest.mark.parametrize(("mode", "env", "code"), [
+    *((mode, env, "unbound") for mode in ("thread", "core", "exact") for env in ({}, FREE)),
+    *((mode, env, code) for mode in ("rank", "none") for env, code in (({}, "environment"), (FREE, ""))),
+])  # fmt: skip  # in modes without places, ompbind may have set OMP_PROC_BIND=false
 def test_inspect_finds_removed_variables_by_the_mode_of_the_run(mode, env, code):
     runs = (RUN.replace(bind=mode),)
     group = inspect(*OWN, rank(0, "0-1*2", GOMP, pid=12, **env), runs=runs).groups[0]

@@ -116,22 +116,19 @@ def test_processes_of_real_programs(masks, libraries, variables, planned, found,
     assert words in verdict.text
 
 
-@pytest.mark.parametrize(
-    ("masks", "bind", "before", "now", "codes", "text"),
-    [
-        ("0*3", Bind.RANK, "0-3", "0", "cpuset", "cpuset of /c has changed from CPUs 0-3 to CPU 0"),
-        ("0*3", Bind.RANK, None, "0", "cpuset", "cpuset of /c allows only CPU 0"),
-        ("0-3", Bind.RANK, "0-1", "0-3", "cpuset", "may run on CPUs 0-3, the rank has CPUs 0-1: the cpuset"),
-        ("0-3", Bind.RANK, None, "0-3", "outside", "taskset), or the cpuset of /c was changed"),
-        ("0-2", Bind.RANK, "0-3", "0-3", "outside", "(sched_setaffinity, taskset)"),
-        ("0*3", Bind.RANK, "0-3", "0-1", "confined", "sched_setaffinity"),  # it lost CPUs of other ranks
-        ("0*2", Bind.EXACT, "0-1", "0", "cpuset", "are restricted to CPU 0 out of 0-1: the cpuset"),
-        ("2-3", Bind.RANK, "0-3", "2-3", "cpuset", "may run on CPUs 2-3"),
-        ("0 5", Bind.RANK, "0-7", "0,5-7", "cpuset outside", "1 of 2 threads may run on CPU 5"),
-        ("0-1", Bind.RANK, "0-3", "0-1", "", "all"),
-        ("0", Bind.RANK, "0-3 /a", "0", "cpuset", "moved from the cpuset of /a (CPUs 0-3) to /c (CPU 0)"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("masks", "bind", "before", "now", "codes", "text"), [
+    ("0*3", Bind.RANK, "0-3", "0", "cpuset", "cpuset of /c has changed from CPUs 0-3 to CPU 0"),
+    ("0*3", Bind.RANK, None, "0", "cpuset", "cpuset of /c allows only CPU 0"),
+    ("0-3", Bind.RANK, "0-1", "0-3", "cpuset", "may run on CPUs 0-3, the rank has CPUs 0-1: the cpuset"),
+    ("0-3", Bind.RANK, None, "0-3", "outside", "taskset), or the cpuset of /c was changed"),
+    ("0-2", Bind.RANK, "0-3", "0-3", "outside", "(sched_setaffinity, taskset)"),
+    ("0*3", Bind.RANK, "0-3", "0-1", "confined", "sched_setaffinity"),  # it lost CPUs of other ranks
+    ("0*2", Bind.EXACT, "0-1", "0", "cpuset", "are restricted to CPU 0 out of 0-1: the cpuset"),
+    ("2-3", Bind.RANK, "0-3", "2-3", "cpuset", "may run on CPUs 2-3"),
+    ("0 5", Bind.RANK, "0-7", "0,5-7", "cpuset outside", "1 of 2 threads may run on CPU 5"),
+    ("0-1", Bind.RANK, "0-3", "0-1", "", "all"),
+    ("0", Bind.RANK, "0-3 /a", "0", "cpuset", "moved from the cpuset of /a (CPUs 0-3) to /c (CPU 0)"),
+])  # fmt: skip
 def test_a_changed_cpuset_is_the_cause_of_the_masks_that_it_explains(masks, bind, before, now, codes, text):
     texts = [each.split() for each in (now, before) if each]
     limits = [CgroupLimits(cpuset=cpus(text), directory="".join(at) or "/c") for text, *at in texts]

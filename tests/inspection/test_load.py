@@ -71,19 +71,16 @@ def test_more_runnable_threads_than_cpus_in_their_masks_compete():
         assert (found and str(found.cpus), len(found.threads) if found else 0) == (mask, number)
 
 
-@pytest.mark.parametrize(
-    ("times", "runnable"),
-    [
-        # (CPU time, run delay) of threads on CPUs 0-1 in 10 s, as measured beside other busy processes
-        ([(5.0, 5.0)] * 2 + [(0.3, 5.0)], None),  # a compressor: its third thread waits, but needs no CPU
-        ([(3.0, 7.0)] * 2, None),
-        ([(0.4, 4.6)] * 16, 8.0),  # each waits for the others at the end of parallel loops
-        ([(1.0, 9.0)] * 3, 3.0),
-        ([(9.0, 1.0), (5.0, 5.0), (5.0, 5.0)], 3.0),  # the kernel left two of them on one CPU
-        ([(0.0, 10.0)] * 4, 4.0),
-        ([(5.0, 5.0)] * 2 + [(1.0, 4.0)], None),  # less than 1.25 threads for each CPU
-    ],
-)
+@pytest.mark.parametrize(("times", "runnable"), [
+    # (CPU time, run delay) of threads on CPUs 0-1 in 10 s, as measured beside other busy processes
+    ([(5.0, 5.0)] * 2 + [(0.3, 5.0)], None),  # a compressor: its third thread waits, but needs no CPU
+    ([(3.0, 7.0)] * 2, None),
+    ([(0.4, 4.6)] * 16, 8.0),  # each waits for the others at the end of parallel loops
+    ([(1.0, 9.0)] * 3, 3.0),
+    ([(9.0, 1.0), (5.0, 5.0), (5.0, 5.0)], 3.0),  # the kernel left two of them on one CPU
+    ([(0.0, 10.0)] * 4, 4.0),
+    ([(5.0, 5.0)] * 2 + [(1.0, 4.0)], None),  # less than 1.25 threads for each CPU
+])  # fmt: skip
 def test_waiting_for_others_does_not_count(times, runnable):
     def sample(at_s, part):
         threads = server("S0-1 " * len(times)).threads
@@ -143,14 +140,11 @@ def test_a_shorter_streak_is_a_warning_if_it_covers_a_fifth_of_the_run():
             assert (found.severity, "in 3 samples over 1.5 s" in found.text) == (Severity.WARNING, True)
 
 
-@pytest.mark.parametrize(
-    ("names", "pool"),
-    [
-        ("redis-server io_thd_1 io_thd_2 io_thd_3", "3 threads 'io_thd_*' of redis-server (100)"),
-        ("redis-server io_thd_1", "1 thread 'io_thd_1' of redis-server (100)"),
-        ("python3 python3 bio_0", "2 threads 'python3' of python3 (100)"),
-    ],
-)
+@pytest.mark.parametrize(("names", "pool"), [
+    ("redis-server io_thd_1 io_thd_2 io_thd_3", "3 threads 'io_thd_*' of redis-server (100)"),
+    ("redis-server io_thd_1", "1 thread 'io_thd_1' of redis-server (100)"),
+    ("python3 python3 bio_0", "2 threads 'python3' of python3 (100)"),
+])  # fmt: skip
 def test_threads_with_numbered_names_are_one_pool(names, pool):
     streak = Streak()
     for at_s in (0, 6, 12):
@@ -183,19 +177,16 @@ def throttled(cgroup="a", periods=5, throttled_periods=3, throttled_s=0.25):
     return Throttling(cgroup=cgroup, **counts)
 
 
-@pytest.mark.parametrize(
-    ("measured", "issues"),
-    [
-        ([], []),
-        ([throttled(throttled_periods=0)] * 3, []),
-        ([throttled()] * 2, ["ranks 0-1 of run job in 3 of 5 periods (0.25 s"]),
-        ([throttled()] * 3, ["ranks 0-1 of run job and process 20 (other) in 3 of 5 periods"]),
-        (
-            [throttled(), throttled(throttled_periods=0), throttled("b", periods=9)],
-            ["throttled rank 0 of run job in 3 of 5", "throttled process 20 (other) in 3 of 9"],
-        ),
-    ],
-)
+@pytest.mark.parametrize(("measured", "issues"), [
+    ([], []),
+    ([throttled(throttled_periods=0)] * 3, []),
+    ([throttled()] * 2, ["ranks 0-1 of run job in 3 of 5 periods (0.25 s"]),
+    ([throttled()] * 3, ["ranks 0-1 of run job and process 20 (other) in 3 of 5 periods"]),
+    (
+        [throttled(), throttled(throttled_periods=0), throttled("b", periods=9)],
+        ["throttled rank 0 of run job in 3 of 5", "throttled process 20 (other) in 3 of 9"],
+    ),
+])  # fmt: skip
 def test_each_throttled_cgroup_has_one_warning(measured, issues):
     ranks = rank(0, "0-1", pid=12), rank(1, "2-3", pid=13)
     groups = inspect(*OWN, *ranks, process("0-3", pid=20, name="other", parent=1)).groups

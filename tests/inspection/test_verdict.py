@@ -31,34 +31,28 @@ def usage(at_s, *cpus_s, **processes):
     return CpuUsage(at_s=at_s, cpus=dict(enumerate(cpus_s)), processes=times)
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "used_s"),
-    [
-        (usage(0, 1, 1), usage(10, 9, 1), 8.0),  # no process of the rank has run
-        (usage(0, 1, 1, p1=(2, 0)), usage(10, 9, 1, p1=(7, 0)), 3.0),
-        (usage(0, 1, 1), usage(10, 9, 1, p1=(7, 0)), 1.0),  # it has started since
-        (usage(0, 1, 1, p1=(2, 1)), usage(10, 9, 1, p1=(2, 6)), 3.0),  # it has waited for a child
-        (usage(0, 1, 1, p1=(2, 1), p2=(3, 0)), usage(10, 9, 1, p1=(2, 6)), 6.0),  # whose 3 s were known
-        (usage(0, 1, 1, p1=(2, 1), p2=(3, 0)), usage(10, 9, 1, p1=(2, 1)), 8.0),  # nobody has waited
-        (usage(0, 1), usage(10, 9), None),  # CPU 1 was offline
-    ],
-)
+@pytest.mark.parametrize(("before", "after", "used_s"), [
+    (usage(0, 1, 1), usage(10, 9, 1), 8.0),  # no process of the rank has run
+    (usage(0, 1, 1, p1=(2, 0)), usage(10, 9, 1, p1=(7, 0)), 3.0),
+    (usage(0, 1, 1), usage(10, 9, 1, p1=(7, 0)), 1.0),  # it has started since
+    (usage(0, 1, 1, p1=(2, 1)), usage(10, 9, 1, p1=(2, 6)), 3.0),  # it has waited for a child
+    (usage(0, 1, 1, p1=(2, 1), p2=(3, 0)), usage(10, 9, 1, p1=(2, 6)), 6.0),  # whose 3 s were known
+    (usage(0, 1, 1, p1=(2, 1), p2=(3, 0)), usage(10, 9, 1, p1=(2, 1)), 8.0),  # nobody has waited
+    (usage(0, 1), usage(10, 9), None),  # CPU 1 was offline
+])  # fmt: skip
 def test_time_of_ranks_and_of_children_they_waited_for_is_not_of_others(before, after, used_s):
     found = measure_others(before, after, CPUS("0-1"))
     assert found == (OthersLoad(cpus=CPUS("0-1"), span_s=10, used_s=used_s) if used_s else OthersLoad())
 
 
-@pytest.mark.parametrize(
-    ("cpus", "used_s", "text"),
-    [
-        ("0-1", 12.2, "used 61 % of CPUs 0-1"),
-        ("0", 1.0, "used 10 % of CPU 0"),
-        ("0", 0.9, ""),
-        ("0-63", 10.0, "used the time of 1.0 CPUs on CPUs 0-63"),  # one process slows all threads of a loop
-        ("0-63", 4.9, ""),
-        ("", 0.0, ""),
-    ],
-)
+@pytest.mark.parametrize(("cpus", "used_s", "text"), [
+    ("0-1", 12.2, "used 61 % of CPUs 0-1"),
+    ("0", 1.0, "used 10 % of CPU 0"),
+    ("0", 0.9, ""),
+    ("0-63", 10.0, "used the time of 1.0 CPUs on CPUs 0-63"),  # one process slows all threads of a loop
+    ("0-63", 4.9, ""),
+    ("", 0.0, ""),
+])  # fmt: skip
 def test_others_are_mentioned_if_they_use_much(cpus, used_s, text):
     load = OthersLoad(cpus=CPUS(cpus), span_s=10.0, used_s=used_s)
     assert load.is_much == bool(text)
@@ -118,38 +112,29 @@ DISTURBED = DISTURBED.replace(
 RUNTIMES = GOOD.replace(runtimes=("libgomp", "libiomp5")), GOOD.replace(runtimes=("libgomp",))
 
 
-@pytest.mark.parametrize(
-    ("verified", "facts"),
-    [
-        (make_verified(GOOD), "verified: 1 rank, 3 threads|3 s after the start"),
-        (make_verified(*RUNTIMES), "2 ranks, 6 threads (libgomp, libiomp5)"),
-        (make_verified(GOOD.replace(bound=2)), "2 of them bound to the compute CPUs"),
-        (make_verified(GOOD, stable=False, seen_s=60.02), "still change after 60 s"),
-        (
-            make_verified(GOOD, complete=False, samples=3, ended=True, run_s=12),
-            "for 3.1 of 12.0 s, 3 samples",
-        ),
-        (
-            make_verified(GOOD, samples=12, ended=True, seen_s=2460, run_s=2500),
-            "for 41 of 42 min, 12 samples",
-        ),
-        (make_verified(NOTE, samples=1, ended=True, seen_s=9000, run_s=9360), "for 2.5 of 2.6 h, 1 sample"),
-        (make_verified(GOOD, ended=True, most_threads=18), "1 rank, at most 18 threads, each on"),
-        (
-            make_verified(GOOD, ended=True, unconfirmed=UNCONFIRMED),
-            "5 threads were outside in the last sample, not",
-        ),
-        (
-            make_verified(GOOD, ended=True, unconfirmed=((0, WARNED.issues[0]),)),
-            "each on the CPUs of its rank ompbind: warning: rank 0: 31 threads",
-        ),
-        (DISTURBED, "other processes used 50 % of CPUs 0-2 while ranks 0-2 ran"),
-        (make_verified(GOOD, None, None), "verified: 1 rank|ranks 1-2 exited before"),
-        (make_verified().replace(ranks=UNSEEN), "not verified: rank 0 exited|rank 1 could not be sampled"),
-        (make_verified(NOTE), "ompbind: note: rank 0: it did that"),
-        (make_verified(WARNED), "ompbind: warning: rank 0: 31 threads"),
-    ],
-)
+@pytest.mark.parametrize(("verified", "facts"), [
+    (make_verified(GOOD), "verified: 1 rank, 3 threads|3 s after the start"),
+    (make_verified(*RUNTIMES), "2 ranks, 6 threads (libgomp, libiomp5)"),
+    (make_verified(GOOD.replace(bound=2)), "2 of them bound to the compute CPUs"),
+    (make_verified(GOOD, stable=False, seen_s=60.02), "still change after 60 s"),
+    (make_verified(GOOD, complete=False, samples=3, ended=True, run_s=12), "for 3.1 of 12.0 s, 3 samples"),
+    (make_verified(GOOD, samples=12, ended=True, seen_s=2460, run_s=2500), "for 41 of 42 min, 12 samples"),
+    (make_verified(NOTE, samples=1, ended=True, seen_s=9000, run_s=9360), "for 2.5 of 2.6 h, 1 sample"),
+    (make_verified(GOOD, ended=True, most_threads=18), "1 rank, at most 18 threads, each on"),
+    (
+        make_verified(GOOD, ended=True, unconfirmed=UNCONFIRMED),
+        "5 threads were outside in the last sample, not",
+    ),
+    (
+        make_verified(GOOD, ended=True, unconfirmed=((0, WARNED.issues[0]),)),
+        "each on the CPUs of its rank ompbind: warning: rank 0: 31 threads",
+    ),
+    (DISTURBED, "other processes used 50 % of CPUs 0-2 while ranks 0-2 ran"),
+    (make_verified(GOOD, None, None), "verified: 1 rank|ranks 1-2 exited before"),
+    (make_verified().replace(ranks=UNSEEN), "not verified: rank 0 exited|rank 1 could not be sampled"),
+    (make_verified(NOTE), "ompbind: note: rank 0: it did that"),
+    (make_verified(WARNED), "ompbind: warning: rank 0: 31 threads"),
+])  # fmt: skip
 def test_a_result_without_errors_is_a_sentence(verified, facts):
     text = render(verified)
     assert all(fact in text for fact in facts.split("|")), text

@@ -104,15 +104,12 @@ def own_cpus():
     return [f"{rank} {cpu} 1" for rank, cpu in enumerate(two_cpus())]
 
 
-@pytest.mark.parametrize(
-    ("options", "cpus", "threads"),
-    [
-        ("", None, 2),
-        ("--cpus 1.5", None, 1),
-        ("--cpuset-cpus 1", "1", 1),
-        ("--cpuset-cpus 1 --cpus 1.5 --memory 200m", "1", 1),
-    ],
-)
+@pytest.mark.parametrize(("options", "cpus", "threads"), [
+    ("", None, 2),
+    ("--cpus 1.5", None, 1),
+    ("--cpuset-cpus 1", "1", 1),
+    ("--cpuset-cpus 1 --cpus 1.5 --memory 200m", "1", 1),
+])  # fmt: skip
 def test_threads_are_limited_to_the_container(run, options, cpus, threads):
     both = two_cpus()
     _, out, err = run(options.split(), *SHOW)
@@ -128,15 +125,12 @@ def test_a_quota_is_shared_by_ranks_and_shown_by_doctor(run):
     assert re.search("container +podman", text), text
 
 
-@pytest.mark.parametrize(
-    ("command", "code", "message"),
-    [
-        ((), 125, "hint: write it after the image"),
-        (("-n", "2", "--", "true"), 127, "set variables such as OMPBIND_RANKS, or use --entrypoint ompbind"),
-        (("sh", "-c", "exit 7"), 7, ""),
-        (("sh", "-c", "kill -KILL $$"), 137, "was killed by SIGKILL"),
-    ],
-)
+@pytest.mark.parametrize(("command", "code", "message"), [
+    ((), 125, "hint: write it after the image"),
+    (("-n", "2", "--", "true"), 127, "set variables such as OMPBIND_RANKS, or use --entrypoint ompbind"),
+    (("sh", "-c", "exit 7"), 7, ""),
+    (("sh", "-c", "kill -KILL $$"), 137, "was killed by SIGKILL"),
+])  # fmt: skip
 def test_exit_codes_and_hints(run, command, code, message):
     found, _, err = run((), *command)
     assert (found, message in err) == (code, True)

@@ -11,16 +11,13 @@ def words(text):
     return " ".join(text.split())
 
 
-@pytest.mark.parametrize(
-    ("verb", "command", "hint"),
-    [
-        ("run", "cd /tmp", "cd is a command of shells; use --chdir DIR"),
-        ("exec", "PORT=8000 true", "set a variable with an option: --env PORT=8000"),
-        ("run", "'sleep 1'", "write the command without quotes around all of it: -- sleep 1"),
-        ("exec", "-n 2 true", "write options of ompbind before --, and the command after it"),
-        ("run", "{script}", "it has Windows line ends; remove them: sed -i 's/\\r$//' {script}"),
-    ],
-)
+@pytest.mark.parametrize(("verb", "command", "hint"), [
+    ("run", "cd /tmp", "cd is a command of shells; use --chdir DIR"),
+    ("exec", "PORT=8000 true", "set a variable with an option: --env PORT=8000"),
+    ("run", "'sleep 1'", "write the command without quotes around all of it: -- sleep 1"),
+    ("exec", "-n 2 true", "write options of ompbind before --, and the command after it"),
+    ("run", "{script}", "it has Windows line ends; remove them: sed -i 's/\\r$//' {script}"),
+])  # fmt: skip
 def test_a_command_that_cannot_start_has_a_hint(ompbind, tmp_path, verb, command, hint):
     script = tmp_path / "script"
     script.write_bytes(b"#!/bin/sh\r\ntrue\r\n")
@@ -30,16 +27,13 @@ def test_a_command_that_cannot_start_has_a_hint(ompbind, tmp_path, verb, command
     assert f"hint: {hint.format(script=script)}" in words(done.stderr)
 
 
-@pytest.mark.parametrize(
-    ("verb", "variables", "message"),
-    [
-        ("run", "OMPBIND_MASK=0-9999", "OMPBIND_MASK: CPUs "),
-        ("run", "OMPBIND_PRELOAD=nothing", "OMPBIND_PRELOAD=nothing: neither a path nor one of"),
-        ("run", "OMPBIND_TOPOLOGY=/none", "OMPBIND_TOPOLOGY: ranks can only run on this machine"),
-        ("run", "OMPBIND_LOG_DIR=x OMPBIND_OUTPUT=inherit", "OMPBIND_LOG_DIR=x has no effect with"),
-        ("exec", "OMPBIND_RANKS=4", "OMPBIND_RANKS=4: no launcher has started this process"),
-    ],
-)
+@pytest.mark.parametrize(("verb", "variables", "message"), [
+    ("run", "OMPBIND_MASK=0-9999", "OMPBIND_MASK: CPUs "),
+    ("run", "OMPBIND_PRELOAD=nothing", "OMPBIND_PRELOAD=nothing: neither a path nor one of"),
+    ("run", "OMPBIND_TOPOLOGY=/none", "OMPBIND_TOPOLOGY: ranks can only run on this machine"),
+    ("run", "OMPBIND_LOG_DIR=x OMPBIND_OUTPUT=inherit", "OMPBIND_LOG_DIR=x has no effect with"),
+    ("exec", "OMPBIND_RANKS=4", "OMPBIND_RANKS=4: no launcher has started this process"),
+])  # fmt: skip
 def test_an_error_names_the_variable_that_a_value_comes_from(ompbind, tmp_path, verb, variables, message):
     report = tmp_path / "report.json"
     options = ["--report", str(report)] if verb == "run" else []

@@ -19,15 +19,12 @@ TREE = index_metadata.make_tree(REPOSITORY, "1.2.3")
 README, SECURITY = ((ROOT / name).read_text() for name in ("README.md", "SECURITY.md"))
 
 
-@pytest.mark.parametrize(
-    ("text", "linked", "plain"),
-    [
-        ("[`a`](a.md#b-c) d", f"[`a`]({REPOSITORY}/blob/v1.2.3/a.md#b-c) d", "`a` d"),
-        ("![a](b.svg)", f"![a]({REPOSITORY}/raw/v1.2.3/b.svg)", ""),
-        ("[a](https://b.example/c)", "[a](https://b.example/c)", "[a](https://b.example/c)"),
-        ("```\n[a](b)\n```\n", "```\n[a](b)\n```\n", "```\n[a](b)\n```\n"),
-    ],
-)
+@pytest.mark.parametrize(("text", "linked", "plain"), [
+    ("[`a`](a.md#b-c) d", f"[`a`]({REPOSITORY}/blob/v1.2.3/a.md#b-c) d", "`a` d"),
+    ("![a](b.svg)", f"![a]({REPOSITORY}/raw/v1.2.3/b.svg)", ""),
+    ("[a](https://b.example/c)", "[a](https://b.example/c)", "[a](https://b.example/c)"),
+    ("```\n[a](b)\n```\n", "```\n[a](b)\n```\n", "```\n[a](b)\n```\n"),
+])  # fmt: skip
 def test_relative_links_get_the_address_or_become_text(text, linked, plain):
     assert index_metadata.make_links_absolute(text, TREE) == linked
     assert index_metadata.make_links_absolute(text, "") == plain

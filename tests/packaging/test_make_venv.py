@@ -29,19 +29,16 @@ def run(venv, *, before=(), lacks="pass", **env):
     return done.returncode, done.stderr
 
 
-@pytest.mark.parametrize(
-    ("lacks", "problem", "hint"),
-    [
-        (
-            "sys.version_info = (3, 10)",
-            "is Python 3.10, and 3.11 or later is needed",
-            "make demo PYTHON=python3.",
-        ),
-        ("sys.modules['venv'] = None", "has no module 'venv'", "apt install python3."),
-        ("sys.modules['ensurepip'] = None", "has no module 'ensurepip'", "apt install python3."),
-        ("open(sys.argv[1] + '/notes', 'w').close()", "is not a virtual environment", "VENV="),
-    ],
-)
+@pytest.mark.parametrize(("lacks", "problem", "hint"), [
+    (
+        "sys.version_info = (3, 10)",
+        "is Python 3.10, and 3.11 or later is needed",
+        "make demo PYTHON=python3.",
+    ),
+    ("sys.modules['venv'] = None", "has no module 'venv'", "apt install python3."),
+    ("sys.modules['ensurepip'] = None", "has no module 'ensurepip'", "apt install python3."),
+    ("open(sys.argv[1] + '/notes', 'w').close()", "is not a virtual environment", "VENV="),
+])  # fmt: skip
 def test_what_is_missing_is_named_before_anything_is_made(tmp_path, lacks, problem, hint):
     code, messages = run(tmp_path, lacks=lacks)
     said, advice = messages.splitlines()

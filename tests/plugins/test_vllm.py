@@ -43,20 +43,17 @@ NOBIND = {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 
 
 @pytest.mark.two_cpus
-@pytest.mark.parametrize(
-    ("words", "prefix", "env", "cpus"),
-    [
-        ("2", (), {}, f"{FIRST} {LAST}"),
-        ("2", (), {"VLLM_CPU_OMP_THREADS_BIND": f"{LAST}|{FIRST}"}, f"{LAST} {FIRST}"),
-        ("1", (), {"OMPBIND_MASK": f"{FIRST},{LAST}", "OMPBIND_SERVICE_CORES": "1"}, f"{FIRST}+{LAST}"),
-        ("1 1", (), {}, f"{LAST}"),  # the second of two replicas
-        ("2", IN_RANK, NOBIND, f"{FIRST} {LAST}"),
-        ("2", (*IN_RANK[:-1], "--service-cores", "1", "--"), NOBIND, f"{FIRST} {LAST}"),
-        pytest.param(
-            "2", (*IN_RANK[:-1], "--bind", "none", "--"), NOBIND, f"{FIRST} {LAST}", marks=pytest.mark.long
-        ),
-    ],
-)
+@pytest.mark.parametrize(("words", "prefix", "env", "cpus"), [
+    ("2", (), {}, f"{FIRST} {LAST}"),
+    ("2", (), {"VLLM_CPU_OMP_THREADS_BIND": f"{LAST}|{FIRST}"}, f"{LAST} {FIRST}"),
+    ("1", (), {"OMPBIND_MASK": f"{FIRST},{LAST}", "OMPBIND_SERVICE_CORES": "1"}, f"{FIRST}+{LAST}"),
+    ("1 1", (), {}, f"{LAST}"),  # the second of two replicas
+    ("2", IN_RANK, NOBIND, f"{FIRST} {LAST}"),
+    ("2", (*IN_RANK[:-1], "--service-cores", "1", "--"), NOBIND, f"{FIRST} {LAST}"),
+    pytest.param(
+        "2", (*IN_RANK[:-1], "--bind", "none", "--"), NOBIND, f"{FIRST} {LAST}", marks=pytest.mark.long
+    ),
+])  # fmt: skip
 def test_each_worker_has_the_cpus_and_variables_of_its_rank(words, prefix, env, cpus):
     code, workers, _, log = start(
         *words.split(), prefix=prefix, OMPBIND_ENV="MARK=1", GOMP_CPU_AFFINITY="0", **env
@@ -94,20 +91,13 @@ def test_servers_avoid_each_other():
         taken.communicate()
 
 
-@pytest.mark.parametrize(
-    ("env", "code", "log"),
-    [
-        ({"OMPBIND_MASK": "9999"}, 2, "ERROR ompbind: error: OMPBIND_MASK: CPU 9999 does not exist"),
-        ({"OMPBIND_VLLM": "maybe"}, 1, "OMPBIND_VLLM: 'maybe' is not 1 (yes) or 0 (no)"),
-        ({"OMPBIND_AVOIDD": "1"}, 0, "WARNING ompbind: OMPBIND_AVOIDD is not a variable of ompbind"),
-        (
-            {"TOY": "older"},
-            0,
-            "WARNING ompbind: OMPBIND_VLLM=1 has no effect on this vLLM: OMPProcessManager",
-        ),
-        ({"TOY": "newer"}, 0, "has no effect on this vLLM: ParallelConfig has no data_parallel_rank_local"),
-    ],
-)
+@pytest.mark.parametrize(("env", "code", "log"), [
+    ({"OMPBIND_MASK": "9999"}, 2, "ERROR ompbind: error: OMPBIND_MASK: CPU 9999 does not exist"),
+    ({"OMPBIND_VLLM": "maybe"}, 1, "OMPBIND_VLLM: 'maybe' is not 1 (yes) or 0 (no)"),
+    ({"OMPBIND_AVOIDD": "1"}, 0, "WARNING ompbind: OMPBIND_AVOIDD is not a variable of ompbind"),
+    ({"TOY": "older"}, 0, "WARNING ompbind: OMPBIND_VLLM=1 has no effect on this vLLM: OMPProcessManager"),
+    ({"TOY": "newer"}, 0, "has no effect on this vLLM: ParallelConfig has no data_parallel_rank_local"),
+])  # fmt: skip
 def test_errors_end_the_engine_and_a_vllm_that_is_not_known_stays_as_it_is(env, code, log):
     found = start("1", **env)
     assert found[0] == code

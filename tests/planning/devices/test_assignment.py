@@ -12,9 +12,8 @@ from ompbind.planning.devices.visible import find_visible_devices
 from ompbind.planning.metrics import measure_plan
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
-from tests.device_recordings import ANSWERS, read_with_devices
 from tests.machines import Shape, make_machine
-from tests.recordings import NO_RECORDINGS
+from tests.recordings import ANSWERS, NO_RECORDINGS, read_with_devices
 
 GPU, NIC = (DeviceKind.GPU,), (DeviceKind.NIC,)
 BOTH = (*GPU, *NIC)

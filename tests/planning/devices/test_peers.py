@@ -23,9 +23,8 @@ from ompbind.machine.model import Level
 from ompbind.planning.devices.locality import find_common_domain, find_near, measure_distance
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
-from tests.device_recordings import read_with_devices
 from tests.planning.devices.test_promises import SAMPLED
-from tests.recordings import ABSENT
+from tests.recordings import ABSENT, read_with_devices
 
 
 def read_gpus(name):

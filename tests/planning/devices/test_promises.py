@@ -16,9 +16,8 @@ from ompbind.planning.placing import Cores
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from ompbind.planning.strategies import balanced
-from tests.device_recordings import ANSWERS, read_with_devices
 from tests.machines import Shape, make_machine
-from tests.recordings import ABSENT
+from tests.recordings import ABSENT, ANSWERS, read_with_devices
 
 SMALL = make_machine(Shape(packages=2, nodes=2, cores=2))
 """CPUs 0-7: two packages of two NUMA nodes of two cores."""
