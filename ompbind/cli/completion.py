@@ -5,6 +5,7 @@ the option before `=` where the shell replaces the whole word.
 """
 
 import os
+import re
 
 import click
 from click import shell_completion
@@ -88,7 +89,7 @@ def make_script(shell: str) -> str:
     """Return the script of a shell: click's until it registers its function, and what it leaves out."""
     kind, own = SHELLS[shell]
     text = kind.source_template % kind(click.Command(""), {}, "ompbind", "_OMPBIND_COMPLETE").source_vars()
-    text = text.partition("\nif [[ $zsh_eval_context")[0]
+    text = re.split(r"\n(?:if \[\[ \$zsh_eval_context|compdef )", text)[0]
     for click_has, is_needed in ((" -U", ""), ('string split ","', 'string split -m 1 ","')):
         text = text.replace(click_has, is_needed)  # keep --option= before a value; values may have commas
     return text + own.rstrip("\n")
