@@ -67,9 +67,9 @@ def read_message_width() -> int:
 
 
 def read_screen(stream: TextIO | None = None) -> Screen:
-    """Read what a standard file shows: its size, colours and box characters; None is standard output.
+    """Read what a standard file shows: its size, colours and characters; None is standard output.
 
-    Anything but a terminal has the usual size and no colours; boxes need UTF-8.
+    Anything but a terminal has the usual size and no colours.
     """
     stream = stream or sys.stdout
     try:
@@ -81,7 +81,7 @@ def read_screen(stream: TextIO | None = None) -> Screen:
         width=max(width or PIPE.width, NARROW),
         height=height or PIPE.height,
         styled=supports_colours(stream),
-        has_box_characters=encoding.lower().replace("-", "") == "utf8",
+        is_unicode=encoding.lower().replace("-", "") == "utf8",
     )
 
 

@@ -12,7 +12,6 @@ from ompbind.cli.console import print_message, read_screen, write_stdout
 from ompbind.cli.verb import Verb, make_format_option
 from ompbind.cpuset import union
 from ompbind.errors import ClaimError
-from ompbind.planning.other_runs import LiveRun
 from ompbind.registry.claims import WAITING_SUFFIX
 from ompbind.registry.registry import (
     DIRECTORY_VARIABLE,
@@ -76,7 +75,10 @@ def render_ps(infos: Sequence[RunInfo], now: float, screen: Screen = PIPE) -> st
     if not infos:
         return NONE_LIVE
     runs = [info.run for info in infos]
-    ranks = ["waits" if run.wanted else _count_ranks(run) for run in runs]
+    # a session lists no ranks, and a claim with too many ranks neither
+    ranks = ["bench" if run.is_session else str(len(run.ranks) or "many") for run in runs]
+    ranks = ["waits" if run.wanted else number for run, number in zip(runs, ranks, strict=True)]
+    cpus = [union(cpus for _, cpus in run.ranks) or run.claimed or run.wanted for run in runs]
     groups = Column(title="groups", cells=[run.groups or "-" for run in runs], grows=True)
     restarts = Column(title="restarts", cells=[str(run.restarts) for run in runs], right=True)
     columns = [
@@ -87,7 +89,7 @@ def render_ps(infos: Sequence[RunInfo], now: float, screen: Screen = PIPE) -> st
         Column(title="ranks", cells=ranks, right=True),
         *([groups] if any(run.groups for run in runs) else []),
         *([restarts] if any(run.restarts for run in runs) else []),
-        Column(title="CPUs", cells=[_cpus(info) for info in infos], grows=True),
+        Column(title="CPUs", cells=[render_cpus(found) or "-" for found in cpus], grows=True),
     ]
     width, commands = screen.text_width, [_command(info.command) for info in infos]
     rows = [*render_rows([*columns, Column(title="command", cells=commands, grows=True)], width)]
@@ -96,20 +98,6 @@ def render_ps(infos: Sequence[RunInfo], now: float, screen: Screen = PIPE) -> st
         below = (wrap_indented(f"    {command}", width) for command in commands)
         rows = [title, *(line for pair in zip(rows, below, strict=True) for line in pair)]
     return "\n".join(rows)
-
-
-def _count_ranks(run: LiveRun) -> str:
-    """Return the number of ranks; a session lists none, and a claim with too many ranks neither."""
-    return "bench" if run.is_session else str(len(run.ranks) or "many")
-
-
-def _cpus(info: RunInfo) -> str:
-    """Return the CPUs of a run's ranks, or all its CPUs if its claim does not list them by rank.
-
-    If the run waits, the CPUs that it may get.
-    """
-    run = info.run
-    return render_cpus(union(cpus for _, cpus in run.ranks) or run.claimed or run.wanted) or "-"
 
 
 def _command(words: tuple[str, ...] | None) -> str:

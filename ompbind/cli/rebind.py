@@ -81,7 +81,11 @@ def rebind(ctx: click.Context) -> int:
             given = ctx.sources.render(planning[0])
             text = f"{given} has no effect with a run: its ranks get the CPUs of their plan"
             raise OptionError(text, hint="omit the option, or name processes")
-        roots = dict(_find_planned(inspection))
+        roots: dict[int, WantedCpus] = {}
+        for group in inspection.groups:
+            if plan := group.expected:
+                wanted = WantedCpus(rank=group.rank, cpus=plan.cpus, masks=plan.masks)
+                roots |= {process.pid: wanted for process in group.processes}
     else:
         check_roots(target.pids)
         roots = _plan(ctx.params, target.pids)
@@ -95,14 +99,6 @@ def rebind(ctx: click.Context) -> int:
     else:
         write_stdout(render_rebound(found, notes, dry_run=dry_run, screen=read_screen()))
     return 0 if all(process.is_bound for process in found) else 1
-
-
-def _find_planned(inspection: Inspection) -> Iterator[tuple[int, WantedCpus]]:
-    """Yield each process of ranks of runs, and what their plan says."""
-    for group in inspection.groups:
-        if group.expected:
-            wanted = WantedCpus(rank=group.rank, cpus=group.expected.cpus, masks=group.expected.masks)
-            yield from ((process.pid, wanted) for process in group.processes)
 
 
 def _plan(values: Mapping[str, Any], pids: Sequence[int]) -> dict[int, WantedCpus]:

@@ -4,7 +4,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import click
 
@@ -54,8 +54,11 @@ def stop(ctx: click.Context) -> int:
     if not words:
         raise InspectError("no run is given", hint=_HINT)
     live = read_visible_claims((CLAIM_SUFFIX, WAITING_SUFFIX))
-    named = dict.fromkeys(run for word in words for run in _find_runs(word, tuple(live)))
-    stopped = []
+    named, stopped = dict[LiveRun, None](), []
+    for word in words:
+        if not (found := match_runs(word, tuple(live))):
+            raise InspectError(f"no live run is named {word!r}", hint=_HINT)
+        named |= dict.fromkeys(found)
     for run in named:
         try:
             stopped.append(_send(run, live[run]))
@@ -64,12 +67,6 @@ def stop(ctx: click.Context) -> int:
     for text in _wait(stopped):
         write_stdout(text)
     return int(len(stopped) < len(named))
-
-
-def _find_runs(word: str, live: Sequence[LiveRun]) -> tuple[LiveRun, ...]:
-    if found := match_runs(word, live):
-        return found
-    raise InspectError(f"no live run is named {word!r}", hint=_HINT)
 
 
 def _send(run: LiveRun, path: str) -> StoppedRun:
@@ -93,20 +90,17 @@ def _send(run: LiveRun, path: str) -> StoppedRun:
     give_up_at = time.monotonic() + _START_S
     while time.monotonic() < give_up_at:
         stats = read_processes()
-        for pid in [run.pid] if run.wanted or run.is_session else _find_supervisors(run.pid, stats):
+        pids = [run.pid]
+        if not (run.wanted or run.is_session):  # the supervisor is a child of the process of the run
+            children = ((pid, stat) for pid, stat in stats.items() if stat.parent == run.pid)
+            pids = [pid for pid, stat in children if stat.name == SUPERVISOR_NAME]
+        for pid in pids:
             if pid in stats and signal_listed(pid, stats[pid], signal.SIGTERM):
                 print_message(f"stopping {name}")
                 return StoppedRun(run=run, claim=claim, process=process)
         time.sleep(_POLL_S)
     hint = "stop its launcher, as with scancel or Ctrl-C, or the process itself"
     raise InspectError(f"{name} has no supervisor: 'ompbind exec' has started it", hint=hint)
-
-
-def _find_supervisors(first: int, stats: Mapping[int, Stat]) -> Iterator[int]:
-    """Yield the supervisor of a run, a child of its process."""
-    for pid, stat in stats.items():
-        if stat.name == SUPERVISOR_NAME and stat.parent == first:
-            yield pid
 
 
 def _wait(stopped: Sequence[StoppedRun]) -> Iterator[str]:

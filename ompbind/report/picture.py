@@ -112,7 +112,7 @@ def _join(
         [wrap_indented(clean_lines(line), screen.width) for line in texts] for texts in (heading, notes)
     )
     text = "\n\n".join("\n".join(lines) for lines in (first, *drawn, last) if lines)
-    return text if screen.has_box_characters else text.encode("ascii", "replace").decode()
+    return text if screen.is_unicode else text.encode("ascii", "replace").decode()
 
 
 def _mark_cores(plan: Plan) -> list[_Cell]:

@@ -172,10 +172,13 @@ def render_run(plan: Plan | None, spec: RunSpec, outcome: Outcome, started: floa
         )
         ranks.append({**_exit_record(rank_exit, outcome), "command": own, "directory": directory, **group})
     throttling = outcome.throttling
+    commands: dict[str, object] = {"command": list(spec.argv)}
+    if plan and plan.groups:
+        commands = {"command": None, "commands": {own.name: list(own.argv) for own in spec.groups}}
     record = {
         "schema": SCHEMA,
         "run_id": spec.run_id,
-        **_command_record(spec, plan),
+        **commands,
         "started": started,
         "plan": planned,
         "ranks": ranks,
@@ -193,13 +196,6 @@ def render_run(plan: Plan | None, spec: RunSpec, outcome: Outcome, started: floa
         "verified": verified_record(outcome.verified),
     }
     return json.dumps(record, indent=2)
-
-
-def _command_record(spec: RunSpec, plan: Plan | None) -> dict[str, object]:
-    """Return the command of the run, or the commands of its groups."""
-    if not (plan and plan.groups):
-        return {"command": list(spec.argv)}
-    return {"command": None, "commands": {own.name: list(own.argv) for own in spec.groups}}
 
 
 def _exit_record(rank_exit: RankExit, outcome: Outcome) -> dict[str, object]:

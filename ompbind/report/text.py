@@ -19,12 +19,12 @@ WIDEST = 200
 
 
 class Screen(Record):
-    """What a terminal shows: characters in a line, lines, colours (`styled`), box characters."""
+    """What a terminal shows: characters in a line, lines, colours (`styled`), characters beyond ASCII."""
 
     width: int = WIDTH
     height: int = 24
     styled: bool = False
-    has_box_characters: bool = True
+    is_unicode: bool = True
 
     @property
     def text_width(self) -> int:
@@ -34,7 +34,7 @@ class Screen(Record):
     @property
     def times(self) -> str:
         """The character between a number and what is counted."""
-        return "×" if self.has_box_characters else "x"
+        return "×" if self.is_unicode else "x"
 
 
 PIPE = Screen()

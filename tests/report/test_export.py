@@ -137,7 +137,7 @@ READ = {
 }
 
 
-@given(case=cases(masks=False))
+@given(case=cases().filter(lambda case: case[1].mask is None))
 def test_ranks_have_the_same_cpus_when_read_back(case):
     machine, request = case
     try:

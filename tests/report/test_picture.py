@@ -127,7 +127,7 @@ def test_every_core_is_shown_once_with_its_rank(made, width):
     assert max(map(len, picture.split("\n"))) <= width
     styled = render_picture(made, Screen(width=width, styled=True))
     assert re.sub("\033[^m]*m", "", styled) == picture
-    plain = render_picture(made, Screen(width=width, has_box_characters=False))
+    plain = render_picture(made, Screen(width=width, is_unicode=False))
     assert plain.isascii()
     assert max(map(len, plain.split("\n"))) <= width
 

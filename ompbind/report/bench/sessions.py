@@ -45,7 +45,7 @@ def render_sessions(comparison: SessionsComparison, screen: Screen = PIPE) -> st
         render_paragraph("note", unknown, width),
     ]
     text = "\n\n".join(filter(None, ("\n".join(lines), table, "\n".join(notes))))
-    return text if screen.has_box_characters else text.encode("ascii", "replace").decode()
+    return text if screen.is_unicode else text.encode("ascii", "replace").decode()
 
 
 def render_failure(change: CandidateChange, limit: float) -> str:

@@ -77,7 +77,7 @@ def render_bench(
         *render_choices(session, conclusion, screen),
     ]
     text = "\n\n".join(filter(None, parts))
-    return text if screen.has_box_characters else text.encode("ascii", "replace").decode()
+    return text if screen.is_unicode else text.encode("ascii", "replace").decode()
 
 
 def _make_heading(session: Session, screen: Screen) -> Iterator[str]:
@@ -265,7 +265,7 @@ def render_choices(session: Session, conclusion: Conclusion, screen: Screen) -> 
         lines = [render_paragraph(label, text, screen.text_width)]
         if choice and not (choice.candidate.kind is Kind.UNBOUND and choice.candidate.ranks > 1):
             command = make_command(choice.candidate, session.command)
-            lines.append(f"    {join_command(command, ascii_only=not screen.has_box_characters)}")
+            lines.append(f"    {join_command(command, ascii_only=not screen.is_unicode)}")
         yield "\n".join(lines)
 
 

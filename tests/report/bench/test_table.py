@@ -88,7 +88,7 @@ def test_every_width_fits(make, width):
 
 def test_without_box_characters_all_is_ascii():
     session, conclusion = make_usual_session(command=("python", "größe.py"))
-    text = render(session, conclusion, has_box_characters=False)
+    text = render(session, conclusion, is_unicode=False)
     assert text.isascii()
     assert text.splitlines()[-1].split(" -- ")[1] == r"python $'gr\303\266\303\237e.py'"
 
