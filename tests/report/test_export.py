@@ -8,7 +8,7 @@ import shlex
 from itertools import pairwise
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ompbind.commands.environment import (
@@ -17,14 +17,14 @@ from ompbind.commands.environment import (
     make_variables,
 )
 from ompbind.commands.placeholders import parse_assignment
-from ompbind.errors import PlanError, RequestError
+from ompbind.errors import RequestError
 from ompbind.masks.mask import parse_mask
 from ompbind.openmp.binding import Bind
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import MemoryMode, Request, Sharing
 from ompbind.report.formats import FORMATS
 from tests.machines import Shape, make_machine
-from tests.planning.test_promises import cases
+from tests.report.test_picture import plans
 from tests.toys import run_with
 
 NAMES = ("taskset", "numactl", "vllm", "sglang", "slurm", "systemd", "docker")
@@ -137,23 +137,10 @@ READ = {
 }
 
 
-@given(case=cases().filter(lambda case: case[1].mask is None))
-def test_ranks_have_the_same_cpus_when_read_back(case):
-    machine, request = case
-    try:
-        plan = make_plan(machine, request)
-    except PlanError:
-        assume(False)
+@given(plans())
+def test_ranks_have_the_same_cpus_when_read_back(plan):
     for name in NAMES:
-        try:
-            texts = render(name, plan)
-        except RequestError as error:
-            assert error.hint
-            assert name in SERVERS
-            assert request.bind is Bind.NONE
-            continue
-        assert name not in SERVERS or request.bind is not Bind.NONE
-        ranks = list(READ[name](texts))
+        ranks = list(READ[name](render(name, plan)))
         given = [
             placement.cpus[: placement.threads] if name in SERVERS else placement.cpuset
             for placement in plan.placements
