@@ -1,14 +1,22 @@
-"""GPUs, network interfaces and accelerators: PCI functions, and the partitions of GPUs.
+"""GPUs, network interfaces and accelerators: PCI functions below `sys`, and the partitions of GPUs.
+
+    sys/bus/pci/devices/ADDRESS     a link to the function's directory, with all bridges above it in its path
+    ADDRESS/class, vendor, …        what the function is, as "0x030200"
+    ADDRESS/local_cpus, numa_node   the CPUs and the NUMA node that it is near; -1 if the firmware names none
+    ADDRESS/drm, net, …             directories of the names that drivers call it; also links in `sys/class`
+    ADDRESS/physfn                  for a virtual function, a link to its physical function
 
     PCI functions of a kind that is a device → names, locality → partitions and UUIDs from the vendors' files
     → reasons why no rank gets some of them → device order
 
-A program that computes on a GPU opens device files. They are checked on this machine; a recording has none.
+A recording may lack `sys/bus`; then the directories below `sys/devices/pci*` are searched. A program that
+computes on a GPU opens device files. They are checked on this machine; a recording has none.
 """
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.machine.devices import (
     AMD,
     CLASSES,
@@ -21,17 +29,227 @@ from ompbind.machine.devices import (
 )
 from ompbind.machine.model import Machine
 from ompbind.machine.read.linux_numa import GPU_DIRECTORY
-from ompbind.machine.read.linux_pci import (
-    PciFunction,
-    read_functions,
-    read_link_target,
-    read_linked_names,
-    read_locality,
-    read_names,
-    read_number,
-)
-from ompbind.machine.read.root import Root, keyed_lines, numbered, whole_number
+from ompbind.machine.read.root import Root, keyed_lines, numbered, read_set, whole_number
 from ompbind.record import Record
+
+_BUS = "sys/bus/pci/devices"
+_NAMES = ("drm", "accel", "net", "infiniband")
+_DEPTH_LIMIT = 40  # directories below sys/devices; a kernel allows 255 buses, machines have up to 10 bridges
+_NAME_LIMIT = 64  # characters of a name; the kernel allows 15 for interfaces and 63 for RDMA devices
+
+_FOR_VIRTUAL_MACHINES = ("vfio-pci", "pci-stub", "xen-pciback")
+"""Drivers that reserve a function for a virtual machine."""
+
+Locality = tuple[CpuSet, int | None]
+"""The CPUs that a device is near, and their NUMA node; empty and None if that is not known."""
+
+
+class PciFunction(Record):
+    """One PCI function, and the directory of its files; `bridges` are addresses, the nearest first."""
+
+    address: str
+    directory: str
+    pci_class: str = ""
+    bridges: tuple[str, ...] = ()
+
+
+class _VendorGpu(Record):
+    """What the files of a vendor's driver say of a GPU, or of one of its partitions.
+
+    A partition has `names` of its own; the names of a whole GPU are more names of its function.
+    """
+
+    names: tuple[str, ...] = ()
+    uuid: str = ""
+    ordinal: int | None = None
+    excluded: str = ""
+    is_partition: bool = False
+
+
+def read_devices(root: Root, machine: Machine, *, device_files: str | None = None) -> tuple[Device, ...]:
+    """Read the devices of a machine whose CPUs and NUMA nodes are known already, in device order.
+
+    `device_files` is the directory of the device files of this machine, None for a recording.
+    """
+    functions = {function.address: function for function in read_functions(root)}
+    gpus = {**_read_kfd_gpus(root, functions), **_read_nvidia_gpus(root)}
+    linked = _read_linked_names(root)
+    found: list[Device] = []
+    for function in functions.values():
+        if function.pci_class.startswith(CLASSES):
+            found += _read_function(root, machine, function, linked, gpus.get(function.address, ()))
+    if device_files is not None:
+        is_host = is_on_host(root, device_files)
+        for at, device in enumerate(found):
+            if device.kind is DeviceKind.GPU and not device.excluded:
+                found[at] = device.replace(excluded=find_denial(device, device_files, is_host=is_host))
+    usable = {device.address for device in found if not device.excluded}
+    for at, device in enumerate(found):  # ranks can get the physical function itself
+        if device.physical in usable and not device.excluded:
+            found[at] = device.replace(excluded=f"virtual function of {device.physical}")
+    return number_devices(found)
+
+
+def _read_function(
+    root: Root,
+    machine: Machine,
+    function: PciFunction,
+    linked: Mapping[tuple[str, str], Sequence[str]],
+    parts: Sequence[_VendorGpu],
+) -> Iterator[Device]:
+    """Yield the device of a PCI function or its partitions; nothing if the function is no device."""
+    directory = function.directory
+    names, rdma_names = _read_names(root, function, linked)
+    vendor = _read_number(root, f"{directory}/vendor")
+    kind = find_kind(function.pci_class, vendor, names, is_driven=bool(parts))
+    if kind is None:
+        return
+    cpus, node = read_locality(root, function, machine)
+    driver, physical = (
+        (root.link(f"{directory}/{name}") or "").rstrip("/").rpartition("/")[2]
+        for name in ("driver", "physfn")
+    )
+    device = Device(
+        kind=kind,
+        index=0,
+        address=function.address,
+        pci_class=function.pci_class,
+        vendor=vendor,
+        product=_read_number(root, f"{directory}/device"),
+        cpus=cpus,
+        node=node,
+        names=names,
+        rdma_names=rdma_names,
+        physical=physical,
+        excluded=f"reserved by {driver} for a virtual machine" if driver in _FOR_VIRTUAL_MACHINES else "",
+    )
+    if kind is not DeviceKind.GPU or not parts:
+        yield device
+        return
+    for number, part in enumerate(parts):
+        yield device.replace(
+            partition=number if part.is_partition else None,
+            names=part.names if part.is_partition else (*names, *part.names),
+            uuid=part.uuid,
+            ordinal=part.ordinal,
+            excluded=device.excluded or part.excluded,
+        )
+
+
+def read_functions(root: Root) -> Iterator[PciFunction]:
+    """Yield all PCI functions of a machine, in any order."""
+    names = [name for name in root.names(_BUS) if is_address(name)]
+    for name in names:
+        path = (root.link(f"{_BUS}/{name}") or "").rstrip("/").split("/")
+        yield _make_function(root, f"{_BUS}/{name}", [*path[:-1], name])
+    if not names:
+        for top in root.names("sys/devices"):
+            if top.startswith("pci"):
+                yield from _search(root, f"sys/devices/{top}", _DEPTH_LIMIT)
+
+
+def _search(root: Root, directory: str, depth: int) -> Iterator[PciFunction]:
+    """Yield the PCI functions below a directory of `sys/devices`."""
+    for name in filter(is_address, root.names(directory)):
+        path = f"{directory}/{name}"
+        yield _make_function(root, path, path.split("/"))
+        if depth:
+            yield from _search(root, path, depth - 1)
+
+
+def _make_function(root: Root, directory: str, path: list[str]) -> PciFunction:
+    return PciFunction(
+        address=path[-1],
+        directory=directory,
+        pci_class=_read_number(root, f"{directory}/class"),
+        bridges=tuple(name for name in reversed(path[:-1]) if is_address(name)),
+    )
+
+
+def _read_number(root: Root, path: str) -> str:
+    """Return a number of a PCI function in 4 hexadecimal digits, as "10de"; "" if it is unknown.
+
+    The class has 2 more digits, which are dropped: they are the programming interface.
+    """
+    digits = (root.read(path) or "").strip().lower().removeprefix("0x")
+    return digits[:4] if len(digits) in (4, 6) and is_hexadecimal(digits) else ""
+
+
+def _read_linked_names(root: Root) -> Mapping[tuple[str, str], Sequence[str]]:
+    """Read what drivers call PCI functions from the links in `sys/class`: names by (address, class).
+
+    The interface of a virtio device is below a directory of its own, and has only this link to the function.
+    """
+    found: dict[tuple[str, str], list[str]] = {}
+    for kind in _NAMES:
+        for name in root.names(f"sys/class/{kind}"):
+            path = (root.link(f"sys/class/{kind}/{name}") or "").split("/")
+            address = next(filter(is_address, reversed(path)), "")
+            if address and path[-2] == kind:  # connectors of a graphics card are one directory deeper
+                found.setdefault((address, kind), []).append(name)
+    return found
+
+
+def _read_names(
+    root: Root, function: PciFunction, linked: Mapping[tuple[str, str], Sequence[str]]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Read what drivers call a PCI function, from its directory, in addition to the names in links.
+
+    Returns all names, and the names for RDMA libraries.
+    """
+    found = {kind: set(linked.get((function.address, kind), ())) for kind in _NAMES}
+    for kind in found.keys() & set(root.names(function.directory)):
+        found[kind].update(root.names(f"{function.directory}/{kind}"))
+    names = [name for kind in _NAMES for name in _sort_usable(found[kind])]
+    return tuple(dict.fromkeys(names)), tuple(_sort_usable(found["infiniband"]))
+
+
+def _sort_usable(names: Iterable[str]) -> list[str]:
+    """Return the names that fit into variables and messages, in the order of their numbers."""
+    usable = (name for name in names if len(name) <= _NAME_LIMIT and name.isascii() and name.isprintable())
+    plain = (name for name in usable if not {" ", ","} & set(name))
+    return sorted(plain, key=lambda name: (stem := name.rstrip("0123456789"), len(name) - len(stem), name))
+
+
+def read_locality(root: Root, function: PciFunction, machine: Machine) -> Locality:
+    """Read which CPUs a PCI function is near: its own files decide, else the files of the bridges above it.
+
+    Without any of them, a machine with one NUMA node has only one answer. With several nodes the locality is
+    not known: -1 is never node 0, and never all nodes.
+    """
+    above = function.directory.split("/")[:-1]
+    below_bus = function.directory.startswith(_BUS)
+    bridges = [
+        f"{_BUS}/{bridge}" if below_bus else "/".join(above[: len(above) - level])
+        for level, bridge in enumerate(function.bridges)
+    ]
+    found = (_read_own_locality(root, path, machine) for path in (function.directory, *bridges))
+    return next(filter(None, found), (EMPTY, None))
+
+
+def _read_own_locality(root: Root, directory: str, machine: Machine) -> Locality | None:
+    """Read the locality that the files of one function give; None if they leave it open.
+
+    A mask of all CPUs means "not known" if the kernel names no node. If the CPUs are all outside of the node
+    that it names, the CPUs decide: interrupts go there, and other tools trust them, too. The node is None if
+    the CPUs are in several nodes.
+    """
+    local = read_set(root, [(f"{directory}/local_cpus", f"{directory}/local_cpulist")])
+    local = (local or EMPTY) & machine.online
+    number = whole_number(root.read(f"{directory}/numa_node"))
+    node = next((node for node in machine.nodes if node.number == number), None)
+    if node is None and len(machine.nodes) == 1:
+        node = machine.nodes[0]
+    if node:
+        nearest = [other for other in machine.nodes if other.number in node.nearest]
+        cpus = node.cpus or union(other.cpus for other in nearest)
+        if not local or not local.isdisjoint(cpus):
+            return local & cpus or cpus, node.number if node.cpus or not nearest else nearest[0].number
+    elif not local or local == machine.online:
+        return None
+    around = [node.number for node in machine.nodes if not node.cpus.isdisjoint(local)]
+    return local, around[0] if len(around) == 1 else None
+
 
 # NVIDIA GPUs and their MIG instances, from the files of NVIDIA's driver below `proc/driver/nvidia`.
 #
@@ -48,63 +266,39 @@ _OWN_UUIDS = (470, 42, 1)
 """The first version of the driver whose MIG instances have a UUID of their own, which no file shows."""
 
 
-class MigInstance(Record):
-    """A MIG compute instance; `uuid` is what `CUDA_VISIBLE_DEVICES` accepts, "" if no file shows it.
+def _read_nvidia_gpus(root: Root) -> dict[str, list[_VendorGpu]]:
+    """Read the GPUs that NVIDIA's driver uses, or their MIG instances, by PCI address.
 
-    `capability` is the number of its file /dev/nvidia-caps/nvidia-capN, None if it is unknown.
+    They are named as their files: /dev/nvidiaN and /dev/nvidia-caps/nvidia-capN.
     """
-
-    uuid: str = ""
-    capability: int | None = None
-
-
-class NvidiaGpu(Record):
-    """A GPU that NVIDIA's driver uses; `minor` is the number of its file /dev/nvidiaN, None if unknown."""
-
-    uuid: str = ""
-    minor: int | None = None
-    is_excluded: bool = False
-    instances: tuple[MigInstance, ...] = ()
-
-
-def read_nvidia_gpus(root: Root) -> dict[str, NvidiaGpu]:
-    """Read the GPUs that NVIDIA's driver uses, by PCI address."""
-    found = {}
-    for name in root.names(GPU_DIRECTORY):
-        if not is_address(name.lower()):
-            continue
+    words = (root.read(f"{_DRIVER}/version") or "").split()
+    versions = [word.split(".") for word in words if "." in word and word.replace(".", "").isdigit()]
+    version = tuple(whole_number(part, 1 << 20) or 0 for part in versions[0]) if versions else _OWN_UUIDS
+    found: dict[str, list[_VendorGpu]] = {}
+    for name in filter(lambda name: is_address(name.lower()), root.names(GPU_DIRECTORY)):
         facts = dict(keyed_lines(root.read(f"{GPU_DIRECTORY}/{name}/information")))
         uuid, minor = facts.get("GPU UUID", ""), whole_number(facts.get("Device Minor"), 1 << 20)
         digits = uuid.removeprefix("GPU-").replace("-", "").lower()
         if not (uuid.startswith("GPU-") and len(digits) == 32 and is_hexadecimal(digits)):
             uuid = ""  # anything else, as question marks
-        found[name.lower()] = NvidiaGpu(
+        is_excluded = facts.get("GPU Excluded", facts.get("GPU Blacklisted")) == "Yes"
+        whole = _VendorGpu(
+            names=() if minor is None else (f"nvidia{minor}",),
             uuid=uuid,
-            minor=minor,
-            is_excluded=facts.get("GPU Excluded", facts.get("GPU Blacklisted")) == "Yes",
-            instances=() if minor is None else tuple(_read_instances(root, minor, uuid)),
+            excluded="NVIDIA's driver excludes it" if is_excluded else "",
         )
+        directory = f"{_DRIVER}/capabilities/gpu{minor}/mig"
+        found[name.lower()] = []
+        for outer in numbered(root.names(directory), "gi"):
+            for inner in numbered(root.names(f"{directory}/gi{outer}"), "ci"):
+                facts = dict(keyed_lines(root.read(f"{directory}/gi{outer}/ci{inner}/access")))
+                capability = whole_number(facts.get("DeviceFileMinor"), 1 << 20)
+                own = () if capability is None else (f"nvidia-cap{capability}",)
+                uuid_here = f"MIG-{uuid}/{outer}/{inner}" if uuid and version < _OWN_UUIDS else ""
+                part = whole.replace(names=(*own, *whole.names), uuid=uuid_here, is_partition=True)
+                found[name.lower()].append(part)
+        found[name.lower()] = found[name.lower()] or [whole]
     return found
-
-
-def _read_instances(root: Root, minor: int, uuid: str) -> Iterator[MigInstance]:
-    """Yield the MIG compute instances of a GPU, in the order of their numbers."""
-    directory = f"{_DRIVER}/capabilities/gpu{minor}/mig"
-    for outer in numbered(root.names(directory), "gi"):
-        for inner in numbered(root.names(f"{directory}/gi{outer}"), "ci"):
-            facts = dict(keyed_lines(root.read(f"{directory}/gi{outer}/ci{inner}/access")))
-            yield MigInstance(
-                uuid=f"MIG-{uuid}/{outer}/{inner}" if uuid and _names_by_number(root) else "",
-                capability=whole_number(facts.get("DeviceFileMinor"), 1 << 20),
-            )
-
-
-def _names_by_number(root: Root) -> bool:
-    """Return whether the driver is so old that CUDA knows MIG instances by their GPU and by numbers."""
-    words = (root.read(f"{_DRIVER}/version") or "").split()
-    versions = [word.split(".") for word in words if "." in word and word.replace(".", "").isdigit()]
-    numbers = tuple(whole_number(part, 1 << 20) or 0 for part in versions[0]) if versions else _OWN_UUIDS
-    return numbers < _OWN_UUIDS
 
 
 # AMD GPUs and their partitions, from the topology of the kernel's compute driver (KFD).
@@ -116,141 +310,38 @@ def _names_by_number(root: Root) -> bool:
 # it may not read, as the device cgroup of a container forbids.
 
 
-_DIRECTORIES = ("sys/class/kfd/kfd/topology/nodes", "sys/devices/virtual/kfd/kfd/topology/nodes")
+_KFD = ("sys/class/kfd/kfd/topology/nodes", "sys/devices/virtual/kfd/kfd/topology/nodes")
 
 
-class KfdGpu(Record):
-    """A GPU, or a partition of one, as the compute driver shows it.
-
-    `slot` is the PCI address without the function, and `function` the function: some kernels write the number
-    of the partition there. `uuid` is what `ROCR_VISIBLE_DEVICES` accepts, "" if the GPU has none.
-    """
-
-    ordinal: int
-    slot: str
-    function: int
-    uuid: str = ""
-    render_name: str = ""
-
-
-def read_kfd_gpus(root: Root) -> tuple[KfdGpu, ...]:
-    """Read the AMD GPUs and partitions, in ROCm's order."""
-    directory = next((path for path in _DIRECTORIES if root.names(path)), _DIRECTORIES[0])
-    nodes = numbered(root.names(directory), "")
-    found: list[KfdGpu] = []
-    for node in nodes:
-        lines = (root.read(f"{directory}/{node}/properties") or "").splitlines()
+def _read_kfd_gpus(root: Root, functions: Mapping[str, PciFunction]) -> dict[str, list[_VendorGpu]]:
+    """Read the AMD GPUs, or their partitions, by PCI address; `ordinal` is ROCm's number."""
+    directory = next((path for path in _KFD if root.names(path)), _KFD[0])
+    found: dict[str, list[_VendorGpu]] = {}
+    ordinal = 0
+    for kfd_node in numbered(root.names(directory), ""):
+        lines = (root.read(f"{directory}/{kfd_node}/properties") or "").splitlines()
         pairs = (line.partition(" ") for line in lines)
         numbers = {name: whole_number(value, 1 << 64) or 0 for name, _, value in pairs}
         if not numbers.get("simd_count"):
             continue
         location, domain = numbers.get("location_id", 0), numbers.get("domain", 0)
         minor, unique_id = numbers.get("drm_render_minor", 0), numbers.get("unique_id", 0)
-        gpu = KfdGpu(
-            ordinal=len(found),
-            slot=f"{domain & 0xFFFFFFFF:04x}:{location >> 8 & 0xFF:02x}:{location >> 3 & 0x1F:02x}",
-            function=location & 7,
-            uuid=f"GPU-{unique_id:016x}" if unique_id else "",
-            render_name=f"renderD{minor}" if minor else "",
-        )
-        found.append(gpu)
-    return tuple(found)
-
-
-_FOR_VIRTUAL_MACHINES = ("vfio-pci", "pci-stub", "xen-pciback")
-"""Drivers that reserve a function for a virtual machine."""
-
-
-class _Drivers(Record):
-    """What drivers say of PCI functions: names by (address, class), and the GPUs of vendors by address."""
-
-    names: Mapping[tuple[str, str], Sequence[str]]
-    nvidia: Mapping[str, NvidiaGpu]
-    kfd: Mapping[str, Sequence[KfdGpu]]
-
-
-def read_devices(root: Root, machine: Machine, *, device_files: str | None = None) -> tuple[Device, ...]:
-    """Read the devices of a machine whose CPUs and NUMA nodes are known already, in device order.
-
-    `device_files` is the directory of the device files of this machine, None for a recording.
-    """
-    functions = {function.address: function for function in read_functions(root)}
-    relevant = [function for function in functions.values() if function.pci_class.startswith(CLASSES)]
-    kfd: dict[str, list[KfdGpu]] = {}
-    for gpu in read_kfd_gpus(root):
-        address = f"{gpu.slot}.{gpu.function}"
+        slot = f"{domain & 0xFFFFFFFF:04x}:{location >> 8 & 0xFF:02x}:{location >> 3 & 0x1F:02x}"
+        address = f"{slot}.{location & 7}"
         if address not in functions:  # some kernels write the number of a partition instead
-            address = f"{gpu.slot}.0"
-        kfd.setdefault(address, []).append(gpu)
-    drivers = _Drivers(names=read_linked_names(root), nvidia=read_nvidia_gpus(root), kfd=kfd)
-    found = [
-        part for function in relevant for part in _read_function_devices(root, machine, function, drivers)
-    ]
-    if device_files is not None:
-        is_host = is_on_host(root, device_files)
-        for at, device in enumerate(found):
-            if device.kind is DeviceKind.GPU and not device.excluded:
-                found[at] = device.replace(excluded=find_denial(device, device_files, is_host=is_host))
-    usable = {device.address for device in found if not device.excluded}
-    return number_devices(  # ranks can get the physical function itself
-        [
-            device.replace(excluded=f"virtual function of {device.physical}")
-            if device.physical in usable and not device.excluded
-            else device
-            for device in found
-        ]
-    )
-
-
-def _read_function_devices(
-    root: Root, machine: Machine, function: PciFunction, drivers: _Drivers
-) -> Iterator[Device]:
-    """Yield the device of a PCI function or its partitions; nothing if the function is no device."""
-    address = function.address
-    names, rdma_names = read_names(root, function, drivers.names)
-    vendor = read_number(root, f"{function.directory}/vendor")
-    is_driven = address in drivers.nvidia or address in drivers.kfd
-    kind = find_kind(function.pci_class, vendor, names, is_driven=is_driven)
-    if kind is None:
-        return
-    locality = read_locality(root, function, machine)
-    driver = read_link_target(root, function, "driver")
-    device = Device(
-        kind=kind,
-        index=0,
-        address=address,
-        pci_class=function.pci_class,
-        vendor=vendor,
-        product=read_number(root, f"{function.directory}/device"),
-        cpus=locality.cpus,
-        node=locality.node,
-        names=names,
-        rdma_names=rdma_names,
-        physical=read_link_target(root, function, "physfn"),
-        excluded=f"reserved by {driver} for a virtual machine" if driver in _FOR_VIRTUAL_MACHINES else "",
-    )
-    nvidia = drivers.nvidia.get(address)
-    kfd = drivers.kfd.get(address, ())
-    if device.kind is not DeviceKind.GPU:
-        yield device
-    elif nvidia:
-        own = () if nvidia.minor is None else (f"nvidia{nvidia.minor}",)
-        excluded = device.excluded or ("NVIDIA's driver excludes it" if nvidia.is_excluded else "")
-        whole = device.replace(names=(*device.names, *own), uuid=nvidia.uuid, excluded=excluded)
-        if not nvidia.instances:
-            yield whole
-        for number, instance in enumerate(nvidia.instances):
-            file = () if instance.capability is None else (f"nvidia-cap{instance.capability}",)
-            yield whole.replace(partition=number, names=(*file, *own), uuid=instance.uuid)
-    elif kfd:
-        for number, gpu in enumerate(kfd):
-            part = device.replace(uuid=gpu.uuid, ordinal=gpu.ordinal)
-            if len(kfd) > 1:
-                render = (gpu.render_name,) if gpu.render_name else ()
-                part = part.replace(partition=number, names=render)
-            yield part
-    else:
-        yield device
+            address = f"{slot}.0"
+        gpu = _VendorGpu(
+            names=(f"renderD{minor}",) if minor else (),
+            uuid=f"GPU-{unique_id:016x}" if unique_id else "",
+            ordinal=ordinal,
+            is_partition=True,
+        )
+        found.setdefault(address, []).append(gpu)
+        ordinal += 1
+    for address, gpus in found.items():
+        if len(gpus) == 1:  # the function itself has the name
+            found[address] = [gpus[0].replace(names=(), is_partition=False)]
+    return found
 
 
 # Whether this process can open the device files of a GPU.

@@ -13,7 +13,7 @@ from ompbind.machine.devices import DeviceKind
 from ompbind.machine.model import Level
 from ompbind.machine.read import read_machine
 from ompbind.machine.read.archive import ArchiveRoot
-from ompbind.machine.read.linux_pci import read_functions, read_locality
+from ompbind.machine.read.linux_devices import read_functions, read_locality
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request, Sharing
 from ompbind.planning.strategies import STRATEGIES
@@ -159,7 +159,7 @@ def test_all_functions_of_recordings_are_near_the_cpus_of_the_oracle(path):
     functions = [function for function in read_functions(root) if function.address in oracle]
     assert len(functions) >= 2
     for function in functions:
-        near, expected = read_locality(root, function, machine).cpus, oracle[function.address]["near"]
+        near, expected = read_locality(root, function, machine)[0], oracle[function.address]["near"]
         known = (pair for (name, start), pair in REASONS.items()
                  if name == name_of(path) and function.address.startswith(start))  # fmt: skip
         assert (near, expected) == next(known, (CpuSet.from_list(expected), expected)), function
