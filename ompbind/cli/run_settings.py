@@ -47,28 +47,21 @@ def make_run_id() -> str:
     return f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
 
 
-def fill_path(option: str, path: str | None, run_id: str) -> str | None:
-    """Return the path that an option gives with {run_id} filled in; None if it gives none.
-
-    Raises LaunchError for a relative path if the current directory was deleted.
-    """
-    if path is None:
-        return None
-    if not os.path.isabs(path):
-        try:
-            os.getcwd()
-        except FileNotFoundError as error:
-            text = f"{option} {path}: the current directory was removed"
-            raise LaunchError(text, hint="give an absolute path, or change to another directory") from error
-    return fill(path, {"run_id": run_id})
-
-
 def fill_paths(settings: Settings, run_id: str) -> Settings:
-    """Return the settings with {run_id} filled in the paths of --log-dir and --report."""
-    return settings.replace(
-        log_dir=fill_path("--log-dir", settings.log_dir, run_id),
-        report=fill_path("--report", settings.report, run_id),
-    )
+    """Return the settings with {run_id} filled in the paths of --log-dir and --report.
+
+    Raises LaunchError for a relative path if the current directory was removed.
+    """
+    filled = {}
+    for option, path in (("--log-dir", settings.log_dir), ("--report", settings.report)):
+        if path is not None and not os.path.isabs(path):
+            try:
+                os.getcwd()
+            except FileNotFoundError as error:
+                hint = "give an absolute path, or change to another directory"
+                raise LaunchError(f"{option} {path}: the current directory was removed", hint=hint) from error
+        filled[option] = None if path is None else fill(path, {"run_id": run_id})
+    return settings.replace(log_dir=filled["--log-dir"], report=filled["--report"])
 
 
 def make_output(settings: Settings) -> Output | None:
