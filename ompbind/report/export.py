@@ -27,7 +27,7 @@ def render_mask(plan: Plan) -> str:
     """
     lines = []
     for part in plan.parts:
-        ranks = confined_ranks(part)
+        ranks = _confined_ranks(part)
         cpus = ((*placement.cpus, *placement.service_cpus) for placement in ranks)
         mask = "|".join(",".join(render_sequence(numbers)) for numbers in cpus)
         words = [*(["-n", str(len(ranks))] if len(ranks) > 1 else []), "-m", shlex.quote(mask)]
@@ -43,8 +43,8 @@ def render_mask(plan: Plan) -> str:
 
 def render_taskset(plan: Plan) -> str:
     """Render for each rank a line to put before its command: `taskset -c 0-3,8`."""
-    check_memory(plan, "taskset")
-    return "\n".join(f"taskset -c {placement.cpuset}" for placement in confined_ranks(plan))
+    _check_memory(plan, "taskset")
+    return "\n".join(f"taskset -c {placement.cpuset}" for placement in _confined_ranks(plan))
 
 
 def render_numactl(plan: Plan) -> str:
@@ -55,8 +55,8 @@ def render_numactl(plan: Plan) -> str:
         MemoryMode.WEIGHTED: "weighted-interleave",  # needs numactl 2.0.19
     }
     lines = []
-    for placement in confined_ranks(plan):
-        option, nodes = options.get(plan.request.memory, "membind"), memory_nodes(plan, placement)
+    for placement in _confined_ranks(plan):
+        option, nodes = options.get(plan.request.memory, "membind"), _memory_nodes(plan, placement)
         if option == "preferred" and len(nodes) > 1:
             option = "preferred-many"  # needs numactl 2.0.15
         memory = f" --{option}={nodes}" if nodes else ""
@@ -73,13 +73,13 @@ def render_slurm(plan: Plan) -> str:
     Memory is left out unless all ranks have NUMA nodes. Raises RequestError for numbers of NUMA nodes that
     are too high for Slurm, and for a --memory policy other than local and bind.
     """
-    check_memory(plan, "Slurm", MemoryMode.BIND)
-    ranks = confined_ranks(plan)
+    _check_memory(plan, "Slurm", MemoryMode.BIND)
+    ranks = _confined_ranks(plan)
     words = ["--nodes=1", f"--ntasks={len(ranks)}"]
     if len(ranks) > len(plan.machine.allowed):
         words.append("--overcommit")  # otherwise srun waits forever for as many CPUs as tasks
     words.append(f"--cpu-bind=mask_cpu:{_masks([placement.cpuset for placement in ranks])}")
-    memory = [memory_nodes(plan, placement) for placement in ranks]
+    memory = [_memory_nodes(plan, placement) for placement in ranks]
     for placement, nodes in zip(ranks, memory, strict=True):
         if nodes.bits >> SLURM_NODES:
             raise RequestError(
@@ -89,9 +89,9 @@ def render_slurm(plan: Plan) -> str:
             )
     if all(memory):
         words.append(f"--mem-bind=mask_mem:{_masks(memory)}")
-    gpus = [find_gpus(placement) for placement in ranks]
+    gpus = [_find_gpus(placement) for placement in ranks]
     if any(gpus):
-        numbers = number_gpus(plan)  # on a whole node
+        numbers = _number_gpus(plan)  # on a whole node
         sets = [CpuSet(numbers[gpu.name] for gpu in own) for own in gpus]
         words += [f"--gpus-per-node={len(numbers)}", f"--gpu-bind=mask_gpu:{_masks(sets)}"]
     return " ".join(words)
@@ -108,36 +108,36 @@ def render_docker(plan: Plan, variables: Sequence[Variables]) -> str:
     Variables to unset are left out: a container does not inherit the variables of the caller. Raises
     RequestError for a value of several lines, and for a --memory policy other than local and bind.
     """
-    check_memory(plan, "a container", MemoryMode.BIND)
+    _check_memory(plan, "a container", MemoryMode.BIND)
     lines = []
-    for placement, environment in zip(confined_ranks(plan), variables, strict=True):
-        nodes = memory_nodes(plan, placement)
+    for placement, environment in zip(_confined_ranks(plan), variables, strict=True):
+        nodes = _memory_nodes(plan, placement)
         memory = [f"--cpuset-mems={nodes}"] if nodes else []
         cpus = f"--cpuset-cpus={placement.cpuset}"
-        devices = make_container_options(plan, placement)
-        own = _container_variables(select_container_variables(plan, environment))
+        devices = _make_container_options(plan, placement)
+        visible = plan.request.visible  # indices count the GPUs of the container only
+        words = visible.words if visible else ()
+        indices = {word.variable for word in words if not word.word.startswith(("GPU-", "MIG-"))}
+        values = _list_values(environment, "the options of a rank are one line")
+        own = [f"--env {shlex.quote(f'{name}={value}')}" for name, value in values if name not in indices]
         lines.append(" ".join([cpus, *memory, *devices, *own]))
     return "\n".join(lines)
 
 
-def _container_variables(environment: Variables) -> list[str]:
-    words = []
-    for name, value in sorted(environment.items()):
+def _list_values(environment: Variables, form: str) -> list[tuple[str, str]]:
+    """Return the variables that are set, by name; raises RequestError for values of several lines."""
+    for name, value in environment.items():
         if value is not None and "\n" in value:
-            raise RequestError(
-                f"the value of {name} has several lines, but the options of a rank are one line",
-                hint="use --format sh or --format json",
-            )
-        if value is not None:
-            words += ["--env", shlex.quote(f"{name}={value}")]
-    return words
+            hint = "use --format sh or --format json"
+            raise RequestError(f"the value of {name} has several lines, but {form}", hint=hint)
+    return sorted((name, value) for name, value in environment.items() if value is not None)
 
 
 def render_sh(plan: Plan, variables: Sequence[Variables]) -> str:
     """Render the variables of one rank as commands for `eval` in any POSIX shell."""
     (environment,) = variables
     return "\n".join(
-        f"unset {name}" if value is None else render_export(name, value)
+        f"unset {name}" if value is None else _render_export(name, value)
         for name, value in sorted(environment.items())
     )
 
@@ -148,16 +148,11 @@ def render_env(plan: Plan, variables: Sequence[Variables]) -> str:
     Raises RequestError for a value of several lines, which the format cannot represent.
     """
     (environment,) = variables
-    for name, value in environment.items():
-        if value is not None and "\n" in value:
-            raise RequestError(
-                f"the value of {name} has several lines, but NAME=VALUE lines have only one",
-                hint="use --format sh or --format json",
-            )
-    return "\n".join(f"{name}={value}" for name, value in sorted(environment.items()) if value is not None)
+    values = _list_values(environment, "NAME=VALUE lines have only one")
+    return "\n".join(f"{name}={value}" for name, value in values)
 
 
-def render_export(name: str, value: str) -> str:
+def _render_export(name: str, value: str) -> str:
     """Render a variable as a shell command."""
     return f"export {name}={shlex.quote(value)}"
 
@@ -168,9 +163,9 @@ def render_systemd(plan: Plan, variables: Sequence[Variables]) -> str:
     It replaces the CPUs and NUMA nodes of the unit itself. Raises RequestError for values that systemd
     refuses, and for --memory preferred with several nodes.
     """
-    (placement,), (environment,) = confined_ranks(plan), variables
+    (placement,), (environment,) = _confined_ranks(plan), variables
     lines = ["[Service]", "CPUAffinity=", f"CPUAffinity={placement.cpuset}"]
-    nodes, mode = memory_nodes(plan, placement), plan.request.memory
+    nodes, mode = _memory_nodes(plan, placement), plan.request.memory
     if mode is MemoryMode.PREFERRED and len(nodes) > 1:
         raise RequestError(
             f"systemd can prefer a single NUMA node only, rank {placement.rank} has {nodes}",
@@ -201,42 +196,45 @@ def _assignment(name: str, value: str) -> str:
     return f'Environment="{name}={value.translate(_ESCAPES)}"'
 
 
-VARIABLE = "VLLM_CPU_OMP_THREADS_BIND"
-
-
 def render_vllm(plan: Plan) -> str:
     """Render the variable with the CPUs of all workers of vLLM, as a shell command.
 
-    vLLM starts one OpenMP thread on each of these CPUs, so they are without service CPUs.
     Its value is "nobind" with --mask none and on machines that cannot bind. Raises RequestError for --bind
     none, because vLLM always binds OpenMP threads to CPUs that it is given, and for --memory.
     """
-    check_memory(plan, "vLLM", starts_workers=True)
+    variable = "VLLM_CPU_OMP_THREADS_BIND"
     if not plan.machine.bindable or plan.request.is_unbound:
-        return render_export(VARIABLE, "nobind")
-    check_thread_binding(
-        plan, "vLLM", hint="leave --bind out, or use --mask none: vLLM then neither binds nor confines"
-    )
-    return render_export(VARIABLE, render_compute_lists(plan))
+        _check_memory(plan, "vLLM", starts_workers=True)
+        return _render_export(variable, "nobind")
+    hint = "leave --bind out, or use --mask none: vLLM then neither binds nor confines"
+    return _render_workers(plan, "vLLM", variable, hint)
 
 
 def render_sglang(plan: Plan) -> str:
     """Render the variable with the CPUs of all workers of SGLang, as a shell command.
 
-    SGLang starts one OpenMP thread on each of these CPUs, so they are without service CPUs. Raises
-    RequestError for --mask none and --bind none, because SGLang always binds OpenMP threads, and for
+    Raises RequestError for --mask none and --bind none, because SGLang always binds OpenMP threads, and for
     --memory.
     """
-    check_memory(plan, "SGLang", starts_workers=True)
-    if plan.request.is_unbound:
-        raise RequestError(
-            "SGLang always binds OpenMP threads; --mask none excludes that", hint="leave --mask none out"
-        )
-    check_thread_binding(plan, "SGLang", hint="leave --bind out")
-    return render_export("SGLANG_CPU_OMP_THREADS_BIND", render_compute_lists(plan))
+    hint = "leave --mask none out" if plan.request.is_unbound else "leave --bind out"
+    return _render_workers(plan, "SGLang", "SGLANG_CPU_OMP_THREADS_BIND", hint)
 
 
-def confined_ranks(plan: Plan) -> tuple[Placement, ...]:
+def _render_workers(plan: Plan, tool: str, variable: str, hint: str) -> str:
+    """Render a variable with the CPUs of each rank; `hint` is for --mask none and --bind none.
+
+    The programs start one OpenMP thread on each of these CPUs, so they are without service CPUs, and only as
+    many as the rank has threads.
+    """
+    _check_memory(plan, tool, starts_workers=True)
+    if plan.request.is_unbound or plan.request.bind is Bind.NONE:
+        option = "--mask none" if plan.request.is_unbound else "--bind none"
+        raise RequestError(f"{tool} always binds OpenMP threads; {option} excludes that", hint=hint)
+    lists = (str(CpuSet(placement.cpus[: placement.threads])) for placement in _confined_ranks(plan))
+    return _render_export(variable, "|".join(lists))
+
+
+def _confined_ranks(plan: Plan) -> tuple[Placement, ...]:
     """Return the placements of a plan; raises RequestError if its machine cannot confine processes."""
     if not plan.machine.bindable:
         raise RequestError(
@@ -246,14 +244,14 @@ def confined_ranks(plan: Plan) -> tuple[Placement, ...]:
     return plan.placements
 
 
-def memory_nodes(plan: Plan, placement: Placement) -> CpuSet:
+def _memory_nodes(plan: Plan, placement: Placement) -> CpuSet:
     """Return the NUMA nodes of a rank's memory; none if they are unknown or no memory policy can be set."""
     if plan.request.memory is MemoryMode.LOCAL:
         return CpuSet(placement.memory_nodes)
     return CpuSet(placement.memory.nodes) if placement.memory else CpuSet()
 
 
-def check_memory(plan: Plan, tool: str, *supported: MemoryMode, starts_workers: bool = False) -> None:
+def _check_memory(plan: Plan, tool: str, *supported: MemoryMode, starts_workers: bool = False) -> None:
     """Raise RequestError for a --memory policy that a tool does not support; `local` needs no support.
 
     `starts_workers`: the tool starts the processes of all ranks itself, so `ompbind exec` cannot start them.
@@ -267,31 +265,12 @@ def check_memory(plan: Plan, tool: str, *supported: MemoryMode, starts_workers: 
         raise RequestError(f"{tool} has no option for --memory {mode}", hint=hint)
 
 
-def check_thread_binding(plan: Plan, tool: str, hint: str) -> None:
-    """Raise RequestError for --bind none, if a tool always binds OpenMP threads to the CPUs of a rank."""
-    if plan.request.bind is Bind.NONE:
-        raise RequestError(
-            f"{tool} binds OpenMP threads to the CPUs that it is given; --bind none excludes that", hint=hint
-        )
-
-
-def render_compute_lists(plan: Plan) -> str:
-    """Render the compute CPUs of each rank, as in '0-3|4-7'; of a rank with fewer threads, the first CPUs.
-
-    The programs that read these lists start one OpenMP thread on each CPU.
-    """
-    return "|".join(str(CpuSet(placement.cpus[: placement.threads])) for placement in confined_ranks(plan))
-
-
-_UUIDS = ("GPU-", "MIG-")
-
-
-def find_gpus(placement: Placement) -> list[Device]:
+def _find_gpus(placement: Placement) -> list[Device]:
     """Return the GPUs of a rank."""
     return [device for device in placement.devices if device.kind is DeviceKind.GPU]
 
 
-def number_gpus(plan: Plan) -> dict[str, int]:
+def _number_gpus(plan: Plan) -> dict[str, int]:
     """Return the number of each GPU, by name: its position by PCI address among all GPUs of the machine.
 
     Raises RequestError if the GPUs are of several vendors, because tools number these in different ways.
@@ -305,12 +284,12 @@ def number_gpus(plan: Plan) -> dict[str, int]:
     return {gpu.name: number for number, gpu in enumerate(sort_by_address(gpus))}
 
 
-def make_container_options(plan: Plan, placement: Placement) -> list[str]:
+def _make_container_options(plan: Plan, placement: Placement) -> list[str]:
     """Return the options of docker that give a container the GPUs of a rank, as words of a shell.
 
     NVIDIA's runtime takes UUIDs, or numbers by PCI address. Other GPUs have device files.
     """
-    gpus = find_gpus(placement)
+    gpus = _find_gpus(placement)
     nvidia = [gpu for gpu in gpus if gpu.vendor == NVIDIA]
     words = []
     if nvidia:
@@ -336,10 +315,3 @@ def _find_files(gpu: Device) -> list[str]:
             hint="make the plan on the machine itself, or use --format sh",
         )
     return [*(["/dev/kfd"] if gpu.vendor == AMD else []), f"/dev/dri/{nodes[0]}"]
-
-
-def select_container_variables(plan: Plan, environment: Variables) -> Variables:
-    """Return the variables that are valid in a container: indices count the GPUs of the container only."""
-    visible = plan.request.visible
-    indices = {word.variable for word in visible.words if not word.word.startswith(_UUIDS)} if visible else ()
-    return {name: value for name, value in environment.items() if name not in indices}

@@ -75,35 +75,20 @@ def _part_record(
 
 
 def _request_record(request: Request) -> dict[str, object]:
+    same = (
+        "strategy smt sibling threads processes_per_rank reserve reserve_total cores service_cores"
+        " service_total service_each bind proc_bind memory core_kind share sharing allow_partial strict"
+        " devices_per_rank share_devices"
+    )
     items = [item for part in request.nodes.parts for item in part] if request.nodes else []
     return {
         "ranks": "auto" if request.ranks is None else request.ranks,
         "mask": mask_text(request.mask) if request.mask else "auto",
-        "strategy": request.strategy,
-        "smt": request.smt,
-        "sibling": request.sibling,
-        "threads": request.threads,
-        "processes_per_rank": request.processes_per_rank,
-        "reserve": request.reserve,
-        "reserve_total": request.reserve_total,
-        "cores": request.cores,
-        "service_cores": request.service_cores,
-        "service_total": request.service_total,
-        "service_each": request.service_each,
-        "bind": str(request.bind),
-        "proc_bind": str(request.proc_bind),
-        "memory": str(request.memory),
-        "core_kind": request.core_kind,
-        "share": request.share,
-        "sharing": str(request.sharing),
-        "allow_partial": request.allow_partial,
-        "strict": request.strict,
+        **{name: getattr(request, name) for name in same.split()},
         "omp_runtime": str(request.omp_runtime or "auto"),
         "nodes": [number for item in items for selector in item.chain for number in selector.numbers],
         "compat": request.compat.framework if request.compat else None,
         "devices": request.devices if request.devices == "auto" else list(map(str, request.devices)),
-        "devices_per_rank": request.devices_per_rank,
-        "share_devices": request.share_devices,
         "near": list(request.near),
     }
 
