@@ -29,8 +29,7 @@ from ompbind.openmp.runtimes import PLACE_VARIABLES
 from ompbind.openmp.variables import find_overridden_variables, make_openmp_variables
 from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.request import Request
-from ompbind.planning.runtimes import choose_syntax, may_support_reset
-from ompbind.planning.thread_counts import counts_by_mask
+from ompbind.planning.runtimes import choose_syntax, counts_by_mask, may_support_reset
 from ompbind.record import Record
 
 _PAIR = set(PLACE_VARIABLES)

@@ -1,7 +1,7 @@
 """The memory policies of ranks, and the notes on the memory that ranks use."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from ompbind.cpuset import CpuSet, named
 from ompbind.machine.model import Machine
@@ -11,8 +11,7 @@ from ompbind.planning.request import MemoryMode
 
 UNSET: str = "memory-unset"
 LIMITED: str = "memory-limited"
-NARROWED: str = "memory-narrowed"
-"""Codes of notes: no policy is set, some nodes are not allowed, or one of several nodes is preferred."""
+"""Codes of notes: no policy is set, or it has not all nodes of the rank."""
 
 
 def add_policies(plan: Plan) -> Plan:
@@ -35,35 +34,31 @@ def add_policies(plan: Plan) -> Plan:
 
 
 def explain_memory(plan: Plan) -> Iterator[Note]:
-    """Yield notes on memory that comes from several NUMA nodes, or not from the requested nodes."""
+    """Yield notes on memory that ranks do not have, or not from the requested nodes."""
     yield from _explain_needs(plan)
-    if plan.request.memory is MemoryMode.LOCAL:
-        yield from _explain_remote(plan, plan.placements)
+    machine, mode = plan.machine, plan.request.memory
+    is_local, remote = mode is MemoryMode.LOCAL, find_remote_cpus(plan)
+    having = (rank for rank in plan.placements if is_local or rank.memory)
+    if remote and (users := [rank for rank in having if not rank.cpuset.isdisjoint(remote)]):
+        text = f"{render_not_allowed(machine, remote)}: {_ranks(users)} with memory of other nodes"
+        yield Note(code="memory-remote" if is_local else LIMITED, text=text, warning=not is_local)
+    if is_local:
         return
-    with_policy = [placement for placement in plan.placements if placement.memory]
-    if without := find_nodes_without_memory(plan.machine, with_policy):
-        ranks = _ranks(rank for rank in with_policy if not without.isdisjoint(CpuSet(rank.nodes)))
-        text = f"{named('NUMA node', without)} {'has' if len(without) == 1 else 'have'} no memory: "
-        text += f"memory of {ranks} comes from the nearest node that has some"
-        yield Note(code="memory-nearest", text=text)
-    yield from _explain_remote(plan, with_policy)
-    yield from _explain_several(plan.request.memory, with_policy)
-    narrowed = [rank for rank in with_policy if rank.memory and rank.memory.nodes != rank.memory_nodes]
+    narrowed = [p for p in plan.placements if p.memory and p.memory.nodes != p.memory_nodes]
     if narrowed:
         chosen = ", ".join(f"rank {rank.rank}: {rank.memory.main_node}" for rank in narrowed if rank.memory)
         text = f"this kernel can prefer only one NUMA node (several from Linux 5.15 on): {chosen}"
-        yield Note(code=NARROWED, text=text, warning=True)
+        yield Note(code=LIMITED, text=text, warning=True)
     without_policy = [placement for placement in plan.placements if placement.memory is None]
     if without_policy:
-        if not plan.machine.bindable:
+        reason = "no NUMA node with memory is known for these CPUs"
+        if not machine.bindable:
             reason = "this system cannot bind memory"
-        elif refused := dict(plan.machine.refused_policies).get(str(plan.request.memory)):
+        elif refused := dict(machine.refused_policies).get(str(mode)):
             reason = refused
-        elif remote := find_remote_cpus(plan):
-            reason = render_not_allowed(plan.machine, remote)
-        else:
-            reason = "no NUMA node with memory is known for these CPUs"
-        yield make_unset_note(plan.request.memory, without_policy, reason)
+        elif remote:
+            reason = render_not_allowed(machine, remote)
+        yield make_unset_note(mode, without_policy, reason)
 
 
 def _explain_needs(plan: Plan) -> Iterator[Note]:
@@ -77,30 +72,10 @@ def _explain_needs(plan: Plan) -> Iterator[Note]:
     for nodes, ranks in ranks_by_nodes.items():
         needed, present = plan.request.memory_bytes * len(ranks), sum(memory[node] or 0 for node in nodes)
         if nodes and None not in (memory[node] for node in nodes) and needed > present:
-            need, have = ("needs" if len(ranks) == 1 else "need"), ("has" if len(nodes) == 1 else "have")
             needed_gib, present_gib = (round(number / (1 << 30), 1) for number in (needed, present))
-            text = f"{named('rank', ranks)} {need} {needed_gib:g} GiB of memory, but "
-            text += f"{named('NUMA node', nodes)} {have} {present_gib:g} GiB"
+            text = f"{needed_gib:g} GiB of memory needed by {named('rank', ranks)} are more than the "
+            text += f"{present_gib:g} GiB of {named('NUMA node', nodes)}"
             yield Note(code="memory-needs", text=text, warning=True)
-
-
-def find_nodes_without_memory(machine: Machine, placements: Iterable[Placement]) -> CpuSet:
-    """Return the NUMA nodes (OS numbers) of the ranks' CPUs that have no memory."""
-    without = CpuSet(node.number for node in machine.nodes if node.memory_bytes == 0)
-    return without & CpuSet(node for placement in placements for node in placement.nodes)
-
-
-def _explain_remote(plan: Plan, placements: Sequence[Placement]) -> Iterator[Note]:
-    """Yield a note on ranks with remote memory: a warning if they have a memory policy."""
-    cpus = find_remote_cpus(plan)
-    ranks = [placement for placement in placements if cpus and not placement.cpuset.isdisjoint(cpus)]
-    if not ranks:
-        return
-    uses = "uses" if len(cpus) == 1 else "use"
-    why = render_not_allowed(plan.machine, cpus)
-    text = f"{why}: {named('CPU', cpus)} ({_ranks(ranks)}) {uses} memory of other nodes"
-    is_limited = plan.request.memory is not MemoryMode.LOCAL
-    yield Note(code=LIMITED if is_limited else "memory-remote", text=text, warning=is_limited)
 
 
 def render_not_allowed(machine: Machine, cpus: CpuSet) -> str:
@@ -109,22 +84,6 @@ def render_not_allowed(machine: Machine, cpus: CpuSet) -> str:
     with_cpus = (node.number for node in machine.nodes if not node.cpus.isdisjoint(cpus))
     nodes = named("NUMA node", (near for number in with_cpus for near in memory_of[number]))
     return f"memory of {nodes} is not allowed (cpuset.mems: {machine.memory_allowed or 'none'})"
-
-
-def _explain_several(mode: MemoryMode, placements: Sequence[Placement]) -> Iterator[Note]:
-    """Yield notes on ranks with several memory nodes, and on interleaving over a single node."""
-    several = [placement for placement in placements if placement.memory and len(placement.memory.nodes) > 1]
-    single = [placement for placement in placements if placement.memory and len(placement.memory.nodes) == 1]
-    interleaves = mode in (MemoryMode.INTERLEAVE, MemoryMode.WEIGHTED)
-    if several and not interleaves:
-        text = f"memory of {_ranks(several)} may come from several NUMA nodes"
-        source = "each page comes from the node nearest to the CPU that first uses it"
-        yield Note(code="memory-several", text=f"{text}: {source}")
-    if single and interleaves:
-        whose = "its memory comes from one NUMA node"
-        if len(single) > 1:
-            whose = "the memory of each comes from one NUMA node"
-        yield Note(code="memory-single", text=f"nothing to interleave for {_ranks(single)}: {whose}")
 
 
 def make_unset_note(mode: MemoryMode, ranks: Iterable[Placement], reason: str) -> Note:

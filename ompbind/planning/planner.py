@@ -12,7 +12,6 @@ from ompbind.planning.allocation import place_ranks, use_whole_service_cores
 from ompbind.planning.draft import Draft, apply_job_cpus, choose_cpus
 from ompbind.planning.memory import (
     LIMITED,
-    NARROWED,
     UNSET,
     add_policies,
     map_local_memory,
@@ -287,6 +286,6 @@ def _add_notes(plan: Plan, notes: tuple[Note, ...] = ()) -> Plan:
 REFUSED_IF_STRICT = (
     "job-cpus", "not-bindable", "quota-ranks", "places-too-long", "service-workers", "preload", "wrapper",
     "device-far",
-    CONFLICT, UNSET, LIMITED, NARROWED,
+    CONFLICT, UNSET, LIMITED,
 )  # fmt: skip
 """The codes of notes that say that ranks cannot have what was requested: their binding, or a CPU each."""

@@ -311,3 +311,30 @@ def find_override(name: str, value: str, *, has_places: bool) -> str:
     if has_places and name in _DECIDING and not (name == KMP_AFFINITY and words <= KMP_MODIFIERS):
         return "will override the binding of the plan"
     return ""
+
+
+# Programs that start worker processes divide the CPUs among these: joblib, scikit-learn, Dask and Ray set the
+# number of threads of each worker, but keep a number that their user has set. A number that ompbind sets is
+# such a number: each worker would then have as many threads as the whole rank. So a Python program gets no
+# number where its libraries count the CPUs of the affinity mask themselves (`openmp.variables.MASK_COUNTS`).
+# Other programs get all numbers: some take a missing OMP_NUM_THREADS for 1.
+
+
+def counts_by_mask(plan: Plan, placement: Placement) -> bool:
+    """Return whether libraries of a rank find its number of threads by its affinity mask.
+
+    They do not if an option, a CPU quota or service CPUs make that number smaller than the number of CPUs,
+    nor if the first place of the rank is smaller than its mask: the initial thread is then narrowed to it.
+    """
+    request = plan.request
+    return (
+        request.workload is not None
+        and request.workload.is_python_program
+        and request.compat is None
+        and request.threads is None
+        and request.smt == "auto"
+        and request.effective_bind in (Bind.RANK, Bind.NONE)
+        and plan.machine.bindable
+        and placement.processes == 1
+        and placement.threads == len(placement.cpus) == len(placement.cpuset)
+    )

@@ -206,10 +206,10 @@ def test_ranks_get_the_variables_of_vllm_for_a_preloaded_runtime(library, expect
 
 
 @pytest.mark.parametrize(("gib", "ranks", "expected"), [
-    ("2", 2, ["rank 0 needs 2 GiB of memory, but NUMA node 0 has 1 GiB",
-              "rank 1 needs 2 GiB of memory, but NUMA node 1 has 1 GiB"]),
-    ("1", 4, ["ranks 0-1 need 2 GiB of memory, but NUMA node 0 has 1 GiB",
-              "ranks 2-3 need 2 GiB of memory, but NUMA node 1 has 1 GiB"]),
+    ("2", 2, ["2 GiB of memory needed by rank 0 are more than the 1 GiB of NUMA node 0",
+              "2 GiB of memory needed by rank 1 are more than the 1 GiB of NUMA node 1"]),
+    ("1", 4, ["2 GiB of memory needed by ranks 0-1 are more than the 1 GiB of NUMA node 0",
+              "2 GiB of memory needed by ranks 2-3 are more than the 1 GiB of NUMA node 1"]),
     ("00", 2, []),  # a size that the server selects
 ])  # fmt: skip
 def test_a_warning_names_ranks_that_need_more_memory_than_their_nodes_have(gib, ranks, expected):

@@ -134,8 +134,8 @@ def test_a_request_without_a_core_of_the_kind_is_an_error():
 
 
 @pytest.mark.parametrize(("request_", "start"), [
-    (Request(ranks=1), "rank 0 mixes kinds of cores"),
-    (Request(ranks=2, mask=parse_mask("0-3|4-7")), "ranks differ in kinds of cores"),
+    (Request(ranks=1), "several kinds of cores in rank 0"),
+    (Request(ranks=2, mask=parse_mask("0-3|4-7")), "several kinds of cores, ranks differ"),
     (Request(ranks=1, core_kind="performance"), None),
     (Request(ranks=2, mask=parse_mask("4|5")), None),
 ])  # fmt: skip

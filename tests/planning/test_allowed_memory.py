@@ -79,10 +79,10 @@ def test_nodes_without_cpus_count_and_nodes_without_memory_do_not():
 
 
 @pytest.mark.parametrize(("options", "code", "text"), [
-    ({}, "memory-remote", "CPUs 0-11 (ranks 0-1)"), ({"strategy": "cores"}, None, ""),
-    ({"strategy": "cores", "ranks": 5}, "memory-remote", "CPU 8 (rank 0)"),
-    ({"mask": "0,12|13"}, "memory-remote", "CPU 0 (rank 0)"),
-    ({"memory": MemoryMode.BIND}, "memory-limited", "CPUs 0-11 (ranks 0-1)"),
+    ({}, "memory-remote", "ranks 0-1"), ({"strategy": "cores"}, None, ""),
+    ({"strategy": "cores", "ranks": 5}, "memory-remote", "rank 0"),
+    ({"mask": "0,12|13"}, "memory-remote", "rank 0"),
+    ({"memory": MemoryMode.BIND}, "memory-limited", "ranks 0-1"),
 ])  # fmt: skip
 def test_one_note_names_the_ranks_with_remote_memory(options, code, text):
     made = plan(mems="3", **options)

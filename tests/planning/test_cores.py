@@ -44,15 +44,6 @@ def test_ranks_compute_on_the_cores_that_they_request(shape, options, expected):
 
 
 @pytest.mark.parametrize(("options", "expected"), [
-    ({"cores": 1}, "-c 1 is 1 core per rank, not CPU 1 (-m 1 is CPU 1)"),
-    ({"cores": 8}, "-c 8 is 8 cores per rank, not CPU 8 (-m 8 is CPU 8)"),
-    ({"cores": 1, "ranks": 2}, None), ({"cores": 1, "mask": "0-3"}, None), ({}, None),
-])  # fmt: skip
-def test_a_note_says_that_cores_of_a_single_rank_are_no_cpu(options, expected):
-    assert notes(plan(DUAL, **{"ranks": 1, **options})).get("cores") == expected
-
-
-@pytest.mark.parametrize(("options", "expected"), [
     # service cores are whole cores, from the share that the strategy gives
     ({"service_cores": 1}, "0-2 and 3,11; 4-6 and 7,15"),
     ({"service_cores": 1, "smt": "all"}, "0-2,8-10 and 3,11; 4-6,12-14 and 7,15"),
@@ -164,21 +155,17 @@ def test_places_that_are_too_long_leave_one_place_and_a_warning():
         plan(None, machine=machine, mask=mask, service_cores=1, strict=True)
 
 
-def test_a_note_says_that_workers_may_use_service_cpus_without_places_or_without_binding():
+def test_a_warning_says_that_workers_may_use_service_cpus_without_places():
     old = plan(DUAL, service_cores=1, workload=workload("app", "needed omp 14"))
     assert not old.placements[0].places
     assert "service-workers" in notes(old)
-    assert not {"service-workers", "service-unbound"} & {*notes(plan(DUAL, service_cores=1))}
-    for options in ({"bind": Bind.NONE, "strict": True}, {"mask": "none"}):
-        codes = {*notes(plan(DUAL, service_cores=1, **options))}
-        assert codes & {"service-workers", "service-unbound"} == {"service-unbound"}
+    for options in ({}, {"bind": Bind.NONE, "strict": True}, {"mask": "none"}):
+        assert "service-workers" not in notes(plan(DUAL, service_cores=1, **options))
 
 
-def test_service_cpus_on_other_nodes_are_a_note_and_their_memory_is_not_used():
+def test_memory_of_service_cpus_on_other_nodes_is_not_used():
     made = plan(SNC, ranks=3, cores=4, service_cores=1, memory=MemoryMode.BIND)
-    assert notes(made)["service-remote"].startswith("ranks 0-2 have service CPUs on other NUMA nodes")
     assert [placement.memory.nodes for placement in made.placements] == [(0,), (1,), (2,)]
-    assert "service-remote" not in notes(plan(SNC, ranks=2, cores=3, service_cores=1))
     assert not any(border.crossing for border in measure_plan(made).borders)
 
 

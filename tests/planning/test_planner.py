@@ -169,26 +169,20 @@ def test_place_lists_too_long_for_a_runtime_fall_back_with_a_note():
     assert "places-too-long" in codes(made)
 
 
-APART = "CPU 8 not used: it shares a core with isolated CPUs"
-SHARED = "CPU 8 shares a core with isolated CPU 0"
-NO_CHOICE = "CPUs 8-15 share a core with isolated CPUs 0-7"
-
-
-@pytest.mark.parametrize(("isolated", "options", "expected", "note"), [
-    ("0", {}, "1-3 4-7", APART), ("0", {"smt": "all"}, "1-3,9-11 4-7,12-15", APART),
-    ("0", {"ranks": 1, "mask": "node:0"}, "1-3,9-11", APART),
-    ("0", {"ranks": 1, "mask": "core:0"}, "8", SHARED), ("0", {"ranks": 1, "mask": "8"}, "8", SHARED),
+@pytest.mark.parametrize(("isolated", "options", "expected", "unused"), [
+    ("0", {}, "1-3 4-7", "CPUs 0,8"), ("0", {"smt": "all"}, "1-3,9-11 4-7,12-15", "CPUs 0,8"),
+    ("0", {"ranks": 1, "mask": "node:0"}, "1-3,9-11", "CPUs 0,8"),
+    ("0", {"ranks": 1, "mask": "core:0"}, "8", ""), ("0", {"ranks": 1, "mask": "8"}, "8", ""),
     ("0", {"ranks": 1, "mask": "core:1"}, "1,9", ""), ("0", {"ranks": 1, "mask": "0,8"}, "0,8", ""),
-    ("0,8", {}, "1-3 4-7", ""), ("0-7", {}, "8-11 12-15", NO_CHOICE),
+    ("0,8", {}, "1-3 4-7", "CPUs 0,8"), ("0-7", {}, "8-11 12-15", ""),
     ("0-15", {}, "0-3 4-7", ""),
 ])  # fmt: skip
-def test_siblings_of_isolated_cpus_are_left_idle_or_a_note_names_them(isolated, options, expected, note):
+def test_siblings_of_isolated_cpus_are_left_idle_and_a_note_names_them(isolated, options, expected, unused):
     machine = make_machine(DUAL, isolated=CpuSet.from_list(isolated))
     made = plan(DUAL, machine, **{"ranks": 2, **options})
     assert lists(made) == expected.split()
-    noted = [known.text for known in made.notes if known.code == "isolated-siblings"]
-    assert len(noted) == bool(note)
-    assert all(text.startswith(note) for text in noted)
+    noted = [known.text for known in made.notes if known.code == "set-apart"]
+    assert [f"isolated: {unused} (" in text for text in noted] == [True] * bool(unused)
 
 
 BOUND, SHARED_CPUS = "OpenMP threads are bound to one CPU each", "share CPUs while others stay idle"

@@ -80,10 +80,3 @@ def test_more_ranks_than_cpus_of_the_quota_are_refused_if_strict():
 def test_ranks_divide_the_quota(options, threads):
     made = make_plan(make_machine(EIGHT, quota=8.0), Request(**options))
     assert [placement.threads for placement in made.placements] == threads
-
-
-@pytest.mark.parametrize("processes", [1, 2])
-def test_processes_of_a_rank_are_a_note_if_it_has_several(processes):
-    made = make_plan(make_machine(EIGHT), Request(ranks=2, processes_per_rank=processes))
-    texts = [note.text for note in made.notes if note.code == "processes"]
-    assert texts == ["each rank starts 2 processes, with 2 threads each"] * (processes - 1)
