@@ -70,7 +70,7 @@ site: $(VENV)/.site ## build the documentation as a site, into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 	@echo "wrote site/index.html. For the search: $(PYTHON) -m http.server --bind 127.0.0.1 -d site"
 
-sessions: $(VENV)/.developing ## record the sessions of bench in docs/ again; needs gcc and an idle machine
+sessions: $(VENV)/.developing ## record the sessions of bench in docs/ again; needs an idle machine
 	$(BIN)/python docs/record_sessions.py
 
 scaling: $(VENV)/.developing ## measure the tables of docs/scaling.md again; needs strace and an idle machine

@@ -34,7 +34,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 import ompbind.cli.main  # noqa: F401 - bench has loaded it too
 from benchmarks.promises import BenchUsage, make_bench_promises, print_promises
 from benchmarks.rounds import compile_modules, make_parser
-from ompbind.bench.records import Candidate, Kind, Metric, Phase, Run, Status
+from ompbind.bench.records import Candidate, Kind, Metric, Run, Status
 from ompbind.bench.run_candidate import run_candidate
 from ompbind.bench.start_ranks import CandidateStart, MeasuringSettings, SilentReporter, Slot
 from ompbind.commands.environment import RunSpec
@@ -70,7 +70,7 @@ def make_unbound() -> CandidateStart:
 
 def run_once(start: CandidateStart, number: int = 0) -> Run:
     """Run a candidate, which must succeed."""
-    run = run_candidate(start, SETTINGS, Slot(number=number, phase=Phase.CHOICE, round=1), verify=False)
+    run = run_candidate(start, SETTINGS, Slot(number=number, round=1), verify=False)
     if run.status is not Status.OK:
         raise SystemExit(f"a run has failed: {run.reason}")
     return run

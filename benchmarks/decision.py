@@ -159,7 +159,7 @@ def make_noise(random: Random, variation: float) -> Iterator[float]:
 def simulate_session(session: Session, make_run: Callable[[str, NextRound, int], Run]) -> Session:
     """Continue a session until it is over; `make_run` gets the candidate, the round and the run's number."""
     while not (following := find_next(session)).ended:
-        order = Random(f"{session.rules.seed} {following.phase} {following.round}")
+        order = Random(f"{session.rules.seed} {following.round}")
         runs = list(session.runs)
         for name in order.sample(following.candidates, len(following.candidates)):
             runs.append(make_run(name, following, len(runs)))
@@ -179,7 +179,6 @@ def make_time(name: str, following: NextRound, number: int, value: float) -> Run
     return Run(
         candidate=name,
         number=number,
-        phase=following.phase,
         round=following.round,
         started=float(number),
         values=(value,),

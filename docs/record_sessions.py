@@ -3,8 +3,7 @@
     make sessions
 
 It runs each command of a block "console", in the order of the pages, in one directory with the programs of
-docs/examples/. The name of this machine is replaced. Needs gcc and two CPUs; takes some
-minutes. Other processes disturb the sessions.
+docs/examples/. The name of this machine is replaced. Other processes disturb the sessions.
 """
 
 import os
@@ -17,7 +16,7 @@ from pathlib import Path
 from shutil import copy
 
 DOCS = Path(__file__).parent
-PAGES = (DOCS / "benchmarking.md", DOCS / "bench-results.md", DOCS / "threads.md")
+PAGES = (DOCS / "benchmarking.md", DOCS / "bench-results.md")
 BLOCK = re.compile(r"```console\n\$ (.*)\n(?:.*\n)*?```")
 """A command of a page and its output."""
 
@@ -29,8 +28,6 @@ def record_sessions(text: str, directory: Path) -> str:
     """Return a page with new output of its commands, which write other files into `directory`."""
     for program in (DOCS / "examples").glob("*.py"):
         copy(program, directory)
-    compiler = ["gcc", "-O2", "-fopenmp", str(DOCS / "examples/heat.c"), "-o", "heat"]
-    subprocess.run(compiler, cwd=directory, check=True)
     return BLOCK.sub(lambda block: f"```console\n$ {block[1]}\n{_run(block[1], directory)}```", text)
 
 

@@ -1,12 +1,28 @@
-"""When results are looked at, and what the ratios within rounds say about two candidates.
+"""What rounds say about candidates: log ratios within rounds, and the confidence interval of their median.
 
-Each look could show a difference by chance. So looks take place only after a few planned rounds, and the
-permitted error of 5 % is divided by their number and by the number of comparisons. Looking after every round
-at 95 % would show a difference between two equal candidates in every fourth session.
+*Which ratio.* Candidates of one round run one after the other, so a slow change of the machine concerns all
+of them. Compared are therefore only runs of the same round: the logarithm of the ratio, above 0 if the first
+candidate is better.
 
-A session that is resumed with more rounds has more planned looks, and each look is judged with its smaller
-part of the error. Looks that took place before had a larger part, so the error is above 5 % at most by that
-of the added looks: by 0.8 % from 40 to 60 rounds.
+*Which interval.* The interval of the median ratio is between two of the sorted ratios. Each ratio is below
+the true median with probability 1/2, so the number of ratios below it is binomial, and binomial coefficients
+say which two. That needs no normal noise: times have bursts and several modes, and a few outliers change
+nothing.
+
+*Which correction.* A session stops as soon as the answer is clear, and recommends the best of many
+candidates. Both find differences by chance: looking after every round at 95 % shows one between two equal
+candidates in every fourth session. So results are looked at only after planned rounds (8, 12, 18, 27, 40, …),
+and the permitted error of 5 % is divided by the number of looks, and by the number of comparisons with a
+reference (Bonferroni). Then all intervals of a session hold together with a probability of 95 %, whichever
+candidate is chosen because of them, and whenever the session stops. The median ratio of the best of many
+candidates is optimistic, because the best one also had luck; its interval is not.
+
+That none of several candidates is better by what matters is a single statement, which is wrong only if it is
+wrong of one of them. So its error is divided by the number of looks only.
+
+A session that is resumed with more rounds has more planned looks, each with a smaller part of the error.
+Looks that took place before had a larger part, so the error is above 5 % at most by that of the added looks:
+by 0.8 % from 40 to 60 rounds.
 """
 
 import math
@@ -20,8 +36,6 @@ from ompbind.bench.records import (
     Candidate,
     ComparisonResult,
     Kind,
-    Phase,
-    Rules,
     Run,
     Session,
     Status,
@@ -32,56 +46,57 @@ from ompbind.record import Record
 MAX_INVALID = 3
 """A candidate whose runs were not bound as planned in so many checks in a row is disqualified."""
 
+FIRST_LOOK = 8
+"""The round of the first look. Each further look is after half as many rounds again: 12, 18, 27, 40, …"""
+
+ERROR = 0.05
+"""The probability at most that a session shows a difference between equal candidates, over all looks."""
+
+MAX_MORE_ROUNDS = 10_000
+"""A longer session is not proposed."""
+
+BETTER = {ComparisonResult.BEST, ComparisonResult.FASTER}
+NOT_BETTER = {ComparisonResult.SLOWER, ComparisonResult.SAME}
+
 
 class RunIndex(Record):
-    """What the decisions need of the runs of a session. A key with a phase is (phase, candidate).
+    """What the decisions need of the runs of a session, by candidate.
 
     `logs` are the logarithms of the first metric of valid runs by round, negative for times: a higher number
-    is better. `values` are the finite values of all rounds in the order of runs, by candidate. `last` is the
-    last round in which a candidate ran. `disqualified` are reasons by candidate.
+    is better. `values` are the finite values of all rounds in the order of runs. `last` is the last round in
+    which a candidate ran. `disqualified` are reasons.
     """
 
-    logs: Mapping[tuple[Phase, str], Mapping[int, float]]
+    logs: Mapping[str, Mapping[int, float]]
     values: Mapping[str, Sequence[float]]
-    last: Mapping[tuple[Phase, str], int]
+    last: Mapping[str, int]
     disqualified: Mapping[str, str]
 
-    def find_last(self, phase: Phase, candidates: Iterable[str]) -> int:
-        """Return the last round of a phase in which any of the candidates ran, 0 if none."""
-        return max((self.last.get((phase, name), 0) for name in candidates), default=0)
+    def find_last(self, candidates: Iterable[str]) -> int:
+        """Return the last round in which any of the candidates ran, 0 if none."""
+        return max((self.last.get(name, 0) for name in candidates), default=0)
 
-    def compare(self, phase: Phase, name: str, other: str) -> dict[int, float]:
+    def compare(self, name: str, other: str) -> dict[int, float]:
         """Return the log ratio of each round in which both have a valid run; above 0 `name` is better."""
-        others = self.logs.get((phase, other), {})
-        own = self.logs.get((phase, name), {})
+        others = self.logs.get(other, {})
+        own = self.logs.get(name, {})
         return {number: log - others[number] for number, log in own.items() if number in others}
 
 
 def make_index(session: Session) -> RunIndex:
-    """Return the index of all runs."""
-    logs: defaultdict[tuple[Phase, str], dict[int, float]] = defaultdict(dict)
+    """Return the index of all runs; warm-ups have no values in it."""
+    logs: defaultdict[str, dict[int, float]] = defaultdict(dict)
     values: defaultdict[str, list[float]] = defaultdict(list)
-    last: dict[tuple[Phase, str], int] = {}
+    last: dict[str, int] = {}
     direction = 1 if session.metrics[0].higher else -1
     for run in session.runs:
-        key = (run.phase, run.candidate)
-        last[key] = run.round
-        if is_valid(run) and run.phase != Phase.WARM_UP and math.isfinite(run.values[0]):
+        last[run.candidate] = run.round
+        if run.counts and math.isfinite(run.values[0]):
             value = run.values[0]
             values[run.candidate].append(value)
-            if is_comparable(value):
-                logs[key][run.round] = direction * math.log(value)
+            if value > 0:
+                logs[run.candidate][run.round] = direction * math.log(value)
     return RunIndex(logs=logs, values=values, last=last, disqualified=_find_disqualified(session.runs))
-
-
-def is_valid(run: Run) -> bool:
-    """Return whether a run counts: it succeeded and was bound as planned."""
-    return run.status == Status.OK and bool(run.values)
-
-
-def is_comparable(value: float) -> bool:
-    """Return whether a ratio to a value is possible."""
-    return 0 < value < math.inf
 
 
 def _find_disqualified(runs: Iterable[Run]) -> dict[str, str]:
@@ -101,28 +116,21 @@ def _find_disqualified(runs: Iterable[Run]) -> dict[str, str]:
     return reasons
 
 
-REFERENCE_ORDER = (Kind.UNBOUND, Kind.DEFAULT, Kind.VARIED)
-"""The reference of a group is its first candidate that can run, in this order of kinds."""
-
-
 class Group(Record):
     """Candidates that do the same work, in the order in which they can be the reference.
 
     `ranks` is None for several numbers of ranks. `reference` is "" if all are disqualified. `contenders` are
-    compared with the reference: all others that are not disqualified, the simplest first. `references` are
-    the candidates that show the effect of binding, by candidate: the first with the same number of ranks.
+    all others that are not disqualified, the simplest first. `references` are the candidates that each
+    contender is compared with: the reference, and with several numbers of ranks the first candidate with its
+    number, which shows the effect of binding, and the first number with its binding, which shows the effect
+    of the number.
     """
 
     ranks: int | None
     candidates: tuple[Candidate, ...]
     reference: str
     contenders: tuple[str, ...]
-    references: Mapping[str, str]
-
-    def find_simpler(self, name: str, others: Iterable[str]) -> tuple[str, ...]:
-        """Return which other candidates are simpler than a candidate."""
-        complexity = {each.name: _get_complexity(each) for each in self.candidates}
-        return tuple(other for other in others if complexity[other] < complexity[name])
+    references: Mapping[str, tuple[str, ...]]
 
 
 def make_groups(session: Session, index: RunIndex) -> tuple[Group, ...]:
@@ -137,6 +145,29 @@ def _split_by_ranks(candidates: Sequence[Candidate], index: RunIndex) -> tuple[G
     return tuple(_make_group([it for it in candidates if it.ranks == number], index) for number in numbers)
 
 
+def _make_group(candidates: Sequence[Candidate], index: RunIndex) -> Group:
+    by_kind = tuple(sorted(candidates, key=lambda each: list(Kind).index(each.kind)))
+    able = [each for each in by_kind if each.name not in index.disqualified]
+    reference = able[0].name if able else ""
+    # simple candidates first: without ompbind, then those with the fewest choices
+    simple = sorted(able, key=lambda each: (each.kind != Kind.UNBOUND, len(each.choices)))
+    references = {}
+    for each in able:
+        same_number = next(other.name for other in able if other.ranks == each.ranks)
+        bindings = _list_bindings(each)
+        same_binding = next(other.name for other in able if not bindings.isdisjoint(_list_bindings(other)))
+        found = dict.fromkeys((reference, same_number, same_binding))
+        references[each.name] = tuple(name for name in found if name != each.name)
+    numbers = {each.ranks for each in candidates}
+    return Group(
+        ranks=numbers.pop() if len(numbers) == 1 else None,
+        candidates=by_kind,
+        reference=reference,
+        contenders=tuple(each.name for each in simple if each.name != reference),
+        references=references,
+    )
+
+
 def make_parts(group: Group, name: str, index: RunIndex) -> tuple[Group, ...]:
     """Return the groups whose ratios have one cause: each number of ranks, then the numbers of ranks.
 
@@ -147,130 +178,45 @@ def make_parts(group: Group, name: str, index: RunIndex) -> tuple[Group, ...]:
         return (group,)
     able = [each for each in group.candidates if each.name in group.references]
     parts = _split_by_ranks(group.candidates, index)
-    for binding in (*(_list_bindings(each)[0] for each in able if each.name == name), Kind.UNBOUND.value):
-        same = [each for each in able if binding in _list_bindings(each)]
-        if len(same) > 1:
+    for bindings in (*(_list_bindings(each) for each in able if each.name == name), {Kind.UNBOUND.value}):
+        same = [each for each in able if not bindings.isdisjoint(_list_bindings(each))]
+        if len({each.ranks for each in same}) > 1:
             return (*parts, _make_group(same, index))
     return parts
 
 
-def _list_bindings(candidate: Candidate) -> list[str]:
+def _list_bindings(candidate: Candidate) -> set[str]:
     """Return the names of a candidate and of its equals, without the number of ranks."""
-    return [drop_ranks(name, candidate.ranks) for name in (candidate.name, *candidate.same)]
-
-
-def count_comparisons(session: Session, groups: tuple[Group, ...]) -> int:
-    """Return how many comparisons with a reference were planned at the start of the session."""
-    return len(session.candidates) - len(groups)
-
-
-def _make_group(candidates: Sequence[Candidate], index: RunIndex) -> Group:
-    by_kind = tuple(sorted(candidates, key=lambda each: REFERENCE_ORDER.index(each.kind)))
-    able = [each for each in by_kind if each.name not in index.disqualified]
-    reference = able[0].name if able else ""
-    others = sorted((each for each in able if each.name != reference), key=_get_complexity)
-    numbers = {each.ranks for each in candidates}
-    first = {each.ranks: each.name for each in reversed(able)}
-    return Group(
-        ranks=numbers.pop() if len(numbers) == 1 else None,
-        candidates=by_kind,
-        reference=reference,
-        contenders=tuple(each.name for each in others),
-        references={each.name: first[each.ranks] for each in able},
-    )
-
-
-def _get_complexity(candidate: Candidate) -> tuple[bool, int]:
-    """Return a key that sorts simple candidates first: without ompbind, fewest choices, the default plan."""
-    return candidate.kind != Kind.UNBOUND, len(candidate.choices)
-
-
-# The confidence interval of a median, without assumptions about the distribution.
-#
-# No package is needed: the interval is between two of the sorted values, and binomial coefficients say
-# which. An interval from the standard deviation would need normal noise, and times have bursts and several
-# modes.
-
-
-def make_median_interval(values: Sequence[float], error: float) -> tuple[float, float] | None:
-    """Return the confidence interval of the median, (low, high); None if there are too few values.
-
-    `error` is the probability at most that the true median is outside, both sides together. Each value is
-    below the true median with probability 1/2 (at most, if values can be equal), so the number of values
-    below it is binomial.
-    """
-    cut = find_cut(len(values), error)
-    ordered = sorted(values)
-    return (ordered[cut - 1], ordered[-cut]) if cut else None
-
-
-@cache
-def find_cut(count: int, error: float) -> int:
-    """Return the rank of the lower limit among `count` sorted values, from 1; 0 if there are too few values.
-
-    The upper limit has the same rank from the end.
-    """
-    cut, outcomes, term = 0, 1, 1  # outcomes, among 2**count, with at most `cut` values below the median
-    while 2 * outcomes / 2**count <= error:
-        term = term * (count - cut) // (cut + 1)  # the binomial coefficient of `cut`: faster than math.comb
-        cut += 1
-        outcomes += term
-    return cut
-
-
-@cache
-def find_min_count(error: float) -> int:
-    """Return the smallest number of values that have an interval with this error."""
-    count = 1
-    while not find_cut(count, error):
-        count += 1
-    return count
-
-
-FIRST_LOOK = 8
-"""The round of the first look. Each further look is after half as many rounds again: 12, 18, 27, 40, …"""
-
-ERROR = 0.05
-"""The probability at most that a phase shows a difference between equal candidates, over all looks."""
-
-MAX_MORE_ROUNDS = 10_000
-"""A longer session is not proposed."""
-
-BETTER = {ComparisonResult.BEST, ComparisonResult.FASTER}
-NOT_BETTER = {ComparisonResult.SLOWER, ComparisonResult.SAME}
-DECIDED = {ComparisonResult.BEST, *NOT_BETTER}
-"""Results that need no further rounds."""
-
-
-def make_looks(max_rounds: int) -> tuple[int, ...]:
-    """Return the rounds of a phase after which results are looked at: 8, 12, 18, 27, 40, 60, 90, 135, …"""
-    looks = []
-    look = FIRST_LOOK
-    while look <= max_rounds:
-        looks.append(look)
-        look = look * 3 // 2
-    return tuple(looks)
-
-
-def find_last_round(max_rounds: int) -> int:
-    """Return the last round of a phase: the last look, because later rounds could decide nothing."""
-    return (make_looks(max_rounds) or (max_rounds,))[-1]
+    return {drop_ranks(name, candidate.ranks) for name in (candidate.name, *candidate.same)}
 
 
 class Criterion(Record):
     """How two candidates are compared at one look.
 
-    `error` is the permitted error of this look and comparison, `matters` the log ratio that matters.
+    `error` is the permitted error of this look and comparison, `error_of_look` that of this look alone.
+    `matters` is the log ratio that matters.
     """
 
     error: float
+    error_of_look: float
     matters: float
 
 
-def make_criterion(rules: Rules, comparisons: int) -> Criterion:
-    """Return the criterion of each of `comparisons` at each planned look."""
-    parts = max(1, len(make_looks(rules.max_rounds))) * max(1, comparisons)
-    return Criterion(error=ERROR / parts, matters=math.log1p(rules.matters))
+def make_criterion(session: Session) -> Criterion:
+    """Return the criterion of each comparison at each look, as planned at the start of the session."""
+    groups = make_groups(session.replace(runs=()), make_index(session.replace(runs=())))
+    comparisons = sum(len(names) for group in groups for names in group.references.values())
+    error = ERROR / len(make_looks(session.rules.max_rounds))
+    matters = math.log1p(session.rules.matters)
+    return Criterion(error=error / max(1, comparisons), error_of_look=error, matters=matters)
+
+
+def make_looks(max_rounds: int) -> tuple[int, ...]:
+    """Return the rounds after which results are looked at: 8, 12, 18, 27, 40, …; the last one is the end."""
+    looks = [FIRST_LOOK]
+    while looks[-1] * 3 // 2 <= max_rounds:
+        looks.append(looks[-1] * 3 // 2)
+    return (*looks[:-1], max_rounds)
 
 
 class Evidence(Record):
@@ -297,8 +243,32 @@ def make_evidence(ratios: Collection[float], criterion: Criterion) -> Evidence |
     )
 
 
+def make_median_interval(values: Sequence[float], error: float) -> tuple[float, float] | None:
+    """Return the confidence interval of the median, (low, high); None if there are too few values.
+
+    `error` is the probability at most that the true median is outside, both sides together.
+    """
+    cut = find_cut(len(values), error)
+    ordered = sorted(values)
+    return (ordered[cut - 1], ordered[-cut]) if cut else None
+
+
+@cache
+def find_cut(count: int, error: float) -> int:
+    """Return the rank of the lower limit among `count` sorted values, from 1; 0 if there are too few values.
+
+    The upper limit has the same rank from the end.
+    """
+    cut, outcomes, term = 0, 1, 1  # outcomes, among 2**count, with at most `cut` values below the median
+    while 2 * outcomes / 2**count <= error:
+        term = term * (count - cut) // (cut + 1)  # the binomial coefficient of `cut`: faster than math.comb
+        cut += 1
+        outcomes += term
+    return cut
+
+
 def judge(evidence: Evidence | None, criterion: Criterion) -> ComparisonResult:
-    """Return the result of a comparison with the reference; BEST means faster by what matters."""
+    """Return the result of a comparison with a reference; BEST means better by what matters."""
     if evidence is None or evidence.interval is None:
         return ComparisonResult.UNKNOWN
     low, high = evidence.interval
@@ -315,13 +285,15 @@ def estimate_more_rounds(evidence: Evidence | None, criterion: Criterion) -> int
     The width of an interval shrinks with the square root of the number of rounds. The first interval is the
     whole range.
     """
-    needed, rounds = float(find_min_count(criterion.error)), 0
+    needed, rounds = 1.0, 0
+    while not find_cut(int(needed), criterion.error):
+        needed += 1
     if evidence:
         rounds, interval = evidence.rounds, evidence.interval or evidence.range
         needed = max(needed, rounds * _find_growth(evidence.median, interval, criterion.matters))
     if needed > MAX_MORE_ROUNDS:
         return None
-    look = next(look for look in make_looks(2 * MAX_MORE_ROUNDS) if look >= needed and look > rounds)
+    look = next(look for look in make_looks(4 * MAX_MORE_ROUNDS) if look >= needed and look > rounds)
     return look - rounds
 
 

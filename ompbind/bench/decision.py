@@ -1,36 +1,33 @@
 """What runs next, and what is known: pure functions of the records of a session.
 
-The rounds of the *choice* run all candidates, and name one for each group. The rounds of the *confirmation*
-run only this candidate and its references, and the published ratios come from these alone. Groups that need
-no choice wait for the confirmation. Both phases look only after planned rounds (see `comparing`). The ratio
-of a chosen candidate is optimistic in the rounds of the choice, because the best of many also had luck.
+Each round runs all candidates that are left, in random order. A candidate leaves early if it lost every round
+clearly against the best one; that claims nothing. After planned rounds (see `comparing`) the session stops if
+the choice is clear. The choice is the simplest of the candidates that are as good as the best by the median.
 
-A group with several numbers of ranks has one choice among all candidates, which has two references: with as
-many ranks the unbound candidate, which shows the effect of binding; with the same binding the candidate with
-the first number of ranks, which shows the effect of this number.
+A group with several numbers of ranks has one choice, which has two effects: that of binding, compared with
+the unbound candidate with as many ranks, and that of the number of ranks, compared with the same binding and
+the first number.
 """
 
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping
 
-from ompbind.bench.choosing import Choice, compare_choice, find_open, find_simplest_leader, make_choice
 from ompbind.bench.comparing import (
     BETTER,
-    DECIDED,
     NOT_BETTER,
     Criterion,
+    Evidence,
     Group,
     RunIndex,
-    count_comparisons,
     estimate_more_rounds,
-    find_last_round,
     judge,
     make_criterion,
     make_evidence,
     make_groups,
     make_index,
     make_looks,
+    make_median_interval,
     make_parts,
 )
 from ompbind.bench.records import (
@@ -39,51 +36,104 @@ from ompbind.bench.records import (
     Conclusion,
     GroupConclusion,
     NextRound,
-    Phase,
-    Remark,
-    Rules,
-    Run,
     Session,
 )
 from ompbind.bench.remarks import make_remarks
 from ompbind.cpuset import count
 from ompbind.record import Record
 
+FIRST_DROP = 6
+"""The first round after which candidates can leave."""
+
+CLEAR_LOSS = math.log(1.1)
+"""A candidate that lost every round leaves if its median log ratio is above this, and above what matters."""
+
+
+class _GroupState(Record):
+    """A group, why contenders have left it, the contenders that remain, and the choice, "" for none."""
+
+    group: Group
+    dropped: Mapping[str, str]
+    remaining: tuple[str, ...]
+    choice: str
+
 
 class _State(Record):
-    """A session, its groups with the choice of each, and the criteria of both phases."""
+    """A session, its groups, and how two candidates are compared."""
 
-    rules: Rules
+    session: Session
     index: RunIndex
-    choices: tuple[tuple[Group, Choice], ...]
-    choosing: Criterion
-    confirming: Criterion
+    criterion: Criterion
+    groups: tuple[_GroupState, ...]
 
-    def list_confirming(self, group: Group, choice: Choice) -> list[Group]:
-        """Return the parts of a group in which the choice is compared with the reference."""
-        parts = make_parts(group, choice.candidate, self.index) if choice.candidate else ()
-        return [part for part in parts if choice.candidate in part.contenders]
+    def compare(self, name: str, other: str) -> Evidence | None:
+        """Return what the rounds say about two candidates; above 0 `name` is better."""
+        return make_evidence(self.index.compare(name, other).values(), self.criterion)
 
-    def judge_choice(self, group: Group, choice: Choice) -> list[ComparisonResult]:
-        """Return what the fresh rounds say about the choice of a group, for each part."""
-        results = []
-        for part in self.list_confirming(group, choice):
-            ratios = self.index.compare(Phase.CONFIRMATION, choice.candidate, part.reference)
-            results.append(judge(make_evidence(ratios.values(), self.confirming), self.confirming))
-        return results
+    def judge(self, name: str, other: str) -> ComparisonResult:
+        """Return whether a candidate is better than another."""
+        return judge(self.compare(name, other), self.criterion)
+
+    def can_be_better(self, name: str, other: str) -> bool:
+        """Return whether a candidate can be better than another by what matters."""
+        ratios = tuple(self.index.compare(name, other).values())
+        interval = make_median_interval(ratios, 2 * self.criterion.error_of_look)  # one side counts
+        return interval is None or interval[1] > self.criterion.matters
 
 
 def _make_state(session: Session) -> _State:
-    index = make_index(session)
-    groups = make_groups(session, index)
-    choosing = make_criterion(session.rules, count_comparisons(session, groups))
-    confirmed = sum(1 if group.ranks is not None else 2 for group in groups)
-    return _State(
-        rules=session.rules,
-        index=index,
-        choices=tuple((group, make_choice(group, index, session.rules, choosing)) for group in groups),
-        choosing=choosing,
-        confirming=make_criterion(session.rules, confirmed),
+    index, criterion = make_index(session), make_criterion(session)
+    groups = []
+    for group in make_groups(session, index):
+        dropped = _find_dropped(group, index, max(CLEAR_LOSS, criterion.matters))
+        remaining = tuple(name for name in group.contenders if name not in dropped)
+        choice = _choose(group, remaining, index, criterion)
+        groups.append(_GroupState(group=group, dropped=dropped, remaining=remaining, choice=choice))
+    return _State(session=session, index=index, criterion=criterion, groups=tuple(groups))
+
+
+def _find_dropped(group: Group, index: RunIndex, clear_loss: float) -> dict[str, str]:
+    """Return the reasons by contender: each is judged by the rounds up to its last round.
+
+    Later runs do not count: a candidate that has left stays away, also if the best candidate fails later. A
+    contender stays as long as a remaining contender is compared with it.
+    """
+    last = {name: index.last.get(name, 0) for name in group.contenders}
+    leaders = {number: _find_leader(group, index, number) for number in {*last.values()}}
+    reasons = {}
+    for name, number in last.items():
+        leader = leaders[number]
+        lost = [ratio for at, ratio in index.compare(leader, name).items() if at <= number]
+        if len(lost) >= FIRST_DROP and min(lost) > 0 and statistics.median(lost) > clear_loss:
+            by = f"with a median ratio of {math.exp(statistics.median(lost)):.2f}"
+            reasons[name] = f"{leader} was better in all {len(lost)} rounds, {by}"
+    needed = {other for name in group.contenders if name not in reasons for other in group.references[name]}
+    return {name: reason for name, reason in reasons.items() if name not in needed}
+
+
+def _find_leader(group: Group, index: RunIndex, last: int) -> str:
+    """Return the best candidate in a round, by the median of all rounds up to it; "" without valid runs."""
+    ran = [each.name for each in group.candidates if last in index.logs.get(each.name, ())]
+    medians = {}
+    for name in ran:
+        ratios = index.compare(name, ran[0])
+        medians[name] = statistics.median(ratio for number, ratio in ratios.items() if number <= last)
+    return max(medians, key=medians.__getitem__, default="")
+
+
+def _choose(group: Group, remaining: tuple[str, ...], index: RunIndex, criterion: Criterion) -> str:
+    """Return the simplest candidate that is as good as the best by the median; "" without any runs."""
+    ratios = {name: index.compare(name, group.reference).values() for name in remaining}
+    medians = {name: statistics.median(found) for name, found in ratios.items() if found}
+    if not medians:
+        return ""
+    medians = {group.reference: 0.0, **medians}
+    best = max(medians, key=medians.__getitem__)
+    lost = {name: index.compare(best, name).values() for name in medians}
+    return next(
+        name
+        for name in medians  # the simplest first
+        if name == best or (lost[name] and statistics.median(lost[name]) < criterion.matters)
     )
 
 
@@ -93,86 +143,70 @@ def find_next(session: Session) -> NextRound:
     A round that was interrupted is returned again, with the candidates that did not run in it. The answer
     depends on the runs alone, so a resumed session continues as if it had not stopped.
     """
-    before, ran = _split_last_round(session)
-    if missing := _find_missing(before, ran):
-        return missing
+    last = session.runs[-1].round if session.runs else 0
+    ran = {run.candidate for run in session.runs if run.round == last}
+    before = session.replace(runs=tuple(run for run in session.runs if run.round < last))
+    planned = _plan_round(before) if ran else None
+    if planned and (missing := tuple(name for name in planned.candidates if name not in ran)):
+        return planned.replace(candidates=missing, dropped=())
     following = _plan_round(session)
-    names = {run.candidate for run in ran}
-    gone = tuple(pair for pair in following.dropped if pair[0] in names)
-    return following.replace(dropped=gone)
-
-
-def _find_missing(before: Session, ran: Sequence[Run]) -> NextRound | None:
-    """Return the rest of the last round, None if it is complete.
-
-    A round with the candidates of the round before is complete: only a failed candidate is replaced.
-    """
-    previous = _split_last_round(before)[1]
-    names = {run.candidate for run in ran}
-    is_same_phase = ran and previous and previous[0].phase == ran[0].phase
-    if not ran or (is_same_phase and {run.candidate for run in previous} == names):
-        return None
-    planned = _plan_round(before)
-    missing = tuple(name for name in planned.candidates if name not in names)
-    is_same = (planned.phase, planned.round) == (ran[0].phase, ran[0].round)
-    return planned.replace(candidates=missing, dropped=()) if missing and is_same else None
-
-
-def _split_last_round(session: Session) -> tuple[Session, tuple[Run, ...]]:
-    """Return the session before its last round, and the runs of that round."""
-    runs = session.runs
-    kept = len(runs)
-    while kept and (runs[kept - 1].phase, runs[kept - 1].round) == (runs[-1].phase, runs[-1].round):
-        kept -= 1
-    return session.replace(runs=runs[:kept]), runs[kept:]
+    return following.replace(dropped=tuple(pair for pair in following.dropped if pair[0] in ran))
 
 
 def _plan_round(session: Session) -> NextRound:
     """Return the round that follows; `dropped` are all candidates that do not run any more."""
+    names = tuple(candidate.name for candidate in session.candidates)
     if not session.runs:
-        names = tuple(candidate.name for candidate in session.candidates)
-        return NextRound(
-            phase=Phase.WARM_UP, round=0, candidates=names, ended="" if names else "no candidates"
-        )
+        return NextRound(round=0, candidates=names, ended="" if names else "no candidates")
     state = _make_state(session)
-    gone = [*state.index.disqualified.items()]
-    if session.runs[-1].phase is Phase.CHOICE:  # a dropped candidate can be a reference later
-        gone += [pair for _, choice in state.choices for pair in choice.dropped.items()]
-    choosing = [
+    running = {
         name
-        for group, choice in state.choices
-        if not choice.made
-        for name in (group.reference, *choice.remaining)
-    ]
-    chosen = set(choosing or _list_confirmed(state))
-    phase = Phase.CHOICE if choosing else Phase.CONFIRMATION
-    names = tuple(candidate.name for candidate in session.candidates if candidate.name in chosen)
-    number = 1 + state.index.find_last(phase, (candidate.name for candidate in session.candidates))
-    ended = "" if names else _explain_end(state)
-    return NextRound(phase=phase, round=number, candidates=names, dropped=tuple(gone), ended=ended)
+        for each in state.groups
+        if each.remaining and not _is_over(state, each)
+        for name in (each.group.reference, *each.remaining)
+    }
+    gone = {**state.index.disqualified}
+    for each in state.groups:
+        gone |= each.dropped
+    return NextRound(
+        round=1 + state.index.find_last(names),
+        candidates=tuple(name for name in names if name in running),
+        dropped=tuple(gone.items()),
+        ended="" if running else _explain_end(state),
+    )
 
 
-def _list_confirmed(state: _State) -> list[str]:
-    """Return the choice and the references of each group whose confirmation needs more rounds."""
-    last_round = find_last_round(state.rules.max_rounds)
-    looks = make_looks(state.rules.max_rounds)
-    names: list[str] = []
-    for group, choice in state.choices:
-        last = state.index.find_last(Phase.CONFIRMATION, (each.name for each in group.candidates))
-        decided = last in looks and DECIDED.issuperset(state.judge_choice(group, choice))
-        parts = state.list_confirming(group, choice)
-        if parts and last < last_round and not decided:
-            names += [choice.candidate, *(part.reference for part in parts)]
-    return names
+def _is_over(state: _State, each: _GroupState) -> bool:
+    """Return whether a group needs no further rounds."""
+    most = state.session.rules.max_rounds
+    last = state.index.find_last((each.group.reference, *each.remaining))
+    return last >= most or (last in make_looks(most) and _is_decided(state, each))
+
+
+def _is_decided(state: _State, each: _GroupState) -> bool:
+    """Return whether the choice of a group is clear.
+
+    It is better than what it is compared with, no other candidate can be better by what matters, and it is
+    known of each simpler candidate whether it is as good.
+    """
+    group, choice = each.group, each.choice
+    if choice == group.reference or not choice:
+        return all(state.judge(name, group.reference) in NOT_BETTER for name in each.remaining)
+    if any(state.judge(choice, other) != ComparisonResult.BEST for other in group.references[choice]):
+        return False
+    if any(state.can_be_better(other, choice) for other in each.remaining if other != choice):
+        return False
+    simpler = each.remaining[: each.remaining.index(choice)]
+    return all(state.judge(choice, other) != ComparisonResult.UNKNOWN for other in simpler)
 
 
 def _explain_end(state: _State) -> str:
-    if not any(group.contenders for group, _ in state.choices):
+    compared = [each for each in state.groups if each.group.contenders]
+    if not compared:
         return "no candidate is left to compare"
-    results = {result for pair in state.choices for result in state.judge_choice(*pair)}
-    if ComparisonResult.UNKNOWN not in results:
+    if all(_recommend(state, each) for each in compared):
         return "decided"
-    return f"not decided after {count(find_last_round(state.rules.max_rounds), 'round')}"
+    return f"not decided after {count(state.session.rules.max_rounds, 'round')}"
 
 
 def conclude(session: Session) -> Conclusion:
@@ -183,38 +217,41 @@ def conclude(session: Session) -> Conclusion:
     """
     state = _make_state(session)
     groups: list[GroupConclusion] = []
-    remarks: list[Remark] = []
-    for group, choice in state.choices:
-        recommended = _recommend(state, group, choice)
-        shown = choice.candidate or recommended or group.reference
-        parts = make_parts(group, shown, state.index)
-        groups += [_conclude_part(state, part, choice, recommended) for part in parts]
-        remarks += _remark_simpler(state, group, choice, recommended)
-    remarks += make_remarks(session, state.index, tuple(groups))
-    return Conclusion(groups=tuple(groups), remarks=tuple(remarks))
+    for each in state.groups:
+        recommended = _recommend(state, each)
+        parts = make_parts(each.group, recommended or each.choice or each.group.reference, state.index)
+        groups += [_conclude_part(state, part, each.dropped, recommended) for part in parts]
+    return Conclusion(groups=tuple(groups), remarks=make_remarks(session, state.index, tuple(groups)))
 
 
-def _remark_simpler(state: _State, group: Group, choice: Choice, recommended: str) -> Iterator[Remark]:
-    """Yield the recommended candidate if it is not known to be better than simpler candidates.
+def _recommend(state: _State, each: _GroupState) -> str:
+    """Return the candidate to recommend, "" if nothing is known.
 
-    Its own reference is compared with it in the rounds of the confirmation.
+    If no candidate is better than the reference, it is the reference: nothing is simpler than no change. If
+    only the number of ranks is known to be better, it is the unbound candidate with this number.
     """
-    if recommended in choice.remaining:
-        simpler = group.find_simpler(recommended, choice.remaining)
-        others = [name for name in simpler if name != group.references[recommended]]
-        names = find_open(recommended, others, state.index, state.choosing)
-        if names:
-            verb = "has" if len(names) == 1 else "have"
-            text = f"not known to be better than {' and '.join(names)}, which {verb} fewer options"
-            yield Remark(code="simpler", candidate=recommended, text=text)
+    group, choice = each.group, each.choice
+    if choice == group.reference or not choice:
+        open_ = any(state.can_be_better(name, group.reference) for name in each.remaining)
+        return "" if open_ else group.reference
+    for name in (choice, *group.references[choice]):
+        references = group.references[name]
+        if references and all(state.judge(name, other) in BETTER for other in references):
+            return name
+    return ""
 
 
-def _conclude_part(state: _State, part: Group, choice: Choice, recommended: str) -> GroupConclusion:
+def _conclude_part(
+    state: _State, part: Group, dropped: Mapping[str, str], recommended: str
+) -> GroupConclusion:
     comparisons = []
     for candidate in part.candidates:
         values = state.index.values.get(candidate.name, ())
-        median = statistics.median(values) if values else None
-        comparisons.append(_compare(state, part, choice, candidate.name).replace(median=median))
+        comparison = _compare(state, part, candidate.name, recommended)
+        if candidate.name in dropped and comparison.result != ComparisonResult.DISQUALIFIED:
+            reason = dropped[candidate.name]
+            comparison = comparison.replace(result=ComparisonResult.DROPPED, more_rounds=None, reason=reason)
+        comparisons.append(comparison.replace(median=statistics.median(values) if values else None))
     comparisons.sort(key=_get_order)
     return GroupConclusion(
         ranks=part.ranks,
@@ -233,33 +270,18 @@ def _get_order(comparison: Comparison) -> tuple[int, float]:
     return int(comparison.result != ComparisonResult.BEST), -ratio
 
 
-def _compare(state: _State, group: Group, choice: Choice, name: str) -> Comparison:
+def _compare(state: _State, group: Group, name: str, recommended: str) -> Comparison:
     """Return the comparison of a candidate with the reference, without its median."""
     if name in state.index.disqualified:
         reason = state.index.disqualified[name]
         return Comparison(candidate=name, result=ComparisonResult.DISQUALIFIED, reason=reason)
     if name == group.reference:
         return Comparison(candidate=name, result=ComparisonResult.REFERENCE)
-    if name == choice.candidate:
-        confirmed = _compare_in(state, group, name, Phase.CONFIRMATION)
-        if confirmed.interval or not state.index.find_last(Phase.CHOICE, (name,)):
-            return confirmed
-    chosen = _compare_in(state, group, name, Phase.CHOICE)
-    if name in choice.dropped:
-        reason = choice.dropped[name]
-        return chosen.replace(result=ComparisonResult.DROPPED, more_rounds=None, reason=reason)
-    return chosen
-
-
-def _compare_in(state: _State, group: Group, name: str, phase: Phase) -> Comparison:
-    """Return the comparison in the rounds of one phase. Only fresh rounds show that the choice is best."""
-    fresh = phase == Phase.CONFIRMATION
-    criterion = state.confirming if fresh else state.choosing
-    evidence = make_evidence(state.index.compare(phase, name, group.reference).values(), criterion)
-    result = judge(evidence, criterion)
-    if result == ComparisonResult.BEST and not fresh:
-        result = ComparisonResult.FASTER
+    evidence = state.compare(name, group.reference)
+    result = judge(evidence, state.criterion)
     unknown = result == ComparisonResult.UNKNOWN
+    if result == ComparisonResult.BEST and name != recommended:
+        result = ComparisonResult.FASTER
     interval = evidence.interval if evidence else None
     return Comparison(
         candidate=name,
@@ -267,42 +289,5 @@ def _compare_in(state: _State, group: Group, name: str, phase: Phase) -> Compari
         rounds=evidence.rounds if evidence else 0,
         ratio=math.exp(evidence.median) if evidence else None,
         interval=interval and (math.exp(interval[0]), math.exp(interval[1])),
-        fresh=fresh and evidence is not None,
-        more_rounds=estimate_more_rounds(evidence, criterion) if unknown else None,
+        more_rounds=estimate_more_rounds(evidence, state.criterion) if unknown else None,
     )
-
-
-def _recommend(state: _State, group: Group, choice: Choice) -> str:
-    """Return the candidate to recommend, "" if nothing is known.
-
-    If no candidate is better than the reference, it is the reference: nothing is simpler than no change. If
-    only the number of ranks is known to be better, it is the unbound candidate with this number.
-    """
-    if not choice.made:
-        better = [name for name in choice.remaining if _is_better(state, group, name)]
-        return find_simplest_leader(group, state.index, state.choosing, better)
-    if not choice.candidate:
-        return group.reference
-    parts = state.list_confirming(group, choice)
-    results = [_compare(state, part, choice, choice.candidate).result for part in parts]
-    if NOT_BETTER.issuperset(results):
-        return group.reference
-    if group.reference not in {part.reference for part in parts}:
-        evidence = compare_choice(choice.candidate, group.reference, state.index, state.choosing)
-        if judge(evidence, state.choosing) not in BETTER:
-            return ""
-    if BETTER.issuperset(results):
-        return choice.candidate
-    number = next((at for at, part in enumerate(parts) if part.ranks is None), None)
-    if number is None or results[number] == ComparisonResult.UNKNOWN:
-        return ""
-    if results[number] in BETTER:
-        return group.references[choice.candidate]
-    return parts[number].reference if BETTER.issuperset(results[:number]) else ""
-
-
-def _is_better(state: _State, group: Group, name: str) -> bool:
-    """Return whether the rounds of the choice show that a candidate is better than its references."""
-    references = {group.reference, group.references[name]} - {name}
-    evidence = [compare_choice(name, other, state.index, state.choosing) for other in references]
-    return all(judge(each, state.choosing) in BETTER for each in evidence)

@@ -63,14 +63,6 @@ class Refusal(Record):
     reason: str
 
 
-class Phase(StrEnum):
-    """What a run is for: a warm-up is not compared; the choice and its ratio come from different rounds."""
-
-    WARM_UP = "warm-up"
-    CHOICE = "choice"
-    CONFIRMATION = "confirmation"
-
-
 class Status(StrEnum):
     """Whether a run counts. INVALID: threads were not bound as planned. FAILED: the command failed."""
 
@@ -108,7 +100,7 @@ class Conditions(Record):
 class Run(Record):
     """One run of one candidate.
 
-    - `number`: counts all runs of the session from 0; `round` from 1 within its phase; 0 for a warm-up
+    - `number`: counts all runs of the session from 0; `round` counts from 1, and is 0 for a warm-up
     - `started`: seconds of the epoch
     - `values`: one value for each metric of the session; () if the run failed
     - `wall_s`: of each rank, from its start to its exit
@@ -120,7 +112,6 @@ class Run(Record):
 
     candidate: str
     number: int
-    phase: Phase
     round: int
     started: float
     values: tuple[float, ...] = ()
@@ -135,13 +126,18 @@ class Run(Record):
     reason: str = ""
     exit_codes: tuple[int, ...] = ()
 
+    @property
+    def counts(self) -> bool:
+        """Whether the run is compared: it succeeded, was bound as planned, and is no warm-up."""
+        return self.status == Status.OK and bool(self.values) and self.round > 0
+
 
 class Rules(Record):
     """What a session was asked to decide, and when it ends.
 
     - `same_work`: candidates with different numbers of ranks do the same work, so they are compared
     - `matters`: the relative difference that matters, as 0.02
-    - `max_rounds`: rounds of each phase at most
+    - `max_rounds`: rounds at most
     - `seed`: of the order within rounds
     """
 
@@ -187,8 +183,8 @@ class Session(Record):
 class ComparisonResult(StrEnum):
     """What is known about a candidate, in comparison with the reference of its group.
 
-    BEST: the choice among all candidates, and faster than the reference by what matters. DROPPED: dropped
-    early, which claims nothing. DISQUALIFIED: it failed, or exited differently.
+    BEST: the recommended candidate, and faster than the reference by what matters. DROPPED: dropped early,
+    which claims nothing. DISQUALIFIED: it failed, or was not bound as planned.
     """
 
     REFERENCE = "reference"
@@ -209,7 +205,6 @@ class Comparison(Record):
     - `ratio`: the median of the ratios within rounds; above 1 the candidate is better, so for times it is the
       time of the reference divided by the time of the candidate. None without rounds, and for the reference
     - `interval`: the confidence interval of that median, (low, high); None if there are too few rounds
-    - `fresh`: whether the ratio comes only from rounds after the choice
     - `more_rounds`: about how many more rounds would decide, None if unknown or not needed
     - `reason`: why it was dropped or disqualified
     """
@@ -220,7 +215,6 @@ class Comparison(Record):
     rounds: int = 0
     ratio: float | None = None
     interval: tuple[float, float] | None = None
-    fresh: bool = False
     more_rounds: int | None = None
     reason: str = ""
 
@@ -264,7 +258,6 @@ class NextRound(Record):
     `dropped` are (candidate, reason) pairs of candidates that do not run any more since the last round.
     """
 
-    phase: Phase
     round: int
     candidates: tuple[str, ...]
     dropped: tuple[tuple[str, str], ...] = ()

@@ -36,7 +36,6 @@ def run_candidate(start: CandidateStart, settings: MeasuringSettings, slot: Slot
     run = Run(
         candidate=start.candidate.name,
         number=slot.number,
-        phase=slot.phase,
         round=slot.round,
         started=started,
         values=values,

@@ -14,7 +14,7 @@ from typing import Protocol
 from ompbind.bench.comparing import make_index
 from ompbind.bench.events import Event, make_drop_event, make_end_event, make_run_event
 from ompbind.bench.interrupts import TimeIsUp, delay_interrupts, limit_time
-from ompbind.bench.records import Candidate, NextRound, Phase, Run, Session, Status
+from ompbind.bench.records import NextRound, Run, Session, Status
 from ompbind.bench.start_ranks import CandidateStart, Slot
 from ompbind.errors import OmpbindError
 from ompbind.record import Record
@@ -136,7 +136,7 @@ def _run_rounds(recorder: _Recorder, starts: Mapping[str, CandidateStart], budge
     upcoming = recorder.calls.find_next(recorder.session)
     while upcoming.candidates:
         recorder.add_drops(upcoming.dropped)
-        if budget_s is not None and upcoming.phase is not Phase.WARM_UP:  # the warm-up always starts
+        if budget_s is not None and upcoming.round:  # the warm-up always starts
             left_s = began_at + budget_s - time.monotonic()
             if (estimate_round_s(recorder.session, upcoming) or 0.0) > left_s:
                 return f"the next round would exceed the budget of {budget_s:g} s"
@@ -153,7 +153,7 @@ def _run_rounds(recorder: _Recorder, starts: Mapping[str, CandidateStart], budge
 
 def _run_or_fail(recorder: _Recorder, start: CandidateStart, upcoming: NextRound) -> Run:
     """Run a candidate; if its ranks cannot be started, it has failed."""
-    slot = Slot(number=len(recorder.session.runs), phase=upcoming.phase, round=upcoming.round)
+    slot = Slot(number=len(recorder.session.runs), round=upcoming.round)
     began = time.time()
     try:
         return recorder.calls.run(start, slot, verify=slot.round % VERIFIED_ROUNDS == 0)
@@ -161,7 +161,6 @@ def _run_or_fail(recorder: _Recorder, start: CandidateStart, upcoming: NextRound
         return Run(
             candidate=start.candidate.name,
             number=slot.number,
-            phase=slot.phase,
             round=slot.round,
             started=began,
             status=Status.FAILED,
@@ -172,10 +171,10 @@ def _run_or_fail(recorder: _Recorder, start: CandidateStart, upcoming: NextRound
 def make_order(upcoming: NextRound, seed: int) -> tuple[str, ...]:
     """Return the candidates of a round in random order.
 
-    Each candidate has a random number for the seed, phase and round. So the rest of a round that was stopped
+    Each candidate has a random number for the seed and the round. So the rest of a round that was stopped
     has the order that it had in the whole round.
     """
-    start = f"{seed} {upcoming.phase.value} {upcoming.round}"
+    start = f"{seed} {upcoming.round}"
     return tuple(sorted(upcoming.candidates, key=lambda name: random.Random(f"{start} {name}").random()))
 
 
@@ -209,18 +208,4 @@ def estimate_most_s(session: Session, upcoming: NextRound) -> float | None:
     round_s = estimate_round_s(session, upcoming)
     if round_s is None:
         return None
-    most_s = round_s * (1 + max(0, session.rules.max_rounds - upcoming.round))
-    if upcoming.phase is Phase.CONFIRMATION:
-        return most_s
-    ranks = {each.name: each.ranks for each in session.candidates}
-    slowest_s: dict[int, float] = {}
-    for name in upcoming.candidates:
-        number = 0 if session.rules.same_work else ranks[name]
-        slowest_s[number] = max(slowest_s.get(number, 0.0), estimate_run_s(session, name) or 0.0)
-    confirmed = count_confirmed(session.candidates, same_work=session.rules.same_work)
-    return most_s + session.rules.max_rounds * confirmed * sum(slowest_s.values())
-
-
-def count_confirmed(candidates: Iterable[Candidate], *, same_work: bool) -> int:
-    """Return how many candidates of a group the confirmation runs: the choice and its references, at most."""
-    return 3 if same_work and len({each.ranks for each in candidates}) > 1 else 2
+    return round_s * (1 + max(0, session.rules.max_rounds - upcoming.round))

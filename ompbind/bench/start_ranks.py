@@ -21,7 +21,7 @@ from typing import NoReturn
 
 import ompbind.execution.verify.evaluate  # noqa: F401 - before the forks: else each supervisor imports both
 from ompbind.bench.interrupts import SignalMask
-from ompbind.bench.records import Candidate, Metric, Phase
+from ompbind.bench.records import Candidate, Metric
 from ompbind.commands.environment import RunSpec
 from ompbind.commands.rank_command import RankCommand
 from ompbind.errors import LaunchError, OmpbindError
@@ -83,10 +83,9 @@ class MeasuringSettings(Record):
 
 
 class Slot(Record):
-    """When a run takes place: its number in the session, its phase and its round."""
+    """When a run takes place: its number in the session, and its round, 0 for the warm-up."""
 
     number: int
-    phase: Phase
     round: int
 
 

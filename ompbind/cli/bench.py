@@ -155,7 +155,6 @@ def _render(
         times = [max(run.wall_s) for run in read_results(path).runs if run.wall_s]
     effort = Effort(
         rounds=settings.max_rounds,
-        same_work=settings.has_same_work,
         run_s=median(times) if times else None,
         budget_s=settings.budget,
     )

@@ -258,7 +258,7 @@ BENCH_OPTIONS = (
            help="Compare values of an option: smt=1,2 or 'mask=0,2;1,3'; several: all combinations",
            default_help="a choice"),
     Option("--max-rounds", section=COMPARING, verbs=BENCH, read=at_least(1), default="40",
-           number=True, metavar="N", help="Rounds at most, for the choice and again for its confirmation"),
+           number=True, metavar="N", help="Rounds at most; a clear result needs fewer"),
     Option("--budget", section=COMPARING, verbs=BENCH, read=_read_time, number=True,
            metavar="TIME", everyday=True, help="Stop after TIME (90, 10m)", default_help="when decided"),
     Option("--matters", section=COMPARING, verbs=BENCH, read=_read_fraction, default="2%",

@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.text import Text
 
 from ompbind.bench.events import Event
-from ompbind.bench.records import NextRound, Phase, Session
+from ompbind.bench.records import NextRound, Session
 from ompbind.bench.session import estimate_most_s, estimate_run_s, find_best_so_far
 from ompbind.cli.console import read_screen
 from ompbind.report.bench.measurements import render_run_time
@@ -28,7 +28,7 @@ class ProgressLine:
     def __init__(self, live: Live, budget_s: float | None) -> None:
         self._live = live
         self._stop_at = float("inf") if budget_s is None else time.monotonic() + budget_s
-        self._round: tuple[Phase, int] | None = None
+        self._round = -1
         self._end_at: float | None = None
 
     def show_start(self, session: Session, upcoming: NextRound, candidate: str) -> None:
@@ -36,8 +36,8 @@ class ProgressLine:
 
         A terminal that is gone does not stop the session: it may run with nohup.
         """
-        if self._round != (upcoming.phase, upcoming.round) or self._end_at is None:
-            self._round = (upcoming.phase, upcoming.round)
+        if self._round != upcoming.round or self._end_at is None:
+            self._round = upcoming.round
             most_s = estimate_most_s(session, upcoming)
             self._end_at = None if most_s is None else min(self._stop_at, time.monotonic() + most_s)
         line = ", ".join(self._make_parts(session, upcoming, candidate))
@@ -60,9 +60,8 @@ class ProgressLine:
 
 
 def _name_round(session: Session, upcoming: NextRound) -> str:
-    """Return the name of a round: "warm-up", "choice 5/40"."""
-    number = "" if upcoming.phase is Phase.WARM_UP else f" {upcoming.round}/{session.rules.max_rounds}"
-    return f"{upcoming.phase.value}{number}"
+    """Return the name of a round: "warm-up", "round 5/40"."""
+    return f"round {upcoming.round}/{session.rules.max_rounds}" if upcoming.round else "warm-up"
 
 
 @contextmanager

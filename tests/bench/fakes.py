@@ -1,6 +1,6 @@
 """A session with fakes in place of ranks and statistics: each run takes no time, and five rounds decide."""
 
-from ompbind.bench.records import Candidate, Hardware, Kind, NextRound, Phase, Rules, Run, Session
+from ompbind.bench.records import Candidate, Hardware, Kind, NextRound, Rules, Run, Session
 from ompbind.bench.start_ranks import CandidateStart, Slot
 from ompbind.commands.environment import RunSpec
 
@@ -36,12 +36,11 @@ def make_starts(session):
 def find_next(session):
     """Decide after ROUNDS rounds; the rest of a round that was stopped comes first."""
     rounds, started = divmod(len(session.runs), len(session.candidates))
-    phase = Phase.CHOICE if rounds else Phase.WARM_UP
     if rounds > ROUNDS:
-        return NextRound(phase=phase, round=rounds, candidates=(), ended="decided")
+        return NextRound(round=rounds, candidates=(), ended="decided")
     ran = {run.candidate for run in session.runs[len(session.runs) - started :]}
     names = tuple(candidate.name for candidate in session.candidates if candidate.name not in ran)
-    return NextRound(phase=phase, round=rounds, candidates=names)
+    return NextRound(round=rounds, candidates=names)
 
 
 def make_run(start: CandidateStart, slot: Slot, *, verify: bool) -> Run:
@@ -49,7 +48,6 @@ def make_run(start: CandidateStart, slot: Slot, *, verify: bool) -> Run:
     return Run(
         candidate=start.candidate.name,
         number=slot.number,
-        phase=slot.phase,
         round=slot.round,
         started=1.0,
         values=(seconds,),
@@ -65,7 +63,7 @@ class Listener:
         self.starts, self.events = [], []
 
     def show_start(self, session, upcoming, candidate):
-        self.starts.append((upcoming.phase, upcoming.round, candidate))
+        self.starts.append((upcoming.round, candidate))
 
     def show_event(self, event):
         self.events.append(event)

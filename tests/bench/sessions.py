@@ -10,7 +10,6 @@ from ompbind.bench.records import (
     Hardware,
     Kind,
     Metric,
-    Phase,
     Refusal,
     Remark,
     Rules,
@@ -46,7 +45,6 @@ def make_run(name, number, value, **fields):
     """A run whose first metric is `value`; several values for several metrics."""
     values = value if isinstance(value, tuple) else (value,)
     known = {
-        "phase": Phase.CHOICE,
         "round": number + 1,
         "started": 1_700_000_000.0 + 2 * number,
         "values": values,
@@ -64,18 +62,16 @@ def make_run(name, number, value, **fields):
 def make_session(factors, *, rounds=12, base=1.4, noise=0.02, seed=1, **fields):
     """A session in which each candidate has base * factor as its value, with noise.
 
-    `factors` maps names or candidates to factors; each phase has `rounds` rounds, after a warm-up.
+    `factors` maps names or candidates to factors. `rounds` rounds follow after a warm-up.
     """
     random = Random(seed)
     candidates = [item if isinstance(item, Candidate) else make_candidate(item) for item in factors]
     values = dict(zip([candidate.name for candidate in candidates], factors.values(), strict=True))
     runs = []
-    for phase, times in ((Phase.WARM_UP, 1), (Phase.CHOICE, rounds)):
-        for round_number in range(times):
-            for candidate in candidates:
-                value = base * values[candidate.name] * (1 + random.gauss(0, noise))
-                at = 0 if phase is Phase.WARM_UP else round_number + 1
-                runs.append(make_run(candidate.name, len(runs), value, phase=phase, round=at))
+    for number in range(rounds + 1):
+        for candidate in candidates:
+            value = base * values[candidate.name] * (1 + random.gauss(0, noise))
+            runs.append(make_run(candidate.name, len(runs), value, round=number))
     known = {
         "version": "1.2.3",
         "started": 1_700_000_000.0,
@@ -153,5 +149,5 @@ def make_scaling_session(**fields):
         for ranks in (1, 2, 4, 8)
         for name, factor in (("unbound", 1.0), ("default", 0.9), ("smt=2", 0.85))
     }
-    session = make_session(factors, **{"rules": Rules(same_work=True)} | fields)
+    session = make_session(factors, **{"rules": Rules(same_work=True), "rounds": 18} | fields)
     return session, make_conclusion(session, {"8 ranks, smt=2": ComparisonResult.BEST})

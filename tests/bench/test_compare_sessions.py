@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ompbind.bench.compare_sessions import compare_sessions, find_failures, find_mann_whitney_cut
 from ompbind.bench.comparing import find_cut, make_median_interval
-from ompbind.bench.records import Metric, Phase, Run, Status
+from ompbind.bench.records import Metric, Run, Status
 from ompbind.errors import RequestError
 from ompbind.report.bench.sessions import render_failure
 from tests.bench.fakes import make_session
@@ -21,7 +21,6 @@ def make_runs(values, **changes):
         Run(
             candidate=name,
             number=0,
-            phase=Phase.CHOICE if number else Phase.WARM_UP,
             round=number,
             started=0.0,
             values=(value,),

@@ -54,7 +54,7 @@ def test_fields_of_other_versions_are_ignored_or_have_their_defaults():
     assert make_record(Metric, {"name": "x", "colour": "red"}) == Metric(name="x")
 
 
-RUN = {"candidate": "a", "number": 0, "phase": "choice", "round": 1, "started": 1}
+RUN = {"candidate": "a", "number": 0, "round": 1, "started": 1}
 
 
 @pytest.mark.parametrize(
@@ -80,4 +80,4 @@ def test_wrong_values_are_named(change, wrong):
 def test_missing_values_are_named():
     assert make_record(Run, RUN).started == 1.0
     with pytest.raises(ValueError, match="has no candidate, started"):
-        make_record(Run, {name: RUN[name] for name in ("number", "phase", "round")})
+        make_record(Run, {name: RUN[name] for name in ("number", "round")})

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ompbind.bench.events import make_end_event, make_header, make_run_event, mask_session, render_event
-from ompbind.bench.records import Metric, Phase, Rules
+from ompbind.bench.records import Metric, Rules
 from ompbind.bench.results_file import open_results, read_results
 from ompbind.bench.session import SessionCalls, run_session
 from ompbind.bench.start_ranks import Slot
@@ -176,7 +176,7 @@ def test_a_full_disk_leaves_complete_lines(path):
     size = os.path.getsize(path)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    slot = Slot(number=0, phase=Phase.WARM_UP, round=0)
+    slot = Slot(number=0, round=0)
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (size + 100, limits[1]))
         with pytest.raises(LaunchError, match=os.strerror(errno.EFBIG)):

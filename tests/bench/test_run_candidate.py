@@ -2,14 +2,14 @@
 
 import pytest
 
-from ompbind.bench.records import Phase, Run, Status, Verification
+from ompbind.bench.records import Run, Status, Verification
 from ompbind.bench.run_candidate import add_outcome
 from ompbind.errors import LaunchError
 from ompbind.execution.outcome import Outcome, RankExit, Usage
 from ompbind.inspection.verdict import RankVerification, ThreadIssue, Verdict, VerificationResult
 from ompbind.text import Severity
 
-RUN = Run(candidate="default", number=3, phase=Phase.CHOICE, round=1, started=1.0)
+RUN = Run(candidate="default", number=3, round=1, started=1.0)
 MIB = 1 << 20
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from ompbind.bench.events import ENDED, RUN
 from ompbind.bench.interrupts import catch_interrupts
-from ompbind.bench.records import NextRound, Phase, Status
+from ompbind.bench.records import NextRound, Status
 from ompbind.bench.session import (
     SessionCalls,
     make_order,
@@ -45,16 +45,16 @@ def test_runs_each_candidate_once_per_round_and_saves_each_run():
     assert (end.session.ended, end.error) == ("decided", None)
     runs = end.session.runs
     assert [each.number for each in runs] == list(range(3 * (ROUNDS + 1)))
-    assert [each.phase for each in runs[:4]] == [Phase.WARM_UP] * 3 + [Phase.CHOICE]
+    assert [each.round for each in runs[:4]] == [0, 0, 0, 1]
     for number in range(ROUNDS + 1):
         assert {each.candidate for each in runs if each.round == number} == set(NAMES)
     assert [event["event"] for event in saved] == [RUN] * len(runs) + [ENDED]
     assert listener.events == saved
-    assert [name for _, _, name in listener.starts] == [each.candidate for each in runs]
+    assert [name for _, name in listener.starts] == [each.candidate for each in runs]
 
 
 def test_the_order_is_random_and_depends_on_the_seed_alone():
-    rounds = [NextRound(phase=Phase.CHOICE, round=number, candidates=NAMES) for number in range(1, 41)]
+    rounds = [NextRound(round=number, candidates=NAMES) for number in range(1, 41)]
     orders = [make_order(upcoming, 7) for upcoming in rounds]
     assert len(set(orders)) == 6  # all orders of three candidates
     swapped = [upcoming.replace(candidates=NAMES[::-1]) for upcoming in rounds]
@@ -94,7 +94,7 @@ def test_stops_before_a_round_that_would_exceed_the_budget(budget_s, rounds, mon
 
     def start(candidate, slot, *, verify):
         made = make_run(candidate, slot, verify=verify)
-        now[0] += 0.0 if slot.phase is Phase.WARM_UP else max(made.wall_s)
+        now[0] += max(made.wall_s) if slot.round else 0.0
         return made
 
     end, saved, _ = run(make_session(), start=start, budget_s=budget_s)

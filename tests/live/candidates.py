@@ -2,7 +2,7 @@
 
 import os
 
-from ompbind.bench.records import Candidate, Kind, Metric, Phase
+from ompbind.bench.records import Candidate, Kind, Metric
 from ompbind.bench.start_ranks import CandidateStart, MeasuringSettings, Slot
 from ompbind.commands.environment import RunSpec
 from ompbind.commands.rank_command import RankCommand, make_commands
@@ -11,7 +11,7 @@ from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request, Sharing
 from tests.live.conftest import clean_environment
 
-SLOT = Slot(number=0, phase=Phase.CHOICE, round=1)
+SLOT = Slot(number=0, round=1)
 
 
 def make_settings(**changes):

@@ -83,11 +83,11 @@ def test_a_line_is_replaced_before_each_run_and_removed_at_the_end(columns):
     assert len(texts) == 3 * 6 + 1
     assert texts[0].startswith("warm-up: ")
     assert ["at most" in line for line in texts[:3]] == [False, True, True]
-    assert [part.split(":")[0] for part in texts[3:-1]] == [f"choice {n // 3}/40" for n in range(3, 18)]
+    assert [part.split(":")[0] for part in texts[3:-1]] == [f"round {n // 3}/40" for n in range(3, 18)]
     assert texts[-1] == "|decided\r\n"
     assert re.findall(CURSOR, text)[-1] == "\x1b[?25h", "the cursor is visible"
     name = "(unbound|default|smt=2)"
-    full = rf"choice 2/40: {name} \(1 s\), at most 3 min left, best so far: {name}"
+    full = rf"round 2/40: {name} \(1 s\), at most 1 min left, best so far: {name}"
     assert bool(re.fullmatch(full, texts[6])) == (columns == 160)
 
 
@@ -113,7 +113,7 @@ def test_events_are_the_lines_of_a_results_file(to, tmp_path):
         lines = [line for line in run_on_terminal(80, *words).split("\r\n") if line][:-1]
     else:
         done = start_session(*words, capture_output=True)
-        note = "a run takes 1 s, so the session takes 3 min at most; a clear result needs less"
+        note = "a run takes 1 s, so the session takes 2 min at most; a clear result needs less"
         assert " ".join(done.stderr.split()) == f"ompbind: note: {note} |decided"
         lines = done.stdout.splitlines()
     session = parse_session(lines)

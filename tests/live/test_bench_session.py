@@ -114,7 +114,7 @@ def test_ctrl_c_reaches_all_processes_and_the_session_ends_once(path):
         with suppress(OSError):  # the terminal is closed, and everything is read
             while block := os.read(screen, 1 << 16):
                 output += block
-                if b"choice 2/4" in block and not interrupted:  # shown just before the fork
+                if b"round 2/4" in block and not interrupted:  # shown just before the fork
                     interrupted = os.write(screen, b"\x03") == 1
         os.close(screen)
         _, status = os.waitpid(process, 0)
@@ -165,7 +165,7 @@ def test_a_session_that_is_killed_resumes_until_it_is_finished(start, ompbind, p
     session = read_results(path)
     assert session.ended
     for number in range(1, 5):
-        names = [run.candidate for run in session.runs if (run.phase, run.round) == ("choice", number)]
+        names = [run.candidate for run in session.runs if run.round == number]
         assert sorted(names) == sorted({candidate.name for candidate in session.candidates})
 
 

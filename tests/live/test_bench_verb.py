@@ -24,8 +24,7 @@ def test_all_candidates_and_refusals_are_shown(ompbind):
     ]
     text = " ".join(" ".join(lines[7:]).split())
     assert "cannot run: 9 ranks, default; 9 ranks, smt=2: 9 ranks do not fit on 8 CPUs" in text
-    assert "runs: 406 at most" in text
-    assert "then 40 rounds of the best and of unbound" in text
+    assert "runs: 246 at most: a warm-up and 40 rounds of all candidates" in text
 
 
 def test_without_any_choice_the_machine_decides(ompbind):
@@ -34,7 +33,6 @@ def test_without_any_choice_the_machine_decides(ompbind):
         "1 rank, unbound", "1 rank, default", "1 rank, smt=all", "1 rank, bind=thread",
         "1 rank, smt=all, bind=thread", "2 ranks, unbound", "2 ranks, default", "2 ranks, smt=all",
     ]  # fmt: skip
-    assert "10 rounds of the best and of what it is compared with" in " ".join(text.split())
     assert "--budget stops after 5 min" in " ".join(text.split())
     assert dry_run(ompbind).splitlines()[1].startswith("unbound ")
 

@@ -110,7 +110,7 @@ def test_results_of_bench_are_read_again(tmp_path, env):
 
 @pytest.mark.parametrize(
     ("line", "shown", "keys"),
-    [(f"{BENCH} -- true", r"choice \d", b""), ("inspect PID --watch", "threads", b"\x03")],
+    [(f"{BENCH} -- true", r"round \d", b""), ("inspect PID --watch", "threads", b"\x03")],
 )
 def test_live_views_are_shown_on_a_terminal(tmp_path, env, line, shown, keys):
     master, slave = pty.openpty()

@@ -13,7 +13,7 @@ from itertools import zip_longest
 from statistics import fmean, median, stdev
 
 from ompbind.bench.events import make_json
-from ompbind.bench.records import Conclusion, Phase, Run, Session
+from ompbind.bench.records import Conclusion, Run, Session
 from ompbind.record import Record
 from ompbind.report.bench.measurements import (
     join_command,
@@ -102,7 +102,7 @@ def render_csv(session: Session, conclusion: Conclusion) -> str:
     """Render all runs as CSV, warm-ups and failed runs too: a row for each, in the order of the runs."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    nothing = Run(candidate="", number=0, phase=Phase.WARM_UP, round=0, started=0.0)  # for the names alone
+    nothing = Run(candidate="", number=0, round=0, started=0.0)  # for the names alone
     writer.writerow(name for name, _ in _list_cells(nothing, session))
     for run in session.runs:
         writer.writerow(value for _, value in _list_cells(run, session))
@@ -111,7 +111,7 @@ def render_csv(session: Session, conclusion: Conclusion) -> str:
 
 def _list_cells(run: Run, session: Session) -> Iterator[tuple[str, object]]:
     """Yield the columns of a run, with their names; a value that is unknown is None."""
-    names = ("number", "candidate", "phase", "round", "started", "status", "verification")
+    names = ("number", "candidate", "round", "started", "status", "verification")
     yield from ((name, getattr(run, name)) for name in names)
     for metric, value in zip_longest(session.metrics, run.values):
         yield metric.name, value

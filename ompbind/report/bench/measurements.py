@@ -6,7 +6,6 @@ from math import floor, log10
 from statistics import median
 
 from ompbind.bench.candidates import drop_ranks
-from ompbind.bench.comparing import is_valid
 from ompbind.bench.records import (
     Candidate,
     Comparison,
@@ -14,7 +13,6 @@ from ompbind.bench.records import (
     GroupConclusion,
     Kind,
     Metric,
-    Phase,
     Run,
     Session,
 )
@@ -28,7 +26,7 @@ def list_compared_runs(session: Session) -> Mapping[str, tuple[Run, ...]]:
     """Return the runs that count, by candidate: valid ones, without warm-ups."""
     found: dict[str, list[Run]] = {candidate.name: [] for candidate in session.candidates}
     for run in session.runs:
-        if run.phase is not Phase.WARM_UP and is_valid(run):
+        if run.counts:
             found.setdefault(run.candidate, []).append(run)
     return {name: tuple(runs) for name, runs in found.items()}
 

@@ -14,12 +14,10 @@ from ompbind.bench.records import (
     Conclusion,
     GroupConclusion,
     Kind,
-    Phase,
     Refusal,
     Run,
     Session,
 )
-from ompbind.bench.session import count_confirmed
 from ompbind.cpuset import CpuSet, count
 from ompbind.record import Record
 from ompbind.report.bench.measurements import (
@@ -88,7 +86,7 @@ def _make_heading(session: Session, screen: Screen) -> Iterator[str]:
     allowed = f"CPUs {hardware.allowed}" if hardware.allowed else ""
     machine = filter(None, (hardware.hostname, hardware.processor, allowed, quota))
     yield render_paragraph("machine", clean_line(", ".join(machine)) or "unknown", width)
-    compared = sum(run.phase is not Phase.WARM_UP for run in session.runs)
+    compared = sum(run.round > 0 for run in session.runs)
     runs = f"{count(compared, 'run')} and {count(len(session.runs) - compared, 'warm-up')}"
     duration = ""
     if session.runs:
@@ -270,16 +268,11 @@ def render_choices(session: Session, conclusion: Conclusion, screen: Screen) -> 
 
 
 def _explain_effects(session: Session, groups: Sequence[GroupConclusion], width: int) -> Iterator[str]:
-    """Yield a paragraph for each ratio of the choice, of its number of ranks, and of fresh rounds."""
-    candidates = index_candidates(session)
-    numbers = {candidates[group.choice].ranks for group in groups if group.choice}
+    """Yield a paragraph for each ratio of the choice."""
     for group in groups:
         for comparison in group.comparisons:
-            is_chosen = comparison.candidate == group.choice
-            if group.ranks is None:
-                is_chosen = candidates[comparison.candidate].ranks in numbers
             is_reference = comparison.result is ComparisonResult.REFERENCE
-            if comparison.fresh or (is_chosen and not is_reference):
+            if comparison.candidate == group.choice and not is_reference:
                 label = f"effect of {'ranks' if group.ranks is None else 'binding'}"
                 text = f"{comparison.candidate} is {_explain_ratio(comparison, group.reference, session)}"
                 if comparison.result in (ComparisonResult.SAME, ComparisonResult.UNKNOWN):
@@ -307,9 +300,7 @@ def _explain_ratio(comparison: Comparison, reference: str, session: Session) -> 
     ratio = "-" if comparison.ratio is None else render_ratio(comparison.ratio)
     compared = f"{ratio} times as {'good' if session.metrics[0].pattern else 'fast'} as {reference}"
     interval = f", interval {render_interval(comparison.interval)}" if comparison.interval else ""
-    rounds = f"from {count(comparison.rounds, 'round')} after the choice"
-    unknown = "which is not confirmed by further rounds"
-    return f"{compared}{interval}, {rounds if comparison.fresh else unknown}"
+    return f"{compared}{interval}, from {count(comparison.rounds, 'round')}"
 
 
 def _explain_none(groups: Sequence[GroupConclusion]) -> str:
@@ -329,13 +320,12 @@ _SHOWN_CPUS = 40  # characters of the CPUs of one rank, at most
 
 
 class Effort(Record):
-    """How much a session may run: `rounds` of each of its two phases, and seconds of a run, None if unknown.
+    """How much a session may run: rounds, and seconds of a run, None if unknown.
 
-    With `same_work`, different numbers of ranks are compared. `budget_s` is when it stops, None for no limit.
+    `budget_s` is when it stops, None for no limit.
     """
 
     rounds: int
-    same_work: bool
     run_s: float | None = None
     budget_s: float | None = None
 
@@ -379,12 +369,8 @@ def _render_cpus_of_ranks(candidate: Candidate) -> str:
 
 def render_effort(candidates: Sequence[Candidate], effort: Effort, screen: Screen) -> str:
     """Render how many runs a session has at most, and how long these take if that is known."""
-    groups = 1 if effort.same_work else len({candidate.ranks for candidate in candidates})
-    confirmed = groups * count_confirmed(candidates, same_work=effort.same_work)
-    most = len(candidates) * (1 + effort.rounds) + confirmed * effort.rounds
-    rounds = count(effort.rounds, "round")
-    best = "the best and of what it is compared with" if confirmed == 3 else "the best and of unbound"
-    text = f"{most} at most: a warm-up and {rounds} of all candidates, then {rounds} of {best}"
+    most = len(candidates) * (1 + effort.rounds)
+    text = f"{most} at most: a warm-up and {count(effort.rounds, 'round')} of all candidates"
     if effort.run_s:
         text += f"; about {render_age(most * effort.run_s)} if a run takes {render_run_time(effort.run_s)}"
     if effort.budget_s is not None:

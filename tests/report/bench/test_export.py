@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from ompbind.bench.records import Conditions, Phase
+from ompbind.bench.records import Conditions
 from ompbind.report.bench.export import EXPORTS
 from tests.bench.sessions import (
     make_candidate,
@@ -73,7 +73,6 @@ def test_csv_has_all_runs():
     rows = list(csv.DictReader(render("csv", session, conclusion).splitlines()))
     assert [row["candidate"] for row in rows] == [run.candidate for run in session.runs]
     assert [float(row["wall time"]) for row in rows[:3]] == [run.values[0] for run in session.runs[:3]]
-    assert {row["phase"] for row in rows} == {str(Phase.WARM_UP), str(Phase.CHOICE)}
     assert (rows[0]["throttled_s"], rows[1]["throttled_s"]) == ("0.5", "")
     assert (rows[-1]["status"], rows[-1]["wall time"]) == ("failed", "")
     assert rows[-1]["reason"] == "exit code 1: cannot load tcmalloc"
