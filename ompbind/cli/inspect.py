@@ -15,7 +15,6 @@ import click
 from ompbind.cli.console import print_message, read_screen, write_stdout
 from ompbind.cli.option import Option
 from ompbind.cli.ps import NONE_LIVE
-from ompbind.cli.settings import make_settings
 from ompbind.cli.verb import Verb, make_format_option
 from ompbind.commands.rank_variables import OMPBIND_GROUP, OMPBIND_GROUP_RANK, OMPBIND_RANK_DEVICES
 from ompbind.cpuset import CpuSet, count
@@ -29,7 +28,6 @@ from ompbind.inspection.targets import Target, find_all_runs, find_target, read_
 from ompbind.openmp.variables import OVERRIDING_VARIABLES
 from ompbind.procfs.parsers import MemoryMap
 from ompbind.procfs.process_state import ProcessState, ThreadState
-from ompbind.record import Record
 from ompbind.report.text import (
     PIPE,
     Column,
@@ -74,17 +72,6 @@ OPTIONS = (
 )  # fmt: skip
 
 
-class InspectSettings(Record):
-    """The fields are the options of the same names, and the words that name processes and runs."""
-
-    all: bool
-    verbose: bool
-    problems: bool
-    format: str
-    watch: str | None
-    words: tuple[str, ...]
-
-
 def inspect(ctx: click.Context) -> int:
     """Show the affinity mask and last CPU of each thread of running processes, and the issues found.
 
@@ -92,20 +79,27 @@ def inspect(ctx: click.Context) -> int:
     plan; for other processes, ompbind checks whether threads compete for CPUs. Nothing is stopped or changed.
     The exit code is 1 if there is an error.
     """
-    settings = make_settings(InspectSettings, ctx.params)
-    interval_s, what = _read_interval(settings.watch or "", settings.words)
-    _check_options(what, settings)
-    target = None if settings.all else find_target(what)
-    if settings.watch is not None:
-        return _watch(target, interval_s, settings)
+    values, watch = ctx.params, ctx.params["watch"]
+    interval_s, what = _read_interval(watch or "", values["words"])
+    if values["all"] == bool(what):
+        text = "--all excludes names of processes and runs" if what else "no process or run is given"
+        raise InspectError(text, hint="use 'ompbind inspect 4711', or 'ompbind inspect --all'")
+    target = None if values["all"] else find_target(what)
+    is_json, problems = values["format"] == "json", values["problems"]
+    if watch is not None:
+        if is_json:
+            hint = "run 'ompbind inspect --format json' repeatedly instead"
+            raise InspectError("--watch cannot print JSON", hint=hint)
+        return _watch(target, interval_s, each=values["verbose"], problems=problems)
     target = target or find_all_runs()
     inspection = _take_inspection(target)
-    if settings.format == "json":
-        write_stdout(render_inspection_json(select_problems(inspection) if settings.problems else inspection))
+    if is_json:
+        write_stdout(render_inspection_json(select_problems(inspection) if problems else inspection))
     elif not target.pids and not target.runs:
         write_stdout(NONE_LIVE)
     else:
-        write_stdout(_render(inspection, settings))
+        text = render_inspection(inspection, each=values["verbose"], problems=problems, screen=read_screen())
+        write_stdout(text)
     return 1 if inspection.severity is Severity.ERROR else 0
 
 
@@ -126,16 +120,6 @@ def _read_interval(text: str, what: tuple[str, ...]) -> tuple[float | None, tupl
     raise InspectError(f"--watch {text}: the interval must be 0.1 to 3600 seconds", hint=hint)
 
 
-def _check_options(what: tuple[str, ...], settings: InspectSettings) -> None:
-    """Raise InspectError for options that contradict each other."""
-    if settings.all == bool(what):
-        text = "--all excludes names of processes and runs" if what else "no process or run is given"
-        raise InspectError(text, hint="use 'ompbind inspect 4711', or 'ompbind inspect --all'")
-    if settings.watch is not None and settings.format == "json":
-        hint = "run 'ompbind inspect --format json' repeatedly instead"
-        raise InspectError("--watch cannot print JSON", hint=hint)
-
-
 def _take_inspection(target: Target) -> Inspection:
     """Inspect a target twice, to see its load; if too many threads are runnable, again 10 seconds later."""
     streaks, inspection = add_load({}, targets.inspect(target, memory=False))
@@ -150,14 +134,7 @@ def _take_inspection(target: Target) -> Inspection:
     return inspection
 
 
-def _render(
-    inspection: Inspection, settings: InspectSettings, shares: Mapping[int, float] | None = None
-) -> str:
-    each, problems = settings.verbose, settings.problems
-    return render_inspection(inspection, each=each, problems=problems, screen=read_screen(), shares=shares)
-
-
-def _watch(target: Target | None, interval_s: float | None, settings: InspectSettings) -> int:
+def _watch(target: Target | None, interval_s: float | None, *, each: bool, problems: bool) -> int:
     """Show inspections until all processes have exited or the user presses Ctrl-C; None is all live runs.
 
     On a terminal each replaces the previous inspection, on the alternate screen; the last one stays if all
@@ -184,14 +161,18 @@ def _watch(target: Target | None, interval_s: float | None, settings: InspectSet
         with live if is_terminal else nullcontext():
             for inspection, shares, pause_s in _take_inspections(target, interval_s):
                 title = f"{time.strftime('%H:%M:%S')}  every {pause_s:.3g} s"
-                shown = _render(inspection, settings, shares)
+                screen = read_screen()
+                shown = render_inspection(
+                    inspection, each=each, problems=problems, screen=screen, shares=shares
+                )
                 if inspection.groups:
                     text, severity = shown, inspection.severity
                 if is_terminal:
-                    screen = read_screen()
                     live.console.size = ConsoleDimensions(screen.width, screen.height)  # not of LINES
-                    cut = _cut([title, *shown.split("\n")], screen.height)
-                    live.update(Text(cut, no_wrap=True), refresh=True)
+                    lines, height = [title, *shown.split("\n")], screen.height
+                    more = f"... {len(lines) - height + 1} more lines; --problems shows fewer"
+                    lines = lines if len(lines) <= height else [*lines[: height - 1], more]
+                    live.update(Text("\n".join(lines), no_wrap=True), refresh=True)
                 elif inspection.groups:
                     write_stdout(f"{title}\n{shown}\n")
         if is_terminal and text:
@@ -200,13 +181,6 @@ def _watch(target: Target | None, interval_s: float | None, settings: InspectSet
     except KeyboardInterrupt:
         pass
     return 1 if severity is Severity.ERROR else 0
-
-
-def _cut(lines: Sequence[str], height: int) -> str:
-    """Join lines for a screen; the last line says how many are left out."""
-    more = len(lines) - height + 1
-    cut = [*lines[: height - 1], f"... {more} more lines; --problems shows fewer"] if more > 1 else lines
-    return "\n".join(cut)
 
 
 def _take_inspections(
