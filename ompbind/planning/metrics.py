@@ -44,18 +44,6 @@ class Metrics(Record):
     borders: tuple[Boundary, ...]
     device_distances: tuple[int | None, ...] = ()
 
-    @property
-    def imbalance(self) -> int:
-        """How many cores more the largest rank has than the smallest one."""
-        return self.largest - self.smallest
-
-    @property
-    def sort_key(self) -> tuple[int, ...]:
-        """The key by which plans are compared, most important number first; the lower key is better."""
-        crossings = (boundary.crossing for boundary in self.borders)
-        touched = (boundary.touched for boundary in self.borders)
-        return self.shared, self.idle, self.imbalance, *crossings, *touched, self.mixed
-
 
 def measure_plan(plan: Plan) -> Metrics:
     """Measure the CPUs of a plan that compute.

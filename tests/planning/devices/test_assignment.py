@@ -91,6 +91,7 @@ SHARED = {"ranks": 4, "share_devices": True, "devices_per_rank": 2}
     ({"ranks": 4, "reserve": 1}, LESS),
     ({"ranks": 2, "mask": "0-3|8-11"}, "gpu:0,gpu:1 0-3; gpu:2,gpu:3 8-11"),
     ({"ranks": 2, "mask": "none"}, "gpu:0,gpu:1 0-31; gpu:2,gpu:3 0-31"),
+    ({"ranks": 2, "mask": "none", "service_total": 1}, "gpu:0,gpu:1 0-31; gpu:2,gpu:3 0-31"),
     ({"ranks": 6, "share_devices": True},
      "gpu:0 12-13; gpu:0 14-15; gpu:1 8-11; gpu:2 0-1; gpu:2 2-3; gpu:3 4-7"),
     (SHARED, "gpu:0,gpu:1 8-11; gpu:0,gpu:1 12-15; gpu:2,gpu:3 0-3; gpu:2,gpu:3 4-7"),
