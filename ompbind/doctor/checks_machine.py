@@ -203,7 +203,7 @@ def check_devices(host: HostFacts) -> Iterator[HostIssue]:
         allow = f"allow some of CPUs {locality.near} ({where}, taskset, or the batch system)"
         why = "every transfer between this GPU and a rank crosses to another NUMA node"
         yield note(f"{gpu.name} ({gpu.address})", found, why, f"{allow}, or use another GPU")
-    unknown = [gpu for gpu, locality in localities if not locality.is_known]
+    unknown = [gpu for gpu, locality in localities if not locality.near]
     if unknown and len(machine.at(Level.NODE)) > 1 and not host.kernel.hypervisor:
         found = f"{_list(unknown)}: the firmware does not report a NUMA node"
         why = "plans cannot place ranks near these GPUs, and spread them over all NUMA nodes"

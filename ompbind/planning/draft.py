@@ -129,9 +129,9 @@ def choose_cpus(draft: Draft) -> None:
             hint="name the CPUs with --mask instead, or omit --core-kind; 'ompbind topo' shows the cores",
         )
     if request.near:
-        from ompbind.planning.devices.locality import find_near_cpus  # noqa: PLC0415 - door: devices
+        from ompbind.planning.devices.locality import find_named_locality  # noqa: PLC0415 - door: devices
 
-        near = find_near_cpus(machine, request.near)
+        near = union(find_named_locality(machine, word).cpus for word in request.near)
     of_kind = machine.cpus_of_kind(request.core_kind)
     if request.mask is not None and request.mask.parts:
         parts = _resolve_parts(draft, request.mask, near)

@@ -35,7 +35,6 @@ from ompbind.machine.devices import Device
 from ompbind.machine.model import Machine
 from ompbind.planning.devices.locality import (
     DeviceLocality,
-    count_devices,
     find_locality,
     find_near,
     measure_distance,
@@ -153,11 +152,12 @@ def _assign_nearest(
 
 def _too_few_error(machine: Machine, devices: Devices, request: Request, ranks: int) -> PlanError:
     each, have = request.devices_per_rank or 1, len(devices)
-    of_each = f" with {count_devices(each, devices)} each" if each > 1 else ""
+    noun = devices[0].kind.label
+    of_each = f" with {count(each, noun)} each" if each > 1 else ""
     need = f"{count(ranks, 'rank')}{of_each} {'needs' if ranks == 1 else 'need'}"
     visible = f"{have} {'is' if have == 1 else 'are'} visible"
     reasons = render_reasons(devices[0].kind, machine, request)
-    message = f"{need} {count_devices(ranks * each, devices)}, but {visible}{reasons}"
+    message = f"{need} {count(ranks * each, noun)}, but {visible}{reasons}"
     if have < each:
         return PlanError(message, hint=f"use at most {have} devices per rank")
     fewer = f"start at most {count(have // each, 'rank')}"

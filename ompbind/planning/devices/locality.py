@@ -4,9 +4,9 @@ A *locality* is the set of CPUs that a rank should get for its devices. It is ne
 a device are not known, all CPUs are equally good, and NUMA node 0 is not preferred.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from ompbind.cpuset import EMPTY, CpuSet, count, union
+from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.errors import PlanError
 from ompbind.machine.devices import Device, DeviceKind, has_rdma
 from ompbind.machine.model import Machine, Node
@@ -31,11 +31,6 @@ class DeviceLocality(Record):
     preferred: CpuSet
     near: CpuSet = EMPTY
     is_nearest: bool = False
-
-    @property
-    def is_known(self) -> bool:
-        """Whether the CPUs near the devices are known."""
-        return bool(self.near)
 
 
 def find_near(machine: Machine, device: Device) -> CpuSet:
@@ -116,32 +111,11 @@ _LISTED = 16
 """How many devices a hint lists."""
 
 
-def find_near_cpus(machine: Machine, words: Iterable[str]) -> CpuSet:
-    """Return the CPUs near some devices: those near any of them.
-
-    If no CPU near a device is allowed, the nearest ones are returned. Raises PlanError for an unknown device,
-    and for a device that is near unknown CPUs.
-    """
-    return union(find_named_locality(machine, word).cpus for word in words)
-
-
 def find_named_locality(machine: Machine, word: str) -> DeviceLocality:
-    """Return the locality of a device by one of its names, among the allowed CPUs; raises PlanError."""
-    devices = find_named_devices(machine, word)
-    locality = find_locality(machine, devices, machine.default_cpus)
-    if not locality.is_known:
-        message = f"--near {word}: the CPUs near {', '.join(map(str, devices))} are not known"
-        raise PlanError(message, hint="name CPUs with --mask")
-    if locality.is_nearest and not locality.near.isdisjoint(machine.allowed):
-        return find_locality(machine, devices, machine.allowed)  # isolated CPUs: only a mask can name them
-    return locality
-
-
-def find_named_devices(machine: Machine, word: str) -> tuple[Device, ...]:
-    """Return the device that a word names: all partitions, if it is the address of several.
+    """Return the locality of the device that a word names, among the allowed CPUs.
 
     A word is a name ("gpu:0", "mlx5_0"), a PCI address with or without its domain, or the beginning of a
-    UUID. Raises PlanError if it names no device or several.
+    UUID. Raises PlanError if it names no device or several, or if the CPUs near the device are not known.
     """
     lower = word.lower()
     by_name = [device for device in machine.devices if word in (device.name, *device.names)]
@@ -155,11 +129,17 @@ def find_named_devices(machine: Machine, word: str) -> tuple[Device, ...]:
         if not listed:
             hint = "no device of this machine is known; name CPUs with --mask"
         raise PlanError(f"--near {word}: this machine has no such device", hint=hint)
+    names = ", ".join(map(str, found[:_LISTED]))
     if not by_address and len(found) > 1:
-        names = ", ".join(map(str, found[:_LISTED]))
         message = f"--near {word}: several devices have this name ({names})"
         raise PlanError(message, hint="name one of them, or several, separated by commas")
-    return tuple(found)
+    locality = find_locality(machine, found, machine.default_cpus)
+    if not locality.near:
+        message = f"--near {word}: the CPUs near {names} are not known"
+        raise PlanError(message, hint="name CPUs with --mask")
+    if locality.is_nearest and not locality.near.isdisjoint(machine.allowed):
+        return find_locality(machine, found, machine.allowed)  # isolated CPUs: only a mask can name them
+    return locality
 
 
 def select_devices(machine: Machine, request: Request) -> tuple[tuple[Device, ...], tuple[Device, ...]]:
@@ -195,15 +175,7 @@ def find_usable_devices(machine: Machine, request: Request) -> VisibleDevices:
 def render_reasons(kind: DeviceKind, machine: Machine, request: Request) -> str:
     """Return why devices of a kind are not visible, as " (reason; reason)"; "" if no reason is known."""
     remarks = find_usable_devices(machine, request).remarks
-    excluded = [
-        f"{device}: {device.excluded}"
-        for device in machine.devices
-        if device.kind is kind and device.excluded
-    ]
+    own = (device for device in machine.devices if device.kind is kind and device.excluded)
+    excluded = (f"{device}: {device.excluded}" for device in own)
     reasons = "; ".join((*(remarks if kind is DeviceKind.GPU else ()), *excluded))
     return f" ({reasons})" if reasons else ""
-
-
-def count_devices(number: int, devices: Iterable[Device]) -> str:
-    """Return a number of devices with their kind: "1 GPU", "4 NICs"."""
-    return count(number, next(device.kind.label for device in devices))

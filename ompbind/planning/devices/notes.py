@@ -8,7 +8,6 @@ from ompbind.machine.model import Level
 from ompbind.planning.devices.assignment import list_deciding
 from ompbind.planning.devices.locality import (
     DeviceLocality,
-    count_devices,
     find_locality,
     find_named_locality,
     measure_distance,
@@ -63,9 +62,9 @@ def _render_none(plan: Plan) -> str:
     if not gpus:
         return f"ranks get no devices: no GPU is visible{reasons}"
     ranks = len(plan.placements) + plan.request.outside_device_ranks
-    visible = f"{count_devices(len(gpus), gpus)} {'is' if len(gpus) == 1 else 'are'} visible{reasons}"
+    visible = f"{count(len(gpus), 'GPU')} {'is' if len(gpus) == 1 else 'are'} visible{reasons}"
     each = plan.request.devices_per_rank or 1
-    needed = f"{count(ranks, 'rank')} would need {count_devices(ranks * each, gpus)}"
+    needed = f"{count(ranks, 'rank')} would need {count(ranks * each, 'GPU')}"
     remedy = " (--share-devices lets ranks share them)" if each <= len(gpus) else ""
     return f"ranks get no devices: {visible}, but {needed}{remedy}"
 
@@ -94,7 +93,7 @@ def _explain_locality(plan: Plan, group: _RankLocality) -> Iterator[Note]:
     far = CpuSet(rank for rank in group.ranks if not plan.placements[rank].compute <= near)
     ranks = named("rank", (local_ranks[rank] if local_ranks else rank for rank in far))
     has = f"{ranks} {'has' if len(far) == 1 else 'have'} {named('CPU', group.cpus - near)}"
-    if not locality.is_known:
+    if not near:
         text = f"the CPUs near {devices} are not known: all CPUs are equally good for {ranks}"
         yield Note(code="device-unknown", text=text)
     elif locality.is_nearest:
