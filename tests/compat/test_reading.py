@@ -65,13 +65,16 @@ def show(made):
     (DUAL, {SLICES: "1"}, 1, "8-14+15"),
     (DUAL, {SLICES: "1", NODES: "1"}, 3, "8+9 10+11 12+13"),
     (SNC, {SLICES: "1"}, 8, "0+1 2+3 4+5 6+7 8+9 10+11 12+13 14+15"),
+    ("workers", {BIND: "4-7|0-3", RESERVE: "2"}, 2, "4-7 0-3"),  # else two calls of eval would reserve twice
+    ("workers", {RESERVE: "2"}, 2, "8-10+11 12-14+15"),
     ("sglang", {}, 2, "0-3 4-7"),
     ("sglang", {SGLANG: "4-7|0-3"}, 2, "4-7 0-3"),
     ("sglang", {BIND: "0|4", RESERVE: "1", NODES: "1"}, 2, "0-3 4-7"),
 ])  # fmt: skip
 def test_ranks_get_what_the_variables_say(machine, env, ranks, expected):
-    machine, framework = (DUAL, machine) if machine == "sglang" else (machine, "vllm")
-    assert show(make_plan(machine, wanted(env, ranks, framework=framework, machine=machine))) == expected
+    how = {"framework": "sglang" if machine == "sglang" else "vllm", "for_workers": machine == "workers"}
+    machine = DUAL if isinstance(machine, str) else machine
+    assert show(make_plan(machine, wanted(env, ranks, machine=machine, **how))) == expected
 
 
 @pytest.mark.parametrize(("name", "text", "marked", "message"), [
@@ -104,12 +107,6 @@ def test_the_hint_has_the_value_that_does_not_fit_the_machine(env, ranks, error,
     with pytest.raises(error, match=message) as caught:
         make_plan(DUAL, wanted(env, ranks))
     assert hint in caught.value.hint
-
-
-def test_lists_for_the_workers_of_a_server_keep_all_cpus():
-    """Otherwise the second of two equal commands with eval would reserve CPUs of the lists of the first."""
-    assert show(make_plan(DUAL, wanted({BIND: "4-7|0-3", RESERVE: "2"}, for_workers=True))) == "4-7 0-3"
-    assert show(make_plan(DUAL, wanted({RESERVE: "2"}, for_workers=True))) == "8-10+11 12-14+15"
 
 
 def test_nodes_without_allowed_cpus_are_refused_and_not_dropped():
@@ -185,14 +182,6 @@ def test_a_note_names_each_difference_from_vllm(machine, env, ranks, expected):
 def test_reserved_cpus_depend_on_the_machine_and_the_command(machine, command, expected):
     request = wanted({}, machine=machine, command=tuple(command.split()))
     assert show(make_plan(machine, request)) == expected
-
-
-@pytest.mark.parametrize("option", ["mask", "service_cores", "reserve", "reserve_total", "cores", "threads"])
-def test_an_option_replaces_the_reserved_cpus_that_are_not_requested(option):
-    options = {"mask": parse_mask("0|1")} if option == "mask" else {}
-    assert not wanted({}, given=[option], **options).has_service
-    made = make_plan(DUAL, wanted({RESERVE: "2"}, given=["cores"], cores=2))
-    assert show(made) == "8-9+2,10 12-13+6,14"
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,6 @@ from ompbind.programs.wrappers import Wrapper
 from ompbind.text import Severity
 from tests.machines import Shape, make_machine
 from tests.tables import rows
-from tests.toys import run_with
 
 CPUS = CpuSet.from_list
 PLAIN = make_machine(Shape(cores=8)).replace(arch="x86_64")
@@ -160,6 +159,7 @@ TABLE = [
     ("variables", OK, "none that would", here()),
     ("variables", OK, "set for rank 1", here(env={"OMP_PLACES": "{0}"}, enclosing=enclosed("0", 1))),
     ("variables", NOTE, "is '{0}'", here(env={"OMPBIND_RANK": "1", "OMP_PLACES": "{0}"})),
+    ("variables", ERROR, "is 'active'", here(PLAIN.replace(quota=2.0), env={"OMP_WAIT_POLICY": "active"})),
     ("options", OK, "is '3': an option", here(env={"OMPBIND_RANKS": "3"}, options=("OMPBIND_RANKS",))),
     ("options", OK, "is 'A_KEY=*** B=1'", here(env={"OMPBIND_ENV": "A_KEY=x B=1"}, options=("OMPBIND_ENV",))),
     ("options", NOTE, "is not a variable of ompbind", here(unknown_options=(("OMPBIND_X", ""),))),
@@ -286,13 +286,6 @@ def test_variables_that_move_or_multiply_threads(assigned, why):
     assert ("'ompbind run'" in found[name].remedy) == (name in (*OVERRIDING_VARIABLES, *THREAD_COUNTS))
 
 
-def test_active_waiting_within_a_quota_is_an_error():
-    for quota, severity in ((2.0, ERROR), (8.0, NOTE)):
-        machine = PLAIN.replace(quota=quota)
-        found = issues_of("variables", here(machine, env={"OMP_WAIT_POLICY": "active"}))
-        assert [issue.severity for issue in found] == [severity]
-
-
 VALUES = st.dictionaries(
     st.sampled_from([name for name, _, _ in RULES]),
     st.one_of(st.text(max_size=12), st.sampled_from(["true", "9" * 30, "{0},{1}", "²", "0-3", ",", "-1"])),
@@ -329,28 +322,3 @@ def test_text_has_errors_first_and_counts_and_never_moves_a_terminal():
     assert "\033" not in text
     assert text.startswith("error: c: ")
     assert text.endswith("1 error, 0 notes, 2 ok")
-
-
-def test_json_has_the_command_and_every_result():
-    host = command(library(GOMP), python=(3, 12), site="/s", program="/x/python")
-    row = {"subject": "b", "found": "is odd", "why": "of b", "remedy": "do b"}
-    found = (facts.HostIssue(severity=NOTE, check_name="cpus", **row), facts.ok("a", "x"))
-    record = json.loads(render_issues_json(found, host))
-    assert (record["schema"], record["problems"], record["notes"]) == ("ompbind-doctor/1", 0, 1)
-    assert record["findings"] == [
-        {"check": "cpus", "level": "note", **row},
-        {"check": "", "level": "ok", "subject": "a", "found": "x", "why": None, "remedy": None},
-    ]
-    assert (record["command"]["python_version"], record["command"]["libraries"][0]["path"]) == ("3.12", GOMP)
-    assert json.loads(render_issues_json(found, here()))["command"] is None
-
-
-TOY = """
-from ompbind.doctor.facts import note
-from ompbind.doctor.all_checks import CHECKS
-CHECKS["moon"] = lambda here: [note("moon", "is full", "threads howl", "wait two weeks")]
-"""
-
-
-def test_a_check_is_one_function_and_one_row():
-    assert '"check": "moon"' in run_with(TOY, "doctor", "--format", "json")

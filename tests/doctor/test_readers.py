@@ -12,7 +12,6 @@ from ompbind.cpuset import CpuSet
 from ompbind.doctor.facts import KernelFacts
 from ompbind.doctor.read import (
     find_enclosing,
-    interpret_status,
     read_command_facts,
     read_commands_workload,
     read_kernel,
@@ -169,12 +168,6 @@ def test_a_command_that_cannot_run_is_an_error_with_a_hint(tmp_path, text, mode,
     assert error in command.error
     assert hint in command.hint
     assert bool(command.error) == bool(error)
-
-
-def test_permission_by_wait_status():
-    expected = {0: "GRANTED", 1 << 8: "REFUSED", 13 << 8: "REFUSED", 38 << 8: "ABSENT", 22 << 8: "UNKNOWN",
-                255 << 8: "UNKNOWN", 31: "REFUSED"}  # fmt: skip
-    assert {status: interpret_status(status).name for status in expected} == expected
 
 
 @pytest.mark.parametrize(("run_id", "rank", "encloses"), [

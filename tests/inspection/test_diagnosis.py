@@ -3,7 +3,7 @@
 import pytest
 
 from ompbind.cpuset import CpuSet
-from ompbind.inspection.diagnosis import ExpectedBinding, expect_variables, is_relevant, select_variables
+from ompbind.inspection.diagnosis import ExpectedBinding, expect_variables, select_variables
 from ompbind.inspection.judge import judge
 from ompbind.openmp.binding import Bind
 from ompbind.text import Severity
@@ -62,11 +62,6 @@ def test_nothing_is_expected_without_variables_of_ompbind(env):
     assert expect_variables(env) is None
 
 
-def test_variables_that_concern_threads_are_relevant():
-    names = ("OMP_PLACES", "TF_NUM_THREADS", "OMPBIND_RANK", "LD_PRELOAD", "COMPILER_OMP", "PATH", "")
-    assert list(filter(is_relevant, names)) == list(names[:4])
-
-
 @pytest.mark.parametrize(("masks", "env", "severity", "code"), [
     ("0-3 0-1 0-3*4", PLACED, Severity.OK, ""),
     ("0-3*5", PLACED, Severity.OK, ""),  # no region has run
@@ -103,8 +98,8 @@ def executed(masks, *libraries, env=None, **more):
 
 WITHOUT_BOTH = "executed without OMP_PLACES and without OMP_PROC_BIND"
 
-CASES = [
-    # mode, processes, severity and code, part of the text
+
+@pytest.mark.parametrize(("bind", "processes", "found", "text"), [
     (Bind.EXACT, [executed("0-1*2", GOMP)], "error unbound", WITHOUT_BOTH),
     (Bind.THREAD, [executed("0-1*2", LLVM)], "error unbound", "2 of 2 threads are not bound to places"),
     (Bind.RANK, [executed("0-1*2", GOMP)], "error environment", f"python (100) was {WITHOUT_BOTH}"),
@@ -129,10 +124,7 @@ CASES = [
     (Bind.THREAD, [executed("0-1", GOMP, env={**WORKERS, "KMP_BLOCKTIME": "0"})], "ok", "only thread"),
     (Bind.RANK, [executed("0-1", GOMP, env={**WHOLE, "KMP_AFFINITY": "none"})],
      "note environment", "with KMP_AFFINITY=none (planned: unset)"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("bind", "processes", "found", "text"), CASES)
+])  # fmt: skip
 def test_processes_executed_with_other_variables(bind, processes, found, text):
     verdict = judge(processes, rank_plan(bind))
     assert " ".join([str(verdict.severity), *(issue.code for issue in verdict.issues[:1])]) == found

@@ -5,7 +5,6 @@ A thread is written as its state and mask: "R0*15 S0-1" are 15 runnable threads 
 
 import pytest
 
-from ompbind.cpuset import CpuSet
 from ompbind.inspection import read_load
 from ompbind.inspection.load import (
     LoadSample,
@@ -33,16 +32,12 @@ def server(threads, busy_s=0.0, delay_s=0.0):
     """Return a process; all its threads have used and waited for the same time."""
     items = [item.partition("*") for item in threads.split()]
     each = [text for text, _, number in items for _ in range(int(number or 1))]
-    return ProcessState(
-        pid=100, parent=1, name="server",
-        threads=tuple(
-            ThreadState(
-                tid=100 + i, name="worker", cpus=CpuSet.from_list(text[1:]), state=text[0],
-                busy_s=busy_s, delay_s=delay_s,
-            )
-            for i, text in enumerate(each)
-        ),
-    )  # fmt: skip
+    times = {"name": "worker", "busy_s": busy_s, "delay_s": delay_s}
+    made = (
+        ThreadState(tid=tid, cpus=cpus(text[1:]), state=text[0], **times)
+        for tid, text in enumerate(each, 100)
+    )
+    return ProcessState(pid=100, parent=1, name="server", threads=tuple(made))
 
 
 def judge(*samples):
@@ -94,8 +89,9 @@ def test_waiting_for_others_does_not_count(times, runnable):
 
 BUSY = "R0*15"
 WAITS = ((0, BUSY, 0.0, 0.0, 0.0), (5, BUSY, 0.33, 4.66, 0.0), (10, BUSY, 0.66, 9.33, 0.0))
-HISTORIES = [
-    # samples, severity
+
+
+@pytest.mark.parametrize(("samples", "severity"), [
     (WAITS, "error"),
     (WAITS[:2], "ok"),
     (WAITS[:1], "ok"),
@@ -112,10 +108,7 @@ HISTORIES = [
     # 15 threads on a CPU with a quota of half a CPU, as measured: they compete for the rest
     (tuple((at_s, BUSY, at_s / 30, at_s * 0.97, at_s / 2) for at_s in (0, 6, 12)), "error"),
     (tuple((at_s, BUSY, at_s, None, 0.0) for at_s in (0, 6, 12)), "warning"),  # the kernel counts no delay
-]
-
-
-@pytest.mark.parametrize(("samples", "severity"), HISTORIES)
+])  # fmt: skip
 def test_a_streak_of_three_samples_over_ten_seconds_is_an_issue(samples, severity):
     verdict = judge(*samples)
     codes = [] if severity == "ok" else ["oversubscribed"]
@@ -124,16 +117,10 @@ def test_a_streak_of_three_samples_over_ten_seconds_is_an_issue(samples, severit
 
 def test_a_shorter_streak_is_a_warning_if_it_covers_a_fifth_of_the_run():
     streak = Streak()
-    for at_s, run_s, is_issue in (
-        (0, 1, False),
-        (0.5, 1, False),
-        (1.5, 7.5, True),
-        (1.5, 7.6, False),
-        (11, 12, False),
-    ):
-        streak = add_sample(
-            streak, LoadSample(at_s=at_s, processes=(server(BUSY, at_s / 15, at_s * 14 / 15),))
-        )
+    rows = ((0, 1, False), (0.5, 1, False), (1.5, 7.5, True), (1.5, 7.6, False), (11, 12, False))
+    for at_s, run_s, is_issue in rows:
+        busy = server(BUSY, at_s / 15, at_s * 14 / 15)
+        streak = add_sample(streak, LoadSample(at_s=at_s, processes=(busy,)))
         assert streak.is_most_of(run_s) == is_issue
         if is_issue:
             found = make_load_issue(streak)
@@ -154,22 +141,6 @@ def test_threads_with_numbered_names_are_one_pool(names, pool):
         made = busy.replace(name=named[0].name, threads=named)
         streak = add_sample(streak, LoadSample(at_s=at_s, processes=(made,)))
     assert f"likely pool: {pool}" in judge_load(FINE, streak).issues[0].text
-
-
-def test_processes_with_equal_pools_are_counted():
-    streak = Streak()
-    for at_s in (0, 6, 12):
-        made = server("R0*2", at_s / 9, at_s)
-        processes = tuple(
-            made.replace(
-                pid=pid, threads=tuple(thread.replace(tid=thread.tid + pid) for thread in made.threads)
-            )
-            for pid in (100, 200, 300)
-        )
-        streak = add_sample(streak, LoadSample(at_s=at_s, processes=processes))
-    (issue,) = judge_load(FINE, streak).issues
-    pool = "2 threads 'worker' of server (100), and as many of 2 other processes with this name"
-    assert (issue.threads, pool in issue.text) == (6, True)
 
 
 def throttled(cgroup="a", periods=5, throttled_periods=3, throttled_s=0.25):
@@ -203,18 +174,13 @@ SET_ITSELF = process("0", TORCH, pid=50)  # with os.environ: its children show t
 def users(origin, number=4, mask="0", allowed="0-3", busy=1, **more):
     """Return workers with the mask of a parent; without an origin, each has narrowed itself."""
     workers = [process(mask, TORCH, pid=60 + i, parent=50, **more) for i in range(number)]
-    return [
-        MaskUser(
-            process=worker,
-            cpus=cpus(mask),
-            origin=MaskOrigin(process=origin or worker, allowed=cpus(allowed)),
-            busy=busy,
-        )
-        for worker in workers
-    ]
+    own = cpus(mask), cpus(allowed)
+    origins = [MaskOrigin(process=origin or worker, allowed=own[1]) for worker in workers]
+    pairs = zip(workers, origins, strict=True)
+    return [MaskUser(process=worker, cpus=own[0], origin=each, busy=busy) for worker, each in pairs]
 
 
-CASES = [
+@pytest.mark.parametrize(("users", "severity", "text"), [
     (users(PARENT), "error", "in python (50) with OMP_PROC_BIND=close, libgomp bound the initial thread"),
     (users(PARENT), "error", "4 busy processes are restricted to CPU 0, although CPUs 0-3 are allowed: in"),
     (users(PARENT, 6), "error", "(62), python (63) and 2 more"),
@@ -222,11 +188,8 @@ CASES = [
     (users(SET_ITSELF, **CLOSE), "error", "in python (50) with OMP_PROC_BIND=close"),
     (users(None, 2, **CLOSE), "error", "'ompbind rebind 60 61' gives each its own CPUs"),
     (users(process("0", pid=50, name="taskset -c")), "warning", "taskset -c (50): the process or its"),
-    (
-        users(process("0", pid=50, name="bash"), **CLOSE),
-        "warning",
-        "if this is not intended",
-    ),  # it inherits what bash has
+    # it inherits what bash has
+    (users(process("0", pid=50, name="bash"), **CLOSE), "warning", "if this is not intended"),
     (users(SET_ITSELF, busy=0), "note", "4 processes are restricted"),
     (users(PARENT, busy=0), "note", "OMP_PROC_BIND=close"),
     (users(PARENT, 1, busy=3), "", ""),  # the verdict of the process itself has this
@@ -234,10 +197,7 @@ CASES = [
     (users(PARENT, 3, mask="0-1"), "error", "3 busy processes"),
     (users(PARENT, allowed="0"), "", ""),
     (users(PARENT, allowed=""), "", ""),  # unknown
-]
-
-
-@pytest.mark.parametrize(("users", "severity", "text"), CASES)
+])  # fmt: skip
 def test_processes_on_fewer_cpus_than_they_could_use(users, severity, text):
     issues = list(find_shared_cpus(users))
     assert [str(issue.severity) for issue in issues] == ([severity] if severity else [])

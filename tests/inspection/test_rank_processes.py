@@ -8,9 +8,8 @@ from ompbind.inspection.load import MaskOrigin
 from ompbind.inspection.rank_processes import ObservedProcesses, make_inspection
 from ompbind.openmp.binding import Bind
 from ompbind.planning.other_runs import LiveRun
-from ompbind.report.text import Screen
 from ompbind.text import Severity
-from tests.inspection.test_judge import ONE_EACH, TORCH, WHOLE, cpus, process
+from tests.inspection.test_judge import ONE_EACH, TORCH, cpus, process
 
 RANKS = ((0, cpus("0-1")), (1, cpus("2-3")))
 RUN = LiveRun(run_id="job", pid=10, uid=1, started=1, ranks=RANKS, claimed=cpus("0-3"), bind="rank")
@@ -118,26 +117,6 @@ def test_ranks_allowed_on_cpus_of_other_ranks_are_a_shared_issue():
         assert (found.severity is Severity.OK) == (not texts)
 
 
-def test_a_large_tree_starts_with_the_summary_and_problems_hides_the_rest():
-    """A program without a plan, with 60 helpers; one of them is pinned to a CPU."""
-    helpers = [process("0-3", pid=100 + i, parent=50, name="helper") for i in range(60)]
-    pinned = process("0-3 0*2", pid=200, parent=50, name="pinned")
-    found = inspect(process("0-3", pid=50), *helpers, pinned, rank(1, "1", pid=12), *OWN)
-    for width in (60, 80, 160):
-        screen = Screen(width=width)
-        lines = render_inspection(found, screen=screen).splitlines()
-        assert lines[0] == "1 rank and 62 processes with 65 threads: 1 error, 1 note"
-        shown = render_inspection(found, problems=True, screen=screen).splitlines()
-        assert shown[0] == lines[0]
-        titles = [line.split(":")[0] for line in shown if line.startswith(("rank", "process"))]
-        assert titles == ["rank 1 of run job", "process 200"]
-        assert max(map(len, shown)) <= width
-    loaders = [process("0-1", pid=100 + i, parent=12, name="loader") for i in range(40)]
-    text = render_inspection(inspect(*OWN, rank(0, "0-1*30", TORCH, pid=12, **WHOLE), *loaders))
-    assert "pid 100 and 39 similar" in text
-    assert len(text.splitlines()) < 15
-
-
 def test_names_are_cleaned_for_terminals_and_an_empty_inspection_is_rendered():
     evil = process("0-1", pid=5, name="a\x1b[2Jb").replace(
         command=("\x1b]0;x\x07", "b"), unreadable=("environment",)
@@ -147,13 +126,3 @@ def test_names_are_cleaned_for_terminals_and_an_empty_inspection_is_rendered():
     assert "environment: not readable" in text
     assert render_inspection(inspect()) == NO_PROCESSES
     assert '"crews": []' in render_inspection_json(inspect())
-
-
-def test_the_cpu_use_of_watched_threads_is_shown_instead_of_their_cpu_time():
-    found = inspect(process("0-1*2", pid=5))
-    first, second = (thread.tid for thread in found.groups[0].first.threads)
-    assert "CPU time" in render_inspection(found)
-    together = render_inspection(found, shares={first: 0.25, second: 1.0})
-    assert together.splitlines()[4].endswith(" 125%")
-    each = render_inspection(found, each=True, shares={second: 1.0})
-    assert [line.rpartition(" ")[2] for line in each.splitlines()[4:6]] == ["0%", "100%"]

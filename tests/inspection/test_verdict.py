@@ -12,7 +12,6 @@ from ompbind.inspection.verdict import (
     ThreadIssue,
     Verdict,
     VerificationResult,
-    find_sharing,
     measure_others,
 )
 from ompbind.planning.planner import make_plan
@@ -43,29 +42,6 @@ def usage(at_s, *cpus_s, **processes):
 def test_time_of_ranks_and_of_children_they_waited_for_is_not_of_others(before, after, used_s):
     found = measure_others(before, after, CPUS("0-1"))
     assert found == (OthersLoad(cpus=CPUS("0-1"), span_s=10, used_s=used_s) if used_s else OthersLoad())
-
-
-@pytest.mark.parametrize(("cpus", "used_s", "text"), [
-    ("0-1", 12.2, "used 61 % of CPUs 0-1"),
-    ("0", 1.0, "used 10 % of CPU 0"),
-    ("0", 0.9, ""),
-    ("0-63", 10.0, "used the time of 1.0 CPUs on CPUs 0-63"),  # one process slows all threads of a loop
-    ("0-63", 4.9, ""),
-    ("", 0.0, ""),
-])  # fmt: skip
-def test_others_are_mentioned_if_they_use_much(cpus, used_s, text):
-    load = OthersLoad(cpus=CPUS(cpus), span_s=10.0, used_s=used_s)
-    assert load.is_much == bool(text)
-    assert not text or load.text == f"other processes {text}"
-
-
-def test_ranks_that_share_cpus_are_one_group():
-    groups = find_sharing([CPUS(text) for text in ("0-1", "2", "4-5", "2-4", "7")])
-    assert [(str(cpus), members) for cpus, members in groups] == [
-        ("0-1", (0,)),
-        ("2-5", (1, 2, 3)),
-        ("7", (4,)),
-    ]
 
 
 PLAN = make_plan(make_machine(Shape(packages=2, cores=64, smt=2, numbering="split")), Request(ranks=64))

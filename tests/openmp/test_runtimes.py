@@ -50,14 +50,9 @@ def toys(tmp_path_factory):
     source = table.read_text()
     assert source.count(FIRST) == 1
     table.write_text(source.replace(FIRST, ROW.format(directory=directory) + FIRST))
-    for name, names in {
-        "toys-2/libtoyomp.so.7": [],
-        "lib/libtoyomp.so.7": ["toy"],
-        "lib/libgomp.so.1": [],
-        "lib/libiomp5.so": [],
-    }.items():
+    for name in ("toys-2/libtoyomp.so.7", "lib/libtoyomp.so.7", "lib/libgomp.so.1", "lib/libiomp5.so"):
         (directory / name).parent.mkdir(exist_ok=True)
-        (directory / name).write_bytes(make_elf(names=names))
+        (directory / name).write_bytes(make_elf(names=["toy"] * (name == "lib/libtoyomp.so.7")))
     for name, needed in {"app": ["libtoyomp.so.7"], "both": ["libtoyomp.so.7", "libgomp.so.1"]}.items():
         (directory / name).write_bytes(make_elf(needed, runpath="$ORIGIN/lib"))
         (directory / name).chmod(0o755)
@@ -68,13 +63,8 @@ def toys(tmp_path_factory):
 def run(toys):
     def run(*argv, **env):
         settings = {"PYTHONPATH": str(toys / "copy"), "COLUMNS": "200", "LD_LIBRARY_PATH": str(toys / "lib")}
-        return subprocess.run(
-            [sys.executable, "-P", *argv],
-            env=clean_environment(**settings, **env),
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
+        options = {"env": clean_environment(**settings, **env), "capture_output": True, "text": True}
+        return subprocess.run([sys.executable, "-P", *argv], timeout=60, **options)
 
     return run
 
@@ -84,27 +74,21 @@ def plan(run, *argv, **env):
     return " ".join(done.stderr.split()) if done.returncode else json.loads(done.stdout)
 
 
-def test_help_lists_it(run):
+def test_help_lists_it_and_its_files_are_detected(run, toys):
     text = " ".join(run("-m", "ompbind", "plan", "--help-all").stdout.split())
     assert "auto (default), toy, gomp, llvm, intel" in text
-    assert "tcmalloc, jemalloc, mimalloc, iomp, omp, gomp, plaything" in text
-
-
-def test_its_files_are_detected_and_probe_searches_for_them_and_inspect_reads_its_variables(run, toys):
     code = """if True:
         import sys
-        from ompbind.inspection.diagnosis import is_relevant
         from ompbind.programs.python_packages import find_candidates, name_runtime
         from ompbind.programs.libraries import identify_library
         libraries = [identify_library(path) for path in sys.argv[1:3]]
         print(*(f"{found.kind.name} {found.family} {found.version}" for found in libraries))
         print(name_runtime("/x/libtoyomp-0a1b.so.7.0"), name_runtime("/x/libtoyomp-plugin-x.so"))
-        print(is_relevant("TOY_LIST"), is_relevant("TOY"))
         print(*find_candidates({}))
     """
     done = run("-c", code, str(toys / "lib/libtoyomp.so.7"), str(toys / "toys-2/libtoyomp.so.7"))
-    known, named, relevant, candidates = done.stdout.splitlines()
-    assert (known, named, relevant) == ("plaything toy 2 plaything toy 2", "toy None", "True False")
+    known, named, candidates = done.stdout.splitlines()
+    assert (known, named) == ("plaything toy 2 plaything toy 2", "toy None")
     assert {"libtoyomp.so.7", f"{toys}/toys-2/libtoyomp.so.7"} < set(candidates.split())
 
 
@@ -130,16 +114,13 @@ def test_conflicting_runtimes_are_refused_and_reported(run, toys):
     assert any("crash if OMP_PLACES names CPUs (before Toys 3)" in text for text in texts)
 
 
-def test_a_conflict_is_found_from_the_row_of_either_runtime():
+def test_conflicts_are_found_from_the_row_of_either_runtime_and_versions_differ():
     every = set(OmpRuntime)
     assert find_intercepting_pair(every) == (OmpRuntime.GOMP, OmpRuntime.LLVM)
     assert find_aborting_pair(every) == (OmpRuntime.LLVM, OmpRuntime.INTEL, "OMP: Error #15")
     assert find_aborting_pair({OmpRuntime.GOMP, OmpRuntime.INTEL, None}) is None
     assert find_intercepting_pair({OmpRuntime.LLVM, OmpRuntime.INTEL}) is None
     assert not OmpRuntime.INTEL.runs_on("aarch64")
-
-
-def test_versions_differ():
     found = {
         (str(runtime), version): (runtime.resets(version), runtime.forks_safely(version))
         for runtime in OmpRuntime

@@ -8,7 +8,6 @@ import sys
 import pytest
 
 from ompbind import __version__
-from ompbind.cli.verbs import VERBS
 from tests.packaging.scripts import ROOT, load_script
 
 index_metadata = load_script("packaging/index_metadata.py")
@@ -63,14 +62,3 @@ def test_every_promise_of_security_has_tests_that_exist():
     named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", SECURITY)
     texts = {path: (ROOT / path).read_text() if (ROOT / path).exists() else "" for path, _ in named}
     assert [f"{path}::{name}" for path, name in named if f"\ndef {name}(" not in texts[path]] == []
-
-
-def test_forms_for_issues_have_fields_and_name_verbs_that_exist(yaml):
-    forms = [yaml.safe_load(path.read_text()) for path in (ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml")]
-    forms = [form for form in forms if "body" in form]
-    assert len(forms) >= 2
-    for form in forms:
-        labels = [item["attributes"]["label"] for item in form["body"] if item["type"] != "markdown"]
-        assert {"name", "description"} <= set(form)
-        assert all(labels)
-        assert set(re.findall(r"`ompbind ([a-z]+)", " ".join(labels))) <= set(VERBS)

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-PACKAGING = ROOT / "packaging"
+from tests.packaging.scripts import ROOT
+
 PYTHONS = {sys.executable, *filter(os.path.exists, (f"/usr/bin/python3.{minor}" for minor in range(11, 16)))}
 
 
@@ -32,9 +32,9 @@ def build(output, *words, python=sys.executable, root=ROOT, umask=0o022, **env):
 
 def copy_sources(target):
     """Copy what the zipapp is made from, with other times and permissions, and files of another Python."""
+    how = {"copy_function": shutil.copyfile, "ignore": shutil.ignore_patterns("__pycache__")}
     for name in ("ompbind", "packaging"):
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / name, target / name, copy_function=shutil.copyfile, ignore=ignored)
+        shutil.copytree(ROOT / name, target / name, **how)
     shutil.copyfile(ROOT / "LICENSE", target / "LICENSE")
     for path in target.rglob("*.*"):
         path.chmod(0o700)
@@ -70,18 +70,14 @@ def test_sample_machines_are_read_inside_the_zipapp(bare):
 
 
 def test_the_first_module_has_the_syntax_of_old_pythons():
-    text = (PACKAGING / "start_zipapp.py").read_text()
+    text = (ROOT / "packaging/start_zipapp.py").read_text()
     ast.parse(text, feature_version=(3, 6))
     ((major, minor),) = re.findall(r"^NEEDED = \((\d+), (\d+)\)$", text, re.M)
     assert f'requires-python = ">={major}.{minor}"' in (ROOT / "pyproject.toml").read_text()
 
 
-PRETEND = """
-import runpy, sys
-del sys.argv[0]
-sys.version_info = (3, 10, 4)
-runpy.run_path(sys.argv[0], run_name="__main__")
-"""
+PRETEND = "import runpy, sys; del sys.argv[0]; sys.version_info = (3, 10, 4); "
+PRETEND += "runpy.run_path(sys.argv[0], run_name='__main__')"
 
 
 @pytest.mark.parametrize(("verb", "code"), [("run", 125), ("exec", 125), ("plan", 2)])

@@ -2,8 +2,6 @@
 
 import os
 import sys
-from glob import glob
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -15,7 +13,7 @@ from ompbind.programs import libraries
 from ompbind.programs.command import Workload, read_workload
 from ompbind.programs.elf import Elf, read_elf, read_header
 from ompbind.programs.find_command import find_command
-from ompbind.programs.libraries import identify_library, linker_directories, name_libraries, name_library
+from ompbind.programs.libraries import identify_library, name_libraries, name_library
 from ompbind.programs.preload import find_missing_preloads, find_preloads
 from ompbind.programs.python_packages import find_default_python
 from tests.elves import make_elf
@@ -108,14 +106,6 @@ def test_a_library_inherits_the_rpath_of_the_program_but_not_its_runpath(tmp_pat
     for tag, name in (("rpath", "gomp"), ("runpath", "iomp")):
         app = put(tmp_path / "app", make_elf(["liba.so"], **{tag: "$ORIGIN/own"}))
         assert names([app], {"LD_LIBRARY_PATH": str(tmp_path / "listed")}) == [name]
-
-
-def test_only_an_empty_item_of_ld_library_path_is_the_current_directory(tmp_path, monkeypatch):
-    (tmp_path / "libgomp.so.99").symlink_to(put(tmp_path / "libiomp5.so"))
-    app = put(tmp_path / "bin/app", make_elf(["libgomp.so.99"]))
-    monkeypatch.chdir(tmp_path)
-    assert names([app], {"LD_LIBRARY_PATH": ":/nonesuch"}) == ["iomp"]
-    assert names([app], {"LD_LIBRARY_PATH": ""}) == names([app]) == ["gomp"]
 
 
 def test_preloaded_libraries_come_first_and_are_not_loaded_a_second_time(tmp_path):
@@ -297,18 +287,6 @@ def test_entries_of_ld_preload_that_cannot_be_loaded_are_reported(tmp_path, valu
         assert list(find_missing_preloads(["tcmalloc"], workload, [value.strip(":")])) == []
 
 
-@pytest.mark.parametrize("pattern", ["*.conf", "[ab].conf", "*/x.conf", "no/*"])
-def test_the_configuration_of_the_linker_includes_the_files_that_match(tmp_path, monkeypatch, pattern):
-    for name in ("a.conf", "b.conf", "c.txt", ".hidden.conf", "d.conf/x.conf"):
-        put(tmp_path / "parts" / name, f"/opt/{name}  # a comment\n")
-    put(tmp_path / "ld.so.conf", f"/first\ninclude parts/{pattern}\n/last\n")
-    monkeypatch.setattr(libraries, "_CONFIGURATION", str(tmp_path / "ld.so.conf"))
-    files = [path for path in map(Path, sorted(glob(str(tmp_path / "parts" / pattern)))) if path.is_file()]
-    included = [f"/opt/{path.relative_to(tmp_path / 'parts')}" for path in files]
-    listed = linker_directories({})
-    assert listed[: listed.index("/last") + 1] == ["/first", *included, "/last"]
-
-
 NAMES = st.text(st.characters(codec="ascii", min_codepoint=33, exclude_characters=":$"), min_size=1)
 
 
@@ -324,16 +302,6 @@ def test_elf_headers_are_read_in_every_layout(file, needed, bits, little):
         machine=22, bits=bits, is_little_endian=little, needed=tuple(needed),
         search_path=("$ORIGIN/x", "/y"), is_runpath=True, static=not needed,
     )  # fmt: skip
-
-
-def test_architectures_have_the_names_of_uname(file):
-    for machine, bits, little, name in (
-        (62, 64, True, "x86_64"), (62, 32, True, "x32"), (3, 32, True, "i386"), (183, 64, True, "aarch64"),
-        (21, 64, True, "ppc64le"), (21, 64, False, "ppc64"), (22, 64, False, "s390x"),
-        (243, 64, True, "riscv64"), (4711, 64, True, "machine 4711"),
-    ):  # fmt: skip
-        file.write_bytes(make_elf(machine=machine, bits=bits, little=little))
-        assert read_elf(str(file)).architecture == name
 
 
 @given(st.binary(max_size=300), st.booleans(), st.integers(0, 400))

@@ -46,16 +46,21 @@ def what_is_missing():
     return f"{TOOL.name} --setup: {done.stderr.strip()[-300:]}" if done.returncode else None
 
 
+def run_in_machine(options, *command, limit_s=BOOT_S):
+    """Boot a machine, run a command in it, and return its output; without machines, skip the test."""
+    if missing := what_is_missing():
+        pytest.skip(f"NOTE: no virtual machines: {missing}")
+    words = [TOOL, "--timeout", str(limit_s), *options, "--", *command]
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    done = subprocess.run(words, text=True, timeout=limit_s + 60, **pipes)
+    if done.returncode in MACHINE_FAILED and not os.environ.get("OMPTEST_ALL"):
+        pytest.skip(f"NOTE: no virtual machine: {done.stderr.strip()[-300:]}")
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
+
+
 @functools.cache
 def boot(name):
     """Boot a machine, run its task in it, and return the results."""
-    if missing := what_is_missing():
-        pytest.skip(f"NOTE: no virtual machines: {missing}")
-    command = [TOOL, "--timeout", str(BOOT_S), *MACHINES[name].options, "--", sys.executable]
-    command += [str(HERE / "inside.py"), json.dumps(make_task(name))]
-    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    done = subprocess.run(command, text=True, timeout=BOOT_S + 60, **pipes)
-    if done.returncode in MACHINE_FAILED and not os.environ.get("OMPTEST_ALL"):
-        pytest.skip(f"NOTE: no virtual machine: {done.stderr.strip()[-300:]}")
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout)
+    task = (sys.executable, str(HERE / "inside.py"), json.dumps(make_task(name)))
+    return json.loads(run_in_machine(MACHINES[name].options, *task))

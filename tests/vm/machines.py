@@ -152,7 +152,5 @@ MACHINES = {
 def make_task(name):
     """Return the task of the program inside a machine."""
     vm = MACHINES[name]
-    names = ("placed", "memory_policies", "refused")
-    return {field: list(getattr(vm, field)) for field in names} | {
-        "paused": [run[:4] for run in vm.paused],
-    }
+    fields = {field: list(getattr(vm, field)) for field in ("placed", "memory_policies", "refused")}
+    return {**fields, "paused": [run[:4] for run in vm.paused]}

@@ -4,7 +4,6 @@ Programs are built outside and run inside: a virtual machine has this machine's 
 """
 
 import json
-import subprocess
 import sys
 
 import pytest
@@ -19,7 +18,7 @@ from tests.live.runtimes import (
     predict_output,
     read_cases,
 )
-from tests.vm.conftest import BOOT_S, TOOL, what_is_missing
+from tests.vm.conftest import run_in_machine
 
 ALL, ONE = "-n 2 --smt all", "-n 2"
 CORES = {
@@ -43,8 +42,6 @@ for command in json.loads(sys.argv[1]):
 
 @pytest.mark.part("vm")
 def test_threads_of_ranks_with_several_cores_run_on_their_places(tmp_path):
-    if missing := what_is_missing():
-        pytest.skip(f"NOTE: no virtual machines: {missing}")
     runs = [
         (options, bind, name, Pair(*("after", "libgomp") * (name == "libomp 19")))
         for options, bind, name in RUNS
@@ -55,29 +52,22 @@ def test_threads_of_ranks_with_several_cores_run_on_their_places(tmp_path):
         [OMPBIND, "run", *options.split(), "--bind", bind, "--", programs[name], pair.argument()]
         for options, bind, name, pair in runs
     ]
-    tool = [TOOL, "--timeout", str(BOOT_S), "--topology", "dual16", "--"]
-    command = [*tool, sys.executable, "-c", INSIDE, json.dumps(commands)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=BOOT_S + 60)
-    assert done.returncode == 0, done.stderr[-3000:]
-    for run, line in zip(runs, done.stdout.splitlines(), strict=True):
+    output = run_in_machine(("--topology", "dual16"), sys.executable, "-c", INSIDE, json.dumps(commands))
+    for run, line in zip(runs, output.splitlines(), strict=True):
         check_run(*run, *json.loads(line))
 
 
 @pytest.mark.part("vm")
 def test_each_isolated_cpu_has_one_thread(tmp_path):
     """The initial thread is on the first CPU of the mask; the kernel would not move it from another CPU."""
-    if missing := what_is_missing():
-        pytest.skip(f"NOTE: no virtual machines: {missing}")
     probe = [OMPBIND, "probe", "--format", "json"]
     one_rank = ["exec", "--local-rank", "0", "--local-size", "1"]
     commands = [[OMPBIND, *verb, "-m", "5,2-4", "--", *probe] for verb in (["run"], one_rank)]
-    tool = [TOOL, "--timeout", str(BOOT_S), "--topology", "dual16", "--append", "isolcpus=2-5", "--"]
-    command = [*tool, sys.executable, "-c", INSIDE, json.dumps(commands)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=BOOT_S + 60)
-    assert done.returncode == 0, done.stderr[-3000:]
-    for line in done.stdout.splitlines():
-        code, output, errors = json.loads(line)
-        threads = [json.loads(row) for row in output.splitlines()]
+    machine = ("--topology", "dual16", "--append", "isolcpus=2-5")
+    output = run_in_machine(machine, sys.executable, "-c", INSIDE, json.dumps(commands))
+    for line in output.splitlines():
+        code, printed, errors = json.loads(line)
+        threads = [json.loads(row) for row in printed.splitlines()]
         assert (code, {thread["thread"] for thread in threads}) == (0, {0, 1, 2, 3}), errors
         assert all(thread["cpu"] == [5, 2, 3, 4][thread["thread"]] for thread in threads)
 

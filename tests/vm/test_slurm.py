@@ -6,7 +6,6 @@ Each machine boots once for a task plugin, with eight CPUs on two sockets.
 import functools
 import json
 import shlex
-import subprocess
 import sys
 
 import pytest
@@ -14,7 +13,7 @@ import pytest
 from tests.live.conftest import OMPBIND, required
 from tests.slurm import PROGRAMS
 from tests.tables import rows
-from tests.vm.conftest import HERE, TOOL, what_is_missing
+from tests.vm.conftest import HERE, run_in_machine
 
 pytestmark = pytest.mark.part("vm")
 
@@ -42,22 +41,42 @@ STEPS = rows(f"""
 """)
 
 
+PREPARE = """
+ip link set lo up && ip addr add 192.0.2.1/24 dev lo &&
+echo "127.0.0.1 localhost $(hostname)" >/etc/hosts &&
+mount -t tmpfs none /sys/fs/cgroup && cd /sys/fs/cgroup && mkdir systemd cpuset freezer &&
+mount -t cgroup -o none,name=systemd none systemd &&
+mount -t cgroup -o cpuset none cpuset && mount -t cgroup -o freezer none freezer
+"""
+"""Slurm needs another address than that of loopback, and cgroups of version 1, which need no systemd."""
+
+INSIDE = f"""
+import json, os, pathlib, socket, subprocess, sys, tempfile
+sys.path.insert(0, {str(HERE.parent.parent)!r})
+from tests.slurm import start_slurm
+plugin, commands = json.loads(sys.argv[1])
+subprocess.run(["sh", "-c", {PREPARE!r}], check=True)
+directory, found = pathlib.Path(tempfile.mkdtemp()), []
+directory.chmod(0o755)
+how = dict(plugin=plugin, patience_s=180)
+with start_slurm(directory, dict(os.environ), [socket.gethostname()], **how) as env:
+    for command in commands:
+        done = subprocess.run(["sh", "-c", command], env=env, capture_output=True, text=True, timeout=120)
+        found.append([sorted(done.stdout.splitlines()), done.stderr, done.returncode])
+print(json.dumps(found))
+"""
+
+
 @functools.cache
 def run_steps(plugin):
     """Run the steps of a plugin in one machine; return the output of each."""
-    if missing := what_is_missing():
-        pytest.skip(f"NOTE: no virtual machines: {missing}")
     for name in PROGRAMS:
         required(name)
     steps = [step for name, step, _ in STEPS if name == plugin]
     task = json.dumps([plugin, [f"{step} {shlex.quote(OMPBIND)} exec -- {SHOW}" for step in steps]])
-    command = [TOOL, "--timeout", "400", "--topology", "sockets=2,cores=4,threads=1,numa=2", "--"]
-    done = subprocess.run(
-        [*command, sys.executable, HERE / "slurm_inside.py", task], capture_output=True, text=True,
-        stdin=subprocess.DEVNULL, timeout=460,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    return dict(zip(steps, json.loads(done.stdout.splitlines()[-1]), strict=True))
+    machine = ("--topology", "sockets=2,cores=4,threads=1,numa=2")
+    output = run_in_machine(machine, sys.executable, "-c", INSIDE, task, limit_s=400)
+    return dict(zip(steps, json.loads(output.splitlines()[-1]), strict=True))
 
 
 @pytest.mark.parametrize(
