@@ -13,7 +13,6 @@ WITHOUT = {
     "all of it": "del os.pidfd_open; sys.modules['_ctypes'] = None",
 }
 BEGIN = "import os, select, sys; {}; from ompbind.__main__ import start; start()"
-EACH = [name if name == "all of it" else pytest.param(name, marks=pytest.mark.long) for name in WITHOUT]
 
 
 def begin(lacks, *args):
@@ -23,22 +22,19 @@ def begin(lacks, *args):
 
 
 @pytest.mark.two_cpus
-@pytest.mark.parametrize("lacks", EACH)
-def test_a_failing_rank_takes_the_others_down(lacks, tmp_path):
-    other = f"touch {tmp_path}/started; exec sleep 300"
-    script = (
-        f"[ $RANK = 0 ] || {{ {other}; }}; while [ ! -e {tmp_path}/started ]; do sleep 0.02; done; exit 3"
-    )
-    process = begin(lacks, "run", "-n", "2", "--", "sh", "-c", script)
+def test_a_failing_rank_takes_the_others_down(tmp_path):
+    script = f"""[ $RANK = 0 ] || {{ touch {tmp_path}/started; exec sleep 300; }}
+        while [ ! -e {tmp_path}/started ]; do sleep 0.02; done; exit 3"""
+    process = begin("all of it", "run", "-n", "2", "--", "sh", "-c", script)
     _, stderr = process.communicate(timeout=20)
     assert process.returncode == 3
     assert "stopping rank 1 with SIGTERM" in stderr
     assert "Traceback" not in stderr
 
 
-@pytest.mark.parametrize("lacks", EACH)
-def test_processes_in_the_group_of_a_rank_are_killed_with_it(lacks):
-    process = begin(lacks, "run", "--grace", "0.1", "--", "sh", "-c", "trap '' TERM; sleep 300 & echo $!")
+def test_processes_in_the_group_of_a_rank_are_killed_with_it():
+    command = ("run", "--grace", "0.1", "--", "sh", "-c", "trap '' TERM; sleep 300 & echo $!")
+    process = begin("all of it", *command)
     stdout, stderr = process.communicate(timeout=20)
     assert (process.returncode, stderr) == (0, "")
     assert not is_alive(stdout.strip())

@@ -13,8 +13,6 @@ def words(text):
 
 @pytest.mark.parametrize(("verb", "command", "hint"), [
     ("run", "cd /tmp", "cd is a command of shells; use --chdir DIR"),
-    ("exec", "PORT=8000 true", "set a variable with an option: --env PORT=8000"),
-    ("run", "'sleep 1'", "write the command without quotes around all of it: -- sleep 1"),
     ("exec", "-n 2 true", "write options of ompbind before --, and the command after it"),
     ("run", "{script}", "it has Windows line ends; remove them: sed -i 's/\\r$//' {script}"),
 ])  # fmt: skip

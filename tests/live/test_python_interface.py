@@ -26,11 +26,8 @@ from ompbind import (
     read_machine,
     unbind,
 )
-from ompbind.cpuset import CpuSet
 from ompbind.execution import memory_policy
 from ompbind.machine.read.linux import make_counted_machine
-from ompbind.workers import bind_process as bind_process_module
-from ompbind.workers.placed import restore_affinity
 from tests.live.conftest import allowed_list, clean_environment, two_cpus, wait_until
 from tests.live.process_settings import is_restored, read_masks, state
 from tests.live.runtimes import path_of
@@ -236,17 +233,6 @@ def test_unknown_ranks_and_recorded_machines_are_refused(plan):
             bind_process(given, rank)
 
 
-def test_a_thread_gets_all_cpus_if_its_own_are_offline():
-    before = os.sched_getaffinity(0)
-    try:
-        os.sched_setaffinity(0, {min(before)})
-        with pytest.warns(RuntimeWarning, match="CPU 8191 can no longer be used"):
-            restore_affinity(0, CpuSet([8191]))
-        assert before <= os.sched_getaffinity(0)
-    finally:
-        os.sched_setaffinity(0, before)
-
-
 @pytest.mark.two_cpus
 def test_environments_equal_those_of_ompbind_run(ompbind, tmp_path):
     inherited = {"OMP_NUM_THREADS": "64", "KMP_AFFINITY": "compact", "RANK": "9"}
@@ -378,32 +364,6 @@ def test_the_number_of_threads_of_numba_is_not_changed_if_numba_is_imported(plan
         bind_process(plan, 0, extra=extra)
         assert (os.environ.get("NUMBA_NUM_THREADS"), os.environ["OMP_NUM_THREADS"]) == (number, "3")
         unbind()
-
-
-def test_threads_that_start_without_end_are_an_error_and_nothing_is_changed(
-    plan, cpus, start_thread, monkeypatch
-):
-    before_all = os.sched_getaffinity(0)
-    real, made = bind_process_module.list_threads, []
-
-    def list_and_start(pid):
-        found = real(pid)
-        if len(made) < bind_process_module.PASSES:
-            made.append(start_thread(lambda: os.sched_setaffinity(0, {cpus[1]})))
-        return found
-
-    monkeypatch.setattr(bind_process_module, "list_threads", list_and_start)
-    variables = dict(os.environ)
-    with pytest.raises(LaunchError, match="after 10 attempts") as failure:
-        bind_process(plan, 0)
-    assert "before it starts its threads" in failure.value.hint
-    assert os.environ == variables
-    masks = read_masks()
-    assert {masks.pop(str(tid)) for tid in made} == {str(cpus[1])}
-    assert all(os.sched_getaffinity(int(tid)) == before_all for tid in masks)
-    monkeypatch.setattr(bind_process_module, "list_threads", lambda pid: [])
-    with pytest.raises(LaunchError, match="threads of this process cannot be listed"):
-        bind_process(plan, 0)
 
 
 def settings():
