@@ -7,10 +7,19 @@ import shlex
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from tests.live.conftest import allowed_list, is_alive, ranks_of, state_of, two_cpus, wait_until
+from tests.live.conftest import (
+    allowed_list,
+    is_alive,
+    ranks_of,
+    state_of,
+    supervisor_of,
+    two_cpus,
+    wait_until,
+)
 
 SHOW = (
     "import os; os.write(1, f\"{os.environ['OMPBIND_RANK']} {sorted(os.sched_getaffinity(0))}\\n\".encode())"
@@ -200,6 +209,26 @@ def test_stopping_and_continuing_the_run_stops_and_continues_the_ranks(start):
     wait_until(lambda: all(state_of(pid) == "T" for pid in (*children, process.pid)), "everything stopped")
     process.send_signal(signal.SIGCONT)
     wait_until(lambda: all(state_of(pid) == "S" for pid in children), "ranks continued")
+
+
+def test_a_run_that_is_continued_before_it_could_be_stopped_goes_on(start):
+    """As on a busy machine: the supervisor reads both signals at once."""
+    process = begin(start, "SIGUSR1", ranks=1, process_group=0)
+    supervisor = supervisor_of(process)
+    os.kill(supervisor, signal.SIGSTOP)
+    for number in (signal.SIGTSTP, signal.SIGCONT):
+        process.send_signal(number)
+        wait_until(lambda: not pending_signals(process.pid), "it has forwarded the signal")
+    os.kill(supervisor, signal.SIGCONT)
+    process.terminate()
+    assert process.wait(20) == 143
+
+
+def pending_signals(pid):
+    """Return the signals that a process has not handled yet."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    bits = int(status.partition("ShdPnd:")[2].split()[0], 16)
+    return {number for number in range(1, 65) if bits >> number - 1 & 1}
 
 
 @pytest.mark.two_cpus
