@@ -112,33 +112,25 @@ class VisibleDevices(Record):
 class Request(Record):
     """One placement request; `ranks` None means auto, `threads` None means one per CPU.
 
-    `processes_per_rank` is how many processes of its own the command of a rank starts: they divide the
-    threads of the rank.
-
     `cores` are the cores of each rank that compute, None for a share by the strategy. `reserve` and
     `service_cores` are cores per rank, `reserve_total` cores of the machine. `service_total` are service CPUs
-    of all ranks together, `service_each` service CPUs of each rank; with `service_optional`, a rank without
-    enough CPUs has fewer. `nodes` is a mask of NUMA nodes: if `mask` names no CPUs, ranks get the CPUs of
-    these nodes, in this order. `workload` is what is known about the command, `omp_runtime` the OpenMP
-    runtime that the user specified. `user_variables` are OpenMP variables (name, value) that ranks get as the
-    user set them, instead of the plan's values. With `strict`, a binding that cannot be honoured is an error.
-    `configuration` says which files the options were read from. Without `bind_given`, isolated CPUs of ranks
-    change Bind.RANK into Bind.THREAD.
+    of all ranks together, `service_each` of each rank; with `service_optional`, a rank without enough CPUs
+    has fewer. The `processes_per_rank` that the command starts divide the threads of the rank. `nodes` is a
+    mask of NUMA nodes: if `mask` names no CPUs, ranks get the CPUs of these nodes, in this order. Without
+    `bind_given`, isolated CPUs of ranks change Bind.RANK into Bind.THREAD.
 
-    `compat` says which framework's variables were read, None for none. `memory_bytes` is the memory that each
-    rank will need, 0 if unknown. `outside_ranks` is the number of ranks that have a part of the machine's CPU
-    quota and of its devices, but are not in this plan: a launcher has bound them to other CPUs. `local_ranks`
-    are then the local ranks of the ranks in this plan. `job_cpus` is the number of CPUs that a batch system
-    allows, where it binds nothing.
+    `workload` is what is known about the command, `omp_runtime` the runtime that the user specified,
+    `user_variables` are OpenMP variables (name, value) that ranks get instead of the plan's, `memory_bytes`
+    is the memory that each rank will need (0: unknown), and `unfilled` a text about placeholders that stay.
+
+    `outside_ranks` have a part of the CPU quota and of the devices, but are not in this plan: a launcher has
+    bound them to other CPUs. `local_ranks` are then the local ranks of the ranks in this plan. With
+    `has_own_devices`, the launcher has given this rank devices of its own. `job_cpus` is the number of CPUs
+    that a batch system allows, where it binds nothing.
 
     `devices` are the kinds of devices that ranks get, `devices_per_rank` how many of each kind (None: an
-    equal share), and `share_devices` lets several ranks get the same device. `near` names devices: ranks only
-    get CPUs near them.
-    `visible` are the devices that ranks may get, None if no device was read. With `has_own_devices`, ranks
-    outside the plan get none of them: the launcher has given this rank devices of its own.
-
-    `unfilled` is a text about placeholders in the command that stay. `group` is the name of the
-    group, in a run with several commands.
+    equal share). `near` names devices: ranks only get CPUs near them. `visible` are the devices that ranks
+    may get, None if no device was read. `group` is the name of the group in a run with several commands.
     """
 
     ranks: int | None = 1
@@ -244,8 +236,8 @@ class Request(Record):
 
     def check(self) -> None:
         """Raise RequestError if no machine could satisfy the request."""
-        _check_types(self)
-        if self.ranks is not None and not 1 <= self.ranks <= RANK_LIMIT:
+        _check_values(self)
+        if self.ranks is not None and self.ranks > RANK_LIMIT:
             raise RequestError(f"cannot plan {self.ranks} ranks", hint=f"use 1 to {RANK_LIMIT} ranks")
         if self.nodes is not None:
             parts = self.nodes.parts
@@ -254,23 +246,31 @@ class Request(Record):
             if len(parts) != 1 or has_cpus or not levels <= {Level.NODE, None}:
                 hint = "name the NUMA nodes of all ranks in one part, for example node:#0,node:#1"
                 raise RequestError(f"nodes={self.nodes.text!r} is not one list of NUMA nodes", hint=hint)
-        if self.threads is not None and self.threads < 1:
-            raise RequestError(f"cannot plan {self.threads} threads per rank", hint="use at least 1 thread")
         if self.smt not in ("auto", "all") and (type(self.smt) is not int or self.smt < 1):
-            hint = "use 1 or more, 'auto' or 'all'"
-            raise RequestError(f"invalid --smt {self.smt}", hint=hint)
-        if min(self.reserve, self.reserve_total) < 0:
-            raise RequestError("cannot reserve a negative number of cores", hint="use 0 or more cores")
-        if self.outside_ranks < 0:
-            raise RequestError(f"outside_ranks={self.outside_ranks} is negative", hint="use 0 or more ranks")
+            raise RequestError(f"invalid --smt {self.smt}", hint="use 1 or more, 'auto' or 'all'")
         if self.reserve and self.reserve_total:
             hint = "use --reserve for cores per rank, or --reserve-total for cores of the whole machine"
             raise RequestError("--reserve and --reserve-total contradict each other", hint=hint)
-        _check_cores(self)
-        _check_processes(self)
-        if self.devices or self.near or self.devices_per_rank is not None:
-            _check_devices(self)
+        if self.has_service and self.bind is Bind.EXACT:
+            hint = "use --bind thread: it binds all OpenMP threads but the initial thread"
+            raise RequestError("--bind exact leaves no thread that could use service CPUs", hint=hint)
+        if self.cores and not self.needs_strategy:
+            chooses = "gives each rank its CPUs" if self.names_each_rank else "gives each rank all CPUs"
+            hint = "omit --cores, or write a mask without '|', which the strategy divides"
+            raise RequestError(f"--cores has no effect: the mask {chooses}", hint=hint)
+        if self.processes_per_rank > 1 and self.bind not in (Bind.RANK, Bind.NONE):
+            raise RequestError(
+                f"--bind {self.bind} with --processes-per-rank {self.processes_per_rank}: "
+                "all processes of a rank would bind their threads to the same places",
+                hint="omit --bind: threads may then use all CPUs of their rank",
+            )
 
+
+_LEAST = {
+    "ranks": 1, "threads": 1, "cores": 1, "processes_per_rank": 1, "devices_per_rank": 1, "reserve": 0,
+    "reserve_total": 0, "service_cores": 0, "service_total": 0, "service_each": 0, "outside_ranks": 0,
+}  # fmt: skip
+"""The fields that are numbers, or None, and their least values."""
 
 _FIELD_TYPES: Mapping[str, tuple[type, str]] = {
     "mask": (Mask, "parse_mask makes one from text"),
@@ -281,6 +281,7 @@ _FIELD_TYPES: Mapping[str, tuple[type, str]] = {
     "workload": (Workload, "read_workload makes one"),
     "memory": (MemoryMode, "for example memory=MemoryMode.BIND"),
     "compat": (Compat, "read_compat makes one"),
+    "near": (tuple, "use near=('gpu:0',)"),
 }
 _FIELD_WORDS = {
     "sibling": ("first", "last"),
@@ -288,45 +289,12 @@ _FIELD_WORDS = {
 }
 
 
-def _check_cores(request: Request) -> None:
-    """Raise RequestError for impossible numbers of cores, or if another option excludes them."""
-    if request.service_cores < 0:
-        raise RequestError(
-            "a rank cannot have a negative number of service cores", hint="use 0 or more cores"
-        )
-    if min(request.service_total, request.service_each) < 0:
-        raise RequestError("ranks cannot have a negative number of service CPUs", hint="use 0 or more CPUs")
-    if request.has_service and request.bind is Bind.EXACT:
-        message = "--bind exact leaves no thread that could use service CPUs"
-        raise RequestError(
-            message, hint="use --bind thread: it binds all OpenMP threads but the initial thread"
-        )
-    if request.cores is None:
-        return
-    if request.cores < 1:
-        raise RequestError(f"cannot plan {request.cores} cores per rank", hint="use at least 1 core")
-    if request.names_each_rank or request.is_unbound:
-        chooses = "gives each rank its CPUs" if request.names_each_rank else "gives each rank all CPUs"
-        hint = "omit --cores, or write a mask without '|', which the strategy divides"
-        raise RequestError(f"--cores has no effect: the mask {chooses}", hint=hint)
-
-
-def _check_processes(request: Request) -> None:
-    """Raise RequestError for a number of processes that cannot divide the threads of a rank."""
-    if request.processes_per_rank < 1:
-        message = f"a rank cannot have {request.processes_per_rank} processes"
-        raise RequestError(message, hint="use at least 1 process per rank")
-    if request.processes_per_rank > 1 and request.bind not in (Bind.RANK, Bind.NONE):
-        raise RequestError(
-            f"--bind {request.bind} with --processes-per-rank {request.processes_per_rank}: "
-            "all processes of a rank would bind their threads to the same places",
-            hint="omit --bind: threads may then use all CPUs of their rank",
-        )
-
-
-def _check_types(request: Request) -> None:
-    """Raise RequestError for a field of a wrong type or an unknown word, which only Python can set."""
+def _check_values(request: Request) -> None:
+    """Raise RequestError for a number that is too low, a field of a wrong type, or an unknown word."""
     values = request.as_dict()
+    for name, least in _LEAST.items():
+        if values[name] is not None and values[name] < least:
+            raise RequestError(f"{name}={values[name]} is too low", hint=f"use {least} or more")
     for name, (field_type, hint) in _FIELD_TYPES.items():
         is_unset = field_type in (Mask, OmpRuntime, Workload, Compat) and values[name] is None
         if not is_unset and not isinstance(values[name], field_type):
@@ -334,17 +302,8 @@ def _check_types(request: Request) -> None:
     for name, words in _FIELD_WORDS.items():
         if values[name] not in words:
             raise RequestError(f"{name}={values[name]!r} is unknown", hint=f"use {', '.join(words)}")
-
-
-def _check_devices(request: Request) -> None:
-    """Raise RequestError for an unknown kind of device, or for an impossible number of devices."""
-    devices, each = request.devices, request.devices_per_rank
+    devices = request.devices
     is_known = devices == "auto" if isinstance(devices, str) else set(DEVICE_KINDS).issuperset(devices)
     if not is_known:
         hint = "use (DeviceKind.GPU,), (DeviceKind.NIC,), both, 'auto', or () for none"
         raise RequestError(f"devices={devices!r} names no devices that ranks can get", hint=hint)
-    if not isinstance(request.near, tuple):
-        raise RequestError(f"near={request.near!r} is not a tuple", hint="use near=('gpu:0',)")
-    if each is not None and each < 1:
-        hint = "use 1 or more, or None for an equal share"
-        raise RequestError(f"cannot plan {each} devices per rank", hint=hint)

@@ -108,8 +108,8 @@ def test_cores_that_do_not_fit_are_an_error_with_the_numbers(options, message, h
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    ({"service_cores": -1}, "negative number of service cores"),
-    ({"service_total": -1}, "negative number of service CPUs"),
+    ({"service_cores": -1}, "service_cores=-1 is too low"),
+    ({"service_total": -1}, "service_total=-1 is too low"),
     ({"cores": 1, "mask": parse_mask("0|1")}, "the mask gives each rank its CPUs"),
     ({"cores": 1, "mask": parse_mask("none")}, "the mask gives each rank all CPUs"),
     ({"service_cores": 1, "bind": Bind.EXACT}, "--bind exact leaves no thread"),

@@ -67,7 +67,7 @@ def test_processes_of_a_rank_divide_its_threads(options, each):
 
 
 @pytest.mark.parametrize(("options", "text"), [
-    ({"processes_per_rank": 0}, "a rank cannot have 0 processes"),
+    ({"processes_per_rank": 0}, "processes_per_rank=0 is too low"),
     ({"processes_per_rank": 2, "bind": Bind.THREAD}, "all processes of a rank would bind their threads"),
     ({"processes_per_rank": 2, "bind": Bind.EXACT}, "would bind their threads to the same places"),
 ])  # fmt: skip
