@@ -38,6 +38,11 @@ class UsableCpus(Record):
         return self.free - self.machine.excluded_by_default
 
     @property
+    def in_order(self) -> tuple[int, ...]:
+        """These CPUs, core by core in topology order."""
+        return tuple(self.machine.table.sort(self.default))
+
+    @property
     def state(self) -> str:
         """What messages call these CPUs: free or allowed."""
         return "allowed" if self.free == self.machine.allowed else "free"
@@ -67,42 +72,33 @@ Resolved = tuple[tuple[int, ...], list[MaskError]]
 """CPUs in the order in which they are named, and errors about CPUs that cannot be used."""
 
 
-def resolve_item(mask: Mask, item: Item, usable: UsableCpus) -> Resolved:
-    """Return the usable CPUs of one item of a mask, and errors about its other CPUs.
+def _resolve_part(mask: Mask, items: tuple[Item, ...], usable: UsableCpus) -> Resolved:
+    """Resolve one part; a part with only exclusions starts with all CPUs.
 
     An exclusion may name CPUs that are offline or not allowed; only CPUs that do not exist are an error.
     """
-    if item.cpus:
-        free = usable.free
-        known = tuple(cpu for cpu in item.cpus if cpu in free)
-        to_check = EMPTY if len(known) == len(item.cpus) else CpuSet(item.cpus)
-        if item.excluded:
-            to_check = to_check - usable.machine.online - usable.machine.offline
-        return known, list(_find_unusable(mask, item, to_check, usable))
-    if item.chain:
-        return _resolve_chain(mask, item, usable)
-    return _resolve_all(usable), []
-
-
-def _resolve_part(mask: Mask, items: tuple[Item, ...], usable: UsableCpus) -> Resolved:
-    """Resolve one part; a part with only exclusions starts with all CPUs."""
     errors: list[MaskError] = []
     included: dict[int, None] = {}
     excluded: set[int] = set()
     for item in items:
-        cpus, item_errors = resolve_item(mask, item, usable)
-        errors.extend(item_errors)
+        if item.cpus:
+            cpus = tuple(cpu for cpu in item.cpus if cpu in usable.free)
+            to_check = EMPTY if len(cpus) == len(item.cpus) else CpuSet(item.cpus)
+            if item.excluded:
+                to_check = to_check - usable.machine.online - usable.machine.offline
+            errors.extend(_find_unusable(mask, item, to_check, usable))
+        elif item.chain:
+            cpus, item_errors = _resolve_chain(mask, item, usable)
+            errors.extend(item_errors)
+        else:
+            cpus = usable.in_order
         if item.excluded:
             excluded.update(cpus)
         else:
             included.update(dict.fromkeys(cpus))
     if all(item.excluded for item in items):
-        included = dict.fromkeys(_resolve_all(usable))
+        included = dict.fromkeys(usable.in_order)
     return tuple(cpu for cpu in included if cpu not in excluded), errors
-
-
-def _resolve_all(usable: UsableCpus) -> tuple[int, ...]:
-    return tuple(usable.machine.table.sort(usable.default))
 
 
 def _find_unusable(mask: Mask, item: Item, cpus: CpuSet, usable: UsableCpus) -> Iterator[MaskError]:

@@ -174,16 +174,15 @@ def _count_threads(drafts: Sequence[Draft]) -> list[list[int]]:
     counts = [
         [draft.request.threads or len(placement.cpus) for placement in draft.placements] for draft in drafts
     ]
-    is_open = [draft.request.threads is None for draft in drafts]
-    cpus = [number for own, is_one in zip(counts, is_open, strict=True) if is_one for number in own]
-    if not (limits and cpus):
-        return counts
-    given = sum(sum(own) for own, is_one in zip(counts, is_open, strict=True) if not is_one)
-    share = len(cpus) / (len(cpus) + request.outside_ranks)  # ranks outside the plan have their part
-    limited = iter(make_thread_counts(cpus, max(0, min(limits) - given) * share))
-    return [
-        [next(limited) for _ in own] if is_one else own for own, is_one in zip(counts, is_open, strict=True)
-    ]
+    is_open = [index for index, draft in enumerate(drafts) if draft.request.threads is None]
+    cpus = [number for index in is_open for number in counts[index]]
+    if limits and cpus:
+        given = sum(map(sum, counts)) - sum(cpus)
+        share = len(cpus) / (len(cpus) + request.outside_ranks)  # ranks outside the plan have their part
+        limited = iter(make_thread_counts(cpus, max(0, min(limits) - given) * share))
+        for index in is_open:
+            counts[index] = [next(limited) for _ in counts[index]]
+    return counts
 
 
 def _add_details(drafts: Sequence[Draft]) -> list[Plan]:
