@@ -105,19 +105,6 @@ def test_kinds_are_read_from_types_or_frequencies():
             assert found == [f"{UNREPORTED}: they are {text}"] * (text is not None)
 
 
-@pytest.mark.parametrize(("kind", "mask", "smt", "cpus"), rows("""
-    all         |        | auto | 0,2,4-7
-    performance |        | auto | 0,2
-    performance |        | all  | 0-3
-    efficiency  |        | auto | 4-7
-    efficiency  | 2-5    | auto | 4-5
-    performance | all,^0 | all  | 1-3
-"""))  # fmt: skip
-def test_a_requested_kind_of_core_is_used(kind, mask, smt, cpus):
-    request = Request(ranks=1, core_kind=kind, smt=smt, mask=parse_mask(mask) if mask else None)
-    assert str(union(placement.cpuset for placement in make_plan(hybrid(), request).placements)) == cpus
-
-
 def test_a_request_without_a_core_of_the_kind_is_an_error():
     request = Request(ranks=2, core_kind="efficiency", mask=parse_mask("4-5|0-1"))
     with pytest.raises(MaskError, match="this part of the mask names no efficiency core") as caught:

@@ -2,9 +2,8 @@
 
 import pytest
 
-from ompbind.machine.read import read_machine
 from ompbind.machine.read.linux_cgroup import Throttling, read_limits, read_oom_kills, read_throttling
-from tests.machines import DictRoot, Shape, write_tree
+from tests.machines import DictRoot
 
 SHORT = {
     "self": "proc/self/cgroup",
@@ -145,13 +144,3 @@ def test_throttling_since_an_earlier_reading():
     after = Throttling(cgroup="c", periods=10, throttled_periods=4, throttled_s=1.0)
     assert after.since(before) == Throttling(cgroup="c", periods=6, throttled_periods=3, throttled_s=0.75)
     assert before.since(after) == Throttling(cgroup="c")  # the cgroup was created again
-
-
-def test_the_cpuset_limits_what_is_allowed(tmp_path):
-    files = {
-        "proc/mounts": "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n",
-        "sys/fs/cgroup/cpuset.cpus.effective": "1-2\n",
-        "sys/fs/cgroup/cpu.max": "150000 100000\n",
-    }
-    machine = read_machine(str(write_tree(tmp_path, Shape(cores=4), files)))
-    assert (str(machine.allowed), str(machine.online), machine.quota) == ("1-2", "0-3", 1.5)

@@ -11,7 +11,6 @@ from ompbind.errors import MachineError
 from ompbind.machine.model import Level
 from ompbind.machine.read import read_machine
 from ompbind.machine.read.linux import add_isolated, make_counted_machine, read_recorded, read_root
-from ompbind.masks.mask import parse_mask
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from ompbind.report.topology import render_limits
@@ -22,14 +21,6 @@ CPU = "sys/devices/system/cpu"
 NODE = "sys/devices/system/node"
 SHAPE = Shape(packages=2, cores=4, smt=2)
 ADJACENT = Shape(cores=2, smt=2, numbering="adjacent")
-SHAPES = [
-    pytest.param(
-        Shape(packages=packages, nodes=nodes, l3s=2, cores=2, smt=smt, numbering=numbering),
-        marks=[pytest.mark.long] * (smt == 8),
-    )
-    for packages, nodes, smt in ((1, 1, 1), (2, 1, 2), (2, 2, 4), (4, 2, 8))
-    for numbering in ("adjacent", "split", "round-robin")
-]
 
 
 def read(files):
@@ -53,21 +44,6 @@ def without(files, *names):
 def test_this_process_may_use_the_memory_that_its_status_lists():
     files = {**shape_files(SHAPE), "proc/self/status": "Mems_allowed_list:\t1\n"}
     assert read_root(DictRoot(files), CpuSet(range(16)), "x86_64").memory_allowed == CpuSet((1,))
-
-
-@pytest.mark.parametrize("shape", SHAPES, ids=repr)
-def test_plain_machines_have_the_written_domains(tmp_path, shape):
-    machine = read(shape_files(shape))
-    expected = make_machine(shape)
-    assert (machine.online, machine.allowed) == (expected.online, expected.online)
-    for level in (Level.PACKAGE, Level.NODE, Level.L3, Level.CORE):
-        assert sets(machine, level) == sets(expected, level)
-    assert [(node.number, node.cpus, node.memory_bytes) for node in machine.nodes] == [
-        (node.number, node.cpus, 1 << 30) for node in expected.nodes
-    ]
-    for ranks in (1, 2, 3):
-        assert str(make_plan(machine, Request(ranks=ranks))) == str(make_plan(expected, Request(ranks=ranks)))
-    assert read_machine(str(write_tree(tmp_path, shape))).replace(source="") == machine.replace(source="")
 
 
 def test_offline_and_absent_cpus_are_in_no_domain():
@@ -270,15 +246,6 @@ def test_cpus_excluded_by_default_are_named(isolated, nohz, used, note):
     assert notes == [note][: len(note)]
 
 
-@pytest.mark.parametrize(("mask", "cpus"), [
-    ("all", "0-2,4-5"), ("^0", "1-2,4-5"), ("node:0", "0-2"), ("node:1", "4-5"), ("core:3", "3"),
-    ("node:0.core:2-3", "2-3"), ("2-3", "2-3"), ("0x8", "3"), ("node:1,6", "4-6"), ("auto", "0-2,4-5"),
-])  # fmt: skip
-def test_masks_name_excluded_cpus_by_number_or_by_domains_without_other_cpus(mask, cpus):
-    machine = read(shape_files(Shape(packages=2, cores=4)) | {f"{CPU}/isolated": "3,6-7"})
-    assert str(make_plan(machine, Request(mask=parse_mask(mask))).placements[0].cpuset) == cpus
-
-
 def test_isolated_cpus_are_allowed_with_the_default_affinity_mask():
     for affinity, allowed, isolated, result in (
         ("0-2,4-7", "0-7", "3", "0-7"),  # as the kernel starts every process
@@ -292,9 +259,11 @@ def test_isolated_cpus_are_allowed_with_the_default_affinity_mask():
 def test_the_cpus_of_an_isolated_cgroup_are_isolated():
     group = {"proc/self/cgroup": "0::/p\n", "proc/mounts": "cgroup2 /c cgroup2 rw 0 0\n"}
     group |= {"c/p/cpuset.cpus.effective": "1-2", "c/p/cpuset.cpus.partition": "isolated\n"}
+    group |= {"c/p/cpu.max": "150000 100000\n"}
     machine = read(shape_files(Shape(cores=4)) | group)
-    assert (str(machine.isolated), str(machine.default_cpus)) == ("1-2", "1-2")
-    assert [*render_limits(machine)] == ["allowed: 2 CPUs (1-2)", "isolated: CPUs 1-2"]
+    assert (str(machine.isolated), str(machine.default_cpus), machine.quota) == ("1-2", "1-2", 1.5)
+    shown = ["allowed: 2 CPUs (1-2)", "isolated: CPUs 1-2", "CPU time: 1.5 CPUs (cgroup quota)"]
+    assert [*render_limits(machine)] == shown
 
 
 def test_a_machine_without_an_allowed_cpu_is_an_error():

@@ -12,8 +12,6 @@ from ompbind.machine.model import Level
 from ompbind.machine.read import read_machine
 from ompbind.machine.read.samples import SAMPLE, SAMPLES
 from ompbind.machine.read.sources import complete_source
-from ompbind.planning.planner import make_plan
-from ompbind.planning.request import Request
 from tests.tables import rows
 
 NAMES = [sample.name for sample in SAMPLES]
@@ -55,11 +53,6 @@ def test_samples_have_what_they_model(name, arch, cpus, domains, siblings, tmp_p
     assert (
         read_machine(str(tmp_path / "machine.json"), devices=True).replace(source=machine.source) == machine
     )
-    plan = make_plan(machine.replace(devices=()), Request(ranks=2, smt="all"))
-    shares = [CpuSet(placement.cpus) for placement in plan.placements]
-    assert shares[0].isdisjoint(shares[1])
-    assert [machine.table.whole(share) for share in shares] == shares
-    assert len({len(machine.at(Level.CORE, share)) for share in shares}) == 1
 
 
 def test_samples_are_those_of_the_table():
@@ -81,19 +74,6 @@ def test_nodes_kinds_and_devices_are_those_of_the_real_machines():
     assert [device.node for device in devices] == [3, 3, 1, 1, 7, 7, 5, 5] * 2
     assert {device.kind for device in devices} == {DeviceKind.GPU, DeviceKind.NIC}
     assert str(devices[0].cpus) == "48-63,176-191"
-
-
-@pytest.mark.parametrize(("name", "request_", "ranks", "first", "last"), [
-    ("epyc-2p", {"ranks": None, "strategy": "l3", "smt": "all"}, 24, "0-7,192-199", "184-191,376-383"),
-    ("xeon-max-2p", {"ranks": None, "strategy": "nodes"}, 8, "0-13", "98-111"),
-    ("dgx-a100", {"ranks": 8, "devices": (DeviceKind.GPU,)}, 8, "48-55", "88-95"),
-    ("power9-2p", {"ranks": None, "strategy": "nodes", "smt": "all"}, 2, "0-79", "80-159"),
-    ("z15-partition", {"ranks": None, "strategy": "books", "smt": "all"}, 4, "0-23", "72-95"),
-])  # fmt: skip
-def test_plans_follow_the_domains_of_the_machine(name, request_, ranks, first, last):
-    placements = make_plan(read(name), Request(**request_)).placements
-    cpus = [str(CpuSet(placement.cpus)) for placement in placements]
-    assert (len(cpus), cpus[0], cpus[-1]) == (ranks, first, last)
 
 
 @pytest.mark.parametrize(("source", "message", "hint"), rows("""
