@@ -438,4 +438,5 @@ def find_unknown_variables(env: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         if name not in known:
             similar = suggest_name(name.removeprefix(PREFIX), endings)
             removed = find_removed(name.removeprefix(PREFIX))
-            yield name, removed or (similar and f"did you mean {PREFIX}{similar}?")
+            meant = similar and f"did you mean {PREFIX}{similar}?"
+            yield name, f"its option was removed: {removed}" if removed else meant

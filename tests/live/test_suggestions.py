@@ -119,7 +119,7 @@ def test_an_option_that_was_removed_has_a_hint(name, tmp_path):
             assert one_line(done.stderr).endswith(f"the option {typed} was removed hint: {hint}")
     variable = f"OMPBIND_{key.upper().replace('-', '_')}"
     warned = one_line(call("plan", **{variable: "1"}).stderr)
-    assert f"warning: {variable} is not a variable of ompbind; {hint}" in warned
+    assert f"warning: {variable} is not a variable of ompbind; its option was removed: {hint}" in warned
     (tmp_path / "x.toml").write_text(f"[defaults]\n{key} = 1\n")
     refused = one_line(call("plan", "--config", str(tmp_path / "x.toml")).stderr)
     assert refused.endswith(f"defaults.{key} was removed hint: {hint}")

@@ -16,7 +16,6 @@ from tests.tables import rows
     run -t 1_0 -- true                  | -t/--threads: '1_0' is not a whole number of at least 1
     run -n ٣ -- true                    | -n/--ranks: '٣' is wrong
     OMPBIND_THREADS=x run -- true       | OMPBIND_THREADS: 'x' is not a whole number
-    OMPBIND_SHARE=maybe run -- true     | OMPBIND_SHARE: 'maybe' is not 1 (yes) or 0
     OMPBIND_CONFIG=/no.toml run true    | OMPBIND_CONFIG: /no.toml: No such file
     run --on-failure restart:0 -- true  | --on-failure: restart:N: '0' is not a whole number of at least 1
     plan -n                             | option '-n' requires an argument
