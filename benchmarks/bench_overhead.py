@@ -39,7 +39,7 @@ from ompbind.bench.run_candidate import run_candidate
 from ompbind.bench.start_ranks import CandidateStart, MeasuringSettings, SilentReporter, Slot
 from ompbind.commands.environment import RunSpec
 from ompbind.commands.rank_command import RankCommand, make_commands
-from ompbind.execution.process_pair import Cleanup, become_supervisor
+from ompbind.execution.process_pair import become_supervisor
 from ompbind.execution.run_options import RunOptions
 from ompbind.execution.spawn import find_starts
 from ompbind.execution.supervisor import supervise as run_supervisor
@@ -86,7 +86,7 @@ def supervise(start: CandidateStart) -> None:
     pid = os.fork()
     if pid == 0:
         try:
-            foreground = become_supervisor(Cleanup(grace_s=1.0, release=lambda: None))
+            foreground = become_supervisor(lambda: None, 1.0)
             options = RunOptions(run_id=SETTINGS.run_id, stdin_first=False)
             run_supervisor(find_starts(start.commands), options, foreground, SilentReporter())
         finally:

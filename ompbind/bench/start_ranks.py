@@ -27,7 +27,7 @@ from ompbind.commands.rank_command import RankCommand
 from ompbind.errors import LaunchError, OmpbindError
 from ompbind.execution.outcome import Outcome
 from ompbind.execution.output.log_files import make_log_name
-from ompbind.execution.process_pair import Cleanup, become_supervisor
+from ompbind.execution.process_pair import become_supervisor
 from ompbind.execution.processes import exit_with_parent, signal_process
 from ompbind.execution.rlimits import make_limit_error
 from ompbind.execution.run_options import ONE_GROUP, Output, RankGroup, RunOptions, Supervision
@@ -202,8 +202,7 @@ def _run_child(start: CandidateStart, options: RunOptions, parent: _Parent) -> N
     """Supervise the ranks in a forked process, and send the outcome to bench."""
     try:
         exit_with_parent(parent.pid)
-        cleanup = Cleanup(grace_s=options.supervision.grace, release=lambda: None)
-        foreground = become_supervisor(cleanup, parent.signal_mask)
+        foreground = become_supervisor(lambda: None, options.supervision.grace, parent.signal_mask)
         outcome = supervise(find_starts(start.commands), options, foreground, SilentReporter())
         is_killed = os.getppid() != foreground.pid  # as bench was
         if is_killed and options.output and options.output.directory:

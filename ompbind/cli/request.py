@@ -12,7 +12,7 @@ from ompbind.commands.rank_command import make_spec_before_plan
 from ompbind.compat.frameworks import FRAMEWORKS, FrameworkInput
 from ompbind.cpuset import join_words
 from ompbind.errors import LaunchError, OmpbindError, RequestError
-from ompbind.execution.spawn import WorkingDirectory
+from ompbind.execution.spawn import working_directory
 from ompbind.launchers.allocation import read_job_cpus
 from ompbind.machine.model import Machine
 from ompbind.machine.read.linux import LIVE
@@ -114,7 +114,7 @@ def _read_preloaded_workload(settings: Settings, spec: RunSpec) -> Workload | No
 def _read_workload_in_directory(spec: RunSpec, env: Mapping[str, str]) -> Workload:
     """Read what a rank would run, from its directory; if that is missing, the start reports it."""
     try:
-        with WorkingDirectory(spec.chdir):
+        with working_directory(spec.chdir):
             return read_wrapped_workload(spec.wrap, spec.argv, env)
     except LaunchError:
         return read_wrapped_workload(spec.wrap, spec.argv, env)

@@ -31,7 +31,7 @@ from ompbind.commands.environment import RunSpec, find_changed
 from ompbind.commands.rank_command import make_commands
 from ompbind.errors import LaunchError, OmpbindError, RequestError
 from ompbind.execution.outcome import Outcome, exit_code, was_interrupted
-from ompbind.execution.process_pair import Cleanup, become_supervisor
+from ompbind.execution.process_pair import become_supervisor
 from ompbind.execution.signals import exit_by_signal
 from ompbind.execution.spawn import find_starts
 from ompbind.execution.supervisor import supervise
@@ -147,7 +147,7 @@ def _plan_and_supervise(settings: Settings) -> Outcome | None:
         except LaunchError as error:
             outcome = Outcome(exits=(), error=error)
         else:
-            foreground = become_supervisor(Cleanup(grace_s=settings.grace, release=release))
+            foreground = become_supervisor(release, settings.grace)
             outcome = supervise(starts, options, foreground, reporter)
             if found.claim:
                 found.claim.publish_exit(exit_code(outcome))

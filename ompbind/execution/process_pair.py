@@ -15,7 +15,6 @@ Children that the foreground process already had, as after `exec` in a script, a
 import os
 import signal
 from collections.abc import Callable
-from typing import NoReturn
 
 from ompbind.commands.rank_variables import SUPERVISOR_NAME
 from ompbind.errors import LaunchError
@@ -32,17 +31,6 @@ from ompbind.execution.signals import (
 )
 from ompbind.procfs.reader import read_children, read_stat
 from ompbind.record import Record
-
-
-class Cleanup(Record):
-    """What the foreground process does if the supervisor is killed.
-
-    It kills all ranks, for up to `grace_s` seconds if they fork faster than they are found, and calls
-    `release`, which withdraws the claim of the run.
-    """
-
-    grace_s: float
-    release: Callable[[], None]
 
 
 class Foreground(Record):
@@ -66,12 +54,15 @@ class Foreground(Record):
         return set(self.default_tty_signals) == set(TTY_SIGNALS) and self.signal_mask.isdisjoint(TTY_SIGNALS)
 
 
-def become_supervisor(cleanup: Cleanup, signal_mask: frozenset[int] | None = None) -> Foreground:
+def become_supervisor(
+    release: Callable[[], None], grace_s: float, signal_mask: frozenset[int] | None = None
+) -> Foreground:
     """Fork. Only the child, the supervisor, returns, with all signals blocked; the caller never returns.
 
-    The caller becomes the foreground process. A caller that has blocked all signals already gives the
-    `signal_mask` from before. Both processes hold the claim of the run, so it lasts until both have exited.
-    Raises LaunchError if the fork fails.
+    The caller becomes the foreground process. If the supervisor is killed, it kills all ranks, for up to
+    `grace_s` seconds if they fork faster than they are found, and calls `release`, which withdraws the claim
+    of the run. A caller that has blocked all signals already gives the `signal_mask` from before. Both
+    processes hold the claim, so it lasts until both have exited. Raises LaunchError if the fork fails.
     """
     _open_standard_files()
     before = block_signals()
@@ -96,7 +87,18 @@ def become_supervisor(cleanup: Cleanup, signal_mask: frozenset[int] | None = Non
         raise make_limit_error("cannot start the run", error) from error
     if supervisor:
         os.close(read_end)
-        _run_foreground(supervisor, write_end, foreground.signal_mask, cleanup, inherited=inherited)
+        code = LaunchError.launch_code
+        try:
+            redirect_to_null(0, 1)
+            os.set_blocking(write_end, False)
+            status = _forward_signals(supervisor, write_end, block_for_sigwait(signal_mask), inherited)
+            if os.WIFEXITED(status):
+                code = os.WEXITSTATUS(status)
+            else:
+                code = _handle_killed_supervisor(supervisor, os.WTERMSIG(status), grace_s, inherited)
+                release()
+        finally:
+            os._exit(code)
     os.setpgid(0, 0)
     os.close(write_end)
     return foreground
@@ -117,26 +119,6 @@ def redirect_to_null(*numbers: int) -> None:
     for number in numbers:
         os.dup2(null_fd, number)
     os.close(null_fd)
-
-
-def _run_foreground(
-    supervisor: int, pipe: int, signal_mask: frozenset[int], cleanup: Cleanup, *, inherited: set[int]
-) -> NoReturn:
-    """Forward signals until the supervisor exits, then exit with its status.
-
-    `inherited` are the children that this process had before.
-    """
-    code = LaunchError.launch_code
-    try:
-        redirect_to_null(0, 1)
-        os.set_blocking(pipe, False)
-        status = _forward_signals(supervisor, pipe, block_for_sigwait(signal_mask), inherited)
-        if os.WIFEXITED(status):
-            code = os.WEXITSTATUS(status)
-        else:
-            code = _handle_killed_supervisor(supervisor, os.WTERMSIG(status), cleanup, inherited)
-    finally:
-        os._exit(code)
 
 
 def _forward_signals(supervisor: int, pipe: int, signals: frozenset[int], inherited: set[int]) -> int:
@@ -164,7 +146,7 @@ def _forward_signals(supervisor: int, pipe: int, signals: frozenset[int], inheri
             return status
 
 
-def _handle_killed_supervisor(supervisor: int, number: int, cleanup: Cleanup, inherited: set[int]) -> int:
+def _handle_killed_supervisor(supervisor: int, number: int, grace_s: float, inherited: set[int]) -> int:
     """Kill all ranks of a supervisor that signal `number` has killed, and return the exit code.
 
     The supervisor of an interrupted run kills itself by SIGINT at the end. This is no failure.
@@ -174,10 +156,9 @@ def _handle_killed_supervisor(supervisor: int, number: int, cleanup: Cleanup, in
         return 128 + number
     terminal = Terminal(os.getpgrp())
     ranks = (read_children() or set()) - inherited
-    left = kill_descendants(cleanup.grace_s, inherited)
+    left = kill_descendants(grace_s, inherited)
     for group in ranks:
         terminal.take_back(group)
-    cleanup.release()
     result = "all ranks were killed" if left == set() else render_left(left)
     text = f"the supervisor (pid {supervisor}) was killed by {signal_name(number)}; {result}"
     os.write(2, f"ompbind: error: {text}\n".encode())

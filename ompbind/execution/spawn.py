@@ -18,7 +18,7 @@ import os
 import shlex
 import signal
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import count
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
@@ -109,29 +109,22 @@ def change_directory(path: str) -> None:
         raise LaunchError(f"cannot change to directory {path}: {why}", hint=hint) from error
 
 
-class WorkingDirectory:
-    """Change the working directory for a `with` block; "" changes nothing. Raises LaunchError.
+@contextmanager
+def working_directory(path: str) -> Iterator[None]:
+    """Change the working directory for a while; "" changes nothing. Raises LaunchError.
 
     The previous directory is restored even if it was removed, or if only its owner may search it.
     """
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._before = -1
-
-    def __enter__(self) -> None:
-        if self._path:
-            self._before = os.open(".", _TO_RETURN)
-            try:
-                change_directory(self._path)
-            except LaunchError:
-                os.close(self._before)
-                raise
-
-    def __exit__(self, *_: object) -> None:
-        if self._path:
-            os.fchdir(self._before)
-            os.close(self._before)
+    if not path:
+        yield
+        return
+    before = os.open(".", _TO_RETURN)
+    try:
+        change_directory(path)
+        yield
+    finally:
+        os.fchdir(before)
+        os.close(before)
 
 
 def exec_error(path: str, number: int) -> LaunchError:
@@ -175,7 +168,7 @@ def find_executable(command: RankCommand) -> str:
     Raises LaunchError if the directory or the file is missing, or cannot be used.
     """
     try:
-        with WorkingDirectory(command.directory):
+        with working_directory(command.directory):
             return find_command(command.argv[0], command.env)
     except LaunchError as error:
         raise (error.of_rank(command.name) if command.directory else error) from error
@@ -208,7 +201,7 @@ def spawn(
             from ompbind.execution.memory_policy import temporary_policy  # noqa: PLC0415 - door: --memory
 
             policy = temporary_policy(command.memory)
-        with WorkingDirectory(command.directory), policy:
+        with working_directory(command.directory), policy:
             if terminal is not None or not is_proc_of_pid_namespace():
                 return _fork(command, path, foreground, redirections, terminal=terminal)
             return os.posix_spawn(

@@ -8,7 +8,7 @@ from ompbind.commands.rank_command import RankCommand
 from ompbind.cpuset import CpuSet
 from ompbind.errors import CommandNotFoundError, LaunchError
 from ompbind.execution import spawn
-from ompbind.execution.spawn import WorkingDirectory, exec_error, find_executable, set_affinity
+from ompbind.execution.spawn import exec_error, find_executable, set_affinity, working_directory
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_the_directory_is_restored_even_if_it_was_removed(tmp_path, monkeypatch)
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
-    with WorkingDirectory(str(tmp_path)):
+    with working_directory(str(tmp_path)):
         assert os.getcwd() == str(tmp_path)
     with pytest.raises(FileNotFoundError):
         os.getcwd()
