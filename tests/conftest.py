@@ -43,7 +43,6 @@ LOCKS = "PYTEST_LOCKS"
 
 
 def pytest_configure(config):
-    """Create the lock files of the workers."""
     if LOCKS not in os.environ:
         directory = os.environ[LOCKS] = tempfile.mkdtemp()
         config.add_cleanup(lambda: shutil.rmtree(directory))
@@ -78,7 +77,6 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_runtest_setup(item):
-    """Skip a test that does not fit the CPUs of this process."""
     if item.get_closest_marker("two_cpus") and len(os.sched_getaffinity(0)) < 2:
         unavailable("needs two allowed CPUs")
     if item.get_closest_marker("no_quota") and QUOTA:
@@ -106,7 +104,6 @@ def pytest_runtest_protocol(item):
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Print how to run the tests that a short run leaves out."""
     if not LONG and not terminalreporter.config.option.part:
         terminalreporter.write_line(
             "samples only: `make test-all` runs all cases, and what needs Slurm, virtual machines and more"

@@ -49,19 +49,16 @@ class DeviceTree:
         return address
 
     def add_nvidia(self, address: str, uuid: str, minor: int, **more: str) -> None:
-        """Add what NVIDIA's driver writes of a GPU."""
         facts = {"Model": "NVIDIA H200", "GPU UUID": uuid, "Device Minor": str(minor), **more}
         text = "".join(f"{key + ':':16} {value}\n" for key, value in facts.items())
         self.files[f"proc/driver/nvidia/gpus/{address}/information"] = text
 
     def add_kfd(self, node: int, **properties: int) -> None:
-        """Add a node of the topology of the compute driver."""
         text = "".join(f"{name} {value}\n" for name, value in properties.items())
         self.files[f"sys/devices/virtual/kfd/kfd/topology/nodes/{node}/properties"] = text
         self.links["sys/class/kfd/kfd"] = "../../devices/virtual/kfd/kfd"
 
     def write(self, root: Path) -> Path:
-        """Write everything below a directory."""
         for path, text in self.files.items():
             (root / path).parent.mkdir(parents=True, exist_ok=True)
             (root / path).write_text(text)

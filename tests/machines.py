@@ -32,7 +32,6 @@ class Shape(Record):
         return self.packages * self.nodes * self.l3s * self.cores
 
     def siblings(self, core: int) -> CpuSet:
-        """The CPUs of a core, by its logical number."""
         if self.numbering == "adjacent":
             return CpuSet(range(core * self.smt, (core + 1) * self.smt))
         number = core
@@ -83,7 +82,6 @@ def write_tree(root: Path, shape: Shape, files: dict[str, str] | None = None) ->
 
 
 def shape_files(shape: Shape) -> dict[str, str]:
-    """The files of the sysfs tree of a shape, by path."""
     return tree_files(shape.partitions(), CpuSet(range(shape.all_cores * shape.smt)))
 
 

@@ -63,7 +63,6 @@ class Mutant(NamedTuple):
     new: bytes
 
     def texts(self) -> tuple[bytes, bytes]:
-        """Return the file without and with the change."""
         old = read(self.file).text
         return old, old[: self.start] + self.new + old[self.end :]
 
@@ -78,7 +77,6 @@ class Mutant(NamedTuple):
         return read(self.file).text.count(b"\n", 0, self.start) + 1
 
     def __str__(self) -> str:
-        """Return the place, and the first line that differs."""
         old, new = (text.decode().splitlines() for text in self.texts())
         first, second = next((a.strip(), b.strip()) for a, b in zip(old, new, strict=False) if a != b)
         return f"{self.file}:{self.line()}: {self.operator}: {first}  ->  {second}"
@@ -142,22 +140,12 @@ def values(source: Source, node: ast.AST) -> Edits:
 
 
 def arguments(source: Source, node: ast.AST) -> Edits:
-    """Swap two arguments of a call."""
     if isinstance(node, ast.Call) and not (isinstance(node.func, ast.Name) and node.func.id in SYMMETRIC):
         for first, second in pairwise(node.args):
             between = source.text[source.span(first)[1] : source.span(second)[0]]
             swapped = source.of(second) + between + source.of(first)
             if not isinstance(first, ast.Starred) and not isinstance(second, ast.Starred):
                 yield "arguments", source.span(first)[0], source.span(second)[1], swapped
-
-
-def early_return(source: Source, node: ast.AST) -> Edits:
-    """Return from a function before its first statement."""
-    if isinstance(node, ast.FunctionDef):
-        for first in node.body[ast.get_docstring(node) is not None :][:1]:
-            if source.of(first) not in (b"...", b"pass", b"return", b"return None"):
-                start, _ = source.span(first)
-                yield "early return", start, start, b"return None\n" + b" " * first.col_offset
 
 
 def statements(source: Source, function: ast.AST) -> Edits:
@@ -182,7 +170,7 @@ def find_mutants(file: str) -> list[Mutant]:
     """Return all mutants of a file. Some may be no Python, or change nothing."""
     found = set()
     for node in walk(read(file).tree):
-        for find in (operators, values, arguments, early_return, statements):
+        for find in (operators, values, arguments, statements):
             found |= {Mutant(file, *edit) for edit in find(read(file), node)}
     return sorted(found)
 
@@ -221,7 +209,6 @@ def words_of(text: str) -> set[str]:
 
 @cache
 def read_tests() -> dict[str, set[str]]:
-    """Return each file of tests, with its words."""
     files = {str(path.relative_to(ROOT)): path for path in sorted((ROOT / "tests").rglob("test_*.py"))}
     return {file: words_of(file + path.read_text()) for file, path in files.items()}
 
@@ -371,7 +358,6 @@ def report(results: list[tuple[Mutant, str]]) -> bool:
 
 
 def main() -> None:
-    """Draw mutants and try them."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seed", type=int, default=1, help="draw others")
     parser.add_argument("--number", type=int, default=200, help="draw so many")

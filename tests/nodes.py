@@ -63,7 +63,6 @@ NETWORK = """\
 
 
 def can_make_namespaces():
-    """Skip a test where no node can be made, or fail if CI requires it."""
     tried = subprocess.run(["unshare", "--uts", "--net", "true"], capture_output=True, timeout=30)
     if tried.returncode:
         assert not os.environ.get("OMPTEST_ALL"), "CI must be able to make namespaces"
@@ -115,7 +114,6 @@ class Nodes:
         return [pid for pid in found if name_of(pid) not in DAEMONS]
 
     def close(self):
-        """Kill what is left after a failed test."""
         kill_all(self.processes())
 
 

@@ -80,7 +80,6 @@ PARTS = {
 
 
 def install(part: Part, with_programs: bool) -> None:
-    """Install what a part needs. Raises CalledProcessError."""
     if part.programs and with_programs:
         apt = "apt-get -qq -o Acquire::Retries=5"
         script = f"{apt} update && {apt} install -y --no-install-recommends {part.programs} >/dev/null"

@@ -28,7 +28,6 @@ SAMPLE = (
 
 
 def recorded(pattern: str) -> list[Path]:
-    """The recordings that match a pattern, by name; none if the directory does not exist."""
     return sorted(RECORDINGS.glob(pattern))
 
 
@@ -41,7 +40,6 @@ def sampled(paths: list[Path]) -> list[Any]:
 
 
 def name_of(path: Path) -> str:
-    """The name of a recording, without the suffix of its file."""
     return path.name.removesuffix(".xml").removesuffix(".tar.gz")
 
 
@@ -51,6 +49,5 @@ ANSWERS = {path.name.removesuffix(".devices.json"): path for path in recorded("d
 
 @cache
 def read_with_devices(name: str) -> Machine:
-    """Read a recorded machine, with its devices."""
     archive = RECORDINGS / f"devices/{name}.tar.gz"
     return read_machine(str(archive if archive.exists() else RECORDINGS / f"xml/{name}.xml"), devices=True)

@@ -38,7 +38,6 @@ NODE = "NodeName={name} NodeAddr=127.0.0.1 Port={port} CPUs={cpus}"
 
 
 def one_node(directory, env):
-    """As `start_slurm`, for this machine."""
     return start_slurm(directory, env, [socket.gethostname()])
 
 

@@ -360,7 +360,6 @@ def run_surrounding(name: str, base: Path, args: str) -> tuple[bool, str]:
 
 
 def main() -> None:
-    """Run surroundings one after the other, and print what failed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help="all by default; --list shows them")
     parser.add_argument("--list", action="store_true", help="list the surroundings, and run nothing")

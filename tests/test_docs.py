@@ -40,7 +40,6 @@ def blocks(kind):
 
 
 def load(name):
-    """Return a script of docs/ as a module."""
     spec = util.spec_from_file_location(name, ROOT / f"docs/{name}.py")
     module = util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -14,7 +14,6 @@ PAGE = ROOT / "docs/ompbind.1"
 
 
 def read_page(width):
-    """Return the page as man shows it, without bold and italic; fails if there is a warning."""
     env = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "MANWIDTH": str(width)}
     command = (required("man"), "--warnings", "-l", PAGE)
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)

@@ -16,7 +16,7 @@ from ompbind.compat.reading import (
     make_rank_variables,
 )
 from ompbind.cpuset import CpuSet
-from ompbind.errors import MaskError, OptionError, PlanError
+from ompbind.errors import MaskError, PlanError
 from ompbind.machine.model import Level
 from ompbind.masks.mask import parse_mask
 from ompbind.planning.planner import make_plan
@@ -24,7 +24,6 @@ from ompbind.planning.request import Request
 from tests.machines import Shape, make_machine
 from tests.planning.test_faults_of_others import with_level
 from tests.planning.test_runtime_choice import workload
-from tests.toys import run_with
 
 DUAL = make_machine(Shape(packages=2, cores=4, smt=2), arch="x86_64")  # nodes 0-3,8-11 and 4-7,12-15
 SNC = make_machine(Shape(packages=2, nodes=2, cores=4), arch="x86_64")  # four nodes of four CPUs
@@ -291,31 +290,3 @@ LISTS = {BIND: "4-7|0-3"}
 ])  # fmt: skip
 def test_options_override_their_variables_which_override_compatibility(words, env, expected):
     assert " ".join(str(CpuSet(rank["cpus"])) for rank in shown(words, env)["ranks"]) == expected
-
-
-def test_unknown_families_are_usage_errors():
-    with pytest.raises(OptionError, match="is not vllm or sglang"):
-        shown("--compat ray")
-
-
-TOY = """
-from ompbind.compat.frameworks import Framework, Selection
-from ompbind.compat.frameworks import FRAMEWORKS
-FRAMEWORKS["tgi"] = Framework(
-    title="TGI", bind="TGI_CPUS", automatic="each", reserve="TGI_SPARE", inside="{cpus}",
-    selections=(Selection(request_fields={"smt": 1}),),
-    effect="ranks get their CPUs in TGI_CPUS",
-)
-"""
-
-
-def test_a_framework_is_one_row():
-    assert "--compat vllm|sglang|tgi" in run_with(TOY, "plan", "--help-all")
-    options = ("-n", "2", "--compat", "tgi", "--topology", "synthetic:pack:1 core:8 pu:1")
-    text = run_with(TOY, "plan", *options, TGI_CPUS="4-7|0-3", TGI_SPARE="1")
-    assert " 1 3 3 0 0-2 3 " in text
-    assert "TGI_CPUS=4-7|0-3 is read as the CPUs of ranks (-m)" in text
-    sh = run_with(TOY, "plan", *options, "--format", "sh", "--rank", "1", TGI_CPUS="4-7|0-3", TGI_SPARE="1")
-    assert "export TGI_CPUS=0-2" in sh
-    assert "unset TGI_SPARE" in sh
-    assert "TGI_CPUS: TGI does not accept 'none'" in run_with(TOY, "plan", *options, TGI_CPUS="none")

@@ -16,7 +16,6 @@ from ompbind.inspection.verdict import (
 )
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
-from ompbind.report.text import WIDTH
 from ompbind.report.verification import render_verified, verified_record
 from ompbind.text import Severity
 from tests.machines import Shape, make_machine
@@ -136,13 +135,6 @@ def test_errors_are_a_table_of_ranks_and_each_reason_once():
     assert "ranks 1,3 do not run as planned" in head
     assert [line.split()[:4] for line in (first, second)] == [["1", "2-3", "3", "1"], ["3", "6-7", "3", "1"]]
     assert reason == "ompbind: ranks 1,3: 1 of 3 threads: taskset moved it"
-
-
-def test_many_errors_and_odd_characters_fit():
-    verdicts = [bad(issue("outside", f"reason {number} \x1b[31m {'x ' * 90}")) for number in range(64)]
-    lines = render_verified(make_verified(*verdicts), PLAN).splitlines()
-    assert lines[-1] == "ompbind: ranks 10-63: 54 other reasons"
-    assert all(len(line) <= WIDTH and line.isprintable() for line in lines)
 
 
 def test_the_record_has_reasons_and_ranks_that_were_not_sampled():

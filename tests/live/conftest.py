@@ -24,7 +24,6 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture
 def scene(tmp_path):
-    """A scene, which is closed after the test."""
     from tests.live.scenes import Scene  # it imports this module
 
     new = Scene(tmp_path)
@@ -73,8 +72,6 @@ def clean_environment(**extra):
 
 @pytest.fixture
 def ompbind():
-    """Run ompbind and wait until it exits."""
-
     def run(*args, env=None, before=(), program=OMPBIND, **options):
         settings = {"capture_output": True, "text": True, "timeout": 60, "stdin": subprocess.DEVNULL}
         command = [*before, program, *args]
@@ -101,7 +98,6 @@ def start():
 
 
 def close(process):
-    """Wait for the exit of a process and close its pipes."""
     process.wait()
     for pipe in (process.stdin, process.stdout, process.stderr):
         if pipe:
@@ -250,7 +246,6 @@ def python_with_torch():
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory):
-    """A shared library for --preload."""
     path = tmp_path_factory.mktemp("lib") / "libtcmalloc.so.4"
     command = [required("gcc"), "-shared", "-o", str(path), "-x", "c", "-"]
     subprocess.run(command, input="int ompbind_was_here;", text=True, check=True, timeout=60)
@@ -292,12 +287,10 @@ def make_cgroup(files, number=0):
 
 
 def enter_cgroup(directory):
-    """Return the words before a command that runs it in a cgroup."""
     return ["sh", "-c", f'echo $$ >{directory}/cgroup.procs; exec "$@"', "sh"]
 
 
 def remove_cgroup(directory):
-    """Remove a cgroup once its processes have exited."""
     wait_until(lambda: not (directory / "cgroup.procs").read_text(), "the cgroup is empty")
     directory.rmdir()
 

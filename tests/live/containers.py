@@ -33,7 +33,6 @@ def podman(driver="vfs"):
 
 @contextmanager
 def podman_run():
-    """Yield the words that start a container."""
     with podman() as words:
         yield [*words, "run", "--rm", *LIMITS, "--network=none"]
 

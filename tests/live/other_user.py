@@ -65,7 +65,6 @@ def make_public_ompbind(directory):
 
 
 def become_nobody():
-    """Become an unprivileged user for good."""
     if os.geteuid() == 0:
         os.setgroups([])
         os.setresgid(NOBODY, NOBODY, NOBODY)
@@ -105,7 +104,6 @@ def start_as_nobody(function, *args):
 
 
 def finish(pipe, process):
-    """Let a child exit."""
     pipe.send(None)
     process.join(60)
     pipe.close()

@@ -30,7 +30,6 @@ def name_of(pid):
 
 
 def kill_all(pids):
-    """Kill processes, which may exit meanwhile."""
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

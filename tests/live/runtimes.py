@@ -143,7 +143,6 @@ class Pair(NamedTuple):
     second: str = ""
 
     def argument(self):
-        """Return the argument of regions.c for this case."""
         return f"{self.order} {path_of(self.second)}" if self.second else self.order
 
 
@@ -161,7 +160,6 @@ def pairs(seconds):
 
 
 def cpus_of(text):
-    """Return the CPUs of a list of the kernel or of regions.c."""
     ends = [part.split("-") for part in text.split(",") if part]
     return frozenset(cpu for pair in ends for cpu in range(int(pair[0]), int(pair[-1]) + 1))
 

@@ -75,16 +75,13 @@ class Scene:
             time.sleep(0.005)
 
     def wait_for(self, *names):
-        """Wait until ranks have written some files."""
         wait_until(lambda: all((self.directory / name).exists() for name in names), f"{names} written")
 
     def pids(self, name):
-        """Return the PIDs that ranks have written to a file."""
         path = self.directory / name
         return [int(word) for word in path.read_text().split()] if path.exists() else []
 
     def close(self):
-        """Kill all processes that a failed test has left."""
         for process in self.started:
             process.kill()
         while left := self.find():

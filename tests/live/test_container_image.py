@@ -60,7 +60,6 @@ def build_image(podman, directory):
 
 @pytest.fixture(scope="module")
 def words():
-    """The words before a command of podman, which has the image."""
     with podman("overlay") as found, tempfile.TemporaryDirectory() as directory:
         build_image(found, Path(directory))
         yield found

@@ -1,10 +1,8 @@
 """The programs of docs/examples/ run, bind their workers, and leave the program itself as it was."""
 
 import json
-import os
 import re
 import shlex
-import signal
 import subprocess
 import sys
 import tempfile
@@ -13,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from ompbind import Request, make_plan, read_machine
-from tests.live.conftest import OMPBIND, allowed_list, clean_environment, two_cpus
-from tests.live.runtimes import cpus_of, needs_packages
+from tests.live.conftest import OMPBIND, clean_environment, two_cpus
+from tests.live.runtimes import needs_packages
 
 ROOT = Path(__file__).parent.parent.parent
 EXAMPLES = ROOT / "docs/examples"
@@ -102,44 +100,3 @@ def test_the_ranks_of_torchrun_are_bound():
     env = {"GLOO_SOCKET_IFNAME": "lo", "PYTHONUNBUFFERED": ""}
     done = start_example("torchrun_train.py", before=(*torchrun, "--nproc-per-node", "2"), **env)
     assert sorted(re.findall(r"rank \d+: CPUs \[[\d, ]+\], threads \d+", done.stdout)) == LINES
-
-
-SERVER = """
-import os, signal, threading
-# before any library starts a thread, which inherits this mask
-signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-import torch
-matrix, over, begun = torch.rand(256, 256), threading.Event(), threading.Semaphore(0)
-def serve(number):
-    if number < 3:
-        torch.mm(matrix, matrix)
-    begun.release()
-    over.wait()
-torch.mm(matrix, matrix)
-for number in range(20):
-    threading.Thread(target=serve, args=(number,)).start()
-    begun.acquire()
-os.write(1, f"{os.getpid()}\\n".encode())
-signal.sigwait({signal.SIGTERM})
-over.set()
-"""
-
-
-@pytest.mark.part("torch")
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_every_thread_of_a_torch_server_has_its_ranks_cpus(start, ranks):
-    needs_packages("torch")
-    cpus = two_cpus()
-    mask = (",", "|")[ranks - 1].join(map(str, cpus))
-    run = start("run", "-n", str(ranks), "-m", mask, "--", sys.executable, "-c", SERVER)
-    pids = [int(run.stdout.readline()) for _ in range(ranks)]
-    seen = []
-    for pid in pids:
-        tasks = os.listdir(f"/proc/{pid}/task")
-        assert len(tasks) > 20
-        (found,) = {cpus_of(allowed_list(pid, task)) for task in tasks}
-        seen.append(sorted(found))
-    assert sorted(seen) == ([cpus] if ranks == 1 else [[cpu] for cpu in cpus])
-    for pid in pids:
-        os.kill(pid, signal.SIGTERM)
-    assert run.wait(20) == 0

@@ -41,7 +41,6 @@ def first(tmp_path):
 
 
 def outside(process):
-    """Return the number that process 1 has outside of its namespace."""
     return wait_until(lambda: children_of(process.pid), "process 1")[0]
 
 

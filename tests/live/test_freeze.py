@@ -43,12 +43,10 @@ def write(directory, files):
 
 @pytest.fixture
 def site(tmp_path):
-    """A directory for PYTHONPATH that contains torch."""
     return write(tmp_path / "site", TORCH)
 
 
 def python(*args, path=(), frozen=True, env=None):
-    """Run a Python with directories in PYTHONPATH."""
     base = {**clean_environment(**(env or {})), "PYTHONPATH": ":".join([SHIMS, *path] if frozen else path)}
     return subprocess.run([sys.executable, *args], capture_output=True, text=True, env=base, timeout=60)
 

@@ -5,7 +5,6 @@ does with places, and so which promises of a mode a runtime cannot keep.
 """
 
 import itertools
-from pathlib import Path
 
 import pytest
 
@@ -22,8 +21,6 @@ from tests.live.runtimes import (
     predict_output,
     read_cases,
 )
-
-HERE = Path(__file__).parent
 
 
 def corners(rows, is_corner):
@@ -56,13 +53,11 @@ def run_cases(tmp_path_factory):
 
 
 def check_inside(kinds, cpus):
-    """Check that no thread of any kind was ever outside the CPUs of its rank."""
     for kind, threads in kinds.items():
         assert all(seen <= frozenset(cpus) for seen in threads.values()), (kind, threads)
 
 
 def check_case(output, bind, name, pair, cpus):
-    """Check that threads have the predicted CPUs."""
     kinds = dict(output[pair.argument()])
     check_inside(kinds, cpus)
     assert "end" in kinds, "the program exited too early"

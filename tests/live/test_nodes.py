@@ -23,7 +23,6 @@ with open(f"{env['OMPTEST_NODES']}/report-{env['RANK']}", "w") as file:
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory):
-    """Four nodes; where a launcher is not stopped by its test, its processes are killed at the end."""
     can_make_namespaces()
     made = Nodes(tmp_path_factory.mktemp("nodes"))
     yield made
@@ -32,7 +31,6 @@ def nodes(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def slurm(nodes, tmp_path_factory):
-    """Start a Slurm of four nodes; return its configuration."""
     for name in PROGRAMS:
         required(name)
     how = {"agent": (nodes.on,), "settings": f"TaskProlog={nodes.prolog}"}

@@ -30,7 +30,6 @@ def can_start_slurm():
 
 @pytest.fixture(scope="module")
 def slurm(tmp_path_factory):
-    """Yield the environment in which srun finds a running Slurm."""
     can_start_slurm()
     with one_node(tmp_path_factory.mktemp("slurm"), clean_environment()) as env:
         yield env
@@ -49,7 +48,6 @@ def run_job(directory, script, env):
 
 
 def check_reports(lines):
-    """Check that two tasks of a node report a CPU of their own each."""
     reports = sorted(map(json.loads, lines), key=lambda report: report["RANK"])
     assert [report["cpus"] for report in reports] == [[cpu] for cpu in two_cpus()]
     assert [(report["LOCAL_RANK"], report["LOCAL_WORLD_SIZE"]) for report in reports] == [

@@ -77,7 +77,6 @@ def test_another_number_of_busy_processes_than_expected_is_reported(start):
 
 
 def start_example(line, **env):
-    """Start a program with a file of docs/examples."""
     settings = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     return subprocess.Popen(line, env=clean_environment(PYTHONPATH=str(EXAMPLES), **env), **settings)
 

@@ -5,7 +5,6 @@ one beside the Python that runs the tests. A warning of Python is an error here.
 """
 
 import os
-import pty
 import re
 import shlex
 import subprocess
@@ -106,26 +105,3 @@ def test_results_of_bench_are_read_again(tmp_path, env):
     measured = "--metric 'took ([0-9])' -- sh -c '[ $OMP_PROC_BIND = true ]; echo took $((1 + $?))'"
     call(f"{BENCH} --results b.jsonl {measured}", "^recommended: default", tmp_path, env)
     call("bench --show b.jsonl", "^recommended: default", tmp_path, env)
-
-
-@pytest.mark.parametrize(
-    ("line", "shown", "keys"),
-    [(f"{BENCH} -- true", r"round \d", b""), ("inspect PID --watch", "threads", b"\x03")],
-)
-def test_live_views_are_shown_on_a_terminal(tmp_path, env, line, shown, keys):
-    master, slave = pty.openpty()
-    files = {"stdin": slave, "stdout": slave, "stderr": slave}
-    with subprocess.Popen(command(line), cwd=tmp_path, env=env, **files) as process:
-        os.close(slave)
-        text = ""
-        try:
-            while data := os.read(master, 1 << 16):
-                text += data.decode(errors="replace")
-                if keys and re.search(shown, text):
-                    os.write(master, keys)
-                    keys = b""
-        except OSError:  # no process has the terminal any more
-            os.close(master)
-    assert process.returncode == 0, text
-    assert re.search(shown, text)
-    assert "Traceback" not in text

@@ -56,17 +56,6 @@ def test_an_environment_that_does_not_work_is_made_anew_and_the_index_is_named(t
     assert subprocess.run([tmp_path / "bin/python", "-c", ""], check=False).returncode == 0
 
 
-def test_a_full_disk_is_named(tmp_path):
-    unshare = required("unshare")
-    mount = 'mount -t tmpfs -o size=1m tmpfs "$0" && exec "$@"'
-    before = (unshare, "--mount", "--map-root-user", "sh", "-c", mount, str(tmp_path))
-    if subprocess.run([*before, "true"], capture_output=True, check=False).returncode:
-        pytest.skip("needs a mount namespace, which this user cannot make")
-    code, messages = run(tmp_path / "venv", before=before)
-    said, advice = messages.splitlines()
-    assert (code, "no space is left" in said, "VENV=" in advice) == (1, True, True), messages
-
-
 def test_make_notices_an_environment_that_does_not_work(tmp_path):
     """Its stamp is newer than pyproject.toml, as after the clone was moved or its Python was removed."""
     make, venv = required("make"), tmp_path / "venv"

@@ -24,7 +24,6 @@ def run(*command, **options):
 
 
 def build(output, *words, python=sys.executable, root=ROOT, umask=0o022, **env):
-    """Build a zipapp and return its bytes."""
     script = root / "packaging/zipapp.py"
     run(python, script, "--output", output, *words, check=True, umask=umask, env={**os.environ, **env})
     return output.read_bytes()
@@ -45,7 +44,6 @@ def copy_sources(target):
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory):
-    """The path of a zipapp without the packages."""
     path = tmp_path_factory.mktemp("zipapp") / "ompbind.pyz"
     build(path, "--without-packages")
     return path

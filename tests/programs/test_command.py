@@ -187,15 +187,6 @@ def test_a_python_may_load_the_libraries_in_its_packages(tmp_path, python, comma
     assert not workload.opaque
 
 
-def test_names_decide_what_is_a_python_and_what_starts_others(tmp_path, python):
-    for name in ("t", "3", "3.11", "pythonic", "python-config", "pypyx"):
-        workload = read_workload([put(tmp_path / name, make_elf(["libiomp5.so"]))], {})
-        assert (workload.python, found(workload)[0][:2]) == ("", ("iomp", "needed")), name
-    for name in ("uv", "mpirun", "poetry", "bash"):
-        assert read_workload([put(tmp_path / name, make_elf(["libc.so.6"]))], {}).opaque
-        assert read_workload([put(tmp_path / "x" / name, f"#!{python}\n")], {}).opaque
-
-
 def test_other_scripts_and_missing_commands_are_opaque(tmp_path):
     for text in ("#!/bin/sh\nexec x\n", "#!/bin/bash\n", "#!/usr/bin/python3\r\n", "no program", "\n"):
         workload = read_workload([put(tmp_path / "script", text)], {})

@@ -29,7 +29,6 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture
 def observed(name):
-    """What `inside.py` printed in the machine `name`."""
     return boot(name)
 
 

@@ -150,7 +150,6 @@ MACHINES = {
 
 
 def make_task(name):
-    """Return the task of the program inside a machine."""
     vm = MACHINES[name]
     fields = {field: list(getattr(vm, field)) for field in ("placed", "memory_policies", "refused")}
     return {**fields, "paused": [run[:4] for run in vm.paused]}
