@@ -335,45 +335,40 @@ def _read_group(document: Document, name: str) -> GroupTable:
 def _read_settings(
     document: Document, path: KeyPath, values: Mapping[str, Any], level: ValueLevel
 ) -> tuple[Setting, ...]:
-    """Return the settings of a table: what is reset comes first, as the order of keys has no meaning."""
-    ordered = sorted(values.items(), key=lambda item: not _is_reset(document, item[0]))
-    for name in values:
-        option, reset = document.keys.get(name), f"{RESET}{name}"
-        if option and not option.multiple and reset in values:
-            raise document.error((*path, name), f"and {reset} contradict each other", "use only one of them")
-    return tuple(
-        (option, Given(value=given, level=level, place=f"{document.place(at)}: {render_key(at)}"))
-        for name, value in ordered
-        for option, given, at in _read_setting(document, (*path, name), value)
-    )
+    """Return the settings of a table: resets come first, as the order of keys has no meaning.
+
+    Raises ConfigurationError for unknown keys and wrong values.
+    """
+    resets = {f"{RESET}{key}": option for key, option in document.keys.items() if f"{RESET}{key}" in values}
+    settings: list[Setting] = []
+    for name, value in sorted(values.items(), key=lambda item: item[0] not in resets):
+        here, option = (*path, name), resets.get(name) or document.keys.get(name)
+        if option is None:
+            raise _make_unknown_error(document, here)
+        if name not in resets:
+            found = list(_read_values(document, here, option, value))
+        elif value is not True:
+            raise document.error(here, "is not true", "write true, or omit it")
+        elif option.key in values and not option.multiple:
+            text = f"and {name} contradict each other"
+            raise document.error((*path, option.key), text, "use only one of them")
+        else:
+            found = [(here, None)]
+        for at, given in found:
+            if isinstance(given, str):
+                _check_value(document, at, option, given)
+            place = f"{document.place(at)}: {render_key(at)}"
+            settings.append((option, Given(value=given, level=level, place=place)))
+    return tuple(settings)
 
 
-def _is_reset(document: Document, name: str) -> bool:
-    return name not in document.keys and name.removeprefix(RESET) in document.keys
-
-
-def _read_setting(
-    document: Document, path: KeyPath, value: Any
-) -> Iterator[tuple[Option, str | bool | None, KeyPath]]:
-    """Yield the option of a key, each value as in `Given`, and its path; raises ConfigurationError."""
-    name = path[-1]
-    if _is_reset(document, name):
-        if value is not True:
-            raise document.error(path, "is not true", "write true, or omit it")
-        yield document.keys[name.removeprefix(RESET)], None, path
-        return
-    option = document.keys.get(name)
-    if option is None:
-        if removed := _REMOVED.get(name) or find_removed(name):
-            raise document.error(path, "was removed", removed)
-        special = (COMMAND, AFTER) if path[0] == GROUP else ()
-        reset = RESET if name.startswith(RESET) else ""
-        hint = _suggest(name.removeprefix(reset), (*document.keys, *special), reset)
-        raise document.error(path, "is unknown", hint)
-    for at, item in _read_values(document, path, option, value):
-        if isinstance(item, str):
-            _check_value(document, at, option, item)
-        yield option, item, at
+def _make_unknown_error(document: Document, path: KeyPath) -> ConfigurationError:
+    name, special = path[-1], (COMMAND, AFTER) if path[0] == GROUP else ()
+    if removed := _REMOVED.get(name) or find_removed(name):
+        return document.error(path, "was removed", removed)
+    reset = RESET if name.startswith(RESET) else ""
+    hint = _suggest(name.removeprefix(reset), (*document.keys, *special), reset)
+    return document.error(path, "is unknown", hint)
 
 
 def _check_value(document: Document, path: KeyPath, option: Option, value: str) -> None:
