@@ -2,93 +2,32 @@
 
 Within a session candidates run in turn, so drift of the machine concerns all of them. Two sessions are not
 interleaved: what has changed between them (the program, the machine, its temperature, other processes) is
-part of their ratio. The interval covers only the noise within the sessions.
-
-The interval is of the shift between the logarithms of both samples (Hodges and Lehmann): the differences of
-all pairs of values are sorted, and the distribution of the Mann-Whitney statistic says which of them limit
-the interval. It needs no normal noise. The standard library is enough.
+part of their ratio. The interval covers only the noise within the sessions: it is that of `comparing`, for
+the ratios of the first runs of both sessions, the second runs, and so on.
 """
 
 import math
-import shlex
-from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
-from statistics import NormalDist, median
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from statistics import median
 
-from ompbind.bench.comparing import make_index
+from ompbind.bench.comparing import ERROR, make_index, make_median_interval
 from ompbind.bench.records import Session
+from ompbind.bench.results import Difference, find_candidate_differences, find_differences
+from ompbind.bench.table import (
+    align_points,
+    join_command,
+    make_scale,
+    name_change,
+    name_metric,
+    render_interval,
+    render_ratio,
+)
+from ompbind.cpuset import count
 from ompbind.errors import RequestError
 from ompbind.record import Record
-
-
-class Difference(Record):
-    """One thing that differs: its name, and its text in each of the sessions, "" for none.
-
-    If both texts are equal, `about` says everything.
-    """
-
-    about: str
-    before: str = ""
-    now: str = ""
-
-    @property
-    def text(self) -> str:
-        """The difference as a part of a sentence: "allowed CPUs: 0-7, now 0-3"."""
-        if self.before == self.now:
-            return self.about
-        return f"{self.about}: {self.before or 'none'}, now {self.now or 'none'}"
-
-
-def find_differences(before: Session, now: Session) -> tuple[Difference, ...]:
-    """Return how the machine, the command, and what is measured differ; seed, rounds and options may differ.
-
-    Candidates are compared by `find_candidate_differences`.
-    """
-    texts = zip(_render_facts(before), _render_facts(now), strict=True)
-    return tuple(
-        Difference(about=about, before=first, now=second)
-        for (about, first), (_, second) in texts
-        if first != second
-    )
-
-
-def _render_facts(session: Session) -> Iterator[tuple[str, str]]:
-    """Yield (name, text) of everything that must be equal."""
-    hardware = session.hardware
-    yield "processor", hardware.processor
-    yield "topology", f"digest {hardware.digest[:12]}"
-    yield "allowed CPUs", hardware.allowed
-    yield "CPU quota", "none" if hardware.quota is None else f"{hardware.quota:g} CPUs"
-    yield "command", shlex.join(session.command)
-    metrics = []
-    for metric in session.metrics:
-        better = "higher" if metric.higher else "lower"
-        pattern = f" {metric.pattern!r}" if metric.pattern else ""
-        metrics.append(f"{metric.name}{pattern} ({better} is better)")
-    yield "metrics", ", ".join(metrics)
-    yield "same work in all candidates", "yes" if session.rules.same_work else "no"
-    yield "--matters", f"{session.rules.matters:.2%}"
-
-
-def find_candidate_differences(before: Session, now: Session) -> tuple[Difference, ...]:
-    """Return candidates that only one session has, and candidates with another plan or other variables.
-
-    The digest of a plan contains the command, so digests are compared only if the commands are equal.
-    """
-    old, new = ({each.name: each for each in session.candidates} for session in (before, now))
-    found = []
-    if old.keys() != new.keys():
-        found.append(Difference(about="candidates", before="; ".join(old), now="; ".join(new)))
-    changed = [name for name in old if name in new and old[name].digest != new[name].digest]
-    if changed and before.command == now.command:
-        found.append(Difference(about=f"other plans or variables of {'; '.join(changed)}"))
-    return tuple(found)
-
-
-ERROR = 0.05
-"""The probability that the interval of any candidate does not contain its ratio, all candidates together."""
-
-_EXACT_LIMIT = 50  # values of both samples up to which the distribution is exact; the normal one is close
+from ompbind.report.text import PIPE, Column, Screen, render_paragraph, render_table
+from ompbind.text import clean_line
 
 
 class CandidateChange(Record):
@@ -167,50 +106,96 @@ def find_failures(comparison: SessionsComparison, limit: float) -> tuple[Candida
 
 def _compare(name: str, values: Sequence[Sequence[float]], *, higher: bool, error: float) -> CandidateChange:
     """Return how a candidate has changed, from its values in each session."""
-    before, now = values[0], values[-1]
     change = CandidateChange(
         candidate=name,
         medians=tuple(median(found) if found else None for found in values),
         runs=tuple(map(len, values)),
     )
-    if not (before and now) or min(*before, *now) <= 0:
+    pairs = [*zip(values[0], values[-1], strict=False)]
+    if not pairs or min(map(min, pairs)) <= 0:
         return change
-    better, worse = (now, before) if higher else (before, now)
-    differences = sorted(math.log(first) - math.log(second) for first in better for second in worse)
-    cut = find_mann_whitney_cut(len(before), len(now), error)
-    interval = (math.exp(differences[cut - 1]), math.exp(differences[-cut])) if cut else None
-    return change.replace(ratio=math.exp(median(differences)), interval=interval)
+    sign = 1 if higher else -1
+    logs = [sign * math.log(now / before) for before, now in pairs]
+    interval = make_median_interval(logs, error)
+    return change.replace(
+        ratio=math.exp(median(logs)),
+        interval=interval and (math.exp(interval[0]), math.exp(interval[1])),
+    )
 
 
-@cache
-def find_mann_whitney_cut(first: int, second: int, error: float) -> int:
-    """Return which of the sorted differences limits the interval, from 1; 0 if there are too few values.
-
-    The upper limit has the same rank from the end. `error` is for both sides together.
-    """
-    if first + second > _EXACT_LIMIT:
-        mean, deviation = first * second / 2, math.sqrt(first * second * (first + second + 1) / 12)
-        return max(0, math.floor(mean - NormalDist().inv_cdf(1 - error / 2) * deviation))
-    arrangements = math.comb(first + second, first)
-    cut, below = 0, 0
-    for ways in _count_arrangements(first, second):
-        below += ways
-        if 2 * below / arrangements > error:
-            break
-        cut += 1
-    return cut
+_MEDIAN = 12  # characters of a column with medians
+_OTHERS = 56  # characters of the other columns
 
 
-def _count_arrangements(first: int, second: int) -> Iterable[int]:
-    """Return how many orders of two samples have the statistic 0, 1, 2 and so on.
+def render_sessions(comparison: SessionsComparison, screen: Screen = PIPE) -> str:
+    """Render the sessions, a table of the candidates, and what the ratios do not show."""
+    sessions, changes, width = comparison.sessions, comparison.changes, screen.text_width
+    lines = []
+    for number, session in enumerate(sessions, 1):
+        where = ", ".join(filter(None, (session.hardware.hostname, session.hardware.processor)))
+        runs, command = count(len(session.runs), "run"), join_command(session.command)
+        parts = (_render_time(session.started), clean_line(where), runs, clean_line(command))
+        lines.append(render_paragraph(f"session {number}", ", ".join(filter(None, parts)), width))
+    table = render_table(list(_make_columns(sessions, changes, width)), width) if changes else ""
+    better, _ = name_change(sessions[0].metrics[0])
+    last = f"session {len(sessions)}"
+    compared = f"{last} compared with session 1; above 1, {last} is {better}"
+    unknown = (
+        "the sessions ran at different times; the ratio also contains what has changed on the machine between"
+        " them, such as other load or the temperature"
+    )
+    notes = [
+        render_paragraph("ratio", compared, width),
+        *(render_paragraph("differs", clean_line(each.text), width) for each in comparison.differences),
+        render_paragraph("note", unknown, width),
+    ]
+    text = "\n\n".join(filter(None, ("\n".join(lines), table, "\n".join(notes))))
+    return text if screen.is_unicode else text.encode("ascii", "replace").decode()
 
-    These are the coefficients of the Gaussian binomial: the product of (1 - q^(second+i)) / (1 - q^i) for i
-    from 1 to `first`.
-    """
-    ways = [1] + [0] * (first * second)
-    for i in range(1, first + 1):
-        for at in range(len(ways) - 1, second + i - 1, -1):
-            ways[at] -= ways[at - second - i]
-        for at in range(i, len(ways)):
-            ways[at] += ways[at - i]
-    return ways
+
+def render_failure(change: CandidateChange, limit: float) -> str:
+    """Return why a candidate fails: its ratio is below that of a run that takes more time by `limit`."""
+    name = f"candidate {clean_line(change.candidate)}"
+    if change.ratio is None or change.has_failed:
+        return f"{name} has no valid run in the last session"
+    interval, least = render_interval(change.interval), render_ratio(1 / (1 + limit))
+    return f"{name} has a ratio of {render_ratio(change.ratio)}, interval {interval}; the limit is {least}"
+
+
+def _render_time(started: float) -> str:
+    """Return a time in seconds of the epoch as "2026-11-23 10:15 UTC"; "" if it is no time."""
+    try:
+        return f"{datetime.fromtimestamp(started, UTC):%Y-%m-%d %H:%M UTC}"
+    except (ValueError, OverflowError, OSError):  # a file can contain any number
+        return ""
+
+
+def _make_columns(
+    sessions: Sequence[Session], changes: Sequence[CandidateChange], width: int
+) -> Iterator[Column]:
+    """Yield the columns; if the medians of all sessions do not fit, only the first and the last."""
+    numbers = range(len(sessions))
+    if len(sessions) * _MEDIAN + _OTHERS > width:
+        numbers = range(0, len(sessions), max(len(sessions) - 1, 1))
+    metric = sessions[0].metrics[0]
+    scale = make_scale(metric, (median for change in changes for median in change.medians if median))
+    yield Column(title="candidate", cells=[clean_line(change.candidate) for change in changes], grows=True)
+    for number in numbers:
+        title = f"{name_metric(metric)} {number + 1}"
+        cells = [scale.render(change.medians[number]) for change in changes]
+        yield Column(title=title, cells=cells, right=True)
+    ratios = ["-" if change.ratio is None else render_ratio(change.ratio) for change in changes]
+    yield Column(title="ratio", cells=align_points(ratios), right=True)
+    yield Column(title="interval", cells=[render_interval(change.interval) for change in changes])
+    cells = [_render_change(change, name_change(metric)) for change in changes]
+    yield Column(title="result", cells=cells, grows=True)
+
+
+def _render_change(change: CandidateChange, words: tuple[str, str]) -> str:
+    """Return whether the candidate has changed, with the words for better and worse."""
+    if not (change.runs[0] and change.runs[-1]):
+        return "new" if change.runs[-1] else "no valid run" if change.runs[0] else "never valid"
+    if change.interval is None:
+        return "too few runs"
+    low, high = change.interval
+    return words[0] if low > 1 else words[1] if high < 1 else "no difference known"

@@ -5,10 +5,16 @@ import tempfile
 import time
 
 from ompbind.bench.conditions import find_system, make_conditions, read_counts
-from ompbind.bench.interrupts import SignalMask, delay_interrupts
 from ompbind.bench.metrics import read_values, render_last_lines
 from ompbind.bench.records import Run, Status, Verification
-from ompbind.bench.start_ranks import CandidateStart, MeasuringSettings, Slot, start_ranks
+from ompbind.bench.start_ranks import (
+    CandidateStart,
+    MeasuringSettings,
+    SignalMask,
+    Slot,
+    delay_interrupts,
+    start_ranks,
+)
 from ompbind.errors import OmpbindError
 from ompbind.execution.outcome import Outcome, find_decisive, find_hint, render_exit_status
 from ompbind.execution.readiness import check_commands

@@ -9,13 +9,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from statistics import median
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from ompbind.bench.comparing import make_index
-from ompbind.bench.events import Event, make_drop_event, make_end_event, make_run_event
-from ompbind.bench.interrupts import TimeIsUp, delay_interrupts, limit_time
 from ompbind.bench.records import NextRound, Run, Session, Status
-from ompbind.bench.start_ranks import CandidateStart, Slot
+from ompbind.bench.results import Event, make_drop_event, make_end_event, make_run_event
+from ompbind.bench.start_ranks import CandidateStart, Slot, TimeIsUp, delay_interrupts, limit_time
 from ompbind.errors import OmpbindError
 from ompbind.record import Record
 
@@ -37,27 +36,22 @@ class RunStart(Protocol):
         """Run the ranks of a candidate, and wait until all have exited."""
 
 
-class SessionListener(Protocol):
-    """Shows the progress of a session."""
-
-    def show_start(self, session: Session, upcoming: NextRound, candidate: str) -> None:
-        """Show which candidate of a round runs now."""
-
-    def show_event(self, event: Event) -> None:
-        """Show what has happened."""
+ShowStart: TypeAlias = Callable[[Session, NextRound, str], None]
+"""Called before each run: shows which candidate of a round runs now."""
 
 
 class SessionCalls(Record):
     """What a session calls: `run` runs a candidate, `save` writes an event to the results file.
 
     `find_next` returns the next round. If a round was stopped, that is the rest of it: the candidates that
-    have not run in it.
+    have not run in it. `show_event` gets each event after it is saved.
     """
 
     find_next: Callable[[Session], NextRound]
     run: RunStart
     save: Callable[[Event], None]
-    listener: SessionListener
+    show_start: ShowStart | None = None
+    show_event: Callable[[Event], None] | None = None
 
 
 class SessionEnd(Record):
@@ -112,7 +106,8 @@ class _Recorder:
 
     def start(self, upcoming: NextRound, candidate: str) -> None:
         self.running = candidate
-        self.calls.listener.show_start(self.session, upcoming, candidate)
+        if self.calls.show_start:
+            self.calls.show_start(self.session, upcoming, candidate)
 
     def add_drops(self, dropped: Iterable[tuple[str, str]]) -> None:
         for candidate, reason in dropped:
@@ -127,7 +122,8 @@ class _Recorder:
         with delay_interrupts():
             self.session = session
             self.calls.save(event)
-        self.calls.listener.show_event(event)
+        if self.calls.show_event:
+            self.calls.show_event(event)
 
 
 def _run_rounds(recorder: _Recorder, starts: Mapping[str, CandidateStart], budget_s: float | None) -> str:

@@ -12,7 +12,7 @@ import click
 
 from ompbind import __version__
 from ompbind.cli.console import make_help_option, read_message_width, write_stderr, write_stdout
-from ompbind.cli.verbs import LAUNCHING, VERBS
+from ompbind.cli.verbs import LAUNCHING, VERB_MODULES, VERBS
 from ompbind.errors import OmpbindError
 from ompbind.report.text import render_error, render_paragraph
 
@@ -33,7 +33,7 @@ class Verbs(click.Group):
 
 def load_verb(name: str) -> Any:
     """Import a verb and return its command, a `Verb`."""
-    return import_module(f"ompbind.cli.{name}").VERB
+    return import_module(VERB_MODULES.get(name, f"ompbind.cli.{name}")).VERB
 
 
 def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:

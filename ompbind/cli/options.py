@@ -362,7 +362,7 @@ def find_options(verb: str) -> tuple[Option, ...]:
     if verb not in (*LAUNCHING, "bench"):
         rows += getattr(import_module(f"ompbind.cli.{verb}"), "OPTIONS", ())
     if verb == "bench":
-        rows = (*import_module("ompbind.cli.bench_options").BENCH_OPTIONS, *rows)
+        rows = (*import_module("ompbind.bench.options").BENCH_OPTIONS, *rows)
     shown = LAUNCH_OPTIONS if verb == "config" else ()  # it shows the values of these
     return tuple(option for option in rows if verb in option.verbs or option in shown)
 

@@ -6,6 +6,9 @@ VERBS = (
 )  # fmt: skip
 """All verbs in the order of the help; the module of a verb has its name and the command `VERB`."""
 
+VERB_MODULES = {"bench": "ompbind.bench.verb"}
+"""The modules of verbs that are rooms of their own, above this room: they are only loaded by name."""
+
 LAUNCHING = ("run", "exec")
 """The verbs that exit with the code of the command that they start."""
 

@@ -33,10 +33,10 @@ def make_starts(session):
     )
 
 
-def find_next(session):
-    """Decide after ROUNDS rounds; the rest of a round that was stopped comes first."""
+def find_next(session, decided_after=ROUNDS):
+    """Decide after some rounds; the rest of a round that was stopped comes first."""
     rounds, started = divmod(len(session.runs), len(session.candidates))
-    if rounds > ROUNDS:
+    if rounds > decided_after:
         return NextRound(round=rounds, candidates=(), ended="decided")
     ran = {run.candidate for run in session.runs[len(session.runs) - started :]}
     names = tuple(candidate.name for candidate in session.candidates if candidate.name not in ran)
@@ -54,16 +54,3 @@ def make_run(start: CandidateStart, slot: Slot, *, verify: bool) -> Run:
         wall_s=(seconds, seconds / 2),
         reason="verify" if verify else "",
     )
-
-
-class Listener:
-    """Keeps what it is shown."""
-
-    def __init__(self):
-        self.starts, self.events = [], []
-
-    def show_start(self, session, upcoming, candidate):
-        self.starts.append((upcoming.round, candidate))
-
-    def show_event(self, event):
-        self.events.append(event)

@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ompbind.bench.compare_sessions import compare_sessions, find_failures, find_mann_whitney_cut
+from ompbind.bench.compare_sessions import compare_sessions, find_failures, render_failure
 from ompbind.bench.comparing import find_cut, make_median_interval
 from ompbind.bench.records import Metric, Run, Status
 from ompbind.errors import RequestError
-from ompbind.report.bench.sessions import render_failure
 from tests.bench.fakes import make_session
 from tests.long import examples
 
@@ -35,17 +34,6 @@ def compare(before, now, **changes):
     return {change.candidate: change for change in compare_sessions(sessions).changes}
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "error", "cut"),
-    [  # tables of the critical values of U, two-sided, plus 1; the last is of the normal distribution
-        (3, 3, 0.05, 0), (4, 4, 0.05, 1), (8, 12, 0.05, 23), (20, 20, 0.05, 128), (10, 10, 0.01, 17),
-        (1, 30, 0.05, 0), (1, 45, 0.05, 1), (25, 25, 0.05, 212), (25, 26, 0.05, 220),
-    ],
-)  # fmt: skip
-def test_limits_are_those_of_the_tables(first, second, error, cut):
-    assert find_mann_whitney_cut(first, second, error) == cut
-
-
 def test_a_candidate_that_takes_longer_has_a_ratio_below_1_unless_higher_is_better():
     times = {"default": [1.0] * 8}, {"default": [2.0] * 8}
     change = compare(*times)["default"]
@@ -59,6 +47,7 @@ def test_a_candidate_that_takes_longer_has_a_ratio_below_1_unless_higher_is_bett
 def test_what_gives_no_interval_or_ratio():
     change = compare({"default": [1.0] * 3}, {"default": [2.0] * 3})["default"]
     assert (change.ratio, change.interval, change.is_slower(0.05)) == (0.5, None, False)
+    assert compare({"default": [1.0] * 9}, {"default": [2.0] * 6})["default"].interval is not None
     for values in ([], [0.0, 1.0], [-1.0, 1.0]):
         change = compare({"default": [1.0] * 8}, {"default": values})["default"]
         assert (change.ratio, change.interval, change.has_failed) == (None, None, not values)
@@ -92,7 +81,7 @@ def test_other_metrics_are_not_compared():
 
 def test_failures_name_the_candidate_and_the_numbers():
     before = {"default": [1.0] * 9, "smt=2": [1.0] * 9, "unbound": [1.0] * 9}
-    now = {"default": [1.1] * 5 + [1.25] * 4, "smt=2": [1.03] * 9}
+    now = {"default": [1.1] * 8 + [1.25], "smt=2": [1.03] * 9}
     sessions = [make_session(runs=make_runs(values)) for values in (before, now)]
     failed, slower = find_failures(compare_sessions(sessions), 0.05)
     assert "unbound has no valid run" in render_failure(failed, 0.05)

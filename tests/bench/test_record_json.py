@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ompbind.bench.events import make_json, make_record
 from ompbind.bench.records import Conclusion, Metric, Run, Session
+from ompbind.bench.results import make_json, make_record
 from tests.long import examples
 
 PLAIN = {

@@ -10,13 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from ompbind.bench.events import make_end_event, make_header, make_run_event, mask_session, render_event
 from ompbind.bench.records import Metric, Rules
-from ompbind.bench.results_file import open_results, read_results
+from ompbind.bench.results import (
+    make_end_event,
+    make_header,
+    make_run_event,
+    mask_session,
+    open_results,
+    read_results,
+    render_event,
+)
 from ompbind.bench.session import SessionCalls, run_session
 from ompbind.bench.start_ranks import Slot
 from ompbind.errors import LaunchError, RequestError
-from tests.bench.fakes import Listener, find_next, make_run, make_session, make_starts
+from tests.bench.fakes import find_next, make_run, make_session, make_starts
 from tests.long import rounds
 
 
@@ -29,7 +36,7 @@ def run_with_file(path, session=None, start=make_run):
     """Run a session, or resume it, with a results file."""
     results, session = open_results(path, session or make_session(), any_seed=True)
     try:
-        calls = SessionCalls(find_next=find_next, run=start, save=results.append, listener=Listener())
+        calls = SessionCalls(find_next=find_next, run=start, save=results.append)
         return run_session(session, make_starts(session), calls).session
     finally:
         results.close()
@@ -148,7 +155,7 @@ def test_a_damaged_line_is_named(path):
 
 
 def test_two_sessions_cannot_use_a_file_at_once(path, monkeypatch):
-    monkeypatch.setattr("ompbind.bench.results_file.LOCK_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("ompbind.bench.results.LOCK_TIMEOUT_S", 0.05)
     results, _ = open_results(path, make_session(), any_seed=True)
     assert "another session" in read_error(path)
     results.close()

@@ -4,29 +4,35 @@ import signal
 
 import pytest
 
-from ompbind.bench.events import ENDED, RUN
-from ompbind.bench.interrupts import catch_interrupts
 from ompbind.bench.records import NextRound, Status
+from ompbind.bench.results import ENDED, RUN
 from ompbind.bench.session import (
     SessionCalls,
     make_order,
     run_session,
 )
+from ompbind.bench.start_ranks import catch_interrupts
 from ompbind.errors import LaunchError
-from tests.bench.fakes import NAMES, ROUNDS, Listener, find_next, make_run, make_session, make_starts
+from tests.bench.fakes import NAMES, ROUNDS, find_next, make_run, make_session, make_starts
 
 
 def run(session, start=make_run, budget_s=None, decide=find_next, save=None):
-    """Return the end of a session, the saved events, and the listener."""
-    saved, listener = [], Listener()
+    """Return the end of a session, the saved events, and what was shown: candidates and events."""
+    saved, shown = [], ([], [])
 
     def save_event(event):
         if save:
             save(len(saved))
         saved.append(event)
 
-    calls = SessionCalls(find_next=decide, run=start, save=save_event, listener=listener)
-    return run_session(session, make_starts(session), calls, budget_s), saved, listener
+    calls = SessionCalls(
+        find_next=decide,
+        run=start,
+        save=save_event,
+        show_start=lambda *start: shown[0].append(start[2]),
+        show_event=shown[1].append,
+    )
+    return run_session(session, make_starts(session), calls, budget_s), saved, shown
 
 
 def before_run(at, act):
@@ -41,7 +47,7 @@ def before_run(at, act):
 
 
 def test_runs_each_candidate_once_per_round_and_saves_each_run():
-    end, saved, listener = run(make_session())
+    end, saved, shown = run(make_session())
     assert (end.session.ended, end.error) == ("decided", None)
     runs = end.session.runs
     assert [each.number for each in runs] == list(range(3 * (ROUNDS + 1)))
@@ -49,8 +55,7 @@ def test_runs_each_candidate_once_per_round_and_saves_each_run():
     for number in range(ROUNDS + 1):
         assert {each.candidate for each in runs if each.round == number} == set(NAMES)
     assert [event["event"] for event in saved] == [RUN] * len(runs) + [ENDED]
-    assert listener.events == saved
-    assert [name for _, name in listener.starts] == [each.candidate for each in runs]
+    assert shown == ([each.candidate for each in runs], saved)
 
 
 def test_the_order_is_random_and_depends_on_the_seed_alone():

@@ -6,7 +6,7 @@ import subprocess
 from contextlib import redirect_stderr, redirect_stdout
 from unittest.mock import patch
 
-from ompbind.cli.bench import make_bench_settings
+from ompbind.bench.verb import make_bench_settings
 from ompbind.cli.main import load_verb, print_error, run_words
 from ompbind.cli.settings import make_planning_settings
 from ompbind.cli.verbs import LAUNCHING

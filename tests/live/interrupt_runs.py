@@ -14,8 +14,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import ompbind.bench
-from ompbind.bench.interrupts import catch_interrupts
 from ompbind.bench.run_candidate import run_candidate
+from ompbind.bench.start_ranks import catch_interrupts
 from tests.live.candidates import SLOT, make_settings, make_start
 from tests.live.conftest import RUNTIME_DIR
 

@@ -1,7 +1,6 @@
 """What a session shows while it runs: a line on a terminal, nothing in a pipe, events with --format jsonl."""
 
 import fcntl
-import json
 import os
 import pty
 import re
@@ -12,18 +11,16 @@ import termios
 
 import pytest
 
-from ompbind.bench.events import parse_session
 from tests.live.conftest import clean_environment
 
 SESSION = """
 import os, signal, sys, threading
-from ompbind.bench.interrupts import catch_interrupts
+from ompbind.bench.start_ranks import catch_interrupts
 from ompbind.bench.session import SessionCalls, run_session
-from ompbind.cli.bench_session import open_listener
+from ompbind.bench.progress import open_progress
 from tests.bench.fakes import *
-from tests.cli.command_lines import read_bench
 
-stop, words = int(sys.argv[1]), sys.argv[2:]
+stop, quiet = int(sys.argv[1]), sys.argv[2:] == ['--quiet']
 
 def start(candidate, slot, *, verify):
     assert threading.active_count() == 1
@@ -33,8 +30,8 @@ def start(candidate, slot, *, verify):
     return make_run(candidate, slot, verify=verify)
 
 session = make_session()
-with open_listener(session, read_bench(*words)) as listener, catch_interrupts():
-    calls = SessionCalls(find_next=find_next, run=start, save=lambda event: None, listener=listener)
+with open_progress(quiet=quiet, budget_s=None) as show, catch_interrupts():
+    calls = SessionCalls(find_next=find_next, run=start, save=lambda event: None, show_start=show)
     end = run_session(session, make_starts(session), calls)
 print("|" + end.session.ended, file=sys.stderr)
 """
@@ -101,21 +98,8 @@ def test_quiet_sessions_show_no_line():
     assert run_on_terminal(80, "--quiet", stdout=subprocess.DEVNULL) == "|decided\r\n"
 
 
-@pytest.mark.parametrize("to", ["pipe", "terminal", "file"])
-def test_events_are_the_lines_of_a_results_file(to, tmp_path):
-    """Events and the line do not mix on one terminal."""
-    words, path = ("--format", "jsonl"), tmp_path / "events"
-    if to == "file":
-        with path.open("w") as file:
-            assert len(read_lines(run_on_terminal(80, *words, stdout=file), 80)) == 19
-        lines = path.read_text().splitlines()
-    elif to == "terminal":
-        lines = [line for line in run_on_terminal(80, *words).split("\r\n") if line][:-1]
-    else:
-        done = start_session(*words, capture_output=True)
-        note = "a run takes 1 s, so the session takes 2 min at most; a clear result needs less"
-        assert " ".join(done.stderr.split()) == f"ompbind: note: {note} |decided"
-        lines = done.stdout.splitlines()
-    session = parse_session(lines)
-    assert (len(session.runs), session.ended) == (18, "decided")
-    assert [json.loads(line)["event"] for line in lines] == ["session", *["run"] * 18, "ended"]
+def test_without_a_terminal_a_note_says_how_long_it_takes():
+    done = start_session(capture_output=True)
+    note = "a run takes 1 s, so the session takes 2 min at most; a clear result needs less"
+    assert " ".join(done.stderr.split()) == f"ompbind: note: {note} |decided"
+    assert done.stdout == ""

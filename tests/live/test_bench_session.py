@@ -7,15 +7,15 @@ import signal
 import sys
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from ompbind.bench.events import parse_session
 from ompbind.bench.records import Status
-from ompbind.bench.results_file import open_results, read_results
+from ompbind.bench.results import open_results, parse_session, read_results
 from ompbind.bench.session import SessionCalls, run_session
-from tests.bench.fakes import Listener, find_next, make_run, make_session, make_starts
+from tests.bench.fakes import find_next, make_run, make_session, make_starts
 from tests.live.conftest import OMPBIND, clean_environment, start_in_terminal, wait_until
 from tests.long import rounds
 
@@ -198,7 +198,8 @@ def write_session(path, factor=1.0):
         return made.replace(values=tuple(factor * value for value in made.values))
 
     results, session = open_results(str(path), make_session(), any_seed=True)
-    calls = SessionCalls(find_next=find_next, run=start, save=results.append, listener=Listener())
+    decide = partial(find_next, decided_after=8)
+    calls = SessionCalls(find_next=decide, run=start, save=results.append)
     run_session(session, make_starts(session), calls)
     results.close()
     return str(path)

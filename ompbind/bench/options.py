@@ -3,9 +3,10 @@
 The values of --vary are read by the readers of the options that they are for.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from ompbind.bench.candidates import VariedText, parse_variation
+from ompbind.bench.export import EXPORTS, render_export_names
 from ompbind.bench.metrics import read_pattern
 from ompbind.cli.option import FALSE_WORDS, FILES, TRUE_WORDS, Given, Option, Sources, ValueLevel
 from ompbind.cli.options import PLANNING_OPTIONS
@@ -19,8 +20,46 @@ from ompbind.cli.settings import Settings
 from ompbind.cli.suggestions import suggest_word
 from ompbind.cli.verbs import COMPARING, CONFIGURATION, MEASURING, OUTPUT
 from ompbind.errors import OptionError, PositionError, RequestError
-from ompbind.report.bench.export import EXPORTS, render_export_names
+from ompbind.execution.run_options import RankGroup
+from ompbind.record import Record
 from ompbind.text import suggest_name
+
+
+class BenchSettings(Record):
+    """What `bench` needs beside its planning settings; the fields are the options of the same names.
+
+    `parse_again` returns the settings of the same command line with more options after its own, of each
+    group. `parts` are the planning settings of the groups, `groups` is how they are started, and `command`
+    has all words after the first `--`.
+    """
+
+    planning: Settings
+    parts: tuple[Settings, ...]
+    groups: Mapping[str, RankGroup]
+    until: str | None
+    command: tuple[str, ...]
+    parse_again: Callable[[Sequence[Sequence[str]]], "BenchSettings"]
+    vary: tuple[tuple[str, tuple[str, ...]], ...]
+    max_rounds: int
+    budget: float | None
+    matters: float
+    seed: int | None
+    metric: tuple[str, ...]
+    higher: bool
+    timeout: float | None
+    grace: float
+    format: str
+    results: str | None
+    show: bool
+    fail_above: float | None
+    export: tuple[tuple[str, str], ...]
+    dry_run: bool
+
+    @property
+    def has_same_work(self) -> bool:
+        """Whether candidates with different numbers of ranks do the same work, so they can be compared."""
+        return bool(self.metric)
+
 
 NONE = "none"
 """The value that resets an option, unless the option has such a value."""

@@ -1,17 +1,18 @@
 """The table of a session fits every terminal, says everything in words, and ends with a line to paste."""
 
 import re
+import shlex
 import subprocess
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ompbind.bench.compare_sessions import CandidateChange, Difference, SessionsComparison
+from ompbind.bench.compare_sessions import CandidateChange, SessionsComparison, render_sessions
 from ompbind.bench.decision import conclude
 from ompbind.bench.records import ComparisonResult, Conclusion, Metric, Rules, Session, Status
-from ompbind.report.bench.sessions import render_sessions
-from ompbind.report.bench.table import render_bench
+from ompbind.bench.results import Difference
+from ompbind.bench.table import join_command, make_scale, render_bench
 from ompbind.report.text import PIPE, Screen, count_columns
 from tests.bench.sessions import (
     HARDWARE,
@@ -255,3 +256,32 @@ def test_sessions_are_compared_in_words():
     text = render_two([change for _, _, change in made], metrics=TWO_METRICS[:1])
     assert re.search(r"smt=2 .* better", text)
     assert re.search(r"default .* worse", text)
+
+
+@pytest.mark.parametrize(
+    ("metric", "values", "texts"),
+    [
+        (Metric(), [0.0123, 0.4], ["12.30 ms", "400.00 ms"]),
+        (Metric(), [0.4, 1.5], ["0.400 s", "1.500 s"]),
+        (Metric(), [100_000.0], ["100000 s"]),
+        (Metric(), [], []),
+        (TWO_METRICS[0], [1234.5, 99.9], ["1234.50", "99.90"]),
+        (TWO_METRICS[0], [0.000012], ["0.00001"]),
+        (TWO_METRICS[0], [3e12], ["3.000e+12"]),
+        (TWO_METRICS[0], [0.0, -2.0], ["0.000", "-2.000"]),
+    ],
+)
+def test_values_of_a_column_have_one_unit_and_equal_decimals(metric, values, texts):
+    assert list(map(make_scale(metric, values).render, values)) == texts
+
+
+@given(st.lists(st.text(st.characters(min_codepoint=33, max_codepoint=126)), max_size=5))
+def test_printable_words_are_quoted_as_posix_shells_read_them(words):
+    assert shlex.split(join_command(words)) == words
+
+
+@given(st.lists(st.text(), max_size=5), st.booleans())
+def test_a_line_has_only_printable_characters(words, ascii_only):
+    line = join_command(words, ascii_only=ascii_only)
+    assert line.isprintable()
+    assert line.isascii() or not ascii_only

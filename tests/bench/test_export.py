@@ -7,8 +7,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from ompbind.bench.export import EXPORTS
 from ompbind.bench.records import Conditions
-from ompbind.report.bench.export import EXPORTS
 from tests.bench.sessions import (
     make_candidate,
     make_conclusion,

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from ompbind.bench.plan_candidates import make_starts
 from ompbind.bench.records import Kind
-from ompbind.cli.bench_candidates import make_starts
 from ompbind.cli.request import make_request, make_run_spec
 from ompbind.cli.settings import make_planning_settings
 from ompbind.commands.rank_command import make_commands, make_spec_before_plan

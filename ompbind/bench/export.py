@@ -12,18 +12,19 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import zip_longest
 from statistics import fmean, median, stdev
 
-from ompbind.bench.events import make_json
 from ompbind.bench.records import Conclusion, Run, Session
-from ompbind.record import Record
-from ompbind.report.bench.measurements import (
+from ompbind.bench.results import make_json
+from ompbind.bench.table import (
     join_command,
     list_choices,
+    list_columns,
     list_compared_runs,
     make_command,
     make_words,
     name_ranks,
+    render_bench,
 )
-from ompbind.report.bench.table import list_columns, render_bench
+from ompbind.record import Record
 
 
 def render_json(session: Session, conclusion: Conclusion) -> str:

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import sha256
 
 from ompbind.bench.candidates import MOST, Choices, add_ranks, make_combinations, make_proposal
+from ompbind.bench.options import BenchSettings, check_variations, make_choice_words, render_run_words
 from ompbind.bench.records import Candidate, Kind, Refusal
 from ompbind.bench.start_ranks import CandidateStart
-from ompbind.cli.bench_options import check_variations, make_choice_words, render_run_words
-from ompbind.cli.bench_settings import BenchSettings
+from ompbind.bench.table import render_run_time
 from ompbind.cli.request import make_request, make_requests, make_spec_of_run
 from ompbind.cli.settings import Settings
 from ompbind.commands.environment import RunSpec
@@ -25,6 +25,7 @@ from ompbind.commands.rank_command import (
     make_unbound_commands,
 )
 from ompbind.commands.rank_variables import RANK_VARIABLES, mask_word
+from ompbind.cpuset import CpuSet, count
 from ompbind.errors import OmpbindError, PlanError
 from ompbind.machine.model import Machine
 from ompbind.openmp.variables import LIBUV_VARIABLE, OVERRIDING_VARIABLES, THREAD_COUNTS
@@ -32,6 +33,7 @@ from ompbind.planning.notes import find_throttling
 from ompbind.planning.plan import Plan
 from ompbind.planning.planner import Requests
 from ompbind.record import Record
+from ompbind.report.text import Column, Screen, clip, render_age, render_cpus, render_paragraph, render_table
 
 RANKS, AUTO = "ranks", "auto"
 """The key of the option that decides which candidates can be compared, and its value without a number."""
@@ -293,3 +295,57 @@ def _make_digest(commands: Iterable[RankCommand], spec: RunSpec) -> str:
         for command in commands
     ]
     return sha256(repr((names, parts)).encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+
+_SHOWN_RANKS = 4  # ranks whose CPUs are shown; of more ranks, the first and the last ones
+_SHOWN_CPUS = 40  # characters of the CPUs of one rank, at most
+
+
+def render_candidates(candidates: Sequence[Candidate], refusals: Sequence[Refusal], screen: Screen) -> str:
+    """Render the candidates as a table, and the names of the refused ones, a paragraph for each reason."""
+    parts = []
+    if candidates:
+        threads = [str(candidate.threads or "-") for candidate in candidates]
+        cpus = [_render_cpus_of_ranks(candidate) for candidate in candidates]
+        columns = [
+            Column(title="candidate", cells=[candidate.name for candidate in candidates], grows=True),
+            Column(title="ranks", cells=[str(candidate.ranks) for candidate in candidates], right=True),
+            Column(title="threads", cells=threads, right=True),
+            Column(title="CPUs of each rank", cells=cpus, grows=True),
+        ]
+        if any(candidate.same for candidate in candidates):
+            same = ["; ".join(candidate.same) or "-" for candidate in candidates]
+            columns.append(Column(title="same plan", cells=same, grows=True))
+        parts.append(render_table(columns, screen.text_width))
+    if refusals:
+        names: dict[str, list[str]] = {}
+        for refusal in refusals:
+            names.setdefault(refusal.reason, []).append(refusal.name)
+        lines = ["cannot run:"]
+        for reason, refused in names.items():
+            lines.append(render_paragraph(f"  {'; '.join(refused)}", reason, screen.text_width))
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)
+
+
+def _render_cpus_of_ranks(candidate: Candidate) -> str:
+    """Return the CPUs of all ranks in short: "0-3 | 4-7", "0 | 1 | ... | 15"."""
+    if candidate.kind is Kind.UNBOUND:
+        return "not bound"
+    texts = [clip(render_cpus(CpuSet.from_list(cpus)), _SHOWN_CPUS) for cpus in candidate.cpus]
+    if len(texts) > _SHOWN_RANKS:
+        texts = [*texts[: _SHOWN_RANKS - 2], "...", texts[-1]]
+    return " | ".join(texts)
+
+
+def render_effort(
+    candidates: int, rounds: int, run_s: float | None, budget_s: float | None, screen: Screen
+) -> str:
+    """Render how many runs a session has at most, and how long these take if that is known."""
+    most = candidates * (1 + rounds)
+    text = f"{most} at most: a warm-up and {count(rounds, 'round')} of all candidates"
+    if run_s:
+        text += f"; about {render_age(most * run_s)} if a run takes {render_run_time(run_s)}"
+    if budget_s is not None:
+        text += f"; --budget stops after {render_age(budget_s)}"
+    return render_paragraph("runs", f"{text}; a clear result needs fewer", screen.text_width)

@@ -7,8 +7,7 @@ import pytest
 
 from ompbind.bench.records import Metric, Rules
 from ompbind.bench.start_ranks import MeasuringSettings
-from ompbind.cli.bench import VERB
-from ompbind.cli.bench_session import make_measuring_settings, make_rules, render_preset
+from ompbind.bench.verb import VERB, make_measuring_settings, make_rules, render_preset
 from ompbind.errors import OmpbindError
 from tests.cli.command_lines import read, read_bench
 

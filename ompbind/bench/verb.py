@@ -1,0 +1,436 @@
+"""`ompbind bench`: run a command under several placements, and find out which is best."""
+
+import gc
+import json
+import os
+import random
+import signal
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from statistics import median
+from textwrap import indent
+
+import click
+
+from ompbind import __version__
+from ompbind.bench.compare_sessions import compare_sessions, find_failures, render_failure, render_sessions
+from ompbind.bench.conditions import read_hardware
+from ompbind.bench.decision import conclude, find_next
+from ompbind.bench.export import EXPORTS
+from ompbind.bench.metrics import make_metrics
+from ompbind.bench.options import SHOWING, BenchSettings, render_command, render_words
+from ompbind.bench.plan_candidates import make_starts, render_candidates, render_effort
+from ompbind.bench.progress import open_progress
+from ompbind.bench.records import Refusal, Rules, Session, Status
+from ompbind.bench.results import (
+    Event,
+    list_events,
+    make_conclusion_event,
+    mask_session,
+    open_results,
+    read_results,
+    render_event,
+)
+from ompbind.bench.run_candidate import run_candidate
+from ompbind.bench.session import INTERRUPTED, SessionCalls, run_session
+from ompbind.bench.start_ranks import (
+    CandidateStart,
+    MeasuringSettings,
+    SignalMask,
+    catch_interrupts,
+    check_commands,
+    delay_interrupts,
+    ignore_interrupts,
+)
+from ompbind.bench.table import (
+    list_choices,
+    render_bench,
+)
+from ompbind.cli.config_defaults import ENV
+from ompbind.cli.console import print_message, read_screen, write_stderr, write_stdout
+from ompbind.cli.groups import split_groups
+from ompbind.cli.option import ValueLevel, VerbContext
+from ompbind.cli.options import find_options
+from ompbind.cli.register import (
+    make_local_plan,
+    plan_or_suggest,
+    read_other_runs,
+    read_planning_machine,
+)
+from ompbind.cli.run_settings import choose_run_id, make_rank_groups
+from ompbind.cli.settings import (
+    Settings,
+    make_planning_settings,
+    make_settings,
+)
+from ompbind.cli.verb import Verb
+from ompbind.cli.verbs import CONFIGURATION
+from ompbind.cpuset import count
+from ompbind.errors import OptionError, RequestError
+from ompbind.execution.job_control import exit_by_interrupt
+from ompbind.execution.report_file import ReportFile, prepare_report, write_report
+from ompbind.machine.model import Machine
+from ompbind.machine.read.linux import LIVE
+from ompbind.planning.plan import Plan
+from ompbind.planning.planner import Requests
+from ompbind.planning.request import Sharing
+from ompbind.registry.claims import Claim
+from ompbind.registry.registry import Registry, make_run_identity
+from ompbind.report.text import Screen
+
+EXAMPLES = (
+    ("A choice for this machine", "ompbind bench -- ./app"),
+    ("Two values of --smt", "ompbind bench --vary smt=1,2 -- ./app"),
+    ("Sessions in files", "ompbind bench --show old.jsonl new.jsonl"),
+    ("All combinations of values", "ompbind bench --vary smt=1,2 --vary bind=rank,thread -- ./app"),
+    ("A number in the output, where more is better",
+     "ompbind bench --metric 'tokens/s: ([0-9.]+)' --higher --vary ranks=1,2 -- python generate.py"),
+    ("A server under load",
+     "ompbind bench --metric 'requests/s: ([0-9.]+)' --higher --until load --name server --ready tcp:8000"
+     " --vary smt=1,2 -- python serve.py : --name load -c 1 -- python load.py"),
+    ("Masks of two ranks", "ompbind bench -n 2 --vary 'mask=0-3|4-7;0,2,4,6|1,3,5,7' -- ./app"),
+    ("Keep results, and go on after an interruption",
+     "ompbind bench --results app.jsonl --budget 10m -- ./app"),
+    ("Fail if the new session is slower, in CI",
+     "ompbind bench --fail-above 5% --show old.jsonl new.jsonl"),
+    ("Show the candidates, start nothing", "ompbind bench --vary ranks=1,2,4 --dry-run -- ./app"),
+)  # fmt: skip
+
+DETAILS = """Candidates are the command without ompbind, the default plan, and each combination of --vary.
+Other planning options hold for all candidates, as for 'run'. --env, --env-file, --chdir, --wrap and --fill
+also hold for the command without ompbind. Each round runs all candidates once, in random order, and times are
+compared within rounds. Candidates with different numbers of ranks are compared only if --metric says
+what their work is. In --vary, 'none' resets an option, and a flag has the values yes and
+no. The exit code is 0; 1 if no run succeeds or --fail-above is exceeded; 2 after an error; 128 and its
+number after a signal.
+"""
+
+
+def make_bench_settings(ctx: click.Context) -> BenchSettings:
+    """Return the settings of a command line."""
+    assert isinstance(ctx, VerbContext)
+    words = ctx.command_words or ctx.params["words"]
+    options = list(ctx.typed[: len(ctx.typed) - len(words)])
+    if options[-1:] == ["--"]:
+        options.pop()
+
+    def parse_again(more: Sequence[Sequence[str]]) -> BenchSettings:
+        command, *others = split_groups(words) if ctx.groups else [list(words)]
+        for other, its_options in zip(others, more[1:], strict=True):
+            at = other.index("--")
+            command += [":", *other[:at], *its_options, *other[at:]]
+        again = VERB.make_context("bench", [*options, *more[0], "--", *command], parent=ctx.parent)
+        return make_bench_settings(again)
+
+    planning = make_planning_settings(ctx)
+    vary = tuple(
+        (f"{group.params['name']}.{key}" if ctx.groups else key, texts)
+        for group in ctx.groups or (ctx,)
+        for key, texts in group.params["vary"]
+    )
+    return make_settings(
+        BenchSettings,
+        ctx.params,
+        planning=planning,
+        parts=planning.parts,
+        groups=make_rank_groups(planning),
+        command=render_command(planning.parts),
+        parse_again=parse_again,
+        vary=vary,
+    )
+
+
+def bench(ctx: click.Context) -> int:
+    """Run a command under several placements in turn, and show which is best, with confidence intervals."""
+    settings = make_bench_settings(ctx)
+    planning = settings.planning
+    if settings.show:
+        _check_show(planning)
+        return run_show(settings)
+    if planning.topology != LIVE and not settings.dry_run:
+        raise RequestError(
+            "--topology: candidates can only run on this machine", hint="add --dry-run, or omit --topology"
+        )
+    settings = settings.replace(planning=planning.replace(run_id=choose_run_id(planning.run_id)))
+    machine = read_planning_machine(*settings.parts)
+    starts, refusals = make_starts(settings, machine, _make_plan)
+    if not planning.quiet:
+        _print_warnings(starts)
+    if settings.dry_run:
+        write_stdout(_render(settings, starts, refusals, read_screen()))
+    elif not starts or ((refusals or not settings.vary) and not planning.quiet):
+        write_stderr(_render(settings, starts, refusals, read_screen(sys.stderr)))
+    if settings.dry_run or not starts:
+        return 0 if starts else 1
+    return run_bench(settings, starts, refusals, machine)
+
+
+def _make_plan(machine: Machine, request: Requests) -> Plan:
+    """Plan for this machine, as `run` does, or for another machine that is only shown."""
+    make = make_local_plan if machine.source == LIVE else plan_or_suggest
+    return make(machine, request, read_other_runs(machine, request, quiet=True))
+
+
+def _print_warnings(starts: Sequence[CandidateStart]) -> None:
+    """Print the warnings of all plans, each once, with the candidates that have it unless these are all."""
+    plans = {start.candidate.name: start.plan for start in starts if start.plan}
+    names: dict[str, list[str]] = {}
+    for name, plan in plans.items():
+        for text in dict.fromkeys(note.text for note in plan.all_notes if note.warning):
+            names.setdefault(text, []).append(name)
+    for text, warned in names.items():
+        print_message(f"warning: {text}" + (f" [{'; '.join(warned)}]" if len(warned) < len(plans) else ""))
+
+
+def _render(
+    settings: BenchSettings, starts: Sequence[CandidateStart], refusals: Sequence[Refusal], screen: Screen
+) -> str:
+    """Return the candidates, and how many runs they may need."""
+    candidates = [start.candidate for start in starts]
+    path, times = settings.results, list[float]()
+    if path and os.path.lexists(path):
+        times = [max(run.wall_s) for run in read_results(path).runs if run.wall_s]
+    table = render_candidates(candidates, refusals, screen)
+    if not candidates:
+        return table
+    run_s = median(times) if times else None
+    effort = render_effort(len(candidates), settings.max_rounds, run_s, settings.budget, screen)
+    return f"{table}\n\n{effort}"
+
+
+def _check_show(planning: Settings) -> None:
+    """Raise for options that have no effect with --show, and for options after the first file."""
+    sources = planning.sources
+    for name in sources.options:
+        if sources.level(name) == ValueLevel.COMMAND_LINE and name not in SHOWING:
+            hint = "the files have the options of their sessions"
+            raise RequestError(f"{sources.render(name)} has no effect with --show", hint=hint)
+    late = next((word for word in planning.words if word.startswith("-")), "")
+    if late:
+        hint = "write options before the files: --show must be the last option"
+        raise OptionError(f"{late} is after the first file of --show", hint=hint)
+
+
+def run_bench(
+    settings: BenchSettings, starts: Sequence[CandidateStart], refusals: Sequence[Refusal], machine: Machine
+) -> int:
+    """Run or resume a session, show its results, and return the exit code.
+
+    The code is 0; 1 if no run has succeeded; 128 and the number of the signal that stopped the session.
+    """
+    exports = _prepare_exports(settings)
+    check_commands(starts)
+    measuring = make_measuring_settings(settings)
+    sources = settings.planning.sources
+    new = Session(
+        version=__version__,
+        started=time.time(),
+        hardware=read_hardware(machine),
+        command=settings.command,
+        options=render_words(sources, sources.options.values()),
+        metrics=measuring.metrics,
+        rules=make_rules(settings),
+        candidates=tuple(start.candidate for start in starts),
+        refusals=tuple(refusals),
+    )
+    gc.enable()  # __main__ disables it for short commands; a session can last for hours
+    with (
+        catch_interrupts() as arrived,
+        _open_saved(settings, new) as (session, save),
+        delay_interrupts() as signal_mask,  # `ompbind stop` finds the session from here on
+        _register(settings, starts) as claim,
+    ):
+        streams = settings.format == "jsonl"
+        is_mixed = streams and sys.stdout is not None and sys.stdout.isatty()
+        for event in list_events(mask_session(session)) if streams else ():
+            _print_event(event)
+        with open_progress(quiet=settings.planning.quiet or is_mixed, budget_s=settings.budget) as show_start:
+            calls = SessionCalls(
+                find_next=find_next,
+                run=lambda start, slot, *, verify: run_candidate(start, measuring, slot, verify=verify),
+                save=save,
+                show_start=show_start,
+                show_event=_print_event if streams else None,
+            )
+            signals = SignalMask(signal.SIG_SETMASK, signal_mask)
+            end = run_session(session, starts, calls, settings.budget, signals)
+        _show_results(settings, end.session, exports)
+        if end.error:
+            raise end.error
+        code = _find_exit_code(end.session, arrived)
+        if claim:
+            claim.publish_exit(code)
+        ignore_interrupts()
+    if code == 128 + signal.SIGINT:
+        exit_by_interrupt()
+    return code
+
+
+@contextmanager
+def _register(settings: BenchSettings, starts: Sequence[CandidateStart]) -> Iterator[Claim | None]:
+    """Register the session as a live run until the end of the block; None where that is not possible.
+
+    It has one claim for all its runs, for the CPUs of all candidates. Raises ClaimError as `run` does.
+    """
+    plans = [start.plan for start in starts if start.plan]
+    sharing = plans[0].request.sharing if plans else Sharing.SHARE
+    with Registry(sharing, make_run_identity(settings.planning.run_id or "")) as registry:
+        claim = registry.register_session(plans, settings.planning.configuration.digest)
+    try:
+        yield claim
+    finally:
+        if claim:
+            claim.release()
+
+
+def make_rules(settings: BenchSettings) -> Rules:
+    """Make what the session decides and when it ends; without --seed the order of rounds is random."""
+    seed = settings.seed
+    return Rules(
+        same_work=settings.has_same_work,
+        matters=settings.matters,
+        max_rounds=settings.max_rounds,
+        seed=random.SystemRandom().randrange(1 << 32) if seed is None else seed,
+    )
+
+
+def make_measuring_settings(settings: BenchSettings) -> MeasuringSettings:
+    """Make the settings of each run of the candidates; raises PositionError for a wrong pattern."""
+    return MeasuringSettings(
+        run_id=settings.planning.run_id or "",
+        metrics=make_metrics(settings.metric, higher=settings.higher),
+        timeout_s=settings.timeout or None,
+        grace_s=settings.grace,
+    )
+
+
+@contextmanager
+def _open_saved(settings: BenchSettings, new: Session) -> Iterator[tuple[Session, Callable[[Event], None]]]:
+    """Yield the session with the runs of its results file, and the function that saves an event there.
+
+    The file has no secret values, so only runs, the seed and the start of the session come from it.
+    """
+    if not settings.results:
+        yield new, lambda event: None
+        return
+    results, saved = open_results(settings.results, mask_session(new), any_seed=settings.seed is None)
+    if saved.runs and not settings.planning.quiet:
+        print_message(f"{settings.results} has {count(len(saved.runs), 'run')}: the session is resumed")
+    kept = {"started": saved.started, "rules": saved.rules, "runs": saved.runs, "ended": saved.ended}
+    try:
+        yield new.replace(**kept), results.append
+    finally:
+        results.close()
+
+
+def _find_exit_code(session: Session, arrived: Sequence[int]) -> int:
+    if session.ended == INTERRUPTED:  # the ranks may get Ctrl-C before this process
+        return 128 + (arrived[0] if arrived else signal.SIGINT)
+    return 0 if any(run.status is Status.OK for run in session.runs) else 1
+
+
+def _print_event(event: Event) -> None:
+    write_stdout(render_event(event))
+
+
+def _prepare_exports(settings: BenchSettings) -> list[tuple[str, ReportFile | None]]:
+    """Return formats and their files, None for standard output; raises RequestError for a wrong file."""
+    return [(name, prepare_report(path) if path else None) for name, path in settings.export]
+
+
+def _show_results(
+    settings: BenchSettings, session: Session, exports: Sequence[tuple[str, ReportFile | None]]
+) -> None:
+    """Print and export what a session found.
+
+    Standard output has the conclusion as an event, or an export without a file, or else the table. All have
+    no secret values.
+    """
+    conclusion, masked = conclude(session), mask_session(session)
+    if settings.format == "jsonl":
+        _print_event(make_conclusion_event(conclusion))
+    elif all(file for _, file in exports):
+        write_stdout(render_bench(masked, conclusion, read_screen(), verbose=settings.planning.verbose))
+        found = [choice.candidate for choice in list_choices(masked, conclusion)]
+        if len(found) == 1 and found[0].options and not found[0].words:
+            lines = indent(render_preset("best", found[0].options), "    ")
+            write_stdout(f"\nfor 'ompbind run --preset best', in ompbind.toml:\n{lines}")
+    for name, file in exports:
+        text = EXPORTS[name].render(masked, conclusion)
+        if file:
+            write_report(file, text)
+        else:
+            write_stdout(text)
+
+
+def render_preset(name: str, words: Sequence[str]) -> str:
+    """Return the table [preset.NAME] of ompbind.toml that has the options of a candidate.
+
+    Strings of JSON are strings of TOML too.
+    """
+    options, left = {option.key: option for option in find_options("run")}, deque(words)
+    values: dict[str, list[str]] = {}
+    while left:
+        key = left.popleft().removeprefix("--")
+        has_value = key in options and not options[key].is_flag
+        values[key] = [*values.get(key, ()), left.popleft()] if has_value else []
+    lines = [f"[preset.{name}]"]
+    for key, texts in values.items():
+        quoted = [json.dumps(text, ensure_ascii=False) for text in texts]
+        value = "true" if not texts else quoted[0] if len(texts) == 1 else f"[{', '.join(quoted)}]"
+        if key == ENV and texts:
+            pairs = (map(json.dumps, text.split("=", 1)) for text in texts)
+            value = f"{{ {', '.join(map(' = '.join, pairs))} }}"
+        elif len(texts) == 1 and options[key].number and texts[0].isdecimal():
+            value = texts[0]
+        if key not in options or options[key].section != CONFIGURATION:
+            lines.append(f"{key} = {value}")
+    return "\n".join(lines)
+
+
+def run_show(settings: BenchSettings) -> int:
+    """Show a session, or compare several; return 1 if the last one exceeds --fail-above, else 0."""
+    if not settings.planning.words:
+        raise OptionError("--show: the files are missing", hint="give files of --results after the options")
+    sessions = [read_results(path) for path in settings.planning.words]
+    if len(sessions) > 1:
+        return _show_several(settings, sessions)
+    if settings.fail_above is not None:
+        hint = "give the file of an earlier session first, then the file of a later one"
+        raise RequestError("--fail-above: only one session is given", hint=hint)
+    _show_results(settings, sessions[0], _prepare_exports(settings))
+    return 0
+
+
+def _show_several(settings: BenchSettings, sessions: Sequence[Session]) -> int:
+    if settings.export:
+        hint = "export each session with a command of its own"
+        raise RequestError("--export: several sessions are given", hint=hint)
+    comparison = compare_sessions(sessions)
+    write_stdout(render_sessions(comparison, read_screen()))
+    if settings.fail_above is None:
+        return 0
+    failures = find_failures(comparison, settings.fail_above)
+    for failure in failures:
+        print_message(f"--fail-above: {render_failure(failure, settings.fail_above)}")
+    unknown = [
+        change for change in comparison.changes if change.ratio is not None and change.interval is None
+    ]
+    if unknown:
+        few = count(len(unknown), "candidate")
+        print_message(f"--fail-above: not checked for {few} with too few runs for an interval")
+    return 1 if failures else 0
+
+
+VERB = Verb(
+    "bench",
+    bench,
+    summary="Compare placements of a command, and find the best.",
+    page="benchmarking.md",
+    examples=EXAMPLES,
+    details=DETAILS,
+    words="command",
+)
