@@ -10,11 +10,7 @@ from typing import Any
 
 from ompbind.cli.option import Sources, ValueLevel, VerbContext
 from ompbind.cli.options import make_modes
-from ompbind.commands.rank_command import (
-    EXEC,
-    HTTP,
-    TCP,
-)
+from ompbind.commands.rank_command import EXEC, HTTP, TCP
 from ompbind.errors import RequestError
 from ompbind.masks.mask import MaskWord
 from ompbind.openmp.binding import Bind
@@ -60,11 +56,6 @@ def _list_strategies_for_devices(values: Values) -> str:
     return list_others_that_take_devices(values["strategy"]) if usable else ""
 
 
-def _list_strategies_for_cores(values: Values) -> str:
-    """Return the strategies to use with --cores, "" if the strategy can be used."""
-    return list_others_that_take_cores(values["strategy"])
-
-
 def _writes(mode: str, values: Values) -> bool:
     """Return whether --output or --log-dir chooses a mode."""
     return mode in make_modes(values["output"], values["log_dir"])
@@ -79,33 +70,17 @@ def _has_groups(values: Values) -> bool:
     return bool(values["name"] or values.get("group"))
 
 
-def _restarts_with_terminal(values: Values) -> bool:
-    if _has_groups(values):  # the number of ranks of all groups counts
-        return False
-    return not isinstance(values["on_failure"], str) and reads_terminal(values["ranks"], values["stdin"])
-
-
 def _name_file(values: Values) -> str:
     """Return the hint to write an export into a file."""
     unnamed = [name for name, path in values["export"] if not path]
     return f"name a file: --export {unnamed[-1]}=FILE"
 
 
-def _make_service_check(name: str) -> Check:
-    return Check(
-        option=name, other="bind", when=lambda values: values["bind"] is Bind.EXACT,
-        text="has no effect with {other}: only threads that are not bound could use these CPUs",
-        hint="use --bind thread: it binds all OpenMP threads except the initial thread",
-    )  # fmt: skip
-
-
 def _make_identity_check(name: str, needed: str) -> Check:
-    hint = (
-        "--local-rank and --local-size identify a rank; --rank and --size too if the job has other machines"
-    )
+    hint = "--local-rank and --local-size identify a rank; with other machines, --rank and --size too"
     return Check(
         option=name, other=needed, when=lambda values: values[needed] is None, text="needs {other}", hint=hint
-    )  # fmt: skip
+    )
 
 
 CONTRADICT = "and {other} contradict each other"
@@ -114,9 +89,6 @@ _DECIDED_BY_PARTS = "the mask names the CPUs of each rank; a strategy divides a 
 TERMINAL = "cannot restart a single rank that has the terminal"
 TERMINAL_HINT = "redirect its standard input, as in '< /dev/null', or add --stdin none"
 _METRIC_HINT = "name the number in the output with --metric REGEX"
-
-_WITHOUT_OUTPUT = (TCP, HTTP, EXEC)
-"""What --ready begins with where it does not read the output of ranks."""
 
 _GROUPS_HINT = "name the groups: --name server -- ./server : --name load -- ./client"
 
@@ -147,9 +119,11 @@ CHECKS = (
           text="has no effect with {other}: ranks get all CPUs that a mask names, unless --smt limits them"),
     Check(option="cores", other="mask", when=_is_unbound),
     Check(option="cores", other="mask", when=_has_parts, hint=_DECIDED_BY_PARTS),
-    Check(option="cores", other="strategy", when=_list_strategies_for_cores,
-          hint=lambda v: f"use {_list_strategies_for_cores(v)}"),
-    _make_service_check("service_cores"),
+    Check(option="cores", other="strategy", when=lambda v: list_others_that_take_cores(v["strategy"]),
+          hint=lambda v: f"use {list_others_that_take_cores(v['strategy'])}"),
+    Check(option="service_cores", other="bind", when=lambda v: v["bind"] is Bind.EXACT,
+          text="has no effect with {other}: only threads that are not bound could use these CPUs",
+          hint="use --bind thread: it binds all OpenMP threads except the initial thread"),
     Check(option="reserve_total", other="reserve", when=lambda v: v["reserve"], text=CONTRADICT,
           hint="use --reserve for cores per rank, or --reserve-total for cores of the whole machine"),
     Check(option="wait", other="exclusive", when=lambda v: not (v["avoid"] or v["exclusive"]),
@@ -175,7 +149,7 @@ CHECKS = (
     Check(option="ready_timeout", other="ready", when=lambda v: not v["ready"],
           text="has no effect without --ready", hint="--ready says when the ranks of this group are ready"),
     Check(option="ready", other="log_dir", text="reads log files, and there are none",
-          when=lambda v: v["name"] and not (v["ready"].startswith(_WITHOUT_OUTPUT) or _writes("files", v)),
+          when=lambda v: v["name"] and not (v["ready"].startswith((TCP, HTTP, EXEC)) or _writes("files", v)),
           hint="add --log-dir DIR; --output tag,files shows the lines too"),
     *(_make_identity_check(name, needed)
       for name, needed in (("rank", "size"), ("rank", "local_rank"), ("rank", "local_size"), ("size", "rank"),
@@ -184,8 +158,9 @@ CHECKS = (
     Check(option="on_failure", other="rendezvous", text="cannot be used with {other}",
           when=lambda v: v["rendezvous"] and not isinstance(v["on_failure"], str),
           hint="'torchrun --max-restarts N' starts all ranks again together"),
-    Check(option="on_failure", other="stdin", when=_restarts_with_terminal, text=TERMINAL,
-          hint=TERMINAL_HINT),
+    Check(option="on_failure", other="stdin", text=TERMINAL, hint=TERMINAL_HINT,  # groups count all ranks
+          when=lambda v: (not _has_groups(v) and not isinstance(v["on_failure"], str)
+                          and reads_terminal(v["ranks"], v["stdin"]))),
     Check(option="output", other="log_dir", when=lambda v: _writes("files", v) and v["log_dir"] is None,
           text="needs --log-dir DIR", hint="name the directory of the log files"),
     Check(option="log_dir", other="output", when=lambda v: v["output"] == ("inherit",),
