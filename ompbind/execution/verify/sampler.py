@@ -25,6 +25,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 from ompbind.commands.rank_variables import find_rank
 from ompbind.cpuset import CpuSet
@@ -253,12 +254,11 @@ class AffinitySampler:
     def begin_again(self, rank: int, now: float) -> None:
         """Verify from the start, after a rank was restarted; forget its last attempt."""
         self.hidden -= {rank}
-        self.snapshots.pop(rank, None)
-        self.streaks.pop(rank, None)
-        self.longest.pop(rank, None)
-        self._activity.pop(rank, None)
-        self._first_limits.pop(rank, None)
-        self._mask_counts.pop(rank, None)
+        of_ranks: tuple[dict[int, Any], ...] = (
+            self.snapshots, self.streaks, self.longest, self._activity, self._first_limits, self._mask_counts
+        )  # fmt: skip
+        for found in of_ranks:
+            found.pop(rank, None)
         self._begin_start(now)
 
     def _begin_start(self, now: float) -> None:
@@ -266,10 +266,6 @@ class AffinitySampler:
         self.stable = self.complete = False
         self.step_s = FIRST_S
         self.sample_at = self.due_at = now + FIRST_S
-
-    def is_due(self, now: float) -> bool:
-        """Return whether it is time for a sample or a count."""
-        return self.due_at is not None and now >= self.due_at
 
     def stop(self) -> None:
         """Take no more samples: the run is being stopped."""

@@ -1,0 +1,71 @@
+"""The loop of the supervisor, with real pipes: what wakes it up, and in which order functions are called."""
+
+import os
+import time
+from functools import partial
+
+import pytest
+
+from ompbind.execution.loop import NOW, Loop
+
+
+@pytest.fixture
+def pipes():
+    opened = []
+
+    def make():
+        opened.extend(os.pipe())
+        return opened[-2:]
+
+    yield make
+    for number in opened:
+        os.close(number)
+
+
+def test_a_deadline_can_be_moved_cancelled_and_set_to_now():
+    loop, called, begun = Loop(), [], time.monotonic()
+    functions = {name: partial(called.append, name) for name in ("moved", "late", "cancelled", "now")}
+    for function in functions.values():
+        loop.call_at(begun + 0.05, function)
+    loop.call_at(begun + 300, functions["moved"])
+    loop.call_at(None, functions["cancelled"])
+    loop.call_at(NOW, functions["now"])
+    loop.turn()
+    assert (called, time.monotonic() - begun < 0.05) == (["now"], True)
+    loop.turn()
+    assert (called, time.monotonic() - begun >= 0.05) == (["now", "late"], True)
+    loop.call_at(NOW, functions["moved"])
+    loop.turn()
+    loop.turn(0)
+    assert called == ["now", "late", "moved"]
+
+
+def test_a_deadline_that_another_one_cancels_in_the_same_turn_is_not_called():
+    loop, called = Loop(), []
+    second = partial(called.append, "second")
+    loop.call_at(NOW, lambda: loop.call_at(None, second))
+    loop.call_at(NOW + 1, second)
+    loop.turn()
+    assert called == []
+
+
+def test_descriptors_come_before_deadlines_and_one_that_is_ignored_meanwhile_is_left_out(pipes):
+    loop, called = Loop(), []
+    (first, to_first), (second, to_second) = pipes(), pipes()
+    loop.listen(first, lambda: (called.append(os.read(first, 9)), loop.call_at(NOW, deadline)))
+    loop.listen(second, lambda: called.append("second"))
+    deadline = partial(called.append, "deadline")
+    os.write(to_first, b"first")
+    loop.turn()
+    assert called == [b"first", "deadline"]
+    loop.ignore(first)
+    loop.listen(first, lambda: (called.append(os.read(first, 9)), loop.ignore(second)))
+    os.write(to_first, b"again")
+    os.write(to_second, b"x")
+    loop.turn()
+    assert called == [b"first", "deadline", b"again"]
+    loop.turn(0)
+    assert called[3:] == []
+    loop.listen(to_second, lambda: called.append("writable"), writable=True)
+    loop.turn()
+    assert called[3:] == ["writable"]
