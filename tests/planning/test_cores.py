@@ -79,6 +79,11 @@ def test_ranks_have_service_cores_or_service_cpus(options, expected):
     assert made.idle.isdisjoint(made.used)
 
 
+def test_ranks_that_share_all_cores_compute_in_the_fewest_domains():
+    made = plan(DUAL, make_machine(DUAL, allowed=CpuSet.from_list("3-7")), strategy="all", service_cores=1)
+    assert [(str(rank.compute), str(rank.service_cpus)) for rank in made.placements] == [("4-7", "3")]
+
+
 def test_reserved_cores_are_beside_the_requested_cores():
     made = plan(DUAL, ranks=2, cores=1, service_cores=1, reserve=1)
     assert [str(placement.reserved) for placement in made.placements] == ["2,10", "6,14"]

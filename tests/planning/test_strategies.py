@@ -194,6 +194,10 @@ def make_kinds(performance, cores):
     ("balanced", make_regular((1, 8, 1, 1, 3)), 2, (5, 0), "0-4 12-16"),
     # where equal shares do not fit, no rank collects what others leave
     ("balanced", make_nested(7, ({}, {}, {1, 3, 5}, {})), 2, None, "0-2 3-6"),
+    # fewer ranks cross boundaries, although one of them is in three nodes
+    ("balanced", make_nested(10, ({3, 8}, {3, 4, 5, 9}, {}, {})), 3, None, "0-2 3-6 7-9"),
+    # a boundary counts beside a cache that could hold the whole rank
+    ("compact", make_nested(7, ({}, {}, {}, {1, 3}), make_kinds(1, 7)), 1, (4, 0), "3-6"),
     # although only the efficiency cores share caches
     ("compact", make_nested(8, ({}, {}, {}, {1, 2, 3, 4}), make_kinds(4, 8)), 1, (2, 0), "0-1"),
     # domains count more than kinds of cores
