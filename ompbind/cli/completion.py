@@ -4,7 +4,6 @@
 the option before `=` where the shell replaces the whole word.
 """
 
-import os
 import re
 
 import click
@@ -16,7 +15,7 @@ from ompbind.errors import OptionError
 
 _BASH = r"""
 _ompbind() {
-    local i type value completion
+    local i word type value completion joined=(ompbind)
     for ((i = 2; i < COMP_CWORD; i++)); do
         if [[ ${COMP_WORDS[i]} == -- ]]; then
             if declare -F _comp_command_offset >/dev/null; then _comp_command_offset $((i + 1))
@@ -27,6 +26,10 @@ _ompbind() {
             return
         fi
     done
+    for word in "${COMP_WORDS[@]:1:COMP_CWORD}"; do  # bash splits words at = and at colons
+        if [[ $word == [=:]* || ${joined[-1]} == *[=:] ]]; then joined[-1]+=$word; else joined+=("$word"); fi
+    done
+    local COMP_WORDS=("${joined[@]}") COMP_CWORD=$((${#joined[@]} - 1))
     _ompbind_completion "$@"
     if [[ $2 == : || $3 == : ]]; then COMPREPLY=("${COMPREPLY[@]##*:}"); fi
 }
@@ -65,21 +68,8 @@ complete --no-files --command ompbind --arguments '(_ompbind)'
 """
 
 
-class _Bash(shell_completion.BashComplete):
-    def get_completion_args(self) -> tuple[list[str], str]:
-        """Join what bash has split at = and at colons: sample, :, epyc → sample:epyc."""
-        words = shell_completion.split_arg_string(os.environ["COMP_WORDS"])
-        joined = [""]
-        for word in [*words, ""][1 : int(os.environ["COMP_CWORD"]) + 1]:
-            if word[:1] in ("=", ":") or joined[-1].endswith(("=", ":")):
-                joined[-1] += word
-            else:
-                joined.append(word)
-        return joined[1:-1], joined[-1]
-
-
 SHELLS: dict[str, tuple[type[shell_completion.ShellComplete], str]] = {
-    "bash": (_Bash, _BASH),
+    "bash": (shell_completion.BashComplete, _BASH),
     "zsh": (shell_completion.ZshComplete, _ZSH),
     "fish": (shell_completion.FishComplete, _FISH),
 }

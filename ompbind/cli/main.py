@@ -99,13 +99,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def run_words(args: Sequence[str]) -> int:
     """Run a command line and return its exit code; raises OmpbindError, and OSError of the output."""
-    if "_OMPBIND_COMPLETE" in os.environ:
-        from click.shell_completion import add_completion_class  # noqa: PLC0415 - door: completion
-
-        from ompbind.cli.completion import SHELLS  # noqa: PLC0415 - door: completion
-
-        add_completion_class(SHELLS["bash"][0])
-    elif not args:  # an error with each version of click
+    if not args and "_OMPBIND_COMPLETE" not in os.environ:  # an error with each version of click
         with click.Context(cli, info_name="ompbind", **cli.context_settings) as ctx:
             write_stderr(cli.get_help(ctx))
         return OmpbindError.exit_code
