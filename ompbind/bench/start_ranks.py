@@ -26,10 +26,10 @@ from ompbind.bench.records import Candidate, Metric
 from ompbind.commands.environment import RunSpec
 from ompbind.commands.rank_command import RankCommand
 from ompbind.errors import LaunchError, OmpbindError
+from ompbind.execution.orphans import exit_with_parent, signal_process
 from ompbind.execution.outcome import Outcome
 from ompbind.execution.output.log_files import make_log_name
 from ompbind.execution.process_pair import become_supervisor
-from ompbind.execution.processes import exit_with_parent, signal_process
 from ompbind.execution.rlimits import make_limit_error
 from ompbind.execution.run_options import ONE_GROUP, Output, RankGroup, RunOptions, Supervision
 from ompbind.execution.shutdown import REPEAT_S

@@ -12,7 +12,7 @@ from ompbind.cli.console import print_message, read_message_width, write_stderr,
 from ompbind.cli.verb import Verb
 from ompbind.commands.rank_variables import SUPERVISOR_NAME
 from ompbind.errors import InspectError
-from ompbind.execution.processes import has_exited, signal_listed
+from ompbind.execution.orphans import has_exited, signal_listed
 from ompbind.inspection.targets import match_runs, read_visible_claims, read_visible_runs
 from ompbind.planning.other_runs import LiveRun
 from ompbind.procfs.parsers import Stat

@@ -16,9 +16,8 @@ from contextlib import suppress
 from typing import NoReturn
 
 from ompbind.errors import LaunchError, OmpbindError
-from ompbind.execution.orphans import Owner
+from ompbind.execution.orphans import Owner, exit_with_parent, signal_group
 from ompbind.execution.output.log_files import ERR, OUT, make_log_name
-from ompbind.execution.processes import exit_with_parent, signal_group
 from ompbind.execution.run_options import RunOptions
 from ompbind.execution.signals import block_signals
 from ompbind.execution.spawn import StartCommands

@@ -14,7 +14,7 @@ Several ranks cannot share the terminal: their standard input is empty.
 import os
 import signal
 
-from ompbind.execution.processes import signal_parent, signal_rank
+from ompbind.execution.orphans import signal_parent, signal_rank
 from ompbind.execution.signals import TTY_SIGNALS, exit_by_signal
 from ompbind.procfs.reader import read_caught_signals, read_processes
 

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from ompbind.commands.rank_variables import SUPERVISOR_NAME
 from ompbind.errors import LaunchError
 from ompbind.execution.job_control import Terminal, exit_by_interrupt
-from ompbind.execution.processes import become_subreaper, kill_descendants, render_left, signal_process
+from ompbind.execution.orphans import become_subreaper, kill_descendants, render_left, signal_process
 from ompbind.execution.rlimits import make_limit_error
 from ompbind.execution.signals import (
     TERMINATION_SIGNALS,

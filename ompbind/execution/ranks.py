@@ -19,11 +19,10 @@ from ompbind.errors import LaunchError
 from ompbind.execution.groups import Check, Groups
 from ompbind.execution.job_control import Terminal
 from ompbind.execution.loop import Loop
-from ompbind.execution.orphans import OrphanTracker, Owner
+from ompbind.execution.orphans import REAPED_AT_ONCE, OrphanTracker, Owner, signal_parent, signal_rank
 from ompbind.execution.outcome import Accounting, RankExit, make_usage, render_exit, render_exit_status
 from ompbind.execution.output.run_output import RunOutput
 from ompbind.execution.process_pair import Foreground
-from ompbind.execution.processes import REAPED_AT_ONCE, signal_parent, signal_rank
 from ompbind.execution.restarts import Restarts, find_refusal
 from ompbind.execution.rlimits import FileLimit
 from ompbind.execution.run_options import RankGroup, Reporter, RunOptions, Sampler

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeAlias
 from ompbind.commands.rank_command import RankCommand
 from ompbind.cpuset import CpuSet, named
 from ompbind.errors import CommandNotExecutableError, CommandNotFoundError, LaunchError
-from ompbind.execution.processes import exit_with_parent
+from ompbind.execution.orphans import exit_with_parent
 from ompbind.execution.rlimits import LIMIT_HINTS, make_limit_error
 from ompbind.execution.signals import block_signals
 from ompbind.procfs.reader import is_proc_of_pid_namespace

@@ -20,7 +20,7 @@ How SIGTERM reaches the ranks:
                   _handle_signals       forwards other signals; a termination signal stops the run:
     ranks         Run.stop              starts no more ranks; asks `shutdown.Escalation` for the signal
                   Run.signal_ranks      all running ranks
-    processes     signal_rank           the rank and its process group
+    orphans       signal_rank           the rank and its process group
 
 A second termination signal sends the next signal of the escalation without waiting.
 """
@@ -33,9 +33,9 @@ from functools import partial
 
 from ompbind.errors import LaunchError
 from ompbind.execution.loop import NOW
+from ompbind.execution.orphans import kill_descendants, signal_parent, signal_rank
 from ompbind.execution.outcome import Outcome
 from ompbind.execution.process_pair import Foreground, redirect_to_null, set_process_name
-from ompbind.execution.processes import kill_descendants, signal_parent, signal_rank
 from ompbind.execution.ranks import Run
 from ompbind.execution.rlimits import make_limit_error
 from ompbind.execution.run_options import Reporter, RunOptions

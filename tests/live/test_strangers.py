@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from ompbind.execution import processes
+from ompbind.execution import orphans
 from ompbind.procfs.reader import read_stat
 from tests.live.conftest import OMPBIND, children_of, is_alive, required
 
@@ -86,7 +86,7 @@ def test_a_pid_that_belongs_to_another_process_than_listed_is_not_signalled(monk
     with subprocess.Popen(["sleep", "300"]) as process:
         listed = read_stat(process.pid)
         other = listed.replace(start_ticks=listed.start_ticks - 1)
-        assert not processes.signal_listed(process.pid, other, signal.SIGKILL)
+        assert not orphans.signal_listed(process.pid, other, signal.SIGKILL)
         assert is_alive(process.pid)
-        assert processes.signal_listed(process.pid, listed, signal.SIGKILL)
-    assert not processes.signal_listed(process.pid, listed, signal.SIGKILL)
+        assert orphans.signal_listed(process.pid, listed, signal.SIGKILL)
+    assert not orphans.signal_listed(process.pid, listed, signal.SIGKILL)
