@@ -36,11 +36,11 @@ from benchmarks.promises import BenchUsage, make_bench_promises, print_promises
 from benchmarks.rounds import compile_modules, make_parser
 from ompbind.bench.records import Candidate, Kind, Metric, Run, Status
 from ompbind.bench.run_candidate import run_candidate
-from ompbind.bench.start_ranks import CandidateStart, MeasuringSettings, SilentReporter, Slot
+from ompbind.bench.start_ranks import CandidateStart, MeasuringSettings, Slot
 from ompbind.commands.environment import RunSpec
 from ompbind.commands.rank_command import RankCommand, make_commands
 from ompbind.execution.process_pair import become_supervisor
-from ompbind.execution.run_options import RunOptions
+from ompbind.execution.run_options import Reporter, RunOptions
 from ompbind.execution.spawn import find_starts
 from ompbind.execution.supervisor import supervise as run_supervisor
 from ompbind.machine.read import read_machine
@@ -88,7 +88,7 @@ def supervise(start: CandidateStart) -> None:
         try:
             foreground = become_supervisor(lambda: None, 1.0)
             options = RunOptions(run_id=SETTINGS.run_id, stdin_first=False)
-            run_supervisor(find_starts(start.commands), options, foreground, SilentReporter())
+            run_supervisor(find_starts(start.commands), options, foreground, Reporter())
         finally:
             os._exit(0)
     os.waitpid(pid, 0)

@@ -13,7 +13,7 @@ from statistics import median
 
 from ompbind.bench.comparing import ERROR, make_index, make_median_interval
 from ompbind.bench.records import Session
-from ompbind.bench.results import Difference, find_candidate_differences, find_differences
+from ompbind.bench.results import find_differences
 from ompbind.bench.table import (
     align_points,
     join_command,
@@ -69,7 +69,7 @@ class SessionsComparison(Record):
 
     sessions: tuple[Session, ...]
     changes: tuple[CandidateChange, ...]
-    differences: tuple[Difference, ...] = ()
+    differences: tuple[str, ...] = ()
 
 
 def compare_sessions(sessions: Sequence[Session]) -> SessionsComparison:
@@ -95,7 +95,7 @@ def compare_sessions(sessions: Sequence[Session]) -> SessionsComparison:
         changes=tuple(
             _compare(name, [of.get(name, ()) for of in values], higher=higher, error=error) for name in names
         ),
-        differences=(*find_differences(first, last), *find_candidate_differences(first, last)),
+        differences=find_differences(first, last),
     )
 
 
@@ -146,7 +146,7 @@ def render_sessions(comparison: SessionsComparison, screen: Screen = PIPE) -> st
     )
     notes = [
         render_paragraph("ratio", compared, width),
-        *(render_paragraph("differs", clean_line(each.text), width) for each in comparison.differences),
+        *(render_paragraph("differs", clean_line(text), width) for text in comparison.differences),
         render_paragraph("note", unknown, width),
     ]
     text = "\n\n".join(filter(None, ("\n".join(lines), table, "\n".join(notes))))

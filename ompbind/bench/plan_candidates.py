@@ -8,6 +8,7 @@ In a run with groups, the key of a choice begins with the name of a group: "serv
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from hashlib import sha256
 
 from ompbind.bench.candidates import MOST, Choices, add_ranks, make_combinations, make_proposal
@@ -41,14 +42,6 @@ RANKS, AUTO = "ranks", "auto"
 
 MakePlan = Callable[[Machine, Requests], Plan]
 """Makes the plan of a request; raises OmpbindError."""
-
-
-class Planning(Record):
-    """What all candidates are planned from."""
-
-    settings: BenchSettings
-    machine: Machine
-    make_plan: MakePlan
 
 
 class PlannedChoices(Record):
@@ -91,10 +84,10 @@ def make_starts(
     for part in settings.parts:
         check_variations(part.sources)
     combinations = make_combinations(settings.vary) or _propose(settings, machine)
-    planning = Planning(settings=settings, machine=machine, make_plan=make_plan)
-    varied = [_plan(planning, it, Kind.VARIED) for it in combinations if _select(it, number=False)]
+    plan = partial(_plan, settings, machine, make_plan)
+    varied = [plan(it, Kind.VARIED) for it in combinations if _select(it, number=False)]
     numbers = dict.fromkeys(_find_numbers(combinations, varied))
-    found = [*(_plan(planning, it, Kind.DEFAULT) for it in numbers), *varied]
+    found = [*(plan(it, Kind.DEFAULT) for it in numbers), *varied]
     planned = [it for it in found if isinstance(it, PlannedChoices)]
     counts = dict.fromkeys(it.sizes for it in planned)
     several = len(counts) > 1 or len(numbers) > 1
@@ -150,10 +143,11 @@ def _find_numbers(
             yield ((RANKS, str(made.ranks)),)
 
 
-def _plan(planning: Planning, choices: Choices, kind: Kind) -> PlannedChoices | RefusedChoices:
+def _plan(
+    settings: BenchSettings, machine: Machine, make_plan: MakePlan, choices: Choices, kind: Kind
+) -> PlannedChoices | RefusedChoices:
     """Plan some choices; more ranks or threads than the CPU quota are refused too."""
     try:
-        settings = planning.settings
         names = [f"{part.name}." if part.name else "" for part in settings.parts]
         more: list[list[str]] = [[] for _ in names]
         for key, text in choices:
@@ -162,8 +156,8 @@ def _plan(planning: Planning, choices: Choices, kind: Kind) -> PlannedChoices | 
             more[at] += make_choice_words((key.removeprefix(names[at]), text), options)
         chosen = settings.parse_again(more)
         spec = _make_spec(_name_run(chosen.parts, settings))
-        request = make_requests(chosen.parts, spec, planning.machine)
-        plan = planning.make_plan(planning.machine, request)
+        request = make_requests(chosen.parts, spec, machine)
+        plan = make_plan(machine, request)
         throttling = find_throttling(plan)
         if throttling:
             raise PlanError(throttling[0].text)

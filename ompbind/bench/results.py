@@ -23,7 +23,7 @@ from math import isfinite
 from types import NoneType, UnionType
 from typing import Any, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
-from ompbind.bench.records import Conclusion, Rules, Run, Session
+from ompbind.bench.records import Rules, Run, Session
 from ompbind.commands.rank_variables import MASKED, mask_word
 from ompbind.cpuset import count
 from ompbind.errors import LaunchError, RequestError
@@ -52,17 +52,12 @@ def make_header(session: Session) -> Event:
 def list_events(session: Session) -> Iterator[Event]:
     """Yield the events of a session until now: its header, and the runs so far."""
     yield make_header(session)
-    yield from map(make_run_event, session.runs)
+    yield from (make_event(RUN, run) for run in session.runs)
 
 
-def make_rules_event(rules: Rules) -> Event:
-    """Return the event of rules that replace those before: the session was resumed with more rounds."""
-    return {"event": RULES, **_make_fields(rules)}
-
-
-def make_run_event(run: Run) -> Event:
-    """Return the event of a run."""
-    return {"event": RUN, **_make_fields(run)}
+def make_event(kind: str, record: Record) -> Event:
+    """Return the event of a run, of rules that replace those before, or of the conclusion of a stream."""
+    return {"event": kind, **_make_fields(record)}
 
 
 def make_drop_event(candidate: str, reason: str) -> Event:
@@ -73,11 +68,6 @@ def make_drop_event(candidate: str, reason: str) -> Event:
 def make_end_event(reason: str) -> Event:
     """Return the event of the end of a session."""
     return {"event": ENDED, "reason": reason}
-
-
-def make_conclusion_event(conclusion: Conclusion) -> Event:
-    """Return the last event of a stream: what is concluded from the runs. Results files do not contain it."""
-    return {"event": CONCLUSION, **_make_fields(conclusion)}
 
 
 def _make_fields(record: Record) -> dict[str, Any]:
@@ -237,35 +227,25 @@ _START = f'{{"schema": "{SCHEMA}"'.encode()  # how every results file starts
 _ANOTHER = "choose another file for --results"
 
 
-class Difference(Record):
-    """One thing that differs: its name, and its text in each of the sessions, "" for none.
+def find_differences(before: Session, now: Session) -> tuple[str, ...]:
+    """Return how machine, command, metrics and candidates differ, as "allowed CPUs: 0-7, now 0-3".
 
-    If both texts are equal, `about` says everything.
+    Seed, rounds and options may differ. The digest of a plan contains the command, so digests are compared
+    only if the commands are equal.
     """
-
-    about: str
-    before: str = ""
-    now: str = ""
-
-    @property
-    def text(self) -> str:
-        """The difference as a part of a sentence: "allowed CPUs: 0-7, now 0-3"."""
-        if self.before == self.now:
-            return self.about
-        return f"{self.about}: {self.before or 'none'}, now {self.now or 'none'}"
-
-
-def find_differences(before: Session, now: Session) -> tuple[Difference, ...]:
-    """Return how the machine, the command, and what is measured differ; seed, rounds and options may differ.
-
-    Candidates are compared by `find_candidate_differences`.
-    """
-    texts = zip(_render_facts(before), _render_facts(now), strict=True)
-    return tuple(
-        Difference(about=about, before=first, now=second)
-        for (about, first), (_, second) in texts
+    facts = [*zip(_render_facts(before), _render_facts(now), strict=True)]
+    old, new = ({each.name: each.digest for each in session.candidates} for session in (before, now))
+    if old.keys() != new.keys():
+        facts.append((("candidates", "; ".join(old)), ("candidates", "; ".join(new))))
+    found = [
+        f"{about}: {first or 'none'}, now {second or 'none'}"
+        for (about, first), (_, second) in facts
         if first != second
-    )
+    ]
+    changed = [name for name in old if name in new and old[name] != new[name]]
+    if changed and before.command == now.command:
+        found.append(f"other plans or variables of {'; '.join(changed)}")
+    return tuple(found)
 
 
 def _render_facts(session: Session) -> Iterator[tuple[str, str]]:
@@ -284,21 +264,6 @@ def _render_facts(session: Session) -> Iterator[tuple[str, str]]:
     yield "metrics", ", ".join(metrics)
     yield "same work in all candidates", "yes" if session.rules.same_work else "no"
     yield "--matters", f"{session.rules.matters:.2%}"
-
-
-def find_candidate_differences(before: Session, now: Session) -> tuple[Difference, ...]:
-    """Return candidates that only one session has, and candidates with another plan or other variables.
-
-    The digest of a plan contains the command, so digests are compared only if the commands are equal.
-    """
-    old, new = ({each.name: each for each in session.candidates} for session in (before, now))
-    found = []
-    if old.keys() != new.keys():
-        found.append(Difference(about="candidates", before="; ".join(old), now="; ".join(new)))
-    changed = [name for name in old if name in new and old[name].digest != new[name].digest]
-    if changed and before.command == now.command:
-        found.append(Difference(about=f"other plans or variables of {'; '.join(changed)}"))
-    return tuple(found)
 
 
 class ResultsFile:
@@ -352,8 +317,7 @@ def open_results(path: str, session: Session, *, any_seed: bool) -> tuple[Result
             results.append(make_header(session))
             return results, session
         saved = _parse(path, data[:size])
-        found = [*find_differences(saved, session), *find_candidate_differences(saved, session)]
-        texts = [difference.text for difference in found]
+        texts = [*find_differences(saved, session)]
         if not any_seed and saved.rules.seed != session.rules.seed:
             texts.append(f"--seed: {saved.rules.seed}, now {session.rules.seed}")
         if saved.rules.max_rounds > session.rules.max_rounds:
@@ -366,7 +330,7 @@ def open_results(path: str, session: Session, *, any_seed: bool) -> tuple[Result
         results = ResultsFile(path, file, size)
         rules = saved.rules.replace(max_rounds=session.rules.max_rounds)
         if rules != saved.rules:
-            results.append(make_rules_event(rules))
+            results.append(make_event(RULES, rules))
         return results, saved.replace(rules=rules)
     except BaseException as error:
         if file >= 0:

@@ -13,7 +13,7 @@ from typing import Protocol, TypeAlias
 
 from ompbind.bench.comparing import make_index
 from ompbind.bench.records import NextRound, Run, Session, Status
-from ompbind.bench.results import Event, make_drop_event, make_end_event, make_run_event
+from ompbind.bench.results import RUN, Event, make_drop_event, make_end_event, make_event
 from ompbind.bench.start_ranks import CandidateStart, Slot, TimeIsUp, delay_interrupts, limit_time
 from ompbind.errors import OmpbindError
 from ompbind.record import Record
@@ -140,7 +140,7 @@ def _run_rounds(recorder: _Recorder, starts: Mapping[str, CandidateStart], budge
             recorder.start(upcoming, name)
             run = _run_or_fail(recorder, starts[name], upcoming)
             grown = recorder.session.replace(runs=(*recorder.session.runs, run), ended="")
-            recorder.add(grown, make_run_event(run))
+            recorder.add(grown, make_event(RUN, run))
         upcoming = recorder.calls.find_next(recorder.session)
     if recorder.session.ended != upcoming.ended:  # else it was finished before, and is only read again
         recorder.add_drops(upcoming.dropped)

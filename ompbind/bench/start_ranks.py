@@ -31,12 +31,11 @@ from ompbind.execution.outcome import Outcome
 from ompbind.execution.output.log_files import make_log_name
 from ompbind.execution.process_pair import become_supervisor
 from ompbind.execution.rlimits import make_limit_error
-from ompbind.execution.run_options import ONE_GROUP, Output, RankGroup, RunOptions, Supervision
+from ompbind.execution.run_options import ONE_GROUP, Output, RankGroup, Reporter, RunOptions, Supervision
 from ompbind.execution.shutdown import REPEAT_S
 from ompbind.execution.spawn import find_executable, find_starts
 from ompbind.execution.supervisor import supervise
 from ompbind.execution.verify.evaluate import expect_ranks
-from ompbind.inspection.verdict import VerificationResult
 from ompbind.planning.plan import Plan
 from ompbind.record import Record
 
@@ -308,7 +307,7 @@ def _run_child(start: CandidateStart, options: RunOptions, parent: _Parent) -> N
     try:
         exit_with_parent(parent.pid)
         foreground = become_supervisor(lambda: None, options.supervision.grace, parent.signal_mask)
-        outcome = supervise(find_starts(start.commands), options, foreground, SilentReporter())
+        outcome = supervise(find_starts(start.commands), options, foreground, Reporter())
         is_killed = os.getppid() != foreground.pid  # as bench was
         if is_killed and options.output and options.output.directory:
             shutil.rmtree(options.output.directory, ignore_errors=True)
@@ -325,23 +324,3 @@ def _run_child(start: CandidateStart, options: RunOptions, parent: _Parent) -> N
 def _send(outcome: Outcome, pipe: int) -> None:
     with open(pipe, "wb", closefd=False) as file:
         pickle.dump(outcome, file)
-
-
-class SilentReporter:
-    """A `Reporter` that writes nothing: bench itself reports the outcome."""
-
-    def message(self, line: str) -> str:
-        """Return no text."""
-        return ""
-
-    def error(self, line: str) -> str:
-        """Return no text: write errors are in the outcome."""
-        return ""
-
-    def verified(self, verified: VerificationResult) -> str:
-        """Return no text."""
-        return ""
-
-    def summary(self, outcome: Outcome) -> str:
-        """Return no text."""
-        return ""

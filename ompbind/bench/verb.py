@@ -26,9 +26,10 @@ from ompbind.bench.plan_candidates import make_starts, render_candidates, render
 from ompbind.bench.progress import open_progress
 from ompbind.bench.records import Refusal, Rules, Session, Status
 from ompbind.bench.results import (
+    CONCLUSION,
     Event,
     list_events,
-    make_conclusion_event,
+    make_event,
     mask_session,
     open_results,
     read_results,
@@ -351,7 +352,7 @@ def _show_results(
     """
     conclusion, masked = conclude(session), mask_session(session)
     if settings.format == "jsonl":
-        _print_event(make_conclusion_event(conclusion))
+        _print_event(make_event(CONCLUSION, conclusion))
     elif all(file for _, file in exports):
         write_stdout(render_bench(masked, conclusion, read_screen(), verbose=settings.planning.verbose))
         found = [choice.candidate for choice in list_choices(masked, conclusion)]

@@ -32,6 +32,7 @@ from ompbind.commands.rank_command import make_commands
 from ompbind.errors import LaunchError, OmpbindError, RequestError
 from ompbind.execution.outcome import Outcome, exit_code, was_interrupted
 from ompbind.execution.process_pair import become_supervisor
+from ompbind.execution.run_options import Reporter
 from ompbind.execution.signals import exit_by_signal
 from ompbind.execution.spawn import find_starts
 from ompbind.execution.supervisor import supervise
@@ -172,8 +173,8 @@ def _print_before_start(plan: Plan, registry: Registry, spec: RunSpec, settings:
     print_registry_messages(registry, verbose=settings.verbose)
 
 
-class RunReporter:
-    """Renders the messages of the supervisor: implements the `Reporter` of `execution`.
+class RunReporter(Reporter):
+    """Renders the messages of the supervisor.
 
     With `quiet` only errors and failed verifications are rendered, with `verbose` also the resource usage of
     each rank. `stderr_shown` is True if the user has seen what ranks wrote to standard error.

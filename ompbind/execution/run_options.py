@@ -104,20 +104,24 @@ class RunOptions(Record):
         return self.output.files_per_rank if self.output else 1
 
 
-class Reporter(Protocol):
-    """Renders events of a run; every method returns the text to write, "" for no text."""
+class Reporter:
+    """Renders events of a run; every method returns the text to write, "" for no text, as here."""
 
     def message(self, line: str) -> str:
         """Render one event of the run."""
+        return ""
 
     def error(self, line: str) -> str:
         """Render an error; it is written with --quiet too."""
+        return ""
 
     def verified(self, verified: "VerificationResult") -> str:
         """Render the result of --verify."""
+        return ""
 
     def summary(self, outcome: Outcome) -> str:
         """Render the summary of the finished run."""
+        return ""
 
 
 class Sampler(Protocol):

@@ -70,7 +70,7 @@ def test_several_sessions_and_candidates_that_only_some_have():
     assert (found.changes[0].medians, found.changes[0].ratio) == ((1.0, 3.0, 2.0), 0.5)
     assert found.changes[2].medians == (None, 2.0, None)
     (difference,) = found.differences
-    assert difference.text == "candidates: unbound, now unbound; default; smt=2"
+    assert difference == "candidates: unbound, now unbound; default; smt=2"
 
 
 def test_other_metrics_are_not_compared():

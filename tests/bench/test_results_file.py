@@ -12,9 +12,10 @@ import pytest
 
 from ompbind.bench.records import Metric, Rules
 from ompbind.bench.results import (
+    RUN,
     make_end_event,
+    make_event,
     make_header,
-    make_run_event,
     mask_session,
     open_results,
     read_results,
@@ -187,7 +188,7 @@ def test_a_full_disk_leaves_complete_lines(path):
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (size + 100, limits[1]))
         with pytest.raises(LaunchError, match=os.strerror(errno.EFBIG)):
-            results.append(make_run_event(make_run(start, slot, verify=False)))
+            results.append(make_event(RUN, make_run(start, slot, verify=False)))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, before)

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from ompbind.bench.compare_sessions import CandidateChange, SessionsComparison, render_sessions
 from ompbind.bench.decision import conclude
 from ompbind.bench.records import ComparisonResult, Conclusion, Metric, Rules, Session, Status
-from ompbind.bench.results import Difference
 from ompbind.bench.table import join_command, make_scale, render_bench
 from ompbind.report.text import PIPE, Screen, count_columns
 from tests.bench.sessions import (
@@ -240,7 +239,7 @@ def read_changes():
 
 def render_two(changes, screen=PIPE, number=2, **fields):
     sessions = [make_session({"unbound": 1.0}, **fields)] * number
-    differs = (Difference(about="allowed CPUs", before="0-7", now="0-3"),)
+    differs = ("allowed CPUs: 0-7, now 0-3",)
     return render_sessions(
         SessionsComparison(sessions=tuple(sessions), changes=tuple(changes), differences=differs), screen
     )
