@@ -4,10 +4,12 @@ The values of --vary are read by the readers of the options that they are for.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from ompbind.bench.candidates import VariedText, parse_variation
 from ompbind.bench.export import EXPORTS, render_export_names
 from ompbind.bench.metrics import read_pattern
+from ompbind.cli.checks import CONTRADICT, Check
 from ompbind.cli.option import FALSE_WORDS, FILES, TRUE_WORDS, Given, Option, Sources, ValueLevel
 from ompbind.cli.options import PLANNING_OPTIONS
 from ompbind.cli.readers import (
@@ -325,3 +327,26 @@ BENCH_OPTIONS = (
            metavar="FORMAT", everyday=True, words=tuple(EXPORTS), is_setting=False,
            help=f"Write results: {render_export_names()}; FORMAT=FILE: not to standard output"),
 )  # fmt: skip
+
+
+def _name_file(values: Mapping[str, Any]) -> str:
+    """Return the hint to write an export into a file."""
+    unnamed = [name for name, path in values["export"] if not path]
+    return f"name a file: --export {unnamed[-1]}=FILE"
+
+
+CHECKS = (
+    Check(option="show", other="dry_run", when=lambda v: v["dry_run"], text=CONTRADICT),
+    Check(option="higher", other="metric", when=lambda v: not v["metric"],
+          text="has no effect without --metric",
+          hint="name the number in the output with --metric REGEX"),
+    Check(option="fail_above", other="show", when=lambda v: not v["show"],
+          text="has no effect without --show",
+          hint="write both sessions with --results, then 'ompbind bench --show --fail-above 5% OLD NEW'"),
+    Check(option="export", other="export", when=lambda v: sum(not path for _, path in v["export"]) > 1,
+          text="writes several formats to standard output", hint=_name_file),
+    Check(option="export", other="format", hint=_name_file, text="and {other} write to standard output",
+          when=lambda v: v["format"] != "table" and any(not path for _, path in v["export"])),
+    Check(option="export", other="dry_run", when=lambda v: v["dry_run"], warning=True),
+)  # fmt: skip
+"""Options of `bench` that have no effect because of another option."""

@@ -21,7 +21,7 @@ from ompbind.bench.conditions import read_hardware
 from ompbind.bench.decision import conclude, find_next
 from ompbind.bench.export import EXPORTS
 from ompbind.bench.metrics import make_metrics
-from ompbind.bench.options import SHOWING, BenchSettings, render_command, render_words
+from ompbind.bench.options import CHECKS, SHOWING, BenchSettings, render_command, render_words
 from ompbind.bench.plan_candidates import make_starts, render_candidates, render_effort
 from ompbind.bench.progress import open_progress
 from ompbind.bench.records import Refusal, Rules, Session, Status
@@ -434,4 +434,5 @@ VERB = Verb(
     examples=EXAMPLES,
     details=DETAILS,
     words="command",
+    checks=CHECKS,
 )

@@ -5,7 +5,7 @@ not, the option of the command line or of the higher level counts, which -v show
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ompbind.cli.option import Sources, ValueLevel, VerbContext
@@ -70,12 +70,6 @@ def _has_groups(values: Values) -> bool:
     return bool(values["name"] or values.get("group"))
 
 
-def _name_file(values: Values) -> str:
-    """Return the hint to write an export into a file."""
-    unnamed = [name for name, path in values["export"] if not path]
-    return f"name a file: --export {unnamed[-1]}=FILE"
-
-
 def _make_identity_check(name: str, needed: str) -> Check:
     hint = "--local-rank and --local-size identify a rank; with other machines, --rank and --size too"
     return Check(
@@ -88,13 +82,12 @@ CONTRADICT = "and {other} contradict each other"
 _DECIDED_BY_PARTS = "the mask names the CPUs of each rank; a strategy divides a mask without '|'"
 TERMINAL = "cannot restart a single rank that has the terminal"
 TERMINAL_HINT = "redirect its standard input, as in '< /dev/null', or add --stdin none"
-_METRIC_HINT = "name the number in the output with --metric REGEX"
 
 _GROUPS_HINT = "name the groups: --name server -- ./server : --name load -- ./client"
 
 _FOR_RUNNING_RANKS = (
     "ready", "ready_timeout", "until", "stdin", "on_failure", "output", "log_dir", "force", "timestamps",
-    "pty", "timeout", "grace", "keep_descendants", "verify", "report", "wait", "export",
+    "pty", "timeout", "grace", "keep_descendants", "verify", "report", "wait",
 )  # fmt: skip
 """Options that have no effect in a dry run, which starts no ranks."""
 
@@ -103,7 +96,6 @@ CHECKS = (
     Check(option="share", other="avoid", when=lambda v: v["avoid"], text=CONTRADICT),
     Check(option="avoid", other="exclusive", when=lambda v: v["exclusive"], text=CONTRADICT),
     Check(option="verbose", other="quiet", when=lambda v: v.get("quiet"), text=CONTRADICT),
-    Check(option="show", other="dry_run", when=lambda v: v["dry_run"], text=CONTRADICT),
     Check(option="task_prolog", other="dry_run", when=lambda v: v["dry_run"], text=CONTRADICT),
     # `--mask none` is the same as `--strategy all --smt all --bind none`, so these do not contradict it
     Check(option="strategy", other="mask", when=_has_parts, hint=_DECIDED_BY_PARTS),
@@ -170,23 +162,16 @@ CHECKS = (
     *(Check(option=name, other="output", when=lambda v: not _writes("tag", v),
             text="needs --output tag", hint="omit it, or add --output tag")
       for name in ("timestamps", "pty")),
-    Check(option="higher", other="metric", when=lambda v: not v["metric"], hint=_METRIC_HINT,
-          text="has no effect without --metric"),
-    Check(option="fail_above", other="show", when=lambda v: not v["show"],
-          text="has no effect without --show",
-          hint="write both sessions with --results, then 'ompbind bench --show --fail-above 5% OLD NEW'"),
-    Check(option="export", other="export", when=lambda v: sum(not path for _, path in v["export"]) > 1,
-          text="writes several formats to standard output", hint=_name_file),
-    Check(option="export", other="format", hint=_name_file, text="and {other} write to standard output",
-          when=lambda v: v["format"] != "table" and any(not path for _, path in v["export"])),
     *(Check(option=name, other="dry_run", when=lambda v: v["dry_run"], warning=True)
       for name in _FOR_RUNNING_RANKS),
 )  # fmt: skip
-"""All checks; the first one that applies to an option counts."""
+"""The checks of options that several verbs have; the first one that applies to an option counts."""
 
 
-def check_options(ctx: VerbContext) -> tuple[list[str], list[str]]:
-    """Check the options of a verb; return warnings, and texts about the options that gave way.
+def check_options(ctx: VerbContext, own: Sequence[Check] = ()) -> tuple[list[str], list[str]]:
+    """Check the options of a verb, which may have checks of its own.
+
+    Returns warnings, and texts about the options that gave way.
 
     An option that gives way gets its default. A variable or a file is for many runs, so an option that comes
     from there gives way to a default too. Raises RequestError for options of one level.
@@ -196,7 +181,7 @@ def check_options(ctx: VerbContext) -> tuple[list[str], list[str]]:
     replaced = []
     given = [name for name in sources.options if sources.is_given(name)]
     for name in sorted(given, key=sources.level, reverse=True):
-        while check := _find_check(name, values, sources):
+        while check := _find_check(name, values, sources, own):
             other, level = check.other, sources.level(name)
             rival = sources.level(other) if differs_from_default(other, values, sources) else None
             text = check.text.format(other=_render_other(other, sources))
@@ -220,11 +205,11 @@ def check_options(ctx: VerbContext) -> tuple[list[str], list[str]]:
     return texts, replaced
 
 
-def _find_check(name: str, values: Values, sources: Sources) -> Check | None:
+def _find_check(name: str, values: Values, sources: Sources, own: Sequence[Check]) -> Check | None:
     """Return the check that says why an option that is given has no effect; None if it has an effect."""
     if not differs_from_default(name, values, sources):
         return None
-    rows = (check for check in CHECKS if check.option == name)
+    rows = (check for check in (*CHECKS, *own) if check.option == name)
     return next((check for check in rows if check.other in values and check.when(values)), None)
 
 

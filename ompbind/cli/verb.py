@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import click
 
-from ompbind.cli.checks import check_options
+from ompbind.cli.checks import Check, check_options
 from ompbind.cli.console import HELP_SHOWN, make_help_option, print_message
 from ompbind.cli.option import Complete, Option, VerbContext, make_completion
 from ompbind.cli.options import find_options, find_unknown_variables
@@ -65,6 +65,7 @@ class Verb(click.Command):
     - `prints_warnings`: returns whether this process prints warnings about options; only one of the processes
       that a launcher has started prints them
     - `refuse`: called with the words after the verb if they are wrong
+    - `checks`: which of its own options have no effect because of others
     """
 
     context_class = VerbContext
@@ -83,6 +84,7 @@ class Verb(click.Command):
         complete_word: Complete | None = None,
         prints_warnings: Callable[[click.Context], bool] = lambda _: True,
         refuse: Callable[[Sequence[str]], None] | None = None,
+        checks: Sequence[Check] = (),
     ) -> None:
         self.options = find_options(name)
         params: list[click.Parameter] = [*self.options]
@@ -109,6 +111,7 @@ class Verb(click.Command):
         self.words = words
         self.prints_warnings = prints_warnings
         self.refuse = refuse
+        self.checks = checks
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the command line, and check what its options have to do with each other."""
@@ -152,7 +155,7 @@ class Verb(click.Command):
             where = "after the image" if os.getpid() == 1 else "after --"  # the entry point ends with --
             hint = f"write it {where}; see 'ompbind {self.name} --help'"
             raise OptionError("the command to start is missing", hint=hint)
-        found, replaced = check_options(ctx)
+        found, replaced = check_options(ctx, self.checks)
         warnings = [*ctx.configuration.warnings, *found]
         if self.name in PLANNING:
             for name, hint in find_unknown_variables(os.environ):
