@@ -1,17 +1,12 @@
 """Sessions compared with each other, and the intervals of medians."""
 
-import statistics
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ompbind.bench.compare_sessions import compare_sessions, find_failures, render_failure
 from ompbind.bench.comparing import find_cut, make_median_interval
 from ompbind.bench.records import Metric, Run, Status
 from ompbind.errors import RequestError
 from tests.bench.fakes import make_session
-from tests.long import examples
 
 
 def make_runs(values, **changes):
@@ -102,24 +97,3 @@ def test_failures_name_the_candidate_and_the_numbers():
 def test_the_limits_are_those_of_the_sign_test(count, error, cut):
     assert find_cut(count, error) == cut
     assert make_median_interval(range(1, count + 1), error) == ((cut, count + 1 - cut) if cut else None)
-
-
-VALUES = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=60)
-
-
-@examples(1)
-@given(VALUES, st.floats(0.1, 100), st.floats(-1000, 1000), st.randoms())
-def test_the_interval_moves_with_the_values_in_any_order_and_less_error_is_wider(
-    values, factor, offset, source
-):
-    interval = make_median_interval(values, 0.05)
-    moved = [factor * value + offset for value in values]
-    source.shuffle(moved)
-    if interval is None:
-        assert make_median_interval(moved, 0.05) is None
-    else:
-        assert make_median_interval(moved, 0.05) == tuple(factor * end + offset for end in interval)
-        assert make_median_interval([-value for value in values], 0.05) == (-interval[1], -interval[0])
-        assert interval[0] <= statistics.median(values) <= interval[1]
-    wide = make_median_interval(values, 0.01)
-    assert wide is None or wide[0] <= interval[0] <= interval[1] <= wide[1]

@@ -229,12 +229,6 @@ def test_a_candidate_that_is_not_known_to_be_better_is_replaced_by_one_that_is()
     assert {group.choice for group in conclude(session).groups} == {"", "2 ranks, unbound"}
 
 
-def test_both_effects_may_be_good_and_yet_no_better_than_one_rank_without_binding():
-    times = dict(zip(RANK_TIMES, (1.0, 1.5, 2.0, 1.0), strict=True))
-    session = run_all(RANKS, times, change=noisy(0.8, 1.2, "2 ranks, default"), same_work=True)
-    assert {group.choice for group in conclude(session).groups} == {""}
-
-
 def test_a_reference_runs_as_long_as_a_candidate_needs_it_and_binding_gets_no_credit_for_ranks():
     times = RANK_TIMES | {"2 ranks, unbound": 0.75, "2 ranks, default": 0.5, "2 ranks, a=1": 0.52}
     candidates = (*RANKS, varied("2 ranks, a=1", ranks=2, choices=(("ranks", "2"), ("a", "1"))))
@@ -281,12 +275,6 @@ def test_a_failed_candidate_is_disqualified_at_once(number):
     assert results(session)["default"] == R.BEST
 
 
-def test_a_choice_that_fails_is_replaced():
-    session = run_times(*TIMES[:3], change=fail_from("default", 7))
-    assert results(session) == {"unbound": R.REFERENCE, "default": R.DISQUALIFIED, "a=1": R.BEST}
-    assert only(session)[0].choice == "a=1"
-
-
 @pytest.mark.parametrize("number", [0, 3, 9])
 def test_the_default_becomes_the_reference_if_unbound_fails(number):
     session = run_times(1.2, 1.0, 0.9, 0.95, change=fail_from("unbound", number))
@@ -294,18 +282,6 @@ def test_the_default_becomes_the_reference_if_unbound_fails(number):
     assert (group.reference, by_name["a=1"].result) == ("default", R.BEST)
     assert by_name["a=1"].ratio == pytest.approx(1 / 0.9, rel=0.01)
     assert any("compared with default" in remark.text for remark in conclude(session).remarks)
-
-
-@pytest.mark.parametrize("able", [0, 1])
-def test_nothing_is_compared_if_all_but_one_fail(able):
-    def fail(run):
-        return run if able and run.candidate == "a=1" else run.replace(status=Status.FAILED, values=())
-
-    session = run_times(*TIMES[:3], change=fail)
-    group, _ = only(session)
-    assert session.ended == "no candidate is left to compare"
-    assert group.choice == group.reference == ("a=1" if able else "")
-    assert len(session.runs) == 3
 
 
 @pytest.mark.parametrize("checked", [False, True])
@@ -350,17 +326,6 @@ def test_fewer_rounds_than_a_look_decide_nothing():
     assert by_name["default"].ratio == pytest.approx(1.2, rel=0.02)
     assert by_name["default"].interval is None
     assert only(run_times(1.2, 1.0, max_rounds=5))[1]["default"].more_rounds == 3, "an interval needs eight"
-
-
-def test_an_interrupted_session_is_concluded_from_what_there_is():
-    session = run_times(1.2, 1.0, 1.0, 1.19, matters=0.001)
-    partial = session.replace(runs=tuple(run for run in session.runs if run.round < 11))
-    group, by_name = only(partial)
-    assert by_name["default"].rounds == 10
-    assert group.choice in ("default", "a=1")
-    empty, nothing = only(session.replace(runs=()))
-    assert empty.choice == ""
-    assert {each.result for each in nothing.values()} == {R.REFERENCE, R.UNKNOWN}
 
 
 def test_a_session_that_may_have_more_rounds_continues():

@@ -1,8 +1,6 @@
 """What bench proposes on machines of different kinds, and the texts of --vary."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ompbind.bench.candidates import LIMIT, MOST, make_combinations, make_proposal, parse_variation
 from ompbind.cpuset import CpuSet
@@ -85,19 +83,6 @@ def test_fewer_threads_are_proposed_for_a_program_with_a_pool(name, request_fiel
     assert "threads" not in "".join(propose(MACHINES[name], "threads", workload=Workload(libraries=(found,))))
 
 
-def test_half_the_threads_of_each_number_of_ranks_are_proposed():
-    found = DetectedLibrary(library=name_library("libgomp.so.1"), method=DetectionMethod.NEEDED, origin="app")
-    made = make_proposal(XEON, Request(workload=Workload(libraries=(found,))), ())
-    assert len(made) == MOST
-    counts = {(dict(it)["ranks"], dict(it)["threads"]) for it in made if "threads" in dict(it)}
-    assert counts == {("1", "1"), ("1", "8"), ("2", "1"), ("2", "4")}
-
-
-def test_the_distance_of_ranks_matters_only_if_cores_are_idle():
-    found = propose(XEON, "smt", "bind", "memory", "cores", ranks=2, cores=2)
-    assert found == ["", "strategy=compact"]  # spread gives the plan of balanced
-
-
 def test_nothing_is_proposed_that_the_quota_stops():
     assert propose(VM.replace(quota=1.5)) == ["", "bind=thread"]
     made = make_proposal(VM.replace(quota=1.0), Request(), ())
@@ -116,14 +101,6 @@ def test_nothing_is_proposed_that_the_quota_stops():
 def test_values_of_vary(text, key, values):
     found = parse_variation(text)
     assert [(value.key, value.text) for value in found] == [(key, value) for value in values]
-    assert [text[slice(*value.span)] for value in found] == values
-
-
-@given(st.lists(st.text("ab=|.", min_size=1), min_size=1, unique=True), st.sampled_from([",", ";"]))
-def test_every_value_of_vary_is_found_where_it_is(values, separator):
-    text = f"key={separator.join(values)}{';' if separator == ';' else ''}"
-    found = parse_variation(text)
-    assert [value.text for value in found] == values
     assert [text[slice(*value.span)] for value in found] == values
 
 

@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from ompbind.bench.records import Metric, Rules
+from ompbind.bench.records import Metric, Rules, Run
 from ompbind.bench.results import (
     RUN,
     make_end_event,
     make_event,
     make_header,
+    make_json,
+    make_record,
     mask_session,
     open_results,
     read_results,
@@ -25,6 +27,7 @@ from ompbind.bench.session import SessionCalls, run_session
 from ompbind.bench.start_ranks import Slot
 from ompbind.errors import LaunchError, RequestError
 from tests.bench.fakes import find_next, make_run, make_session, make_starts
+from tests.bench.sessions import make_usual_session
 from tests.long import rounds
 
 
@@ -86,13 +89,9 @@ def change_hardware(session, **changes):
 DIFFERENCES = [
     (lambda s: change_hardware(s, processor="slow"), "processor: fast, now slow"),
     (lambda s: change_hardware(s, digest="xyz"), "topology: digest abc, now digest xyz"),
-    (lambda s: change_hardware(s, allowed="0-1"), "allowed CPUs: 0-3, now 0-1"),
     (lambda s: change_hardware(s, quota=None), "CPU quota: 2.5 CPUs, now none"),
-    (lambda s: s.replace(command=("./app",)), "command: ./app 'a b', now ./app"),
     (lambda s: s.replace(metrics=(Metric(name="x", pattern="x(.)", higher=True),)), "now x 'x(.)'"),
     (lambda s: s.replace(rules=Rules(seed=7, max_rounds=39)), "--max-rounds: 40, now only 39"),
-    (lambda s: s.replace(rules=Rules(seed=7, matters=0.05)), "--matters: 2.00%, now 5.00%"),
-    (lambda s: s.replace(rules=Rules(seed=7, same_work=True)), "same work in all candidates: no, now yes"),
     (lambda s: s.replace(candidates=s.candidates[:2]), "unbound; default; smt=2, now unbound; default"),
     (lambda s: s.replace(candidates=(s.candidates[0].replace(digest="new"), *s.candidates[1:])),
      "other plans or variables of unbound"),
@@ -206,3 +205,39 @@ def test_secret_values_in_words_of_a_session_are_masked():
     assert "s3cret" not in render_event(make_header(masked))
     assert masked.command == ("env", "HF_TOKEN=***", "./app", "size=5")
     assert masked.candidates[0].options == ("--env", "API_KEY=***")
+
+
+def test_all_fields_are_read_back():
+    session, conclusion = make_usual_session()
+    for record in (session, conclusion):
+        assert make_record(type(record), json.loads(json.dumps(make_json(record)))) == record
+    assert make_record(Metric, {"name": "x", "colour": "of a newer version"}) == Metric(name="x")
+
+
+A_RUN = {"candidate": "a", "number": 0, "round": 1, "started": 1}
+
+
+@pytest.mark.parametrize(
+    ("change", "wrong"),
+    [
+        ({"candidate": 3}, "Run.candidate: unexpected value 3"),
+        ({"values": ["fast"]}, "Run.values: unexpected value 'fast'"),
+        ({"values": 1.0}, "Run.values: unexpected value 1.0"),
+        ({"values": [float("inf")]}, "Run.values: unexpected value inf"),
+        ({"user_s": float("nan")}, "Run.user_s: unexpected value nan"),
+        ({"wall_s": [10**400]}, "Run.wall_s: unexpected value 1000"),
+        ({"number": True}, "Run.number: unexpected value True"),
+        ({"status": "great"}, "Run.status: 'great'"),
+        ({"conditions": {"other_runs": None}}, "Conditions.other_runs: unexpected value None"),
+        ({"conditions": 5}, "Run.conditions: Conditions is no object"),
+    ],
+)
+def test_wrong_values_are_named(change, wrong):
+    with pytest.raises(ValueError, match=wrong):
+        make_record(Run, {**A_RUN, **change})
+
+
+def test_missing_values_are_named():
+    assert make_record(Run, A_RUN).started == 1.0
+    with pytest.raises(ValueError, match="has no candidate, started"):
+        make_record(Run, {name: A_RUN[name] for name in ("number", "round")})

@@ -5,7 +5,7 @@ import shlex
 import subprocess
 
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ompbind.bench.compare_sessions import CandidateChange, SessionsComparison, render_sessions
@@ -18,7 +18,6 @@ from tests.bench.sessions import (
     TWO_METRICS,
     make_candidate,
     make_conclusion,
-    make_run,
     make_scaling_session,
     make_session,
     make_usual_session,
@@ -190,30 +189,6 @@ def test_a_session_without_runs_and_values_of_zero_and_below_are_shown():
     assert "0 runs and 0 warm-ups: not finished" in render(session, Conclusion(groups=()))
     session = make_session({"unbound": 0.0, "default": -1.0}, metrics=TWO_METRICS[:1])
     assert "default" in render(session, make_conclusion(make_session({"unbound": 1.0, "default": 1.0})))
-
-
-names = st.text(min_size=1, max_size=40)
-values = st.floats(1e-9, 1e12)
-
-
-@given(
-    name=names, value=values, other=values, ratio=st.floats(0.002, 500), width=st.sampled_from(WIDTHS),
-    metric=st.builds(Metric, name=names, pattern=st.sampled_from(["", "x"])),
-)  # fmt: skip
-@example(
-    name="0", value=1.0, other=1.0, ratio=0.00390625, width=60, metric=Metric(name="0" * 16, pattern="x")
-)  # a long title beside ratios with exponents
-@example(name="00⺀一", value=1.0, other=1.0, ratio=1.0, width=60, metric=Metric(name="0"))  # wide characters
-def test_any_value_and_name_fits(name, value, other, ratio, width, metric):
-    candidates = {make_candidate("unbound"): 1.0, make_candidate(f"x{name}"): 1.0}
-    session = make_session(candidates, rounds=0, metrics=(metric,))
-    runs = [
-        make_run(candidate.name, number, found, round=1)
-        for number, (candidate, found) in enumerate(zip(candidates, (value, other), strict=True))
-    ]
-    session = session.replace(runs=tuple(runs))
-    varied = {f"x{name}": {"ratio": ratio, "interval": (ratio / 2, ratio * 2)}}
-    assert longest(render(session, make_conclusion(session, **varied), width=width)) <= width
 
 
 CHANGES = """

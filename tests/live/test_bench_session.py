@@ -169,14 +169,6 @@ def test_a_session_that_is_killed_resumes_until_it_is_finished(start, ompbind, p
         assert sorted(names) == sorted({candidate.name for candidate in session.candidates})
 
 
-def test_exports_to_files_and_to_standard_output(ompbind, tmp_path):
-    csv, picture = tmp_path / "a.csv", tmp_path / "a.svg"
-    done = bench(ompbind, "--export", f"csv={csv}", "--export", f"svg={picture}", "--export", "json")
-    assert json.loads(done.stdout)["results"]
-    assert "bind=thread" in csv.read_text()
-    assert "<svg" in picture.read_text()
-
-
 def test_the_known_best_value_is_found_with_the_lines_of_a_preset(ompbind, tmp_path):
     words = ("-n", "1", "--vary", "env=BLOCK=16,BLOCK=64", "--metric", "speed: ([0-9.]+)", "--higher")
     words += ("--export", f"json={tmp_path / 'a.json'}", "--")
