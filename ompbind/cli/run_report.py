@@ -93,15 +93,13 @@ def remove_earlier_report(words: Sequence[str]) -> None:
 
     The name may be a mistake too.
     """
-    own = [word.partition("=") for word in words[: words.index("--") if "--" in words else None]]
-    named = [
-        value if equals else following
-        for (name, equals, value), (following, *_) in pairwise([*own, ("", "", "")])
-        if name == "--report"
-    ]
-    path = named[-1] if named else os.environ.get("OMPBIND_REPORT", "")
+    own = words[: words.index("--") if "--" in words else None]
+    path = os.environ.get("OMPBIND_REPORT", "")
+    for word, following in pairwise([*own, ""]):
+        if word == "--report" or word.startswith("--report="):
+            path = word.removeprefix("--report").removeprefix("=") or following
     with suppress(OSError):
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
             is_report = SCHEMA.encode() in file.read(_HEAD_BYTES)
-        if is_report and ("--dry-run", "", "") not in own:
+        if is_report and "--dry-run" not in own:
             os.unlink(path)

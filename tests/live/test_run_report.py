@@ -19,7 +19,7 @@ OLD = '{\n  "schema": "ompbind-run/1",\n  "exit_code": 0\n}\n'
 
 @pytest.fixture
 def report(tmp_path):
-    path = tmp_path / "run.json"
+    path = tmp_path / "run=1.json"
     path.write_text(OLD)
     return path
 
@@ -37,7 +37,7 @@ def test_a_run_that_fails_before_it_starts_replaces_the_report_of_an_earlier_run
     assert error in " ".join(done.stderr.split())
     assert (record["run_id"], record["plan"], record["ranks"]) == ("night", None, [])
     assert record["command"] == ["true"]
-    assert os.listdir(tmp_path) == ["run.json"]
+    assert os.listdir(tmp_path) == ["run=1.json"]
 
 
 REFUSED = [
