@@ -25,7 +25,7 @@ from ompbind.planning.request import Request
 from ompbind.planning.strategies import STRATEGIES
 from tests.machines import Shape, make_machine
 
-LIMIT, GROUPS_LIMIT = 3.5, 18.0
+LIMIT, GROUPS_LIMIT = 2.5, 18.0
 """How long planning 1,024 ranks may take at most, also in groups, in times of `measure_python`."""
 
 THREADED = Shape(packages=8, nodes=4, l3s=4, cores=16, smt=2)

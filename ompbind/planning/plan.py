@@ -7,6 +7,7 @@ placements, the reserved and idle CPUs, and notes on the choices that the reques
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 
 from ompbind.cpuset import EMPTY, CpuSet, join_words, union
 from ompbind.machine.devices import Device
@@ -187,12 +188,12 @@ class Plan(Record):
         )
         return (*of_groups, *self.notes)
 
-    @property
+    @cached_property
     def used(self) -> CpuSet:
         """The CPUs of all ranks, with the service CPUs."""
         return union(placement.cpuset for placement in self._distinct)
 
-    @property
+    @cached_property
     def compute(self) -> CpuSet:
         """The CPUs of all ranks that compute."""
         return union(placement.compute for placement in self._distinct)
