@@ -118,13 +118,8 @@ _POOLS = (LibraryRole.RUNTIME, LibraryRole.BLAS)
 """Libraries that get their number of threads from ompbind."""
 
 
-class ProposedChoice(Record):
-    """One choice: its key and its text, and the field of a request with its value."""
-
-    key: str
-    text: str
-    field: str
-    value: object
+_Proposed: TypeAlias = tuple[tuple[str, object], ...]
+"""The proposed options of one candidate, as (key, value) pairs; the key is the field of a request too."""
 
 
 def make_proposal(machine: Machine, request: Request, fixed: Collection[str]) -> tuple[Choices, ...]:
@@ -139,10 +134,12 @@ def make_proposal(machine: Machine, request: Request, fixed: Collection[str]) ->
         if len(made) == MOST:
             break
         try:
-            plan = make_plan(machine, request.replace(**{choice.field: choice.value for choice in choices}))
+            plan = make_plan(
+                machine, request.replace(**{key.replace("-", "_"): value for key, value in choices})
+            )
         except OmpbindError:
             continue
-        interleaves = any(choice.key == "memory" for choice in choices)
+        interleaves = "memory" in dict(choices)
         has_remote_memory = any(len(placement.memory_nodes) > 1 for placement in plan.placements)
         if find_throttling(plan) or (interleaves and not has_remote_memory):
             continue
@@ -152,23 +149,21 @@ def make_proposal(machine: Machine, request: Request, fixed: Collection[str]) ->
         ]
         if found not in seen:
             seen.append(found)
-            made.append(tuple((choice.key, choice.text) for choice in choices))
+            made.append(tuple((key, str(value)) for key, value in choices))
     return tuple(made)
 
 
-def _list_proposed(
-    machine: Machine, request: Request, fixed: Collection[str]
-) -> Iterator[tuple[ProposedChoice, ...]]:
+def _list_proposed(machine: Machine, request: Request, fixed: Collection[str]) -> Iterator[_Proposed]:
     """Yield the choices of all candidates, the most important first; () is the default plan."""
     varied = "ranks" not in fixed and not request.names_each_rank
-    numbers = [(_make("ranks", number),) for number in _list_numbers(machine)] if varied else [()]
+    numbers = [(("ranks", number),) for number in _list_numbers(machine)] if varied else [()]
     rows = []
     for number in numbers:
-        counted = request.replace(ranks=number[0].value) if number else request
+        counted = request.replace(**dict(number))
         proposed = () if request.is_unbound else _list_singles(machine, counted)
-        singles = [single for single in proposed if single.key not in fixed]
-        of_cpus = [single for single in singles if single.key not in ("memory", "threads")]
-        pairs = (pair for pair in combinations(of_cpus, 2) if pair[0].key != pair[1].key)
+        singles = [single for single in proposed if single[0] not in fixed]
+        of_cpus = [single for single in singles if single[0] not in ("memory", "threads")]
+        pairs = (pair for pair in combinations(of_cpus, 2) if pair[0][0] != pair[1][0])
         rows.append([(*number, *it) for it in chain([()], ((single,) for single in singles), pairs)])
     for column in zip_longest(*rows):
         yield from (choices for choices in column if choices is not None)
@@ -184,32 +179,28 @@ def _list_numbers(machine: Machine) -> list[int]:
     return sorted(number for number in numbers if number <= cores)
 
 
-def _list_singles(machine: Machine, request: Request) -> Iterator[ProposedChoice]:
+def _list_singles(machine: Machine, request: Request) -> Iterator[tuple[str, object]]:
     """Yield choices of single options, the most important first."""
     if {kind.name for kind in machine.kinds} == set(CORE_KIND_NAMES):
-        yield _make("core-kind", "performance")
+        yield ("core-kind", "performance")
     threads = max((len(core.cpus & machine.allowed) for core in machine.at(Level.CORE)), default=1)
-    yield _make("smt", "all")
-    yield from (_make("smt", few) for few in _FEW_THREADS if few < threads)
+    yield ("smt", "all")
+    yield from (("smt", few) for few in _FEW_THREADS if few < threads)
     yield from _list_thread_counts(machine, request)
-    yield _make("bind", Bind.THREAD)
-    yield _make("memory", MemoryMode.INTERLEAVE)
+    yield ("bind", Bind.THREAD)
+    yield ("memory", MemoryMode.INTERLEAVE)
     if request.cores or request.threads:  # otherwise each strategy uses all cores
-        yield from (_make("strategy", name) for name in ("compact", "spread"))
+        yield from (("strategy", name) for name in ("compact", "spread"))
 
 
-def _list_thread_counts(machine: Machine, request: Request) -> Iterator[ProposedChoice]:
+def _list_thread_counts(machine: Machine, request: Request) -> Iterator[tuple[str, object]]:
     """Yield one thread per rank, and half as many as the plan has, if the program has a pool."""
     libraries = request.workload.libraries if request.workload else ()
     if not any(found.library.kind.role in _POOLS for found in libraries):
         return
     with suppress(OmpbindError):
         most = max(placement.threads for placement in make_plan(machine, request).placements)
-        yield from (_make("threads", few) for few in dict.fromkeys((1, most // 2)) if 0 < few < most)
-
-
-def _make(key: str, value: object) -> ProposedChoice:
-    return ProposedChoice(key=key, text=str(value), field=key.replace("-", "_"), value=value)
+        yield from (("threads", few) for few in dict.fromkeys((1, most // 2)) if 0 < few < most)
 
 
 def add_ranks(name: str, ranks: int) -> str:

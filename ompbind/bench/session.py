@@ -104,15 +104,6 @@ class _Recorder:
         self.calls = calls
         self.running = ""
 
-    def start(self, upcoming: NextRound, candidate: str) -> None:
-        self.running = candidate
-        if self.calls.show_start:
-            self.calls.show_start(self.session, upcoming, candidate)
-
-    def add_drops(self, dropped: Iterable[tuple[str, str]]) -> None:
-        for candidate, reason in dropped:
-            self.add(self.session, make_drop_event(candidate, reason))
-
     def end(self, reason: str) -> None:
         """End the session; if it was finished before and only read again, it has this event already."""
         if self.session.ended != reason:
@@ -129,22 +120,25 @@ class _Recorder:
 def _run_rounds(recorder: _Recorder, starts: Mapping[str, CandidateStart], budget_s: float | None) -> str:
     """Run rounds until the session is over; return why."""
     began_at = time.monotonic()
-    upcoming = recorder.calls.find_next(recorder.session)
-    while upcoming.candidates:
-        recorder.add_drops(upcoming.dropped)
+    while True:
+        upcoming = recorder.calls.find_next(recorder.session)
+        if upcoming.ended and recorder.session.ended == upcoming.ended:
+            return upcoming.ended  # it was finished before, and is only read again
+        for candidate, reason in upcoming.dropped:
+            recorder.add(recorder.session, make_drop_event(candidate, reason))
+        if not upcoming.candidates:
+            return upcoming.ended
         if budget_s is not None and upcoming.round:  # the warm-up always starts
             left_s = began_at + budget_s - time.monotonic()
             if (estimate_round_s(recorder.session, upcoming) or 0.0) > left_s:
                 return f"the next round would exceed the budget of {budget_s:g} s"
         for name in make_order(upcoming, recorder.session.rules.seed):
-            recorder.start(upcoming, name)
+            recorder.running = name
+            if recorder.calls.show_start:
+                recorder.calls.show_start(recorder.session, upcoming, name)
             run = _run_or_fail(recorder, starts[name], upcoming)
             grown = recorder.session.replace(runs=(*recorder.session.runs, run), ended="")
             recorder.add(grown, make_event(RUN, run))
-        upcoming = recorder.calls.find_next(recorder.session)
-    if recorder.session.ended != upcoming.ended:  # else it was finished before, and is only read again
-        recorder.add_drops(upcoming.dropped)
-    return upcoming.ended
 
 
 def _run_or_fail(recorder: _Recorder, start: CandidateStart, upcoming: NextRound) -> Run:

@@ -277,11 +277,11 @@ def _fork_supervisor(start: CandidateStart, options: RunOptions, signal_mask: fr
     pid = -1
     try:
         read_end, write_end = os.pipe()
-        parent = _Parent(pid=os.getpid(), pipe=write_end, signal_mask=signal_mask)
+        bench = os.getpid()
         try:
             pid = os.fork()
             if pid == 0:
-                _run_child(start, options, parent)
+                _run_child(start, options, bench, write_end, signal_mask)
         finally:
             os.close(write_end)
             if pid < 0:
@@ -291,36 +291,27 @@ def _fork_supervisor(start: CandidateStart, options: RunOptions, signal_mask: fr
     return StartedRun(pid, read_end, signal_mask)
 
 
-class _Parent(Record):
-    """What the processes of a run know of bench: its pid, its signal mask, and the pipe to it.
+def _run_child(
+    start: CandidateStart, options: RunOptions, bench: int, pipe: int, signal_mask: frozenset[int]
+) -> NoReturn:
+    """Supervise the ranks in a forked process, and send the outcome to bench.
 
-    All signals are blocked in the processes of the run until each of them handles signals.
+    `bench` is its PID, `signal_mask` its mask: all signals are blocked here until this process handles them.
     """
-
-    pid: int
-    pipe: int
-    signal_mask: frozenset[int]
-
-
-def _run_child(start: CandidateStart, options: RunOptions, parent: _Parent) -> NoReturn:
-    """Supervise the ranks in a forked process, and send the outcome to bench."""
     try:
-        exit_with_parent(parent.pid)
-        foreground = become_supervisor(lambda: None, options.supervision.grace, parent.signal_mask)
-        outcome = supervise(find_starts(start.commands), options, foreground, Reporter())
-        is_killed = os.getppid() != foreground.pid  # as bench was
-        if is_killed and options.output and options.output.directory:
-            shutil.rmtree(options.output.directory, ignore_errors=True)
-        _send(outcome, parent.pipe)
-    except OmpbindError as error:
-        _send(Outcome(exits=(), error=error), parent.pipe)
-    except Exception as error:  # noqa: BLE001 - bench reports it: this process has no reader of tracebacks
-        text = f"the supervisor failed: {type(error).__name__}: {error}"
-        _send(Outcome(exits=(), error=LaunchError(text)), parent.pipe)
+        try:
+            exit_with_parent(bench)
+            foreground = become_supervisor(lambda: None, options.supervision.grace, signal_mask)
+            outcome = supervise(find_starts(start.commands), options, foreground, Reporter())
+            is_killed = os.getppid() != foreground.pid  # as bench was
+            if is_killed and options.output and options.output.directory:
+                shutil.rmtree(options.output.directory, ignore_errors=True)
+        except OmpbindError as error:
+            outcome = Outcome(exits=(), error=error)
+        except Exception as error:  # noqa: BLE001 - bench reports it: this process has no reader of tracebacks
+            text = f"the supervisor failed: {type(error).__name__}: {error}"
+            outcome = Outcome(exits=(), error=LaunchError(text))
+        with open(pipe, "wb", closefd=False) as file:
+            pickle.dump(outcome, file)
     finally:
         os._exit(0)
-
-
-def _send(outcome: Outcome, pipe: int) -> None:
-    with open(pipe, "wb", closefd=False) as file:
-        pickle.dump(outcome, file)

@@ -5,7 +5,7 @@ import signal
 import pytest
 
 from ompbind.bench.records import NextRound, Status
-from ompbind.bench.results import ENDED, RUN
+from ompbind.bench.results import DROP, ENDED, RUN
 from ompbind.bench.session import (
     SessionCalls,
     make_order,
@@ -84,6 +84,17 @@ def test_a_resumed_session_continues_exactly(stop_after):
     end, saved, _ = run(whole.replace(runs=whole.runs[:stop_after], ended=""))
     assert end.session == whole
     assert len([event for event in saved if event["event"] == RUN]) == len(whole.runs) - stop_after
+
+
+def test_a_candidate_that_leaves_is_an_event_and_a_finished_session_adds_none():
+    def decide(session):
+        dropped = (("smt=2", "slow"),) if len(session.runs) in (6, 18) else ()
+        return find_next(session).replace(dropped=dropped)
+
+    end, saved, _ = run(make_session(), decide=decide)
+    events = [event["event"] for event in saved]
+    assert [at for at, event in enumerate(events) if event == DROP] == [6, 19]
+    assert run(end.session, decide=decide)[1] == []
 
 
 @pytest.mark.parametrize(("budget_s", "rounds"), [(0.0, 0), (3.3, 1), (1000.0, ROUNDS)])
