@@ -229,16 +229,6 @@ def test_a_candidate_that_is_not_known_to_be_better_is_replaced_by_one_that_is()
     assert {group.choice for group in conclude(session).groups} == {"", "2 ranks, unbound"}
 
 
-def test_a_reference_runs_as_long_as_a_candidate_needs_it_and_binding_gets_no_credit_for_ranks():
-    times = RANK_TIMES | {"2 ranks, unbound": 0.75, "2 ranks, default": 0.5, "2 ranks, a=1": 0.52}
-    candidates = (*RANKS, varied("2 ranks, a=1", ranks=2, choices=(("ranks", "2"), ("a", "1"))))
-    session = run_all(candidates, times, same_work=True)
-    by_name = {each.candidate: each for each in conclude(session).groups[1].comparisons}
-    assert (by_name["2 ranks, a=1"].result, by_name["2 ranks, a=1"].rounds) == (R.FASTER, 12)
-    rounds = {name: len(own) for name, own in ran(session).items()}
-    assert rounds["1 rank, default"] == rounds["2 ranks, unbound"] == rounds["2 ranks, default"] == 12
-
-
 def test_a_decided_group_stops_running():
     session = run_all(RANKS, RANK_TIMES, change=noisy(0.8, 1.2, "2 ranks, default"))
     rounds = ran(session)

@@ -76,15 +76,11 @@ def test_without_options_the_wall_time_counts_without_limit():
     assert (metric.name, metric.higher) == ("rate", True)
 
 
-@pytest.mark.parametrize(("words", "same_work"), [("", False), (METRIC, True)])
-def test_candidates_do_the_same_work_if_an_option_says_what_their_work_is(words, same_work):
-    rules = make_rules(read_bench("--seed", "5", *shlex.split(words)))
-    assert rules == Rules(same_work=same_work, matters=0.02, max_rounds=40, seed=5)
-
-
-def test_without_seed_sessions_have_different_seeds():
+def test_the_rules_of_a_session_and_a_random_seed():
+    for words, same_work in (((), False), (shlex.split(METRIC), True)):
+        expected = Rules(same_work=same_work, matters=0.02, max_rounds=40, seed=0)
+        assert make_rules(read_bench("--seed", "0", *words)) == expected
     assert len({make_rules(read_bench()).seed for _ in range(5)}) == 5
-    assert make_rules(read_bench("--seed", "0")).seed == 0
 
 
 PRESETS = [

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from ompbind.bench.compare_sessions import CandidateChange, SessionsComparison, render_sessions
 from ompbind.bench.decision import conclude
-from ompbind.bench.records import ComparisonResult, Conclusion, Metric, Rules, Session, Status
+from ompbind.bench.records import ComparisonResult, Metric, Rules, Status
 from ompbind.bench.table import join_command, make_scale, render_bench
-from ompbind.report.text import PIPE, Screen, count_columns
+from ompbind.report.text import Screen, count_columns
 from tests.bench.sessions import (
     HARDWARE,
     TWO_METRICS,
@@ -184,52 +184,29 @@ def test_metrics_have_their_names_and_no_unit():
     assert re.search(r"unbound .*12\.50", text)
 
 
-def test_a_session_without_runs_and_values_of_zero_and_below_are_shown():
-    session = Session(version="1", started=0.0, hardware=HARDWARE, command=("true",))
-    assert "0 runs and 0 warm-ups: not finished" in render(session, Conclusion(groups=()))
-    session = make_session({"unbound": 0.0, "default": -1.0}, metrics=TWO_METRICS[:1])
-    assert "default" in render(session, make_conclusion(make_session({"unbound": 1.0, "default": 1.0})))
-
-
-CHANGES = """
-unbound     | 1.4  | 1.4  | 12 12 | 1.0  | 0.98 1.02 | no difference known
-smt=2       | 1.4  | 1.12 | 12 12 | 1.25 | 1.2 1.3   | faster
-default     | 1.2  | 1.5  | 12 12 | 0.8  | 0.7 0.9   | slower
-bind=thread | 1.2  |      | 12 0  |      |           | no valid run
-bind=core   |      | 1.25 | 0 12  |      |           | new
-bind=exact  | 1.3  | 1.25 | 2 2   | 1.04 |           | too few runs
-"""
-"""Changes of candidates from one session to another: medians, runs, ratio, interval, and the result."""
-
-
-def read_changes():
-    for line in CHANGES.strip().splitlines():
-        name, one, two, runs, ratio, interval, result = (word.strip() for word in line.split("|"))
-        yield name, result, CandidateChange(
-            candidate=name, medians=tuple(float(word) if word else None for word in (one, two)),
-            runs=tuple(map(int, runs.split())), ratio=float(ratio) if ratio else None,
-            interval=tuple(map(float, interval.split())) or None,
-        )  # fmt: skip
-
-
-def render_two(changes, screen=PIPE, number=2, **fields):
-    sessions = [make_session({"unbound": 1.0}, **fields)] * number
-    differs = ("allowed CPUs: 0-7, now 0-3",)
-    return render_sessions(
-        SessionsComparison(sessions=tuple(sessions), changes=tuple(changes), differences=differs), screen
-    )
-
-
 def test_sessions_are_compared_in_words():
-    made = [*read_changes()]
-    text = render_two([change for _, _, change in made], Screen(width=80))
-    for name, result, _ in made:
+    rows = {
+        "unbound": ((1.4, 1.4), (12, 12), 1.0, (0.98, 1.02), "no difference known"),
+        "smt=2": ((1.4, 1.12), (12, 12), 1.25, (1.2, 1.3), "faster"),
+        "default": ((1.2, 1.5), (12, 12), 0.8, (0.7, 0.9), "slower"),
+        "bind=thread": ((1.2, None), (12, 0), None, None, "no valid run"),
+        "bind=core": ((None, 1.25), (0, 12), None, None, "new"),
+        "bind=exact": ((1.3, 1.25), (2, 2), 1.04, None, "too few runs"),
+    }
+    fields = ("medians", "runs", "ratio", "interval")
+    changes = [
+        CandidateChange(candidate=name, **dict(zip(fields, row, strict=False))) for name, row in rows.items()
+    ]
+    compared = SessionsComparison(
+        sessions=(make_session({"unbound": 1.0}),) * 2,
+        changes=tuple(changes),
+        differences=("allowed CPUs: 0-7, now 0-3",),
+    )
+    text = render_sessions(compared, Screen(width=80))
+    for name, (*_, result) in rows.items():
         assert re.search(rf"^{name} .* {result}$", text, re.MULTILINE)
     assert "differs: allowed CPUs: 0-7, now 0-3" in text
     assert longest(text) <= 80
-    text = render_two([change for _, _, change in made], metrics=TWO_METRICS[:1])
-    assert re.search(r"smt=2 .* better", text)
-    assert re.search(r"default .* worse", text)
 
 
 @pytest.mark.parametrize(

@@ -51,14 +51,6 @@ def test_the_output_of_ranks_goes_to_files_and_their_input_is_empty(bound, tmp_p
         assert (tmp_path / f"{rank}.err").read_text() == "err\n"
 
 
-def test_a_run_can_be_stopped(tmp_path):
-    with started(make_start("sh", "-c", "echo up; exec sleep 300"), tmp_path) as run:
-        first_line(tmp_path)
-        run.stop()
-        (rank_exit,) = run.wait().exits
-    assert (rank_exit.signal, rank_exit.failed) == (signal.SIGTERM, False)
-
-
 def test_a_supervisor_that_is_killed_leaves_no_rank(tmp_path, capfd):
     with started(make_start("sh", "-c", "echo $PPID $$; exec sleep 300"), tmp_path) as run:
         supervisor, rank = map(int, first_line(tmp_path).split())
