@@ -105,8 +105,7 @@ def _find_dropped(group: Group, index: RunIndex, clear_loss: float) -> dict[str,
         leader = leaders[number]
         lost = [ratio for at, ratio in index.compare(leader, name).items() if at <= number]
         if len(lost) >= FIRST_DROP and min(lost) > 0 and statistics.median(lost) > clear_loss:
-            by = f"with a median ratio of {math.exp(statistics.median(lost)):.2f}"
-            reasons[name] = f"{leader} was better in all {len(lost)} rounds, {by}"
+            reasons[name] = f"{leader} was better in all {len(lost)} rounds"
     needed = {other for name in group.contenders if name not in reasons for other in group.references[name]}
     return {name: reason for name, reason in reasons.items() if name not in needed}
 

@@ -213,7 +213,6 @@ def find_median(values: Iterable[float | None]) -> float | None:
 _NARROW = 72  # characters of a line below which the table has no column of rounds
 _NARROW_TITLE = 10  # characters of the name of a metric in such a table; it stands beside long ratios
 _WIDE = 120  # characters of a line from which on the table has columns on what the runs used
-_FEW = 3  # dropped candidates whose reasons are shown; the reasons of more candidates are alike
 
 
 def render_bench(
@@ -381,21 +380,14 @@ def _make_group_notes(session: Session, group: GroupConclusion, width: int) -> I
         if name in candidates and candidates[name].same:
             also = " and ".join(shorten_name(other, group) for other in candidates[name].same)
             yield render_paragraph("same plan", f"{shorten_name(name, group)}: also {also}", width)
-    failed, dropped = (
-        [each for each in group.comparisons if each.result is result]
-        for result in (ComparisonResult.DISQUALIFIED, ComparisonResult.DROPPED)
-    )
-    few = dropped if len(dropped) <= _FEW else []
     reasons: dict[tuple[str, str], list[str]] = {}  # of the candidates with this result and reason
-    for each in (*failed, *few):
-        reasons.setdefault((str(each.result), each.reason), []).append(shorten_name(each.candidate, group))
+    for each in group.comparisons:
+        if each.reason:
+            reasons.setdefault((each.result, each.reason), []).append(shorten_name(each.candidate, group))
     for (result, reason), names in reasons.items():
         who = "all candidates" if 1 < len(names) == len(group.comparisons) else "; ".join(names)
         text = shorten_name(make_words(reason), group)  # why it was dropped begins with a name
         yield render_paragraph(result, clean_line(f"{who}: {text}"), width)
-    if dropped and not few:
-        text = f"{len(dropped)} candidates lost every round to a better candidate"
-        yield render_paragraph(str(ComparisonResult.DROPPED), text, width)
 
 
 def render_choices(session: Session, conclusion: Conclusion, screen: Screen) -> Iterator[str]:

@@ -135,7 +135,7 @@ def make_usual_session(**fields):
         (remark,),
         **{
             "mask=0-1|2-3;4": {"result": ComparisonResult.DROPPED, "reason": "lost 4 of 4 rounds to default"},
-            "bind=thread": {"result": ComparisonResult.UNKNOWN, "more_rounds": 24},
+            "bind=thread": {"result": ComparisonResult.UNKNOWN, "more_rounds": 24, "reason": ""},
             "preload=tcmalloc": {"result": ComparisonResult.DISQUALIFIED, "reason": failed.reason},
         },
     )

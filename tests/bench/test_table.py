@@ -42,10 +42,9 @@ mask=0-1|2-3;4    2.251 s  0.62   0.58 to 0.64      12  dropped early
 preload=tcmalloc        -  -                         0  disqualified
 
 same plan: default: also smt=1
-disqualified: preload=tcmalloc: exit code 1: cannot load tcmalloc
-dropped early: smt=2: strategy=spread was better in all 12 rounds, with a median
-  ratio of 1.44
+dropped early: smt=2: strategy=spread was better in all 12 rounds
 dropped early: mask=0-1|2-3;4: lost 4 of 4 rounds to default
+disqualified: preload=tcmalloc: exit code 1: cannot load tcmalloc
 
 ratio: compared with unbound in the same rounds; above 1 is faster
 interval: contains the true ratio, with 95 % confidence
