@@ -32,15 +32,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 
 from ompbind.bench.candidates import drop_ranks
-from ompbind.bench.records import (
-    Candidate,
-    ComparisonResult,
-    Kind,
-    Run,
-    Session,
-    Status,
-    Verification,
-)
+from ompbind.bench.records import Candidate, ComparisonResult, Kind, Run, Session, Status, Verification
 from ompbind.record import Record
 
 MAX_INVALID = 3

@@ -11,7 +11,7 @@ from ompbind.bench.records import Conditions, Hardware
 from ompbind.cpuset import CpuSet
 from ompbind.inspection.verdict import CpuUsage, measure_others, read_own_usage
 from ompbind.machine.model import Machine
-from ompbind.machine.read.linux_cgroup import Throttling, read_limits, read_oom_kills, read_throttling
+from ompbind.machine.read.linux_cgroup import Throttling, read_limits, read_throttling
 from ompbind.machine.read.root import DirectoryRoot, Root, keyed_lines
 from ompbind.planning.other_runs import RunIdentity, find_other_runs
 from ompbind.procfs.parsers import parse_cpu_times
@@ -51,7 +51,6 @@ class SystemCounts(Record):
 
     throttling: Throttling | None
     stolen_s: float | None
-    oom_kills: int | None
     other_runs: int
     usage: CpuUsage
 
@@ -75,7 +74,6 @@ def read_counts(root: Root, run_id: str) -> SystemCounts:
     return SystemCounts(
         throttling=read_throttling(root) if has_quota() else None,
         stolen_s=together.stolen / TICKS_PER_S if together else None,
-        oom_kills=read_oom_kills(root),
         other_runs=_count_other_runs(make_run_identity(run_id)),
         usage=read_own_usage(times),
     )
@@ -101,7 +99,6 @@ def make_conditions(before: SystemCounts, after: SystemCounts, cpus: CpuSet) -> 
         stolen_s=_subtract(after.stolen_s, before.stolen_s),
         others_share=round(others.share, 4) if others.cpus else None,
         other_runs=max(before.other_runs, after.other_runs),
-        oom_kills=int(_subtract(after.oom_kills, before.oom_kills) or 0),
     )
 
 

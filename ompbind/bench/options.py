@@ -12,12 +12,7 @@ from ompbind.bench.metrics import read_pattern
 from ompbind.cli.checks import CONTRADICT, Check
 from ompbind.cli.option import FALSE_WORDS, FILES, TRUE_WORDS, Given, Option, Sources, ValueLevel
 from ompbind.cli.options import PLANNING_OPTIONS
-from ompbind.cli.readers import (
-    at_least,
-    name_of,
-    one_of,
-    read_seconds,
-)
+from ompbind.cli.readers import at_least, name_of, one_of, read_seconds
 from ompbind.cli.settings import Settings
 from ompbind.cli.suggestions import suggest_word
 from ompbind.cli.verbs import COMPARING, CONFIGURATION, MEASURING, OUTPUT

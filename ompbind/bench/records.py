@@ -94,7 +94,6 @@ class Conditions(Record):
     stolen_s: float | None = None
     others_share: float | None = None
     other_runs: int = 0
-    oom_kills: int = 0
 
 
 class Run(Record):

@@ -66,15 +66,6 @@ def make_remarks(
     return tuple(remark for check in CHECKS for remark in check(runs))
 
 
-def _check_references(runs: _Runs) -> Iterator[Remark]:
-    kinds = {candidate.name: candidate.kind for candidate in runs.session.candidates}
-    for group in runs.groups:
-        unbound = [each.candidate for each in group.comparisons if kinds[each.candidate] == Kind.UNBOUND]
-        if unbound and group.reference and group.reference not in unbound:
-            text = f"{', '.join(unbound)} failed, so the others are compared with {group.reference}"
-            yield Remark(code="reference", text=text)
-
-
 def _check_invalid(runs: _Runs) -> Iterator[Remark]:
     for name, own in runs.own.items():
         invalid = [run for run in own if run.status == Status.INVALID]
@@ -157,24 +148,13 @@ def _check_others(runs: _Runs) -> Iterator[Remark]:
         yield Remark(code="other-runs", text=text)
 
 
-def _check_memory(runs: _Runs) -> Iterator[Remark]:
-    for name, own in runs.own.items():
-        killed = sum(run.conditions.oom_kills for run in own)
-        if killed:
-            noun = "process" if killed == 1 else "processes"
-            text = f"the kernel killed {killed} {noun} because memory was used up"
-            yield Remark(code="out-of-memory", candidate=name, text=text)
-
-
 CHECKS: tuple[Callable[[_Runs], Iterable[Remark]], ...] = (
-    _check_references,
     _check_invalid,
     _check_few,
     _check_unseen,
     _check_outliers,
     _check_lost_time,
     _check_others,
-    _check_memory,
 )
 
 

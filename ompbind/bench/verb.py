@@ -46,27 +46,15 @@ from ompbind.bench.start_ranks import (
     delay_interrupts,
     ignore_interrupts,
 )
-from ompbind.bench.table import (
-    list_choices,
-    render_bench,
-)
+from ompbind.bench.table import list_choices, render_bench
 from ompbind.cli.config_defaults import ENV
 from ompbind.cli.console import print_message, read_screen, write_stderr, write_stdout
 from ompbind.cli.groups import split_groups
 from ompbind.cli.option import ValueLevel, VerbContext
 from ompbind.cli.options import find_options
-from ompbind.cli.register import (
-    make_local_plan,
-    plan_or_suggest,
-    read_other_runs,
-    read_planning_machine,
-)
+from ompbind.cli.register import make_local_plan, plan_or_suggest, read_other_runs, read_planning_machine
 from ompbind.cli.run_settings import choose_run_id, make_rank_groups
-from ompbind.cli.settings import (
-    Settings,
-    make_planning_settings,
-    make_settings,
-)
+from ompbind.cli.settings import Settings, make_planning_settings, make_settings
 from ompbind.cli.verb import Verb
 from ompbind.cli.verbs import CONFIGURATION
 from ompbind.cpuset import count

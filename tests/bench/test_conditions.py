@@ -29,7 +29,7 @@ def counts(throttled=None, **changes):
             cgroup="", periods=99, throttled_periods=throttled, throttled_s=throttled / 10
         )
     usage = CpuUsage(at_s=0.0, cpus={}, processes={})
-    values = {"throttling": throttling, "stolen_s": None, "oom_kills": None, "other_runs": 0, "usage": usage}
+    values = {"throttling": throttling, "stolen_s": None, "other_runs": 0, "usage": usage}
     return SystemCounts(**{**values, **changes})
 
 
@@ -47,7 +47,6 @@ def used(at_s, cpu_s, own_s=0.0):
         (counts(stolen_s=1.0), counts(stolen_s=1.5), Conditions(stolen_s=0.5)),
         (counts(stolen_s=1.0), counts(stolen_s=0.9), Conditions(stolen_s=0.0)),
         (counts(usage=used(0, 1.0)), counts(usage=used(2, 2.5, 0.5)), Conditions(others_share=0.25)),
-        (counts(oom_kills=2), counts(oom_kills=5), Conditions(oom_kills=3)),
         (counts(other_runs=2), counts(other_runs=1), Conditions(other_runs=2)),
     ],
 )

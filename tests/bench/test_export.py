@@ -9,12 +9,7 @@ import pytest
 
 from ompbind.bench.export import EXPORTS
 from ompbind.bench.records import Conditions
-from tests.bench.sessions import (
-    make_candidate,
-    make_conclusion,
-    make_session,
-    make_usual_session,
-)
+from tests.bench.sessions import make_candidate, make_conclusion, make_session, make_usual_session
 
 
 def render(name, session=None, conclusion=None):

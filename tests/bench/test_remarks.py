@@ -77,7 +77,6 @@ def once(name, at, value):
             "used 9 % of the CPUs of the runs, in single runs up to 80 %",
         ),
         (met("unbound", other_runs=2), "other-runs", "3 of 24 runs"),
-        (met("unbound", oom_kills=1), "out-of-memory unbound", "killed 3 processes"),
         (
             {
                 "status": lambda *run: Status.INVALID if run == ("default", 3) else Status.OK,

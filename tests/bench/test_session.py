@@ -6,11 +6,7 @@ import pytest
 
 from ompbind.bench.records import NextRound, Status
 from ompbind.bench.results import DROP, ENDED, RUN
-from ompbind.bench.session import (
-    SessionCalls,
-    make_order,
-    run_session,
-)
+from ompbind.bench.session import SessionCalls, make_order, run_session
 from ompbind.bench.start_ranks import catch_interrupts
 from ompbind.errors import LaunchError
 from tests.bench.fakes import NAMES, ROUNDS, find_next, make_run, make_session, make_starts
