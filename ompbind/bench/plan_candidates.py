@@ -100,7 +100,7 @@ def make_starts(
         for it in found
         if isinstance(it, RefusedChoices)
     )
-    return tuple(_merge_equal(_number_equal_names(starts))), tuple(refusals)
+    return tuple(_merge_equal(starts)), tuple(refusals)
 
 
 def _propose(settings: BenchSettings, machine: Machine) -> tuple[Choices, ...]:
@@ -242,28 +242,23 @@ def _make_name(made: PlannedChoices | RefusedChoices, *, several: bool) -> str:
     return add_ranks(name, made.ranks) if made.ranks and several else name
 
 
-def _number_equal_names(starts: Iterable[CandidateStart]) -> Iterator[CandidateStart]:
-    """Yield candidates with a number after a name that an earlier one has: secret values look alike."""
+def _merge_equal(starts: Iterable[CandidateStart]) -> list[CandidateStart]:
+    """Return the first of all candidates with equal commands, with the names of the others.
+
+    A name that an earlier candidate has gets a number: secret values look alike.
+    """
+    kept: list[CandidateStart] = []
     seen = Counter[str]()
     for start in starts:
-        candidate = start.candidate
-        seen[candidate.name] += 1
-        number = seen[candidate.name]
-        name = f"{candidate.name} ({number})" if number > 1 else candidate.name
-        yield start.replace(candidate=candidate.replace(name=name))
-
-
-def _merge_equal(starts: Iterable[CandidateStart]) -> list[CandidateStart]:
-    """Return the first of all candidates with equal commands, with the names of the others."""
-    kept: list[CandidateStart] = []
-    for start in starts:
+        name = start.candidate.name
+        seen[name] += 1
+        name = f"{name} ({seen[name]})" if seen[name] > 1 else name
         at = next((at for at, other in enumerate(kept) if other.commands == start.commands), None)
         if at is None:
-            kept.append(start)
-            continue
-        candidate = kept[at].candidate
-        merged = candidate.replace(same=(*candidate.same, start.candidate.name))
-        kept[at] = kept[at].replace(candidate=merged)
+            kept.append(start.replace(candidate=start.candidate.replace(name=name)))
+        else:
+            same = (*kept[at].candidate.same, name)
+            kept[at] = kept[at].replace(candidate=kept[at].candidate.replace(same=same))
     return kept
 
 

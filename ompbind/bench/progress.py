@@ -74,12 +74,8 @@ class TimeNote:
         if most_s is not None:
             self._is_printed = True
             run_s = median(max(run.wall_s) for run in session.runs if run.wall_s)
-            between_s = (
-                time.monotonic()
-                - began_s
-                - sum(max(run.wall_s, default=0.0) for run in session.runs[earlier:])
-            )
-            most_s *= 1 + max(0.0, between_s) / (run_s * max(1, len(session.runs) - earlier))
+            if ran := len(session.runs) - earlier:  # the time between runs counts too
+                most_s *= max(1.0, (time.monotonic() - began_s) / ran / run_s)
             most = render_age(min(most_s, self._budget_s))
             text = f"a run takes {render_run_time(run_s)}, so the session takes {most} at most"
             print_message(f"note: {text}; a clear result needs less")
