@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -93,14 +92,6 @@ def test_used_up_restarts_stop_the_run_with_the_code_of_the_last_attempt(scene):
     assert [number for number, _ in attempts(scene)] == [1, 2, 3]
     assert "exited with code 3; it does not start again after 3 attempts" in messages
     assert "stopping rank 1 with SIGTERM" in messages
-
-
-def test_waits_double_until_an_attempt_has_run_for_long(scene):
-    script = f"{FAIL} case $OMPBIND_ATTEMPT in 3) sleep 0.6;; 5) exit 0;; esac; exit 3"
-    code, messages, _ = run(scene, script, wait_s="0.02:0.5")
-    assert code == 0, messages
-    waits = re.findall(r"attempt (\d) starts in ([\d.]+) s", messages)
-    assert waits[2:] == [("4", "0.02"), ("5", "0.04")]
 
 
 def test_a_signal_from_the_user_ends_the_run_without_a_restart(scene):
