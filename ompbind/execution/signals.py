@@ -81,14 +81,10 @@ def find_unignored(numbers: Iterable[int]) -> tuple[int, ...]:
 def read_signals(pipe: int) -> list[int] | None:
     """Return the signals in a pipe, each once, ordered by their last occurrence.
 
-    SIGTSTP is left out if SIGCONT follows: the job is continued already, and would be stopped for ever. None
-    at end of file: the process that writes to the pipe has exited.
+    None at end of file: the process that writes to the pipe has exited.
     """
     data = os.read(pipe, 1 << 16)
-    numbers = list(dict.fromkeys(reversed(data)))[::-1]
-    if signal.SIGTSTP in numbers and signal.SIGCONT in numbers[numbers.index(signal.SIGTSTP) :]:
-        numbers.remove(signal.SIGTSTP)
-    return numbers if data else None
+    return list(dict.fromkeys(reversed(data)))[::-1] if data else None
 
 
 def _do_nothing(number: int, frame: object) -> None:

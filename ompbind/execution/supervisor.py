@@ -169,17 +169,25 @@ def _handle_signals(run: Run) -> None:
         elif number == signal.SIGTSTP and not run.terminal.can_be_stopped():
             continue  # no process could continue the job; the kernel does not stop it either without ompbind
         elif number in FORWARDED_SIGNALS:
-            if number in (signal.SIGTSTP, signal.SIGCONT):
-                run.is_paused = number == signal.SIGTSTP
-            if number == signal.SIGWINCH:
-                run.output.set_size()
-            run.signal_ranks(number)
-            if number == signal.SIGHUP:
-                run.signal_ranks(signal.SIGCONT)  # as the kernel does: a stopped process ignores SIGHUP
-            if number == signal.SIGTSTP:
-                signal_parent(run.foreground.pid, signal.SIGSTOP)
+            _forward(run, number)
     if signal.SIGCHLD in numbers:
         run.reap_children()
+
+
+def _forward(run: Run, number: int) -> None:
+    """Forward a signal to all ranks; SIGTSTP pauses the run, and stops the foreground process too."""
+    if number == signal.SIGWINCH:
+        run.output.set_size()
+    run.signal_ranks(number)
+    if number == signal.SIGHUP:
+        run.signal_ranks(signal.SIGCONT)  # as the kernel does: a stopped process ignores SIGHUP
+    elif number == signal.SIGTSTP:
+        run.is_paused = True
+        signal_parent(run.foreground.pid, signal.SIGSTOP)
+    elif number == signal.SIGCONT and run.is_paused:
+        run.is_paused = False
+        # It may have forwarded this signal before the signal that has stopped it came.
+        signal_parent(run.foreground.pid, signal.SIGCONT)
 
 
 def _handle_timeout(run: Run) -> None:
