@@ -35,8 +35,6 @@ from ompbind.commands.rank_command import (
 from ompbind.errors import LaunchError, OptionError, PositionError
 from ompbind.text import clean_line, remove_escape_sequences
 
-_KINDS = (TCP, HTTP, TEXT, EXEC)
-
 _REQUEST_S, _COMMAND_S = 5.0, 30.0
 """Seconds that an HTTP request, and a command, may take."""
 
@@ -244,16 +242,13 @@ def make_check(
     `paths` are the files with the output of the rank, `env` and `directory` are for commands. Raises
     PositionError and OptionError for a wrong port, URL, pattern or command.
     """
-    kind = next((kind for kind in _KINDS if ready.startswith(kind)), "")
-    rest = ready.removeprefix(kind)
-    if kind == TCP:
-        return PortCheck(_read_port(ready, rest))
-    if kind == HTTP:
-        return HttpCheck(_read_url(rest))
-    if kind == EXEC:
-        words = _split(rest)
-        return CommandCheck(words, env, directory)
-    return LineCheck(compile_pattern(rest), paths)
+    if ready.startswith(TCP):
+        return PortCheck(_read_port(ready))
+    if ready.startswith(HTTP):
+        return HttpCheck(_read_url(ready.removeprefix(HTTP)))
+    if ready.startswith(EXEC):
+        return CommandCheck(_split(ready.removeprefix(EXEC)), env, directory)
+    return LineCheck(compile_pattern(ready.removeprefix(TEXT)), paths)
 
 
 def check_ready(ready: str) -> None:
@@ -281,7 +276,8 @@ def check_commands(commands: Iterable[RankCommand]) -> None:
             raise LaunchError(f"--ready {command.ready}: {text}", hint="another program has it: stop it")
 
 
-def _read_port(ready: str, digits: str) -> int:
+def _read_port(ready: str) -> int:
+    digits = ready.removeprefix(TCP)
     if digits.isascii() and digits.isdigit() and len(digits) <= 5 and int(digits) in _PORTS:
         return int(digits)
     wrong = f"{digits!r} is not a port: write a number from {_PORTS[0]} to {_PORTS[-1]}"
@@ -296,10 +292,10 @@ def _read_url(text: str) -> SplitResult:
         has_server = bool(url.hostname) and url.port != 0
     except ValueError:
         has_server = False
-    if not has_server:
-        hint = "for example http://127.0.0.1:8000/health"
-        raise OptionError(f"{text!r} is not the URL of an HTTP server", hint=hint)
-    return url
+    if has_server:
+        return url
+    hint = "for example http://127.0.0.1:8000/health"
+    raise OptionError(f"{text!r} is not the URL of an HTTP server", hint=hint)
 
 
 def _split(text: str) -> list[str]:
@@ -307,6 +303,6 @@ def _split(text: str) -> list[str]:
         words = shlex.split(text)
     except ValueError as error:
         raise OptionError(f"{EXEC}{text}: {error}", hint="close each quote") from None
-    if not words:
-        raise OptionError(f"{EXEC} names no command", hint="for example exec:'pg_isready -p 5432'")
-    return words
+    if words:
+        return words
+    raise OptionError(f"{EXEC} names no command", hint="for example exec:'pg_isready -p 5432'")
