@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 
 from ompbind.cli.main import load_verb
+from ompbind.cli.plan import FORMATS
 from ompbind.cli.verbs import VERBS
 from ompbind.compat.frameworks import FRAMEWORKS
 from ompbind.errors import MaskError
 from ompbind.launchers.launchers import LAUNCHERS
 from ompbind.openmp.variables import LIBUV_VARIABLE, THREAD_COUNTS
 from ompbind.planning.strategies import STRATEGIES
-from ompbind.report.formats import FORMATS
 from tests.live.conftest import two_cpus
 
 ROOT = Path(__file__).parent.parent
@@ -186,7 +186,7 @@ def test_every_note_code_and_every_variable_of_a_rank_is_documented():
 
 @pytest.mark.parametrize(("page", "names"), [
     ("placement.md", [f"`{name}`" for name in STRATEGIES]),
-    ("formats.md", [f"`{name}`" for name, row in FORMATS.items() if ".export:" in row.render]),
+    ("formats.md", [f"`{name}`" for name, row in FORMATS.items() if "export" in row.render.__module__]),
     ("launchers.md", [f"\n| {launcher.name}" for launcher in LAUNCHERS]),
     ("launchers.md", [f"`{name}`" for launcher in LAUNCHERS for name in launcher.needed]),
     ("vllm-variables.md", [f"`{name}`" for name in FRAMEWORKS]),

@@ -1,6 +1,7 @@
 """`ompbind plan`: show the plan without starting anything."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
 
 import click
 
@@ -16,7 +17,11 @@ from ompbind.commands.environment import make_all_variables
 from ompbind.commands.rank_variables import Variables
 from ompbind.errors import OptionError
 from ompbind.planning.plan import Plan
-from ompbind.report.formats import FORMATS, Format, formats_for, formats_help
+from ompbind.record import Record
+from ompbind.report import export
+from ompbind.report.picture import render_picture, render_plan_svg
+from ompbind.report.plan import render_plan
+from ompbind.report.plan_json import render_plan_json
 
 RUN_ID = "plan"  # the name of the run where --run-id is not given, so that equal plans print equally
 
@@ -37,12 +42,62 @@ EXAMPLES = (
 
 DETAILS = "The same request on the same machine, with the same other runs on it, always gives the same plan."
 
+
+class Format(Record):
+    """A format of a plan: its function, the ranks that it is for, and the arguments of the function.
+
+    `ranks` is "all" for the whole plan, "one" for a single rank (of several, --rank chooses it), "any" for
+    all ranks or the rank of --rank. The function takes the plan, and what `takes` names: the "variables" of
+    these ranks, or the "screen" that shows the text. With `shows_notes` the text contains at least the
+    warnings of the plan; otherwise they go to standard error. With `lacks_devices` the text cannot give ranks
+    their devices, with `lacks_groups` it has one memory mode and one binding mode for all groups. `help`
+    follows the name of the format in --help.
+    """
+
+    render: Callable[..., str]
+    ranks: Literal["all", "one", "any"]
+    takes: Literal["nothing", "variables", "screen"] = "nothing"
+    shows_notes: bool = False
+    lacks_devices: bool = False
+    lacks_groups: bool = False
+    help: str = ""
+
+
+FORMATS: Mapping[str, Format] = {
+    "table": Format(render=render_plan, ranks="all", takes="screen", shows_notes=True),
+    "picture": Format(render=render_picture, ranks="all", takes="screen", shows_notes=True,
+                      help="in the terminal"),
+    "svg": Format(render=render_plan_svg, ranks="all", shows_notes=True),
+    "json": Format(render=render_plan_json, ranks="all", takes="variables", shows_notes=True),
+    "mask": Format(render=export.render_mask, ranks="all", lacks_devices=True, help="as -n and -m"),
+    "env": Format(render=export.render_env, ranks="one", takes="variables",
+                  help="the variables of one rank"),
+    "sh": Format(render=export.render_sh, ranks="one", takes="variables", help="the same, as shell commands"),
+    "taskset": Format(render=export.render_taskset, ranks="any", lacks_devices=True),
+    "numactl": Format(render=export.render_numactl, ranks="any", lacks_devices=True),
+    "vllm": Format(render=export.render_vllm, ranks="all", lacks_devices=True, lacks_groups=True),
+    "sglang": Format(render=export.render_sglang, ranks="all", lacks_devices=True, lacks_groups=True),
+    "slurm": Format(render=export.render_slurm, ranks="all", lacks_groups=True),
+    "systemd": Format(render=export.render_systemd, ranks="one", takes="variables",
+                      help="settings for the service of one rank"),
+    "docker": Format(render=export.render_docker, ranks="any", takes="variables", help="and podman"),
+}  # fmt: skip
+"""Every format by its name, in the order of --help."""
+
+
+def _formats_for(ranks: Literal["all", "one", "any"]) -> str:
+    """Return the names of the formats with a value of `ranks`."""
+    return ", ".join(name for name, row in FORMATS.items() if row.ranks == ranks)
+
+
+_HELP = ", ".join(f"{name} ({row.help})" if row.help else name for name, row in FORMATS.items())
+
 OPTIONS = (
     Option("--format", section=OUTPUT, verbs=("plan",), read=one_of(FORMATS), words=tuple(FORMATS),
-           metavar="NAME", default="table", everyday=True, help=f"Output format: {formats_help()}"),
+           metavar="NAME", default="table", everyday=True, help=f"Output format: {_HELP}"),
     Option("--rank", section=OUTPUT, verbs=("plan",), read=at_least(0), metavar="R", everyday=True,
            is_setting=False,
-           help=f"Rank to print; required for {formats_for('one')}; without it, {formats_for('any')} print"
+           help=f"Rank to print; required for {_formats_for('one')}; without it, {_formats_for('any')} print"
                 " all ranks"),
 )  # fmt: skip
 
@@ -83,14 +138,12 @@ def plan(ctx: click.Context) -> int:
 
 def _write(planned: Plan, variables: Sequence[Variables], chosen: Format) -> None:
     """Print a plan in a format; the groups one after the other if the format has a text for each rank."""
-    render = chosen.load()
+    screen = [read_screen()] if chosen.takes == "screen" else []
     for first, part in planned.numbered_parts if chosen.ranks == "any" else [(0, planned)]:
         ranks = slice(first, first + len(part.placements))
         shown = part.replace(placements=planned.placements[ranks])
-        if chosen.takes == "nothing":
-            write_stdout(render(shown))
-        else:
-            write_stdout(render(shown, variables[ranks] if chosen.takes == "variables" else read_screen()))
+        taken = [variables[ranks]] if chosen.takes == "variables" else screen
+        write_stdout(chosen.render(shown, *taken))
 
 
 def _check_equal(planned: Plan, format_: str) -> None:

@@ -3,7 +3,7 @@
 Other tools take the CPUs of a rank as a set of OS numbers. They know neither the order of CPUs nor which
 thread gets which CPU. A format names the NUMA nodes of a rank's memory if they are known, and refuses a
 `--memory` policy that its tool does not have. On a system that cannot bind processes, formats that bind
-raise RequestError. To add a format: one function, and one row in `formats`.
+raise RequestError. To add a format: one function, and one row in `cli.plan`.
 """
 
 import re

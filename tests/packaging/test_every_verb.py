@@ -12,8 +12,8 @@ import sys
 
 import pytest
 
+from ompbind.cli.plan import FORMATS
 from ompbind.cli.verbs import VERBS
-from ompbind.report.formats import FORMATS
 from tests.live.conftest import OMPBIND, claims, clean_environment
 
 __all__ = ["claims"]  # a fixture

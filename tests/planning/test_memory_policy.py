@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from ompbind.cli.plan import FORMATS
 from ompbind.cpuset import CpuSet
 from ompbind.errors import PlanError, RequestError
 from ompbind.machine.nodes import add_nearest_nodes
@@ -11,7 +12,6 @@ from ompbind.masks.mask import parse_mask
 from ompbind.planning.plan import MemoryPolicy
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import MemoryMode, Request
-from ompbind.report.formats import FORMATS
 from tests.machines import Shape, make_machine
 
 DUAL = make_machine(Shape(packages=2, cores=4))
@@ -105,7 +105,7 @@ def test_ranks_have_the_nodes_of_their_cpus_and_notes_explain_exceptions(
 ])  # fmt: skip
 def test_exports_have_the_policy_if_the_tool_supports_it(name, options, expected):
     plan = planned(**options)
-    render = FORMATS[name].load()
+    render = FORMATS[name].render
     taken = [[{} for _ in plan.placements]] if FORMATS[name].takes == "variables" else []
     if expected:
         assert re.search(f"{expected}$" if name != "docker" else expected, render(plan, *taken))

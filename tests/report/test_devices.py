@@ -5,11 +5,11 @@ import shlex
 
 import pytest
 
+from ompbind.cli.plan import FORMATS
 from ompbind.cli.topo import render_json
 from ompbind.commands.environment import RunSpec, make_local_identities, make_variables
 from ompbind.errors import RequestError
 from ompbind.machine.read.topo_json import make_machine_from_json
-from ompbind.report.formats import FORMATS
 from ompbind.report.plan_json import plan_record
 from ompbind.report.topology import device_record
 from tests.planning.devices.gpus import ROCM_UUIDS, UUIDS, make_amd_gpus, make_gpu, make_nic, make_nvidia_gpus
@@ -26,7 +26,7 @@ def variables_of(plan, env=()):
 
 def export(name, plan, env=()):
     """The text of a format for the whole plan; for formats of one rank, of rank 0."""
-    render, variables = FORMATS[name].load(), variables_of(plan, env)
+    render, variables = FORMATS[name].render, variables_of(plan, env)
     if FORMATS[name].ranks == "one":
         return render(plan.replace(placements=plan.placements[:1]), variables[:1])
     return render(plan, variables) if FORMATS[name].takes == "variables" else render(plan)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ompbind.cli.plan import FORMATS
 from ompbind.commands.environment import (
     RunSpec,
     make_local_identities,
@@ -22,14 +23,12 @@ from ompbind.masks.mask import parse_mask
 from ompbind.openmp.binding import Bind
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import MemoryMode, Request, Sharing
-from ompbind.report.formats import FORMATS
 from tests.machines import Shape, make_machine
 from tests.report.test_picture import plans
-from tests.toys import run_with
 
 NAMES = ("taskset", "numactl", "vllm", "sglang", "slurm", "systemd", "docker")
 SERVERS = {"vllm": "VLLM_CPU_OMP_THREADS_BIND", "sglang": "SGLANG_CPU_OMP_THREADS_BIND"}
-RENDER = {name: FORMATS[name].load() for name in NAMES}
+RENDER = {name: FORMATS[name].render for name in NAMES}
 DUAL = Shape(packages=2, cores=4, smt=2)
 
 
@@ -201,23 +200,6 @@ def test_values_of_systemd_are_escaped(value):
 def test_values_that_a_tool_would_not_read_are_refused(name, value):
     with pytest.raises(RequestError, match="the value of X has"):
         render(name, made(ranks=1), f"X={value}")
-
-
-TOY = """
-from ompbind.report.formats import FORMATS, Format
-FORMATS["cgroup"] = Format(render="__main__:render_cgroup", ranks="any", help="values of cpuset.cpus")
-def render_cgroup(plan):
-    return chr(10).join(str(placement.cpuset) for placement in plan.placements)
-"""
-
-
-def test_a_format_is_one_file_and_one_row():
-    help_text = run_with(TOY, "plan", "--help")
-    assert "docker (and podman), cgroup (values of cpuset.cpus) [default" in help_text
-    assert "without it, taskset, numactl, docker, cgroup print all ranks" in help_text
-    options = ("plan", "-n", "2", "--topology", "synthetic:pack:1 core:4 pu:1", "--format", "cgroup")
-    assert run_with(TOY, *options) == "0-1 2-3"
-    assert run_with(TOY, *options, "--rank", "1") == "2-3"
 
 
 def test_limits_of_slurm():
