@@ -222,8 +222,13 @@ def render_error(error: OmpbindError, width: int = WIDTH) -> str:
 
 
 def clip(text: str, limit: int = WIDTH - 20) -> str:
-    """Cut a text that is longer than a limit, and mark the cut with "..."."""
-    return text if len(text) <= limit else f"{text[: limit - 3]}..."
+    """Cut a text that takes more columns than a limit, and mark the cut with "..."."""
+    if count_columns(text) <= limit:
+        return text
+    text = text[: limit - 3]
+    while count_columns(text) > limit - 3:
+        text = text[:-1]
+    return f"{text}..."
 
 
 def _mark(error: PositionError, width: int) -> list[str]:

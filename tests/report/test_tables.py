@@ -14,7 +14,15 @@ from ompbind.masks.mask import parse_mask
 from ompbind.planning.other_runs import LiveRun
 from ompbind.registry.registry import RunInfo
 from ompbind.report.plan import render_commands, render_plan
-from ompbind.report.text import Column, Screen, render_bytes, render_error, render_paragraph, render_table
+from ompbind.report.text import (
+    Column,
+    Screen,
+    clip,
+    render_bytes,
+    render_error,
+    render_paragraph,
+    render_table,
+)
 from tests.machines import Shape, make_machine
 from tests.report.test_picture import plans
 
@@ -89,6 +97,19 @@ def test_errors_are_marked_below_wide_characters(text, wrong, marks):
     start = text.index(wrong)
     error = PositionError("wrong", text=text, span=(start, start + len(wrong)))
     assert render_error(error).splitlines()[2] == f"    {marks}"
+
+
+@pytest.mark.parametrize(
+    ("text", "clipped"),
+    [
+        ("12345678", "12345678"),
+        ("123456789", "12345..."),
+        ("漢字漢字", "漢字漢字"),
+        ("漢字漢字漢", "漢字..."),
+    ],
+)
+def test_clipped_texts_have_so_many_columns_at_most(text, clipped):
+    assert clip(text, 8) == clipped
 
 
 @pytest.mark.parametrize(
