@@ -11,20 +11,19 @@ import json
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from ompbind.cpuset import CpuSet, union
 from ompbind.errors import MachineError
 from ompbind.machine.model import Level, Machine
 from ompbind.machine.read import read_machine
-from ompbind.record import Record
 from tests.recordings import RECORDINGS
 
 Oracle = dict[str, Any]
 
 
-class Finding(Record):
+class Finding(NamedTuple):
     """One field of a dump: the verdict ("agree", "excused", "DIFFER"), and details."""
 
     field: str
@@ -69,16 +68,13 @@ def distances(machine: Machine, oracle: Oracle) -> tuple[object, object]:
     if matrix is None:
         return None, None
     numbers = [node.number for node in machine.nodes]
-    ours = {
-        (node.number, to): distance
-        for node in machine.nodes
-        for to, distance in zip(numbers, node.distances, strict=False)
-    }
-    theirs = {
-        (node, to): distance
-        for node, row in zip(matrix["nodes"], matrix["values"], strict=True)
-        for to, distance in zip(matrix["nodes"], row, strict=True)
-    }
+
+    def pairs(numbers: list[int], rows: Iterable[Iterable[int]]) -> dict[tuple[int, int], int]:
+        named = zip(numbers, rows, strict=True)
+        return {(node, to): value for node, row in named for to, value in zip(numbers, row, strict=False)}
+
+    ours = pairs(numbers, [node.distances for node in machine.nodes])
+    theirs = pairs(matrix["nodes"], matrix["values"])
     shared = ours.keys() & theirs.keys()
     return {pair: ours[pair] for pair in shared}, {pair: theirs[pair] for pair in shared}
 
@@ -129,18 +125,14 @@ def compare_dump(directory: Path, name: str, skip: dict[str, str]) -> Iterator[F
     try:
         machine = read_machine(str(directory / f"dumps/{name}.tar.gz"))
     except MachineError as error:
-        verdict = "agree" if "error" in oracle else "DIFFER"
-        yield Finding(field="readable", verdict=verdict, detail=str(error))
+        yield Finding("readable", "agree" if "error" in oracle else "DIFFER", str(error))
         return
     if "error" in oracle:
-        yield Finding(field="readable", verdict="agree")
+        yield Finding("readable", "agree")
         return
     for field, excuse, (ours, theirs) in compare_fields(machine, oracle):
-        verdict, detail = "agree", ""
-        if ours != theirs:
-            verdict = "excused" if excuse in skip else "DIFFER"
-            detail = skip.get(excuse, f"ompbind {shown(ours)}, oracle {shown(theirs)}")
-        yield Finding(field=field, verdict=verdict, detail=detail)
+        verdict = "agree" if ours == theirs else "excused" if excuse in skip else "DIFFER"
+        yield Finding(field, verdict, skip.get(excuse, f"ompbind {shown(ours)}, oracle {shown(theirs)}"))
 
 
 def main() -> int:

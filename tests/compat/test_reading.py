@@ -172,15 +172,20 @@ def test_a_note_names_each_difference_from_vllm(machine, env, ranks, expected):
     assert not expected or different[0].startswith(expected)
 
 
-@pytest.mark.parametrize(("machine", "command", "expected"), [
-    (DUAL, "vllm serve m", "8-10+11 12-14+15"),
-    (DUAL, "vllm serve m --kv-transfer-config {}", "8-9+10-11 12-13+14-15"),
-    (ARM, "vllm serve --kv_transfer_config.kv_role=x", "0-1+4-5 2-3+6-7"),
-    (POWER, "vllm serve m --kv-transfer-config {}", "0-3,8-10+11 16-19,24-25+26-27"),
+@pytest.mark.parametrize(("machine", "ranks", "command", "expected"), [
+    (DUAL, 2, "m", "8-10+11 12-14+15"),
+    (DUAL, 2, "m --kv-transfer-config {}", "8-9+10-11 12-13+14-15"),
+    (ARM, 2, "--kv_transfer_config.kv_role=x", "0-1+4-5 2-3+6-7"),
+    (POWER, 2, "m --kv-transfer-config {}", "0-3,8-10+11 16-19,24-25+26-27"),
+    # the plug-in divides the CPUs of a rank among the workers of its server
+    (DUAL, 1, "m -tp 2", "8-13+14-15"), (DUAL, 2, "m -tp 2", "8-9+10-11 12-13+14-15"),
+    (SNC, 2, "m -tp 2", "0-5+6-7 8-13+14-15"),
 ])  # fmt: skip
-def test_reserved_cpus_depend_on_the_machine_and_the_command(machine, command, expected):
-    request = wanted({}, machine=machine, command=tuple(command.split()))
-    assert show(make_plan(machine, request)) == expected
+def test_reserved_cpus_depend_on_the_machine_and_the_command(machine, ranks, command, expected):
+    env = {"OMPBIND_VLLM": "1"} if "-tp" in command else {}
+    words = ("vllm", "serve", *command.split())
+    made = make_plan(machine, wanted(env, ranks, machine=machine, command=words))
+    assert (show(made), [note for note in made.notes if note.warning]) == (expected, [])
 
 
 @pytest.mark.parametrize(
@@ -217,20 +222,8 @@ def test_workers_of_a_server_in_a_rank_are_a_warning(framework, command, workers
     made = make_plan(DUAL, wanted({}, None, framework=framework, command=tuple(command.split())))
     texts = [note.text for note in made.notes if note.warning]
     plan = f'use eval "$(ompbind plan -n {workers} --compat {framework} --format {framework})"'
-    assert [f"each server starts {workers} workers" in text and plan in text for text in texts] == [True] * (
-        workers > 1
-    )
-
-
-@pytest.mark.parametrize(
-    ("machine", "ranks", "expected"),
-    [(DUAL, 1, "8-13+14-15"), (DUAL, 2, "8-9+10-11 12-13+14-15"), (SNC, 2, "0-5+6-7 8-13+14-15")],
-)
-def test_the_plug_in_divides_the_cpus_of_a_rank_among_the_workers_of_its_server(machine, ranks, expected):
-    command = ("vllm", "serve", "MODEL", "-tp", "2")
-    made = make_plan(machine, wanted({"OMPBIND_VLLM": "1"}, ranks, machine=machine, command=command))
-    assert show(made) == expected
-    assert not [note for note in made.notes if note.warning]
+    found = [f"each server starts {workers} workers" in text and plan in text for text in texts]
+    assert found == [True] * (workers > 1)
 
 
 @pytest.mark.parametrize("ranks", [None, 2, 4])
@@ -263,17 +256,6 @@ def test_ranks_get_values_that_keep_their_cpus(framework, name, values, lost):
     assert make_command(made, make_local_identities(made)[0], overridden).env[name] == "mine"
 
 
-def shown(words, env=None):
-    """Run `ompbind plan` in this process on a described machine and return its JSON."""
-    runner = CliRunner(env={BIND: None, RESERVE: None, NODES: None, SGLANG: None, **(env or {})})
-    words = f"-n 2 --format json {words}".split()
-    machine = ("--topology", "synthetic:pack:2 numa:1 core:4 pu:1")
-    done = runner.invoke(load_verb("plan"), [*words, *machine], standalone_mode=False)
-    if done.exception:
-        raise done.exception
-    return json.loads(done.stdout)
-
-
 LISTS = {BIND: "4-7|0-3"}
 
 
@@ -289,4 +271,7 @@ LISTS = {BIND: "4-7|0-3"}
     ("--compat vllm -s cores", {NODES: "1,0"}, "4 5"),
 ])  # fmt: skip
 def test_options_override_their_variables_which_override_compatibility(words, env, expected):
-    assert " ".join(str(CpuSet(rank["cpus"])) for rank in shown(words, env)["ranks"]) == expected
+    runner = CliRunner(env={BIND: None, RESERVE: None, NODES: None, SGLANG: None, **env})
+    machine = ("--topology", "synthetic:pack:2 numa:1 core:4 pu:1")
+    done = runner.invoke(load_verb("plan"), [*f"-n 2 --format json {words}".split(), *machine])
+    assert " ".join(str(CpuSet(rank["cpus"])) for rank in json.loads(done.stdout)["ranks"]) == expected

@@ -66,6 +66,14 @@ def opposites(name):
     return [other for other in others if not (name.startswith(llvm) and other.startswith(llvm))]
 
 
+IN_PACKAGES = {
+    "libgomp of torch": ("torch", "torch", "lib/libgomp*.so*"),
+    "libgomp of scikit-learn": ("scikit-learn", "sklearn", "../scikit_learn.libs/libgomp*.so*"),
+    OPENBLAS: ("numpy", "numpy", "../numpy.libs/libscipy_openblas*.so*"),
+}
+"""The package of a runtime, its module, and the files of the runtime."""
+
+
 def is_installed(name):
     """Return whether a runtime is installed; True if CI requires it, so that none is skipped."""
     return bool((os.environ.get("OMPTEST_ALL") and "torch" not in name) or _find(name))
@@ -74,44 +82,25 @@ def is_installed(name):
 @functools.cache
 def path_of(name):
     """Return the file of a runtime; without it the test is skipped, or fails if CI requires all runtimes."""
-    found = next(iter(sorted(_find(name))), None)
-    if found is None:
-        skip_without(name, REMEDIES.get(name, ""))
-    return os.path.realpath(found)
+    if found := sorted(_find(name)):
+        return os.path.realpath(found[0])
+    if name[-2:] in ("15", "16", "19"):
+        return skip_without(name, f"{UNPACKED} names where its package is unpacked")
+    package = "intel-openmp" if name == "libiomp5" else IN_PACKAGES.get(name, ("",))[0]
+    return skip_without(name, package and f"pip install {package}")
 
 
 def _find(name):
-    if name == "libgomp":
-        return [*glob.glob("/usr/lib/*/libgomp.so.1"), *glob.glob("/usr/lib64/libgomp.so.1")]
-    if name in IN_PACKAGES:
-        package, pattern = IN_PACKAGES[name]
-        spec = importlib.util.find_spec(package)
-        directories = spec.submodule_search_locations if spec else ()
-        return [path for directory in directories for path in glob.glob(f"{directory}/{pattern}")]
-    if name == "libiomp5":
-        return glob.glob(f"{sys.prefix}/lib/libiomp5.so")
-    version = name.split()[1]
     roots = ["", *os.environ.get(UNPACKED, "").split(":")]
-    return [path for root in roots for path in glob.glob(f"{root}/usr/lib/llvm-{version}/lib/libomp.so.5")]
-
-
-IN_PACKAGES = {
-    "libgomp of torch": ("torch", "lib/libgomp*.so*"),
-    "libgomp of scikit-learn": ("sklearn", "../scikit_learn.libs/libgomp*.so*"),
-    OPENBLAS: ("numpy", "../numpy.libs/libscipy_openblas*.so*"),
-}
-REMEDIES = {
-    "libgomp of torch": "pip install torch",
-    "libgomp of scikit-learn": "pip install scikit-learn",
-    OPENBLAS: "pip install numpy",
-    "libiomp5": "pip install intel-openmp",
-    **{
-        name: f"{UNPACKED} names where its package is unpacked"
-        for name in RUNTIMES
-        if name[-2:] in ("15", "16", "19")
-    },
-}
-"""How to get runtimes that are not packages of Debian 12."""
+    patterns = {
+        "libgomp": ["/usr/lib/*/libgomp.so.1", "/usr/lib64/libgomp.so.1"],
+        "libiomp5": [f"{sys.prefix}/lib/libiomp5.so"],
+    }.get(name, [f"{root}/usr/lib/llvm-{name.split()[-1]}/lib/libomp.so.5" for root in roots])
+    if name in IN_PACKAGES:
+        _, module, files = IN_PACKAGES[name]
+        spec = importlib.util.find_spec(module)
+        patterns = [f"{home}/{files}" for home in (spec.submodule_search_locations if spec else ())]
+    return [path for pattern in patterns for path in glob.glob(pattern)]
 
 
 def needs_packages(*names):
