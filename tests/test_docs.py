@@ -7,7 +7,6 @@ import subprocess
 import tempfile
 from contextlib import suppress
 from functools import cache
-from importlib import util
 from itertools import takewhile
 from pathlib import Path
 
@@ -22,8 +21,8 @@ from ompbind.launchers.launchers import LAUNCHERS
 from ompbind.openmp.variables import LIBUV_VARIABLE, THREAD_COUNTS
 from ompbind.planning.strategies import STRATEGIES
 from tests.live.conftest import two_cpus
+from tests.packaging.scripts import ROOT, load_script
 
-ROOT = Path(__file__).parent.parent
 PAGES = sorted((*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")))
 KNOWN = "|".join(VERBS)
 BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.S)
@@ -39,14 +38,7 @@ def blocks(kind):
     ]
 
 
-def load(name):
-    spec = util.spec_from_file_location(name, ROOT / f"docs/{name}.py")
-    module = util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-sessions = load("sessions")
+sessions = load_script("docs/sessions.py")
 SESSIONS = list(sessions.find_sessions())
 RECORDED = [(page.name, reason) for page, reason, _ in SESSIONS if reason]
 
@@ -142,7 +134,7 @@ def test_ompbind_accepts_the_command_lines_of_pages(page, line, presets):
 
 
 def test_the_reference_and_the_examples_in_pages_are_up_to_date():
-    generate = load("generate")
+    generate = load_script("docs/generate.py")
     assert generate.REFERENCE.read_text() == generate.render_reference(), "run 'make docs'"
     shown = [name for page in PAGES for name in generate.EXAMPLE.findall(page.read_text())]
     assert sorted(shown) == sorted(f"examples/{path.name}" for path in (ROOT / "docs/examples").glob("*.*"))

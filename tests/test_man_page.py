@@ -8,7 +8,7 @@ from importlib import metadata
 from ompbind.cli.main import load_verb
 from ompbind.cli.verbs import VERBS
 from tests.live.conftest import required
-from tests.test_docs import ROOT, load
+from tests.packaging.scripts import ROOT, load_script
 
 PAGE = ROOT / "docs/ompbind.1"
 
@@ -22,7 +22,7 @@ def read_page(width):
 
 
 def test_the_page_is_up_to_date_and_installed():
-    assert load("man_page").render_man_page() == PAGE.read_text(), "run 'make docs'"
+    assert load_script("docs/man_page.py").render_man_page() == PAGE.read_text(), "run 'make docs'"
     shared = ("share", "man", "man1", PAGE.name)
     assert [path for path in metadata.files("ompbind") if path.parts[-4:] == shared]
 

@@ -174,6 +174,7 @@ TABLE = [
     ("pools", NOTE, "counts all 8 online CPUs", command(python=(3, 14), isolated=True)),
     ("pools", NOTE, "pthread_setaffinity_np failed … error code: 22", package("onnxruntime", machine=SMT)),
     ("pools", NOTE, "before version 2.14: its inter-op thread pools", package("torch", machine=SMT)),
+    ("pools", OK, "its inter-op thread pools follow the affinity mask", package("torch", (2, 14))),
     ("pools", NOTE, "hardware_concurrency", command(cpp=True)),
     ("pools", OK, "follow the affinity mask", command(library("/x/libtbb.so.12", NEEDED, "app"), cpp=True)),
     ("pools", NOTE, "bound to it", command(library("/x/libonnxruntime.so.1.32.0", NEEDED, "app"))),

@@ -1,17 +1,13 @@
 """The sessions of benchmarking.md and bench-results.md can be recorded again."""
 
-from importlib import util
-
 import pytest
 
-from tests.test_docs import ROOT
+from tests.packaging.scripts import load_script
 
 
 @pytest.mark.long
 def test_all_commands_of_the_pages_run(tmp_path, monkeypatch):
-    spec = util.spec_from_file_location("record_sessions", ROOT / "docs/record_sessions.py")
-    recorder = util.module_from_spec(spec)
-    spec.loader.exec_module(recorder)
+    recorder = load_script("docs/record_sessions.py")
     monkeypatch.setenv("OMPBIND_MAX_ROUNDS", "1")
     page = "".join(path.read_text() for path in recorder.PAGES)
     recorded = recorder.record_sessions(page, tmp_path)
