@@ -96,14 +96,8 @@ def broken(draw):
 @st.composite
 def machines(draw):
     """Draw a machine of up to 32 CPUs; some may be offline, not allowed or isolated."""
-    shape = Shape(
-        packages=draw(st.integers(1, 2)),
-        nodes=draw(st.integers(1, 2)),
-        l3s=draw(st.integers(1, 2)),
-        cores=draw(st.integers(1, 2)),
-        smt=draw(st.sampled_from([1, 2])),
-        numbering=draw(st.sampled_from(["split", "adjacent", "round-robin"])),
-    )
+    counts = {name: draw(st.integers(1, 2)) for name in ("packages", "nodes", "l3s", "cores", "smt")}
+    shape = Shape(**counts, numbering=draw(st.sampled_from(["split", "adjacent", "round-robin"])))
     machine = make_machine(shape)
     allowed = CpuSet(draw(st.sets(st.sampled_from(list(machine.online)), min_size=1)))
     offline = CpuSet(range(len(machine.online), len(machine.online) + 4))

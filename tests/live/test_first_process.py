@@ -83,7 +83,8 @@ signal.pause()
 """A rank whose children leave daemons behind, which exit while the rank runs on."""
 
 
-def test_processes_that_ranks_leave_behind_do_not_become_zombies(first):
+def test_processes_that_are_left_behind_do_not_become_zombies(first):
+    """By ranks, and from outside, as by `podman exec`: then process 1 is their new parent."""
     process = first("run", "--", sys.executable, "-c", LEAVES_ZOMBIES)
     assert process.stdout.readline() == "left\n"
     (supervisor,) = children_of(outside(process))
@@ -92,15 +93,6 @@ def test_processes_that_ranks_leave_behind_do_not_become_zombies(first):
     )
     wait_until(lambda: state_of(rank) == "S", "the rank sleeps")  # it has just written its line
     assert children_of(rank) == []
-    os.kill(outside(process), signal.SIGTERM)
-    assert process.wait(20) == 143
-
-
-def test_processes_from_outside_do_not_become_zombies(first):
-    """As left behind by `podman exec`: their new parent is process 1, not the supervisor."""
-    process = first("run", "--", "sleep", "300")
-    (supervisor,) = wait_until(lambda: children_of(outside(process)), "the supervisor")
-    wait_until(lambda: children_of(supervisor), "the rank")
     target = ("--target", str(outside(process)))
     enter = ("nsenter", "--preserve-credentials", "--user", "--pid", "--mount", *target)
     subprocess.run([*enter, "sh", "-c", "sleep 0.1 & sleep 300 &"], check=True, timeout=20)
