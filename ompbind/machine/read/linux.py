@@ -19,7 +19,7 @@ LIVE = "live"
 def read_live(*, devices: bool = False) -> Machine:
     """Read this machine, and what this process may use of it. Raises MachineError."""
     if not sys.platform.startswith("linux"):
-        return read_counts()
+        return make_counted_machine(os.cpu_count() or 1, _count_cores(), os.uname().sysname)
     affinity = CpuSet(os.sched_getaffinity(0))
     root = DirectoryRoot("/", name=LIVE)
     machine = read_root(root, affinity, os.uname().machine)
@@ -105,11 +105,6 @@ def read_recorded(root: Root, *, devices: bool = False) -> Machine:
 
 
 # Systems other than Linux, on which ompbind cannot bind: only the numbers of CPUs and cores are known.
-
-
-def read_counts() -> Machine:
-    """Read the numbers of CPUs and cores of this system; the machine is not `bindable`."""
-    return make_counted_machine(os.cpu_count() or 1, _count_cores(), os.uname().sysname)
 
 
 def _count_cores() -> int | None:
