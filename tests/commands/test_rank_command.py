@@ -31,11 +31,16 @@ def commands(base=None, request=None, machine=DUAL, **spec):
     return [make_command(plan, identity, made) for identity in make_local_identities(plan)]
 
 
-def test_every_rank_gets_its_numbers():
+def test_every_rank_gets_its_numbers_and_its_own_environment_and_the_base_stays():
+    base = {"GOMP_CPU_AFFINITY": "0", "PATH": "/bin", "OMPBIND_MASK": "0"}
+    first, second = commands(base, removed_variables=("OMPBIND_MASK",))
+    assert base == {"GOMP_CPU_AFFINITY": "0", "PATH": "/bin", "OMPBIND_MASK": "0"}
+    assert not {"GOMP_CPU_AFFINITY", "OMPBIND_MASK"} & {*first.env}
+    assert (first.argv, str(first.cpus), str(second.cpus)) == (("app", "-x"), "0-2", "4-6")
     expected = """
-        RANK=1 LOCAL_RANK=1 WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 OMPBIND_RUN_ID=r1 OMPBIND_RANK=1
+        RANK=1 LOCAL_RANK=1 WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 OMPBIND_RUN_ID=r1 OMPBIND_RANK=1 PATH=/bin
         OMPBIND_CPUS=4-6 OMPBIND_RESERVED_CPUS=7,15 OMPBIND_WORKER_NAME=r1-rank-1 OMPBIND_ATTEMPT=1"""
-    assert {*expected.split()} <= {f"{name}={value}" for name, value in commands()[1].env.items()}
+    assert {*expected.split()} <= {f"{name}={value}" for name, value in second.env.items()}
 
 
 def test_ranks_start_on_their_first_cpu_if_the_kernel_does_not_move_them():
@@ -67,26 +72,15 @@ def test_the_rank_of_an_environment(env, run_id, rank):
     assert find_rank(env, run_id) == rank
 
 
-def test_each_rank_has_its_own_environment_and_the_base_stays():
-    base = {"GOMP_CPU_AFFINITY": "0", "PATH": "/bin", "OMPBIND_MASK": "0"}
-    first, second = commands(base, removed_variables=("OMPBIND_MASK",))
-    assert base == {"GOMP_CPU_AFFINITY": "0", "PATH": "/bin", "OMPBIND_MASK": "0"}
-    assert not {"GOMP_CPU_AFFINITY", "OMPBIND_MASK"} & {*first.env}
-    assert first.env is not second.env
-    assert first.env["PATH"] == "/bin"
-    assert (first.argv, str(first.cpus), str(second.cpus)) == (("app", "-x"), "0-2", "4-6")
-
-
-def test_keep_env_keeps_inherited_variables_and_adds_the_others():
-    env = commands({"OMP_NUM_THREADS": "9", "KMP_AFFINITY": "none"}, keep_env=True)[0].env
-    assert (env["OMP_NUM_THREADS"], env["KMP_AFFINITY"]) == ("9", "none")
-    assert (env["OMP_PLACES"], env["OMPBIND_RANK"]) == ("{0,1,2}", "0")
-
-
-@pytest.mark.parametrize("kept", [{"OMP_PLACES": "{0}"}, {"OMP_PROC_BIND": "false"}])
-def test_places_and_binding_are_kept_or_set_together(kept):
+@pytest.mark.parametrize(("kept", "others"), [
+    ({"OMP_NUM_THREADS": "9", "KMP_AFFINITY": "none"}, {"OMP_PLACES": "{4,5,6}", "OMP_PROC_BIND": "true"}),
+    ({"OMP_PLACES": "{0}"}, {}), ({"OMP_PROC_BIND": "false"}, {}),  # the two are kept or set together
+])  # fmt: skip
+def test_keep_env_keeps_inherited_variables_and_adds_the_others(kept, others):
     env = commands(kept, keep_env=True)[1].env
-    assert {name: env[name] for name in ("OMP_PLACES", "OMP_PROC_BIND") if name in env} == kept
+    names = ("OMP_NUM_THREADS", "KMP_AFFINITY") if others else ()
+    names = (*names, "OMP_PLACES", "OMP_PROC_BIND", "OMPBIND_RANK")
+    assert {name: env[name] for name in names if name in env} == {**kept, **others, "OMPBIND_RANK": "1"}
 
 
 @pytest.mark.parametrize(("path", "added", "expected"), [
@@ -112,12 +106,10 @@ def test_placeholders_are_replaced_and_other_braces_stay():
     assert commands(argv=("a", "{rank}"))[1].argv == ("a", "{rank}"), "filled on request only"
 
 
-WRAPPED = {"wrap": ("perf", "stat", "-o", "perf.{rank}"), "argv": ("app", "{size}", "{foo}")}
-
-
 def test_a_rank_runs_the_words_of_the_wrapper_and_then_the_command():
-    assert commands(**WRAPPED)[1].argv == ("perf", "stat", "-o", "perf.1", "app", "{size}", "{foo}")
-    assert commands(**WRAPPED, fill_argv=True)[1].argv[-3:] == ("app", "2", "{foo}")
+    spec = {"wrap": ("perf", "stat", "-o", "perf.{rank}"), "argv": ("app", "{size}", "{foo}")}
+    assert commands(**spec)[1].argv == ("perf", "stat", "-o", "perf.1", "app", "{size}", "{foo}")
+    assert commands(**spec, fill_argv=True)[1].argv[-3:] == ("app", "2", "{foo}")
 
 
 def test_global_and_local_ranks_are_different_placeholders():

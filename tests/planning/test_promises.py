@@ -20,6 +20,7 @@ from ompbind.planning.request import MemoryMode, Request, Sharing
 from ompbind.planning.strategies import STRATEGIES
 from ompbind.programs.command import Workload
 from ompbind.report.export import render_mask
+from tests.long import examples
 from tests.machines import Shape, make_machine
 
 shapes = st.builds(
@@ -124,6 +125,7 @@ def test_every_plan_keeps_its_promises(case, memory):
         check_strategy(made)
 
 
+@examples(20)
 @given(cases(), st.booleans())
 def test_the_mask_of_a_plan_gives_the_same_cpus_again(case, shares):
     machine, request = case
@@ -143,6 +145,7 @@ def test_the_mask_of_a_plan_gives_the_same_cpus_again(case, shares):
         bind=Bind(given.get("--bind", "rank")),
     )
     event(" ".join(word for word in words if word.startswith("-")))
+    assert (again.bind is Bind.NONE) == made.request.is_unbound
     for old, new in zip(made.placements, make_plan(machine, again).placements, strict=True):
         assert (new.cpus, new.service_cpus) == (old.cpus, old.service_cpus)
 
