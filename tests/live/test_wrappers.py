@@ -48,17 +48,9 @@ def test_numactl_replaces_the_mask_as_the_warning_says(ompbind, options):
 
 
 @pytest.mark.two_cpus
-@pytest.mark.parametrize(
-    ("words", "name", "value"),
-    [("-i", "RANK", ""), ("-u OMP_PLACES", "OMP_PLACES", ""), ("OMP_NUM_THREADS=9", "OMP_NUM_THREADS", "9")],
-)
-def test_env_changes_variables_as_the_warning_says(ompbind, words, name, value):
-    done = ompbind("run", "--", "env", *words.split(), required("printenv"), name)
-    assert done.stdout.strip() == value
-    assert f"ompbind: warning: env {words} " in warnings(done)
-
-
-def test_wrappers_that_change_nothing_are_not_mentioned(ompbind):
+def test_env_removes_variables_as_the_warning_says_and_other_wrappers_are_not_mentioned(ompbind):
+    done = ompbind("run", "--", "env", "-i", required("printenv"), "RANK")
+    assert (done.stdout, "ompbind: warning: env -i " in warnings(done)) == ("", True)
     for command in ("env FOO=1 nice true", "taskset -p 1", "numactl --show"):
         required(command.split()[0])
         done = ompbind("run", "--", *command.split())
