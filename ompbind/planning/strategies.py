@@ -84,25 +84,22 @@ def _as_many_as_fit(cores: Cores, requested: RequestedCores | None) -> int:
 
 
 class Strategy(Record):
-    """One way to divide cores among ranks, and its texts; `summary` completes "every rank gets …".
+    """One way to divide cores among ranks.
 
     `divide` is called with the cores, the number of ranks, and the cores that each rank requests (None if
     none are requested); it returns the cores of each rank, and ranks follow each other in the order of the
     machine, unless they overlap. With devices it is called for each group of cores near some.
-    `auto_ranks` returns the number of ranks for `-n auto`, from the cores and the same request; `label`
-    explains that number. `takes_cores` is where ranks are that request cores with --cores, "" if the strategy
-    fixes their size itself. A `sized` strategy gives every rank the cores that its threads need, and leaves
-    the others idle. An `overlapping` one gives the same cores to several ranks. One with a `level` gives each
+    `auto_ranks` returns the number of ranks for `-n auto`, from the cores and the same request. One that
+    `takes_cores` gives each rank the cores of --cores; the others fix the size of ranks themselves. A `sized`
+    strategy gives every rank the cores that its threads need, and leaves the others idle. An `overlapping` one gives the same cores to several ranks. One with a `level` gives each
     rank a domain of that level. One `by_os_number` uses NUMA nodes in the order of their OS numbers, not in
     the order of the machine. One with `takes_devices` can divide the cores near a device; the others choose
     domains themselves.
     """
 
     divide: Divide
-    summary: str
     auto_ranks: Callable[[Cores, RequestedCores | None], int] = _one_per_node
-    label: str = f"one per {Level.NODE.label}"
-    takes_cores: str = ""
+    takes_cores: bool = False
     sized: bool = False
     overlapping: bool = False
     level: Level | None = None
@@ -117,10 +114,8 @@ def _give_domains(find: Callable[[Cores], list[Rows]], label: str) -> Divide:
 def _by_level(level: Level) -> Strategy:
     return Strategy(
         divide=_give_domains(lambda cores: cores.domains(level), level.label),
-        summary=f"one {level.label}, or an equal share of one",
         auto_ranks=lambda cores, requested: len(cores.domains(level)),
-        label=f"one per {level.label}",
-        takes_cores=f"in one {level.label}",
+        takes_cores=True,
         level=level,
     )
 
@@ -128,24 +123,21 @@ def _by_level(level: Level) -> Strategy:
 STRATEGIES: Mapping[str, Strategy] = {
     "balanced": Strategy(
         divide=balanced,
-        summary="an equal share of all cores, not split across domains unless unavoidable",
         auto_ranks=_as_many_as_fit,
-        takes_cores="not split across domains unless unavoidable",
+        takes_cores=True,
         takes_devices=True,
     ),
     "compact": Strategy(
         divide=partial(place_sized, apart=False),
-        summary="as many cores as its threads need, or an equal share, packed from the start of the machine",
         auto_ranks=_as_many_as_fit,
-        takes_cores="packed from the start of the machine",
+        takes_cores=True,
         sized=True,
         takes_devices=True,
     ),
     "spread": Strategy(
         divide=partial(place_sized, apart=True),
-        summary="as many cores as its threads need, or an equal share, as far from other ranks as possible",
         auto_ranks=_as_many_as_fit,
-        takes_cores="as far from other ranks as possible",
+        takes_cores=True,
         sized=True,
         takes_devices=True,
     ),
@@ -153,10 +145,8 @@ STRATEGIES: Mapping[str, Strategy] = {
     "packages": _by_level(Level.PACKAGE),
     "numa": Strategy(
         divide=_give_domains(find_numa_parts, "NUMA node or package"),
-        summary="one NUMA node, by OS number, or one package (s390x: drawer, book) of nodes with several",
         auto_ranks=lambda cores, requested: len(find_numa_parts(cores)),
-        label="one per NUMA node, or per package of nodes with several",
-        takes_cores="in one NUMA node, or in one package of nodes with several",
+        takes_cores=True,
         by_os_number=True,
     ),
     "l3": _by_level(Level.L3),
@@ -165,15 +155,11 @@ STRATEGIES: Mapping[str, Strategy] = {
     "drawers": _by_level(Level.DRAWER),
     "cores": Strategy(
         divide=lambda cores, ranks, _: place_sized(cores, ranks, RequestedCores(compute=1), apart=False),
-        summary="one core",
         auto_ranks=lambda cores, requested: len(cores.rows),
-        label="one per core",
     ),
     "all": Strategy(
         divide=lambda cores, ranks, _: [cores.rows] * ranks,
-        summary="all cores, shared with all other ranks",
         auto_ranks=lambda cores, requested: 1,
-        label="all ranks would get the same CPUs",
         overlapping=True,
     ),
 }

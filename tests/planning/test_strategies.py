@@ -296,9 +296,7 @@ TOY = """
 from ompbind.planning.strategies import STRATEGIES, Strategy
 STRATEGIES["backwards"] = Strategy(
     divide=lambda cores, ranks, _: [(cores.rows[-1 - rank],) for rank in range(ranks)],
-    summary="one core, counted from the end",
     auto_ranks=lambda cores, _: len(cores.rows) // 2,
-    label="one per second core",
 )
 """
 
