@@ -91,10 +91,10 @@ class Strategy(Record):
     machine, unless they overlap. With devices it is called for each group of cores near some.
     `auto_ranks` returns the number of ranks for `-n auto`, from the cores and the same request. One that
     `takes_cores` gives each rank the cores of --cores; the others fix the size of ranks themselves. A `sized`
-    strategy gives every rank the cores that its threads need, and leaves the others idle. An `overlapping` one gives the same cores to several ranks. One with a `level` gives each
-    rank a domain of that level. One `by_os_number` uses NUMA nodes in the order of their OS numbers, not in
-    the order of the machine. One with `takes_devices` can divide the cores near a device; the others choose
-    domains themselves.
+    strategy gives every rank the cores that its threads need, and leaves the others idle. An `overlapping`
+    one gives the same cores to several ranks. One with a `level` gives each rank a domain of that level. One
+    `by_os_number` uses NUMA nodes in the order of their OS numbers, not in the order of the machine. One with
+    `takes_devices` can divide the cores near a device; the others choose domains themselves.
     """
 
     divide: Divide
