@@ -3,8 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-# Settings of the caller's Python change what tests do: without assertions, slower, or with other modules.
-unexport PYTHONDONTWRITEBYTECODE PYTHONHOME PYTHONOPTIMIZE PYTHONPATH PYTHONWARNINGS
+# Settings of the caller's Python change what tests do: without assertions, slower, with other modules, in parts of lines.
+unexport PYTHONDONTWRITEBYTECODE PYTHONHOME PYTHONOPTIMIZE PYTHONPATH PYTHONUNBUFFERED PYTHONWARNINGS
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all cover check docs site sessions scaling bench bench-start dist zipapp release-check clean

@@ -120,7 +120,7 @@ LONG_PATH = "it's a path für tests/"
 
 NAMELESS = {"LC_ALL": "C", "LANG": None, "HOME": None, "USER": None}
 SET = "OMP_NUM_THREADS=3 GOMP_CPU_AFFINITY=0 KMP_AFFINITY=disabled OMPBIND_VERBOSE=1 PYTHONOPTIMIZE=1"
-SET += " PYTHONPATH=/nonexistent MAKEFLAGS=-j8"
+SET += " PYTHONPATH=/nonexistent PYTHONUNBUFFERED=1 MAKEFLAGS=-j8"
 
 PYTHONS = (
     ("3.11", "bookworm", "python3-venv"), ("3.12", "noble", "python3.12-venv"),
