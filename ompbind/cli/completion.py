@@ -15,7 +15,7 @@ from ompbind.errors import OptionError
 
 _BASH = r"""
 _ompbind() {
-    local i word type value completion joined=(ompbind)
+    local i word type value completion joined=(ompbind) command=$1
     for ((i = 2; i < COMP_CWORD; i++)); do
         if [[ ${COMP_WORDS[i]} == -- ]]; then
             if declare -F _comp_command_offset >/dev/null; then _comp_command_offset $((i + 1))
@@ -30,7 +30,9 @@ _ompbind() {
         if [[ $word == [=:]* || ${joined[-1]} == *[=:] ]]; then joined[-1]+=$word; else joined+=("$word"); fi
     done
     local COMP_WORDS=("${joined[@]}") COMP_CWORD=$((${#joined[@]} - 1))
-    _ompbind_completion "$@"
+    # the path of ompbind is as typed, with its quotes
+    if [[ $command == *[\\\'\"]* ]]; then command=$(xargs printf %s <<<"$command"); fi
+    _ompbind_completion "${command/#\~\//"$HOME/"}" "${@:2}" 2>/dev/null
     if [[ $2 == : || $3 == : ]]; then COMPREPLY=("${COMPREPLY[@]##*:}"); fi
 }
 complete -o nosort -F _ompbind ompbind

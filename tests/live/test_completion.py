@@ -1,6 +1,7 @@
 """Shells complete the command lines of ompbind, and of the commands in them."""
 
 import os
+import re
 import select
 import shlex
 import shutil
@@ -128,6 +129,9 @@ def test_lines_are_completed(shell):
 
 
 def test_paths_with_special_characters_are_completed(shell):
+    quoted = re.sub(r"([^\w/])", r"\\\1", f"{NAME}/ompbind")
+    for start, read in (("./", "./"), ("~/", f"{shell.directory}/")):
+        assert complete_words(shell, f"{start}{quoted} insp") == [f"{read}{NAME}/ompbind", "inspect"]
     for option in ("--log-dir my", "--log-dir=my", "--report my"):
         *_, last = complete_words(shell, f"ompbind run {option}")
         assert last.removeprefix("--log-dir=") == NAME, option
