@@ -33,6 +33,7 @@ _ompbind() {
     # the path of ompbind is as typed, with its quotes
     if [[ $command == *[\\\'\"]* ]]; then command=$(xargs printf %s <<<"$command"); fi
     _ompbind_completion "${command/#\~\//"$HOME/"}" "${@:2}" 2>/dev/null
+    if [[ $2 == --*=* ]]; then COMPREPLY=("${COMPREPLY[@]/#/"${2%%=*}="}"); fi  # = is not in COMP_WORDBREAKS
     if [[ $2 == : || $3 == : ]]; then COMPREPLY=("${COMPREPLY[@]##*:}"); fi
 }
 complete -o nosort -F _ompbind ompbind

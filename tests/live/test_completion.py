@@ -128,6 +128,18 @@ def test_lines_are_completed(shell):
     assert found == {line: ["ompbind", *shlex.split(completed)] for line, completed in LINES}
 
 
+def test_options_stay_where_bash_does_not_split_words_at_equals_signs(tmp_path):
+    shell = Shell("bash", tmp_path)
+    shell._send("COMP_WORDBREAKS=${COMP_WORDBREAKS//[=:]}; echo >ready\r")  # as npm's completion does
+    shell._wait_for("ready")
+    for line, found in (
+        ("--strategy=ba", "--strategy=balanced"),
+        ("--topology=sample:z", "--topology=sample:z15-partition"),
+    ):
+        assert complete_words(shell, f"ompbind plan {line}") == ["ompbind", "plan", found]
+    shell.close()
+
+
 def test_paths_with_special_characters_are_completed(shell):
     quoted = re.sub(r"([^\w/])", r"\\\1", f"{NAME}/ompbind")
     for start, read in (("./", "./"), ("~/", f"{shell.directory}/")):
