@@ -185,7 +185,8 @@ def check_options(ctx: VerbContext, own: Sequence[Check] = ()) -> tuple[list[str
             other, level = check.other, sources.level(name)
             rival = sources.level(other) if differs_from_default(other, values, sources) else None
             text = check.text.format(other=_render_other(other, sources))
-            if level < ValueLevel.COMMAND_LINE and (rival is None or level < rival):
+            of_one_level = level == sources.level(other)
+            if level < ValueLevel.COMMAND_LINE and not of_one_level and (rival is None or level < rival):
                 loser, winner = name, other
             elif check.warning:
                 warnings.setdefault(text, []).append(sources.render(name))

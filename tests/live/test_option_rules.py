@@ -227,6 +227,7 @@ MESSAGES = rows("""
     -q -v                                  | --verbose and --quiet contradict each other
     --reserve-total 1 --reserve 1          | --reserve-total 1 and --reserve 1 contradict each other
     STRATEGY=spread MASK=0|1               | OMPBIND_STRATEGY=spread has no effect with OMPBIND_MASK='0|1'
+    PROC_BIND=spread BIND=rank             | OMPBIND_PROC_BIND=spread has no effect with OMPBIND_BIND=rank
     --devices-per-rank 1                   | --devices-per-rank 1 has no effect without --devices hint: add
     --allow-partial --dry-run              | warning: --allow-partial has no effect without --mask
     -v --dry-run SHARE_DEVICES=1           | OMPBIND_SHARE_DEVICES is not used with the default --devices none
