@@ -198,7 +198,8 @@ def test_github_actions(yaml, tmp_path):
     workflow = yaml.safe_load(FILES[".github/workflows/test.yml"])
     *_, install, step = workflow["jobs"]["test"]["steps"]
     assert install["run"].startswith("pip install ")
-    write_program(tmp_path / "test.sh", 'echo "part $RANK of $WORLD_SIZE"; sleep 0.$((RANK * 3)); exit $((RANK * 4))')
+    script = 'echo "part $RANK of $WORLD_SIZE"; sleep 0.$((RANK * 3)); exit $((RANK * 4))'
+    write_program(tmp_path / "test.sh", script)
     done = run("bash", "-e", "-c", step["run"], cwd=tmp_path)
     assert (sorted(done.stdout.splitlines()), done.returncode) == (shown_in("GitHub Actions"), 4), done.stderr
 
