@@ -154,8 +154,10 @@ def _watch(target: Target | None, interval_s: float | None, *, each: bool, probl
     live = Live(screen=True, auto_refresh=False)
     for number in find_unignored((signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)):
         signal.signal(number, signal.default_int_handler)
+    stop = {signal.SIGTSTP}  # blocked while rich writes: until then, it would keep what `suspend` writes
     if is_terminal:
         signal.signal(signal.SIGTSTP, suspend)
+        signal.pthread_sigmask(signal.SIG_BLOCK, stop)
     text, severity = "", Severity.OK
     try:
         with live if is_terminal else nullcontext():
@@ -172,7 +174,9 @@ def _watch(target: Target | None, interval_s: float | None, *, each: bool, probl
                     lines, height = [title, *shown.split("\n")], screen.height
                     more = f"... {len(lines) - height + 1} more lines; --problems shows fewer"
                     lines = lines if len(lines) <= height else [*lines[: height - 1], more]
+                    signal.pthread_sigmask(signal.SIG_BLOCK, stop)
                     live.update(Text("\n".join(lines), no_wrap=True), refresh=True)
+                    signal.pthread_sigmask(signal.SIG_UNBLOCK, stop)
                 elif inspection.groups:
                     write_stdout(f"{title}\n{shown}\n")
         if is_terminal and text:
