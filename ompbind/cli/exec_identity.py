@@ -105,7 +105,7 @@ def prepare_rank(
 ) -> tuple[RankIdentity, Machine, Request, RunSpec]:
     """Return all that a plan needs for a rank of a launcher, or for a single rank (None).
 
-    `run_id` is for a single rank; --run-id overrides it. Raises the errors of `join_job`.
+    `run_id` is for a single rank; --run-id overrides it. Raises the errors of `_join_job`.
     """
     machine = read_planning_machine(settings)
     spec = make_run_spec(settings, rank.run_id if rank else run_id)

@@ -42,8 +42,8 @@ def call_when_free(
         while True:
             with Registry(sharing, identity) as registry:
                 others = registry.occupied
-            if (others, read_affinity(0)) != tried:
-                tried, step_s = (others, read_affinity(0)), _FIRST_STEP_S
+            if (seen := (others, read_affinity(0))) != tried:
+                tried, step_s = seen, _FIRST_STEP_S
                 if (found := attempt()) is not None:
                     return found
             left_s = give_up_at - time.monotonic()

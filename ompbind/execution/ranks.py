@@ -3,7 +3,7 @@
     `start_next`       starts one rank or check whose turn has come, until nothing more can start
     `reap`             a child has exited or was stopped: a rank, a check of a group, or an orphan
     `stop`             starts no more ranks; asks `shutdown.Escalation` for the signal to send
-    `send`             the same for the next signals, once they are due
+    `_send_next`       the same for the next signals, once they are due
     `signal_ranks`     all running ranks
 
 All children are in one table: a helper that is not there counts as an orphan of a rank, and is killed.
@@ -103,7 +103,8 @@ class Run:
     @property
     def has_unfinished(self) -> bool:
         """Return whether ranks run, or wait for their first start or for a restart."""
-        return bool(self.live or self.waiting or self.restarts.waiting or self.groups.pending)
+        is_running = any(isinstance(child, RankChild) for child in self.children.values())
+        return bool(is_running or self.waiting or self.restarts.waiting or self.groups.pending)
 
     @property
     def has_failed_rank(self) -> bool:
