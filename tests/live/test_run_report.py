@@ -9,6 +9,8 @@ from contextlib import suppress
 
 import pytest
 
+from ompbind.errors import LaunchError
+from ompbind.execution.report_file import prepare_report, write_report
 from tests.cli.command_lines import call
 from tests.live.conftest import ranks_of, wait_until
 from tests.long import rounds
@@ -25,19 +27,20 @@ def report(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("args", "error"), [(["-m", "9999"], "CPU 9999 does not exist"), (["-n", "9999"], "9999 ranks")]
+    ("line", "code", "error"),
+    [
+        ("-m 9999 -- true", 125, "CPU 9999 does not exist"),
+        ("-- /no/such", 127, "command not found: /no/such"),
+    ],
 )
-def test_a_run_that_fails_before_it_starts_replaces_the_report_of_an_earlier_run(
-    tmp_path, report, args, error
-):
-    done = call("run", f"--report={report}", "--run-id", "night", *args, "--", "true")
+def test_a_run_that_fails_before_it_starts_replaces_the_report(tmp_path, report, ompbind, line, code, error):
+    done = ompbind("run", f"--report={report}", "--run-id", "night", *line.split())
     record = json.loads(report.read_text())
-    assert done.returncode == record["exit_code"] == 125
+    assert done.returncode == record["exit_code"] == code
     assert error in record["error"]
     assert error in " ".join(done.stderr.split())
-    assert (record["run_id"], record["plan"], record["ranks"]) == ("night", None, [])
-    assert record["command"] == ["true"]
-    assert os.listdir(tmp_path) == ["run=1.json"]
+    assert (record["run_id"], record["plan"] is None) == ("night", code == 125)
+    assert (record["command"], os.listdir(tmp_path)) == ([line.split()[-1]], ["run=1.json"])
 
 
 REFUSED = [
@@ -64,13 +67,6 @@ def test_a_refused_command_line_removes_the_report_of_an_earlier_run(tmp_path, r
         report.write_text(text)
         assert call("run", "--report", str(report)).returncode == 125
         assert report.read_text() == text
-
-
-def test_a_command_that_is_not_found_is_reported(ompbind, report):
-    done = ompbind("run", "--report", str(report), "--", "/no/such/command")
-    record = json.loads(report.read_text())
-    assert (done.returncode, record["exit_code"]) == (127, 127)
-    assert "/no/such/command" in record["error"]
 
 
 SECRET = ("--env", "HF_TOKEN=s3cret", "--env", "PORT=80", "--", "env", "API_KEY=s3cret", "true")
@@ -113,12 +109,14 @@ def test_a_repeated_signal_does_not_prevent_the_report(start, tmp_path, number):
         path.unlink()
 
 
-def test_a_signal_after_the_last_rank_only_ends_the_wait_for_a_reader(start, tmp_path):
+def test_a_pipe_without_a_reader_is_waited_for_until_a_limit_or_a_signal(start, tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
+    process = start("run", "--grace", "0.2", "--report", str(pipe), "--timeout", "0.1", "--", "sleep", "60")
+    assert process.wait(20) == 124
+    assert "no process has opened the pipe for reading in 0.2 s" in " ".join(process.stderr.read().split())
     process = start("run", "--report", str(pipe), "--", "sh", "-c", "echo up; exit 5")
-    assert process.stdout.readline() == "up\n"
-    wait_until(lambda: process.stdout.read() == "", "the rank has exited")
+    assert process.stdout.read() == "up\n"
     for _ in range(5):  # the first signal may come before the rank is reaped, and then requests the end
         process.send_signal(signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):
@@ -126,6 +124,10 @@ def test_a_signal_after_the_last_rank_only_ends_the_wait_for_a_reader(start, tmp
             break
     assert process.returncode == 5
     assert "for reading before a signal came" in " ".join(process.stderr.read().split())
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    with pytest.raises(LaunchError, match=r"has read nothing for 0\.1 s"):
+        write_report(prepare_report(str(pipe)), "x" * 200_000, 0.1)
+    os.close(reader)
 
 
 def test_a_device_that_cannot_be_opened_is_an_error_at_once(ompbind):
