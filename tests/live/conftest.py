@@ -70,26 +70,41 @@ def clean_environment(**extra):
     return {**kept, RUNTIME_DIR: os.environ[RUNTIME_DIR], "PATH": path, **extra}
 
 
+def run_program(*command, env=None, **options):
+    """Run a program with these variables besides those of a clean environment."""
+    settings = {"capture_output": True, "text": True, "timeout": 60, "stdin": subprocess.DEVNULL}
+    return subprocess.run(command, env=clean_environment(**(env or {})), **{**settings, **options})
+
+
+def start_program(*command, env=None, **options):
+    """Start a program with these variables besides those of a clean environment, and with pipes."""
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(
+        command, env=clean_environment(**(env or {})), **{"text": True, **pipes, **options}
+    )
+
+
 @pytest.fixture
 def ompbind():
-    def run(*args, env=None, before=(), program=OMPBIND, **options):
-        settings = {"capture_output": True, "text": True, "timeout": 60, "stdin": subprocess.DEVNULL}
-        command = [*before, program, *args]
-        return subprocess.run(command, env=clean_environment(**(env or {})), **{**settings, **options})
+    def run(*args, before=(), program=OMPBIND, **options):
+        return run_program(*before, program, *args, **options)
 
     return run
 
 
 @pytest.fixture
 def start():
-    """Start ompbind and leave it running; if it still runs after the test, it is killed."""
+    """Start ompbind and leave it running; if it still runs after the test, it is killed.
+
+    With `up`, wait until it has printed this many lines "up".
+    """
     started = []
 
-    def begin(*args, env=None, before=(), **options):
-        settings = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL}
-        command, options = [*before, OMPBIND, *args], {"text": True, **settings, **options}
-        started.append(subprocess.Popen(command, env=clean_environment(**(env or {})), **options))
-        return started[-1]
+    def begin(*args, before=(), program=OMPBIND, up=0, **options):
+        started.append(process := start_program(*before, program, *args, **options))
+        lines = [process.stdout.readline() for _ in range(up)]
+        assert lines == ["up\n"] * up, lines or process.communicate()
+        return process
 
     yield begin
     for process in started:
@@ -102,6 +117,18 @@ def close(process):
     for pipe in (process.stdin, process.stdout, process.stderr):
         if pipe:
             pipe.close()
+
+
+def one_line(text):
+    """Return a text without its line breaks: messages are wrapped."""
+    return " ".join(text.split())
+
+
+def write_program(path, text, first="#!/bin/sh"):
+    """Write a script that can be executed, and return its path as text."""
+    path.write_text(f"{first}\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
 
 
 STRANGER = """

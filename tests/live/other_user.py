@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent.parent
+from tests.packaging.scripts import ROOT
+
 NOBODY = 65534
 
 

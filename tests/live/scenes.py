@@ -5,13 +5,20 @@ Each process of a scene has a unique marker in its environment, or in its argume
 
 import os
 import re
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 from ompbind.registry.registry import read_live_runs
-from tests.live.conftest import OMPBIND, RUNTIME_DIR, clean_environment, close, is_alive, wait_until
+from tests.live.conftest import (
+    OMPBIND,
+    RUNTIME_DIR,
+    clean_environment,
+    close,
+    is_alive,
+    start_program,
+    wait_until,
+)
 from tests.live.processes import kill_all
 
 CLEANUP_S = 10.0
@@ -36,15 +43,9 @@ class Scene:
         return {**clean_environment(**extra), "SCENE": self.marker, "DIRECTORY": str(self.directory)}
 
     def begin(self, *args, before=(), env=None, program=OMPBIND, **options):
-        settings = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        process = subprocess.Popen(
-            [*before, program, "run", *args],
-            env=self.environment() if env is None else env,
-            text=True,
-            **{**settings, **options},
-        )
-        self.started.append(process)
-        return process
+        env = self.environment() if env is None else env
+        self.started.append(start_program(*before, program, "run", *args, env=env, **options))
+        return self.started[-1]
 
     def end(self, process, timeout_s=20.0):
         """Wait until a run exits; check that no process is left and no message is repeated.

@@ -1,11 +1,10 @@
 """Systems without some features of Linux: runs start, stop and clean up, within process groups."""
 
-import subprocess
 import sys
 
 import pytest
 
-from tests.live.conftest import clean_environment, is_alive, wait_until
+from tests.live.conftest import is_alive, start_program, wait_until
 
 WITHOUT = {
     "pidfds": "del os.pidfd_open",
@@ -16,9 +15,7 @@ BEGIN = "import os, select, sys; {}; from ompbind.__main__ import start; start()
 
 
 def begin(lacks, *args):
-    words = [sys.executable, "-c", BEGIN.format(WITHOUT.get(lacks, lacks)), *args]
-    pipes = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
-    return subprocess.Popen(words, env=clean_environment(), stdin=subprocess.DEVNULL, text=True, **pipes)
+    return start_program(sys.executable, "-c", BEGIN.format(WITHOUT.get(lacks, lacks)), *args)
 
 
 @pytest.mark.two_cpus

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -81,12 +80,13 @@ def test_of_two_launchers_the_inner_one_counts(ompbind, outer, inner):
     assert {report["OMPBIND_RUN_ID"].partition("-")[0] for report in reports} == {inner}
 
 
+WAIT = ("sh", "-c", "echo up; exec sleep 300")
+
+
 def test_ranks_with_different_options_are_warned(ompbind, start):
     first, second = two_cpus()
     command = ("exec", "--run-id", "job", "--local-size", "2")
-    one = start(*command, "--local-rank", "0", "-m", f"{first}|{second}", "--", "sh", "-c", "echo up; read x",
-                stdin=subprocess.PIPE)  # fmt: skip
-    assert one.stdout.readline() == "up\n"
+    one = start(*command, "--local-rank", "0", "-m", f"{first}|{second}", "--", *WAIT, up=1)
     rest = ("--local-rank", "1", "-m")
     same = ompbind(*command, *rest, f"{first}|{second}", "--", "true")
     other = ompbind(*command, *rest, f"{second}|{first}", "--", "true")
@@ -126,8 +126,7 @@ def test_ranks_of_a_job_avoid_the_same_cpus(ompbind, start, tmp_path, launcher):
     """The first rank decides for all, although the other run exits as soon as a rank has started."""
     first, second = two_cpus()
     wait = "while [ $(ls {}/started-* 2>/dev/null | wc -l) -lt {} ]; do sleep 0.05; done"
-    other = start("run", "-m", str(second), "--", "sh", "-c", f"echo up; {wait.format(tmp_path, 1)}")
-    assert other.stdout.readline() == "up\n"
+    other = start("run", "-m", str(second), "--", "sh", "-c", f"echo up; {wait.format(tmp_path, 1)}", up=1)
     code = f"echo $RANK $OMPBIND_CPUS; touch {tmp_path}/started-$RANK; {wait.format(tmp_path, LOCAL_SIZE)}"
     before = launcher_words(launcher, LOCAL_SIZE)
     done = ompbind("exec", "--avoid", "-s", "all", "--", "sh", "-c", code, before=before)
@@ -138,9 +137,7 @@ def test_ranks_of_a_job_avoid_the_same_cpus(ompbind, start, tmp_path, launcher):
 
 def test_nothing_of_ompbind_is_left_in_a_rank(start, claims):
     """No code, no process, no memory: only the open file of its claim, which releases the CPUs at its end."""
-    identity = ("--local-rank", "0", "--local-size", "1")
-    rank = start("exec", *identity, "--", "sh", "-c", "echo up; read x", stdin=subprocess.PIPE)
-    assert rank.stdout.readline() == "up\n"
+    rank = start("exec", "--local-rank", "0", "--local-size", "1", "--", *WAIT, up=1)
     process = Path(f"/proc/{rank.pid}")
     assert not re.search("python|ompbind", (process / "maps").read_text())
     files = [os.readlink(file) for file in (process / "fd").iterdir() if int(file.name) > 2]

@@ -6,9 +6,7 @@ import sys
 
 import pytest
 
-
-def words(text):
-    return " ".join(text.split())
+from tests.live.conftest import one_line, write_program
 
 
 @pytest.mark.parametrize(("verb", "command", "hint"), [
@@ -17,12 +15,10 @@ def words(text):
     ("run", "{script}", "it has Windows line ends; remove them: sed -i 's/\\r$//' {script}"),
 ])  # fmt: skip
 def test_a_command_that_cannot_start_has_a_hint(ompbind, tmp_path, verb, command, hint):
-    script = tmp_path / "script"
-    script.write_bytes(b"#!/bin/sh\r\ntrue\r\n")
-    script.chmod(0o755)
+    script = write_program(tmp_path / "script", "true\r", "#!/bin/sh\r")
     done = ompbind(verb, "--", *shlex.split(command.format(script=script)))
     assert done.returncode == 127
-    assert f"hint: {hint.format(script=script)}" in words(done.stderr)
+    assert f"hint: {hint.format(script=script)}" in one_line(done.stderr)
 
 
 @pytest.mark.parametrize(("verb", "variables", "message"), [
@@ -37,16 +33,16 @@ def test_an_error_names_the_variable_that_a_value_comes_from(ompbind, tmp_path, 
     options = ["--report", str(report)] if verb == "run" else []
     done = ompbind(verb, *options, "--", "true", env=dict(word.split("=") for word in variables.split()))
     assert done.returncode == 125
-    assert words(done.stderr).startswith(f"ompbind: error: {message}")
+    assert one_line(done.stderr).startswith(f"ompbind: error: {message}")
     assert not report.exists() or json.loads(report.read_text())["error"].startswith(message)
 
 
 def test_an_error_without_an_option_lists_variables_that_may_be_the_cause(ompbind):
     done = ompbind("run", "--", "true", env={"OMPBIND_RANKS": "5000", "OMPBIND_MEMORY": "bind"})
-    assert "set outside of the command line: OMPBIND_RANKS=5000" in words(done.stderr)
+    assert "set outside of the command line: OMPBIND_RANKS=5000" in one_line(done.stderr)
     assert "OMPBIND_MEMORY" not in done.stderr  # it chooses no CPUs
     done = ompbind("run", "--", "true", env={"OMPBIND_LOG_DIR": "/proc/none"})
-    assert "set outside of the command line: OMPBIND_LOG_DIR=/proc/none" in words(done.stderr)
+    assert "set outside of the command line: OMPBIND_LOG_DIR=/proc/none" in one_line(done.stderr)
     done = ompbind("run", "-n", "5000", "--", "true", env={"OMPBIND_RANKS": "1"})
     assert "OMPBIND_RANKS" not in done.stderr
 
@@ -56,7 +52,7 @@ def test_an_unknown_variable_is_a_warning(ompbind):
     for verb in ("run", "exec"):
         done = ompbind(verb, "--", "true", env=env)
         assert done.returncode == 0
-        assert [text.strip() for text in words(done.stderr).split("ompbind: warning: ")[1:]] == [
+        assert [text.strip() for text in one_line(done.stderr).split("ompbind: warning: ")[1:]] == [
             "OMPBIND_MASKS is not a variable of ompbind; did you mean OMPBIND_MASK?",
             "OMPBIND_XYZ is not a variable of ompbind",
         ]
