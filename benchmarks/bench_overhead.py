@@ -35,8 +35,7 @@ import ompbind.cli.main  # noqa: F401 - bench has loaded it too
 from benchmarks.promises import BenchUsage, make_bench_promises, print_promises
 from benchmarks.rounds import compile_modules, make_parser
 from ompbind.bench.records import Candidate, Kind, Metric, Run, Status
-from ompbind.bench.run_candidate import run_candidate
-from ompbind.bench.start_ranks import CandidateStart, MeasuringSettings, Slot
+from ompbind.bench.run_candidate import CandidateStart, MeasuringSettings, run_candidate
 from ompbind.commands.environment import RunSpec
 from ompbind.commands.rank_command import RankCommand, make_commands
 from ompbind.execution.process_pair import become_supervisor
@@ -70,7 +69,7 @@ def make_unbound() -> CandidateStart:
 
 def run_once(start: CandidateStart, number: int = 0) -> Run:
     """Run a candidate, which must succeed."""
-    run = run_candidate(start, SETTINGS, Slot(number=number, round=1), verify=False)
+    run = run_candidate(start, SETTINGS, number, 1)
     if run.status is not Status.OK:
         raise SystemExit(f"a run has failed: {run.reason}")
     return run

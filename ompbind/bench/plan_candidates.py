@@ -14,7 +14,7 @@ from hashlib import sha256
 from ompbind.bench.candidates import MOST, Choices, add_ranks, make_combinations, make_proposal
 from ompbind.bench.options import BenchSettings, check_variations, make_choice_words, render_run_words
 from ompbind.bench.records import Candidate, Kind, Refusal
-from ompbind.bench.start_ranks import CandidateStart
+from ompbind.bench.run_candidate import CandidateStart
 from ompbind.bench.table import render_run_time
 from ompbind.cli.request import make_request, make_requests, make_spec_of_run
 from ompbind.cli.settings import Settings

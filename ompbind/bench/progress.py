@@ -13,8 +13,9 @@ from contextlib import contextmanager, suppress
 from statistics import median
 from typing import Any
 
+from ompbind.bench.comparing import make_index
 from ompbind.bench.records import NextRound, Session
-from ompbind.bench.session import ShowStart, estimate_most_s, estimate_run_s, find_best_so_far
+from ompbind.bench.session import ShowStart, estimate_round_s, estimate_run_s
 from ompbind.bench.table import render_run_time
 from ompbind.cli.console import print_message, read_screen
 from ompbind.report.text import render_age
@@ -24,9 +25,9 @@ from ompbind.text import clean_line
 class ProgressLine:
     """One line: the round, the candidate that runs, the time left and the best so far."""
 
-    def __init__(self, live: Any, budget_s: float | None) -> None:
+    def __init__(self, live: Any, budget_s: float) -> None:
         self._live = live
-        self._stop_at = float("inf") if budget_s is None else time.monotonic() + budget_s
+        self._stop_at = time.monotonic() + budget_s
         self._round = -1
         self._end_at: float | None = None
 
@@ -37,40 +38,55 @@ class ProgressLine:
         """
         if self._round != upcoming.round or self._end_at is None:
             self._round = upcoming.round
-            most_s = estimate_most_s(session, upcoming)
+            most_s = _estimate_most_s(session, upcoming)
             self._end_at = None if most_s is None else min(self._stop_at, time.monotonic() + most_s)
-        from rich.text import Text  # noqa: PLC0415 - door: rich
-
-        line = ", ".join(self._make_parts(session, upcoming, candidate))
-        self._live.console.width = read_screen(sys.stderr).width - 1
-        with suppress(OSError):
-            self._live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)
-
-    def _make_parts(self, session: Session, upcoming: NextRound, candidate: str) -> Iterator[str]:
         run_s = estimate_run_s(session, candidate)
         span = "" if run_s is None else f" ({render_run_time(run_s)})"
         number = f"round {upcoming.round}/{session.rules.max_rounds}" if upcoming.round else "warm-up"
-        yield f"{number}: {clean_line(candidate)}{span}"
+        parts = [f"{number}: {clean_line(candidate)}{span}"]
         if self._end_at is not None:
-            yield f"at most {render_age(self._end_at - time.monotonic())} left"
-        best = find_best_so_far(session, candidate)
-        if best:
-            yield f"best so far: {clean_line(best)}"
+            parts.append(f"at most {render_age(self._end_at - time.monotonic())} left")
+        if best := _find_best_so_far(session, candidate):
+            parts.append(f"best so far: {clean_line(best)}")
+        from rich.text import Text  # noqa: PLC0415 - door: rich
+
+        self._live.console.width = read_screen(sys.stderr).width - 1
+        with suppress(OSError):
+            self._live.update(Text(", ".join(parts), no_wrap=True, overflow="ellipsis"), refresh=True)
+
+
+def _find_best_so_far(session: Session, candidate: str) -> str:
+    """Return the candidate with the best median, among candidates with the same work as this candidate.
+
+    Returns "" without runs. Warm-ups do not count. This claims nothing: see `decision`.
+    """
+    ranks = {each.name: each.ranks for each in session.candidates}
+    values = make_index(session).values
+    comparable = [name for name in values if session.rules.same_work or ranks[name] == ranks[candidate]]
+    sign = -1 if session.metrics[0].higher else 1
+    return min(comparable, key=lambda name: sign * median(values[name]), default="")
+
+
+def _estimate_most_s(session: Session, upcoming: NextRound) -> float | None:
+    """Return the seconds that a session takes at most from the start of a round on; None if not known."""
+    round_s = estimate_round_s(session, upcoming)
+    rounds = 1 + max(0, session.rules.max_rounds - upcoming.round)
+    return None if round_s is None else round_s * rounds
 
 
 class TimeNote:
     """Prints how long a session takes at most, as soon as the time of a run is known."""
 
-    def __init__(self, budget_s: float | None) -> None:
+    def __init__(self, budget_s: float) -> None:
         """Print the time once; a session stops after its budget."""
-        self._budget_s = math.inf if budget_s is None else budget_s
+        self._budget_s = budget_s
         self._is_printed = False
         self._began: tuple[float, int] | None = None  # when, and after how many runs
 
     def show_start(self, session: Session, upcoming: NextRound, candidate: str) -> None:
         """Print the time at the start of the second run, or of the first run of a resumed session."""
         began_s, earlier = self._began = self._began or (time.monotonic(), len(session.runs))
-        most_s = None if self._is_printed else estimate_most_s(session, upcoming)
+        most_s = None if self._is_printed else _estimate_most_s(session, upcoming)
         if most_s is not None:
             self._is_printed = True
             run_s = median(max(run.wall_s) for run in session.runs if run.wall_s)
@@ -88,9 +104,10 @@ def open_progress(*, quiet: bool, budget_s: float | None) -> Iterator[ShowStart 
     On a terminal, standard error has a line with the progress, which is removed at the end; elsewhere only a
     note after the first run.
     """
+    most_s = math.inf if budget_s is None else budget_s
     is_terminal = sys.stderr is not None and sys.stderr.isatty()
     if quiet or not is_terminal or os.environ.get("TERM", "dumb") == "dumb":
-        yield None if quiet else TimeNote(budget_s).show_start
+        yield None if quiet else TimeNote(most_s).show_start
         return
     from rich.console import Console  # noqa: PLC0415 - door: rich
     from rich.live import Live  # noqa: PLC0415 - door: rich
@@ -103,7 +120,7 @@ def open_progress(*, quiet: bool, budget_s: float | None) -> Iterator[ShowStart 
         live.start()
         console.show_cursor()  # rich hides it, and could not show it after SIGKILL
     try:
-        yield ProgressLine(live, budget_s).show_start
+        yield ProgressLine(live, most_s).show_start
     finally:
         with suppress(OSError):
             live.stop()

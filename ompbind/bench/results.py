@@ -60,16 +60,6 @@ def make_event(kind: str, record: Record) -> Event:
     return {"event": kind, **_make_fields(record)}
 
 
-def make_drop_event(candidate: str, reason: str) -> Event:
-    """Return the event of a candidate that does not run any more."""
-    return {"event": DROP, "candidate": candidate, "reason": reason}
-
-
-def make_end_event(reason: str) -> Event:
-    """Return the event of the end of a session."""
-    return {"event": ENDED, "reason": reason}
-
-
 def _make_fields(record: Record) -> dict[str, Any]:
     return {name: make_json(value) for name, value in record.as_dict().items()}
 

@@ -1,30 +1,179 @@
-"""Run a candidate once: start its ranks, wait until all have exited, and record everything about the run."""
+"""Run a candidate once: start its ranks by the supervisor of `ompbind run`, wait, and record the run.
 
+    bench                    measures; goes on after the run
+      └─ foreground process  forwards signals; the kernel kills it with bench
+           └─ supervisor     starts the ranks and reaps them; sends the outcome to bench through a pipe
+                └─ ranks     standard input is empty, output goes to RANK.out and RANK.err
+
+See `execution.process_pair` for the two processes between bench and the ranks. If bench is killed, the
+foreground process is killed too, so the supervisor kills all ranks, and removes the files of the run.
+The signals that stop a session come first, then what is started, and how it is measured.
+"""
+
+import os
+import pickle
+import select
+import shutil
 import signal
 import tempfile
 import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import NoReturn
 
+import ompbind.execution.verify.evaluate  # noqa: F401 - before the forks: else each supervisor imports both
 from ompbind.bench.conditions import find_system, make_conditions, read_counts
 from ompbind.bench.metrics import read_values, render_last_lines
-from ompbind.bench.records import Run, Status, Verification
-from ompbind.bench.start_ranks import (
-    CandidateStart,
-    MeasuringSettings,
-    SignalMask,
-    Slot,
-    delay_interrupts,
-    start_ranks,
-)
-from ompbind.errors import OmpbindError
+from ompbind.bench.records import Candidate, Metric, Run, Status, Verification
+from ompbind.commands.environment import RunSpec
+from ompbind.commands.rank_command import RankCommand
+from ompbind.errors import LaunchError, OmpbindError
+from ompbind.execution.orphans import exit_with_parent, signal_process
 from ompbind.execution.outcome import Outcome, find_decisive, find_hint, render_exit_status
+from ompbind.execution.output.log_files import make_log_name
+from ompbind.execution.process_pair import become_supervisor
 from ompbind.execution.readiness import check_commands
+from ompbind.execution.rlimits import make_limit_error
+from ompbind.execution.run_options import ONE_GROUP, Output, RankGroup, Reporter, RunOptions, Supervision
+from ompbind.execution.shutdown import REPEAT_S
+from ompbind.execution.spawn import find_starts
+from ompbind.execution.supervisor import supervise
+from ompbind.execution.verify.evaluate import expect_ranks
 from ompbind.inspection.verdict import VerificationResult
+from ompbind.planning.plan import Plan
 from ompbind.procfs.reader import read_affinity
+from ompbind.record import Record
 from ompbind.text import Severity
 
+INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-def run_candidate(start: CandidateStart, settings: MeasuringSettings, slot: Slot, *, verify: bool) -> Run:
-    """Run a candidate once, and return what was measured; with `verify`, its threads are checked too.
+VERIFIED_ROUNDS = 10
+"""Rounds whose number is a multiple of this are verified, also the warm-up with the number 0.
+
+All candidates of these rounds are verified, except those without a plan. A sample takes some 10 ms of CPU
+time, also from ranks if they have all CPUs. As that is one round of ten, it hardly changes a median.
+"""
+
+
+class TimeIsUp(KeyboardInterrupt):
+    """The session has used all its time."""
+
+
+@contextmanager
+def catch_interrupts() -> Iterator[list[int]]:
+    """Let signals that stop a session raise KeyboardInterrupt; yield the list of signals that arrive.
+
+    The signal of a timer raises TimeIsUp. As in `run`, a signal that repeats another within REPEAT_S seconds
+    has no effect. Signals that this process ignores stay ignored, as after nohup. A write to a closed pipe
+    raises BrokenPipeError and does not kill the session. Afterwards all signals that are not ignored by then
+    do what they did before. A forked child that has no handlers of its own yet exits: it must not save and
+    show the session too.
+    """
+    arrived: list[int] = []
+    owner, ignored_until = os.getpid(), 0.0
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal ignored_until
+        if os.getpid() != owner:
+            os._exit(128 + number)
+        if number == signal.SIGALRM:
+            raise TimeIsUp
+        now = time.monotonic()
+        if now < ignored_until:
+            return
+        ignored_until = now + REPEAT_S
+        arrived.append(number)
+        raise KeyboardInterrupt
+
+    def stay_alive(number: int, frame: FrameType | None) -> None:
+        """Do nothing: unlike an ignored signal, a handled signal is not inherited by ranks."""
+
+    handlers = {**dict.fromkeys((*INTERRUPTS, signal.SIGALRM), interrupt), signal.SIGPIPE: stay_alive}
+    before = {number: signal.getsignal(number) for number in handlers}
+    try:
+        for number, handler in handlers.items():
+            if before[number] != signal.SIG_IGN or number == signal.SIGALRM:
+                signal.signal(number, handler)
+        yield arrived
+    finally:
+        for number, earlier in before.items():
+            if signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, earlier)
+
+
+@contextmanager
+def limit_time(limit_s: float | None) -> Iterator[None]:
+    """Raise TimeIsUp in the block after `limit_s` seconds, None for never; within `catch_interrupts`."""
+    try:
+        signal.setitimer(signal.ITIMER_REAL, limit_s or 0)
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+class SignalMask:
+    """Changes the signal mask for a block, as `signal.pthread_sigmask` does; the block gets the mask before.
+
+    A signal at any moment leaves the mask of an outer block as it was. A generator would not: one that a
+    signal stops before its end restores its mask when it is deleted, after the outer block.
+    """
+
+    def __init__(self, how: int, numbers: Iterable[int]) -> None:
+        self._how = how
+        self._numbers = numbers
+        self._before = frozenset[int]()
+
+    def __enter__(self) -> frozenset[int]:
+        self._before = frozenset(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+        try:
+            signal.pthread_sigmask(self._how, self._numbers)
+        except KeyboardInterrupt:  # a signal that has come before; the mask has changed nevertheless
+            signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
+            raise
+        return self._before
+
+    def __exit__(self, *_: object) -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
+
+
+def delay_interrupts() -> SignalMask:
+    """Deliver signals that stop a session only at the end of the block, so that it is done or not begun."""
+    return SignalMask(signal.SIG_BLOCK, (*INTERRUPTS, signal.SIGALRM))
+
+
+class CandidateStart(Record):
+    """A candidate and the commands of its ranks; `plan` is None for the command without ompbind.
+
+    Of a run with several commands, `groups` are the options of the groups, and `until` is the group whose
+    ranks are measured and end the run, "" for all groups.
+    """
+
+    candidate: Candidate
+    plan: Plan | None
+    spec: RunSpec
+    commands: Sequence[RankCommand]
+    groups: Mapping[str, RankGroup] = ONE_GROUP
+    until: str = ""
+
+    @property
+    def log_names(self) -> list[str]:
+        """The starts of the names of the output files of the measured ranks."""
+        measured = (each for each in self.commands if not self.until or each.group == self.until)
+        return [make_log_name(command.label or str(command.rank)) for command in measured]
+
+
+class MeasuringSettings(Record):
+    """How each run is done; times are seconds, None for no limit."""
+
+    run_id: str
+    metrics: tuple[Metric, ...]
+    timeout_s: float | None = None
+    grace_s: float = 10.0
+
+
+def run_candidate(start: CandidateStart, settings: MeasuringSettings, number: int, round_number: int) -> Run:
+    """Run a candidate once, and return what was measured; `number` counts the runs of the session.
 
     A run that fails is no error: its status says so. Raises KeyboardInterrupt if a signal stops the run,
     after all ranks have exited.
@@ -36,13 +185,13 @@ def run_candidate(start: CandidateStart, settings: MeasuringSettings, slot: Slot
         tempfile.TemporaryDirectory(prefix="ompbind-bench-", ignore_cleanup_errors=True) as directory,
         SignalMask(signal.SIG_SETMASK, signal_mask),
     ):
-        outcome, values = _measure(start, settings, directory, verify=verify)
+        outcome, values = _measure(start, settings, directory, verify=round_number % VERIFIED_ROUNDS == 0)
     after = read_counts(system, settings.run_id)
     cpus = start.plan.used if start.plan else read_affinity(0)
     run = Run(
         candidate=start.candidate.name,
-        number=slot.number,
-        round=slot.round,
+        number=number,
+        round=round_number,
         started=started,
         values=values,
         conditions=make_conditions(before, after, cpus),
@@ -113,3 +262,123 @@ def find_verification(verified: VerificationResult | None) -> tuple[Verification
                 return Verification.VIOLATED, f"rank {checked.rank}: {issue.text}"
     is_seen = all(checked.verdict for checked in verified.ranks)
     return Verification.VERIFIED if is_seen else Verification.UNSEEN, ""
+
+
+class StartedRun:
+    """A run whose ranks were started; signals are handled only while a function here waits.
+
+    `signal_mask` is that of bench before the start.
+    """
+
+    def __init__(self, pid: int, pipe: int, signal_mask: frozenset[int]) -> None:
+        self._pid = pid
+        self._pipe = pipe
+        self._signal_mask = signal_mask
+        self._received = b""
+        self._outcome: Outcome | None = None
+
+    def wait(self) -> Outcome:
+        """Wait until all ranks have exited, and return how they exited; KeyboardInterrupt changes nothing."""
+        while self._outcome is None:
+            with SignalMask(signal.SIG_SETMASK, self._signal_mask):  # in this block signals are handled
+                select.select((self._pipe,), (), ())
+            block = os.read(self._pipe, 1 << 16)  # no signal can come between reading and keeping
+            self._received += block
+            if not block:
+                os.waitpid(self._pid, 0)
+                os.close(self._pipe)
+                failure = Outcome(exits=(), error=LaunchError("the supervisor was killed"))
+                self._outcome = pickle.loads(self._received) if self._received else failure
+        return self._outcome
+
+    def end(self) -> None:
+        """Stop the ranks, unless `wait` has returned, and wait until all have exited.
+
+        They are stopped as `run` does at SIGTERM: a further request leads to the next signal, and ranks that
+        exit after it have not failed. KeyboardInterrupt is raised at the end.
+        """
+        interrupt = None
+        while self._outcome is None:
+            try:
+                signal_process(self._pid, signal.SIGTERM)
+                self.wait()
+            except KeyboardInterrupt as raised:
+                interrupt = raised
+        if interrupt:
+            raise interrupt
+
+
+@contextmanager
+def start_ranks(
+    start: CandidateStart, settings: MeasuringSettings, directory: str, *, verify: bool = False
+) -> Iterator[StartedRun]:
+    """Start the ranks of a candidate; at the end of the block, stop all that still run.
+
+    Their output goes to RANK.out and RANK.err in `directory`, which is for this run alone: it is removed if
+    bench is killed while ranks run. The block begins before the ranks have started, so the files may not
+    exist yet. The thread that calls this must live until the ranks have exited: they are killed with it.
+    Signals are blocked, also in the block, but not while it waits for the run: so a signal at any moment
+    leaves no rank. Raises LaunchError if no process can be started.
+    """
+    plan = start.plan
+    is_verified = verify and plan is not None and plan.machine.bindable
+    options = RunOptions(
+        run_id=settings.run_id,
+        output=Output(directory=directory),
+        groups=start.groups,
+        until=start.until,
+        supervision=Supervision(timeout=settings.timeout_s, grace=settings.grace_s),
+        stdin_first=False,
+        expected=expect_ranks(plan, settings.run_id, start.commands) if plan and is_verified else None,
+    )
+    with SignalMask(signal.SIG_BLOCK, signal.valid_signals()) as signal_mask:
+        run = _fork_supervisor(start, options, signal_mask)
+        try:
+            yield run
+        finally:
+            run.end()
+
+
+def _fork_supervisor(start: CandidateStart, options: RunOptions, signal_mask: frozenset[int]) -> StartedRun:
+    """Fork the process that starts the ranks; signals are blocked."""
+    pid = -1
+    try:
+        read_end, write_end = os.pipe()
+        bench = os.getpid()
+        try:
+            pid = os.fork()
+            if pid == 0:
+                _run_child(start, options, bench, write_end, signal_mask)
+        finally:
+            os.close(write_end)
+            if pid < 0:
+                os.close(read_end)
+    except OSError as error:
+        raise make_limit_error("cannot start the run", error) from error
+    return StartedRun(pid, read_end, signal_mask)
+
+
+def _run_child(
+    start: CandidateStart, options: RunOptions, bench: int, pipe: int, signal_mask: frozenset[int]
+) -> NoReturn:
+    """Supervise the ranks in a forked process, and send the outcome to bench.
+
+    `bench` is its PID, `signal_mask` its mask: all signals are blocked here until this process handles them.
+    """
+    try:
+        try:
+            exit_with_parent(bench)
+            foreground = become_supervisor(lambda: None, options.supervision.grace, signal_mask)
+            outcome = supervise(find_starts(start.commands), options, foreground, Reporter())
+            is_killed = os.getppid() != foreground.pid  # as bench was
+            if is_killed and options.output and options.output.directory:
+                shutil.rmtree(options.output.directory, ignore_errors=True)
+        except OmpbindError as error:
+            outcome = Outcome(exits=(), error=error)
+        except Exception as error:  # noqa: BLE001 - bench reports it: this process has no reader of tracebacks
+            text = f"the supervisor failed: {type(error).__name__}: {error}"
+            outcome = Outcome(exits=(), error=LaunchError(text))
+        with open(pipe, "wb", closefd=False) as file:
+            pickle.dump(outcome, file)
+    finally:
+        os._exit(0)

@@ -18,7 +18,7 @@ import click
 from ompbind import __version__
 from ompbind.bench.compare_sessions import compare_sessions, find_failures, render_failure, render_sessions
 from ompbind.bench.conditions import read_hardware
-from ompbind.bench.decision import conclude, find_next
+from ompbind.bench.decision import conclude
 from ompbind.bench.export import EXPORTS
 from ompbind.bench.metrics import make_metrics
 from ompbind.bench.options import CHECKS, SHOWING, BenchSettings, render_command, render_words
@@ -35,17 +35,16 @@ from ompbind.bench.results import (
     read_results,
     render_event,
 )
-from ompbind.bench.run_candidate import run_candidate
-from ompbind.bench.session import INTERRUPTED, SessionCalls, run_session
-from ompbind.bench.start_ranks import (
+from ompbind.bench.run_candidate import (
+    INTERRUPTS,
     CandidateStart,
     MeasuringSettings,
     SignalMask,
     catch_interrupts,
-    check_commands,
     delay_interrupts,
-    ignore_interrupts,
+    run_candidate,
 )
+from ompbind.bench.session import INTERRUPTED, SessionLoop
 from ompbind.bench.table import list_choices, render_bench
 from ompbind.cli.config_defaults import ENV
 from ompbind.cli.console import print_message, read_screen, write_stderr, write_stdout
@@ -58,9 +57,10 @@ from ompbind.cli.settings import Settings, make_planning_settings, make_settings
 from ompbind.cli.verb import Verb
 from ompbind.cli.verbs import CONFIGURATION
 from ompbind.cpuset import count
-from ompbind.errors import OptionError, RequestError
+from ompbind.errors import LaunchError, OptionError, RequestError
 from ompbind.execution.job_control import exit_by_interrupt
 from ompbind.execution.report_file import ReportFile, prepare_report, write_report
+from ompbind.execution.spawn import find_executable
 from ompbind.machine.model import Machine
 from ompbind.machine.read.linux import LIVE
 from ompbind.planning.plan import Plan
@@ -211,7 +211,7 @@ def run_bench(
     The code is 0; 1 if no run has succeeded; 128 and the number of the signal that stopped the session.
     """
     exports = _prepare_exports(settings)
-    check_commands(starts)
+    _check_programs(starts)
     measuring = make_measuring_settings(settings)
     sources = settings.planning.sources
     new = Session(
@@ -237,25 +237,41 @@ def run_bench(
         for event in list_events(mask_session(session)) if streams else ():
             _print_event(event)
         with open_progress(quiet=settings.planning.quiet or is_mixed, budget_s=settings.budget) as show_start:
-            calls = SessionCalls(
-                find_next=find_next,
-                run=lambda start, slot, *, verify: run_candidate(start, measuring, slot, verify=verify),
-                save=save,
+            loop = SessionLoop(
+                session,
+                starts,
+                lambda start, number, round_: run_candidate(start, measuring, number, round_),
+                save,
                 show_start=show_start,
                 show_event=_print_event if streams else None,
             )
-            signals = SignalMask(signal.SIG_SETMASK, signal_mask)
-            end = run_session(session, starts, calls, settings.budget, signals)
-        _show_results(settings, end.session, exports)
-        if end.error:
-            raise end.error
-        code = _find_exit_code(end.session, arrived)
+            loop.run(settings.budget, SignalMask(signal.SIG_SETMASK, signal_mask))
+        _show_results(settings, loop.session, exports)
+        if loop.error:
+            raise loop.error
+        if loop.session.ended == INTERRUPTED:  # the ranks may get Ctrl-C before this process
+            code = 128 + (arrived[0] if arrived else signal.SIGINT)
+        else:
+            code = 0 if any(run.status is Status.OK for run in loop.session.runs) else 1
         if claim:
             claim.publish_exit(code)
-        ignore_interrupts()
+        for number in INTERRUPTS:  # the exit code is decided
+            signal.signal(number, signal.SIG_IGN)
     if code == 128 + signal.SIGINT:
         exit_by_interrupt()
     return code
+
+
+def _check_programs(starts: Sequence[CandidateStart]) -> None:
+    """Raise LaunchError if the command of no candidate can be started, for example if its file is missing."""
+    errors = []
+    for start in starts:
+        try:
+            find_executable(start.commands[0])
+            return
+        except LaunchError as error:
+            errors.append(error)
+    raise errors[0]
 
 
 @contextmanager
@@ -313,12 +329,6 @@ def _open_saved(settings: BenchSettings, new: Session) -> Iterator[tuple[Session
         yield new.replace(**kept), results.append
     finally:
         results.close()
-
-
-def _find_exit_code(session: Session, arrived: Sequence[int]) -> int:
-    if session.ended == INTERRUPTED:  # the ranks may get Ctrl-C before this process
-        return 128 + (arrived[0] if arrived else signal.SIGINT)
-    return 0 if any(run.status is Status.OK for run in session.runs) else 1
 
 
 def _print_event(event: Event) -> None:

@@ -6,7 +6,7 @@ import tomllib
 import pytest
 
 from ompbind.bench.records import Metric, Rules
-from ompbind.bench.start_ranks import MeasuringSettings
+from ompbind.bench.run_candidate import MeasuringSettings
 from ompbind.bench.verb import VERB, make_measuring_settings, make_rules, render_preset
 from ompbind.errors import OmpbindError
 from tests.cli.command_lines import read, read_bench

@@ -12,8 +12,8 @@ import pytest
 
 from ompbind.bench.records import Metric, Rules, Run
 from ompbind.bench.results import (
+    ENDED,
     RUN,
-    make_end_event,
     make_event,
     make_header,
     make_json,
@@ -23,8 +23,7 @@ from ompbind.bench.results import (
     read_results,
     render_event,
 )
-from ompbind.bench.session import SessionCalls, run_session
-from ompbind.bench.start_ranks import Slot
+from ompbind.bench.session import SessionLoop
 from ompbind.errors import LaunchError, RequestError
 from tests.bench.fakes import find_next, make_run, make_session, make_starts
 from tests.bench.sessions import make_usual_session
@@ -40,8 +39,9 @@ def run_with_file(path, session=None, start=make_run):
     """Run a session, or resume it, with a results file."""
     results, session = open_results(path, session or make_session(), any_seed=True)
     try:
-        calls = SessionCalls(find_next=find_next, run=start, save=results.append)
-        return run_session(session, make_starts(session), calls).session
+        loop = SessionLoop(session, make_starts(session), start, results.append, find_next=find_next)
+        loop.run()
+        return loop.session
     finally:
         results.close()
 
@@ -56,9 +56,9 @@ def read_error(path, session=None, *, any_seed=True):
 
 
 def test_each_run_is_in_the_file_at_once(path):
-    def start(candidate, slot, *, verify):
-        assert len(read_results(path).runs) == slot.number
-        return make_run(candidate, slot, verify=verify)
+    def start(candidate, number, round_number):
+        assert len(read_results(path).runs) == number
+        return make_run(candidate, number, round_number)
 
     session = run_with_file(path, start=start)
     assert read_results(path) == session
@@ -183,16 +183,15 @@ def test_a_full_disk_leaves_complete_lines(path):
     size = os.path.getsize(path)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    slot = Slot(number=0, round=0)
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (size + 100, limits[1]))
         with pytest.raises(LaunchError, match=os.strerror(errno.EFBIG)):
-            results.append(make_event(RUN, make_run(start, slot, verify=False)))
+            results.append(make_event(RUN, make_run(start, 0, 0)))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, before)
     assert os.path.getsize(path) == size
-    results.append(make_end_event("a disk that was full"))
+    results.append({"event": ENDED, "reason": "a disk that was full"})
     assert read_results(path).ended == "a disk that was full"
     results.close()
 

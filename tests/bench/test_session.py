@@ -6,8 +6,8 @@ import pytest
 
 from ompbind.bench.records import NextRound, Status
 from ompbind.bench.results import DROP, ENDED, RUN
-from ompbind.bench.session import SessionCalls, make_order, run_session
-from ompbind.bench.start_ranks import catch_interrupts
+from ompbind.bench.run_candidate import catch_interrupts
+from ompbind.bench.session import SessionLoop, make_order
 from ompbind.errors import LaunchError
 from tests.bench.fakes import NAMES, ROUNDS, find_next, make_run, make_session, make_starts
 
@@ -21,23 +21,27 @@ def run(session, start=make_run, budget_s=None, decide=find_next, save=None):
             save(len(saved))
         saved.append(event)
 
-    calls = SessionCalls(
-        find_next=decide,
-        run=start,
-        save=save_event,
+    loop = SessionLoop(
+        session,
+        make_starts(session),
+        start,
+        save_event,
         show_start=lambda *start: shown[0].append(start[2]),
         show_event=shown[1].append,
+        find_next=decide,
     )
-    return run_session(session, make_starts(session), calls, budget_s), saved, shown
+    with catch_interrupts() as loop.arrived:
+        loop.run(budget_s)
+    return loop, saved, shown
 
 
 def before_run(at, act):
     """A function that makes runs, and acts before the one with a number."""
 
-    def start(candidate, slot, *, verify):
-        if slot.number == at:
+    def start(candidate, number, round_number):
+        if number == at:
             act()
-        return make_run(candidate, slot, verify=verify)
+        return make_run(candidate, number, round_number)
 
     return start
 
@@ -61,17 +65,6 @@ def test_the_order_is_random_and_depends_on_the_seed_alone():
     swapped = [upcoming.replace(candidates=NAMES[::-1]) for upcoming in rounds]
     assert orders == [make_order(upcoming, 7) for upcoming in swapped]
     assert orders != [make_order(upcoming, 8) for upcoming in rounds]
-
-
-def test_verifies_the_warm_up_and_every_tenth_round():
-    def decide(session):
-        found = find_next(session.replace(runs=()))
-        number = len(session.runs) // 3
-        ended = "decided" if number > 21 else ""
-        return found.replace(round=number, candidates=() if ended else found.candidates, ended=ended)
-
-    end, _, _ = run(make_session(), decide=decide)
-    assert {each.round for each in end.session.runs if each.reason == "verify"} == {0, 10, 20}
 
 
 @pytest.mark.parametrize("stop_after", [0, 1, 8, 18])
@@ -98,9 +91,9 @@ def test_stops_before_a_round_that_would_exceed_the_budget(budget_s, rounds, mon
     now = [0.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
 
-    def start(candidate, slot, *, verify):
-        made = make_run(candidate, slot, verify=verify)
-        now[0] += max(made.wall_s) if slot.round else 0.0
+    def start(candidate, number, round_number):
+        made = make_run(candidate, number, round_number)
+        now[0] += max(made.wall_s) if round_number else 0.0
         return made
 
     end, saved, _ = run(make_session(), start=start, budget_s=budget_s)
@@ -112,9 +105,8 @@ def test_stops_before_a_round_that_would_exceed_the_budget(budget_s, rounds, mon
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_a_signal_during_a_run_keeps_the_runs_before(number):
     before = signal.getsignal(number)
-    with catch_interrupts() as arrived:
-        end, saved, _ = run(make_session(), start=before_run(5, lambda: signal.raise_signal(number)))
-    assert arrived == [number]
+    end, saved, _ = run(make_session(), start=before_run(5, lambda: signal.raise_signal(number)))
+    assert end.arrived == [number]
     assert (end.session.ended, len(end.session.runs), end.error) == ("interrupted", 5, None)
     assert [event["event"] for event in saved] == [RUN] * 5 + [ENDED]
     assert signal.getsignal(number) is before
@@ -127,17 +119,16 @@ def test_a_signal_while_a_run_is_saved_comes_after_it():
         if count == 4:
             signal.raise_signal(signal.SIGTERM)  # of this thread: pytest-xdist has others
 
-    with catch_interrupts():
-        end, saved, _ = run(make_session(), save=save)
+    end, saved, _ = run(make_session(), save=save)
     assert len(end.session.runs) == 5
     assert [event["event"] for event in saved] == [RUN] * 5 + [ENDED]
 
 
 def test_a_candidate_that_cannot_start_has_failed():
-    def start(candidate, slot, *, verify):
+    def start(candidate, number, round_number):
         if candidate.candidate.name == "smt=2":
             raise LaunchError("no such command")
-        return make_run(candidate, slot, verify=verify)
+        return make_run(candidate, number, round_number)
 
     end, _, _ = run(make_session(), start=start)
     failed = [each for each in end.session.runs if each.candidate == "smt=2"]

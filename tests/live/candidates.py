@@ -3,15 +3,13 @@
 import os
 
 from ompbind.bench.records import Candidate, Kind, Metric
-from ompbind.bench.start_ranks import CandidateStart, MeasuringSettings, Slot
+from ompbind.bench.run_candidate import CandidateStart, MeasuringSettings
 from ompbind.commands.environment import RunSpec
 from ompbind.commands.rank_command import RankCommand, make_commands
 from ompbind.machine.read import read_machine
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request, Sharing
 from tests.live.conftest import clean_environment
-
-SLOT = Slot(number=0, round=1)
 
 
 def make_settings(**changes):

@@ -14,9 +14,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import ompbind.bench
-from ompbind.bench.run_candidate import run_candidate
-from ompbind.bench.start_ranks import catch_interrupts
-from tests.live.candidates import SLOT, make_settings, make_start
+from ompbind.bench.run_candidate import catch_interrupts, run_candidate
+from tests.live.candidates import make_settings, make_start
 from tests.live.conftest import RUNTIME_DIR
 
 TRACED = (os.path.dirname(ompbind.bench.__file__), tempfile.__file__, sys.modules["contextlib"].__file__)
@@ -39,7 +38,7 @@ def run_once(start, at):
     with suppress(KeyboardInterrupt), catch_interrupts():
         sys.settrace(trace)
         try:
-            run_candidate(start, make_settings(), SLOT, verify=False)
+            run_candidate(start, make_settings(), 0, 1)
         finally:
             sys.settrace(None)
     return seen.count, seen.where

@@ -15,25 +15,26 @@ from tests.live.conftest import clean_environment
 
 SESSION = """
 import os, signal, sys, threading
-from ompbind.bench.start_ranks import catch_interrupts
-from ompbind.bench.session import SessionCalls, run_session
+from ompbind.bench.run_candidate import catch_interrupts
+from ompbind.bench.session import SessionLoop
 from ompbind.bench.progress import open_progress
 from tests.bench.fakes import *
 
 stop, quiet = int(sys.argv[1]), sys.argv[2:] == ['--quiet']
 
-def start(candidate, slot, *, verify):
+def start(candidate, number, round_number):
     assert threading.active_count() == 1
-    if slot.number == stop:
+    if number == stop:
         os.kill(os.getpid(), signal.SIGINT)
         signal.pause()
-    return make_run(candidate, slot, verify=verify)
+    return make_run(candidate, number, round_number)
 
 session = make_session()
 with open_progress(quiet=quiet, budget_s=None) as show, catch_interrupts():
-    calls = SessionCalls(find_next=find_next, run=start, save=lambda event: None, show_start=show)
-    end = run_session(session, make_starts(session), calls)
-print("|" + end.session.ended, file=sys.stderr)
+    save = lambda event: None
+    loop = SessionLoop(session, make_starts(session), start, save, show_start=show, find_next=find_next)
+    loop.run()
+print("|" + loop.session.ended, file=sys.stderr)
 """
 
 

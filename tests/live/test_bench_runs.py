@@ -12,10 +12,9 @@ from resource import RUSAGE_SELF, getrusage
 import pytest
 
 from ompbind.bench.records import Status, Verification
-from ompbind.bench.run_candidate import run_candidate
-from ompbind.bench.start_ranks import start_ranks
+from ompbind.bench.run_candidate import run_candidate, start_ranks
 from ompbind.registry.registry import read_live_runs
-from tests.live.candidates import SLOT, make_settings, make_start
+from tests.live.candidates import make_settings, make_start
 from tests.live.conftest import RUNTIME_DIR, allowed_list, two_cpus, wait_until
 from tests.live.scenes import PYTHON
 from tests.long import rounds
@@ -65,8 +64,8 @@ def run(tmp_path, monkeypatch):
     """Return a function that runs a candidate, and checks that the run leaves no file."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
-    def measure(start, *, verify=False, **settings):
-        found = run_candidate(start, make_settings(**settings), SLOT, verify=verify)
+    def measure(start, round_number=1, **settings):
+        found = run_candidate(start, make_settings(**settings), 0, round_number)
         assert not list(tmp_path.glob("ompbind-bench-*"))
         return found
 
@@ -107,17 +106,18 @@ UNBIND = f"import os; os.sched_setaffinity(0, range(os.cpu_count())); {WAIT}"
 
 
 @pytest.mark.parametrize(
-    ("script", "bound", "expected"),
+    ("script", "bound", "round_number", "expected"),
     [
-        (WAIT, True, Verification.VERIFIED),
-        (UNBIND, True, Verification.VIOLATED),
-        ("", False, Verification.NOT_CHECKED),
+        (WAIT, True, 0, Verification.VERIFIED),
+        (UNBIND, True, 20, Verification.VIOLATED),
+        (WAIT, True, 9, Verification.NOT_CHECKED),
+        ("", False, 0, Verification.NOT_CHECKED),
     ],
-    ids=["good", "unbinds itself", "unbound"],
+    ids=["warm-up", "unbinds itself", "other round", "unbound"],
 )
-def test_a_run_is_verified(script, bound, expected, run):
+def test_the_warm_up_and_every_tenth_round_are_verified(script, bound, round_number, expected, run):
     two_cpus()
-    found = run(make_start(*PYTHON, script, ranks=2, bound=bound), verify=True)
+    found = run(make_start(*PYTHON, script, ranks=2, bound=bound), round_number)
     assert found.verification == expected
     assert found.status == (Status.INVALID if expected == Verification.VIOLATED else Status.OK)
     assert found.reason.startswith("rank 0: " if expected == Verification.VIOLATED else "")
@@ -126,7 +126,7 @@ def test_a_run_is_verified(script, bound, expected, run):
 def test_other_live_runs_are_counted(ompbind, start):
     start("run", "--share", "--", "sleep", "300")
     wait_until(live_runs, "the other run is registered")
-    found = run_candidate(make_start("true"), make_settings(), SLOT, verify=False)
+    found = run_candidate(make_start("true"), make_settings(), 0, 1)
     assert found.conditions.other_runs == 1
 
 

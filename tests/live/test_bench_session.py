@@ -14,7 +14,7 @@ import pytest
 
 from ompbind.bench.records import Status
 from ompbind.bench.results import open_results, parse_session, read_results
-from ompbind.bench.session import SessionCalls, run_session
+from ompbind.bench.session import SessionLoop
 from tests.bench.fakes import find_next, make_run, make_session, make_starts
 from tests.live.conftest import OMPBIND, clean_environment, start_in_terminal, wait_until
 from tests.long import rounds
@@ -185,14 +185,13 @@ def test_the_known_best_value_is_found_with_the_lines_of_a_preset(ompbind, tmp_p
 def write_session(path, factor=1.0):
     """Write a finished session without ranks, whose runs take `factor` times as long."""
 
-    def start(candidate, slot, *, verify):
-        made = make_run(candidate, slot, verify=verify)
+    def start(*run):
+        made = make_run(*run)
         return made.replace(values=tuple(factor * value for value in made.values))
 
     results, session = open_results(str(path), make_session(), any_seed=True)
     decide = partial(find_next, decided_after=8)
-    calls = SessionCalls(find_next=decide, run=start, save=results.append)
-    run_session(session, make_starts(session), calls)
+    SessionLoop(session, make_starts(session), start, results.append, find_next=decide).run()
     results.close()
     return str(path)
 
