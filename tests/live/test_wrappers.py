@@ -25,6 +25,8 @@ def test_taskset_replaces_the_mask_as_the_warning_says(ompbind):
     text = f"taskset -c {second} replaces the affinity mask of its rank"
     done = ompbind("run", "-m", first, "--", *wrapper, *MASK)
     assert (mask_of(done), text in warnings(done)) == (second, True)
+    done = ompbind("run", "-m", first, "--wrap", " ".join(wrapper), "--", *MASK)
+    assert (mask_of(done), text in warnings(done)) == (second, True)
     refused = ompbind("run", "-m", first, "--strict", "--", *wrapper, *MASK)
     assert (refused.returncode, refused.stdout, text in warnings(refused)) == (125, "", True)
     same = ompbind("run", "-m", second, "--strict", "--", *wrapper, *MASK)
