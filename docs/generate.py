@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ompbind import __version__
+from ompbind.cli import VERBS
 from ompbind.cli.main import load_verb
 from ompbind.cli.option import Option
 from ompbind.cli.verb import METAVARS, Verb
-from ompbind.cli.verbs import VERBS
 from ompbind.machine.read.samples import SAMPLE, SAMPLES, SampleMachine
 
 sys.path.insert(0, str(Path(__file__).parent))  # tests load this file by its path

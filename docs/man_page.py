@@ -11,11 +11,11 @@ from itertools import pairwise
 from pathlib import Path
 
 from ompbind import __version__
+from ompbind.cli import PLANNING, VERBS
 from ompbind.cli.config_files import FILE_NAME
 from ompbind.cli.main import cli, load_verb
 from ompbind.cli.option import Option
 from ompbind.cli.verb import METAVARS, SHORT_EXAMPLES, Verb
-from ompbind.cli.verbs import PLANNING, VERBS
 from ompbind.registry.registry import DIRECTORIES, DIRECTORY_VARIABLE
 
 DOCS = Path(__file__).parent

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from ompbind.cli import VERBS
 from ompbind.cli.main import load_verb
 from ompbind.cli.plan import FORMATS
-from ompbind.cli.verbs import VERBS
 from ompbind.compat.frameworks import FRAMEWORKS
 from ompbind.errors import MaskError
 from ompbind.launchers.launchers import LAUNCHERS

@@ -5,8 +5,8 @@ import re
 import subprocess
 from importlib import metadata
 
+from ompbind.cli import VERBS
 from ompbind.cli.main import load_verb
-from ompbind.cli.verbs import VERBS
 from tests.live.conftest import required
 from tests.packaging.scripts import ROOT, load_script
 

@@ -9,13 +9,13 @@ from typing import Any
 from ompbind.bench.candidates import VariedText, parse_variation
 from ompbind.bench.export import EXPORTS, render_export_names
 from ompbind.bench.metrics import read_pattern
+from ompbind.cli import COMPARING, CONFIGURATION, MEASURING, OUTPUT
 from ompbind.cli.checks import CONTRADICT, Check
 from ompbind.cli.option import FALSE_WORDS, FILES, TRUE_WORDS, Given, Option, Sources, ValueLevel
 from ompbind.cli.options import PLANNING_OPTIONS
 from ompbind.cli.readers import at_least, name_of, one_of, read_seconds
 from ompbind.cli.settings import Settings
 from ompbind.cli.suggestions import suggest_word
-from ompbind.cli.verbs import COMPARING, CONFIGURATION, MEASURING, OUTPUT
 from ompbind.errors import OptionError, PositionError, RequestError
 from ompbind.execution.run_options import RankGroup
 from ompbind.record import Record

@@ -46,6 +46,7 @@ from ompbind.bench.run_candidate import (
 )
 from ompbind.bench.session import INTERRUPTED, SessionLoop
 from ompbind.bench.table import list_choices, render_bench
+from ompbind.cli import CONFIGURATION
 from ompbind.cli.config_defaults import ENV
 from ompbind.cli.console import print_message, read_screen, write_stderr, write_stdout
 from ompbind.cli.groups import split_groups
@@ -55,7 +56,6 @@ from ompbind.cli.register import make_local_plan, plan_or_suggest, read_other_ru
 from ompbind.cli.run_settings import choose_run_id, make_rank_groups
 from ompbind.cli.settings import Settings, make_planning_settings, make_settings
 from ompbind.cli.verb import Verb
-from ompbind.cli.verbs import CONFIGURATION
 from ompbind.cpuset import count
 from ompbind.errors import LaunchError, OptionError, RequestError
 from ompbind.execution.job_control import exit_by_interrupt

@@ -11,11 +11,11 @@ from functools import partial
 from hashlib import sha256
 from typing import Any
 
+from ompbind.cli import BINDING, CPUS, DEVICES
 from ompbind.cli.config_files import FileContent, FileKind, FoundFiles
 from ompbind.cli.option import Given, Option, ValueLevel, VerbContext, find_settings
 from ompbind.cli.readers import read_group_name
 from ompbind.cli.suggestions import find_removed, suggest_word
-from ompbind.cli.verbs import BINDING, CPUS, DEVICES
 from ompbind.errors import ConfigurationError, OmpbindError, OptionError, PositionError
 from ompbind.planning.configuration import Configuration, IgnoredFile, UsedFile
 from ompbind.record import Record

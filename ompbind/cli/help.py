@@ -2,9 +2,9 @@
 
 import click
 
+from ompbind.cli import VERBS
 from ompbind.cli.main import run_words
 from ompbind.cli.verb import Verb
-from ompbind.cli.verbs import VERBS
 from ompbind.errors import OptionError
 
 EXAMPLES = (

@@ -11,8 +11,8 @@ from typing import Any
 import click
 
 from ompbind import __version__
+from ompbind.cli import LAUNCHING, VERB_MODULES, VERBS
 from ompbind.cli.console import make_help_option, read_message_width, write_stderr, write_stdout
-from ompbind.cli.verbs import LAUNCHING, VERB_MODULES, VERBS
 from ompbind.errors import OmpbindError
 from ompbind.report.text import render_error, render_paragraph
 

@@ -14,7 +14,8 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from ompbind.cli.verbs import BINDING, CONFIGURATION, CPUS, DEVICES, GROUPS, PLANNING, PREFIX, RANKS
+from ompbind.cli import BINDING, CONFIGURATION, CPUS, DEVICES, GROUPS, PLANNING, PREFIX, RANKS
+from ompbind.cli.readers import one_of
 from ompbind.commands.rank_variables import mask_word
 from ompbind.errors import MaskError, OmpbindError, OptionError, PlanError, PositionError
 from ompbind.planning.configuration import Configuration
@@ -30,8 +31,10 @@ FALSE_WORDS = ("0", "false", "f", "no", "n", "off")
 _OF_GROUPS = (GROUPS, CPUS, DEVICES, BINDING, RANKS)
 """The sections whose options each group of a run has, unless their row says otherwise."""
 
-_SHOWN = 40  # the longest value that messages show, in characters
-_SHORT = 2  # characters of a value that a message may have by chance
+_SHOWN, _SHORT = (
+    40,
+    2,
+)  # characters of values: the most that messages show, and as many as they have by chance
 
 Complete = Callable[[str], Sequence[str]]
 """Returns words that may complete a text; the words that do not begin with the text are dropped."""
@@ -67,12 +70,6 @@ class ValueLevel(IntEnum):
     VARIABLE = 4
     COMMAND_LINE = 5
 
-    @property
-    def source(self) -> ParameterSource:
-        """The level as click knows it: with one level for all files."""
-        known = {self.COMMAND_LINE: ParameterSource.COMMANDLINE, self.VARIABLE: ParameterSource.ENVIRONMENT}
-        return known.get(self, ParameterSource.DEFAULT_MAP)
-
 
 class Given(Record):
     """One occurrence of an option.
@@ -89,9 +86,10 @@ class Given(Record):
 class Option(click.Option):
     """One row of the table of options.
 
-    - `names`: its short and long names, as `"-n", "--ranks"`; the last one is the long name
-    - `read`: makes the value from text; raises OptionError or PositionError. The reader of an option with
-      `multiple` returns a tuple, and its value has the items of all tuples
+    - `names`: its short and long names, as `"-n", "--ranks"`; the last one is the long name; `reset_name`,
+      as `--no-ranks`, resets it to its default, and its `variable` is "" if it has none
+    - `read`: makes the value from text, without it one of the `words`; raises OptionError or PositionError.
+      The reader of an option with `multiple` returns a tuple, and its value has the items of all tuples
     - `flag`: it takes no value; its value is True or False
     - `bare`: the text of its value if it is given without one; None if it needs a value
     - `default`: the text of its default; None for no value (None, False or ())
@@ -115,7 +113,7 @@ class Option(click.Option):
         help: str,
         verbs: tuple[str, ...],
         section: str = "Options",
-        read: Callable[[str], Any] = str,
+        read: Callable[[str], Any] | None = None,
         multiple: bool = False,
         flag: bool = False,
         bare: str | None = None,
@@ -140,7 +138,9 @@ class Option(click.Option):
         self.names = names
         self.long_name = names[-1]
         self.key = self.long_name[2:]
+        self.reset_name = f"--no-{self.key}"
         self.has_variable = is_setting and not set(PLANNING).isdisjoint(verbs)
+        self.variable = f"{PREFIX}{self.key.upper().replace('-', '_')}" if self.has_variable else ""
         super().__init__(
             [*names, self.key.replace("-", "_")],
             help=help,
@@ -152,7 +152,7 @@ class Option(click.Option):
         )
         self.verbs = verbs
         self.section = section
-        self.read = read
+        self.read = read or (one_of(words) if words else str)
         self.bare = bare
         self.default_text = default
         self.default_help = default_help
@@ -167,16 +167,6 @@ class Option(click.Option):
         self.whole_run = section not in _OF_GROUPS if whole_run is None else whole_run
 
     @property
-    def reset_name(self) -> str:
-        """The name that resets the option to its default, as `--no-ranks`."""
-        return f"--no-{self.key}"
-
-    @property
-    def variable(self) -> str:
-        """The name of its environment variable, "" if it has none."""
-        return f"{PREFIX}{self.name.upper()}" if self.has_variable else ""
-
-    @property
     def default_value(self) -> Any:
         """The value of the option if it is not given."""
         if self.default_text is None:
@@ -186,7 +176,7 @@ class Option(click.Option):
     def render(self, text: str) -> str:
         """Return the option with a value as it could be written; a long value is omitted."""
         separator = "=" if self.bare is not None else " "
-        return f"{self.long_name}{separator}{_quote(text)}" if _is_short(text) else self.long_name
+        return self.long_name + _render_value(separator, text)
 
     def is_everyday(self, verb: str) -> bool:
         """Return whether the short help of a verb has the option."""
@@ -221,18 +211,17 @@ class Option(click.Option):
 
     def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
         """Let the parser collect all occurrences of the option, and of the name that resets it."""
-        if self.is_flag:
-            parser.add_option(obj=self, opts=self.opts, dest=self.name, action="append_const", const=True)
-        else:
-            parser.add_option(obj=self, opts=self.opts, dest=self.name, action="append")
+        kind: dict[str, Any] = (
+            {"action": "append_const", "const": True} if self.is_flag else {"action": "append"}
+        )
+        parser.add_option(obj=self, opts=self.opts, dest=self.name, **kind)
         parser.add_option(obj=self, opts=[self.reset_name], dest=self.name, action="append_const", const=None)
 
     def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Any, ParameterSource]:
-        """Return the occurrences that make the value, and where the last one comes from.
+        """Return the occurrences that make the value, and for click whether there are any.
 
         Of a scalar the last occurrence counts, of a list all after its last reset. Resetting one of several
-        spellings drops the occurrences of the others at lower levels. The source that click gets has fewer
-        levels than `Sources`, which messages and checks use.
+        spellings drops the occurrences of the others at lower levels.
         """
         assert isinstance(ctx, VerbContext)
         sources = ctx.sources
@@ -246,7 +235,7 @@ class Option(click.Option):
         counting = found[after:] if self.multiple else found[after:][-1:]
         if found:
             sources.effective[self.name] = counting or found[-1:]
-        return counting, found[-1].level.source if found else ParameterSource.DEFAULT
+        return counting, ParameterSource.DEFAULT_MAP if found else ParameterSource.DEFAULT
 
     def process_value(self, ctx: click.Context, value: Any) -> Any:
         """Read the value of the option from its occurrences; an error names where it comes from."""
@@ -310,28 +299,21 @@ class Option(click.Option):
 
         An option of another tool may have been read as a short option with a value: `-np 4` as `-n p`.
         """
-        from ompbind.cli.suggestions import (  # noqa: PLC0415 - door: a wrong command line
-            find_option,
-            make_hint,
-            suggest_word,
-        )
+        from ompbind.cli import suggestions  # noqa: PLC0415 - door: a wrong command line
 
         assert isinstance(ctx, VerbContext)
-        options = ctx.sources.options.values()
-        typed = f"{self.names[0]}{value}"
+        verb, options, typed = ctx.command.name or "", ctx.sources.options.values(), f"{self.names[0]}{value}"
         following = dict(zip(ctx.typed, ctx.typed[1:], strict=False)).get(typed, "")
         given = "" if following.startswith("-") else following
-        meant = find_option(typed, given, [name for known in options for name in known.names])
-        if meant:
-            return make_hint(meant)
+        known = [name for option in options for name in option.names]
+        if meant := suggestions.find_option(typed, given, known):
+            return suggestions.make_hint(meant)
         if value.startswith("=") and typed in ctx.typed:
             return f"write {self.names[0]} {value[1:]}"
-        is_left_out = not self.is_everyday(ctx.command.name or "") and any(
-            known.everyday for known in options
-        )
-        see_help = f"see 'ompbind {ctx.command.name} --help{'-all' if is_left_out else ''}'"
-        word = suggest_word(value, self.words)
-        return f"did you mean '{word}'?" if word else see_help
+        if word := suggestions.suggest_word(value, self.words):
+            return f"did you mean '{word}'?"
+        is_left_out = not self.is_everyday(verb) and any(option.everyday for option in options)
+        return f"see 'ompbind {verb} --help{'-all' if is_left_out else ''}'"
 
 
 class Sources:
@@ -371,7 +353,7 @@ class Sources:
         """
         text = self.text(name)
         if ValueLevel.DEFAULT < self.level(name) < ValueLevel.COMMAND_LINE:
-            return f"{self.place(name)}={_quote(text)}" if _is_short(text) else self.place(name)
+            return self.place(name) + _render_value("=", text)
         return self.options[name].render(text)
 
     def explain(self, error: OmpbindError) -> None:
@@ -385,9 +367,8 @@ class Sources:
         for name, found in self.effective.items():
             if self.level(name) < ValueLevel.COMMAND_LINE and len({given.place for given in found}) == 1:
                 outside[name] = self.place(name)
-                error.message = _replace_name(
-                    error.message, self.options[name], self.text(name), outside[name]
-                )
+                names = self.options[name].names
+                error.message = _replace_name(error.message, names, self.text(name), outside[name])
         if any(place in error.message for place in outside.values()):
             return
         if isinstance(error, MaskError) and "mask" in outside:
@@ -405,20 +386,17 @@ class Sources:
             error.hint = "; ".join(filter(None, (error.hint, listed)))
 
 
-def _is_short(text: str) -> bool:
-    return 0 < len(text) <= _SHOWN
-
-
-def _quote(text: str) -> str:
-    """Return a value as a word for the shell, without the values of secret variables."""
-    return shlex.quote(" ".join(map(mask_word, text.split(" "))))
-
-
-def _replace_name(message: str, option: Option, value: str, place: str) -> str:
+def _replace_name(message: str, names: Sequence[str], value: str, place: str) -> str:
     """Replace all names of an option, and the space before its value."""
-    names = "|".join(map(re.escape, ("/".join(option.names), *option.names)))
-    pattern = rf"(?<![\w-])(?:{names})(?![\w-])(?: ({re.escape(value)})(?![\w-]))?"
+    named = "|".join(map(re.escape, ("/".join(names), *names)))
+    pattern = rf"(?<![\w-])(?:{named})(?![\w-])(?: ({re.escape(value)})(?![\w-]))?"
     return re.sub(pattern, lambda found: f"{place}={found[1]}" if found[1] else place, message)
+
+
+def _render_value(separator: str, text: str) -> str:
+    """Return a short value as a word for the shell, without secrets; "" for a long or missing value."""
+    quoted = shlex.quote(" ".join(map(mask_word, text.split(" "))))
+    return f"{separator}{quoted}" if 0 < len(text) <= _SHOWN else ""
 
 
 class VerbContext(click.Context):
@@ -431,24 +409,19 @@ class VerbContext(click.Context):
     first `--`, also the options and commands of the other groups.
     """
 
-    def __init__(
-        self,
-        command: click.Command,
-        *args: Any,
-        run: "VerbContext | None" = None,
-        table: Any = None,
-        **kwargs: Any,
-    ) -> None:
+    run: "VerbContext | None" = None
+    table: Any = None
+    find_tables: Callable[[], Mapping[str, Any]] = dict
+    groups: tuple["VerbContext", ...] = ()
+    command_words: tuple[str, ...] = ()
+    typed: tuple[str, ...] = ()
+    configuration = Configuration()
+    messages: tuple[str, ...] = ()
+
+    def __init__(self, command: click.Command, *args: Any, **kwargs: Any) -> None:
+        self.run, self.table = kwargs.pop("run", None), kwargs.pop("table", None)
         super().__init__(command, *args, **kwargs)
-        self.run = run
-        self.table = table
-        self.find_tables: Callable[[], Mapping[str, Any]] = dict
-        self.groups: tuple[VerbContext, ...] = ()
-        self.command_words: tuple[str, ...] = ()
-        self.typed: tuple[str, ...] = ()
         self.sources = Sources(command.params)
-        self.configuration = Configuration()
-        self.messages: tuple[str, ...] = ()
 
     def explain(self, error: OmpbindError) -> None:
         """Name in an error where the values of the options of its group come from; see `Sources.explain`."""

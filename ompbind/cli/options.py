@@ -9,28 +9,11 @@ import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from typing import Any, Literal
 
-from ompbind.cli.config_files import NO_FILES, read_found_files, read_named_file
-from ompbind.cli.option import DIRECTORIES, FILES, Option, VerbContext, complete_list, find_settings
-from ompbind.cli.readers import (
-    ALL_GROUPS,
-    at_least,
-    count_or,
-    member,
-    name_of,
-    names_of,
-    one_of,
-    read_directory,
-    read_file_names,
-    read_group_name,
-    read_path,
-    read_ranks,
-    read_seconds,
-    read_wrapper_words,
-)
-from ompbind.cli.verbs import (
+from ompbind.cli import (
     BINDING,
     CHOOSING,
     CONFIGURATION,
@@ -44,7 +27,21 @@ from ompbind.cli.verbs import (
     RANKS,
     STOPPING,
 )
-from ompbind.commands.placeholders import parse_assignment
+from ompbind.cli.config_files import NO_FILES, read_found_files, read_named_file
+from ompbind.cli.option import DIRECTORIES, FILES, Option, VerbContext, complete_list, find_settings
+from ompbind.cli.readers import (
+    at_least,
+    count_or,
+    member,
+    name_of,
+    names_of,
+    one_of,
+    read_group_name,
+    read_group_names,
+    read_seconds,
+    read_wrapper_words,
+)
+from ompbind.commands.placeholders import NAMES, parse_assignment
 from ompbind.commands.rank_variables import RANK_VARIABLES
 from ompbind.compat.frameworks import FRAMEWORKS
 from ompbind.errors import MaskError, OmpbindError, OptionError
@@ -59,17 +56,27 @@ from ompbind.registry.registry import DIRECTORY_VARIABLE
 from ompbind.text import suggest_name
 
 _KINDS = ("performance", "efficiency", "all")
+_DEVICE_WORDS = ("none", "auto", *DEVICE_KINDS, ",".join(DEVICE_KINDS))
+MODES = ("inherit", "tag", "files")
+STRICT = "strict"
+
+CONTINUE, _RESTART = "continue", "restart"
+"""Values of --on-failure."""
+
+RUN, EXEC = ("run",), ("exec",)
+READING = (*RUN, "plan")  # verbs that take commands from configuration files
+GROUPING = (*READING, "bench")  # verbs that take several commands
+SUPERVISING = (*RUN, "bench")  # verbs that wait for their ranks
+STARTING = (*LAUNCHING, "bench")  # verbs that start ranks
 
 
 def _complete_sources(text: str) -> Sequence[str]:
-    """Complete a topology source."""
     from ompbind.machine.read.sources import complete_source  # noqa: PLC0415 - door: topology sources
 
     return complete_source(text)
 
 
 def _list_sources() -> str:
-    """Return the short names of all topology sources."""
     from ompbind.machine.read.sources import LABELS  # noqa: PLC0415 - door: topology sources
 
     return LABELS
@@ -95,9 +102,6 @@ def _read_wait(text: str) -> float:
         raise OptionError(f"{error.message}; before a command write --wait --") from None
 
 
-_DEVICE_WORDS = ("none", "auto", *DEVICE_KINDS, ",".join(DEVICE_KINDS))
-
-
 def _read_devices(text: str) -> tuple[DeviceKind, ...] | Literal["auto"]:
     """Read the kinds of devices: `none`, `auto`, or one or more kinds in any order."""
     kinds = text.split(",")
@@ -105,134 +109,6 @@ def _read_devices(text: str) -> tuple[DeviceKind, ...] | Literal["auto"]:
         return tuple(dict.fromkeys(map(DeviceKind, kinds)))
     word = one_of(_DEVICE_WORDS, "a kind of device")(text)
     return "auto" if word == "auto" else ()
-
-
-PLANNING_OPTIONS: tuple[Option, ...] = (
-    Option("-n", "--ranks", section=CPUS, verbs=PLANNING, read=read_ranks, default="1", number=True,
-           metavar="N|auto", everyday=True, help="Ranks; auto: from devices, strategy, mask"),
-    Option("-m", "--mask", section=CPUS, verbs=CHOOSING, read=parse_mask, metavar="MASK",
-           everyday=True, help="CPUs to use: '0-7' or 'node:1'; per rank: '0-7|8-15'"),
-    Option("-s", "--strategy", section=CPUS, verbs=CHOOSING, read=one_of(STRATEGIES, "a strategy"),
-           words=tuple(STRATEGIES), default=DEFAULT_STRATEGY, metavar="NAME", everyday=True,
-           help="CPU shares: {words}"),
-    Option("--smt", section=CPUS, verbs=CHOOSING, read=count_or("auto", "all"), default="auto",
-           words=("auto", "all"), number=True, metavar="auto|K|all", everyday=True,
-           help="Hardware threads per core; auto: 1, or 4 if a core has 8; with a mask: its CPUs"),
-    Option("--sibling", section=CPUS, verbs=CHOOSING, read=one_of(("first", "last")),
-           words=("first", "last"), default="first", metavar="WHICH",
-           help="Hardware threads of a core to use first: {words}"),
-    Option("-t", "--threads", section=CPUS, verbs=PLANNING, read=at_least(1), number=True,
-           metavar="T", everyday=True, help="Threads per rank",
-           default_help="one per CPU, or CPU quota"),
-    Option("--processes-per-rank", section=CPUS, verbs=PLANNING, read=at_least(1), default="1", number=True,
-           metavar="W", help="Processes that CMD starts itself; they divide the threads"),
-    Option("-c", "--cores", section=CPUS, verbs=CHOOSING, read=_read_cores, number=True, metavar="C",
-           everyday=True, help="Compute cores per rank",
-           default_help="a share by strategy"),
-    Option("--service-cores", section=CPUS, verbs=PLANNING, read=at_least(0), default="0",
-           number=True, metavar="K",
-           help="Give each rank K whole cores on which no OpenMP worker runs, for its other threads"),
-    Option("--reserve", section=CPUS, verbs=CHOOSING, read=at_least(0), default="0", number=True,
-           metavar="K", everyday=True, rare_in=("bench",), help="Keep K whole cores of each rank free"),
-    Option("--reserve-total", section=CPUS, verbs=CHOOSING, read=at_least(0), default="0",
-           number=True, metavar="K", help="Keep K whole cores of the machine free"),
-    Option("--core-kind", section=CPUS, verbs=CHOOSING, read=one_of(_KINDS), words=_KINDS,
-           default="all", metavar="KIND", help="Cores to use of a hybrid processor: {words}"),
-    Option("--share", section=CPUS, verbs=CHOOSING, flag=True, spellings="sharing", whole_run=True,
-           help="Let ranks share CPUs with each other and, without a warning, with other runs"),
-    Option("--avoid", section=CPUS, verbs=CHOOSING, flag=True, spellings="sharing", whole_run=True,
-           help="Use only cores that no other live run uses"),
-    Option("--exclusive", section=CPUS, verbs=CHOOSING, flag=True, spellings="sharing", whole_run=True,
-           help="Do not start on cores that another live run uses"),
-    Option("--wait", section=CPUS, verbs=LAUNCHING, read=_read_wait, bare="", number=True, whole_run=True,
-           metavar="[=TIME]",
-           help="With --avoid or --exclusive, wait until CPUs are free, at most TIME (90, 5m, 1.5h; 0: no"
-                " limit), then exit code 125"),
-    Option("--allow-partial", section=CPUS, verbs=CHOOSING, flag=True,
-           help="Leave out CPUs of the mask that are not usable, with a warning"),
-    Option("--compat", section=CPUS, verbs=PLANNING, read=one_of(FRAMEWORKS),
-           words=tuple(FRAMEWORKS),
-           help="Choose CPUs as vLLM or SGLang does, by its variables; options override them"),
-    Option("--devices", section=DEVICES, verbs=PLANNING, read=_read_devices, default="none",
-           words=_DEVICE_WORDS, metavar="KINDS",
-           help="Give each rank devices, and CPUs near them: {words}; auto: gpu, if each rank can have one"),
-    Option("--devices-per-rank", section=DEVICES, verbs=PLANNING, read=at_least(1), number=True,
-           metavar="K", help="Devices of each kind per rank", default_help="an equal share"),
-    Option("--share-devices", section=DEVICES, verbs=PLANNING, flag=True,
-           help="Let several ranks use the same device"),
-    Option("--near", section=DEVICES, verbs=PLANNING, read=names_of("a device"),
-           multiple=True, metavar="DEVICE",
-           help="Use only CPUs near a device: gpu:0, nic:1, mlx5_0, or a PCI address; see 'ompbind topo'"),
-    Option("--topology", section=CPUS, verbs=(*PLANNING, "topo"), default="live", metavar="SOURCE",
-           whole_run=True, complete=_complete_sources, help="The machine: {names}", list_names=_list_sources),
-    Option("--bind", section=BINDING, verbs=PLANNING, read=member(Bind), words=tuple(Bind),
-           default="rank", metavar="MODE", everyday=True, rare_in=("bench",),
-           help="Where threads run on the rank's CPUs: {words} (-m none: on all CPUs)"),
-    Option("--proc-bind", section=BINDING, verbs=PLANNING, read=member(ProcBind),
-           words=tuple(ProcBind), default="close", metavar="POLICY",
-           help="Distribution of threads over OMP_PLACES, where --bind makes several places: {words}"),
-    Option("--omp-runtime", section=BINDING, verbs=PLANNING,
-           read=member(OmpRuntime, automatic="auto"), words=("auto", *OmpRuntime), default="auto",
-           metavar="NAME", help="OpenMP runtime of the command: {words}; auto: detected from its files"),
-    Option("--memory", section=BINDING, verbs=PLANNING, read=member(MemoryMode),
-           words=tuple(MemoryMode), default="local", metavar="MODE", everyday=True, rare_in=("bench",),
-           help="How to use the memory of the rank's NUMA nodes: {words}"),
-    Option("--strict", section=BINDING, verbs=PLANNING, flag=True, whole_run=True,
-           help="Stop with an error if ranks cannot be bound as requested, or if the CPU quota "
-                "has less than one CPU for each"),
-    Option("--preload", section=RANKS, verbs=PLANNING, read=names_of("a library"), multiple=True,
-           metavar="NAME|PATH", complete=complete_list(PRELOADABLE),
-           list_names=lambda: ", ".join(PRELOADABLE),
-           help="Put libraries first in LD_PRELOAD: comma-separated names or paths; names are {names}"),
-    Option("--expect", section=RANKS, verbs=PLANNING, read=names_of("a library"), multiple=True,
-           metavar="NAME|PATH", complete=complete_list(PRELOADABLE),
-           help="Warn unless these libraries are preloaded: comma-separated names or paths"),
-    Option("--env", section=RANKS, verbs=PLANNING, read=lambda text: (parse_assignment(text),),
-           multiple=True, metavar="NAME=VALUE", everyday=True, rare_in=("bench",),
-           help="Set a variable; VALUE may use {rank}, {rank+8000}, {local_rank}, {size}, {cpus}, {threads}, "
-                "{run_id}"),
-    Option("--env-file", section=RANKS, verbs=PLANNING, read=read_file_names, multiple=True,
-           metavar="FILE", complete=FILES,
-           help="Set the variables in FILE: lines NAME=VALUE, as for docker; --env overrides them"),
-    Option("--keep-env", section=RANKS, verbs=PLANNING, flag=True,
-           help="Keep inherited OpenMP and thread variables as they are"),
-    Option("--freeze-threads", section=RANKS, verbs=PLANNING, flag=True,
-           help="In Python, ignore calls to torch.set_num_threads, with a warning"),
-    Option("--run-id", section=RANKS, verbs=PLANNING, read=name_of("a run"), whole_run=True,
-           metavar="TEXT", is_setting=False, help="Name of the run", default_help="from time and pid"),
-)  # fmt: skip
-
-MODES = ("inherit", "tag", "files")
-
-
-def make_modes(output: tuple[str, ...] | None, log_dir: str | None) -> tuple[str, ...]:
-    """Return where output goes: without --output, to the log files of --log-dir if there are any."""
-    return output or (("inherit",) if log_dir is None else ("files",))
-
-
-STRICT = "strict"
-
-CONTINUE, _RESTART = "continue", "restart"
-"""Values of --on-failure."""
-
-RUN = ("run",)
-EXEC = ("exec",)
-READING = (*RUN, "plan")
-"""The verbs that take commands from configuration files."""
-
-GROUPING = (*READING, "bench")
-"""The verbs that take several commands."""
-
-SUPERVISING = (*RUN, "bench")
-"""The verbs that wait for their ranks."""
-
-STARTING = (*LAUNCHING, "bench")
-"""The verbs that start ranks."""
-
-
-def _read_group_names(text: str) -> tuple[str, ...]:
-    """Read the names of groups of a configuration file, "all" for all."""
-    return tuple(name if name == ALL_GROUPS else read_group_name(name) for name in text.split(","))
 
 
 def _read_ready(text: str) -> str:
@@ -275,81 +151,162 @@ def _read_on_failure(text: str) -> Any:
         raise OptionError(f"{_RESTART}:N: {error.message}", hint=hint) from None
 
 
-def _read_log_directory(text: str) -> str:
-    if not text:
-        raise OptionError("the name of a directory is missing")
-    return read_path(text)
+def make_modes(output: tuple[str, ...] | None, log_dir: str | None) -> tuple[str, ...]:
+    """Return where output goes: without --output, to the log files of --log-dir if there are any."""
+    return output or (("inherit",) if log_dir is None else ("files",))
 
+
+_cpus = partial(Option, section=CPUS, verbs=CHOOSING)
+_devices = partial(Option, section=DEVICES, verbs=PLANNING)
+_binding = partial(Option, section=BINDING, verbs=PLANNING)
+_ranks = partial(Option, section=RANKS, verbs=PLANNING)
+_groups = partial(Option, section=GROUPS, verbs=SUPERVISING)
+_output = partial(Option, section=OUTPUT, verbs=RUN)
+_stopping = partial(Option, section=STOPPING, verbs=RUN)
+
+PLANNING_OPTIONS: tuple[Option, ...] = (
+    _cpus("-n", "--ranks", verbs=PLANNING, default="1", number=True, metavar="N|auto", everyday=True,
+        read=lambda text: None if text == "auto" else count_or("auto")(text),
+        help="Ranks; auto: from devices, strategy, mask"),
+    _cpus("-m", "--mask", read=parse_mask, metavar="MASK", everyday=True,
+        help="CPUs to use: '0-7' or 'node:1'; per rank: '0-7|8-15'"),
+    _cpus("-s", "--strategy", read=one_of(STRATEGIES, "a strategy"), words=tuple(STRATEGIES),
+        default=DEFAULT_STRATEGY, metavar="NAME", everyday=True, help="CPU shares: {words}"),
+    _cpus("--smt", read=count_or("auto", "all"), default="auto", words=("auto", "all"), number=True,
+        metavar="auto|K|all", everyday=True,
+        help="Hardware threads per core; auto: 1, or 4 if a core has 8; with a mask: its CPUs"),
+    _cpus("--sibling", words=("first", "last"), default="first", metavar="WHICH",
+        help="Hardware threads of a core to use first: {words}"),
+    _cpus("-t", "--threads", verbs=PLANNING, read=at_least(1), number=True, metavar="T", everyday=True,
+        default_help="one per CPU, or CPU quota", help="Threads per rank"),
+    _cpus("--processes-per-rank", verbs=PLANNING, read=at_least(1), default="1", number=True, metavar="W",
+        help="Processes that CMD starts itself; they divide the threads"),
+    _cpus("-c", "--cores", read=_read_cores, number=True, metavar="C", everyday=True,
+        default_help="a share by strategy", help="Compute cores per rank"),
+    _cpus("--service-cores", verbs=PLANNING, read=at_least(0), default="0", number=True, metavar="K",
+        help="Give each rank K whole cores on which no OpenMP worker runs, for its other threads"),
+    _cpus("--reserve", read=at_least(0), default="0", number=True, metavar="K", everyday=True,
+        rare_in=("bench",), help="Keep K whole cores of each rank free"),
+    _cpus("--reserve-total", read=at_least(0), default="0", number=True, metavar="K",
+        help="Keep K whole cores of the machine free"),
+    _cpus("--core-kind", words=_KINDS, default="all", metavar="KIND",
+        help="Cores to use of a hybrid processor: {words}"),
+    _cpus("--share", flag=True, spellings="sharing", whole_run=True,
+        help="Let ranks share CPUs with each other and, without a warning, with other runs"),
+    _cpus("--avoid", flag=True, spellings="sharing", whole_run=True,
+        help="Use only cores that no other live run uses"),
+    _cpus("--exclusive", flag=True, spellings="sharing", whole_run=True,
+        help="Do not start on cores that another live run uses"),
+    _cpus("--wait", verbs=LAUNCHING, read=_read_wait, bare="", number=True, whole_run=True, metavar="[=TIME]",
+        help="With --avoid or --exclusive, wait until CPUs are free, at most TIME (90, 5m, 1.5h; 0: no "
+             "limit), then exit code 125"),
+    _cpus("--allow-partial", flag=True,
+        help="Leave out CPUs of the mask that are not usable, with a warning"),
+    _cpus("--compat", verbs=PLANNING, words=tuple(FRAMEWORKS),
+        help="Choose CPUs as vLLM or SGLang does, by its variables; options override them"),
+    _devices("--devices", read=_read_devices, default="none", words=_DEVICE_WORDS, metavar="KINDS",
+        help="Give each rank devices, and CPUs near them: {words}; auto: gpu, if each rank can have one"),
+    _devices("--devices-per-rank", read=at_least(1), number=True, metavar="K", default_help="an equal share",
+        help="Devices of each kind per rank"),
+    _devices("--share-devices", flag=True, help="Let several ranks use the same device"),
+    _devices("--near", read=names_of("a device"), multiple=True, metavar="DEVICE",
+        help="Use only CPUs near a device: gpu:0, nic:1, mlx5_0, or a PCI address; see 'ompbind topo'"),
+    _cpus("--topology", verbs=(*PLANNING, "topo"), default="live", metavar="SOURCE", whole_run=True,
+        complete=_complete_sources, list_names=_list_sources, help="The machine: {names}"),
+    _binding("--bind", read=member(Bind), words=tuple(Bind), default="rank", metavar="MODE", everyday=True,
+        rare_in=("bench",), help="Where threads run on the rank's CPUs: {words} (-m none: on all CPUs)"),
+    _binding("--proc-bind", read=member(ProcBind), words=tuple(ProcBind), default="close", metavar="POLICY",
+        help="Distribution of threads over OMP_PLACES, where --bind makes several places: {words}"),
+    _binding("--omp-runtime", read=member(OmpRuntime, automatic="auto"), words=("auto", *OmpRuntime),
+        default="auto", metavar="NAME",
+        help="OpenMP runtime of the command: {words}; auto: detected from its files"),
+    _binding("--memory", read=member(MemoryMode), words=tuple(MemoryMode), default="local", metavar="MODE",
+        everyday=True, rare_in=("bench",), help="How to use the memory of the rank's NUMA nodes: {words}"),
+    _binding("--strict", flag=True, whole_run=True,
+        help="Stop with an error if ranks cannot be bound as requested, or if the CPU quota has less than "
+             "one CPU for each"),
+    _ranks("--preload", read=names_of("a library"), multiple=True, metavar="NAME|PATH",
+        complete=complete_list(PRELOADABLE),
+        help="Put libraries first in LD_PRELOAD: comma-separated names or paths; names are "
+             + ", ".join(PRELOADABLE)),
+    _ranks("--expect", read=names_of("a library"), multiple=True, metavar="NAME|PATH",
+        complete=complete_list(PRELOADABLE),
+        help="Warn unless these libraries are preloaded: comma-separated names or paths"),
+    _ranks("--env", read=lambda text: (parse_assignment(text),), multiple=True, metavar="NAME=VALUE",
+        everyday=True, rare_in=("bench",),
+        help="Set a variable; VALUE may use {rank}, {rank+8000}, {local_rank}, {size}, {cpus}, {threads}, "
+             "{run_id}"),
+    _ranks("--env-file", read=lambda text: (name_of("a file")(text),), multiple=True, metavar="FILE",
+        complete=FILES,
+        help="Set the variables in FILE: lines NAME=VALUE, as for docker; --env overrides them"),
+    _ranks("--keep-env", flag=True, help="Keep inherited OpenMP and thread variables as they are"),
+    _ranks("--freeze-threads", flag=True,
+        help="In Python, ignore calls to torch.set_num_threads, with a warning"),
+    _ranks("--run-id", read=name_of("a run"), whole_run=True, metavar="TEXT", is_setting=False,
+        default_help="from time and pid", help="Name of the run"),
+)  # fmt: skip
 
 RUNNING_OPTIONS = (
-    Option("--name", section=GROUPS, verbs=GROUPING, read=read_group_name, metavar="NAME",
-           is_setting=False,
-           help="Name a group of ranks; ': OPTIONS --name NAME -- CMD' after its command adds another group"),
-    Option("--group", section=GROUPS, verbs=READING, read=_read_group_names, multiple=True,
-           metavar="NAME|all", is_setting=False, whole_run=True,
-           help="Use the groups of [group.NAME] of a configuration file, with their commands"),
-    Option("--ready", section=GROUPS, verbs=SUPERVISING, read=_read_ready, metavar="CHECK",
-           help="A rank is ready once tcp:PORT or http:URL answers, text:REGEX is in its output, or exec:CMD"
-                " succeeds; CHECK may use {rank+8000}; then the next group starts"),
-    Option("--ready-timeout", section=GROUPS, verbs=SUPERVISING, read=read_seconds, number=True,
-           metavar="TIME", default="600", help="Stop the run if ranks are not ready after TIME"),
-    Option("--until", section=GROUPS, verbs=SUPERVISING, read=read_group_name, metavar="NAME",
-           is_setting=False,
-           help="Stop the other groups once all ranks of a group have exited; its exit code counts"),
-    Option("--rendezvous", section=RANKS, verbs=RUN, flag=True, whole_run=True,
-           help="Set MASTER_ADDR and a free MASTER_PORT for torch.distributed, equal for all ranks"),
-    Option("--stdin", section=RANKS, verbs=RUN, read=one_of(("first", "none")), whole_run=True,
-           words=("first", "none"), default="first", metavar="RANK",
-           help="Who reads standard input: {words}; first is rank 0; a rank gets a terminal only if it is the"
-                " only rank"),
-    Option("--rank", section=RANKS, verbs=EXEC, read=at_least(0), metavar="R", is_setting=False,
-           help="The rank in the whole job, from 0", default_help="--local-rank"),
-    Option("--size", section=RANKS, verbs=EXEC, read=at_least(1), metavar="N", is_setting=False,
-           help="The number of ranks of the whole job", default_help="--local-size"),
-    Option("--local-rank", section=RANKS, verbs=EXEC, read=at_least(0), metavar="R",
-           is_setting=False, help="The rank on this machine, from 0: start ranks without a launcher",
-           default_help="from the launcher"),
-    Option("--local-size", section=RANKS, verbs=EXEC, read=at_least(1), metavar="N",
-           is_setting=False, help="The number of ranks on this machine", default_help="from the launcher"),
-    Option("--task-prolog", section=RANKS, verbs=EXEC, flag=True, is_setting=False,
-           help="In Slurm's TaskProlog: bind the task, print its variables, start nothing"),
-    Option("--fill", section=RANKS, verbs=STARTING, flag=True,
-           help="Fill {rank}, {threads} and other placeholders in the command too"),
-    Option("--chdir", section=RANKS, verbs=STARTING, read=read_directory, metavar="DIR",
-           complete=DIRECTORIES, help="Start ranks in DIR, which may use {rank} and so on"),
-    Option("--wrap", section=RANKS, verbs=STARTING, read=read_wrapper_words, metavar="CMD",
-           help="Start ranks as CMD followed by the command: 'perf stat -o perf.{rank}'"),
-    Option("--output", section=OUTPUT, verbs=RUN, read=_read_modes, words=(*MODES, "tag,files"),
-           metavar="MODES", everyday=True,
-           help="inherit (unchanged), tag (rank before each line), files (in --log-dir), 'tag,files'",
-           default_help="inherit"),
-    Option("--log-dir", section=OUTPUT, verbs=RUN, read=_read_log_directory, complete=DIRECTORIES,
-           metavar="DIR", everyday=True, help="Write DIR/RANK.out, DIR/RANK.err; DIR may use {run_id}"),
-    Option("--force", section=OUTPUT, verbs=RUN, flag=True,
-           help="Overwrite existing files in --log-dir"),
-    Option("--timestamps", section=OUTPUT, verbs=RUN, flag=True,
-           help="With --output tag, add the time to each line"),
-    Option("--pty", section=OUTPUT, verbs=RUN, flag=True,
-           help="With --output tag, give ranks a pseudo-terminal, so that they write each line at once"),
-    Option("-q", "--quiet", section=OUTPUT, verbs=STARTING, flag=True, help="Print only errors"),
-    Option("-v", "--verbose", section=OUTPUT, verbs=STARTING, flag=True, everyday=True,
-           rare_in=("bench",), help="Plan, resource usage (run, bench); line per rank (exec)"),
-    Option("--on-failure", section=STOPPING, verbs=RUN, read=_read_on_failure, whole_run=False,
-           words=("stop", CONTINUE, _RESTART), default="stop", metavar="ACTION", everyday=True,
-           help="If a rank fails: {words}[:N]"),
-    Option("--timeout", section=STOPPING, verbs=SUPERVISING, read=read_seconds, number=True,
-           metavar="TIME", everyday=True, help="Stop ranks after TIME (90, 1h30m; 0: never), code 124"),
-    Option("--grace", section=STOPPING, verbs=SUPERVISING, read=read_seconds, number=True,
-           metavar="TIME", default="10", help="Time between the steps of stopping: signal, SIGTERM, SIGKILL"),
-    Option("--keep-descendants", section=STOPPING, verbs=RUN, flag=True,
-           help="Do not kill daemons of a finished rank that have left its process group"),
-    Option("--verify", section=STOPPING, verbs=RUN, read=_read_verify, bare="", words=(STRICT,),
-           metavar="[=strict]", everyday=True,
-           help="Check threads during the run; =strict: stop on an error"),
-    Option("--report", section=STOPPING, verbs=RUN, read=read_path, complete=FILES, metavar="FILE",
-           everyday=True, help="Write plan, exit codes and resource usage as JSON"),
-    Option("--dry-run", section=STOPPING, verbs=STARTING, flag=True, everyday=True,
-           help="Show the plan, or candidates (bench), and start nothing"),
+    _groups("--name", verbs=GROUPING, read=read_group_name, metavar="NAME", is_setting=False,
+        help="Name a group of ranks; ': OPTIONS --name NAME -- CMD' after its command adds another group"),
+    _groups("--group", verbs=READING, read=read_group_names, multiple=True, metavar="NAME|all",
+        is_setting=False, whole_run=True,
+        help="Use the groups of [group.NAME] of a configuration file, with their commands"),
+    _groups("--ready", read=_read_ready, metavar="CHECK",
+        help="A rank is ready once tcp:PORT or http:URL answers, text:REGEX is in its output, or exec:CMD "
+             "succeeds; CHECK may use {rank+8000}; then the next group starts"),
+    _groups("--ready-timeout", read=read_seconds, number=True, metavar="TIME", default="600",
+        help="Stop the run if ranks are not ready after TIME"),
+    _groups("--until", read=read_group_name, metavar="NAME", is_setting=False,
+        help="Stop the other groups once all ranks of a group have exited; its exit code counts"),
+    _ranks("--rendezvous", verbs=RUN, flag=True, whole_run=True,
+        help="Set MASTER_ADDR and a free MASTER_PORT for torch.distributed, equal for all ranks"),
+    _ranks("--stdin", verbs=RUN, whole_run=True, words=("first", "none"), default="first", metavar="RANK",
+        help="Who reads standard input: {words}; first is rank 0; a rank gets a terminal only if it is the "
+             "only rank"),
+    _ranks("--rank", verbs=EXEC, read=at_least(0), metavar="R", is_setting=False, default_help="--local-rank",
+        help="The rank in the whole job, from 0"),
+    _ranks("--size", verbs=EXEC, read=at_least(1), metavar="N", is_setting=False, default_help="--local-size",
+        help="The number of ranks of the whole job"),
+    _ranks("--local-rank", verbs=EXEC, read=at_least(0), metavar="R", is_setting=False,
+        default_help="from the launcher",
+        help="The rank on this machine, from 0: start ranks without a launcher"),
+    _ranks("--local-size", verbs=EXEC, read=at_least(1), metavar="N", is_setting=False,
+        default_help="from the launcher", help="The number of ranks on this machine"),
+    _ranks("--task-prolog", verbs=EXEC, flag=True, is_setting=False,
+        help="In Slurm's TaskProlog: bind the task, print its variables, start nothing"),
+    _ranks("--fill", verbs=STARTING, flag=True,
+        help="Fill {rank}, {threads} and other placeholders in the command too"),
+    _ranks("--chdir", verbs=STARTING, read=name_of("a directory", NAMES), metavar="DIR", complete=DIRECTORIES,
+        help="Start ranks in DIR, which may use {rank} and so on"),
+    _ranks("--wrap", verbs=STARTING, read=read_wrapper_words, metavar="CMD",
+        help="Start ranks as CMD followed by the command: 'perf stat -o perf.{rank}'"),
+    _output("--output", read=_read_modes, words=(*MODES, "tag,files"), metavar="MODES", everyday=True,
+        default_help="inherit",
+        help="inherit (unchanged), tag (rank before each line), files (in --log-dir), 'tag,files'"),
+    _output("--log-dir", read=name_of("a directory", ["run_id"]), complete=DIRECTORIES, metavar="DIR",
+        everyday=True, help="Write DIR/RANK.out, DIR/RANK.err; DIR may use {run_id}"),
+    _output("--force", flag=True, help="Overwrite existing files in --log-dir"),
+    _output("--timestamps", flag=True, help="With --output tag, add the time to each line"),
+    _output("--pty", flag=True,
+        help="With --output tag, give ranks a pseudo-terminal, so that they write each line at once"),
+    _output("-q", "--quiet", verbs=STARTING, flag=True, help="Print only errors"),
+    _output("-v", "--verbose", verbs=STARTING, flag=True, everyday=True, rare_in=("bench",),
+        help="Plan, resource usage (run, bench); line per rank (exec)"),
+    _stopping("--on-failure", read=_read_on_failure, whole_run=False, words=("stop", CONTINUE, _RESTART),
+        default="stop", metavar="ACTION", everyday=True, help="If a rank fails: {words}[:N]"),
+    _stopping("--timeout", verbs=SUPERVISING, read=read_seconds, number=True, metavar="TIME", everyday=True,
+        help="Stop ranks after TIME (90, 1h30m; 0: never), code 124"),
+    _stopping("--grace", verbs=SUPERVISING, read=read_seconds, number=True, metavar="TIME", default="10",
+        help="Time between the steps of stopping: signal, SIGTERM, SIGKILL"),
+    _stopping("--keep-descendants", flag=True,
+        help="Do not kill daemons of a finished rank that have left its process group"),
+    _stopping("--verify", read=_read_verify, bare="", words=(STRICT,), metavar="[=strict]", everyday=True,
+        help="Check threads during the run; =strict: stop on an error"),
+    _stopping("--report", read=name_of("a file", ["run_id"]), complete=FILES, metavar="FILE", everyday=True,
+        help="Write plan, exit codes and resource usage as JSON"),
+    _stopping("--dry-run", verbs=STARTING, flag=True, everyday=True,
+        help="Show the plan, or candidates (bench), and start nothing"),
 )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from typing import Literal
 
 import click
 
+from ompbind.cli import OUTPUT
 from ompbind.cli.console import print_message, read_screen, write_stdout
 from ompbind.cli.option import Option, VerbContext
 from ompbind.cli.readers import at_least, one_of
@@ -12,7 +13,6 @@ from ompbind.cli.register import plan_or_suggest, print_warnings, read_other_run
 from ompbind.cli.request import make_requests, make_spec_of_run
 from ompbind.cli.settings import make_planning_settings
 from ompbind.cli.verb import Verb
-from ompbind.cli.verbs import OUTPUT
 from ompbind.commands.environment import make_all_variables
 from ompbind.commands.rank_variables import Variables
 from ompbind.errors import OptionError

@@ -1,7 +1,7 @@
 """Readers of the values of options: pure functions text → value, which raise OptionError or PositionError."""
 
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from enum import StrEnum
 from typing import Any
 
@@ -9,7 +9,7 @@ from ompbind.commands.placeholders import NAMES, check
 from ompbind.errors import OptionError
 from ompbind.report.text import clip
 
-_DIGITS = 9  # digits of a number at most: OpenMP reads numbers of 31 bits
+_DIGITS = 9  # of a number at most: OpenMP reads numbers of 31 bits
 _DECIMAL_DIGITS = 12  # characters of a decimal number at most
 _UNITS_S = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 
@@ -37,21 +37,13 @@ def count_or(*words: str) -> Callable[[str], int | str]:
     """Return a reader of a whole number of at least 1, or of one of some words."""
 
     def read(text: str) -> int | str:
-        if text in words:
-            return text
-        number = _read_number(text, 1)
-        if number is not None:
-            return number
-        wanted = f"{', '.join(words)} or a whole number of at least 1"
-        raise OptionError(f"{_quote(text)} is wrong: write {wanted}")
+        found = text if text in words else _read_number(text, 1)
+        if found is None:
+            wanted = f"{', '.join(words)} or a whole number of at least 1"
+            raise OptionError(f"{_quote(text)} is wrong: write {wanted}")
+        return found
 
     return read
-
-
-def read_ranks(text: str) -> int | None:
-    """Read a number of ranks; None for auto."""
-    number = count_or("auto")(text)
-    return number if isinstance(number, int) else None
 
 
 def at_least(minimum: int) -> Callable[[str], int]:
@@ -84,7 +76,6 @@ def read_seconds(text: str) -> float:
 
 
 def _is_decimal(text: str) -> bool:
-    """Return whether a text is a decimal number of a usual length."""
     whole, _, fraction = text.partition(".")
     return (whole + fraction).isdigit() and text.isascii() and len(text) <= _DECIMAL_DIGITS
 
@@ -101,29 +92,16 @@ def names_of(kind: str) -> Callable[[str], tuple[str, ...]]:
     return read
 
 
-def read_path(text: str) -> str:
-    """Read a path in which {run_id} is filled later."""
-    check_placeholders(text, "run_id")
-    return text
+def name_of(kind: str, placeholders: Collection[str] = ()) -> Callable[[str], str]:
+    """Return a reader of a name, which is not empty; `kind` says what it names, as "a file".
 
-
-def read_directory(text: str) -> str:
-    """Read the name of a directory; placeholders stay."""
-    _check_given(text, "the name of a directory")
-    check_placeholders(text)
-    return text
-
-
-def check_placeholders(text: str, *names: str) -> None:
-    """Raise PositionError for a placeholder that is wrong, or not one of `names`, if these are given."""
-    check(text, names or NAMES)
-
-
-def name_of(kind: str) -> Callable[[str], str]:
-    """Return a reader of a name, which is not empty; `kind` says what it names, as "a file"."""
+    The name may have `placeholders`, which are filled later.
+    """
 
     def read(text: str) -> str:
         _check_given(text, f"the name of {kind}")
+        if placeholders:
+            check(text, placeholders)
         return text
 
     return read
@@ -137,16 +115,14 @@ def read_group_name(text: str) -> str:
     """Read the name of a group: it is a part of file names, and of placeholders."""
     rest = text.translate(str.maketrans("", "", "-_"))
     if not (rest.isascii() and rest.isalnum() and text[0].isalpha()) or text == ALL_GROUPS:
-        raise OptionError(
-            f"{text!r} cannot name a group", hint="use letters, digits, - and _; a letter first"
-        )
+        hint = "use letters, digits, - and _; a letter first"
+        raise OptionError(f"{text!r} cannot name a group", hint=hint)
     return text
 
 
-def read_file_names(text: str) -> tuple[str, ...]:
-    """Read the name of a file of a repeatable option."""
-    _check_given(text, "the name of a file")
-    return (text,)
+def read_group_names(text: str) -> tuple[str, ...]:
+    """Read the names of groups of a configuration file, "all" for all."""
+    return tuple(name if name == ALL_GROUPS else read_group_name(name) for name in text.split(","))
 
 
 def read_wrapper_words(text: str) -> tuple[str, ...]:
@@ -158,7 +134,7 @@ def read_wrapper_words(text: str) -> tuple[str, ...]:
         raise OptionError(f"{_quote(text)} has an open quote, or ends with a backslash", hint=hint) from None
     _check_given(" ".join(words), "the program")
     for word in words:
-        check_placeholders(word)
+        check(word, NAMES)
     return words
 
 
@@ -171,10 +147,7 @@ def _check_given(text: str, what: str) -> None:
 
 
 def _read_number(text: str, minimum: int) -> int | None:
-    """Return the number in a text of ASCII digits, None for other texts and for a number below a minimum.
-
-    Raises OptionError for a number that is larger than any that OpenMP reads.
-    """
+    """Return the number in a text; None if it is below a minimum, or no ASCII digits."""
     if not (text.isascii() and text.isdigit()):
         return None
     if len(text) > _DIGITS:
@@ -183,5 +156,4 @@ def _read_number(text: str, minimum: int) -> int | None:
 
 
 def _quote(text: str) -> str:
-    """Return a text in quotes, cut if it is long."""
     return repr(clip(text))

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from ompbind.cli import CPUS, OUTPUT
 from ompbind.cli.console import read_screen, write_stdout
 from ompbind.cli.inspect import NO_PROCESSES
 from ompbind.cli.option import Option, ValueLevel, VerbContext
@@ -15,7 +16,6 @@ from ompbind.cli.readers import at_least
 from ompbind.cli.register import plan_or_suggest, print_warnings, read_other_runs
 from ompbind.cli.settings import choose_sharing, make_settings
 from ompbind.cli.verb import Verb, make_format_option
-from ompbind.cli.verbs import CPUS, OUTPUT
 from ompbind.cpuset import CpuSet, count, named, union
 from ompbind.errors import OptionError, RequestError
 from ompbind.execution.rebind import (

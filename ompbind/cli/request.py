@@ -3,9 +3,9 @@
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from ompbind.cli import BINDING
 from ompbind.cli.options import find_variables
 from ompbind.cli.settings import Settings
-from ompbind.cli.verbs import BINDING
 from ompbind.commands.environment import RunSpec
 from ompbind.commands.placeholders import find_unfilled, parse_env_file
 from ompbind.commands.rank_command import make_spec_before_plan

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import click
 
+from ompbind.cli import VERBS
 from ompbind.cli.option import Option
 from ompbind.cli.options import find_options
 from ompbind.cli.suggestions import (
@@ -15,7 +16,6 @@ from ompbind.cli.suggestions import (
     suggest_option,
     suggest_verb,
 )
-from ompbind.cli.verbs import VERBS
 from ompbind.errors import OptionError
 from ompbind.programs.find_command import find_file
 

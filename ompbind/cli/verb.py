@@ -10,12 +10,12 @@ from typing import Any, Literal
 
 import click
 
+from ompbind.cli import PLANNING, PREFIX
 from ompbind.cli.checks import Check, check_options
 from ompbind.cli.console import HELP_SHOWN, make_help_option, print_message
 from ompbind.cli.option import Complete, Option, VerbContext, make_completion
 from ompbind.cli.options import find_options, find_unknown_variables
 from ompbind.cli.readers import one_of
-from ompbind.cli.verbs import PLANNING, PREFIX
 from ompbind.errors import OmpbindError, OptionError
 
 HELP = "Help"

@@ -7,9 +7,9 @@ from contextlib import redirect_stderr, redirect_stdout
 from unittest.mock import patch
 
 from ompbind.bench.verb import make_bench_settings
+from ompbind.cli import LAUNCHING
 from ompbind.cli.main import load_verb, print_error, run_words
 from ompbind.cli.settings import make_planning_settings
-from ompbind.cli.verbs import LAUNCHING
 from tests.live.conftest import clean_environment
 
 

@@ -3,13 +3,7 @@
 import pytest
 
 from ompbind.cli.options import find_options
-from ompbind.cli.readers import (
-    read_directory,
-    read_file_names,
-    read_path,
-    read_seconds,
-    read_wrapper_words,
-)
+from ompbind.cli.readers import name_of, read_seconds, read_wrapper_words
 from ompbind.errors import OptionError, PositionError
 from ompbind.execution.restarts import RestartPolicy
 
@@ -31,7 +25,7 @@ def test_a_wrapper_is_split_as_by_a_shell(text, words):
 @pytest.mark.parametrize(
     ("read", "text"),
     [(read_wrapper_words, " "), (read_wrapper_words, "a 'b"), (read_wrapper_words, "a\\"),
-     (read_wrapper_words, "a\0"), (read_directory, ""), (read_directory, "a\0"), (read_file_names, "")],
+     (read_wrapper_words, "a\0"), (name_of("a file"), ""), (name_of("a directory"), "a\0")],
 )  # fmt: skip
 def test_values_that_no_rank_can_use_are_refused(read, text):
     with pytest.raises(OptionError):
@@ -39,9 +33,10 @@ def test_values_that_no_rank_can_use_are_refused(read, text):
 
 
 def test_paths():
-    assert read_path("logs/{run_id}/{a,b}") == "logs/{run_id}/{a,b}"
+    read = name_of("a directory", ["run_id"])
+    assert read("logs/{run_id}/{a,b}") == "logs/{run_id}/{a,b}"
     with pytest.raises(PositionError, match=r"\{rank\} has no value here"):
-        read_path("logs/{rank}")
+        read("logs/{rank}")
 
 
 @pytest.mark.parametrize(

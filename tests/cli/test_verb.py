@@ -16,7 +16,7 @@ def test_options_of_a_request_have_its_defaults():
 TOY = """
 from ompbind.cli import options
 from ompbind.cli.option import Option
-from ompbind.cli.verbs import RANKS
+from ompbind.cli import RANKS
 from ompbind.cli.readers import one_of
 words = ("calm", "loud")
 options.LAUNCH_OPTIONS += (Option("--mood", section=RANKS, verbs=("run", "plan"), read=one_of(words),

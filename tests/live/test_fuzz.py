@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
+from ompbind.cli import PLANNING
 from ompbind.cli import main as command_line
 from ompbind.cli.options import find_options
-from ompbind.cli.verbs import PLANNING
 from ompbind.errors import MaskError, OmpbindError
 from ompbind.registry.registry import DIRECTORY_VARIABLE
 from tests.long import FUZZED

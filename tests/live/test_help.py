@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from ompbind.cli import VERBS
 from ompbind.cli.main import cli, load_verb
 from ompbind.cli.options import find_options
 from ompbind.cli.verb import SHORT_EXAMPLES
-from ompbind.cli.verbs import VERBS
 
 SHORT = ("run", "plan", "exec", "bench", "rebind", "config")
 """The verbs with a short help."""

@@ -4,6 +4,7 @@ import shlex
 
 import pytest
 
+from ompbind.cli import LAUNCHING, VERBS
 from ompbind.cli.options import find_options
 from ompbind.cli.suggestions import (
     OTHER_OPTIONS,
@@ -12,7 +13,6 @@ from ompbind.cli.suggestions import (
     suggest_verb,
     suggest_word,
 )
-from ompbind.cli.verbs import LAUNCHING, VERBS
 from ompbind.planning.strategies import STRATEGIES
 from tests.cli.command_lines import call
 from tests.tables import rows

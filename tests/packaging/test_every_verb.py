@@ -12,8 +12,8 @@ import sys
 
 import pytest
 
+from ompbind.cli import VERBS
 from ompbind.cli.plan import FORMATS
-from ompbind.cli.verbs import VERBS
 from tests.live.conftest import OMPBIND, claims, clean_environment
 
 __all__ = ["claims"]  # a fixture
