@@ -21,6 +21,7 @@ from ompbind.execution.output.log_files import ERR, OUT, make_log_name
 from ompbind.execution.run_options import RunOptions
 from ompbind.execution.signals import block_signals
 from ompbind.execution.spawn import StartCommands
+from ompbind.text import clean_line
 
 _POLL_S = 0.05
 """Seconds between two checks of ranks that are not ready."""
@@ -168,11 +169,14 @@ class Groups:
             command, _ = self._starts[rank]
             name = make_log_name(command.label or str(rank))
             paths = [os.path.join(directory, f"{name}.{kind}") for kind in (OUT, ERR)] if directory else []
-            check = make_check(command.ready, paths, env=command.env, directory=command.directory)
+            check = make_check(
+                command.ready, command.name, paths, env=command.env, directory=command.directory
+            )
+            why = f"{clean_line(command.ready)} of {command.name}: no answer"
             try:
                 with time_limit(give_up_at):
-                    while not check.is_ready():
+                    while why := check():
                         time.sleep(_POLL_S)
             except TimeOverError:
-                return f"{check.describe(command.name)} (--ready-timeout {limit_s:g})"
+                return f"{why} (--ready-timeout {limit_s:g})"
         return ""

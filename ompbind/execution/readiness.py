@@ -19,19 +19,14 @@ import socket
 import subprocess
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import NoReturn, TypeAlias
 from urllib.parse import SplitResult, urlsplit
 
 from ompbind.commands.placeholders import check as check_placeholders
-from ompbind.commands.rank_command import (
-    EXEC,
-    HTTP,
-    TCP,
-    TEXT,
-    RankCommand,
-)
+from ompbind.commands.rank_command import EXEC, HTTP, TCP, TEXT, RankCommand
 from ompbind.errors import LaunchError, OptionError, PositionError
 from ompbind.text import clean_line, remove_escape_sequences
 
@@ -42,6 +37,8 @@ _PORTS = range(1, 1 << 16)
 _CONNECT_S = 0.5  # for a connection to this machine: it succeeds or fails at once, unless the server is busy
 _ADDRESSES = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
 
+Check: TypeAlias = Callable[[], str]
+"""Looks once whether a rank is ready; returns "", or why it is not."""
 
 BLOCK_BYTES = 1 << 20
 """Bytes that are read at once, and characters of a line that are kept together."""
@@ -69,32 +66,17 @@ def time_limit(until: float) -> Iterator[None]:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-class PortCheck:
-    """Checks whether a program on this machine accepts TCP connections at a port."""
-
-    def __init__(self, port: int) -> None:
-        self.port = port
-
-    def is_ready(self) -> bool:
-        """Return whether the port accepts a connection, which is closed again."""
-        return any(_can_connect(family, host, self.port) for family, host in _ADDRESSES)
-
-    def describe(self, rank: str) -> str:
-        """Return why a rank is not ready."""
-        return f"port {self.port} of {rank} accepts no connection"
-
-
-def _can_connect(family: int, host: str, port: int) -> bool:
-    try:
-        with socket.socket(family) as client:
+def accepts_connections(port: int) -> bool:
+    """Return whether a program on this machine accepts connections at a port; they are closed again."""
+    for family, host in _ADDRESSES:
+        with suppress(OSError), socket.socket(family) as client:
             client.settimeout(_CONNECT_S)
             client.bind((host, 0))
-            if client.getsockname()[1] == port:
-                return False  # it would connect to itself, and then the server could not have the port
-            client.connect((host, port))
-            return True
-    except OSError:
-        return False
+            # else it would connect to itself, and then the server could not have the port
+            if client.getsockname()[1] != port:
+                client.connect((host, port))
+                return True
+    return False
 
 
 class OutputReader:
@@ -132,90 +114,58 @@ class OutputReader:
         self._file.close()
 
 
-class LineCheck:
-    """Checks whether a line of some output files matches a pattern; reads only what is new."""
+def _make_line_check(rank: str, pattern: re.Pattern[str], paths: Iterable[str]) -> Check:
+    """Look for a line in output files, which may be missing yet; each call reads only what is new."""
+    missing, readers = list(paths), list[OutputReader]()
 
-    def __init__(self, pattern: re.Pattern[str], paths: Iterable[str]) -> None:
-        self._pattern = pattern
-        self._missing = list(paths)
-        self._readers: list[OutputReader] = []
-
-    def is_ready(self) -> bool:
-        """Return whether a line that was written since the last check matches, also an incomplete line."""
-        for path in tuple(self._missing):
-            try:
-                self._readers.append(OutputReader(path))
-                self._missing.remove(path)
-            except FileNotFoundError:
-                pass  # the rank has not started yet
-        for reader in self._readers:
+    def find_line() -> bool:
+        for path in tuple(missing):
+            with suppress(FileNotFoundError):  # the rank has not started yet
+                readers.append(OutputReader(path))
+                missing.remove(path)
+        for reader in readers:
             while lines := reader.read_lines():
-                if any(map(self._pattern.search, lines.split("\n"))):
+                if any(map(pattern.search, lines.split("\n"))):
                     return True
-            if self._pattern.search(reader.incomplete):
+            if pattern.search(reader.incomplete):
                 return True
         return False
 
-    def describe(self, rank: str) -> str:
-        """Return why a rank is not ready."""
-        return f"no line of the output of {rank} matches '{clean_line(self._pattern.pattern)}'"
+    wrong = f"no line of the output of {rank} matches '{clean_line(pattern.pattern)}'"
+    return lambda: "" if find_line() else wrong
 
 
-class HttpCheck:
-    """Checks whether an HTTP server answers a GET request with a status below 400."""
-
-    def __init__(self, url: SplitResult) -> None:
-        self._url = url
-        self._answer = "no answer"
-
-    def is_ready(self) -> bool:
-        """Return whether the server answers."""
+def _ask_server(rank: str, url: SplitResult) -> str:
+    """Return "" if an HTTP server answers a GET request with a status below 400."""
+    try:
+        client = http.client.HTTPConnection(url.hostname or "", url.port, timeout=_REQUEST_S)
         try:
-            client = http.client.HTTPConnection(self._url.hostname or "", self._url.port, timeout=_REQUEST_S)
-            try:
-                client.request("GET", self._url._replace(scheme="", netloc="", fragment="").geturl() or "/")
-                status = client.getresponse().status
-            finally:
-                client.close()
-        except (OSError, http.client.HTTPException) as error:
-            self._answer = f"no answer ({getattr(error, 'strerror', None) or type(error).__name__})"
-            return False
-        self._answer = f"status {status}"
-        return status < 400
-
-    def describe(self, rank: str) -> str:
-        """Return why a rank is not ready."""
-        return f"{self._url.geturl()} of {rank}: {self._answer}"
+            client.request("GET", url._replace(scheme="", netloc="", fragment="").geturl() or "/")
+            status = client.getresponse().status
+        finally:
+            client.close()
+    except (OSError, http.client.HTTPException) as error:
+        answer = f"no answer ({getattr(error, 'strerror', None) or type(error).__name__})"
+    else:
+        if status < 400:
+            return ""
+        answer = f"status {status}"
+    return f"{url.geturl()} of {rank}: {answer}"
 
 
-class CommandCheck:
-    """Checks whether a command exits with code 0, in the environment and the directory of a rank."""
-
-    def __init__(self, words: list[str], env: Mapping[str, str] | None, directory: str) -> None:
-        self._words = words
-        self._env = env
-        self._directory = directory or None
-        self._result = "does not finish"
-
-    def is_ready(self) -> bool:
-        """Return whether the command succeeds; raises LaunchError if it cannot be started."""
-        null = subprocess.DEVNULL
-        try:
-            done = subprocess.run(
-                self._words, env=self._env, cwd=self._directory, stdin=null, stdout=null, stderr=null,
-                timeout=_COMMAND_S, check=False,
-            )  # fmt: skip
-        except subprocess.TimeoutExpired:
-            self._result = f"does not finish within {_COMMAND_S:g} s"
-            return False
-        except OSError as error:
-            raise LaunchError(f"{EXEC}{clean_line(shlex.join(self._words))}: {error.strerror}") from error
-        self._result = f"exits with code {done.returncode}"
-        return done.returncode == 0
-
-    def describe(self, rank: str) -> str:
-        """Return why a rank is not ready."""
-        return f"{clean_line(shlex.join(self._words))} for {rank} {self._result}"
+def _run_command(rank: str, words: list[str], env: Mapping[str, str] | None, directory: str) -> str:
+    """Return "" if a command exits with code 0; raises LaunchError if it cannot be started."""
+    command, null = clean_line(shlex.join(words)), subprocess.DEVNULL
+    try:
+        done = subprocess.run(
+            words, env=env, cwd=directory or None, stdin=null, stdout=null, stderr=null,
+            timeout=_COMMAND_S, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return f"{command} for {rank} does not finish within {_COMMAND_S:g} s"
+    except OSError as error:
+        raise LaunchError(f"{EXEC}{command}: {error.strerror}") from error
+    return f"{command} for {rank} exits with code {done.returncode}" if done.returncode else ""
 
 
 def compile_pattern(text: str) -> re.Pattern[str]:
@@ -231,24 +181,23 @@ def compile_pattern(text: str) -> re.Pattern[str]:
         raise PositionError(wrong, text=text, span=(at, at + 1), hint=hint) from None
 
 
-Check: TypeAlias = PortCheck | HttpCheck | LineCheck | CommandCheck
-
-
 def make_check(
-    ready: str, paths: Iterable[str], *, env: Mapping[str, str] | None = None, directory: str = ""
+    ready: str, rank: str, paths: Iterable[str], *, env: Mapping[str, str] | None = None, directory: str = ""
 ) -> Check:
-    """Return the check for the text of --ready, with its placeholders filled.
+    """Return the check for the text of --ready, with its placeholders filled, for messages about `rank`.
 
     `paths` are the files with the output of the rank, `env` and `directory` are for commands. Raises
     PositionError and OptionError for a wrong port, URL, pattern or command.
     """
     if ready.startswith(TCP):
-        return PortCheck(_read_port(ready))
+        port = _read_port(ready)
+        wrong = f"port {port} of {rank} accepts no connection"
+        return lambda: "" if accepts_connections(port) else wrong
     if ready.startswith(HTTP):
-        return HttpCheck(_read_url(ready.removeprefix(HTTP)))
+        return partial(_ask_server, rank, _read_url(ready.removeprefix(HTTP)))
     if ready.startswith(EXEC):
-        return CommandCheck(_split(ready.removeprefix(EXEC)), env, directory)
-    return LineCheck(compile_pattern(ready.removeprefix(TEXT)), paths)
+        return partial(_run_command, rank, _split(ready.removeprefix(EXEC)), env, directory)
+    return _make_line_check(rank, compile_pattern(ready.removeprefix(TEXT)), paths)
 
 
 def check_ready(ready: str) -> None:
@@ -260,7 +209,7 @@ def check_ready(ready: str) -> None:
     if "{" in ready and ready.startswith((TCP, HTTP, EXEC)):
         check_placeholders(ready)
     else:
-        make_check(ready, ())
+        make_check(ready, "", ())
 
 
 def check_commands(commands: Iterable[RankCommand]) -> None:
@@ -270,9 +219,10 @@ def check_commands(commands: Iterable[RankCommand]) -> None:
     for a port that another program has: the rank would look ready at once.
     """
     for command in commands:
-        check = make_check(command.ready, ()) if command.ready else None
-        if isinstance(check, PortCheck) and check.is_ready():
-            text = f"port {check.port} accepts connections before {command.name} has started"
+        if command.ready:
+            make_check(command.ready, command.name, ())
+        if command.ready.startswith(TCP) and accepts_connections(port := _read_port(command.ready)):
+            text = f"port {port} accepts connections before {command.name} has started"
             raise LaunchError(f"--ready {command.ready}: {text}", hint="another program has it: stop it")
 
 
@@ -300,9 +250,8 @@ def _read_url(text: str) -> SplitResult:
 
 def _split(text: str) -> list[str]:
     try:
-        words = shlex.split(text)
+        if words := shlex.split(text):
+            return words
     except ValueError as error:
         raise OptionError(f"{EXEC}{text}: {error}", hint="close each quote") from None
-    if words:
-        return words
     raise OptionError(f"{EXEC} names no command", hint="for example exec:'pg_isready -p 5432'")
