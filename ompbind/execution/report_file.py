@@ -39,14 +39,13 @@ _HINTS = {
 class ReportFile(Record):
     """The target of a report, until it is written: an open file, or a name in an open directory.
 
-    `descriptor` is the open file, -1 for a name. `last` is the name in `directory`, `path` its path before
-    the start, and `before` the status of the file there, None if there was none.
+    `descriptor` is the open file, -1 for a name. `path` is the path of the name before the start, and
+    `before` the status of the file there, None if there was none.
     """
 
     name: str
     descriptor: int = -1
     path: str = ""
-    last: str = ""
     directory: OpenDirectory | None = None
     before: os.stat_result | None = None
 
@@ -63,28 +62,30 @@ def prepare_report(name: str, logs: str = "") -> ReportFile:
         path = os.path.join(resolve(path), "") if path.endswith("/") else resolve(path)
         descriptor = find_descriptor(path)
         if descriptor is not None:
-            return ReportFile(name=name, descriptor=_duplicate(descriptor))
-        if logs and os.path.dirname(path) == resolve(logs):
-            if is_log(os.path.basename(path)):
+            if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+                raise OSError(errno.EBADF, "it is open for reading only")
+            # If its path were opened again, the report would overwrite the output of ranks from the start.
+            return ReportFile(name=name, descriptor=fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3))
+        parent, last = os.path.split(path)
+        if logs and parent == resolve(logs):
+            if is_log(last):
                 raise FileExistsError(errno.EEXIST, "a rank writes its output there")
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-        directory, last = OpenDirectory(os.path.dirname(path)), os.path.basename(path) or "."
-        before = directory.read_entry(last)
-        if risk := directory.find_risk(before):
-            raise PermissionError(errno.EPERM, risk)
-        _check_type(directory, last, before)
-        if not os.access(last if before else ".", os.W_OK, dir_fd=directory.fd):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+            os.makedirs(parent, exist_ok=True)
+        directory = OpenDirectory(parent)
+        before = _check_entry(directory, last or ".")
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
         message = f"the report cannot be written to {name or repr(name)}: {why}"
         hint = _find_hint(error, path) or "choose a file that you can write to, such as run.json"
         raise RequestError(message, hint=hint) from error
-    return ReportFile(name=name, path=path, last=last, directory=directory, before=before)
+    return ReportFile(name=name, path=path, directory=directory, before=before)
 
 
-def _check_type(directory: OpenDirectory, name: str, before: os.stat_result | None) -> None:
-    """Raise OSError for a type of file that no report can be written to."""
+def _check_entry(directory: OpenDirectory, name: str) -> os.stat_result | None:
+    """Return the status of a file, None if there is none; raises OSError if it cannot take a report."""
+    before = directory.read_entry(name)
+    if risk := directory.find_risk(before):
+        raise PermissionError(errno.EPERM, risk)
     if before and stat.S_IFMT(before.st_mode) not in (stat.S_IFREG, stat.S_IFIFO, stat.S_IFCHR):
         raise IsADirectoryError(errno.EISDIR, "it is a directory, socket or block device")
     if before and stat.S_ISCHR(before.st_mode):  # /dev/tty exists without a terminal
@@ -92,16 +93,9 @@ def _check_type(directory: OpenDirectory, name: str, before: os.stat_result | No
             os.close(directory.open_existing(name, before))
         except OSError as error:
             raise OSError(errno.ENODEV, f"this device cannot be opened ({error.strerror})") from None
-
-
-def _duplicate(number: int) -> int:
-    """Return a duplicate of a descriptor, which stays open if the original is closed, and closes on exec.
-
-    If its path were opened again, the report would overwrite the output of ranks from the start of the file.
-    """
-    if fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
-        raise OSError(errno.EBADF, "it is open for reading only")
-    return fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, 3)
+    if not os.access(name if before else ".", os.W_OK, dir_fd=directory.fd):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    return before
 
 
 def _find_hint(error: Exception, path: str) -> str:
@@ -138,13 +132,13 @@ def write_report(
             time.sleep(_POLL_S)
 
     data = text.encode("utf-8", "backslashreplace") + b"\n"
-    before = block_signals()
+    before, target = block_signals(), file.descriptor
     try:
-        if file.directory is None:
-            with open(file.descriptor, "wb", buffering=0):
-                _write(file.descriptor, data, wait)
-        else:
-            _write_entry(file, file.directory, data, wait)
+        if file.directory is not None:
+            target = _replace_or_open(file, file.directory, data, wait)
+        if target >= 0:
+            with open(target, "wb", buffering=0):
+                _write(target, data, wait, in_place=file.directory is not None)
     except OSError as error:
         message = f"the report could not be written to {file.name}: {error.strerror}"
         raise LaunchError(message, hint=_find_hint(error, file.path)) from error
@@ -152,68 +146,61 @@ def write_report(
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _write_entry(file: ReportFile, directory: OpenDirectory, data: bytes, wait: Waiter) -> None:
-    """Write to a name in a directory, which is closed; in a shared one only the file from before is used.
+def _replace_or_open(file: ReportFile, directory: OpenDirectory, data: bytes, wait: Waiter) -> int:
+    """Replace a file atomically, and return -1; if it can only be written in place, open and return it.
 
-    A file is replaced atomically, or overwritten if it can only be written in place.
+    The directory is closed. In a shared one only the file from before the start is used.
     """
-    name = file.last
+    name = os.path.basename(file.path)
     if not os.fstat(directory.fd).st_nlink:  # it was deleted, and may be there again
         directory.close()
         directory, name = open_parent(file.path)
+    opened = -1
     try:
         old = directory.read_entry(name)
-        if directory.shared and old and not is_same(file.before, old):
-            old = None  # another user may have put it there
-        if old is None or stat.S_ISREG(old.st_mode) or stat.S_ISLNK(old.st_mode):
+        if old is None or (directory.shared and not is_same(file.before, old)):
+            directory.replace(name, None, data)  # another user may have put it there
+            return -1
+        if stat.S_ISREG(old.st_mode) or stat.S_ISLNK(old.st_mode):
             try:
                 directory.replace(name, old, data)
-                return
+                return -1
             except OSError as error:  # a mount point, as in containers, or in a directory of another user
-                if old is None or error.errno not in (errno.EBUSY, errno.EPERM, errno.EACCES, errno.EROFS):
+                if error.errno not in (errno.EBUSY, errno.EPERM, errno.EACCES, errno.EROFS):
                     raise
-        target = _open_with_reader(directory, name, old, wait)
+
+        def has_reader() -> bool:
+            nonlocal opened
+            try:
+                opened = directory.open_existing(name, old)
+            except OSError as error:
+                if error.errno != errno.ENXIO or not stat.S_ISFIFO(old.st_mode):
+                    raise
+            return opened >= 0
+
+        wait(has_reader, errno.ENXIO, "no process has opened the pipe for reading in")
+        return opened
     finally:
         directory.close()
-    with open(target, "wb", buffering=0):
-        _empty(target)
-        try:
-            _write(target, data, wait)
-        except BaseException:
-            _empty(target)
-            raise
 
 
-def _empty(file: int) -> None:
-    with suppress(OSError):  # pipes and devices cannot be truncated
-        os.ftruncate(file, 0)
-
-
-def _open_with_reader(directory: OpenDirectory, name: str, old: os.stat_result, wait: Waiter) -> int:
-    """Open an existing file; a named pipe is waited for until a process reads it."""
-    opened: list[int] = []
-
-    def has_reader() -> bool:
-        try:
-            opened.append(directory.open_existing(name, old))
-        except OSError as error:
-            if error.errno != errno.ENXIO or not stat.S_ISFIFO(old.st_mode):
-                raise
-        return bool(opened)
-
-    wait(has_reader, errno.ENXIO, "no process has opened the pipe for reading in")
-    return opened[0]
-
-
-def _write(file: int, data: bytes, wait: Waiter) -> None:
-    """Write all of the data, with as many system calls as needed."""
+def _write(file: int, data: bytes, wait: Waiter, *, in_place: bool) -> None:
+    """Write all of the data; a file `in_place` is emptied before, and after an error."""
     left = memoryview(data)
     poller = select.poll()
     poller.register(file, select.POLLOUT)
-    while left:
-        # an open file that is shared may be non-blocking
-        wait(lambda: bool(poller.poll(0)), errno.ETIMEDOUT, "its reader has read nothing for")
-        with suppress(BlockingIOError):
-            left = left[os.write(file, left) :]
-    if stat.S_ISREG(os.fstat(file).st_mode):
+    is_file = stat.S_ISREG(os.fstat(file).st_mode)
+    try:
+        if in_place and is_file:
+            os.ftruncate(file, 0)
+        while left:
+            # an open file that is shared may be non-blocking
+            wait(lambda: bool(poller.poll(0)), errno.ETIMEDOUT, "its reader has read nothing for")
+            with suppress(BlockingIOError):
+                left = left[os.write(file, left) :]
+    except BaseException:
+        if in_place and is_file:
+            os.ftruncate(file, 0)
+        raise
+    if is_file:
         os.fsync(file)

@@ -72,12 +72,9 @@ def find_risk(entry: os.stat_result, trusted: Collection[int]) -> str:
 
 def is_same(before: os.stat_result | None, now: os.stat_result) -> bool:
     """Return whether two results of stat are about one file that has not changed its owner or type."""
-    return (
-        before is not None
-        and os.path.samestat(before, now)
-        and before.st_uid == now.st_uid
-        and stat.S_IFMT(before.st_mode) == stat.S_IFMT(now.st_mode)
-    )
+    if before is None or not os.path.samestat(before, now):
+        return False
+    return (before.st_uid, stat.S_IFMT(before.st_mode)) == (now.st_uid, stat.S_IFMT(now.st_mode))
 
 
 class OpenDirectory:
@@ -117,9 +114,8 @@ class OpenDirectory:
     def open_existing(self, name: str, expected: os.stat_result | None, flags: int = 0) -> int:
         """Open a file for writing without waiting, unchanged, if it is the expected one and safe."""
         file = os.open(name, _EXISTING | flags, dir_fd=self.fd)
-        status = os.fstat(file)
-        risk = self.find_risk(status)
-        if risk or not is_same(expected, status):
+        risk = self.find_risk(os.fstat(file))
+        if risk or not is_same(expected, os.fstat(file)):
             os.close(file)
             raise PermissionError(errno.EPERM, risk or "another file was put there meanwhile")
         return file
@@ -166,22 +162,16 @@ def resolve(path: str) -> str:
         links += 1
         if links > 40:  # the kernel follows at most 40 links too
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-        target = _read_link(entry_path, is_safe=not is_shared(os.stat(real), trusted))
+        link = os.open(entry_path, getattr(os, "O_PATH", 0) | os.O_NOFOLLOW)
+        try:
+            if is_shared(os.stat(real), trusted) and (risk := find_risk(os.fstat(link), trusted)):
+                raise PermissionError(errno.EPERM, f"a symbolic link on its path is not safe: {risk}")
+            target = os.readlink("", dir_fd=link)
+        finally:
+            os.close(link)
         names += target.split("/")[::-1]
         real = "/" if target.startswith("/") else real
     return real
-
-
-def _read_link(path: str, *, is_safe: bool) -> str:
-    """Return the target of a link; unless it `is_safe`, raise OSError if another user has made it."""
-    link = os.open(path, getattr(os, "O_PATH", 0) | os.O_NOFOLLOW)
-    try:
-        risk = "" if is_safe else find_risk(os.fstat(link), read_trusted_users())
-        if risk:
-            raise PermissionError(errno.EPERM, f"a symbolic link on its path is not safe: {risk}")
-        return os.readlink("", dir_fd=link)
-    finally:
-        os.close(link)
 
 
 def open_parent(path: str) -> tuple[OpenDirectory, str]:
