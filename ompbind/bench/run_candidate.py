@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
-import ompbind.execution.verify.evaluate  # noqa: F401 - before the forks: else each supervisor imports both
+import ompbind.execution.verification  # noqa: F401 - before the forks: else each supervisor imports both
 from ompbind.bench.conditions import find_system, make_conditions, read_counts
 from ompbind.bench.metrics import read_values, render_last_lines
 from ompbind.bench.records import Candidate, Metric, Run, Status, Verification
@@ -39,7 +39,7 @@ from ompbind.execution.run_options import ONE_GROUP, Output, RankGroup, Reporter
 from ompbind.execution.shutdown import REPEAT_S
 from ompbind.execution.spawn import find_starts
 from ompbind.execution.supervisor import supervise
-from ompbind.execution.verify.evaluate import expect_ranks
+from ompbind.execution.verification import expect_ranks
 from ompbind.inspection.verdict import VerificationResult
 from ompbind.planning.plan import Plan
 from ompbind.procfs.reader import read_affinity

@@ -89,7 +89,7 @@ class Run:
         self.accounting = Accounting(has_quota=options.has_quota)
         self.sampler: Sampler | None = None
         if options.expected is not None:
-            from ompbind.execution.verify.sampler import AffinitySampler  # noqa: PLC0415 - door: --verify
+            from ompbind.execution.sampler import AffinitySampler  # noqa: PLC0415 - door: --verify
 
             planned = {rank: (found.cpus, threads) for rank, (found, threads) in options.expected.items()}
             self.sampler = AffinitySampler(planned, options.run_id)
@@ -200,7 +200,7 @@ class Run:
             self.exits.remove(last)
             self.restarts.note_start(last)
             if self.sampler and not self.groups.pending:
-                self.sampler.begin_again(rank, time.monotonic())
+                self.sampler.begin_again(time.monotonic(), rank)
             if self.options.publish_restarts:
                 self.options.publish_restarts(self.restarts.count)
 

@@ -125,7 +125,7 @@ class Reporter:
 
 
 class Sampler(Protocol):
-    """What a run knows of the `AffinitySampler` of --verify; `verify.evaluate` knows the rest."""
+    """What a run knows of the `AffinitySampler` of --verify; `verification` knows the rest."""
 
     due_at: float | None
     error: LaunchError | None
@@ -134,5 +134,5 @@ class Sampler(Protocol):
     def begin(self, now: float) -> None:
         """Schedule the first sample, after all ranks have started."""
 
-    def begin_again(self, rank: int, now: float) -> None:
+    def begin_again(self, now: float, rank: int | None = None) -> None:
         """Verify from the start, after a rank was restarted."""

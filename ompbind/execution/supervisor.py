@@ -198,7 +198,7 @@ def _handle_timeout(run: Run) -> None:
 
 
 def _sample(run: Run) -> None:
-    from ompbind.execution.verify.evaluate import sample_affinities  # noqa: PLC0415 - door: --verify
+    from ompbind.execution.verification import sample_affinities  # noqa: PLC0415 - door: --verify
 
     sample_affinities(run)
 
@@ -207,7 +207,7 @@ def _finish(run: Run) -> Outcome:
     """After all ranks have exited: write the rest of their output and the summary; returns the outcome."""
     _drain_output(run)
     if run.sampler:
-        from ompbind.execution.verify.evaluate import finish_verification  # noqa: PLC0415 - door: --verify
+        from ompbind.execution.verification import finish_verification  # noqa: PLC0415 - door: --verify
 
         finish_verification(run)
     outcome = Outcome(

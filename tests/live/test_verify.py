@@ -14,8 +14,8 @@ import pytest
 
 from ompbind.cpuset import CpuSet
 from ompbind.execution.run_options import RunOptions
-from ompbind.execution.verify.evaluate import finish_verification, sample_affinities
-from ompbind.execution.verify.sampler import FEW_STABLE_S, LONGEST_S, STABLE_S, AffinitySampler
+from ompbind.execution.sampler import FEW_STABLE_S, LONGEST_S, STABLE_S, AffinitySampler
+from ompbind.execution.verification import finish_verification, sample_affinities
 from ompbind.inspection.diagnosis import ExpectedBinding
 from ompbind.openmp.binding import Bind
 from ompbind.procfs.reader import list_threads, read_memory_policy
@@ -386,23 +386,18 @@ def test_intervals_double_until_threads_are_stable(make_child, threads, between,
             child.do(word)
     assert times == [time for time in (0.1, 0.3, 0.7, 1.5, 3.1, 6.3, 12.7, 25.5, 51.1, 60.0) if time <= last]
     assert child.sampler.stable == (last < LONGEST_S)
-    (snapshot,) = child.sampler.snapshots.values()
-    assert len(snapshot.processes[0].threads) >= 3
+    assert len(child.sampler.ranks[0].processes[0].threads) >= 3
     before = child.now
     assert 3 < child.sample() - before <= 30, "then samples are rare"
 
 
 def test_threads_have_escaped_after_two_samples(make_child):
     child = make_child(cpus=two_cpus()[:1])
-    child.sample()
-    assert child.sampler.escaped == frozenset()
-    child.move(two_cpus()[:1])
-    child.sample()
-    child.move(two_cpus())
-    child.sample()
-    assert child.sampler.escaped == frozenset(), "two samples in a row"
-    child.sample()
-    assert child.sampler.escaped == {0}
+    for move, escaped in ((None, False), (two_cpus()[:1], False), (two_cpus(), False), (None, True)):
+        if move:
+            child.move(move)
+        child.sample()
+        assert child.sampler.ranks[0].escaped == escaped, "two samples in a row"
 
 
 def test_what_changes_later_is_reported_after_two_samples_and_stops_a_strict_run(make_child):

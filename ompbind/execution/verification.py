@@ -21,19 +21,20 @@ from ompbind.cpuset import named
 from ompbind.errors import LaunchError
 from ompbind.execution.ranks import Run
 from ompbind.execution.run_options import RunOptions
-from ompbind.execution.verify.sampler import AffinitySampler
+from ompbind.execution.sampler import AffinitySampler, select_issues
 from ompbind.inspection.diagnosis import ExpectedBinding, select_variables
 from ompbind.inspection.judge import judge, judge_memory_policy
-from ompbind.inspection.load import Streak, judge_load, make_load_issue
+from ompbind.inspection.load import judge_load, make_load_issue
 from ompbind.inspection.read_load import find_others
-from ompbind.inspection.verdict import HIDDEN, OthersLoad, RankVerification, VerificationResult
+from ompbind.inspection.verdict import HIDDEN, RankVerification, VerificationResult
 from ompbind.planning.plan import Plan
 from ompbind.text import Severity
 
 
 def sample_affinities(run: Run) -> None:
     """Sample the threads of all ranks and report what has changed; do nothing if the run is being stopped."""
-    sampler = _sampler_of(run)
+    sampler = run.sampler
+    assert isinstance(sampler, AffinitySampler)
     if run.shutdown.begun or not run.live:
         sampler.stop()
         return
@@ -43,32 +44,27 @@ def sample_affinities(run: Run) -> None:
     was_complete = sampler.complete
     sampler.sample({pid: child.rank for pid, child in run.live.items()}, now)
     verified = _evaluate(sampler, run.options, at_once=not was_complete)
-    in_doubt = any(streak.samples and not streak.is_proof for streak in sampler.streaks.values())
+    in_doubt = any(seen.streak.samples and not seen.streak.is_proof for seen in sampler.ranks.values())
     cpu_s = time.process_time() - cpu_began_s  # without the report: it is written only if something changes
     sampler.schedule_next(now, cpu_s, unconfirmed=in_doubt or bool(sampler.findings.unconfirmed))
     if verified:
         _report(run, sampler, verified)
 
 
-def _sampler_of(run: Run) -> AffinitySampler:
-    assert isinstance(run.sampler, AffinitySampler)
-    return run.sampler
-
-
 def _evaluate(sampler: AffinitySampler, options: RunOptions, *, at_once: bool) -> VerificationResult | None:
-    """Return the confirmed issues of the last sample, None if too early; `at_once`: one sample confirms."""
-    if not (sampler.complete or sampler.escaped):
-        return None
-    verified = _make_verified(sampler, options)
-    if sampler.complete:
-        verified = sampler.findings.confirm(verified, at_once=at_once)
-    else:  # keep only "outside" issues, of ranks with escaped threads: the others may still change
-        ranks = []
-        for checked in verified.ranks:
-            if checked.rank in sampler.escaped and checked.verdict:
-                outside = tuple(issue for issue in checked.verdict.issues if issue.code == "outside")
-                ranks.append(checked.replace(verdict=checked.verdict.replace(issues=outside)))
-        verified = verified.replace(ranks=tuple(ranks))
+    """Return the confirmed issues of the last sample, None if too early; `at_once`: one sample confirms.
+
+    Before the start is complete, only threads outside the CPUs of their rank count: all else may change.
+    """
+    if not sampler.complete:
+        escaped = {rank for rank, seen in sampler.ranks.items() if seen.escaped}
+        if not escaped:
+            return None
+        verified = select_issues(
+            _make_verified(sampler, options), lambda rank, issue: rank in escaped and issue.code == "outside"
+        )
+    else:
+        verified = sampler.findings.confirm(_make_verified(sampler, options), at_once=at_once)
     sampler.verified = verified
     return verified if sampler.complete or verified.errors else None
 
@@ -79,7 +75,8 @@ def finish_verification(run: Run) -> None:
     Once the start was complete, only confirmed errors count: a helper may have run for a moment. Of a run
     that was stopped, or in which a rank has failed, before the start was complete, only errors are reported.
     """
-    sampler = _sampler_of(run)
+    sampler = run.sampler
+    assert isinstance(sampler, AffinitySampler)
     if run.shutdown.error:
         return
     verified = (sampler.complete and sampler.verified) or _make_verified(sampler, run.options)
@@ -87,13 +84,13 @@ def finish_verification(run: Run) -> None:
         _report(run, sampler, verified)
     last = sampler.findings.unconfirmed if sampler.complete else ()
     run_s = time.monotonic() - sampler.began_at
-    short = ((rank, each) for rank, each in sorted(sampler.longest.items()) if each.is_most_of(run_s))
+    streaks = ((rank, seen.longest) for rank, seen in sorted(sampler.ranks.items()))
     sampler.verified = sampler.findings.add_past_errors(verified).replace(
         ended=True,
         run_s=run_s,
         unconfirmed=(
             *((rank, issue) for rank, issue in last if issue.severity is Severity.ERROR),
-            *((rank, make_load_issue(streak)) for rank, streak in short),
+            *((rank, make_load_issue(streak)) for rank, streak in streaks if streak.is_most_of(run_s)),
         ),
     )
     is_wanted = sampler.complete or not _is_exit_code_decided(run)
@@ -130,24 +127,23 @@ def _make_verified(sampler: AffinitySampler, options: RunOptions) -> Verificatio
     """Compare the last snapshot of every rank with its plan."""
     ranks = []
     for rank, (expected, _) in sorted((options.expected or {}).items()):
-        snapshot = sampler.snapshots.get(rank)
-        if snapshot is None:
-            ranks.append(RankVerification(rank=rank, hidden=rank in sampler.hidden))
+        seen = sampler.ranks[rank]
+        if not seen.processes:
+            ranks.append(RankVerification(rank=rank, hidden=seen.hidden))
             continue
-        verdict = judge(snapshot.processes, expected, snapshot.change)
-        verdict = judge_memory_policy(verdict, snapshot.memory, expected)
-        verdict = judge_load(verdict, sampler.streaks.get(rank, Streak()))
+        verdict = judge(seen.processes, expected, seen.change)
+        verdict = judge_memory_policy(verdict, seen.memory, expected)
+        verdict = judge_load(verdict, seen.streak)
         if sampler.complete:
-            recent = sampler.recent_others.get(rank, OthersLoad())
-            verdict = verdict.add(*find_others(recent, "", verdict.threads))
+            verdict = verdict.add(*find_others(seen.recent_others, "", verdict.threads))
         ranks.append(
             RankVerification(
                 rank=rank,
                 verdict=verdict,
-                seen_s=snapshot.seen_s,
-                memory=snapshot.memory,
-                others=sampler.others.get(rank, OthersLoad()),
-                busy_processes=sampler.most_busy.get(rank, 0),
+                seen_s=seen.seen_s,
+                memory=seen.memory,
+                others=seen.others,
+                busy_processes=seen.most_busy,
             )
         )
     return VerificationResult(

@@ -24,8 +24,7 @@ leads to a sample at once: so threads that start late, and live for a short time
 import os
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
 
 from ompbind.commands.rank_variables import find_rank
 from ompbind.cpuset import CpuSet
@@ -56,7 +55,6 @@ from ompbind.procfs.reader import (
     read_memory_policy,
     read_processes,
 )
-from ompbind.record import Record
 from ompbind.text import Severity
 
 _LOAD = "oversubscribed"
@@ -82,36 +80,24 @@ class Findings:
     def confirm(self, verified: VerificationResult, *, at_once: bool) -> VerificationResult:
         """Return the result with the issues that the last sample had too, or with all `at_once`."""
         found = _list_issues(verified)
-        kept = frozenset(key for key in found if at_once or key in self._last or key[1] == _LOAD)
-        self._last = found
-        ranks, unconfirmed = [], []
-        for checked in verified.ranks:
-            if checked.verdict:
-                left = []
-                for issue in checked.verdict.issues:
-                    if (checked.rank, issue.code, issue.severity) in kept:
-                        left.append(issue)
-                    else:
-                        unconfirmed.append((checked.rank, issue))
-                checked = checked.replace(verdict=checked.verdict.replace(issues=tuple(left)))
-            ranks.append(checked)
-        self.unconfirmed = tuple(unconfirmed)
-        return verified.replace(ranks=tuple(ranks))
+        kept = {key for key, _ in found if at_once or key in self._last or key[1] == _LOAD}
+        self._last = frozenset(key for key, _ in found)
+        self.unconfirmed = tuple((key[0], issue) for key, issue in found if key not in kept)
+        return select_issues(verified, lambda rank, issue: (rank, issue.code, issue.severity) in kept)
 
     def should_report(self, verified: VerificationResult) -> bool:
         """Return whether a result differs from the last one reported, and remember it as reported.
 
         It differs if an error has come or gone, or if any issue is new. Oversubscription is reported once.
         """
-        issues = _list_issues(verified)
+        issues = dict(_list_issues(verified))
         errors = frozenset((rank, code) for rank, code in verified.errors if code != _LOAD)
-        differs = errors != self._reported_errors or not issues <= self._reported
+        differs = errors != self._reported_errors or not issues.keys() <= self._reported
         self._reported_errors = errors
-        self._reported |= issues
-        for checked in verified.ranks:
-            for issue in checked.verdict.issues if checked.verdict else ():
-                if issue.severity is Severity.ERROR:
-                    self._errors[checked.rank, issue.code] = issue
+        self._reported |= issues.keys()
+        for (rank, code, severity), issue in issues.items():
+            if severity is Severity.ERROR:
+                self._errors[rank, code] = issue
         return differs
 
     def add_past_errors(self, verified: VerificationResult) -> VerificationResult:
@@ -130,13 +116,26 @@ class Findings:
         return verified.replace(ranks=tuple(ranks))
 
 
-def _list_issues(verified: VerificationResult) -> frozenset[_Key]:
-    return frozenset(
-        (checked.rank, issue.code, issue.severity)
+def _list_issues(verified: VerificationResult) -> list[tuple[_Key, ThreadIssue]]:
+    return [
+        ((checked.rank, issue.code, issue.severity), issue)
         for checked in verified.ranks
         if checked.verdict
         for issue in checked.verdict.issues
-    )
+    ]
+
+
+def select_issues(
+    verified: VerificationResult, is_kept: Callable[[int, ThreadIssue], bool]
+) -> VerificationResult:
+    """Return a result with some of its issues."""
+    ranks = []
+    for checked in verified.ranks:
+        if verdict := checked.verdict:
+            kept = tuple(issue for issue in verdict.issues if is_kept(checked.rank, issue))
+            checked = checked.replace(verdict=verdict.replace(issues=kept))
+        ranks.append(checked)
+    return verified.replace(ranks=tuple(ranks))
 
 
 FIRST_S = 0.1
@@ -167,101 +166,123 @@ COUNT_STEP_PER_CPU_TIME = 2000
 BUSY_TICKS, BUSY_SHARE = 3, 0.25
 """A process is busy if it uses this CPU time between two samples, and this part of that of the busiest."""
 
-MaskCounts = Mapping[CpuSet, int]
+MaskCounts = Counter[CpuSet]
 """The number of threads by their affinity mask."""
-
 
 Activity = frozenset[tuple[int, int, tuple[int, ...]]]
 """Of each process of a rank: its PID, its CPU time, and the addresses of its command line, new at execve."""
 
 
-class RankSnapshot(Record):
-    """All processes of a rank in one sample.
+class RankSamples:
+    """What the samples of one rank have shown.
 
-    `seen_s` is the time of the sample in seconds after the start of the last rank. `memory` is the memory
-    policy of the first process as the kernel writes it; None if the kernel has no NUMA or does not report it.
-    `change` is how its cpuset has changed since the first sample.
+    `cpus` and `threads` are planned. `pids` are its processes in the last sample, `masks` counts their
+    threads. Of its last snapshot, `processes` are all processes, () before the first, `seen_s` is its time in
+    seconds after the start of the last rank, `memory` the memory policy of the first process as the kernel
+    writes it, None if unknown, and `change` how its cpuset has changed since the first. `streak` is its load
+    since the start was complete, `longest` the longest one. `escaped`: threads are allowed on CPUs outside
+    the rank's, with the same mask in two samples in a row. `hidden`: it was running but not visible in /proc.
+    `others` is what other processes used of its CPUs so far, `recent_others` between the last two samples.
+    `most_busy` is the largest number of its processes that were busy between two samples.
     """
 
-    seen_s: float
-    processes: tuple[ProcessState, ...]
-    memory: str | None
-    change: CpusetChange
+    def __init__(self, cpus: CpuSet, threads: int) -> None:
+        self.cpus = cpus
+        self.threads = threads
+        self.pids: set[int] = set()
+        self.is_listed = self.escaped = False
+        self.outside: frozenset[CpuSet] = frozenset()  # masks in the last sample
+        self.others = self.recent_others = OthersLoad()
+        self.usage: CpuUsage | None = None  # also of the ranks that share its CPUs
+        self.most_busy = 0
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget the last attempt of the rank."""
+        self.hidden = False
+        self.masks = MaskCounts()
+        self.processes: tuple[ProcessState, ...] = ()
+        self.seen_s = 0.0
+        self.memory: str | None = None
+        self.change = CpusetChange()
+        self.streak = self.longest = Streak()
+        self.activity: Activity | None = None  # when the snapshot was read
+
+    def count(self, pids: set[int]) -> bool:
+        """Count the threads of its processes by mask; returns whether the counts have changed."""
+        masks, self.pids = count_masks(pids), pids
+        outside = frozenset(mask for mask in masks if not mask <= self.cpus)
+        self.escaped, self.outside = bool(outside & self.outside), outside
+        self.is_listed = bool(masks)
+        changed = self.is_listed and masks != self.masks
+        self.masks = masks or self.masks
+        return changed
+
+    def find_activity(self, processes: Mapping[int, Stat]) -> Activity:
+        """Return what the processes of the rank have done so far."""
+        found = ((pid, processes[pid]) for pid in self.pids if pid in processes)
+        return frozenset((pid, stat.busy_ticks, stat.arguments) for pid, stat in found)
+
+    def read(self, first_pid: int, limits: CgroupLimits, seen_s: float) -> bool:
+        """Read its processes, the first one first; if that has exited, change nothing and return False."""
+        ordered = sorted(self.pids, key=lambda pid: (pid != first_pid, pid))
+        states = (read_process(pid, is_library, is_relevant) for pid in ordered)
+        processes = tuple(state for state in states if state)
+        if not (processes and processes[0].pid == first_pid):
+            return False
+        before = self.change.before or (limits if limits.cpuset else None)
+        self.change = CpusetChange(now=limits, before=before)
+        self.processes, self.seen_s, self.memory = processes, seen_s, read_memory_policy(first_pid)
+        return True
+
+    def add_load(self, at_s: float) -> None:
+        """Add the load of the processes that were just read."""
+        self.streak = add_sample(self.streak, read_load(self.processes, at_s))
+        if self.streak.span_s > self.longest.span_s:
+            self.longest = self.streak
 
 
 class AffinitySampler:
-    """The samples of a run; times are seconds of a monotonic clock.
+    """The samples of a run, by rank; times are seconds of a monotonic clock.
 
     `began_at` is when all ranks had started, `start_at` is the last start of a rank, a restart included.
     `sample_at` is the time of the next sample, `due_at` that of the next sample or count; None when no sample
-    is needed. `most_threads` is the largest number of threads so far. `complete` is set when the start is
-    complete; `stable` is whether threads were stable then. `samples` is the number of samples so far.
-    `snapshots` has the last snapshot of each rank that was sampled, `streaks` its load since the start was
-    complete. `escaped` are the ranks with threads allowed on CPUs outside their rank's, with the same mask in
-    two samples in a row. `longest` has the longest streak of each rank with one. `hidden` are ranks
-    that were running but not visible in /proc. `findings` are the issues so far, `verified` is the result so
-    far, None before there is any; `error` is why verification stops the run. `others` is what other processes
-    used of the CPUs of each rank so far, `recent_others` between the last two samples. `most_busy` is the
-    largest number of processes of each rank that were busy between two samples.
+    is needed. `complete` is set when the start is complete; `stable` is whether threads were stable then.
+    `findings` are the issues so far, `verified` is the result so far, None before there is any; `error` is
+    why verification stops the run.
     """
 
     def __init__(self, planned: Mapping[int, tuple[CpuSet, int]], run_id: str) -> None:
         """Take the planned CPUs and the planned number of threads of each rank."""
+        self.ranks = {rank: RankSamples(cpus, threads) for rank, (cpus, threads) in planned.items()}
         self.began_at = time.monotonic()  # a run may be stopped before all ranks have started
-        self.start_at = 0.0
+        self.start_at = self.stable_since = self.seen_s = 0.0
         self.step_s = FIRST_S
-        self.samples = 0
-        self.seen_s = 0.0
+        self.samples = self.most_threads = 0
         self.sample_at: float | None = None
         self.due_at: float | None = None
-        self.most_threads = 0
-        self.stable_since = 0.0
-        self.stable = False
-        self.complete = False
-        self.snapshots: dict[int, RankSnapshot] = {}
-        self.streaks: dict[int, Streak] = {}
-        self.longest: dict[int, Streak] = {}
-        self.escaped: frozenset[int] = frozenset()
-        self.hidden: frozenset[int] = frozenset()
+        self.stable = self.complete = False
         self.findings = Findings()
         self.verified: VerificationResult | None = None
         self.error: LaunchError | None = None
-        self.others: dict[int, OthersLoad] = {}
-        self.recent_others: dict[int, OthersLoad] = {}
-        self.most_busy: dict[int, int] = {}
-        self._ticks: dict[int, int] = {}  # CPU time by PID in the last sample
-        self._planned = planned
         self._run_id = run_id
-        self._sharing = [
-            (cpus, [list(planned)[position] for position in positions])
-            for cpus, positions in find_sharing([cpus for cpus, _ in planned.values()])
-        ]
-        self._usages: dict[int, CpuUsage] = {}  # by the first of the ranks that share CPUs
-        self._pids: dict[int, set[int]] = {}
+        order = list(self.ranks)
+        sharing = find_sharing([seen.cpus for seen in self.ranks.values()])
+        self._sharing = [(cpus, [order[position] for position in found]) for cpus, found in sharing]
+        self._ticks: dict[int, int] = {}  # CPU time by PID in the last sample
         self._live: Mapping[int, int] = {}  # in the last sample
         self._sample_cpu_s = 0.0
         self._unconfirmed = False
-        self._activity: dict[int, Activity] = {}  # when the snapshot of a rank was read
-        self._first_limits: dict[int, CgroupLimits] = {}  # of the first process of each rank
-        self._mask_counts: dict[int, MaskCounts] = {}
-        self._escaped_masks: frozenset[tuple[int, CpuSet]] = frozenset()
 
     def begin(self, now: float) -> None:
         """Schedule the first sample, after all ranks have started."""
         self.began_at = now
-        self._begin_start(now)
+        self.begin_again(now)
 
-    def begin_again(self, rank: int, now: float) -> None:
+    def begin_again(self, now: float, rank: int | None = None) -> None:
         """Verify from the start, after a rank was restarted; forget its last attempt."""
-        self.hidden -= {rank}
-        of_ranks: tuple[dict[int, Any], ...] = (
-            self.snapshots, self.streaks, self.longest, self._activity, self._first_limits, self._mask_counts
-        )  # fmt: skip
-        for found in of_ranks:
-            found.pop(rank, None)
-        self._begin_start(now)
-
-    def _begin_start(self, now: float) -> None:
+        if rank is not None:
+            self.ranks[rank].begin()
         self.start_at = self.stable_since = now
         self.stable = self.complete = False
         self.step_s = FIRST_S
@@ -276,14 +297,10 @@ class AffinitySampler:
         if self.sample_at is None or now >= self.sample_at:
             return self.sample_at is not None
         began_s = time.process_time()
-        counts = {rank: found for rank, pids in self._pids.items() if (found := count_masks(pids))}
-        self._note_threads(counts)
+        counts = [(seen.masks, found) for seen in self.ranks.values() if (found := count_masks(seen.pids))]
+        self.most_threads = max(self.most_threads, sum(found.total() for _, found in counts))
         self._schedule_count(now, time.process_time() - began_s)
-        return any(found != self._mask_counts.get(rank) for rank, found in counts.items())
-
-    def _note_threads(self, counts: Mapping[int, MaskCounts]) -> None:
-        threads = sum(sum(found.values()) for found in counts.values())
-        self.most_threads = max(self.most_threads, threads)
+        return any(before != found for before, found in counts)
 
     def _schedule_count(self, now: float, cpu_s: float) -> None:
         """Schedule a count before the next sample, in the first minute; the last count took `cpu_s`."""
@@ -300,66 +317,60 @@ class AffinitySampler:
         """
         self.seen_s = now - self.began_at
         self.samples += 1
-        only_rank = min(self._planned) if len(self._planned) == 1 else None
+        only_rank = min(self.ranks) if len(self.ranks) == 1 else None
         processes = read_processes()
         pids_by_rank = find_rank_processes(processes, live, self._run_id, only_rank) if processes else {}
-        counts = {rank: found for rank, pids in pids_by_rank.items() if (found := count_masks(pids))}
-        changed = {rank for rank, found in counts.items() if found != self._mask_counts.get(rank)}
-        self._mask_counts.update(counts)
-        self._pids = pids_by_rank
-        self._note_threads(counts)
+        changed = {rank for rank, seen in self.ranks.items() if seen.count(pids_by_rank.get(rank, set()))}
+        listed = {rank: seen for rank, seen in self.ranks.items() if seen.is_listed}
+        self.most_threads = max(self.most_threads, sum(seen.masks.total() for seen in listed.values()))
         self._measure_others(processes, live, now)
         if changed:
             self.stable_since = now
-        self.hidden |= {rank for pid, rank in live.items() if rank not in counts and _is_running(pid)}
-        masks = frozenset((rank, mask) for rank, found in counts.items() for mask in found)
-        outside = frozenset((rank, mask) for rank, mask in masks if not mask <= self._planned[rank][0])
-        self.escaped = frozenset(rank for rank, _ in outside & self._escaped_masks)
-        self._escaped_masks = outside
-        activity = {
-            rank: frozenset(
-                (pid, processes[pid].busy_ticks, processes[pid].arguments) for pid in pids if pid in processes
-            )
-            for rank, pids in pids_by_rank.items()
-        }
-        if self.complete or self._find_stable(counts, now):
-            changed |= {rank for rank in counts if activity[rank] != self._activity.get(rank)}
+        if not self.complete:
+            few = any(seen.masks.total() < seen.threads for seen in listed.values())
+            self.stable = now - self.stable_since >= (FEW_STABLE_S if few else STABLE_S)
+            self.complete = self.stable or now >= self.start_at + LONGEST_S
         self._count_busy(processes)
-        doubtful = changed | self.escaped
-        limits = read_limits_of(DirectoryRoot("/"), (pid for pid, rank in live.items() if rank in doubtful))
+        if self.complete:
+            changed |= {
+                rank for rank, seen in listed.items() if seen.find_activity(processes) != seen.activity
+            }
+        doubtful = {pid: rank for pid, rank in live.items() if rank in changed or self.ranks[rank].escaped}
+        limits = read_limits_of(DirectoryRoot("/"), doubtful)
         for pid, rank in live.items():
-            if rank in doubtful:
-                self._read_snapshot(rank, pid, pids_by_rank.get(rank, ()), limits[pid])
-                self._activity[rank] = activity.get(rank, frozenset())
-            elif self.complete and rank in self.snapshots:
-                self.snapshots[rank] = self.snapshots[rank].replace(seen_s=self.seen_s)
-                self.streaks.pop(rank, None)  # a rank without CPU time has no busy threads
+            seen = self.ranks[rank]
+            seen.hidden = seen.hidden or (rank not in listed and _is_running(pid))
+            if pid in doubtful:
+                seen.activity = seen.find_activity(processes)
+                if seen.read(pid, limits[pid], self.seen_s) and self.complete:
+                    seen.add_load(now)
+            elif self.complete and seen.processes:
+                seen.seen_s, seen.streak = self.seen_s, Streak()  # without CPU time no thread is busy
 
     def _count_busy(self, processes: Mapping[int, Stat]) -> None:
         """Count the processes of each rank that were busy since the last sample, after the start."""
         ticks, before = {pid: stat.busy_ticks for pid, stat in processes.items()}, self._ticks
-        for rank, pids in self._pids.items() if self.complete else ():
-            used = [ticks[pid] - before[pid] for pid in pids if pid in ticks and pid in before]
+        for seen in self.ranks.values() if self.complete else ():
+            used = [ticks[pid] - before[pid] for pid in seen.pids if pid in ticks and pid in before]
             busy = sum(each >= max(BUSY_TICKS, BUSY_SHARE * max(used)) for each in used)
-            self.most_busy[rank] = max(busy, self.most_busy.get(rank, 0))
+            seen.most_busy = max(busy, seen.most_busy)
         self._ticks = ticks
 
     def _measure_others(self, processes: Mapping[int, Stat], live: Mapping[int, int], now: float) -> None:
         """Add what others used since the last sample, unless a rank has started or exited since then."""
         cpu_times, own_pid = read_cpu_times(), os.getpid()
-        self.recent_others = {}
         for cpus, ranks in self._sharing:
-            pids = [pid for rank in ranks for pid in self._pids.get(rank, ()) if pid in processes]
+            sharing = [self.ranks[rank] for rank in ranks]
+            pids = (pid for seen in sharing for pid in seen.pids if pid in processes)
             times = {pid: find_times_s(processes[pid]) for pid in pids}
             if own_pid in processes:  # its children are the ranks
                 times[own_pid] = (find_times_s(processes[own_pid])[0], 0.0)
-            usage, before = make_cpu_usage(now, cpu_times, times), self._usages.get(ranks[0])
-            self._usages[ranks[0]] = usage
+            usage, before = make_cpu_usage(now, cpu_times, times), sharing[0].usage
+            sharing[0].usage = usage
             firsts = [{pid for pid in pairs if pairs[pid] in ranks} for pairs in (self._live, live)]
             load = measure_others(before, usage, cpus) if before and firsts[0] == firsts[1] else OthersLoad()
-            for rank in ranks:
-                self.recent_others[rank] = load
-                self.others[rank] = self.others.get(rank, OthersLoad()) + load
+            for seen in sharing:
+                seen.recent_others, seen.others = load, seen.others + load
         self._live = dict(live)
 
     def schedule_next(self, now: float, cpu_s: float, *, unconfirmed: bool = False) -> None:
@@ -375,34 +386,6 @@ class AffinitySampler:
         else:
             self.sample_at = min(now + self.step_s, longest_at)
         self._schedule_count(now, 0.0)
-
-    def _find_stable(self, mask_counts: Mapping[int, MaskCounts], now: float) -> bool:
-        """Find out whether threads are stable, and return whether the start is complete now."""
-        few = any(sum(counts.values()) < self._planned[rank][1] for rank, counts in mask_counts.items())
-        self.stable = now - self.stable_since >= (FEW_STABLE_S if few else STABLE_S)
-        self.complete = self.stable or now >= self.start_at + LONGEST_S
-        return self.complete
-
-    def _read_snapshot(self, rank: int, first_pid: int, pids: Iterable[int], limits: CgroupLimits) -> None:
-        """Read the processes of a rank, its first process first; if that has exited, change nothing."""
-        ordered = sorted(pids, key=lambda pid: (pid != first_pid, pid))
-        states = (read_process(pid, is_library, is_relevant) for pid in ordered)
-        processes = tuple(state for state in states if state)
-        if not (processes and processes[0].pid == first_pid):
-            return
-        if limits.cpuset:
-            self._first_limits.setdefault(rank, limits)
-        self.snapshots[rank] = RankSnapshot(
-            seen_s=self.seen_s,
-            processes=processes,
-            memory=read_memory_policy(first_pid),
-            change=CpusetChange(now=limits, before=self._first_limits.get(rank)),
-        )
-        if self.complete:
-            load = read_load(processes, self.began_at + self.seen_s)
-            streak = self.streaks[rank] = add_sample(self.streaks.get(rank, Streak()), load)
-            if streak.span_s > self.longest.get(rank, Streak()).span_s:
-                self.longest[rank] = streak
 
 
 def _is_running(child: int) -> bool:
