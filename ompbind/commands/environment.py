@@ -7,29 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ompbind.commands import rank_variables as names
 from ompbind.commands.placeholders import OF_GROUP, Fields, fill
-from ompbind.commands.rank_variables import (
-    NAMES_OF_DEVICES,
-    NAMES_OF_GROUPS,
-    OMPBIND_ATTEMPT,
-    OMPBIND_CPUS,
-    OMPBIND_GROUP,
-    OMPBIND_GROUP_RANK,
-    OMPBIND_GROUP_SIZE,
-    OMPBIND_NUM_THREADS,
-    OMPBIND_RANK,
-    OMPBIND_RESERVED_CPUS,
-    OMPBIND_RUN_ID,
-    OMPBIND_SERVICE_CPUS,
-    OMPBIND_WORKER_NAME,
-    Variables,
-)
-from ompbind.openmp.binding import Binding
+from ompbind.commands.rank_variables import Variables
 from ompbind.openmp.runtimes import PLACE_VARIABLES
 from ompbind.openmp.variables import find_overridden_variables, make_openmp_variables
 from ompbind.planning.plan import Placement, Plan
-from ompbind.planning.request import Request
-from ompbind.planning.runtimes import choose_syntax, counts_by_mask, may_support_reset
+from ompbind.planning.runtimes import counts_by_mask
 from ompbind.record import Record
 
 _PAIR = set(PLACE_VARIABLES)
@@ -66,15 +50,13 @@ class RunSpec(Record):
     """What all ranks of a run share: the command, the caller's environment, and the user's variables.
 
     `argv` is the command; its placeholders are filled with `fill_argv`. A rank runs as the words of `wrap`
-    and then the command. It starts in the directory `chdir`, "" for the caller's. `ready` says when it is
-    ready (--ready), "" for at once. The texts of `wrap`, `chdir`, `ready` and `added_variables` have
-    placeholders.
+    and then the command, in the directory `chdir`, "" for the caller's. `ready` says when it is ready
+    (--ready), "" for at once. The texts of `wrap`, `chdir`, `ready` and `added_variables` have placeholders.
 
     `base` is the environment of the caller. `added_variables` are (NAME, value) pairs of --env, --env-file,
     --rendezvous and --compat. Ranks do not inherit `removed_variables`: variables that gave options to
     ompbind, or that would confuse the program. With `keep_env`, all other inherited variables stay as they
-    are. `freeze_directory` is put first in PYTHONPATH, "" for none: its sitecustomize keeps thread counts as
-    they are.
+    are. `freeze_directory` is put first in PYTHONPATH, "" for none: its sitecustomize keeps thread counts.
 
     `name` is the name of the group, "" without groups. Of a run with groups, `groups` are the specifications
     of its groups, in the order of the groups of the plan; the other fields have the values of the first
@@ -100,6 +82,10 @@ class RunSpec(Record):
     def parts(self) -> tuple[RunSpec, ...]:
         """The specifications that each have one command: of the groups, or of the run itself."""
         return self.groups or (self,)
+
+    def number(self, identity: RankIdentity) -> int:
+        """Return the number of a rank in the whole run, in which all groups count."""
+        return identity.rank + (self.group.first_rank if self.group else 0)
 
 
 def make_local_identities(plan: Plan) -> list[RankIdentity]:
@@ -145,22 +131,22 @@ def make_variables(plan: Plan, identity: RankIdentity, spec: RunSpec) -> dict[st
 
     With --keep-env, variables that the caller's environment already has are left out.
     """
-    return make_variables_and_fields(plan, identity, spec, make_binding(plan.request))[0]
+    return make_variables_and_fields(plan, identity, spec)[0]
 
 
 def make_variables_and_fields(
-    plan: Plan, identity: RankIdentity, spec: RunSpec, binding: Binding
+    plan: Plan, identity: RankIdentity, spec: RunSpec
 ) -> tuple[dict[str, str | None], Fields]:
     """Return all variables of one rank, and the values of its placeholders."""
     placement, base = plan.placements[identity.placement_index], spec.base
     numbers = make_identity_variables(placement, identity, spec)
     fields = make_fields(numbers, identity, placement, spec.group)
-    threads = _make_thread_variables(plan, placement, binding)
+    threads = make_thread_variables(plan, identity.placement_index)
     if spec.keep_env:
         kept = base.keys() | (_PAIR if _PAIR & base.keys() else set())
         threads = {name: value for name, value in threads.items() if name not in kept}
     # a rank without devices inherits none of a rank of another run
-    devices: Variables = {name: None for name in NAMES_OF_DEVICES if name in base}
+    devices: Variables = {name: None for name in names.NAMES_OF_DEVICES if name in base}
     if placement.devices:
         from ompbind.commands.device_variables import make_device_variables  # noqa: PLC0415 - door: devices
 
@@ -188,27 +174,14 @@ def make_variables_and_fields(
 
 def make_thread_variables(plan: Plan, rank: int) -> dict[str, str | None]:
     """Return every variable that sets the threads of a rank and their binding; None removes a variable."""
-    return _make_thread_variables(plan, plan.placements[rank], make_binding(plan.request))
-
-
-def _make_thread_variables(plan: Plan, placement: Placement, binding: Binding) -> dict[str, str | None]:
+    placement = plan.placements[rank]
     return make_openmp_variables(
         placement.cpus,
         placement.places_text,
         placement.threads,
-        binding,
+        plan.binding,
         processes=placement.processes,
         by_mask=counts_by_mask(plan, placement),
-    )
-
-
-def make_binding(request: Request) -> Binding:
-    """Return how the threads of all ranks of a request are bound."""
-    return Binding(
-        mode=request.bind,
-        proc_bind=request.proc_bind,
-        syntax=choose_syntax(request),
-        reset=may_support_reset(request),
     )
 
 
@@ -224,7 +197,7 @@ def find_changed(plan: Plan, spec: RunSpec) -> dict[str, str | None]:
     """
     changed: dict[str, str | None] = {}
     for part, own in list_parts(plan, spec):
-        if not (own.keep_env or OMPBIND_RANK in own.base):
+        if not (own.keep_env or names.OMPBIND_RANK in own.base):
             changed |= find_overridden_variables(own.base, make_thread_variables(part, 0))
     return changed
 
@@ -237,56 +210,46 @@ def make_identity_variables(
     The CPUs are kernel list text if they are in rising order, else one by one in thread order.
     """
     in_order = placement.cpus == tuple(placement.compute)
-    number = str(find_number(identity, spec))
-    groups: Variables = {name: None for name in NAMES_OF_GROUPS if name in spec.base}
+    groups: Variables = {name: None for name in names.NAMES_OF_GROUPS if name in spec.base}
     if spec.group:
-        groups = {
-            OMPBIND_GROUP: spec.group.name,
-            OMPBIND_GROUP_RANK: str(identity.rank),
-            OMPBIND_GROUP_SIZE: str(identity.size),
-        }
+        own = (spec.group.name, str(identity.rank), str(identity.size))
+        groups = dict(zip(names.NAMES_OF_GROUPS, own, strict=True))
     return {
         "RANK": str(identity.rank),
         "LOCAL_RANK": str(identity.local_rank),
         "WORLD_SIZE": str(identity.size),
         "LOCAL_WORLD_SIZE": str(identity.local_size),
-        OMPBIND_RUN_ID: spec.run_id,
-        OMPBIND_RANK: number,
-        OMPBIND_ATTEMPT: "1",
-        OMPBIND_CPUS: str(placement.compute) if in_order else ",".join(map(str, placement.cpus)),
-        OMPBIND_RESERVED_CPUS: str(placement.reserved),
-        OMPBIND_SERVICE_CPUS: str(placement.service_cpus),
-        OMPBIND_NUM_THREADS: str(placement.process_threads),
-        OMPBIND_WORKER_NAME: f"{spec.run_id}-rank-{number}",
+        names.OMPBIND_RUN_ID: spec.run_id,
+        names.OMPBIND_RANK: str(spec.number(identity)),
+        names.OMPBIND_ATTEMPT: "1",
+        names.OMPBIND_CPUS: str(placement.compute) if in_order else ",".join(map(str, placement.cpus)),
+        names.OMPBIND_RESERVED_CPUS: str(placement.reserved),
+        names.OMPBIND_SERVICE_CPUS: str(placement.service_cpus),
+        names.OMPBIND_NUM_THREADS: str(placement.process_threads),
+        names.OMPBIND_WORKER_NAME: f"{spec.run_id}-rank-{spec.number(identity)}",
         **groups,
     }
-
-
-def find_number(identity: RankIdentity, spec: RunSpec) -> int:
-    """Return the number of a rank in the whole run, in which all groups count."""
-    return identity.rank + (spec.group.first_rank if spec.group else 0)
 
 
 def make_fields(
     numbers: Variables, identity: RankIdentity, placement: Placement, group: GroupIdentity | None
 ) -> Fields:
     """Return the values of all placeholders for one rank; `numbers` are the variables of its identity."""
-    fields: Fields = {
+    fields: dict[str, int | str] = {
         "rank": identity.rank,
         "local_rank": identity.local_rank,
         "size": identity.size,
         "threads": placement.process_threads,
-        "cpus": numbers[OMPBIND_CPUS] or "",
-        "run_id": numbers[OMPBIND_RUN_ID] or "",
+        "cpus": numbers[names.OMPBIND_CPUS] or "",
+        "run_id": numbers[names.OMPBIND_RUN_ID] or "",
     }
-    if group is None:
-        return fields
-    return {
-        **fields,
-        "rank": identity.rank + group.first_rank,
-        "size": group.run_size,
-        "group": group.name,
-        "group_rank": identity.rank,
-        "group_size": identity.size,
-        **{f"{OF_GROUP}{name}": cpus for name, cpus in group.cpus.items()},
-    }
+    if group is not None:
+        fields |= {
+            "rank": identity.rank + group.first_rank,
+            "size": group.run_size,
+            "group": group.name,
+            "group_rank": identity.rank,
+            "group_size": identity.size,
+            **{f"{OF_GROUP}{name}": cpus for name, cpus in group.cpus.items()},
+        }
+    return fields

@@ -9,9 +9,7 @@ from ompbind.commands.environment import (
     RankIdentity,
     RunSpec,
     fill_variables,
-    find_number,
     list_parts,
-    make_binding,
     make_fields,
     make_identities,
     make_identity_variables,
@@ -33,9 +31,11 @@ from ompbind.commands.rank_variables import (
     mask_word,
 )
 from ompbind.cpuset import CpuSet
-from ompbind.openmp.binding import Binding
 from ompbind.planning.plan import MemoryPolicy, Placement, Plan, find_first_cpu
 from ompbind.record import Record
+
+_OF_PLAN = (OMPBIND_NUM_THREADS, OMPBIND_CPUS, OMPBIND_RESERVED_CPUS, OMPBIND_SERVICE_CPUS, *NAMES_OF_DEVICES)
+"""The variables that a rank without a plan does not have."""
 
 TCP, HTTP, TEXT, EXEC = "tcp:", "http:", "text:", "exec:"
 """What the text of --ready begins with; without one of these, it is a regular expression, as after TEXT."""
@@ -75,27 +75,25 @@ class RankCommand(Record):
 
 def make_commands(plan: Plan, spec: RunSpec) -> list[RankCommand]:
     """Return the commands of all ranks of a run that has ranks on this machine only."""
-    commands = []
-    for part, own in list_parts(plan, spec):
-        binding = make_binding(part.request)
-        commands += [make_command(part, identity, own, binding) for identity in make_local_identities(part)]
-    return commands
+    return [
+        make_command(part, identity, own)
+        for part, own in list_parts(plan, spec)
+        for identity in make_local_identities(part)
+    ]
 
 
-def make_command(
-    plan: Plan, identity: RankIdentity, spec: RunSpec, binding: Binding | None = None
-) -> RankCommand:
+def make_command(plan: Plan, identity: RankIdentity, spec: RunSpec) -> RankCommand:
     """Return the command of one rank, with its own copy of the environment.
 
-    `binding` is the binding of the plan's request, so that the caller can make it once for all ranks. Raises
-    PositionError for a placeholder with a negative value.
+    Raises PositionError for a placeholder with a negative value.
     """
     placement = plan.placements[identity.placement_index]
-    variables, fields = make_variables_and_fields(plan, identity, spec, binding or make_binding(plan.request))
-    cpus = placement.cpuset if plan.machine.bindable else None
-    first = find_first_cpu(plan.machine, placement)
-    made = _make_filled(identity, spec, variables, fields)
-    return made.replace(cpus=cpus, first=first, memory=placement.memory)
+    variables, fields = make_variables_and_fields(plan, identity, spec)
+    return _make_filled(identity, spec, variables, fields).replace(
+        cpus=placement.cpuset if plan.machine.bindable else None,
+        first=find_first_cpu(plan.machine, placement),
+        memory=placement.memory,
+    )
 
 
 def make_unbound_commands(sizes: Sequence[int], spec: RunSpec, allowed: CpuSet) -> list[RankCommand]:
@@ -107,27 +105,18 @@ def make_unbound_commands(sizes: Sequence[int], spec: RunSpec, allowed: CpuSet) 
     number.
     """
     placement = Placement(rank=0, cpus=tuple(allowed), threads=len(allowed))
-    of_plan = (
-        OMPBIND_NUM_THREADS,
-        OMPBIND_CPUS,
-        OMPBIND_RESERVED_CPUS,
-        OMPBIND_SERVICE_CPUS,
-        *NAMES_OF_DEVICES,
-    )
     cpus = dict.fromkeys((own.name for own in spec.groups), str(allowed))
     commands: list[RankCommand] = []
     for size, own in zip(sizes, spec.parts, strict=True):
         if own.name:
             first, run_size = len(commands), sum(sizes)
-            own = own.replace(
-                group=GroupIdentity(name=own.name, first_rank=first, run_size=run_size, cpus=cpus)
-            )
+            group = GroupIdentity(name=own.name, first_rank=first, run_size=run_size, cpus=cpus)
+            own = own.replace(group=group)
         for identity in make_identities(size):
             numbers = make_identity_variables(placement, identity, own)
             fields = make_fields(numbers, identity, placement, own.group)
-            removed = dict.fromkeys(of_plan)
-            variables = {**dict.fromkeys(own.removed_variables), **numbers, **removed}
-            variables.update(fill_variables(own, fields))
+            removed = dict.fromkeys(own.removed_variables)
+            variables = {**removed, **numbers, **dict.fromkeys(_OF_PLAN), **fill_variables(own, fields)}
             commands.append(_make_filled(identity, own, variables, fields))
     return commands
 
@@ -138,7 +127,7 @@ def _make_filled(identity: RankIdentity, spec: RunSpec, variables: Variables, fi
     apply_variables(variables, env)
     wrapper = (fill(word, fields, "--wrap") for word in spec.wrap)
     return RankCommand(
-        rank=find_number(identity, spec),
+        rank=spec.number(identity),
         group=spec.group.name if spec.group else "",
         group_rank=identity.rank,
         ready=fill(spec.ready, fields, "--ready"),

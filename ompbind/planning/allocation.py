@@ -27,7 +27,7 @@ from ompbind.cpuset import EMPTY, CpuSet, count, named, union
 from ompbind.errors import OmpbindError, PlanError
 from ompbind.machine.model import Level
 from ompbind.masks.mask import part_error
-from ompbind.planning.draft import Draft, choose_cpus, find_usable_cpus, limit_cpus
+from ompbind.planning.draft import Draft, find_usable_cpus, limit_cpus
 from ompbind.planning.memory import measure_remote_memory
 from ompbind.planning.other_runs import OCCUPIED_HINT
 from ompbind.planning.placing import Cores, Rows
@@ -37,8 +37,8 @@ from ompbind.planning.sized import RequestedCores, take_cores
 from ompbind.planning.strategies import STRATEGIES, Strategy, check_strategy
 
 
-def place_ranks(draft: Draft) -> None:
-    """Set a placement for every rank, with its CPUs, its service CPUs and its reserved CPUs.
+def place_ranks(draft: Draft) -> Draft:
+    """Add a placement for every rank, with its CPUs, its service CPUs and its reserved CPUs.
 
     Raises PlanError or MaskError if a rank would have no core, or would use or reserve CPUs of another rank,
     or would have more threads than --cores allows.
@@ -70,6 +70,7 @@ def place_ranks(draft: Draft) -> None:
             f"{count(request.threads, 'thread')} per rank do not fit: {cores}",
             hint=f"use at most -t {cpus}, or request more cores with -c",
         )
+    return draft
 
 
 def _place_parts(draft: Draft) -> list[Placement]:
@@ -306,7 +307,6 @@ def _check_free_cores(draft: Draft, ranks: int, cores: int) -> None:
     if not draft.avoided:
         return
     unoccupied = Draft(draft.machine, draft.request, taken=draft.taken)
-    choose_cpus(unoccupied)
     if ranks <= len(find_usable_cpus(unoccupied, unoccupied.cpus)) - draft.request.reserve_total:
         raise PlanError(
             f"{count(ranks, 'rank')} would have to share {count(cores, 'core')}",

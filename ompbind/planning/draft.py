@@ -1,4 +1,4 @@
-"""The draft of a plan for one request: first the CPUs that it may use, in order, and their cores."""
+"""The draft of a plan for one request, which starts with the CPUs that it may use, in order."""
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -65,10 +65,11 @@ def apply_job_cpus(machine: Machine, request: Request) -> Request:
 
 
 class Draft:
-    """What is decided about the ranks of one request; each step adds to it.
+    """What is decided about the ranks of one request: the CPUs that it may use; later steps add the rest.
 
     `runs` are the other live runs. `avoided` are the CPUs of the cores that they occupy, if the request
-    avoids them, `taken` the CPUs that other groups of the run have.
+    avoids them, `taken` the CPUs that other groups of the run have. Raises MaskError if the mask does not fit
+    the machine, PlanError if no CPU is left.
 
     `cpus` are the CPUs that the request may use, in the order in which ranks get them. `cpus_by_rank` are the
     CPUs of each rank, if the mask has a part for each. `devices` are the devices of each rank, empty if ranks
@@ -89,19 +90,18 @@ class Draft:
         self.usable = UsableCpus(
             machine=machine, free=machine.allowed - avoided - taken, explain=self._explain_not_free
         )
-        self.cpus: tuple[int, ...] = ()
         self.cpus_by_rank: tuple[tuple[int, ...], ...] = ()
         self.devices: tuple[tuple[Device, ...], ...] = ()
         self.placements: list[Placement] = []
-        self.notes: tuple[Note, ...] = ()
+        self.notes: list[Note] = []
+        self.cpus = self._choose_cpus()
 
     def _explain_not_free(self, cpus: CpuSet) -> Iterator[tuple[str, str]]:
-        """Yield why allowed CPUs cannot be used: other runs or other groups have them."""
         if occupied := cpus & self.avoided:
             yield render_occupancy(self.machine, self.runs, occupied), ""
         if taken := cpus & self.taken:
-            text = f"{named('CPU', taken)} {'belongs' if len(taken) == 1 else 'belong'} to another group"
-            yield text, "; --share lets groups share CPUs"
+            verb = "belongs" if len(taken) == 1 else "belong"
+            yield f"{named('CPU', taken)} {verb} to another group", "; --share lets groups share CPUs"
 
     @cached_property
     def position(self) -> dict[int, int]:
@@ -116,86 +116,74 @@ class Draft:
         """Return all free CPUs of some cores."""
         return union(self.machine.table.cores[row] for row in rows) & self.usable.free
 
-
-def choose_cpus(draft: Draft) -> None:
-    """Set the CPUs that a request may use: the CPUs of its mask, or else all free CPUs.
-
-    Raises MaskError if the mask does not fit the machine, PlanError if no CPU is left.
-    """
-    machine, request, near = draft.machine, draft.request, draft.machine.online
-    if request.core_kind == "efficiency" and not machine.kinds:
-        raise PlanError(
-            "--core-kind efficiency: this machine does not report kinds of cores",
-            hint="name the CPUs with --mask instead, or omit --core-kind; 'ompbind topo' shows the cores",
-        )
-    if request.near:
-        from ompbind.planning.devices.locality import find_named_locality  # noqa: PLC0415 - door: devices
-
-        near = union(find_named_locality(machine, word).cpus for word in request.near)
-    of_kind = machine.cpus_of_kind(request.core_kind)
-    if request.mask is not None and request.mask.parts:
-        parts = _resolve_parts(draft, request.mask, near)
-        draft.cpus = tuple(cpu for part in parts for cpu in part)
-        draft.cpus_by_rank = parts if len(parts) > 1 else ()
-        draft.notes += tuple(
-            _explain_hardware_threads(machine, request.smt, request.mask, CpuSet(draft.cpus))
-        )
-        return
-    if request.nodes is None:
-        usable = draft.usable.default & of_kind & near
-        if request.job_cpus and not request.is_unbound:
-            usable &= union(
-                machine.table.cores[row] for row in machine.table.rows(usable)[: request.job_cpus.count]
+    def _choose_cpus(self) -> tuple[int, ...]:
+        """Return the CPUs of the mask, or else all free CPUs."""
+        machine, request, near = self.machine, self.request, self.machine.online
+        if request.core_kind == "efficiency" and not machine.kinds:
+            raise PlanError(
+                "--core-kind efficiency: this machine does not report kinds of cores",
+                hint="name the CPUs with --mask instead, or omit --core-kind; 'ompbind topo' shows the cores",
             )
-        draft.cpus = tuple(machine.table.sort(usable))
-    else:
-        (on_nodes,), _ = resolve_mask(request.nodes, draft.usable)
-        draft.cpus = tuple(cpu for cpu in on_nodes if cpu in of_kind and cpu in near)
-    if draft.cpus:
-        return
-    kind = "" if request.core_kind == "all" else f"{request.core_kind} "
-    where = f" near {', '.join(request.near)}" if request.near else ""
-    hint = "omit --near" if where else f"wait for free CPUs ('run --wait'), or omit --{request.sharing}"
-    hint = OTHER_GROUPS_HINT if draft.taken and not where else hint
-    hint = _render_core_kinds(machine) if kind else hint
-    raise PlanError(f"no {kind}core{where} is {draft.usable.state}", hint=hint)
+        if request.near:
+            from ompbind.planning.devices.locality import find_named_locality  # noqa: PLC0415 - door: devices
 
+            near = union(find_named_locality(machine, word).cpus for word in request.near)
+        of_kind = machine.cpus_of_kind(request.core_kind)
+        if request.mask is not None and request.mask.parts:
+            parts = self._resolve_parts(request.mask, of_kind, near)
+            self.cpus_by_rank = parts if len(parts) > 1 else ()
+            cpus = tuple(cpu for part in parts for cpu in part)
+            self.notes += _explain_hardware_threads(machine, request.smt, request.mask, CpuSet(cpus))
+            return cpus
+        if request.nodes is None:
+            usable = self.usable.default & of_kind & near
+            if request.job_cpus and not request.is_unbound:
+                rows = machine.table.rows(usable)[: request.job_cpus.count]
+                usable &= union(machine.table.cores[row] for row in rows)
+            cpus = tuple(machine.table.sort(usable))
+        else:
+            (on_nodes,), _ = resolve_mask(request.nodes, self.usable)
+            cpus = tuple(cpu for cpu in on_nodes if cpu in of_kind and cpu in near)
+        if cpus:
+            return cpus
+        kind = "" if request.core_kind == "all" else f"{request.core_kind} "
+        where = f" near {', '.join(request.near)}" if request.near else ""
+        hint = "omit --near" if where else f"wait for free CPUs ('run --wait'), or omit --{request.sharing}"
+        hint = OTHER_GROUPS_HINT if self.taken and not where else hint
+        hint = _render_core_kinds(machine) if kind else hint
+        raise PlanError(f"no {kind}core{where} is {self.usable.state}", hint=hint)
 
-def _resolve_parts(draft: Draft, mask: Mask, near: CpuSet) -> tuple[tuple[int, ...], ...]:
-    """Return the CPUs of each part that are `near` and of the requested kind; note what is dropped.
+    def _resolve_parts(self, mask: Mask, of_kind: CpuSet, near: CpuSet) -> tuple[tuple[int, ...], ...]:
+        """Return the CPUs of each part that are `near` and of the requested kind; note what is dropped.
 
-    Raises MaskError if the mask does not fit the machine or the request, also if it has several parts, but
-    not one for each rank.
-    """
-    machine, request = draft.machine, draft.request
-    parts, dropped = resolve_mask(mask, draft.usable, allow_partial=request.allow_partial)
-    draft.notes += tuple(
-        Note(code="mask-partial", text=f"dropped from the mask: {text}", warning=True) for text in dropped
-    )
-    narrowings = (
-        (machine.cpus_of_kind(request.core_kind), f"{request.core_kind} core", _render_core_kinds(machine)),
-        (near, f"CPU near {', '.join(request.near)}", f"{named('CPU', near)} are near, or omit --near"),
-    )
-    for usable, what, hint in narrowings:
-        parts = tuple(tuple(cpu for cpu in part if cpu in usable) for part in parts)
-        for items, part in zip(mask.parts, parts, strict=True):
-            if not part:
-                raise part_error(mask, items, f"this part of the mask names no {what}", hint)
-    number, ranks = len(mask.parts), request.ranks
-    if number == 1 or ranks in (None, number):
-        return parts
-    surplus = [item for part in mask.parts[ranks:] for item in part]
-    items = tuple(surplus or (item for part in mask.parts for item in part))
-    message = f"the mask has {number} parts for {count(ranks or 0, 'rank')}"
-    write = f"write {count(ranks or 0, 'part')}"
-    hint = f"use -n {number}, {write}, or write a mask without '|' to divide it among the ranks"
-    if ranks == 1 and request.compat and request.compat.workers:
-        hint = request.compat.workers
-    raise part_error(mask, items, message, hint)
+        Raises MaskError if the mask has several parts, but not one for each rank.
+        """
+        request, kind = self.request, self.request.core_kind
+        parts, dropped = resolve_mask(mask, self.usable, allow_partial=request.allow_partial)
+        self.notes += [
+            Note(code="mask-partial", text=f"dropped from the mask: {text}", warning=True) for text in dropped
+        ]
+        for usable, what, hint in (
+            (of_kind, f"{kind} core", _render_core_kinds(self.machine)),
+            (near, f"CPU near {', '.join(request.near)}", f"{named('CPU', near)} are near, or omit --near"),
+        ):
+            parts = tuple(tuple(cpu for cpu in part if cpu in usable) for part in parts)
+            for items, part in zip(mask.parts, parts, strict=True):
+                if not part:
+                    raise part_error(mask, items, f"this part of the mask names no {what}", hint)
+        number, ranks = len(mask.parts), request.ranks
+        if number == 1 or ranks in (None, number):
+            return parts
+        items = tuple(item for part in mask.parts[ranks:] or mask.parts for item in part)
+        message = f"the mask has {number} parts for {count(ranks or 0, 'rank')}"
+        write = f"write {count(ranks or 0, 'part')}"
+        hint = f"use -n {number}, {write}, or write a mask without '|' to divide it among the ranks"
+        if ranks == 1 and request.compat and request.compat.workers:
+            hint = request.compat.workers
+        raise part_error(mask, items, message, hint)
 
 
 def _render_core_kinds(machine: Machine) -> str:
-    """Return the hint that names the kinds of cores and their CPUs."""
     kinds = ", ".join(f"{kind.name}: {named('CPU', kind.cpus)}" for kind in machine.kinds)
     return f"the core kinds of this machine are {kinds}"
 
@@ -209,8 +197,7 @@ def _explain_hardware_threads(machine: Machine, limit: Smt, mask: Mask, named_cp
         yield Note(code="smt", text=f"{text} (--smt 1 uses one)")
     if isinstance(limit, int) and (pruned := union(cpus for cpus in by_core if len(cpus) > limit)):
         uses = f"--smt {limit} uses only {count(limit, 'CPU')} of each core"
-        text = f"the mask names {named('CPU', pruned)}; {uses}"
-        yield Note(code="smt", text=text)
+        yield Note(code="smt", text=f"the mask names {named('CPU', pruned)}; {uses}")
 
 
 def find_usable_cpus(draft: Draft, cpus: Sequence[int]) -> dict[int, CpuSet]:

@@ -20,7 +20,7 @@ from ompbind.errors import OmpbindError, PlanError, RequestError
 from ompbind.machine.model import Machine
 from ompbind.planning.allocation import place_ranks
 from ompbind.planning.devices.locality import find_usable_devices
-from ompbind.planning.draft import OTHER_GROUPS_HINT, Draft, apply_job_cpus, choose_cpus
+from ompbind.planning.draft import OTHER_GROUPS_HINT, Draft, apply_job_cpus
 from ompbind.planning.request import Request
 from ompbind.planning.strategies import STRATEGIES
 
@@ -142,19 +142,14 @@ def divide_rest(
     for index, request in enumerate(requests):
         if takes_rest(request):
             with naming(request):
-                draft = Draft(machine, request, avoided=avoided, taken=taken)
-                choose_cpus(draft)
-            groups.setdefault(CpuSet(draft.cpus), []).append(index)
+                usable = CpuSet(Draft(machine, request, avoided=avoided, taken=taken).cpus)
+            groups.setdefault(usable, []).append(index)
     parts: dict[int, CpuSet] = {}
     for cpus, members in sorted(groups.items(), key=lambda group: len(group[0])):
         left = cpus - union(parts.values())
         equal = Request(ranks=len(members), smt="all", sharing=requests[0].sharing)
-        draft = Draft(machine, equal, avoided=avoided, taken=machine.allowed - left)
         try:
-            if not left:
-                raise PlanError("")
-            choose_cpus(draft)
-            place_ranks(draft)
+            draft = place_ranks(Draft(machine, equal, avoided=avoided, taken=machine.allowed - left))
             made = [placement.cpuset for placement in draft.placements]
         except PlanError as error:
             if not requests[0].share:

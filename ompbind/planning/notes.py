@@ -16,7 +16,7 @@ from ompbind.planning.other_runs import find_shared_cpus, render_occupancy
 from ompbind.planning.placing import Cores
 from ompbind.planning.plan import Note, Placement, Plan, find_unbalanced
 from ompbind.planning.request import Sharing
-from ompbind.planning.runtimes import choose_syntax, counts_by_mask, explain_runtime
+from ompbind.planning.runtimes import counts_by_mask, explain_runtime
 from ompbind.planning.strategies import STRATEGIES
 from ompbind.planning.wrapper_notes import explain_wrappers
 from ompbind.record import Record
@@ -309,14 +309,14 @@ def _list_service_workers(plan: Plan) -> Iterator[str]:
     )
     if ranks and plan.request.effective_bind is Bind.RANK and plan.machine.bindable:
         reason = "OMP_PLACES is too long for some runtimes"
-        if choose_syntax(plan.request) is BindingSyntax.UNBOUND:
+        if plan.binding.syntax is BindingSyntax.UNBOUND:
             reason = "with places, forked children crash in the OpenMP runtime of the command"
         yield f"OpenMP workers of {ranks} may use service CPUs: {reason}"
 
 
 def _list_long_places(plan: Plan) -> Iterator[str]:
     ranks = _ranks(placement for placement in plan.placements if not placement.places)
-    if ranks and choose_syntax(plan.request) is not BindingSyntax.UNBOUND and plan.machine.bindable:
+    if ranks and plan.binding.syntax is not BindingSyntax.UNBOUND and plan.machine.bindable:
         text = f"OMP_PLACES of {ranks} is too long for some runtimes"
         yield f"{text}: threads will not be bound (--bind rank is shorter)"
 

@@ -12,6 +12,7 @@ from functools import cached_property
 from ompbind.cpuset import EMPTY, CpuSet, join_words, union
 from ompbind.machine.devices import Device
 from ompbind.machine.model import Machine
+from ompbind.openmp.binding import Binding
 from ompbind.planning.other_runs import LiveRun
 from ompbind.planning.request import MemoryMode, Request
 from ompbind.record import Record
@@ -45,7 +46,7 @@ class MemoryPolicy(Record):
 
     @property
     def main_node_only(self) -> MemoryPolicy:
-        """The same policy with `main_node` as its only node."""
+        """The same policy for `main_node` only."""
         return self.replace(nodes=(self.main_node,))
 
     @property
@@ -125,7 +126,7 @@ class Plan(Record):
     """All placements of one request on one machine; `idle` are free CPUs that are neither used nor reserved.
 
     `occupied` are the other live runs on the machine. `avoided` are the CPUs of the cores that they occupy,
-    if the request avoids them.
+    if the request avoids them. `binding` is how the threads of all ranks are bound.
 
     Of a run with groups, `groups` are the plans of the groups, whose ranks are counted from 0 in each group;
     `placements` are the ranks of all groups, counted through, and `request` is that of the first group.
@@ -140,6 +141,7 @@ class Plan(Record):
     avoided: CpuSet = EMPTY
     notes: tuple[Note, ...] = ()
     groups: tuple[Plan, ...] = ()
+    binding: Binding = Binding()
 
     def join(self, groups: Iterable[Plan]) -> Plan:
         """Return the plan of a run with these groups: its ranks are counted through all groups."""

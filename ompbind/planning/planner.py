@@ -1,43 +1,22 @@
 """`make_plan`: machine × request × other live runs → plan, a pure function."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TypeAlias
 
 from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.errors import OmpbindError, PlanError, RequestError
 from ompbind.machine.model import Level, Machine
-from ompbind.openmp.binding import Bind, BindingSyntax, make_places
+from ompbind.openmp.binding import Bind, Binding, BindingSyntax, make_places
 from ompbind.planning.allocation import place_ranks, use_whole_service_cores
-from ompbind.planning.draft import Draft, apply_job_cpus, choose_cpus
-from ompbind.planning.memory import (
-    LIMITED,
-    UNSET,
-    add_policies,
-    map_local_memory,
-    map_remote_memory,
-)
+from ompbind.planning.draft import Draft, apply_job_cpus
+from ompbind.planning.memory import LIMITED, UNSET, add_policies, map_local_memory, map_remote_memory
 from ompbind.planning.notes import explain
-from ompbind.planning.other_runs import (
-    LiveRun,
-    find_avoided,
-    find_shared_cpus,
-    render_occupancy,
-)
+from ompbind.planning.other_runs import LiveRun, find_avoided, find_shared_cpus, render_occupancy
 from ompbind.planning.plan import Note, Placement, Plan
 from ompbind.planning.request import Request, Sharing
-from ompbind.planning.runtimes import (
-    CONFLICT,
-    check_runtimes,
-    choose_bind,
-    choose_syntax,
-    find_certain_runtimes,
-)
-from ompbind.planning.strategies import (
-    STRATEGIES,
-    list_others_that_take_cores,
-    list_others_that_take_devices,
-)
+from ompbind.planning.runtimes import CONFLICT, check_runtimes, choose_bind, choose_binding
+from ompbind.planning.strategies import STRATEGIES, list_others_that_take_cores, list_others_that_take_devices
 
 Requests: TypeAlias = Request | Sequence[Request]
 """The request of a run, or the requests of its groups."""
@@ -102,9 +81,7 @@ def find_possible_cpus(machine: Machine, request: Requests) -> CpuSet:
     """Return the CPUs of all cores that a request may get if no other run is live; raises as `make_plan`."""
     found = EMPTY
     for each in list_requests(request):
-        draft = Draft(machine, use_whole_service_cores(apply_job_cpus(machine, each)))
-        choose_cpus(draft)
-        found |= CpuSet(draft.cpus)
+        found |= CpuSet(Draft(machine, use_whole_service_cores(apply_job_cpus(machine, each))).cpus)
     return machine.table.whole(found)
 
 
@@ -143,20 +120,16 @@ def _make_draft(machine: Machine, request: Request, runs: Sequence[LiveRun], tak
     If this fails because of other runs, the error says which CPUs they use.
     """
     request = apply_job_cpus(machine, request)
-    check_runtimes(find_certain_runtimes(request))
+    check_runtimes(request)
     in_cores = use_whole_service_cores(request)
     avoided = find_avoided(machine, request, runs)
-    draft = Draft(machine, in_cores, runs, avoided=avoided, taken=taken)
     try:
-        choose_cpus(draft)
-        place_ranks(draft)
+        draft = place_ranks(Draft(machine, in_cores, runs, avoided=avoided, taken=taken))
     except PlanError as error:
         if not (occupied := avoided & machine.allowed):
             raise
-        without_runs = Draft(machine, in_cores, taken=taken)
         try:
-            choose_cpus(without_runs)
-            place_ranks(without_runs)
+            place_ranks(Draft(machine, in_cores, taken=taken))
         except PlanError as same:
             if same.message == error.message:
                 raise error from None
@@ -166,14 +139,26 @@ def _make_draft(machine: Machine, request: Request, runs: Sequence[LiveRun], tak
     return draft
 
 
+def _add_details(drafts: Sequence[Draft]) -> list[Plan]:
+    """Return a plan for each draft, with the threads, places and NUMA nodes of all ranks."""
+    plans = []
+    for draft, threads in zip(drafts, _count_threads(drafts), strict=True):
+        machine, request, binding = draft.machine, draft.request, choose_binding(draft.request)
+        placements = tuple(_complete_placements(draft, threads, binding))
+        reserved = union(placement.reserved for placement in placements) & machine.allowed
+        plan = Plan(
+            machine=machine, request=request, placements=placements, reserved=reserved, binding=binding
+        )
+        plans.append(plan)
+    return plans
+
+
 def _count_threads(drafts: Sequence[Draft]) -> list[list[int]]:
     """Return the number of threads of each rank of each draft; all of them divide the CPU quota."""
     machine, request = drafts[0].machine, drafts[0].request
     job_cpus = request.job_cpus.count if request.job_cpus else None
     limits = [limit for limit in (machine.quota, job_cpus) if limit is not None]
-    counts = [
-        [draft.request.threads or len(placement.cpus) for placement in draft.placements] for draft in drafts
-    ]
+    counts = [[draft.request.threads or len(rank.cpus) for rank in draft.placements] for draft in drafts]
     is_open = [index for index, draft in enumerate(drafts) if draft.request.threads is None]
     cpus = [number for index in is_open for number in counts[index]]
     if limits and cpus:
@@ -185,25 +170,13 @@ def _count_threads(drafts: Sequence[Draft]) -> list[list[int]]:
     return counts
 
 
-def _add_details(drafts: Sequence[Draft]) -> list[Plan]:
-    """Return a plan for each draft, with the threads, places and NUMA nodes of all ranks."""
-    plans = []
-    for draft, threads in zip(drafts, _count_threads(drafts), strict=True):
-        placements = tuple(_complete_placements(draft, threads))
-        reserved = union(placement.reserved for placement in placements) & draft.machine.allowed
-        plans.append(
-            Plan(machine=draft.machine, request=draft.request, placements=placements, reserved=reserved)
-        )
-    return plans
-
-
-def _complete_placements(draft: Draft, counts: Sequence[int]) -> Iterator[Placement]:
+def _complete_placements(draft: Draft, counts: Sequence[int], binding: Binding) -> Iterator[Placement]:
     """Yield the placements with their NUMA nodes, places and threads, computed once for equal CPUs."""
     machine, request = draft.machine, draft.request
     core_of, node_of = machine.table.core_of, machine.table.number_of(Level.NODE)
     domains = machine.at(Level.NODE)
     local, remote = map_local_memory(machine), map_remote_memory(machine)
-    binds = machine.bindable and choose_syntax(request) is not BindingSyntax.UNBOUND
+    binds = machine.bindable and binding.syntax is not BindingSyntax.UNBOUND
     bind = request.effective_bind if binds else Bind.NONE
     previous: Placement | None = None
     for placement, threads in zip(draft.placements, counts, strict=True):
@@ -213,22 +186,19 @@ def _complete_placements(draft: Draft, counts: Sequence[int]) -> Iterator[Placem
             continue
         indices = sorted({node_of[cpu] for cpu in placement.cpus if cpu in node_of})
         nodes = tuple(number for index in indices if (number := domains[index].os_id) is not None)
+        near, far = ({by for node in nodes for by in memory.get(node, ())} for memory in (local, remote))
         cores: dict[int, list[int]] = {}
         for cpu in placement.cpus:
             cores.setdefault(core_of[cpu], []).append(cpu)
-        places, text = make_places(
-            placement.cpus, [*map(CpuSet, cores.values())], bind, threads, placement.service_cpus
-        )
-        memory = [
-            {near for node in nodes for near in memory_of.get(node, ())} for memory_of in (local, remote)
-        ]
+        in_cores = [*map(CpuSet, cores.values())]
+        places, text = make_places(placement.cpus, in_cores, bind, threads, placement.service_cpus)
         previous = placement.replace(
             places=places,
             places_text=text,
             threads=threads,
             processes=request.processes_per_rank,
             nodes=nodes,
-            memory_nodes=tuple(sorted(memory[0] or memory[1])),
+            memory_nodes=tuple(sorted(near or far)),
         )
         yield previous
 
@@ -269,13 +239,13 @@ def _add_runs(plan: Plan, draft: Draft) -> Plan:
     return plan.replace(occupied=runs, avoided=avoided, idle=idle)
 
 
-def _add_notes(plan: Plan, notes: tuple[Note, ...] = ()) -> Plan:
+def _add_notes(plan: Plan, notes: Iterable[Note] = ()) -> Plan:
     """Return a plan with its memory policies and notes.
 
     Raises PlanError if it is not what --strict requires.
     """
     plan = plan if plan.groups else add_policies(plan)  # its groups have them already
-    plan = plan.replace(notes=notes + tuple(explain(plan)))
+    plan = plan.replace(notes=(*notes, *explain(plan)))
     failures = [note.text for note in plan.notes if note.code in REFUSED_IF_STRICT]
     if plan.request.strict and failures:
         raise PlanError("; ".join(failures), hint="without --strict this is a warning")

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from ompbind.errors import PlanError
 from ompbind.machine.model import Level, Machine
-from ompbind.openmp.binding import Bind, BindingSyntax, ProcBind
+from ompbind.openmp.binding import Bind, Binding, BindingSyntax, ProcBind
 from ompbind.openmp.runtimes import (
     CPU_LIST_VARIABLES,
     DISABLED,
@@ -27,13 +27,7 @@ from ompbind.openmp.variables import split_words
 from ompbind.planning.plan import Note, Placement, Plan, find_unbalanced
 from ompbind.planning.request import Request
 from ompbind.programs.command import Workload
-from ompbind.programs.libraries import (
-    LIBRARY_KINDS,
-    DetectedLibrary,
-    DetectionMethod,
-    Library,
-    LibraryRole,
-)
+from ompbind.programs.libraries import LIBRARY_KINDS, DetectedLibrary, DetectionMethod, Library, LibraryRole
 
 
 def find_runtimes(request: Request) -> tuple[Library, ...]:
@@ -60,26 +54,26 @@ def find_fork_unsafe(request: Request) -> tuple[OmpRuntime, int] | None:
 
     If there are several, it is the oldest, as (runtime, version).
     """
-    libraries = find_runtimes(request)
-    versions = [
-        (library.family, library.version) for library in libraries if library.family and library.version
-    ]
-    unsafe = [(family, version) for family, version in versions if not family.forks_safely(version)]
+    versions = ((library.family, library.version) for library in find_runtimes(request))
+    known = ((family, version) for family, version in versions if family and version)
+    unsafe = ((family, version) for family, version in known if not family.forks_safely(version))
     return min(unsafe, key=lambda runtime: runtime[1], default=None)
 
 
-def choose_syntax(request: Request) -> BindingSyntax:
-    """Return whether the binding is written as places, as a list of CPUs, or not at all.
+def choose_binding(request: Request) -> Binding:
+    """Return how the threads of all ranks are bound: by places, by a list of CPUs, or not at all.
 
     The list is for a preloaded runtime that reads KMP_AFFINITY: other runtimes in the process ignore it.
     """
+    syntax = BindingSyntax.PLACES
     if request.effective_bind is Bind.NONE or (request.bind is Bind.RANK and find_fork_unsafe(request)):
-        return BindingSyntax.UNBOUND
-    families = [runtime for runtime in KMP_READERS if request.omp_runtime in (None, runtime)]
-    preloaded = request.workload is not None and request.workload.has(
-        *families, method=DetectionMethod.PRELOADED
-    )
-    return BindingSyntax.LIST if request.bind is Bind.EXACT and preloaded else BindingSyntax.PLACES
+        syntax = BindingSyntax.UNBOUND
+    elif request.bind is Bind.EXACT and request.workload is not None:
+        families = [runtime for runtime in KMP_READERS if request.omp_runtime in (None, runtime)]
+        if request.workload.has(*families, method=DetectionMethod.PRELOADED):
+            syntax = BindingSyntax.LIST
+    reset = _may_support_reset(request)
+    return Binding(mode=request.bind, proc_bind=request.proc_bind, syntax=syntax, reset=reset)
 
 
 def choose_bind(machine: Machine, request: Request, placements: Sequence[Placement]) -> Bind:
@@ -94,20 +88,18 @@ def choose_bind(machine: Machine, request: Request, placements: Sequence[Placeme
     return Bind.THREAD if needs_places else request.bind
 
 
-def may_support_reset(request: Request) -> bool:
+def _may_support_reset(request: Request) -> bool:
     """Return whether a runtime that supports KMP_AFFINITY=reset is, or may be, loaded.
 
     It restores the affinity mask of the initial thread after each parallel region.
     """
     runtimes = find_runtimes(request)
-    certain = [
-        detected.library for detected in find_certain_runtimes(request) if detected.library in runtimes
-    ]
+    certain = [known.library for known in find_certain_runtimes(request) if known.library in runtimes]
     libraries = certain or runtimes
     return not runtimes or any(known.family and known.family.resets(known.version) for known in libraries)
 
 
-def explain_detection(detected: DetectedLibrary) -> str:
+def _explain_detection(detected: DetectedLibrary) -> str:
     """Return why a runtime is expected: "preloaded", "needed by app", "found in torch"."""
     if detected.method is DetectionMethod.PRELOADED:
         return "preloaded"
@@ -115,8 +107,9 @@ def explain_detection(detected: DetectedLibrary) -> str:
     return f"{verb} {detected.origin}"
 
 
-def check_runtimes(certain: Sequence[DetectedLibrary]) -> None:
+def check_runtimes(request: Request) -> None:
     """Raise PlanError if runtimes that a rank will certainly load do not work in one process."""
+    certain = find_certain_runtimes(request)
     preloaded = [
         detected.library.kind for detected in certain if detected.method is DetectionMethod.PRELOADED
     ]
@@ -129,7 +122,7 @@ def check_runtimes(certain: Sequence[DetectedLibrary]) -> None:
     if pair := find_aborting_pair({detected.library.family for detected in certain}):
         first, second, message = pair
         sources = ", ".join(
-            f"{detected.library.kind.label} ({explain_detection(detected)})" for detected in certain
+            f"{detected.library.kind.label} ({_explain_detection(detected)})" for detected in certain
         )
         raise PlanError(
             f"a process that loads {first.label} and {second.label} aborts ({message}): {sources}",
@@ -143,31 +136,29 @@ CONFLICT = "omp-runtime-conflict"
 
 def explain_runtime(plan: Plan) -> Iterator[Note]:
     """Yield notes on the OpenMP runtimes of ranks, and warnings on bindings that will not hold."""
-    request = plan.request
+    request, workload = plan.request, plan.request.workload or Workload()
     known = request.workload is not None or request.omp_runtime is not None
     if known:
-        yield Note(
-            code="omp-runtime", text=f"OpenMP runtime: {_render_runtimes(request)}; {_render_binding(plan)}"
-        )
-    for text in request.workload.preload_warnings if request.workload else ():
+        text = f"OpenMP runtime: {_render_runtimes(request, workload)}; {_render_binding(plan)}"
+        yield Note(code="omp-runtime", text=text)
+    for text in workload.preload_warnings:
         remedy = " (correct LD_PRELOAD, or unset it)" if text.startswith("LD_PRELOAD") else ""
         yield Note(code="preload", text=text + remedy, warning=True)
-    for text in _find_conflicts(plan) if known else ():
+    for text in _find_conflicts(plan, workload) if known else ():
         yield Note(code=CONFLICT, text=text, warning=True)
     for name, value in request.user_variables:
-        if effect := find_override(name, value, has_places=plan.has_places):
+        if effect := _find_override(name, value, has_places=plan.has_places):
             text = f"{name}={value} (from --env or --keep-env) {effect}"
             yield Note(code=CONFLICT, text=text, warning=True)
-    workload, cores = request.workload, len(plan.machine.at(Level.CORE))
+    cores = len(plan.machine.at(Level.CORE))
     threads = max(placement.threads for placement in plan.placements)
-    if workload and workload.python and threads > cores:
+    if workload.python and threads > cores:
         text = f"MKL (also within torch) will start at most {cores} of {threads} threads, one per core"
         yield Note(code="mkl-dynamic", text=f"{text} (--env MKL_DYNAMIC=FALSE allows all)")
 
 
-def _render_runtimes(request: Request) -> str:
+def _render_runtimes(request: Request, workload: Workload) -> str:
     """Return the runtimes, and for each how it was found; or why none is known."""
-    workload = request.workload or Workload()
     if request.omp_runtime is not None:
         return f"{find_runtimes(request)[0].kind.label} (--omp-runtime)"
     sources: dict[str, list[str]] = {}
@@ -175,15 +166,16 @@ def _render_runtimes(request: Request) -> str:
         library, family = detected.library, detected.library.family
         version = f" of {family.render_version(library.version)}" if library.version and family else ""
         path = f", {library.path}" if detected.method is DetectionMethod.PRELOADED else ""
-        sources.setdefault(f"{library.kind.label}{version}", []).append(explain_detection(detected) + path)
+        sources.setdefault(f"{library.kind.label}{version}", []).append(_explain_detection(detected) + path)
     if sources:
         return ", ".join(f"{label} ({' and '.join(found)})" for label, found in sources.items())
     if workload.static:
         return f"unknown ({workload.program} is statically linked)"
+    if workload.opaque and workload.program:
+        unseen = "ompbind cannot see what that program starts"
+        return f"unknown (the command runs {workload.program}; {unseen})"
     if workload.opaque:
-        missing = "the command, or the program that it runs, was not found"
-        opaque = f"the command runs {workload.program}; ompbind cannot see what that program starts"
-        return f"unknown ({opaque if workload.program else missing})"
+        return "unknown (the command, or the program that it runs, was not found)"
     if workload.python:
         return f"none found in the packages of {workload.python}"
     return f"none found in {workload.program}" if workload.program else "unknown without a command"
@@ -191,103 +183,85 @@ def _render_runtimes(request: Request) -> str:
 
 def _render_binding(plan: Plan) -> str:
     """Return how OpenMP threads are bound, and why they are bound in this way."""
-    request = plan.request
-    syntax = choose_syntax(request)
-    if syntax is not BindingSyntax.UNBOUND and not plan.has_places:
-        return "only the process is bound, not its threads"
-    if syntax is BindingSyntax.LIST:
-        return "KMP_AFFINITY lists the CPUs, because a second runtime would read OMP_PLACES too"
-    if syntax is BindingSyntax.UNBOUND:
-        fork_unsafe = find_fork_unsafe(request)
-        if request.effective_bind is Bind.NONE or fork_unsafe is None:
-            return "only the process is bound, not its threads"
+    request, syntax = plan.request, plan.binding.syntax
+    fork_unsafe = find_fork_unsafe(request)
+    if syntax is BindingSyntax.UNBOUND and request.effective_bind is not Bind.NONE and fork_unsafe:
         runtime, _ = fork_unsafe
         versions = runtime.render_versions_before(runtime.facts.forks_safely_from)
         return f"no places, because with places forked children crash in {versions}"
+    if not plan.has_places:
+        return "only the process is bound, not its threads"
+    if syntax is BindingSyntax.LIST:
+        return "KMP_AFFINITY lists the CPUs, because a second runtime would read OMP_PLACES too"
     if request.bind is Bind.RANK and any(placement.places[1:] for placement in plan.placements):
         return "the first place has all CPUs of the rank, the places of workers have no service CPUs"
     if request.bind is Bind.RANK:
         return "so each rank has one place with all its CPUs, which works with every runtime"
-    if request.bind is Bind.EXACT:
-        text = "each thread gets its own place"
-        if _may_hide_runtimes(request):
-            return text  # the warning of `warn_of_exact_binding` says more
-        if may_support_reset(request):
-            text += (
-                "; KMP_AFFINITY=reset (set by ompbind) unbinds the initial thread after each parallel region"
-            )
-        return (
-            text + "; if a second runtime is loaded later, all its threads run on the first CPU of the rank"
-        )
-    return "each worker thread has its own place, the initial thread has all CPUs of the rank"
+    if request.bind is not Bind.EXACT:
+        return "each worker thread has its own place, the initial thread has all CPUs of the rank"
+    text = "each thread gets its own place"
+    if _may_hide_runtimes(request):
+        return text  # the warning of `_warn_of_exact_binding` says more
+    if plan.binding.reset:
+        text += "; KMP_AFFINITY=reset (set by ompbind) unbinds the initial thread after each parallel region"
+    return f"{text}; if a second runtime is loaded later, all its threads run on the first CPU of the rank"
 
 
-def _find_conflicts(plan: Plan) -> Iterator[str]:
+def _find_conflicts(plan: Plan, workload: Workload) -> Iterator[str]:
     """Yield a warning for each part of the requested binding that will not hold."""
     request = plan.request
-    requested = request.omp_runtime
+    requested, certain = request.omp_runtime, find_certain_runtimes(request)
     if not plan.has_places:
         return
-    certain = find_certain_runtimes(request)
     if requested and certain and all(detected.library.family is not requested for detected in certain):
-        label, reason = certain[0].library.kind.label, explain_detection(certain[0])
+        label, reason = certain[0].library.kind.label, _explain_detection(certain[0])
         yield f"--omp-runtime is {requested}, but {label} will be loaded ({reason})"
     if fork_unsafe := find_fork_unsafe(request):
         runtime, version = fork_unsafe
-        yield (
-            f"forked children will crash in {runtime.label} of {runtime.render_version(version)}, because "
-            f"--bind {request.bind} sets places (--bind rank sets none)"
-        )
-    if request.proc_bind is not ProcBind.CLOSE and choose_syntax(request) is BindingSyntax.LIST:
+        crashing = f"forked children will crash in {runtime.label} of {runtime.render_version(version)}"
+        yield f"{crashing}, because --bind {request.bind} sets places (--bind rank sets none)"
+    if request.proc_bind is not ProcBind.CLOSE and plan.binding.syntax is BindingSyntax.LIST:
         yield f"--proc-bind {request.proc_bind} has no effect: KMP_AFFINITY lists the CPUs in thread order"
     if request.bind is Bind.EXACT and any(len(placement.cpus) > 1 for placement in plan.placements):
-        yield from warn_of_exact_binding(request, request.workload or Workload())
+        yield from _warn_of_exact_binding(request, plan.binding, workload)
 
 
-def warn_of_exact_binding(request: Request, workload: Workload) -> Iterator[str]:
+def _warn_of_exact_binding(request: Request, binding: Binding, workload: Workload) -> Iterator[str]:
     """Yield a warning on threads that run on the first CPU of their rank with --bind exact.
 
     A runtime narrows the initial thread to the first place, which has one CPU. Threads and processes that
     it creates later inherit this CPU, and a second runtime finds no other.
     """
-    found = find_runtimes(request)
+    found = [library.kind.label for library in find_runtimes(request)]
     blas = [  # the BLAS libraries that will certainly be loaded: most have a thread pool of their own
-        detected.library.kind
+        detected.library.kind.label
         for detected in workload.libraries
         if detected.method is not DetectionMethod.AVAILABLE and detected.library.kind.role is LibraryRole.BLAS
     ]
+    first = "on the first CPU of the rank"
     remedy = "(--bind rank or thread avoids this)"
-    if choose_syntax(request) is BindingSyntax.LIST:
-        if not may_support_reset(request):
-            preloaded = (
-                runtime for runtime in KMP_READERS if workload.has(runtime, method=DetectionMethod.PRELOADED)
-            )
-            runtime = next(preloaded)
+    if binding.syntax is BindingSyntax.LIST:
+        if not binding.reset:
+            preloaded = DetectionMethod.PRELOADED
+            runtime = next(known for known in KMP_READERS if workload.has(known, method=preloaded))
             older = runtime.render_versions_before(runtime.facts.resets_from)
-            yield (
-                f"{older} leaves the initial thread, and the threads and processes that it creates, "
-                "on the first CPU of the rank"
-            )
+            yield f"{older} leaves the initial thread, and the threads and processes that it creates, {first}"
     elif workload.python and found:
+        later = f"runtimes that start after {found[0]} is loaded"
         yield (
-            "--bind exact leaves the initial thread on the first CPU of the rank; Python threads, child "
-            f"processes and runtimes that start after {found[0].kind.label} is loaded run there too {remedy}"
+            f"--bind exact leaves the initial thread {first}; Python threads, child processes and {later} "
+            f"run there too {remedy}"
         )
-    elif len(found) == 1 and blas and not may_support_reset(request):
-        yield (
-            f"with --bind exact and {found[0].kind.label}, all threads of {blas[0].label} will run "
-            f"on the first CPU of the rank {remedy}"
-        )
+    elif len(found) == 1 and blas and not binding.reset:
+        yield f"with --bind exact and {found[0]}, all threads of {blas[0]} will run {first} {remedy}"
     elif len(found) > 1:
-        yield (
-            f"--bind exact with {' and '.join(library.kind.label for library in found)}: all threads of the "
-            f"runtime that starts second will run on the first CPU of the rank {remedy}"
-        )
+        second = "all threads of the runtime that starts second"
+        yield f"--bind exact with {' and '.join(found)}: {second} will run {first} {remedy}"
     elif _may_hide_runtimes(request):
         yield (
             "--bind exact: if the command runs Python, or a program with two OpenMP runtimes, most of its "
-            "threads will run on the first CPU of the rank (for a program with only one runtime, "
-            "--omp-runtime turns this warning off)"
+            f"threads will run {first} (for a program with only one runtime, --omp-runtime turns this "
+            "warning off)"
         )
 
 
@@ -300,11 +274,8 @@ _DECIDING = {KMP_AFFINITY, *SUBSET_VARIABLES, *PLACE_VARIABLES}
 """Variables that bind threads within the affinity mask."""
 
 
-def find_override(name: str, value: str, *, has_places: bool) -> str:
-    """Return what a variable of the user does to the binding of a plan, "" if nothing.
-
-    `has_places`: the plan binds threads to places.
-    """
+def _find_override(name: str, value: str, *, has_places: bool) -> str:
+    """Return what a variable of the user does to the binding of a plan, "" if nothing."""
     words = split_words(value)
     if name in CPU_LIST_VARIABLES or (name == KMP_AFFINITY and words & {NO_RESPECT, DISABLED}):
         return "may move threads off the CPUs of their rank"
