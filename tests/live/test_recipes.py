@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shlex
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -14,15 +13,20 @@ import pytest
 from tests.live.conftest import (
     OMPBIND,
     RUNTIME_DIR,
-    clean_environment,
     python_with_torch,
     required,
+    run_program,
+    start_program,
     two_cpus,
+    write_program,
 )
 from tests.live.containers import podman_run
 from tests.live.other_user import NOBODY, as_user
-from tests.nodes import NAMES, OPEN_MPI_5, Nodes, can_make_namespaces
+from tests.live.test_nodes import nodes
+from tests.nodes import NAMES, OPEN_MPI_5
 from tests.slurm import PROGRAMS, find_free_ports, run_batch, start_slurm
+
+__all__ = ["nodes"]  # a fixture
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 PAGE = "".join((DOCS / name).read_text() for name in ("recipes.md", "group-recipes.md", "containers.md"))
@@ -41,22 +45,13 @@ def without_numbers(lines):
     return sorted(re.sub(r"CPUs? [\d,-]+|\d+ (?=threads?)|threads?$", "#", line) for line in lines)
 
 
-def write_program(path, text):
-    path.write_text(f"#!/bin/sh\n{text}\n")
-    path.chmod(0o755)
+def path_to(directory, program=OMPBIND):
+    """Return the variable with which programs in a directory are found first, and then ompbind."""
+    return {"PATH": f"{directory}:{os.path.dirname(program)}:{os.environ['PATH']}"}
 
 
-@pytest.fixture
-def nodes(tmp_path):
-    can_make_namespaces()
-    made = Nodes(tmp_path)
-    yield made
-    made.close()
-
-
-def run(*command, **options):
-    settings = {"capture_output": True, "text": True, "timeout": 90, "stdin": subprocess.DEVNULL}
-    return subprocess.run(command, **{**settings, "env": clean_environment(), **options})
+def run_script(text, directory, env=None, before=()):
+    return run_program(*before, "bash", "-c", text, cwd=directory, env=env, timeout=90)
 
 
 def test_every_file_of_the_pages_is_tested():
@@ -67,6 +62,7 @@ def test_every_file_of_the_pages_is_tested():
 
 @pytest.mark.part("nodes")
 def test_slurm(nodes, tmp_path):
+    nodes.forget()
     for name in PROGRAMS:
         required(name)
     work, directory = tmp_path / "work", tmp_path / "slurm"
@@ -95,48 +91,38 @@ HYDRA = "HYDRA_LAUNCHER=ssh HYDRA_LAUNCHER_EXEC={} HYDRA_IFACE=lo"
 
 
 @pytest.mark.part("nodes")
-@pytest.mark.parametrize(
-    ("text", "program", "real", "settings"),
-    [
-        (FILES["run-openmpi.sh"], "mpirun", "mpirun.openmpi", OPEN_MPI_4),
-        (FILES["run-openmpi.sh"], "mpirun", f"{OPEN_MPI_5}/bin/mpirun", PRRTE),
-        (FILES["run-mpich.sh"], "mpiexec", "mpiexec.hydra", HYDRA),
-    ],
-    ids=["openmpi-4", "openmpi-5", "mpich"],
-)
+@pytest.mark.parametrize(("text", "program", "real", "settings"), [
+    pytest.param(FILES["run-openmpi.sh"], "mpirun", "mpirun.openmpi", OPEN_MPI_4, id="openmpi-4"),
+    pytest.param(FILES["run-openmpi.sh"], "mpirun", f"{OPEN_MPI_5}/bin/mpirun", PRRTE, id="openmpi-5"),
+    pytest.param(FILES["run-mpich.sh"], "mpiexec", "mpiexec.hydra", HYDRA, id="mpich"),
+])  # fmt: skip
 def test_mpi(nodes, tmp_path, text, program, real, settings):
-    work = tmp_path / "work"
-    work.mkdir()
+    nodes.forget()
     before = f"unshare --net -- sh -c {shlex.quote(nodes.network())} sh" if settings == PRRTE else ""
-    write_program(work / program, f'exec {before} {required(real)} "$@"')
-    write_program(
-        work / "app", f'exec {nodes.together} sh -c "grep Cpus_allowed_list /proc/self/status >$RANK"'
-    )
+    write_program(tmp_path / program, f'exec {before} {required(real)} "$@"')
+    show = 'sh -c "grep Cpus_allowed_list /proc/self/status >$RANK"'
+    write_program(tmp_path / "app", f"exec {nodes.together} {show}")
     env = nodes.environment(**dict(word.split("=") for word in settings.format(nodes.agent).split()))
-    done = run("bash", "-c", text, env={**env, "PATH": f"{work}:{env['PATH']}"}, cwd=work)
+    without = ("env", "-u", RUNTIME_DIR)  # each node has its own
+    done = run_script(text, tmp_path, {**env, **path_to(tmp_path)}, without)
     assert (done.returncode, done.stdout, "ompbind" in done.stderr) == (0, "", False), done.stderr
-    cpus = [(work / str(rank)).read_text().split()[1] for rank in range(8)]
+    cpus = [(tmp_path / str(rank)).read_text().split()[1] for rank in range(8)]
     assert len(set(cpus[:2])) == 2
     assert cpus == cpus[:2] * 4
 
 
 @pytest.mark.part("nodes")
 def test_torchrun(nodes, tmp_path):
+    nodes.forget()
     torchrun = f"{python_with_torch()} -m torch.distributed.run --local-addr 127.0.0.1"
     write_program(tmp_path / "torchrun", f'exec {torchrun} "$@"')
     write_program(tmp_path / "train", f'exec {nodes.together} sh -c "echo $RANK of $WORLD_SIZE"')
     env = nodes.environment(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(find_free_ports(1)[0]))
-    env["PATH"] = f"{tmp_path}:{env['PATH']}"
-    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     agents = [
-        subprocess.Popen(
-            [nodes.on, node, "bash", "-c", FILES["train.sh"]],
-            cwd=tmp_path,
-            env={**env, "NODE_RANK": number},
-            **pipes,
-        )
-        for number, node in zip("01", NAMES, strict=False)
-    ]
+        start_program(nodes.on, NAMES[number], "bash", "-c", FILES["train.sh"], cwd=tmp_path,
+                      env={**env, **path_to(tmp_path), "NODE_RANK": str(number)})
+        for number in range(2)
+    ]  # fmt: skip
     ended = [agent.communicate(timeout=120) for agent in agents]
     assert [agent.returncode for agent in agents] == [0, 0], ended
     assert sorted("".join(out for out, _ in ended).splitlines()) == [f"{rank} of 4" for rank in range(4)]
@@ -155,7 +141,7 @@ def test_containers(limit):
     limits = ("--cpus", str(limit)) if limit else ()
     entry_point = ("--entrypoint", json.dumps([OMPBIND, *entry[1:]]))
     with podman_run() as words:
-        done = run(*words, *limits, *entry_point, "--rootfs", "/:O", sys.executable, "-c", show)
+        done = run_program(*words, *limits, *entry_point, "--rootfs", "/:O", sys.executable, "-c", show)
     assert done.stdout == f"1 {limit or len(os.sched_getaffinity(0))}\n", done.stderr
     assert done.stderr.splitlines() == (shown_in("Limits") if limit else [])
 
@@ -167,20 +153,13 @@ def test_systemd(tmp_path):
     unit, text = tmp_path / "serve.service", FILES["serve.service"]
     verify = (required("systemd-analyze"), "verify", str(unit))
     unit.write_text(text.replace("/usr/local", str(tmp_path)))
-    assert run(*verify).returncode == 1  # there is no such program
+    assert run_program(*verify).returncode == 1  # there is no such program
     text = text.replace("/usr/local/bin", str(tmp_path))
     unit.write_text(text)
-    verified = run(*verify)
+    verified = run_program(*verify)
     assert (verified.returncode, verified.stderr) == (0, "")
-    started = run(*shlex.split(re.search(r"ExecStart=(.*)", text)[1]))
+    started = run_program(*shlex.split(re.search(r"ExecStart=(.*)", text)[1]))
     assert (started.returncode, sorted(started.stdout.splitlines())) == (0, shown_in("systemd"))
-
-
-def as_rank_program(directory, name, text):
-    """Return an environment in which a program of the user is a shell script."""
-    write_program(directory / name, text)
-    env = clean_environment()
-    return {**env, "PATH": f"{directory}:{env['PATH']}"}
 
 
 def test_kubernetes(yaml, tmp_path):
@@ -189,8 +168,8 @@ def test_kubernetes(yaml, tmp_path):
     resources = container["resources"]
     assert resources["requests"] == resources["limits"]
     assert resources["limits"]["cpu"].isdecimal()
-    env = as_rank_program(tmp_path, "python", 'echo "$1 $RANK"')
-    done = run(*container["command"], *container["args"], env=env)
+    write_program(tmp_path / "python", 'echo "$1 $RANK"')
+    done = run_program(*container["command"], *container["args"], env=path_to(tmp_path))
     assert sorted(done.stdout.splitlines()) == ["[0] /serve.py 0", "[1] /serve.py 1"], done.stderr
 
 
@@ -200,7 +179,7 @@ def test_github_actions(yaml, tmp_path):
     assert install["run"].startswith("pip install ")
     script = 'echo "part $RANK of $WORLD_SIZE"; sleep 0.$((RANK * 3)); exit $((RANK * 4))'
     write_program(tmp_path / "test.sh", script)
-    done = run("bash", "-e", "-c", step["run"], cwd=tmp_path)
+    done = run_script(f"set -e\n{step['run']}", tmp_path)
     assert (sorted(done.stdout.splitlines()), done.returncode) == (shown_in("GitHub Actions"), 4), done.stderr
 
 
@@ -210,8 +189,8 @@ def test_programs_with_a_thread_option(tmp_path):
     assert len(commands) >= 7
     for command in commands:
         words = command.partition(" -- ")[2]
-        show = 'echo "$OMP_NUM_THREADS $RANK ${0##*/} $*"'
-        done = run("bash", "-c", command, env=as_rank_program(tmp_path, words.split()[0], show))
+        write_program(tmp_path / words.split()[0], 'echo "$OMP_NUM_THREADS $RANK ${0##*/} $*"')
+        done = run_script(command, tmp_path, path_to(tmp_path))
         lines = done.stdout.splitlines()
         assert len(lines) == (2 if " run " in command else 1), done.stderr
         for threads, rank, filled in (line.split(" ", 2) for line in lines):
@@ -220,8 +199,8 @@ def test_programs_with_a_thread_option(tmp_path):
 
 @pytest.mark.two_cpus
 def test_llama_cpp(tmp_path):
-    show = 'echo "llama-server $*: $LLAMA_ARG_THREADS threads"'
-    done = run("bash", "-c", FILES["llama.sh"], env=as_rank_program(tmp_path, "llama-server", show))
+    write_program(tmp_path / "llama-server", 'echo "llama-server $*: $LLAMA_ARG_THREADS threads"')
+    done = run_script(FILES["llama.sh"], tmp_path, path_to(tmp_path))
     assert without_numbers(done.stdout.splitlines()) == without_numbers(shown_in("llama.cpp")), done.stderr
 
 
@@ -235,8 +214,7 @@ def test_a_server_and_its_clients(tmp_path):
     port = find_free_ports(1)[0]
     (tmp_path / "group_server.py").write_text(FILES["group_server.py"])
     (tmp_path / "group_client.py").write_text(FILES["group_client.py"])
-    text = FILES["load.sh"].replace(" 8000 5 4", " 8000 1 4").replace("8000", str(port))
-    done = run("bash", "-c", text, cwd=tmp_path)
+    done = run_script(FILES["load.sh"].replace(" 8000 5 4", " 8000 1 4").replace("8000", str(port)), tmp_path)
     assert done.returncode == 0, done.stderr
     assert without_values(done.stdout.splitlines()) == without_values(shown_in("A server and its clients"))
     *_, rate = re.findall(r"[\d.]+$", done.stdout.strip())
@@ -246,14 +224,13 @@ def test_a_server_and_its_clients(tmp_path):
 @pytest.mark.part("torch")
 def test_a_trainer_and_its_loader(tmp_path):
     two_cpus()
-    text = FILES["ompbind.toml"].replace("9000", str(find_free_ports(1)[0]))
-    (tmp_path / "ompbind.toml").write_text(text)
+    (tmp_path / "ompbind.toml").write_text(FILES["ompbind.toml"].replace("9000", str(find_free_ports(1)[0])))
     (tmp_path / "ompbind.toml").chmod(0o644)
     (tmp_path / "group_loader.py").write_text(FILES["group_loader.py"])
     (tmp_path / "group_trainer.py").write_text(FILES["group_trainer.py"])
-    env = as_rank_program(tmp_path, "python", f'exec {python_with_torch()} "$@"')
+    write_program(tmp_path / "python", f'exec {python_with_torch()} "$@"')
     command = re.search("`(ompbind run .*--until trainer)`", PAGE)[1]
-    done = run("bash", "-c", command, cwd=tmp_path, env={**env, "HOME": str(tmp_path)})
+    done = run_script(command, tmp_path, {**path_to(tmp_path), "HOME": str(tmp_path)})
     assert done.returncode == 0, done.stderr
     lines, shown = done.stdout.splitlines(), shown_in("A trainer and its loader")
     assert without_numbers(without_values(lines)) == without_numbers(without_values(shown))
@@ -272,10 +249,8 @@ def test_postgres_and_pgbench(request):
     with tempfile.TemporaryDirectory(prefix="pg", dir="/tmp") as directory:  # paths of sockets are short
         if is_root:
             os.chown(directory, NOBODY, NOBODY)
-        env = clean_environment(**{RUNTIME_DIR: directory, "TMPDIR": directory, "HOME": directory})
-        env["PATH"] = f"{os.path.dirname(program)}:{env['PATH']}"
-        text = FILES["database.sh"].replace(" -T 10", " -T 1")
-        done = run(*before, "bash", "-c", text, env=env, cwd=directory)
+        env = {RUNTIME_DIR: directory, "TMPDIR": directory, "HOME": directory, **path_to(directory, program)}
+        done = run_script(FILES["database.sh"].replace(" -T 10", " -T 1"), directory, env, before)
         left = [path.name for path in Path(directory).iterdir() if path.name.startswith("tmp.")]
     assert (done.returncode, left) == (0, []), done.stderr
     assert {*without_values(shown_in("Postgres and pgbench"))} <= {*without_values(done.stdout.splitlines())}
