@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.conftest import required, two_cpus
+from tests.live.conftest import one_line, required, start_program, two_cpus
 from tests.live.containers import LIMITS, podman
 from tests.live.test_first_process import SIGNALLED
 
@@ -72,13 +72,11 @@ def start(words, tmp_path):
     """Start a container of the name `tested`; it is removed after the test."""
     started = []
 
-    def begin(options, *command, **settings):
-        default = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    def begin(options, *command):
         line = (*words, "run", "--rm", "--name", "tested", *LIMITS, "--network=none", *options, "ompbind")
         # podman writes a file `oom` into its directory when memory runs out
-        new = subprocess.Popen([*line, *command], text=True, cwd=tmp_path, **{**default, **settings})
-        started.append(new)
-        return new
+        started.append(start_program(*line, *command, cwd=tmp_path))
+        return started[-1]
 
     yield begin
     run_quietly(*words, "rm", "--ignore", "--force", "--time", "0", "tested")
@@ -93,7 +91,7 @@ def run(start):
     def finish(options, *command):
         process = start(options, *command)
         out, err = process.communicate(timeout=60)
-        return process.returncode, sorted(out.splitlines()), " ".join(err.split())
+        return process.returncode, sorted(out.splitlines()), one_line(err)
 
     return finish
 

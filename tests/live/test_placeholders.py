@@ -7,14 +7,10 @@ import sys
 import pytest
 
 from tests.cli.command_lines import call
-from tests.live.conftest import two_cpus
+from tests.live.conftest import one_line, two_cpus, write_program
 from tests.live.test_exec import OPEN_MPI
 
 TWO = ("run", "-n", "2", "--share")
-
-
-def message(done):
-    return " ".join(done.stderr.split())
 
 
 def lines(done):
@@ -57,7 +53,7 @@ def test_errors_in_files_of_variables_name_file_and_line(tmp_path):
             path.write_bytes(content)
         for verb in ("run", "exec"):
             done = call(verb, "--env-file", str(path), "--", "echo", "started")
-            assert (done.returncode, done.stdout, text in message(done)) == (125, "", True)
+            assert (done.returncode, done.stdout, text in one_line(done.stderr)) == (125, "", True)
 
 
 def test_the_command_is_filled_only_with_fill(ompbind):
@@ -67,10 +63,10 @@ def test_the_command_is_filled_only_with_fill(ompbind):
     for verb in ("run", "exec"):
         done = ompbind(verb, "--", "echo", *words)
         assert lines(done) == [" ".join(words)]
-        assert "warning: {rank+1}, {size} and {run_id} in the command stay unfilled" in message(done)
+        assert "warning: {rank+1}, {size} and {run_id} in the command stay unfilled" in one_line(done.stderr)
     for options, is_warned in (((), True), (("--fill",), False), (("--no-fill",), False), (("-q",), False)):
         done = call("bench", "--dry-run", *options, "--", "true", "{rank}")
-        assert (done.returncode, "unfilled (--fill fills" in message(done)) == (0, is_warned)
+        assert (done.returncode, "unfilled (--fill fills" in one_line(done.stderr)) == (0, is_warned)
         assert is_warned or not done.stderr
 
 
@@ -78,8 +74,7 @@ def test_the_command_is_filled_only_with_fill(ompbind):
 def test_each_rank_starts_in_its_own_directory(ompbind, tmp_path):
     for rank in range(2):
         (tmp_path / f"work/{rank}").mkdir(parents=True)
-        (tmp_path / f"work/{rank}/app").write_text("#!/bin/sh\npwd -P > $OUT\n")
-        (tmp_path / f"work/{rank}/app").chmod(0o755)
+        write_program(tmp_path / f"work/{rank}/app", "pwd -P > $OUT")
     options = ("--chdir", "work/{rank}", "--log-dir", "l{run_id}", "--report", "{{run_id}}.json")
     done = ompbind(*TWO, "--run-id", "x", *options, "--env", "OUT=here", "--", "./app", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
@@ -90,8 +85,8 @@ def test_each_rank_starts_in_its_own_directory(ompbind, tmp_path):
     assert [rank["directory"] for rank in record["ranks"]] == ["work/0", "work/1"]
     done = ompbind("run", "-n", "3", "--share", "--chdir", "work/{rank}", "--", "touch", "x", cwd=tmp_path)
     assert done.returncode == 125
-    assert "rank 2: cannot change to directory work/2: No such file or directory" in message(done)
-    assert "mkdir -p work/2" in message(done)
+    assert "rank 2: cannot change to directory work/2: No such file or directory" in one_line(done.stderr)
+    assert "mkdir -p work/2" in one_line(done.stderr)
     assert not (tmp_path / "work/0/x").exists()
 
 
@@ -106,7 +101,7 @@ def test_exec_fills_wraps_and_changes_the_directory(ompbind, tmp_path):
     job = ompbind("exec", "--fill", "--wrap", "echo", "--", "{rank}/{size} {local_rank}", env=OPEN_MPI)
     assert job.stdout == "3/4 1\n"
     missing = ompbind("exec", "--chdir", "d1", "--", "true", cwd=tmp_path)
-    assert (missing.returncode, "mkdir -p d1" in message(missing)) == (125, True)
+    assert (missing.returncode, "mkdir -p d1" in one_line(missing.stderr)) == (125, True)
 
 
 SHOW = 'echo $RANK wraps with $LD_PRELOAD on $(grep Cpus_allowed_list /proc/self/status); exec "$@"'
@@ -129,8 +124,7 @@ def test_a_wrapper_has_the_cpus_and_variables_of_its_rank(ompbind, library):
 def test_detection_reads_the_filled_command_behind_any_wrapper_in_its_directory(ompbind, tmp_path):
     (tmp_path / "work").mkdir()
     os.symlink(sys.executable, tmp_path / "work/python3.0")
-    (tmp_path / "wrapper").write_text('#!/bin/sh\nshift; exec "$@"\n')
-    (tmp_path / "wrapper").chmod(0o755)
+    write_program(tmp_path / "wrapper", 'shift; exec "$@"')
     wrap = f"{tmp_path}/wrapper profile"
     options = ("--wrap", wrap, "--chdir", "work", "--fill", "--report", "-")
     done = ompbind("run", *options, "--", "./python3.{rank}", "-c", "", cwd=tmp_path)

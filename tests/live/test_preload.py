@@ -6,13 +6,9 @@ import shutil
 import pytest
 
 from ompbind.programs.libraries import LIBRARY_KINDS
-from tests.live.conftest import two_cpus
+from tests.live.conftest import one_line
 
 SHOW = ["sh", "-c", "echo $LD_PRELOAD; exec cat /proc/self/maps"]
-
-
-def said(done):
-    return " ".join(done.stderr.split())
 
 
 def test_the_library_is_loaded_before_inherited_entries_and_those_of_env_options(ompbind, library):
@@ -28,38 +24,34 @@ def test_the_library_is_loaded_before_inherited_entries_and_those_of_env_options
     assert (done.stdout.split()[0], done.stderr) == (f"{library}:{own}", "")
 
 
-def test_variables_that_override_the_plan_are_a_warning_or_with_strict_an_error(ompbind):
-    words = ("run", "--share", "--keep-env", "--env", "OMP_PROC_BIND=close")
-    done = ompbind(*words, "--", "true", env={"OMP_PLACES": "{0}"})
-    assert done.returncode == 0
-    assert "OMP_PLACES={0} (from --env or --keep-env) will override" in said(done)
+@pytest.mark.two_cpus
+@pytest.mark.parametrize(("verb", "options", "text", "remedy"), [
+    ("run", "--keep-env --env OMP_PROC_BIND=close", "OMP_PLACES={0} (from --env or --keep-env) will", None),
+    ("run", "--expect tcmalloc", "tcmalloc is expected in LD_PRELOAD", "--preload"),
+    ("exec", "--expect tcmalloc", "tcmalloc is expected in LD_PRELOAD", "--preload"),
+    ("run", "--bind exact -m all", "--bind exact: if the command runs Python, or a", "--omp-runtime=gomp"),
+])  # fmt: skip
+def test_a_fault_is_a_warning_or_with_strict_an_error(ompbind, library, verb, options, text, remedy):
+    words, command, env = (
+        (verb, "--share", *options.split()),
+        ("--", "sh", "-c", "true"),
+        {"OMP_PLACES": "{0}"},
+    )
+    done = ompbind(*words, *command, env=env)
+    assert (done.returncode, text in one_line(done.stderr)) == (0, True)
     assert "OMP_PROC_BIND" not in done.stderr
-    assert ompbind(*words, "--strict", "--", "true", env={"OMP_PLACES": "{0}"}).returncode == 125
-
-
-@pytest.mark.parametrize("verb", ["run", "exec"])
-def test_an_expected_and_missing_library_is_a_warning_or_with_strict_an_error(ompbind, library, verb):
-    words, command = (verb, "--share", "--expect", "tcmalloc"), ("--", "true")
-    done = ompbind(*words, *command)
-    assert (done.returncode, "tcmalloc is expected in LD_PRELOAD" in said(done)) == (0, True)
-    assert ompbind(*words, "--strict", *command).returncode == 125
-    done = ompbind(*words, "--strict", "--preload", library, *command)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert ompbind(*words, "--strict", *command, env=env).returncode == 125
+    if remedy:
+        remedied = [remedy, library] if remedy == "--preload" else [remedy]
+        done = ompbind(*words, "--strict", *remedied, *command)
+        assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_library_that_does_not_exist_is_reported_or_starts_nothing(ompbind, library):
     done = ompbind("run", "--share", "--", "true", env={"LD_PRELOAD": f"{library} /nonesuch/lib.so"})
-    assert "LD_PRELOAD names /nonesuch/lib.so, which does not exist" in said(done)
+    assert "LD_PRELOAD names /nonesuch/lib.so, which does not exist" in one_line(done.stderr)
     done = ompbind("run", "--preload", "/nonesuch.so", "--", "echo", "started")
     assert (done.returncode, done.stdout, "there is no such file" in done.stderr) == (125, "", True)
-
-
-def test_a_script_in_exact_mode_is_a_warning_unless_the_runtime_is_given(ompbind):
-    two_cpus()
-    command = ("--share", "--bind", "exact", "-m", "all", "--", "sh", "-c", "true")
-    assert "--bind exact: if the command runs Python, or a program with two" in said(ompbind("run", *command))
-    assert ompbind("run", "--omp-runtime", "gomp", *command).stderr == ""
-    assert ompbind("run", "--strict", *command).returncode == 125
 
 
 @pytest.mark.parametrize("name", ["tcmalloc", "jemalloc", "mimalloc", "gomp", "omp", "iomp"])
@@ -67,7 +59,7 @@ def test_libraries_are_found_by_name_and_loaded(ompbind, name):
     label = LIBRARY_KINDS[name].label
     done = ompbind("run", "--share", "--preload", name, "--expect", name, "--strict", "--", *SHOW)
     if done.returncode == 125 and f"no {label} in" in done.stderr and not os.environ.get("OMPTEST_ALL"):
-        pytest.skip(f"no {label}: {said(done).partition('hint: ')[2]}")
+        pytest.skip(f"no {label}: {one_line(done.stderr).partition('hint: ')[2]}")
     assert (done.returncode, done.stderr) == (0, "")
     path, *maps = done.stdout.splitlines()
     assert os.path.basename(path).startswith(label)

@@ -5,14 +5,10 @@ import sys
 
 import pytest
 
-from tests.live.conftest import two_cpus
+from tests.live.conftest import one_line, two_cpus
 from tests.live.test_exec import OPEN_MPI, REPORT, read_report
 
 BUSY = (sys.executable, "-c", "import time\nend = time.monotonic() + 0.5\nwhile time.monotonic() < end: pass")
-
-
-def words(text):
-    return " ".join(text.split())
 
 
 @pytest.mark.alone  # a rank that does not get its CPU is not throttled
@@ -20,7 +16,7 @@ def test_throttling_is_in_the_summary_and_in_the_report(ompbind, quota, tmp_path
     report = tmp_path / "run.json"
     done = ompbind("run", "--report", str(report), "--", *BUSY, before=quota(0.25))
     assert done.returncode == 0
-    assert "the CPU quota of 0.25 CPUs throttled this cgroup in" in words(done.stderr)
+    assert "the CPU quota of 0.25 CPUs throttled this cgroup in" in one_line(done.stderr)
     throttling = json.loads(report.read_text())["throttling"]
     assert throttling["periods"] >= throttling["throttled_periods"] >= 3
     assert 0.1 < throttling["throttled_s"] < 60
@@ -42,9 +38,12 @@ def test_more_ranks_than_cpus_of_the_quota(ompbind, quota):
     before = quota(1)
     done = ompbind("run", "-n", "2", "--", "true", before=before)
     assert done.returncode == 0
-    assert "the CPU quota of the cgroup is 1, which is too little for 2 ranks" in words(done.stderr)
+    assert "the CPU quota of the cgroup is 1, which is too little for 2 ranks" in one_line(done.stderr)
     done = ompbind("run", "-n", "2", "--strict", "--", "true", before=before)
-    assert (done.returncode, "error: the CPU quota of the cgroup is 1" in words(done.stderr)) == (125, True)
+    assert (done.returncode, "error: the CPU quota of the cgroup is 1" in one_line(done.stderr)) == (
+        125,
+        True,
+    )
 
 
 @pytest.mark.parametrize("local_rank", [0, 1])
@@ -55,5 +54,5 @@ def test_ranks_that_a_launcher_has_bound_share_the_quota(ompbind, quota, local_r
     before = [*quota(1.5), "taskset", "-c", str((first, second)[local_rank])]
     done = ompbind("exec", "--", sys.executable, "-c", REPORT, env=env, before=before)
     assert read_report(done)["OMPBIND_NUM_THREADS"] == "1"
-    is_warned = "which is too little for 2 ranks" in words(done.stderr)
+    is_warned = "which is too little for 2 ranks" in one_line(done.stderr)
     assert is_warned == (local_rank == 0)

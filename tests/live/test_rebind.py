@@ -4,8 +4,6 @@ import json
 import os
 import sys
 
-import pytest
-
 from ompbind.cpuset import CpuSet
 from ompbind.execution import rebind
 from ompbind.execution.rebind import WantedCpus, rebind_processes
@@ -36,20 +34,15 @@ def masks_of(pid):
     return found
 
 
-@pytest.fixture
-def both():
-    """The first two CPUs as a mask."""
-    return ",".join(map(str, two_cpus()))
-
-
-def test_workers_of_a_narrowed_parent_are_repaired(child, region, ompbind, both):
+def test_workers_of_a_narrowed_parent_are_repaired(child, region, ompbind):
     first, second = two_cpus()
     parent = child(region + FORKS, OMP_PROC_BIND="true").pid
     workers = children_of(parent)
-    shown = ompbind("rebind", str(parent), "-m", both, "--dry-run")
+    command = ("rebind", str(parent), "-m", f"{first},{second}")
+    shown = ompbind(*command, "--dry-run")
     assert (shown.returncode, "dry run: nothing was changed" in shown.stdout) == (0, True)
     assert masks_of(workers[0]) == {str(first)}
-    done = ompbind("rebind", str(parent), "-m", both)
+    done = ompbind(*command)
     assert done.returncode == 0, done.stderr
     assert [masks_of(pid) for pid in workers] == [{str(CpuSet((first, second)))}] * 4
     table = [line.split() for line in done.stdout.splitlines()]
@@ -78,9 +71,8 @@ def test_busy_children_become_ranks(child, ompbind):
 def test_ranks_of_a_run_get_what_their_plan_says(start, ompbind):
     first, second = two_cpus()
     code = f"import os\nos.sched_setaffinity(0, [{first}])\n{WAIT}"
-    run = start("run", "--share", "-m", f"{first}|{second}", "-n", "2", "--run-id", "moved",
-                "--", sys.executable, "-c", code)  # fmt: skip
-    assert [run.stdout.readline() for _ in range(2)] == ["up\n"] * 2
+    options = ("--share", "-m", f"{first}|{second}", "-n", "2", "--run-id", "moved")
+    run = start("run", *options, "--", sys.executable, "-c", code, up=2)
     done = ompbind("rebind", "moved")
     assert done.returncode == 0, done.stderr
     ranks = ranks_of(run)
@@ -109,10 +101,8 @@ def test_a_mask_that_the_kernel_refuses_is_reported(child):
     pid, nowhere = child("").pid, CpuSet((4000,))
     wanted = WantedCpus(rank=0, cpus=nowhere, masks=frozenset((nowhere,)))
     (found,) = rebind_processes({pid: wanted}, dry_run=False)
-    assert (found.is_bound, found.failures) == (
-        False,
-        ("cannot bind to CPU 4000: offline or no longer allowed",),
-    )
+    assert not found.is_bound
+    assert found.failures == ("cannot bind to CPU 4000: offline or no longer allowed",)
 
 
 def test_processes_of_other_users_are_refused(child, ompbind, public_ompbind):

@@ -1,44 +1,25 @@
 """`run --rendezvous`: ports are free, and torch.distributed uses them."""
 
-import signal
 import socket
 import sys
 
 import pytest
 
-from tests.live.conftest import wait_until
 from tests.live.runtimes import needs_packages
 
-WRITE_VARIABLES = """
-echo "$MASTER_ADDR $MASTER_PORT $VLLM_DIST_IDENT" > "$0.new.$RANK"
-mv "$0.new.$RANK" "$0.$RANK"
-exec sleep 60
-"""
 
-
-def words(path, *options):
-    return ["run", *options, "--rendezvous", "--", "sh", "-c", WRITE_VARIABLES, str(path)]
-
-
-def read_variables(path, ranks=1):
-    """Return the variables of all ranks of a run, once all have written them."""
-    files = [path.with_name(f"{path.name}.{rank}") for rank in range(ranks)]
-    wait_until(lambda: all(file.exists() for file in files), "variables of all ranks")
-    return [file.read_text().split() for file in files]
-
-
-def test_concurrent_runs_have_different_free_ports(start, tmp_path):
-    runs = [start(*words(tmp_path / name, "-n", "2", "--share")) for name in "ab"]
-    found = [read_variables(tmp_path / name, 2) for name in "ab"]
-    for variables in found:
-        address, port, _ = variables[0]
-        assert (variables, address) == ([variables[0]] * 2, "127.0.0.1")
-        with socket.socket() as server:
-            server.bind(("", int(port)))  # it is free for rank 0
-    assert not set(found[0][0][1:]) & set(found[1][0][1:])
+def test_concurrent_runs_have_different_free_ports(start):
+    show = 'echo "$MASTER_ADDR $MASTER_PORT $VLLM_DIST_IDENT"; exec sleep 60'
+    command = ("run", "-n", "2", "--share", "--rendezvous", "--", "sh", "-c", show)
+    runs = [start(*command), start(*command)]
+    found = []
     for run in runs:
-        run.send_signal(signal.SIGTERM)
-        run.wait(30)
+        variables, same = (run.stdout.readline().split() for _ in range(2))
+        assert (variables, variables[0]) == (same, "127.0.0.1")
+        with socket.socket() as server:
+            server.bind(("", int(variables[1])))  # it is free for rank 0
+        found += variables[1:]
+    assert len(set(found)) == 4
 
 
 def test_each_group_has_a_port_of_its_own(ompbind):

@@ -12,7 +12,7 @@ import pytest
 from ompbind.errors import LaunchError
 from ompbind.execution.report_file import prepare_report, write_report
 from tests.cli.command_lines import call
-from tests.live.conftest import ranks_of, wait_until
+from tests.live.conftest import one_line, ranks_of, wait_until
 from tests.long import rounds
 
 OLD = '{\n  "schema": "ompbind-run/1",\n  "exit_code": 0\n}\n'
@@ -38,7 +38,7 @@ def test_a_run_that_fails_before_it_starts_replaces_the_report(tmp_path, report,
     record = json.loads(report.read_text())
     assert done.returncode == record["exit_code"] == code
     assert error in record["error"]
-    assert error in " ".join(done.stderr.split())
+    assert error in one_line(done.stderr)
     assert (record["run_id"], record["plan"] is None) == ("night", code == 125)
     assert (record["command"], os.listdir(tmp_path)) == ([line.split()[-1]], ["run=1.json"])
 
@@ -114,7 +114,7 @@ def test_a_pipe_without_a_reader_is_waited_for_until_a_limit_or_a_signal(start, 
     os.mkfifo(pipe)
     process = start("run", "--grace", "0.2", "--report", str(pipe), "--timeout", "0.1", "--", "sleep", "60")
     assert process.wait(20) == 124
-    assert "no process has opened the pipe for reading in 0.2 s" in " ".join(process.stderr.read().split())
+    assert "no process has opened the pipe for reading in 0.2 s" in one_line(process.stderr.read())
     process = start("run", "--report", str(pipe), "--", "sh", "-c", "echo up; exit 5")
     assert process.stdout.read() == "up\n"
     for _ in range(5):  # the first signal may come before the rank is reaped, and then requests the end
@@ -123,7 +123,7 @@ def test_a_pipe_without_a_reader_is_waited_for_until_a_limit_or_a_signal(start, 
             process.wait(0.6)
             break
     assert process.returncode == 5
-    assert "for reading before a signal came" in " ".join(process.stderr.read().split())
+    assert "for reading before a signal came" in one_line(process.stderr.read())
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     with pytest.raises(LaunchError, match=r"has read nothing for 0\.1 s"):
         write_report(prepare_report(str(pipe)), "x" * 200_000, 0.1)
@@ -134,5 +134,5 @@ def test_a_device_that_cannot_be_opened_is_an_error_at_once(ompbind):
     begun = time.monotonic()
     done = ompbind("run", "--report", "/dev/tty", "--", "echo", "up", start_new_session=True)
     assert (done.returncode, done.stdout) == (125, "")
-    assert "this device cannot be opened" in " ".join(done.stderr.split())
+    assert "this device cannot be opened" in one_line(done.stderr)
     assert time.monotonic() - begun < 10

@@ -9,37 +9,31 @@ from pathlib import Path
 import pytest
 
 from ompbind.registry.registry import read_live_runs
-from tests.live.conftest import RUNTIME_DIR, ranks_of, wait_until
+from tests.live.conftest import RUNTIME_DIR, one_line, wait_until
 from tests.live.other_user import NOBODY, as_user
 from tests.long import rounds
 
 WAIT = "echo up; while :; do sleep 0.05; done"
-IGNORE = f"trap '' TERM; {WAIT}"
 WAIT_FOR_OTHER = f'trap \'touch "$0/$1"; until [ -e "$0/$2" ]; do sleep 0.02; done; exit 7\' TERM; {WAIT}'
 """A rank that exits after SIGTERM when another rank has got it too."""
 
 
 @pytest.fixture
 def live(start):
-    """Start a run with this name, and wait until its ranks run; a script prints a line then."""
+    """Start a run with this name, and wait until the script of its ranks runs."""
 
-    def begin(name, *options, command=("sleep", "300"), ranks=1):
-        process = start("run", "-q", "--share", "--run-id", name, *options, "--", *command)
-        wait_until(lambda: len(ranks_of(process)) == ranks, "the ranks run")
-        if command[0] == "sh":
-            assert [process.stdout.readline() for _ in range(ranks)] == ["up\n"] * ranks
-        return process
+    def begin(name, *options, script=(WAIT,), ranks=1):
+        words = ("-n", str(ranks), *options, "--", "sh", "-c", *script)
+        return start("run", "-q", "--share", "--run-id", name, *words, up=ranks)
 
     return begin
 
 
 @pytest.mark.parametrize(
-    ("options", "command", "code"),
-    [((), ("sleep", "300"), 143), (("--grace", "0.2"), ("sh", "-c", IGNORE), 137),
-     ((), ("sh", "-c", f"trap 'exit 7' TERM; {WAIT}"), 7)],
-)  # fmt: skip
-def test_a_run_is_stopped_and_its_exit_code_is_shown(ompbind, live, options, command, code):
-    process = live("nightly", "-n", "2", *options, command=command, ranks=2)
+    ("script", "code"), [(WAIT, 143), (f"trap '' TERM; {WAIT}", 137), (f"trap 'exit 7' TERM; {WAIT}", 7)]
+)
+def test_a_run_is_stopped_and_its_exit_code_is_shown(ompbind, live, script, code):
+    process = live("nightly", "--grace", "0.2" if code == 137 else "60", script=(script,), ranks=2)
     other = live("other")
     done = ompbind("stop", "night")
     assert (done.returncode, process.wait(5)) == (0, code)
@@ -60,7 +54,7 @@ def test_the_page_shows_what_is_printed(ompbind, live):
 def test_several_runs_are_stopped_together(ompbind, live, tmp_path):
     names = ("one", "two")
     processes = [
-        live(name, "--grace", "60", command=("sh", "-c", WAIT_FOR_OTHER, str(tmp_path), name, other))
+        live(name, "--grace", "60", script=(WAIT_FOR_OTHER, str(tmp_path), name, other))
         for name, other in zip(names, reversed(names), strict=True)
     ]
     done = ompbind("stop", "one", "two", "one")
@@ -98,7 +92,7 @@ def test_what_cannot_be_stopped_is_an_error(ompbind, start, live):
     wait_until(lambda: "rank" in ompbind("ps").stdout, "the rank runs")
     done = ompbind("stop", "rank")
     assert done.returncode == 1
-    assert "has no supervisor: 'ompbind exec' has started it" in " ".join(done.stderr.split())
+    assert "has no supervisor: 'ompbind exec' has started it" in one_line(done.stderr)
     for words, text in (((), "no run is given"), (("nothing",), "no live run is named 'nothing'")):
         done = ompbind("stop", *words)
         assert (done.returncode, text in done.stderr, "ompbind ps" in done.stderr) == (2, True, True)

@@ -24,7 +24,7 @@ from ompbind.planning.other_runs import LiveRun
 from ompbind.planning.request import Sharing
 from ompbind.registry.claims import ENTRIES_LIMIT, TEXT_LIMIT, make_text
 from ompbind.registry.registry import Registry, make_run_identity
-from tests.live.conftest import clean_environment, required
+from tests.live.conftest import clean_environment, one_line, required
 from tests.live.containers import rootless_run
 from tests.live.other_user import NOBODY, as_user, finish, start_as_nobody, unavailable
 
@@ -60,10 +60,6 @@ def precious(public):
     assert path.read_text() == "precious"
 
 
-def unwrapped(done):
-    return " ".join(done.stderr.split())
-
-
 @pytest.mark.parametrize(("kind", "what"), [("sticky", "link"), ("open", "link"), ("theirs", "pipe")])
 def test_what_is_put_at_the_name_of_the_report_during_a_run_is_replaced(start, public, precious, kind, what):
     path = public / "run.json"
@@ -97,7 +93,7 @@ def test_what_is_there_before_the_start_is_refused(ompbind, public, precious, wh
         "file": f"belongs to user {NOBODY}, in a directory",
         "hard link": r"it has several names \(hard links",
     }
-    assert re.search(why.get(what, f"{why['file']}|not a regular file|is a directory"), unwrapped(done))
+    assert re.search(why.get(what, f"{why['file']}|not a regular file|is a directory"), one_line(done.stderr))
     assert what != "file" or path.read_text() == "theirs\n"
 
 
@@ -106,7 +102,7 @@ def test_a_link_of_the_other_user_on_the_path_is_refused(ompbind, public, tmp_pa
     assert put("link", public / "link", tmp_path)
     done = ompbind("run", *options.format(public).split(), "--", "true")
     assert (done.returncode, os.listdir(tmp_path)) == (125, [])
-    assert "symbolic link on its path is not safe" in unwrapped(done)
+    assert "symbolic link on its path is not safe" in one_line(done.stderr)
 
 
 def test_a_directory_that_is_exchanged_gets_no_report(public):
@@ -208,7 +204,7 @@ def test_a_user_namespace_does_not_make_strangers_trusted(public, own, namespace
     assert put(what, path, target, STRANGER)
     done = namespace("run", "--report", str(path), "--", "true")
     assert (done.returncode, target.exists()) == (125, False)
-    assert f"belongs to {UNKNOWN} (65534)" in unwrapped(done)
+    assert f"belongs to {UNKNOWN} (65534)" in one_line(done.stderr)
     assert what != "file" or path.read_text() == "theirs\n"
 
 
@@ -219,7 +215,7 @@ def test_a_user_namespace_reads_no_configuration_of_strangers(own, namespace):
     for owner, output, error in ((OWN, "up\nup\n", ""), (STRANGER, "up\n", UNKNOWN)):
         os.chown(project, owner, owner)
         done = namespace("run", "--share", "--", "echo", "up")
-        assert (done.stdout, error in unwrapped(done), bool(done.stderr)) == (output, True, bool(error))
+        assert (done.stdout, error in one_line(done.stderr), bool(done.stderr)) == (output, True, bool(error))
 
 
 def test_reports_and_logs_are_written_in_a_user_namespace(own, namespace):

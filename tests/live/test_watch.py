@@ -56,9 +56,8 @@ def run(start):
     """Start a run with the name "seen", and wait until its ranks are up."""
 
     def begin(*options, code=WAIT):
-        process = start("run", "--run-id", "seen", "--share", *options, "--", sys.executable, "-c", code)
-        assert process.stdout.readline() == "up\n"
-        return process
+        words = ("run", "--run-id", "seen", "--share", *options, "--", sys.executable, "-c", code)
+        return start(*words, up=1)
 
     return begin
 
@@ -96,9 +95,8 @@ def test_the_terminal_is_restored_after_an_error(terminal, run, claims):
 
 def test_a_stopped_view_leaves_the_terminal(terminal, run):
     run()
-    seen = terminal(
-        "bash", "--norc", "-c", f"set -m; {shlex.join(WATCH)}; echo stopped; read line; fg; echo $?"
-    )
+    script = f"set -m; {shlex.join(WATCH)}; echo stopped; read line; fg; echo $?"
+    seen = terminal("bash", "--norc", "-c", script)
     seen.read_view()
     seen.type("\x1a")
     seen.check_restored()
@@ -113,11 +111,7 @@ def test_a_stopped_view_leaves_the_terminal(terminal, run):
 def test_views_follow_the_size_of_the_terminal_and_the_last_one_stays(terminal, run):
     running = run("-n", "2")
     seen = terminal(*WATCH, size=(60, 10))
-    for words in (
-        b"  every 0.2 s",
-        b"2 ranks with 2 threads: no errors",
-        b" more lines; --problems shows fewer",
-    ):
+    for words in (b"  every 0.2 s", b"2 ranks with 2 threads: no errors", b" more lines; --problems shows"):
         seen.read_until(words)
     seen.resize(100, 40)
     seen.read_until(b"rank 1 of run seen")

@@ -5,12 +5,12 @@ import signal
 import subprocess
 import sys
 import textwrap
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from tests.live.conftest import allowed_list, children_of, clean_environment, two_cpus, wait_until
+from tests.live.conftest import allowed_list, children_of, one_line, start_program, two_cpus, wait_until
 from tests.live.runtimes import needs_packages
 from tests.toys import PIP_SCRIPT
 
@@ -56,13 +56,13 @@ def test_workers_divide_the_cpus_where_their_program_does(ompbind, tmp_path, nam
     script.write_text(f"{textwrap.dedent(COUNT)}\nif __name__ == '__main__':\n{body}\n    print(counts)\n")
     done = ompbind("run", "--verify", "--share", *options.split(), "--", sys.executable, str(script))
     assert done.stdout.split("\n")[0] == str(counts), done.stderr
-    assert "executed with" not in " ".join(done.stderr.split())
+    assert "executed with" not in one_line(done.stderr)
 
 
 BUSY = "import os, time; os.fork()\nwhile time.process_time() < 2.0: pass"
 
 
-def test_another_number_of_busy_processes_than_expected_is_reported(start):
+def test_another_number_of_busy_processes_than_expected_is_reported(ompbind):
     """Ranks of two groups with the same processes, of which one has the number that is expected.
 
     Each process has a CPU of its rank, else they could be reported as waiting for each other.
@@ -70,15 +70,21 @@ def test_another_number_of_busy_processes_than_expected_is_reported(start):
     command = ("--", sys.executable, "-c", BUSY)
     both = ("-m", ",".join(map(str, two_cpus())))
     options = (*both, "--name", "two", "--processes-per-rank", "2", *command, ":", *both, "--name", "three")
-    run = start("run", "--verify", "--share", *options, "--processes-per-rank", "3", *command)
-    messages = " ".join(run.communicate(timeout=60)[1].split())
+    done = ompbind("run", "--verify", "--share", *options, "--processes-per-rank", "3", *command)
+    messages = one_line(done.stderr)
     assert messages.count("busy processes at a time") == 1, messages
     assert "had at most 2 busy processes at a time, 3 were expected" in messages
 
 
-def start_example(line, **env):
-    settings = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    return subprocess.Popen(line, env=clean_environment(PYTHONPATH=str(EXAMPLES), **env), **settings)
+@contextmanager
+def started(line, **env):
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    process = start_program(*line.split(), env={"PYTHONPATH": str(EXAMPLES), **env}, **quiet)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait(30)
 
 
 def read_masks(process):
@@ -103,30 +109,20 @@ def wait_for_masks(process):
 @pytest.mark.part("workers")
 def test_workers_of_gunicorn_have_cpus_of_their_own_also_one_that_replaces_another(tmp_path):
     needs_packages("gunicorn")
-    (tmp_path / "app.py").write_text(
-        "def app(environ, start):\n    start('200 OK', [])\n    return [b'ok']\n"
-    )
+    (tmp_path / "app.py").write_text("def app(environ, start):\n    start('200 OK', [])\n    return [b'']\n")
     own = f"-w 2 -c {EXAMPLES}/gunicorn_conf.py --chdir {tmp_path} -b unix:{tmp_path}/s app:app"
-    server = start_example(["gunicorn", *own.split()], HOME=str(tmp_path))
-    try:
+    with started(f"gunicorn {own}", HOME=str(tmp_path)) as server:
         killed = next(iter(wait_for_masks(server)))
         os.kill(killed, signal.SIGKILL)
         wait_until(lambda: killed not in read_masks(server), "the worker is gone")
         wait_for_masks(server)
-    finally:
-        server.terminate()
-        server.wait(30)
 
 
 @pytest.mark.part("workers")
 def test_processes_of_celery_have_cpus_of_their_own():
     needs_packages("celery")
-    worker = start_example(["celery", "-A", "celery_app", "worker", "-c", "2"])
-    try:
+    with started("celery -A celery_app worker -c 2") as worker:
         wait_for_masks(worker)
-    finally:
-        worker.terminate()
-        worker.wait(30)
 
 
 @pytest.mark.parametrize(("line", "remedy"), [
@@ -137,11 +133,10 @@ def test_processes_of_celery_have_cpus_of_their_own():
 def test_a_program_with_workers_is_warned_of_once_with_what_to_type(ompbind, tmp_path, line, remedy):
     two_cpus()
     name, *rest = line.split()
-    program = tmp_path / name
-    program.write_text(PIP_SCRIPT)
-    program.chmod(0o755)
+    (tmp_path / name).write_text(PIP_SCRIPT)
+    (tmp_path / name).chmod(0o755)
+    command = ("--", f"{tmp_path}/{name}", *rest)
     for verb in ("run", "plan"):
-        done = ompbind(verb, "--share", "--", str(program), *rest)
-        assert " ".join(f"{done.stdout}{done.stderr}".split()).count(f"({remedy})") == 1, verb
-    done = ompbind("doctor", "--", str(program), *rest)
-    assert f"remedy: {remedy}" in " ".join(done.stdout.split())
+        done = ompbind(verb, "--share", *command)
+        assert one_line(f"{done.stdout}{done.stderr}").count(f"({remedy})") == 1, verb
+    assert f"remedy: {remedy}" in one_line(ompbind("doctor", *command).stdout)

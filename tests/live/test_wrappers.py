@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from tests.live.conftest import required, two_cpus
+from tests.live.conftest import one_line, required, two_cpus
 
 MASK = ("grep", "Cpus_allowed_list", "/proc/self/status")
 
@@ -15,24 +15,20 @@ def mask_of(done):
     return re.search(r"Cpus_allowed_list:\s*(\S+)", done.stdout)[1]
 
 
-def warnings(done):
-    return " ".join(done.stderr.split())
-
-
 def test_taskset_replaces_the_mask_as_the_warning_says(ompbind):
     first, second = map(str, two_cpus())
     wrapper = [required("taskset"), "-c", second]
     text = f"taskset -c {second} replaces the affinity mask of its rank"
     done = ompbind("run", "-m", first, "--", *wrapper, *MASK)
-    assert (mask_of(done), text in warnings(done)) == (second, True)
+    assert (mask_of(done), text in one_line(done.stderr)) == (second, True)
     done = ompbind("run", "-m", first, "--wrap", " ".join(wrapper), "--", *MASK)
-    assert (mask_of(done), text in warnings(done)) == (second, True)
+    assert (mask_of(done), text in one_line(done.stderr)) == (second, True)
     refused = ompbind("run", "-m", first, "--strict", "--", *wrapper, *MASK)
-    assert (refused.returncode, refused.stdout, text in warnings(refused)) == (125, "", True)
+    assert (refused.returncode, refused.stdout, text in one_line(refused.stderr)) == (125, "", True)
     same = ompbind("run", "-m", second, "--strict", "--", *wrapper, *MASK)
     assert (same.returncode, same.stderr, mask_of(same)) == (0, "", second)
     assert text in " ".join(ompbind("plan", "-m", first, "--", *wrapper, "true").stdout.split())
-    assert text in warnings(ompbind("exec", "-m", first, "--", *wrapper, "true"))
+    assert text in one_line(ompbind("exec", "-m", first, "--", *wrapper, "true").stderr)
     issues = json.loads(ompbind("doctor", "--format", "json", "--", *wrapper, "true").stdout)["findings"]
     (issue,) = (issue for issue in issues if issue["check"] == "wrappers")
     assert f"taskset -c {second}" in issue["found"]
@@ -46,13 +42,13 @@ def test_numactl_replaces_the_mask_as_the_warning_says(ompbind, options):
         pytest.skip("needs a container that allows numactl to set memory policies")
     done = ompbind("run", "-m", str(first), "--", *numactl, *MASK)
     assert mask_of(done) != str(first)
-    assert "replaces the affinity mask of its rank" in warnings(done)
+    assert "replaces the affinity mask of its rank" in one_line(done.stderr)
 
 
 @pytest.mark.two_cpus
 def test_env_removes_variables_as_the_warning_says_and_other_wrappers_are_not_mentioned(ompbind):
     done = ompbind("run", "--", "env", "-i", required("printenv"), "RANK")
-    assert (done.stdout, "ompbind: warning: env -i " in warnings(done)) == ("", True)
+    assert (done.stdout, "ompbind: warning: env -i " in one_line(done.stderr)) == ("", True)
     for command in ("env FOO=1 nice true", "taskset -p 1", "numactl --show"):
         required(command.split()[0])
         done = ompbind("run", "--", *command.split())
