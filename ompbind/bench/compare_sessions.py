@@ -8,6 +8,7 @@ the ratios of the first runs of both sessions, the second runs, and so on.
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from statistics import median
 
@@ -60,19 +61,7 @@ class CandidateChange(Record):
         return self.interval is not None and self.interval[1] < 1 / (1 + limit)
 
 
-class SessionsComparison(Record):
-    """Several sessions, oldest first as they were given, and all their candidates.
-
-    `differences` are between the first and the last session: the machine, the command, what is measured, and
-    plans of candidates.
-    """
-
-    sessions: tuple[Session, ...]
-    changes: tuple[CandidateChange, ...]
-    differences: tuple[str, ...] = ()
-
-
-def compare_sessions(sessions: Sequence[Session]) -> SessionsComparison:
+def compare_sessions(sessions: Sequence[Session]) -> tuple[CandidateChange, ...]:
     """Compare the first metric of each candidate in at least two sessions, the last with the first.
 
     Candidates are in the order of the first session; candidates that only later sessions have come after it.
@@ -86,67 +75,54 @@ def compare_sessions(sessions: Sequence[Session]) -> SessionsComparison:
         raise RequestError(f"the sessions do not measure the same: {measured}", hint=hint)
     values = [make_index(session).values for session in sessions]
     names = dict.fromkeys(candidate.name for session in sessions for candidate in session.candidates)
-    both = [name for name in names if values[0].get(name) and values[-1].get(name)]
-    error = ERROR / max(1, len(both))
-    first, last = sessions[0], sessions[-1]
-    higher = last.metrics[0].higher
-    return SessionsComparison(
-        sessions=tuple(sessions),
-        changes=tuple(
-            _compare(name, [of.get(name, ()) for of in values], higher=higher, error=error) for name in names
-        ),
-        differences=find_differences(first, last),
-    )
-
-
-def find_failures(comparison: SessionsComparison, limit: float) -> tuple[CandidateChange, ...]:
-    """Return the candidates that are slower by more than `limit`, or have no valid runs now."""
-    return tuple(it for it in comparison.changes if it.has_failed or it.is_slower(limit))
-
-
-def _compare(name: str, values: Sequence[Sequence[float]], *, higher: bool, error: float) -> CandidateChange:
-    """Return how a candidate has changed, from its values in each session."""
-    change = CandidateChange(
-        candidate=name,
-        medians=tuple(median(found) if found else None for found in values),
-        runs=tuple(map(len, values)),
-    )
-    pairs = [*zip(values[0], values[-1], strict=False)]
-    if not pairs or min(map(min, pairs)) <= 0:
-        return change
-    sign = 1 if higher else -1
-    logs = [sign * math.log(now / before) for before, now in pairs]
-    interval = make_median_interval(logs, error)
-    return change.replace(
-        ratio=math.exp(median(logs)),
-        interval=interval and (math.exp(interval[0]), math.exp(interval[1])),
-    )
+    error = ERROR / max(1, sum(bool(values[0].get(name) and values[-1].get(name)) for name in names))
+    sign = 1 if sessions[0].metrics[0].higher else -1
+    changes = []
+    for name in names:
+        own = [of.get(name, ()) for of in values]
+        medians = tuple(median(found) if found else None for found in own)
+        change = CandidateChange(candidate=name, medians=medians, runs=tuple(map(len, own)))
+        pairs = [*zip(own[0], own[-1], strict=False)]
+        if pairs and min(map(min, pairs)) > 0:
+            logs = [sign * math.log(now / before) for before, now in pairs]
+            interval = make_median_interval(logs, error)
+            ends = interval and (math.exp(interval[0]), math.exp(interval[1]))
+            change = change.replace(ratio=math.exp(median(logs)), interval=ends)
+        changes.append(change)
+    return tuple(changes)
 
 
 _MEDIAN = 12  # characters of a column with medians
 _OTHERS = 56  # characters of the other columns
 
 
-def render_sessions(comparison: SessionsComparison, screen: Screen = PIPE) -> str:
+def render_sessions(
+    sessions: Sequence[Session], changes: Sequence[CandidateChange], screen: Screen = PIPE
+) -> str:
     """Render the sessions, a table of the candidates, and what the ratios do not show."""
-    sessions, changes, width = comparison.sessions, comparison.changes, screen.text_width
+    width = screen.text_width
     lines = []
     for number, session in enumerate(sessions, 1):
+        started = ""
+        with suppress(ValueError, OverflowError, OSError):  # a file can contain any number
+            started = f"{datetime.fromtimestamp(session.started, UTC):%Y-%m-%d %H:%M UTC}"
         where = ", ".join(filter(None, (session.hardware.hostname, session.hardware.processor)))
         runs, command = count(len(session.runs), "run"), join_command(session.command)
-        parts = (_render_time(session.started), clean_line(where), runs, clean_line(command))
-        lines.append(render_paragraph(f"session {number}", ", ".join(filter(None, parts)), width))
+        parts = filter(None, (started, clean_line(where), runs, clean_line(command)))
+        lines.append(render_paragraph(f"session {number}", ", ".join(parts), width))
     table = render_table(list(_make_columns(sessions, changes, width)), width) if changes else ""
     better, _ = name_change(sessions[0].metrics[0])
     last = f"session {len(sessions)}"
-    compared = f"{last} compared with session 1; above 1, {last} is {better}"
     unknown = (
         "the sessions ran at different times; the ratio also contains what has changed on the machine between"
         " them, such as other load or the temperature"
     )
     notes = [
-        render_paragraph("ratio", compared, width),
-        *(render_paragraph("differs", clean_line(text), width) for text in comparison.differences),
+        render_paragraph("ratio", f"{last} compared with session 1; above 1, {last} is {better}", width),
+        *(
+            render_paragraph("differs", clean_line(text), width)
+            for text in find_differences(sessions[0], sessions[-1])
+        ),
         render_paragraph("note", unknown, width),
     ]
     text = "\n\n".join(filter(None, ("\n".join(lines), table, "\n".join(notes))))
@@ -156,18 +132,10 @@ def render_sessions(comparison: SessionsComparison, screen: Screen = PIPE) -> st
 def render_failure(change: CandidateChange, limit: float) -> str:
     """Return why a candidate fails: its ratio is below that of a run that takes more time by `limit`."""
     name = f"candidate {clean_line(change.candidate)}"
-    if change.ratio is None or change.has_failed:
+    if change.has_failed:
         return f"{name} has no valid run in the last session"
     interval, least = render_interval(change.interval), render_ratio(1 / (1 + limit))
     return f"{name} has a ratio of {render_ratio(change.ratio)}, interval {interval}; the limit is {least}"
-
-
-def _render_time(started: float) -> str:
-    """Return a time in seconds of the epoch as "2026-11-23 10:15 UTC"; "" if it is no time."""
-    try:
-        return f"{datetime.fromtimestamp(started, UTC):%Y-%m-%d %H:%M UTC}"
-    except (ValueError, OverflowError, OSError):  # a file can contain any number
-        return ""
 
 
 def _make_columns(
@@ -178,14 +146,14 @@ def _make_columns(
     if len(sessions) * _MEDIAN + _OTHERS > width:
         numbers = range(0, len(sessions), max(len(sessions) - 1, 1))
     metric = sessions[0].metrics[0]
-    scale = make_scale(metric, (median for change in changes for median in change.medians if median))
+    render = make_scale(metric, (median for change in changes for median in change.medians))
     yield Column(title="candidate", cells=[clean_line(change.candidate) for change in changes], grows=True)
     for number in numbers:
         title = f"{name_metric(metric)} {number + 1}"
-        cells = [scale.render(change.medians[number]) for change in changes]
-        yield Column(title=title, cells=cells, right=True)
-    ratios = ["-" if change.ratio is None else render_ratio(change.ratio) for change in changes]
-    yield Column(title="ratio", cells=align_points(ratios), right=True)
+        yield Column(title=title, cells=[render(change.medians[number]) for change in changes], right=True)
+    yield Column(
+        title="ratio", cells=align_points(render_ratio(change.ratio) for change in changes), right=True
+    )
     yield Column(title="interval", cells=[render_interval(change.interval) for change in changes])
     cells = [_render_change(change, name_change(metric)) for change in changes]
     yield Column(title="result", cells=cells, grows=True)

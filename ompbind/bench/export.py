@@ -9,6 +9,7 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import zip_longest
 from statistics import fmean, median, stdev
 
@@ -24,7 +25,6 @@ from ompbind.bench.table import (
     name_ranks,
     render_bench,
 )
-from ompbind.record import Record
 
 
 def render_json(session: Session, conclusion: Conclusion) -> str:
@@ -50,11 +50,11 @@ def render_json(session: Session, conclusion: Conclusion) -> str:
         ],
         "recommended": [
             {
-                "candidate": choice.candidate.name,
-                "ranks": choice.candidate.ranks,
-                "command": list(make_command(choice.candidate, session.command)),
+                "candidate": candidate.name,
+                "ranks": candidate.ranks,
+                "command": list(make_command(candidate, session.command)),
             }
-            for choice in list_choices(session, conclusion)
+            for candidate, _, _ in list_choices(session, conclusion)
         ],
         "refusals": make_json(session.refusals),
         "remarks": make_json(conclusion.remarks),
@@ -126,6 +126,7 @@ def _list_cells(run: Run, session: Session) -> Iterator[tuple[str, object]]:
 
 def render_markdown(session: Session, conclusion: Conclusion) -> str:
     """Render the tables of all groups in Markdown, and the recommended commands."""
+    escape = partial(re.sub, r"([\\|*_`<\[\]])", r"\\\1")  # what Markdown would read as markup
     parts = []
     for group in conclusion.groups:
         if heading := name_ranks(group):
@@ -136,16 +137,11 @@ def render_markdown(session: Session, conclusion: Conclusion) -> str:
             ["---:" if column.right else ":---" for column in columns],
             *zip(*(column.cells for column in columns), strict=True),
         ]
-        parts.append("\n".join(f"| {' | '.join(map(_escape_markdown, row))} |" for row in rows))
-    for choice in list_choices(session, conclusion):
-        words = join_command(make_command(choice.candidate, session.command))
-        parts.append(f"Recommended: {_escape_markdown(choice.candidate.name)}\n\n```sh\n{words}\n```")
+        parts.append("\n".join(f"| {' | '.join(map(escape, row))} |" for row in rows))
+    for candidate, _, _ in list_choices(session, conclusion):
+        words = join_command(make_command(candidate, session.command))
+        parts.append(f"Recommended: {escape(candidate.name)}\n\n```sh\n{words}\n```")
     return "\n\n".join(parts)
-
-
-def _escape_markdown(text: str) -> str:
-    """Escape what Markdown would read as markup: names have bars, asterisks and underscores."""
-    return re.sub(r"([\\|*_`<\[\]])", r"\\\1", text)
 
 
 def render_svg(session: Session, conclusion: Conclusion) -> str:
@@ -155,22 +151,10 @@ def render_svg(session: Session, conclusion: Conclusion) -> str:
     return svg.render_svg(render_bench(session, conclusion, svg.SVG_SCREEN), "ompbind bench")
 
 
-class ExportFormat(Record):
-    """A format of `--export`: the function that renders a session and its conclusion, and its help."""
-
-    render: Callable[[Session, Conclusion], str]
-    help: str = ""
-
-
-EXPORTS: Mapping[str, ExportFormat] = {
-    "json": ExportFormat(render=render_json, help="also for scripts of hyperfine"),
-    "csv": ExportFormat(render=render_csv, help="a row for each run"),
-    "markdown": ExportFormat(render=render_markdown),
-    "svg": ExportFormat(render=render_svg, help="the table as a picture"),
+EXPORTS: Mapping[str, Callable[[Session, Conclusion], str]] = {
+    "json": render_json,
+    "csv": render_csv,
+    "markdown": render_markdown,
+    "svg": render_svg,
 }
 """Every format by its name, in the order of --help."""
-
-
-def render_export_names() -> str:
-    """Return the names of all formats, each with its help in parentheses."""
-    return ", ".join(f"{name} ({row.help})" if row.help else name for name, row in EXPORTS.items())

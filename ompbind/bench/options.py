@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ompbind.bench.candidates import VariedText, parse_variation
-from ompbind.bench.export import EXPORTS, render_export_names
+from ompbind.bench.export import EXPORTS
 from ompbind.bench.metrics import read_pattern
 from ompbind.cli import COMPARING, CONFIGURATION, MEASURING, OUTPUT
 from ompbind.cli.checks import CONTRADICT, Check
@@ -320,7 +320,8 @@ BENCH_OPTIONS = (
            help="With --show, exit code 1 if the last session is slower than the first by more than PART"),
     Option("--export", section=OUTPUT, verbs=BENCH, read=_read_export, multiple=True,
            metavar="FORMAT", everyday=True, words=tuple(EXPORTS), is_setting=False,
-           help=f"Write results: {render_export_names()}; FORMAT=FILE: not to standard output"),
+           help="Write results: json (also for scripts of hyperfine), csv (a row for each run), markdown, svg"
+           " (the table as a picture); FORMAT=FILE: not to standard output"),
 )  # fmt: skip
 
 

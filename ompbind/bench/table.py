@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import floor, log10
 from statistics import median
+from typing import TypeAlias
 
 from ompbind.bench.candidates import drop_ranks
 from ompbind.bench.records import (
@@ -23,7 +24,6 @@ from ompbind.bench.records import (
     Session,
 )
 from ompbind.cpuset import count
-from ompbind.record import Record
 from ompbind.report.run_summary import render_short
 from ompbind.report.text import (
     PIPE,
@@ -67,28 +67,17 @@ def make_words(reason: str) -> str:
     return "; ".join(filter(None, (line.strip() for line in map(make_visible, reason.splitlines()))))
 
 
-class Recommendation(Record):
-    """The candidate to recommend within a group, and its comparison."""
-
-    group: GroupConclusion
-    candidate: Candidate
-    comparison: Comparison
+Choice: TypeAlias = tuple[Candidate, GroupConclusion, Comparison]
+"""A candidate to recommend within a group, and its comparison there."""
 
 
-def list_choices(session: Session, conclusion: Conclusion) -> Iterator[Recommendation]:
+def list_choices(session: Session, conclusion: Conclusion) -> Iterator[Choice]:
     """Yield the choice of each group that has one; each candidate once, with its number of ranks."""
-    candidates = index_candidates(session)
+    candidates = {candidate.name: candidate for candidate in session.candidates}
     for group in conclusion.groups:
         for comparison in group.comparisons:
             if comparison.candidate == group.choice and group.choice in candidates:
-                yield Recommendation(
-                    group=group, candidate=candidates.pop(group.choice), comparison=comparison
-                )
-
-
-def index_candidates(session: Session) -> dict[str, Candidate]:
-    """Return the candidates by name."""
-    return {candidate.name: candidate for candidate in session.candidates}
+                yield candidates.pop(group.choice), group, comparison
 
 
 def make_command(candidate: Candidate, command: Sequence[str]) -> tuple[str, ...]:
@@ -119,24 +108,8 @@ def _quote(word: str, *, ascii_only: bool) -> str:
 _WIDEST = 5  # decimals of a number below 10, at most; larger numbers have fewer
 
 
-class Scale(Record):
-    """How values of one metric are written: multiplied by `factor`, with `decimals` and `unit`."""
-
-    factor: float = 1.0
-    decimals: int = 0
-    unit: str = ""
-
-    def render(self, value: float | None) -> str:
-        """Return a value with its unit, "-" for None."""
-        if value is None:
-            return "-"
-        scaled = value * self.factor
-        number = f"{scaled:.3e}" if abs(scaled) >= 1e7 else f"{scaled:.{self.decimals}f}"
-        return f"{number} {self.unit}" if self.unit else number
-
-
-def make_scale(metric: Metric, values: Iterable[float]) -> Scale:
-    """Return how to write values of a metric so that the smallest has four digits, and all one unit."""
+def make_scale(metric: Metric, values: Iterable[float | None]) -> Callable[[float | None], str]:
+    """Return what writes values of a metric with one unit, the smallest with four digits; "-" for None."""
     sizes = [abs(value) for value in values if value]
     least, most = min(sizes, default=1.0), max(sizes, default=1.0)
     factor, unit = 1.0, ""
@@ -144,20 +117,26 @@ def make_scale(metric: Metric, values: Iterable[float]) -> Scale:
         factor, unit = (1e3, "ms") if most < 1 else (1.0, "s")
     needed = 3 - floor(log10(least * factor))
     limit = _WIDEST - max(floor(log10(most * factor)), 0)
-    return Scale(factor=factor, decimals=max(0, min(needed, limit, 3 if unit else _WIDEST)), unit=unit)
+    decimals = max(0, min(needed, limit, 3 if unit else _WIDEST))
+
+    def render(value: float | None) -> str:
+        if value is None:
+            return "-"
+        scaled = value * factor
+        number = f"{scaled:.3e}" if abs(scaled) >= 1e7 else f"{scaled:.{decimals}f}"
+        return f"{number} {unit}".rstrip()
+
+    return render
 
 
-def render_ratio(ratio: float, *, is_fine: bool = False) -> str:
-    """Return a ratio with three digits; with three decimals near 1, or on request."""
+def render_ratio(ratio: float | None, *, is_fine: bool = False) -> str:
+    """Return a ratio with three digits; with three decimals near 1, or on request; "-" for None."""
+    if ratio is None:
+        return "-"
     if not 0.01 <= ratio < 1000:
         return f"{ratio:.1e}"
-    if is_fine or _is_near_one(ratio):
-        return f"{ratio:.3f}"
-    return f"{ratio:.{2 if ratio < 10 else 1 if ratio < 100 else 0}f}"
-
-
-def _is_near_one(ratio: float) -> bool:
-    return 0.95 <= ratio < 1.05
+    decimals = 3 if is_fine or 0.95 <= ratio < 1.05 else 2 if ratio < 10 else 1 if ratio < 100 else 0
+    return f"{ratio:.{decimals}f}"
 
 
 def render_interval(interval: tuple[float, float] | None) -> str:
@@ -165,7 +144,7 @@ def render_interval(interval: tuple[float, float] | None) -> str:
     if interval is None:
         return ""
     low, high = interval
-    is_fine = high < 1.1 * low and any(map(_is_near_one, interval))
+    is_fine = high < 1.1 * low and any(0.95 <= end < 1.05 for end in interval)
     return " to ".join(render_ratio(end, is_fine=is_fine) for end in interval)
 
 
@@ -202,12 +181,6 @@ def name_metric(metric: Metric) -> str:
 def name_change(metric: Metric) -> tuple[str, str]:
     """Return the words for ratios above 1 and below 1."""
     return ("better", "worse") if metric.pattern else ("faster", "slower")
-
-
-def find_median(values: Iterable[float | None]) -> float | None:
-    """Return the median of the values that are known, None without any."""
-    known = [value for value in values if value is not None]
-    return median(known) if known else None
 
 
 _NARROW = 72  # characters of a line below which the table has no column of rounds
@@ -304,24 +277,21 @@ def _make_columns(session: Session, group: GroupConclusion, screen: Screen) -> I
     """Yield columns on the comparison of each candidate with the reference."""
     comparisons, metric = group.comparisons, session.metrics[0]
     medians = [comparison.median for comparison in comparisons]
-    ratios, rounds, results = [], [], []
+    ratios, rounds = [], []
     for comparison in comparisons:
         is_reference = comparison.result is ComparisonResult.REFERENCE
-        ratio = "-" if comparison.ratio is None else render_ratio(comparison.ratio)
-        ratios.append("1" if is_reference else ratio)
+        ratios.append("1" if is_reference else render_ratio(comparison.ratio))
         rounds.append("" if is_reference else str(comparison.rounds))
-        results.append(render_result(comparison))
     names = [shorten_name(comparison.candidate, group) for comparison in comparisons]
     yield Column(title="candidate", cells=names, grows=True)
     is_narrow = screen.text_width < _NARROW
     title = clip(name_metric(metric), _NARROW_TITLE) if is_narrow else name_metric(metric)
-    scale = make_scale(metric, filter(None, medians))
-    yield Column(title=title, cells=list(map(scale.render, medians)), right=True)
+    yield Column(title=title, cells=list(map(make_scale(metric, medians), medians)), right=True)
     yield Column(title="ratio", cells=align_points(ratios), right=True)
     yield Column(title="interval", cells=[render_interval(comparison.interval) for comparison in comparisons])
     if not is_narrow:
         yield Column(title="rounds", cells=rounds, right=True)
-    yield Column(title="result", cells=results, grows=True)
+    yield Column(title="result", cells=list(map(render_result, comparisons)), grows=True)
 
 
 def _make_usage_columns(session: Session, group: GroupConclusion) -> Iterator[Column]:
@@ -329,26 +299,26 @@ def _make_usage_columns(session: Session, group: GroupConclusion) -> Iterator[Co
     found = list_compared_runs(session)
     rows = [found.get(comparison.candidate, ()) for comparison in group.comparisons]
 
-    def find_medians(find: Callable[[Run], float | None]) -> list[float | None]:
-        return [find_median(map(find, runs)) for runs in rows]
+    def find_medians(values: Iterable[Iterable[float | None]]) -> list[float | None]:
+        known = ([value for value in own if value is not None] for own in values)
+        return [median(own) if own else None for own in known]
 
+    columns: list[tuple[str, list[float | None], Callable[[float], str]]] = []
     for at, metric in enumerate(session.metrics[1:], 1):
-        medians = [find_median(run.values[at] for run in runs if len(run.values) > at) for runs in rows]
-        scale = make_scale(metric, filter(None, medians))
-        yield from _make_column(name_metric(metric), medians, scale.render)
-    yield from _make_column("CPU s", find_medians(lambda run: run.user_s + run.system_s), "{:.2f}".format)
-    sizes = find_medians(lambda run: run.max_rss_bytes)
-    yield from _make_column("memory", sizes, lambda size: render_bytes(round(size)))
-    yield from _make_column("forced", find_medians(lambda run: run.forced_switches), render_short)
-
-
-def _make_column(
-    title: str, values: Sequence[float | None], render: Callable[[float], str]
-) -> Iterator[Column]:
-    """Yield a column of numbers; none if no value is known."""
-    if any(value is not None for value in values):
-        cells = ["-" if value is None else render(value) for value in values]
-        yield Column(title=clean_line(title), cells=cells, right=True)
+        medians = find_medians((run.values[at] for run in runs if len(run.values) > at) for runs in rows)
+        columns.append((name_metric(metric), medians, make_scale(metric, medians)))
+    times = find_medians((run.user_s + run.system_s for run in runs) for runs in rows)
+    sizes = find_medians((run.max_rss_bytes for run in runs) for runs in rows)
+    switches = find_medians((run.forced_switches for run in runs) for runs in rows)
+    columns += [
+        ("CPU s", times, "{:.2f}".format),
+        ("memory", sizes, lambda size: render_bytes(round(size))),
+        ("forced", switches, render_short),
+    ]
+    for title, medians, render in columns:
+        if any(value is not None for value in medians):  # else it is not known on this machine
+            cells = ["-" if value is None else render(value) for value in medians]
+            yield Column(title=title, cells=cells, right=True)
 
 
 def _make_notes(session: Session, conclusion: Conclusion, screen: Screen) -> Iterator[str]:
@@ -374,12 +344,11 @@ def _make_notes(session: Session, conclusion: Conclusion, screen: Screen) -> Ite
 
 def _make_group_notes(session: Session, group: GroupConclusion, width: int) -> Iterator[str]:
     """Yield which candidates of a group have the same plan, and why candidates do not run any more."""
-    candidates = index_candidates(session)
+    same = {candidate.name: candidate.same for candidate in session.candidates}
     for comparison in group.comparisons:
-        name = comparison.candidate
-        if name in candidates and candidates[name].same:
-            also = " and ".join(shorten_name(other, group) for other in candidates[name].same)
-            yield render_paragraph("same plan", f"{shorten_name(name, group)}: also {also}", width)
+        if others := same.get(comparison.candidate):
+            name, *equal = (shorten_name(each, group) for each in (comparison.candidate, *others))
+            yield render_paragraph("same plan", f"{name}: also {' and '.join(equal)}", width)
     reasons: dict[tuple[str, str], list[str]] = {}  # of the candidates with this result and reason
     for each in group.comparisons:
         if each.reason:
@@ -401,13 +370,13 @@ def render_choices(session: Session, conclusion: Conclusion, screen: Screen) -> 
     if together:
         yield "\n".join(_explain_effects(session, groups, screen.text_width))
     for shown in [groups] if together else [[group] for group in groups]:
-        choice = next((choice for choice in choices if choice.group in shown), None)
+        choice = next((choice for choice in choices if choice[1] in shown), None)
         several = len(shown) < len(groups)
         label = f"recommended for {count(shown[0].ranks or 0, 'rank')}" if several else "recommended"
         text = _explain_choice(choice, session, together=together) if choice else _explain_none(shown)
         lines = [render_paragraph(label, text, screen.text_width)]
-        if choice and not (choice.candidate.kind is Kind.UNBOUND and choice.candidate.ranks > 1):
-            command = make_command(choice.candidate, session.command)
+        if choice and not (choice[0].kind is Kind.UNBOUND and choice[0].ranks > 1):
+            command = make_command(choice[0], session.command)
             lines.append(f"    {join_command(command, ascii_only=not screen.is_unicode)}")
         yield "\n".join(lines)
 
@@ -425,14 +394,14 @@ def _explain_effects(session: Session, groups: Sequence[GroupConclusion], width:
                 yield render_paragraph(label, clean_line(text), width)
 
 
-def _explain_choice(choice: Recommendation, session: Session, *, together: bool) -> str:
+def _explain_choice(choice: Choice, session: Session, *, together: bool) -> str:
     """Return what is known about a choice, in words; of groups `together` its ratios are shown before."""
-    comparison, group = choice.comparison, choice.group
+    candidate, group, comparison = choice
     if together:
         group = group.replace(ranks=None)  # names keep their number of ranks
     name, reference = (shorten_name(each, group) for each in (comparison.candidate, group.reference))
     if comparison.result is ComparisonResult.REFERENCE:
-        what = ", the command without ompbind" if choice.candidate.kind is Kind.UNBOUND else ""
+        what = ", the command without ompbind" if candidate.kind is Kind.UNBOUND else ""
         others = {each.result for each in group.comparisons if each.candidate != group.reference}
         if others == {ComparisonResult.DISQUALIFIED}:
             return f"nothing was compared: all candidates but {name}{what} have failed"
@@ -442,8 +411,8 @@ def _explain_choice(choice: Recommendation, session: Session, *, together: bool)
 
 def _explain_ratio(comparison: Comparison, reference: str, session: Session) -> str:
     """Return the ratio of a candidate to its reference, in words."""
-    ratio = "-" if comparison.ratio is None else render_ratio(comparison.ratio)
-    compared = f"{ratio} times as {'good' if session.metrics[0].pattern else 'fast'} as {reference}"
+    as_good = "good" if session.metrics[0].pattern else "fast"
+    compared = f"{render_ratio(comparison.ratio)} times as {as_good} as {reference}"
     interval = f", interval {render_interval(comparison.interval)}" if comparison.interval else ""
     return f"{compared}{interval}, from {count(comparison.rounds, 'round')}"
 

@@ -16,7 +16,7 @@ from textwrap import indent
 import click
 
 from ompbind import __version__
-from ompbind.bench.compare_sessions import compare_sessions, find_failures, render_failure, render_sessions
+from ompbind.bench.compare_sessions import compare_sessions, render_failure, render_sessions
 from ompbind.bench.conditions import read_hardware
 from ompbind.bench.decision import conclude
 from ompbind.bench.export import EXPORTS
@@ -353,12 +353,12 @@ def _show_results(
         _print_event(make_event(CONCLUSION, conclusion))
     elif all(file for _, file in exports):
         write_stdout(render_bench(masked, conclusion, read_screen(), verbose=settings.planning.verbose))
-        found = [choice.candidate for choice in list_choices(masked, conclusion)]
+        found = [candidate for candidate, _, _ in list_choices(masked, conclusion)]
         if len(found) == 1 and found[0].options and not found[0].words:
             lines = indent(render_preset("best", found[0].options), "    ")
             write_stdout(f"\nfor 'ompbind run --preset best', in ompbind.toml:\n{lines}")
     for name, file in exports:
-        text = EXPORTS[name].render(masked, conclusion)
+        text = EXPORTS[name](masked, conclusion)
         if file:
             write_report(file, text)
         else:
@@ -408,16 +408,14 @@ def _show_several(settings: BenchSettings, sessions: Sequence[Session]) -> int:
     if settings.export:
         hint = "export each session with a command of its own"
         raise RequestError("--export: several sessions are given", hint=hint)
-    comparison = compare_sessions(sessions)
-    write_stdout(render_sessions(comparison, read_screen()))
-    if settings.fail_above is None:
+    changes, limit = compare_sessions(sessions), settings.fail_above
+    write_stdout(render_sessions(sessions, changes, read_screen()))
+    if limit is None:
         return 0
-    failures = find_failures(comparison, settings.fail_above)
+    failures = [change for change in changes if change.has_failed or change.is_slower(limit)]
     for failure in failures:
-        print_message(f"--fail-above: {render_failure(failure, settings.fail_above)}")
-    unknown = [
-        change for change in comparison.changes if change.ratio is not None and change.interval is None
-    ]
+        print_message(f"--fail-above: {render_failure(failure, limit)}")
+    unknown = [change for change in changes if change.ratio is not None and change.interval is None]
     if unknown:
         few = count(len(unknown), "candidate")
         print_message(f"--fail-above: not checked for {few} with too few runs for an interval")

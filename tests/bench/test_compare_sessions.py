@@ -2,7 +2,7 @@
 
 import pytest
 
-from ompbind.bench.compare_sessions import compare_sessions, find_failures, render_failure
+from ompbind.bench.compare_sessions import compare_sessions, render_failure
 from ompbind.bench.comparing import find_cut, make_median_interval
 from ompbind.bench.records import Metric, Run, Status
 from ompbind.errors import RequestError
@@ -26,7 +26,7 @@ def make_runs(values, **changes):
 
 def compare(before, now, **changes):
     sessions = [make_session(runs=make_runs(values), **changes) for values in (before, now)]
-    return {change.candidate: change for change in compare_sessions(sessions).changes}
+    return {change.candidate: change for change in compare_sessions(sessions)}
 
 
 def test_a_candidate_that_takes_longer_has_a_ratio_below_1_unless_higher_is_better():
@@ -51,7 +51,7 @@ def test_what_gives_no_interval_or_ratio():
 def test_only_valid_runs_count():
     before = make_session(runs=make_runs({"default": [1.0] * 8}))
     now = make_session(runs=make_runs({"default": [1.0] * 8}, status=Status.INVALID))
-    change = compare_sessions([before, now]).changes[1]
+    change = compare_sessions([before, now])[1]
     assert (change.runs, change.has_failed) == ((8, 0), True)
 
 
@@ -61,11 +61,9 @@ def test_several_sessions_and_candidates_that_only_some_have():
     sessions[0] = sessions[0].replace(candidates=sessions[0].candidates[:1])
     sessions[1] = sessions[1].replace(candidates=sessions[1].candidates[::-1])
     found = compare_sessions(sessions)
-    assert [change.candidate for change in found.changes] == ["unbound", "smt=2", "default"]
-    assert (found.changes[0].medians, found.changes[0].ratio) == ((1.0, 3.0, 2.0), 0.5)
-    assert found.changes[2].medians == (None, 2.0, None)
-    (difference,) = found.differences
-    assert difference == "candidates: unbound, now unbound; default; smt=2"
+    assert [change.candidate for change in found] == ["unbound", "smt=2", "default"]
+    assert (found[0].medians, found[0].ratio) == ((1.0, 3.0, 2.0), 0.5)
+    assert found[2].medians == (None, 2.0, None)
 
 
 def test_other_metrics_are_not_compared():
@@ -77,14 +75,15 @@ def test_other_metrics_are_not_compared():
 def test_failures_name_the_candidate_and_the_numbers():
     before = {"default": [1.0] * 9, "smt=2": [1.0] * 9, "unbound": [1.0] * 9}
     now = {"default": [1.1] * 8 + [1.25], "smt=2": [1.03] * 9}
-    sessions = [make_session(runs=make_runs(values)) for values in (before, now)]
-    failed, slower = find_failures(compare_sessions(sessions), 0.05)
-    assert "unbound has no valid run" in render_failure(failed, 0.05)
-    assert "default has a ratio of 0.91, interval 0.80 to 0.91; the limit is 0.952" in render_failure(
-        slower, 0.05
-    )
-    assert len(find_failures(compare_sessions(sessions), 0.11)) == 1
-    assert find_failures(compare_sessions(sessions[::-1]), 0.05) == ()
+    found = compare(before, now)
+    assert [found[name].is_slower(0.05) for name in before] == [True, False, False]
+    assert [found[name].has_failed for name in before] == [False, False, True]
+    assert "unbound has no valid run" in render_failure(found["unbound"], 0.05)
+    slower = "default has a ratio of 0.91, interval 0.80 to 0.91; the limit is 0.952"
+    assert slower in render_failure(found["default"], 0.05)
+    assert not found["default"].is_slower(0.11)
+    found = compare(now, before)
+    assert not any(change.has_failed or change.is_slower(0.05) for change in found.values())
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from tests.bench.sessions import make_candidate, make_conclusion, make_session, 
 def render(name, session=None, conclusion=None):
     if session is None:
         session, conclusion = make_usual_session()
-    return EXPORTS[name].render(session, conclusion or make_conclusion(session))
+    return EXPORTS[name](session, conclusion or make_conclusion(session))
 
 
 @pytest.mark.parametrize("name", EXPORTS)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ompbind.bench.compare_sessions import CandidateChange, SessionsComparison, render_sessions
+from ompbind.bench.compare_sessions import CandidateChange, render_sessions
 from ompbind.bench.decision import conclude
 from ompbind.bench.records import ComparisonResult, Metric, Rules, Status
 from ompbind.bench.table import join_command, make_scale, render_bench
@@ -196,15 +196,12 @@ def test_sessions_are_compared_in_words():
     changes = [
         CandidateChange(candidate=name, **dict(zip(fields, row, strict=False))) for name, row in rows.items()
     ]
-    compared = SessionsComparison(
-        sessions=(make_session({"unbound": 1.0}),) * 2,
-        changes=tuple(changes),
-        differences=("allowed CPUs: 0-7, now 0-3",),
-    )
-    text = render_sessions(compared, Screen(width=80))
+    before = make_session({"unbound": 1.0})
+    now = before.replace(hardware=HARDWARE.replace(allowed="0-3"))
+    text = render_sessions([before, now], changes, Screen(width=80))
     for name, (*_, result) in rows.items():
         assert re.search(rf"^{name} .* {result}$", text, re.MULTILINE)
-    assert "differs: allowed CPUs: 0-7, now 0-3" in text
+    assert "differs: allowed CPUs: 0-15, now 0-3" in text
     assert longest(text) <= 80
 
 
@@ -222,7 +219,7 @@ def test_sessions_are_compared_in_words():
     ],
 )
 def test_values_of_a_column_have_one_unit_and_equal_decimals(metric, values, texts):
-    assert list(map(make_scale(metric, values).render, values)) == texts
+    assert list(map(make_scale(metric, values), values)) == texts
 
 
 @given(st.lists(st.text(st.characters(min_codepoint=33, max_codepoint=126)), max_size=5))
