@@ -12,7 +12,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from statistics import median
 
-from ompbind.bench.comparing import ERROR, make_index, make_median_interval
+from ompbind.bench.comparing import ERROR, RunIndex, make_median_interval
 from ompbind.bench.records import Session
 from ompbind.bench.results import find_differences
 from ompbind.bench.table import (
@@ -73,7 +73,7 @@ def compare_sessions(sessions: Sequence[Session]) -> tuple[CandidateChange, ...]
         measured = ", ".join(dict.fromkeys(metric.name for metric in metrics))
         hint = "compare sessions with the same --metric and --higher"
         raise RequestError(f"the sessions do not measure the same: {measured}", hint=hint)
-    values = [make_index(session).values for session in sessions]
+    values = [RunIndex(session).values for session in sessions]
     names = dict.fromkeys(candidate.name for session in sessions for candidate in session.candidates)
     error = ERROR / max(1, sum(bool(values[0].get(name) and values[-1].get(name)) for name in names))
     sign = 1 if sessions[0].metrics[0].higher else -1

@@ -51,61 +51,129 @@ BETTER = {ComparisonResult.BEST, ComparisonResult.FASTER}
 NOT_BETTER = {ComparisonResult.SLOWER, ComparisonResult.SAME}
 
 
-class RunIndex(Record):
-    """What the decisions need of the runs of a session, by candidate.
+class Evidence(Record):
+    """Log ratios within rounds: their number, median and range, and the interval of the median.
 
-    `logs` are the logarithms of the first metric of valid runs by round, negative for times: a higher number
-    is better. `values` are the finite values of all rounds in the order of runs. `last` is the last round in
-    which a candidate ran. `disqualified` are reasons.
+    `interval` is None if there are too few rounds.
     """
 
-    logs: Mapping[str, Mapping[int, float]]
-    values: Mapping[str, Sequence[float]]
-    last: Mapping[str, int]
-    disqualified: Mapping[str, str]
+    rounds: int
+    median: float
+    range: tuple[float, float]
+    interval: tuple[float, float] | None
+
+
+class RunIndex:
+    """What the decisions need of the runs of a session, by candidate, and how two candidates are compared.
+
+    `runs` are all runs, and `last` is the last round of each candidate. `logs` are the logarithms of the
+    first metric of valid runs by round, negative for times: a higher number is better. `values` are the
+    finite values of all rounds in the order of runs; warm-ups have none. `disqualified` are reasons.
+
+    `error` is the permitted error of one comparison at one look, `error_of_look` that of one look alone, as
+    planned at the start of the session. `matters` is the log ratio that matters.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.runs: dict[str, list[Run]] = {candidate.name: [] for candidate in session.candidates}
+        self.logs: defaultdict[str, dict[int, float]] = defaultdict(dict)
+        self.values: defaultdict[str, list[float]] = defaultdict(list)
+        direction = 1 if session.metrics[0].higher else -1
+        for run in session.runs:
+            self.runs.setdefault(run.candidate, []).append(run)
+            if run.counts and math.isfinite(value := run.values[0]):
+                self.values[run.candidate].append(value)
+                if value > 0:
+                    self.logs[run.candidate][run.round] = direction * math.log(value)
+        self.last = {name: own[-1].round if own else 0 for name, own in self.runs.items()}
+        reasons = {name: _find_disqualification(own) for name, own in self.runs.items()}
+        self.disqualified = {name: reason for name, reason in reasons.items() if reason}
+        self.matters = math.log1p(session.rules.matters)
+        self.error_of_look = ERROR / len(make_looks(session.rules.max_rounds))
+        comparisons = sum(len(names) for group in make_groups(session) for names in group.references.values())
+        self.error = self.error_of_look / max(1, comparisons)
 
     def find_last(self, candidates: Iterable[str]) -> int:
         """Return the last round in which any of the candidates ran, 0 if none."""
         return max((self.last.get(name, 0) for name in candidates), default=0)
 
-    def compare(self, name: str, other: str) -> dict[int, float]:
+    def find_ratios(self, name: str, other: str) -> dict[int, float]:
         """Return the log ratio of each round in which both have a valid run; above 0 `name` is better."""
         others = self.logs.get(other, {})
         own = self.logs.get(name, {})
         return {number: log - others[number] for number, log in own.items() if number in others}
 
+    def compare(self, name: str, other: str) -> Evidence | None:
+        """Return what the rounds say about two candidates, None without rounds; above 0 `name` is better."""
+        ratios = [*self.find_ratios(name, other).values()]
+        if not ratios:
+            return None
+        return Evidence(
+            rounds=len(ratios),
+            median=statistics.median(ratios),
+            range=(min(ratios), max(ratios)),
+            interval=make_median_interval(ratios, self.error),
+        )
 
-def make_index(session: Session) -> RunIndex:
-    """Return the index of all runs; warm-ups have no values in it."""
-    logs: defaultdict[str, dict[int, float]] = defaultdict(dict)
-    values: defaultdict[str, list[float]] = defaultdict(list)
-    last: dict[str, int] = {}
-    direction = 1 if session.metrics[0].higher else -1
-    for run in session.runs:
-        last[run.candidate] = run.round
-        if run.counts and math.isfinite(run.values[0]):
-            value = run.values[0]
-            values[run.candidate].append(value)
-            if value > 0:
-                logs[run.candidate][run.round] = direction * math.log(value)
-    return RunIndex(logs=logs, values=values, last=last, disqualified=_find_disqualified(session.runs))
+    def judge(self, name: str, other: str) -> ComparisonResult:
+        """Return whether a candidate is better than a reference; BEST means better by what matters."""
+        evidence = self.compare(name, other)
+        if evidence is None or evidence.interval is None:
+            return ComparisonResult.UNKNOWN
+        low, high = evidence.interval
+        if -self.matters <= low and high <= self.matters:
+            return ComparisonResult.SAME
+        if low > 0:
+            return ComparisonResult.BEST if evidence.median >= self.matters else ComparisonResult.FASTER
+        return ComparisonResult.SLOWER if high < 0 else ComparisonResult.UNKNOWN
+
+    def can_be_better(self, name: str, other: str) -> bool:
+        """Return whether a candidate can be better than another by what matters."""
+        ratios = [*self.find_ratios(name, other).values()]
+        interval = make_median_interval(ratios, 2 * self.error_of_look)  # one side counts
+        return interval is None or interval[1] > self.matters
+
+    def estimate_more_rounds(self, evidence: Evidence | None) -> int | None:
+        """Return after how many more rounds a look would decide if nothing changes; None if too many.
+
+        An interval decides if it excludes 0 or is within what matters. Its width shrinks with the square root
+        of the number of rounds. The first interval is the whole range.
+        """
+        needed, rounds = 1.0, 0
+        while not find_cut(int(needed), self.error):
+            needed += 1
+        if evidence:
+            rounds, median, (low, high) = (
+                evidence.rounds,
+                evidence.median,
+                evidence.interval or evidence.range,
+            )
+            below, above = median - low, high - median
+            margins = [(max(below, above), self.matters - abs(median)), (above, -median)]
+            if median >= self.matters:
+                margins.append((below, median))
+            growth = ((width / margin) ** 2 for width, margin in margins if margin > 0)
+            needed = max(needed, rounds * min(growth, default=math.inf))
+        if needed > MAX_MORE_ROUNDS:
+            return None
+        look = next(look for look in make_looks(4 * MAX_MORE_ROUNDS) if look >= needed and look > rounds)
+        return look - rounds
 
 
-def _find_disqualified(runs: Iterable[Run]) -> dict[str, str]:
-    """Return the reasons by candidate: a failed run, or MAX_INVALID violated checks without a valid check."""
-    reasons: dict[str, str] = {}
-    violated: dict[str, int] = {}
+def _find_disqualification(runs: Iterable[Run]) -> str:
+    """Return why a candidate is disqualified: a failed run, or MAX_INVALID violated checks in a row."""
+    violated = 0
     for run in runs:
-        name = run.candidate
         if run.status == Status.FAILED:
-            reasons.setdefault(name, run.reason or "a run failed")
-        elif run.status == Status.INVALID:
-            violated[name] = violated.get(name, 0) + 1
-            if violated[name] == MAX_INVALID:
-                reasons.setdefault(name, f"not bound as planned in {MAX_INVALID} checks: {run.reason}")
+            return run.reason or "a run failed"
+        if run.status == Status.INVALID:
+            violated += 1
+            if violated == MAX_INVALID:
+                return f"not bound as planned in {MAX_INVALID} checks: {run.reason}"
         elif run.verification == Verification.VERIFIED:
-            violated[name] = 0
-    return reasons
+            violated = 0
+    return ""
 
 
 class Group(Record):
@@ -125,21 +193,22 @@ class Group(Record):
     references: Mapping[str, tuple[str, ...]]
 
 
-def make_groups(session: Session, index: RunIndex) -> tuple[Group, ...]:
+def make_groups(session: Session, disqualified: Collection[str] = ()) -> tuple[Group, ...]:
     """Return the groups in the order of the candidates: one, or one for each number of ranks."""
     if session.rules.same_work:
-        return (_make_group(session.candidates, index),) if session.candidates else ()
-    return _split_by_ranks(session.candidates, index)
+        return (_make_group(session.candidates, disqualified),) if session.candidates else ()
+    return _split_by_ranks(session.candidates, disqualified)
 
 
-def _split_by_ranks(candidates: Sequence[Candidate], index: RunIndex) -> tuple[Group, ...]:
+def _split_by_ranks(candidates: Sequence[Candidate], disqualified: Collection[str]) -> tuple[Group, ...]:
     numbers = dict.fromkeys(candidate.ranks for candidate in candidates)
-    return tuple(_make_group([it for it in candidates if it.ranks == number], index) for number in numbers)
+    parts = ([each for each in candidates if each.ranks == number] for number in numbers)
+    return tuple(_make_group(part, disqualified) for part in parts)
 
 
-def _make_group(candidates: Sequence[Candidate], index: RunIndex) -> Group:
+def _make_group(candidates: Sequence[Candidate], disqualified: Collection[str]) -> Group:
     by_kind = tuple(sorted(candidates, key=lambda each: list(Kind).index(each.kind)))
-    able = [each for each in by_kind if each.name not in index.disqualified]
+    able = [each for each in by_kind if each.name not in disqualified]
     reference = able[0].name if able else ""
     # simple candidates first: without ompbind, then those with the fewest choices
     simple = sorted(able, key=lambda each: (each.kind != Kind.UNBOUND, len(each.choices)))
@@ -160,7 +229,7 @@ def _make_group(candidates: Sequence[Candidate], index: RunIndex) -> Group:
     )
 
 
-def make_parts(group: Group, name: str, index: RunIndex) -> tuple[Group, ...]:
+def make_parts(group: Group, name: str) -> tuple[Group, ...]:
     """Return the groups whose ratios have one cause: each number of ranks, then the numbers of ranks.
 
     The last part has the candidates with the binding of `name`; if only one number of ranks has this binding,
@@ -169,11 +238,11 @@ def make_parts(group: Group, name: str, index: RunIndex) -> tuple[Group, ...]:
     if group.ranks is not None:
         return (group,)
     able = [each for each in group.candidates if each.name in group.references]
-    parts = _split_by_ranks(group.candidates, index)
+    parts = _split_by_ranks(group.candidates, {each.name for each in group.candidates} - {*group.references})
     for bindings in (*(_list_bindings(each) for each in able if each.name == name), {Kind.UNBOUND.value}):
         same = [each for each in able if not bindings.isdisjoint(_list_bindings(each))]
         if len({each.ranks for each in same}) > 1:
-            return (*parts, _make_group(same, index))
+            return (*parts, _make_group(same, ()))
     return parts
 
 
@@ -182,57 +251,12 @@ def _list_bindings(candidate: Candidate) -> set[str]:
     return {drop_ranks(name, candidate.ranks) for name in (candidate.name, *candidate.same)}
 
 
-class Criterion(Record):
-    """How two candidates are compared at one look.
-
-    `error` is the permitted error of this look and comparison, `error_of_look` that of this look alone.
-    `matters` is the log ratio that matters.
-    """
-
-    error: float
-    error_of_look: float
-    matters: float
-
-
-def make_criterion(session: Session) -> Criterion:
-    """Return the criterion of each comparison at each look, as planned at the start of the session."""
-    groups = make_groups(session.replace(runs=()), make_index(session.replace(runs=())))
-    comparisons = sum(len(names) for group in groups for names in group.references.values())
-    error = ERROR / len(make_looks(session.rules.max_rounds))
-    matters = math.log1p(session.rules.matters)
-    return Criterion(error=error / max(1, comparisons), error_of_look=error, matters=matters)
-
-
 def make_looks(max_rounds: int) -> tuple[int, ...]:
     """Return the rounds after which results are looked at: 8, 12, 18, 27, 40, …; the last one is the end."""
     looks = [FIRST_LOOK]
     while looks[-1] * 3 // 2 <= max_rounds:
         looks.append(looks[-1] * 3 // 2)
     return (*looks[:-1], max_rounds)
-
-
-class Evidence(Record):
-    """Log ratios within rounds: their number, median and range, and the interval of the median.
-
-    `interval` is None if there are too few rounds.
-    """
-
-    rounds: int
-    median: float
-    range: tuple[float, float]
-    interval: tuple[float, float] | None
-
-
-def make_evidence(ratios: Collection[float], criterion: Criterion) -> Evidence | None:
-    """Return what log ratios say, None without any."""
-    if not ratios:
-        return None
-    return Evidence(
-        rounds=len(ratios),
-        median=statistics.median(ratios),
-        range=(min(ratios), max(ratios)),
-        interval=make_median_interval(tuple(ratios), criterion.error),
-    )
 
 
 def make_median_interval(values: Sequence[float], error: float) -> tuple[float, float] | None:
@@ -257,42 +281,3 @@ def find_cut(count: int, error: float) -> int:
         cut += 1
         outcomes += term
     return cut
-
-
-def judge(evidence: Evidence | None, criterion: Criterion) -> ComparisonResult:
-    """Return the result of a comparison with a reference; BEST means better by what matters."""
-    if evidence is None or evidence.interval is None:
-        return ComparisonResult.UNKNOWN
-    low, high = evidence.interval
-    if -criterion.matters <= low and high <= criterion.matters:
-        return ComparisonResult.SAME
-    if low > 0:
-        return ComparisonResult.BEST if evidence.median >= criterion.matters else ComparisonResult.FASTER
-    return ComparisonResult.SLOWER if high < 0 else ComparisonResult.UNKNOWN
-
-
-def estimate_more_rounds(evidence: Evidence | None, criterion: Criterion) -> int | None:
-    """Return after how many more rounds a look would decide if nothing changes; None if that is too many.
-
-    The width of an interval shrinks with the square root of the number of rounds. The first interval is the
-    whole range.
-    """
-    needed, rounds = 1.0, 0
-    while not find_cut(int(needed), criterion.error):
-        needed += 1
-    if evidence:
-        rounds, interval = evidence.rounds, evidence.interval or evidence.range
-        needed = max(needed, rounds * _find_growth(evidence.median, interval, criterion.matters))
-    if needed > MAX_MORE_ROUNDS:
-        return None
-    look = next(look for look in make_looks(4 * MAX_MORE_ROUNDS) if look >= needed and look > rounds)
-    return look - rounds
-
-
-def _find_growth(median: float, interval: tuple[float, float], matters: float) -> float:
-    """Return the factor of rounds until an interval decides: excludes 0, or is within what matters."""
-    below, above = median - interval[0], interval[1] - median
-    margins = [(max(below, above), matters - abs(median)), (above, -median)]
-    if median >= matters:
-        margins.append((below, median))
-    return min(((width / margin) ** 2 for width, margin in margins if margin > 0), default=math.inf)

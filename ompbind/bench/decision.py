@@ -11,25 +11,8 @@ the first number.
 
 import math
 import statistics
-from collections.abc import Mapping
 
-from ompbind.bench.comparing import (
-    BETTER,
-    NOT_BETTER,
-    Criterion,
-    Evidence,
-    Group,
-    RunIndex,
-    estimate_more_rounds,
-    judge,
-    make_criterion,
-    make_evidence,
-    make_groups,
-    make_index,
-    make_looks,
-    make_median_interval,
-    make_parts,
-)
+from ompbind.bench.comparing import BETTER, NOT_BETTER, Group, RunIndex, make_groups, make_looks, make_parts
 from ompbind.bench.records import (
     Comparison,
     ComparisonResult,
@@ -40,7 +23,6 @@ from ompbind.bench.records import (
 )
 from ompbind.bench.remarks import make_remarks
 from ompbind.cpuset import count
-from ompbind.record import Record
 
 FIRST_DROP = 6
 """The first round after which candidates can leave."""
@@ -49,91 +31,104 @@ CLEAR_LOSS = math.log(1.1)
 """A candidate that lost every round leaves if its median log ratio is above this, and above what matters."""
 
 
-class _GroupState(Record):
-    """A group, why contenders have left it, the contenders that remain, and the choice, "" for none."""
+class GroupState:
+    """A group and its runs: why contenders have left it, which remain, and the choice, "" for none."""
 
-    group: Group
-    dropped: Mapping[str, str]
-    remaining: tuple[str, ...]
-    choice: str
+    def __init__(self, group: Group, index: RunIndex) -> None:
+        self.group = group
+        self.index = index
+        self.dropped = self._find_dropped()
+        self.remaining = tuple(name for name in group.contenders if name not in self.dropped)
+        self.choice = self._choose()
 
+    def _find_dropped(self) -> dict[str, str]:
+        """Return the reasons by contender: each is judged by the rounds up to its last round.
 
-class _State(Record):
-    """A session, its groups, and how two candidates are compared."""
+        Later runs do not count: a candidate that has left stays away, also if the best candidate fails later.
+        A contender stays as long as a remaining contender is compared with it.
+        """
+        group, index = self.group, self.index
+        last = {name: index.last.get(name, 0) for name in group.contenders}
+        leaders = {number: self._find_leader(number) for number in {*last.values()}}
+        reasons = {}
+        for name, number in last.items():
+            leader = leaders[number]
+            lost = [ratio for at, ratio in index.find_ratios(leader, name).items() if at <= number]
+            is_clear = len(lost) >= FIRST_DROP and min(lost) > 0
+            if is_clear and statistics.median(lost) > max(CLEAR_LOSS, index.matters):
+                reasons[name] = f"{leader} was better in all {len(lost)} rounds"
+        staying = (name for name in group.contenders if name not in reasons)
+        needed = {other for name in staying for other in group.references[name]}
+        return {name: reason for name, reason in reasons.items() if name not in needed}
 
-    session: Session
-    index: RunIndex
-    criterion: Criterion
-    groups: tuple[_GroupState, ...]
+    def _find_leader(self, last: int) -> str:
+        """Return the best candidate in a round, by the median of all rounds up to it; "" without any."""
+        ran = [each.name for each in self.group.candidates if last in self.index.logs.get(each.name, ())]
+        medians = {}
+        for name in ran:
+            ratios = self.index.find_ratios(name, ran[0])
+            medians[name] = statistics.median(ratio for number, ratio in ratios.items() if number <= last)
+        return max(medians, key=medians.__getitem__, default="")
 
-    def compare(self, name: str, other: str) -> Evidence | None:
-        """Return what the rounds say about two candidates; above 0 `name` is better."""
-        return make_evidence(self.index.compare(name, other).values(), self.criterion)
+    def _choose(self) -> str:
+        """Return the simplest candidate that is as good as the best by the median; "" without any runs."""
+        reference, index = self.group.reference, self.index
+        ratios = {name: index.find_ratios(name, reference).values() for name in self.remaining}
+        medians = {name: statistics.median(found) for name, found in ratios.items() if found}
+        if not medians:
+            return ""
+        medians = {reference: 0.0, **medians}
+        best = max(medians, key=medians.__getitem__)
+        lost = {name: index.find_ratios(best, name).values() for name in medians}
+        return next(
+            name
+            for name in medians  # the simplest first
+            if name == best or (lost[name] and statistics.median(lost[name]) < index.matters)
+        )
 
-    def judge(self, name: str, other: str) -> ComparisonResult:
-        """Return whether a candidate is better than another."""
-        return judge(self.compare(name, other), self.criterion)
+    @property
+    def is_over(self) -> bool:
+        """Whether the group needs no further rounds."""
+        most = self.index.session.rules.max_rounds
+        last = self.index.find_last((self.group.reference, *self.remaining))
+        return not self.remaining or last >= most or (last in make_looks(most) and self._is_decided())
 
-    def can_be_better(self, name: str, other: str) -> bool:
-        """Return whether a candidate can be better than another by what matters."""
-        ratios = tuple(self.index.compare(name, other).values())
-        interval = make_median_interval(ratios, 2 * self.criterion.error_of_look)  # one side counts
-        return interval is None or interval[1] > self.criterion.matters
+    def _is_decided(self) -> bool:
+        """Return whether the choice is clear.
 
+        It is better than what it is compared with, no other candidate can be better by what matters, and it
+        is known of each simpler candidate whether it is as good.
+        """
+        reference, choice, judge = self.group.reference, self.choice, self.index.judge
+        if choice == reference or not choice:
+            return all(judge(name, reference) in NOT_BETTER for name in self.remaining)
+        if any(judge(choice, other) != ComparisonResult.BEST for other in self.group.references[choice]):
+            return False
+        if any(self.index.can_be_better(other, choice) for other in self.remaining if other != choice):
+            return False
+        simpler = self.remaining[: self.remaining.index(choice)]
+        return all(judge(choice, other) != ComparisonResult.UNKNOWN for other in simpler)
 
-def _make_state(session: Session) -> _State:
-    index, criterion = make_index(session), make_criterion(session)
-    groups = []
-    for group in make_groups(session, index):
-        dropped = _find_dropped(group, index, max(CLEAR_LOSS, criterion.matters))
-        remaining = tuple(name for name in group.contenders if name not in dropped)
-        choice = _choose(group, remaining, index, criterion)
-        groups.append(_GroupState(group=group, dropped=dropped, remaining=remaining, choice=choice))
-    return _State(session=session, index=index, criterion=criterion, groups=tuple(groups))
+    def recommend(self) -> str:
+        """Return the candidate to recommend, "" if nothing is known.
 
-
-def _find_dropped(group: Group, index: RunIndex, clear_loss: float) -> dict[str, str]:
-    """Return the reasons by contender: each is judged by the rounds up to its last round.
-
-    Later runs do not count: a candidate that has left stays away, also if the best candidate fails later. A
-    contender stays as long as a remaining contender is compared with it.
-    """
-    last = {name: index.last.get(name, 0) for name in group.contenders}
-    leaders = {number: _find_leader(group, index, number) for number in {*last.values()}}
-    reasons = {}
-    for name, number in last.items():
-        leader = leaders[number]
-        lost = [ratio for at, ratio in index.compare(leader, name).items() if at <= number]
-        if len(lost) >= FIRST_DROP and min(lost) > 0 and statistics.median(lost) > clear_loss:
-            reasons[name] = f"{leader} was better in all {len(lost)} rounds"
-    needed = {other for name in group.contenders if name not in reasons for other in group.references[name]}
-    return {name: reason for name, reason in reasons.items() if name not in needed}
-
-
-def _find_leader(group: Group, index: RunIndex, last: int) -> str:
-    """Return the best candidate in a round, by the median of all rounds up to it; "" without valid runs."""
-    ran = [each.name for each in group.candidates if last in index.logs.get(each.name, ())]
-    medians = {}
-    for name in ran:
-        ratios = index.compare(name, ran[0])
-        medians[name] = statistics.median(ratio for number, ratio in ratios.items() if number <= last)
-    return max(medians, key=medians.__getitem__, default="")
-
-
-def _choose(group: Group, remaining: tuple[str, ...], index: RunIndex, criterion: Criterion) -> str:
-    """Return the simplest candidate that is as good as the best by the median; "" without any runs."""
-    ratios = {name: index.compare(name, group.reference).values() for name in remaining}
-    medians = {name: statistics.median(found) for name, found in ratios.items() if found}
-    if not medians:
+        If no candidate is better than the reference, it is the reference: nothing is simpler than no change.
+        If only the number of ranks is known to be better, it is the unbound candidate with this number.
+        """
+        reference, choice = self.group.reference, self.choice
+        if choice == reference or not choice:
+            open_ = any(self.index.can_be_better(name, reference) for name in self.remaining)
+            return "" if open_ else reference
+        for name in (choice, *self.group.references[choice]):
+            references = self.group.references[name]
+            if references and all(self.index.judge(name, other) in BETTER for other in references):
+                return name
         return ""
-    medians = {group.reference: 0.0, **medians}
-    best = max(medians, key=medians.__getitem__)
-    lost = {name: index.compare(best, name).values() for name in medians}
-    return next(
-        name
-        for name in medians  # the simplest first
-        if name == best or (lost[name] and statistics.median(lost[name]) < criterion.matters)
-    )
+
+
+def _make_states(session: Session) -> tuple[RunIndex, list[GroupState]]:
+    index = RunIndex(session)
+    return index, [GroupState(group, index) for group in make_groups(session, index.disqualified)]
 
 
 def find_next(session: Session) -> NextRound:
@@ -157,55 +152,25 @@ def _plan_round(session: Session) -> NextRound:
     names = tuple(candidate.name for candidate in session.candidates)
     if not session.runs:
         return NextRound(round=0, candidates=names, ended="" if names else "no candidates")
-    state = _make_state(session)
+    index, states = _make_states(session)
     running = {
-        name
-        for each in state.groups
-        if each.remaining and not _is_over(state, each)
-        for name in (each.group.reference, *each.remaining)
+        name for each in states if not each.is_over for name in (each.group.reference, *each.remaining)
     }
-    gone = {**state.index.disqualified}
-    for each in state.groups:
+    gone = {**index.disqualified}
+    for each in states:
         gone |= each.dropped
+    ended = ""
+    if not running:
+        compared = [each for each in states if each.group.contenders]
+        ended = f"not decided after {count(session.rules.max_rounds, 'round')}"
+        if all(each.recommend() for each in compared):
+            ended = "decided" if compared else "no candidate is left to compare"
     return NextRound(
-        round=1 + state.index.find_last(names),
+        round=1 + index.find_last(names),
         candidates=tuple(name for name in names if name in running),
         dropped=tuple(gone.items()),
-        ended="" if running else _explain_end(state),
+        ended=ended,
     )
-
-
-def _is_over(state: _State, each: _GroupState) -> bool:
-    """Return whether a group needs no further rounds."""
-    most = state.session.rules.max_rounds
-    last = state.index.find_last((each.group.reference, *each.remaining))
-    return last >= most or (last in make_looks(most) and _is_decided(state, each))
-
-
-def _is_decided(state: _State, each: _GroupState) -> bool:
-    """Return whether the choice of a group is clear.
-
-    It is better than what it is compared with, no other candidate can be better by what matters, and it is
-    known of each simpler candidate whether it is as good.
-    """
-    group, choice = each.group, each.choice
-    if choice == group.reference or not choice:
-        return all(state.judge(name, group.reference) in NOT_BETTER for name in each.remaining)
-    if any(state.judge(choice, other) != ComparisonResult.BEST for other in group.references[choice]):
-        return False
-    if any(state.can_be_better(other, choice) for other in each.remaining if other != choice):
-        return False
-    simpler = each.remaining[: each.remaining.index(choice)]
-    return all(state.judge(choice, other) != ComparisonResult.UNKNOWN for other in simpler)
-
-
-def _explain_end(state: _State) -> str:
-    compared = [each for each in state.groups if each.group.contenders]
-    if not compared:
-        return "no candidate is left to compare"
-    if all(_recommend(state, each) for each in compared):
-        return "decided"
-    return f"not decided after {count(state.session.rules.max_rounds, 'round')}"
 
 
 def conclude(session: Session) -> Conclusion:
@@ -214,50 +179,22 @@ def conclude(session: Session) -> Conclusion:
     A session that was interrupted between two looks uses the look that did not take place, so its error is
     within the planned error. That does not hold for a session that is stopped because of its results.
     """
-    state = _make_state(session)
     groups: list[GroupConclusion] = []
-    for each in state.groups:
-        recommended = _recommend(state, each)
-        parts = make_parts(each.group, recommended or each.choice or each.group.reference, state.index)
-        groups += [_conclude_part(state, part, each.dropped, recommended) for part in parts]
-    return Conclusion(groups=tuple(groups), remarks=make_remarks(session, state.index, tuple(groups)))
-
-
-def _recommend(state: _State, each: _GroupState) -> str:
-    """Return the candidate to recommend, "" if nothing is known.
-
-    If no candidate is better than the reference, it is the reference: nothing is simpler than no change. If
-    only the number of ranks is known to be better, it is the unbound candidate with this number.
-    """
-    group, choice = each.group, each.choice
-    if choice == group.reference or not choice:
-        open_ = any(state.can_be_better(name, group.reference) for name in each.remaining)
-        return "" if open_ else group.reference
-    for name in (choice, *group.references[choice]):
-        references = group.references[name]
-        if references and all(state.judge(name, other) in BETTER for other in references):
-            return name
-    return ""
-
-
-def _conclude_part(
-    state: _State, part: Group, dropped: Mapping[str, str], recommended: str
-) -> GroupConclusion:
-    comparisons = []
-    for candidate in part.candidates:
-        values = state.index.values.get(candidate.name, ())
-        comparison = _compare(state, part, candidate.name, recommended)
-        if candidate.name in dropped and comparison.result != ComparisonResult.DISQUALIFIED:
-            reason = dropped[candidate.name]
-            comparison = comparison.replace(result=ComparisonResult.DROPPED, more_rounds=None, reason=reason)
-        comparisons.append(comparison.replace(median=statistics.median(values) if values else None))
-    comparisons.sort(key=_get_order)
-    return GroupConclusion(
-        ranks=part.ranks,
-        reference=part.reference,
-        comparisons=tuple(comparisons),
-        choice=recommended if recommended in {each.name for each in part.candidates} else "",
-    )
+    index, states = _make_states(session)
+    for each in states:
+        recommended = each.recommend()
+        for part in make_parts(each.group, recommended or each.choice or each.group.reference):
+            names = [candidate.name for candidate in part.candidates]
+            compared = (_compare(each, part, name, recommended) for name in names)
+            groups.append(
+                GroupConclusion(
+                    ranks=part.ranks,
+                    reference=part.reference,
+                    comparisons=tuple(sorted(compared, key=_get_order)),
+                    choice=recommended if recommended in names else "",
+                )
+            )
+    return Conclusion(groups=tuple(groups), remarks=make_remarks(index, groups))
 
 
 def _get_order(comparison: Comparison) -> tuple[int, float]:
@@ -269,24 +206,24 @@ def _get_order(comparison: Comparison) -> tuple[int, float]:
     return int(comparison.result != ComparisonResult.BEST), -ratio
 
 
-def _compare(state: _State, group: Group, name: str, recommended: str) -> Comparison:
-    """Return the comparison of a candidate with the reference, without its median."""
-    if name in state.index.disqualified:
-        reason = state.index.disqualified[name]
-        return Comparison(candidate=name, result=ComparisonResult.DISQUALIFIED, reason=reason)
-    if name == group.reference:
-        return Comparison(candidate=name, result=ComparisonResult.REFERENCE)
-    evidence = state.compare(name, group.reference)
-    result = judge(evidence, state.criterion)
-    unknown = result == ComparisonResult.UNKNOWN
-    if result == ComparisonResult.BEST and name != recommended:
-        result = ComparisonResult.FASTER
-    interval = evidence.interval if evidence else None
-    return Comparison(
-        candidate=name,
-        result=result,
-        rounds=evidence.rounds if evidence else 0,
-        ratio=math.exp(evidence.median) if evidence else None,
-        interval=interval and (math.exp(interval[0]), math.exp(interval[1])),
-        more_rounds=estimate_more_rounds(evidence, state.criterion) if unknown else None,
-    )
+def _compare(state: GroupState, part: Group, name: str, recommended: str) -> Comparison:
+    """Return the comparison of a candidate with the reference of a part of its group."""
+    index, values = state.index, state.index.values.get(name)
+    median = statistics.median(values) if values else None
+    found = Comparison(candidate=name, result=ComparisonResult.REFERENCE, median=median)
+    if name in index.disqualified:
+        return found.replace(result=ComparisonResult.DISQUALIFIED, reason=index.disqualified[name])
+    if name != part.reference:
+        evidence, result = index.compare(name, part.reference), index.judge(name, part.reference)
+        if result == ComparisonResult.BEST and name != recommended:
+            result = ComparisonResult.FASTER
+        unknown = result == ComparisonResult.UNKNOWN
+        more = index.estimate_more_rounds(evidence) if unknown else None
+        found = found.replace(result=result, more_rounds=more)
+        if evidence:
+            ends = evidence.interval and (math.exp(evidence.interval[0]), math.exp(evidence.interval[1]))
+            found = found.replace(rounds=evidence.rounds, ratio=math.exp(evidence.median), interval=ends)
+    if name in state.dropped:
+        reason = state.dropped[name]
+        return found.replace(result=ComparisonResult.DROPPED, more_rounds=None, reason=reason)
+    return found

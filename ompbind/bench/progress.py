@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from statistics import median
 from typing import Any
 
-from ompbind.bench.comparing import make_index
+from ompbind.bench.comparing import RunIndex
 from ompbind.bench.records import NextRound, Session
 from ompbind.bench.session import ShowStart, estimate_round_s, estimate_run_s
 from ompbind.bench.table import render_run_time
@@ -61,7 +61,7 @@ def _find_best_so_far(session: Session, candidate: str) -> str:
     Returns "" without runs. Warm-ups do not count. This claims nothing: see `decision`.
     """
     ranks = {each.name: each.ranks for each in session.candidates}
-    values = make_index(session).values
+    values = RunIndex(session).values
     comparable = [name for name in values if session.rules.same_work or ranks[name] == ranks[candidate]]
     sign = -1 if session.metrics[0].higher else 1
     return min(comparable, key=lambda name: sign * median(values[name]), default="")

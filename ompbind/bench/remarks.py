@@ -1,12 +1,12 @@
 """Remarks on the runs of a session: what a reader should know before believing the comparisons.
 
-Nothing is removed because of a remark. To add a remark: a function from _Runs to remarks, and its row in
-CHECKS.
+Nothing is removed because of a remark. To add a remark: a function that yields it, and its call in
+`make_remarks`.
 """
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from ompbind.bench.comparing import RunIndex
 from ompbind.bench.records import (
@@ -14,13 +14,10 @@ from ompbind.bench.records import (
     GroupConclusion,
     Kind,
     Remark,
-    Run,
-    Session,
     Status,
     Verification,
 )
 from ompbind.cpuset import count
-from ompbind.record import Record
 
 MIN_VALUES = 8
 """Fewer values have no outliers."""
@@ -35,39 +32,19 @@ MIN_OTHERS = 0.05
 """Other processes are reported if they used this part of the CPUs during all runs together."""
 
 
-class _Runs(Record):
-    """A session and its groups.
-
-    `compared` are all runs except warm-ups; `own` are the runs of each candidate with warm-ups, `logs` the
-    logarithms of its values. `matters` is the log ratio that matters.
-    """
-
-    session: Session
-    groups: tuple[GroupConclusion, ...]
-    compared: tuple[Run, ...]
-    own: Mapping[str, Sequence[Run]]
-    logs: Mapping[str, Sequence[float]]
-    matters: float
-
-
-def make_remarks(
-    session: Session, index: RunIndex, groups: tuple[GroupConclusion, ...]
-) -> tuple[Remark, ...]:
+def make_remarks(index: RunIndex, groups: Sequence[GroupConclusion]) -> tuple[Remark, ...]:
     """Return all remarks: first on what was compared, then on values, then on the machine."""
-    names = [candidate.name for candidate in session.candidates]
-    runs = _Runs(
-        session=session,
-        groups=groups,
-        compared=tuple(run for run in session.runs if run.round),
-        own={name: [run for run in session.runs if run.candidate == name] for name in names},
-        logs={name: [*index.logs[name].values()] for name in names if name in index.logs},
-        matters=math.log1p(session.rules.matters),
+    return (
+        *_check_invalid(index),
+        *_check_few(index, groups),
+        *_check_unseen(index),
+        *_check_outliers(index),
+        *_check_machine(index),
     )
-    return tuple(remark for check in CHECKS for remark in check(runs))
 
 
-def _check_invalid(runs: _Runs) -> Iterator[Remark]:
-    for name, own in runs.own.items():
+def _check_invalid(index: RunIndex) -> Iterator[Remark]:
+    for name, own in index.runs.items():
         invalid = [run for run in own if run.status == Status.INVALID]
         if invalid:
             verb = "was" if len(invalid) == 1 else "were"
@@ -76,19 +53,19 @@ def _check_invalid(runs: _Runs) -> Iterator[Remark]:
             yield Remark(code="invalid", candidate=name, text=text)
 
 
-def _check_few(runs: _Runs) -> Iterator[Remark]:
-    compared = [each for group in runs.groups for each in group.comparisons]
+def _check_few(index: RunIndex, groups: Sequence[GroupConclusion]) -> Iterator[Remark]:
+    compared = [each for group in groups for each in group.comparisons]
     few = [each for each in compared if each.result == ComparisonResult.UNKNOWN and not each.interval]
     texts = {each.candidate: f"too few rounds for an interval: {each.rounds}" for each in few}
     most = max((each.rounds for each in compared), default=0)
-    yield from _share("few-rounds", texts, len(runs.own), f"too few rounds for intervals: {most}")
+    yield from _share("few-rounds", texts, len(index.runs), f"too few rounds for intervals: {most}")
 
 
-def _check_unseen(runs: _Runs) -> Iterator[Remark]:
+def _check_unseen(index: RunIndex) -> Iterator[Remark]:
     text, unseen = "binding not verified: {} shorter than a sample", {}
-    bound = [each.name for each in runs.session.candidates if each.kind != Kind.UNBOUND]
+    bound = [each.name for each in index.session.candidates if each.kind != Kind.UNBOUND]
     for name in bound:
-        results = [run.verification for run in runs.own[name]]
+        results = [run.verification for run in index.runs[name]]
         checks = len(results) - results.count(Verification.NOT_CHECKED)
         if checks and results.count(Verification.UNSEEN) == checks:
             unseen[name] = checks
@@ -96,10 +73,11 @@ def _check_unseen(runs: _Runs) -> Iterator[Remark]:
     yield from _share("unseen", texts, len(bound), text.format(count(sum(unseen.values()), "run")))
 
 
-def _check_outliers(runs: _Runs) -> Iterator[Remark]:
-    for name, logs in runs.logs.items():
-        if found := find_outliers(logs, runs.matters):
-            direction = 1 if runs.session.metrics[0].higher else -1
+def _check_outliers(index: RunIndex) -> Iterator[Remark]:
+    for name in index.runs:
+        logs = [*index.logs.get(name, {}).values()]
+        if found := find_outliers(logs, index.matters):
+            direction = 1 if index.session.metrics[0].higher else -1
             low, high = (f"{math.exp(end(direction * each for each in found)):.2f}" for end in (min, max))
             factors = low if low == high else f"{low} to {high}"
             verb = "is an outlier" if len(found) == 1 else "are outliers"
@@ -117,45 +95,29 @@ def find_outliers(logs: Sequence[float], matters: float) -> list[float]:
     return [each for each in differences if abs(each) > max(limit, matters)]
 
 
-def _check_lost_time(runs: _Runs) -> Iterator[Remark]:
-    total = count(len(runs.compared), "run")
-    lost = {
-        "throttled": ("the CPU quota stopped threads", [run.conditions.throttled_s for run in runs.compared]),
-        "stolen": (
-            "the hypervisor took CPU time",
-            [
-                run.conditions.stolen_s
-                for run in runs.compared
-                if (run.conditions.stolen_s or 0) > MIN_STOLEN * max(run.wall_s, default=0)
-            ],
-        ),
-    }
-    for code, (text, times) in lost.items():
-        if found := [time for time in times if time]:
-            yield Remark(code=code, text=f"{text} in {len(found)} of {total}, {sum(found):.2g} s in all")
-
-
-def _check_others(runs: _Runs) -> Iterator[Remark]:
-    known = [run for run in runs.compared if run.conditions.others_share is not None and run.wall_s]
+def _check_machine(index: RunIndex) -> Iterator[Remark]:
+    runs = [run for run in index.session.runs if run.round]
+    total = count(len(runs), "run")
+    throttled = [run.conditions.throttled_s for run in runs if run.conditions.throttled_s]
+    stolen = [
+        run.conditions.stolen_s
+        for run in runs
+        if run.conditions.stolen_s and run.conditions.stolen_s > MIN_STOLEN * max(run.wall_s, default=0)
+    ]
+    for code, text, lost in (
+        ("throttled", "the CPU quota stopped threads", throttled),
+        ("stolen", "the hypervisor took CPU time", stolen),
+    ):
+        if lost:
+            yield Remark(code=code, text=f"{text} in {len(lost)} of {total}, {sum(lost):.2g} s in all")
+    known = [run for run in runs if run.conditions.others_share is not None and run.wall_s]
     weights = [max(run.wall_s) for run in known]
     shares = [run.conditions.others_share or 0.0 for run in known]
     if known and (share := statistics.fmean(shares, weights)) >= MIN_OTHERS:
         text = f"other processes used {100 * share:.0f} % of the CPUs of the runs, in single runs"
         yield Remark(code="others", text=f"{text} up to {100 * max(shares):.0f} %")
-    shared = sum(bool(run.conditions.other_runs) for run in runs.compared)
-    if shared:
-        text = f"other runs were live during {shared} of {count(len(runs.compared), 'run')}"
-        yield Remark(code="other-runs", text=text)
-
-
-CHECKS: tuple[Callable[[_Runs], Iterable[Remark]], ...] = (
-    _check_invalid,
-    _check_few,
-    _check_unseen,
-    _check_outliers,
-    _check_lost_time,
-    _check_others,
-)
+    if shared := sum(bool(run.conditions.other_runs) for run in runs):
+        yield Remark(code="other-runs", text=f"other runs were live during {shared} of {total}")
 
 
 def _share(code: str, texts: Mapping[str, str], total: int, common: str) -> Iterator[Remark]:
