@@ -10,13 +10,21 @@ places near the usual place of a rank are tried (`NEAR`).
     4 equal shares     0 0 0 0 0 1 1 1 1 | 2  2  2  2  2  3  3  3  3
     3 ranks of 4       0 0 0 0 1 1 1 1   | 2  2  2  2
 
+Equal shares may be better where each domain first has the whole ranks that fit, and other ranks get what is
+left over:
+
+    cores              0 1 2 | 3 4 5 6 | 7 8 9 | 10 11 12 13      caches
+    7 equal shares     0 0 1 | 1 2 2 3 | 3 4 4 |  5  5  6  6      ranks 1 and 3 cross
+    domains first      0 0 1 | 2 2 3 3 | 4 4 1 |  5  5  6  6      only rank 1 crosses
+
 The cost is one number: how many ranks cross a boundary of each level, most important level first, then in how
 many domains of each level they are.
 """
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, islice
+from operator import gt
 from typing import TypeAlias
 
 from ompbind.machine.model import KIND, Column, Level, Table
@@ -26,7 +34,10 @@ Rows: TypeAlias = tuple[int, ...]
 """Cores, as rows of the table of a machine."""
 
 PRIORITY = (Level.NODE, Level.PACKAGE, Level.L3, Level.L2, Level.DRAWER, Level.BOOK, Level.DIE, Level.CLUSTER)
-"""The levels whose domain boundaries ranks should not cross, most important first; core kinds come last."""
+"""The levels whose domain boundaries ranks should not cross, most important first."""
+
+COLUMNS: tuple[Column, ...] = (*PRIORITY, KIND)
+"""These levels, then the kinds of cores, which ranks should not mix."""
 
 NEAR = 1 << 12
 """How many places are tried for all ranks together, on either side of the usual place of each rank."""
@@ -87,7 +98,7 @@ def measure_costs(cores: Cores, size: int, *, only_avoidable: bool = False) -> l
     """
     total, positions = len(cores.rows), range(len(cores.rows) - size + 1)
     crossed: list[list[int]] = []  # for each level and position, how many boundaries are inside the rank
-    for column in (*PRIORITY, KIND):
+    for column in COLUMNS:
         starts = find_boundaries(cores.numbers(column))
         if only_avoidable:
             sides = zip([0, *starts], starts, [*starts[1:], total], strict=False)
@@ -104,8 +115,54 @@ def measure_costs(cores: Cores, size: int, *, only_avoidable: bool = False) -> l
     return costs
 
 
+def count_domains(cores: Cores, shares: Iterable[Rows]) -> list[list[int]]:
+    """Return in how many domains each share has cores, for each level, most important level first."""
+    columns = [cores.table.column(column) for column in COLUMNS]
+    return [[len({numbers[row] for row in share}) for share in shares] for numbers in columns]
+
+
+def measure_shares(cores: Cores, shares: Sequence[Rows], compute: int | None = None) -> tuple[list[int], ...]:
+    """Measure shares of ranks, most important number first; lower is better.
+
+    The numbers are how many ranks have their first `compute` cores (None: all) in several domains, for each
+    level; then in how many domains these cores are, and all cores, summed over all ranks.
+    """
+    counted = count_domains(cores, [share[:compute] for share in shares])
+    crossing = [sum(domains > 1 for domains in ranks) for ranks in counted]
+    return crossing, list(map(sum, counted)), list(map(sum, count_domains(cores, shares)))
+
+
 def divide_equally(cores: Cores, ranks: int) -> list[Rows]:
-    """Return an equal share of all cores for every rank; larger shares come first among equally good ones."""
+    """Return an equal share of all cores for every rank: consecutive cores, unless filled domains are better.
+
+    Domains are filled only if no rank then has cores in more domains than some rank of the other way.
+    """
+    in_order = _divide_in_order(cores, ranks)
+    most = [max(used) for used in count_domains(cores, in_order)]
+    split = [column for column, used in zip(COLUMNS, most, strict=True) if used > 1]
+    filled = [_fill_domains(cores, ranks, column) for column in split]
+    ways = [way for way in filled if not any(map(gt, map(max, count_domains(cores, way)), most))]
+    return cores.sort(min([in_order, *ways], key=lambda way: measure_shares(cores, way)))
+
+
+def _fill_domains(cores: Cores, ranks: int, column: Column) -> list[Rows]:
+    """Give each domain the whole ranks that fit; the others divide what is left of all domains."""
+    small, larger = divmod(len(cores.rows), ranks)
+    sizes = [small + 1] * larger + [small] * (ranks - larger)
+    shares: list[Rows] = []
+    rest: Rows = ()
+    for rows in cores.group(cores.numbers(column)).values():
+        while sizes and (size := next((size for size in (sizes[0], sizes[-1]) if size <= len(rows)), 0)):
+            sizes.remove(size)
+            shares.append(rows[:size])
+            rows = rows[size:]
+        rest += rows
+    others = iter(rest)
+    return [*shares, *(tuple(islice(others, size)) for size in sizes)]
+
+
+def _divide_in_order(cores: Cores, ranks: int) -> list[Rows]:
+    """Divide all cores in their order; larger shares come first among equally good ones."""
     small, larger = divmod(len(cores.rows), ranks)
     costs = [measure_costs(cores, size) for size in (small, small + 1)]
     near = max(1, NEAR // ranks)

@@ -15,8 +15,14 @@ from collections.abc import Sequence
 
 from ompbind.cpuset import count, join_words
 from ompbind.errors import PlanError
-from ompbind.machine.model import KIND
-from ompbind.planning.placing import PRIORITY, Cores, Rows, measure_costs, place_equal
+from ompbind.planning.placing import (
+    Cores,
+    Rows,
+    divide_equally,
+    measure_costs,
+    measure_shares,
+    place_equal,
+)
 from ompbind.record import Record
 
 
@@ -67,6 +73,8 @@ def place_sized(cores: Cores, ranks: int, requested: RequestedCores | None, *, a
             f"{size.describe(ranks)} {need} {count(size.total * ranks, 'core')}, but {usable} usable",
             hint=size.advise(available // size.total),
         )
+    if size.compute * ranks == available:
+        return divide_equally(cores, ranks)
     cores = _use_nearest_memory(cores, ranks * size.total)
     whole = place_equal(cores, ranks, size.total, apart=apart)
     if not size.others:
@@ -121,18 +129,3 @@ def _add_nearest(cores: Cores, ranks: Sequence[Rows], others: int) -> list[Rows]
                 while number is not None and nearby.get(number) and len(share) < len(compute) + others:
                     share.append(nearby[number].pop())
     return [tuple(share) for share in shares]
-
-
-def measure_shares(cores: Cores, shares: Sequence[Rows], compute: int) -> tuple[list[int], ...]:
-    """Measure shares of ranks, most important number first; lower is better.
-
-    The numbers are how many ranks have their first `compute` cores in several domains, for each level; then
-    in how many domains these cores are, and all cores, summed over all ranks.
-    """
-    columns = [cores.table.column(column) for column in (*PRIORITY, KIND)]
-    counted, whole = (
-        [[len({numbers[row] for row in share[:end]}) for share in shares] for numbers in columns]
-        for end in (compute, None)
-    )
-    crossing = [sum(used > 1 for used in ranks) for ranks in counted]
-    return crossing, list(map(sum, counted)), list(map(sum, whole))
