@@ -142,7 +142,8 @@ def divide_equally(cores: Cores, ranks: int) -> list[Rows]:
     split = [column for column, used in zip(COLUMNS, most, strict=True) if used > 1]
     filled = [_fill_domains(cores, ranks, column) for column in split]
     ways = [way for way in filled if not any(map(gt, map(max, count_domains(cores, way)), most))]
-    return cores.sort(min([in_order, *ways], key=lambda way: measure_shares(cores, way)))
+    best = min([in_order, *ways], key=lambda way: measure_shares(cores, way))
+    return cores.sort(best)
 
 
 def _fill_domains(cores: Cores, ranks: int, column: Column) -> list[Rows]:
