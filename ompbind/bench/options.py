@@ -26,12 +26,10 @@ class BenchSettings(Record):
     """What `bench` needs beside its planning settings; the fields are the options of the same names.
 
     `parse_again` returns the settings of the same command line with more options after its own, of each
-    group. `parts` are the planning settings of the groups, `groups` is how they are started, and `command`
-    has all words after the first `--`.
+    group. `groups` is how the groups are started, and `command` has all words after the first `--`.
     """
 
     planning: Settings
-    parts: tuple[Settings, ...]
     groups: Mapping[str, RankGroup]
     until: str | None
     command: tuple[str, ...]
@@ -51,6 +49,11 @@ class BenchSettings(Record):
     fail_above: float | None
     export: tuple[tuple[str, str], ...]
     dry_run: bool
+
+    @property
+    def parts(self) -> tuple[Settings, ...]:
+        """The planning settings of the groups; of a run without groups, its own."""
+        return self.planning.parts
 
     @property
     def has_same_work(self) -> bool:

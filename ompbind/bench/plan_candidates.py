@@ -7,7 +7,7 @@ In a run with groups, the key of a choice begins with the name of a group: "serv
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from hashlib import sha256
 
@@ -33,7 +33,6 @@ from ompbind.openmp.variables import LIBUV_VARIABLE, OVERRIDING_VARIABLES, THREA
 from ompbind.planning.notes import find_throttling
 from ompbind.planning.plan import Plan
 from ompbind.planning.planner import Requests
-from ompbind.record import Record
 from ompbind.report.text import Column, Screen, clip, render_age, render_cpus, render_paragraph, render_table
 
 RANKS, AUTO = "ranks", "auto"
@@ -42,35 +41,6 @@ RANKS, AUTO = "ranks", "auto"
 
 MakePlan = Callable[[Machine, Requests], Plan]
 """Makes the plan of a request; raises OmpbindError."""
-
-
-class PlannedChoices(Record):
-    """Some choices and their plan; `settings` have the choices too, `spec` is what all ranks share."""
-
-    kind: Kind
-    choices: Choices
-    settings: BenchSettings
-    spec: RunSpec
-    plan: Plan
-
-    @property
-    def ranks(self) -> int:
-        """The number of ranks."""
-        return len(self.plan.placements)
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """The number of ranks of each group; of a run without groups, of the run."""
-        return tuple(len(part.placements) for part in self.plan.parts)
-
-
-class RefusedChoices(Record):
-    """Some choices without a plan, and why; `ranks` is None if their number is unknown."""
-
-    kind: Kind
-    choices: Choices
-    ranks: int | None
-    reason: str
 
 
 def make_starts(
@@ -85,22 +55,30 @@ def make_starts(
         check_variations(part.sources)
     combinations = make_combinations(settings.vary) or _propose(settings, machine)
     plan = partial(_plan, settings, machine, make_plan)
-    varied = [plan(it, Kind.VARIED) for it in combinations if _select(it, number=False)]
-    numbers = dict.fromkeys(_find_numbers(combinations, varied))
-    found = [*(plan(it, Kind.DEFAULT) for it in numbers), *varied]
-    planned = [it for it in found if isinstance(it, PlannedChoices)]
-    counts = dict.fromkeys(it.sizes for it in planned)
+    varied = [(it, plan(it, Kind.VARIED)) for it in combinations if _select(it, number=False)]
+    # the numbers of ranks as choices; () is the number of the options
+    numbers = [_select(it, number=True) for it in combinations if (RANKS, AUTO) not in it]
+    for it, made in varied:
+        if (RANKS, AUTO) in it and isinstance(made, CandidateStart):
+            numbers.append(((RANKS, str(made.candidate.ranks)),))
+    numbers = [*dict.fromkeys(numbers)]
+    found = [*((it, plan(it, Kind.DEFAULT)) for it in numbers), *varied]
+    planned = [made for _, made in found if isinstance(made, CandidateStart)]
+    counts = dict.fromkeys(start.sizes for start in planned)
     several = len(counts) > 1 or len(numbers) > 1
     starts = []
     for sizes in counts:
-        starts.append(_make_unbound_start(settings, machine, sizes, several=several))
-        starts.extend(_make_start(settings, it, several=several) for it in planned if it.sizes == sizes)
-    refusals = (
-        Refusal(name=_make_name(it, several=several), reason=it.reason)
-        for it in found
-        if isinstance(it, RefusedChoices)
-    )
-    return tuple(_merge_equal(starts)), tuple(refusals)
+        starts.append(_make_unbound_start(settings, machine, sizes))
+        starts.extend(start for start in planned if start.sizes == sizes)
+    refusals = []
+    for it, made in found:
+        if isinstance(made, Refusal):
+            number = dict(it).get(RANKS, AUTO)
+            name = add_ranks(made.name, int(number)) if several and number != AUTO else made.name
+            refusals.append(made.replace(name=name))
+    merged = _merge_equal(starts, several=several)
+    groups, until = settings.groups, settings.until or ""
+    return tuple(start.replace(groups=groups, until=until) for start in merged), tuple(refusals)
 
 
 def _propose(settings: BenchSettings, machine: Machine) -> tuple[Choices, ...]:
@@ -115,7 +93,7 @@ def _propose(settings: BenchSettings, machine: Machine) -> tuple[Choices, ...]:
         if part.name or not settings.has_same_work:
             fixed.append(RANKS)
         try:
-            request = make_request(part, make_spec_before_plan(_make_spec([part])), machine)
+            request = make_request(part, make_spec_before_plan(_make_spec([part], "")), machine)
             found = make_proposal(machine, request.replace(group=""), fixed)
         except OmpbindError:
             continue  # the default plan is refused with the same reason
@@ -131,49 +109,41 @@ def _select(choices: Choices, *, number: bool) -> Choices:
     return tuple(choice for choice in choices if (choice[0] == RANKS and choice[1] != AUTO) == number)
 
 
-def _find_numbers(
-    combinations: Iterable[Choices], varied: Iterable[PlannedChoices | RefusedChoices]
-) -> Iterator[Choices]:
-    """Yield the numbers of ranks as choices, each perhaps several times; () is the number of the options."""
-    for choices in combinations:
-        if (RANKS, AUTO) not in choices:
-            yield _select(choices, number=True)
-    for made in varied:
-        if (RANKS, AUTO) in made.choices and isinstance(made, PlannedChoices):
-            yield ((RANKS, str(made.ranks)),)
-
-
 def _plan(
     settings: BenchSettings, machine: Machine, make_plan: MakePlan, choices: Choices, kind: Kind
-) -> PlannedChoices | RefusedChoices:
+) -> CandidateStart | Refusal:
     """Plan some choices; more ranks or threads than the CPU quota are refused too."""
+    name = ", ".join(f"{key}={mask_word(text)}" for key, text in _select(choices, number=False)) or kind
     try:
         names = [f"{part.name}." if part.name else "" for part in settings.parts]
         more: list[list[str]] = [[] for _ in names]
         for key, text in choices:
-            at = next(at for at, name in enumerate(names) if key.startswith(name))
+            at = next(at for at, start in enumerate(names) if key.startswith(start))
             options = settings.parts[at].sources.options
             more[at] += make_choice_words((key.removeprefix(names[at]), text), options)
         chosen = settings.parse_again(more)
-        spec = _make_spec(_name_run(chosen.parts, settings))
-        request = make_requests(chosen.parts, spec, machine)
-        plan = make_plan(machine, request)
+        spec = _make_spec(chosen.parts, settings.planning.run_id or "")
+        plan = make_plan(machine, make_requests(chosen.parts, spec, machine))
         throttling = find_throttling(plan)
         if throttling:
             raise PlanError(throttling[0].text)
     except OmpbindError as error:
-        number = dict(choices).get(RANKS, AUTO)
-        ranks = None if number == AUTO else int(number)
-        return RefusedChoices(kind=kind, choices=choices, ranks=ranks, reason=error.message)
-    return PlannedChoices(kind=kind, choices=choices, settings=chosen, spec=spec, plan=plan)
+        return Refusal(name=name, reason=error.message)
+    candidate = Candidate(
+        name=name,
+        kind=kind,
+        ranks=len(plan.placements),
+        choices=choices if kind is Kind.VARIED else (),
+        options=render_run_words(chosen.planning.sources),
+        words=chosen.command if chosen.command != settings.command else (),
+        cpus=tuple(str(placement.cpuset) for placement in plan.placements),
+        threads=max(placement.threads for placement in plan.placements),
+        digest=_make_digest(make_commands(plan, _rename(spec)), spec),
+    )
+    return CandidateStart(candidate=candidate, plan=plan, spec=spec, commands=make_commands(plan, spec))
 
 
-def _name_run(parts: Sequence[Settings], settings: BenchSettings) -> list[Settings]:
-    """Return the settings of a command line that was parsed again, for the run of this session."""
-    return [part.replace(run_id=settings.planning.run_id) for part in parts]
-
-
-def _make_spec(parts: Sequence[Settings]) -> RunSpec:
+def _make_spec(parts: Sequence[Settings], run_id: str) -> RunSpec:
     """Return what all ranks share; they inherit no variable of an option."""
     sources = parts[0].sources
     own = tuple(option.variable for option in sources.options.values() if option.has_variable)
@@ -181,32 +151,8 @@ def _make_spec(parts: Sequence[Settings]) -> RunSpec:
     def hide_options(spec: RunSpec) -> RunSpec:
         return spec.replace(removed_variables=tuple(dict.fromkeys((*spec.removed_variables, *own))))
 
-    spec = make_spec_of_run(parts, parts[0].run_id or "")
+    spec = make_spec_of_run(parts, run_id)
     return hide_options(spec).replace(groups=tuple(map(hide_options, spec.groups)))
-
-
-def _make_start(settings: BenchSettings, planned: PlannedChoices, *, several: bool) -> CandidateStart:
-    plan, spec = planned.plan, planned.spec
-    commands = make_commands(plan, spec)
-    candidate = Candidate(
-        name=_make_name(planned, several=several),
-        kind=planned.kind,
-        ranks=planned.ranks,
-        choices=planned.choices if planned.kind is Kind.VARIED else (),
-        options=render_run_words(planned.settings.planning.sources),
-        words=planned.settings.command if planned.settings.command != settings.command else (),
-        cpus=tuple(str(placement.cpuset) for placement in plan.placements),
-        threads=max(placement.threads for placement in plan.placements),
-        digest=_make_digest(make_commands(plan, _rename(spec)), spec),
-    )
-    return CandidateStart(
-        candidate=candidate,
-        plan=plan,
-        spec=spec,
-        commands=commands,
-        groups=settings.groups,
-        until=settings.until or "",
-    )
 
 
 def _rename(spec: RunSpec) -> RunSpec:
@@ -214,48 +160,32 @@ def _rename(spec: RunSpec) -> RunSpec:
     return spec.replace(run_id=_RUN, groups=tuple(map(_rename, spec.groups)))
 
 
-def _make_unbound_start(
-    settings: BenchSettings, machine: Machine, sizes: Sequence[int], *, several: bool
-) -> CandidateStart:
+def _make_unbound_start(settings: BenchSettings, machine: Machine, sizes: Sequence[int]) -> CandidateStart:
     """Return the commands without ompbind; --compat and its variables belong to ompbind too."""
     parts = settings.parse_again([["--no-compat"]] * len(settings.parts)).parts
-    spec, ranks = _make_spec(_name_run(parts, settings)), sum(sizes)
-    candidate = Candidate(
-        name=add_ranks("unbound", ranks) if several else "unbound",
-        kind=Kind.UNBOUND,
-        ranks=ranks,
-        digest=_make_digest(make_unbound_commands(sizes, _rename(spec), machine.allowed), spec),
-    )
-    return CandidateStart(
-        candidate=candidate,
-        plan=None,
-        spec=spec,
-        commands=make_unbound_commands(sizes, spec, machine.allowed),
-        groups=settings.groups,
-        until=settings.until or "",
-    )
+    spec = _make_spec(parts, settings.planning.run_id or "")
+    digest = _make_digest(make_unbound_commands(sizes, _rename(spec), machine.allowed), spec)
+    candidate = Candidate(name="unbound", kind=Kind.UNBOUND, ranks=sum(sizes), digest=digest)
+    commands = make_unbound_commands(sizes, spec, machine.allowed)
+    return CandidateStart(candidate=candidate, plan=None, spec=spec, commands=commands)
 
 
-def _make_name(made: PlannedChoices | RefusedChoices, *, several: bool) -> str:
-    texts = (f"{key}={mask_word(text)}" for key, text in _select(made.choices, number=False))
-    name = ", ".join(texts) or made.kind
-    return add_ranks(name, made.ranks) if made.ranks and several else name
-
-
-def _merge_equal(starts: Iterable[CandidateStart]) -> list[CandidateStart]:
+def _merge_equal(starts: Iterable[CandidateStart], *, several: bool) -> list[CandidateStart]:
     """Return the first of all candidates with equal commands, with the names of the others.
 
-    A name that an earlier candidate has gets a number: secret values look alike.
+    If there are several numbers of ranks, names have theirs. A name that an earlier candidate has gets a
+    number: secret values look alike.
     """
     kept: list[CandidateStart] = []
     seen = Counter[str]()
     for start in starts:
-        name = start.candidate.name
+        candidate = start.candidate
+        name = add_ranks(candidate.name, candidate.ranks) if several else candidate.name
         seen[name] += 1
         name = f"{name} ({seen[name]})" if seen[name] > 1 else name
         at = next((at for at, other in enumerate(kept) if other.commands == start.commands), None)
         if at is None:
-            kept.append(start.replace(candidate=start.candidate.replace(name=name)))
+            kept.append(start.replace(candidate=candidate.replace(name=name)))
         else:
             same = (*kept[at].candidate.same, name)
             kept[at] = kept[at].replace(candidate=kept[at].candidate.replace(same=same))

@@ -157,6 +157,11 @@ class CandidateStart(Record):
     until: str = ""
 
     @property
+    def sizes(self) -> tuple[int, ...]:
+        """The number of ranks of each group; of a run without groups, of the run."""
+        return tuple(len(part.placements) for part in self.plan.parts) if self.plan else ()
+
+    @property
     def log_names(self) -> list[str]:
         """The starts of the names of the output files of the measured ranks."""
         measured = (each for each in self.commands if not self.until or each.group == self.until)

@@ -124,7 +124,6 @@ def make_bench_settings(ctx: click.Context) -> BenchSettings:
         BenchSettings,
         ctx.params,
         planning=planning,
-        parts=planning.parts,
         groups=make_rank_groups(planning),
         command=render_command(planning.parts),
         parse_again=parse_again,
